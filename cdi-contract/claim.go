@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+)
+
+// ClaimRecord is the frontend's checkpoint of a prepared claim: everything
+// that answering again, releasing, recovering and explaining need. It stands
+// in the annotations of the claim file; only the frontend reads it.
+type ClaimRecord struct {
+	V         string `json:"v"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	// BootID is /proc/sys/kernel/random/boot_id of the boot that prepared it.
+	BootID string `json:"bootID"`
+	// Guard is the host path of the guard program, empty for no guard.
+	Guard string `json:"guard,omitempty"`
+	// Pods are the pods the claim was reserved for when it was prepared.
+	Pods []PodRecord `json:"pods,omitempty"`
+	// Results are this driver's allocation results, in the claim's order.
+	Results []ResultRecord `json:"results"`
+}
+
+// PodRecord is what the pod's cgroup values depend on.
+type PodRecord struct {
+	UID string `json:"uid"`
+	// QOS is the cgroup level the pod lives under: "" (guaranteed pods sit
+	// directly under kubepods), "burstable" or "besteffort".
+	QOS string `json:"qos"`
+	// Hugepages are the amounts of the pod's own spec, per page size in bytes.
+	Hugepages map[string]Limit `json:"hugepages,omitempty"`
+}
+
+// ResultRecord is one allocation result with the decision made for it.
+type ResultRecord struct {
+	Request string `json:"request"`
+	Pool    string `json:"pool"`
+	Device  string `json:"device"`
+	ShareID string `json:"shareID,omitempty"`
+	// Consumed is the result's consumed capacity, as quantities.
+	Consumed map[string]string `json:"consumed,omitempty"`
+	// Parameters are the parameters as resolved, name to value.
+	Parameters map[string]string `json:"parameters,omitempty"`
+	Decision   Decision          `json:"decision"`
+}
+
+// Keys of the QoS levels' cgroups, below kubepods.
+const (
+	LevelKubepods   = ""
+	LevelBurstable  = "burstable"
+	LevelBestEffort = "besteffort"
+)
+
+// Validate checks the record.
+func (r ClaimRecord) Validate() error {
+	if err := checkVersion("claim record", r.V); err != nil {
+		return err
+	}
+	switch {
+	case !ValidUID(r.UID):
+		return fmt.Errorf("claim record: uid %q is not an object UID", r.UID)
+	case r.Name == "" || r.Namespace == "":
+		return fmt.Errorf("claim record %s: name and namespace are required", r.UID)
+	case r.BootID == "":
+		return fmt.Errorf("claim record %s: bootID is required", r.UID)
+	case len(r.Results) == 0 || len(r.Results) > maxIndex:
+		return fmt.Errorf("claim record %s: %d results, want 1 to %d", r.UID, len(r.Results), maxIndex)
+	case r.Guard != "" && (!filepath.IsAbs(r.Guard) || filepath.Clean(r.Guard) != r.Guard):
+		return fmt.Errorf("claim record %s: guard path %q is not a clean absolute path", r.UID, r.Guard)
+	}
+	for _, p := range r.Pods {
+		if !ValidUID(p.UID) {
+			return fmt.Errorf("claim record %s: pod UID %q is not an object UID", r.UID, p.UID)
+		}
+		if !validLevel(p.QOS) {
+			return fmt.Errorf("claim record %s: pod %s has QoS level %q", r.UID, p.UID, p.QOS)
+		}
+		if err := (Decision{V: Version, Hugepages: p.Hugepages}).Validate(); err != nil {
+			return fmt.Errorf("claim record %s: pod %s: %w", r.UID, p.UID, err)
+		}
+	}
+	for i, res := range r.Results {
+		if res.Request == "" || res.Pool == "" || res.Device == "" {
+			return fmt.Errorf("claim record %s: result %d lacks request, pool or device", r.UID, i)
+		}
+		if err := res.Decision.Validate(); err != nil {
+			return fmt.Errorf("claim record %s: result %d: %w", r.UID, i, err)
+		}
+	}
+	return nil
+}
+
+func validLevel(qos string) bool {
+	return slices.Contains([]string{LevelKubepods, LevelBurstable, LevelBestEffort}, qos)
+}
+
+// CPUs returns the union of the claim's exclusive CPUs in list format.
+func (r ClaimRecord) CPUs() string {
+	all := ""
+	for _, res := range r.Results {
+		all = unionList(all, res.Decision.CPUs)
+	}
+	return all
+}
+
+// guardTimeout is generous: a guard that is killed for slowness fails the
+// container's start, and the comparison itself takes milliseconds.
+const guardTimeout = 30
+
+// EncodeClaim returns the content of the claim's file: one CDI device for each
+// result, carrying the decision, the claim's cpuset and the guard hook.
+func EncodeClaim(r ClaimRecord) ([]byte, error) {
+	for i := range r.Results {
+		if r.Results[i].Decision.Requires == nil {
+			r.Results[i].Decision.Requires = []string{}
+		}
+	}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	cpus := r.CPUs()
+	devices := make([]specs.Device, len(r.Results))
+	for i, res := range r.Results {
+		key := Key{ClaimUID: r.UID, Index: i}
+		env, err := res.Decision.Env(key)
+		if err != nil {
+			return nil, err
+		}
+		edits := specs.ContainerEdits{Env: []string{env}}
+		if cpus != "" {
+			edits.Env = append(edits.Env, CPUSetEnvPrefix+r.UID+"="+cpus)
+		}
+		if r.Guard != "" {
+			timeout := guardTimeout
+			edits.Hooks = []*specs.Hook{{
+				HookName: "createRuntime",
+				Path:     r.Guard,
+				Args:     []string{filepath.Base(r.Guard), "guard"},
+				Timeout:  &timeout,
+			}}
+		}
+		devices[i] = specs.Device{Name: key.DeviceName(), ContainerEdits: edits}
+	}
+	return encodeSpec(ClaimKind, r, devices)
+}
+
+// DecodeClaim reads the record of a claim file. name is the file's name; the
+// record must be of the same claim.
+func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
+	var r ClaimRecord
+	spec, err := decodeRecord(ClaimKind, data, &r)
+	if err != nil {
+		return ClaimRecord{}, err
+	}
+	if err := r.Validate(); err != nil {
+		return ClaimRecord{}, err
+	}
+	if ClaimFile(r.UID) != name {
+		return ClaimRecord{}, fmt.Errorf("the record is of claim %s, the file is named %q", r.UID, name)
+	}
+	// What the frontend remembers and what the containers got must agree, or
+	// CPUs of a running container would be handed out again.
+	entries, err := claimEntries(r.UID, spec)
+	if err != nil {
+		return ClaimRecord{}, err
+	}
+	for i, res := range r.Results {
+		key := Key{ClaimUID: r.UID, Index: i}
+		want, err := res.Decision.Env(key)
+		if err != nil {
+			return ClaimRecord{}, err
+		}
+		if entries[key] != want {
+			return ClaimRecord{}, fmt.Errorf("device %s: the injected decision differs from the record's", key.DeviceName())
+		}
+	}
+	return r, nil
+}
+
+// DecodeClaimEntries reads from a claim file what its devices inject: for each
+// key the whole variable, "NAME=value". It reads nothing else of the file, so
+// that a record written by a newer frontend does not matter to the actuator.
+func DecodeClaimEntries(claimUID string, data []byte) (map[Key]string, error) {
+	spec, err := decodeSpec(ClaimKind, data)
+	if err != nil {
+		return nil, err
+	}
+	return claimEntries(claimUID, spec)
+}
+
+func claimEntries(claimUID string, spec *specs.Spec) (map[Key]string, error) {
+	entries := make(map[Key]string, len(spec.Devices))
+	for _, dev := range spec.Devices {
+		for _, env := range dev.ContainerEdits.Env {
+			if !strings.HasPrefix(env, EnvPrefix) {
+				continue
+			}
+			name, _, _ := strings.Cut(env, "=")
+			key, err := ParseEnvName(name)
+			if err != nil {
+				return nil, fmt.Errorf("device %q: %w", dev.Name, err)
+			}
+			if key.ClaimUID != claimUID || key.DeviceName() != dev.Name {
+				return nil, fmt.Errorf("device %q of claim %s carries the decision of %s", dev.Name, claimUID, key.DeviceName())
+			}
+			if _, twice := entries[key]; twice {
+				return nil, fmt.Errorf("device %q carries two decisions", dev.Name)
+			}
+			entries[key] = env
+		}
+	}
+	return entries, nil
+}

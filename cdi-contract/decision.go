@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Decision is what the frontend decided for every container that uses one
+// allocation result: the full cgroup values. An absent member says nothing
+// about its subject; it never means "clear it".
+type Decision struct {
+	// V is the contract version, [Version].
+	V string `json:"v"`
+	// CPUs is the exclusive cpuset in list format, normalised.
+	CPUs string `json:"cpus,omitempty"`
+	// Mems is the list of NUMA nodes memory may come from, normalised.
+	Mems string `json:"mems,omitempty"`
+	// Memory holds the values of the memory controller.
+	Memory *Memory `json:"memory,omitempty"`
+	// Hugepages is the limit for each page size ("2Mi", "1Gi").
+	Hugepages map[string]Limit `json:"hugepages,omitempty"`
+	// Requires names the features without which the decision must not be
+	// applied; a reader that does not know one refuses the decision.
+	Requires []string `json:"requires"`
+}
+
+// Memory is the memory controller's share of a decision, in bytes. Max ==
+// [Max] leaves memory.max as the container's own spec has it.
+type Memory struct {
+	Min  Limit `json:"min"`
+	Low  Limit `json:"low"`
+	High Limit `json:"high"`
+	Max  Limit `json:"max"`
+}
+
+// pageUnit divides every base page size in use (4, 16, 64 KiB).
+const pageUnit = 4096
+
+// Validate checks the rules of the contract that types cannot express.
+func (d Decision) Validate() error {
+	if err := checkVersion("decision", d.V); err != nil {
+		return err
+	}
+	if d.CPUs != "" {
+		if err := checkList("cpus", d.CPUs); err != nil {
+			return err
+		}
+	}
+	if d.Mems != "" {
+		if err := checkList("mems", d.Mems); err != nil {
+			return err
+		}
+	}
+	if m := d.Memory; m != nil {
+		for _, v := range m.values() {
+			if v.limit < 0 || v.limit != Max && v.limit%pageUnit != 0 {
+				return fmt.Errorf("memory.%s: %s bytes is not a multiple of %d", v.name, v.limit, pageUnit)
+			}
+		}
+	}
+	for _, size := range slices.Sorted(maps.Keys(d.Hugepages)) {
+		bytes, err := ParsePageSize(size)
+		if err != nil {
+			return fmt.Errorf("hugepages: %w", err)
+		}
+		if l := d.Hugepages[size]; l < 0 || l != Max && int64(l)%bytes != 0 {
+			return fmt.Errorf("hugepages: %s bytes is not a multiple of the page size %s", l, size)
+		}
+	}
+	for _, f := range d.Requires {
+		if f == "" {
+			return fmt.Errorf("requires: empty feature name")
+		}
+	}
+	return nil
+}
+
+type memoryValue struct {
+	name  string
+	limit Limit
+}
+
+func (m Memory) values() []memoryValue {
+	return []memoryValue{{"min", m.Min}, {"low", m.Low}, {"high", m.High}, {"max", m.Max}}
+}
+
+// Files returns the memory controller's files and what to write into them.
+// memory.max is left out where the decision leaves it to the container's own
+// spec.
+func (m Memory) Files() map[string]string {
+	files := make(map[string]string, 4)
+	for _, v := range m.values() {
+		if v.name == "max" && v.limit == Max {
+			continue
+		}
+		files["memory."+v.name] = v.limit.String()
+	}
+	return files
+}
+
+// Unknown returns the first required feature that is not among known, or "".
+func (d Decision) Unknown(known []string) string {
+	for _, f := range d.Requires {
+		if !slices.Contains(known, f) {
+			return f
+		}
+	}
+	return ""
+}
+
+// Env returns the variable that carries the decision, "NAME=value", the value
+// being compact JSON. The same decision gives the same bytes (I8).
+func (d Decision) Env(k Key) (string, error) {
+	if d.Requires == nil {
+		d.Requires = []string{}
+	}
+	if err := d.Validate(); err != nil {
+		return "", fmt.Errorf("decision %s: %w", k.DeviceName(), err)
+	}
+	value, err := json.Marshal(d)
+	if err != nil {
+		return "", fmt.Errorf("decision %s: %w", k.DeviceName(), err)
+	}
+	return k.EnvName() + "=" + string(value), nil
+}
+
+// DecodeDecision reads the value of a decision variable. known are the
+// features the reader implements.
+func DecodeDecision(value string, known []string) (Decision, error) {
+	var d Decision
+	if err := decodeStrict([]byte(value), &d); err != nil {
+		return Decision{}, fmt.Errorf("decision: %w", err)
+	}
+	if err := d.Validate(); err != nil {
+		return Decision{}, err
+	}
+	if f := d.Unknown(known); f != "" {
+		return Decision{}, fmt.Errorf("decision requires feature %q, this program knows [%s]: upgrade nri-actuator", f, strings.Join(known, " "))
+	}
+	return d, nil
+}
+
+// ParseEnv reads a container's environment entry. ours is false for variables
+// of others. A variable with the prefix that is not exactly of the contract's
+// form is an error.
+func ParseEnv(entry string, known []string) (k Key, d Decision, ours bool, err error) {
+	if !strings.HasPrefix(entry, EnvPrefix) {
+		return Key{}, Decision{}, false, nil
+	}
+	name, value, _ := strings.Cut(entry, "=")
+	if k, err = ParseEnvName(name); err != nil {
+		return Key{}, Decision{}, true, err
+	}
+	if d, err = DecodeDecision(value, known); err != nil {
+		return Key{}, Decision{}, true, fmt.Errorf("variable %s: %w", name, err)
+	}
+	return k, d, true, nil
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package durable replaces and removes files of the CDI directory so that a
+// reader sees the old content or the new one, also after a crash. Both daemons
+// write through it.
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// tempMark stands in the name of a file that is being written. Such a name
+// starts with a dot and has no extension a CDI reader takes. It must be in the
+// directory itself: runtimes notice a new file only by a rename within it.
+const tempMark = ".tmp-"
+
+// Write replaces the file dir/name by data.
+func Write(dir, name string, data []byte, mode fs.FileMode) error {
+	f, err := WriteHeld(dir, name, data, mode, func(*os.File) error { return nil })
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// WriteHeld replaces the file dir/name by data and returns it still open.
+// before runs after the content is on disk and before the name is taken, so a
+// lock taken there is never seen missing.
+func WriteHeld(dir, name string, data []byte, mode fs.FileMode, before func(*os.File) error) (_ *os.File, err error) {
+	f, err := os.CreateTemp(dir, "."+name+tempMark+"*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), ignoreAbsent(os.Remove(f.Name())))
+		}
+	}()
+	if _, err = f.Write(data); err != nil {
+		return nil, err
+	}
+	if err = f.Chmod(mode); err != nil {
+		return nil, err
+	}
+	if err = f.Sync(); err != nil {
+		return nil, fmt.Errorf("sync %s: %w", f.Name(), err)
+	}
+	if err = before(f); err != nil {
+		return nil, err
+	}
+	if err = os.Rename(f.Name(), filepath.Join(dir, name)); err != nil {
+		return nil, err
+	}
+	if err = SyncDir(dir); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Read returns the content of the file dir/name, which may be at most max
+// bytes long.
+func Read(dir, name string, max int64) ([]byte, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, max+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > max {
+		return nil, fmt.Errorf("%s is larger than %d bytes", f.Name(), max)
+	}
+	return data, nil
+}
+
+// Remove removes the file dir/name; an absent one is success.
+func Remove(dir, name string) error {
+	if err := ignoreAbsent(os.Remove(filepath.Join(dir, name))); err != nil {
+		return err
+	}
+	return SyncDir(dir)
+}
+
+// SyncDir makes renames and removals in dir durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// RemoveStale removes what writers that died left of the files that mine
+// accepts. Only the one writer of those files may call it.
+func RemoveStale(dir string, mine func(name string) bool) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), ".")
+		if !ok {
+			continue
+		}
+		if name, _, ok = strings.Cut(name, tempMark); !ok || !mine(name) {
+			continue
+		}
+		if err := ignoreAbsent(os.Remove(filepath.Join(dir, e.Name()))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract
+
+import "slices"
+
+// Merge folds the distinct decisions on one container into one. The map makes
+// them distinct; Combine makes their order irrelevant.
+func Merge(decisions map[Key]Decision) Decision {
+	merged := Decision{V: Version}
+	for _, k := range KeysOf(decisions) {
+		merged = Combine(merged, decisions[k])
+	}
+	return merged
+}
+
+// Combine is the merge rule: sets are united, amounts are added ("max"
+// absorbs), and a member that only one side carries is that side's. It is
+// commutative and associative, and Decision{V: Version} is its identity. Both
+// sides must be valid.
+func Combine(a, b Decision) Decision {
+	c := Decision{
+		V:    Version,
+		CPUs: unionList(a.CPUs, b.CPUs),
+		Mems: unionList(a.Mems, b.Mems),
+	}
+	switch {
+	case a.Memory == nil:
+		c.Memory = b.Memory
+	case b.Memory == nil:
+		c.Memory = a.Memory
+	default:
+		c.Memory = &Memory{
+			Min:  a.Memory.Min.add(b.Memory.Min),
+			Low:  a.Memory.Low.add(b.Memory.Low),
+			High: a.Memory.High.add(b.Memory.High),
+			Max:  a.Memory.Max.add(b.Memory.Max),
+		}
+	}
+	for _, side := range []map[string]Limit{a.Hugepages, b.Hugepages} {
+		for size, limit := range side {
+			if c.Hugepages == nil {
+				c.Hugepages = make(map[string]Limit, len(side))
+			}
+			c.Hugepages[size] = c.Hugepages[size].add(limit)
+		}
+	}
+	c.Requires = append(append(c.Requires, a.Requires...), b.Requires...)
+	slices.Sort(c.Requires)
+	c.Requires = slices.Compact(c.Requires)
+	return c
+}
+
+// WithShared fills what no decision says from the shared pool.
+func (d Decision) WithShared(s Shared) Decision {
+	if d.CPUs == "" {
+		d.CPUs = s.CPUs
+	}
+	if d.Mems == "" {
+		d.Mems = s.Mems
+	}
+	return d
+}

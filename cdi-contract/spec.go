@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+)
+
+const (
+	// annotationVersion, annotationRecord: CDI annotations stay in the file,
+	// runtimes do not read them (CDI spec, "annotations").
+	annotationVersion = Vendor + "/contract"
+	annotationRecord  = Vendor + "/record"
+
+	// maxAnnotations is the limit of the CDI specification.
+	maxAnnotations = 256 << 10
+)
+
+// encodeSpec writes a CDI spec with the record as annotation. The bytes depend
+// on the arguments only (I8).
+func encodeSpec(kind string, record any, devices []specs.Device) ([]byte, error) {
+	rec, err := json.Marshal(record)
+	if err != nil {
+		return nil, fmt.Errorf("record of %s: %w", kind, err)
+	}
+	spec := specs.Spec{
+		Kind: kind,
+		Annotations: map[string]string{
+			annotationVersion: Version,
+			annotationRecord:  string(rec),
+		},
+		Devices: devices,
+	}
+	size := 0
+	for k, v := range spec.Annotations {
+		size += len(k) + len(v)
+	}
+	if size > maxAnnotations {
+		return nil, fmt.Errorf("record of %s: %d bytes of annotations, CDI allows %d", kind, size, maxAnnotations)
+	}
+	// The lowest version that can carry the content, so that old runtimes
+	// accept the file.
+	if spec.Version, err = specs.MinimumRequiredVersion(&spec); err != nil {
+		return nil, fmt.Errorf("spec of %s: %w", kind, err)
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(spec); err != nil {
+		return nil, fmt.Errorf("spec of %s: %w", kind, err)
+	}
+	return b.Bytes(), nil
+}
+
+// decodeSpec reads a spec of the given kind, whatever its version.
+func decodeSpec(kind string, data []byte) (*specs.Spec, error) {
+	var spec specs.Spec
+	if err := decodeStrict(data, &spec); err != nil {
+		return nil, fmt.Errorf("not a CDI spec: %w", err)
+	}
+	if spec.Kind != kind {
+		return nil, fmt.Errorf("CDI spec has kind %q, want %q", spec.Kind, kind)
+	}
+	return &spec, nil
+}
+
+// decodeRecord reads the record in a spec of the given kind.
+func decodeRecord(kind string, data []byte, record any) (*specs.Spec, error) {
+	spec, err := decodeSpec(kind, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkVersion("file", spec.Annotations[annotationVersion]); err != nil {
+		return nil, err
+	}
+	text, ok := spec.Annotations[annotationRecord]
+	if !ok {
+		return nil, fmt.Errorf("annotation %q is missing", annotationRecord)
+	}
+	if err := decodeStrict([]byte(text), record); err != nil {
+		return nil, fmt.Errorf("annotation %q: %w", annotationRecord, err)
+	}
+	return spec, nil
+}
+
+// inertDevice is the one device of files that nobody injects: CDI wants at
+// least one device with non-empty edits.
+func inertDevice(name string) []specs.Device {
+	return []specs.Device{{
+		Name:           name,
+		ContainerEdits: specs.ContainerEdits{Env: []string{"DRACPUMEM_INERT=" + name}},
+	}}
+}
