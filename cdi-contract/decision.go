@@ -26,7 +26,7 @@ type Decision struct {
 	Hugepages map[string]Limit `json:"hugepages,omitempty"`
 	// Requires names the features without which the decision must not be
 	// applied; a reader that does not know one refuses the decision.
-	Requires []string `json:"requires"`
+	Requires []string `json:"requires,omitzero"`
 }
 
 // Memory is the memory controller's share of a decision, in bytes. Max ==
