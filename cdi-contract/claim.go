@@ -167,22 +167,44 @@ func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
 		return ClaimRecord{}, fmt.Errorf("the record is of claim %s, the file is named %q", r.UID, name)
 	}
 	// What the frontend remembers and what the containers got must agree, or
-	// CPUs of a running container would be handed out again.
+	// CPUs of a running container would be handed out again. They are compared
+	// by meaning: a newer frontend may have written members unknown here.
 	entries, err := claimEntries(r.UID, spec)
 	if err != nil {
 		return ClaimRecord{}, err
 	}
+	if len(entries) != len(r.Results) {
+		return ClaimRecord{}, fmt.Errorf("claim %s: the devices inject %d decisions, the record has %d", r.UID, len(entries), len(r.Results))
+	}
 	for i, res := range r.Results {
 		key := Key{ClaimUID: r.UID, Index: i}
-		want, err := res.Decision.Env(key)
-		if err != nil {
-			return ClaimRecord{}, err
-		}
-		if entries[key] != want {
-			return ClaimRecord{}, fmt.Errorf("device %s: the injected decision differs from the record's", key.DeviceName())
+		if err := sameDecision(key, entries[key], res.Decision); err != nil {
+			return ClaimRecord{}, fmt.Errorf("device %s: %w", key.DeviceName(), err)
 		}
 	}
 	return r, nil
+}
+
+// sameDecision checks that the injected variable carries the decision d. It
+// does not look at required features: the frontend only accounts for them.
+func sameDecision(k Key, env string, d Decision) error {
+	_, value, _ := strings.Cut(env, "=")
+	injected, err := decodeDecision(value)
+	if err != nil {
+		return err
+	}
+	got, err := injected.Env(k)
+	if err != nil {
+		return err
+	}
+	want, err := d.Env(k)
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("the injected decision differs from the record's: %s, want %s", got, want)
+	}
+	return nil
 }
 
 // DecodeClaimEntries reads from a claim file what its devices inject: for each

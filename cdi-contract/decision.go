@@ -132,17 +132,34 @@ func (d Decision) Env(k Key) (string, error) {
 // DecodeDecision reads the value of a decision variable. known are the
 // features the reader implements.
 func DecodeDecision(value string, known []string) (Decision, error) {
-	var d Decision
-	if err := decodeStrict([]byte(value), &d); err != nil {
-		return Decision{}, fmt.Errorf("decision: %w", err)
-	}
-	if err := d.Validate(); err != nil {
+	d, err := decodeDecision(value)
+	if err != nil {
 		return Decision{}, err
 	}
 	if f := d.Unknown(known); f != "" {
 		return Decision{}, fmt.Errorf("decision requires feature %q, this program knows [%s]: upgrade nri-actuator", f, strings.Join(known, " "))
 	}
 	return d, nil
+}
+
+// decodeDecision reads a decision whatever features it requires.
+func decodeDecision(value string) (Decision, error) {
+	// The version first: another one may give a member another type, and the
+	// error must name the version then.
+	var version struct {
+		V string `json:"v"`
+	}
+	if err := decodeStrict([]byte(value), &version); err != nil {
+		return Decision{}, fmt.Errorf("decision: %w", err)
+	}
+	if err := checkVersion("decision", version.V); err != nil {
+		return Decision{}, err
+	}
+	var d Decision
+	if err := decodeStrict([]byte(value), &d); err != nil {
+		return Decision{}, fmt.Errorf("decision: %w", err)
+	}
+	return d, d.Validate()
 }
 
 // ParseEnv reads a container's environment entry. ours is false for variables
