@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package amounts reads what the scheduler granted from an allocation result.
+// Its word is final: an amount that cannot be given exactly is an error, never
+// rounded here.
+package amounts
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Amounts is the consumed capacity of one result.
+type Amounts struct {
+	// CPUs is the number of exclusive CPUs.
+	CPUs int
+	// Memory is bytes.
+	Memory int64
+	// Hugepages is bytes by page size in the contract's form ("2Mi").
+	Hugepages map[string]int64
+}
+
+const hugepagesPrefix = "hugepages_"
+
+// Of reads the consumed capacity of a result. basePage is the base page size.
+func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amounts, error) {
+	a := Amounts{Hugepages: map[string]int64{}}
+	if len(result.ConsumedCapacity) == 0 {
+		return a, fmt.Errorf("result for request %q on device %q carries no consumed capacity: the scheduler must support consumable capacity (Kubernetes 1.34 or later with DRAConsumableCapacity)", result.Request, result.Device)
+	}
+	for _, name := range slices.Sorted(maps.Keys(result.ConsumedCapacity)) {
+		q := result.ConsumedCapacity[name]
+		if q.Sign() < 0 {
+			return a, fmt.Errorf("capacity %s: %s is negative", name, q.String())
+		}
+		n, whole := q.AsInt64()
+		if !whole {
+			return a, fmt.Errorf("capacity %s: %s is not a whole number; exclusive CPUs and bytes cannot be split", name, q.String())
+		}
+		switch size, isHugepages := strings.CutPrefix(string(name), hugepagesPrefix); {
+		case name == "cpu":
+			if n > 1<<16 {
+				return a, fmt.Errorf("capacity cpu: %d CPUs on one zone", n)
+			}
+			a.CPUs = int(n)
+		case name == "memory":
+			if n%basePage != 0 {
+				return a, fmt.Errorf("capacity memory: %d bytes is not a multiple of the page size %d", n, basePage)
+			}
+			a.Memory = n
+		case isHugepages:
+			page, err := contract.ParsePageSize(size)
+			if err != nil {
+				return a, fmt.Errorf("capacity %s: %w", name, err)
+			}
+			if n%page != 0 {
+				return a, fmt.Errorf("capacity %s: %d bytes is not a multiple of the page size", name, n)
+			}
+			if n > 0 {
+				a.Hugepages[size] = n
+			}
+		default:
+			return a, fmt.Errorf("capacity %s is not one this driver publishes (cpu, memory, hugepages_<size>)", name)
+		}
+	}
+	return a, nil
+}
+
+// Divisible reports whether the amounts name something that containers running
+// at the same time cannot share.
+func (a Amounts) Divisible() bool { return a.Memory > 0 || len(a.Hugepages) > 0 }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads the frontend's configuration file. It stands at the
+// start of the flow: everything below gets values, not text. The file is
+// strict, because a misspelt key that is ignored changes which CPUs a node
+// hands out.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/cpuset"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Config is the configuration file. Defaults stand in [Default].
+type Config struct {
+	// GroupBy is the zone a device stands for: numanode, socket or machine.
+	GroupBy string `json:"groupBy"`
+	// ReservedCPUs are never handed out; they stay in the shared pool.
+	ReservedCPUs string `json:"reservedCPUs"`
+	// ManagedCPUs, if set, are the only CPUs this driver offers.
+	ManagedCPUs string `json:"managedCPUs"`
+	// ReservedMemory is withheld from the capacity, NUMA node id to amount.
+	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
+	// ReservedHugepages are withheld, NUMA node id to page size to pages.
+	ReservedHugepages map[string]map[string]int64 `json:"reservedHugepages"`
+	SharedPool        SharedPool                  `json:"sharedPool"`
+	MemoryQoS         MemoryQoS                   `json:"memoryQoS"`
+	Hugepages         Hugepages                   `json:"hugepages"`
+	CPU               CPU                         `json:"cpu"`
+	// Guard writes the guard hook into claim files if the actuator offers it.
+	Guard bool `json:"guard"`
+	// RefreshInterval is how often topology and actuator are looked at again.
+	RefreshInterval metav1.Duration `json:"refreshInterval"`
+	CDIDir          string          `json:"cdiDir"`
+	KubeletRootDir  string          `json:"kubeletRootDir"`
+	SysfsRoot       string          `json:"sysfsRoot"`
+	ProcRoot        string          `json:"procRoot"`
+}
+
+// SharedPool configures the CPUs of containers without exclusive CPUs.
+type SharedPool struct {
+	// MinCPUs are never handed out by scheduling, 1 or more (I7).
+	MinCPUs int `json:"minCPUs"`
+}
+
+// Owners of the memory values of ancestors.
+const (
+	OwnerDriver = "driver"
+	OwnerNone   = "none"
+)
+
+// MemoryQoS configures the values of the memory controller.
+type MemoryQoS struct {
+	// Owner is driver (container, pod and ancestors are written) or none
+	// (cpuset, mems and limits only).
+	Owner string `json:"owner"`
+	// ThrottlingFactor is KEP-2570's factor, 0 < f <= 1; absent: no memory.high.
+	ThrottlingFactor *float64 `json:"throttlingFactor"`
+	// Protection is auto, min, low or none.
+	Protection string `json:"protection"`
+}
+
+// Hugepages configures hugetlb limits.
+type Hugepages struct {
+	// Limits is claim (the claimed amount), unlimited or unchanged (what
+	// kubelet set).
+	Limits string `json:"limits"`
+}
+
+// CPU configures the choice of CPUs.
+type CPU struct {
+	// WholeCores makes the scheduler round to whole cores.
+	WholeCores bool `json:"wholeCores"`
+	// Placement is packed or spread.
+	Placement string `json:"placement"`
+}
+
+// Default returns the configuration of an empty file.
+func Default() Config {
+	return Config{
+		GroupBy:         "numanode",
+		SharedPool:      SharedPool{MinCPUs: 1},
+		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto"},
+		Hugepages:       Hugepages{Limits: "claim"},
+		CPU:             CPU{Placement: "packed"},
+		Guard:           true,
+		RefreshInterval: metav1.Duration{Duration: 30 * time.Second},
+		CDIDir:          "/var/run/cdi",
+		KubeletRootDir:  "/var/lib/kubelet",
+		SysfsRoot:       "/sys",
+		ProcRoot:        "/proc",
+	}
+}
+
+// Parse reads the file's content over the defaults. Unknown, duplicate and
+// miscased keys are errors, as are values out of range; all are reported.
+func Parse(data []byte) (Config, error) {
+	c := Default()
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return Config{}, err
+	}
+	if string(asJSON) != "null" {
+		strict, err := kjson.UnmarshalStrict(asJSON, &c)
+		if err = errors.Join(append(strict, err)...); err != nil {
+			return Config{}, err
+		}
+	}
+	return c, c.validate()
+}
+
+func (c Config) validate() error {
+	var errs []error
+	oneOf := func(key, value string, allowed ...string) {
+		if !slices.Contains(allowed, value) {
+			errs = append(errs, fmt.Errorf("%s: %q, want one of %q", key, value, allowed))
+		}
+	}
+	oneOf("groupBy", c.GroupBy, "numanode", "socket", "machine")
+	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerNone)
+	oneOf("memoryQoS.protection", c.MemoryQoS.Protection, "auto", "min", "low", "none")
+	oneOf("hugepages.limits", c.Hugepages.Limits, "claim", "unlimited", "unchanged")
+	oneOf("cpu.placement", c.CPU.Placement, "packed", "spread")
+	if c.SharedPool.MinCPUs < 1 {
+		errs = append(errs, fmt.Errorf("sharedPool.minCPUs: %d, want 1 or more", c.SharedPool.MinCPUs))
+	}
+	if f := c.MemoryQoS.ThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
+		errs = append(errs, fmt.Errorf("memoryQoS.throttlingFactor: %v, want 0 < f <= 1", *f))
+	}
+	if c.RefreshInterval.Duration < time.Second {
+		errs = append(errs, fmt.Errorf("refreshInterval: %s, want 1s or more", c.RefreshInterval.Duration))
+	}
+	for _, cpus := range []struct{ key, value string }{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
+		if _, err := parseCPUs(cpus.value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", cpus.key, err))
+		}
+	}
+	for _, dir := range []struct{ key, value string }{
+		{"cdiDir", c.CDIDir}, {"kubeletRootDir", c.KubeletRootDir}, {"sysfsRoot", c.SysfsRoot}, {"procRoot", c.ProcRoot},
+	} {
+		if !filepath.IsAbs(dir.value) || filepath.Clean(dir.value) != dir.value {
+			errs = append(errs, fmt.Errorf("%s: %q is not a clean absolute path", dir.key, dir.value))
+		}
+	}
+	if _, err := c.ReservedMemoryBytes(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := c.ReservedHugepageCounts(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func parseCPUs(s string) (cpuset.CPUSet, error) {
+	if s == "" {
+		return cpuset.New(), nil
+	}
+	ids, err := contract.ParseList(s)
+	if err != nil {
+		return cpuset.CPUSet{}, err
+	}
+	return cpuset.New(ids...), nil
+}
+
+// Reserved returns ReservedCPUs as a set.
+func (c Config) Reserved() cpuset.CPUSet { return mustCPUs(c.ReservedCPUs) }
+
+// Managed returns ManagedCPUs as a set, empty for all.
+func (c Config) Managed() cpuset.CPUSet { return mustCPUs(c.ManagedCPUs) }
+
+// mustCPUs is for values that Parse has checked.
+func mustCPUs(s string) cpuset.CPUSet {
+	set, err := parseCPUs(s)
+	if err != nil {
+		panic(err)
+	}
+	return set
+}
+
+// ReservedMemoryBytes returns ReservedMemory in bytes by NUMA node id.
+func (c Config) ReservedMemoryBytes() (map[int]int64, error) {
+	out := make(map[int]int64, len(c.ReservedMemory))
+	for _, key := range slices.Sorted(maps.Keys(c.ReservedMemory)) {
+		node, err := nodeID("reservedMemory", key)
+		if err != nil {
+			return nil, err
+		}
+		q := c.ReservedMemory[key]
+		if q.Sign() < 0 {
+			return nil, fmt.Errorf("reservedMemory.%s: %s is negative", key, q.String())
+		}
+		out[node] = q.Value()
+	}
+	return out, nil
+}
+
+// ReservedHugepageCounts returns ReservedHugepages as pages by NUMA node id
+// and page size in bytes.
+func (c Config) ReservedHugepageCounts() (map[int]map[int64]int64, error) {
+	out := make(map[int]map[int64]int64, len(c.ReservedHugepages))
+	for _, key := range slices.Sorted(maps.Keys(c.ReservedHugepages)) {
+		node, err := nodeID("reservedHugepages", key)
+		if err != nil {
+			return nil, err
+		}
+		out[node] = make(map[int64]int64)
+		for size, pages := range c.ReservedHugepages[key] {
+			bytes, err := contract.ParsePageSize(size)
+			if err != nil {
+				return nil, fmt.Errorf("reservedHugepages.%s: %w", key, err)
+			}
+			if pages < 0 {
+				return nil, fmt.Errorf("reservedHugepages.%s.%s: %d pages", key, size, pages)
+			}
+			out[node][bytes] = pages
+		}
+	}
+	return out, nil
+}
+
+func nodeID(what, key string) (int, error) {
+	id, err := strconv.Atoi(key)
+	if err != nil || id < 0 || strconv.Itoa(id) != key {
+		return 0, fmt.Errorf("%s: key %q is not a NUMA node id", what, key)
+	}
+	return id, nil
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ledger knows who holds what on this node. The CDI directory is the
+// state (I4): every call looks at the directory again, and what is kept in
+// memory is only the decoded content of files that have not changed. So a
+// restart, a second instance during a rolling update and a file removed by
+// hand are all the same case.
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Directory is the CDI directory. Writes are durable and atomic.
+type Directory interface {
+	List() ([]fs.FileInfo, error)
+	Read(name string) ([]byte, error)
+	Write(name string, data []byte) error
+	Remove(name string) error
+	Path(name string) string
+}
+
+// Ledger reads and writes the claims of the node. It is not safe for
+// concurrent use: the caller serialises, as it must for the choice of CPUs.
+type Ledger struct {
+	dir    Directory
+	bootID string
+	files  map[string]cached
+}
+
+type cached struct {
+	modTime time.Time
+	size    int64
+	record  contract.ClaimRecord
+	err     error
+}
+
+// New returns a ledger of the directory for the running boot.
+func New(dir Directory, bootID string) *Ledger {
+	return &Ledger{dir: dir, bootID: bootID, files: make(map[string]cached)}
+}
+
+// Claims is the content of the directory at one moment.
+type Claims struct {
+	// Prepared are the readable claims, sorted by UID.
+	Prepared []contract.ClaimRecord
+	// Unreadable are the files of claims that cannot be read, with the reason.
+	Unreadable map[string]error
+}
+
+// Find returns the record of a claim.
+func (c Claims) Find(uid string) (contract.ClaimRecord, bool) {
+	i, found := slices.BinarySearchFunc(c.Prepared, uid, func(r contract.ClaimRecord, uid string) int {
+		return strings.Compare(r.UID, uid)
+	})
+	if !found {
+		return contract.ClaimRecord{}, false
+	}
+	return c.Prepared[i], true
+}
+
+// Without returns the readable claims but one.
+func (c Claims) Without(uid string) []contract.ClaimRecord {
+	return slices.DeleteFunc(slices.Clone(c.Prepared), func(r contract.ClaimRecord) bool { return r.UID == uid })
+}
+
+// Blocked returns an error that names the unreadable files, if there are any.
+// What they hold is unknown, so nothing new may be handed out (I4).
+func (c Claims) Blocked() error {
+	if len(c.Unreadable) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, path := range slices.Sorted(maps.Keys(c.Unreadable)) {
+		errs = append(errs, fmt.Errorf("%s: %w", path, c.Unreadable[path]))
+	}
+	return fmt.Errorf("no new claim is prepared on this node while %d claim file(s) cannot be read, because the CPUs they hold are unknown; "+
+		"drain the pods of these claims and remove the files: %w", len(errs), errors.Join(errs...))
+}
+
+// Load reads the directory.
+func (l *Ledger) Load() (Claims, error) {
+	infos, err := l.dir.List()
+	if err != nil {
+		return Claims{}, fmt.Errorf("read CDI directory: %w", err)
+	}
+	claims := Claims{Unreadable: make(map[string]error)}
+	present := make(map[string]cached, len(infos))
+	for _, info := range infos {
+		uid, ours := contract.ClaimUIDOfFile(info.Name())
+		if !ours {
+			continue
+		}
+		entry, known := l.files[info.Name()]
+		if !known || entry.err != nil || !entry.modTime.Equal(info.ModTime()) || entry.size != info.Size() {
+			entry = l.read(uid, info)
+		}
+		if errors.Is(entry.err, fs.ErrNotExist) {
+			continue
+		}
+		present[info.Name()] = entry
+		if entry.err != nil {
+			claims.Unreadable[l.dir.Path(info.Name())] = entry.err
+			continue
+		}
+		claims.Prepared = append(claims.Prepared, entry.record)
+	}
+	l.files = present
+	slices.SortFunc(claims.Prepared, func(a, b contract.ClaimRecord) int { return strings.Compare(a.UID, b.UID) })
+	return claims, nil
+}
+
+func (l *Ledger) read(uid string, info fs.FileInfo) cached {
+	entry := cached{modTime: info.ModTime(), size: info.Size()}
+	if uid == "" {
+		entry.err = errors.New("the name is not that of a claim file")
+		return entry
+	}
+	data, err := l.dir.Read(info.Name())
+	if err != nil {
+		entry.err = err
+		return entry
+	}
+	entry.record, entry.err = contract.DecodeClaim(info.Name(), data)
+	if entry.err == nil && entry.record.BootID != l.bootID {
+		entry.err = fmt.Errorf("it was written during boot %s, this is boot %s", entry.record.BootID, l.bootID)
+	}
+	return entry
+}
+
+// Add writes a claim: the node state first, so that at any instant a CPU named
+// by a claim file is not in the shared pool (I1). state must already contain
+// the claim; before is the state without it, which is put back if the claim's
+// file cannot be written, so that an error leaves nothing behind (I3).
+func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) error {
+	data, err := contract.EncodeClaim(r)
+	if err != nil {
+		return err
+	}
+	if err := l.WriteNode(state); err != nil {
+		return errors.Join(err, l.WriteNode(before))
+	}
+	name := contract.ClaimFile(r.UID)
+	if err := l.dir.Write(name, data); err != nil {
+		err = fmt.Errorf("write claim file: %w", err)
+		// The rename may have happened before the error: while the file is
+		// there its CPUs stay out of the pool.
+		if removeErr := l.dir.Remove(name); removeErr != nil {
+			return errors.Join(err, removeErr)
+		}
+		return errors.Join(err, l.WriteNode(before))
+	}
+	return nil
+}
+
+// Forget removes a claim's file. The node state without it is written
+// afterwards: the reverse order of Add, for the same reason (I1). An unknown
+// claim is success.
+func (l *Ledger) Forget(uid string) error {
+	if err := l.dir.Remove(contract.ClaimFile(uid)); err != nil {
+		return fmt.Errorf("remove claim file, its CPUs stay taken until it can be removed: %w", err)
+	}
+	return nil
+}
+
+// Node returns the node state as written, ok is false if there is none that
+// can be read; it is recomputed from the claims then.
+func (l *Ledger) Node() (state contract.NodeState, ok bool) {
+	data, err := l.dir.Read(contract.NodeFile)
+	if err != nil {
+		return contract.NodeState{}, false
+	}
+	state, err = contract.DecodeNode(data)
+	return state, err == nil
+}
+
+// WriteNode replaces the node file if the state differs from the written one,
+// with the next generation.
+func (l *Ledger) WriteNode(state contract.NodeState) error {
+	if old, ok := l.Node(); ok {
+		state.Generation = old.Generation
+		if same, err := equal(old, state); err != nil || same {
+			return err
+		}
+	}
+	state.Generation++
+	data, err := contract.EncodeNode(state)
+	if err != nil {
+		return err
+	}
+	if err := l.dir.Write(contract.NodeFile, data); err != nil {
+		return fmt.Errorf("write node file: %w", err)
+	}
+	return nil
+}
+
+func equal(a, b contract.NodeState) (bool, error) {
+	x, err := contract.EncodeNode(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := contract.EncodeNode(b)
+	return string(x) == string(y), err
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics holds the frontend's Prometheus metrics. No label grows with
+// the number of claims or pods.
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics records what the frontend does.
+type Metrics struct {
+	prepare   *prometheus.HistogramVec
+	unprepare *prometheus.CounterVec
+	claims    prometheus.Gauge
+	cpus      *prometheus.GaugeVec
+	blocked   prometheus.Gauge
+	actuator  prometheus.Gauge
+}
+
+// New registers the metrics.
+func New(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		prepare: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "cpumem_frontend_prepare_seconds", Help: "Time to prepare one claim, by result.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}, []string{"result"}),
+		unprepare: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cpumem_frontend_unprepare_total", Help: "Claims unprepared, by result.",
+		}, []string{"result"}),
+		claims: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_claims", Help: "Claims prepared on this node.",
+		}),
+		cpus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_cpus", Help: "Online CPUs by state: exclusive (held by claims) or shared.",
+		}, []string{"state"}),
+		blocked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_blocked", Help: "1 while the node takes no new claims because its claim files cannot be read.",
+		}),
+		actuator: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_actuator_ready", Help: "1 while nri-actuator is alive and connected to the runtime.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func result(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "success"
+}
+
+// Prepared counts a prepared claim.
+func (m *Metrics) Prepared(err error, took time.Duration) {
+	m.prepare.WithLabelValues(result(err)).Observe(took.Seconds())
+}
+
+// Unprepared counts a released claim.
+func (m *Metrics) Unprepared(err error) { m.unprepare.WithLabelValues(result(err)).Inc() }
+
+// Claims sets what is held now.
+func (m *Metrics) Claims(n, exclusive, shared int) {
+	m.claims.Set(float64(n))
+	m.cpus.WithLabelValues("exclusive").Set(float64(exclusive))
+	m.cpus.WithLabelValues("shared").Set(float64(shared))
+}
+
+// Node sets whether the node takes new claims.
+func (m *Metrics) Node(blocked, actuator error) {
+	m.blocked.Set(gauge(blocked != nil))
+	m.actuator.Set(gauge(actuator == nil))
+}
+
+func gauge(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}

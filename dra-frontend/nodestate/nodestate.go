@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodestate computes the frontend's word about the whole node from the
+// claims that are prepared on it: the shared pool, and the cgroup values of
+// pods and their ancestors. Pure; the ledger calls it before every write and
+// at start, so that the node file can always be recomputed from the claim
+// files.
+package nodestate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Base is what the node state depends on beside the claims.
+type Base struct {
+	BootID string
+	// CPUs are all online CPUs, Mems all NUMA nodes with memory.
+	CPUs cpuset.CPUSet
+	Mems cpuset.CPUSet
+	// Protect writes memory.min and memory.low of pods and ancestors.
+	Protect bool
+	// Hugepages are the page sizes in the contract's form that pods' limits
+	// are written for.
+	Hugepages bool
+}
+
+// Compute returns the node state for the prepared claims. Its generation is
+// left for the caller. A shared pool that would be empty is an error (I7).
+func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, error) {
+	state := contract.NodeState{
+		V:         contract.Version,
+		BootID:    base.BootID,
+		Pods:      make(map[string]contract.PodState),
+		Ancestors: make(map[string]contract.Files),
+	}
+	pool := base.CPUs.Difference(Exclusive(claims))
+	if pool.IsEmpty() {
+		return contract.NodeState{}, fmt.Errorf("no CPU would be left for containers without exclusive CPUs: %d claims hold all of %s", len(claims), base.CPUs)
+	}
+	state.Shared = contract.Shared{CPUs: pool.String(), Mems: base.Mems.String()}
+
+	pods := podSums(claims)
+	levels := map[string]*sums{}
+	for _, level := range []string{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort} {
+		levels[level] = &sums{}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(pods)) {
+		p := pods[uid]
+		files := contract.Files{}
+		if base.Protect {
+			p.protection(files)
+		}
+		if base.Hugepages {
+			p.hugetlb(files)
+		}
+		slices.Sort(p.claims)
+		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files}
+		levels[contract.LevelKubepods].protect(p.min, p.low)
+		if p.qos != contract.LevelKubepods {
+			levels[p.qos].protect(p.min, p.low)
+		}
+	}
+	if base.Protect {
+		// Protection of a container is capped by every ancestor's own value
+		// (cgroup-v2.rst, "memory.min"), so each level gets the sum of what
+		// is below. Zero stands where nothing is claimed: that is the
+		// kernel's default and takes back what an earlier state set.
+		for level, s := range levels {
+			files := contract.Files{}
+			s.protection(files)
+			state.Ancestors[level] = files
+		}
+	}
+	return state, nil
+}
+
+// Exclusive returns the CPUs that the claims hold.
+func Exclusive(claims []contract.ClaimRecord) cpuset.CPUSet {
+	held := cpuset.New()
+	for _, c := range claims {
+		held = held.Union(CPUsOf(c))
+	}
+	return held
+}
+
+// CPUsOf returns the CPUs that one claim holds. The record is validated.
+func CPUsOf(c contract.ClaimRecord) cpuset.CPUSet {
+	list := c.CPUs()
+	if list == "" {
+		return cpuset.New()
+	}
+	ids, err := contract.ParseList(list)
+	if err != nil {
+		panic(fmt.Sprintf("claim %s passed validation with cpus %q: %v", c.UID, list, err))
+	}
+	return cpuset.New(ids...)
+}
+
+type sums struct {
+	min, low int64
+}
+
+func (s *sums) protect(min, low int64) { s.min += min; s.low += low }
+
+func (s *sums) protection(files contract.Files) {
+	files["memory.min"] = strconv.FormatInt(s.min, 10)
+	files["memory.low"] = strconv.FormatInt(s.low, 10)
+}
+
+type podSum struct {
+	sums
+	qos       string
+	claims    []string
+	hugepages map[string]hugepageSum
+}
+
+// hugepageSum is the limit of one page size on the pod's cgroup.
+type hugepageSum struct {
+	claimed   int64
+	unlimited bool
+	own       contract.Limit
+}
+
+func podSums(claims []contract.ClaimRecord) map[string]*podSum {
+	pods := make(map[string]*podSum)
+	for _, c := range claims {
+		for _, p := range c.Pods {
+			sum := pods[p.UID]
+			if sum == nil {
+				sum = &podSum{qos: p.QOS, hugepages: make(map[string]hugepageSum)}
+				pods[p.UID] = sum
+			}
+			sum.claims = append(sum.claims, c.UID)
+			for _, r := range c.Results {
+				sum.add(r.Decision, p)
+			}
+		}
+	}
+	return pods
+}
+
+func (p *podSum) add(d contract.Decision, pod contract.PodRecord) {
+	if d.Memory != nil {
+		p.protect(int64(d.Memory.Min), int64(d.Memory.Low))
+	}
+	for size, limit := range d.Hugepages {
+		h := p.hugepages[size]
+		h.own = pod.Hugepages[size]
+		if limit == contract.Max {
+			h.unlimited = true
+		} else {
+			h.claimed += int64(limit)
+		}
+		p.hugepages[size] = h
+	}
+}
+
+// hugetlb adds the pod's limits. Kubelet writes 0 for sizes the pod's spec does
+// not ask for, which would make the claim useless; both the fault-time and the
+// reservation limit must be raised (cgroup-v2.rst, "HugeTLB").
+func (p *podSum) hugetlb(files contract.Files) {
+	for size, h := range p.hugepages {
+		value := "max"
+		if !h.unlimited && h.own != contract.Max {
+			value = strconv.FormatInt(h.claimed+int64(h.own), 10)
+		}
+		name := "hugetlb." + contract.CgroupPageSize(size)
+		files[name+".max"] = value
+		files[name+".rsvd.max"] = value
+	}
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugin answers kubelet: it prepares and unprepares claims. The
+// scheduler has chosen zone and amounts; what is left to decide here is which
+// CPUs of that zone, and every value that follows from the amounts. The flow
+// of one claim reads top to bottom in prepare.go.
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/utils/cpuset"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+)
+
+// DriverName is the name of driver and DeviceClass.
+const DriverName = "dra.cpumem"
+
+// Inventory is the machine as it is offered, computed from topology and
+// configuration. A value of it never changes; a changed machine is a new one.
+type Inventory struct {
+	// Zones by device name.
+	Zones map[string]Zone
+	// Pick chooses n CPUs of free.
+	Pick func(free cpuset.CPUSet, n int) (cpuset.CPUSet, error)
+	// PageSize is the base page size in bytes.
+	PageSize int64
+	// Base is what the node state depends on beside the claims.
+	Base nodestate.Base
+}
+
+// Zone is what a device stands for.
+type Zone struct {
+	CPUs cpuset.CPUSet
+	// Mems is the zone's list of NUMA nodes with memory, in list format.
+	Mems string
+}
+
+// Values turns the amounts of a result into the values of its decision.
+type Values interface {
+	Memory(amount, ownLimit int64) (*contract.Memory, error)
+	// Hugepages returns nil where the limits stay kubelet's.
+	Hugepages(amounts map[string]int64) map[string]contract.Limit
+}
+
+// Pods reads a pod from the API server.
+type Pods interface {
+	Pod(ctx context.Context, namespace, name string) (Pod, error)
+}
+
+// Actuator tells what the actuator of this node says of itself; an error means
+// that it cannot apply decisions now.
+type Actuator interface {
+	Announcement() (contract.Announcement, error)
+}
+
+// Recorder counts what happened.
+type Recorder interface {
+	Prepared(err error, took time.Duration)
+	Unprepared(err error)
+	Claims(n int, exclusive, shared int)
+}
+
+// Driver implements the kubelet side of the frontend. Kubelet's calls are
+// serialised by the helper library and, during a rolling update, between two
+// instances by its file lock; the mutex serialises them with Reconcile.
+type Driver struct {
+	mu        sync.Mutex
+	log       *zap.Logger
+	ledger    *ledger.Ledger
+	bootID    string
+	guard     bool
+	inventory Inventory
+	values    Values
+	pods      Pods
+	actuator  Actuator
+	recorder  Recorder
+}
+
+// Options are the parts of a Driver. All are required.
+type Options struct {
+	Log       *zap.Logger
+	Ledger    *ledger.Ledger
+	BootID    string
+	Guard     bool
+	Inventory Inventory
+	Values    Values
+	Pods      Pods
+	Actuator  Actuator
+	Recorder  Recorder
+}
+
+// New returns a Driver. Reconcile must succeed before kubelet may call it, so
+// that no Prepare meets a node state that is older than the claims (I4).
+func New(o Options) *Driver {
+	return &Driver{
+		log: o.Log, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
+		values: o.Values, pods: o.Pods, actuator: o.Actuator, recorder: o.Recorder,
+	}
+}
+
+// SetInventory replaces the machine, after a change of topology.
+func (d *Driver) SetInventory(i Inventory) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inventory = i
+}
+
+// Reconcile recomputes the node state from the claim files and writes it if it
+// differs: after a start, a change of topology, or files removed by hand. The
+// error says why the node takes no new claims.
+func (d *Driver) Reconcile() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	claims, err := d.ledger.Load()
+	if err != nil {
+		return err
+	}
+	if err := claims.Blocked(); err != nil {
+		// Without all claims the pool could only be computed too large, so
+		// the node file stays as it is (I1, I4).
+		return err
+	}
+	return d.writeState(claims.Prepared)
+}
+
+func (d *Driver) writeState(claims []contract.ClaimRecord) error {
+	state, err := nodestate.Compute(d.inventory.Base, claims)
+	if err != nil {
+		return err
+	}
+	if err := d.ledger.WriteNode(state); err != nil {
+		return err
+	}
+	d.count(claims)
+	return nil
+}
+
+func (d *Driver) count(claims []contract.ClaimRecord) {
+	exclusive := nodestate.Exclusive(claims)
+	d.recorder.Claims(len(claims), exclusive.Size(), d.inventory.Base.CPUs.Difference(exclusive).Size())
+}
+
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin.
+func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	for _, claim := range claims {
+		start := time.Now()
+		devices, err := d.prepare(ctx, claim)
+		d.recorder.Prepared(err, time.Since(start))
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
+	}
+	return results, nil
+}
+
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
+func (d *Driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	results := make(map[types.UID]error, len(claims))
+	for _, claim := range claims {
+		err := d.unprepare(claim)
+		d.recorder.Unprepared(err)
+		results[claim.UID] = err
+	}
+	return results, nil
+}
+
+func (d *Driver) unprepare(claim kubeletplugin.NamespacedObject) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	log := d.log.With(zap.String("claim", claim.String()), zap.String("uid", string(claim.UID)))
+	uid := string(claim.UID)
+	if !contract.ValidUID(uid) {
+		return fmt.Errorf("claim %s: UID %q is not an object UID", claim, uid)
+	}
+	claims, err := d.ledger.Load()
+	if err != nil {
+		return err
+	}
+	record, known := claims.Find(uid)
+	rest := claims.Without(uid)
+	if err := d.ledger.Forget(uid); err != nil {
+		log.Error("claim not released", zap.Error(err))
+		return err
+	}
+	// Its own file may have been the one that blocked the node: look again.
+	if claims, err = d.ledger.Load(); err != nil {
+		return err
+	}
+	if claims.Blocked() != nil {
+		// The pool must not grow while unknown CPUs are held (I1); Reconcile
+		// writes the state once every file can be read.
+		log.Warn("claim released; the node state waits for unreadable claim files")
+		return nil
+	}
+	if err := d.writeState(rest); err != nil {
+		return err
+	}
+	if known {
+		log.Info("claim released", zap.String("cpus", record.CPUs()))
+	}
+	return nil
+}

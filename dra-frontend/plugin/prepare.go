@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/cpuset"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+)
+
+// prepare is the flow of one claim.
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	log := d.log.With(zap.String("claim", claim.Namespace+"/"+claim.Name), zap.String("uid", string(claim.UID)))
+
+	claims, err := d.ledger.Load()
+	if err != nil {
+		return nil, err
+	}
+	if record, known := claims.Find(string(claim.UID)); known {
+		// I8: the first answer stands, whatever has changed since.
+		log.Debug("claim is already prepared")
+		return answer(record), nil
+	}
+	results, err := ownResults(claim)
+	if err != nil || len(results) == 0 {
+		return nil, err
+	}
+	record, err := d.decide(ctx, claim, results, claims.Prepared)
+	if err != nil {
+		log.Info("claim not prepared", zap.Error(err))
+		return nil, err
+	}
+	// What is wrong with the node is said after what is wrong with the claim:
+	// it is retried, and the claim's own faults do not go away by it.
+	if err := claims.Blocked(); err != nil {
+		return nil, err
+	}
+	before, err := nodestate.Compute(d.inventory.Base, claims.Prepared)
+	if err != nil {
+		return nil, err
+	}
+	with := append(slices.Clone(claims.Prepared), record)
+	state, err := nodestate.Compute(d.inventory.Base, with)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.ledger.Add(record, state, before); err != nil {
+		log.Error("claim not prepared", zap.Error(err))
+		return nil, err
+	}
+	d.count(with)
+	log.Info("claim prepared", zap.String("cpus", record.CPUs()), zap.Strings("zones", zonesOf(record)), zap.Strings("pods", podsOf(record)))
+	return answer(record), nil
+}
+
+// ownResults returns this driver's allocation results, in order.
+func ownResults(claim *resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAllocationResult, error) {
+	if claim.Status.Allocation == nil {
+		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
+	}
+	var own []resourceapi.DeviceRequestAllocationResult
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if r.Driver != DriverName {
+			continue
+		}
+		if r.AdminAccess != nil && *r.AdminAccess {
+			return nil, fmt.Errorf("request %q asks for admin access, which would pin a container to CPUs that others hold; this driver has none to give", r.Request)
+		}
+		for _, c := range resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, r) {
+			if c.Opaque.Driver == DriverName {
+				return nil, fmt.Errorf("request %q carries opaque parameters for %s, and this version knows none: remove them from the claim or its DeviceClass", r.Request, DriverName)
+			}
+		}
+		own = append(own, r)
+	}
+	return own, nil
+}
+
+// decide computes the record of a claim: CPUs first, then all that follows.
+func (d *Driver) decide(ctx context.Context, claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, prepared []contract.ClaimRecord) (contract.ClaimRecord, error) {
+	record := contract.ClaimRecord{
+		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), BootID: d.bootID,
+	}
+	granted := make([]amounts.Amounts, len(results))
+	for i, r := range results {
+		a, err := d.grant(r)
+		if err != nil {
+			return record, fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
+		}
+		granted[i] = a
+	}
+	// I5: nothing is prepared that nobody would apply.
+	announcement, err := d.actuator.Announcement()
+	if err != nil {
+		return record, err
+	}
+	if d.guard {
+		record.Guard = announcement.Guard
+	}
+	users, err := d.users(ctx, claim)
+	if err != nil {
+		return record, err
+	}
+	record.Pods = users.records()
+	taken := nodestate.Exclusive(prepared)
+	for i, r := range results {
+		decision, err := d.value(r, granted[i], users, taken)
+		if err != nil {
+			return record, fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
+		}
+		if decision.CPUs != "" {
+			picked, err := cpuset.Parse(decision.CPUs)
+			if err != nil {
+				return record, err
+			}
+			taken = taken.Union(picked)
+		}
+		record.Results = append(record.Results, resultRecord(r, decision))
+	}
+	return record, nil
+}
+
+// grant reads the amounts of a result and checks that they are of a zone of
+// this node: the scheduler's word is final, so it must be about something here.
+func (d *Driver) grant(r resourceapi.DeviceRequestAllocationResult) (amounts.Amounts, error) {
+	zone, known := d.inventory.Zones[r.Device]
+	if !known {
+		return amounts.Amounts{}, fmt.Errorf("this node has no such zone now: delete the pod so that it is scheduled again")
+	}
+	a, err := amounts.Of(r, d.inventory.PageSize)
+	if err != nil {
+		return a, err
+	}
+	if a.CPUs == 0 && !a.Divisible() {
+		return a, fmt.Errorf("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
+	}
+	if a.CPUs > zone.CPUs.Size() {
+		return a, fmt.Errorf("%d CPUs granted, the zone has %d (%s)", a.CPUs, zone.CPUs.Size(), zone.CPUs)
+	}
+	return a, nil
+}
+
+// value makes the decision for one result.
+func (d *Driver) value(r resourceapi.DeviceRequestAllocationResult, a amounts.Amounts, u users, taken cpuset.CPUSet) (contract.Decision, error) {
+	zone := d.inventory.Zones[r.Device]
+	decision := contract.Decision{V: contract.Version, Requires: []string{}}
+	if a.CPUs > 0 {
+		// I2: never another zone than the one allocated.
+		free := zone.CPUs.Difference(taken)
+		if free.Size() < a.CPUs {
+			return decision, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s): the CPUs of a pod that is still terminating come back when it is gone",
+				a.CPUs, free.Size(), zone.CPUs.Size(), free)
+		}
+		cpus, err := d.inventory.Pick(free, a.CPUs)
+		if err != nil {
+			return decision, err
+		}
+		decision.CPUs = cpus.String()
+	}
+	if a.Divisible() {
+		decision.Mems = zone.Mems
+		if err := u.exclusive(r.Request); err != nil {
+			return decision, err
+		}
+	}
+	var err error
+	if a.Memory > 0 {
+		if decision.Memory, err = d.values.Memory(a.Memory, u.limit(r.Request)); err != nil {
+			return decision, err
+		}
+	}
+	if len(a.Hugepages) > 0 {
+		decision.Hugepages = d.values.Hugepages(a.Hugepages)
+	}
+	return decision, nil
+}
+
+func resultRecord(r resourceapi.DeviceRequestAllocationResult, decision contract.Decision) contract.ResultRecord {
+	record := contract.ResultRecord{
+		Request: r.Request, Pool: r.Pool, Device: r.Device,
+		Consumed: make(map[string]string, len(r.ConsumedCapacity)),
+		Decision: decision,
+	}
+	if r.ShareID != nil {
+		record.ShareID = string(*r.ShareID)
+	}
+	for name, q := range r.ConsumedCapacity {
+		record.Consumed[string(name)] = q.String()
+	}
+	return record
+}
+
+// answer is what kubelet is told, from the record alone (I8).
+func answer(record contract.ClaimRecord) []kubeletplugin.Device {
+	devices := make([]kubeletplugin.Device, len(record.Results))
+	for i, r := range record.Results {
+		devices[i] = kubeletplugin.Device{
+			Requests:     []string{r.Request},
+			PoolName:     r.Pool,
+			DeviceName:   r.Device,
+			CDIDeviceIDs: []string{contract.Key{ClaimUID: record.UID, Index: i}.CDIDevice()},
+		}
+		if r.ShareID != "" {
+			share := types.UID(r.ShareID)
+			devices[i].ShareID = &share
+		}
+	}
+	return devices
+}
+
+func zonesOf(record contract.ClaimRecord) []string {
+	var zones []string
+	for _, r := range record.Results {
+		zones = append(zones, r.Device)
+	}
+	return zones
+}
+
+func podsOf(record contract.ClaimRecord) []string {
+	var pods []string
+	for _, p := range record.Pods {
+		pods = append(pods, p.UID)
+	}
+	return pods
+}

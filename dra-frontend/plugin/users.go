@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Pod is what a claim's values depend on in a pod.
+type Pod struct {
+	Name string
+	contract.PodRecord
+	// Containers in the pod's order, init containers first.
+	Containers []Container
+}
+
+// Container is one container of a pod.
+type Container struct {
+	Name string
+	// Runs tells whether it runs at the same time as the main containers:
+	// main containers and sidecars do, other init containers do not.
+	Runs bool
+	// MemoryLimit is the limit in bytes of its own spec, 0 for none.
+	MemoryLimit int64
+	// Claims are the claims it names, claim object name to request name; an
+	// empty request name stands for all requests of the claim.
+	Claims []ClaimReference
+}
+
+// ClaimReference is a container's use of a claim.
+type ClaimReference struct {
+	Claim   string
+	Request string
+}
+
+// uses reports whether the container uses the request of the claim. Results of
+// prioritised lists are named "request/subrequest"; containers name the former.
+func (c Container) uses(claim, request string) bool {
+	base, _, _ := strings.Cut(request, "/")
+	for _, ref := range c.Claims {
+		if ref.Claim == claim && (ref.Request == "" || ref.Request == base) {
+			return true
+		}
+	}
+	return false
+}
+
+// users are the pods a claim is reserved for.
+type users struct {
+	claim string
+	pods  []Pod
+}
+
+func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (users, error) {
+	u := users{claim: claim.Name}
+	for _, consumer := range claim.Status.ReservedFor {
+		if consumer.APIGroup != "" || consumer.Resource != "pods" {
+			continue
+		}
+		pod, err := d.pods.Pod(ctx, claim.Namespace, consumer.Name)
+		if err != nil {
+			return u, fmt.Errorf("read pod %s/%s, which the claim is reserved for: %w", claim.Namespace, consumer.Name, err)
+		}
+		if pod.UID != string(consumer.UID) {
+			// The reservation is of a pod that is gone; its successor of the
+			// same name has a reservation of its own.
+			continue
+		}
+		u.pods = append(u.pods, pod)
+	}
+	if len(u.pods) == 0 {
+		return u, fmt.Errorf("claim %s/%s is not reserved for any pod that exists", claim.Namespace, claim.Name)
+	}
+	return u, nil
+}
+
+func (u users) records() []contract.PodRecord {
+	records := make([]contract.PodRecord, len(u.pods))
+	for i, p := range u.pods {
+		records[i] = p.PodRecord
+	}
+	return records
+}
+
+// exclusive refuses amounts of memory or hugepages that several containers
+// would use at the same time: each would get all of it.
+func (u users) exclusive(request string) error {
+	var running []string
+	for _, p := range u.pods {
+		for _, c := range p.Containers {
+			if c.Runs && c.uses(u.claim, request) {
+				running = append(running, p.Name+"/"+c.Name)
+			}
+		}
+	}
+	if len(running) > 1 {
+		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): give each container a claim or a request of its own",
+			len(running), strings.Join(running, ", "))
+	}
+	return nil
+}
+
+// limit returns the smallest memory limit among the containers that use the
+// request, 0 if one of them has none.
+func (u users) limit(request string) int64 {
+	smallest := int64(0)
+	for _, p := range u.pods {
+		for _, c := range p.Containers {
+			if !c.uses(u.claim, request) {
+				continue
+			}
+			if c.MemoryLimit == 0 {
+				return 0
+			}
+			if smallest == 0 || c.MemoryLimit < smallest {
+				smallest = c.MemoryLimit
+			}
+		}
+	}
+	return smallest
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preflight looks, before the frontend registers with kubelet, whether
+// this node can keep the driver's promises. It reads files only.
+package preflight
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// Node is where to look.
+type Node struct {
+	// Proc is the /proc file system.
+	Proc fs.FS
+	// Kubelet is kubelet's root directory, or a view of its state files.
+	Kubelet fs.FS
+	// MemoryHigh tells whether memory.high will be written.
+	MemoryHigh bool
+}
+
+// Check returns what makes the node unfit, all of it in one error, and what
+// could not be looked at.
+func Check(n Node) (warnings []string, err error) {
+	var errs []error
+	errs = append(errs, checkCgroup(n.Proc))
+	if n.MemoryHigh {
+		errs = append(errs, checkKernel(n.Proc))
+	}
+	for _, m := range []struct{ file, setting, none string }{
+		{"cpu_manager_state", "cpuManagerPolicy", "none"},
+		{"memory_manager_state", "memoryManagerPolicy", "none"},
+	} {
+		data, err := fs.ReadFile(n.Kubelet, m.file)
+		if errors.Is(err, fs.ErrNotExist) {
+			warnings = append(warnings, fmt.Sprintf("kubelet's %s is not visible: make sure that %s is %q", m.file, m.setting, m.none))
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("kubelet's %s: %w", m.file, err))
+			continue
+		}
+		errs = append(errs, checkPolicy(m.file, m.setting, m.none, data))
+	}
+	return warnings, errors.Join(errs...)
+}
+
+// checkPolicy refuses kubelet's own managers: they write cpusets too, and both
+// would hand out the same CPUs.
+func checkPolicy(file, setting, none string, data []byte) error {
+	var state struct {
+		PolicyName string `json:"policyName"`
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return fmt.Errorf("kubelet's %s: %w", file, err)
+	}
+	if !strings.EqualFold(state.PolicyName, none) {
+		return fmt.Errorf("kubelet runs with %s %q, which hands out the same CPUs and memory as this driver: set it to %q, drain the node, remove kubelet's %s and restart kubelet",
+			setting, state.PolicyName, none, file)
+	}
+	return nil
+}
+
+func checkCgroup(proc fs.FS) error {
+	data, err := fs.ReadFile(proc, "self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("cgroup version: %w", err)
+	}
+	mounts, err := mountinfo.GetMountsFromReader(bytes.NewReader(data), func(m *mountinfo.Info) (skip, stop bool) {
+		// Others mount a second cgroup2 elsewhere; the node's is this one.
+		return m.FSType != "cgroup2" || m.Mountpoint != "/sys/fs/cgroup", false
+	})
+	if err != nil {
+		return fmt.Errorf("cgroup version: %w", err)
+	}
+	if len(mounts) == 0 {
+		return errors.New("/sys/fs/cgroup is not cgroup v2: the driver needs the unified hierarchy, boot with systemd.unified_cgroup_hierarchy=1 or a newer system")
+	}
+	for _, m := range mounts {
+		if slices.Contains(strings.Split(m.VFSOptions, ","), "memory_hugetlb_accounting") {
+			return errors.New("cgroup2 is mounted with memory_hugetlb_accounting, which counts hugepages as memory, and claims account for them apart: remount it without")
+		}
+	}
+	return nil
+}
+
+// minMemoryHigh is the first kernel in which a task at memory.high cannot loop
+// for ever between allocation and reclaim (commit b3ff92916af3).
+var minMemoryHigh = version.MustParseGeneric("5.9")
+
+func checkKernel(proc fs.FS) error {
+	data, err := fs.ReadFile(proc, "sys/kernel/osrelease")
+	if err != nil {
+		return fmt.Errorf("kernel version: %w", err)
+	}
+	release := strings.TrimSpace(string(data))
+	v, err := version.ParseGeneric(release)
+	if err != nil {
+		return fmt.Errorf("kernel version %q: %w", release, err)
+	}
+	if v.LessThan(minMemoryHigh) {
+		return fmt.Errorf("kernel %s can hang tasks at memory.high: drop memoryQoS.throttlingFactor or run kernel %s or later", release, minMemoryHigh)
+	}
+	return nil
+}
+
+// BootID returns the id of the running boot.
+func BootID(proc fs.FS) (string, error) {
+	data, err := fs.ReadFile(proc, "sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("boot id: %w", err)
+	}
+	id := strings.TrimSpace(string(data))
+	if id == "" {
+		return "", errors.New("boot id: sys/kernel/random/boot_id is empty")
+	}
+	return id, nil
+}
