@@ -1,0 +1,43 @@
+{{- define "cpumem.actuator.container" -}}
+- name: actuator
+  image: {{ include "cpumem.image" (dict "root" . "image" .Values.actuator.image) | quote }}
+  imagePullPolicy: {{ .Values.actuator.image.pullPolicy }}
+  args:
+    - --cdi-dir={{ .Values.config.cdiDir }}
+    - --nri-socket={{ .Values.actuator.nriSocket }}
+    - --cgroup-root=/host/cgroup
+    {{- if .Values.actuator.guard.enabled }}
+    - --guard-dir={{ .Values.actuator.guard.dir }}
+    {{- end }}
+    - --metrics-address=:{{ .Values.actuator.metricsPort }}
+    - --log-level={{ .Values.actuator.logLevel }}
+  ports:
+    - {name: actuator, containerPort: {{ .Values.actuator.metricsPort }}, protocol: TCP}
+  {{- include "cpumem.probes" "actuator" | nindent 2 }}
+  {{- with .Values.actuator.resources }}
+  resources:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    {{- include "cpumem.securityContext" .Values.actuator | nindent 4 }}
+  volumeMounts:
+    - {name: cdi, mountPath: {{ .Values.config.cdiDir }}}
+    # The directory, not the socket: the runtime makes a new socket when it restarts.
+    - {name: nri, mountPath: {{ dir .Values.actuator.nriSocket }}}
+    - {name: cgroup, mountPath: /host/cgroup}
+    {{- if .Values.actuator.guard.enabled }}
+    # Same path as on the host: the runtime runs the guard by this path.
+    - {name: guard, mountPath: {{ .Values.actuator.guard.dir }}}
+    {{- end }}
+{{- end -}}
+
+{{- define "cpumem.actuator.volumes" -}}
+- name: nri
+  hostPath: {path: {{ dir .Values.actuator.nriSocket }}, type: DirectoryOrCreate}
+- name: cgroup
+  hostPath: {path: /sys/fs/cgroup, type: Directory}
+{{- if .Values.actuator.guard.enabled }}
+- name: guard
+  hostPath: {path: {{ .Values.actuator.guard.dir }}, type: DirectoryOrCreate}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,72 @@
+{{- define "cpumem.frontend.container" -}}
+- name: frontend
+  image: {{ include "cpumem.image" (dict "root" . "image" .Values.frontend.image) | quote }}
+  imagePullPolicy: {{ .Values.frontend.image.pullPolicy }}
+  args:
+    - --config=/etc/cpumem/config.yaml
+    - --node-name=$(NODE_NAME)
+    - --pod-uid=$(POD_UID)
+    - --metrics-address=:{{ .Values.frontend.metricsPort }}
+    - --log-level={{ .Values.frontend.logLevel }}
+  env:
+    - name: NODE_NAME
+      valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+    # Names the sockets of this instance, so that old and new can overlap.
+    - name: POD_UID
+      valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  ports:
+    - {name: frontend, containerPort: {{ .Values.frontend.metricsPort }}, protocol: TCP}
+  {{- include "cpumem.probes" "frontend" | nindent 2 }}
+  {{- with .Values.frontend.resources }}
+  resources:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    {{- include "cpumem.securityContext" .Values.frontend | nindent 4 }}
+  volumeMounts:
+    - {name: config, mountPath: /etc/cpumem, readOnly: true}
+    - {name: api-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+    - {name: cdi, mountPath: {{ .Values.config.cdiDir }}}
+    # Same paths as on the host: kubelet is told the paths of the sockets.
+    - {name: plugin, mountPath: {{ .Values.config.kubeletRootDir }}/plugins/dra.cpumem}
+    - {name: registry, mountPath: {{ .Values.config.kubeletRootDir }}/plugins_registry}
+    {{- if ne .Values.config.sysfsRoot "/sys" }}
+    # Recursive, or the cgroup file system below would be writable.
+    - {name: sys, mountPath: {{ .Values.config.sysfsRoot }}, readOnly: true, recursiveReadOnly: IfPossible}
+    {{- end }}
+{{- end -}}
+
+{{- define "cpumem.frontend.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "cpumem.fullname" . }}-config
+# The token is a volume of its own and not automounted, so that in the sidecar
+# layout the other container has none.
+- name: api-token
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap:
+          name: kube-root-ca.crt
+          items: [{key: ca.crt, path: ca.crt}]
+      - downwardAPI:
+          items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]
+- name: plugin
+  hostPath: {path: {{ .Values.config.kubeletRootDir }}/plugins/dra.cpumem, type: DirectoryOrCreate}
+- name: registry
+  hostPath: {path: {{ .Values.config.kubeletRootDir }}/plugins_registry, type: Directory}
+{{- if ne .Values.config.sysfsRoot "/sys" }}
+- name: sys
+  hostPath: {path: /sys, type: Directory}
+{{- end }}
+{{- end -}}
+
+{{/* Both daemons have the CDI directory; a pod lists the volume once. */}}
+{{- define "cpumem.cdiVolume" -}}
+- name: cdi
+  hostPath: {path: {{ .Values.config.cdiDir }}, type: DirectoryOrCreate}
+{{- end -}}
+
+{{- define "cpumem.configFile" -}}
+{{ toYaml .Values.config }}
+{{- end -}}

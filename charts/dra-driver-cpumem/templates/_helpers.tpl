@@ -1,0 +1,98 @@
+{{- define "cpumem.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 45 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 45 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "cpumem.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{/* Labels of objects. Pods get selectorLabels only: a chart version in them would roll both daemons. */}}
+{{- define "cpumem.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{ include "cpumem.selectorLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "cpumem.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* The identities. The admission policy, the bindings and the DaemonSets all take them from here. */}}
+{{- define "cpumem.frontend.serviceAccountName" -}}
+{{ include "cpumem.fullname" . }}-frontend
+{{- end -}}
+
+{{- define "cpumem.actuator.serviceAccountName" -}}
+{{ include "cpumem.fullname" . }}-actuator
+{{- end -}}
+
+{{- define "cpumem.image" -}}
+{{ .image.repository }}:{{ default .root.Chart.AppVersion .image.tag }}
+{{- end -}}
+
+{{/* Root, because the host's files belong to it; nothing else of root's power. */}}
+{{- define "cpumem.securityContext" -}}
+runAsUser: 0
+runAsGroup: 0
+privileged: false
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
+{{- with .seLinuxOptions }}
+seLinuxOptions:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "cpumem.probes" -}}
+livenessProbe:
+  httpGet: {path: /healthz, port: {{ . }}}
+  initialDelaySeconds: 10
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ . }}}
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 2
+{{- end -}}
+
+{{/* Pod settings that both daemons have. */}}
+{{- define "cpumem.podSettings" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .daemon.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .daemon.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .daemon.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
