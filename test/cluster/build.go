@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+)
+
+const kubernetesVersion = "v1.36.3"
+
+// program is one `go build`.
+type program struct {
+	name     string
+	dir      string   // relative to this module
+	packages []string // what to build there
+	out      string   // below bin; a directory (ending in /) if there is more than one package
+	tags     string
+	ldflags  string
+	cgo      bool
+	links    []string // further names of the binary
+}
+
+func programs() []program {
+	const (
+		containerd = "github.com/containerd/containerd/v2/"
+		cni        = "github.com/containernetworking/plugins/plugins/"
+		version    = "k8s.io/component-base/version.git"
+	)
+	return []program{
+		{
+			name: "kubernetes", dir: "programs/kubernetes", packages: []string{"."}, out: "kubernetes",
+			ldflags: fmt.Sprintf("-X %[1]sVersion=%[2]s -X %[1]sMajor=1 -X %[1]sMinor=36 -X k8s.io/client-go/pkg/version.gitVersion=%[2]s",
+				version, kubernetesVersion),
+			links: append([]string{"kubectl", "kubelet"}, controlPlane...),
+		},
+		{
+			name: "containerd", dir: "programs/containerd", out: "./",
+			packages: []string{containerd + "cmd/containerd", containerd + "cmd/containerd-shim-runc-v2", containerd + "cmd/ctr"},
+			tags:     "no_btrfs no_devmapper no_zfs osusergo netgo",
+			ldflags:  "-X " + containerd + "version.Version=v2.3.7",
+		},
+		{
+			name: "cni", dir: "programs/containerd", out: "cni/",
+			packages: []string{cni + "main/bridge", cni + "main/loopback", cni + "ipam/host-local"},
+		},
+		{ // every sandbox gets the default seccomp profile: without the tag none would start
+			name: "runc", dir: "programs/runc", packages: []string{"github.com/opencontainers/runc"}, out: "runc", cgo: true,
+			tags: "seccomp osusergo netgo", ldflags: "-linkmode external -extldflags -static -X main.version=1.5.2",
+		},
+		{
+			name: "helm", dir: "programs/helm", packages: []string{"helm.sh/helm/v4/cmd/helm"}, out: "helm",
+			ldflags: "-X helm.sh/helm/v4/internal/version.version=v4.3.1",
+		},
+		{name: "pause", dir: "pause", packages: []string{"."}, out: "pause"},
+		{name: "probe", dir: "probe", packages: []string{"."}, out: "probe"},
+	}
+}
+
+// Build makes the programs, unpacks the kernel and installs what the host lacks. What is there and unchanged is kept.
+func (c *Cluster) Build(ctx context.Context) error {
+	if err := c.prepareHost(ctx); err != nil {
+		return err
+	}
+	unlock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := c.unpackKernel(ctx); err != nil {
+		return err
+	}
+	source := c.opts.Source
+	if source == "" {
+		if source, err = findSource(); err != nil {
+			return err
+		}
+	}
+	for _, p := range programs() {
+		if err := c.buildProgram(ctx, source, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) buildProgram(ctx context.Context, source string, p program) error {
+	dir := filepath.Join(source, p.dir)
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w " + p.ldflags)}
+	if p.tags != "" {
+		args = append(args, "-tags", p.tags)
+	}
+	args = append(args, "-o", c.dir+"/bin/"+p.out) // not joined: the slash at the end says "a directory"
+	args = append(args, p.packages...)
+	key, err := sourceKey(dir, args)
+	if err != nil {
+		return err
+	}
+	stamp := c.path("bin", "."+p.name)
+	if old, err := os.ReadFile(stamp); err == nil && string(old) == key {
+		return nil
+	}
+	if err := os.MkdirAll(c.path("bin", "cni"), 0o755); err != nil {
+		return err
+	}
+	c.logf("building %s (the first time: minutes)", p.name)
+	begin := time.Now()
+	cgo := "CGO_ENABLED=0"
+	if p.cgo {
+		cgo = "CGO_ENABLED=1"
+	}
+	if _, err := run(ctx, dir, []string{"GOWORK=off", "GOFLAGS=", cgo}, "go", args...); err != nil {
+		return fmt.Errorf("build %s: %w", p.name, err)
+	}
+	for _, l := range p.links {
+		link := c.path("bin", l)
+		if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := os.Symlink(p.out, link); err != nil {
+			return err
+		}
+	}
+	c.logf("built %s in %.0f s", p.name, time.Since(begin).Seconds())
+	return os.WriteFile(stamp, []byte(key), 0o644)
+}
+
+// sourceKey changes when a program would come out different.
+func sourceKey(dir string, args []string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, runtime.Version(), args)
+	files, err := filepath.Glob(filepath.Join(dir, "*.*"))
+	if err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, filepath.Base(f), len(data))
+		h.Write(data)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// fileKey changes with a file's content.
+func fileKey(h io.Writer, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(h, "%s %x\n", filepath.Base(file), sum.Sum(nil))
+	return err
+}
+
+var kernelPackage = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\S+)$`)
+
+// unpackKernel gets Debian's kernel without installing it: the host's /boot stays as it is.
+func (c *Cluster) unpackKernel(ctx context.Context) error {
+	if found, _ := filepath.Glob(c.path("kernel", "lib/modules/*/modules.dep")); len(found) == 1 {
+		return nil
+	}
+	tmp := c.path("kernel.part")
+	get := func() error {
+		if err := os.RemoveAll(tmp); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(tmp, 0o755); err != nil {
+			return err
+		}
+		out, err := run(ctx, tmp, nil, "apt-cache", "depends", "linux-image-amd64")
+		if err != nil {
+			return err
+		}
+		match := kernelPackage.FindStringSubmatch(out)
+		if match == nil {
+			return fmt.Errorf("linux-image-amd64 depends on no kernel:\n%s", out)
+		}
+		c.logf("downloading %s", match[1])
+		_, err = run(ctx, tmp, nil, "apt-get", "download", "-qq", match[1])
+		return err
+	}
+	if get() != nil { // most often the package lists are old or were never fetched
+		if err := apt(ctx, "update", "-qq"); err != nil {
+			return fmt.Errorf("kernel: %w", err)
+		}
+		if err := get(); err != nil {
+			return fmt.Errorf("kernel: %w", err)
+		}
+	}
+	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
+	if err != nil || len(debs) != 1 {
+		return fmt.Errorf("kernel: want one package in %s, found %v", tmp, debs)
+	}
+	unpacked := filepath.Join(tmp, "unpacked")
+	if _, err := run(ctx, "", nil, "dpkg-deb", "-x", debs[0], unpacked); err != nil {
+		return fmt.Errorf("kernel: %w", err)
+	}
+	modules, err := filepath.Glob(filepath.Join(unpacked, "lib/modules/*"))
+	if err != nil || len(modules) != 1 {
+		return fmt.Errorf("kernel: want one release in %s, found %v", debs[0], modules)
+	}
+	if _, err := run(ctx, "", nil, "depmod", "-b", unpacked, filepath.Base(modules[0])); err != nil {
+		return fmt.Errorf("kernel: %w", err)
+	}
+	if err := os.RemoveAll(c.path("kernel")); err != nil {
+		return err
+	}
+	if err := os.Rename(unpacked, c.path("kernel")); err != nil {
+		return err
+	}
+	return os.RemoveAll(tmp)
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/nodeimage"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/ociarchive"
+)
+
+// Images every node has. Pods must not pull them.
+const (
+	ProbeImage   = "lab.local/probe:1"
+	BusyboxImage = "lab.local/busybox:1"
+	pauseImage   = "lab.local/pause:1"
+)
+
+const busybox = "/bin/busybox"
+
+// buildImage makes what nodes boot from, if its inputs changed.
+func (c *Cluster) buildImage(ctx context.Context) error {
+	if err := os.MkdirAll(c.path("image", "archives"), 0o755); err != nil {
+		return err
+	}
+	archives, err := c.writeArchives(ctx)
+	if err != nil {
+		return err
+	}
+	archives = append(archives, c.opts.Images...)
+
+	fingerprint, err := nodeimage.Fingerprint()
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	h.Write(fingerprint)
+	fmt.Fprintln(h, c.opts.FreeMiB)
+	for _, a := range archives {
+		if err := fileKey(h, a); err != nil {
+			return fmt.Errorf("image archive: %w", err)
+		}
+	}
+	stamps, err := filepath.Glob(c.path("bin", ".*"))
+	if err != nil {
+		return err
+	}
+	for _, s := range append(stamps, c.path("kernel", "boot"), busybox) {
+		info, err := os.Stat(s)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(h, s, info.Size(), info.ModTime().UnixNano())
+	}
+	key := fmt.Appendf(nil, "%x", h.Sum(nil))
+	stamp := c.path("image", ".key")
+	if old, err := os.ReadFile(stamp); err == nil && bytes.Equal(old, key) {
+		return nil
+	}
+	if err := os.RemoveAll(stamp); err != nil {
+		return err
+	}
+	c.logf("making the node image with %d container images", len(archives))
+	err = nodeimage.Build(ctx, nodeimage.Spec{
+		Programs: c.path("bin"), Kernel: c.path("kernel"), Busybox: busybox,
+		Images: archives, Out: c.path("image"), FreeMiB: c.opts.FreeMiB,
+	})
+	if err != nil {
+		return fmt.Errorf("node image: %w", err)
+	}
+	return os.WriteFile(stamp, key, 0o644)
+}
+
+func (c *Cluster) writeArchives(ctx context.Context) ([]string, error) {
+	applets, err := nodeimage.Applets(ctx, busybox)
+	if err != nil {
+		return nil, err
+	}
+	images := map[string]struct {
+		image ociarchive.Image
+		from  string
+	}{
+		"pause.tar": {ociarchive.Image{Reference: pauseImage, Entrypoint: []string{"/pause"},
+			Files: []ociarchive.File{{Path: "/pause"}}}, c.path("bin", "pause")},
+		"probe.tar": {ociarchive.Image{Reference: ProbeImage, Entrypoint: []string{"/probe"},
+			Files: []ociarchive.File{{Path: "/probe"}}}, c.path("bin", "probe")},
+		"busybox.tar": {ociarchive.Image{Reference: BusyboxImage,
+			Files: []ociarchive.File{{Path: "/bin/busybox", Links: applets}}}, busybox},
+	}
+	var archives []string
+	for _, name := range []string{"pause.tar", "probe.tar", "busybox.tar"} {
+		img := images[name]
+		data, err := os.ReadFile(img.from)
+		if err != nil {
+			return nil, err
+		}
+		img.image.Files[0].Data = data
+		var buf bytes.Buffer
+		if err := ociarchive.Write(&buf, img.image); err != nil {
+			return nil, err
+		}
+		file := c.path("image", "archives", name)
+		if err := os.WriteFile(file, buf.Bytes(), 0o644); err != nil {
+			return nil, err
+		}
+		archives = append(archives, file)
+	}
+	return archives, nil
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func (c *Cluster) namespace() string { return "cpumem-" + c.id() }
+func (c *Cluster) hostLink() string  { return "cpumem" + c.id() } // 14 of the 15 characters a link name may have
+
+// inNamespace gives the command line that runs a program inside the cluster's network namespace, in the same process.
+func (c *Cluster) inNamespace(name string, args ...string) []string {
+	return append([]string{"nsenter", "--net=" + filepath.Join("/run/netns", c.namespace()), name}, args...)
+}
+
+// networkUp makes the namespace: a bridge with the API server's address and the service address of `kubernetes` on it
+// (so no service proxy is needed to reach the API from pods), a tap per node, and a link to the host, which thereby
+// is a machine of the cluster's network.
+func (c *Cluster) networkUp(ctx context.Context) error {
+	if err := c.subnetFree(); err != nil {
+		return err
+	}
+	ns, link := c.namespace(), c.hostLink()
+	commands := [][]string{
+		{"netns", "add", ns},
+		{"-n", ns, "link", "set", "lo", "up"},
+		{"-n", ns, "link", "add", "br0", "type", "bridge"},
+		{"-n", ns, "addr", "add", c.apiAddress().String() + "/24", "dev", "br0"},
+		{"-n", ns, "addr", "add", c.serviceAPI().String() + "/32", "dev", "br0"},
+		{"-n", ns, "link", "set", "br0", "up"},
+		{"link", "add", link, "type", "veth", "peer", "name", "host0", "netns", ns},
+		{"-n", ns, "link", "set", "host0", "master", "br0", "up"},
+		{"addr", "add", c.hostAddress().String() + "/24", "dev", link},
+		{"link", "set", link, "up"},
+		{"route", "add", c.allPods(), "via", c.apiAddress().String(), "dev", link},
+	}
+	for i := range c.opts.Nodes {
+		tap := fmt.Sprintf("tap%d", i)
+		commands = append(commands,
+			[]string{"-n", ns, "tuntap", "add", "dev", tap, "mode", "tap"},
+			[]string{"-n", ns, "link", "set", tap, "master", "br0", "up"},
+			[]string{"-n", ns, "route", "add", c.podRange(i), "via", c.nodeAddress(i).String()})
+	}
+	for _, args := range commands {
+		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	forward := c.inNamespace("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+	if out, err := exec.CommandContext(ctx, forward[0], forward[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("let namespace %s forward packets: %w: %s", ns, err, out)
+	}
+	return nil
+}
+
+func (c *Cluster) subnetFree() error {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("addresses of this host: %w", err)
+	}
+	ours := net.IPNet{IP: c.address(0, 0), Mask: net.CIDRMask(16, 32)}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && (ours.Contains(n.IP) || n.Contains(ours.IP)) {
+			return fmt.Errorf("this host already has %s inside the cluster's %s: choose another subnet", n, &ours)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) networkDown() error {
+	if _, err := net.InterfaceByName(c.hostLink()); err == nil {
+		if out, err := exec.Command("ip", "link", "del", c.hostLink()).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip link del %s: %w: %s", c.hostLink(), err, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join("/run/netns", c.namespace())); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if out, err := exec.Command("ip", "netns", "del", c.namespace()).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip netns del %s: %w: %s", c.namespace(), err, out)
+	}
+	return nil
+}
+
+// processes are the ids of everything that runs in the cluster's network namespace.
+func (c *Cluster) processes() []int {
+	var ns syscall.Stat_t
+	if err := syscall.Stat(filepath.Join("/run/netns", c.namespace()), &ns); err != nil {
+		return nil
+	}
+	found, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, f := range found {
+		var st syscall.Stat_t
+		if err := syscall.Stat(f, &st); err != nil || st.Ino != ns.Ino || st.Dev != ns.Dev {
+			continue // ended meanwhile, or not ours
+		}
+		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// killAll ends them. They keep no state worth a gentle end.
+func (c *Cluster) killAll() error {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		pids := c.processes()
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v of the cluster do not end after SIGKILL: see what holds them in /proc/PID/stack", pids)
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill %d: %w", pid, err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeimage
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+)
+
+// entry is a file of the initrd.
+type entry struct {
+	name string
+	mode uint32 // with the type bits
+	data []byte
+}
+
+const (
+	modeDir  = 0o040755
+	modeFile = 0o100755
+)
+
+// writeCPIO writes the "newc" archive the kernel unpacks as initrd.
+func writeCPIO(w io.Writer, entries []entry) error {
+	out := bufio.NewWriter(w)
+	written := 0
+	write := func(data []byte) {
+		n, _ := out.Write(data) // bufio keeps the first error for Flush
+		written += n
+	}
+	pad := func() { write(make([]byte, (4-written%4)%4)) }
+	for i, e := range append(entries, entry{name: "TRAILER!!!"}) {
+		write(fmt.Appendf(nil, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x",
+			i+1, e.mode, 0, 0, 1, 0, len(e.data), 0, 0, 0, 0, len(e.name)+1, 0))
+		write(append([]byte(e.name), 0))
+		pad()
+		write(e.data)
+		pad()
+	}
+	return out.Flush()
+}
+
+// moduleOrder reads modules.dep and lists the files to insert for the wanted modules, dependencies first, without
+// those in loaded. Modules are named as in modules.dep's file names, without directory and extension.
+func moduleOrder(dep io.Reader, want []string, loaded map[string]bool) ([]string, error) {
+	file := map[string]string{}
+	needs := map[string][]string{}
+	lines := bufio.NewScanner(dep)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		left, right, ok := strings.Cut(lines.Text(), ":")
+		if !ok {
+			return nil, fmt.Errorf("modules.dep: line %q has no colon", lines.Text())
+		}
+		file[moduleName(left)] = left
+		for _, f := range strings.Fields(right) {
+			needs[moduleName(left)] = append(needs[moduleName(left)], moduleName(f))
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("modules.dep: %w", err)
+	}
+	seen := map[string]bool{}
+	var order []string
+	var add func(name string) error
+	add = func(name string) error {
+		if seen[name] || loaded[name] {
+			return nil
+		}
+		seen[name] = true
+		if file[name] == "" {
+			return fmt.Errorf("modules.dep: no module %s", name)
+		}
+		for _, n := range needs[name] {
+			if err := add(n); err != nil {
+				return err
+			}
+		}
+		order = append(order, file[name])
+		return nil
+	}
+	for _, name := range want {
+		if err := add(name); err != nil {
+			return nil, err
+		}
+	}
+	return order, nil
+}
+
+func moduleName(file string) string {
+	name, _, _ := strings.Cut(path.Base(file), ".ko")
+	return name
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
+)
+
+// Options says what cluster to make. Start from Defaults.
+type Options struct {
+	Nodes   int
+	Machine qemu.Machine // every node's hardware
+
+	Accel      string          // QEMU's -accel
+	KernelArgs string          // more words for the nodes' kernel
+	Gates      map[string]bool // feature gates, for the control plane and the kubelets
+	Runtime    string          // more API versions for --runtime-config, comma separated
+	Kubelet    map[string]any  // more fields of KubeletConfiguration; they win
+	Images     []string        // image archives that are in every node from the start
+	FreeMiB    int             // room on a node's disk
+
+	Subnet int           // second byte of the cluster's network 10.x.0.0/16
+	Ready  time.Duration // how long a node may take until Ready before it is restarted, once
+
+	Source string    `json:"-"` // this module's directory; empty: found from the working directory upwards
+	Log    io.Writer `json:"-"` // progress lines
+}
+
+// Defaults is one node with the default machine.
+func Defaults() Options {
+	return Options{
+		Nodes: 1, Machine: qemu.Default(), Accel: "tcg,thread=single,tb-size=512",
+		FreeMiB: 1024, Subnet: 89, Ready: 3 * time.Minute, Log: os.Stderr,
+	}
+}
+
+const maxNodes = 16
+
+func (o Options) validate() error {
+	switch {
+	case o.Nodes < 1 || o.Nodes > maxNodes:
+		return fmt.Errorf("%d nodes: give 1 to %d (and start from Defaults)", o.Nodes, maxNodes)
+	case o.Subnet < 0 || o.Subnet > 255:
+		return fmt.Errorf("subnet %d: it is the second byte of 10.x.0.0/16, give 0 to 255", o.Subnet)
+	case o.Ready <= 0:
+		return fmt.Errorf("ready time %s: must be above 0", o.Ready)
+	}
+	for _, image := range o.Images {
+		if _, err := os.Stat(image); err != nil {
+			return fmt.Errorf("image archive: %w", err)
+		}
+	}
+	return o.Machine.Validate()
+}
+
+// DefaultDir is where a cluster lives if nobody says otherwise: $CPUMEM_CLUSTER_DIR, or _output/cluster of the
+// repository.
+func DefaultDir() (string, error) {
+	if dir := os.Getenv("CPUMEM_CLUSTER_DIR"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	source, err := findSource()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(source, "..", "..", "_output", "cluster"), nil
+}
+
+// findSource looks for this module's directory from the working directory upwards.
+func findSource() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		for _, candidate := range []string{dir, filepath.Join(dir, "test", "cluster")} {
+			if _, err := os.Stat(filepath.Join(candidate, "programs", "kubernetes", "go.mod")); err == nil {
+				return candidate, nil
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no test/cluster/programs from %s upwards: run inside the repository", wd)
+		}
+	}
+}

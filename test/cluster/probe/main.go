@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command probe is the program test containers run. It tells, as JSON lines on its output, what the kernel gives it:
+// CPUs, memory nodes, its own cgroup's files, where its pages landed, how many hugepages it got. Its arguments are
+// actions, done in order; each prints one line with the field "action".
+//
+//	mask               CPUs this process may run on
+//	view               CPUs, memory nodes and the cgroup's values
+//	touch SIZE         map SIZE of anonymous memory, write to every page, count pages per NUMA node
+//	cache FILE SIZE    write and read a file of SIZE: page cache, which the kernel can reclaim
+//	hugepages SIZE N   map and write N hugepages of SIZE one by one, report how many there were
+//	sleep [DURATION]   wait, without a duration for ever (until SIGTERM)
+//	exit CODE
+//
+// What was mapped stays mapped. Sizes are bytes or end in Ki, Mi, Gi. Without arguments: mask view sleep.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() {
+	args := os.Args[1:]
+	if len(args) == 0 {
+		args = []string{"mask", "view", "sleep"}
+	}
+	out := json.NewEncoder(os.Stdout)
+	for len(args) > 0 {
+		line, rest, err := act(args)
+		if err != nil {
+			line = map[string]any{"action": args[0], "error": err.Error()}
+		}
+		if line != nil {
+			if err := out.Encode(line); err != nil {
+				os.Exit(1)
+			}
+		}
+		if err != nil {
+			os.Exit(1)
+		}
+		args = rest
+	}
+}
+
+// act does the first action and gives its line (nil: nothing to say) and the arguments after it.
+func act(args []string) (line any, rest []string, err error) {
+	need := func(n int) error {
+		if len(args) <= n {
+			return fmt.Errorf("%s wants %d arguments, got %d", args[0], n, len(args)-1)
+		}
+		return nil
+	}
+	switch args[0] {
+	case "mask":
+		line, err := readMask("/proc/self/status")
+		return line, args[1:], err
+	case "view":
+		line, err := readView("/proc/self/status", "/sys/fs/cgroup")
+		return line, args[1:], err
+	case "touch":
+		if err := need(1); err != nil {
+			return nil, nil, err
+		}
+		size, err := parseSize(args[1])
+		if err != nil {
+			return nil, nil, err
+		}
+		line, err := touch(size)
+		return line, args[2:], err
+	case "cache":
+		if err := need(2); err != nil {
+			return nil, nil, err
+		}
+		size, err := parseSize(args[2])
+		if err != nil {
+			return nil, nil, err
+		}
+		return map[string]any{"action": "cache", "file": args[1], "bytes": size}, args[3:], fillCache(args[1], size)
+	case "hugepages":
+		if err := need(2); err != nil {
+			return nil, nil, err
+		}
+		size, err := parseSize(args[1])
+		if err != nil {
+			return nil, nil, err
+		}
+		count, err := strconv.Atoi(args[2])
+		if err != nil {
+			return nil, nil, fmt.Errorf("hugepages: count %q: %w", args[2], err)
+		}
+		line, err := hugepages(size, count)
+		return line, args[3:], err
+	case "sleep":
+		rest := args[1:]
+		var wait <-chan time.Time
+		if len(rest) > 0 {
+			if d, err := time.ParseDuration(rest[0]); err == nil {
+				wait, rest = time.After(d), rest[1:]
+			}
+		}
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
+		select {
+		case <-wait:
+			return nil, rest, nil
+		case <-stop:
+			os.Exit(0)
+		}
+	case "exit":
+		if err := need(1); err != nil {
+			return nil, nil, err
+		}
+		code, err := strconv.Atoi(args[1])
+		if err != nil {
+			return nil, nil, fmt.Errorf("exit: code %q: %w", args[1], err)
+		}
+		os.Exit(code)
+	}
+	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, hugepages, sleep, exit", args[0])
+}

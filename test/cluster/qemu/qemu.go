@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package qemu turns the machine a test wants (sockets, NUMA nodes, hugepages) into QEMU's arguments. It is pure:
+// package cluster starts the process and owns the paths it is given.
+package qemu
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Machine is the hardware of one node. CPUs are numbered thread by thread, core by core, socket by socket; NUMA nodes
+// take consecutive CPUs.
+type Machine struct {
+	Sockets         int
+	Cores           int // per socket
+	Threads         int // per core
+	NUMAPerSocket   int
+	MemoryOnlyNodes int // NUMA nodes without CPUs, numbered after the others
+	MemoryMiB       int // of the whole machine, split evenly over all NUMA nodes
+	Hugepages       int // 2 MiB pages set aside at boot on every NUMA node
+}
+
+// Default is the acceptance cases' T3: 2 sockets of 2 cores of 2 threads, a NUMA node each.
+func Default() Machine {
+	return Machine{Sockets: 2, Cores: 2, Threads: 2, NUMAPerSocket: 1, MemoryMiB: 4096, Hugepages: 128}
+}
+
+// CPUs is the number of logical CPUs.
+func (m Machine) CPUs() int { return m.Sockets * m.Cores * m.Threads }
+
+// Nodes is the number of NUMA nodes, those without CPUs included.
+func (m Machine) Nodes() int { return m.Sockets*m.NUMAPerSocket + m.MemoryOnlyNodes }
+
+// nodeMiB is one NUMA node's memory, in whole 2 MiB pages.
+func (m Machine) nodeMiB() int { return m.MemoryMiB / m.Nodes() / 2 * 2 }
+
+// Validate says what cannot be built, with the numbers.
+func (m Machine) Validate() error {
+	switch {
+	case m.Sockets < 1 || m.Cores < 1 || m.Threads < 1 || m.NUMAPerSocket < 1:
+		return fmt.Errorf("machine %+v: sockets, cores, threads and NUMA nodes per socket must be at least 1", m)
+	case m.MemoryOnlyNodes < 0 || m.Hugepages < 0:
+		return fmt.Errorf("machine %+v: memory-only nodes and hugepages must not be negative", m)
+	case m.Cores%m.NUMAPerSocket != 0:
+		return fmt.Errorf("machine %+v: %d cores of a socket cannot be split evenly over %d NUMA nodes",
+			m, m.Cores, m.NUMAPerSocket)
+	case m.nodeMiB() < 256 || m.Nodes()*m.nodeMiB() < 1024:
+		return fmt.Errorf("machine %+v: %d MiB over %d NUMA nodes is too little, give 256 MiB each and 1024 MiB in all",
+			m, m.MemoryMiB, m.Nodes())
+	case m.Hugepages*2 > m.nodeMiB()*3/4:
+		return fmt.Errorf("machine %+v: %d hugepages take %d of the %d MiB of a NUMA node, give at most three quarters",
+			m, m.Hugepages, m.Hugepages*2, m.nodeMiB())
+	}
+	return nil
+}
+
+// Args is the part of QEMU's arguments that makes the machine's CPUs and memory.
+func (m Machine) Args() []string {
+	args := []string{
+		"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", m.CPUs(), m.Sockets, m.Cores, m.Threads),
+		"-m", strconv.Itoa(m.Nodes()*m.nodeMiB()) + "M",
+	}
+	withCPUs := m.Sockets * m.NUMAPerSocket
+	per := m.CPUs() / withCPUs
+	for n := range m.Nodes() {
+		node := fmt.Sprintf("node,nodeid=%d,memdev=mem%d", n, n)
+		if n < withCPUs {
+			node += fmt.Sprintf(",cpus=%d-%d", n*per, n*per+per-1)
+		}
+		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=mem%d,size=%dM", n, m.nodeMiB()), "-numa", node)
+	}
+	for a := range m.Nodes() {
+		for b := a + 1; b < m.Nodes(); b++ {
+			args = append(args, "-numa", fmt.Sprintf("dist,src=%d,dst=%d,val=%d", a, b, m.distance(a, b)))
+		}
+	}
+	return args
+}
+
+func (m Machine) distance(a, b int) int {
+	withCPUs := m.Sockets * m.NUMAPerSocket
+	switch {
+	case a >= withCPUs || b >= withCPUs:
+		return 30
+	case a/m.NUMAPerSocket == b/m.NUMAPerSocket:
+		return 12
+	}
+	return 20
+}
+
+// KernelArgs is the part of the kernel's command line that sets hugepages aside.
+func (m Machine) KernelArgs() string {
+	if m.Hugepages == 0 {
+		return ""
+	}
+	per := make([]string, m.Nodes())
+	for n := range per {
+		per[n] = fmt.Sprintf("%d:%d", n, m.Hugepages)
+	}
+	return "hugepagesz=2M hugepages=" + strings.Join(per, ",")
+}
+
+// Node is everything else QEMU needs to know about one node.
+type Node struct {
+	Index   int    // makes the network address unique
+	Accel   string // QEMU's -accel value
+	Tap     string // network interface, exists already
+	Kernel  string
+	Initrd  string
+	Disk    string // raw ext4 root
+	Share   string // directory the node sees read-only at /share
+	Console string // file
+	Monitor string // socket
+	Append  string // kernel command line
+}
+
+// Args is the whole command line after the program's name.
+func Args(m Machine, n Node) []string {
+	cpu := "host"
+	if strings.HasPrefix(n.Accel, "tcg") {
+		cpu = "max,vendor=GenuineIntel" // on an AMD host "max" alone has no SMT siblings
+	}
+	args := []string{"-accel", n.Accel, "-cpu", cpu}
+	args = append(args, m.Args()...)
+	return append(args,
+		"-nodefaults", "-display", "none", "-no-reboot",
+		"-monitor", "unix:"+n.Monitor+",server,nowait",
+		"-serial", "file:"+n.Console,
+		"-kernel", n.Kernel, "-initrd", n.Initrd, "-append", n.Append,
+		"-drive", "if=none,id=root,format=raw,cache=unsafe,aio=threads,file="+n.Disk, "-device", "virtio-blk-pci,drive=root",
+		"-netdev", "tap,id=net,script=no,downscript=no,ifname="+n.Tap,
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=net,mac=52:54:00:00:01:%02x", n.Index),
+		"-fsdev", "local,id=share,security_model=none,readonly=on,path="+n.Share,
+		"-device", "virtio-9p-pci,fsdev=share,mount_tag=share",
+		"-device", "virtio-rng-pci",
+	)
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"os"
+)
+
+// Env is what kubectl and helm need in their environment, also to keep helm's files out of the user's home.
+func (c *Cluster) Env() []string {
+	return []string{
+		"KUBECONFIG=" + c.Kubeconfig(),
+		"PATH=" + c.path("bin") + ":" + os.Getenv("PATH"),
+		"HELM_CACHE_HOME=" + c.path("run", "helm", "cache"),
+		"HELM_CONFIG_HOME=" + c.path("run", "helm", "config"),
+		"HELM_DATA_HOME=" + c.path("run", "helm", "data"),
+	}
+}
+
+// Kubectl runs kubectl as administrator and gives its standard output.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, "", c.Env(), c.Program("kubectl"), args...)
+}
+
+// Helm runs helm as administrator and gives its standard output.
+func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, "", c.Env(), c.Program("helm"), args...)
+}
