@@ -30,6 +30,11 @@
     # Same paths as on the host: kubelet is told the paths of the sockets.
     - {name: plugin, mountPath: {{ .Values.config.kubeletRootDir }}/plugins/dra.cpumem}
     - {name: registry, mountPath: {{ .Values.config.kubeletRootDir }}/plugins_registry}
+    {{- if .Values.frontend.checkKubeletPolicies }}
+    {{- range list "cpu_manager_state" "memory_manager_state" }}
+    - {name: {{ . | replace "_" "-" }}, mountPath: {{ $.Values.config.kubeletRootDir }}/{{ . }}, readOnly: true}
+    {{- end }}
+    {{- end }}
     {{- if ne .Values.config.sysfsRoot "/sys" }}
     # Recursive, or the cgroup file system below would be writable.
     - {name: sys, mountPath: {{ .Values.config.sysfsRoot }}, readOnly: true, recursiveReadOnly: IfPossible}
@@ -55,6 +60,13 @@
   hostPath: {path: {{ .Values.config.kubeletRootDir }}/plugins/dra.cpumem, type: DirectoryOrCreate}
 - name: registry
   hostPath: {path: {{ .Values.config.kubeletRootDir }}/plugins_registry, type: Directory}
+{{- if .Values.frontend.checkKubeletPolicies }}
+# The two files and not kubelet's directory: that holds the tokens of all pods.
+{{- range list "cpu_manager_state" "memory_manager_state" }}
+- name: {{ . | replace "_" "-" }}
+  hostPath: {path: {{ $.Values.config.kubeletRootDir }}/{{ . }}, type: File}
+{{- end }}
+{{- end }}
 {{- if ne .Values.config.sysfsRoot "/sys" }}
 - name: sys
   hostPath: {path: /sys, type: Directory}
