@@ -102,10 +102,28 @@ func LockAnnouncement(f *os.File) error {
 	return nil
 }
 
+// maxReplaced bounds how often a read starts again because the file was
+// replaced meanwhile; the actuator replaces it only when its content changes.
+const maxReplaced = 100
+
 // ReadAnnouncement reads the actuator file in dir. An absent file or one that
 // nobody holds the lock of is [ErrActuatorDead].
 func ReadAnnouncement(dir string) (Announcement, error) {
 	path := filepath.Join(dir, ActuatorFile)
+	for range maxReplaced {
+		a, err := readAnnouncement(path)
+		if !errors.Is(err, errReplaced) {
+			return a, err
+		}
+	}
+	return Announcement{}, fmt.Errorf("%s was replaced during each of %d reads", path, maxReplaced)
+}
+
+// errReplaced says that the file that was opened is no longer the one of that
+// name: nobody need hold its lock any more although the actuator is alive.
+var errReplaced = errors.New("announcement replaced")
+
+func readAnnouncement(path string) (Announcement, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Announcement{}, fmt.Errorf("%w: no %s", ErrActuatorDead, path)
@@ -114,11 +132,19 @@ func ReadAnnouncement(dir string) (Announcement, error) {
 		return Announcement{}, err
 	}
 	defer f.Close()
+	return readHeld(f, path)
+}
+
+// readHeld reads the announcement in f, which was opened as path.
+func readHeld(f *os.File, path string) (Announcement, error) {
 	lock := syscall.Flock_t{Type: syscall.F_RDLCK, Whence: io.SeekStart}
 	if err := syscall.FcntlFlock(f.Fd(), ofdGetLock, &lock); err != nil {
 		return Announcement{}, fmt.Errorf("query lock of %s: %w", path, err)
 	}
 	if lock.Type == syscall.F_UNLCK {
+		if replaced(f, path) {
+			return Announcement{}, errReplaced
+		}
 		return Announcement{}, fmt.Errorf("%w: nobody holds the lock of %s", ErrActuatorDead, path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize))
@@ -130,4 +156,14 @@ func ReadAnnouncement(dir string) (Announcement, error) {
 		return Announcement{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return a, nil
+}
+
+// replaced reports whether path names another file than f by now.
+func replaced(f *os.File, path string) bool {
+	was, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Stat(path)
+	return err == nil && !os.SameFile(was, now)
 }
