@@ -118,6 +118,7 @@ const guardTimeout = 30
 // EncodeClaim returns the content of the claim's file: one CDI device for each
 // result, carrying the decision, the claim's cpuset and the guard hook.
 func EncodeClaim(r ClaimRecord) ([]byte, error) {
+	r.Results = slices.Clone(r.Results) // the caller's stay as they are
 	for i := range r.Results {
 		if r.Results[i].Decision.Requires == nil {
 			r.Results[i].Decision.Requires = []string{}
