@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+)
+
+// announce writes an announcement as the actuator does and returns it held.
+func announce(t testing.TB, dir string, a contract.Announcement) *os.File {
+	data, err := contract.EncodeAnnouncement(a)
+	require.NoError(t, err)
+	f, err := durable.WriteHeld(dir, contract.ActuatorFile, data, 0o600, contract.LockAnnouncement)
+	require.NoError(t, err)
+	return f
+}
+
+func TestReadAnnouncement(t *testing.T) {
+	want := goldenAnnouncements()["announcement"]
+	next := want
+	next.Generation++
+	t.Run("absent", func(t *testing.T) {
+		_, err := contract.ReadAnnouncement(t.TempDir())
+		require.ErrorIs(t, err, contract.ErrActuatorDead)
+	})
+	t.Run("no directory", func(t *testing.T) {
+		_, err := contract.ReadAnnouncement(filepath.Join(t.TempDir(), "cdi"))
+		require.ErrorIs(t, err, contract.ErrActuatorDead)
+	})
+	t.Run("alive while held, dead after close", func(t *testing.T) {
+		dir := t.TempDir()
+		f := announce(t, dir, want)
+		for range 2 {
+			got, err := contract.ReadAnnouncement(dir)
+			require.NoError(t, err)
+			require.Equal(t, want, got, "reading does not take the lock away")
+		}
+		require.NoError(t, f.Close())
+		_, err := contract.ReadAnnouncement(dir)
+		require.ErrorIs(t, err, contract.ErrActuatorDead)
+		require.ErrorContains(t, err, contract.ActuatorFile)
+	})
+	t.Run("never locked", func(t *testing.T) {
+		dir := t.TempDir()
+		data, err := contract.EncodeAnnouncement(want)
+		require.NoError(t, err)
+		require.NoError(t, durable.Write(dir, contract.ActuatorFile, data, 0o600))
+		_, err = contract.ReadAnnouncement(dir)
+		require.ErrorIs(t, err, contract.ErrActuatorDead)
+	})
+	t.Run("replaced", func(t *testing.T) {
+		dir := t.TempDir()
+		old := announce(t, dir, want)
+		held := announce(t, dir, next)
+		require.NoError(t, old.Close(), "the lock of the replaced file does not matter")
+		got, err := contract.ReadAnnouncement(dir)
+		require.NoError(t, err)
+		require.Equal(t, next, got)
+		require.NoError(t, held.Close())
+		_, err = contract.ReadAnnouncement(dir)
+		require.ErrorIs(t, err, contract.ErrActuatorDead)
+	})
+	t.Run("a second holder is refused", func(t *testing.T) {
+		dir := t.TempDir()
+		f := announce(t, dir, want)
+		second, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
+		if errors.Is(err, os.ErrNotExist) { // f keeps the temporary's name
+			second, err = os.OpenFile(filepath.Join(dir, contract.ActuatorFile), os.O_RDWR, 0)
+		}
+		require.NoError(t, err)
+		require.ErrorContains(t, contract.LockAnnouncement(second), "lock")
+		require.NoError(t, f.Close())
+		require.NoError(t, contract.LockAnnouncement(second))
+		require.NoError(t, second.Close())
+	})
+	t.Run("held, but broken", func(t *testing.T) {
+		dir := t.TempDir()
+		f, err := durable.WriteHeld(dir, contract.ActuatorFile, []byte("{}"), 0o600, contract.LockAnnouncement)
+		require.NoError(t, err)
+		_, err = contract.ReadAnnouncement(dir)
+		require.ErrorContains(t, err, "missing")
+		require.NotErrorIs(t, err, contract.ErrActuatorDead)
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestEncodeAnnouncement(t *testing.T) {
+	want, err := contract.EncodeAnnouncement(goldenAnnouncements()["announcement-unconnected"])
+	require.NoError(t, err)
+	a := goldenAnnouncements()["announcement-unconnected"]
+	a.Features = nil
+	got, err := contract.EncodeAnnouncement(a)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got), "no list is an empty list")
+
+	for name, tc := range map[string]struct {
+		edit func(*contract.Announcement)
+		err  string
+	}{
+		"version":        {func(a *contract.Announcement) { a.V = "v2" }, "version"},
+		"relative guard": {func(a *contract.Announcement) { a.Guard = "guard" }, "guard path"},
+		"unclean guard":  {func(a *contract.Announcement) { a.Guard = "/a//guard" }, "guard path"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := goldenAnnouncements()["announcement"]
+			tc.edit(&a)
+			_, err := contract.EncodeAnnouncement(a)
+			require.ErrorContains(t, err, tc.err)
+		})
+	}
+}
+
+func TestDecodeAnnouncementRefuses(t *testing.T) {
+	data, err := contract.EncodeAnnouncement(goldenAnnouncements()["announcement"])
+	require.NoError(t, err)
+	for name, tc := range map[string]struct{ old, new, err string }{
+		"versions missing": {`\"versions\"`, `\"reads\"`, `"versions" is missing`},
+		"connected gone":   {`\"connected\"`, `\"online\"`, `"connected" is missing`},
+		"miscased":         {`\"nriVersion\"`, `\"NRIVersion\"`, `spelt "nriVersion"`},
+		"empty runtime":    {`\"runtime\":\"containerd\"`, `\"runtime\":\"\"`, `"runtime" is empty`},
+		"relative guard":   {`\"guard\":\"/`, `\"guard\":\"`, "guard path"},
+		"no time":          {`2026-02-03T04:05:06Z`, `yesterday`, "parsing time"},
+		"version":          {`{\"v\":\"v1\"`, `{\"v\":\"v2\"`, `version "v2"`},
+		"kind":             {`dra.cpumem/actuator`, `dra.cpumem/node`, "kind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := contract.DecodeAnnouncement(swap(data, tc.old, tc.new))
+			require.ErrorContains(t, err, tc.err)
+		})
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+func TestDecisionValidate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*contract.Decision)
+		err  string
+	}{
+		"says nothing":         {edit: func(*contract.Decision) {}},
+		"everything":           {edit: func(d *contract.Decision) { *d = goldenDecisions()["decision-full"] }},
+		"no version":           {edit: func(d *contract.Decision) { d.V = "" }, err: "version"},
+		"other version":        {edit: func(d *contract.Decision) { d.V = "v2" }, err: `version "v2"`},
+		"cpus not a list":      {edit: func(d *contract.Decision) { d.CPUs = "x" }, err: "cpus"},
+		"cpus not normalised":  {edit: func(d *contract.Decision) { d.CPUs = "1,0" }, err: `want "0-1"`},
+		"cpus padded":          {edit: func(d *contract.Decision) { d.CPUs = "01" }, err: `want "1"`},
+		"mems not normalised":  {edit: func(d *contract.Decision) { d.Mems = "0,1" }, err: "mems"},
+		"negative memory":      {edit: func(d *contract.Decision) { d.Memory = &contract.Memory{Min: -4096} }, err: "memory.min"},
+		"memory between pages": {edit: func(d *contract.Decision) { d.Memory = &contract.Memory{Low: 4097} }, err: "memory.low"},
+		"high between pages":   {edit: func(d *contract.Decision) { d.Memory = &contract.Memory{High: 1} }, err: "memory.high"},
+		"max between pages":    {edit: func(d *contract.Decision) { d.Memory = &contract.Memory{Max: 1} }, err: "memory.max"},
+		"memory all max": {edit: func(d *contract.Decision) {
+			d.Memory = &contract.Memory{contract.Max, contract.Max, contract.Max, contract.Max}
+		}},
+		"unknown page size":     {edit: func(d *contract.Decision) { d.Hugepages = map[string]contract.Limit{"2MB": 0} }, err: "page size"},
+		"hugepages in between":  {edit: func(d *contract.Decision) { d.Hugepages = map[string]contract.Limit{"2Mi": 4096} }, err: "multiple"},
+		"negative hugepages":    {edit: func(d *contract.Decision) { d.Hugepages = map[string]contract.Limit{"2Mi": -2 << 20} }, err: "multiple"},
+		"hugepages max":         {edit: func(d *contract.Decision) { d.Hugepages = map[string]contract.Limit{"2Mi": contract.Max} }},
+		"empty feature":         {edit: func(d *contract.Decision) { d.Requires = []string{"a", ""} }, err: "requires"},
+		"a feature, whatever":   {edit: func(d *contract.Decision) { d.Requires = []string{"a"} }},
+		"hugepages zero is all": {edit: func(d *contract.Decision) { d.Hugepages = map[string]contract.Limit{"1Gi": 0} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decision(tc.edit)
+			_, envErr := d.Env(contract.Key{ClaimUID: claimUID})
+			if tc.err == "" {
+				require.NoError(t, d.Validate())
+				require.NoError(t, envErr)
+				return
+			}
+			require.ErrorContains(t, d.Validate(), tc.err)
+			require.ErrorContains(t, envErr, tc.err, "what is invalid is not written")
+		})
+	}
+}
+
+func TestMemoryFiles(t *testing.T) {
+	require.Equal(t,
+		map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
+		contract.Memory{Min: 4096, High: contract.Max, Max: 8192}.Files())
+	require.NotContains(t, contract.Memory{Max: contract.Max}.Files(), "memory.max",
+		"max leaves memory.max as the container's own spec has it")
+}
+
+func TestWithShared(t *testing.T) {
+	shared := contract.Shared{CPUs: "0-3", Mems: "0"}
+	require.Equal(t, decision(func(d *contract.Decision) { d.CPUs, d.Mems = "0-3", "0" }), decision(nil).WithShared(shared))
+	require.Equal(t, decision(func(d *contract.Decision) { d.CPUs, d.Mems = "7", "0" }), cpuDecision("7").WithShared(shared))
+}
+
+func TestDecodeDecision(t *testing.T) {
+	known := []string{"a", "b"}
+	for name, tc := range map[string]struct {
+		value string
+		want  func(*contract.Decision)
+		err   string
+	}{
+		"minimal":                {value: `{"v":"v1"}`, want: func(d *contract.Decision) { d.Requires = nil }},
+		"cpus":                   {value: `{"v":"v1","cpus":"4-7","requires":[]}`, want: func(d *contract.Decision) { d.CPUs = "4-7" }},
+		"white space":            {value: " {\"v\" : \"v1\", \"requires\":[ ] }\n"},
+		"unknown member":         {value: `{"v":"v1","later":{"cpus":"1","x":[1,{"cpus":2}]},"requires":[]}`},
+		"unknown member of part": {value: `{"v":"v1","memory":{"min":0,"low":0,"high":0,"max":0,"swap":1},"requires":[]}`, want: func(d *contract.Decision) { d.Memory = &contract.Memory{} }},
+		"known features":         {value: `{"v":"v1","requires":["b","a"]}`, want: func(d *contract.Decision) { d.Requires = []string{"b", "a"} }},
+		"unknown feature":        {value: `{"v":"v1","requires":["a","c"]}`, err: `requires feature "c"`},
+		"unknown version":        {value: `{"v":"v2","requires":[]}`, err: `contract version "v2"`},
+		"other types in v2":      {value: `{"v":"v2","cpus":[1,2]}`, err: `contract version "v2"`},
+		"no version":             {value: `{"cpus":"1"}`, err: `"v" is missing`},
+		"duplicate":              {value: `{"v":"v1","cpus":"1","cpus":"2"}`, err: "twice"},
+		"duplicate, escaped":     {value: `{"v":"v1","cpus":"1","cp\u0075s":"2"}`, err: "twice"},
+		"duplicate unknown":      {value: `{"v":"v1","x":1,"x":1}`, err: "twice"},
+		"miscased":               {value: `{"v":"v1","CPUs":"1"}`, err: `spelt "cpus"`},
+		"miscased version":       {value: `{"V":"v1"}`, err: `spelt "v"`},
+		"folds to a member":      {value: `{"v":"v1","memſ":"1"}`, err: `spelt "mems"`},
+		"null member":            {value: `{"v":"v1","cpus":null}`, err: "null"},
+		"null in a list":         {value: `{"v":"v1","requires":[null]}`, err: "null"},
+		"null in unknown":        {value: `{"v":"v1","x":null}`, err: "null"},
+		"null":                   {value: `null`, err: "null"},
+		"trailing text":          {value: `{"v":"v1"}x`, err: "trailing"},
+		"trailing value":         {value: `{"v":"v1"}{"v":"v1"}`, err: "trailing"},
+		"nothing":                {value: ``, err: "EOF"},
+		"cut off":                {value: `{"v":"v1"`, err: "EOF"},
+		"not an object":          {value: `["v1"]`, err: "decision"},
+		"not UTF-8":              {value: "{\"v\":\"v1\",\"x\":\"\xff\"}", err: "UTF-8"},
+		"too deep":               {value: `{"v":"v1","x":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}`, err: "nested"},
+		"empty cpus":             {value: `{"v":"v1","cpus":""}`, err: `"cpus" is empty`},
+		"empty hugepages":        {value: `{"v":"v1","hugepages":{}}`, err: `"hugepages" is empty`},
+		"memory without max":     {value: `{"v":"v1","memory":{"min":0,"low":0,"high":"max"}}`, err: `"max" is missing`},
+		"memory empty":           {value: `{"v":"v1","memory":{}}`, err: `memory: member "min" is missing`},
+		"cpus not normalised":    {value: `{"v":"v1","cpus":"7,4-6"}`, err: "normalised"},
+		"cpus a number":          {value: `{"v":"v1","cpus":4}`, err: "cpus"},
+		"amount a string":        {value: `{"v":"v1","hugepages":{"2Mi":"0"}}`, err: "limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := contract.DecodeDecision(tc.value, known)
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, decision(tc.want), got)
+		})
+	}
+}
+
+func TestParseEnv(t *testing.T) {
+	for name, tc := range map[string]struct {
+		entry string
+		ours  bool
+		err   string
+	}{
+		"of others":             {entry: "PATH=/bin"},
+		"cpuset is not read":    {entry: "DRA_CPUSET_" + claimUID + "=0"},
+		"other case":            {entry: "dra_cpumem_" + hexUID + `_0={"v":"v1"}`},
+		"ours":                  {entry: "DRA_CPUMEM_" + hexUID + `_0={"v":"v1"}`, ours: true},
+		"prefix alone":          {entry: "DRA_CPUMEM_", ours: true, err: "DRA_CPUMEM_"},
+		"invented":              {entry: "DRA_CPUMEM_MODE=fast", ours: true, err: "DRA_CPUMEM_MODE"},
+		"no value":              {entry: "DRA_CPUMEM_" + hexUID + "_0", ours: true, err: "DRA_CPUMEM_" + hexUID + "_0"},
+		"broken value":          {entry: "DRA_CPUMEM_" + hexUID + "_0={", ours: true, err: "DRA_CPUMEM_" + hexUID + "_0"},
+		"equals sign in a name": {entry: "DRA_CPUMEM_=" + hexUID + `_0={"v":"v1"}`, ours: true, err: "DRA_CPUMEM_"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, _, ours, err := contract.ParseEnv(tc.entry, nil)
+			require.Equal(t, tc.ours, ours)
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err, "the error names the variable")
+				return
+			}
+			require.NoError(t, err)
+			if ours {
+				require.Equal(t, contract.Key{ClaimUID: claimUID}, k)
+			}
+		})
+	}
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// The records of the golden files. Every golden claim has the same UID: each
+// test has a directory of its own.
+const (
+	claimUID  = "4f1c2a7e-0b3d-4c5e-8f60-718293a4b5c6"
+	otherUID  = "a0b1c2d3-e4f5-4061-8273-8495a6b7c8d9"
+	podUID    = "0d9e8f7a-6b5c-4d3e-9f20-112233445566"
+	bootID    = "c9c7a3d0-51c1-4a52-9d0c-6a1e5f0b7d42"
+	gib       = 1 << 30
+	guardPath = "/opt/dra.cpumem/bin/nri-actuator"
+)
+
+func claim(results ...contract.ResultRecord) contract.ClaimRecord {
+	return contract.ClaimRecord{
+		V: contract.Version, Namespace: "team-a", Name: "pinned", UID: claimUID, BootID: bootID,
+		Pods:    []contract.PodRecord{{UID: podUID, QOS: contract.LevelBurstable}},
+		Results: results,
+	}
+}
+
+func result(device string, d contract.Decision) contract.ResultRecord {
+	return contract.ResultRecord{Request: "main", Pool: "node-1", Device: device, Decision: d}
+}
+
+func decision(edit func(*contract.Decision)) contract.Decision {
+	d := contract.Decision{V: contract.Version, Requires: []string{}}
+	if edit != nil {
+		edit(&d)
+	}
+	return d
+}
+
+func cpuDecision(cpus string) contract.Decision {
+	return decision(func(d *contract.Decision) { d.CPUs = cpus })
+}
+
+func memoryDecision() contract.Decision {
+	return decision(func(d *contract.Decision) {
+		d.Mems = "0"
+		d.Memory = &contract.Memory{Min: 4 * gib, High: contract.Max, Max: 4 * gib}
+		d.Hugepages = map[string]contract.Limit{"2Mi": 256 << 20, "1Gi": contract.Max}
+	})
+}
+
+func goldenClaims() map[string]contract.ClaimRecord {
+	cpu := result("cpus-numa0", cpuDecision("4-7"))
+	cpu.Consumed = map[string]string{"cpus": "4"}
+	cpu.Parameters = map[string]string{"align": "core", "smt": "whole"}
+
+	memory := result("memory-numa0", memoryDecision())
+	memory.ShareID = "5e6f7081-92a3-44b5-86c7-d8e9fa0b1c2d"
+	memory.Consumed = map[string]string{"memory": "4Gi"}
+
+	inMemory := claim(memory)
+	inMemory.Pods[0].QOS = contract.LevelKubepods
+	inMemory.Pods[0].Hugepages = map[string]contract.Limit{"2Mi": 128 << 20}
+
+	second := result("cpus-numa1", cpuDecision("12-13,15"))
+	second.Request = "helper"
+
+	guarded := claim(cpu)
+	guarded.Guard = guardPath
+	return map[string]contract.ClaimRecord{
+		"claim-cpu":              claim(cpu),
+		"claim-memory-hugepages": inMemory,
+		"claim-several":          claim(cpu, memory, second),
+		"claim-guard":            guarded,
+	}
+}
+
+func goldenNodes() map[string]contract.NodeState {
+	return map[string]contract.NodeState{
+		"node": {
+			V: contract.Version, Generation: 42, BootID: bootID,
+			Shared: contract.Shared{CPUs: "0,8-15", Mems: "0-1"},
+			Pods: map[string]contract.PodState{podUID: {
+				Claims: []string{claimUID, otherUID},
+				Cgroup: contract.Files{
+					"memory.min": "4294967296", "memory.low": "0",
+					"hugetlb.2MB.max": "268435456", "hugetlb.2MB.rsvd.max": "268435456", "hugetlb.1GB.max": "max",
+				},
+			}},
+			Ancestors: map[string]contract.Files{
+				contract.LevelKubepods:   {"memory.min": "4294967296"},
+				contract.LevelBurstable:  {"memory.min": "4294967296", "memory.low": "0"},
+				contract.LevelBestEffort: {},
+			},
+		},
+		"node-idle": {
+			V: contract.Version, Generation: 1, BootID: bootID,
+			Shared: contract.Shared{CPUs: "0-15", Mems: "0"},
+			Pods:   map[string]contract.PodState{}, Ancestors: map[string]contract.Files{},
+		},
+	}
+}
+
+func goldenAnnouncements() map[string]contract.Announcement {
+	return map[string]contract.Announcement{
+		"announcement": {
+			V: contract.Version, Versions: []string{contract.Version}, Features: []string{},
+			Runtime: "containerd", RuntimeVersion: "2.3.0", NRIVersion: "0.12.5",
+			Connected: true, Guard: guardPath, Generation: 42, PID: 4711,
+			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
+		},
+		"announcement-unconnected": {
+			V: contract.Version, Versions: []string{contract.Version}, Features: []string{},
+			PID: 1, Started: time.Date(2026, 2, 3, 4, 5, 6, 700, time.UTC),
+		},
+	}
+}
+
+func goldenDecisions() map[string]contract.Decision {
+	full := memoryDecision()
+	full.CPUs = "4-7"
+	return map[string]contract.Decision{
+		"decision-cpu":    cpuDecision("4-7"),
+		"decision-memory": memoryDecision(),
+		"decision-full":   full,
+		"decision-silent": decision(nil),
+	}
+}
+
+// Generators of valid records.
+
+func genUID() *rapid.Generator[string] {
+	return rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+}
+
+func genIDs() *rapid.Generator[[]int] {
+	return rapid.Custom(func(t *rapid.T) []int {
+		set := rapid.SliceOfNDistinct(rapid.IntRange(0, 40), 1, 12, rapid.ID[int]).Draw(t, "ids")
+		return sorted(set)
+	})
+}
+
+func genList() *rapid.Generator[string] {
+	return rapid.Map(genIDs(), contract.FormatList)
+}
+
+func genLimit(unit int64) *rapid.Generator[contract.Limit] {
+	return rapid.OneOf(
+		rapid.Map(rapid.Int64Range(0, 1<<20), func(n int64) contract.Limit { return contract.Limit(n * unit) }),
+		rapid.SampledFrom([]contract.Limit{0, contract.Max, (contract.Max / contract.Limit(unit)) * contract.Limit(unit)}),
+	)
+}
+
+func genMemory() *rapid.Generator[*contract.Memory] {
+	return rapid.Custom(func(t *rapid.T) *contract.Memory {
+		limit := genLimit(4096)
+		return &contract.Memory{
+			Min: limit.Draw(t, "min"), Low: limit.Draw(t, "low"), High: limit.Draw(t, "high"), Max: limit.Draw(t, "max"),
+		}
+	})
+}
+
+func genHugepages() *rapid.Generator[map[string]contract.Limit] {
+	return rapid.Custom(func(t *rapid.T) map[string]contract.Limit {
+		var pages map[string]contract.Limit
+		for _, size := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"64Ki", "2Mi", "1Gi"}), rapid.ID[string]).Draw(t, "sizes") {
+			if pages == nil {
+				pages = map[string]contract.Limit{}
+			}
+			bytes, err := contract.ParsePageSize(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages[size] = genLimit(bytes).Draw(t, "pages")
+		}
+		return pages
+	})
+}
+
+// genDecision draws a decision as decoders return it, with the required
+// features sorted and distinct, as the merge rule returns them.
+func genDecision() *rapid.Generator[contract.Decision] {
+	return rapid.Custom(func(t *rapid.T) contract.Decision {
+		d := decision(nil)
+		d.CPUs = optional(t, "cpus", genList())
+		d.Mems = optional(t, "mems", genList())
+		d.Memory = optional(t, "memory", genMemory())
+		d.Hugepages = genHugepages().Draw(t, "hugepages")
+		d.Requires = append(d.Requires, sorted(rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID[string]).Draw(t, "requires"))...)
+		return d
+	})
+}
+
+func genClaim() *rapid.Generator[contract.ClaimRecord] {
+	return rapid.Custom(func(t *rapid.T) contract.ClaimRecord {
+		word := rapid.StringMatching(`[a-z<&"\\é-]{1,8}`)
+		r := contract.ClaimRecord{
+			V: contract.Version, Namespace: word.Draw(t, "namespace"), Name: word.Draw(t, "name"),
+			UID: genUID().Draw(t, "uid"), BootID: genUID().Draw(t, "bootID"),
+			Guard: rapid.SampledFrom([]string{"", guardPath}).Draw(t, "guard"),
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "pods") {
+			r.Pods = append(r.Pods, contract.PodRecord{
+				UID: genUID().Draw(t, "pod"), QOS: genLevel().Draw(t, "qos"), Hugepages: genHugepages().Draw(t, "pod hugepages"),
+			})
+		}
+		for range rapid.IntRange(1, 4).Draw(t, "results") {
+			r.Results = append(r.Results, contract.ResultRecord{
+				Request: word.Draw(t, "request"), Pool: word.Draw(t, "pool"), Device: word.Draw(t, "device"),
+				ShareID:    rapid.SampledFrom([]string{"", otherUID}).Draw(t, "share"),
+				Parameters: nonEmpty(rapid.MapOfN(word, word, 0, 3).Draw(t, "parameters")),
+				Decision:   genDecision().Draw(t, "decision"),
+			})
+		}
+		return r
+	})
+}
+
+func genFiles(names ...string) *rapid.Generator[contract.Files] {
+	return rapid.Custom(func(t *rapid.T) contract.Files {
+		files := contract.Files{}
+		for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID[string]).Draw(t, "files") {
+			files[name] = genLimit(1).Draw(t, "content").String()
+		}
+		return files
+	})
+}
+
+func genLevel() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort})
+}
+
+func genNode() *rapid.Generator[contract.NodeState] {
+	return rapid.Custom(func(t *rapid.T) contract.NodeState {
+		pod := rapid.Custom(func(t *rapid.T) contract.PodState {
+			return contract.PodState{
+				Claims: sorted(rapid.SliceOfNDistinct(genUID(), 1, 3, rapid.ID[string]).Draw(t, "claims")),
+				Cgroup: nonEmpty(genFiles("memory.min", "memory.low", "hugetlb.2MB.max", "hugetlb.64KB.rsvd.max").Draw(t, "cgroup")),
+			}
+		})
+		return contract.NodeState{
+			V: contract.Version, Generation: rapid.Uint64().Draw(t, "generation"), BootID: genUID().Draw(t, "bootID"),
+			Shared:    contract.Shared{CPUs: genList().Draw(t, "cpus"), Mems: genList().Draw(t, "mems")},
+			Pods:      rapid.MapOfN(genUID(), pod, 0, 4).Draw(t, "pods"),
+			Ancestors: rapid.MapOf(genLevel(), genFiles("memory.min", "memory.low")).Draw(t, "ancestors"),
+		}
+	})
+}
+
+func genAnnouncement() *rapid.Generator[contract.Announcement] {
+	return rapid.Custom(func(t *rapid.T) contract.Announcement {
+		text := rapid.StringMatching(`[a-z0-9.]{0,8}`)
+		return contract.Announcement{
+			V:        contract.Version,
+			Versions: append([]string{}, rapid.SliceOf(text).Draw(t, "versions")...),
+			Features: append([]string{}, rapid.SliceOf(text).Draw(t, "features")...),
+			Runtime:  text.Draw(t, "runtime"), RuntimeVersion: text.Draw(t, "runtimeVersion"), NRIVersion: text.Draw(t, "nriVersion"),
+			Connected: rapid.Bool().Draw(t, "connected"), Guard: rapid.SampledFrom([]string{"", guardPath}).Draw(t, "guard"),
+			Generation: rapid.Uint64().Draw(t, "generation"), PID: rapid.IntRange(1, 1<<22).Draw(t, "pid"),
+			Started: time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "started"), rapid.Int64Range(0, 1e9-1).Draw(t, "ns")).UTC(),
+		}
+	})
+}
+
+func optional[T any](t *rapid.T, label string, g *rapid.Generator[T]) T {
+	var none T
+	if rapid.Bool().Draw(t, "with "+label) {
+		return g.Draw(t, label)
+	}
+	return none
+}
+
+func nonEmpty[M ~map[string]string](m M) M {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+// swap replaces the one occurrence of old in data, or fails loudly.
+func swap(data []byte, old, replacement string) []byte {
+	if n := strings.Count(string(data), old); n != 1 {
+		panic(fmt.Sprintf("%q occurs %d times in\n%s", old, n, data))
+	}
+	return []byte(strings.Replace(string(data), old, replacement, 1))
+}
