@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// The fuzz targets hold for every decoder of outside bytes: it does not panic,
+// and what it accepts it writes and reads again as the same value.
+
+// seeds adds the golden and skew files whose name starts with kind.
+func seeds(f *testing.F, kind string) {
+	for _, dir := range []string{goldenDir, "testdata/skew"} {
+		for _, name := range goldenNames(f, dir) {
+			if !strings.HasPrefix(name, kind) {
+				continue
+			}
+			data, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+}
+
+// unchanged fails if what was read again is not what was accepted. Unknown
+// members are gone; empty and absent are one.
+func unchanged(t *testing.T, accepted, again any) {
+	t.Helper()
+	if diff := gocmp.Diff(accepted, again, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("accepted -, read again +\n%s", diff)
+	}
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzDecodeClaim(f *testing.F) {
+	seeds(f, "claim")
+	file := contract.ClaimFile(claimUID)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		accepted, err := contract.DecodeClaim(file, data)
+		if err != nil {
+			return
+		}
+		written, err := contract.EncodeClaim(accepted)
+		if err != nil && strings.Contains(err.Error(), "CDI allows") {
+			return // escapes can make the record longer than it was
+		}
+		noError(t, err)
+		again, err := contract.DecodeClaim(file, written)
+		noError(t, err)
+		unchanged(t, accepted, again)
+	})
+}
+
+func FuzzDecodeClaimEntries(f *testing.F) {
+	seeds(f, "claim")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		entries, err := contract.DecodeClaimEntries(claimUID, data)
+		if err != nil {
+			return
+		}
+		for key, entry := range entries {
+			if key.ClaimUID != claimUID {
+				t.Fatalf("claim %s gave a decision of %s", claimUID, key.ClaimUID)
+			}
+			if name, _, _ := strings.Cut(entry, "="); name != key.EnvName() {
+				t.Fatalf("entry %q is not of %v", entry, key)
+			}
+		}
+	})
+}
+
+func FuzzDecodeNode(f *testing.F) {
+	seeds(f, "node")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		accepted, err := contract.DecodeNode(data)
+		if err != nil {
+			return
+		}
+		if accepted.Shared.CPUs == "" { // I7
+			t.Fatal("accepted an empty shared pool")
+		}
+		written, err := contract.EncodeNode(accepted)
+		if err != nil && strings.Contains(err.Error(), "CDI allows") {
+			return
+		}
+		noError(t, err)
+		again, err := contract.DecodeNode(written)
+		noError(t, err)
+		unchanged(t, accepted, again)
+	})
+}
+
+func FuzzDecodeAnnouncement(f *testing.F) {
+	seeds(f, "announcement")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		accepted, err := contract.DecodeAnnouncement(data)
+		if err != nil {
+			return
+		}
+		written, err := contract.EncodeAnnouncement(accepted)
+		if err != nil && strings.Contains(err.Error(), "CDI allows") {
+			return
+		}
+		noError(t, err)
+		again, err := contract.DecodeAnnouncement(written)
+		noError(t, err)
+		unchanged(t, accepted, again)
+	})
+}
+
+func FuzzDecodeDecision(f *testing.F) {
+	seeds(f, "decision")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		known := []string{"latency"}
+		accepted, err := contract.DecodeDecision(string(data), known)
+		if err != nil {
+			return
+		}
+		env, err := accepted.Env(contract.Key{ClaimUID: claimUID})
+		noError(t, err)
+		_, again, _, err := contract.ParseEnv(env, known)
+		noError(t, err)
+		unchanged(t, accepted, again)
+		// What is accepted can be merged and written.
+		noError(t, contract.Combine(accepted, again).Validate())
+	})
+}
+
+func FuzzParseEnv(f *testing.F) {
+	f.Add("PATH=/bin")
+	f.Add("DRA_CPUMEM_MODE=fast")
+	for _, d := range goldenDecisions() {
+		env, err := d.Env(contract.Key{ClaimUID: claimUID, Index: 3})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(env)
+	}
+	f.Fuzz(func(t *testing.T, entry string) {
+		k, accepted, ours, err := contract.ParseEnv(entry, nil)
+		if ours != strings.HasPrefix(entry, contract.EnvPrefix) {
+			t.Fatalf("ours is %v", ours)
+		}
+		if err != nil || !ours {
+			return
+		}
+		env, err := accepted.Env(k)
+		noError(t, err)
+		kAgain, again, _, err := contract.ParseEnv(env, nil)
+		noError(t, err)
+		unchanged(t, k, kAgain)
+		unchanged(t, accepted, again)
+	})
+}
+
+func FuzzParseList(f *testing.F) {
+	for _, s := range []string{"0", "0-3,8,10-11", "65536", "8,0-1", "0-65536,0-65536", "3-1", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		ids, err := contract.ParseList(s)
+		if err != nil {
+			return
+		}
+		again, err := contract.ParseList(contract.FormatList(ids))
+		noError(t, err)
+		unchanged(t, ids, again)
+	})
+}
+
+func FuzzParsePageSize(f *testing.F) {
+	for _, s := range []string{"64Ki", "2Mi", "1Gi", "1024Ki", "0Mi", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		size, err := contract.ParsePageSize(s)
+		if err != nil {
+			return
+		}
+		if size <= 0 || contract.FormatPageSize(size) != s {
+			t.Fatalf("%q is %d, which is %q", s, size, contract.FormatPageSize(size))
+		}
+	})
+}

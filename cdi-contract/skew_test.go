@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// A54: what this version does with what a newer one wrote. The files in
+// testdata/skew are written by hand; each case is the documented outcome.
+func TestNewerWriterOlderReader(t *testing.T) {
+	file := contract.ClaimFile(claimUID)
+	key := contract.Key{ClaimUID: claimUID}
+	frontend := func(data []byte) error { _, err := contract.DecodeClaim(file, data); return err }
+	actuator := func(known ...string) func([]byte) error {
+		return func(data []byte) error {
+			entries, err := contract.DecodeClaimEntries(claimUID, data)
+			if err == nil {
+				_, _, _, err = contract.ParseEnv(entries[key], known)
+			}
+			return err
+		}
+	}
+	value := func(known ...string) func([]byte) error {
+		return func(data []byte) error {
+			_, err := contract.DecodeDecision(strings.TrimSuffix(string(data), "\n"), known)
+			return err
+		}
+	}
+	node := func(data []byte) error { _, err := contract.DecodeNode(data); return err }
+	announcement := func(data []byte) error {
+		a, err := contract.DecodeAnnouncement(data)
+		if err == nil {
+			_, err = a.CommonVersion()
+		}
+		return err
+	}
+	used := map[string]bool{}
+	for _, tc := range []struct {
+		outcome string
+		file    string
+		read    func([]byte) error
+		err     string // empty: it is read
+	}{
+		{"optional member of a decision is ignored", "decision-optional", value(), ""},
+		{"required feature is refused by who does not know it", "decision-requires", value(), `requires feature "latency"`},
+		{"required feature is taken by who knows it", "decision-requires", value("latency"), ""},
+		{"decision of another version is refused naming it", "decision-v2", value(), `version "v2"`},
+
+		{"frontend reads a claim with optional members (rollback)", "claim-optional", frontend, ""},
+		{"actuator applies a claim with optional members", "claim-optional", actuator(), ""},
+		{"frontend accounts for a claim whose feature it does not know (rollback)", "claim-requires", frontend, ""},
+		{"actuator refuses a claim whose feature it does not know", "claim-requires", actuator(), `requires feature "latency"`},
+		{"actuator that knows the feature applies it", "claim-requires", actuator("latency"), ""},
+		{"frontend refuses a claim of another version: its CPUs are unknown", "claim-v2", frontend, `version "v2"`},
+		{"actuator refuses a decision of another version", "claim-v2", actuator(), `version "v2"`},
+		{"a record of another version does not matter to the actuator", "claim-v2-decision-v1", actuator(), ""},
+		{"but does to the frontend", "claim-v2-decision-v1", frontend, `version "v2"`},
+
+		{"optional members of the node state are ignored", "node-optional", node, ""},
+		{"node state of another version is refused", "node-v2", node, `version "v2"`},
+		{"a cgroup file off the list is no optional addition", "node-file", node, "not on the contract's list"},
+
+		{"optional members of an announcement are ignored; v1 is common", "announcement-optional", announcement, ""},
+		{"actuator that no longer reads v1: no new claims", "announcement-reads-v2", announcement, "upgrade the older"},
+		{"announcement of another version is refused", "announcement-v2", announcement, `version "v2"`},
+	} {
+		used[tc.file+".json"] = true
+		t.Run(tc.outcome, func(t *testing.T) {
+			data, err := os.ReadFile(filepath.Join("testdata", "skew", tc.file+".json"))
+			require.NoError(t, err)
+			err = tc.read(data)
+			if tc.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.err)
+		})
+	}
+	for _, name := range goldenNames(t, "testdata/skew") {
+		require.True(t, used[name], "%s has no documented outcome", name)
+	}
+}
+
+// What a reader ignores does not change what it reads.
+func TestOptionalMembersDoNotChangeTheRest(t *testing.T) {
+	read := func(name string) []byte {
+		data, err := os.ReadFile(filepath.Join("testdata", "skew", name+".json"))
+		require.NoError(t, err)
+		return data
+	}
+	r, err := contract.DecodeClaim(contract.ClaimFile(claimUID), read("claim-optional"))
+	require.NoError(t, err)
+	require.Equal(t, goldenClaims()["claim-cpu"], r)
+	s, err := contract.DecodeNode(read("node-optional"))
+	require.NoError(t, err)
+	require.Equal(t, goldenNodes()["node"], s)
+	a, err := contract.DecodeAnnouncement(read("announcement-optional"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"latency"}, a.Features)
+	v, err := a.CommonVersion()
+	require.NoError(t, err)
+	require.Equal(t, contract.Version, v, "the highest version both know")
+}
