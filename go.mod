@@ -1,3 +1,39 @@
 module github.com/dra-driver-cpumem/dra-driver-cpumem
 
 go 1.26.0
+
+require (
+	github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract v0.0.0-00010101000000-000000000000
+	github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator v0.0.0-00010101000000-000000000000
+	github.com/spf13/cobra v1.10.2
+	go.uber.org/zap v1.28.0
+)
+
+require (
+	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/containerd/log v0.1.0 // indirect
+	github.com/containerd/nri v0.12.5 // indirect
+	github.com/containerd/ttrpc v1.2.7 // indirect
+	github.com/fsnotify/fsnotify v1.10.1 // indirect
+	github.com/knqyf263/go-plugin v0.9.0 // indirect
+	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/opencontainers/runtime-spec v1.3.0 // indirect
+	github.com/prometheus/client_golang v1.25.0 // indirect
+	github.com/prometheus/client_model v0.6.3 // indirect
+	github.com/prometheus/common v0.72.0 // indirect
+	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/sirupsen/logrus v1.9.4 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
+	github.com/tetratelabs/wazero v1.11.0 // indirect
+	go.uber.org/multierr v1.10.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20240528184218-531527333157 // indirect
+	google.golang.org/grpc v1.65.1 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+	tags.cncf.io/container-device-interface/specs-go v1.1.1 // indirect
+)
+
+replace github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator => ./nri-actuator
+
+replace github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract => ./cdi-contract

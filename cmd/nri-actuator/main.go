@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nri-actuator runs on every node beside the container runtime. It
+// gives containers the CPUs and the memory that dra-frontend decided for them.
+// As "nri-actuator guard" it is the OCI hook of containers with claims.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+)
+
+// version is set by the linker.
+var version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The second signal finds the default handling and ends the process.
+	context.AfterFunc(ctx, stop)
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "nri-actuator:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	config := daemon.Config{}
+	level := zapcore.InfoLevel
+	cmd := &cobra.Command{
+		Use:               "nri-actuator",
+		Short:             "Give containers the CPUs and the memory that dra-frontend decided",
+		Version:           programVersion(),
+		Args:              cobra.NoArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), config, level)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&config.CDIDir, "cdi-dir", "/var/run/cdi", "CDI directory shared with dra-frontend and the runtime")
+	f.StringVar(&config.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI socket of the container runtime")
+	f.StringVar(&config.PluginName, "plugin-name", "cpumem", "name the plugin registers with")
+	f.StringVar(&config.PluginIndex, "plugin-index", "90", "two digits that order the plugin among others")
+	f.StringVar(&config.CgroupRoot, "cgroup-root", "/sys/fs/cgroup", "mount point of cgroup v2")
+	f.StringVar(&config.GuardDir, "guard-dir", "", "directory to install the guard hook in, with the same path on the host; empty for no guard")
+	f.StringVar(&config.MetricsAddress, "metrics-address", ":9808", "address that serves /metrics, /healthz and /readyz; empty for none")
+	f.DurationVar(&config.RefreshInterval, "refresh-interval", 30*time.Second, "time between two repairs of what others changed")
+	f.Var(&levelFlag{&level}, "log-level", "debug, info, warn or error")
+	cmd.AddCommand(guardCommand())
+	return cmd
+}
+
+func run(ctx context.Context, config daemon.Config, level zapcore.Level) error {
+	logConfig := zap.NewProductionConfig()
+	logConfig.Level = zap.NewAtomicLevelAt(level)
+	logConfig.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	logger, err := logConfig.Build()
+	if err != nil {
+		return err
+	}
+	d, err := daemon.New(config)
+	if err != nil {
+		return err
+	}
+	logger.Info("starting", zap.String("version", programVersion()))
+	err = d.Run(logs.With(ctx, logger))
+	logger.Info("stopped", zap.Error(err))
+	return err
+}
+
+func guardCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "guard",
+		Short:  "OCI hook: refuse a container whose configuration lacks its claim's decision",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			read := func(bundle string) ([]byte, error) {
+				if !filepath.IsAbs(bundle) {
+					return nil, errors.New("the bundle is not an absolute path")
+				}
+				return durable.Read(bundle, "config.json", 64<<20)
+			}
+			if err := guard.Check(cmd.InOrStdin(), read, daemon.Features()); err != nil {
+				return fmt.Errorf("guard: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+func programVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// levelFlag makes a log level a flag.
+type levelFlag struct{ level *zapcore.Level }
+
+func (f *levelFlag) String() string     { return f.level.String() }
+func (f *levelFlag) Set(s string) error { return f.level.Set(s) }
+func (f *levelFlag) Type() string       { return "level" }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package announcement holds the actuator's word about itself in the CDI
+// directory: a file whose content says what this actuator can do and whose
+// lock says that it is alive. The frontend prepares no claim without it.
+package announcement
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+)
+
+// mode lets a frontend that is not root read the file.
+const mode = 0o644
+
+// ErrHeld tells that another actuator is alive on this node.
+var ErrHeld = errors.New("another nri-actuator holds the announcement")
+
+// Announcement is the file, open and locked.
+type Announcement struct {
+	dir string
+
+	mu      sync.Mutex
+	content contract.Announcement
+	file    *os.File
+}
+
+// New writes the announcement into dir and holds it. While another process
+// holds it the answer is [ErrHeld]: two actuators would claim the same fields
+// of every container and fail each other's containers.
+func New(dir string, base contract.Announcement) (*Announcement, error) {
+	switch other, err := contract.ReadAnnouncement(dir); {
+	case err == nil:
+		return nil, fmt.Errorf("%w: process %d, started %s: end it first", ErrHeld, other.PID, other.Started)
+	case errors.Is(err, contract.ErrActuatorDead):
+	default:
+		// Alive, but of a version or a state this program cannot read.
+		return nil, fmt.Errorf("%w: %w", ErrHeld, err)
+	}
+	if err := durable.RemoveStale(dir, func(name string) bool { return name == contract.ActuatorFile }); err != nil {
+		return nil, err
+	}
+	a := &Announcement{dir: dir, content: base}
+	return a, a.write(base)
+}
+
+// Set changes the content. Nothing is written if it stays the same and the
+// file is still in its place.
+func (a *Announcement) Set(change func(*contract.Announcement)) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	content := a.content
+	change(&content)
+	if reflect.DeepEqual(content, a.content) && a.mine() {
+		return nil
+	}
+	return a.write(content)
+}
+
+// Close removes the file, unless it is another actuator's by now.
+func (a *Announcement) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.file == nil {
+		return nil
+	}
+	var err error
+	if a.mine() {
+		err = durable.Remove(a.dir, contract.ActuatorFile)
+	}
+	err = errors.Join(err, a.file.Close())
+	a.file = nil
+	return err
+}
+
+func (a *Announcement) write(content contract.Announcement) error {
+	data, err := contract.EncodeAnnouncement(content)
+	if err != nil {
+		return err
+	}
+	// The lock is taken before the file has its name, and the old file stays
+	// open until then: no reader ever finds the name without a holder.
+	file, err := durable.WriteHeld(a.dir, contract.ActuatorFile, data, mode, contract.LockAnnouncement)
+	if err != nil {
+		return fmt.Errorf("announcement: %w", err)
+	}
+	if a.file != nil {
+		err = a.file.Close()
+	}
+	a.file, a.content = file, content
+	return err
+}
+
+// mine tells whether the name still stands for the held file.
+func (a *Announcement) mine() bool {
+	if a.file == nil {
+		return false
+	}
+	held, err := a.file.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(filepath.Join(a.dir, contract.ActuatorFile))
+	return err == nil && os.SameFile(held, named)
+}

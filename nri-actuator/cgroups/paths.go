@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroups
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+const (
+	sliceSuffix = ".slice"
+	kubepods    = "kubepods"
+)
+
+// ContainerDir turns the cgroups path of a container, as it stands in the OCI
+// spec, into its directory below the cgroup mount. Two forms exist: a path
+// (cgroupfs driver) and "slice:prefix:name" (systemd driver).
+func ContainerDir(cgroupsPath string) (string, error) {
+	if strings.HasPrefix(cgroupsPath, "/") {
+		return clean(cgroupsPath)
+	}
+	parts := strings.Split(cgroupsPath, ":")
+	if len(parts) != 3 || strings.Contains(cgroupsPath, "/") || parts[1] == "" || parts[2] == "" {
+		return "", fmt.Errorf("cgroups path %q: want /path or slice:prefix:name", cgroupsPath)
+	}
+	slice, err := expandSlice(parts[0])
+	if err != nil {
+		return "", fmt.Errorf("cgroups path %q: %w", cgroupsPath, err)
+	}
+	return slice + "/" + parts[1] + "-" + parts[2] + ".scope", nil
+}
+
+// PodDir turns the cgroup parent of a pod sandbox into the pod's directory
+// below the cgroup mount. Kubelet gives a path in both drivers; with systemd
+// only its last element, the slice's name, says where the slice is.
+func PodDir(cgroupParent string) (string, error) {
+	if !strings.HasSuffix(cgroupParent, sliceSuffix) {
+		return clean(cgroupParent)
+	}
+	if strings.Contains(cgroupParent, "/") {
+		if _, err := clean(cgroupParent); err != nil {
+			return "", err
+		}
+	}
+	dir, err := expandSlice(path.Base(cgroupParent))
+	if err != nil {
+		return "", fmt.Errorf("cgroup parent %q: %w", cgroupParent, err)
+	}
+	return dir, nil
+}
+
+// Levels returns the directories of kubepods and of the QoS levels below it,
+// by the contract's level names, given any pod's directory. A level need not
+// exist.
+func Levels(podDir string) (map[string]string, error) {
+	root := path.Dir(podDir)
+	if l := lastWord(root); l == contract.LevelBurstable || l == contract.LevelBestEffort {
+		root = path.Dir(root)
+	}
+	if lastWord(root) != kubepods {
+		return nil, fmt.Errorf("pod cgroup %q is not below a %s cgroup", podDir, kubepods)
+	}
+	levels := map[string]string{contract.LevelKubepods: root}
+	stem, systemd := strings.CutSuffix(root, sliceSuffix)
+	for _, l := range []string{contract.LevelBurstable, contract.LevelBestEffort} {
+		if systemd {
+			levels[l] = root + "/" + path.Base(stem) + "-" + l + sliceSuffix
+		} else {
+			levels[l] = root + "/" + l
+		}
+	}
+	return levels, nil
+}
+
+// lastWord is the name of the cgroup dir without what the systemd driver adds:
+// "kubepods-burstable.slice" is "burstable".
+func lastWord(dir string) string {
+	name, systemd := strings.CutSuffix(path.Base(dir), sliceSuffix)
+	if systemd {
+		name = name[strings.LastIndexByte(name, '-')+1:]
+	}
+	return name
+}
+
+// clean accepts exactly the absolute paths that name a cgroup below the mount
+// and nothing that steps elsewhere.
+func clean(p string) (string, error) {
+	rel, ok := strings.CutPrefix(p, "/")
+	if !ok || rel == "" || path.Clean(p) != p || strings.ContainsRune(p, 0) {
+		return "", fmt.Errorf("cgroup path %q is not a clean absolute path below the cgroup mount", p)
+	}
+	return rel, nil
+}
+
+// expandSlice finds a slice's directory: systemd nests "a-b.slice" in
+// "a.slice" (systemd.slice(5)).
+func expandSlice(name string) (string, error) {
+	stem, ok := strings.CutSuffix(name, sliceSuffix)
+	if !ok || strings.ContainsAny(name, "/\x00") {
+		return "", fmt.Errorf("%q is not the name of a slice", name)
+	}
+	words := strings.Split(stem, "-")
+	dirs := make([]string, len(words))
+	for i, word := range words {
+		if word == "" || word == "." || word == ".." {
+			return "", fmt.Errorf("%q is not the name of a slice", name)
+		}
+		dirs[i] = strings.Join(words[:i+1], "-") + sliceSuffix
+	}
+	return strings.Join(dirs, "/"), nil
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cgroups writes values into the cgroups of running containers, of
+// pods and of their ancestors. It is the last step of everything the actuator
+// does outside of container creation; creation itself goes through the
+// runtime.
+//
+// Files are written directly. That is all the cgroupfs driver needs. With the
+// systemd driver a container's scope keeps its own values (the runtime gave
+// them to systemd at creation), but slices of pods and QoS levels get systemd's
+// values back at its next reload; setting the units' properties as well is not
+// done yet, the periodic repair covers for it.
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// ErrGone tells that a cgroup does not exist: its container was not started
+// yet, or is over.
+var ErrGone = errors.New("the cgroup does not exist")
+
+// Tree is a mounted cgroup v2 hierarchy. Nothing outside of the mount can be
+// reached through it, whatever a path says.
+type Tree struct {
+	root *os.Root
+}
+
+// Open opens the hierarchy mounted at mount, normally /sys/fs/cgroup.
+func Open(mount string) (*Tree, error) {
+	root, err := os.OpenRoot(mount)
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup mount: %w", err)
+	}
+	return &Tree{root: root}, nil
+}
+
+// Close releases the tree.
+func (t *Tree) Close() error { return t.root.Close() }
+
+// Exists tells whether the cgroup dir exists.
+func (t *Tree) Exists(dir string) bool {
+	_, err := t.root.Stat(dir)
+	return err == nil
+}
+
+// Read returns the content of a cgroup file without the trailing newline.
+func (t *Tree) Read(dir, file string) (string, error) {
+	d, err := t.open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	got, err := read(d, file)
+	if err != nil {
+		return "", t.explain(dir, file, err)
+	}
+	return got, nil
+}
+
+// Write brings the files of the cgroup dir to the given contents and returns
+// the names of those that had another. A file that has the content already is
+// not written: some writes cost (memory.high reclaims, cpuset.mems migrates).
+// It goes on after an error; [ErrGone] in the error means there is no cgroup.
+//
+// Values must be in the kernel's own form, which the contract's are.
+func (t *Tree) Write(dir string, files map[string]string) (changed []string, err error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	d, err := t.open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	var errs []error
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		got, err := read(d, file)
+		if err == nil && got == files[file] {
+			continue
+		}
+		if err == nil {
+			err = write(d, file, files[file])
+		}
+		if err != nil {
+			err = t.explain(dir, file, fmt.Errorf("write %q: %w", files[file], err))
+			if errors.Is(err, ErrGone) {
+				return changed, err
+			}
+			errs = append(errs, err)
+			continue
+		}
+		changed = append(changed, file)
+	}
+	return changed, errors.Join(errs...)
+}
+
+func (t *Tree) open(dir string) (*os.Root, error) {
+	d, err := t.root.OpenRoot(dir)
+	if err != nil {
+		return nil, t.explain(dir, "", err)
+	}
+	return d, nil
+}
+
+// explain names the place, and tells a cgroup that is gone from one that lacks
+// the file because its controller is off.
+func (t *Tree) explain(dir, file string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ENODEV), errors.Is(err, fs.ErrNotExist) && !t.Exists(dir):
+		return fmt.Errorf("cgroup %s: %w", dir, ErrGone)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("cgroup %s: no file %s, is the controller enabled for it? %w", dir, file, err)
+	}
+	return fmt.Errorf("cgroup %s: %s: %w", dir, file, err)
+}
+
+func read(d *os.Root, file string) (string, error) {
+	f, err := d.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// write writes in one call, as the kernel wants it. Truncating means nothing
+// to cgroupfs, and makes a plain file hold exactly the content.
+func write(d *os.Root, file, content string) error {
+	f, err := d.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}

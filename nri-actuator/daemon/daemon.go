@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemon runs the actuator: it puts the other packages together,
+// keeps the connection to the container runtime, watches the CDI directory and
+// serves metrics and probes.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+)
+
+// Config is what the operator chooses.
+type Config struct {
+	// CDIDir is the directory shared with the frontend and the runtime.
+	CDIDir string
+	// NRISocket is the runtime's NRI socket.
+	NRISocket string
+	// PluginName and PluginIndex are how the plugin registers; the index is two
+	// digits and orders plugins.
+	PluginName, PluginIndex string
+	// CgroupRoot is where cgroup v2 is mounted.
+	CgroupRoot string
+	// GuardDir is where the guard is installed, empty for no guard. It must
+	// have the same path on the host and here.
+	GuardDir string
+	// MetricsAddress is where metrics and probes are served, empty for nowhere.
+	MetricsAddress string
+	// RefreshInterval is the time between two repairs without an event.
+	RefreshInterval time.Duration
+}
+
+var indexPattern = regexp.MustCompile(`^[0-9]{2}$`)
+
+// Validate checks the configuration.
+func (c Config) Validate() error {
+	for name, path := range map[string]string{"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot} {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("--%s: %q is not an absolute path", name, path)
+		}
+	}
+	switch {
+	case c.GuardDir != "" && (!filepath.IsAbs(c.GuardDir) || filepath.Clean(c.GuardDir) != c.GuardDir):
+		return fmt.Errorf("--guard-dir: %q is not a clean absolute path", c.GuardDir)
+	case c.PluginName == "":
+		return errors.New("--plugin-name: must not be empty")
+	case !indexPattern.MatchString(c.PluginIndex):
+		return fmt.Errorf("--plugin-index: %q is not two digits", c.PluginIndex)
+	case c.RefreshInterval <= 0:
+		return fmt.Errorf("--refresh-interval: %s is not positive", c.RefreshInterval)
+	}
+	return nil
+}
+
+// Features are the contract features ("requires") this program implements.
+func Features() []string { return nil }
+
+const (
+	// A second actuator only exists while an old one ends.
+	heldRetry    = time.Second
+	minReconnect = 100 * time.Millisecond
+	maxReconnect = 5 * time.Second
+)
+
+// Daemon is a running actuator.
+type Daemon struct {
+	config   Config
+	registry *prometheus.Registry
+	metrics  *metrics.Metrics
+	tree     *cgroups.Tree
+	dir      *decisions.Directory
+	// plugin is set once the actuator is the only one on its node.
+	plugin atomic.Pointer[hooks.Plugin]
+}
+
+// New checks what must be there before anything is announced.
+func New(config Config) (*Daemon, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(config.CDIDir, 0o755); err != nil {
+		return nil, fmt.Errorf("CDI directory: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(config.CgroupRoot, "cgroup.controllers")); err != nil {
+		return nil, fmt.Errorf("%s is not a cgroup v2 mount, which the driver needs: %w", config.CgroupRoot, err)
+	}
+	tree, err := cgroups.Open(config.CgroupRoot)
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m, err := metrics.New(registry)
+	if err != nil {
+		return nil, errors.Join(err, tree.Close())
+	}
+	return &Daemon{config: config, registry: registry, metrics: m, tree: tree, dir: decisions.New(config.CDIDir, Features())}, nil
+}
+
+// Run works until ctx ends. A runtime that is not there, or goes and comes
+// back, is no error.
+func (d *Daemon) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, d.tree.Close()) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	if d.config.MetricsAddress != "" {
+		serve, err := d.listen(ctx)
+		if err != nil {
+			return err
+		}
+		wg.Go(func() { cancel(serve()) })
+	}
+	held, err := d.announce(ctx)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	defer func() { err = errors.Join(err, held.Close()) }()
+	plugin := hooks.New(d.dir, d.tree, d.metrics, held)
+	d.plugin.Store(plugin)
+	wg.Go(func() { cancel(d.watch(ctx, plugin, held)) })
+	d.stayConnected(ctx, plugin)
+	cancel(nil)
+	wg.Wait()
+	return ended(ctx, nil)
+}
+
+// ended tells an error that ended the daemon from the end that was asked for.
+func ended(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// announce installs the guard and takes the announcement, waiting for an old
+// actuator to end.
+func (d *Daemon) announce(ctx context.Context) (*announcement.Announcement, error) {
+	base := contract.Announcement{
+		V: contract.Version, Versions: []string{contract.Version}, Features: Features(),
+		PID: os.Getpid(), Started: time.Now().UTC().Truncate(time.Second),
+	}
+	if d.config.GuardDir != "" {
+		var err error
+		if base.Guard, err = installGuard(ctx, d.config); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		held, err := announcement.New(d.config.CDIDir, base)
+		if !errors.Is(err, announcement.ErrHeld) {
+			return held, err
+		}
+		logs.From(ctx).Warn("waiting", zap.Error(err))
+		if !sleep(ctx, heldRetry) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func installGuard(ctx context.Context, config Config) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("guard: %w", err)
+	}
+	path, err := guard.Install(config.GuardDir, self)
+	if err != nil {
+		return "", err
+	}
+	if err := guard.Prune(config.GuardDir, path, config.CDIDir); err != nil {
+		logs.From(ctx).Warn("old guards stay", zap.Error(err))
+	}
+	logs.From(ctx).Info("guard installed", zap.String("path", path))
+	return path, nil
+}
+
+// sleep waits and tells whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+)
+
+// listen opens the address for metrics and probes; the returned function
+// serves until ctx ends.
+func (d *Daemon) listen(ctx context.Context) (serve func() error, err error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.config.MetricsAddress)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-address: %w", err)
+	}
+	server := &http.Server{Handler: d.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	logs.From(ctx).Info("serving metrics and probes", zap.Stringer("address", l.Addr()))
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	return func() error {
+		defer stop()
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}, nil
+}
+
+// Handler serves /metrics, /healthz (the process lives) and /readyz
+// (containers with claims can be created; the body says why not).
+func (d *Daemon) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		err := errors.New("another nri-actuator still runs on this node")
+		if plugin := d.plugin.Load(); plugin != nil {
+			err = plugin.Ready()
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package decisions reads the CDI directory and answers what the frontend
+// decided for a container. It is the only place that decides whose word
+// counts: an environment variable is obeyed when a file of the frontend backs
+// it, and refused otherwise.
+package decisions
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Directory is the CDI directory as the frontend left it. Contents are kept
+// as long as the file is the same one, which is asked at every call, so no
+// answer is ever older than the call.
+type Directory struct {
+	path     string
+	features []string
+
+	mu     sync.Mutex
+	node   contract.NodeState
+	nodeID identity
+	claims map[string]claim
+}
+
+type claim struct {
+	id      identity
+	entries map[contract.Key]string
+}
+
+// identity tells two contents of one name apart: files are replaced by rename
+// and never written in place.
+type identity struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime syscall.Timespec
+}
+
+// New returns the directory at path. features are the contract features this
+// program implements.
+func New(path string, features []string) *Directory {
+	return &Directory{path: path, features: features, claims: make(map[string]claim)}
+}
+
+// Node returns the node state. An absent file is [fs.ErrNotExist].
+func (d *Directory) Node() (contract.NodeState, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	data, id, err := d.load(contract.NodeFile, d.nodeID)
+	if err != nil {
+		return contract.NodeState{}, fmt.Errorf("node state: %w", err)
+	}
+	if id == d.nodeID {
+		return d.node, nil
+	}
+	node, err := contract.DecodeNode(data)
+	if err != nil {
+		return contract.NodeState{}, fmt.Errorf("node state: %s: %w", filepath.Join(d.path, contract.NodeFile), err)
+	}
+	d.node, d.nodeID = node, id
+	d.forgetReleased()
+	return node, nil
+}
+
+// forgetReleased drops the contents of claims no pod has any more.
+func (d *Directory) forgetReleased() {
+	live := make(map[string]bool)
+	for _, pod := range d.node.Pods {
+		for _, uid := range pod.Claims {
+			live[uid] = true
+		}
+	}
+	for uid := range d.claims {
+		if !live[uid] {
+			delete(d.claims, uid)
+		}
+	}
+}
+
+// entries returns what the claim's file injects.
+func (d *Directory) entries(uid string) (map[contract.Key]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := d.claims[uid]
+	name := contract.ClaimFile(uid)
+	data, id, err := d.load(name, known.id)
+	if err != nil {
+		delete(d.claims, uid)
+		return nil, err
+	}
+	if id == known.id {
+		return known.entries, nil
+	}
+	entries, err := contract.DecodeClaimEntries(uid, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(d.path, name), err)
+	}
+	d.claims[uid] = claim{id: id, entries: entries}
+	return entries, nil
+}
+
+// load reads a file unless it is still the known one.
+func (d *Directory) load(name string, known identity) ([]byte, identity, error) {
+	path := filepath.Join(d.path, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, identity{}, err
+	}
+	if id := identify(info); id == known {
+		return nil, id, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, identity{}, err
+	}
+	defer f.Close()
+	// The name may have moved on to another file since.
+	if info, err = f.Stat(); err != nil {
+		return nil, identity{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, identity{}, fmt.Errorf("%s is not a regular file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, contract.MaxFileSize+1))
+	if err != nil {
+		return nil, identity{}, err
+	}
+	if len(data) > contract.MaxFileSize {
+		return nil, identity{}, fmt.Errorf("%s is larger than %d bytes", path, contract.MaxFileSize)
+	}
+	return data, identify(info), nil
+}
+
+func identify(info fs.FileInfo) identity {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return identity{}
+	}
+	return identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+}
+
+func listed(node contract.NodeState, podUID, claimUID string) bool {
+	return slices.Contains(node.Pods[podUID].Claims, claimUID)
+}

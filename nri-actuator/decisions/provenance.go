@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decisions
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Container is what the runtime says about a container, as far as it can name
+// decisions.
+type Container struct {
+	PodUID string
+	// Env is the container's environment, "NAME=value".
+	Env []string
+	// Devices are the CDI devices asked for the container. They mean something
+	// only if DevicesKnown: not every runtime tells them.
+	Devices      []string
+	DevicesKnown bool
+}
+
+// Claims tells whether anything of the container refers to the contract.
+func (c Container) Claims() bool {
+	return slices.ContainsFunc(c.Env, func(e string) bool { return strings.HasPrefix(e, contract.EnvPrefix) }) ||
+		slices.ContainsFunc(c.Devices, isOurs)
+}
+
+func isOurs(device string) bool { return strings.HasPrefix(device, contract.ClaimKind+"=") }
+
+// Reasons of a refusal, a closed list.
+const (
+	ReasonMalformed = "malformed" // not of the contract's form, or of a newer one
+	ReasonUnbacked  = "unbacked"  // no claim file says so
+	ReasonDiffers   = "differs"   // the claim file says something else
+	ReasonNotListed = "notlisted" // the claim is not prepared for this pod
+	ReasonAmbiguous = "ambiguous" // two values for one variable
+	ReasonDevices   = "devices"   // environment and CDI devices disagree
+)
+
+// Refusal is the answer to a container that claims what no file gives it.
+type Refusal struct {
+	Reason string
+	text   string
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.text }
+
+func refuse(reason, format string, args ...any) error {
+	return &Refusal{Reason: reason, text: fmt.Sprintf(format, args...)}
+}
+
+// ForContainer returns the decisions that hold for the container, none for one
+// that refers to no claim. The error is a [*Refusal] where the container's word
+// is not backed by the frontend's (I6), and another where a file could not be
+// read.
+func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[contract.Key]contract.Decision, error) {
+	decisions := make(map[contract.Key]contract.Decision)
+	seen := make(map[contract.Key]string)
+	for _, entry := range c.Env {
+		key, decision, ours, err := contract.ParseEnv(entry, d.features)
+		switch {
+		case !ours:
+			continue
+		case err != nil:
+			return nil, refuse(ReasonMalformed, "pod %s: %v", c.PodUID, err)
+		case seen[key] == entry:
+			continue
+		case seen[key] != "":
+			return nil, refuse(ReasonAmbiguous, "pod %s: variable %s occurs with different values: it is set by dra-frontend only, remove it from the pod's containers and images",
+				c.PodUID, key.EnvName())
+		}
+		if err := d.trace(node, c, key, entry); err != nil {
+			return nil, err
+		}
+		seen[key] = entry
+		decisions[key] = decision
+	}
+	return decisions, checkDevices(c, decisions)
+}
+
+// trace checks that the frontend gave this entry to this pod.
+func (d *Directory) trace(node contract.NodeState, c Container, key contract.Key, entry string) error {
+	entries, err := d.entries(key.ClaimUID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return refuse(ReasonUnbacked, "pod %s: variable %s names a claim without a file %s: it is set by dra-frontend only, remove it from the pod; if the pod has this claim, wait until it is prepared again",
+			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID))
+	}
+	if err != nil {
+		return fmt.Errorf("pod %s: variable %s: claim file: %w", c.PodUID, key.EnvName(), err)
+	}
+	switch backed, ok := entries[key]; {
+	case !ok:
+		return refuse(ReasonUnbacked, "pod %s: variable %s: %s has no device %s", c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID), key.DeviceName())
+	case backed != entry:
+		return refuse(ReasonDiffers, "pod %s: variable %s has another value than device %s in %s: it is set by dra-frontend only, remove it from the pod",
+			c.PodUID, key.EnvName(), key.DeviceName(), contract.ClaimFile(key.ClaimUID))
+	case !listed(node, c.PodUID, key.ClaimUID):
+		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s, generation %d)",
+			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile, node.Generation)
+	}
+	return nil
+}
+
+// checkDevices compares with the CDI devices where the runtime tells them:
+// those come from kubelet, which a pod author cannot set.
+func checkDevices(c Container, decisions map[contract.Key]contract.Decision) error {
+	if !c.DevicesKnown {
+		return nil
+	}
+	devices := make(map[string]bool)
+	for _, device := range c.Devices {
+		if isOurs(device) {
+			devices[device] = true
+		}
+	}
+	for _, key := range contract.KeysOf(decisions) {
+		if !devices[key.CDIDevice()] {
+			return refuse(ReasonDevices, "pod %s: variable %s is set but the CDI device %s is not asked for: it is set by dra-frontend only, remove it from the pod",
+				c.PodUID, key.EnvName(), key.CDIDevice())
+		}
+		delete(devices, key.CDIDevice())
+	}
+	for _, device := range slices.Sorted(maps.Keys(devices)) {
+		return refuse(ReasonDevices, "pod %s: CDI device %s is asked for but its variable is missing: the runtime did not inject it", c.PodUID, device)
+	}
+	return nil
+}
+
+// Effective is what holds for a container with these decisions: the contract's
+// merge, filled up from the shared pool (I9).
+func Effective(decisions map[contract.Key]contract.Decision, shared contract.Shared) contract.Decision {
+	return contract.Merge(decisions).WithShared(shared)
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guard is the OCI hook that keeps a container with a claim from
+// running when nobody applied its decision: the runtime goes on without an NRI
+// plugin that is gone or slow, but not past a hook that fails (I5). The
+// frontend puts the hook into the claim's CDI device, so it runs exactly where
+// a claim is; it compares and changes nothing.
+package guard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+const maxState = 1 << 20
+
+// hint ends every mismatch: what a person should look at.
+const hint = "nri-actuator did not adjust this container; check that it runs on this node, the container is tried again"
+
+// Check reads the container's state, as the OCI runtime gives it to a hook,
+// and compares the container's configuration with the decisions in its
+// environment. bundleConfig returns the content of a bundle's config.json.
+func Check(state io.Reader, bundleConfig func(bundle string) ([]byte, error), features []string) error {
+	data, err := io.ReadAll(io.LimitReader(state, maxState))
+	if err != nil {
+		return fmt.Errorf("container state: %w", err)
+	}
+	var s specs.State
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("container state: %w", err)
+	}
+	if s.Bundle == "" {
+		return errors.New("container state names no bundle")
+	}
+	config, err := bundleConfig(s.Bundle)
+	if err != nil {
+		return fmt.Errorf("container %s: configuration: %w", s.ID, err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(config, &spec); err != nil {
+		return fmt.Errorf("container %s: configuration: %w", s.ID, err)
+	}
+	if err := checkSpec(&spec, features); err != nil {
+		return fmt.Errorf("container %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+func checkSpec(spec *specs.Spec, features []string) error {
+	decision, err := decide(spec, features)
+	if err != nil {
+		return err
+	}
+	var resources specs.LinuxResources
+	if spec.Linux != nil && spec.Linux.Resources != nil {
+		resources = *spec.Linux.Resources
+	}
+	var cpu specs.LinuxCPU
+	if resources.CPU != nil {
+		cpu = *resources.CPU
+	}
+	if decision.CPUs != "" && cpu.Cpus != decision.CPUs {
+		return mismatch("cpuset.cpus", cpu.Cpus, decision.CPUs)
+	}
+	if decision.Mems != "" && cpu.Mems != decision.Mems {
+		return mismatch("cpuset.mems", cpu.Mems, decision.Mems)
+	}
+	if decision.Memory != nil {
+		files := decision.Memory.Files()
+		for _, file := range slices.Sorted(maps.Keys(files)) {
+			if got := resources.Unified[file]; got != files[file] {
+				return mismatch(file, got, files[file])
+			}
+		}
+	}
+	return checkHugepages(decision, resources.HugepageLimits)
+}
+
+func decide(spec *specs.Spec, features []string) (contract.Decision, error) {
+	if spec.Process == nil {
+		return contract.Decision{}, errors.New("configuration has no process")
+	}
+	decisions := make(map[contract.Key]contract.Decision)
+	seen := make(map[contract.Key]string)
+	for _, entry := range spec.Process.Env {
+		key, decision, ours, err := contract.ParseEnv(entry, features)
+		if err != nil {
+			return contract.Decision{}, err
+		}
+		if !ours {
+			continue
+		}
+		if before, twice := seen[key]; twice && before != entry {
+			return contract.Decision{}, fmt.Errorf("variable %s occurs with different values", key.EnvName())
+		}
+		seen[key], decisions[key] = entry, decision
+	}
+	if len(decisions) == 0 {
+		return contract.Decision{}, fmt.Errorf("the guard ran for a container without a variable %s…: the claim's environment was removed on its way", contract.EnvPrefix)
+	}
+	return contract.Merge(decisions), nil
+}
+
+func checkHugepages(decision contract.Decision, limits []specs.LinuxHugepageLimit) error {
+	for _, size := range slices.Sorted(maps.Keys(decision.Hugepages)) {
+		want, found := LimitOf(decision.Hugepages[size]), false
+		for _, l := range limits {
+			if l.Pagesize != contract.CgroupPageSize(size) {
+				continue
+			}
+			if l.Limit != want {
+				return mismatch("hugepage limit "+size, fmt.Sprint(l.Limit), fmt.Sprint(want))
+			}
+			found = true
+		}
+		if !found {
+			return mismatch("hugepage limit "+size, "", fmt.Sprint(want))
+		}
+	}
+	return nil
+}
+
+// LimitOf is a limit as the OCI runtime spec and NRI have it: a number; the
+// kernel takes the largest one for no limit.
+func LimitOf(l contract.Limit) uint64 {
+	if l == contract.Max {
+		return math.MaxUint64
+	}
+	return uint64(l)
+}
+
+func mismatch(what, got, want string) error {
+	if got == "" {
+		got = "unset"
+	}
+	return fmt.Errorf("%s is %s, the claim's decision is %s: %s", what, oneLine(got), want, hint)
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+)
+
+const (
+	prefix = "nri-actuator-"
+	// keepRecent versions stay even if no claim names them: a claim may just
+	// be on its way to the disk with the path of the actuator before this one.
+	keepRecent = 3
+)
+
+// Install copies the program self into dir and returns the copy's path. The
+// copy is named by its content: claim files live as long as their claims and
+// name the guard of their time, so no installed guard is ever overwritten.
+func Install(dir, self string) (string, error) {
+	if !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("guard directory %q is not an absolute path", dir)
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return "", fmt.Errorf("guard: %w", err)
+	}
+	sum := sha256.Sum256(program)
+	path := filepath.Join(dir, prefix+hex.EncodeToString(sum[:6]))
+	if installed(path, program) {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("guard: %w", err)
+	}
+	if err := durable.RemoveStale(dir, func(name string) bool { return strings.HasPrefix(name, prefix) }); err != nil {
+		return "", fmt.Errorf("guard: %w", err)
+	}
+	if err := durable.Write(dir, filepath.Base(path), program, 0o755); err != nil {
+		return "", fmt.Errorf("guard: %w", err)
+	}
+	return path, nil
+}
+
+func installed(path string, program []byte) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o755 || info.Size() != int64(len(program)) {
+		return false
+	}
+	have, err := io.ReadAll(f)
+	return err == nil && bytes.Equal(have, program)
+}
+
+// Prune removes installed guards that no claim file in cdiDir names, except
+// current and the most recent ones. If any claim file cannot be read nothing
+// is removed: a container whose hook is missing does not start.
+func Prune(dir, current, cdiDir string) error {
+	claims, err := claimFiles(cdiDir)
+	if err != nil {
+		return fmt.Errorf("guard: claim files: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("guard: %w", err)
+	}
+	type guard struct {
+		path string
+		at   time.Time
+	}
+	var guards []guard
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), prefix) && info.Mode().IsRegular() {
+			guards = append(guards, guard{path: filepath.Join(dir, e.Name()), at: info.ModTime()})
+		}
+	}
+	slices.SortFunc(guards, func(a, b guard) int {
+		return cmp.Or(b.at.Compare(a.at), strings.Compare(a.path, b.path))
+	})
+	var errs []error
+	for i, g := range guards {
+		named := slices.ContainsFunc(claims, func(data []byte) bool { return bytes.Contains(data, []byte(g.path)) })
+		if i < keepRecent || g.path == current || named {
+			continue
+		}
+		errs = append(errs, os.Remove(g.path))
+	}
+	return errors.Join(errs...)
+}
+
+func claimFiles(dir string) ([][]byte, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var files [][]byte
+	for _, e := range entries {
+		if _, ours := contract.ClaimUIDOfFile(e.Name()); !ours {
+			continue
+		}
+		data, err := durable.Read(dir, e.Name(), contract.MaxFileSize)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, data)
+	}
+	return files, nil
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/containerd/nri/pkg/api"
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+)
+
+// container is one that exists in the runtime.
+type container struct {
+	id string
+	// name is namespace/pod/container, for people.
+	name string
+	ask  decisions.Container
+	// claims tells whether the container refers to the contract at all.
+	claims bool
+	dir    string
+	dirErr error
+	podDir string
+	podErr error
+	// started: a cgroup that is gone will not come back.
+	started bool
+	// held are the decisions that were found valid last.
+	held map[contract.Key]contract.Decision
+	// applied is what the cgroup was last brought to: where it differs now,
+	// somebody else wrote.
+	applied map[string]string
+	// refused keeps the log and the counter to one entry for each change.
+	refused string
+}
+
+func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *container {
+	c := &container{
+		id:   ctr.GetId(),
+		name: pod.GetNamespace() + "/" + pod.GetName() + "/" + ctr.GetName(),
+		ask:  decisions.Container{PodUID: pod.GetUid(), Env: ctr.GetEnv()},
+	}
+	for _, device := range ctr.GetCDIDevices() {
+		c.ask.Devices = append(c.ask.Devices, device.GetName())
+	}
+	c.ask.DevicesKnown = s.tellsDevices || len(c.ask.Devices) > 0
+	if c.claims = c.ask.Claims(); !c.claims {
+		c.ask.Env, c.ask.Devices = nil, nil
+	}
+	c.dir, c.dirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())
+	c.podDir, c.podErr = cgroups.PodDir(pod.GetLinux().GetCgroupParent())
+	return c
+}
+
+// existing returns the container as it is known, or as the runtime tells it.
+func (s *Session) existing(pod *api.PodSandbox, ctr *api.Container) (c *container, known bool) {
+	if c, known = s.containers[ctr.GetId()]; known {
+		return c, true
+	}
+	return s.newContainer(pod, ctr), false
+}
+
+// decide returns what holds for the container at this node state. The error
+// names why its claims are not obeyed; want is then its part of the shared
+// pool: a container without a valid claim must keep off the CPUs of others
+// (I1), and nothing else of it is touched.
+func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
+	d = decisions.Effective(nil, node.Shared)
+	if !c.claims {
+		return d, files(d), nil
+	}
+	held, err := p.directory.ForContainer(node, c.ask)
+	if refusal := (*decisions.Refusal)(nil); err != nil && !errors.As(err, &refusal) && c.held != nil {
+		// The frontend took nothing back, its file just cannot be read.
+		logs.From(ctx).Error("keeping the last known decision", zap.String("container", c.name), zap.Error(err))
+		held, err = c.held, nil
+	}
+	if err != nil {
+		p.refuse(ctx, c, err)
+		return d, map[string]string{"cpuset.cpus": d.CPUs}, err
+	}
+	c.held, c.refused = held, ""
+	d = decisions.Effective(held, node.Shared)
+	return d, files(d), nil
+}
+
+// refuse logs and counts a refusal, once while it stays the same.
+func (p *Plugin) refuse(ctx context.Context, c *container, err error) {
+	c.held = nil
+	if c.refused == err.Error() {
+		return
+	}
+	c.refused = err.Error()
+	reason := "unreadable"
+	if refusal := (*decisions.Refusal)(nil); errors.As(err, &refusal) {
+		reason = refusal.Reason
+	}
+	p.metrics.Refused(reason)
+	logs.From(ctx).Error("container's claim refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
+}
+
+// pooled tells whether the container's CPUs are those of the shared pool.
+func (c *container) pooled() bool { return contract.Merge(c.held).CPUs == "" }
+
+// write brings the container's cgroup to want.
+func (p *Plugin) write(ctx context.Context, c *container, want map[string]string) error {
+	if c.dirErr != nil {
+		return c.dirErr
+	}
+	changed, err := p.tree.Write(c.dir, want)
+	p.repaired(ctx, c.name, changed, c.applied, want)
+	if err != nil {
+		return err
+	}
+	c.applied = want
+	return nil
+}
+
+// repaired counts what was changed without the frontend having asked for it:
+// before is nil where the actuator cannot know what it had written.
+func (p *Plugin) repaired(ctx context.Context, name string, changed []string, before, want map[string]string) {
+	for _, file := range changed {
+		if before == nil || before[file] == want[file] {
+			p.metrics.Repaired(file)
+			logs.From(ctx).Warn("repaired", zap.String("cgroup", name), zap.String("file", file), zap.String("value", want[file]))
+		}
+	}
+}
+
+// node reads the node state. While exclusive CPUs are in use the last known
+// one stands in for a file that cannot be read: going on without a pool would
+// put containers without a claim on them (I1), refusing those would stop the
+// node (I7).
+func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool, err error) {
+	node, err = p.directory.Node()
+	if err == nil {
+		p.last = &node
+		return node, true, nil
+	}
+	log := logs.From(ctx).Error
+	if errors.Is(err, fs.ErrNotExist) {
+		log = logs.From(ctx).Warn
+	}
+	if p.last != nil && p.exclusiveCPUs() != "" {
+		log("using the last known shared pool", zap.Uint64("generation", p.last.Generation), zap.Error(err))
+		return *p.last, false, nil
+	}
+	log("no node state", zap.Error(err))
+	return contract.NodeState{}, false, err
+}
+
+// exclusiveCPUs is the union of the CPUs containers hold by a claim.
+func (p *Plugin) exclusiveCPUs() string {
+	all := contract.Decision{V: contract.Version}
+	for _, c := range p.containers {
+		all = contract.Combine(all, contract.Decision{V: contract.Version, CPUs: contract.Merge(c.held).CPUs})
+	}
+	return all.CPUs
+}
+
+func overlap(a, b string) bool {
+	x, errX := contract.ParseList(a)
+	y, errY := contract.ParseList(b)
+	if errX != nil || errY != nil {
+		return a != "" && b != ""
+	}
+	in := make(map[int]bool, len(x))
+	for _, id := range x {
+		in[id] = true
+	}
+	for _, id := range y {
+		if in[id] {
+			return true
+		}
+	}
+	return false
+}

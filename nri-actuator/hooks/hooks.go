@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+)
+
+// CreateContainer answers with the container's decision. An error fails the
+// creation, and kubelet tries again.
+func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (a *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
+	defer s.observe("CreateContainer", time.Now(), func() metrics.Outcome { return outcome(err, a != nil) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session != s {
+		return nil, nil, errOver
+	}
+	c := s.newContainer(pod, ctr)
+	if !c.claims {
+		return s.createPooled(ctx, c), nil, nil
+	}
+	d, err := s.prepare(ctx, c)
+	if err != nil {
+		logs.From(ctx).Error("creation refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
+		return nil, nil, fmt.Errorf("cpumem: container %s: %w", c.name, err)
+	}
+	c.applied = files(d)
+	s.containers[c.id] = c
+	return adjust(d), nil, nil
+}
+
+// createPooled gives a container without a claim the shared pool. It never
+// fails (I7): without a node state the container is created as it is, and
+// moved when there is one.
+func (s *Session) createPooled(ctx context.Context, c *container) *api.ContainerAdjustment {
+	s.containers[c.id] = c
+	c.applied = map[string]string{}
+	node, _, err := s.node(ctx)
+	if err != nil {
+		return nil
+	}
+	d := decisions.Effective(nil, node.Shared)
+	c.applied = files(d)
+	return adjust(d)
+}
+
+// prepare makes everything ready that must hold before the container exists,
+// and returns its decision.
+func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision, error) {
+	node, fresh, err := s.node(ctx)
+	if err == nil && !fresh {
+		_, err = s.directory.Node()
+	}
+	if err != nil {
+		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", err)
+	}
+	d, _, err := s.decide(ctx, c, node)
+	if err != nil {
+		return contract.Decision{}, err
+	}
+	if !c.pooled() {
+		// I1: the frontend takes CPUs out of the pool before it gives them away.
+		if overlap(d.CPUs, node.Shared.CPUs) {
+			return contract.Decision{}, fmt.Errorf("its CPUs %s are also in the shared pool %s (%s, generation %d): it waits for dra-frontend to write the node state",
+				d.CPUs, node.Shared.CPUs, contract.NodeFile, node.Generation)
+		}
+		if err := s.shrinkPool(ctx, node); err != nil {
+			return contract.Decision{}, err
+		}
+	}
+	s.learnLevels(c)
+	if err := s.writePod(ctx, c, node, s.shared); err != nil {
+		return contract.Decision{}, err
+	}
+	return d, s.writeAncestors(ctx, node, s.shared)
+}
+
+// StartContainer is called when the container has its cgroup and its program
+// does not run yet. It closes the gap since the creation, in which the pool may
+// have changed, and it catches containers that were created while no actuator
+// was there.
+func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
+	acted := false
+	defer s.observe("StartContainer", time.Now(), func() metrics.Outcome { return outcome(err, acted) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session != s {
+		return errOver
+	}
+	c, known := s.existing(pod, ctr)
+	s.containers[c.id] = c
+	c.started = true
+	acted, err = s.bring(ctx, c, known)
+	if err == nil {
+		return nil
+	}
+	logs.From(ctx).Error("start", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
+	if !c.claims && !s.onExclusive(c) {
+		// I7: what could not be written harms nobody.
+		return nil
+	}
+	return fmt.Errorf("cpumem: container %s: %w", c.name, err)
+}
+
+// bring gives an existing container its present values.
+func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bool, err error) {
+	node, _, err := s.node(ctx)
+	switch {
+	case err != nil && !c.claims:
+		return false, nil
+	case err != nil && c.held == nil:
+		return false, err
+	case err != nil:
+		// Created with a decision that nothing has changed since.
+		return true, s.writeOrGone(ctx, c, c.applied, known)
+	}
+	_, want, refused := s.decide(ctx, c, node)
+	return true, errors.Join(refused, s.writeOrGone(ctx, c, want, known))
+}
+
+// writeOrGone writes; a cgroup that is not where the runtime says (a virtual
+// machine's container) is no error for a container that was created with its
+// decision, nor for one without a claim.
+func (s *Session) writeOrGone(ctx context.Context, c *container, want map[string]string, known bool) error {
+	err := s.write(ctx, c, want)
+	if errors.Is(err, cgroups.ErrGone) && (known || !c.claims) {
+		logs.From(ctx).Warn("no cgroup", zap.String("container", c.name), zap.Error(err))
+		return nil
+	}
+	return err
+}
+
+// onExclusive tells whether a container may run on CPUs that are another's.
+func (s *Session) onExclusive(c *container) bool {
+	exclusive := s.exclusiveCPUs()
+	if exclusive == "" {
+		return false
+	}
+	if c.dirErr != nil {
+		return true
+	}
+	cpus, err := s.tree.Read(c.dir, "cpuset.cpus")
+	return !errors.Is(err, cgroups.ErrGone) && (err != nil || cpus == "" || overlap(cpus, exclusive))
+}
+
+// UpdateContainer puts the decision's values back into an update somebody else
+// asked for: kubelet's zeros, a resize, the values of the creation that the
+// runtime repeats.
+func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container, _ *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
+	defer s.observe("UpdateContainer", time.Now(), func() metrics.Outcome { return outcome(err, len(updates) > 0) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, _ := s.existing(pod, ctr)
+	node, _, err := s.node(ctx)
+	if err != nil && !c.claims {
+		return nil, nil
+	}
+	if err == nil {
+		var d contract.Decision
+		if d, _, err = s.decide(ctx, c, node); err == nil {
+			return []*api.ContainerUpdate{update(c.id, d)}, nil
+		}
+	}
+	logs.From(ctx).Error("update refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
+	return nil, fmt.Errorf("cpumem: container %s: %w", c.name, err)
+}
+
+// PostUpdateContainer is called when the runtime has written its update. The
+// pool may have changed since the actuator put its values into it.
+func (s *Session) PostUpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+	start, acted := time.Now(), false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, known := s.containers[ctr.GetId()]
+	var err error
+	if known {
+		acted, err = s.bring(ctx, c, known)
+	}
+	if err != nil {
+		logs.From(ctx).Error("after update", zap.String("container", c.name), zap.Error(err))
+	}
+	s.metrics.Hook("PostUpdateContainer", outcome(err, acted), start)
+	return nil
+}
+
+// StopContainer forgets the container if its cgroup is gone. Some runtimes say
+// this before the program has ended; it is kept off exclusive CPUs till then.
+func (s *Session) StopContainer(_ context.Context, _ *api.PodSandbox, ctr *api.Container) ([]*api.ContainerUpdate, error) {
+	defer s.observe("StopContainer", time.Now(), func() metrics.Outcome { return metrics.Success })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, known := s.containers[ctr.GetId()]; known {
+		c.started = true
+		s.settle(c)
+	}
+	return nil, nil
+}
+
+// RemoveContainer forgets the container.
+func (s *Session) RemoveContainer(_ context.Context, _ *api.PodSandbox, ctr *api.Container) error {
+	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return metrics.Success })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, ctr.GetId())
+	return nil
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics holds what the actuator tells Prometheus. Every label has a
+// closed set of values, whatever a pod author or a runtime sends.
+package metrics
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Outcome is how a hook ended.
+type Outcome string
+
+// Outcomes of a hook.
+const (
+	// Noop: nothing of the container concerned the actuator.
+	Noop Outcome = "noop"
+	// Success: values were given or written.
+	Success Outcome = "success"
+	// Failed: an error was returned or logged.
+	Failed Outcome = "failed"
+)
+
+// Metrics are the actuator's metrics.
+type Metrics struct {
+	hooks      *prometheus.HistogramVec
+	repaired   *prometheus.CounterVec
+	refused    *prometheus.CounterVec
+	connected  prometheus.Gauge
+	poolCPUs   prometheus.Gauge
+	generation prometheus.Gauge
+}
+
+// New registers the metrics.
+func New(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		hooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "cpumem_actuator_hook_duration_seconds",
+			Help: "Time the actuator took for a call of the container runtime. The runtime drops a plugin after 2 s.",
+			// The runtime holds its node-wide lock all the while.
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
+		}, []string{"hook", "outcome"}),
+		repaired: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cpumem_actuator_repaired_total",
+			Help: "Cgroup files that somebody else had changed and the actuator set right.",
+		}, []string{"file"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cpumem_actuator_refused_total",
+			Help: "Containers whose claim environment could not be traced to the frontend, by reason.",
+		}, []string{"reason"}),
+		connected: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_actuator_connected",
+			Help: "1 while the container runtime is connected and synchronised.",
+		}),
+		poolCPUs: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_actuator_pool_cpus",
+			Help: "CPUs in the shared pool as last applied.",
+		}),
+		generation: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_actuator_node_generation",
+			Help: "Generation of the node state as last applied.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.hooks, m.repaired, m.refused, m.connected, m.poolCPUs, m.generation} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Hook records a hook that began at start.
+func (m *Metrics) Hook(hook string, outcome Outcome, start time.Time) {
+	m.hooks.WithLabelValues(hook, string(outcome)).Observe(time.Since(start).Seconds())
+}
+
+// Repaired counts a repaired cgroup file. All hugepage sizes share a label.
+func (m *Metrics) Repaired(file string) {
+	if strings.HasPrefix(file, "hugetlb.") {
+		file = "hugetlb"
+	}
+	m.repaired.WithLabelValues(file).Inc()
+}
+
+// Refused counts a container that was refused.
+func (m *Metrics) Refused(reason string) { m.refused.WithLabelValues(reason).Inc() }
+
+// Connected records the state of the connection to the runtime.
+func (m *Metrics) Connected(yes bool) {
+	m.connected.Set(0)
+	if yes {
+		m.connected.Set(1)
+	}
+}
+
+// Applied records an applied node state.
+func (m *Metrics) Applied(generation uint64, poolCPUs int) {
+	m.generation.Set(float64(generation))
+	m.poolCPUs.Set(float64(poolCPUs))
+}
