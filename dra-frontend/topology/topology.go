@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package topology reads what the kernel says about the machine: CPUs, cores,
+// caches, sockets, NUMA nodes, memory and hugepages. It is the first step of
+// the frontend's flow; everything after it (zones, resourceslices, placement)
+// is computed from its one value, [Machine], and never looks at a file.
+//
+// Ids are taken as the kernel gives them and may be sparse. Groups of CPUs are
+// known by their members, never by ids that firmware may repeat (core_id) or
+// leave out (a cache's id): a core is its list of thread siblings, an L3 its
+// list of sharing CPUs.
+//
+// A file that is malformed, or missing where the kernel always has it, is an
+// error that names the file: a guess would put a CPU into a wrong zone. What
+// some kernels, architectures or virtual machines leave out has a fallback:
+//
+//   - no NUMA nodes: one node 0 with all CPUs and memory of /proc/meminfo;
+//   - no hugepage directory of a node: no hugepages there;
+//   - no distances: 10 within a node, 20 between nodes;
+//   - no core_cpus_list: thread_siblings_list, its older name;
+//   - no package ids on the whole machine (-1): one socket 0;
+//   - no shared cache: the CPUs of a NUMA node on one socket;
+//   - no clusters: the core;
+//   - no hint of different kinds of cores: all are standard.
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"k8s.io/utils/cpuset"
+)
+
+// Roots are the file systems of the kernel: /sys and /proc.
+type Roots struct {
+	Sys, Proc fs.FS
+}
+
+// Machine is what the kernel says, sorted by id.
+type Machine struct {
+	// PageSize is the base page size in bytes.
+	PageSize  int64
+	NUMANodes []NUMANode
+	// CPUs are the online ones.
+	CPUs []CPU
+}
+
+// MemoryType is the kind of memory of a NUMA node.
+type MemoryType string
+
+// Memory of a node with CPUs is DRAM. What a node without CPUs has (HBM, CXL)
+// cannot be told from sysfs.
+const (
+	MemoryDRAM    MemoryType = "dram"
+	MemoryUnknown MemoryType = "unknown"
+)
+
+// NUMANode is a node that is online; it may lack CPUs, or memory.
+type NUMANode struct {
+	ID   int
+	CPUs cpuset.CPUSet
+	// MemTotal is bytes, hugepages included.
+	MemTotal int64
+	// Hugepages is the persistent pool: page size in bytes to pages. Surplus
+	// pages come and go with their users and are not counted.
+	Hugepages map[int64]int64
+	// Distances are to the nodes of the machine, in their order.
+	Distances []int
+	Memory    MemoryType
+}
+
+// CPUType is the kind of core that a CPU belongs to.
+type CPUType string
+
+// Kinds of cores; only machines with more than one kind tell them apart.
+const (
+	CPUStandard    CPUType = "standard"
+	CPUPerformance CPUType = "performance"
+	CPUEfficiency  CPUType = "efficiency"
+)
+
+// CPU is an online hardware thread. Core, Cluster and L3 are named by the
+// lowest CPU in them.
+type CPU struct {
+	ID, Core, Cluster, L3, Node, Socket int
+	Type                                CPUType
+}
+
+// Discover reads the machine. pageSize is the base page size in bytes.
+func Discover(roots Roots, pageSize int64) (Machine, error) {
+	if pageSize < 1<<10 || pageSize&(pageSize-1) != 0 {
+		return Machine{}, fmt.Errorf("base page size %d is not a power of two of 1024 or more", pageSize)
+	}
+	sys := source{fsys: roots.Sys, name: "sysfs"}
+	online, err := sys.list(cpuDir + "/online")
+	if err != nil {
+		return Machine{}, err
+	}
+	if len(online) == 0 {
+		return Machine{}, fmt.Errorf("%s names no CPU", sys.at(cpuDir+"/online"))
+	}
+	nodes, err := readNodes(sys, source{fsys: roots.Proc, name: "procfs"}, online)
+	if err != nil {
+		return Machine{}, err
+	}
+	cpus, err := readCPUs(sys, online)
+	if err != nil {
+		return Machine{}, err
+	}
+	m := Machine{PageSize: pageSize, NUMANodes: nodes, CPUs: cpus}
+	if err := m.assignNodes(); err != nil {
+		return Machine{}, err
+	}
+	if err := m.readCaches(sys); err != nil {
+		return Machine{}, err
+	}
+	if err := m.readTypes(sys); err != nil {
+		return Machine{}, err
+	}
+	return m, nil
+}
+
+// Online returns the ids of all CPUs.
+func (m Machine) Online() cpuset.CPUSet {
+	ids := make([]int, 0, len(m.CPUs))
+	for _, c := range m.CPUs {
+		ids = append(ids, c.ID)
+	}
+	return cpuset.New(ids...)
+}
+
+// Node returns the node with the id.
+func (m Machine) Node(id int) (NUMANode, bool) {
+	i, found := slices.BinarySearchFunc(m.NUMANodes, id, func(n NUMANode, id int) int { return cmp.Compare(n.ID, id) })
+	if !found {
+		return NUMANode{}, false
+	}
+	return m.NUMANodes[i], true
+}
+
+// assignNodes gives each CPU its node and refuses what cannot be: the zones
+// are built on it.
+func (m Machine) assignNodes() error {
+	nodeOf := make(map[int]int, len(m.CPUs))
+	for _, n := range m.NUMANodes {
+		for _, id := range n.CPUs.List() {
+			if other, taken := nodeOf[id]; taken {
+				return fmt.Errorf("CPU %d is in the cpulist of NUMA nodes %d and %d: a CPU of several nodes (numa=fake) is not supported", id, other, n.ID)
+			}
+			nodeOf[id] = n.ID
+		}
+	}
+	first := make(map[int]CPU, len(m.CPUs))
+	for i := range m.CPUs {
+		c := &m.CPUs[i]
+		node, found := nodeOf[c.ID]
+		if !found {
+			return fmt.Errorf("CPU %d is online but in the cpulist of no NUMA node", c.ID)
+		}
+		c.Node = node
+		sibling, seen := first[c.Core]
+		if !seen {
+			first[c.Core] = *c
+			continue
+		}
+		if sibling.Socket != c.Socket {
+			return fmt.Errorf("CPUs %d and %d are siblings of one core but on sockets %d and %d", sibling.ID, c.ID, sibling.Socket, c.Socket)
+		}
+		if sibling.Node != c.Node {
+			return fmt.Errorf("CPUs %d and %d are siblings of one core but on NUMA nodes %d and %d", sibling.ID, c.ID, sibling.Node, c.Node)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package topologytest builds machines for tests: a short description becomes
+// the tree of files that a kernel would show for it, so that tests of every
+// layer go through the real reader. It has the machines of the acceptance
+// cases and random ones.
+package topologytest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing/fstest"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+)
+
+// NoCache and NoCluster say that the kernel knows none.
+const (
+	NoCache   = -1
+	NoCluster = -1
+)
+
+// Spec describes a machine.
+type Spec struct {
+	PageSize int64
+	CPUs     []CPU
+	Nodes    []Node
+	// NoNUMA leaves the node directory out: everything is on Nodes[0].
+	NoNUMA bool
+}
+
+// CPU describes a hardware thread. Core, L3 and Cluster are any numbers that
+// members of a group have in common, over the whole machine.
+type CPU struct {
+	ID, Core, Cluster, L3, Node, Socket int
+	// CoreID is what the kernel shows in core_id, which may repeat.
+	CoreID  int
+	Offline bool
+	// Type is performance or efficiency on hybrid machines.
+	Type topology.CPUType
+	// Capacity is the scheduler's capacity, 0 for no such file.
+	Capacity int
+}
+
+// Node describes a NUMA node.
+type Node struct {
+	ID int
+	// Memory is bytes.
+	Memory int64
+	// Hugepages is page size in bytes to pages.
+	Hugepages map[int64]int64
+}
+
+// Machine reads the spec through the real reader.
+func (s Spec) Machine() topology.Machine {
+	m, err := topology.Discover(s.Roots(), s.PageSize)
+	if err != nil {
+		panic(fmt.Sprintf("topologytest: %v", err))
+	}
+	return m
+}
+
+// Roots returns the file trees of the machine.
+func (s Spec) Roots() topology.Roots {
+	return topology.Roots{Sys: s.Sys(), Proc: s.Proc()}
+}
+
+// Proc returns the tree of /proc.
+func (s Spec) Proc() fstest.MapFS {
+	var total int64
+	for _, n := range s.Nodes {
+		total += n.Memory
+	}
+	t := tree{}
+	t.file("meminfo", "MemTotal:       %d kB\nMemFree:        1024 kB", total>>10)
+	return fstest.MapFS(t)
+}
+
+// Sys returns the tree of /sys.
+func (s Spec) Sys() fstest.MapFS {
+	t := tree{}
+	t.file("devices/system/cpu/online", "%s", s.ids(func(c CPU) bool { return true }))
+	for _, c := range s.CPUs {
+		if !c.Offline { // the kernel shows no topology of an offline CPU
+			s.addCPU(t, c)
+		}
+	}
+	for _, kind := range []struct {
+		dir string
+		is  topology.CPUType
+	}{{"cpu_core", topology.CPUPerformance}, {"cpu_atom", topology.CPUEfficiency}} {
+		if list := s.ids(func(c CPU) bool { return c.Type == kind.is }); list != "" {
+			t.file("devices/"+kind.dir+"/cpus", "%s", list)
+		}
+	}
+	if s.NoNUMA {
+		t.hugepages("kernel/mm/hugepages", s.Nodes[0].Hugepages)
+		return fstest.MapFS(t)
+	}
+	var online []int
+	for _, n := range s.Nodes {
+		online = append(online, n.ID)
+		dir := fmt.Sprintf("devices/system/node/node%d", n.ID)
+		t.file(dir+"/cpulist", "%s", s.ids(func(c CPU) bool { return c.Node == n.ID }))
+		t.file(dir+"/meminfo", "Node %[1]d MemTotal:       %[2]d kB\nNode %[1]d MemFree:        1024 kB", n.ID, n.Memory>>10)
+		t.hugepages(dir+"/hugepages", n.Hugepages)
+		distances := make([]string, 0, len(s.Nodes))
+		for _, o := range s.Nodes {
+			distances = append(distances, fmt.Sprint(10+min(30, 11*max(n.ID-o.ID, o.ID-n.ID))))
+		}
+		t.file(dir+"/distance", "%s", strings.Join(distances, " "))
+	}
+	slices.Sort(online)
+	t.file("devices/system/node/online", "%s", contract.FormatList(online))
+	return fstest.MapFS(t)
+}
+
+func (s Spec) addCPU(t tree, c CPU) {
+	dir := fmt.Sprintf("devices/system/cpu/cpu%d/", c.ID)
+	t.file(dir+"topology/physical_package_id", "%d", c.Socket)
+	t.file(dir+"topology/core_id", "%d", c.CoreID)
+	t.file(dir+"topology/core_cpus_list", "%s", s.ids(func(o CPU) bool { return o.Core == c.Core }))
+	if c.Cluster != NoCluster {
+		t.file(dir+"topology/cluster_cpus_list", "%s", s.ids(func(o CPU) bool { return o.Cluster == c.Cluster }))
+	}
+	if c.Capacity != 0 {
+		t.file(dir+"cpu_capacity", "%d", c.Capacity)
+	}
+	t.cache(dir+"cache/index0/", 1, "Data", s.ids(func(o CPU) bool { return o.Core == c.Core }))
+	t.cache(dir+"cache/index1/", 2, "Unified", s.ids(func(o CPU) bool { return o.Core == c.Core }))
+	if c.L3 != NoCache {
+		t.cache(dir+"cache/index2/", 3, "Unified", s.ids(func(o CPU) bool { return o.L3 == c.L3 }))
+	}
+}
+
+// ids lists the online CPUs that match.
+func (s Spec) ids(match func(CPU) bool) string {
+	var ids []int
+	for _, c := range s.CPUs {
+		if !c.Offline && match(c) {
+			ids = append(ids, c.ID)
+		}
+	}
+	slices.Sort(ids)
+	return contract.FormatList(ids)
+}
+
+type tree fstest.MapFS
+
+func (t tree) file(path, format string, args ...any) {
+	t[path] = &fstest.MapFile{Data: []byte(fmt.Sprintf(format, args...) + "\n"), Mode: 0o444}
+}
+
+func (t tree) cache(dir string, level int, kind, shared string) {
+	t.file(dir+"level", "%d", level)
+	t.file(dir+"type", "%s", kind)
+	t.file(dir+"shared_cpu_list", "%s", shared)
+}
+
+func (t tree) hugepages(dir string, pages map[int64]int64) {
+	for size, n := range pages {
+		t.file(fmt.Sprintf("%s/hugepages-%dkB/nr_hugepages", dir, size>>10), "%d", n)
+		t.file(fmt.Sprintf("%s/hugepages-%dkB/surplus_hugepages", dir, size>>10), "0")
+	}
+}
