@@ -37,8 +37,8 @@ func (c *Cluster) controlPlaneFlags() map[string][]string {
 	}
 	slices.Sort(gates)
 	runtime := "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
-	if c.opts.Runtime != "" {
-		runtime += "," + c.opts.Runtime
+	if c.opts.RuntimeConfig != "" {
+		runtime += "," + c.opts.RuntimeConfig
 	}
 	all := map[string]map[string]string{
 		"etcd": {

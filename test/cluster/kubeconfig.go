@@ -88,7 +88,9 @@ func (c *Cluster) writeCredentials() error {
 		if err := os.MkdirAll(c.path("run", n, "share", "images"), 0o755); err != nil {
 			return err
 		}
-		for name, data := range map[string][]byte{"ca.crt": ca, "kubelet.json": kubelet} {
+		for name, data := range map[string][]byte{
+			"ca.crt": ca, "kubelet.json": kubelet, "containerd.toml": []byte(c.opts.Containerd),
+		} {
 			if err := os.WriteFile(c.path("run", n, "share", name), data, 0o644); err != nil {
 				return err
 			}

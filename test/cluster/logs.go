@@ -41,7 +41,7 @@ var nodeQuestions = map[string]string{
 	"memory.txt":     "cat /proc/meminfo /sys/devices/system/node/node*/meminfo",
 	"containers.txt": "ctr -n k8s.io containers list; ctr -n k8s.io tasks list; ctr -n k8s.io images list",
 	"cgroups.txt": "find /sys/fs/cgroup \\( -name 'cpuset.*' -o -name 'memory.m*' -o -name 'memory.low' -o -name memory.high " +
-		"-o -name memory.current -o -name 'memory.events' -o -name 'hugetlb.*' -o -name cgroup.procs \\) ! -path '*/system/*' -exec grep -sH '' {} +; true",
+		"-o -name memory.current -o -name 'memory.events' -o -name 'hugetlb.*' -o -name cgroup.procs \\) ! -path '*/system/*' ! -path /sys/fs/cgroup/cgroup.procs -exec grep -sH '' {} +; true",
 	"logs.tar": "tar -C / -cf - var/log etc/cdi run/cdi 2>/dev/null",
 }
 

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,11 +20,6 @@ import (
 
 func (c *Cluster) namespace() string { return "cpumem-" + c.id() }
 func (c *Cluster) hostLink() string  { return "cpumem" + c.id() } // 14 of the 15 characters a link name may have
-
-// inNamespace gives the command line that runs a program inside the cluster's network namespace, in the same process.
-func (c *Cluster) inNamespace(name string, args ...string) []string {
-	return append([]string{"nsenter", "--net=" + filepath.Join("/run/netns", c.namespace()), name}, args...)
-}
 
 // networkUp makes the namespace: a bridge with the API server's address and the service address of `kubernetes` on it
 // (so no service proxy is needed to reach the API from pods), a tap per node, and a link to the host, which thereby
@@ -57,7 +54,7 @@ func (c *Cluster) networkUp(ctx context.Context) error {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
 		}
 	}
-	forward := c.inNamespace("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+	forward := c.InNamespace("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
 	if out, err := exec.CommandContext(ctx, forward[0], forward[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("let namespace %s forward packets: %w: %s", ns, err, out)
 	}
@@ -116,22 +113,40 @@ func (c *Cluster) processes() []int {
 	return pids
 }
 
-// killAll ends them. They keep no state worth a gentle end.
+// killAll ends them and waits until they are gone, memory and open files included. They keep no state worth a gentle end.
 func (c *Cluster) killAll() error {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
+	killed := map[int]bool{}
 	for {
-		pids := c.processes()
-		if len(pids) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v of the cluster do not end after SIGKILL: see what holds them in /proc/PID/stack", pids)
-		}
-		for _, pid := range pids {
+		for _, pid := range c.processes() {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("kill %d: %w", pid, err)
 			}
+			killed[pid] = true
+		}
+		for pid := range killed {
+			if ended(pid) {
+				delete(killed, pid)
+			}
+		}
+		if len(killed) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v of the cluster do not end after SIGKILL: see /proc/PID/stack for what holds them",
+				slices.Collect(maps.Keys(killed)))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// ended is true for a process that is gone or only waits for its parent to notice. A process on its way out leaves the
+// namespace before it gives back its memory, so processes() cannot answer this.
+func ended(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, after, _ := strings.Cut(string(data), ") ")
+	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
 }

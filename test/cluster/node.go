@@ -132,7 +132,7 @@ func (c *Cluster) StopNode(ctx context.Context, node string) error {
 		return err
 	}
 	// Without a journal the disk must be clean before the plug is pulled.
-	if _, err := c.NodeExec(ctx, node, "sync; mount -o remount,ro / 2>/dev/null || echo s >/proc/sysrq-trigger; echo u >/proc/sysrq-trigger"); err != nil {
+	if _, err := c.NodeExec(ctx, node, "sync; echo u >/proc/sysrq-trigger"); err != nil {
 		c.logf("%s: file systems could not be written back: %v", node, err)
 	}
 	return c.stop(ctx, c.path("run", node), "qemu")
@@ -181,7 +181,7 @@ func (c *Cluster) NodeExec(ctx context.Context, node, command string) (string, e
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	mark := "ended-" + rand.Text()
 	quoted := "'" + strings.ReplaceAll(command, "'", `'\''`) + "'"
-	if _, err := fmt.Fprintf(conn, "sh -c %s </dev/null 2>&1; echo; echo %s $?; exit\n", quoted, mark); err != nil {
+	if _, err := fmt.Fprintf(conn, "sh -c %s </dev/null 2>&1; code=$?; echo; echo %s $code; exit\n", quoted, mark); err != nil {
 		return "", fmt.Errorf("shell of %s: %w", node, err)
 	}
 	data, err := io.ReadAll(conn)

@@ -20,10 +20,12 @@ type Options struct {
 	Accel      string          // QEMU's -accel
 	KernelArgs string          // more words for the nodes' kernel
 	Gates      map[string]bool // feature gates, for the control plane and the kubelets
-	Runtime    string          // more API versions for --runtime-config, comma separated
 	Kubelet    map[string]any  // more fields of KubeletConfiguration; they win
+	Containerd string          // more configuration of containerd, TOML, merged table by table; it wins
 	Images     []string        // image archives that are in every node from the start
 	FreeMiB    int             // room on a node's disk
+
+	RuntimeConfig string // more API versions for the API server's --runtime-config, comma separated
 
 	Subnet int           // second byte of the cluster's network 10.x.0.0/16
 	Ready  time.Duration // how long a node may take until Ready before it is restarted, once

@@ -24,7 +24,7 @@ func (c *Cluster) start(dir, name string, command ...string) error {
 		return err
 	}
 	defer log.Close()
-	args := c.inNamespace(command[0], command[1:]...)
+	args := c.InNamespace(command[0], command[1:]...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = "/"

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"os"
+	"path/filepath"
 )
 
 // Env is what kubectl and helm need in their environment, also to keep helm's files out of the user's home.
@@ -26,4 +27,10 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 // Helm runs helm as administrator and gives its standard output.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "", c.Env(), c.Program("helm"), args...)
+}
+
+// InNamespace gives the command line that runs a program inside the cluster's network namespace. kubectl and helm need
+// no such thing; it is for looking at the network from where the control plane sees it.
+func (c *Cluster) InNamespace(name string, args ...string) []string {
+	return append([]string{"/usr/bin/nsenter", "--net=" + filepath.Join("/run/netns", c.namespace()), name}, args...)
 }

@@ -88,7 +88,7 @@ var (
 
 func makeRoot(ctx context.Context, s Spec, root, release string) error {
 	for _, d := range strings.Fields("bin sbin proc sys dev run tmp share mnt root lib var/lib var/log/pods opt/cni/bin opt/nri/plugins " +
-		"usr/local/bin usr/bin modules etc/containerd etc/cni/net.d etc/kubernetes etc/cdi etc/nri/conf.d") {
+		"usr/local/bin usr/bin modules etc/containerd/conf.d etc/cni/net.d etc/kubernetes etc/cdi etc/nri/conf.d") {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return fmt.Errorf("node root: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -170,16 +171,35 @@ func newTool(open opener, name string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The last of two values of a variable does not win everywhere: drop the old ones.
-			env := c.Env()
-			for _, old := range os.Environ() {
-				key, _, _ := strings.Cut(old, "=")
-				if !strings.Contains("\n"+strings.Join(env, "\n"), "\n"+key+"=") {
-					env = append(env, old)
-				}
-			}
-			program := c.Program(name)
-			return fmt.Errorf("%s: %w", program, syscall.Exec(program, append([]string{name}, args...), env))
+			return become(c, append([]string{c.Program(name)}, args...))
 		},
 	}
+}
+
+func newExec(open opener) *cobra.Command {
+	return &cobra.Command{
+		Use: "exec PROGRAM ...", Short: "Run a program inside the cluster's network namespace", DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := open()
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return errors.New("exec: which program?")
+			}
+			return become(c, c.InNamespace(args[0], args[1:]...))
+		},
+	}
+}
+
+// become replaces this process; it returns only if that cannot be done.
+func become(c *cluster.Cluster, command []string) error {
+	env := c.Env()
+	for _, old := range os.Environ() {
+		key, _, _ := strings.Cut(old, "=")
+		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, key+"=") }) {
+			env = append(env, old)
+		}
+	}
+	return fmt.Errorf("%s: %w", command[0], syscall.Exec(command[0], command, env))
 }

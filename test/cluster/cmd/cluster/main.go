@@ -46,6 +46,6 @@ func newCommand() *cobra.Command {
 	}
 	cmd.AddCommand(newBuild(at), newUp(at), newDown(at), newStatus(open), newKubeconfig(open),
 		newShell(open), newLogs(open), newLoad(open), newStop(open), newStart(open),
-		newTool(open, "kubectl"), newTool(open, "helm"))
+		newTool(open, "kubectl"), newTool(open, "helm"), newExec(open))
 	return cmd
 }

@@ -21,7 +21,7 @@ import (
 // so on.
 func newUp(at where) *cobra.Command {
 	o := cluster.Defaults()
-	var gates, kubelet string
+	var gates, kubelet, containerd string
 	cmd := &cobra.Command{
 		Use: "up", Short: "Build what is missing and start the cluster; returns when every node is Ready", Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd) },
@@ -41,6 +41,13 @@ func newUp(at where) *cobra.Command {
 				if err := json.Unmarshal(data, &o.Kubelet); err != nil {
 					return fmt.Errorf("%s: want a JSON object of KubeletConfiguration fields: %w", kubelet, err)
 				}
+			}
+			if containerd != "" {
+				data, err := os.ReadFile(containerd)
+				if err != nil {
+					return err
+				}
+				o.Containerd = string(data)
 			}
 			for i, image := range o.Images {
 				if o.Images[i], err = filepath.Abs(image); err != nil {
@@ -62,8 +69,9 @@ func newUp(at where) *cobra.Command {
 	f.StringVar(&o.Accel, "accel", o.Accel, "QEMU's accelerator; `kvm` where it works")
 	f.StringVar(&o.KernelArgs, "kernel-args", o.KernelArgs, "more words for the nodes' kernel")
 	f.StringVar(&gates, "feature-gates", "", "gates of control plane and kubelet: A=true,B=false")
-	f.StringVar(&o.Runtime, "runtime-config", o.Runtime, "more API versions: group/version=true,...")
+	f.StringVar(&o.RuntimeConfig, "runtime-config", o.RuntimeConfig, "more API versions: group/version=true,...")
 	f.StringVar(&kubelet, "kubelet-config", "", "JSON `file` with more fields of KubeletConfiguration")
+	f.StringVar(&containerd, "containerd-config", "", "TOML `file` with more configuration of containerd")
 	f.StringArrayVar(&o.Images, "image", nil, "image archive (docker or OCI) to have in every node; repeatable")
 	f.IntVar(&o.FreeMiB, "free", o.FreeMiB, "free room on a node's disk in MiB")
 	f.IntVar(&o.Subnet, "subnet", o.Subnet, "second byte of the cluster's network 10.x.0.0/16")

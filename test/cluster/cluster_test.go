@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRenderKubeconfig(t *testing.T) {
+	data, err := renderKubeconfig("https://10.89.0.1:443", []byte("CA"), "secret")
+	require.NoError(t, err)
+	require.JSONEq(t, `{"apiVersion":"v1","kind":"Config","current-context":"cpumem",
+		"clusters":[{"name":"cpumem","cluster":{"server":"https://10.89.0.1:443","certificate-authority-data":"Q0E="}}],
+		"users":[{"name":"cpumem","user":{"token":"secret"}}],
+		"contexts":[{"name":"cpumem","context":{"cluster":"cpumem","user":"cpumem"}}]}`, string(data))
+}
+
+func TestRenderKubelet(t *testing.T) {
+	data, err := renderKubelet(map[string]bool{"A": true}, map[string]any{"cgroupDriver": "systemd", "maxPods": 7})
+	require.NoError(t, err)
+	var got map[string]any
+	require.NoError(t, json.Unmarshal(data, &got))
+	require.Equal(t, "systemd", got["cgroupDriver"], "given fields win")
+	require.EqualValues(t, 7, got["maxPods"])
+	require.Equal(t, map[string]any{"A": true}, got["featureGates"])
+}
+
+func TestCredentials(t *testing.T) {
+	opts := Defaults()
+	opts.Nodes = 2
+	c := New(t.TempDir(), opts)
+	require.NoError(t, c.prepareRun())
+	tokens, err := os.ReadFile(c.path("run", "pki", "tokens.csv"))
+	require.NoError(t, err)
+	require.Regexp(t, `^[A-Z2-7]{26},admin,user-0,"system:masters"
+[A-Z2-7]{26},system:kube-controller-manager,user-1
+[A-Z2-7]{26},system:kube-scheduler,user-2
+[A-Z2-7]{26},system:node:node0,user-3,"system:nodes"
+[A-Z2-7]{26},system:node:node1,user-4,"system:nodes"
+$`, string(tokens))
+	for _, f := range []string{"kubeconfig", "node1/share/kubeconfig", "node1/share/kubelet.json", "node0/share/ca.crt"} {
+		require.FileExists(t, c.path("run", f))
+	}
+	again, err := Open(c.dir, Options{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"node0", "node1"}, again.NodeNames())
+	require.Equal(t, opts.Machine, again.Machine())
+}
+
+func TestOpenWithoutACluster(t *testing.T) {
+	_, err := Open(t.TempDir(), Defaults())
+	require.ErrorContains(t, err, "run `cluster up`")
+}
+
+func TestOptionsValidate(t *testing.T) {
+	cases := map[string]struct {
+		change func(*Options)
+		say    string
+	}{
+		"no nodes":      {func(o *Options) { o.Nodes = 0 }, "0 nodes: give 1 to 16"},
+		"subnet":        {func(o *Options) { o.Subnet = 256 }, "0 to 255"},
+		"no time":       {func(o *Options) { o.Ready = 0 }, "above 0"},
+		"missing image": {func(o *Options) { o.Images = []string{"/nowhere.tar"} }, "/nowhere.tar"},
+		"machine":       {func(o *Options) { o.Machine.Cores = 0 }, "at least 1"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := Defaults()
+			c.change(&o)
+			require.ErrorContains(t, o.validate(), c.say)
+		})
+	}
+	require.NoError(t, Defaults().validate())
+	require.ErrorContains(t, New("relative", Defaults()).Up(t.Context()), "absolute path")
+}
+
+func TestControlPlaneFlags(t *testing.T) {
+	opts := Defaults()
+	opts.Subnet, opts.Gates, opts.RuntimeConfig = 77, map[string]bool{"B": false, "A": true}, "x/v1=true"
+	flags := New("/d", opts).controlPlaneFlags()
+	require.Contains(t, flags["kube-apiserver"], "--feature-gates=A=true,B=false")
+	require.Contains(t, flags["kube-apiserver"], "--service-cluster-ip-range=10.77.128.0/20")
+	require.Contains(t, flags["kube-apiserver"], "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,x/v1=true")
+	require.Contains(t, flags["kube-scheduler"], "--kubeconfig=/d/run/control-plane/scheduler.kubeconfig")
+}
+
+func TestSourceKey(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	key := func(args ...string) string {
+		k, err := sourceKey(dir, args)
+		require.NoError(t, err)
+		return k
+	}
+	write("main.go", "package main")
+	write("go.mod", "module x")
+	first := key("build")
+	write("main_test.go", "package main")
+	require.Equal(t, first, key("build"), "tests change no program")
+	require.NotEqual(t, first, key("build", "-tags", "x"))
+	write("go.mod", "module y")
+	require.NotEqual(t, first, key("build"))
+}
+
+// The driver's own build must not see the versions of the programs: they stay modules of their own.
+func TestProgramsExist(t *testing.T) {
+	source, err := findSource()
+	require.NoError(t, err)
+	for _, p := range programs() {
+		_, err := os.Stat(filepath.Join(source, p.dir))
+		require.NoError(t, err, p.name)
+	}
+}
+
+func TestKernelPackage(t *testing.T) {
+	const out = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n  Recommends: firmware\n"
+	require.Equal(t, "linux-image-6.1.0-56-amd64", kernelPackage.FindStringSubmatch(out)[1])
+}
+
+func TestEnded(t *testing.T) {
+	require.False(t, ended(os.Getpid()))
+	require.True(t, ended(1<<30))
+}
