@@ -72,11 +72,19 @@ type Recorder interface {
 	Claims(n int, exclusive, shared int)
 }
 
-// Driver implements the kubelet side of the frontend. Kubelet's calls are
-// serialised by the helper library and, during a rolling update, between two
-// instances by its file lock; the mutex serialises them with Reconcile.
+// Lock excludes another instance of the frontend on this node.
+type Lock interface {
+	Acquire() (release func() error, err error)
+}
+
+// Driver implements the kubelet side of the frontend. Whatever reads the
+// ledger and then writes holds the mutex and the lock: during a rolling update
+// a second instance does the same to the same directory, and a node state
+// computed before its claim was written would put the claim's CPUs back into
+// the pool (I1).
 type Driver struct {
 	mu        sync.Mutex
+	lock      Lock
 	log       *zap.Logger
 	ledger    *ledger.Ledger
 	bootID    string
@@ -91,6 +99,7 @@ type Driver struct {
 // Options are the parts of a Driver. All are required.
 type Options struct {
 	Log       *zap.Logger
+	Lock      Lock
 	Ledger    *ledger.Ledger
 	BootID    string
 	Guard     bool
@@ -105,9 +114,25 @@ type Options struct {
 // that no Prepare meets a node state that is older than the claims (I4).
 func New(o Options) *Driver {
 	return &Driver{
-		log: o.Log, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
+		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
 		values: o.Values, pods: o.Pods, actuator: o.Actuator, recorder: o.Recorder,
 	}
+}
+
+// enter begins a section that reads and writes the directory.
+func (d *Driver) enter() (leave func(), err error) {
+	d.mu.Lock()
+	release, err := d.lock.Acquire()
+	if err != nil {
+		d.mu.Unlock()
+		return nil, err
+	}
+	return func() {
+		if err := release(); err != nil {
+			d.log.Error("lock not released", zap.Error(err))
+		}
+		d.mu.Unlock()
+	}, nil
 }
 
 // SetInventory replaces the machine, after a change of topology.
@@ -121,8 +146,11 @@ func (d *Driver) SetInventory(i Inventory) {
 // differs: after a start, a change of topology, or files removed by hand. The
 // error says why the node takes no new claims.
 func (d *Driver) Reconcile() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	leave, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	claims, err := d.ledger.Load()
 	if err != nil {
 		return err
@@ -176,8 +204,11 @@ func (d *Driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplug
 }
 
 func (d *Driver) unprepare(claim kubeletplugin.NamespacedObject) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	leave, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	log := d.log.With(zap.String("claim", claim.String()), zap.String("uid", string(claim.UID)))
 	uid := string(claim.UID)
 	if !contract.ValidUID(uid) {

@@ -22,8 +22,11 @@ import (
 
 // prepare is the flow of one claim.
 func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	leave, err := d.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	log := d.log.With(zap.String("claim", claim.Namespace+"/"+claim.Name), zap.String("uid", string(claim.UID)))
 
 	claims, err := d.ledger.Load()

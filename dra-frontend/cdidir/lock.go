@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cdidir
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Lock excludes other processes, and other goroutines of this one, by a lock
+// on a file. The kernel releases it when the holder dies.
+type Lock struct{ path string }
+
+// NewLock returns a lock on the file, which is created when it is first taken.
+// It must be outside the CDI directory, where every change makes runtimes read
+// everything again.
+func NewLock(path string) Lock { return Lock{path: path} }
+
+// Acquire waits for the lock.
+func (l Lock) Acquire() (release func() error, err error) {
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", l.path, err)
+	}
+	return f.Close, nil
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+)
+
+func TestEmptyFileIsTheDefault(t *testing.T) {
+	for _, text := range []string{"", "{}", "# nothing\n"} {
+		c, err := config.Parse([]byte(text))
+		require.NoError(t, err)
+		require.Equal(t, config.Default(), c)
+	}
+}
+
+func TestParse(t *testing.T) {
+	c, err := config.Parse([]byte(`
+groupBy: socket
+reservedCPUs: 0-1,4
+reservedMemory: {"0": 512Mi}
+reservedHugepages: {"1": {2Mi: 8}}
+sharedPool: {minCPUs: 2}
+memoryQoS: {throttlingFactor: 0.9}
+refreshInterval: 5s
+`))
+	require.NoError(t, err)
+	require.Equal(t, "socket", c.GroupBy)
+	require.Equal(t, []int{0, 1, 4}, c.Reserved().List())
+	require.True(t, c.Managed().IsEmpty())
+	require.Equal(t, 0.9, *c.MemoryQoS.ThrottlingFactor)
+	require.Equal(t, "auto", c.MemoryQoS.Protection, "a key that is left out keeps its default")
+	memory, err := c.ReservedMemoryBytes()
+	require.NoError(t, err)
+	require.Equal(t, map[int]int64{0: 512 << 20}, memory)
+	pages, err := c.ReservedHugepageCounts()
+	require.NoError(t, err)
+	require.Equal(t, map[int]map[int64]int64{1: {2 << 20: 8}}, pages)
+}
+
+// A56 (first form): what is misspelt is said, not ignored.
+func TestParseRefuses(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"unknown key":        {"groupby2: x", `unknown field "groupby2"`},
+		"miscased key":       {"GroupBy: socket", `unknown field "GroupBy"`},
+		"nested unknown key": {"sharedPool: {min: 1}", `unknown field "sharedPool.min"`},
+		"duplicate key":      {"groupBy: socket\ngroupBy: machine", "already set"},
+		"not YAML":           {"\t- x", "yaml"},
+		"groupBy":            {"groupBy: rack", `groupBy: "rack", want one of`},
+		"cpus":               {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
+		"minCPUs":            {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
+		"factor":             {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
+		"protection":         {"memoryQoS: {protection: strong}", "memoryQoS.protection"},
+		"owner":              {"memoryQoS: {owner: me}", "memoryQoS.owner"},
+		"limits":             {"hugepages: {limits: some}", "hugepages.limits"},
+		"placement":          {"cpu: {placement: random}", "cpu.placement"},
+		"interval":           {"refreshInterval: 1ms", "refreshInterval: 1ms, want 1s or more"},
+		"relative path":      {"cdiDir: run/cdi", "cdiDir"},
+		"node id":            {`reservedMemory: {"x": 1Gi}`, `reservedMemory: key "x" is not a NUMA node id`},
+		"negative memory":    {`reservedMemory: {"0": -1Gi}`, "negative"},
+		"hugepage size":      {`reservedHugepages: {"0": {2MB: 1}}`, `page size "2MB"`},
+		"negative hugepages": {`reservedHugepages: {"0": {2Mi: -1}}`, "-1 pages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := config.Parse([]byte(tc.text))
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("groupBy: socket"))
+	f.Add([]byte("reservedCPUs: 0-65536"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse(data)
+		if err == nil {
+			c.Reserved()
+			c.Managed()
+		}
+	})
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+)
+
+var base = nodestate.Base{BootID: "boot", CPUs: cpuset.New(0, 1, 2, 3), Mems: cpuset.New(0), Protect: true, Hugepages: true}
+
+func uid(i int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", i) }
+
+func claim(i int, pod contract.PodRecord, decisions ...contract.Decision) contract.ClaimRecord {
+	r := contract.ClaimRecord{UID: uid(i), Pods: []contract.PodRecord{pod}}
+	for _, d := range decisions {
+		r.Results = append(r.Results, contract.ResultRecord{Decision: d})
+	}
+	return r
+}
+
+func TestSumsAlongTheTree(t *testing.T) {
+	guaranteed := contract.PodRecord{UID: uid(101)}
+	burstable := contract.PodRecord{UID: uid(102), QOS: contract.LevelBurstable, Hugepages: map[string]contract.Limit{"2Mi": 4 << 20}}
+	bestEffort := contract.PodRecord{UID: uid(103), QOS: contract.LevelBestEffort}
+	memory := func(min, low contract.Limit) contract.Decision {
+		return contract.Decision{Memory: &contract.Memory{Min: min, Low: low, High: contract.Max, Max: contract.Max}}
+	}
+	s, err := nodestate.Compute(base, []contract.ClaimRecord{
+		claim(1, guaranteed, memory(100, 0), memory(10, 0)),
+		claim(2, burstable, memory(0, 7), contract.Decision{CPUs: "1", Hugepages: map[string]contract.Limit{"2Mi": 8 << 20}}),
+		claim(3, burstable, contract.Decision{CPUs: "3", Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
+		claim(4, bestEffort, memory(5, 0)),
+	})
+	require.NoError(t, err)
+	require.NoError(t, func() error { _, err := contract.EncodeNode(s); return err }())
+	require.Equal(t, contract.Shared{CPUs: "0,2", Mems: "0"}, s.Shared)
+	require.Equal(t, map[string]contract.PodState{
+		uid(101): {Claims: []string{uid(1)}, Cgroup: contract.Files{"memory.min": "110", "memory.low": "0"}},
+		uid(102): {Claims: []string{uid(2), uid(3)}, Cgroup: contract.Files{
+			"memory.min": "0", "memory.low": "7",
+			// The pod's own 4Mi, 8Mi and 2Mi of the claims.
+			"hugetlb.2MB.max": "14680064", "hugetlb.2MB.rsvd.max": "14680064",
+			"hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max",
+		}},
+		uid(103): {Claims: []string{uid(4)}, Cgroup: contract.Files{"memory.min": "5", "memory.low": "0"}},
+	}, s.Pods)
+	require.Equal(t, map[string]contract.Files{
+		"":           {"memory.min": "115", "memory.low": "7"},
+		"burstable":  {"memory.min": "0", "memory.low": "7"},
+		"besteffort": {"memory.min": "5", "memory.low": "0"},
+	}, s.Ancestors)
+}
+
+func TestOwnerNoneWritesNoProtection(t *testing.T) {
+	b := base
+	b.Protect = false
+	s, err := nodestate.Compute(b, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101)},
+		contract.Decision{Memory: &contract.Memory{}, Hugepages: map[string]contract.Limit{"2Mi": 0}})})
+	require.NoError(t, err)
+	require.Empty(t, s.Ancestors)
+	require.Equal(t, contract.Files{"hugetlb.2MB.max": "0", "hugetlb.2MB.rsvd.max": "0"}, s.Pods[uid(101)].Cgroup)
+}
+
+// I7.
+func TestEmptyPoolIsRefused(t *testing.T) {
+	_, err := nodestate.Compute(base, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: "0-3"})})
+	require.ErrorContains(t, err, "no CPU would be left")
+}
+
+// A full node of 500 pods fits into the node file.
+func TestManyPodsFit(t *testing.T) {
+	var claims []contract.ClaimRecord
+	for i := range 500 {
+		claims = append(claims, claim(i, contract.PodRecord{UID: uid(10000 + i), QOS: contract.LevelBurstable}, contract.Decision{
+			Memory: &contract.Memory{Min: 1 << 40, Low: 1 << 40}, Hugepages: map[string]contract.Limit{"2Mi": 1 << 40, "1Gi": 1 << 40},
+		}))
+	}
+	s, err := nodestate.Compute(base, claims)
+	require.NoError(t, err)
+	data, err := contract.EncodeNode(s)
+	require.NoError(t, err)
+	require.Less(t, len(data), 256<<10)
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/cpuset"
+	"pgregory.net/rapid"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+)
+
+var errCrashed = errors.New("the process is dead")
+
+// crashing is a directory of a process that dies after a number of changes.
+// After each change it checks the ordering rule.
+type crashing struct {
+	ledger.Directory
+	check func()
+	left  *int
+}
+
+func (c crashing) change(do func() error) error {
+	if *c.left == 0 {
+		return errCrashed
+	}
+	*c.left--
+	err := do()
+	c.check()
+	return err
+}
+
+func (c crashing) Write(name string, data []byte) error {
+	return c.change(func() error { return c.Directory.Write(name, data) })
+}
+
+func (c crashing) Remove(name string) error {
+	return c.change(func() error { return c.Directory.Remove(name) })
+}
+
+// held returns the CPUs of all claim files and checks that no CPU is in two.
+func (n *node) held() cpuset.CPUSet {
+	held := cpuset.New()
+	for _, path := range n.claimFiles() {
+		data, err := os.ReadFile(path)
+		require.NoError(n.t, err)
+		r, err := contract.DecodeClaim(filepath.Base(path), data)
+		require.NoError(n.t, err)
+		if r.CPUs() == "" {
+			continue
+		}
+		cpus, err := cpuset.Parse(r.CPUs())
+		require.NoError(n.t, err)
+		require.True(n.t, held.Intersection(cpus).IsEmpty(), "I1: CPUs %s are in two claims", held.Intersection(cpus))
+		held = held.Union(cpus)
+	}
+	return held
+}
+
+// I1, I3, I4: claims come and go while the process dies at any of its writes.
+// At every instant no claim's CPU is in the shared pool; after every restart
+// the state is that of the claim files; when all are gone, that of the start.
+func TestCrashAtAnyWrite(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		// /var/run/cdi is on tmpfs; on a disk every fsync would be waited for.
+		work, err := os.MkdirTemp("/dev/shm", "cpumem")
+		require.NoError(rt, err)
+		defer os.RemoveAll(work)
+		n := &node{t: rt, dir: filepath.Join(work, "cdi"), lock: filepath.Join(work, "lock"), pods: podMap{}, boot: bootID}
+		dir, err := cdidir.Open(n.dir)
+		require.NoError(rt, err)
+		left := -1
+		ordering := func() {
+			data, err := dir.Read(contract.NodeFile)
+			if errors.Is(err, os.ErrNotExist) {
+				return
+			}
+			require.NoError(rt, err)
+			s, err := contract.DecodeNode(data)
+			require.NoError(rt, err)
+			shared, err := cpuset.Parse(s.Shared.CPUs)
+			require.NoError(rt, err)
+			require.True(rt, shared.Intersection(n.held()).IsEmpty(), "I1: shared %s, held %s", shared, n.held())
+		}
+		n.wrap = func(d ledger.Directory) ledger.Directory { return crashing{Directory: d, check: ordering, left: &left} }
+		n.restart()
+		require.NoError(rt, n.driver.Reconcile())
+		start := n.state()
+
+		live := map[int]bool{}
+		for step := range rapid.IntRange(1, 12).Draw(rt, "steps") {
+			left = rapid.IntRange(-1, 4).Draw(rt, "writes until death")
+			if len(live) > 0 && rapid.Bool().Draw(rt, "release") {
+				victim := rapid.SampledFrom(keys(live)).Draw(rt, "victim")
+				if n.unprepare(victim) == nil {
+					delete(live, victim)
+				}
+			} else {
+				zone := rapid.SampledFrom([]string{"numa-0", "numa-1"}).Draw(rt, "zone")
+				cpus := rapid.SampledFrom([]string{"0", "1", "2"}).Draw(rt, "cpus")
+				c := n.claim(step+1, zone, capacity{"cpu": cpus, "memory": "4Mi"})
+				live[step+1] = true
+				if _, err := n.prepare(c); err != nil && !errors.Is(err, errCrashed) {
+					// No room: nothing may be left behind.
+					delete(live, step+1)
+				}
+			}
+			left = -1
+			if rapid.Bool().Draw(rt, "restart") {
+				n.restart()
+			}
+			require.NoError(rt, n.driver.Reconcile())
+			ordering()
+			s := n.state()
+			shared, err := cpuset.Parse(s.Shared.CPUs)
+			require.NoError(rt, err)
+			require.Equal(rt, "0-7", shared.Union(n.held()).String(), "I3: no CPU is lost")
+		}
+		for i := range live {
+			require.NoError(rt, n.unprepare(i))
+		}
+		end := n.state()
+		end.Generation = start.Generation
+		require.Equal(rt, start, end)
+		require.Empty(rt, n.claimFiles())
+	})
+}
+
+func keys(m map[int]bool) []int {
+	var out []int
+	for i := range 100 {
+		if m[i] {
+			out = append(out, i)
+		}
+	}
+	return out
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/values"
+)
+
+const (
+	bootID   = "11111111-2222-3333-4444-555555555555"
+	pageSize = 4096
+	gi       = 1 << 30
+)
+
+// node is a frontend's plugin over a CDI directory on disk. Restarting it is
+// making a new one over the same directory.
+type node struct {
+	t        require.TestingT
+	dir      string
+	lock     string
+	pods     podMap
+	actuator error
+	boot     string
+	// wrap lets a test stand between the ledger and the directory.
+	wrap   func(ledger.Directory) ledger.Directory
+	driver *plugin.Driver
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID}
+	n.restart()
+	require.NoError(t, n.driver.Reconcile())
+	return n
+}
+
+func (n *node) restart() {
+	dir, err := cdidir.Open(n.dir)
+	require.NoError(n.t, err)
+	var d ledger.Directory = dir
+	if n.wrap != nil {
+		d = n.wrap(dir)
+	}
+	n.driver = plugin.New(plugin.Options{
+		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true,
+		Inventory: t2(), Values: values.New(config.Default(), pageSize), Pods: n.pods, Actuator: n, Recorder: discard{},
+	})
+}
+
+func (n *node) Announcement() (contract.Announcement, error) {
+	return contract.Announcement{V: contract.Version, Guard: "/opt/guard"}, n.actuator
+}
+
+// t2 is topology T2, lowest free CPUs first: which CPUs are best is package
+// placement's matter.
+func t2() plugin.Inventory {
+	return plugin.Inventory{
+		Zones: map[string]plugin.Zone{
+			"numa-0": {CPUs: cpuset.New(0, 1, 4, 5), Mems: "0"},
+			"numa-1": {CPUs: cpuset.New(2, 3, 6, 7), Mems: "1"},
+		},
+		Pick: func(free cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
+			return cpuset.New(free.List()[:n]...), nil
+		},
+		PageSize: pageSize,
+		Base: nodestate.Base{
+			BootID: bootID, CPUs: cpuset.New(0, 1, 2, 3, 4, 5, 6, 7), Mems: cpuset.New(0, 1), Protect: true, Hugepages: true,
+		},
+	}
+}
+
+type podMap map[string]plugin.Pod
+
+func (m podMap) Pod(_ context.Context, _, name string) (plugin.Pod, error) {
+	p, ok := m[name]
+	if !ok {
+		return p, fmt.Errorf("pod %q not found", name)
+	}
+	return p, nil
+}
+
+type discard struct{}
+
+func (discard) Prepared(error, time.Duration) {}
+func (discard) Unprepared(error)              {}
+func (discard) Claims(int, int, int)          {}
+
+func uid(i int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", i) }
+
+// claim returns claim number i on a zone, reserved for a pod of its own whose
+// one container uses it.
+func (n *node) claim(i int, zone string, capacity map[resourceapi.QualifiedName]string) *resourceapi.ResourceClaim {
+	name, pod := fmt.Sprintf("claim-%d", i), fmt.Sprintf("pod-%d", i)
+	n.pods[pod] = plugin.Pod{
+		Name: pod, PodRecord: contract.PodRecord{UID: uid(1000 + i), QOS: contract.LevelBurstable},
+		Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: name}}}},
+	}
+	consumed := make(map[resourceapi.QualifiedName]resource.Quantity)
+	for k, v := range capacity {
+		consumed[k] = resource.MustParse(v)
+	}
+	share := types.UID(uid(2000 + i))
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid(i))},
+		Status: resourceapi.ResourceClaimStatus{
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID(uid(1000 + i))}},
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+				{Request: "zone", Driver: plugin.DriverName, Pool: "node0", Device: zone, ShareID: &share, ConsumedCapacity: consumed},
+			}}},
+		},
+	}
+}
+
+func (n *node) prepare(c *resourceapi.ResourceClaim) (kubeletplugin.PrepareResult, error) {
+	results, err := n.driver.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{c})
+	require.NoError(n.t, err)
+	require.Contains(n.t, results, c.UID)
+	return results[c.UID], results[c.UID].Err
+}
+
+func (n *node) unprepare(i int) error {
+	id := types.UID(uid(i))
+	results, err := n.driver.UnprepareResourceClaims(context.Background(), []kubeletplugin.NamespacedObject{
+		{NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("claim-%d", i)}, UID: id},
+	})
+	require.NoError(n.t, err)
+	return results[id]
+}
+
+func (n *node) record(i int) contract.ClaimRecord {
+	name := contract.ClaimFile(uid(i))
+	data, err := os.ReadFile(filepath.Join(n.dir, name))
+	require.NoError(n.t, err)
+	r, err := contract.DecodeClaim(name, data)
+	require.NoError(n.t, err)
+	return r
+}
+
+func (n *node) state() contract.NodeState {
+	data, err := os.ReadFile(filepath.Join(n.dir, contract.NodeFile))
+	require.NoError(n.t, err)
+	s, err := contract.DecodeNode(data)
+	require.NoError(n.t, err)
+	return s
+}
+
+func (n *node) claimFiles() []string {
+	files, err := filepath.Glob(filepath.Join(n.dir, contract.ClaimFile("*")))
+	require.NoError(n.t, err)
+	return files
+}
+
+type capacity = map[resourceapi.QualifiedName]string
+
+func TestPrepareWritesTheWholeDecision(t *testing.T) {
+	n := newNode(t)
+	result, err := n.prepare(n.claim(1, "numa-1", capacity{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "64Mi"}))
+	require.NoError(t, err)
+	require.Len(t, result.Devices, 1)
+	require.Equal(t, []string{"dra.cpumem/claim=" + uid(1) + "-0"}, result.Devices[0].CDIDeviceIDs)
+	require.Equal(t, "node0", result.Devices[0].PoolName)
+	require.NotNil(t, result.Devices[0].ShareID)
+
+	r := n.record(1)
+	require.Equal(t, contract.Decision{
+		V: contract.Version, CPUs: "2-3", Mems: "1", Requires: []string{},
+		Memory:    &contract.Memory{Min: gi, High: contract.Max, Max: gi},
+		Hugepages: map[string]contract.Limit{"2Mi": 64 << 20},
+	}, r.Results[0].Decision)
+	require.Equal(t, "/opt/guard", r.Guard)
+
+	s := n.state()
+	require.Equal(t, contract.Shared{CPUs: "0-1,4-7", Mems: "0-1"}, s.Shared)
+	require.Equal(t, contract.PodState{Claims: []string{uid(1)}, Cgroup: contract.Files{
+		"memory.min": "1073741824", "memory.low": "0", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864",
+	}}, s.Pods[uid(1001)])
+	require.Equal(t, contract.Files{"memory.min": "1073741824", "memory.low": "0"}, s.Ancestors["burstable"])
+	require.Equal(t, s.Ancestors["burstable"], s.Ancestors[""])
+	require.Equal(t, contract.Files{"memory.min": "0", "memory.low": "0"}, s.Ancestors["besteffort"])
+}
+
+func TestMemoryOnlyClaimStaysInTheSharedPool(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "0", "memory": "1Gi"}))
+	require.NoError(t, err)
+	d := n.record(1).Results[0].Decision
+	require.Empty(t, d.CPUs)
+	require.Equal(t, "0", d.Mems)
+	require.Equal(t, "0-7", n.state().Shared.CPUs)
+}
+
+// A14, I8.
+func TestPrepareTwiceGivesTheSameAnswerAndBytes(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
+	first, err := n.prepare(c)
+	require.NoError(t, err)
+	path := filepath.Join(n.dir, contract.ClaimFile(uid(1)))
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	n.restart()
+	require.NoError(t, n.driver.Reconcile())
+	// Not even a dead actuator or a pod that is gone changes the answer.
+	n.actuator = contract.ErrActuatorDead
+	delete(n.pods, "pod-1")
+	again, err := n.prepare(c)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.Equal(t, uint64(2), n.state().Generation, "the node state must not be written again")
+}
+
+// A13: each wrong input has a message of its own and leaves nothing behind.
+func TestPrepareRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*node, *resourceapi.ResourceClaim)
+		want   string
+	}{
+		"fraction of a CPU":    {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "cpu", "500m") }, "500m is not a whole number"},
+		"nothing":              {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "cpu", "0") }, "asks for nothing"},
+		"negative":             {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "cpu", "-1") }, "-1 is negative"},
+		"missing":              {func(n *node, c *resourceapi.ResourceClaim) { result(c).ConsumedCapacity = nil }, "no consumed capacity"},
+		"larger than the zone": {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "cpu", "5") }, "5 CPUs granted, the zone has 4"},
+		"odd bytes":            {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "memory", "4097") }, "not a multiple of the page size 4096"},
+		"odd hugepages":        {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "hugepages_2Mi", "3Mi") }, "not a multiple of the page size"},
+		"unknown capacity":     {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "gpus", "1") }, "capacity gpus is not one"},
+		"unknown device":       {func(n *node, c *resourceapi.ResourceClaim) { result(c).Device = "numa-9" }, "no such zone"},
+		"no allocation":        {func(n *node, c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "is not allocated"},
+		"admin access":         {func(n *node, c *resourceapi.ResourceClaim) { yes := true; result(c).AdminAccess = &yes }, "admin access"},
+		"actuator dead":        {func(n *node, c *resourceapi.ResourceClaim) { n.actuator = contract.ErrActuatorDead }, "nri-actuator is not running"},
+		"pod gone":             {func(n *node, c *resourceapi.ResourceClaim) { delete(n.pods, "pod-1") }, `pod "pod-1" not found`},
+		"not reserved":         {func(n *node, c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, "not reserved for any pod"},
+		"limit below the claim": {func(n *node, c *resourceapi.ResourceClaim) {
+			consume(c, "memory", "1Gi")
+			n.pods["pod-1"].Containers[0].MemoryLimit = 1 << 20
+		}, "is below the claimed 1073741824 bytes"},
+		"memory shared by two containers": {func(n *node, c *resourceapi.ResourceClaim) {
+			consume(c, "memory", "1Gi")
+			p := n.pods["pod-1"]
+			p.Containers = append(p.Containers, plugin.Container{Name: "second", Runs: true, Claims: p.Containers[0].Claims})
+			n.pods["pod-1"] = p
+		}, "pod-1/main, pod-1/second"},
+		"parameters": {func(n *node, c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: plugin.DriverName},
+			}}}
+		}, "opaque parameters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			before := n.state()
+			c := n.claim(1, "numa-0", capacity{"cpu": "1"})
+			tc.change(n, c)
+			_, err := n.prepare(c)
+			require.ErrorContains(t, err, tc.want)
+			require.Empty(t, n.claimFiles())
+			require.Equal(t, before, n.state())
+		})
+	}
+}
+
+func result(c *resourceapi.ResourceClaim) *resourceapi.DeviceRequestAllocationResult {
+	return &c.Status.Allocation.Devices.Results[0]
+}
+
+func consume(c *resourceapi.ResourceClaim, name resourceapi.QualifiedName, q string) {
+	result(c).ConsumedCapacity[name] = resource.MustParse(q)
+}
+
+// A13: claims of other drivers are not this driver's matter.
+func TestPrepareOfOtherDrivers(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "1"})
+	result(c).Driver = "gpu.example.com"
+	got, err := n.prepare(c)
+	require.NoError(t, err)
+	require.Empty(t, got.Devices)
+	require.Empty(t, n.claimFiles())
+
+	c = n.claim(2, "numa-0", capacity{"cpu": "1"})
+	other := *result(c)
+	other.Driver = "gpu.example.com"
+	c.Status.Allocation.Devices.Results = append([]resourceapi.DeviceRequestAllocationResult{other}, c.Status.Allocation.Devices.Results...)
+	got, err = n.prepare(c)
+	require.NoError(t, err)
+	require.Len(t, got.Devices, 1)
+}
+
+func TestZoneWithoutFreeCPUs(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "3"}))
+	require.NoError(t, err)
+	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "2"}))
+	require.ErrorContains(t, err, "2 CPUs granted, 1 of the zone's 4 are free (5)")
+	require.NoError(t, n.unprepare(1))
+	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "2"}))
+	require.NoError(t, err)
+}
+
+// I7: whatever was granted, the last CPU stays shared.
+func TestPoolIsNeverEmpty(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "4"}))
+	require.NoError(t, err)
+	_, err = n.prepare(n.claim(2, "numa-1", capacity{"cpu": "4"}))
+	require.ErrorContains(t, err, "no CPU would be left")
+	require.Equal(t, "2-3,6-7", n.state().Shared.CPUs)
+	require.Len(t, n.claimFiles(), 1)
+}
+
+// A16.
+func TestClaimOfTheSameNameIsAnother(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+	c := n.claim(2, "numa-0", capacity{"cpu": "1"})
+	c.Name = "claim-1"
+	n.pods["pod-2"].Containers[0].Claims[0].Claim = "claim-1"
+	_, err = n.prepare(c)
+	require.NoError(t, err)
+	require.NotEqual(t, n.record(1).CPUs(), n.record(2).CPUs())
+}
+
+// A22, I3.
+func TestUnprepare(t *testing.T) {
+	n := newNode(t)
+	start := n.state()
+	require.NoError(t, n.unprepare(7), "an unknown claim is success")
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "2Mi"}))
+	require.NoError(t, err)
+	require.NoError(t, n.unprepare(1))
+	require.NoError(t, n.unprepare(1), "twice is success")
+	end := n.state()
+	end.Generation = start.Generation
+	require.Equal(t, start, end)
+	require.Empty(t, n.claimFiles())
+}
+
+// A22: a file that cannot be removed keeps its CPUs.
+func TestUnprepareKeepsCPUsWhileTheFileStays(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
+	require.NoError(t, err)
+	failing := true
+	n.wrap = func(d ledger.Directory) ledger.Directory { return &stuck{Directory: d, stuck: &failing} }
+	n.restart()
+	require.ErrorContains(t, n.unprepare(1), "its CPUs stay taken")
+	require.Equal(t, "2-7", n.state().Shared.CPUs)
+	failing = false
+	require.NoError(t, n.unprepare(1))
+	require.Equal(t, "0-7", n.state().Shared.CPUs)
+}
+
+type stuck struct {
+	ledger.Directory
+	stuck *bool
+}
+
+func (s *stuck) Remove(name string) error {
+	if *s.stuck {
+		return errors.New("device busy")
+	}
+	return s.Directory.Remove(name)
+}
+
+// A18, I4: what cannot be read blocks new claims and changes nothing else.
+func TestUnreadableClaimFileBlocks(t *testing.T) {
+	for name, damage := range map[string]func(n *node, path string, data []byte) []byte{
+		"truncated": func(_ *node, _ string, data []byte) []byte { return data[:len(data)/2] },
+		"empty":     func(*node, string, []byte) []byte { return nil },
+		"unknown version": func(_ *node, _ string, data []byte) []byte {
+			return []byte(strings.ReplaceAll(string(data), `"v1"`, `"v9"`))
+		},
+		"from another boot": func(n *node, _ string, data []byte) []byte {
+			n.boot = "99999999-2222-3333-4444-555555555555"
+			return data
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+			_, err := n.prepare(c)
+			require.NoError(t, err)
+			path := filepath.Join(n.dir, contract.ClaimFile(uid(1)))
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(path, damage(n, path, data), 0o600))
+			before := n.state()
+
+			n.restart()
+			require.ErrorContains(t, n.driver.Reconcile(), path)
+			_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
+			require.ErrorContains(t, err, path)
+			require.Equal(t, before, n.state(), "the pool must not grow over CPUs that may be held")
+
+			// The way out: the claim goes, or its file is removed.
+			require.NoError(t, n.unprepare(1))
+			_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A17.
+func TestForeignFilesAndBrokenDirectories(t *testing.T) {
+	n := newNode(t)
+	require.NoError(t, os.WriteFile(filepath.Join(n.dir, "vendor.json"), []byte("{"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(n.dir, "vendor.yaml"), []byte("cdiVersion: 1"), 0o600))
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+
+	aside := n.dir + ".aside"
+	require.NoError(t, os.Rename(n.dir, aside))
+	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, os.WriteFile(n.dir, nil, 0o600))
+	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
+	require.ErrorContains(t, err, "not a directory")
+	require.NoError(t, os.Remove(n.dir))
+	require.NoError(t, os.Rename(aside, n.dir))
+	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+)
+
+func TestPod(t *testing.T) {
+	name, generated, template, always := "by-name", "pod-zone-x1", "zone", corev1.ContainerRestartPolicyAlways
+	limits := func(memory, hugepages string) corev1.ResourceList {
+		return corev1.ResourceList{"memory": resource.MustParse(memory), "hugepages-2Mi": resource.MustParse(hugepages)}
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "00000000-0000-0000-0000-000000000001"},
+		Spec: corev1.PodSpec{
+			ResourceClaims: []corev1.PodResourceClaim{
+				{Name: "a", ResourceClaimName: &name},
+				{Name: "b", ResourceClaimTemplateName: &template},
+				{Name: "c", ResourceClaimTemplateName: &template},
+			},
+			InitContainers: []corev1.Container{
+				{Name: "init", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "b"}}}},
+				{Name: "sidecar", RestartPolicy: &always},
+			},
+			Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+				Limits: limits("1Gi", "4Mi"),
+				Claims: []corev1.ResourceClaim{{Name: "a", Request: "zone"}, {Name: "b"}, {Name: "c"}},
+			}}},
+		},
+		Status: corev1.PodStatus{
+			QOSClass: corev1.PodQOSBurstable,
+			// c's claim was not needed: its entry has no object.
+			ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: &generated}, {Name: "c"}},
+		},
+	}
+	got, err := pods.NewReader(fake.NewClientset(pod)).Pod(t.Context(), "default", "p")
+	require.NoError(t, err)
+	require.Equal(t, plugin.Pod{
+		Name: "p",
+		PodRecord: contract.PodRecord{
+			UID: "00000000-0000-0000-0000-000000000001", QOS: contract.LevelBurstable,
+			Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
+		},
+		Containers: []plugin.Container{
+			{Name: "init", Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
+			{Name: "sidecar", Runs: true},
+			{Name: "main", Runs: true, MemoryLimit: 1 << 30, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
+		},
+	}, got)
+}
+
+func TestPodWithoutQOSClass(t *testing.T) {
+	_, err := pods.Convert(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})
+	require.ErrorContains(t, err, `QoS class ""`)
+}

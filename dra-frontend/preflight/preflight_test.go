@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight_test
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+)
+
+const cgroup2 = "25 21 0:23 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
+
+func node(mountinfo, osrelease, cpuManager, memoryManager string) preflight.Node {
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	kubelet := fstest.MapFS{}
+	if cpuManager != "" {
+		kubelet["cpu_manager_state"] = file(cpuManager)
+	}
+	if memoryManager != "" {
+		kubelet["memory_manager_state"] = file(memoryManager)
+	}
+	return preflight.Node{
+		Proc: fstest.MapFS{
+			"self/mountinfo":            file(mountinfo),
+			"sys/kernel/osrelease":      file(osrelease),
+			"sys/kernel/random/boot_id": file("7a0c7a3e-0000-4000-8000-000000000000\n"),
+		},
+		Kubelet:    kubelet,
+		MemoryHigh: true,
+	}
+}
+
+func TestCheck(t *testing.T) {
+	none, static := `{"policyName":"none"}`, `{"policyName":"static"}`
+	for name, tc := range map[string]struct {
+		node     preflight.Node
+		want     string
+		warnings int
+	}{
+		"fit":                   {node(cgroup2, "6.1.0-56-amd64\n", none, `{"policyName":"None"}`), "", 0},
+		"state files not shown": {node(cgroup2, "5.9.0", "", ""), "", 2},
+		"cgroup v1":             {node("25 21 0:23 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n", "6.1", none, none), "not cgroup v2", 0},
+		"a second cgroup2 elsewhere does not count":   {node("25 21 0:23 / /run/calico/cgroup rw - cgroup2 none rw\n", "6.1", none, none), "not cgroup v2", 0},
+		"a second cgroup2 elsewhere does not disturb": {node(cgroup2+"26 21 0:23 / /run/calico/cgroup rw - cgroup2 none rw\n", "6.1", none, none), "", 0},
+		"hugetlb accounting":                          {node("25 21 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,memory_hugetlb_accounting\n", "6.1", none, none), "memory_hugetlb_accounting", 0},
+		"old kernel":                                  {node(cgroup2, "5.8.18-generic", none, none), "kernel 5.8.18-generic can hang", 0},
+		"not a kernel version":                        {node(cgroup2, "linux", none, none), `kernel version "linux"`, 0},
+		"static CPU manager":                          {node(cgroup2, "6.1", static, none), `cpuManagerPolicy "static"`, 0},
+		"static memory manager":                       {node(cgroup2, "6.1", none, `{"policyName":"Static"}`), `memoryManagerPolicy "Static"`, 0},
+		"broken state file":                           {node(cgroup2, "6.1", "{", none), "cpu_manager_state", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			warnings, err := preflight.Check(tc.node)
+			require.Len(t, warnings, tc.warnings)
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+// Kernels without memory.high written have nothing to fear.
+func TestKernelMattersForMemoryHighOnly(t *testing.T) {
+	n := node(cgroup2, "4.19", "", "")
+	n.MemoryHigh = false
+	_, err := preflight.Check(n)
+	require.NoError(t, err)
+}
+
+func TestBootID(t *testing.T) {
+	id, err := preflight.BootID(node("", "", "", "").Proc)
+	require.NoError(t, err)
+	require.Equal(t, "7a0c7a3e-0000-4000-8000-000000000000", id)
+	_, err = preflight.BootID(fstest.MapFS{})
+	require.ErrorContains(t, err, "boot id")
+}
