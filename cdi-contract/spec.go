@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
+	"unicode/utf16"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
@@ -31,7 +33,7 @@ func encodeSpec(kind string, record any, devices []specs.Device) ([]byte, error)
 		Kind: kind,
 		Annotations: map[string]string{
 			annotationVersion: Version,
-			annotationRecord:  string(rec),
+			annotationRecord:  escapeJSON(rec),
 		},
 		Devices: devices,
 	}
@@ -55,6 +57,25 @@ func encodeSpec(kind string, record any, devices []specs.Device) ([]byte, error)
 		return nil, fmt.Errorf("spec of %s: %w", kind, err)
 	}
 	return b.Bytes(), nil
+}
+
+// escapeJSON escapes everything beyond printable ASCII in a JSON text.
+// Runtimes read specs as YAML, which refuses control and other characters that
+// JSON allows; one of them in a name would make the file unreadable for them.
+func escapeJSON(text []byte) string {
+	var b strings.Builder
+	for _, r := range string(text) {
+		switch {
+		case r < 0x7f:
+			b.WriteRune(r)
+		case r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		}
+	}
+	return b.String()
 }
 
 // decodeSpec reads a spec of the given kind, whatever its version.
