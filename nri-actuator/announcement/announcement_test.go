@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package announcement_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
+)
+
+func base() contract.Announcement {
+	return contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, PID: 7}
+}
+
+func TestAnnouncement(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, contract.ActuatorFile)
+	stale := filepath.Join(dir, "."+contract.ActuatorFile+".tmp-1")
+	foreign := filepath.Join(dir, "."+contract.NodeFile+".tmp-1")
+	require.NoError(t, os.WriteFile(stale, nil, 0o600))
+	require.NoError(t, os.WriteFile(foreign, nil, 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("left by one that died"), 0o600))
+
+	a, err := announcement.New(dir, base())
+	require.NoError(t, err)
+	require.NoFileExists(t, stale)
+	require.FileExists(t, foreign, "another writer's")
+	got, err := contract.ReadAnnouncement(dir)
+	require.NoError(t, err)
+	require.False(t, got.Connected)
+
+	_, err = announcement.New(dir, base())
+	require.ErrorIs(t, err, announcement.ErrHeld)
+
+	before, err := os.Stat(path)
+	require.NoError(t, err)
+	require.NoError(t, a.Set(func(*contract.Announcement) {}))
+	same, err := os.Stat(path)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, same), "the same content is not written")
+
+	require.NoError(t, a.Set(func(c *contract.Announcement) { c.Connected, c.Generation = true, 9 }))
+	got, err = contract.ReadAnnouncement(dir)
+	require.NoError(t, err, "the lock came with the new file")
+	require.True(t, got.Connected)
+	require.EqualValues(t, 9, got.Generation)
+
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, a.Set(func(*contract.Announcement) {}))
+	got, err = contract.ReadAnnouncement(dir)
+	require.NoError(t, err, "a removed file comes back")
+	require.EqualValues(t, 9, got.Generation)
+
+	require.NoError(t, a.Close())
+	require.NoError(t, a.Close())
+	require.NoFileExists(t, path)
+	_, err = contract.ReadAnnouncement(dir)
+	require.ErrorIs(t, err, contract.ErrActuatorDead)
+}
+
+func TestCloseLeavesAnothersFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, contract.ActuatorFile)
+	a, err := announcement.New(dir, base())
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	b, err := announcement.New(dir, base())
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.FileExists(t, path)
+	_, err = contract.ReadAnnouncement(dir)
+	require.NoError(t, err)
+	require.NoError(t, b.Close())
+}
+
+func TestNewRefusesWhatCannotBeWritten(t *testing.T) {
+	_, err := announcement.New(filepath.Join(t.TempDir(), "absent"), base())
+	require.Error(t, err)
+	_, err = announcement.New(t.TempDir(), contract.Announcement{})
+	require.ErrorContains(t, err, "version")
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroups_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+)
+
+func TestContainerDir(t *testing.T) {
+	for name, c := range map[string]struct{ path, want, err string }{
+		"cgroupfs":            {path: "/kubepods/besteffort/podu/id", want: "kubepods/besteffort/podu/id"},
+		"systemd":             {path: "kubepods-besteffort-podu_1.slice:cri-containerd:id", want: "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice/cri-containerd-id.scope"},
+		"systemd, guaranteed": {path: "kubepods-podu.slice:crio:id", want: "kubepods.slice/kubepods-podu.slice/crio-id.scope"},
+		"empty":               {path: "", err: "want /path or slice"},
+		"the mount itself":    {path: "/", err: "not a clean absolute path"},
+		"relative":            {path: "kubepods/podu/id", err: "want /path or slice"},
+		"steps up":            {path: "/kubepods/../../etc", err: "not a clean absolute path"},
+		"slice steps up":      {path: "..-x.slice:p:id", err: "not the name of a slice"},
+		"name steps up":       {path: "kubepods.slice:p:../../id", err: "want /path or slice"},
+		"empty word":          {path: "kubepods--x.slice:p:id", err: "not the name of a slice"},
+		"not a slice":         {path: "kubepods:p:id", err: "not the name of a slice"},
+		"too many parts":      {path: "kubepods.slice:p:id:x", err: "want /path or slice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := cgroups.ContainerDir(c.path)
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestPodDirAndLevels(t *testing.T) {
+	for name, c := range map[string]struct {
+		parent, dir, err string
+		levels           map[string]string
+	}{
+		"cgroupfs, guaranteed": {parent: "/kubepods/podu", dir: "kubepods/podu",
+			levels: map[string]string{"": "kubepods", "burstable": "kubepods/burstable", "besteffort": "kubepods/besteffort"}},
+		"cgroupfs, burstable": {parent: "/kubepods/burstable/podu", dir: "kubepods/burstable/podu",
+			levels: map[string]string{"": "kubepods", "burstable": "kubepods/burstable", "besteffort": "kubepods/besteffort"}},
+		"cgroupfs, kubelet in a cgroup": {parent: "/kubelet/kubepods/besteffort/podu", dir: "kubelet/kubepods/besteffort/podu",
+			levels: map[string]string{"": "kubelet/kubepods", "burstable": "kubelet/kubepods/burstable", "besteffort": "kubelet/kubepods/besteffort"}},
+		"systemd, slice name": {parent: "kubepods-burstable-podu.slice", dir: "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu.slice",
+			levels: map[string]string{"": "kubepods.slice", "burstable": "kubepods.slice/kubepods-burstable.slice", "besteffort": "kubepods.slice/kubepods-besteffort.slice"}},
+		"systemd, path": {parent: "/kubepods.slice/kubepods-podu.slice", dir: "kubepods.slice/kubepods-podu.slice",
+			levels: map[string]string{"": "kubepods.slice", "burstable": "kubepods.slice/kubepods-burstable.slice", "besteffort": "kubepods.slice/kubepods-besteffort.slice"}},
+		"systemd, kubelet in a slice": {parent: "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
+			dir: "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
+			levels: map[string]string{"": "kubelet.slice/kubelet-kubepods.slice",
+				"burstable":  "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice",
+				"besteffort": "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice"}},
+		"not kubelet's":       {parent: "/machine/vm", dir: "machine/vm"},
+		"empty":               {parent: "", err: "not a clean absolute path"},
+		"steps up":            {parent: "/kubepods/../x", err: "not a clean absolute path"},
+		"slice path steps up": {parent: "/a/../kubepods-podu.slice", err: "not a clean absolute path"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := cgroups.PodDir(c.parent)
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.dir, dir)
+			levels, err := cgroups.Levels(dir)
+			if c.levels == nil {
+				require.ErrorContains(t, err, "not below a kubepods cgroup")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.levels, levels)
+		})
+	}
+}
+
+func FuzzDirs(f *testing.F) {
+	f.Add("/kubepods/podu/id")
+	f.Add("kubepods-burstable-podu.slice:crio:id")
+	f.Add("/kubepods.slice/../x.slice")
+	f.Fuzz(func(t *testing.T, path string) {
+		for _, parse := range []func(string) (string, error){cgroups.ContainerDir, cgroups.PodDir} {
+			dir, err := parse(path)
+			if err == nil && (!filepath.IsLocal(dir) || dir == "." || filepath.Clean(dir) != dir) {
+				t.Fatalf("%q leads to %q", path, dir)
+			}
+			if err == nil {
+				_, _ = cgroups.Levels(dir)
+			}
+		}
+	})
+}
+
+func TestWrite(t *testing.T) {
+	mount := t.TempDir()
+	dir := filepath.Join(mount, "a", "b")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	put := func(file, content string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644))
+	}
+	tree, err := cgroups.Open(mount)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tree.Close()) })
+
+	put("cpuset.cpus", "0-15\n")
+	put("cpuset.mems", "0\n")
+	put("memory.low", "1048576\n")
+	changed, err := tree.Write("a/b", map[string]string{"memory.low": "0", "cpuset.cpus": "1", "cpuset.mems": "0"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"cpuset.cpus", "memory.low"}, changed)
+	got, err := tree.Read("a/b", "cpuset.cpus")
+	require.NoError(t, err)
+	require.Equal(t, "1", got, "nothing of a longer content stays")
+
+	changed, err = tree.Write("a/b", map[string]string{"memory.low": "0", "cpuset.cpus": "1"})
+	require.NoError(t, err)
+	require.Empty(t, changed)
+
+	changed, err = tree.Write("a/b", map[string]string{"hugetlb.2MB.max": "0", "memory.low": "4096"})
+	require.ErrorContains(t, err, "no file hugetlb.2MB.max, is the controller enabled")
+	require.NotErrorIs(t, err, cgroups.ErrGone)
+	require.Equal(t, []string{"memory.low"}, changed, "the others are written")
+
+	_, err = tree.Write("a/c", map[string]string{"memory.low": "0"})
+	require.ErrorIs(t, err, cgroups.ErrGone)
+	_, err = tree.Read("a/c", "memory.low")
+	require.ErrorIs(t, err, cgroups.ErrGone)
+	require.True(t, tree.Exists("a/b"))
+	require.False(t, tree.Exists("a/c"))
+}
+
+func TestTreeIsConfined(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	require.NoError(t, os.MkdirAll(outside, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "memory.low"), []byte("1"), 0o644))
+	mount := t.TempDir()
+	require.NoError(t, os.Symlink(outside, filepath.Join(mount, "link")))
+	tree, err := cgroups.Open(mount)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tree.Close()) })
+	for _, dir := range []string{"link", strings.Repeat("../", 10) + outside} {
+		_, err := tree.Write(dir, map[string]string{"memory.low": "0"})
+		require.Error(t, err)
+	}
+	data, err := os.ReadFile(filepath.Join(outside, "memory.low"))
+	require.NoError(t, err)
+	require.Equal(t, "1", string(data))
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+)
+
+const state = `{"ociVersion":"1.2.0","id":"c1","status":"creating","pid":7,"bundle":"/run/c1"}`
+
+func entry(t require.TestingT, index int, d contract.Decision) string {
+	d.V = contract.Version
+	e, err := d.Env(contract.Key{ClaimUID: testnode.UID(1), Index: index})
+	require.NoError(t, err)
+	return e
+}
+
+func valid(t require.TestingT) *specs.Spec {
+	return &specs.Spec{
+		Process: &specs.Process{Env: []string{
+			"PATH=/bin",
+			entry(t, 0, contract.Decision{CPUs: "4-5", Mems: "0", Hugepages: map[string]contract.Limit{"2Mi": 2 << 20},
+				Memory: &contract.Memory{Min: 4096, High: contract.Max, Max: 8192}}),
+			entry(t, 1, contract.Decision{CPUs: "8", Mems: "1", Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
+		}},
+		Linux: &specs.Linux{Resources: &specs.LinuxResources{
+			CPU:     &specs.LinuxCPU{Cpus: "4-5,8", Mems: "0-1"},
+			Unified: map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
+			HugepageLimits: []specs.LinuxHugepageLimit{
+				{Pagesize: "2MB", Limit: 4 << 20}, {Pagesize: "1GB", Limit: math.MaxUint64}, {Pagesize: "64KB"}},
+		}},
+	}
+}
+
+// TestCheck covers A37 and I5: only a container that has the whole decision
+// gets past the guard.
+func TestCheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*specs.Spec)
+		err    string
+	}{
+		"as decided":     {change: func(*specs.Spec) {}},
+		"the same twice": {change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, s.Process.Env[1]) }},
+		"other cpus":     {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Cpus = "4-15" }, err: "cpuset.cpus is 4-15, the claim's decision is 4-5,8"},
+		"no cpus":        {change: func(s *specs.Spec) { s.Linux.Resources.CPU = nil }, err: "cpuset.cpus is unset"},
+		"other mems":     {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Mems = "0" }, err: "cpuset.mems is 0, the claim's decision is 0-1"},
+		"no resources":   {change: func(s *specs.Spec) { s.Linux = nil }, err: "cpuset.cpus is unset"},
+		"kubelet's zero": {change: func(s *specs.Spec) { s.Linux.Resources.Unified["memory.min"] = "0" }, err: "memory.min is 0, the claim's decision is 4096"},
+		"no unified":     {change: func(s *specs.Spec) { s.Linux.Resources.Unified = nil }, err: "memory.high is unset"},
+		"hugepages zero": {change: func(s *specs.Spec) { s.Linux.Resources.HugepageLimits[0].Limit = 0 }, err: "hugepage limit 2Mi is 0"},
+		"no hugepages":   {change: func(s *specs.Spec) { s.Linux.Resources.HugepageLimits = nil }, err: "hugepage limit 1Gi is unset"},
+		"hugepages twice": {change: func(s *specs.Spec) {
+			s.Linux.Resources.HugepageLimits = append(s.Linux.Resources.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: "2MB"})
+		}, err: "hugepage limit 2Mi is 0"},
+		"one decision lost": {change: func(s *specs.Spec) { s.Process.Env = s.Process.Env[:2] }, err: "cpuset.cpus is 4-5,8, the claim's decision is 4-5"},
+		"all lost":          {change: func(s *specs.Spec) { s.Process.Env = nil }, err: "without a variable DRA_CPUMEM_"},
+		"no process":        {change: func(s *specs.Spec) { s.Process = nil }, err: "no process"},
+		"twice with different values": {change: func(s *specs.Spec) {
+			s.Process.Env = append(s.Process.Env, entry(t, 0, contract.Decision{CPUs: "0"}))
+		}, err: "occurs with different values"},
+		"unknown feature": {change: func(s *specs.Spec) {
+			s.Process.Env = append(s.Process.Env, entry(t, 2, contract.Decision{Requires: []string{"teleport"}}))
+		}, err: "teleport"},
+		"not of the contract": {change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, "DRA_CPUMEM_X=1") }, err: "DRA_CPUMEM_X"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := valid(t)
+			c.change(spec)
+			err := guard.Check(strings.NewReader(state), func(bundle string) ([]byte, error) {
+				require.Equal(t, "/run/c1", bundle)
+				return json.Marshal(spec)
+			}, nil)
+			if c.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.err)
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestCheckUnreadable(t *testing.T) {
+	config := func(data string, err error) func(string) ([]byte, error) {
+		return func(string) ([]byte, error) { return []byte(data), err }
+	}
+	require.ErrorContains(t, guard.Check(strings.NewReader(""), config("", nil), nil), "container state")
+	require.ErrorContains(t, guard.Check(strings.NewReader("{}"), config("", nil), nil), "no bundle")
+	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("{", nil), nil), "configuration")
+	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("", errors.New("gone")), nil), "gone")
+}
+
+func FuzzCheck(f *testing.F) {
+	config, err := json.Marshal(valid(f))
+	require.NoError(f, err)
+	f.Add([]byte(state), config)
+	f.Add([]byte(state), []byte(`{"process":{"env":["DRA_CPUMEM_"]}}`))
+	f.Add([]byte(`{"bundle":"/x"}`), []byte(`{"linux":{"resources":null}}`))
+	f.Fuzz(func(t *testing.T, state, config []byte) {
+		err := guard.Check(bytes.NewReader(state), func(string) ([]byte, error) { return config, nil }, nil)
+		if err != nil {
+			return
+		}
+		var spec specs.Spec
+		require.NoError(t, json.Unmarshal(config, &spec))
+		require.Contains(t, strings.Join(spec.Process.Env, "\n"), contract.EnvPrefix)
+	})
+}
+
+func TestInstall(t *testing.T) {
+	dir, self := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "self")
+	require.NoError(t, os.WriteFile(self, []byte("v1"), 0o755))
+	first, err := guard.Install(dir, self)
+	require.NoError(t, err)
+	info, err := os.Stat(first)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), info.Mode())
+
+	again, err := guard.Install(dir, self)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	same, err := os.Stat(first)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(info, same), "an installed guard is not touched")
+
+	require.NoError(t, os.WriteFile(first, []byte("torn"), 0o755))
+	_, err = guard.Install(dir, self)
+	require.NoError(t, err)
+	data, err := os.ReadFile(first)
+	require.NoError(t, err)
+	require.Equal(t, "v1", string(data), "a damaged one is")
+
+	require.NoError(t, os.WriteFile(self, []byte("v2"), 0o755))
+	second, err := guard.Install(dir, self)
+	require.NoError(t, err)
+	require.NotEqual(t, first, second)
+	require.FileExists(t, first)
+
+	_, err = guard.Install("relative", self)
+	require.ErrorContains(t, err, "absolute")
+	_, err = guard.Install(dir, filepath.Join(dir, "absent"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestPrune: a guard that a claim file names stays, whatever its age.
+func TestPrune(t *testing.T) {
+	dir, cdi := t.TempDir(), t.TempDir()
+	guards := make([]string, 6)
+	for i := range guards {
+		guards[i] = filepath.Join(dir, "nri-actuator-"+strings.Repeat(string(rune('a'+i)), 12))
+		require.NoError(t, os.WriteFile(guards[i], nil, 0o755))
+		at := time.Unix(int64(1000+i), 0)
+		require.NoError(t, os.Chtimes(guards[i], at, at))
+	}
+	other := filepath.Join(dir, "somebody-else")
+	require.NoError(t, os.WriteFile(other, nil, 0o644))
+	claim := filepath.Join(cdi, contract.ClaimFile(testnode.UID(1)))
+	require.NoError(t, os.WriteFile(claim, []byte(`{"path":"`+guards[0]+`"}`), 0o600))
+
+	require.NoError(t, guard.Prune(dir, guards[1], cdi))
+	for i, want := range []bool{true, true, false, true, true, true} {
+		_, err := os.Stat(guards[i])
+		require.Equal(t, want, err == nil, guards[i])
+	}
+	require.FileExists(t, other)
+
+	require.NoError(t, os.Remove(claim))
+	require.NoError(t, os.Mkdir(claim, 0o755))
+	require.Error(t, guard.Prune(dir, guards[5], cdi), "an unreadable claim file")
+	require.FileExists(t, guards[0])
+}

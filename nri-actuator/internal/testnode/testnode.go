@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package testnode is a node for the actuator's tests: a CDI directory written
+// as the frontend writes it, and a directory tree in place of cgroups.
+package testnode
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+)
+
+// Node is one node.
+type Node struct {
+	t require.TestingT
+	// CDI is the CDI directory, Cgroup the cgroup mount.
+	CDI, Cgroup string
+	// State is the node state as written last.
+	State contract.NodeState
+}
+
+// UID returns the n-th object UID.
+func UID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
+
+// New makes a node below dir: 16 CPUs, all in the shared pool, two NUMA nodes.
+func New(t require.TestingT, dir string) *Node {
+	n := &Node{t: t, CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup")}
+	require.NoError(t, os.MkdirAll(n.CDI, 0o755))
+	for _, level := range []string{"", "burstable", "besteffort"} {
+		n.AddCgroup(filepath.Join("kubepods", level))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(n.Cgroup, "cgroup.controllers"), nil, 0o644))
+	n.State = contract.NodeState{
+		V: contract.Version, BootID: "boot", Shared: contract.Shared{CPUs: "0-15", Mems: "0-1"},
+		Pods: map[string]contract.PodState{}, Ancestors: map[string]contract.Files{},
+	}
+	n.Change(func(*contract.NodeState) {})
+	return n
+}
+
+// Change writes the next generation of the node state.
+func (n *Node) Change(change func(*contract.NodeState)) {
+	change(&n.State)
+	n.State.Generation++
+	data, err := contract.EncodeNode(n.State)
+	require.NoError(n.t, err)
+	n.WriteFile(contract.NodeFile, data)
+}
+
+// WriteFile replaces a file of the CDI directory.
+func (n *Node) WriteFile(name string, data []byte) {
+	require.NoError(n.t, durable.Write(n.CDI, name, data, 0o600))
+}
+
+// Prepare writes a claim with one result for each decision, for the pod: the
+// pool shrinks first, then the claim appears. It returns the environment its
+// devices inject.
+func (n *Node) Prepare(podUID, claimUID string, decisions ...contract.Decision) []string {
+	record := contract.ClaimRecord{V: contract.Version, Namespace: "ns", Name: "claim", UID: claimUID, BootID: "boot"}
+	var env []string
+	for i, d := range decisions {
+		d.V = contract.Version
+		record.Results = append(record.Results, contract.ResultRecord{
+			Request: "r", Pool: "node", Device: fmt.Sprintf("numa%d", i), Decision: d})
+		entry, err := d.Env(contract.Key{ClaimUID: claimUID, Index: i})
+		require.NoError(n.t, err)
+		env = append(env, entry)
+	}
+	n.Change(func(s *contract.NodeState) {
+		s.Shared.CPUs = subtract(s.Shared.CPUs, record.CPUs())
+		pod := s.Pods[podUID]
+		pod.Claims = append(pod.Claims, claimUID)
+		s.Pods[podUID] = pod
+	})
+	data, err := contract.EncodeClaim(record)
+	require.NoError(n.t, err)
+	n.WriteFile(contract.ClaimFile(claimUID), data)
+	return env
+}
+
+// Unprepare removes a pod's only claim; the pool grows by cpus.
+func (n *Node) Unprepare(podUID, claimUID, cpus string) {
+	require.NoError(n.t, durable.Remove(n.CDI, contract.ClaimFile(claimUID)))
+	n.Change(func(s *contract.NodeState) {
+		delete(s.Pods, podUID)
+		s.Shared.CPUs = union(s.Shared.CPUs, cpus)
+	})
+}
+
+// AddCgroup makes a cgroup with the files the actuator writes, as the kernel
+// makes them, except cpuset.cpus, which the runtime would write: it is all.
+func (n *Node) AddCgroup(dir string) {
+	files := map[string]string{
+		"cpuset.cpus": "0-15", "cpuset.mems": "0-1",
+		"memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.max": "max",
+	}
+	for _, size := range []string{"2MB", "1GB"} {
+		files["hugetlb."+size+".max"], files["hugetlb."+size+".rsvd.max"] = "max", "max"
+	}
+	require.NoError(n.t, os.MkdirAll(filepath.Join(n.Cgroup, dir), 0o755))
+	for file, content := range files {
+		n.SetFile(dir, file, content)
+	}
+}
+
+// RemoveCgroup removes a cgroup.
+func (n *Node) RemoveCgroup(dir string) {
+	require.NoError(n.t, os.RemoveAll(filepath.Join(n.Cgroup, dir)))
+}
+
+// SetFile writes a cgroup file as somebody else would.
+func (n *Node) SetFile(dir, file, content string) {
+	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, dir, file), []byte(content+"\n"), 0o644))
+}
+
+// File returns the content of a cgroup file.
+func (n *Node) File(dir, file string) string {
+	data, err := os.ReadFile(filepath.Join(n.Cgroup, dir, file))
+	require.NoError(n.t, err)
+	return strings.TrimSpace(string(data))
+}
+
+// Overlap tells whether two CPU lists share a CPU.
+func Overlap(a, b string) bool {
+	return a != "" && b != "" && subtract(a, b) != a
+}
+
+func subtract(a, b string) string {
+	if b == "" {
+		return a
+	}
+	gone := make(map[int]bool)
+	for _, id := range ids(b) {
+		gone[id] = true
+	}
+	var rest []int
+	for _, id := range ids(a) {
+		if !gone[id] {
+			rest = append(rest, id)
+		}
+	}
+	return contract.FormatList(rest)
+}
+
+func union(a, b string) string {
+	return contract.Combine(contract.Decision{CPUs: a}, contract.Decision{CPUs: b}).CPUs
+}
+
+func ids(list string) []int {
+	all, err := contract.ParseList(list)
+	if err != nil {
+		panic(err)
+	}
+	return all
+}
