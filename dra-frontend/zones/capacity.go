@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zones
+
+import (
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"k8s.io/utils/cpuset"
+)
+
+// CPUMixed is the type of a zone with several kinds of cores.
+const CPUMixed topology.CPUType = "mixed"
+
+// Hardware describes what the zone is made of. Counts are of what may be
+// claimed; they are zero in a zone without such CPUs.
+type Hardware struct {
+	// SocketID is the socket of all CPUs of the zone, -1 for none or several.
+	SocketID int
+	NumCPUs  int
+	NumCores int
+	L3Caches int
+	// ThreadsPerCore is that of the largest core.
+	ThreadsPerCore int
+	// Memory types that differ within a zone are unknown.
+	MemoryType topology.MemoryType
+	// CPUType is empty in a zone without CPUs.
+	CPUType topology.CPUType
+}
+
+// SMTEnabled tells whether cores have more than one thread.
+func (h Hardware) SMTEnabled() bool { return h.ThreadsPerCore > 1 }
+
+func (s segment) zone(m topology.Machine, c Config, claimable cpuset.CPUSet) Zone {
+	z := Zone{Name: s.name, Kind: s.kind, ID: s.id, Hugepages: make(map[int64]int64)}
+	threads := make(map[int]int)
+	for _, cpu := range s.cpus {
+		threads[cpu.Core]++
+	}
+	cpus := make([]topology.CPU, 0, len(s.cpus))
+	for _, cpu := range s.cpus {
+		if claimable.Contains(cpu.ID) {
+			cpus = append(cpus, cpu)
+			z.ThreadsPerCore = max(z.ThreadsPerCore, threads[cpu.Core])
+		}
+	}
+	z.CPUStep = 1
+	if c.WholeCores {
+		z.CPUStep = max(1, z.ThreadsPerCore)
+		cpus = stepCores(cpus, threads, z.CPUStep)
+	}
+	ids := make([]int, 0, len(cpus))
+	for _, cpu := range cpus {
+		ids = append(ids, cpu.ID)
+	}
+	z.CPUs = cpuset.New(ids...)
+	z.CPUCapacity = len(ids) / z.CPUStep * z.CPUStep
+	z.describe(cpus)
+	z.SocketID = socketOf(s.cpus)
+	z.MemoryType = topology.MemoryUnknown
+	for _, n := range s.nodes {
+		z.addMemory(m.PageSize, n, c)
+	}
+	return z
+}
+
+// stepCores leaves out cores whose threads do not add up to steps together
+// with others (an offline sibling of a core of four): claims of whole steps
+// could leave a rest that no claim of whole cores can take (I2). Single
+// threads always add up.
+func stepCores(cpus []topology.CPU, threads map[int]int, step int) []topology.CPU {
+	var out []topology.CPU
+	for _, cpu := range cpus {
+		if n := threads[cpu.Core]; n == step || n == 1 {
+			out = append(out, cpu)
+		}
+	}
+	return out
+}
+
+func (z *Zone) describe(cpus []topology.CPU) {
+	cores, l3s := make(map[int]bool), make(map[int]bool)
+	for _, c := range cpus {
+		cores[c.Core], l3s[c.L3] = true, true
+		switch z.CPUType {
+		case "":
+			z.CPUType = c.Type
+		case c.Type:
+		default:
+			z.CPUType = CPUMixed
+		}
+	}
+	z.NumCPUs, z.NumCores, z.L3Caches = len(cpus), len(cores), len(l3s)
+}
+
+func socketOf(cpus []topology.CPU) int {
+	if len(cpus) == 0 {
+		return -1
+	}
+	for _, c := range cpus {
+		if c.Socket != cpus[0].Socket {
+			return -1
+		}
+	}
+	return cpus[0].Socket
+}
+
+// addMemory adds what the node offers: memory is split from hugepages, as in
+// Kubernetes' resource model.
+func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
+	if n.MemTotal == 0 {
+		return
+	}
+	if len(z.Mems) == 0 {
+		z.MemoryType = n.Memory
+	} else if z.MemoryType != n.Memory {
+		z.MemoryType = topology.MemoryUnknown
+	}
+	z.Mems = append(z.Mems, n.ID)
+	memory := n.MemTotal
+	for size, pages := range n.Hugepages {
+		memory -= size * pages
+		if left := pages - c.ReservedHugepages[n.ID][size]; left > 0 {
+			z.Hugepages[size] += left
+		}
+	}
+	if memory -= c.ReservedMemory[n.ID]; memory > 0 {
+		z.Memory += memory / pageSize * pageSize
+	}
+}

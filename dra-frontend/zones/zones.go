@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package zones cuts the machine into pools of capacity: what of each NUMA
+// node, socket or the machine may be claimed once the node's own reservations
+// are taken out. It stands between topology (what there is) and resourceslices
+// (what is published); placement later picks CPUs of a zone.
+//
+// The shared pool, on which everything without exclusive CPUs runs, is all
+// online CPUs that no claim holds, reserved ones included. It never becomes
+// empty by scheduling (I7): the published capacity is so small that any set of
+// claims leaves SharedMinCPUs CPUs.
+package zones
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"k8s.io/utils/cpuset"
+)
+
+// Kind is what a zone stands for; it is also the value of Config.GroupBy.
+type Kind string
+
+// Kinds of zones.
+const (
+	NUMANode Kind = "numanode"
+	Socket   Kind = "socket"
+	Machine  Kind = "machine"
+)
+
+// Config is what the administrator wants of the node.
+type Config struct {
+	GroupBy Kind
+	// ReservedCPUs are never claimed; they stay in the shared pool.
+	ReservedCPUs cpuset.CPUSet
+	// ManagedCPUs, unless empty, are the only ones that may be claimed.
+	ManagedCPUs cpuset.CPUSet
+	// ReservedMemory is NUMA node id to bytes.
+	ReservedMemory map[int]int64
+	// ReservedHugepages is NUMA node id to page size in bytes to pages.
+	ReservedHugepages map[int]map[int64]int64
+	// SharedMinCPUs stay in the shared pool whatever is claimed; 1 or more.
+	SharedMinCPUs int
+	// WholeCores offers whole cores only.
+	WholeCores bool
+}
+
+// Zone is a pool of capacity, one device.
+type Zone struct {
+	Name string
+	Kind Kind
+	// ID is the kernel's id of the NUMA node or socket, 0 for the machine.
+	ID int
+	// CPUs may be claimed: online, managed, not reserved.
+	CPUs cpuset.CPUSet
+	// Mems are the NUMA nodes that hold the zone's memory.
+	Mems []int
+	// CPUCapacity is published: at most the number of CPUs, less what the
+	// shared pool needs, a multiple of CPUStep.
+	CPUCapacity, CPUStep int
+	// Memory is bytes, a multiple of the page size.
+	Memory int64
+	// Hugepages is page size in bytes to pages; sizes without pages are absent.
+	Hugepages map[int64]int64
+
+	Hardware
+}
+
+// Pool is what containers without exclusive CPUs run on while no claim holds
+// any: the ledger takes claimed CPUs off it.
+type Pool struct {
+	CPUs cpuset.CPUSet
+	// Mems are the NUMA nodes with memory.
+	Mems []int
+}
+
+// Compute cuts m into zones, ordered as nodes and sockets are by id. Zones
+// with nothing to offer are left out.
+func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
+	if err := c.check(m); err != nil {
+		return nil, Pool{}, err
+	}
+	claimable := c.claimable(m)
+	groups, err := group(m, c.GroupBy)
+	if err != nil {
+		return nil, Pool{}, err
+	}
+	pool := Pool{CPUs: m.Online()}
+	for _, n := range m.NUMANodes {
+		if n.MemTotal > 0 {
+			pool.Mems = append(pool.Mems, n.ID)
+		}
+	}
+	zs := make([]Zone, 0, len(groups))
+	for _, g := range groups {
+		zs = append(zs, g.zone(m, c, claimable))
+	}
+	withhold(zs, pool.CPUs.Size(), c.SharedMinCPUs)
+	zs = slices.DeleteFunc(zs, func(z Zone) bool {
+		return z.CPUCapacity == 0 && z.Memory == 0 && len(z.Hugepages) == 0
+	})
+	return zs, pool, nil
+}
+
+// withhold keeps minCPUs CPUs out of the published capacity (I7). CPUs that
+// are never published count first; what is missing is taken from the first
+// zone, then from the next, so that the shared pool stays in one place.
+func withhold(zs []Zone, online, minCPUs int) {
+	missing := minCPUs - online
+	for _, z := range zs {
+		missing += z.CPUCapacity
+	}
+	for i := range zs {
+		for z := &zs[i]; missing > 0 && z.CPUCapacity > 0; missing -= z.CPUStep {
+			z.CPUCapacity -= z.CPUStep
+		}
+	}
+}
+
+// check refuses a configuration that does not fit the machine.
+func (c Config) check(m topology.Machine) error {
+	online := m.Online()
+	for _, set := range []struct {
+		key  string
+		cpus cpuset.CPUSet
+	}{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
+		if absent := set.cpus.Difference(online); !absent.IsEmpty() {
+			return fmt.Errorf("%s %s: CPUs %s are not online (online are %s)", set.key, set.cpus, absent, online)
+		}
+	}
+	if c.SharedMinCPUs < 1 || c.SharedMinCPUs > online.Size() {
+		return fmt.Errorf("sharedPool.minCPUs %d: want 1 to %d, the number of online CPUs", c.SharedMinCPUs, online.Size())
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.ReservedMemory)) {
+		if _, found := m.Node(id); !found {
+			return fmt.Errorf("reservedMemory: there is no NUMA node %d", id)
+		}
+		if c.ReservedMemory[id] < 0 {
+			return fmt.Errorf("reservedMemory of NUMA node %d: %d bytes", id, c.ReservedMemory[id])
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.ReservedHugepages)) {
+		if _, found := m.Node(id); !found {
+			return fmt.Errorf("reservedHugepages: there is no NUMA node %d", id)
+		}
+		for size, pages := range c.ReservedHugepages[id] {
+			if pages < 0 {
+				return fmt.Errorf("reservedHugepages of NUMA node %d: %d pages of %d bytes", id, pages, size)
+			}
+		}
+	}
+	return nil
+}
+
+// claimable returns the CPUs that claims may hold. With WholeCores these are
+// whole cores: one with a reserved or unmanaged sibling is never whole.
+func (c Config) claimable(m topology.Machine) cpuset.CPUSet {
+	offered := make(map[int]bool, len(m.CPUs))
+	broken := make(map[int]bool)
+	for _, cpu := range m.CPUs {
+		offered[cpu.ID] = !c.ReservedCPUs.Contains(cpu.ID) && (c.ManagedCPUs.IsEmpty() || c.ManagedCPUs.Contains(cpu.ID))
+		if !offered[cpu.ID] {
+			broken[cpu.Core] = true
+		}
+	}
+	var ids []int
+	for _, cpu := range m.CPUs {
+		if offered[cpu.ID] && !(c.WholeCores && broken[cpu.Core]) {
+			ids = append(ids, cpu.ID)
+		}
+	}
+	return cpuset.New(ids...)
+}
+
+// segment is a set of CPUs and NUMA nodes that becomes a zone.
+type segment struct {
+	name  string
+	kind  Kind
+	id    int
+	cpus  []topology.CPU
+	nodes []topology.NUMANode
+}
+
+func group(m topology.Machine, by Kind) ([]segment, error) {
+	switch by {
+	case NUMANode:
+		return groupByNode(m, func(topology.NUMANode) bool { return true }), nil
+	case Socket:
+		return groupBySocket(m)
+	case Machine:
+		return []segment{{name: "machine", kind: Machine, cpus: m.CPUs, nodes: m.NUMANodes}}, nil
+	}
+	return nil, fmt.Errorf("groupBy %q: want %q, %q or %q", by, NUMANode, Socket, Machine)
+}
+
+func groupByNode(m topology.Machine, wanted func(topology.NUMANode) bool) []segment {
+	var out []segment
+	for _, n := range m.NUMANodes {
+		if !wanted(n) {
+			continue
+		}
+		s := segment{name: "numa-" + strconv.Itoa(n.ID), kind: NUMANode, id: n.ID, nodes: []topology.NUMANode{n}}
+		for _, c := range m.CPUs {
+			if c.Node == n.ID {
+				s.cpus = append(s.cpus, c)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// groupBySocket gives each socket the nodes of its CPUs. A memory-only node
+// belongs to no socket that the kernel could tell: it stays a zone of its own.
+func groupBySocket(m topology.Machine) ([]segment, error) {
+	sockets := make(map[int]*segment)
+	socketOf := make(map[int]int)
+	for _, c := range m.CPUs {
+		s, seen := sockets[c.Socket]
+		if !seen {
+			s = &segment{name: "socket-" + strconv.Itoa(c.Socket), kind: Socket, id: c.Socket}
+			sockets[c.Socket] = s
+		}
+		s.cpus = append(s.cpus, c)
+		other, seen := socketOf[c.Node]
+		if seen && other != c.Socket {
+			return nil, fmt.Errorf("groupBy %s: NUMA node %d spans sockets %d and %d, its memory cannot be divided between them; use %s or %s",
+				Socket, c.Node, other, c.Socket, NUMANode, Machine)
+		}
+		socketOf[c.Node] = c.Socket
+	}
+	for _, n := range m.NUMANodes {
+		if socket, found := socketOf[n.ID]; found {
+			sockets[socket].nodes = append(sockets[socket].nodes, n)
+		}
+	}
+	var out []segment
+	for _, id := range slices.Sorted(maps.Keys(sockets)) {
+		out = append(out, *sockets[id])
+	}
+	return append(out, groupByNode(m, func(n topology.NUMANode) bool { return n.CPUs.IsEmpty() })...), nil
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zones_test
+
+import (
+	"testing"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/cpuset"
+	"pgregory.net/rapid"
+)
+
+const (
+	ki = topologytest.Ki
+	mi = topologytest.Mi
+	gi = topologytest.Gi
+)
+
+func config() zones.Config {
+	return zones.Config{GroupBy: zones.NUMANode, SharedMinCPUs: 1}
+}
+
+func compute(t *testing.T, s topologytest.Spec, c zones.Config) []zones.Zone {
+	t.Helper()
+	zs, pool, err := zones.Compute(s.Machine(), c)
+	require.NoError(t, err)
+	require.True(t, pool.CPUs.Equals(s.Machine().Online()))
+	return zs
+}
+
+// brief is what the tables compare.
+type brief struct {
+	Name     string
+	CPUs     string
+	Capacity int
+	Mems     []int
+	Memory   int64
+}
+
+func briefs(zs []zones.Zone) []brief {
+	var out []brief
+	for _, z := range zs {
+		out = append(out, brief{z.Name, z.CPUs.String(), z.CPUCapacity, z.Mems, z.Memory})
+	}
+	return out
+}
+
+func TestCompute(t *testing.T) {
+	const m2 = 16*gi - 512*2*mi - 2*gi // a node of T2
+	for _, c := range []struct {
+		name   string
+		spec   topologytest.Spec
+		change func(*zones.Config)
+		want   []brief
+	}{
+		{
+			"A01 T2: the shared pool's CPU is withheld from the first zone", topologytest.T2(), func(*zones.Config) {},
+			[]brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+		},
+		{
+			"A02 T2: a reserved CPU is the shared pool's", topologytest.T2(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0) },
+			[]brief{{"numa-0", "1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+		},
+		{
+			"A02 T2: a node reserved keeps its memory", topologytest.T2(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 1, 4, 5) },
+			[]brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+		},
+		{
+			"A09 minCPUs beyond the first zone", topologytest.T2(), func(c *zones.Config) { c.SharedMinCPUs = 6; c.ReservedCPUs = cpuset.New(7) },
+			[]brief{{"numa-0", "0-1,4-5", 0, []int{0}, m2}, {"numa-1", "2-3,6", 2, []int{1}, m2}},
+		},
+		{
+			"A58 managed CPUs only", topologytest.T2(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7); c.ReservedCPUs = cpuset.New(2) },
+			[]brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "3,6-7", 3, []int{1}, m2}},
+		},
+		{
+			"whole cores: a reserved sibling takes its core out", topologytest.T2(), func(c *zones.Config) { c.WholeCores = true; c.ReservedCPUs = cpuset.New(0) },
+			[]brief{{"numa-0", "1,5", 2, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+		},
+		{
+			"whole cores: a core is withheld", topologytest.T2(), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-1,4-5", 2, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+		},
+		{
+			"A03 T6", topologytest.T6(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0) },
+			[]brief{{"numa-0", "1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
+		},
+		{
+			"T6 by socket: the memory-only node stays a zone", topologytest.T6(), func(c *zones.Config) { c.GroupBy = zones.Socket },
+			[]brief{{"socket-0", "0-1,4-5", 3, []int{0}, m2}, {"socket-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
+		},
+		{
+			"T6 as machine", topologytest.T6(), func(c *zones.Config) { c.GroupBy = zones.Machine },
+			[]brief{{"machine", "0-7", 7, []int{0, 1, 2}, 2*m2 + 64*gi}},
+		},
+		{
+			"A04 T7: memory is whole pages, huge ones out", topologytest.T7(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: gi + 1} },
+			[]brief{
+				{"numa-0", "0-3", 3, []int{0}, 45*gi - 32*mi + 128*ki},
+				{"numa-1", "4-7", 4, []int{1}, 46*gi - 32*mi + 192*ki},
+			},
+		},
+		{
+			"A04 T8: the kernel's ids", topologytest.T8(), func(c *zones.Config) { c.GroupBy = zones.Socket },
+			[]brief{{"socket-0", "0-2,4-10", 9, []int{0}, 32 * gi}, {"socket-8", "80-82,84-90", 10, []int{8}, 32 * gi}},
+		},
+		{
+			"T8 whole cores: cores of three cannot add up to fours", topologytest.T8(), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "4-7", 4, []int{0}, 32 * gi}, {"numa-8", "84-87", 4, []int{8}, 32 * gi}},
+		},
+		{
+			"more reserved than there is", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: 100 * gi} },
+			[]brief{{"numa-0", "0-3", 3, []int{0}, 0}},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := config()
+			c.change(&cfg)
+			require.Equal(t, c.want, briefs(compute(t, c.spec, cfg)))
+		})
+	}
+}
+
+func TestNothingToOffer(t *testing.T) {
+	cfg := config()
+	cfg.ReservedCPUs = cpuset.New(0, 1, 2, 3)
+	cfg.ReservedMemory = map[int]int64{0: 8 * gi}
+	require.Empty(t, compute(t, topologytest.T1(), cfg))
+}
+
+func TestHugepages(t *testing.T) {
+	cfg := config()
+	cfg.ReservedHugepages = map[int]map[int64]int64{0: {2 * mi: 12, gi: 5}}
+	zs := compute(t, topologytest.T2(), cfg)
+	require.Equal(t, map[int64]int64{2 * mi: 500}, zs[0].Hugepages)
+	require.Equal(t, map[int64]int64{2 * mi: 512, gi: 2}, zs[1].Hugepages)
+	require.Equal(t, zs[1].Memory, zs[0].Memory, "reserved hugepages are no memory either")
+
+	cfg = config()
+	cfg.GroupBy = zones.Machine
+	require.Equal(t, map[int64]int64{2 * mi: 1024, gi: 4}, compute(t, topologytest.T2(), cfg)[0].Hugepages)
+}
+
+func TestHardware(t *testing.T) {
+	hardware := func(s topologytest.Spec, by zones.Kind) zones.Hardware {
+		cfg := config()
+		cfg.GroupBy = by
+		zs := compute(t, s, cfg)
+		return zs[len(zs)-1].Hardware
+	}
+	require.Equal(t, zones.Hardware{SocketID: 3, NumCPUs: 64, NumCores: 32, L3Caches: 4, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard"}, hardware(topologytest.T4(), zones.NUMANode))
+	require.Equal(t, zones.Hardware{SocketID: -1, NumCPUs: 512, NumCores: 256, L3Caches: 32, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard"}, hardware(topologytest.T4(), zones.Machine))
+	require.Equal(t, zones.Hardware{SocketID: 0, NumCPUs: 32, NumCores: 24, L3Caches: 1, ThreadsPerCore: 2, MemoryType: "dram", CPUType: zones.CPUMixed}, hardware(topologytest.T5(), zones.NUMANode))
+	require.Equal(t, zones.Hardware{SocketID: -1, MemoryType: "unknown"}, hardware(topologytest.T6(), zones.NUMANode))
+	require.True(t, hardware(topologytest.T5(), zones.NUMANode).SMTEnabled())
+	require.False(t, hardware(topologytest.T7(), zones.NUMANode).SMTEnabled())
+}
+
+func TestErrors(t *testing.T) {
+	oneNode := topologytest.T2()
+	for i := range oneNode.CPUs {
+		oneNode.CPUs[i].Node = 0
+	}
+	for _, c := range []struct {
+		name   string
+		spec   topologytest.Spec
+		change func(*zones.Config)
+		want   string
+	}{
+		{"reserved CPUs", topologytest.T8(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 3, 99) }, "reservedCPUs 0,3,99: CPUs 3,99 are not online"},
+		{"managed CPUs", topologytest.T1(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(4) }, "managedCPUs 4: CPUs 4 are not online (online are 0-3)"},
+		{"no shared pool", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 0 }, "sharedPool.minCPUs 0: want 1 to 4"},
+		{"shared pool larger than the machine", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 5 }, "sharedPool.minCPUs 5: want 1 to 4"},
+		{"groupBy", topologytest.T1(), func(c *zones.Config) { c.GroupBy = "die" }, `groupBy "die"`},
+		{"node over sockets", oneNode, func(c *zones.Config) { c.GroupBy = zones.Socket }, "NUMA node 0 spans sockets 0 and 1"},
+		{"memory of no node", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{1: 1} }, "reservedMemory: there is no NUMA node 1"},
+		{"negative memory", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: -1} }, "-1 bytes"},
+		{"hugepages of no node", topologytest.T1(), func(c *zones.Config) { c.ReservedHugepages = map[int]map[int64]int64{7: nil} }, "reservedHugepages: there is no NUMA node 7"},
+		{"negative hugepages", topologytest.T1(), func(c *zones.Config) { c.ReservedHugepages = map[int]map[int64]int64{0: {2 * mi: -1}} }, "-1 pages"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := config()
+			c.change(&cfg)
+			_, _, err := zones.Compute(c.spec.Machine(), cfg)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// A09, I7: whatever is claimed up to the published capacity, in any order,
+// the shared pool keeps its minimum, and no zone promises CPUs it lacks.
+func TestSharedPoolKeepsItsMinimum(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := topologytest.Random(t).Machine()
+		draw := func(label string) cpuset.CPUSet {
+			var ids []int
+			for _, c := range m.CPUs {
+				if rapid.IntRange(0, 3).Draw(t, label) == 0 {
+					ids = append(ids, c.ID)
+				}
+			}
+			return cpuset.New(ids...)
+		}
+		cfg := zones.Config{
+			GroupBy:       rapid.SampledFrom([]zones.Kind{zones.NUMANode, zones.Socket, zones.Machine}).Draw(t, "groupBy"),
+			ReservedCPUs:  draw("reserved"),
+			SharedMinCPUs: rapid.IntRange(1, len(m.CPUs)).Draw(t, "minCPUs"),
+			WholeCores:    rapid.Bool().Draw(t, "wholeCores"),
+		}
+		if rapid.Bool().Draw(t, "managed") {
+			cfg.ManagedCPUs = draw("managed CPUs")
+		}
+		zs, pool, err := zones.Compute(m, cfg)
+		require.NoError(t, err)
+
+		claimed := 0
+		all := cpuset.New()
+		var memory int64
+		for _, z := range zs {
+			require.GreaterOrEqual(t, z.CPUCapacity, 0)
+			require.LessOrEqual(t, z.CPUCapacity, z.CPUs.Size())
+			require.Zero(t, z.CPUCapacity%z.CPUStep)
+			require.Zero(t, z.Memory%m.PageSize)
+			require.True(t, z.CPUs.Intersection(all).IsEmpty(), "I1: a CPU in two zones")
+			all = all.Union(z.CPUs)
+			claimed += z.CPUCapacity
+			memory += z.Memory
+		}
+		require.True(t, all.Intersection(cfg.ReservedCPUs).IsEmpty())
+		require.GreaterOrEqual(t, pool.CPUs.Size()-claimed, cfg.SharedMinCPUs)
+		var total int64
+		for _, n := range m.NUMANodes {
+			total += n.MemTotal
+		}
+		require.LessOrEqual(t, memory, total)
+
+		again, _, err := zones.Compute(m, cfg)
+		require.NoError(t, err)
+		require.Equal(t, zs, again, "I8")
+	})
+}
