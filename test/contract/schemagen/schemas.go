@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// The forms of strings. A schema accepts at least what the decoder accepts;
+// the decoder checks more (that a list is normalised, for example).
+const (
+	uidForm          = `^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
+	idForm           = `(0|[1-9][0-9]{0,4})`
+	listForm         = `^` + idForm + `(-` + idForm + `)?(,` + idForm + `(-` + idForm + `)?)*$`
+	pageSizeForm     = `^((1|2|4|8|16|32|64|128|256|512)[KM]i|[1-9][0-9]{0,9}Gi)$`
+	amountForm       = `^(max|0|[1-9][0-9]{0,18})$`
+	podFileForm      = `^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`
+	ancestorFileForm = `^memory\.(min|low)$`
+	pathForm         = `^/([^/]+(/[^/]+)*)?$`
+)
+
+// generate returns the schema of each record by name.
+func generate() (map[string]*jsonschema.Schema, error) {
+	schemas := map[string]*jsonschema.Schema{}
+	for name, record := range map[string]struct {
+		value       any
+		title       string
+		description string
+		refine      func(*jsonschema.Schema)
+	}{
+		"decision": {contract.Decision{}, "Container decision",
+			"The value of a variable " + contract.EnvPrefix + "(claim UID without dashes)_(index).", decision},
+		"claim": {contract.ClaimRecord{}, "Claim record",
+			"The annotation " + contract.Vendor + "/record of a claim file.", claim},
+		"node": {contract.NodeState{}, "Node state",
+			"The annotation " + contract.Vendor + "/record of " + contract.NodeFile + ".", node},
+		"announcement": {contract.Announcement{}, "Announcement",
+			"The annotation " + contract.Vendor + "/record of " + contract.ActuatorFile + ".", announcement},
+	} {
+		s, err := jsonschema.ForType(reflect.TypeOf(record.value), &jsonschema.ForOptions{
+			TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[contract.Limit](): limit(1)},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("schema of %s: %w", name, err)
+		}
+		open(s)
+		record.refine(s)
+		s.Schema = "https://json-schema.org/draft/2020-12/schema"
+		s.ID = "urn:" + contract.Vendor + ":" + contract.Version + ":" + name
+		s.Title, s.Description = record.title, record.description
+		schemas[name] = s
+	}
+	return schemas, nil
+}
+
+// open turns what the generator infers into the contract's rules: a record may
+// have members that are not known yet, nothing is null, and an optional member
+// that is there is not empty.
+func open(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if len(s.Types) > 0 {
+		s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" })
+		s.Type, s.Types = s.Types[0], nil
+	}
+	if s.Properties != nil {
+		s.AdditionalProperties = nil
+	}
+	open(s.Items)
+	open(s.AdditionalProperties)
+	for name, p := range s.Properties {
+		open(p)
+		if slices.Contains(s.Required, name) {
+			continue
+		}
+		switch {
+		case p.Type == "string":
+			p.MinLength = new(1)
+		case p.Type == "array":
+			p.MinItems = new(1)
+		case p.Type == "object" && p.Properties == nil:
+			p.MinProperties = new(1)
+		}
+	}
+}
+
+// limit is bytes, a multiple of unit, or "max".
+func limit(unit float64) *jsonschema.Schema {
+	bytes := &jsonschema.Schema{Type: "integer", Minimum: new(0.0)}
+	if unit > 1 {
+		bytes.MultipleOf = &unit
+	}
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{bytes, constant("max")}}
+}
+
+func constant(v any) *jsonschema.Schema { return &jsonschema.Schema{Const: &v} }
+
+func version(s *jsonschema.Schema) { s.Properties["v"] = constant(contract.Version) }
+
+func decision(s *jsonschema.Schema) {
+	version(s)
+	s.Properties["cpus"].Pattern = listForm
+	s.Properties["mems"].Pattern = listForm
+	for name := range s.Properties["memory"].Properties {
+		s.Properties["memory"].Properties[name] = limit(4096)
+	}
+	hugepages(s.Properties["hugepages"])
+	// The one optional member that may be empty, and always is written.
+	s.Properties["requires"].MinItems = nil
+	s.Properties["requires"].Items.MinLength = new(1)
+}
+
+func hugepages(s *jsonschema.Schema) {
+	s.PropertyNames = &jsonschema.Schema{Pattern: pageSizeForm}
+	s.AdditionalProperties = limit(1024)
+}
+
+func claim(s *jsonschema.Schema) {
+	version(s)
+	for _, name := range []string{"namespace", "name", "bootID"} {
+		s.Properties[name].MinLength = new(1)
+	}
+	s.Properties["uid"].Pattern = uidForm
+	s.Properties["guard"].Pattern = pathForm
+
+	pod := s.Properties["pods"].Items
+	pod.Properties["uid"].Pattern = uidForm
+	pod.Properties["qos"].Enum = levels()
+	hugepages(pod.Properties["hugepages"])
+
+	s.Properties["results"].MinItems = new(1)
+	result := s.Properties["results"].Items
+	for _, name := range []string{"request", "pool", "device"} {
+		result.Properties[name].MinLength = new(1)
+	}
+	decision(result.Properties["decision"])
+}
+
+func levels() []any {
+	return []any{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort}
+}
+
+func node(s *jsonschema.Schema) {
+	version(s)
+	s.Properties["bootID"].MinLength = new(1)
+	for _, list := range s.Properties["shared"].Properties {
+		list.Pattern = listForm
+	}
+	pods := s.Properties["pods"]
+	pods.PropertyNames = &jsonschema.Schema{Pattern: uidForm}
+	claims := pods.AdditionalProperties.Properties["claims"]
+	claims.MinItems = new(1)
+	claims.Items.Pattern = uidForm
+	files(pods.AdditionalProperties.Properties["cgroup"], podFileForm)
+
+	ancestors := s.Properties["ancestors"]
+	ancestors.PropertyNames = &jsonschema.Schema{Enum: levels()}
+	files(ancestors.AdditionalProperties, ancestorFileForm)
+}
+
+func files(s *jsonschema.Schema, names string) {
+	s.PropertyNames = &jsonschema.Schema{Pattern: names}
+	s.AdditionalProperties.Pattern = amountForm
+}
+
+func announcement(s *jsonschema.Schema) {
+	version(s)
+	s.Properties["guard"].Pattern = pathForm
+	s.Properties["started"].Format = "date-time"
+}
