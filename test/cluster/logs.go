@@ -83,7 +83,7 @@ func (c *Cluster) Status(ctx context.Context) string {
 	}
 	for i, name := range c.NodeNames() {
 		ready := "Ready"
-		if err := c.nodeReady(ctx, name); err != nil {
+		if err := c.nodeReady(ctx, name, ""); err != nil {
 			ready = err.Error()
 		}
 		fmt.Fprintf(&b, "%-24s %s, %s, %s\n", name, state(c.pid(c.path("run", name), "qemu")), c.nodeAddress(i), ready)

@@ -94,7 +94,7 @@ func (c *Cluster) awaitReady(ctx context.Context, name string, limit time.Durati
 			said = time.Now()
 			c.logf("waiting for %s", name)
 		}
-		return c.nodeReady(ctx, name)
+		return c.nodeReady(ctx, name, "")
 	})
 	if err != nil {
 		return err
@@ -103,7 +103,8 @@ func (c *Cluster) awaitReady(ctx context.Context, name string, limit time.Durati
 	return nil
 }
 
-func (c *Cluster) nodeReady(ctx context.Context, name string) error {
+// nodeReady is nil if the API server sees the node Ready; with a boot id, if it sees that boot Ready and no earlier one.
+func (c *Cluster) nodeReady(ctx context.Context, name, boot string) error {
 	data, err := c.get(ctx, "/api/v1/nodes/"+name)
 	if err != nil {
 		return err
@@ -111,10 +112,14 @@ func (c *Cluster) nodeReady(ctx context.Context, name string) error {
 	var node struct {
 		Status struct {
 			Conditions []struct{ Type, Status, Message string }
+			NodeInfo   struct{ BootID string }
 		}
 	}
 	if err := json.Unmarshal(data, &node); err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
+	}
+	if seen := node.Status.NodeInfo.BootID; boot != "" && seen != boot {
+		return fmt.Errorf("node %s last reported from boot %s, not from %s", name, seen, boot)
 	}
 	for _, cond := range node.Status.Conditions {
 		if cond.Type == "Ready" && cond.Status == "True" {
@@ -138,8 +143,8 @@ func (c *Cluster) StopNode(ctx context.Context, node string) error {
 	return c.stop(ctx, c.path("run", node), "qemu")
 }
 
-// StartNode boots a stopped node from its disk, on hardware that may differ from before (Defaults().Machine, Machine()).
-// It returns when the node's shell answers; the API server takes a while to see it Ready again.
+// StartNode boots a stopped node from its disk, on hardware that may differ from before, and returns when the API server
+// sees this boot as Ready.
 func (c *Cluster) StartNode(ctx context.Context, node string, m qemu.Machine) error {
 	i, err := c.nodeIndex(node)
 	if err != nil {
@@ -157,8 +162,11 @@ func (c *Cluster) StartNode(ctx context.Context, node string, m qemu.Machine) er
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Ready)
 	defer cancel()
 	return poll(ctx, time.Second, func() error {
-		_, err := c.NodeExec(ctx, node, "test -S /run/containerd/containerd.sock")
-		return err
+		boot, err := c.NodeExec(ctx, node, "cat /proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return err
+		}
+		return c.nodeReady(ctx, node, strings.TrimSpace(boot))
 	})
 }
 
