@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourceslices_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/cpuset"
+	"pgregory.net/rapid"
+)
+
+const driver = "dra.cpumem"
+
+// testingT is *testing.T and *rapid.T.
+type testingT interface {
+	require.TestingT
+	Context() context.Context
+}
+
+// scheduler is the real allocator over the slices of one node. It keeps what
+// it has allocated, as the scheduler reads it from claims.
+type scheduler struct {
+	slices []*resourceapi.ResourceSlice
+	state  structured.AllocatedState
+	claims int
+}
+
+type oneClass struct{}
+
+func (oneClass) Get(string) (*resourceapi.DeviceClass, error) {
+	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "dra.cpumem"`}}},
+	}}, nil
+}
+
+func (c oneClass) List() ([]*resourceapi.DeviceClass, error) {
+	class, err := c.Get(driver)
+	return []*resourceapi.DeviceClass{class}, err
+}
+
+func newScheduler(devices []resourceapi.Device) *scheduler {
+	s := &scheduler{state: structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}}
+	for name, pool := range resourceslices.DriverResources("worker", devices).Pools {
+		for i, slice := range pool.Slices {
+			s.slices = append(s.slices, &resourceapi.ResourceSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%d-worker", i)},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver: driver, NodeName: new("worker"), Devices: slice.Devices,
+					Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
+				},
+			})
+		}
+	}
+	return s
+}
+
+// allocate returns nil when the claim does not fit.
+func (s *scheduler) allocate(t testingT, requests map[resourceapi.QualifiedName]resource.Quantity) *resourceapi.DeviceRequestAllocationResult {
+	s.claims++
+	claim := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: types.UID(fmt.Sprintf("claim-%d", s.claims))},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
+			Name: "zone",
+			Exactly: &resourceapi.ExactDeviceRequest{
+				DeviceClassName: driver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+				Capacity: &resourceapi.CapacityRequirements{Requests: requests},
+			},
+		}}}},
+	}
+	features := structured.Features{
+		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
+		FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
+	}
+	allocator, err := structured.NewAllocator(t.Context(), features, s.state, oneClass{}, s.slices, cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
+	require.NoError(t, err)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	results, err := allocator.Allocate(t.Context(), node, []*resourceapi.ResourceClaim{claim})
+	require.NoError(t, err)
+	if len(results) == 0 {
+		return nil
+	}
+	r := results[0].Devices.Results[0]
+	id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+	s.state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+	s.state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+	return &r
+}
+
+func consumed(r *resourceapi.DeviceRequestAllocationResult) map[string]string {
+	out := make(map[string]string)
+	for name, q := range r.ConsumedCapacity {
+		out[string(name)] = q.String()
+	}
+	return out
+}
+
+func TestAllocatorTakesTheSlices(t *testing.T) {
+	s := newScheduler(devices(t, topologytest.T2(), zones.Config{ReservedCPUs: cpuset.New(0)}))
+	all := map[resourceapi.QualifiedName]resource.Quantity{
+		"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "hugepages_2Mi": resource.MustParse("64Mi"),
+	}
+	r := s.allocate(t, all)
+	require.NotNil(t, r)
+	require.Equal(t, "numa-0", r.Device)
+	require.NotNil(t, r.ShareID)
+	require.Equal(t, map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "64Mi", "hugepages_1Gi": "0"}, consumed(r))
+
+	r = s.allocate(t, all)
+	require.Equal(t, "numa-1", r.Device, "one CPU is left on the first zone")
+
+	r = s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1000")})
+	require.Equal(t, map[string]string{"cpu": "0", "memory": "4Ki", "hugepages_2Mi": "0", "hugepages_1Gi": "0"}, consumed(r), "rounded to a page")
+
+	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("3")}))
+	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"hugepages_16Gi": resource.MustParse("16Gi")}), "no such capacity")
+}
+
+func TestAllocatorRoundsToWholeCores(t *testing.T) {
+	s := newScheduler(devices(t, topologytest.T2(), zones.Config{WholeCores: true}))
+	r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("1")})
+	require.Equal(t, "2", consumed(r)["cpu"])
+}
+
+func TestAllocatorKeepsOffTaintedDevices(t *testing.T) {
+	taint := resourceapi.DeviceTaint{Key: "dra.cpumem/actuator", Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	s := newScheduler(devices(t, topologytest.T2(), zones.Config{}, taint))
+	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("1")}))
+}
+
+// A09: with minCPUs 2 no order of claims gets the last two CPUs.
+func TestAllocatorLeavesTheSharedPool(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := topologytest.Random(t).Machine()
+		if len(m.CPUs) < 2 {
+			return
+		}
+		zs, pool, err := zones.Compute(m, zones.Config{GroupBy: zones.NUMANode, SharedMinCPUs: 2})
+		require.NoError(t, err)
+		s := newScheduler(resourceslices.Devices(zs, resourceslices.Options{PageSize: m.PageSize}))
+		taken := int64(0)
+		for _, n := range append(rapid.SliceOfN(rapid.Int64Range(1, 8), 0, 8).Draw(t, "claims"), make([]int64, pool.CPUs.Size())...) {
+			n = max(1, n) // at the end, one by one until nothing is left
+			if r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": *resource.NewQuantity(n, resource.DecimalSI)}); r != nil {
+				q := r.ConsumedCapacity["cpu"]
+				taken += q.Value()
+			} else if n == 1 {
+				break
+			}
+		}
+		require.Equal(t, int64(pool.CPUs.Size()-2), taken)
+	})
+}

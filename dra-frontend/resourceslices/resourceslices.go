@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resourceslices turns zones into the API objects that the scheduler
+// allocates from: one device per zone with several capacities, so that one
+// request gets CPU, memory and hugepages of the same zone. It stands at the end
+// of the publishing flow (topology, zones, resourceslices); the names it gives
+// come back in the allocation of every claim.
+//
+// Names, order and content depend on the zones alone (I8).
+package resourceslices
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+)
+
+// Capacities are published unqualified: requests match the published form only.
+const (
+	CPU    resourceapi.QualifiedName = "cpu"
+	Memory resourceapi.QualifiedName = "memory"
+
+	hugepagesPrefix = "hugepages_"
+)
+
+// Attributes of a device, besides the standard NUMA node.
+const (
+	domain = contract.Vendor + "/"
+
+	AttributeZone           resourceapi.QualifiedName = domain + "zone"
+	AttributeSocketID       resourceapi.QualifiedName = domain + "socketID"
+	AttributeNumCPUs        resourceapi.QualifiedName = domain + "numCPUs"
+	AttributeNumCores       resourceapi.QualifiedName = domain + "numCores"
+	AttributeThreadsPerCore resourceapi.QualifiedName = domain + "threadsPerCore"
+	AttributeSMTEnabled     resourceapi.QualifiedName = domain + "smtEnabled"
+	AttributeL3Caches       resourceapi.QualifiedName = domain + "l3Caches"
+	AttributeMemoryType     resourceapi.QualifiedName = domain + "memoryType"
+	AttributeCPUType        resourceapi.QualifiedName = domain + "cpuType"
+
+	// Names of other drivers that stand for the same number, for claims that
+	// align with their devices.
+	attributeNetNUMANode resourceapi.QualifiedName = "dra.net/numaNode"
+	attributeCPUNUMANode resourceapi.QualifiedName = "dra.cpu/numaNodeID"
+)
+
+// maxDevices is the API's limit of devices in a slice with taints; used with
+// and without, so that a taint does not move devices between slices.
+const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
+
+// Options are what devices have in common.
+type Options struct {
+	// PageSize is the base page size in bytes, the step of memory.
+	PageSize int64
+	// Taints keep new claims off all devices of the node.
+	Taints []resourceapi.DeviceTaint
+}
+
+// CapacityName returns the capacity of a hugepage size in bytes.
+func CapacityName(pageSize int64) resourceapi.QualifiedName {
+	return resourceapi.QualifiedName(hugepagesPrefix + contract.FormatPageSize(pageSize))
+}
+
+// PageSize is the inverse of [CapacityName].
+func PageSize(name resourceapi.QualifiedName) (int64, bool) {
+	text, found := strings.CutPrefix(string(name), hugepagesPrefix)
+	if !found {
+		return 0, false
+	}
+	size, err := contract.ParsePageSize(text)
+	return size, err == nil
+}
+
+// Devices returns a device for each zone, in their order.
+func Devices(zs []zones.Zone, o Options) []resourceapi.Device {
+	devices := make([]resourceapi.Device, 0, len(zs))
+	for _, z := range zs {
+		devices = append(devices, resourceapi.Device{
+			Name:                     z.Name,
+			Attributes:               attributes(z),
+			Capacity:                 capacities(z, o.PageSize),
+			Taints:                   slices.Clone(o.Taints),
+			AllowMultipleAllocations: new(true),
+		})
+	}
+	return devices
+}
+
+// DriverResources puts the devices into one pool named after the node. Without
+// devices it has one empty slice, which says that the driver is there.
+func DriverResources(nodeName string, devices []resourceapi.Device) resourceslice.DriverResources {
+	pool := resourceslice.Pool{}
+	for chunk := range slices.Chunk(devices, maxDevices) {
+		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: chunk})
+	}
+	if len(pool.Slices) == 0 {
+		pool.Slices = []resourceslice.Slice{{}}
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{nodeName: pool}}
+}
+
+// capacities leaves out what there is none of: the API refuses a step larger
+// than the value.
+func capacities(z zones.Zone, pageSize int64) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	out := make(map[resourceapi.QualifiedName]resourceapi.DeviceCapacity)
+	add := func(name resourceapi.QualifiedName, value, step int64, format resource.Format) {
+		if value >= step {
+			out[name] = capacity(value, step, format)
+		}
+	}
+	add(CPU, int64(z.CPUCapacity), int64(z.CPUStep), resource.DecimalSI)
+	add(Memory, z.Memory, pageSize, resource.BinarySI)
+	for size, pages := range z.Hugepages {
+		add(CapacityName(size), size*pages, size, resource.BinarySI)
+	}
+	return out
+}
+
+// capacity has a policy always: a request that does not name a capacity
+// without one would take all of it.
+func capacity(value, step int64, format resource.Format) resourceapi.DeviceCapacity {
+	return resourceapi.DeviceCapacity{
+		Value: *resource.NewQuantity(value, format),
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{
+			Default: resource.NewQuantity(0, format),
+			ValidRange: &resourceapi.CapacityRequestPolicyRange{
+				Min:  resource.NewQuantity(0, format),
+				Step: resource.NewQuantity(step, format),
+			},
+		},
+	}
+}
+
+func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	out := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		AttributeZone:       text(string(z.Kind)),
+		AttributeMemoryType: text(string(z.MemoryType)),
+	}
+	if z.Kind == zones.NUMANode {
+		for _, name := range []resourceapi.QualifiedName{deviceattribute.StandardDeviceAttributeNUMANode, attributeNetNUMANode, attributeCPUNUMANode} {
+			out[name] = number(z.ID)
+		}
+	}
+	if z.SocketID >= 0 {
+		out[AttributeSocketID] = number(z.SocketID)
+	}
+	if z.NumCPUs > 0 {
+		maps.Copy(out, map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			AttributeNumCPUs:        number(z.NumCPUs),
+			AttributeNumCores:       number(z.NumCores),
+			AttributeThreadsPerCore: number(z.ThreadsPerCore),
+			AttributeSMTEnabled:     {BoolValue: new(z.SMTEnabled())},
+			AttributeL3Caches:       number(z.L3Caches),
+			AttributeCPUType:        text(string(z.CPUType)),
+		})
+	}
+	return out
+}
+
+func text(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+
+func number(n int) resourceapi.DeviceAttribute {
+	return resourceapi.DeviceAttribute{IntValue: new(int64(n))}
+}
