@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chart_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// identityValues are settings under which names could drift apart.
+var identityValues = []string{
+	"{}",
+	"layout: sidecar",
+	"fullnameOverride: other",
+	"namespaceOverride: elsewhere",
+	"layout: sidecar\nfullnameOverride: other\nnamespaceOverride: elsewhere",
+}
+
+// A52: the actuator is nobody to the API: no token in its container, and
+// nothing bound to its account.
+func TestActuatorHasNoIdentity(t *testing.T) {
+	t.Parallel()
+	for _, values := range identityValues {
+		all := render(t, values)
+		pod := daemonSet(t, all, layoutOf(all).actuator).Spec.Template.Spec
+		require.False(t, *pod.AutomountServiceAccountToken)
+		for _, m := range container(t, pod, "actuator").VolumeMounts {
+			for _, v := range pod.Volumes {
+				require.Falsef(t, v.Name == m.Name && v.Projected != nil, "the actuator mounts %s", v.Name)
+			}
+		}
+		if len(pod.Containers) > 1 {
+			continue // the pod's account is the frontend's; its token is out of reach
+		}
+		for _, binding := range of[*rbacv1.ClusterRoleBinding](all) {
+			for _, subject := range binding.Subjects {
+				require.NotEqual(t, pod.ServiceAccountName, subject.Name)
+			}
+		}
+		require.Empty(t, of[*rbacv1.RoleBinding](all))
+	}
+	for _, sa := range of[*corev1.ServiceAccount](render(t, "{}")) {
+		require.False(t, *sa.AutomountServiceAccountToken, sa.Name)
+	}
+}
+
+func layoutOf(all objects) layoutNames {
+	for _, ds := range all {
+		if c, ok := ds.(interface{ GetName() string }); ok && slices.Contains([]string{"r-dra-driver-cpumem-node", "other-node"}, c.GetName()) {
+			return layouts["sidecar"]
+		}
+	}
+	return layouts["separate"]
+}
+
+// A52: the frontend may do exactly this, and its token is bound to its pod.
+func TestFrontendsRights(t *testing.T) {
+	t.Parallel()
+	for _, values := range identityValues {
+		all := render(t, values)
+		ds := daemonSet(t, all, layoutOf(all).frontend)
+		pod := ds.Spec.Template.Spec
+		account := rbacv1.Subject{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: ds.Namespace}
+
+		var rules []rbacv1.PolicyRule
+		for _, binding := range of[*rbacv1.ClusterRoleBinding](all) {
+			if !slices.Contains(binding.Subjects, account) {
+				continue
+			}
+			for _, role := range of[*rbacv1.ClusterRole](all) {
+				if role.Name == binding.RoleRef.Name {
+					rules = append(rules, role.Rules...)
+				}
+			}
+		}
+		require.Equal(t, []rbacv1.PolicyRule{
+			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
+			{APIGroups: []string{""}, Resources: []string{"pods", "nodes"}, Verbs: []string{"get"}},
+			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		}, rules)
+
+		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Projected != nil })
+		sources := pod.Volumes[i].Projected.Sources
+		require.Len(t, sources, 3)
+		require.Equal(t, "token", sources[0].ServiceAccountToken.Path)
+		require.Empty(t, sources[0].ServiceAccountToken.Audience)
+		require.Equal(t, "kube-root-ca.crt", sources[1].ConfigMap.Name)
+		require.Equal(t, "namespace", sources[2].DownwardAPI.Items[0].Path)
+	}
+}
+
+// The account of the Job after an uninstall can do one thing.
+func TestCleanupsRights(t *testing.T) {
+	t.Parallel()
+	for _, role := range of[*rbacv1.ClusterRole](render(t, "{}")) {
+		if role.Name == "r-dra-driver-cpumem-cleanup" {
+			require.Equal(t, []rbacv1.PolicyRule{
+				{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"deletecollection"}},
+			}, role.Rules)
+			return
+		}
+	}
+	require.Fail(t, "no role for the cleanup")
+}
+
+// policy evaluates the rendered admission policy, so that its words are tested
+// and not only its presence.
+type policy struct {
+	t   *testing.T
+	env *cel.Env
+	*admissionv1.ValidatingAdmissionPolicy
+}
+
+func newPolicy(t *testing.T, all objects) policy {
+	t.Helper()
+	env, err := cel.NewEnv(cel.OptionalTypes(),
+		cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType),
+		cel.Variable("request", cel.DynType), cel.Variable("variables", cel.DynType))
+	require.NoError(t, err)
+	policies := of[*admissionv1.ValidatingAdmissionPolicy](all)
+	bindings := of[*admissionv1.ValidatingAdmissionPolicyBinding](all)
+	require.Len(t, policies, 1)
+	require.Len(t, bindings, 1)
+	require.Equal(t, policies[0].Name, bindings[0].Spec.PolicyName)
+	require.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, bindings[0].Spec.ValidationActions)
+	require.Nil(t, bindings[0].Spec.MatchResources)
+	require.Equal(t, admissionv1.Fail, *policies[0].Spec.FailurePolicy)
+	return policy{t: t, env: env, ValidatingAdmissionPolicy: policies[0]}
+}
+
+func (p policy) eval(expression string, in map[string]any) any {
+	p.t.Helper()
+	ast, issues := p.env.Compile(expression)
+	require.NoError(p.t, issues.Err(), expression)
+	program, err := p.env.Program(ast)
+	require.NoError(p.t, err)
+	out, _, err := program.Eval(in)
+	require.NoError(p.t, err, expression)
+	return out.Value()
+}
+
+// matches tells whether the policy concerns the user.
+func (p policy) matches(username string) bool {
+	in := map[string]any{"request": map[string]any{"userInfo": map[string]any{"username": username}}}
+	for _, c := range p.Spec.MatchConditions {
+		if p.eval(c.Expression, in) != true {
+			return false
+		}
+	}
+	return true
+}
+
+// allows evaluates the validations and requires a message for what is refused.
+func (p policy) allows(extra map[string]any, object, oldObject any) bool {
+	user := map[string]any{}
+	if extra != nil {
+		user["extra"] = extra
+	}
+	in := map[string]any{"request": map[string]any{"userInfo": user}, "object": object, "oldObject": oldObject}
+	variables := map[string]any{}
+	for _, v := range p.Spec.Variables {
+		variables[v.Name] = p.eval(v.Expression, in)
+	}
+	in["variables"] = variables
+	allowed := true
+	for _, v := range p.Spec.Validations {
+		if p.eval(v.Expression, in) != true {
+			allowed = false
+			if v.Message == "" {
+				require.NotEmpty(p.t, p.eval(v.MessageExpression, in))
+			}
+		}
+	}
+	return allowed
+}
+
+// A52: the policy is about the account the frontend really runs as.
+func TestPolicyMeansTheFrontend(t *testing.T) {
+	t.Parallel()
+	for _, values := range identityValues {
+		all := render(t, values)
+		ds := daemonSet(t, all, layoutOf(all).frontend)
+		p := newPolicy(t, all)
+		account := ds.Spec.Template.Spec.ServiceAccountName
+		require.True(t, p.matches(fmt.Sprintf("system:serviceaccount:%s:%s", ds.Namespace, account)))
+		require.False(t, p.matches("system:serviceaccount:other-namespace:"+account))
+		require.False(t, p.matches("system:node:n1"))
+	}
+}
+
+// A52: own node, own driver, for each verb.
+func TestPolicyConfines(t *testing.T) {
+	t.Parallel()
+	p := newPolicy(t, render(t, "{}"))
+	rule := p.Spec.MatchConstraints.ResourceRules[0]
+	require.Equal(t, []admissionv1.OperationType{admissionv1.Create, admissionv1.Update, admissionv1.Delete}, rule.Operations)
+	require.Equal(t, []string{"resourceslices"}, rule.Resources)
+
+	slice := func(driver string, where map[string]any) any {
+		spec := map[string]any{"driver": driver}
+		for k, v := range where {
+			spec[k] = v
+		}
+		return map[string]any{"spec": spec}
+	}
+	own := slice("dra.cpumem", map[string]any{"nodeName": "n1"})
+	for name, foreign := range map[string]any{
+		"other node":      slice("dra.cpumem", map[string]any{"nodeName": "n2"}),
+		"all nodes":       slice("dra.cpumem", map[string]any{"allNodes": true}),
+		"node selector":   slice("dra.cpumem", map[string]any{"nodeSelector": map[string]any{}}),
+		"per device":      slice("dra.cpumem", map[string]any{"perDeviceNodeSelection": true}),
+		"another driver":  slice("dra.cpu", map[string]any{"nodeName": "n1"}),
+		"driver's prefix": slice("dra.cpumem.example.com", map[string]any{"nodeName": "n1"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.False(t, p.allows(onNode("n1"), foreign, nil), "create")
+			require.False(t, p.allows(onNode("n1"), foreign, own), "update to")
+			require.False(t, p.allows(onNode("n1"), own, foreign), "update from")
+			require.False(t, p.allows(onNode("n1"), nil, foreign), "delete")
+		})
+	}
+	require.True(t, p.allows(onNode("n1"), own, nil), "create")
+	require.True(t, p.allows(onNode("n1"), own, own), "update")
+	require.True(t, p.allows(onNode("n1"), nil, own), "delete")
+
+	// A token that is bound to no pod says nothing about a node.
+	unbound := slice("dra.cpumem", map[string]any{"nodeName": ""})
+	for _, extra := range []map[string]any{nil, {}, {"authentication.kubernetes.io/pod-name": []any{"p"}}, onNode("")} {
+		require.False(t, p.allows(extra, own, nil))
+		require.False(t, p.allows(extra, unbound, nil))
+		require.False(t, p.allows(extra, nil, unbound))
+	}
+}
+
+func onNode(name string) map[string]any {
+	return map[string]any{"authentication.kubernetes.io/node-name": []any{name}}
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chart_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// mount is a volume mount together with what stands behind it.
+type mount struct {
+	path, source string // source: host path, or the kind of volume
+	readOnly     bool
+}
+
+func mounts(t *testing.T, pod corev1.PodSpec, c corev1.Container) []mount {
+	t.Helper()
+	sources := map[string]string{}
+	for _, v := range pod.Volumes {
+		require.NotContains(t, sources, v.Name, "volume listed twice")
+		switch {
+		case v.HostPath != nil:
+			sources[v.Name] = v.HostPath.Path + " " + string(*v.HostPath.Type)
+		case v.ConfigMap != nil:
+			sources[v.Name] = "configmap"
+		case v.Projected != nil:
+			sources[v.Name] = "projected"
+		default:
+			require.Failf(t, "unexpected volume", "%s", v.Name)
+		}
+	}
+	var out []mount
+	for _, m := range c.VolumeMounts {
+		require.Contains(t, sources, m.Name)
+		out = append(out, mount{path: m.MountPath, source: sources[m.Name], readOnly: m.ReadOnly})
+	}
+	return out
+}
+
+var (
+	frontendMounts = []mount{
+		{"/etc/cpumem", "configmap", true},
+		{tokenDir, "projected", true},
+		{"/var/run/cdi", "/var/run/cdi DirectoryOrCreate", false},
+		{"/var/lib/kubelet/plugins/dra.cpumem", "/var/lib/kubelet/plugins/dra.cpumem DirectoryOrCreate", false},
+		{"/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/plugins_registry Directory", false},
+		{"/var/lib/kubelet/cpu_manager_state", "/var/lib/kubelet/cpu_manager_state File", true},
+		{"/var/lib/kubelet/memory_manager_state", "/var/lib/kubelet/memory_manager_state File", true},
+		{"/host/sys", "/sys Directory", true},
+	}
+	actuatorMounts = []mount{
+		{"/var/run/cdi", "/var/run/cdi DirectoryOrCreate", false},
+		{"/var/run/nri", "/var/run/nri DirectoryOrCreate", false},
+		{"/host/cgroup", "/sys/fs/cgroup Directory", false},
+		{"/var/lib/dra-cpumem/bin", "/var/lib/dra-cpumem/bin DirectoryOrCreate", false},
+	}
+)
+
+const tokenDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// A52: each daemon reaches exactly these parts of the host, whatever the layout.
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	for layout, daemonSets := range layouts {
+		t.Run(layout, func(t *testing.T) {
+			t.Parallel()
+			all := render(t, "layout: "+layout)
+			require.Len(t, of[*appsv1.DaemonSet](all), len(daemonSets.names))
+			pod := daemonSet(t, all, daemonSets.frontend).Spec.Template.Spec
+			require.ElementsMatch(t, frontendMounts, mounts(t, pod, container(t, pod, "frontend")))
+			for _, m := range container(t, pod, "frontend").VolumeMounts {
+				if m.MountPath == "/host/sys" {
+					require.Equal(t, corev1.RecursiveReadOnlyIfPossible, *m.RecursiveReadOnly, "cgroups lie below /sys")
+				}
+			}
+			pod = daemonSet(t, all, daemonSets.actuator).Spec.Template.Spec
+			require.ElementsMatch(t, actuatorMounts, mounts(t, pod, container(t, pod, "actuator")))
+		})
+	}
+}
+
+type layoutNames struct {
+	names              []string
+	frontend, actuator string
+}
+
+var layouts = map[string]layoutNames{
+	"separate": {names: []string{"frontend", "actuator"}, frontend: "frontend", actuator: "actuator"},
+	"sidecar":  {names: []string{"node"}, frontend: "node", actuator: "node"},
+}
+
+// A52: root for the sake of file ownership, and nothing else of it.
+func TestPodsArePlain(t *testing.T) {
+	t.Parallel()
+	for layout, daemonSets := range layouts {
+		all := render(t, "layout: "+layout)
+		for _, name := range daemonSets.names {
+			pod := daemonSet(t, all, name).Spec.Template.Spec
+			require.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
+			require.Equal(t, "system-node-critical", pod.PriorityClassName)
+			require.Equal(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, pod.Tolerations)
+			for _, c := range pod.Containers {
+				s := c.SecurityContext
+				require.Equal(t, int64(0), *s.RunAsUser)
+				require.False(t, *s.Privileged)
+				require.False(t, *s.AllowPrivilegeEscalation)
+				require.True(t, *s.ReadOnlyRootFilesystem)
+				require.Equal(t, corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, *s.Capabilities)
+				require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, s.SeccompProfile.Type)
+				require.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
+				require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
+				require.Equal(t, intstr.FromString(c.Ports[0].Name), c.ReadinessProbe.HTTPGet.Port)
+				require.LessOrEqual(t, len(c.Ports[0].Name), 15)
+				require.Zero(t, c.Ports[0].HostPort)
+			}
+		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	all := render(t, "{}")
+	require.Equal(t, []string{
+		"--config=/etc/cpumem/config.yaml", "--node-name=$(NODE_NAME)", "--pod-uid=$(POD_UID)", "--metrics-address=:9807", "--log-level=info",
+	}, container(t, daemonSet(t, all, "frontend").Spec.Template.Spec, "frontend").Args)
+	require.Equal(t, []string{
+		"--cdi-dir=/var/run/cdi", "--nri-socket=/var/run/nri/nri.sock", "--cgroup-root=/host/cgroup",
+		"--guard-dir=/var/lib/dra-cpumem/bin", "--metrics-address=:9808", "--log-level=info",
+	}, container(t, daemonSet(t, all, "actuator").Spec.Template.Spec, "actuator").Args)
+
+	off := render(t, "actuator: {guard: {enabled: false}}")
+	pod := daemonSet(t, off, "actuator").Spec.Template.Spec
+	require.NotContains(t, strings.Join(container(t, pod, "actuator").Args, " "), "guard")
+	require.Len(t, mounts(t, pod, container(t, pod, "actuator")), len(actuatorMounts)-1)
+}
+
+// The frontend overlaps with its successor, the actuator never does.
+func TestUpdateStrategies(t *testing.T) {
+	t.Parallel()
+	strategy := func(ds *appsv1.DaemonSet) [2]string {
+		r := ds.Spec.UpdateStrategy.RollingUpdate
+		return [2]string{r.MaxSurge.String(), r.MaxUnavailable.String()}
+	}
+	separate := render(t, "actuator: {maxUnavailable: 10%}")
+	require.Equal(t, [2]string{"1", "0"}, strategy(daemonSet(t, separate, "frontend")))
+	require.Equal(t, [2]string{"0", "10%"}, strategy(daemonSet(t, separate, "actuator")))
+	require.Equal(t, [2]string{"0", "1"}, strategy(daemonSet(t, render(t, "layout: sidecar"), "node")))
+}
+
+// A53: a change for one daemon leaves the other's pods alone.
+func TestWhatRollsWhat(t *testing.T) {
+	t.Parallel()
+	before := render(t, "{}")
+	for name, c := range map[string]struct {
+		values             string
+		frontend, actuator bool
+	}{
+		"configuration":  {"config: {groupBy: socket}", true, false},
+		"guard of specs": {"config: {guard: false}", true, false},
+		"frontend image": {"frontend: {image: {tag: v2}}", true, false},
+		"actuator image": {"actuator: {image: {tag: v2}}", false, true},
+		"CDI directory":  {"config: {cdiDir: /run/cdi}", true, true},
+		"nothing":        {"podMonitor: {enabled: true}", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			after := render(t, c.values)
+			for daemon, rolls := range map[string]bool{"frontend": c.frontend, "actuator": c.actuator} {
+				old, cur := daemonSet(t, before, daemon).Spec.Template, daemonSet(t, after, daemon).Spec.Template
+				if rolls {
+					require.NotEqual(t, old, cur, daemon)
+				} else {
+					require.Equal(t, old, cur, daemon)
+				}
+			}
+		})
+	}
+}
+
+// The selector of each DaemonSet picks its own pods only.
+func TestSelectors(t *testing.T) {
+	t.Parallel()
+	for layout, daemonSets := range layouts {
+		all := render(t, "layout: "+layout+"\ncommonLabels: {team: x}")
+		for _, a := range daemonSets.names {
+			for _, b := range daemonSets.names {
+				matches := true
+				for k, v := range daemonSet(t, all, a).Spec.Selector.MatchLabels {
+					matches = matches && daemonSet(t, all, b).Spec.Template.Labels[k] == v
+				}
+				require.Equal(t, a == b, matches)
+			}
+		}
+		for _, o := range all {
+			m, err := meta.Accessor(o)
+			require.NoError(t, err)
+			require.Equal(t, "x", m.GetLabels()["team"], m.GetName())
+		}
+	}
+}
+
+func TestDeviceClass(t *testing.T) {
+	t.Parallel()
+	classes := of[*resourcev1.DeviceClass](render(t, "{}"))
+	require.Len(t, classes, 1)
+	require.Equal(t, "dra.cpumem", classes[0].Name)
+	require.Equal(t, `device.driver == "dra.cpumem"`, classes[0].Spec.Selectors[0].CEL.Expression)
+}
+
+// Every port the monitor names is a port of a pod it selects.
+func TestPodMonitorPorts(t *testing.T) {
+	t.Parallel()
+	for layout, daemonSets := range layouts {
+		all := render(t, "podMonitor: {enabled: true, labels: {team: b}}\ncommonLabels: {team: x}\nlayout: "+layout)
+		var ports, want []string
+		for _, name := range daemonSets.names {
+			for _, c := range daemonSet(t, all, name).Spec.Template.Spec.Containers {
+				want = append(want, c.Ports[0].Name)
+			}
+		}
+		monitors := of[*unstructured.Unstructured](all)
+		require.Len(t, monitors, 1)
+		require.Equal(t, "b", monitors[0].GetLabels()["team"])
+		endpoints, _, err := unstructured.NestedSlice(monitors[0].Object, "spec", "podMetricsEndpoints")
+		require.NoError(t, err)
+		for _, e := range endpoints {
+			ports = append(ports, e.(map[string]any)["port"].(string))
+		}
+		require.ElementsMatch(t, want, ports)
+	}
+}
+
+// A51: what helm runs after an uninstall and as a test are hooks, and the
+// hooks clean up after themselves.
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	hooks := map[string]int{}
+	for _, o := range render(t, "{}") {
+		m, err := meta.Accessor(o)
+		require.NoError(t, err)
+		if hook, ok := m.GetAnnotations()["helm.sh/hook"]; ok {
+			hooks[hook]++
+			require.Equal(t, "before-hook-creation,hook-succeeded", m.GetAnnotations()["helm.sh/hook-delete-policy"])
+		}
+	}
+	require.Equal(t, map[string]int{"post-delete": 4, "test": 2}, hooks)
+
+	job := of[*batchv1.Job](render(t, "frontend: {image: {tag: v7}}"))[0].Spec.Template.Spec
+	require.Equal(t, "dra-cpumem/dra-frontend:v7", job.Containers[0].Image)
+	require.Equal(t, []string{"cleanup"}, job.Containers[0].Args)
+	require.Empty(t, job.Volumes)
+}
+
+// A release named like the chart does not stutter, and long names leave room
+// for what is appended.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for release, want := range map[string]string{
+		"r":                        "r-dra-driver-cpumem-frontend",
+		"dra-driver-cpumem":        "dra-driver-cpumem-frontend",
+		strings.Repeat("long", 13): strings.Repeat("long", 13)[:45] + "-frontend",
+	} {
+		out, err := helm(t, "{}", "template", release, chartDir, "--show-only", "templates/frontend-daemonset.yaml")
+		require.NoError(t, err)
+		require.Contains(t, out, "\n  name: "+want+"\n")
+	}
+}
+
+// The chart refuses a cluster without resource.k8s.io/v1.
+func TestKubeVersion(t *testing.T) {
+	t.Parallel()
+	_, err := helm(t, "{}", "template", "r", chartDir, "--kube-version", "1.33.9")
+	require.ErrorContains(t, err, "1.34.0-0")
+	_, err = helm(t, "{}", "template", "r", chartDir, "--kube-version", "1.34.0")
+	require.NoError(t, err)
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chart_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// notes returns what an install prints at its end.
+func notes(t *testing.T, values string) string {
+	t.Helper()
+	out, err := helm(t, values, "install", "r", chartDir, "--namespace", "ns", "--dry-run=client", "--hide-secret")
+	require.NoError(t, err)
+	return out
+}
+
+// The notes say what a user has to know, and only what holds for the settings.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	all := notes(t, "{}")
+	for _, text := range []string{
+		"pod-security.kubernetes.io/enforce=privileged", "helm test r -n ns", "A Job then deletes", "/var/run/cdi/dra.cpumem-*.json",
+		"the guard in /var/lib/dra-cpumem/bin",
+	} {
+		require.Contains(t, all, text)
+	}
+	require.NotContains(t, all, "WARNING")
+	require.Contains(t, notes(t, "admissionPolicy: {enabled: false}"), "WARNING: admissionPolicy.enabled")
+	require.Contains(t, notes(t, "config: {guard: false}"), "WARNING: the guard is off")
+	noGuard := notes(t, "actuator: {guard: {enabled: false}}")
+	require.Contains(t, noGuard, "WARNING: the guard is off")
+	require.NotContains(t, noGuard, "the guard in")
+	require.Contains(t, notes(t, "cleanup: {enabled: false}"), "kubectl delete resourceslices")
+	require.NotContains(t, notes(t, "test: {enabled: false}"), "helm test")
+}
+
+// The script of `helm test`, as the pod has it, run against a cgroup made up here.
+func TestScript(t *testing.T) {
+	t.Parallel()
+	pods := of[*corev1.Pod](render(t, "{}"))
+	require.Len(t, pods, 1)
+	require.Len(t, pods[0].Spec.ResourceClaims, 1)
+	require.Equal(t, pods[0].Spec.ResourceClaims[0].Name, pods[0].Spec.Containers[0].Resources.Claims[0].Name)
+	script := pods[0].Spec.Containers[0].Args[0]
+
+	const cpuset = "DRA_CPUSET_7d5c0a4e-0000-4000-8000-000000000001="
+	const decision = "DRA_CPUMEM_7d5c0a4e000040008000000000000001_0="
+	for name, c := range map[string]struct {
+		env             []string
+		cpus, mems, max string
+		output          string // of a failure
+	}{
+		"as claimed": {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":67108864,"low":0,"high":"max","max":67108864}}`},
+			"4", "0", "67108864", ""},
+		"whole core":        {[]string{cpuset + "4,12", decision + `{"v":"v1","cpus":"4,12","mems":"0-1"}`}, "4,12", "0-1", "max", ""},
+		"no limit":          {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":0,"low":0,"high":"max","max":"max"}}`}, "4", "0", "max", ""},
+		"other CPUs":        {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0"}`}, "0-7", "0", "max", "WRONG cpuset.cpus.effective = 0-7, the claim says 4"},
+		"other mems":        {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0"}`}, "4", "0-1", "max", "WRONG cpuset.mems.effective"},
+		"other limit":       {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":0,"low":0,"high":"max","max":67108864}}`}, "4", "0", "max", "WRONG memory.max = max"},
+		"nothing injected":  {nil, "0-7", "0", "max", "were not injected"},
+		"no decision":       {[]string{cpuset + "4"}, "4", "0", "max", "were not injected"},
+		"decision, no CPUs": {[]string{decision + `{"v":"v1","mems":"0"}`}, "0-7", "0", "max", "were not injected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, content := range map[string]string{"cpuset.cpus.effective": c.cpus, "cpuset.mems.effective": c.mems, "memory.max": c.max} {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content+"\n"), 0o600))
+			}
+			cmd := exec.Command("sh", "-c", script)
+			cmd.Env = append(c.env, "PATH="+os.Getenv("PATH"), "CGROUP="+dir)
+			out, err := cmd.CombinedOutput()
+			if c.output == "" {
+				require.NoError(t, err, "%s", out)
+				return
+			}
+			require.Error(t, err)
+			require.Contains(t, string(out), c.output)
+		})
+	}
+}

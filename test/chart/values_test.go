@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chart_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+)
+
+// A50: the chart passes lint as it is and in the other layout.
+func TestLint(t *testing.T) {
+	t.Parallel()
+	for _, values := range []string{"{}", "layout: sidecar"} {
+		out, err := helm(t, values, "lint", "--strict", chartDir)
+		require.NoError(t, err)
+		require.Contains(t, out, "0 chart(s) failed")
+	}
+}
+
+// flipped has, for every value of the chart, another one that is allowed.
+var flipped = map[string]string{
+	"layout": `sidecar`, "fullnameOverride": `other`, "namespaceOverride": `elsewhere`, "commonLabels": `{team: x}`,
+	"imagePullSecrets": `[{name: pull}]`, "priorityClassName": `""`,
+
+	"config.groupBy": `socket`, "config.reservedCPUs": `"0,4-5"`, "config.managedCPUs": `"1-3"`,
+	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
+	"config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `none`, "config.memoryQoS.throttlingFactor": `0.9`,
+	"config.memoryQoS.protection": `low`, "config.hugepages.limits": `unlimited`, "config.cpu.wholeCores": `true`,
+	"config.cpu.placement": `spread`, "config.guard": `false`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
+	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
+
+	"frontend.image.repository": `registry.example:5000/a/b`, "frontend.image.tag": `v9`, "frontend.image.pullPolicy": `Always`,
+	"frontend.logLevel": `debug`, "frontend.metricsPort": `1234`, "frontend.checkKubeletPolicies": `false`,
+	"frontend.resources.requests": `{cpu: 20m}`, "frontend.resources.limits": `{cpu: 1}`,
+	"frontend.nodeSelector": `{pool: a}`, "frontend.affinity": affinity, "frontend.tolerations": `[]`,
+	"frontend.podLabels": `{a: b}`, "frontend.podAnnotations": `{a: b}`, "frontend.seLinuxOptions": `{type: spc_t}`,
+
+	"actuator.image.repository": `registry.example:5000/a/b`, "actuator.image.tag": `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
+	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`,
+	"actuator.guard.enabled": `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxUnavailable": `25%`,
+	"actuator.resources.requests": `{cpu: 20m}`, "actuator.resources.limits": `{cpu: 1}`,
+	"actuator.nodeSelector": `{pool: a}`, "actuator.affinity": affinity, "actuator.tolerations": `[]`,
+	"actuator.podLabels": `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
+
+	"deviceClass.create": `false`, "admissionPolicy.enabled": `false`,
+	"podMonitor.enabled": `true`, "podMonitor.interval": `15s`, "podMonitor.labels": `{release: prometheus}`,
+	"cleanup.enabled": `false`, "cleanup.tolerations": `[]`,
+	"test.enabled": `false`, "test.image": `registry.example/busybox:2`, "test.tolerations": `[{operator: Exists}]`,
+}
+
+const affinity = `{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}`
+
+// nested turns a.b.c and a value into YAML.
+func nested(path, value string) string {
+	keys := strings.Split(path, ".")
+	var b strings.Builder
+	for i, k := range keys[:len(keys)-1] {
+		fmt.Fprintf(&b, "%s%s:\n", strings.Repeat("  ", i), k)
+	}
+	fmt.Fprintf(&b, "%s%s: %s\n", strings.Repeat("  ", len(keys)-1), keys[len(keys)-1], value)
+	return b.String()
+}
+
+// A50: every value renders, decodes, and changes what is rendered: there is no
+// dead value, and every condition of the templates is met both ways.
+func TestEveryValueCounts(t *testing.T) {
+	t.Parallel()
+	require.ElementsMatch(t, leaves(t), slices.Collect(maps.Keys(flipped)), "every value needs an entry in the table")
+	for _, base := range []string{"separate", "sidecar"} {
+		before := render(t, "layout: "+base)
+		for path, value := range flipped {
+			t.Run(base+"/"+path, func(t *testing.T) {
+				t.Parallel()
+				values := map[string]any{"layout": base}
+				if strings.HasPrefix(path, "podMonitor.") {
+					values["podMonitor"] = map[string]any{"enabled": true}
+				}
+				over := map[string]any{}
+				require.NoError(t, yaml.Unmarshal([]byte(nested(path, value)), &over))
+				data, err := yaml.Marshal(merge(values, over))
+				require.NoError(t, err)
+				after := render(t, string(data))
+				switch {
+				case path == "layout" && base == value:
+				case base == "sidecar" && sidecarIgnores[path]:
+					require.Equal(t, before, after)
+				default:
+					require.NotEqual(t, before, after)
+				}
+			})
+		}
+	}
+}
+
+// sidecarIgnores are the pod settings that the frontend's stand for, as values.yaml says.
+var sidecarIgnores = map[string]bool{
+	"actuator.nodeSelector": true, "actuator.affinity": true, "actuator.tolerations": true,
+	"actuator.podLabels": true, "actuator.podAnnotations": true,
+}
+
+func merge(a, b map[string]any) map[string]any {
+	out := maps.Clone(a)
+	for k, v := range b {
+		am, aok := out[k].(map[string]any)
+		if bm, bok := v.(map[string]any); aok && bok {
+			out[k] = merge(am, bm)
+		} else {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// leaves lists the paths of values.yaml down to what the flip table replaces.
+func leaves(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	require.NoError(t, err)
+	var values map[string]any
+	require.NoError(t, yaml.UnmarshalStrict(data, &values))
+	var out []string
+	var walk func(prefix string, m map[string]any)
+	walk = func(prefix string, m map[string]any) {
+		for k, v := range m {
+			path := prefix + k
+			_, whole := flipped[path]
+			if sub, ok := v.(map[string]any); ok && len(sub) > 0 && !whole {
+				walk(path+".", sub)
+			} else {
+				out = append(out, path)
+			}
+		}
+	}
+	walk("", values)
+	return out
+}
+
+// A50: what the daemons would refuse, or an API server, or a reader of the
+// file, the schema refuses before.
+func TestSchemaRefuses(t *testing.T) {
+	t.Parallel()
+	for path, bad := range map[string][]string{
+		"unknown":                           {`1`},
+		"layout":                            {`both`, `null`},
+		"fullnameOverride":                  {`Upper`, `has.dot`, strings.Repeat("a", 46)},
+		"namespaceOverride":                 {`a/b`},
+		"commonLabels":                      {`{a: 1}`, `{app.kubernetes.io/name: x}`, `{a: "no blanks"}`},
+		"imagePullSecrets":                  {`[pull]`, `[{name: ""}]`},
+		"config.unknown":                    {`1`},
+		"config.groupby":                    {`socket`},
+		"config.groupBy":                    {`numa`, `NUMANode`, `null`},
+		"config.reservedCPUs":               {`0`, `"0-"`, `"a"`, `"0, 1"`},
+		"config.managedCPUs":                {`[0]`, `"1--2"`},
+		"config.reservedMemory":             {`512Mi`, `{node0: 1Gi}`, `{"00": 1Gi}`, `{"0": -1}`, `{"0": 1GB}`},
+		"config.reservedHugepages":          {`{"0": 8}`, `{"0": {2M: 8}}`, `{"0": {2Mi: -1}}`, `{"0": {2Mi: 1.5}}`, `{"0": {2Mi: "8"}}`},
+		"config.sharedPool.minCPUs":         {`0`, `"1"`, `1.5`},
+		"config.sharedPool.mode":            {`fixed`},
+		"config.memoryQoS.owner":            {`kubelet`},
+		"config.memoryQoS.throttlingFactor": {`0`, `1.1`, `"0.9"`, `-0.5`},
+		"config.memoryQoS.protection":       {`max`},
+		"config.hugepages.limits":           {`true`},
+		"config.cpu.wholeCores":             {`"true"`},
+		"config.cpu.placement":              {`Packed`},
+		"config.guard":                      {`"on"`},
+		"config.refreshInterval":            {`30`, `"30"`, `30 s`, `-1s`},
+		"config.cdiDir":                     {`run/cdi`, `/run/cdi/`, `/run/../cdi`, `/`, `"/run/c di"`},
+		"config.kubeletRootDir":             {`/` + strings.Repeat("k", 42)},
+		"frontend.image":                    {`a/b:v1`},
+		"frontend.image.repository":         {`a/b:v1`, `""`, `A/b`},
+		"frontend.image.tag":                {`1.0`, `"a b"`},
+		"frontend.image.pullPolicy":         {`Sometimes`},
+		"frontend.logLevel":                 {`verbose`},
+		"frontend.metricsPort":              {`0`, `70000`, `"9807"`},
+		"frontend.resources":                {`{request: {cpu: 1}}`},
+		"frontend.tolerations":              {`{operator: Exists}`, `[{op: Exists}]`},
+		"frontend.affinity":                 {`{nodeaffinity: {}}`},
+		"frontend.nodeSelector":             {`{a: true}`},
+		"frontend.privileged":               {`true`},
+		"actuator.nriSocket":                {`nri.sock`, `/nri.sock`, `unix:///run/nri.sock`},
+		"actuator.guard":                    {`true`},
+		"actuator.guard.dir":                {`""`, `bin`},
+		"actuator.maxUnavailable":           {`0`, `0%`, `101%`, `some`},
+		"actuator.seLinuxOptions":           {`{kind: spc_t}`},
+		"podMonitor.interval":               {`15`, `soon`},
+		"test.image":                        {`""`, `"busybox 1"`},
+		"cleanup.enabled":                   {`"no"`},
+	} {
+		for _, value := range bad {
+			t.Run(path+"="+value, func(t *testing.T) {
+				t.Parallel()
+				_, err := helm(t, nested(path, value), "template", "r", chartDir)
+				require.Error(t, err)
+				require.ErrorContains(t, err, "specifications of the schema", "another reason than the schema")
+			})
+		}
+	}
+}
+
+// Both daemons of a sidecar pod listen in the same network.
+func TestSidecarRefusesEqualPorts(t *testing.T) {
+	t.Parallel()
+	ports := "frontend: {metricsPort: 99}\nactuator: {metricsPort: 99}\n"
+	render(t, ports)
+	_, err := helm(t, "layout: sidecar\n"+ports, "template", "r", chartDir)
+	require.ErrorContains(t, err, "must differ")
+}
+
+func configOf(t *testing.T, all objects) string {
+	t.Helper()
+	maps := of[*corev1.ConfigMap](all)
+	require.Len(t, maps, 1)
+	return maps[0].Data["config.yaml"]
+}
+
+// A50, A56: the daemon takes the file the chart renders, and the chart's
+// defaults are the daemon's own but for the place of sysfs.
+func TestConfigIsTheDaemons(t *testing.T) {
+	t.Parallel()
+	got, err := config.Parse([]byte(configOf(t, render(t, "{}"))))
+	require.NoError(t, err)
+	require.Empty(t, got.ReservedMemory)
+	require.Empty(t, got.ReservedHugepages)
+	got.ReservedMemory, got.ReservedHugepages = nil, nil
+	want := config.Default()
+	want.SysfsRoot = "/host/sys"
+	require.Equal(t, want, got)
+
+	for path, value := range flipped {
+		if strings.HasPrefix(path, "config.") {
+			t.Run(path, func(t *testing.T) {
+				t.Parallel()
+				_, err := config.Parse([]byte(configOf(t, render(t, nested(path, value)))))
+				require.NoError(t, err)
+			})
+		}
+	}
+}
+
+// A56: the schema of config has the keys of the daemon's type, no more, no less.
+func TestConfigSchemaIsTheDaemons(t *testing.T) {
+	t.Parallel()
+	type node struct {
+		Properties           map[string]json.RawMessage `json:"properties"`
+		AdditionalProperties any                        `json:"additionalProperties"`
+	}
+	data, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	require.NoError(t, err)
+	var root node
+	require.NoError(t, json.Unmarshal(data, &root))
+	asJSON, err := json.Marshal(config.Default())
+	require.NoError(t, err)
+
+	var compare func(path string, schema, value json.RawMessage)
+	compare = func(path string, schema, value json.RawMessage) {
+		var n node
+		require.NoError(t, json.Unmarshal(schema, &n))
+		if n.Properties == nil {
+			return
+		}
+		var fields map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(value, &fields))
+		require.ElementsMatch(t, slices.Collect(maps.Keys(fields)), slices.Collect(maps.Keys(n.Properties)), path)
+		require.Equal(t, false, n.AdditionalProperties, path)
+		for key, sub := range n.Properties {
+			compare(path+"."+key, sub, fields[key])
+		}
+	}
+	compare("config", root.Properties["config"], asJSON)
+}
