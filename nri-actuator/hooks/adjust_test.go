@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/runtime-tools/generate"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	oci "github.com/opencontainers/runtime-tools/generate"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+)
+
+func TestForms(t *testing.T) {
+	memory := &contract.Memory{Min: 4096, Low: 0, High: contract.Max, Max: 8192}
+	for name, c := range map[string]struct {
+		decision contract.Decision
+		unified  map[string]string
+		pages    []*api.HugepageLimit
+		files    map[string]string
+	}{
+		"cpuset only": {
+			decision: contract.Decision{CPUs: "4-5", Mems: "0"},
+			files:    map[string]string{"cpuset.cpus": "4-5", "cpuset.mems": "0"},
+		},
+		"memory": {
+			decision: contract.Decision{CPUs: "4-5", Mems: "0", Memory: memory},
+			unified:  map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
+			files: map[string]string{"cpuset.cpus": "4-5", "cpuset.mems": "0",
+				"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
+		},
+		"the spec's own limit": {
+			decision: contract.Decision{CPUs: "4", Mems: "0", Memory: &contract.Memory{High: contract.Max, Max: contract.Max}},
+			unified:  map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"},
+			files: map[string]string{"cpuset.cpus": "4", "cpuset.mems": "0",
+				"memory.min": "0", "memory.low": "0", "memory.high": "max"},
+		},
+		"hugepages": {
+			decision: contract.Decision{CPUs: "4", Mems: "0", Hugepages: map[string]contract.Limit{"2Mi": 4 << 20, "1Gi": contract.Max}},
+			pages:    []*api.HugepageLimit{{PageSize: "1GB", Limit: math.MaxUint64}, {PageSize: "2MB", Limit: 4 << 20}},
+			files: map[string]string{"cpuset.cpus": "4", "cpuset.mems": "0", "hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304",
+				"hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := adjust(c.decision).GetLinux().GetResources()
+			require.Equal(t, c.decision.CPUs, a.GetCpu().GetCpus())
+			require.Equal(t, c.decision.Mems, a.GetCpu().GetMems())
+			require.Equal(t, c.unified, a.GetUnified())
+			require.Equal(t, c.pages, a.GetHugepageLimits())
+			require.Nil(t, a.GetMemory())
+
+			u := update("id", c.decision)
+			require.Equal(t, "id", u.GetContainerId())
+			require.Equal(t, c.decision.CPUs, u.GetLinux().GetResources().GetCpu().GetCpus())
+			require.Equal(t, c.decision.Mems, u.GetLinux().GetResources().GetCpu().GetMems())
+			require.Equal(t, c.unified, u.GetLinux().GetResources().GetUnified())
+			require.Empty(t, u.GetLinux().GetResources().GetHugepageLimits(), "never in an update")
+
+			require.Equal(t, c.files, files(c.decision))
+		})
+	}
+}
+
+// TestGuardAcceptsAdjustment: what the actuator adjusts, over kubelet's values
+// and through the generator that runtimes use, is what the guard demands.
+func TestGuardAcceptsAdjustment(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		decisions := make(map[contract.Key]contract.Decision)
+		spec := kubeletSpec()
+		for i := range rapid.IntRange(1, 4).Draw(t, "decisions") {
+			key := contract.Key{ClaimUID: testnode.UID(i), Index: 0}
+			decisions[key] = drawDecision(t)
+			entry, err := decisions[key].Env(key)
+			require.NoError(t, err)
+			spec.Process.Env = append(spec.Process.Env, entry)
+		}
+		d := contract.Merge(decisions).WithShared(contract.Shared{CPUs: "0-3", Mems: "0-1"})
+		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d)))
+		config, err := json.Marshal(spec)
+		require.NoError(t, err)
+		require.NoError(t, guard.Check(strings.NewReader(`{"bundle":"/b"}`), func(string) ([]byte, error) { return config, nil }, nil))
+	})
+}
+
+// kubeletSpec is a container as kubelet 1.37 asks for it.
+func kubeletSpec() *specs.Spec {
+	limit := int64(1 << 30)
+	return &specs.Spec{
+		Process: &specs.Process{},
+		Linux: &specs.Linux{Resources: &specs.LinuxResources{
+			Memory:         &specs.LinuxMemory{Limit: &limit},
+			Unified:        map[string]string{"memory.min": "0", "memory.low": "0", "memory.oom.group": "1"},
+			HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB"}, {Pagesize: "1GB"}},
+		}},
+	}
+}
+
+func drawDecision(t *rapid.T) contract.Decision {
+	d := contract.Decision{V: contract.Version}
+	list := rapid.SampledFrom([]string{"", "4", "4-7", "5,9", "12-15"})
+	d.CPUs, d.Mems = list.Draw(t, "cpus"), rapid.SampledFrom([]string{"", "0", "1", "0-1"}).Draw(t, "mems")
+	limit := rapid.SampledFrom([]contract.Limit{0, 4096, 1 << 30, contract.Max})
+	if rapid.Bool().Draw(t, "memory") {
+		d.Memory = &contract.Memory{Min: limit.Draw(t, "min"), Low: limit.Draw(t, "low"), High: limit.Draw(t, "high"), Max: limit.Draw(t, "max")}
+	}
+	for _, size := range []string{"2Mi", "1Gi"} {
+		if rapid.Bool().Draw(t, size) {
+			if d.Hugepages == nil {
+				d.Hugepages = make(map[string]contract.Limit)
+			}
+			d.Hugepages[size] = rapid.SampledFrom([]contract.Limit{0, 1 << 30, contract.Max}).Draw(t, "pages")
+		}
+	}
+	return d
+}
+
+func TestTellsDevices(t *testing.T) {
+	for version, want := range map[string]bool{
+		"v2.3.7": true, "2.3.0": true, "v2.4.0-beta.1-12-gabc": true, "3.0": true, "v2.2.7": false, "1.7.28~ds1": false, "unknown": false, "": false,
+	} {
+		require.Equal(t, want, tellsDevices("containerd", version), version)
+		require.False(t, tellsDevices("cri-o", version))
+	}
+}
+
+func TestOverlap(t *testing.T) {
+	require.True(t, overlap("0-3", "3-5"))
+	require.False(t, overlap("0-3", "4"))
+	require.True(t, overlap("not a list", "4"), "what cannot be read may overlap")
+	require.False(t, overlap("", "4"))
+}

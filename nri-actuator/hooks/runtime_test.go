@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+)
+
+// runtime behaves as a container runtime does: it keeps the spec of each
+// container, writes it into the cgroup when it starts, and all of it again at
+// each update.
+type runtime struct {
+	t          require.TestingT
+	node       *testnode.Node
+	registry   *prometheus.Registry
+	plugin     *hooks.Plugin
+	session    *hooks.Session
+	announced  contract.Announcement
+	containers map[string]*container
+}
+
+type container struct {
+	pod     *api.PodSandbox
+	api     *api.Container
+	dir     string
+	spec    map[string]string
+	running bool
+}
+
+// Set implements hooks.Announcer.
+func (r *runtime) Set(change func(*contract.Announcement)) error {
+	change(&r.announced)
+	return nil
+}
+
+func newRuntime(t require.TestingT, dir string) *runtime {
+	r := &runtime{t: t, node: testnode.New(t, dir), containers: make(map[string]*container)}
+	r.connect()
+	return r
+}
+
+// connect starts a new actuator and synchronises it.
+func (r *runtime) connect() {
+	tree, err := cgroups.Open(r.node.Cgroup)
+	require.NoError(r.t, err)
+	r.registry = prometheus.NewRegistry()
+	m, err := metrics.New(r.registry)
+	require.NoError(r.t, err)
+	r.plugin = hooks.New(decisions.New(r.node.CDI, nil), tree, m, r)
+	r.session = r.plugin.NewSession(func() string { return "v0.12.5" })
+	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.synchronize())
+}
+
+func (r *runtime) synchronize() error {
+	pods := make(map[string]*api.PodSandbox)
+	var list []*api.Container
+	for _, c := range r.containers {
+		pods[c.pod.Id] = c.pod
+		list = append(list, c.api)
+	}
+	var sandboxes []*api.PodSandbox
+	for _, pod := range pods {
+		sandboxes = append(sandboxes, pod)
+	}
+	updates, err := r.session.Synchronize(context.Background(), sandboxes, list)
+	require.Empty(r.t, updates, "running containers are written, not updated through the runtime")
+	return err
+}
+
+func sandbox(uid string) *api.PodSandbox {
+	return &api.PodSandbox{Id: "sandbox-" + uid, Name: "pod-" + uid[len(uid)-4:], Namespace: "ns", Uid: uid,
+		Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/burstable/pod" + uid}}
+}
+
+// podDir is the pod's cgroup, made if need be.
+func (r *runtime) podDir(uid string) string { return "kubepods/burstable/pod" + uid }
+
+func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
+	pod := sandbox(podUID)
+	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, spec: map[string]string{"memory.min": "0", "memory.low": "0"},
+		api: &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, Env: env, State: api.ContainerState_CONTAINER_CREATED,
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id}}}
+	r.node.AddCgroup(r.podDir(podUID))
+	a, updates, err := r.session.CreateContainer(context.Background(), pod, c.api)
+	require.Empty(r.t, updates)
+	if err != nil {
+		return nil, err
+	}
+	r.take(c, a.GetLinux().GetResources())
+	for _, l := range a.GetLinux().GetResources().GetHugepageLimits() {
+		c.spec["hugetlb."+l.PageSize+".max"] = contract.Limit(l.Limit).String()
+		c.spec["hugetlb."+l.PageSize+".rsvd.max"] = contract.Limit(l.Limit).String()
+	}
+	r.containers[id] = c
+	return c, nil
+}
+
+func (r *runtime) take(c *container, res *api.LinuxResources) {
+	if cpus := res.GetCpu().GetCpus(); cpus != "" {
+		c.spec["cpuset.cpus"] = cpus
+	}
+	if mems := res.GetCpu().GetMems(); mems != "" {
+		c.spec["cpuset.mems"] = mems
+	}
+	maps.Copy(c.spec, res.GetUnified())
+}
+
+// start makes the cgroup with the spec's values, as the OCI runtime does, and
+// tells the actuator before the program runs.
+func (r *runtime) start(c *container) error {
+	r.node.AddCgroup(c.dir)
+	r.writeSpec(c)
+	if err := r.session.StartContainer(context.Background(), c.pod, c.api); err != nil {
+		return errors.Join(err, r.remove(c))
+	}
+	c.running, c.api.State = true, api.ContainerState_CONTAINER_RUNNING
+	return nil
+}
+
+func (r *runtime) writeSpec(c *container) {
+	for file, value := range c.spec {
+		r.node.SetFile(c.dir, file, value)
+	}
+}
+
+// run creates and starts.
+func (r *runtime) run(id, podUID string, env ...string) *container {
+	c, err := r.create(id, podUID, env...)
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.start(c))
+	return c
+}
+
+// update is kubelet's in-place resize: it brings its zeros, and the runtime
+// repeats the spec of the creation.
+func (r *runtime) update(c *container) error {
+	updates, err := r.session.UpdateContainer(context.Background(), c.pod, c.api, &api.LinuxResources{})
+	if err != nil {
+		return err
+	}
+	c.spec["memory.min"], c.spec["memory.low"] = "0", "0"
+	for _, u := range updates {
+		require.Equal(r.t, c.api.Id, u.ContainerId)
+		require.Empty(r.t, u.GetLinux().GetResources().GetHugepageLimits())
+		r.take(c, u.GetLinux().GetResources())
+	}
+	if c.running {
+		r.writeSpec(c)
+	}
+	return r.session.PostUpdateContainer(context.Background(), c.pod, c.api)
+}
+
+func (r *runtime) remove(c *container) error {
+	r.node.RemoveCgroup(c.dir)
+	_, err := r.session.StopContainer(context.Background(), c.pod, c.api)
+	delete(r.containers, c.api.Id)
+	c.running = false
+	return errors.Join(err, r.session.RemoveContainer(context.Background(), c.pod, c.api))
+}
+
+func (r *runtime) cpus(c *container) string { return r.node.File(c.dir, "cpuset.cpus") }
+
+// metric sums the samples of a metric whose labels contain all of labels.
+func (r *runtime) metric(name string, labels ...string) float64 {
+	families, err := r.registry.Gather()
+	require.NoError(r.t, err)
+	sum := 0.0
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && containsAll(m.String(), labels) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
+
+func containsAll(s string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(s, `"`+part+`"`) {
+			return false
+		}
+	}
+	return true
+}
