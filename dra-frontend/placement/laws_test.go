@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/cpuset"
+	"pgregory.net/rapid"
+)
+
+// groupsOf returns the machine's cores or L3s.
+func groupsOf(m topology.Machine, id func(topology.CPU) int) []cpuset.CPUSet {
+	members := make(map[int][]int)
+	var order []int
+	for _, c := range m.CPUs {
+		if members[id(c)] == nil {
+			order = append(order, id(c))
+		}
+		members[id(c)] = append(members[id(c)], c.ID)
+	}
+	var out []cpuset.CPUSet
+	for _, g := range order {
+		out = append(out, cpuset.New(members[g]...))
+	}
+	return out
+}
+
+func cores(m topology.Machine) []cpuset.CPUSet {
+	return groupsOf(m, func(c topology.CPU) int { return c.Core })
+}
+
+func l3s(m topology.Machine) []cpuset.CPUSet {
+	return groupsOf(m, func(c topology.CPU) int { return c.L3 })
+}
+
+func drawFree(t *rapid.T, m topology.Machine) cpuset.CPUSet {
+	share := rapid.IntRange(1, 10).Draw(t, "share")
+	var ids []int
+	for _, c := range m.CPUs {
+		if rapid.IntRange(1, 10).Draw(t, "free") <= share {
+			ids = append(ids, c.ID)
+		}
+	}
+	return cpuset.New(ids...)
+}
+
+func drawOptions(t *rapid.T) placement.Options {
+	return placement.Options{
+		Placement:  rapid.SampledFrom([]string{"", placement.Packed, placement.Spread}).Draw(t, "placement"),
+		WholeCores: rapid.Bool().Draw(t, "wholeCores"),
+		WholeL3:    rapid.IntRange(0, 3).Draw(t, "wholeL3") == 0,
+	}
+}
+
+// Exact number, a subset of the free ones, whole where asked for, the same
+// answer every time and for every order of the machine's CPUs (I8).
+func TestPickLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := topologytest.Random(t).Machine()
+		free := drawFree(t, m)
+		n := rapid.IntRange(0, free.Size()+1).Draw(t, "n")
+		o := drawOptions(t)
+		got, err := placement.NewLayout(m).Pick(free, n, o)
+		if !o.WholeCores && !o.WholeL3 {
+			require.Equal(t, n <= free.Size(), err == nil, "I2: what is free can be had")
+		}
+		shuffled := m
+		shuffled.CPUs = rapid.Permutation(m.CPUs).Draw(t, "order")
+		again, errAgain := placement.NewLayout(shuffled).Pick(free, n, o)
+		require.Equal(t, err == nil, errAgain == nil)
+		require.Equal(t, got.String(), again.String())
+		if err != nil {
+			return
+		}
+		require.Equal(t, n, got.Size())
+		require.True(t, got.IsSubsetOf(free))
+		if o.WholeCores {
+			requireWhole(t, cores(m), got)
+		}
+		if o.WholeL3 {
+			requireWhole(t, l3s(m), got)
+		}
+	})
+}
+
+func requireWhole(t require.TestingT, groups []cpuset.CPUSet, got cpuset.CPUSet) {
+	for _, g := range groups {
+		if common := g.Intersection(got); !common.IsEmpty() {
+			require.Equal(t, g.String(), common.String())
+		}
+	}
+}
+
+// A12: whatever is free besides, a number that fits a free L3 gets one L3.
+func TestPackedFitsOneL3(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := topologytest.Random(t).Machine()
+		caches := l3s(m)
+		l3 := rapid.SampledFrom(caches).Draw(t, "l3")
+		free := drawFree(t, m).Union(l3)
+		n := rapid.IntRange(1, l3.Size()).Draw(t, "n")
+		got, err := placement.NewLayout(m).Pick(free, n, placement.Options{})
+		require.NoError(t, err)
+		require.True(t, slices.ContainsFunc(caches, got.IsSubsetOf), "%s of %s", got, free)
+	})
+}
+
+// With cores of two threads, in the zone of a NUMA node: as long as whole cores
+// suffice, an even number breaks no core and shares none, an odd one has one
+// thread beside.
+func TestPackedTakesWholeCores(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := topologytest.Random(t)
+		for i := range s.CPUs {
+			s.CPUs[i].Offline = false
+		}
+		m := s.Machine()
+		pairs := cores(m)
+		if slices.ContainsFunc(pairs, func(c cpuset.CPUSet) bool { return c.Size() != 2 }) {
+			return
+		}
+		zone := m.CPUs[0].Node
+		free := drawFree(t, m).Intersection(m.NUMANodes[slices.IndexFunc(m.NUMANodes, func(n topology.NUMANode) bool { return n.ID == zone })].CPUs)
+		whole := 0
+		for _, c := range pairs {
+			if c.IsSubsetOf(free) {
+				whole += 2
+			}
+		}
+		if whole == 0 {
+			return
+		}
+		n := rapid.IntRange(1, whole).Draw(t, "n")
+		got, err := placement.NewLayout(m).Pick(free, n, placement.Options{})
+		require.NoError(t, err)
+		halves := 0
+		for _, c := range pairs {
+			if c.Intersection(got).Size() == 1 {
+				halves++
+			}
+		}
+		require.Equal(t, n%2, halves, "%s of %s", got, free)
+	})
+}
+
+// A12 on T4, after churn: 16 CPUs get one L3 as long as one is free.
+func TestChurn(t *testing.T) {
+	m := topologytest.T4().Machine()
+	l, caches := placement.NewLayout(m), l3s(m)
+	rapid.Check(t, func(t *rapid.T) {
+		free := m.Online()
+		var held []cpuset.CPUSet
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if len(held) > 0 && rapid.IntRange(0, 2).Draw(t, "release") == 0 {
+				i := rapid.IntRange(0, len(held)-1).Draw(t, "claim")
+				free = free.Union(held[i])
+				held = slices.Delete(held, i, i+1)
+				continue
+			}
+			n := rapid.SampledFrom([]int{1, 2, 3, 4, 7, 16, 16, 40, 70}).Draw(t, "n")
+			if n > free.Size() {
+				continue
+			}
+			whole := slices.ContainsFunc(caches, func(c cpuset.CPUSet) bool { return c.IsSubsetOf(free) })
+			got, err := l.Pick(free, n, placement.Options{})
+			require.NoError(t, err)
+			if n <= 16 && whole {
+				require.True(t, slices.ContainsFunc(caches, got.IsSubsetOf))
+			}
+			require.True(t, got.IsSubsetOf(free), "I1")
+			free = free.Difference(got)
+			held = append(held, got)
+		}
+		for _, h := range held {
+			free = free.Union(h)
+		}
+		require.True(t, free.Equals(m.Online()), "I3")
+	})
+}
+
+// I2 with wholeCores at driver level: any sequence of claims and releases in
+// steps, up to the capacity, is placed on whole cores.
+func TestWholeCoresNeverStuck(t *testing.T) {
+	m := topologytest.T5().Machine()
+	l := placement.NewLayout(m)
+	rapid.Check(t, func(t *rapid.T) {
+		free := m.Online()
+		var held []cpuset.CPUSet
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
+				i := rapid.IntRange(0, len(held)-1).Draw(t, "claim")
+				free = free.Union(held[i])
+				held = slices.Delete(held, i, i+1)
+				continue
+			}
+			if free.IsEmpty() {
+				continue
+			}
+			n := 2 * rapid.IntRange(1, free.Size()/2).Draw(t, "n")
+			got, err := l.Pick(free, n, placement.Options{WholeCores: true, Placement: rapid.SampledFrom([]string{placement.Packed, placement.Spread}).Draw(t, "placement")})
+			require.NoError(t, err)
+			free = free.Difference(got)
+			held = append(held, got)
+		}
+	})
+}
