@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# Modules of the workspace, and the one that stays outside of it.
+MODULES := . cdi-contract dra-frontend nri-actuator test
+ALL_MODULES := $(MODULES) test/cluster
+BIN := bin
+export CGO_ENABLED ?= 0
+export GOTOOLCHAIN ?= local
+# A run on a small machine compiles as much as it tests: give slow tests time.
+TEST_FLAGS ?= -timeout 20m
+E2E_FLAGS ?=
+RUN ?= .
+
+##@ Use
+
+.PHONY: demo
+demo: ## Show the whole path on a cluster in virtual machines made for it (root, Debian)
+	./test/cluster/demo.sh
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*##/ {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build
+
+.PHONY: build
+build: ## Build the daemons, static, into bin/
+	go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/ ./cmd/...
+
+IMAGE_PREFIX ?= dra-cpumem
+IMAGE_TAG ?= $(VERSION)
+CONTAINER_TOOL ?= $(or $(shell command -v buildah),$(shell command -v podman),$(shell command -v docker),buildah)
+
+.PHONY: images
+images: build ## Build both images with buildah, podman or docker (CONTAINER_TOOL)
+	$(CONTAINER_TOOL) build -f Dockerfile.frontend -t $(IMAGE_PREFIX)/dra-frontend:$(IMAGE_TAG) .
+	$(CONTAINER_TOOL) build -f Dockerfile.actuator -t $(IMAGE_PREFIX)/nri-actuator:$(IMAGE_TAG) .
+
+.PHONY: generate
+generate: ## Write generated files: JSON Schemas of the contract
+	cd test && go run ./contract/schemagen
+
+##@ Check
+
+.PHONY: test
+test: ## Unit, contract, lab and chart tests, with the race detector
+	for m in $(ALL_MODULES); do echo "== $$m"; (cd $$m && GOWORK=$$([ $$m = test/cluster ] && echo off || true) CGO_ENABLED=1 go test -race $(TEST_FLAGS) $$([ $$m = test/cluster ] && go list ./... | grep -v /e2e || echo ./...)); done
+
+.PHONY: e2e
+e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=regexp selects
+	./test/cluster/e2e.sh -run '$(RUN)' $(E2E_FLAGS)
+
+.PHONY: verify
+verify: verify-format verify-vet verify-modules verify-generated verify-headers verify-vulnerabilities ## Format, vet, lint, modules, generated files, headers
+
+.PHONY: verify-format
+verify-format:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these: $$out"; exit 1; }
+
+.PHONY: verify-vet
+verify-vet: $(BIN)/staticcheck
+	for m in $(ALL_MODULES); do echo "== vet $$m"; (cd $$m && export GOWORK=$$([ $$m = test/cluster ] && echo off || true); go vet ./... && $(CURDIR)/$(BIN)/staticcheck ./...); done
+
+$(BIN)/staticcheck: tools/go.mod
+	cd tools && GOWORK=off go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+
+.PHONY: verify-modules
+verify-modules: ## Each module builds on its own, without the workspace
+	for m in $(ALL_MODULES); do echo "== build $$m"; (cd $$m && GOWORK=off go build ./... && GOWORK=off go mod verify >/dev/null); done
+
+.PHONY: verify-generated
+verify-generated:
+	cd test && go run ./contract/schemagen -check
+
+.PHONY: verify-headers
+verify-headers:
+	@out=$$(git ls-files '*.go' | while read -r f; do head -n 1 "$$f" | grep -q '^// SPDX-License-Identifier: Apache-2.0$$' || echo "$$f"; done); \
+	[ -z "$$out" ] || { echo "these lack the licence header: $$out"; exit 1; }
+
+.PHONY: verify-vulnerabilities
+verify-vulnerabilities:
+	@if ! command -v govulncheck >/dev/null; then echo "govulncheck is not installed: known vulnerabilities were not looked up"; \
+	else for m in $(MODULES); do (cd $$m && govulncheck ./...); done; fi
+
+##@ Cluster
+
+CLUSTER := cd test/cluster && GOWORK=off go run ./cmd/cluster
+
+.PHONY: cluster-up
+cluster-up: ## Start a cluster with a two-NUMA-node machine; prints KUBECONFIG
+	$(CLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: ## Stop it and clean up
+	$(CLUSTER) down
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BIN) _output

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command dra-frontend is the daemon that offers a node's CPUs, memory and
+// hugepages to the scheduler and decides what claims get. It only wires: see
+// package daemon for the flow.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/go-logr/zapr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/daemon"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/serve"
+)
+
+// version is set by the linker.
+var version = ""
+
+func main() {
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "dra-frontend:", err)
+		os.Exit(1)
+	}
+}
+
+type flags struct {
+	config, nodeName, podUID, kubeconfig, metricsAddress, logLevel string
+}
+
+func command() *cobra.Command {
+	var f flags
+	root := &cobra.Command{
+		Use:           "dra-frontend",
+		Short:         "Offers CPUs, memory and hugepages of this node to Kubernetes and decides what claims get",
+		Version:       versionString(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(f) },
+	}
+	root.Flags().StringVar(&f.config, "config", "", "path of the configuration file; empty for defaults")
+	root.Flags().StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in the cluster")
+	root.Flags().StringVar(&f.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of this instance's pod, for rolling updates without a gap")
+	root.PersistentFlags().StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; empty inside a cluster")
+	root.Flags().StringVar(&f.metricsAddress, "metrics-address", ":9807", "address of /metrics, /healthz and /readyz")
+	root.PersistentFlags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	root.AddCommand(cleanupCommand(&f))
+	return root
+}
+
+func cleanupCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cleanup",
+		Short: "Delete the driver's ResourceSlices of the whole cluster, after it was uninstalled",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := newClient(f.kubeconfig)
+			if err != nil {
+				return err
+			}
+			return client.ResourceV1().ResourceSlices().DeleteCollection(cmd.Context(), metav1.DeleteOptions{},
+				metav1.ListOptions{FieldSelector: "spec.driver=" + plugin.DriverName})
+		},
+	}
+}
+
+func run(f flags) error {
+	log, err := newLogger(f.logLevel)
+	if err != nil {
+		return err
+	}
+	klog.SetLoggerWithOptions(zapr.NewLogger(log), klog.ContextualLogger(true))
+	// A second signal ends the process at once.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	ctx = klog.NewContext(ctx, zapr.NewLogger(log))
+
+	if f.nodeName == "" {
+		return fmt.Errorf("--node-name or NODE_NAME is required")
+	}
+	cfg, err := loadConfig(f.config)
+	if err != nil {
+		return err
+	}
+	client, err := newClient(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m, err := metrics.New(registry)
+	if err != nil {
+		return err
+	}
+	log.Info("starting", zap.String("version", versionString()), zap.String("node", f.nodeName), zap.Any("config", cfg))
+	d, err := daemon.New(daemon.Options{
+		Log: log, Config: cfg, Client: client, Metrics: m, PageSize: int64(os.Getpagesize()),
+		Kubelet: daemon.Kubelet{RootDir: cfg.KubeletRootDir, NodeName: f.nodeName, PodUID: f.podUID},
+	})
+	if err != nil {
+		return err
+	}
+	wait, err := serve.Serve(ctx, f.metricsAddress, serve.Handler(registry, d.Ready))
+	if err != nil {
+		return err
+	}
+	if err := d.Run(ctx); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return wait()
+}
+
+func loadConfig(path string) (config.Config, error) {
+	if path == "" {
+		return config.Default(), nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return config.Config{}, err
+	}
+	cfg, err := config.Parse(data)
+	if err != nil {
+		return config.Config{}, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+func newClient(kubeconfig string) (kubernetes.Interface, error) {
+	var (
+		rc  *rest.Config
+		err error
+	)
+	if kubeconfig == "" {
+		rc, err = rest.InClusterConfig()
+	} else {
+		rc, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	return kubernetes.NewForConfig(rc)
+}
+
+func newLogger(level string) (*zap.Logger, error) {
+	l, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return nil, fmt.Errorf("--log-level: %w", err)
+	}
+	c := zap.NewProductionConfig()
+	c.Level = zap.NewAtomicLevelAt(l)
+	c.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
+	c.Sampling = nil
+	return c.Build()
+}
+
+func versionString() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

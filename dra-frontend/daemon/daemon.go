@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemon is the frontend as a running process: it starts the parts in
+// the order that keeps the invariants, then keeps them current. The ledger is
+// whole and the node state written before kubelet may call; slices come last.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/values"
+)
+
+// Options are what the daemon needs. All are required but Kubelet.PodUID.
+type Options struct {
+	Log     *zap.Logger
+	Config  config.Config
+	Client  kubernetes.Interface
+	Kubelet Kubelet
+	Metrics *metrics.Metrics
+	// PageSize is the base page size in bytes.
+	PageSize int64
+}
+
+// Daemon is the running frontend.
+type Daemon struct {
+	o       Options
+	status  *status
+	driver  *plugin.Driver
+	helper  atomic.Pointer[kubeletplugin.Helper]
+	machine atomic.Pointer[machine]
+}
+
+// pollInterval is how soon a dead actuator is noticed. Looking is an open and
+// a lock query of one small file.
+const pollInterval = time.Second
+
+// New does everything that must be done before kubelet may call: it checks the
+// node, discovers the machine, rebuilds the ledger from the CDI directory and
+// writes the node state.
+func New(o Options) (*Daemon, error) {
+	d := &Daemon{o: o}
+	d.status = newStatus(func() error {
+		h := d.helper.Load()
+		if h == nil {
+			return errors.New("the kubelet plugin has not started yet")
+		}
+		return registration(h, o.Kubelet.RootDir)
+	})
+	proc := os.DirFS(o.Config.ProcRoot)
+	warnings, err := preflight.Check(preflight.Node{
+		Proc: proc, Kubelet: os.DirFS(o.Config.KubeletRootDir),
+		MemoryHigh: o.Config.MemoryQoS.ThrottlingFactor != nil,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("this node is not fit: %w", err)
+	}
+	for _, w := range warnings {
+		o.Log.Warn("preflight", zap.String("finding", w))
+	}
+	bootID, err := preflight.BootID(proc)
+	if err != nil {
+		return nil, err
+	}
+	m, err := discover(o.Config, o.PageSize, bootID)
+	if err != nil {
+		return nil, err
+	}
+	d.machine.Store(m)
+
+	dir, err := cdidir.Open(o.Config.CDIDir)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.CheckWritable(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.Kubelet.dataDir(), 0o750); err != nil {
+		return nil, err
+	}
+	lock := cdidir.NewLock(filepath.Join(o.Kubelet.dataDir(), "ledger.lock"))
+	if err := removeStale(dir, lock); err != nil {
+		return nil, err
+	}
+	d.driver = plugin.New(plugin.Options{
+		Log: o.Log, Lock: lock, Ledger: ledger.New(dir, bootID), BootID: bootID, Guard: o.Config.Guard,
+		Inventory: m.inventory, Values: values.New(o.Config, o.PageSize), Pods: pods.NewReader(o.Client),
+		Actuator: actuator{dir: o.Config.CDIDir}, Recorder: o.Metrics,
+	})
+	return d, nil
+}
+
+// removeStale runs under the lock: another instance may be writing.
+func removeStale(dir cdidir.Dir, lock cdidir.Lock) error {
+	release, err := lock.Acquire()
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.RemoveStale(), release())
+}
+
+// actuator reads the announcement.
+type actuator struct{ dir string }
+
+// Announcement implements plugin.Actuator.
+func (a actuator) Announcement() (contract.Announcement, error) {
+	ann, err := contract.ReadAnnouncement(a.dir)
+	if err != nil {
+		return ann, err
+	}
+	if !ann.Connected {
+		return ann, errors.New("nri-actuator is running and not connected to the container runtime: look at its log and check that NRI is enabled in the runtime")
+	}
+	if _, err := ann.CommonVersion(); err != nil {
+		return ann, err
+	}
+	return ann, nil
+}
+
+// Run serves kubelet and keeps slices and node state current until ctx ends.
+func (d *Daemon) Run(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	d.look()
+	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
+		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
+		devices: func() []resourceapi.Device { return d.machine.Load().devices(nil) },
+	}, d.o.Client)
+	if err != nil {
+		return err
+	}
+	// Stop does not withdraw the slices: kubelet does when no instance comes
+	// back, and a restart must not make running claims' devices vanish.
+	defer helper.Stop()
+	d.helper.Store(helper)
+	if err := d.publish(ctx, helper); err != nil {
+		return err
+	}
+	changes, stop, err := watch(d.o.Config.CDIDir)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
+	defer refresh.Stop()
+	for {
+		changed := false
+		select {
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+				return cause
+			}
+			return nil
+		case <-changes:
+			changed = d.look()
+		case <-poll.C:
+			changed = d.lookAtActuator()
+		case <-refresh.C:
+			changed = d.rediscover()
+			changed = d.look() || changed
+		}
+		if changed {
+			if err := d.publish(ctx, helper); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// look reconciles the node state and reads the actuator's announcement. It
+// reports whether what is published must change.
+func (d *Daemon) look() bool {
+	n, _ := d.status.get()
+	blocked := d.driver.Reconcile()
+	if blocked != nil && (n.blocked == nil || n.blocked.Error() != blocked.Error()) {
+		d.o.Log.Error("this node takes no new claims", zap.Error(blocked))
+	}
+	if blocked == nil && n.blocked != nil {
+		d.o.Log.Info("node state is current")
+	}
+	n.blocked = blocked
+	return d.observe(n)
+}
+
+func (d *Daemon) lookAtActuator() bool {
+	n, _ := d.status.get()
+	return d.observe(n)
+}
+
+func (d *Daemon) observe(n node) bool {
+	before := n.actuator
+	a, err := actuator{dir: d.o.Config.CDIDir}.Announcement()
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		d.o.Log.Error("claims wait for the actuator", zap.Error(err))
+	}
+	if err == nil && before != nil {
+		d.o.Log.Info("actuator is ready", zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
+	}
+	n.actuator = err
+	n.empty = len(d.machine.Load().zones) == 0
+	d.o.Metrics.Node(n.blocked, n.actuator)
+	return d.status.set(n)
+}
+
+// rediscover looks at the machine again. A machine that cannot be read keeps
+// the last good one: claims live on it.
+func (d *Daemon) rediscover() bool {
+	m, err := discover(d.o.Config, d.o.PageSize, d.machine.Load().inventory.Base.BootID)
+	if err != nil {
+		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
+		return false
+	}
+	if m.equal(d.machine.Load()) {
+		return false
+	}
+	d.o.Log.Info("machine changed", zap.Strings("zones", m.names()))
+	d.machine.Store(m)
+	d.driver.SetInventory(m.inventory)
+	return true
+}
+
+// publish writes the slices if they differ from what the API server has.
+func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) error {
+	n, _ := d.status.get()
+	devices := d.machine.Load().devices(taints(n))
+	d.o.Log.Info("publishing", zap.Strings("zones", d.machine.Load().names()), zap.Bool("tainted", len(taints(n)) > 0))
+	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, devices))
+}
+
+// Ready returns why the node takes no new claims, nil if it does.
+func (d *Daemon) Ready() error { return d.status.ready() }
+
+// watch signals changes of the CDI directory; several within a moment are one.
+func watch(dir string) (<-chan struct{}, func() error, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := w.Add(dir); err != nil {
+		return nil, nil, errors.Join(err, w.Close())
+	}
+	changes := make(chan struct{}, 1)
+	go func() {
+		for {
+			// An error is an overflow of the queue: something changed.
+			select {
+			case e, open := <-w.Events:
+				if !open {
+					return
+				}
+				if filepath.Base(e.Name)[0] == '.' {
+					continue
+				}
+			case _, open := <-w.Errors:
+				if !open {
+					return
+				}
+			}
+			select {
+			case changes <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return changes, w.Close, nil
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"go.uber.org/zap"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// kubeletSide completes plugin.Driver to what the helper library calls: health
+// and background errors concern the daemon, not the claims.
+type kubeletSide struct {
+	*plugin.Driver
+	log     *zap.Logger
+	status  *status
+	devices func() []resourceapi.Device
+	pool    string
+	fail    context.CancelCauseFunc
+}
+
+// HandleError implements kubeletplugin.DRAPlugin.
+func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
+	k.log.Error(msg, zap.Error(err))
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+		k.fail(fmt.Errorf("%s: %w", msg, err))
+	}
+}
+
+// healthInterval is well below the 30 s after which kubelet calls a device's
+// health unknown.
+const healthInterval = 10 * time.Second
+
+// WatchHealthStatus implements kubeletplugin.DRAPlugin: devices are unhealthy
+// while nobody would apply a decision for them.
+func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	ticker := time.NewTicker(healthInterval)
+	defer ticker.Stop()
+	for {
+		n, changed := k.status.get()
+		report := kubeletplugin.DeviceHealthReport{}
+		for _, d := range k.devices() {
+			health := kubeletplugin.DeviceHealth{
+				PoolName: k.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now(),
+			}
+			if n.actuator != nil {
+				health.Health = kubeletplugin.HealthStatusUnhealthy
+				health.Message = clip(n.actuator.Error())
+			}
+			report.Devices = append(report.Devices, health)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case reports <- report:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-ticker.C:
+		}
+	}
+}
+
+// clip keeps a message below the 1024 characters that the API allows.
+func clip(s string) string {
+	if len(s) > 1000 {
+		return s[:1000]
+	}
+	return s
+}
+
+// taints keep new pods away while claims could not be prepared here.
+func taints(n node) []resourceapi.DeviceTaint {
+	var out []resourceapi.DeviceTaint
+	if n.actuator != nil {
+		out = append(out, resourceapi.DeviceTaint{
+			Key: plugin.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
+		})
+	}
+	if n.blocked != nil {
+		out = append(out, resourceapi.DeviceTaint{
+			Key: plugin.DriverName + "/claims", Value: "unreadable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
+		})
+	}
+	return out
+}
+
+// Kubelet says where kubelet is and who this instance is.
+type Kubelet struct {
+	RootDir  string
+	NodeName string
+	// PodUID names the sockets of this instance, so that a new one can start
+	// before the old one ends (rolling update).
+	PodUID string
+}
+
+// dataDir is where the plugin's socket and lock live.
+func (k Kubelet) dataDir() string { return filepath.Join(k.RootDir, "plugins", plugin.DriverName) }
+
+func (k Kubelet) start(ctx context.Context, side kubeletSide, client kubernetes.Interface) (*kubeletplugin.Helper, error) {
+	if err := os.MkdirAll(k.dataDir(), 0o750); err != nil {
+		return nil, err
+	}
+	options := []kubeletplugin.Option{
+		kubeletplugin.DriverName(plugin.DriverName),
+		kubeletplugin.KubeClient(client),
+		kubeletplugin.NodeName(k.NodeName),
+		kubeletplugin.PluginDataDirectoryPath(k.dataDir()),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(k.RootDir, "plugins_registry")),
+	}
+	if k.PodUID != "" {
+		options = append(options, kubeletplugin.RollingUpdate(types.UID(k.PodUID)))
+	}
+	return kubeletplugin.Start(ctx, side, options...)
+}
+
+// registration turns the helper's registration status into a reason.
+func registration(h *kubeletplugin.Helper, rootDir string) error {
+	s := h.RegistrationStatus()
+	switch {
+	case s == nil:
+		return fmt.Errorf("kubelet has not registered the driver yet: check that it watches %s", filepath.Join(rootDir, "plugins_registry"))
+	case !s.PluginRegistered:
+		return fmt.Errorf("kubelet refused to register the driver: %s", s.Error)
+	}
+	return nil
+}

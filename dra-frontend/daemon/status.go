@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"sync"
+)
+
+// status is what the loop found last. Readiness, health and taints are read
+// from it.
+type status struct {
+	mu         sync.Mutex
+	actuator   error
+	blocked    error
+	empty      bool
+	registered func() error
+	changed    chan struct{}
+}
+
+var errNotChecked = errors.New("not checked yet")
+
+func newStatus(registered func() error) *status {
+	return &status{actuator: errNotChecked, blocked: errNotChecked, registered: registered, changed: make(chan struct{})}
+}
+
+// node is a snapshot of what decides about new claims.
+type node struct {
+	actuator, blocked error
+	empty             bool
+}
+
+// set stores the findings and reports whether they differ from the last ones
+// in more than their wording. Watchers are woken then.
+func (s *status) set(n node) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := (s.actuator == nil) == (n.actuator == nil) && (s.blocked == nil) == (n.blocked == nil) && s.empty == n.empty
+	s.actuator, s.blocked, s.empty = n.actuator, n.blocked, n.empty
+	if !same {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+	return !same
+}
+
+// get returns the findings and a channel that is closed when they change.
+func (s *status) get() (node, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return node{actuator: s.actuator, blocked: s.blocked, empty: s.empty}, s.changed
+}
+
+// ready returns why the node takes no new claims, nil if it does.
+func (s *status) ready() error {
+	n, _ := s.get()
+	errs := []error{n.actuator, n.blocked, s.registered()}
+	if n.empty {
+		errs = append(errs, errors.New("no zone of this node has anything to offer: look at reservedCPUs, reservedMemory and managedCPUs of the configuration"))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Builds the driver's images and runs the cluster cases. Arguments go to the
+# test program.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/images.sh"
+build_images "$root" e2e
+cd "$here"
+GOWORK=off exec go test ./e2e -count=1 -timeout 60m -v "$@" \
+  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep}

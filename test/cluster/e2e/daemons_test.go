@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+)
+
+var getOptions = metav1.GetOptions{}
+
+const actuatorSet = release + "-dra-driver-cpumem-actuator"
+
+// stopActuator takes the actuator off the node, and starts it again at the end
+// of the test at the latest.
+func (s suite) stopActuator(t *testing.T) (start func()) {
+	t.Helper()
+	s.selectNodes(t, "nowhere")
+	t.Cleanup(func() { s.startActuator(t) })
+	eventually(t, "actuator gone", func(ctx context.Context) error {
+		return s.tainted(t, true)
+	})
+	return func() { s.startActuator(t) }
+}
+
+func (s suite) startActuator(t *testing.T) {
+	s.selectNodes(t, "linux")
+	eventually(t, "actuator back", func(ctx context.Context) error { return s.tainted(t, false) })
+}
+
+func (s suite) selectNodes(t *testing.T, os string) {
+	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/os":%q}}}}}`, os)
+	_, err := s.client.AppsV1().DaemonSets(namespace).Patch(context.Background(), actuatorSet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// tainted returns an error unless all devices are tainted, or none.
+func (s suite) tainted(t *testing.T, want bool) error {
+	for _, slice := range s.slices(t) {
+		for _, d := range slice.Spec.Devices {
+			if (len(d.Taints) > 0) != want {
+				return fmt.Errorf("device %s has taints %+v", d.Name, d.Taints)
+			}
+		}
+	}
+	return nil
+}
+
+// A21: while the actuator is gone no claim is scheduled here, and the devices
+// say so; claimless pods start (I7).
+func TestA21_ActuatorGone(t *testing.T) {
+	s := theSuite
+	start := s.stopActuator(t)
+	s.claim(t, "a21", "", capacity{"cpu": "1"})
+	s.create(t, pod("a21", []string{"mask", "sleep"}, "a21"))
+	s.run(t, pod("a21-plain", []string{"mask", "sleep"}))
+	eventually(t, "claim pod unschedulable", func(ctx context.Context) error {
+		p, err := s.client.CoreV1().Pods("default").Get(ctx, "a21", getOptions)
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v", p.Status.Conditions)
+	})
+	start()
+	s.running(t, "a21")
+	// The plain pod was created unconfined; it is in the pool again (A34).
+	mine := cpus(t, s.lines(t, "a21", "mask")["mask"].CPUs)
+	plain, err := s.client.CoreV1().Pods("default").Get(t.Context(), "a21-plain", getOptions)
+	require.NoError(t, err)
+	eventually(t, "plain pod confined", func(context.Context) error {
+		if got := cpus(t, s.cgroup(t, plain, "main", "cpuset.cpus.effective")); !got.Intersection(mine).IsEmpty() {
+			return fmt.Errorf("it runs on %s, the claim on %s", got, mine)
+		}
+		return nil
+	})
+}
+
+// A37, I5: prepared, then the actuator dies before the container is created.
+// The runtime goes on without it; the guard does not.
+func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
+	s := theSuite
+	s.claim(t, "a37", "", capacity{"cpu": "1", "memory": "32Mi"})
+	p := pod("a37", []string{"mask", "sleep"}, "a37")
+	// Claims are prepared before the first init container, which gives the time.
+	p.Spec.InitContainers = []corev1.Container{{
+		Name: "wait", Image: cluster.BusyboxImage, ImagePullPolicy: corev1.PullNever,
+		Command:      []string{"sh", "-c", "until [ -e /signal/go ]; do sleep 0.2; done"},
+		VolumeMounts: []corev1.VolumeMount{{Name: "signal", MountPath: "/signal"}},
+	}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "signal", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	s.create(t, p)
+	var uid types.UID
+	eventually(t, "init container running", func(ctx context.Context) error {
+		got, err := s.client.CoreV1().Pods("default").Get(ctx, "a37", getOptions)
+		if err != nil {
+			return err
+		}
+		uid = got.UID
+		if len(got.Status.InitContainerStatuses) == 0 || got.Status.InitContainerStatuses[0].State.Running == nil {
+			return fmt.Errorf("init container %+v; events: %s", got.Status.InitContainerStatuses, s.events(ctx, uid))
+		}
+		return nil
+	})
+	start := s.stopActuator(t)
+	_, err := s.NodeExec(t.Context(), node, "touch /var/lib/kubelet/pods/"+string(uid)+"/volumes/kubernetes.io~empty-dir/signal/go")
+	require.NoError(t, err)
+	eventually(t, "refused by the guard", func(ctx context.Context) error {
+		got, err := s.client.CoreV1().Pods("default").Get(ctx, "a37", getOptions)
+		if err != nil {
+			return err
+		}
+		for _, c := range got.Status.ContainerStatuses {
+			if c.State.Running != nil {
+				t.Fatal("the container runs without its decision")
+			}
+		}
+		events := s.events(ctx, uid)
+		if !strings.Contains(events, "guard") {
+			return errors.New("events: " + events)
+		}
+		return nil
+	})
+	start()
+	s.running(t, "a37")
+	require.Equal(t, 1, cpus(t, s.lines(t, "a37", "mask")["mask"].CPUs).Size())
+}
+
+// A34, A36: values changed by hand while the actuator is dead are put back
+// when it comes, and a restarted runtime finds it again; containers never
+// notice.
+func TestA36_Restarts(t *testing.T) {
+	s := theSuite
+	s.claim(t, "a36", "", capacity{"cpu": "2", "memory": "64Mi"})
+	p := s.run(t, pod("a36", []string{"mask", "sleep"}, "a36"))
+	want := s.lines(t, "a36", "mask")["mask"].CPUs
+	unchanged := func(context.Context) error {
+		if got := s.cgroup(t, p, "main", "cpuset.cpus"); got != want {
+			return fmt.Errorf("cpuset.cpus is %s, want %s", got, want)
+		}
+		if got := s.cgroup(t, p, "main", "memory.min"); got != "67108864" {
+			return fmt.Errorf("memory.min is %s", got)
+		}
+		return nil
+	}
+	start := s.stopActuator(t)
+	_, err := s.NodeExec(t.Context(), node, "cd "+cgroupDir(t, p, "main")+" && echo 0-7 >cpuset.cpus && echo 0 >memory.min")
+	require.NoError(t, err)
+	start()
+	eventually(t, "repaired", unchanged)
+
+	for _, kill := range []string{"nri-actuator", "dra-frontend"} {
+		_, err := s.NodeExec(t.Context(), node, "pkill -9 -x "+kill)
+		require.NoError(t, err)
+	}
+	eventually(t, "daemons back", func(ctx context.Context) error { return s.ready(ctx) })
+	require.NoError(t, unchanged(t.Context()))
+
+	_, err = s.NodeExec(t.Context(), node, "service kill containerd; service start containerd")
+	require.NoError(t, err)
+	s.claim(t, "a36-after", "", capacity{"cpu": "1"})
+	s.run(t, pod("a36-after", []string{"mask", "sleep"}, "a36-after"))
+	require.Equal(t, 1, cpus(t, s.lines(t, "a36-after", "mask")["mask"].CPUs).Size())
+	require.NoError(t, unchanged(t.Context()))
+}
+
+// ready reports whether all pods of the driver are ready.
+func (s suite) ready(ctx context.Context) error {
+	pods, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
+				return fmt.Errorf("pod %s is not ready: %s", p.Name, c.Message)
+			}
+		}
+	}
+	return nil
+}

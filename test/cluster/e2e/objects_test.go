@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// patience bounds every wait: the node is emulated and slow.
+const patience = 2 * time.Minute
+
+// eventually waits until check succeeds and reports its last error if it does
+// not in time.
+func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-tick.C:
+		}
+	}
+}
+
+type capacity map[resourceapi.QualifiedName]string
+
+// claim creates a claim of one request "zone"; zone, if not empty, names the
+// device that must serve it.
+func (s suite) claim(t *testing.T, name, zone string, amounts capacity) *resourceapi.ResourceClaim {
+	t.Helper()
+	requests := map[resourceapi.QualifiedName]resource.Quantity{}
+	for k, v := range amounts {
+		requests[k] = resource.MustParse(v)
+	}
+	exactly := &resourceapi.ExactDeviceRequest{
+		DeviceClassName: "dra.cpumem", Capacity: &resourceapi.CapacityRequirements{Requests: requests},
+	}
+	if zone != "" {
+		exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf(`device.attributes["resource.kubernetes.io"].numaNode == %s`, strings.TrimPrefix(zone, "numa-")),
+		}}}
+	}
+	c, err := s.client.ResourceV1().ResourceClaims("default").Create(t.Context(), &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "zone", Exactly: exactly}}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.deleteClaim(t, name) })
+	return c
+}
+
+func (s suite) deleteClaim(t *testing.T, name string) {
+	err := s.client.ResourceV1().ResourceClaims("default").Delete(context.Background(), name, metav1.DeleteOptions{})
+	if err != nil && !strings.Contains(err.Error(), "not found") {
+		t.Errorf("delete claim %s: %v", name, err)
+	}
+}
+
+// pod returns a pod of one container that runs the probe with args; claims are
+// names of claim objects it uses.
+func pod(name string, args []string, claims ...string) *corev1.Pod {
+	grace := int64(1)
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{
+				Name: "main", Image: probe, ImagePullPolicy: corev1.PullNever, Args: args,
+			}},
+		},
+	}
+	for _, c := range claims {
+		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: c, ResourceClaimName: &c})
+		p.Spec.Containers[0].Resources.Claims = append(p.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: c})
+	}
+	return p
+}
+
+func (s suite) create(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	_, err := s.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.remove(t, p.Name) })
+}
+
+// remove deletes a pod and waits until it is gone.
+func (s suite) remove(t *testing.T, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.client.CoreV1().Pods("default").Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		if !strings.Contains(err.Error(), "not found") {
+			t.Errorf("delete pod %s: %v", name, err)
+		}
+		return
+	}
+	for {
+		if _, err := s.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
+			if !strings.Contains(err.Error(), "not found") {
+				t.Errorf("pod %s is not gone: %v", name, err)
+			}
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// run creates the pod and waits until its container runs.
+func (s suite) run(t *testing.T, p *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	s.create(t, p)
+	return s.running(t, p.Name)
+}
+
+func (s suite) running(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	var got *corev1.Pod
+	eventually(t, "pod "+name+" running", func(ctx context.Context) error {
+		var err error
+		if got, err = s.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		for _, c := range got.Status.ContainerStatuses {
+			if !*c.Started || c.State.Running == nil {
+				return fmt.Errorf("container %s: %+v; events: %s", c.Name, c.State, s.events(ctx, got.UID))
+			}
+		}
+		if got.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("phase %s, conditions %+v; events: %s", got.Status.Phase, got.Status.Conditions, s.events(ctx, got.UID))
+		}
+		return nil
+	})
+	return got
+}
+
+// events returns the messages of the events of an object, joined.
+func (s suite) events(ctx context.Context, uid types.UID) string {
+	list, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(uid)})
+	if err != nil {
+		return err.Error()
+	}
+	var messages []string
+	for _, e := range list.Items {
+		messages = append(messages, e.Reason+": "+e.Message)
+	}
+	return strings.Join(messages, "\n")
+}
+
+// line is one line of the probe's output.
+type line struct {
+	Action       string
+	Error        string
+	CPUs, Mems   string
+	Cgroup       map[string]string
+	PagesPerNode map[string]int
+	Got          int
+	Stopped      string
+}
+
+// lines waits until the probe has written the line of the action, and returns
+// the lines by action.
+func (s suite) lines(t *testing.T, name, action string) map[string]line {
+	t.Helper()
+	out := map[string]line{}
+	eventually(t, "output of "+name, func(ctx context.Context) error {
+		stream, err := s.client.CoreV1().Pods("default").GetLogs(name, &corev1.PodLogOptions{Container: "main"}).Stream(ctx)
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		scanner := bufio.NewScanner(io.LimitReader(stream, 1<<20))
+		for scanner.Scan() {
+			var l line
+			if err := json.Unmarshal(scanner.Bytes(), &l); err != nil {
+				return fmt.Errorf("%q: %w", scanner.Text(), err)
+			}
+			if l.Error != "" {
+				return fmt.Errorf("%s: %s", l.Action, l.Error)
+			}
+			out[l.Action] = l
+		}
+		if _, ok := out[action]; !ok {
+			return fmt.Errorf("no line of %q yet, got %v", action, out)
+		}
+		return scanner.Err()
+	})
+	return out
+}
+
+// cgroup reads a file of the pod's container (container is its name), or of
+// the pod itself for an empty name.
+func (s suite) cgroup(t *testing.T, p *corev1.Pod, container, file string) string {
+	t.Helper()
+	return s.file(t, cgroupDir(t, p, container)+"/"+file)
+}
+
+func cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
+	t.Helper()
+	level := map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: "", corev1.PodQOSBurstable: "/burstable", corev1.PodQOSBestEffort: "/besteffort"}[p.Status.QOSClass]
+	dir := "/sys/fs/cgroup/kubepods" + level + "/pod" + string(p.UID)
+	if container == "" {
+		return dir
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.Name == container {
+			return dir + "/" + strings.TrimPrefix(c.ContainerID, "containerd://")
+		}
+	}
+	t.Fatalf("pod %s has no container %s", p.Name, container)
+	return ""
+}
+
+func (s suite) file(t *testing.T, path string) string {
+	t.Helper()
+	out, err := s.NodeExec(t.Context(), node, "cat "+path)
+	require.NoError(t, err)
+	return strings.TrimSpace(out)
+}
+
+// nodeState is what the tests need of the node file.
+type nodeState struct {
+	Generation int
+	Shared     struct{ CPUs, Mems string }
+	Pods       map[string]struct{ Claims []string }
+}
+
+func (s suite) nodeState(t *testing.T) nodeState {
+	t.Helper()
+	var spec struct{ Annotations map[string]string }
+	require.NoError(t, json.Unmarshal([]byte(s.file(t, "/var/run/cdi/dra.cpumem-node.json")), &spec))
+	var state nodeState
+	require.NoError(t, json.Unmarshal([]byte(spec.Annotations["dra.cpumem/record"]), &state))
+	return state
+}
+
+func (s suite) slices(t *testing.T) []resourceapi.ResourceSlice {
+	t.Helper()
+	list, err := s.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
+	require.NoError(t, err)
+	return list.Items
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// A52: the frontend's token, as its pod has it, writes slices of its own node
+// and driver only; the actuator has none.
+func TestA52_Permissions(t *testing.T) {
+	s := theSuite
+	pods, err := s.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var frontend kubernetes.Interface
+	for _, p := range pods.Items {
+		if strings.Contains(p.Name, "actuator") {
+			require.False(t, *p.Spec.AutomountServiceAccountToken)
+			for _, v := range p.Spec.Volumes {
+				require.Nil(t, v.Projected, "the actuator's pod has a token volume")
+			}
+			continue
+		}
+		token, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), p.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		config := rest.AnonymousClientConfig(s.config)
+		config.BearerToken = token.Status.Token
+		frontend, err = kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+	}
+	require.NotNil(t, frontend)
+	slice := func(node, driver string) *resourceapi.ResourceSlice {
+		return &resourceapi.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "forged-"},
+			Spec: resourceapi.ResourceSliceSpec{
+				Driver: driver, NodeName: &node,
+				Pool: resourceapi.ResourcePool{Name: "forged", Generation: 1, ResourceSliceCount: 1},
+			},
+		}
+	}
+	for name, forged := range map[string]*resourceapi.ResourceSlice{
+		"another node":   slice("node9", "dra.cpumem"),
+		"another driver": slice(node, "gpu.example.com"),
+	} {
+		_, err := frontend.ResourceV1().ResourceSlices().Create(t.Context(), forged, metav1.CreateOptions{})
+		require.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%s: %v", name, err)
+	}
+	_, err = frontend.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	_, err = frontend.CoreV1().Nodes().Patch(t.Context(), node, "application/merge-patch+json", []byte(`{}`), metav1.PatchOptions{})
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+}
+
+// A51, second half: helm test; then uninstall, with a claim pod running that
+// must not notice, leaves no slice.
+func TestZ_A51_TestAndUninstall(t *testing.T) {
+	s := theSuite
+	_, err := s.Helm(t.Context(), "test", release, "--namespace", namespace, "--timeout", "4m")
+	require.NoError(t, err)
+
+	// I3: every claim of the cases before is gone.
+	state := s.nodeState(t)
+	require.Equal(t, "0-7", state.Shared.CPUs)
+	require.Empty(t, state.Pods)
+	files, err := s.NodeExec(t.Context(), node, "ls -A /var/run/cdi")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"dra.cpumem-actuator.json", "dra.cpumem-node.json"}, strings.Fields(files))
+
+	s.claim(t, "a51", "", capacity{"cpu": "1"})
+	p := s.run(t, pod("a51", []string{"mask", "sleep"}, "a51"))
+	mask := s.lines(t, "a51", "mask")["mask"].CPUs
+	_, err = s.Helm(t.Context(), "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "4m")
+	require.NoError(t, err)
+	eventually(t, "no slices", func(context.Context) error {
+		if n := len(s.slices(t)); n > 0 {
+			return fmt.Errorf("%d slices", n)
+		}
+		return nil
+	})
+	require.Equal(t, mask, s.cgroup(t, p, "main", "cpuset.cpus"))
+	// Its claim can only be released by a driver that is there: install again.
+	require.NoError(t, s.install(t.Context()))
+	s.remove(t, "a51")
+}

@@ -1,0 +1,25 @@
+# Sourced: build_images ROOT TAG builds both images as archives that containerd
+# imports and sets IMAGES to their paths, comma separated.
+
+build_images() {
+  local root=$1 tag=$2 out=$1/_output/images name
+  if ! command -v buildah >/dev/null; then
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || {
+      echo "buildah is not installed; install it, or run this as root on Debian" >&2
+      return 1
+    }
+    echo "installing buildah"
+    apt-get update -qq && apt-get install -y --no-install-recommends buildah >/dev/null
+  fi
+  mkdir -p "$out"
+  (cd "$root" && make --no-print-directory build VERSION="$tag")
+  IMAGES=
+  for name in frontend:dra-frontend actuator:nri-actuator; do
+    local file=Dockerfile.${name%%:*} image=${name##*:}
+    # chroot and vfs need neither namespaces nor overlay mounts.
+    (cd "$root" && buildah --storage-driver vfs bud --isolation chroot -q -f "$file" -t "dra-cpumem/$image:$tag" . >/dev/null)
+    rm -f "$out/$image.tar"
+    buildah --storage-driver vfs push -q "dra-cpumem/$image:$tag" "docker-archive:$out/$image.tar:docker.io/dra-cpumem/$image:$tag"
+    IMAGES=${IMAGES:+$IMAGES,}$out/$image.tar
+  done
+}
