@@ -113,6 +113,13 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 		return c.dirErr
 	}
 	changed, err := p.tree.Write(c.dir, want)
+	if errors.Is(err, fs.ErrPermission) && !c.claims && c.podErr == nil {
+		// Even root may not write to the root of its own cgroup namespace where
+		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
+		// Delegation"): that is the actuator's own container. Its pod bounds
+		// its effective cpuset just as well.
+		changed, err = p.tree.Write(c.podDir, want)
+	}
 	p.repaired(ctx, c.name, changed, c.applied, want)
 	if err != nil {
 		return err
