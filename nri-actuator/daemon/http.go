@@ -42,7 +42,7 @@ func (d *Daemon) Handler() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		err := errors.New("another nri-actuator still runs on this node")
+		err := errors.New("starting, or waiting for another nri-actuator on this node to end")
 		if plugin := d.plugin.Load(); plugin != nil {
 			err = plugin.Ready()
 		}

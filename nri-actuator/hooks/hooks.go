@@ -120,10 +120,11 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 	switch {
 	case err != nil && !c.claims:
 		return false, nil
-	case err != nil && c.held == nil:
+	case err != nil && (c.held == nil || c.applied == nil):
+		// I5: nothing tells what it was created with.
 		return false, err
 	case err != nil:
-		// Created with a decision that nothing has changed since.
+		// What it was created with, or given since, is the last that is known.
 		return true, s.writeOrGone(ctx, c, c.applied, known)
 	}
 	_, want, refused := s.decide(ctx, c, node)

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon_test
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/ttrpc"
+	"github.com/stretchr/testify/require"
+)
+
+// dying is a runtime that takes the registration and dies.
+type dying struct{ registered chan struct{} }
+
+func (d *dying) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
+	close(d.registered)
+	return &api.Empty{}, nil
+}
+
+func (d *dying) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+	return &api.UpdateContainersResponse{}, nil
+}
+
+// TestRuntimeDiesWhileRegistering covers A36: at whatever point a connection
+// ends, the next one is made.
+func TestRuntimeDiesWhileRegistering(t *testing.T) {
+	h := newHost(t)
+	l, err := net.Listen("unix", h.config.NRISocket)
+	require.NoError(t, err)
+	h.startActuator()
+
+	conn, err := l.Accept()
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(), "before the registration")
+
+	conn, err = l.Accept()
+	require.NoError(t, err)
+	mux := multiplex.Multiplex(conn)
+	rpc, err := mux.Listen(multiplex.RuntimeServiceConn)
+	require.NoError(t, err)
+	server, err := ttrpc.NewServer()
+	require.NoError(t, err)
+	d := &dying{registered: make(chan struct{})}
+	api.RegisterRuntimeService(server, d)
+	go func() { _ = server.Serve(t.Context(), rpc) }()
+	<-d.registered
+	require.NoError(t, conn.Close(), "between registration and configuration")
+	require.NoError(t, server.Close())
+	require.NoError(t, l.Close())
+
+	h.startRuntime()
+	defer h.stopRuntime()
+	h.plugged()
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+)
+
+var (
+	podA, podB = testnode.UID(1), testnode.UID(2)
+	claimA     = testnode.UID(11)
+)
+
+// TestThroughTheRuntime covers A30 to A32 and A35 with the runtime's own side
+// of NRI and its way of applying an answer to a spec.
+func TestThroughTheRuntime(t *testing.T) {
+	h := newHost(t)
+	h.startRuntime()
+	defer h.stopRuntime()
+	d, _ := h.startActuator()
+	h.plugged()
+	a, err := contract.ReadAnnouncement(h.node.CDI)
+	require.NoError(t, err)
+	require.Equal(t, "containerd", a.Runtime)
+	require.Equal(t, "v2.2.7", a.RuntimeVersion)
+	require.NotEmpty(t, a.NRIVersion)
+	require.Equal(t, os.Getpid(), a.PID)
+	require.Equal(t, h.node.State.Generation, a.Generation)
+	require.FileExists(t, a.Guard)
+
+	pool, err := h.create("pool", podB)
+	require.NoError(t, err)
+	require.Equal(t, "0-15", pool.Linux.Resources.CPU.Cpus, "A31")
+	require.NoError(t, h.start("pool", pool))
+
+	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7", Mems: "0", Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
+		Memory: &contract.Memory{Min: 4096, High: contract.Max, Max: 8192}})
+	spec, err := h.create("exclusive", podA, env...)
+	require.NoError(t, err)
+	require.Equal(t, "0-3,8-15", h.cpus(podB, "pool"), "A32")
+	require.Equal(t, "4-7", spec.Linux.Resources.CPU.Cpus, "A30")
+	require.Equal(t, "0", spec.Linux.Resources.CPU.Mems)
+	require.Equal(t, map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"}, spec.Linux.Resources.Unified)
+	for _, l := range spec.Linux.Resources.HugepageLimits {
+		require.Equal(t, map[string]uint64{"2MB": 4 << 20, "1GB": 0}[l.Pagesize], l.Limit)
+	}
+	require.NoError(t, h.start("exclusive", spec))
+
+	reply, err := h.nri.UpdateContainer(t.Context(), &adaptation.UpdateContainerRequest{Pod: h.pods[1], Container: h.containers[1],
+		LinuxResources: &api.LinuxResources{Unified: map[string]string{"memory.min": "0", "memory.low": "0"}}})
+	require.NoError(t, err)
+	require.Len(t, reply.Update, 1)
+	require.Equal(t, "4096", reply.Update[0].Linux.Resources.Unified["memory.min"], "A35")
+	require.Equal(t, "4-7", reply.Update[0].Linux.Resources.Cpu.Cpus)
+
+	_, err = h.create("forged", podB, env...)
+	require.ErrorContains(t, err, "not prepared for this pod")
+	require.NotEmpty(t, h.logs.FilterMessage("creation refused").All(), "hooks log with the daemon's logger")
+
+	for name, want := range map[string]string{
+		"/healthz": "ok", "/readyz": "ok",
+		"/metrics": `cpumem_actuator_hook_duration_seconds_count{hook="CreateContainer",outcome="failed"} 1`,
+	} {
+		code, body := get(d, name)
+		require.Equal(t, http.StatusOK, code)
+		require.Contains(t, body, want)
+	}
+}
+
+// TestNodeStateIsFollowed covers A32: the pool grows and shrinks in running
+// containers when the frontend writes, with no call of the runtime.
+func TestNodeStateIsFollowed(t *testing.T) {
+	h := newHost(t)
+	h.startRuntime()
+	defer h.stopRuntime()
+	h.startActuator()
+	h.plugged()
+	pool, err := h.create("pool", podB)
+	require.NoError(t, err)
+	require.NoError(t, h.start("pool", pool))
+	for i := range 20 {
+		cpus := fmt.Sprintf("%d-15", i%8)
+		h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = cpus })
+		require.Eventually(t, func() bool {
+			a, err := contract.ReadAnnouncement(h.node.CDI)
+			return err == nil && a.Generation == h.node.State.Generation
+		}, patience, pause)
+		require.Equal(t, cpus, h.cpus(podB, "pool"))
+	}
+}
+
+// TestRuntimeRestarts covers A36: the runtime goes and comes back 20 times;
+// each time the actuator is there again and has set right what changed.
+func TestRuntimeRestarts(t *testing.T) {
+	h := newHost(t)
+	d, _ := h.startActuator()
+	h.connected(false)
+	require.Eventually(t, func() bool {
+		code, body := get(d, "/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, "not connected")
+	}, patience, pause)
+	h.startRuntime()
+	h.plugged()
+	spec, err := h.create("exclusive", podA, h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})...)
+	require.NoError(t, err)
+	require.NoError(t, h.start("exclusive", spec))
+	for range 20 {
+		h.stopRuntime()
+		h.connected(false)
+		h.node.SetFile("kubepods/pod"+podA+"/exclusive", "cpuset.cpus", "0")
+		h.startRuntime()
+		h.plugged()
+		require.Equal(t, "4-7", h.cpus(podA, "exclusive"))
+	}
+	h.stopRuntime()
+}
+
+// TestActuatorRestarts covers A36 and I4: the actuator continues from the
+// files, and while it is away the frontend sees that.
+func TestActuatorRestarts(t *testing.T) {
+	h := newHost(t)
+	h.startRuntime()
+	defer h.stopRuntime()
+	_, stop := h.startActuator()
+	h.plugged()
+	guard := h.connected(true).Guard
+	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
+	for i := range 5 {
+		stop()
+		_, err := contract.ReadAnnouncement(h.node.CDI)
+		require.ErrorIs(t, err, contract.ErrActuatorDead)
+		_, stop = h.startActuator()
+		h.plugged()
+		require.Equal(t, guard, h.connected(true).Guard, "the same program, the same path")
+		id := fmt.Sprintf("c%d", i)
+		spec, err := h.create(id, podA, env...)
+		require.NoError(t, err)
+		require.Equal(t, "4-7", spec.Linux.Resources.CPU.Cpus)
+		require.NoError(t, h.start(id, spec))
+	}
+	entries, err := os.ReadDir(h.config.GuardDir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+}
+
+// TestFilesLost covers A36 and I7: without the node file claimless containers
+// start, and the frontend's return is noticed.
+func TestFilesLost(t *testing.T) {
+	h := newHost(t)
+	h.config.RefreshInterval = 10 * time.Millisecond
+	h.startRuntime()
+	defer h.stopRuntime()
+	d, _ := h.startActuator()
+	h.plugged()
+	require.NoError(t, os.Remove(filepath.Join(h.node.CDI, contract.NodeFile)))
+	spec, err := h.create("pool", podB)
+	require.NoError(t, err)
+	require.Nil(t, spec.Linux.Resources.CPU)
+	require.NoError(t, h.start("pool", spec))
+	code, body := get(d, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, body, "dra-frontend")
+
+	require.NoError(t, os.Remove(filepath.Join(h.node.CDI, contract.ActuatorFile)))
+	h.connected(true)
+	h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-3" })
+	require.Eventually(t, func() bool { return h.cpus(podB, "pool") == "0-3" }, patience, pause)
+}
+
+// TestSecondActuatorWaits: two would fail each other's containers.
+func TestSecondActuatorWaits(t *testing.T) {
+	h := newHost(t)
+	h.startRuntime()
+	defer h.stopRuntime()
+	held, err := announcement.New(h.node.CDI, contract.Announcement{V: contract.Version, PID: 1})
+	require.NoError(t, err)
+	d, _ := h.startActuator()
+	require.Eventually(t, func() bool { return h.logs.FilterMessage("waiting").Len() > 0 }, patience, pause)
+	code, body := get(d, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, body, "another nri-actuator")
+	require.NoError(t, held.Close())
+	h.connected(true)
+}
+
+func TestConfig(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*daemon.Config)
+		err    string
+	}{
+		"cdi dir":     {func(c *daemon.Config) { c.CDIDir = "cdi" }, "--cdi-dir"},
+		"socket":      {func(c *daemon.Config) { c.NRISocket = "" }, "--nri-socket"},
+		"guard dir":   {func(c *daemon.Config) { c.GuardDir = "/opt/../opt" }, "--guard-dir"},
+		"name":        {func(c *daemon.Config) { c.PluginName = "" }, "--plugin-name"},
+		"index":       {func(c *daemon.Config) { c.PluginIndex = "9" }, "--plugin-index"},
+		"refresh":     {func(c *daemon.Config) { c.RefreshInterval = 0 }, "--refresh-interval"},
+		"cgroup v1":   {func(c *daemon.Config) { c.CgroupRoot = c.CDIDir }, "not a cgroup v2 mount"},
+		"cgroup root": {func(c *daemon.Config) { c.CgroupRoot = "x" }, "--cgroup-root"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			c.change(&h.config)
+			_, err := daemon.New(h.config)
+			require.ErrorContains(t, err, c.err)
+		})
+	}
+	t.Run("metrics address in use", func(t *testing.T) {
+		h := newHost(t)
+		h.config.MetricsAddress = "256.0.0.1:1"
+		d, err := daemon.New(h.config)
+		require.NoError(t, err)
+		require.ErrorContains(t, d.Run(t.Context()), "--metrics-address")
+	})
+	t.Run("served", func(t *testing.T) {
+		h := newHost(t)
+		h.config.MetricsAddress = "127.0.0.1:0"
+		_, stop := h.startActuator()
+		var address string
+		require.Eventually(t, func() bool {
+			for _, e := range h.logs.FilterMessage("serving metrics and probes").FilterFieldKey("address").All() {
+				address = e.ContextMap()["address"].(string)
+			}
+			return address != ""
+		}, patience, pause)
+		reply, err := http.Get("http://" + address + "/healthz")
+		require.NoError(t, err)
+		require.NoError(t, reply.Body.Close())
+		require.Equal(t, http.StatusOK, reply.StatusCode)
+		h.connected(false)
+		stop()
+	})
+}
