@@ -7,6 +7,7 @@ require (
 	github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator v0.0.0
 	github.com/go-logr/zapr v1.3.0
 	github.com/spf13/cobra v1.10.2
+	github.com/stretchr/testify v1.12.1
 	go.uber.org/zap v1.28.0
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2

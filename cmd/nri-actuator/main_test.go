@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// program builds the program as it is shipped: static.
+func program(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "nri-actuator")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version=v1.2.3", "-o", path, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return path
+}
+
+// TestProgram covers A37 and A57: version, wrong flags, the guard's exit codes
+// and the end by a signal.
+func TestProgram(t *testing.T) {
+	path := program(t)
+	run := func(stdin string, args ...string) (code int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), path, args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+		_ = cmd.Run()
+		return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+	}
+	code, out, _ := run("", "--version")
+	require.Zero(t, code)
+	require.Contains(t, out, "v1.2.3")
+	code, out, _ = run("", "--help")
+	require.Zero(t, code)
+	require.Contains(t, out, "--guard-dir")
+	for _, args := range [][]string{{"--nonsense"}, {"argument"}, {"--log-level=loud"}, {"--plugin-index=9"}, {"--refresh-interval=0s"}} {
+		code, _, errs := run("", args...)
+		require.Equal(t, 1, code, args)
+		require.Equal(t, 1, strings.Count(errs, "\n"), "one line: %q", errs)
+	}
+
+	bundle := t.TempDir()
+	state, err := json.Marshal(map[string]string{"id": "c", "bundle": bundle})
+	require.NoError(t, err)
+	entry, err := contract.Decision{V: contract.Version, CPUs: "4"}.Env(contract.Key{ClaimUID: "00000000-0000-4000-8000-000000000001"})
+	require.NoError(t, err)
+	for cpus, want := range map[string]int{"4": 0, "0-15": 1} {
+		config, err := json.Marshal(map[string]any{"process": map[string]any{"env": []string{entry}},
+			"linux": map[string]any{"resources": map[string]any{"cpu": map[string]string{"cpus": cpus}}}})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600))
+		code, _, errs := run(string(state), "guard")
+		require.Equal(t, want, code, errs)
+		if want != 0 {
+			require.Contains(t, errs, "cpuset.cpus is 0-15, the claim's decision is 4")
+			require.Equal(t, 1, strings.Count(errs, "\n"))
+		}
+	}
+
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--cdi-dir="+filepath.Join(dir, "cdi"), "--nri-socket="+filepath.Join(dir, "nri.sock"),
+		"--cgroup-root="+dir, "--guard-dir="+filepath.Join(dir, "guard"), "--metrics-address=")
+	logs, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(logs)
+	for lines.Scan() && !strings.Contains(lines.Text(), "not connected to the runtime") {
+	}
+	a, err := contract.ReadAnnouncement(filepath.Join(dir, "cdi"))
+	require.NoError(t, err)
+	require.Equal(t, cmd.Process.Pid, a.PID)
+	require.FileExists(t, a.Guard)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	for lines.Scan() {
+	}
+	require.NoError(t, cmd.Wait())
+	require.NoFileExists(t, filepath.Join(dir, "cdi", contract.ActuatorFile))
+}
