@@ -6,10 +6,10 @@
 // runtime.
 //
 // Files are written directly. That is all the cgroupfs driver needs. With the
-// systemd driver a container's scope keeps its own values (the runtime gave
-// them to systemd at creation), but slices of pods and QoS levels get systemd's
-// values back at its next reload; setting the units' properties as well is not
-// done yet, the periodic repair covers for it.
+// systemd driver a unit gets systemd's own values back at its next reload:
+// containers those of their creation, pods and QoS levels those of kubelet.
+// Setting the units' properties as well is not done yet; the periodic repair
+// sets right what a reload undid.
 package cgroups
 
 import (

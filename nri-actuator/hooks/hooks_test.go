@@ -3,7 +3,6 @@
 package hooks_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -347,55 +346,4 @@ func TestLateEvents(t *testing.T) {
 		r.node.RemoveCgroup(slow.dir)
 		require.NoError(t, r.plugin.Apply(t.Context()))
 	})
-}
-
-// TestPodsAndAncestors: values of the pod, its QoS level and kubepods are there
-// before the container, follow the node state, and are repaired.
-func TestPodsAndAncestors(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	pages := r.podDir(podA)
-	env := r.node.Prepare(podA, claimA, quad())
-	r.node.Change(func(s *contract.NodeState) {
-		s.Pods[podA] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{
-			"memory.min": "1073741824", "hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"}}
-		s.Ancestors = map[string]contract.Files{"": {"memory.min": "1073741824"}, "burstable": {"memory.min": "1073741824"}, "besteffort": {}}
-	})
-	_, err := r.create("c", podA, env...)
-	require.NoError(t, err)
-	require.Equal(t, "4194304", r.node.File(pages, "hugetlb.2MB.rsvd.max"))
-	require.Equal(t, "1073741824", r.node.File(pages, "memory.min"))
-	require.Equal(t, "1073741824", r.node.File("kubepods", "memory.min"))
-	require.Equal(t, "1073741824", r.node.File("kubepods/burstable", "memory.min"))
-	require.Equal(t, "0", r.node.File("kubepods/besteffort", "memory.min"))
-	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
-
-	r.node.SetFile("kubepods", "memory.min", "0")
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, "1073741824", r.node.File("kubepods", "memory.min"), "kubelet's zero is repaired")
-	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total", "memory.min"))
-
-	r.node.RemoveCgroup("kubepods/besteffort")
-	r.node.Change(func(s *contract.NodeState) {
-		s.Ancestors = map[string]contract.Files{"": {"memory.min": "0"}, "burstable": {"memory.min": "0"}, "besteffort": {"memory.low": "0"}}
-	})
-	require.NoError(t, r.plugin.Apply(t.Context()), "a level without pods need not exist")
-	require.Equal(t, "0", r.node.File("kubepods/burstable", "memory.min"))
-	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total"))
-}
-
-// TestDevices: containerd 2.3 and later names the CDI devices.
-func TestDevices(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	_, err := r.session.Configure(context.Background(), "", "containerd", "v2.3.7")
-	require.NoError(t, err)
-	env := r.node.Prepare(podA, claimA, quad())
-	_, err = r.create("c", podA, env...)
-	require.ErrorContains(t, err, "is not asked for")
-	c := &api.Container{Id: "d", Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/d"},
-		CDIDevices: []*api.CDIDevice{{Name: contract.Key{ClaimUID: claimA}.CDIDevice()}}}
-	_, _, err = r.session.CreateContainer(t.Context(), sandbox(podA), c)
-	require.ErrorContains(t, err, "did not inject")
-	c.Env = env
-	_, _, err = r.session.CreateContainer(t.Context(), sandbox(podA), c)
-	require.NoError(t, err)
 }

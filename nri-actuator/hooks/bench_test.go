@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+)
+
+// BenchmarkCreateExclusive is the time the runtime's node-wide lock is held
+// for the creation of a container with exclusive CPUs, beside pool containers
+// that have to be looked at and, in the second form, moved.
+func BenchmarkCreateExclusive(b *testing.B) {
+	for _, containers := range []int{0, 100, 500} {
+		for _, move := range []bool{false, true} {
+			b.Run(fmt.Sprintf("containers=%d/move=%t", containers, move), func(b *testing.B) {
+				r := newRuntime(b, b.TempDir())
+				for i := range containers {
+					r.run(fmt.Sprintf("c%03d", i), testnode.UID(1000+i/5))
+				}
+				env := r.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
+				pod := sandbox(podA)
+				c, err := r.create("exclusive", podA, env...)
+				require.NoError(b, err)
+				for i := 0; b.Loop(); i++ {
+					if move {
+						b.StopTimer()
+						r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = []string{"0-3", "8-15"}[i%2] })
+						b.StartTimer()
+					}
+					_, _, err := r.session.CreateContainer(b.Context(), pod, c.api)
+					require.NoError(b, err)
+				}
+			})
+		}
+	}
+}
