@@ -103,6 +103,21 @@ func (m Memory) Files() map[string]string {
 	return files
 }
 
+// Files returns the cgroup files of the memory and hugetlb controllers that the
+// decision sets, and what to write into them. A hugepage limit holds for pages
+// in use and for reserved ones (cgroup-v2.rst, "HugeTLB").
+func (d Decision) Files() map[string]string {
+	files := make(map[string]string)
+	if d.Memory != nil {
+		maps.Copy(files, d.Memory.Files())
+	}
+	for size, limit := range d.Hugepages {
+		name := "hugetlb." + CgroupPageSize(size)
+		files[name+".max"], files[name+".rsvd.max"] = limit.String(), limit.String()
+	}
+	return files
+}
+
 // Unknown returns the first required feature that is not among known, or "".
 func (d Decision) Unknown(known []string) string {
 	for _, f := range d.Requires {

@@ -55,10 +55,8 @@ func TestThroughTheRuntime(t *testing.T) {
 	require.Equal(t, "0-3,8-15", h.cpus(podB, "pool"), "A32")
 	require.Equal(t, "4-7", spec.Linux.Resources.CPU.Cpus, "A30")
 	require.Equal(t, "0", spec.Linux.Resources.CPU.Mems)
-	require.Equal(t, map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"}, spec.Linux.Resources.Unified)
-	for _, l := range spec.Linux.Resources.HugepageLimits {
-		require.Equal(t, map[string]uint64{"2MB": 4 << 20, "1GB": 0}[l.Pagesize], l.Limit)
-	}
+	require.Equal(t, map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192",
+		"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"}, spec.Linux.Resources.Unified)
 	require.NoError(t, h.start("exclusive", spec))
 
 	reply, err := h.nri.UpdateContainer(t.Context(), &adaptation.UpdateContainerRequest{Pod: h.pods[1], Container: h.containers[1],

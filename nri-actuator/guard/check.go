@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -75,15 +74,13 @@ func checkSpec(spec *specs.Spec, features []string) error {
 	if decision.Mems != "" && cpu.Mems != decision.Mems {
 		return mismatch("cpuset.mems", cpu.Mems, decision.Mems)
 	}
-	if decision.Memory != nil {
-		files := decision.Memory.Files()
-		for _, file := range slices.Sorted(maps.Keys(files)) {
-			if got := resources.Unified[file]; got != files[file] {
-				return mismatch(file, got, files[file])
-			}
+	files := decision.Files()
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		if got := resources.Unified[file]; got != files[file] {
+			return mismatch(file, got, files[file])
 		}
 	}
-	return checkHugepages(decision, resources.HugepageLimits)
+	return nil
 }
 
 func decide(spec *specs.Spec, features []string) (contract.Decision, error) {
@@ -109,34 +106,6 @@ func decide(spec *specs.Spec, features []string) (contract.Decision, error) {
 		return contract.Decision{}, fmt.Errorf("the guard ran for a container without a variable %s…: the claim's environment was removed on its way", contract.EnvPrefix)
 	}
 	return contract.Merge(decisions), nil
-}
-
-func checkHugepages(decision contract.Decision, limits []specs.LinuxHugepageLimit) error {
-	for _, size := range slices.Sorted(maps.Keys(decision.Hugepages)) {
-		want, found := LimitOf(decision.Hugepages[size]), false
-		for _, l := range limits {
-			if l.Pagesize != contract.CgroupPageSize(size) {
-				continue
-			}
-			if l.Limit != want {
-				return mismatch("hugepage limit "+size, fmt.Sprint(l.Limit), fmt.Sprint(want))
-			}
-			found = true
-		}
-		if !found {
-			return mismatch("hugepage limit "+size, "", fmt.Sprint(want))
-		}
-	}
-	return nil
-}
-
-// LimitOf is a limit as the OCI runtime spec and NRI have it: a number; the
-// kernel takes the largest one for no limit.
-func LimitOf(l contract.Limit) uint64 {
-	if l == contract.Max {
-		return math.MaxUint64
-	}
-	return uint64(l)
 }
 
 func mismatch(what, got, want string) error {

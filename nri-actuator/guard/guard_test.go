@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,10 +38,11 @@ func valid(t require.TestingT) *specs.Spec {
 			entry(t, 1, contract.Decision{CPUs: "8", Mems: "1", Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
 		}},
 		Linux: &specs.Linux{Resources: &specs.LinuxResources{
-			CPU:     &specs.LinuxCPU{Cpus: "4-5,8", Mems: "0-1"},
-			Unified: map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
-			HugepageLimits: []specs.LinuxHugepageLimit{
-				{Pagesize: "2MB", Limit: 4 << 20}, {Pagesize: "1GB", Limit: math.MaxUint64}, {Pagesize: "64KB"}},
+			CPU: &specs.LinuxCPU{Cpus: "4-5,8", Mems: "0-1"},
+			Unified: map[string]string{
+				"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192",
+				"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304", "hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max",
+			},
 		}},
 	}
 }
@@ -54,19 +54,16 @@ func TestCheck(t *testing.T) {
 		change func(*specs.Spec)
 		err    string
 	}{
-		"as decided":     {change: func(*specs.Spec) {}},
-		"the same twice": {change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, s.Process.Env[1]) }},
-		"other cpus":     {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Cpus = "4-15" }, err: "cpuset.cpus is 4-15, the claim's decision is 4-5,8"},
-		"no cpus":        {change: func(s *specs.Spec) { s.Linux.Resources.CPU = nil }, err: "cpuset.cpus is unset"},
-		"other mems":     {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Mems = "0" }, err: "cpuset.mems is 0, the claim's decision is 0-1"},
-		"no resources":   {change: func(s *specs.Spec) { s.Linux = nil }, err: "cpuset.cpus is unset"},
-		"kubelet's zero": {change: func(s *specs.Spec) { s.Linux.Resources.Unified["memory.min"] = "0" }, err: "memory.min is 0, the claim's decision is 4096"},
-		"no unified":     {change: func(s *specs.Spec) { s.Linux.Resources.Unified = nil }, err: "memory.high is unset"},
-		"hugepages zero": {change: func(s *specs.Spec) { s.Linux.Resources.HugepageLimits[0].Limit = 0 }, err: "hugepage limit 2Mi is 0"},
-		"no hugepages":   {change: func(s *specs.Spec) { s.Linux.Resources.HugepageLimits = nil }, err: "hugepage limit 1Gi is unset"},
-		"hugepages twice": {change: func(s *specs.Spec) {
-			s.Linux.Resources.HugepageLimits = append(s.Linux.Resources.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: "2MB"})
-		}, err: "hugepage limit 2Mi is 0"},
+		"as decided":        {change: func(*specs.Spec) {}},
+		"the same twice":    {change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, s.Process.Env[1]) }},
+		"other cpus":        {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Cpus = "4-15" }, err: "cpuset.cpus is 4-15, the claim's decision is 4-5,8"},
+		"no cpus":           {change: func(s *specs.Spec) { s.Linux.Resources.CPU = nil }, err: "cpuset.cpus is unset"},
+		"other mems":        {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Mems = "0" }, err: "cpuset.mems is 0, the claim's decision is 0-1"},
+		"no resources":      {change: func(s *specs.Spec) { s.Linux = nil }, err: "cpuset.cpus is unset"},
+		"kubelet's zero":    {change: func(s *specs.Spec) { s.Linux.Resources.Unified["memory.min"] = "0" }, err: "memory.min is 0, the claim's decision is 4096"},
+		"no unified":        {change: func(s *specs.Spec) { s.Linux.Resources.Unified = nil }, err: "hugetlb.1GB.max is unset"},
+		"hugepages zero":    {change: func(s *specs.Spec) { s.Linux.Resources.Unified["hugetlb.2MB.max"] = "0" }, err: "hugetlb.2MB.max is 0, the claim's decision is 4194304"},
+		"no reservation":    {change: func(s *specs.Spec) { delete(s.Linux.Resources.Unified, "hugetlb.2MB.rsvd.max") }, err: "hugetlb.2MB.rsvd.max is unset"},
 		"one decision lost": {change: func(s *specs.Spec) { s.Process.Env = s.Process.Env[:2] }, err: "cpuset.cpus is 4-5,8, the claim's decision is 4-5"},
 		"all lost":          {change: func(s *specs.Spec) { s.Process.Env = nil }, err: "without a variable DRA_CPUMEM_"},
 		"no process":        {change: func(s *specs.Spec) { s.Process = nil }, err: "no process"},

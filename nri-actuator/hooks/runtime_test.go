@@ -103,10 +103,6 @@ func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 		return nil, err
 	}
 	r.take(c, a.GetLinux().GetResources())
-	for _, l := range a.GetLinux().GetResources().GetHugepageLimits() {
-		c.spec["hugetlb."+l.PageSize+".max"] = contract.Limit(l.Limit).String()
-		c.spec["hugetlb."+l.PageSize+".rsvd.max"] = contract.Limit(l.Limit).String()
-	}
 	r.containers[id] = c
 	return c, nil
 }
@@ -157,7 +153,6 @@ func (r *runtime) update(c *container) error {
 	c.spec["memory.min"], c.spec["memory.low"] = "0", "0"
 	for _, u := range updates {
 		require.Equal(r.t, c.api.Id, u.ContainerId)
-		require.Empty(r.t, u.GetLinux().GetResources().GetHugepageLimits())
 		r.take(c, u.GetLinux().GetResources())
 	}
 	if c.running {

@@ -164,7 +164,7 @@ func TestA36_Restarts(t *testing.T) {
 	eventually(t, "repaired", unchanged)
 
 	for _, kill := range []string{"nri-actuator", "dra-frontend"} {
-		_, err := s.NodeExec(t.Context(), node, "pkill -9 -x "+kill)
+		_, err := s.NodeExec(t.Context(), node, "kill -9 $(pidof "+kill+")")
 		require.NoError(t, err)
 	}
 	eventually(t, "daemons back", func(ctx context.Context) error { return s.ready(ctx) })

@@ -27,18 +27,23 @@ const patience = 2 * time.Minute
 // not in time.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	// Not the test's own context: cleanups wait too.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	tick := time.NewTicker(300 * time.Millisecond)
 	defer tick.Stop()
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: not within %s: %v", what, patience, last)
 		case <-tick.C:
 		}
 	}
@@ -256,7 +261,7 @@ func (s suite) nodeState(t *testing.T) nodeState {
 
 func (s suite) slices(t *testing.T) []resourceapi.ResourceSlice {
 	t.Helper()
-	list, err := s.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
+	list, err := s.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
 	require.NoError(t, err)
 	return list.Items
 }

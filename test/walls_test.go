@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package test holds what concerns several modules. Here: the walls between
+// them, which are the walls between the processes.
+package test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const project = "github.com/dra-driver-cpumem/dra-driver-cpumem/"
+
+// dependencies returns the import paths that the packages of a module need,
+// tests left out.
+func dependencies(t *testing.T, dir string) []string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "./...")
+	cmd.Dir = dir
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	deps := strings.Fields(string(out))
+	require.NotEmpty(t, deps)
+	return deps
+}
+
+// A wall that is broken is broken by one import: the message names it.
+func TestWalls(t *testing.T) {
+	for name, wall := range map[string]struct {
+		dir     string
+		refused func(dep string) bool
+	}{
+		"the actuator knows no Kubernetes": {"../nri-actuator", func(dep string) bool {
+			return strings.HasPrefix(dep, "k8s.io/") && dep != "k8s.io/utils/cpuset" || strings.HasPrefix(dep, project+"dra-frontend")
+		}},
+		"nor does its program": {"../cmd/nri-actuator", func(dep string) bool {
+			return strings.HasPrefix(dep, "k8s.io/") && dep != "k8s.io/utils/cpuset" || strings.HasPrefix(dep, project+"dra-frontend")
+		}},
+		"the frontend knows neither NRI nor cgroups": {"../dra-frontend", func(dep string) bool {
+			return strings.HasPrefix(dep, "github.com/containerd/nri") || strings.HasPrefix(dep, "github.com/opencontainers/cgroups") ||
+				strings.HasPrefix(dep, project+"nri-actuator")
+		}},
+		"nor does its program ": {"../cmd/dra-frontend", func(dep string) bool {
+			return strings.HasPrefix(dep, "github.com/containerd/nri") || strings.HasPrefix(dep, project+"nri-actuator")
+		}},
+		"the contract knows the standard library and CDI only": {"../cdi-contract", func(dep string) bool {
+			host, _, _ := strings.Cut(dep, "/")
+			return strings.Contains(host, ".") && !strings.HasPrefix(dep, "tags.cncf.io/container-device-interface") &&
+				!strings.HasPrefix(dep, project+"cdi-contract") && !strings.HasPrefix(dep, "golang.org/x/mod/semver")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, dep := range dependencies(t, wall.dir) {
+				require.False(t, wall.refused(dep), "%s imports %s", wall.dir, dep)
+			}
+		})
+	}
+}
