@@ -1,8 +1,9 @@
 # Sourced: build_images ROOT TAG builds both images as archives that containerd
-# imports and sets IMAGES to their paths, comma separated.
+# imports and sets IMAGES to their paths, comma separated. They lie in IMAGES_DIR,
+# by default ROOT/_output/images.
 
 build_images() {
-  local root=$1 tag=$2 out=$1/_output/images name
+  local root=$1 tag=$2 out=${IMAGES_DIR:-$1/_output/images} name
   if ! command -v buildah >/dev/null; then
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || {
       echo "buildah is not installed; install it, or run this as root on Debian" >&2

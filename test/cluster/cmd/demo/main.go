@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo shows a newcomer what the driver does: it boots the cluster of
+// the end-to-end tests, installs the chart, applies the README's example beside
+// two pods without a claim, and prints what the API server, the CDI directory,
+// the container itself and the cgroups above and beside it say. Every statement
+// is a promise that is checked: one that is broken makes the exit code 1.
+//
+// The flow: main.go keeps the cluster's life, show.go tells the story,
+// objects.go makes and reads API objects, node.go reads the node, report.go
+// prints.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+)
+
+type options struct {
+	images, tag, logs string
+	free, keep        bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.images, "images", "", "comma separated archives of the driver's images")
+	flag.StringVar(&o.tag, "tag", "demo", "tag of the driver's images")
+	flag.StringVar(&o.logs, "logs", "", "directory for logs if something goes wrong")
+	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
+	flag.BoolVar(&o.free, "free", false, "only check that no cluster is running")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The second signal finds the default handling and ends the process.
+	context.AfterFunc(ctx, stop)
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	dir, err := cluster.DefaultDir()
+	if err != nil {
+		return err
+	}
+	if err := checkFree(ctx, dir); err != nil || o.free {
+		return err
+	}
+	if o.images == "" {
+		return errors.New("-images is required: start it with `make demo`, which builds them")
+	}
+	settings, err := clusterOptions(o.images)
+	if err != nil {
+		return err
+	}
+	report := &report{out: os.Stdout, progress: os.Stderr, began: time.Now()}
+	settings.Log = report.clusterLog()
+	c := cluster.New(dir, settings)
+	err = live(ctx, c, o, report)
+	fmt.Printf("\ndemo: %d of %d promises kept, %.0f s\n", report.kept, promises, time.Since(report.began).Seconds())
+	if err == nil && report.kept != promises {
+		err = errors.New("the driver does not do what it promises here")
+	}
+	return err
+}
+
+// live is the life of the cluster. What was started is ended, whatever happens.
+func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err error) {
+	if err := r.step("building what the cluster consists of, where it is not built yet", func() error { return c.Build(ctx) }); err != nil {
+		return err
+	}
+	up := func() error { return c.Up(ctx) }
+	if err := r.step("booting the cluster: one node with 2 NUMA nodes, in an emulated machine", up); errors.Is(err, syscall.EWOULDBLOCK) {
+		return err // another command is at work in the directory: its cluster is not ours to end
+	} else if err != nil {
+		return errors.Join(err, c.Down(context.WithoutCancel(ctx)))
+	}
+	defer func() {
+		if o.keep {
+			r.say("the cluster stays: export KUBECONFIG=%s; `make cluster-down` ends it", c.Kubeconfig())
+			return
+		}
+		err = errors.Join(err, r.step("shutting the cluster down", func() error { return c.Down(context.WithoutCancel(ctx)) }))
+	}()
+	defer func() {
+		if o.logs == "" || ctx.Err() != nil || err == nil && r.kept == promises {
+			return
+		}
+		collect := r.step("collecting logs", func() error { return c.CollectLogs(ctx, o.logs) })
+		r.say("logs are in %s", o.logs)
+		err = errors.Join(err, collect)
+	}()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if err := r.step("installing the chart", func() error { return install(ctx, c, o.tag) }); err != nil {
+		return err
+	}
+	return (&demo{Cluster: c, client: client, report: r}).show(ctx)
+}
+
+func install(ctx context.Context, c *cluster.Cluster, tag string) error {
+	chart, err := filepath.Abs("charts/dra-driver-cpumem")
+	if err != nil {
+		return err
+	}
+	_, err = c.Helm(ctx, "install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
+		"--set", "frontend.image.tag="+tag, "--set", "actuator.image.tag="+tag,
+		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
+		"--wait", "--timeout", "5m")
+	return err
+}
+
+// checkFree refuses a directory in which a cluster runs: it is someone's work.
+func checkFree(ctx context.Context, dir string) error {
+	c, err := cluster.Open(dir, cluster.Defaults())
+	if err != nil {
+		return nil // none was started, or nothing is left of it to be known
+	}
+	for line := range strings.Lines(c.Status(ctx)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "process" {
+			return fmt.Errorf("a cluster is running in %s: end it with `make cluster-down`, or choose another directory with CPUMEM_CLUSTER_DIR and another network with CPUMEM_CLUSTER_SUBNET", dir)
+		}
+	}
+	return nil
+}
+
+// clusterOptions takes the settings a second cluster on the machine needs from
+// the same variables as the command cluster.
+func clusterOptions(images string) (cluster.Options, error) {
+	settings := cluster.Defaults()
+	settings.Images = strings.Split(images, ",")
+	if accel, ok := os.LookupEnv("CPUMEM_CLUSTER_ACCEL"); ok {
+		settings.Accel = accel
+	}
+	if subnet, ok := os.LookupEnv("CPUMEM_CLUSTER_SUBNET"); ok {
+		n, err := strconv.Atoi(subnet)
+		if err != nil {
+			return settings, fmt.Errorf("CPUMEM_CLUSTER_SUBNET: %w", err)
+		}
+		settings.Subnet = n
+	}
+	return settings, nil
+}

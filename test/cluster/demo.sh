@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The whole path on a cluster made for it: builds the driver's images, boots the
+# cluster, installs the chart, and shows what a claim does, each promise checked.
+# Arguments go to the demo program. KEEP=1 leaves the cluster running.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+
+fail() { echo "demo: $*" >&2; exit 1; }
+
+[ "$(id -u)" = 0 ] || fail "it makes network namespaces and mounts: run it as root"
+want=$(sed -n 's/^go //p' "$here/go.mod")
+command -v go >/dev/null || fail "go is not in PATH: install Go $want or later (https://go.dev/dl)"
+have=$(go env GOVERSION)
+[ "$(printf '%s\n' "$want" "${have#go}" | sort -V | head -n 1)" = "$want" ] ||
+  fail "go is version ${have#go}: install Go $want or later (https://go.dev/dl)"
+
+dir=${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}
+(cd "$here" && CGO_ENABLED=0 GOWORK=off go build -o "$root/_output/demo" ./cmd/demo)
+cd "$root"
+"$root/_output/demo" -free # before minutes go into images
+echo "demo: building the driver and its images" >&2
+. "$here/images.sh"
+IMAGES_DIR=$root/_output/demo-images build_images "$root" demo
+exec "$root/_output/demo" -images "$IMAGES" -tag demo -logs "$dir-logs" ${KEEP:+-keep} "$@"
