@@ -93,7 +93,7 @@ func taints(n node) []resourceapi.DeviceTaint {
 	}
 	if n.blocked != nil {
 		out = append(out, resourceapi.DeviceTaint{
-			Key: plugin.DriverName + "/claims", Value: "unreadable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
+			Key: plugin.DriverName + "/node", Value: "blocked", Effect: resourceapi.DeviceTaintEffectNoSchedule,
 		})
 	}
 	return out

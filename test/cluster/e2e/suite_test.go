@@ -107,15 +107,16 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 }
 
 // install is the first half of A51: helm install, until everything is ready.
-func (s suite) install(ctx context.Context) error {
+func (s suite) install(ctx context.Context, more ...string) error {
 	path, err := filepath.Abs(chart)
 	if err != nil {
 		return err
 	}
-	_, err = s.Helm(ctx, "install", release, path, "--namespace", namespace, "--create-namespace",
+	args := append([]string{"install", release, path, "--namespace", namespace, "--create-namespace",
 		"--set", "frontend.image.tag="+*tag, "--set", "actuator.image.tag="+*tag,
 		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
 		"--set", "config.refreshInterval=5s", "--set", "test.image="+cluster.BusyboxImage,
-		"--wait", "--timeout", "5m")
+		"--wait", "--timeout", "5m"}, more...)
+	_, err = s.Helm(ctx, args...)
 	return err
 }

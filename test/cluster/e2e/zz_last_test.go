@@ -91,7 +91,12 @@ func TestZ_A51_TestAndUninstall(t *testing.T) {
 		return nil
 	})
 	require.Equal(t, mask, s.cgroup(t, p, "main", "cpuset.cpus"))
-	// Its claim can only be released by a driver that is there: install again.
-	require.NoError(t, s.install(t.Context()))
+
+	// Its claim can only be released by a driver that is there: install again,
+	// both daemons in one pod this time, which must serve claims as well.
+	require.NoError(t, s.install(t.Context(), "--set", "layout=sidecar"))
 	s.remove(t, "a51")
+	s.claim(t, "a51-sidecar", "", capacity{"cpu": "2", "memory": "32Mi"})
+	s.run(t, pod("a51-sidecar", []string{"view", "sleep"}, "a51-sidecar"))
+	require.Equal(t, 2, cpus(t, s.lines(t, "a51-sidecar", "view")["view"].CPUs).Size())
 }
