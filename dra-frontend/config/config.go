@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // Config is the configuration file. Defaults stand in [Default].
@@ -229,6 +230,23 @@ func (c Config) ReservedHugepageCounts() (map[int]map[int64]int64, error) {
 		}
 	}
 	return out, nil
+}
+
+// Zones returns what the zones are cut by.
+func (c Config) Zones() (zones.Config, error) {
+	memory, err := c.ReservedMemoryBytes()
+	if err != nil {
+		return zones.Config{}, err
+	}
+	hugepages, err := c.ReservedHugepageCounts()
+	if err != nil {
+		return zones.Config{}, err
+	}
+	return zones.Config{
+		GroupBy: zones.Kind(c.GroupBy), ReservedCPUs: c.Reserved(), ManagedCPUs: c.Managed(),
+		ReservedMemory: memory, ReservedHugepages: hugepages,
+		SharedMinCPUs: c.SharedPool.MinCPUs, WholeCores: c.CPU.WholeCores,
+	}, nil
 }
 
 func nodeID(what, key string) (int, error) {

@@ -32,19 +32,11 @@ func discover(c config.Config, pageSize int64, bootID string) (*machine, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read the machine: %w", err)
 	}
-	memory, err := c.ReservedMemoryBytes()
+	cut, err := c.Zones()
 	if err != nil {
 		return nil, err
 	}
-	hugepages, err := c.ReservedHugepageCounts()
-	if err != nil {
-		return nil, err
-	}
-	zs, pool, err := zones.Compute(topo, zones.Config{
-		GroupBy: zones.Kind(c.GroupBy), ReservedCPUs: c.Reserved(), ManagedCPUs: c.Managed(),
-		ReservedMemory: memory, ReservedHugepages: hugepages,
-		SharedMinCPUs: c.SharedPool.MinCPUs, WholeCores: c.CPU.WholeCores,
-	})
+	zs, pool, err := zones.Compute(topo, cut)
 	if err != nil {
 		return nil, fmt.Errorf("configuration does not fit this machine: %w", err)
 	}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command cpumem is the operator's tool: it shows what the daemons see and
+// wrote on this node. It only wires: see package inspect.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inspect"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+func main() {
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "cpumem:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use: "cpumem", Short: "Shows what dra-frontend and nri-actuator see and wrote on this node",
+		Version: version, SilenceUsage: true, SilenceErrors: true,
+	}
+	root.AddCommand(inspectCommand(), validateCommand(), explainCommand())
+	return root
+}
+
+func inspectCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "inspect", Short: "Show the zones that would be published on this machine", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load(file)
+			if err != nil {
+				return err
+			}
+			return inspect.Machine(cmd.OutOrStdout(), c, int64(os.Getpagesize()))
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration file of dra-frontend; empty for defaults")
+	return cmd
+}
+
+func validateCommand() *cobra.Command {
+	var file, dir string
+	cmd := &cobra.Command{
+		Use: "validate", Short: "Check a configuration file, or the files in the CDI directory", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file != "" {
+				if _, err := load(file); err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), file, "is valid")
+				return nil
+			}
+			d, err := inspect.Read(dir)
+			if err != nil {
+				return err
+			}
+			if err := d.Valid(); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d claims\n", dir, len(d.Claims))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "check this configuration file instead of the directory")
+	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
+	return cmd
+}
+
+func explainCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use: "explain [NAMESPACE/CLAIM | CLAIM-UID]", Short: "Show who holds what on this node", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := inspect.Read(dir)
+			if err != nil {
+				return err
+			}
+			claim := ""
+			if len(args) == 1 {
+				claim = args[0]
+			}
+			return d.Explain(cmd.OutOrStdout(), claim)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
+	return cmd
+}
+
+func load(file string) (config.Config, error) {
+	if file == "" {
+		return config.Default(), nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return config.Config{}, err
+	}
+	c, err := config.Parse(data)
+	if err != nil {
+		return config.Config{}, fmt.Errorf("configuration %s: %w", file, err)
+	}
+	return c, nil
+}
