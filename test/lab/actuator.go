@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Programs are the project's programs, built.
+type Programs struct {
+	// Actuator is the path of nri-actuator.
+	Actuator string
+	// GuardDir is where actuators install the guard; all nodes share it, as
+	// it only depends on the program.
+	GuardDir string
+}
+
+// Build builds the programs of the repository at root into dir.
+func Build(root, dir string) (Programs, error) {
+	p := Programs{Actuator: filepath.Join(dir, "nri-actuator"), GuardDir: filepath.Join(dir, "guard")}
+	cmd := exec.Command("go", "build", "-o", p.Actuator, "./cmd/nri-actuator")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return p, fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return p, nil
+}
+
+// Actuator is the actuator as a process.
+type Actuator struct {
+	n     *Node
+	cmd   *exec.Cmd
+	ended chan error
+	log   string
+}
+
+// StartActuator starts the actuator and waits until the runtime calls it, if
+// there is a runtime.
+func (n *Node) StartActuator() {
+	n.t.Helper()
+	require.Nil(n.t, n.actuator)
+	a := &Actuator{n: n, ended: make(chan error, 1), log: n.path("actuator.log")}
+	log, err := os.OpenFile(a.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	require.NoError(n.t, err)
+	defer log.Close()
+	a.cmd = exec.Command(n.o.Programs.Actuator,
+		"--cdi-dir", n.CDI, "--cgroup-root", n.Cgroup, "--nri-socket", n.runtime.socket, "--guard-dir", n.o.Programs.GuardDir,
+		"--metrics-address", "127.0.0.1:0", "--refresh-interval", "1h")
+	a.cmd.Stderr = log
+	// It must not outlive the test.
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(n.t, a.cmd.Start())
+	go func() { a.ended <- a.cmd.Wait() }()
+	n.actuator = a
+	if n.runtime.running() {
+		n.connected()
+	}
+}
+
+// StopActuator ends the actuator, politely or not.
+func (n *Node) StopActuator(kill bool) {
+	n.t.Helper()
+	a := n.actuator
+	n.actuator = nil
+	if a == nil {
+		return
+	}
+	signal := os.Signal(syscall.SIGTERM)
+	if kill {
+		signal = syscall.SIGKILL
+	}
+	require.NoError(n.t, a.cmd.Process.Signal(signal))
+	if err := <-a.ended; !kill {
+		require.NoError(n.t, err, "the actuator's end")
+	}
+}
+
+// RestartActuator ends the actuator and starts it again.
+func (n *Node) RestartActuator(kill bool) {
+	n.t.Helper()
+	n.StopActuator(kill)
+	n.StartActuator()
+}
+
+// connected waits until the actuator says that it is connected, and the
+// runtime calls it: it takes a plugin in after the synchronisation.
+func (n *Node) connected() {
+	n.t.Helper()
+	n.eventually("the actuator to be connected", func() error {
+		a, err := n.Announcement()
+		if err == nil && (!a.Connected || a.PID != n.actuator.cmd.Process.Pid) {
+			err = fmt.Errorf("announcement: %+v", a)
+		}
+		return err
+	})
+	block := n.runtime.nri.BlockPluginSync()
+	block.Unblock()
+}
+
+// Announcement is the actuator's, an error without a living one.
+func (n *Node) Announcement() (contract.Announcement, error) {
+	return contract.ReadAnnouncement(n.CDI)
+}
+
+func (n *Node) actuatorLog() string {
+	data, err := os.ReadFile(n.path("actuator.log"))
+	if err != nil {
+		return err.Error()
+	}
+	if len(data) > 8<<10 {
+		data = data[len(data)-8<<10:]
+	}
+	return string(data)
+}
+
+// Scrape returns a page of the actuator: "/metrics", "/readyz".
+func (n *Node) Scrape(page string) string {
+	n.t.Helper()
+	var address string
+	n.eventually("the actuator to serve", func() error {
+		for line := range strings.Lines(n.actuatorLog()) {
+			var entry struct{ Msg, Address string }
+			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving metrics and probes" {
+				address = entry.Address
+				return nil
+			}
+		}
+		return errors.New("no address in its log")
+	})
+	reply, err := http.Get("http://" + address + page)
+	require.NoError(n.t, err)
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	require.NoError(n.t, err)
+	return string(body)
+}
+
+// Metric sums the samples of a metric whose line contains all of labels.
+func (n *Node) Metric(name string, labels ...string) float64 {
+	n.t.Helper()
+	sum := 0.0
+lines:
+	for line := range strings.Lines(n.Scrape("/metrics")) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, name+"{") && !strings.HasPrefix(line, name+" ") {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(line, `"`+l+`"`) {
+				continue lines
+			}
+		}
+		var v float64
+		_, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &v)
+		require.NoError(n.t, err)
+		sum += v
+	}
+	return sum
+}

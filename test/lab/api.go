@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+const namespace = "default"
+
+// API is the API server, as far as this driver calls it.
+type API struct {
+	t      T
+	Client *fake.Clientset
+	writes atomic.Int64
+}
+
+func newAPI(t T) *API {
+	a := &API{t: t, Client: fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"}})}
+	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
+		if slices.Contains([]string{"create", "update", "patch", "delete"}, action.GetVerb()) {
+			a.writes.Add(1)
+		}
+		if create, ok := action.(ktesting.CreateAction); ok {
+			// The server names objects; the fake one leaves that out.
+			if s := create.GetObject().(*resourceapi.ResourceSlice); s.Name == "" {
+				s.Name = fmt.Sprintf("%s%05d", s.GenerateName, a.writes.Load())
+				s.UID = types.UID(s.Name)
+			}
+		}
+		return false, nil, nil
+	})
+	return a
+}
+
+// Slices returns the published slices in the allocator's order.
+func (a *API) Slices() []*resourceapi.ResourceSlice {
+	list, err := a.Client.ResourceV1().ResourceSlices().List(a.t.Context(), metav1.ListOptions{})
+	require.NoError(a.t, err)
+	out := make([]*resourceapi.ResourceSlice, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	slices.SortFunc(out, func(x, y *resourceapi.ResourceSlice) int { return strings.Compare(x.Name, y.Name) })
+	return out
+}
+
+// Devices returns all published devices by name.
+func (a *API) Devices() map[string]resourceapi.Device {
+	out := make(map[string]resourceapi.Device)
+	for _, s := range a.Slices() {
+		for _, d := range s.Spec.Devices {
+			out[d.Name] = d
+		}
+	}
+	return out
+}
+
+// Writes counts the writes of slices.
+func (a *API) Writes() int { return int(a.writes.Load()) }
+
+// ReadClaim returns the claim as the server has it.
+func (a *API) ReadClaim(name string) *resourceapi.ResourceClaim {
+	c, err := a.Client.ResourceV1().ResourceClaims(namespace).Get(a.t.Context(), name, metav1.GetOptions{})
+	require.NoError(a.t, err)
+	return c
+}
+
+// UpdateClaim changes a claim's status.
+func (a *API) UpdateClaim(name string, change func(*resourceapi.ResourceClaim)) {
+	c := a.ReadClaim(name)
+	change(c)
+	_, err := a.Client.ResourceV1().ResourceClaims(namespace).UpdateStatus(a.t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(a.t, err)
+}
+
+func (a *API) deleteClaim(name string) {
+	require.NoError(a.t, a.Client.ResourceV1().ResourceClaims(namespace).Delete(a.t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// Request is one request of a claim.
+type Request struct {
+	Name string
+	// Capacity is capacity name to quantity.
+	Capacity map[string]string
+	// Zone, if set, is the device it must be on.
+	Zone string
+}
+
+// Claim creates a claim and returns its name.
+func (n *Node) Claim(name string, requests ...Request) string {
+	n.t.Helper()
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(n.uid())}}
+	for _, r := range requests {
+		exactly := &resourceapi.ExactDeviceRequest{
+			DeviceClassName: plugin.DriverName, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+			Capacity: &resourceapi.CapacityRequirements{Requests: make(map[resourceapi.QualifiedName]resource.Quantity)},
+		}
+		for capacity, amount := range r.Capacity {
+			exactly.Capacity.Requests[resourceapi.QualifiedName(capacity)] = resource.MustParse(amount)
+		}
+		if id, ok := strings.CutPrefix(r.Zone, "numa-"); ok {
+			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+				Expression: `device.attributes["resource.kubernetes.io"].numaNode == ` + id,
+			}}}
+		}
+		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: r.Name, Exactly: exactly})
+	}
+	_, err := n.API.Client.ResourceV1().ResourceClaims(namespace).Create(n.t.Context(), c, metav1.CreateOptions{})
+	require.NoError(n.t, err)
+	return name
+}
+
+// Level is a pod's QoS class.
+type Level = corev1.PodQOSClass
+
+// Levels.
+const (
+	Guaranteed = corev1.PodQOSGuaranteed
+	Burstable  = corev1.PodQOSBurstable
+	BestEffort = corev1.PodQOSBestEffort
+)
+
+// ContainerSpec is a container of a pod as its author writes it.
+type ContainerSpec struct {
+	Name string
+	// Claims are names of claims; "claim/request" is one request of it.
+	Claims []string
+	Env    []string
+	// MemoryLimit is the limit of its own.
+	MemoryLimit string
+	Init        bool
+	// Annotated are CDI devices asked for by the annotations of old.
+	Annotated []string
+}
+
+// Pod is a pod on the node.
+type Pod struct {
+	Name, UID  string
+	Level      Level
+	Containers []ContainerSpec
+	// prepared is what kubelet was told: claim name to devices.
+	prepared map[string][]device
+	made     bool
+}
+
+// device is one device of a prepared claim.
+type device struct {
+	requests []string
+	cdi      []string
+}
+
+// claims are the names of the pod's claims.
+func (p *Pod) claims() []string {
+	names := make(map[string]bool)
+	for _, c := range p.Containers {
+		for _, ref := range c.Claims {
+			name, _, _ := strings.Cut(ref, "/")
+			names[name] = true
+		}
+	}
+	return sorted(names)
+}
+
+func (p *Pod) container(name string) ContainerSpec {
+	for _, c := range p.Containers {
+		if c.Name == name {
+			return c
+		}
+	}
+	panic(fmt.Sprintf("pod %s has no container %q", p.Name, name))
+}
+
+// Pod creates a pod.
+func (n *Node) Pod(name string, level Level, containers ...ContainerSpec) *Pod {
+	n.t.Helper()
+	p := &Pod{Name: name, UID: n.uid(), Level: level, Containers: containers, prepared: make(map[string][]device)}
+	object := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(p.UID)},
+		Spec:       corev1.PodSpec{NodeName: NodeName},
+		Status:     corev1.PodStatus{QOSClass: level},
+	}
+	for _, claim := range p.claims() {
+		object.Spec.ResourceClaims = append(object.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
+	}
+	for _, c := range containers {
+		container := corev1.Container{Name: c.Name}
+		for _, ref := range c.Claims {
+			claim, request, _ := strings.Cut(ref, "/")
+			container.Resources.Claims = append(container.Resources.Claims, corev1.ResourceClaim{Name: claim, Request: request})
+		}
+		if c.MemoryLimit != "" {
+			container.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(c.MemoryLimit)}
+		}
+		if c.Init {
+			object.Spec.InitContainers = append(object.Spec.InitContainers, container)
+		} else {
+			object.Spec.Containers = append(object.Spec.Containers, container)
+		}
+	}
+	_, err := n.API.Client.CoreV1().Pods(namespace).Create(n.t.Context(), object, metav1.CreateOptions{})
+	require.NoError(n.t, err)
+	n.pods[p.UID] = p
+	return p
+}
+
+// deletePod removes the pod's object.
+func (n *Node) deletePod(p *Pod) {
+	require.NoError(n.t, n.API.Client.CoreV1().Pods(namespace).Delete(n.t.Context(), p.Name, metav1.DeleteOptions{}))
+	delete(n.pods, p.UID)
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// published is what the slices offer.
+type published map[string]resourceapi.Device
+
+func (n *Node) publication() published { return n.API.Devices() }
+
+// Check asserts what holds at every moment, from files and specs alone.
+func (n *Node) Check() {
+	n.t.Helper()
+	n.checkFiles()
+	records := n.Records()
+	n.checkDirectory(records)
+	n.settle()
+	n.checkContainers(records)
+	n.checkCgroups()
+	if len(records) == 0 {
+		n.checkEmpty()
+	}
+}
+
+// checkFiles: all files are of the contract's schemas, and the CDI library
+// takes them.
+func (n *Node) checkFiles() {
+	n.t.Helper()
+	for name, data := range n.Files() {
+		require.NoError(n.t, n.records.File(data), name)
+		_, err := cdi.ParseSpec(data)
+		require.NoError(n.t, err, name)
+	}
+	require.Empty(n.t, n.cdiCache().GetErrors())
+}
+
+// checkDirectory: I1 and I7 in the files, and I4: the node file says what the
+// claim files say.
+func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
+	n.t.Helper()
+	held := make(cpus)
+	pods := make(map[string][]string)
+	type protection struct{ min, low int64 }
+	levels := map[string]*protection{"": {}, "burstable": {}, "besteffort": {}}
+	for _, uid := range sorted(records) {
+		r := records[uid]
+		for i, result := range r.Results {
+			own := parse(result.Decision.CPUs)
+			require.False(n.t, own.overlaps(held), "I1: claim %s result %d has %s, others have %s", uid, i, own, held)
+			for id := range own {
+				held[id] = true
+			}
+			for _, p := range r.Pods {
+				if m := result.Decision.Memory; m != nil {
+					for _, level := range levelsOf(p.QOS) {
+						levels[level].min += int64(m.Min)
+						levels[level].low += int64(m.Low)
+					}
+				}
+			}
+		}
+		for _, p := range r.Pods {
+			pods[p.UID] = append(pods[p.UID], uid)
+		}
+	}
+	state := n.State()
+	require.NotEmpty(n.t, state.Shared.CPUs, "I7")
+	require.Equal(n.t, n.online().without(held).String(), state.Shared.CPUs, "I4: shared pool; claims hold %s", held)
+	require.Len(n.t, state.Pods, len(pods), "I4")
+	for uid, claims := range pods {
+		require.Equal(n.t, claims, state.Pods[uid].Claims, "I4: pod %s", uid)
+	}
+	for level, p := range levels {
+		require.Equal(n.t, contract.Files{
+			"memory.min": strconv.FormatInt(p.min, 10), "memory.low": strconv.FormatInt(p.low, 10),
+		}, state.Ancestors[level], "I4: ancestor %q", level)
+	}
+}
+
+func levelsOf(qos string) []string {
+	if qos == "" {
+		return []string{""}
+	}
+	return []string{"", qos}
+}
+
+// settle waits until the actuator has applied the node state: running
+// containers follow the file.
+func (n *Node) settle() {
+	n.t.Helper()
+	if !n.acting() {
+		return
+	}
+	n.eventually("the node state to be applied", func() error {
+		state, err := n.state()
+		if err != nil {
+			return err
+		}
+		a, err := n.Announcement()
+		if err == nil && a.Generation != state.Generation {
+			err = fmt.Errorf("applied %d, written %d", a.Generation, state.Generation)
+		}
+		return err
+	})
+}
+
+// acting tells whether there is an actuator that is connected.
+func (n *Node) acting() bool { return n.actuator != nil && n.runtime.running() }
+
+// checkContainers: each container has what its claims' files and the node file
+// say, and nothing else decides (I1, I5, I6, I9).
+func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
+	n.t.Helper()
+	state := n.State()
+	exclusive := make(map[string]cpus)
+	containers := n.runtime.list()
+	for _, c := range containers {
+		decision, err := c.decision(records)
+		if err != nil {
+			// Its claim is gone: it must at least not be on others' CPUs.
+			continue
+		}
+		if decision.CPUs != "" {
+			exclusive[c.ID] = parse(decision.CPUs)
+		}
+		want := decision.WithShared(state.Shared)
+		pooled := decision.CPUs == ""
+		if !c.started {
+			if c.unadjusted {
+				continue
+			}
+			if !pooled {
+				require.Equal(n.t, want.CPUs, c.CPUs(), "I5: container %s", c.ID)
+			}
+			if want.Memory != nil {
+				n.has(c.Spec.Linux.Resources.Unified, want.Memory.Files(), "I5: spec of "+c.ID)
+			}
+			continue
+		}
+		if len(c.devices) == 0 && (c.unadjusted && !n.acting()) {
+			continue
+		}
+		if pooled && !n.acting() {
+			continue // it follows when there is an actuator again
+		}
+		require.Equal(n.t, want.CPUs, c.ReadCgroup("cpuset.cpus"), "I9: cpuset.cpus of %s, pool %s", c.ID, state.Shared.CPUs)
+		require.Equal(n.t, want.Mems, c.ReadCgroup("cpuset.mems"), "I9: cpuset.mems of %s", c.ID)
+		for file, value := range decisionFiles(want) {
+			require.Equal(n.t, value, c.ReadCgroup(file), "I9: %s of %s", file, c.ID)
+		}
+	}
+	for _, c := range containers {
+		if !c.started || c.unadjusted && !n.acting() {
+			continue
+		}
+		for id, others := range exclusive {
+			if id == c.ID || exclusive[c.ID] != nil && sharesClaim(c, id, containers) {
+				continue
+			}
+			mine := c.ReadCgroup("cpuset.cpus")
+			require.False(n.t, mine == "" || parse(mine).overlaps(others), "I1: %s is on %q, %s has %s", c.ID, mine, id, others)
+		}
+	}
+}
+
+func sharesClaim(c *Container, other string, all []*Container) bool {
+	for _, o := range all {
+		if o.ID != other {
+			continue
+		}
+		for _, d := range o.devices {
+			for _, mine := range c.devices {
+				if mine == d {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (n *Node) has(got, want map[string]string, what string) {
+	for file, value := range want {
+		require.Equal(n.t, value, got[file], "%s: %s", what, file)
+	}
+}
+
+// decision is what the claim files say about the container.
+func (c *Container) decision(records map[string]contract.ClaimRecord) (contract.Decision, error) {
+	decisions := make(map[contract.Key]contract.Decision)
+	for _, d := range c.devices {
+		name := strings.TrimPrefix(d, contract.ClaimKind+"=")
+		cut := strings.LastIndexByte(name, '-')
+		index, err := strconv.Atoi(name[cut+1:])
+		if err != nil {
+			return contract.Decision{}, err
+		}
+		record, known := records[name[:cut]]
+		if !known || index >= len(record.Results) {
+			return contract.Decision{}, fmt.Errorf("no file of claim %s", name[:cut])
+		}
+		decisions[contract.Key{ClaimUID: name[:cut], Index: index}] = record.Results[index].Decision
+	}
+	return contract.Merge(decisions), nil
+}
+
+func decisionFiles(d contract.Decision) map[string]string {
+	files := make(map[string]string)
+	if d.Memory != nil {
+		files = d.Memory.Files()
+	}
+	for size, limit := range d.Hugepages {
+		files["hugetlb."+contract.CgroupPageSize(size)+".max"] = limit.String()
+	}
+	return files
+}
+
+// checkCgroups: pods with running containers and the QoS levels have the
+// values of the node file.
+func (n *Node) checkCgroups() {
+	n.t.Helper()
+	if !n.acting() {
+		return
+	}
+	state := n.State()
+	for _, c := range n.runtime.list() {
+		if c.started {
+			for file, value := range state.Pods[c.Pod.UID].Cgroup {
+				require.Equal(n.t, value, n.ReadCgroup(c.Pod.cgroup(), file), "pod %s: %s", c.Pod.Name, file)
+			}
+		}
+	}
+	for level, files := range state.Ancestors {
+		for file, value := range files {
+			require.Equal(n.t, value, n.ReadCgroup(filepath.Join("kubepods", level), file), "level %q: %s", level, file)
+		}
+	}
+}
+
+// checkEmpty: I3, without claims all is as at the start.
+func (n *Node) checkEmpty() {
+	n.t.Helper()
+	state := n.State()
+	require.Equal(n.t, n.online().String(), state.Shared.CPUs, "I3")
+	require.Empty(n.t, state.Pods, "I3")
+	for name := range n.Files() {
+		_, claim := contract.ClaimUIDOfFile(name)
+		require.False(n.t, claim, "I3: %s", name)
+	}
+	if n.published != nil && n.acting() {
+		require.Equal(n.t, n.published, n.publication(), "I3, I8: what is published")
+	}
+}
+
+// Temporaries returns the unfinished files in the CDI directory.
+func (n *Node) Temporaries() []string {
+	entries, err := os.ReadDir(n.CDI)
+	require.NoError(n.t, err)
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/values"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+)
+
+// ErrDied is the answer of a frontend that died during the call.
+var ErrDied = errors.New("the frontend died")
+
+// embedded is the frontend's core: package daemon's start in small, without
+// sockets, watches and publishing in the background.
+type embedded struct {
+	n      *Node
+	driver *plugin.Driver
+	dir    *mortal
+}
+
+func newEmbedded(n *Node) *embedded {
+	memory, err := n.config.ReservedMemoryBytes()
+	require.NoError(n.t, err)
+	hugepages, err := n.config.ReservedHugepageCounts()
+	require.NoError(n.t, err)
+	zs, pool, err := zones.Compute(n.machine, zones.Config{
+		GroupBy: zones.Kind(n.config.GroupBy), ReservedCPUs: n.config.Reserved(), ManagedCPUs: n.config.Managed(),
+		ReservedMemory: memory, ReservedHugepages: hugepages,
+		SharedMinCPUs: n.config.SharedPool.MinCPUs, WholeCores: n.config.CPU.WholeCores,
+	})
+	require.NoError(n.t, err)
+	layout := placement.NewLayout(n.machine)
+	inventory := plugin.Inventory{
+		Zones: make(map[string]plugin.Zone), PageSize: n.spec.PageSize,
+		Pick: func(free cpuset.CPUSet, count int) (cpuset.CPUSet, error) {
+			return layout.Pick(free, count, placement.Options{Placement: n.config.CPU.Placement, WholeCores: n.config.CPU.WholeCores})
+		},
+		Base: nodestate.Base{BootID: BootID, CPUs: pool.CPUs, Mems: cpuset.New(pool.Mems...), Protect: true, Hugepages: true},
+	}
+	for _, z := range zs {
+		inventory.Zones[z.Name] = plugin.Zone{CPUs: z.CPUs, Mems: contract.FormatList(z.Mems)}
+	}
+	dir, err := cdidir.Open(n.CDI)
+	require.NoError(n.t, err)
+	require.NoError(n.t, dir.RemoveStale())
+	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
+	e.driver = plugin.New(plugin.Options{
+		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, BootID), BootID: BootID,
+		Guard: n.config.Guard, Inventory: inventory, Values: values.New(n.config, n.spec.PageSize),
+		Pods: pods.NewReader(n.API.Client), Actuator: e, Recorder: discard{},
+	})
+	require.NoError(n.t, e.driver.Reconcile())
+	e.publish(resourceslices.Devices(zs, resourceslices.Options{PageSize: n.spec.PageSize}))
+	return e
+}
+
+// publish puts the slices to the API server, once: they depend on the machine.
+func (e *embedded) publish(devices []resourceapi.Device) {
+	if len(e.n.API.Slices()) > 0 {
+		return
+	}
+	for name, pool := range resourceslices.DriverResources(NodeName, devices).Pools {
+		for i, s := range pool.Slices {
+			_, err := e.n.API.Client.ResourceV1().ResourceSlices().Create(e.n.t.Context(), &resourceapi.ResourceSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%02d-%s", i, NodeName)},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver: plugin.DriverName, NodeName: new(NodeName), Devices: s.Devices,
+					Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
+				},
+			}, metav1.CreateOptions{})
+			require.NoError(e.n.t, err)
+		}
+	}
+}
+
+// Announcement implements plugin.Actuator. A node without an actuator has one
+// that always works: then it is the frontend alone that is tried.
+func (e *embedded) Announcement() (contract.Announcement, error) {
+	if e.n.o.NoActuator {
+		return contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true}, nil
+	}
+	a, err := contract.ReadAnnouncement(e.n.CDI)
+	if err == nil && !a.Connected {
+		err = errors.New("nri-actuator is not connected")
+	}
+	return a, err
+}
+
+func (e *embedded) ready() error {
+	_, err := e.Announcement()
+	return err
+}
+
+func (e *embedded) stop() {}
+
+func (e *embedded) prepare(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[string]answer, error) {
+	results, err := e.driver.PrepareResourceClaims(ctx, claims)
+	if e.dir.dead() {
+		return nil, ErrDied
+	}
+	if err != nil {
+		return nil, err
+	}
+	answers := make(map[string]answer)
+	for uid, r := range results {
+		a := answer{err: r.Err}
+		for _, d := range r.Devices {
+			a.devices = append(a.devices, device{requests: d.Requests, cdi: d.CDIDeviceIDs})
+		}
+		answers[string(uid)] = a
+	}
+	return answers, nil
+}
+
+func (e *embedded) unprepare(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[string]error, error) {
+	var objects []kubeletplugin.NamespacedObject
+	for _, c := range claims {
+		objects = append(objects, kubeletplugin.NamespacedObject{
+			NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
+		})
+	}
+	results, err := e.driver.UnprepareResourceClaims(ctx, objects)
+	if e.dir.dead() {
+		return nil, ErrDied
+	}
+	if err != nil {
+		return nil, err
+	}
+	answers := make(map[string]error)
+	for uid, err := range results {
+		answers[string(uid)] = err
+	}
+	return answers, nil
+}
+
+// KillFrontendAfter lets the frontend die before its change number n+1 of the
+// CDI directory. Restart it then.
+func (n *Node) KillFrontendAfter(changes int) {
+	e, ok := n.frontend.(*embedded)
+	require.True(n.t, ok, "only an embedded frontend dies at will")
+	e.dir.left = changes
+}
+
+// mortal is the CDI directory of a process that dies after a number of
+// changes, leaving what a killed writer leaves. From then on it does nothing.
+type mortal struct {
+	cdidir.Dir
+	// left are the changes it lives for, negative for ever.
+	left int
+	over bool
+}
+
+func (m *mortal) dead() bool { return m.over }
+
+func (m *mortal) change(name string, do func() error) error {
+	if m.left == 0 && !m.over {
+		m.over = true
+		temporary := filepath.Join(filepath.Dir(m.Path(name)), "."+name+".tmp-killed")
+		if err := os.WriteFile(temporary, []byte("{"), 0o600); err != nil {
+			return err
+		}
+	}
+	if m.over {
+		return ErrDied
+	}
+	if m.left > 0 {
+		m.left--
+	}
+	return do()
+}
+
+// Write implements ledger.Directory.
+func (m *mortal) Write(name string, data []byte) error {
+	return m.change(name, func() error { return m.Dir.Write(name, data) })
+}
+
+// Remove implements ledger.Directory.
+func (m *mortal) Remove(name string) error {
+	return m.change(name, func() error { return m.Dir.Remove(name) })
+}
+
+type discard struct{}
+
+func (discard) Prepared(error, time.Duration) {}
+func (discard) Unprepared(error)              {}
+func (discard) Claims(int, int, int)          {}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+func text(files fstest.MapFS) map[string]string {
+	out := make(map[string]string, len(files))
+	for name, file := range files {
+		out[name] = string(file.Data)
+	}
+	return out
+}
+
+func merge(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+// mountCgroups makes the cgroups that a kubelet makes at its start.
+func (n *Node) mountCgroups() {
+	for _, level := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
+		n.makeCgroup(level, nil)
+	}
+	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, "cgroup.controllers"), []byte("cpuset cpu memory hugetlb\n"), 0o644))
+}
+
+// makeCgroup makes a cgroup with the kernel's defaults and the given values.
+func (n *Node) makeCgroup(dir string, values map[string]string) {
+	files := map[string]string{
+		"cpuset.cpus": "", "cpuset.mems": "", "memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.max": "max",
+	}
+	for _, size := range n.pageSizes() {
+		files["hugetlb."+size+".max"], files["hugetlb."+size+".rsvd.max"] = "max", "max"
+	}
+	require.NoError(n.t, os.MkdirAll(filepath.Join(n.Cgroup, dir), 0o755))
+	for file, value := range merge(files, values) {
+		n.SetCgroup(dir, file, value)
+	}
+}
+
+// SetCgroup writes a cgroup file as somebody else would.
+func (n *Node) SetCgroup(dir, file, value string) {
+	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, dir, file), []byte(value+"\n"), 0o644))
+}
+
+// ReadCgroup reads a cgroup file.
+func (n *Node) ReadCgroup(dir, file string) string {
+	data, err := os.ReadFile(filepath.Join(n.Cgroup, dir, file))
+	require.NoError(n.t, err)
+	return strings.TrimSpace(string(data))
+}
+
+// pageSizes are the machine's hugepage sizes in the kernel's form.
+func (n *Node) pageSizes() []string {
+	sizes := make(map[string]bool)
+	for _, node := range n.machine.NUMANodes {
+		for size := range node.Hugepages {
+			sizes[contract.CgroupPageSize(contract.FormatPageSize(size))] = true
+		}
+	}
+	return sorted(sizes)
+}
+
+// State reads the node file.
+func (n *Node) State() contract.NodeState {
+	state, err := n.state()
+	require.NoError(n.t, err)
+	return state
+}
+
+func (n *Node) state() (contract.NodeState, error) {
+	data, err := os.ReadFile(filepath.Join(n.CDI, contract.NodeFile))
+	if err != nil {
+		return contract.NodeState{}, err
+	}
+	return contract.DecodeNode(data)
+}
+
+// Pool returns the shared pool's CPUs.
+func (n *Node) Pool() string { return n.State().Shared.CPUs }
+
+// Records reads all claim files.
+func (n *Node) Records() map[string]contract.ClaimRecord {
+	records := make(map[string]contract.ClaimRecord)
+	for name, data := range n.Files() {
+		if uid, ours := contract.ClaimUIDOfFile(name); ours {
+			record, err := contract.DecodeClaim(name, data)
+			require.NoError(n.t, err, name)
+			records[uid] = record
+		}
+	}
+	return records
+}
+
+// Files reads the CDI directory, temporaries left out.
+func (n *Node) Files() map[string][]byte {
+	entries, err := os.ReadDir(n.CDI)
+	require.NoError(n.t, err)
+	files := make(map[string][]byte)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(n.CDI, e.Name()))
+		if os.IsNotExist(err) {
+			continue
+		}
+		require.NoError(n.t, err)
+		files[e.Name()] = data
+	}
+	return files
+}
+
+// cpus is a set of CPU ids.
+type cpus map[int]bool
+
+// parse reads a list; the empty one is none.
+func parse(list string) cpus {
+	set := make(cpus)
+	if list == "" {
+		return set
+	}
+	ids, err := contract.ParseList(list)
+	if err != nil {
+		panic(fmt.Sprintf("cpu list %q: %v", list, err))
+	}
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set
+}
+
+func (s cpus) overlaps(o cpus) bool {
+	for id := range s {
+		if o[id] {
+			return true
+		}
+	}
+	return false
+}
+
+func (s cpus) without(o cpus) cpus {
+	out := make(cpus)
+	for id := range s {
+		if !o[id] {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+func (s cpus) String() string {
+	ids := make([]int, 0, len(s))
+	for id := range s {
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	slices.Sort(ids)
+	return contract.FormatList(ids)
+}
+
+// online are all CPUs of the machine.
+func (n *Node) online() cpus {
+	set := make(cpus)
+	for _, c := range n.machine.CPUs {
+		set[c.ID] = true
+	}
+	return set
+}

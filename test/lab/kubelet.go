@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
+)
+
+// Prepare prepares a pod's claims, as kubelet does before it starts the pod.
+func (n *Node) Prepare(p *Pod) error {
+	n.t.Helper()
+	var claims []*resourceapi.ResourceClaim
+	for _, name := range p.claims() {
+		claims = append(claims, n.API.ReadClaim(name))
+	}
+	if len(claims) == 0 {
+		return nil
+	}
+	answers, err := n.frontend.prepare(n.t.Context(), claims)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range claims {
+		a, told := answers[string(c.UID)]
+		if !told {
+			return fmt.Errorf("no answer about claim %s", c.Name)
+		}
+		if a.err != nil {
+			errs = append(errs, fmt.Errorf("claim %s: %w", c.Name, a.err))
+			continue
+		}
+		p.prepared[c.Name] = a.devices
+	}
+	return errors.Join(errs...)
+}
+
+// Unprepare releases the claims that no other pod uses.
+func (n *Node) Unprepare(p *Pod) error {
+	n.t.Helper()
+	var claims []*resourceapi.ResourceClaim
+	for _, name := range p.claims() {
+		c := n.API.ReadClaim(name)
+		if !n.usedByOthers(name, p) {
+			claims = append(claims, c)
+		}
+	}
+	if len(claims) == 0 {
+		return nil
+	}
+	answers, err := n.frontend.unprepare(n.t.Context(), claims)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range claims {
+		err, told := answers[string(c.UID)]
+		if !told {
+			err = errors.New("no answer")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("claim %s: %w", c.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) usedByOthers(claim string, p *Pod) bool {
+	for _, other := range n.pods {
+		if other != p && slices.Contains(other.claims(), claim) {
+			return true
+		}
+	}
+	return false
+}
+
+// Remove ends a pod: its containers are stopped, its claims released and
+// deleted, and its objects go.
+func (n *Node) Remove(p *Pod) error {
+	n.t.Helper()
+	for _, c := range n.runtime.list() {
+		if c.Pod == p {
+			c.Stop()
+		}
+	}
+	if err := n.Unprepare(p); err != nil {
+		return err
+	}
+	for _, name := range p.claims() {
+		if !n.usedByOthers(name, p) {
+			n.API.deleteClaim(name)
+		}
+	}
+	n.removePodCgroup(p)
+	n.deletePod(p)
+	return nil
+}
+
+// devices are the CDI devices that kubelet asks for a container.
+func (p *Pod) devices(c ContainerSpec) []string {
+	var ids []string
+	for _, ref := range c.Claims {
+		claim, request, _ := strings.Cut(ref, "/")
+		for _, d := range p.prepared[claim] {
+			if request != "" && len(d.requests) > 0 && !slices.Contains(d.requests, request) {
+				continue
+			}
+			for _, id := range d.cdi {
+				if !slices.Contains(ids, id) {
+					ids = append(ids, id)
+				}
+			}
+		}
+	}
+	return ids
+}
+
+// CDIDevices are the CDI devices that kubelet was told for a claim of the pod.
+func (p *Pod) CDIDevices(claim string) []string {
+	return p.devices(ContainerSpec{Claims: []string{claim}})
+}
+
+// Health follows what kubelet is told about the devices. Each call returns the
+// next report: device name to unhealthy message, empty for a healthy one.
+func (n *Node) Health() func() map[string]string {
+	n.t.Helper()
+	s, ok := n.frontend.(*served)
+	require.True(n.t, ok, "health is told through the socket only")
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	n.t.Cleanup(cancel)
+	stream, err := s.health.NodeWatchResources(ctx, &health.NodeWatchResourcesRequest{})
+	require.NoError(n.t, err)
+	return func() map[string]string {
+		reply, err := stream.Recv()
+		require.NoError(n.t, err)
+		report := make(map[string]string)
+		for _, d := range reply.GetDevices() {
+			report[d.GetDevice().GetDeviceName()] = ""
+			if d.GetHealth() != health.HealthStatus_HEALTHY {
+				report[d.GetDevice().GetDeviceName()] = d.GetHealth().String() + ": " + d.GetMessage()
+			}
+		}
+		return report
+	}
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/log"
+	"k8s.io/klog/v2"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
+)
+
+// programs are built once for all tests.
+var programs lab.Programs
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	if programs, err = lab.Build("../..", dir); err != nil {
+		return 0, err
+	}
+	log.Set(silent{})
+	klog.LogToStderr(false)
+	klog.SetOutput(discard{})
+	// A busy machine must not make the runtime drop the actuator.
+	adaptation.SetPluginRequestTimeout(20 * time.Second)
+	adaptation.SetPluginRegistrationTimeout(20 * time.Second)
+	return m.Run(), nil
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+type silent struct{}
+
+func (silent) Debugf(context.Context, string, ...any) {}
+func (silent) Infof(context.Context, string, ...any)  {}
+func (silent) Warnf(context.Context, string, ...any)  {}
+func (silent) Errorf(context.Context, string, ...any) {}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lab is a node of real parts in one process: the frontend behind
+// kubelet's sockets, the API server's objects, the scheduler's allocator, the
+// CDI library, the runtime's side of NRI and its way of applying an answer to
+// an OCI spec, and the actuator as its own process. Only kubelet, the container
+// runtime and the cgroup file system are stand-ins, and the last is a tree of
+// plain files. A claim takes the way it takes on a node:
+//
+//	Claim, Pod → Allocate → Prepare → CreateContainer → Start
+//
+// and [Node.Check] looks at what must hold after each step, from files and
+// container specs alone.
+package lab
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/contract/records"
+)
+
+// T is *testing.T and *rapid.T.
+type T interface {
+	require.TestingT
+	Helper()
+	Logf(format string, args ...any)
+	Context() context.Context
+	Cleanup(func())
+	Failed() bool
+}
+
+// NodeName is the name of every node: each is a cluster of its own.
+const NodeName = "worker"
+
+const (
+	patience = 30 * time.Second
+	pause    = 2 * time.Millisecond
+)
+
+// Options vary a node.
+type Options struct {
+	// Programs are built programs, see [Build].
+	Programs Programs
+	// Configure changes the frontend's configuration.
+	Configure func(*config.Config)
+	// RuntimeVersion is containerd's version; from 2.3 on it names CDI devices.
+	RuntimeVersion string
+	// Embedded runs the frontend's core without daemon and sockets: faster,
+	// and it can die between any two writes.
+	Embedded bool
+	// NoActuator leaves the actuator to the test.
+	NoActuator bool
+}
+
+// Node is one node with its cluster.
+type Node struct {
+	t       T
+	o       Options
+	dir     string
+	spec    topologytest.Spec
+	machine topology.Machine
+	config  config.Config
+	records *records.Validator
+	serial  int
+
+	// CDI is the CDI directory, Cgroup the cgroup mount.
+	CDI, Cgroup string
+
+	API       *API
+	frontend  frontend
+	actuator  *Actuator
+	runtime   *runtime
+	pods      map[string]*Pod
+	published published
+}
+
+// NewNode starts a node. It has one pod without claims from the start, as
+// every node has.
+func NewNode(t T, spec topologytest.Spec, o Options) *Node {
+	t.Helper()
+	if o.RuntimeVersion == "" {
+		o.RuntimeVersion = "v2.3.7"
+	}
+	dir, err := os.MkdirTemp(base(), "lab")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	n := &Node{
+		t: t, o: o, dir: dir, spec: spec, machine: spec.Machine(), pods: make(map[string]*Pod),
+		CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup"),
+	}
+	n.records, err = records.New()
+	require.NoError(t, err)
+	n.config = config.Default()
+	n.config.CDIDir, n.config.KubeletRootDir = n.CDI, n.path("kubelet")
+	n.config.SysfsRoot, n.config.ProcRoot = n.path("sys"), n.path("proc")
+	if o.Configure != nil {
+		o.Configure(&n.config)
+	}
+	n.writeMachine()
+	n.mkdir("kubelet/plugins_registry")
+	n.mountCgroups()
+	n.API = newAPI(t)
+	n.runtime = newRuntime(n)
+	n.runtime.start()
+	t.Cleanup(n.stop)
+	if !o.NoActuator {
+		n.StartActuator()
+	}
+	n.startFrontend()
+	system, err := n.CreateContainer(n.Pod("system", Burstable, ContainerSpec{Name: "main"}), "main")
+	require.NoError(t, err)
+	require.NoError(t, system.Start())
+	if !o.NoActuator {
+		n.Ready()
+		n.published = n.publication()
+	}
+	return n
+}
+
+func (n *Node) stop() {
+	if n.frontend != nil {
+		n.frontend.stop()
+	}
+	if n.actuator != nil {
+		n.StopActuator(true)
+	}
+	n.runtime.stop()
+}
+
+// base is a file system in memory where there is one, as /var/run is: every
+// step of a claim syncs files to it. Unix sockets need short paths.
+func base() string {
+	const memory = "/dev/shm"
+	if info, err := os.Stat(memory); err == nil && info.IsDir() {
+		return memory
+	}
+	return os.TempDir()
+}
+
+func (n *Node) path(rel string) string { return filepath.Join(n.dir, rel) }
+
+func (n *Node) mkdir(rel string) {
+	require.NoError(n.t, os.MkdirAll(n.path(rel), 0o755))
+}
+
+// writeMachine writes what the kernel would show.
+func (n *Node) writeMachine() {
+	for root, files := range map[string]map[string]string{
+		"sys": text(n.spec.Sys()),
+		"proc": merge(text(n.spec.Proc()), map[string]string{
+			"self/mountinfo":            "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
+			"sys/kernel/osrelease":      "6.12.0\n",
+			"sys/kernel/random/boot_id": BootID + "\n",
+		}),
+	} {
+		for name, data := range files {
+			path := n.path(filepath.Join(root, name))
+			require.NoError(n.t, os.MkdirAll(filepath.Dir(path), 0o755))
+			require.NoError(n.t, os.WriteFile(path, []byte(data), 0o644))
+		}
+	}
+}
+
+// BootID is the running boot.
+const BootID = "11111111-2222-4333-8444-555555555555"
+
+// uid returns a new object UID.
+func (n *Node) uid() string {
+	n.serial++
+	return fmt.Sprintf("00000000-0000-4000-8000-%012d", n.serial)
+}
+
+// eventually waits for a condition.
+func (n *Node) eventually(what string, condition func() error) {
+	n.t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pause) {
+		if err = condition(); err == nil {
+			return
+		}
+	}
+	require.NoError(n.t, err, "waited %s for %s; actuator's log:\n%s", patience, what, n.actuatorLog())
+}
+
+// cdiCache returns the runtime's view of the CDI directory.
+func (n *Node) cdiCache() *cdi.Cache {
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(n.CDI), cdi.WithAutoRefresh(false))
+	require.NoError(n.t, err)
+	return cache
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// classes is the driver's DeviceClass, as the chart has it.
+type classes struct{}
+
+// Get implements structured.DeviceClassLister.
+func (classes) Get(string) (*resourceapi.DeviceClass, error) {
+	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin.DriverName}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "` + plugin.DriverName + `"`}}},
+	}}, nil
+}
+
+// List implements structured.DeviceClassLister.
+func (c classes) List() ([]*resourceapi.DeviceClass, error) {
+	class, err := c.Get(plugin.DriverName)
+	return []*resourceapi.DeviceClass{class}, err
+}
+
+// features are those of Kubernetes 1.37, which select the "incubating"
+// allocator.
+var features = structured.Features{
+	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
+	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
+}
+
+// Allocate schedules a pod: it allocates its claims by the published slices
+// and reserves them for the pod. It returns false if they do not fit.
+func (n *Node) Allocate(p *Pod) bool {
+	n.t.Helper()
+	var todo []*resourceapi.ResourceClaim
+	for _, name := range p.claims() {
+		if c := n.API.ReadClaim(name); c.Status.Allocation == nil {
+			todo = append(todo, c)
+		}
+	}
+	if len(todo) > 0 {
+		ctx := n.t.Context()
+		allocator, err := structured.NewAllocator(ctx, features, n.allocated(), classes{}, n.API.Slices(),
+			cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
+		require.NoError(n.t, err)
+		results, err := allocator.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}, todo)
+		require.NoError(n.t, err)
+		if len(results) == 0 {
+			return false
+		}
+		for i, c := range todo {
+			n.API.UpdateClaim(c.Name, func(c *resourceapi.ResourceClaim) { c.Status.Allocation = &results[i] })
+		}
+	}
+	for _, name := range p.claims() {
+		n.Reserve(name, p)
+	}
+	return true
+}
+
+// Reserve reserves a claim for a pod.
+func (n *Node) Reserve(claim string, p *Pod) {
+	n.API.UpdateClaim(claim, func(c *resourceapi.ResourceClaim) {
+		c.Status.ReservedFor = append(c.Status.ReservedFor,
+			resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: types.UID(p.UID)})
+	})
+}
+
+// allocated is what the scheduler knows to be in use, from the claims.
+func (n *Node) allocated() structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	list, err := n.API.Client.ResourceV1().ResourceClaims(namespace).List(n.t.Context(), metav1.ListOptions{})
+	require.NoError(n.t, err)
+	for _, c := range list.Items {
+		if c.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+			if r.ShareID == nil {
+				state.AllocatedDevices.Insert(id)
+				continue
+			}
+			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+			state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+		}
+	}
+	return state
+}
