@@ -16,6 +16,7 @@ have=$(go env GOVERSION)
   fail "go is version ${have#go}: install Go $want or later (https://go.dev/dl)"
 
 dir=${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}
+echo "demo: compiling itself" >&2
 (cd "$here" && CGO_ENABLED=0 GOWORK=off go build -o "$root/_output/demo" ./cmd/demo)
 cd "$root"
 "$root/_output/demo" -free # before minutes go into images

@@ -83,11 +83,9 @@ func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err er
 	if err := r.step("building what the cluster consists of, where it is not built yet", func() error { return c.Build(ctx) }); err != nil {
 		return err
 	}
-	up := func() error { return c.Up(ctx) }
-	if err := r.step("booting the cluster: one node with 2 NUMA nodes, in an emulated machine", up); errors.Is(err, syscall.EWOULDBLOCK) {
+	err = r.step("booting the cluster: one node with 2 NUMA nodes, in an emulated machine", func() error { return c.Up(ctx) })
+	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return err // another command is at work in the directory: its cluster is not ours to end
-	} else if err != nil {
-		return errors.Join(err, c.Down(context.WithoutCancel(ctx)))
 	}
 	defer func() {
 		if o.keep {
@@ -97,13 +95,19 @@ func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err er
 		err = errors.Join(err, r.step("shutting the cluster down", func() error { return c.Down(context.WithoutCancel(ctx)) }))
 	}()
 	defer func() {
-		if o.logs == "" || ctx.Err() != nil || err == nil && r.kept == promises {
+		if ctx.Err() != nil {
+			err = errors.New("interrupted") // what was going on failed because of it
 			return
 		}
-		collect := r.step("collecting logs", func() error { return c.CollectLogs(ctx, o.logs) })
-		r.say("logs are in %s", o.logs)
-		err = errors.Join(err, collect)
+		if o.logs != "" && (err != nil || r.kept != promises) {
+			collect := r.step("collecting logs", func() error { return c.CollectLogs(ctx, o.logs) })
+			r.say("logs are in %s", o.logs)
+			err = errors.Join(err, collect)
+		}
 	}()
+	if err != nil {
+		return err
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {
 		return err
