@@ -7,5 +7,5 @@ root=$(cd "$here/../.." && pwd)
 . "$here/images.sh"
 build_images "$root" e2e
 cd "$here"
-GOWORK=off exec go test ./e2e -count=1 -timeout 60m -v "$@" \
+GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout 60m -v "$@" \
   -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep}

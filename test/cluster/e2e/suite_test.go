@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e shows the driver's promises on a real cluster: scheduler,
-// kubelet, containerd and kernel of a node with two NUMA nodes. One cluster
-// serves all cases, so each cleans up what it made; the last ones look whether
-// everything came back and uninstall the chart.
+//go:build e2e
+
 package e2e
 
 import (
@@ -113,9 +111,9 @@ func (s suite) install(ctx context.Context, more ...string) error {
 		return err
 	}
 	args := append([]string{"install", release, path, "--namespace", namespace, "--create-namespace",
-		"--set", "frontend.image.tag="+*tag, "--set", "actuator.image.tag="+*tag,
+		"--set", "frontend.image.tag=" + *tag, "--set", "actuator.image.tag=" + *tag,
 		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
-		"--set", "config.refreshInterval=5s", "--set", "test.image="+cluster.BusyboxImage,
+		"--set", "config.refreshInterval=5s", "--set", "test.image=" + cluster.BusyboxImage,
 		"--wait", "--timeout", "5m"}, more...)
 	_, err = s.Helm(ctx, args...)
 	return err
