@@ -156,7 +156,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer helper.Stop()
 	d.helper.Store(helper)
 	if err := d.publish(ctx, helper); err != nil {
-		return err
+		return ended(ctx, err)
 	}
 	changes, stop, err := watch(d.o.Config.CDIDir)
 	if err != nil {
@@ -171,10 +171,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		changed := false
 		select {
 		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-				return cause
-			}
-			return nil
+			return ended(ctx, nil)
 		case <-changes:
 			changed = d.look()
 		case <-poll.C:
@@ -185,10 +182,22 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		if changed {
 			if err := d.publish(ctx, helper); err != nil {
-				return err
+				return ended(ctx, err)
 			}
 		}
 	}
+}
+
+// ended tells an end that was asked for, which may interrupt a publication,
+// from a failure.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
 }
 
 // look reconciles the node state and reads the actuator's announcement. It

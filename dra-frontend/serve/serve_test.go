@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/serve"
+)
+
+func get(t *testing.T, server *httptest.Server, path string) (int, string) {
+	t.Helper()
+	resp, err := server.Client().Get(server.URL + path)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+func TestHandler(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry)
+	require.NoError(t, err)
+	m.Claims(3, 8, 24)
+	m.Node(nil, errors.New("dead"))
+	m.Unprepared(nil)
+	ready := errors.New("the actuator is dead")
+	server := httptest.NewServer(serve.Handler(registry, func() error { return ready }))
+	defer server.Close()
+
+	status, body := get(t, server, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, body, "the actuator is dead", "readiness says why")
+	ready = nil
+	status, _ = get(t, server, "/readyz")
+	require.Equal(t, http.StatusOK, status)
+	status, _ = get(t, server, "/healthz")
+	require.Equal(t, http.StatusOK, status)
+	_, body = get(t, server, "/metrics")
+	for _, line := range []string{
+		"cpumem_frontend_claims 3", `cpumem_frontend_cpus{state="exclusive"} 8`, `cpumem_frontend_cpus{state="shared"} 24`,
+		"cpumem_frontend_actuator_ready 0", "cpumem_frontend_blocked 0", `cpumem_frontend_unprepare_total{result="success"} 1`,
+	} {
+		require.Contains(t, body, line)
+	}
+}
+
+func TestServe(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	_, err = serve.Serve(t.Context(), taken.Addr().String(), http.NotFoundHandler())
+	require.ErrorContains(t, err, "address already in use")
+
+	ctx, stop := context.WithCancel(t.Context())
+	wait, err := serve.Serve(ctx, "127.0.0.1:0", http.NotFoundHandler())
+	require.NoError(t, err)
+	stop()
+	require.NoError(t, wait())
+}
