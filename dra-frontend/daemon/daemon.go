@@ -158,11 +158,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.publish(ctx, helper); err != nil {
 		return ended(ctx, err)
 	}
-	changes, stop, err := watch(d.o.Config.CDIDir)
+	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer watcher.Close()
+	changes := signals(watcher)
+	d.watch(watcher)
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
@@ -177,6 +179,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-poll.C:
 			changed = d.lookAtActuator()
 		case <-refresh.C:
+			d.watch(watcher)
 			changed = d.rediscover()
 			changed = d.look() || changed
 		}
@@ -263,15 +266,17 @@ func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) erro
 // Ready returns why the node takes no new claims, nil if it does.
 func (d *Daemon) Ready() error { return d.status.ready() }
 
-// watch signals changes of the CDI directory; several within a moment are one.
-func watch(dir string) (<-chan struct{}, func() error, error) {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, nil, err
+// watch watches the CDI directory. It is asked again with each refresh, as a
+// directory that was removed and made anew is another one; without a watch the
+// refresh finds what changed, later.
+func (d *Daemon) watch(w *fsnotify.Watcher) {
+	if err := w.Add(d.o.Config.CDIDir); err != nil {
+		d.o.Log.Error("CDI directory not watched", zap.Error(err))
 	}
-	if err := w.Add(dir); err != nil {
-		return nil, nil, errors.Join(err, w.Close())
-	}
+}
+
+// signals tells of changes; several within a moment are one.
+func signals(w *fsnotify.Watcher) <-chan struct{} {
 	changes := make(chan struct{}, 1)
 	go func() {
 		for {
@@ -295,5 +300,5 @@ func watch(dir string) (<-chan struct{}, func() error, error) {
 			}
 		}
 	}()
-	return changes, w.Close, nil
+	return changes
 }
