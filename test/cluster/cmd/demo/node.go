@@ -101,7 +101,7 @@ func (s spec) env() (name, value string, err error) {
 			}
 		}
 	}
-	return "", "", fmt.Errorf("no device injects a variable %s...", envPrefix)
+	return "", "", fmt.Errorf("no device injects a variable that starts with %s", envPrefix)
 }
 
 // nodeState returns the node state and its text.
