@@ -170,6 +170,8 @@ func newLogger(level string) (*zap.Logger, error) {
 	c.Level = zap.NewAtomicLevelAt(l)
 	c.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
 	c.Sampling = nil
+	// Errors say what and where themselves.
+	c.DisableStacktrace = true
 	return c.Build()
 }
 

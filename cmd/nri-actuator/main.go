@@ -70,6 +70,8 @@ func command() *cobra.Command {
 
 func run(ctx context.Context, config daemon.Config, level zapcore.Level) error {
 	logConfig := zap.NewProductionConfig()
+	// Errors say what and where themselves.
+	logConfig.DisableStacktrace = true
 	logConfig.Level = zap.NewAtomicLevelAt(level)
 	logConfig.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	logger, err := logConfig.Build()

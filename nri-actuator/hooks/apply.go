@@ -27,6 +27,11 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 	}
 	var errs []error
 	for _, c := range p.sorted() {
+		// A container that is over has nothing to be refused: its claim may be
+		// released before the runtime says that it stopped.
+		if p.settle(c) {
+			continue
+		}
 		_, want, refused := p.decide(ctx, c, node)
 		err := p.write(ctx, c, want)
 		switch {
@@ -76,11 +81,14 @@ func (p *Plugin) shrinkPool(ctx context.Context, node contract.NodeState) error 
 	return nil
 }
 
-// settle forgets a container whose cgroup is gone for good.
-func (p *Plugin) settle(c *container) {
-	if c.started && !p.tree.Exists(c.dir) {
+// settle forgets a container whose cgroup is gone for good, and tells whether
+// it did.
+func (p *Plugin) settle(c *container) (over bool) {
+	over = c.started && c.dirErr == nil && !p.tree.Exists(c.dir)
+	if over {
 		delete(p.containers, c.id)
 	}
+	return over
 }
 
 // writePods writes the values of all known pods and of their ancestors.
