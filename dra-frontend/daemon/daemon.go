@@ -143,6 +143,14 @@ func (a actuator) Announcement() (contract.Announcement, error) {
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	// Before the first look, so that no change falls between the two.
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	changes := signals(watcher)
+	d.watch(watcher)
 	d.look()
 	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
@@ -158,13 +166,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.publish(ctx, helper); err != nil {
 		return ended(ctx, err)
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
-	}
-	defer watcher.Close()
-	changes := signals(watcher)
-	d.watch(watcher)
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
