@@ -31,7 +31,7 @@ type API struct {
 }
 
 func newAPI(t T) *API {
-	a := &API{t: t, Client: fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"}})}
+	a := &API{t: t, Client: fake.NewSimpleClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"}})}
 	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
 		if slices.Contains([]string{"create", "update", "patch", "delete"}, action.GetVerb()) {
 			a.writes.Add(1)
@@ -58,6 +58,12 @@ func (a *API) Slices() []*resourceapi.ResourceSlice {
 	}
 	slices.SortFunc(out, func(x, y *resourceapi.ResourceSlice) int { return strings.Compare(x.Name, y.Name) })
 	return out
+}
+
+func (a *API) deleteSlices() {
+	for _, s := range a.Slices() {
+		require.NoError(a.t, a.Client.ResourceV1().ResourceSlices().Delete(a.t.Context(), s.Name, metav1.DeleteOptions{}))
+	}
 }
 
 // Devices returns all published devices by name.
@@ -165,8 +171,8 @@ type device struct {
 	cdi      []string
 }
 
-// claims are the names of the pod's claims.
-func (p *Pod) claims() []string {
+// Claims are the names of the pod's claims.
+func (p *Pod) Claims() []string {
 	names := make(map[string]bool)
 	for _, c := range p.Containers {
 		for _, ref := range c.Claims {
@@ -195,7 +201,7 @@ func (n *Node) Pod(name string, level Level, containers ...ContainerSpec) *Pod {
 		Spec:       corev1.PodSpec{NodeName: NodeName},
 		Status:     corev1.PodStatus{QOSClass: level},
 	}
-	for _, claim := range p.claims() {
+	for _, claim := range p.Claims() {
 		object.Spec.ResourceClaims = append(object.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
 	}
 	for _, c := range containers {

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,16 +11,17 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
-	resourceapi "k8s.io/api/resource/v1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// published is what the slices offer.
-type published map[string]resourceapi.Device
-
-func (n *Node) publication() published { return n.API.Devices() }
+// publication is what the slices offer, as text.
+func (n *Node) publication() string {
+	data, err := json.MarshalIndent(n.API.Devices(), "", " ")
+	require.NoError(n.t, err)
+	return string(data)
+}
 
 // Check asserts what holds at every moment, from files and specs alone.
 func (n *Node) Check() {
@@ -39,10 +41,22 @@ func (n *Node) Check() {
 // takes them.
 func (n *Node) checkFiles() {
 	n.t.Helper()
-	for name, data := range n.Files() {
+	files, same := n.Files(), true
+	for name, data := range files {
+		if n.seen[name] == string(data) {
+			continue
+		}
+		same = false
 		require.NoError(n.t, n.records.File(data), name)
 		_, err := cdi.ParseSpec(data)
 		require.NoError(n.t, err, name)
+	}
+	if same && len(files) == len(n.seen) {
+		return
+	}
+	n.seen = make(map[string]string, len(files))
+	for name, data := range files {
+		n.seen[name] = string(data)
 	}
 	require.Empty(n.t, n.cdiCache().GetErrors())
 }
@@ -228,8 +242,8 @@ func decisionFiles(d contract.Decision) map[string]string {
 	return files
 }
 
-// checkCgroups: pods with running containers and the QoS levels have the
-// values of the node file.
+// checkCgroups: pods whose claims are in use and the QoS levels have the values
+// of the node file.
 func (n *Node) checkCgroups() {
 	n.t.Helper()
 	if !n.acting() {
@@ -237,7 +251,7 @@ func (n *Node) checkCgroups() {
 	}
 	state := n.State()
 	for _, c := range n.runtime.list() {
-		if c.started {
+		if c.started && len(c.devices) > 0 {
 			for file, value := range state.Pods[c.Pod.UID].Cgroup {
 				require.Equal(n.t, value, n.ReadCgroup(c.Pod.cgroup(), file), "pod %s: %s", c.Pod.Name, file)
 			}
@@ -260,9 +274,15 @@ func (n *Node) checkEmpty() {
 		_, claim := contract.ClaimUIDOfFile(name)
 		require.False(n.t, claim, "I3: %s", name)
 	}
-	if n.published != nil && n.acting() {
-		require.Equal(n.t, n.published, n.publication(), "I3, I8: what is published")
+	if n.published == "" || !n.acting() {
+		return
 	}
+	n.eventually("the publication of the start (I3, I8)", func() error {
+		if now := n.publication(); now != n.published {
+			return fmt.Errorf("published at the start: %s\nnow: %s", n.published, now)
+		}
+		return nil
+	})
 }
 
 // Temporaries returns the unfinished files in the CDI directory.

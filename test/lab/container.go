@@ -163,7 +163,7 @@ func (c *Container) Update() error {
 	r := c.Spec.Linux.Resources
 	maps.Copy(r.Unified, kubelet.Unified)
 	for _, u := range reply.GetUpdate() {
-		if u.GetContainerId() != c.ID {
+		if id := u.GetContainerId(); id != "" && id != c.ID { // NRI's own answer names none
 			return fmt.Errorf("an update of container %s", u.GetContainerId())
 		}
 		got := u.GetLinux().GetResources()

@@ -58,7 +58,7 @@ func newEmbedded(n *Node) *embedded {
 		Pick: func(free cpuset.CPUSet, count int) (cpuset.CPUSet, error) {
 			return layout.Pick(free, count, placement.Options{Placement: n.config.CPU.Placement, WholeCores: n.config.CPU.WholeCores})
 		},
-		Base: nodestate.Base{BootID: BootID, CPUs: pool.CPUs, Mems: cpuset.New(pool.Mems...), Protect: true, Hugepages: true},
+		Base: nodestate.Base{BootID: n.BootID(), CPUs: pool.CPUs, Mems: cpuset.New(pool.Mems...), Protect: true, Hugepages: true},
 	}
 	for _, z := range zs {
 		inventory.Zones[z.Name] = plugin.Zone{CPUs: z.CPUs, Mems: contract.FormatList(z.Mems)}
@@ -68,7 +68,7 @@ func newEmbedded(n *Node) *embedded {
 	require.NoError(n.t, dir.RemoveStale())
 	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
 	e.driver = plugin.New(plugin.Options{
-		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, BootID), BootID: BootID,
+		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()), BootID: n.BootID(),
 		Guard: n.config.Guard, Inventory: inventory, Values: values.New(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Actuator: e, Recorder: discard{},
 	})

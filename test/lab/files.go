@@ -87,7 +87,25 @@ func (n *Node) state() (contract.NodeState, error) {
 	if err != nil {
 		return contract.NodeState{}, err
 	}
-	return contract.DecodeNode(data)
+	return decodeOnce(n.decoded, contract.NodeFile, data, func() (contract.NodeState, error) { return contract.DecodeNode(data) })
+}
+
+// decoded is a file's content and what it was decoded to.
+type decoded struct {
+	data  string
+	value any
+}
+
+// decodeOnce decodes a file when its content is new.
+func decodeOnce[V any](known map[string]decoded, name string, data []byte, decode func() (V, error)) (V, error) {
+	if d, ok := known[name]; ok && d.data == string(data) {
+		return d.value.(V), nil
+	}
+	v, err := decode()
+	if err == nil {
+		known[name] = decoded{data: string(data), value: v}
+	}
+	return v, err
 }
 
 // Pool returns the shared pool's CPUs.
@@ -98,7 +116,7 @@ func (n *Node) Records() map[string]contract.ClaimRecord {
 	records := make(map[string]contract.ClaimRecord)
 	for name, data := range n.Files() {
 		if uid, ours := contract.ClaimUIDOfFile(name); ours {
-			record, err := contract.DecodeClaim(name, data)
+			record, err := decodeOnce(n.decoded, name, data, func() (contract.ClaimRecord, error) { return contract.DecodeClaim(name, data) })
 			require.NoError(n.t, err, name)
 			records[uid] = record
 		}

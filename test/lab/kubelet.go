@@ -8,17 +8,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 )
 
-// Prepare prepares a pod's claims, as kubelet does before it starts the pod.
+// Prepare prepares a pod's claims, as kubelet does before it starts the pod. A
+// claim that is prepared already, for another pod, is not asked for again.
 func (n *Node) Prepare(p *Pod) error {
 	n.t.Helper()
 	var claims []*resourceapi.ResourceClaim
-	for _, name := range p.claims() {
+	for _, name := range p.Claims() {
+		if devices, known := n.prepared[name]; known {
+			p.prepared[name] = devices
+			continue
+		}
 		claims = append(claims, n.API.ReadClaim(name))
 	}
 	if len(claims) == 0 {
@@ -28,6 +34,11 @@ func (n *Node) Prepare(p *Pod) error {
 	if err != nil {
 		return err
 	}
+	return n.take(p, claims, answers)
+}
+
+// take keeps what kubelet was told.
+func (n *Node) take(p *Pod, claims []*resourceapi.ResourceClaim, answers map[string]answer) error {
 	var errs []error
 	for _, c := range claims {
 		a, told := answers[string(c.UID)]
@@ -38,16 +49,40 @@ func (n *Node) Prepare(p *Pod) error {
 			errs = append(errs, fmt.Errorf("claim %s: %w", c.Name, a.err))
 			continue
 		}
-		p.prepared[c.Name] = a.devices
+		n.prepared[c.Name], p.prepared[c.Name] = a.devices, a.devices
 	}
 	return errors.Join(errs...)
 }
+
+// PrepareAll prepares the claims of many pods at once, with a call for each.
+func (n *Node) PrepareAll(pods []*Pod) error {
+	n.t.Helper()
+	claims := make([][]*resourceapi.ResourceClaim, len(pods))
+	answers, errs := make([]map[string]answer, len(pods)), make([]error, len(pods))
+	var calls sync.WaitGroup
+	for i, p := range pods {
+		for _, name := range p.Claims() {
+			claims[i] = append(claims[i], n.API.ReadClaim(name))
+		}
+		calls.Go(func() { answers[i], errs[i] = n.frontend.prepare(n.t.Context(), claims[i]) })
+	}
+	calls.Wait()
+	for i, p := range pods {
+		if errs[i] == nil {
+			errs[i] = n.take(p, claims[i], answers[i])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RestartKubelet makes kubelet ask for all claims again.
+func (n *Node) RestartKubelet() { n.prepared = make(map[string][]device) }
 
 // Unprepare releases the claims that no other pod uses.
 func (n *Node) Unprepare(p *Pod) error {
 	n.t.Helper()
 	var claims []*resourceapi.ResourceClaim
-	for _, name := range p.claims() {
+	for _, name := range p.Claims() {
 		c := n.API.ReadClaim(name)
 		if !n.usedByOthers(name, p) {
 			claims = append(claims, c)
@@ -68,14 +103,16 @@ func (n *Node) Unprepare(p *Pod) error {
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("claim %s: %w", c.Name, err))
+			continue
 		}
+		delete(n.prepared, c.Name)
 	}
 	return errors.Join(errs...)
 }
 
 func (n *Node) usedByOthers(claim string, p *Pod) bool {
 	for _, other := range n.pods {
-		if other != p && slices.Contains(other.claims(), claim) {
+		if other != p && slices.Contains(other.Claims(), claim) {
 			return true
 		}
 	}
@@ -94,14 +131,20 @@ func (n *Node) Remove(p *Pod) error {
 	if err := n.Unprepare(p); err != nil {
 		return err
 	}
-	for _, name := range p.claims() {
+	n.Withdraw(p)
+	return nil
+}
+
+// Withdraw deletes a pod that no kubelet has seen, and its claims.
+func (n *Node) Withdraw(p *Pod) {
+	n.t.Helper()
+	for _, name := range p.Claims() {
 		if !n.usedByOthers(name, p) {
 			n.API.deleteClaim(name)
 		}
 	}
 	n.removePodCgroup(p)
 	n.deletePod(p)
-	return nil
 }
 
 // devices are the CDI devices that kubelet asks for a container.

@@ -73,17 +73,23 @@ type Node struct {
 	machine topology.Machine
 	config  config.Config
 	records *records.Validator
+	// seen are the CDI files that were found valid.
+	seen    map[string]string
+	decoded map[string]decoded
 	serial  int
+	boots   int
 
 	// CDI is the CDI directory, Cgroup the cgroup mount.
 	CDI, Cgroup string
 
-	API       *API
-	frontend  frontend
-	actuator  *Actuator
-	runtime   *runtime
-	pods      map[string]*Pod
-	published published
+	API      *API
+	frontend frontend
+	actuator *Actuator
+	runtime  *runtime
+	pods     map[string]*Pod
+	prepared map[string][]device
+	// published is what was published at the start.
+	published string
 }
 
 // NewNode starts a node. It has one pod without claims from the start, as
@@ -97,7 +103,7 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &Node{
-		t: t, o: o, dir: dir, spec: spec, machine: spec.Machine(), pods: make(map[string]*Pod),
+		t: t, o: o, dir: dir, spec: spec, machine: spec.Machine(), pods: make(map[string]*Pod), prepared: make(map[string][]device), decoded: make(map[string]decoded),
 		CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup"),
 	}
 	n.records, err = records.New()
@@ -108,30 +114,60 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	if o.Configure != nil {
 		o.Configure(&n.config)
 	}
-	n.writeMachine()
 	n.mkdir("kubelet/plugins_registry")
-	n.mountCgroups()
 	n.API = newAPI(t)
 	n.runtime = newRuntime(n)
-	n.runtime.start()
 	t.Cleanup(n.stop)
-	if !o.NoActuator {
+	n.boot()
+	return n
+}
+
+// boot starts everything, in the order of a node whose pods start last.
+func (n *Node) boot() {
+	n.t.Helper()
+	n.boots++
+	n.writeMachine()
+	n.mountCgroups()
+	n.runtime.start()
+	if !n.o.NoActuator {
 		n.StartActuator()
 	}
 	n.startFrontend()
-	system, err := n.CreateContainer(n.Pod("system", Burstable, ContainerSpec{Name: "main"}), "main")
-	require.NoError(t, err)
-	require.NoError(t, system.Start())
-	if !o.NoActuator {
+	if !n.o.NoActuator {
 		n.Ready()
 		n.published = n.publication()
 	}
-	return n
+	system, err := n.CreateContainer(n.Pod(fmt.Sprintf("system-%d", n.boots), Burstable, ContainerSpec{Name: "main"}), "main")
+	require.NoError(n.t, err)
+	require.NoError(n.t, system.Start())
 }
+
+// Reboot boots the node with another machine. What was in memory is gone: the
+// CDI directory, cgroups and containers. Kubelet deletes all slices of its node
+// when it starts.
+func (n *Node) Reboot(spec topologytest.Spec) {
+	n.t.Helper()
+	n.stop()
+	for _, dir := range []string{"cdi", "cgroup", "sys", "proc"} {
+		require.NoError(n.t, os.RemoveAll(n.path(dir)))
+	}
+	n.spec, n.machine = spec, spec.Machine()
+	n.runtime = newRuntime(n)
+	n.API.deleteSlices()
+	n.RestartKubelet()
+	for _, p := range n.pods {
+		p.made = false
+	}
+	n.boot()
+}
+
+// BootID is the id of the running boot.
+func (n *Node) BootID() string { return fmt.Sprintf("11111111-2222-4333-8444-%012d", n.boots) }
 
 func (n *Node) stop() {
 	if n.frontend != nil {
 		n.frontend.stop()
+		n.frontend = nil
 	}
 	if n.actuator != nil {
 		n.StopActuator(true)
@@ -162,7 +198,7 @@ func (n *Node) writeMachine() {
 		"proc": merge(text(n.spec.Proc()), map[string]string{
 			"self/mountinfo":            "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
 			"sys/kernel/osrelease":      "6.12.0\n",
-			"sys/kernel/random/boot_id": BootID + "\n",
+			"sys/kernel/random/boot_id": n.BootID() + "\n",
 		}),
 	} {
 		for name, data := range files {
@@ -172,9 +208,6 @@ func (n *Node) writeMachine() {
 		}
 	}
 }
-
-// BootID is the running boot.
-const BootID = "11111111-2222-4333-8444-555555555555"
 
 // uid returns a new object UID.
 func (n *Node) uid() string {

@@ -24,6 +24,11 @@ func cpu(count string) map[string]string { return map[string]string{"cpu": count
 func start(t *testing.T, n *lab.Node, p *lab.Pod) []*lab.Container {
 	t.Helper()
 	require.True(t, n.Allocate(p))
+	return startAllocated(t, n, p)
+}
+
+func startAllocated(t *testing.T, n *lab.Node, p *lab.Pod) []*lab.Container {
+	t.Helper()
 	require.NoError(t, n.Prepare(p))
 	var out []*lab.Container
 	for _, spec := range p.Containers {

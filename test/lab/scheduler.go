@@ -43,7 +43,7 @@ var features = structured.Features{
 func (n *Node) Allocate(p *Pod) bool {
 	n.t.Helper()
 	var todo []*resourceapi.ResourceClaim
-	for _, name := range p.claims() {
+	for _, name := range p.Claims() {
 		if c := n.API.ReadClaim(name); c.Status.Allocation == nil {
 			todo = append(todo, c)
 		}
@@ -62,7 +62,7 @@ func (n *Node) Allocate(p *Pod) bool {
 			n.API.UpdateClaim(c.Name, func(c *resourceapi.ResourceClaim) { c.Status.Allocation = &results[i] })
 		}
 	}
-	for _, name := range p.claims() {
+	for _, name := range p.Claims() {
 		n.Reserve(name, p)
 	}
 	return true

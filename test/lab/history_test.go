@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
+)
+
+// history is a node's random life. What it does in each step is drawn; what
+// must hold is asked after each.
+type history struct {
+	t    *rapid.T
+	n    *lab.Node
+	next int
+	pods []*pod
+	// actuator tells that there is one.
+	actuator bool
+}
+
+type pod struct {
+	*lab.Pod
+	prepared   bool
+	containers map[string]*lab.Container
+}
+
+// fraction runs a property with a part of rapid's checks: whole nodes are
+// slower than functions. -rapid.checks still scales it.
+func fraction(t *testing.T, part int, property func(*rapid.T)) {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks")
+	before := checks.Value.String()
+	all, err := strconv.Atoi(before)
+	require.NoError(t, err)
+	require.NoError(t, checks.Value.Set(strconv.Itoa(max(1, all/part))))
+	defer func() { require.NoError(t, checks.Value.Set(before)) }()
+	rapid.Check(t, property)
+}
+
+// machine draws a machine; the kernel always has memory somewhere.
+func machine(t *rapid.T) topologytest.Spec {
+	spec := topologytest.Random(t)
+	total := int64(0)
+	for _, node := range spec.Nodes {
+		total += node.Memory
+	}
+	if total == 0 {
+		spec.Nodes[0].Memory = topologytest.Gi
+	}
+	return spec
+}
+
+// run takes steps of these names; one named twice is twice as likely.
+func (h *history) run(steps int, names ...string) {
+	actions := map[string]func(){
+		"add pod": h.addPod, "prepare": h.prepareSome, "start or stop": h.start, "update": h.update, "remove pod": h.removeSome,
+		"restart frontend": h.n.RestartFrontend, "kill frontend": h.killFrontend, "restart kubelet": h.restartKubelet,
+		"restart actuator": h.restartActuator, "restart runtime": h.n.RestartRuntime,
+	}
+	for range steps {
+		actions[rapid.SampledFrom(names).Draw(h.t, "step")]()
+		h.n.Check()
+	}
+	if !h.actuator {
+		h.restartActuator()
+	}
+	for len(h.pods) > 0 {
+		h.remove(h.pods[0])
+		h.n.Check()
+	}
+	require.Empty(h.t, h.n.Records())
+}
+
+// request draws amounts that a zone may have.
+func (h *history) request(name string) lab.Request {
+	r := lab.Request{Name: name, Capacity: map[string]string{}}
+	if rapid.IntRange(0, 3).Draw(h.t, "with cpu") > 0 {
+		r.Capacity["cpu"] = strconv.Itoa(rapid.IntRange(1, 6).Draw(h.t, "cpu"))
+	}
+	if rapid.IntRange(0, 2).Draw(h.t, "with memory") == 0 || len(r.Capacity) == 0 {
+		r.Capacity["memory"] = strconv.Itoa(rapid.IntRange(1, 1<<30).Draw(h.t, "memory"))
+	}
+	if rapid.IntRange(0, 3).Draw(h.t, "with hugepages") == 0 {
+		r.Capacity["hugepages_2Mi"] = strconv.Itoa(rapid.IntRange(1, 1<<26).Draw(h.t, "hugepages"))
+	}
+	return r
+}
+
+// addPod schedules a pod. It may have no claim, or several in one container,
+// or one of CPUs that two containers share, or name one request of two.
+func (h *history) addPod() {
+	h.next++
+	name := fmt.Sprintf("p%d", h.next)
+	var containers []lab.ContainerSpec
+	level := rapid.SampledFrom([]lab.Level{lab.Guaranteed, lab.Burstable, lab.BestEffort}).Draw(h.t, "level")
+	switch kind := rapid.IntRange(0, 5).Draw(h.t, "kind"); kind {
+	case 0:
+		containers = []lab.ContainerSpec{{Name: "a"}}
+	case 1:
+		cpus := strconv.Itoa(rapid.IntRange(1, 4).Draw(h.t, "cpu"))
+		claim := h.n.Claim(name, lab.Request{Name: "r", Capacity: cpu(cpus)})
+		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{claim}}, {Name: "b", Claims: []string{claim}}}
+	case 2:
+		claim := h.n.Claim(name, h.request("r"), h.request("s"))
+		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{claim + "/r"}}, {Name: "b", Claims: []string{claim + "/s"}}}
+	case 3:
+		one, two := h.n.Claim(name+"-1", h.request("r")), h.n.Claim(name+"-2", h.request("r"))
+		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{one, two}}, {Name: "b"}}
+	default:
+		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{h.n.Claim(name, h.request("r"))}}}
+	}
+	p := &pod{Pod: h.n.Pod(name, level, containers...), containers: map[string]*lab.Container{}}
+	if !h.n.Allocate(p.Pod) {
+		h.n.Withdraw(p.Pod)
+		return
+	}
+	h.pods = append(h.pods, p)
+	h.prepare(p)
+}
+
+// prepare: I2, what the scheduler gave is prepared, unless nobody would apply
+// it.
+func (h *history) prepare(p *pod) {
+	if p.prepared {
+		return
+	}
+	err := h.n.Prepare(p.Pod)
+	if errors.Is(err, lab.ErrDied) {
+		h.n.RestartFrontend()
+		h.n.Check()
+		err = h.n.Prepare(p.Pod)
+	}
+	if !h.actuator && err != nil {
+		require.ErrorContains(h.t, err, "nri-actuator")
+		return
+	}
+	require.NoError(h.t, err, "I2: the scheduler accepted it")
+	p.prepared = true
+}
+
+func (h *history) somePod() *pod {
+	if len(h.pods) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(h.pods).Draw(h.t, "pod")
+}
+
+func (h *history) prepareSome() {
+	if p := h.somePod(); p != nil {
+		h.prepare(p)
+	}
+}
+
+// start creates and starts a container, or stops it where it runs.
+func (h *history) start() {
+	p := h.somePod()
+	if p == nil || !p.prepared {
+		return
+	}
+	spec := rapid.SampledFrom(p.Containers).Draw(h.t, "container")
+	if c := p.containers[spec.Name]; c != nil {
+		c.Stop()
+		delete(p.containers, spec.Name)
+		return
+	}
+	c, err := h.n.CreateContainer(p.Pod, spec.Name)
+	require.NoError(h.t, err)
+	h.n.Check()
+	err = c.Start()
+	if !h.actuator && len(spec.Claims) > 0 {
+		require.ErrorContains(h.t, err, "nri-actuator did not adjust", "I5")
+		return
+	}
+	require.NoError(h.t, err, "I7")
+	p.containers[spec.Name] = c
+}
+
+// update: without an actuator kubelet's values would go through, and it sets
+// them right when it is back.
+func (h *history) update() {
+	p := h.somePod()
+	if p == nil || !h.actuator {
+		return
+	}
+	spec := rapid.SampledFrom(p.Containers).Draw(h.t, "container")
+	if c := p.containers[spec.Name]; c != nil {
+		require.NoError(h.t, c.Update())
+	}
+}
+
+func (h *history) remove(p *pod) {
+	err := h.n.Remove(p.Pod)
+	if errors.Is(err, lab.ErrDied) {
+		h.n.RestartFrontend()
+		h.n.Check()
+		err = h.n.Remove(p.Pod)
+	}
+	require.NoError(h.t, err)
+	for i := range h.pods {
+		if h.pods[i] == p {
+			h.pods = append(h.pods[:i], h.pods[i+1:]...)
+			return
+		}
+	}
+}
+
+func (h *history) removeSome() {
+	if p := h.somePod(); p != nil {
+		h.remove(p)
+	}
+}
+
+// killFrontend lets it die at one of its next writes.
+func (h *history) killFrontend() {
+	h.n.KillFrontendAfter(rapid.IntRange(0, 4).Draw(h.t, "writes"))
+}
+
+// restartKubelet: I8, the same answers.
+func (h *history) restartKubelet() {
+	h.n.RestartKubelet()
+	for _, p := range h.pods {
+		if !p.prepared {
+			continue
+		}
+		before := map[string][]string{}
+		for _, claim := range p.Claims() {
+			before[claim] = p.CDIDevices(claim)
+		}
+		p.prepared = false
+		h.prepare(p)
+		require.True(h.t, p.prepared, "I8: what was prepared needs no actuator")
+		for claim, devices := range before {
+			require.Equal(h.t, devices, p.CDIDevices(claim), "I8")
+		}
+	}
+}
+
+func (h *history) restartActuator() {
+	if !h.actuator || rapid.Bool().Draw(h.t, "start again") {
+		h.n.StopActuator(rapid.Bool().Draw(h.t, "kill"))
+		h.n.StartActuator()
+		h.n.Ready()
+		h.actuator = true
+		return
+	}
+	h.n.StopActuator(rapid.Bool().Draw(h.t, "kill"))
+	h.actuator = false
+}
+
+// A23: the scheduler's allocator and the frontend, which may die at any write:
+// whatever is allocated is prepared, nothing leaks (I1 to I4, I8). 10 000 steps
+// and more at rapid's default of 100 checks.
+func TestAllocatorAndPrepare(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := &history{t: rt, actuator: true,
+			n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs, Embedded: true, NoActuator: true})}
+		h.run(rapid.IntRange(100, 140).Draw(rt, "steps"),
+			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod", "restart frontend", "kill frontend", "restart kubelet")
+	})
+}
+
+// The whole node with an actuator that comes and goes and a frontend that dies
+// at any write (I1 to I9).
+func TestHistory(t *testing.T) {
+	fraction(t, 4, func(rt *rapid.T) {
+		h := &history{t: rt, actuator: true, n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs, Embedded: true})}
+		h.run(rapid.IntRange(20, 60).Draw(rt, "steps"),
+			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
+			"remove pod", "restart frontend", "kill frontend", "restart kubelet", "restart actuator", "restart runtime")
+	})
+}
+
+// The same through kubelet's sockets and the frontend's daemon.
+func TestHistoryThroughSockets(t *testing.T) {
+	fraction(t, 10, func(rt *rapid.T) {
+		h := &history{t: rt, actuator: true, n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs})}
+		h.run(rapid.IntRange(20, 50).Draw(rt, "steps"),
+			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
+			"remove pod", "restart frontend", "restart kubelet", "restart actuator", "restart runtime")
+	})
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
+)
+
+// offers are the published devices as device name to capacity name to amount.
+func offers(n *lab.Node) map[string]map[string]string {
+	out := make(map[string]map[string]string)
+	for name, d := range n.API.Devices() {
+		out[name] = make(map[string]string)
+		for capacity, c := range d.Capacity {
+			out[name][string(capacity)] = c.Value.String()
+		}
+	}
+	return out
+}
+
+// What each machine publishes, through sysfs files, daemon and API server.
+func TestPublication(t *testing.T) {
+	reserve := func(list string) func(*config.Config) {
+		return func(c *config.Config) { c.ReservedCPUs = list }
+	}
+	// Of 16Gi, 512 pages of 2Mi and 2 of 1Gi are no memory.
+	t2 := func(cpus string) map[string]string {
+		m := map[string]string{"memory": "13Gi", "hugepages_2Mi": "1Gi", "hugepages_1Gi": "2Gi"}
+		if cpus != "" {
+			m["cpu"] = cpus
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		spec      topologytest.Spec
+		configure func(*config.Config)
+		want      map[string]map[string]string
+	}{
+		// Without a reserved CPU one is kept back for the shared pool (I7).
+		"A01 T2":               {topologytest.T2(), nil, map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
+		"A02 T2, reserved {0}": {topologytest.T2(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
+		"A02 T2, a whole node reserved": {topologytest.T2(), reserve("0-1,4-5"),
+			map[string]map[string]string{"numa-0": t2(""), "numa-1": t2("4")}},
+		"A03 T6": {topologytest.T6(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4"), "numa-2": {"memory": "64Gi"}}},
+		"A04 T7": {topologytest.T7(), reserve("0"), map[string]map[string]string{
+			"numa-0": {"cpu": "3", "memory": "48201920Ki", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
+			"numa-1": {"cpu": "4", "memory": "48201920Ki", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
+		}},
+		"A04 T8": {topologytest.T8(), reserve("0"), map[string]map[string]string{
+			"numa-0": {"cpu": "9", "memory": "32Gi"}, "numa-8": {"cpu": "10", "memory": "32Gi"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := lab.NewNode(t, c.spec, lab.Options{Programs: programs, Configure: c.configure})
+			require.Equal(t, c.want, offers(n))
+			for name, d := range n.API.Devices() {
+				require.True(t, *d.AllowMultipleAllocations)
+				for capacity, v := range d.Capacity {
+					require.NotNil(t, v.RequestPolicy, "%s %s", name, capacity)
+					require.Zero(t, v.RequestPolicy.Default.Value(), "%s %s", name, capacity)
+				}
+			}
+			for _, s := range n.API.Slices() {
+				require.Equal(t, lab.NodeName, *s.Spec.NodeName)
+				require.Equal(t, lab.NodeName, s.Spec.Pool.Name)
+			}
+			n.Check()
+		})
+	}
+}
+
+// A05: a restart publishes the same; an allocation made before is prepared
+// after it, and nothing is written to the API server without a change.
+func TestPublicationAfterRestart(t *testing.T) {
+	n := newNode(t, topologytest.T2())
+	before, writes := n.API.Devices(), n.API.Writes()
+	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{n.Claim("c", lab.Request{Name: "r", Capacity: cpu("2")})}})
+	require.True(t, n.Allocate(p))
+	n.RestartFrontend()
+	n.Ready()
+	n.Check()
+	require.Equal(t, before, n.API.Devices())
+	require.Equal(t, writes, n.API.Writes(), "A08: nothing changed, nothing is written")
+	require.NoError(t, n.Prepare(p))
+	n.Check()
+}
+
+// A05: after a reboot with less memory names stay, numbers change.
+func TestPublicationAfterReboot(t *testing.T) {
+	n := newNode(t, topologytest.T2())
+	before := offers(n)
+	spec := topologytest.T2()
+	for i := range spec.Nodes {
+		spec.Nodes[i].Memory -= 2 * topologytest.Mi
+	}
+	n.Reboot(spec)
+	after := offers(n)
+	for name := range before {
+		require.Equal(t, "13Gi", before[name]["memory"])
+		require.Equal(t, "13310Mi", after[name]["memory"])
+		delete(before[name], "memory")
+		delete(after[name], "memory")
+	}
+	require.Equal(t, before, after)
+	n.Check()
+}
+
+// An end while slices are being written is an end, not an error.
+func TestFrontendEndsWhilePublishing(t *testing.T) {
+	n := newNode(t, topologytest.T2())
+	for range 10 {
+		n.RestartFrontend()
+	}
+	n.Ready()
+	n.Check()
+}
