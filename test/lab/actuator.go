@@ -131,7 +131,11 @@ func (n *Node) Scrape(page string) string {
 	n.t.Helper()
 	var address string
 	n.eventually("the actuator to serve", func() error {
-		for line := range strings.Lines(n.actuatorLog()) {
+		log, err := os.ReadFile(n.path("actuator.log"))
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(log)) {
 			var entry struct{ Msg, Address string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving metrics and probes" {
 				address = entry.Address

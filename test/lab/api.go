@@ -151,6 +151,9 @@ type ContainerSpec struct {
 	// MemoryLimit is the limit of its own.
 	MemoryLimit string
 	Init        bool
+	// OldCDI makes the runtime's CDI library one that adds a variable beside
+	// one of the same name, as those up to 1.1.0 do.
+	OldCDI bool
 	// Annotated are CDI devices asked for by the annotations of old.
 	Annotated []string
 }

@@ -172,6 +172,9 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 		}
 		require.Equal(n.t, want.CPUs, c.ReadCgroup("cpuset.cpus"), "I9: cpuset.cpus of %s, pool %s", c.ID, state.Shared.CPUs)
 		require.Equal(n.t, want.Mems, c.ReadCgroup("cpuset.mems"), "I9: cpuset.mems of %s", c.ID)
+		if c.overwritten && !n.acting() {
+			continue
+		}
 		for file, value := range decisionFiles(want) {
 			require.Equal(n.t, value, c.ReadCgroup(file), "I9: %s of %s", file, c.ID)
 		}

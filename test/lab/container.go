@@ -37,6 +37,8 @@ type Container struct {
 	started bool
 	// unadjusted tells that the runtime created it without an actuator.
 	unadjusted bool
+	// overwritten tells that kubelet updated it without an actuator.
+	overwritten bool
 }
 
 // CreateContainer does what the runtime does when kubelet asks for a
@@ -60,6 +62,9 @@ func (n *Node) CreateContainer(p *Pod, name string) (*Container, error) {
 			return nil, fmt.Errorf("CDI: %v: %w", missing, err)
 		}
 	}
+	if spec.OldCDI {
+		c.Spec.Process.Env = append(slices.Clone(spec.Env), c.Spec.Process.Env...)
+	}
 	if n.runtime.running() {
 		reply, err := n.runtime.nri.CreateContainer(n.t.Context(), &adaptation.CreateContainerRequest{Pod: c.sandbox, Container: c.nri()})
 		if err != nil {
@@ -69,7 +74,7 @@ func (n *Node) CreateContainer(p *Pod, name string) (*Container, error) {
 			return nil, err
 		}
 	}
-	n.runtime.add(c)
+	n.runtime.keep(c)
 	return c, nil
 }
 
@@ -133,6 +138,7 @@ func (c *Container) Start() error {
 		return err
 	}
 	c.started = true
+	c.n.runtime.keep(c)
 	return nil
 }
 
@@ -155,6 +161,7 @@ func (c *Container) Stop() {
 // runtime writes its whole spec again.
 func (c *Container) Update() error {
 	c.n.t.Helper()
+	c.overwritten = !c.n.acting()
 	kubelet := &api.LinuxResources{Unified: map[string]string{"memory.min": "0", "memory.low": "0"}}
 	reply, err := c.n.runtime.nri.UpdateContainer(c.n.t.Context(), &adaptation.UpdateContainerRequest{Pod: c.sandbox, Container: c.nri(), LinuxResources: kubelet})
 	if err != nil {
@@ -230,6 +237,9 @@ func (c *Container) runHooks() error {
 
 // ReadCgroup reads a file of the container's cgroup.
 func (c *Container) ReadCgroup(file string) string { return c.n.ReadCgroup(c.cgroup(), file) }
+
+// SetCgroup writes a file of the container's cgroup as somebody else would.
+func (c *Container) SetCgroup(file, value string) { c.n.SetCgroup(c.cgroup(), file, value) }
 
 // CPUs is the container's cpuset: that of its cgroup, of its spec before.
 func (c *Container) CPUs() string {

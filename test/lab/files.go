@@ -111,6 +111,27 @@ func decodeOnce[V any](known map[string]decoded, name string, data []byte, decod
 // Pool returns the shared pool's CPUs.
 func (n *Node) Pool() string { return n.State().Shared.CPUs }
 
+// HasState waits until there is a node file.
+func (n *Node) HasState() {
+	n.t.Helper()
+	n.eventually("a node file", func() error {
+		_, err := n.state()
+		return err
+	})
+}
+
+// WaitPool waits until the shared pool is the given one.
+func (n *Node) WaitPool(want string) {
+	n.t.Helper()
+	n.eventually("the shared pool "+want, func() error {
+		state, err := n.state()
+		if err == nil && state.Shared.CPUs != want {
+			err = fmt.Errorf("it is %s", state.Shared.CPUs)
+		}
+		return err
+	})
+}
+
 // Records reads all claim files.
 func (n *Node) Records() map[string]contract.ClaimRecord {
 	records := make(map[string]contract.ClaimRecord)

@@ -24,15 +24,23 @@ type runtime struct {
 
 	mu         sync.Mutex
 	containers map[string]*Container
-	serial     int
-	nri        *adaptation.Adaptation
-	listener   net.Listener
-	conns      []net.Conn
-	synced     int
+	// told are the containers as plugins are told of them, which happens at
+	// any time.
+	told     map[string]told
+	serial   int
+	nri      *adaptation.Adaptation
+	listener net.Listener
+	conns    []net.Conn
+}
+
+// told is a container and its pod as NRI plugins see them.
+type told struct {
+	pod       *adaptation.PodSandbox
+	container *adaptation.Container
 }
 
 func newRuntime(n *Node) *runtime {
-	return &runtime{n: n, socket: n.path("nri.sock"), containers: make(map[string]*Container)}
+	return &runtime{n: n, socket: n.path("nri.sock"), containers: make(map[string]*Container), told: make(map[string]told)}
 }
 
 func (r *runtime) running() bool { return r.nri != nil }
@@ -127,16 +135,19 @@ func (n *Node) RestartRuntime() {
 
 // synchronize tells a plugin of all containers.
 func (r *runtime) synchronize(ctx context.Context, callback adaptation.SyncCB) error {
-	pods := make(map[string]*adaptation.PodSandbox)
-	var containers []*adaptation.Container
-	for _, c := range r.list() {
-		pods[c.sandbox.Id] = c.sandbox
-		containers = append(containers, c.nri())
-	}
+	r.mu.Lock()
+	pods := make(map[string]bool)
 	var sandboxes []*adaptation.PodSandbox
-	for _, id := range sorted(pods) {
-		sandboxes = append(sandboxes, pods[id])
+	var containers []*adaptation.Container
+	for _, id := range sorted(r.told) {
+		t := r.told[id]
+		containers = append(containers, t.container)
+		if !pods[t.pod.Id] {
+			pods[t.pod.Id] = true
+			sandboxes = append(sandboxes, t.pod)
+		}
 	}
+	r.mu.Unlock()
 	updates, err := callback(ctx, sandboxes, containers)
 	if err != nil {
 		return err
@@ -144,9 +155,6 @@ func (r *runtime) synchronize(ctx context.Context, callback adaptation.SyncCB) e
 	if len(updates) > 0 {
 		return errors.New("the actuator answered with updates: each would be a call of the OCI runtime")
 	}
-	r.mu.Lock()
-	r.synced++
-	r.mu.Unlock()
 	return nil
 }
 
@@ -162,14 +170,16 @@ func (r *runtime) list() []*Container {
 	return all
 }
 
-func (r *runtime) add(c *Container) {
+// keep adds a container, or notes its present state.
+func (r *runtime) keep(c *Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.containers[c.ID] = c
+	r.containers[c.ID], r.told[c.ID] = c, told{pod: c.sandbox, container: c.nri()}
 }
 
 func (r *runtime) remove(c *Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.containers, c.ID)
+	delete(r.told, c.ID)
 }
