@@ -23,14 +23,11 @@ import (
 type Programs struct {
 	// Actuator is the path of nri-actuator.
 	Actuator string
-	// GuardDir is where actuators install the guard; all nodes share it, as
-	// it only depends on the program.
-	GuardDir string
 }
 
 // Build builds the programs of the repository at root into dir.
 func Build(root, dir string) (Programs, error) {
-	p := Programs{Actuator: filepath.Join(dir, "nri-actuator"), GuardDir: filepath.Join(dir, "guard")}
+	p := Programs{Actuator: filepath.Join(dir, "nri-actuator")}
 	cmd := exec.Command("go", "build", "-o", p.Actuator, "./cmd/nri-actuator")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -57,7 +54,7 @@ func (n *Node) StartActuator() {
 	require.NoError(n.t, err)
 	defer log.Close()
 	a.cmd = exec.Command(n.o.Programs.Actuator,
-		"--cdi-dir", n.CDI, "--cgroup-root", n.Cgroup, "--nri-socket", n.runtime.socket, "--guard-dir", n.o.Programs.GuardDir,
+		"--cdi-dir", n.CDI, "--cgroup-root", n.Cgroup, "--nri-socket", n.runtime.socket, "--guard-dir", n.path("guard"),
 		"--metrics-address", "127.0.0.1:0", "--refresh-interval", "1h")
 	a.cmd.Stderr = log
 	// It must not outlive the test.

@@ -44,6 +44,7 @@ func TestActuatorIsKilledAtEachStep(t *testing.T) {
 		"before stop":     {stop: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := newNode(t, topologytest.T2())
 			p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
 			require.True(t, n.Allocate(p))

@@ -263,7 +263,7 @@ func TestAllocatorAndPrepare(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := &history{t: rt, actuator: true,
 			n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs, Embedded: true, NoActuator: true})}
-		h.run(rapid.IntRange(100, 140).Draw(rt, "steps"),
+		h.run(rapid.IntRange(100, 110).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod", "restart frontend", "kill frontend", "restart kubelet")
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -175,11 +176,13 @@ func (n *Node) stop() {
 	n.runtime.stop()
 }
 
-// base is a file system in memory where there is one, as /var/run is: every
-// step of a claim syncs files to it. Unix sockets need short paths.
+// base is a file system in memory where there is one that may hold programs
+// (the guard), as /var/run is: every step of a claim syncs files to it. Unix
+// sockets need short paths.
 func base() string {
-	const memory = "/dev/shm"
-	if info, err := os.Stat(memory); err == nil && info.IsDir() {
+	const memory, noexec = "/dev/shm", 0x8 // statfs(2), ST_NOEXEC
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(memory, &fs); err == nil && fs.Flags&noexec == 0 {
 		return memory
 	}
 	return os.TempDir()

@@ -47,6 +47,7 @@ func TestPlacement(t *testing.T) {
 		"A12 T4, one L3 and a free core": {topologytest.T4(), "", []ask{{"numa-3", "2", "96,352"}, {"numa-3", "16", "104-111,360-367"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := lab.NewNode(t, c.spec, lab.Options{Programs: programs, Configure: func(cfg *config.Config) { cfg.ReservedCPUs = c.reserved }})
 			for i, a := range c.asks {
 				p := podWith(n, fmt.Sprintf("p%d", i), lab.Request{Zone: a.zone, Capacity: cpu(a.cpus)})
@@ -182,6 +183,7 @@ func TestUnreadableClaimFile(t *testing.T) {
 		"of a new contract": func(_ *lab.Node, data string) string { return strings.ReplaceAll(data, `"v1"`, `"v9"`) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := newNode(t, topologytest.T2())
 			held := podWith(n, "held", lab.Request{Zone: "numa-0", Capacity: cpu("2")})
 			c := start(t, n, held)[0]

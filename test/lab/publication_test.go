@@ -57,6 +57,7 @@ func TestPublication(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := lab.NewNode(t, c.spec, lab.Options{Programs: programs, Configure: c.configure})
 			require.Equal(t, c.want, offers(n))
 			for name, d := range n.API.Devices() {
