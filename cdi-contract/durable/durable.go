@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // tempMark stands in the name of a file that is being written. Such a name
@@ -98,6 +99,24 @@ func SyncDir(dir string) error {
 	defer d.Close()
 	if err := d.Sync(); err != nil {
 		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// ErrReplaced tells that a directory was removed while a mount still shows it:
+// nothing can be written to it any more, and what others made in its place is
+// out of sight until the mount is made again.
+var ErrReplaced = errors.New("the directory was removed from the host while it is mounted here; the program must be started again to see the new one")
+
+// CheckDir returns [ErrReplaced] for such a directory, or why it cannot be
+// looked at.
+func CheckDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink == 0 {
+		return fmt.Errorf("%s: %w", dir, ErrReplaced)
 	}
 	return nil
 }

@@ -158,6 +158,8 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
+	// A Prepare reads every pod of its claim while kubelet waits.
+	rc.QPS, rc.Burst = 50, 100
 	return kubernetes.NewForConfig(rc)
 }
 

@@ -79,7 +79,8 @@ func (d Dir) Path(name string) string { return filepath.Join(d.path, name) }
 
 // CheckWritable tries a write, for a clear message at start.
 func (d Dir) CheckWritable() error {
-	f, err := os.CreateTemp(d.path, ".dra.cpumem-check-*")
+	// Named like an unfinished node file, which RemoveStale takes away.
+	f, err := os.CreateTemp(d.path, "."+contract.NodeFile+".tmp-*")
 	if err != nil {
 		return fmt.Errorf("CDI directory %s is not writable: %w", d.path, err)
 	}

@@ -3,6 +3,7 @@
 package cdidir
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -30,7 +31,7 @@ func (l Lock) Acquire() (release func() error, err error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", l.path, err)
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", l.path, err), f.Close())
 	}
 	return f.Close, nil
 }

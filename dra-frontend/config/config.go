@@ -31,7 +31,8 @@ type Config struct {
 	GroupBy string `json:"groupBy"`
 	// ReservedCPUs are never handed out; they stay in the shared pool.
 	ReservedCPUs string `json:"reservedCPUs"`
-	// ManagedCPUs, if set, are the only CPUs this driver offers.
+	// ManagedCPUs, if set, are the only CPUs that claims may hold. The others
+	// stay in the shared pool.
 	ManagedCPUs string `json:"managedCPUs"`
 	// ReservedMemory is withheld from the capacity, NUMA node id to amount.
 	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
@@ -43,7 +44,8 @@ type Config struct {
 	CPU               CPU                         `json:"cpu"`
 	// Guard writes the guard hook into claim files if the actuator offers it.
 	Guard bool `json:"guard"`
-	// RefreshInterval is how often topology and actuator are looked at again.
+	// RefreshInterval is how often the machine and the CDI directory are looked
+	// at in any case.
 	RefreshInterval metav1.Duration `json:"refreshInterval"`
 	CDIDir          string          `json:"cdiDir"`
 	KubeletRootDir  string          `json:"kubeletRootDir"`

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
@@ -57,9 +58,8 @@ type Daemon struct {
 // a lock query of one small file.
 const pollInterval = time.Second
 
-// New does everything that must be done before kubelet may call: it checks the
-// node, discovers the machine, rebuilds the ledger from the CDI directory and
-// writes the node state.
+// New does what can fail for good: it checks the node, reads the machine and
+// opens the CDI directory.
 func New(o Options) (*Daemon, error) {
 	d := &Daemon{o: o}
 	d.status = newStatus(func() error {
@@ -180,6 +180,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-poll.C:
 			changed = d.lookAtActuator()
 		case <-refresh.C:
+			if err := durable.CheckDir(d.o.Config.CDIDir); errors.Is(err, durable.ErrReplaced) {
+				return err
+			}
 			d.watch(watcher)
 			changed = d.rediscover()
 			changed = d.look() || changed
@@ -287,7 +290,7 @@ func signals(w *fsnotify.Watcher) <-chan struct{} {
 				if !open {
 					return
 				}
-				if filepath.Base(e.Name)[0] == '.' {
+				if !concerns(e) {
 					continue
 				}
 			case _, open := <-w.Errors:
@@ -302,4 +305,15 @@ func signals(w *fsnotify.Watcher) <-chan struct{} {
 		}
 	}()
 	return changes
+}
+
+// concerns tells whether an event is of interest. The node file is written by
+// this instance, or by the other one during a rolling update: answering that
+// by writing again would not end. Its removal is another matter.
+func concerns(e fsnotify.Event) bool {
+	name := filepath.Base(e.Name)
+	if name == contract.NodeFile {
+		return e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
+	}
+	return name[0] != '.'
 }

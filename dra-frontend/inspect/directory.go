@@ -98,6 +98,11 @@ func (d *Directory) check() {
 	if d.Node == nil {
 		return
 	}
+	for _, c := range d.Claims {
+		if c.BootID != d.Node.BootID {
+			d.problem("claim %s/%s was prepared during boot %s, the node state is of boot %s", c.Namespace, c.Name, c.BootID, d.Node.BootID)
+		}
+	}
 	for _, cpu := range cpus(d.Node.Shared.CPUs) {
 		if claim, held := holder[cpu]; held {
 			d.problem("CPU %d is held by claim %s and in the shared pool", cpu, claim)

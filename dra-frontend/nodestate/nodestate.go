@@ -26,8 +26,7 @@ type Base struct {
 	Mems cpuset.CPUSet
 	// Protect writes memory.min and memory.low of pods and ancestors.
 	Protect bool
-	// Hugepages are the page sizes in the contract's form that pods' limits
-	// are written for.
+	// Hugepages writes the hugetlb limits of pods.
 	Hugepages bool
 }
 

@@ -110,8 +110,9 @@ type Options struct {
 	Recorder  Recorder
 }
 
-// New returns a Driver. Reconcile must succeed before kubelet may call it, so
-// that no Prepare meets a node state that is older than the claims (I4).
+// New returns a Driver. Reconcile is called before kubelet may call it, so that
+// the node state is not older than the claims when the first one comes; Prepare
+// itself always looks at the claim files (I4).
 func New(o Options) *Driver {
 	return &Driver{
 		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,

@@ -15,7 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -98,7 +100,7 @@ type podMap map[string]plugin.Pod
 func (m podMap) Pod(_ context.Context, _, name string) (plugin.Pod, error) {
 	p, ok := m[name]
 	if !ok {
-		return p, fmt.Errorf("pod %q not found", name)
+		return p, apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
 	return p, nil
 }
@@ -255,7 +257,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"no allocation":        {func(n *node, c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "is not allocated"},
 		"admin access":         {func(n *node, c *resourceapi.ResourceClaim) { yes := true; result(c).AdminAccess = &yes }, "admin access"},
 		"actuator dead":        {func(n *node, c *resourceapi.ResourceClaim) { n.actuator = contract.ErrActuatorDead }, "nri-actuator is not running"},
-		"pod gone":             {func(n *node, c *resourceapi.ResourceClaim) { delete(n.pods, "pod-1") }, `pod "pod-1" not found`},
+		"pod gone":             {func(n *node, c *resourceapi.ResourceClaim) { delete(n.pods, "pod-1") }, "not reserved for any pod that exists"},
 		"not reserved":         {func(n *node, c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, "not reserved for any pod"},
 		"limit below the claim": {func(n *node, c *resourceapi.ResourceClaim) {
 			consume(c, "memory", "1Gi")
@@ -267,6 +269,26 @@ func TestPrepareRefuses(t *testing.T) {
 			p.Containers = append(p.Containers, plugin.Container{Name: "second", Runs: true, Claims: p.Containers[0].Claims})
 			n.pods["pod-1"] = p
 		}, "pod-1/main, pod-1/second"},
+		"a sidecar and the init container after it": {func(n *node, c *resourceapi.ResourceClaim) {
+			consume(c, "memory", "1Gi")
+			p := n.pods["pod-1"]
+			use := p.Containers[0].Claims
+			p.Containers = []plugin.Container{{Name: "sidecar", Runs: true, Claims: use}, {Name: "init", Claims: use}, {Name: "main", Runs: true}}
+			n.pods["pod-1"] = p
+		}, "pod-1/sidecar, pod-1/init"},
+		"some containers with a limit of their own": {func(n *node, c *resourceapi.ResourceClaim) {
+			consume(c, "memory", "1Gi")
+			p := n.pods["pod-1"]
+			use := p.Containers[0].Claims
+			p.Containers = []plugin.Container{{Name: "init", Claims: use}, {Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: use}}
+			n.pods["pod-1"] = p
+		}, "give all of them a limit, or none"},
+		"pod limit below the claim": {func(n *node, c *resourceapi.ResourceClaim) {
+			consume(c, "memory", "1Gi")
+			p := n.pods["pod-1"]
+			p.MemoryLimit = 1 << 20
+			n.pods["pod-1"] = p
+		}, "memory limit of pod pod-1 of 1048576 bytes is below the claimed 1073741824 bytes"},
 		"parameters": {func(n *node, c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
 				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: plugin.DriverName},
@@ -318,7 +340,7 @@ func TestZoneWithoutFreeCPUs(t *testing.T) {
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "3"}))
 	require.NoError(t, err)
 	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "2"}))
-	require.ErrorContains(t, err, "2 CPUs granted, 1 of the zone's 4 are free (5)")
+	require.ErrorContains(t, err, "2 CPUs granted, 1 of the zone's 4 are free (5), the others are held by claim default/claim-1 (0-1,4)")
 	require.NoError(t, n.unprepare(1))
 	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "2"}))
 	require.NoError(t, err)
@@ -447,4 +469,50 @@ func TestForeignFilesAndBrokenDirectories(t *testing.T) {
 	require.NoError(t, os.Rename(aside, n.dir))
 	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
 	require.NoError(t, err)
+}
+
+// I2: a claim that was allocated anew without ever being unprepared gets what
+// the scheduler says now.
+func TestClaimAllocatedAnew(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
+	require.NoError(t, err)
+	_, err = n.prepare(n.claim(1, "numa-1", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+	require.Equal(t, "numa-1", n.record(1).Results[0].Device)
+	require.Equal(t, "2", n.record(1).CPUs())
+	require.Equal(t, "0-1,3-7", n.state().Shared.CPUs)
+	require.NoError(t, n.unprepare(1))
+	require.Equal(t, "0-7", n.state().Shared.CPUs)
+}
+
+// An init container that ends before the others start may share with them.
+func TestInitContainerSharesMemory(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
+	p := n.pods["pod-1"]
+	p.Containers = append([]plugin.Container{{Name: "init", Claims: p.Containers[0].Claims}}, p.Containers...)
+	n.pods["pod-1"] = p
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+}
+
+// What users mirror in the pod's spec stays theirs.
+func TestOwnHugepagesAreNotTakenAway(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})
+	n.pods["pod-1"].Containers[0].Hugepages = map[string]int64{"2Mi": 8 << 20, "1Gi": 1 << 30}
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	require.Equal(t, map[string]contract.Limit{"2Mi": 8 << 20}, n.record(1).Results[0].Decision.Hugepages)
+}
+
+// A reservation of a pod that was deleted by force does not stop another's.
+func TestReservationOfAPodThatIsGone(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "1"})
+	c.Status.ReservedFor = append([]resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: types.UID(uid(9))}}, c.Status.ReservedFor...)
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	require.Len(t, n.record(1).Pods, 1)
 }

@@ -5,7 +5,9 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +24,13 @@ import (
 
 // prepare is the flow of one claim.
 func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	results, err := ownResults(claim)
+	if err != nil || len(results) == 0 {
+		return nil, err
+	}
+	// The API server may be slow: nobody waits for it inside the lock.
+	users, usersErr := d.users(ctx, claim)
+
 	leave, err := d.enter()
 	if err != nil {
 		return nil, err
@@ -34,15 +43,20 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		return nil, err
 	}
 	if record, known := claims.Find(string(claim.UID)); known {
-		// I8: the first answer stands, whatever has changed since.
-		log.Debug("claim is already prepared")
-		return answer(record), nil
+		if sameAllocation(record, results) {
+			// I8: the first answer stands, whatever else has changed since.
+			log.Debug("claim is already prepared")
+			return answer(record), nil
+		}
+		// The scheduler's word is final. It allocates a claim anew only when no
+		// pod holds it any more, so what stands here was never unprepared.
+		log.Warn("claim was allocated anew, its old preparation is dropped", zap.String("cpus", record.CPUs()), zap.Strings("zones", zonesOf(record)))
+		if err := d.ledger.Forget(record.UID); err != nil {
+			return nil, err
+		}
+		claims.Prepared = claims.Without(record.UID)
 	}
-	results, err := ownResults(claim)
-	if err != nil || len(results) == 0 {
-		return nil, err
-	}
-	record, err := d.decide(ctx, claim, results, claims.Prepared)
+	record, err := d.decide(claim, results, users, usersErr, claims.Prepared)
 	if err != nil {
 		log.Info("claim not prepared", zap.Error(err))
 		return nil, err
@@ -94,7 +108,7 @@ func ownResults(claim *resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAl
 }
 
 // decide computes the record of a claim: CPUs first, then all that follows.
-func (d *Driver) decide(ctx context.Context, claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, prepared []contract.ClaimRecord) (contract.ClaimRecord, error) {
+func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, users users, usersErr error, prepared []contract.ClaimRecord) (contract.ClaimRecord, error) {
 	record := contract.ClaimRecord{
 		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), BootID: d.bootID,
 	}
@@ -114,14 +128,13 @@ func (d *Driver) decide(ctx context.Context, claim *resourceapi.ResourceClaim, r
 	if d.guard {
 		record.Guard = announcement.Guard
 	}
-	users, err := d.users(ctx, claim)
-	if err != nil {
-		return record, err
+	if usersErr != nil {
+		return record, usersErr
 	}
 	record.Pods = users.records()
 	taken := nodestate.Exclusive(prepared)
 	for i, r := range results {
-		decision, err := d.value(r, granted[i], users, taken)
+		decision, err := d.value(r, granted[i], users, taken, prepared)
 		if err != nil {
 			return record, fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
 		}
@@ -158,15 +171,15 @@ func (d *Driver) grant(r resourceapi.DeviceRequestAllocationResult) (amounts.Amo
 }
 
 // value makes the decision for one result.
-func (d *Driver) value(r resourceapi.DeviceRequestAllocationResult, a amounts.Amounts, u users, taken cpuset.CPUSet) (contract.Decision, error) {
+func (d *Driver) value(r resourceapi.DeviceRequestAllocationResult, a amounts.Amounts, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
 	zone := d.inventory.Zones[r.Device]
 	decision := contract.Decision{V: contract.Version, Requires: []string{}}
 	if a.CPUs > 0 {
 		// I2: never another zone than the one allocated.
 		free := zone.CPUs.Difference(taken)
 		if free.Size() < a.CPUs {
-			return decision, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s): the CPUs of a pod that is still terminating come back when it is gone",
-				a.CPUs, free.Size(), zone.CPUs.Size(), free)
+			return decision, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: those of a pod that is still terminating come back when it is gone",
+				a.CPUs, free.Size(), zone.CPUs.Size(), free, holders(prepared, zone.CPUs))
 		}
 		cpus, err := d.inventory.Pick(free, a.CPUs)
 		if err != nil {
@@ -180,16 +193,42 @@ func (d *Driver) value(r resourceapi.DeviceRequestAllocationResult, a amounts.Am
 			return decision, err
 		}
 	}
-	var err error
 	if a.Memory > 0 {
-		if decision.Memory, err = d.values.Memory(a.Memory, u.limit(r.Request)); err != nil {
+		limit, err := u.limit(r.Request, a.Memory)
+		if err != nil {
+			return decision, err
+		}
+		if decision.Memory, err = d.values.Memory(a.Memory, limit); err != nil {
 			return decision, err
 		}
 	}
 	if len(a.Hugepages) > 0 {
-		decision.Hugepages = d.values.Hugepages(a.Hugepages)
+		decision.Hugepages = d.values.Hugepages(u.hugepages(r.Request, a.Hugepages))
 	}
 	return decision, nil
+}
+
+// holders names the claims that hold CPUs of the zone.
+func holders(prepared []contract.ClaimRecord, zone cpuset.CPUSet) string {
+	var names []string
+	for _, c := range prepared {
+		if held := nodestate.CPUsOf(c).Intersection(zone); !held.IsEmpty() {
+			names = append(names, fmt.Sprintf("claim %s/%s (%s)", c.Namespace, c.Name, held))
+		}
+	}
+	if len(names) == 0 {
+		return "nobody"
+	}
+	return strings.Join(names, ", ")
+}
+
+// sameAllocation tells whether the record is of these results.
+func sameAllocation(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) bool {
+	return slices.EqualFunc(record.Results, results, func(was contract.ResultRecord, is resourceapi.DeviceRequestAllocationResult) bool {
+		now := resultRecord(is, was.Decision)
+		return was.Request == now.Request && was.Pool == now.Pool && was.Device == now.Device &&
+			was.ShareID == now.ShareID && maps.Equal(was.Consumed, now.Consumed)
+	})
 }
 
 func resultRecord(r resourceapi.DeviceRequestAllocationResult, decision contract.Decision) contract.ResultRecord {

@@ -5,9 +5,11 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -16,6 +18,8 @@ import (
 type Pod struct {
 	Name string
 	contract.PodRecord
+	// MemoryLimit is the limit in bytes of the whole pod, 0 for none.
+	MemoryLimit int64
 	// Containers in the pod's order, init containers first.
 	Containers []Container
 }
@@ -28,6 +32,8 @@ type Container struct {
 	Runs bool
 	// MemoryLimit is the limit in bytes of its own spec, 0 for none.
 	MemoryLimit int64
+	// Hugepages are the limits in bytes of its own spec, by page size.
+	Hugepages map[string]int64
 	// Claims are the claims it names, claim object name to request name; an
 	// empty request name stands for all requests of the claim.
 	Claims []ClaimReference
@@ -64,6 +70,10 @@ func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (u
 			continue
 		}
 		pod, err := d.pods.Pod(ctx, claim.Namespace, consumer.Name)
+		if apierrors.IsNotFound(err) {
+			// Deleted by force; its reservation follows.
+			continue
+		}
 		if err != nil {
 			return u, fmt.Errorf("read pod %s/%s, which the claim is reserved for: %w", claim.Namespace, consumer.Name, err)
 		}
@@ -93,10 +103,17 @@ func (u users) records() []contract.PodRecord {
 func (u users) exclusive(request string) error {
 	var running []string
 	for _, p := range u.pods {
+		sidecar := false
 		for _, c := range p.Containers {
-			if c.Runs && c.uses(u.claim, request) {
+			if !c.uses(u.claim, request) {
+				continue
+			}
+			// An init container runs beside a sidecar that comes before it, and
+			// at any time beside the containers of other pods.
+			if c.Runs || sidecar || len(u.pods) > 1 {
 				running = append(running, p.Name+"/"+c.Name)
 			}
+			sidecar = sidecar || c.Runs
 		}
 	}
 	if len(running) > 1 {
@@ -106,22 +123,50 @@ func (u users) exclusive(request string) error {
 	return nil
 }
 
-// limit returns the smallest memory limit among the containers that use the
-// request, 0 if one of them has none.
-func (u users) limit(request string) int64 {
+// limit returns the smallest memory limit that the containers that use the
+// request have in their own specs, 0 if they have none. A limit of the whole
+// pod only has to leave room for the amount.
+func (u users) limit(request string, amount int64) (int64, error) {
 	smallest := int64(0)
+	var limited, unlimited []string
 	for _, p := range u.pods {
 		for _, c := range p.Containers {
 			if !c.uses(u.claim, request) {
 				continue
 			}
-			if c.MemoryLimit == 0 {
-				return 0
+			if p.MemoryLimit > 0 && p.MemoryLimit < amount {
+				return 0, fmt.Errorf("the memory limit of pod %s of %d bytes is below the claimed %d bytes: raise the limit or drop it", p.Name, p.MemoryLimit, amount)
 			}
+			if c.MemoryLimit == 0 {
+				unlimited = append(unlimited, p.Name+"/"+c.Name)
+				continue
+			}
+			limited = append(limited, p.Name+"/"+c.Name)
 			if smallest == 0 || c.MemoryLimit < smallest {
 				smallest = c.MemoryLimit
 			}
 		}
 	}
-	return smallest
+	if len(limited) > 0 && len(unlimited) > 0 {
+		return 0, fmt.Errorf("of the containers that use it some have a memory limit of their own (%s) and some have none (%s), and one value serves all: give all of them a limit, or none",
+			strings.Join(limited, ", "), strings.Join(unlimited, ", "))
+	}
+	return smallest, nil
+}
+
+// hugepages returns the amounts, raised to what a container's own spec allows:
+// a claim takes nothing away, and users mirror claims in the spec.
+func (u users) hugepages(request string, amounts map[string]int64) map[string]int64 {
+	raised := maps.Clone(amounts)
+	for _, p := range u.pods {
+		for _, c := range p.Containers {
+			if !c.uses(u.claim, request) {
+				continue
+			}
+			for size := range raised {
+				raised[size] = max(raised[size], c.Hugepages[size])
+			}
+		}
+	}
+	return raised
 }

@@ -68,12 +68,22 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	for i := range pod.Spec.Containers {
 		out.Containers = append(out.Containers, container(&pod.Spec.Containers[i], true, claims))
 	}
-	out.Hugepages = hugepages(pod)
+	if pod.Spec.Resources != nil {
+		out.MemoryLimit = pod.Spec.Resources.Limits.Memory().Value()
+	}
+	for size, bytes := range hugepages(resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})) {
+		if out.Hugepages == nil {
+			out.Hugepages = make(map[string]contract.Limit)
+		}
+		out.Hugepages[size] = contract.Limit(bytes)
+	}
 	return out, nil
 }
 
 func container(c *corev1.Container, runs bool, claims map[string]string) plugin.Container {
-	out := plugin.Container{Name: c.Name, Runs: runs, MemoryLimit: c.Resources.Limits.Memory().Value()}
+	out := plugin.Container{
+		Name: c.Name, Runs: runs, MemoryLimit: c.Resources.Limits.Memory().Value(), Hugepages: hugepages(c.Resources.Limits),
+	}
 	for _, ref := range c.Resources.Claims {
 		if name, ok := claims[ref.Name]; ok {
 			out.Claims = append(out.Claims, plugin.ClaimReference{Claim: name, Request: ref.Request})
@@ -82,24 +92,22 @@ func container(c *corev1.Container, runs bool, claims map[string]string) plugin.
 	return out
 }
 
-// hugepages returns the limits of the pod's own spec by page size, as kubelet
-// computes them for the pod's cgroup: the claims' amounts come on top.
-func hugepages(pod *corev1.Pod) map[string]contract.Limit {
-	var limits map[string]contract.Limit
-	for name, q := range resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{}) {
+// hugepages returns the hugepages among limits, bytes by page size. Sizes that
+// the API server takes and no kernel has are left out.
+func hugepages(limits corev1.ResourceList) map[string]int64 {
+	var out map[string]int64
+	for name, q := range limits {
 		size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
 		if !ok || q.Sign() <= 0 {
 			continue
 		}
 		if _, err := contract.ParsePageSize(size); err != nil {
-			// The API server takes any size; the kernel has no such pages, so
-			// there is no file to write.
 			continue
 		}
-		if limits == nil {
-			limits = make(map[string]contract.Limit)
+		if out == nil {
+			out = make(map[string]int64)
 		}
-		limits[size] = contract.Limit(q.Value())
+		out[size] = q.Value()
 	}
-	return limits
+	return out
 }

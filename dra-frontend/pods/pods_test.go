@@ -55,7 +55,7 @@ func TestPod(t *testing.T) {
 		Containers: []plugin.Container{
 			{Name: "init", Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
 			{Name: "sidecar", Runs: true},
-			{Name: "main", Runs: true, MemoryLimit: 1 << 30, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
+			{Name: "main", Runs: true, MemoryLimit: 1 << 30, Hugepages: map[string]int64{"2Mi": 4 << 20}, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
 		},
 	}, got)
 }

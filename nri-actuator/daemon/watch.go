@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
@@ -44,6 +46,9 @@ func (d *Daemon) watch(ctx context.Context, plugin *hooks.Plugin, held *announce
 		case <-refresh.C:
 			// The directory, or the announcement in it, may have been removed
 			// and come back.
+			if err := durable.CheckDir(d.config.CDIDir); errors.Is(err, durable.ErrReplaced) {
+				return err
+			}
 			if err := watcher.Add(d.config.CDIDir); err != nil {
 				logs.From(ctx).Error("watch CDI directory", zap.Error(err))
 			}

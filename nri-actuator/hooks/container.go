@@ -75,8 +75,10 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 		return d, files(d), nil
 	}
 	held, err := p.directory.ForContainer(node, c.ask)
-	if refusal := (*decisions.Refusal)(nil); err != nil && !errors.As(err, &refusal) && c.held != nil {
-		// The frontend took nothing back, its file just cannot be read.
+	refusal := (*decisions.Refusal)(nil)
+	if err != nil && c.held != nil && (!errors.As(err, &refusal) || !p.fresh) {
+		// The frontend took nothing back: a file just cannot be read, or the
+		// node file is gone with it, as when the whole directory is.
 		logs.From(ctx).Error("keeping the last known decision", zap.String("container", c.name), zap.Error(err))
 		held, err = c.held, nil
 	}
@@ -145,7 +147,8 @@ func (p *Plugin) repaired(ctx context.Context, name string, changed []string, be
 // node (I7).
 func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool, err error) {
 	node, err = p.directory.Node()
-	if err == nil {
+	p.fresh = err == nil
+	if p.fresh {
 		p.last = &node
 		return node, true, nil
 	}

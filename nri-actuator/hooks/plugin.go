@@ -49,6 +49,8 @@ type Plugin struct {
 	// cannot be read, for the shared pool only and only while exclusive CPUs
 	// are in use (I1).
 	last *contract.NodeState
+	// fresh tells whether the node state in use was read, and is not last.
+	fresh bool
 	// levels are the directories of kubepods and the QoS levels.
 	levels map[string]string
 	// shared is what was written last to cgroups that kubelet writes as well.
