@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
 // Amounts is the consumed capacity of one result.
@@ -25,8 +25,6 @@ type Amounts struct {
 	// Hugepages is bytes by page size in the contract's form ("2Mi").
 	Hugepages map[string]int64
 }
-
-const hugepagesPrefix = "hugepages_"
 
 // Of reads the consumed capacity of a result. basePage is the base page size.
 func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amounts, error) {
@@ -43,27 +41,23 @@ func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amoun
 		if !whole {
 			return a, fmt.Errorf("capacity %s: %s is not a whole number; exclusive CPUs and bytes cannot be split", name, q.String())
 		}
-		switch size, isHugepages := strings.CutPrefix(string(name), hugepagesPrefix); {
-		case name == "cpu":
+		switch page, isHugepages := resourceslices.PageSize(name); {
+		case name == resourceslices.CPU:
 			if n > 1<<16 {
 				return a, fmt.Errorf("capacity cpu: %d CPUs on one zone", n)
 			}
 			a.CPUs = int(n)
-		case name == "memory":
+		case name == resourceslices.Memory:
 			if n%basePage != 0 {
 				return a, fmt.Errorf("capacity memory: %d bytes is not a multiple of the page size %d", n, basePage)
 			}
 			a.Memory = n
 		case isHugepages:
-			page, err := contract.ParsePageSize(size)
-			if err != nil {
-				return a, fmt.Errorf("capacity %s: %w", name, err)
-			}
 			if n%page != 0 {
 				return a, fmt.Errorf("capacity %s: %d bytes is not a multiple of the page size", name, n)
 			}
 			if n > 0 {
-				a.Hugepages[size] = n
+				a.Hugepages[contract.FormatPageSize(page)] = n
 			}
 		default:
 			return a, fmt.Errorf("capacity %s is not one this driver publishes (cpu, memory, hugepages_<size>)", name)

@@ -21,7 +21,8 @@
 //   - no package ids on the whole machine (-1): one socket 0;
 //   - no shared cache: the CPUs of a NUMA node on one socket;
 //   - no clusters: the core;
-//   - no hint of different kinds of cores: all are standard.
+//   - no hint of different kinds of cores: all are standard;
+//   - no list of present CPUs: none is offline.
 package topology
 
 import (
@@ -45,6 +46,8 @@ type Machine struct {
 	NUMANodes []NUMANode
 	// CPUs are the online ones.
 	CPUs []CPU
+	// Offline are the ids of CPUs that are present and not online.
+	Offline cpuset.CPUSet
 }
 
 // MemoryType is the kind of memory of a NUMA node.
@@ -110,6 +113,12 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 		return Machine{}, err
 	}
 	m := Machine{PageSize: pageSize, NUMANodes: nodes, CPUs: cpus}
+	// Kernels without CPU hotplug need not have the file.
+	present, err := sys.list(cpuDir + "/present")
+	if err != nil && !missing(err) {
+		return Machine{}, err
+	}
+	m.Offline = cpuset.New(present...).Difference(m.Online())
 	if err := m.assignNodes(); err != nil {
 		return Machine{}, err
 	}

@@ -127,8 +127,10 @@ func (c Config) check(m topology.Machine) error {
 		key  string
 		cpus cpuset.CPUSet
 	}{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
-		if absent := set.cpus.Difference(online); !absent.IsEmpty() {
-			return fmt.Errorf("%s %s: CPUs %s are not online (online are %s)", set.key, set.cpus, absent, online)
+		// A CPU that went offline is no error of the configuration: the driver
+		// must come up and serve those that are left.
+		if absent := set.cpus.Difference(online.Union(m.Offline)); !absent.IsEmpty() {
+			return fmt.Errorf("%s %s: this machine has no CPUs %s (online are %s)", set.key, set.cpus, absent, online)
 		}
 	}
 	if c.SharedMinCPUs < 1 || c.SharedMinCPUs > online.Size() {

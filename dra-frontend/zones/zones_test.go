@@ -169,8 +169,8 @@ func TestErrors(t *testing.T) {
 		change func(*zones.Config)
 		want   string
 	}{
-		{"reserved CPUs", topologytest.T8(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 3, 99) }, "reservedCPUs 0,3,99: CPUs 3,99 are not online"},
-		{"managed CPUs", topologytest.T1(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(4) }, "managedCPUs 4: CPUs 4 are not online (online are 0-3)"},
+		{"reserved CPUs", topologytest.T8(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 3, 99) }, "reservedCPUs 0,3,99: this machine has no CPUs 3,99"},
+		{"managed CPUs", topologytest.T1(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(4) }, "managedCPUs 4: this machine has no CPUs 4 (online are 0-3)"},
 		{"no shared pool", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 0 }, "sharedPool.minCPUs 0: want 1 to 4"},
 		{"shared pool larger than the machine", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 5 }, "sharedPool.minCPUs 5: want 1 to 4"},
 		{"groupBy", topologytest.T1(), func(c *zones.Config) { c.GroupBy = "die" }, `groupBy "die"`},
@@ -240,4 +240,15 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, zs, again, "I8")
 	})
+}
+
+// A06: a reserved CPU that goes offline must not stop the driver.
+func TestReservedCPUGoesOffline(t *testing.T) {
+	m := topologytest.T1().Machine()
+	m.CPUs = m.CPUs[:3]
+	m.Offline = cpuset.New(3)
+	zs, pool, err := zones.Compute(m, zones.Config{GroupBy: zones.NUMANode, ReservedCPUs: cpuset.New(0, 3), SharedMinCPUs: 1})
+	require.NoError(t, err)
+	require.Equal(t, "1-2", zs[0].CPUs.String())
+	require.Equal(t, "0-2", pool.CPUs.String())
 }

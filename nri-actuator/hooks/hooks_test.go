@@ -307,6 +307,21 @@ func TestClaimFileLost(t *testing.T) {
 	require.Equal(t, "1073741824", r.node.File(c.dir, "memory.min"))
 }
 
+// TestDirectoryLost: nobody takes a claim back by removing the whole directory;
+// the container keeps its CPUs and claimless ones keep off them (I1, I5).
+func TestDirectoryLost(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	for _, name := range []string{contract.ClaimFile(claimA), contract.NodeFile} {
+		require.NoError(t, os.Remove(filepath.Join(r.node.CDI, name)))
+	}
+	for range 2 {
+		require.Error(t, r.plugin.Apply(t.Context()), "it is said")
+		require.Equal(t, "4-7", r.cpus(c))
+	}
+	require.Equal(t, "0-3,8-15", r.cpus(r.run("plain", podB)))
+}
+
 // TestRestartOfContainer covers A38: the same CPUs, and the pool is not touched.
 func TestRestartOfContainer(t *testing.T) {
 	r := newRuntime(t, t.TempDir())

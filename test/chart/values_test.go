@@ -174,7 +174,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.cpu.wholeCores":             {`"true"`},
 		"config.cpu.placement":              {`Packed`},
 		"config.guard":                      {`"on"`},
-		"config.refreshInterval":            {`30`, `"30"`, `30 s`, `-1s`},
+		"config.refreshInterval":            {`30`, `"30"`, `30 s`, `-1s`, `500ms`, `0s`},
 		"config.cdiDir":                     {`run/cdi`, `/run/cdi/`, `/run/../cdi`, `/`, `"/run/c di"`},
 		"config.kubeletRootDir":             {`/` + strings.Repeat("k", 42)},
 		"frontend.image":                    {`a/b:v1`},
