@@ -84,5 +84,10 @@ func (d Dir) CheckWritable() error {
 	if err != nil {
 		return fmt.Errorf("CDI directory %s is not writable: %w", d.path, err)
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	err = os.Remove(f.Name())
+	if errors.Is(err, fs.ErrNotExist) {
+		// The other instance of a rolling update took it for a leftover.
+		err = nil
+	}
+	return errors.Join(f.Close(), err)
 }
