@@ -31,17 +31,25 @@ type node struct {
 }
 
 // set stores the findings and reports whether they differ from the last ones
-// in more than their wording. Watchers are woken then.
+// in more than their wording. Watchers are woken for another wording too.
 func (s *status) set(n node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	same := (s.actuator == nil) == (n.actuator == nil) && (s.blocked == nil) == (n.blocked == nil) && s.empty == n.empty
+	reworded := text(s.actuator) != text(n.actuator) || text(s.blocked) != text(n.blocked)
 	s.actuator, s.blocked, s.empty = n.actuator, n.blocked, n.empty
-	if !same {
+	if !same || reworded {
 		close(s.changed)
 		s.changed = make(chan struct{})
 	}
 	return !same
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // get returns the findings and a channel that is closed when they change.

@@ -34,6 +34,8 @@ type Ledger struct {
 	dir    Directory
 	bootID string
 	files  map[string]cached
+	// generation is the last one written, for a node file that got lost.
+	generation uint64
 }
 
 type cached struct {
@@ -185,6 +187,7 @@ func (l *Ledger) Node() (state contract.NodeState, ok bool) {
 // WriteNode replaces the node file if the state differs from the written one,
 // with the next generation.
 func (l *Ledger) WriteNode(state contract.NodeState) error {
+	state.Generation = l.generation
 	if old, ok := l.Node(); ok {
 		state.Generation = old.Generation
 		if same, err := equal(old, state); err != nil || same {
@@ -199,6 +202,7 @@ func (l *Ledger) WriteNode(state contract.NodeState) error {
 	if err := l.dir.Write(contract.NodeFile, data); err != nil {
 		return fmt.Errorf("write node file: %w", err)
 	}
+	l.generation = state.Generation
 	return nil
 }
 

@@ -516,3 +516,17 @@ func TestReservationOfAPodThatIsGone(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, n.record(1).Pods, 1)
 }
+
+// The generation grows, also over a node file that was removed by hand.
+func TestNodeFileLost(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+	before := n.state()
+	require.NoError(t, os.Remove(filepath.Join(n.dir, contract.NodeFile)))
+	require.NoError(t, n.driver.Reconcile())
+	after := n.state()
+	require.Greater(t, after.Generation, before.Generation)
+	after.Generation = before.Generation
+	require.Equal(t, before, after)
+}

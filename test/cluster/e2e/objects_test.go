@@ -17,9 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // patience bounds every wait: the node is emulated and slow.
@@ -80,7 +82,7 @@ func (s suite) claim(t *testing.T, name, zone string, amounts capacity) *resourc
 
 func (s suite) deleteClaim(t *testing.T, name string) {
 	err := s.client.ResourceV1().ResourceClaims("default").Delete(context.Background(), name, metav1.DeleteOptions{})
-	if err != nil && !strings.Contains(err.Error(), "not found") {
+	if err != nil && !apierrors.IsNotFound(err) {
 		t.Errorf("delete claim %s: %v", name, err)
 	}
 }
@@ -117,19 +119,20 @@ func (s suite) remove(t *testing.T, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.client.CoreV1().Pods("default").Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		if !strings.Contains(err.Error(), "not found") {
+		if !apierrors.IsNotFound(err) {
 			t.Errorf("delete pod %s: %v", name, err)
 		}
 		return
 	}
-	for {
-		if _, err := s.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
-			if !strings.Contains(err.Error(), "not found") {
-				t.Errorf("pod %s is not gone: %v", name, err)
-			}
-			return
+	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		_, err := s.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
 		}
-		time.Sleep(200 * time.Millisecond)
+		return false, err
+	})
+	if err != nil {
+		t.Errorf("pod %s is not gone: %v", name, err)
 	}
 }
 
