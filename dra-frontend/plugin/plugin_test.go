@@ -530,3 +530,32 @@ func TestNodeFileLost(t *testing.T) {
 	after.Generation = before.Generation
 	require.Equal(t, before, after)
 }
+
+// full is a directory in which node files can be written and claim files not.
+type full struct{ ledger.Directory }
+
+func (f full) Write(name string, data []byte) error {
+	if name != contract.NodeFile {
+		return errors.New("no space left on device")
+	}
+	return f.Directory.Write(name, data)
+}
+
+// A17: a claim that cannot be written holds no CPU, at once.
+func TestFullDirectory(t *testing.T) {
+	n := newNode(t)
+	before := n.state()
+	n.wrap = func(d ledger.Directory) ledger.Directory { return full{d} }
+	n.restart()
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
+	require.ErrorContains(t, err, "no space left on device")
+	after := n.state()
+	require.Equal(t, before.Shared, after.Shared)
+	require.Empty(t, after.Pods)
+	require.Empty(t, n.claimFiles())
+
+	n.wrap = nil
+	n.restart()
+	_, err = n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
+	require.NoError(t, err)
+}
