@@ -38,7 +38,7 @@ func inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "inspect", Short: "Show the zones that would be published on this machine", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := load(file)
+			c, err := config.Read(file)
 			if err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func validateCommand() *cobra.Command {
 		Use: "validate", Short: "Check a configuration file, or the files in the CDI directory", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
-				if _, err := load(file); err != nil {
+				if _, err := config.Read(file); err != nil {
 					return err
 				}
 				fmt.Fprintln(cmd.OutOrStdout(), file, "is valid")
@@ -95,19 +95,4 @@ func explainCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
 	return cmd
-}
-
-func load(file string) (config.Config, error) {
-	if file == "" {
-		return config.Default(), nil
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return config.Config{}, err
-	}
-	c, err := config.Parse(data)
-	if err != nil {
-		return config.Config{}, fmt.Errorf("configuration %s: %w", file, err)
-	}
-	return c, nil
 }

@@ -97,7 +97,7 @@ func run(f flags) error {
 	if f.nodeName == "" {
 		return fmt.Errorf("--node-name or NODE_NAME is required")
 	}
-	cfg, err := loadConfig(f.config)
+	cfg, err := config.Read(f.config)
 	if err != nil {
 		return err
 	}
@@ -128,21 +128,6 @@ func run(f flags) error {
 	}
 	log.Info("stopped")
 	return wait()
-}
-
-func loadConfig(path string) (config.Config, error) {
-	if path == "" {
-		return config.Default(), nil
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return config.Config{}, err
-	}
-	cfg, err := config.Parse(data)
-	if err != nil {
-		return config.Config{}, fmt.Errorf("configuration %s: %w", path, err)
-	}
-	return cfg, nil
 }
 
 func newClient(kubeconfig string) (kubernetes.Interface, error) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -123,6 +124,22 @@ func Parse(data []byte) (Config, error) {
 		}
 	}
 	return c, c.validate()
+}
+
+// Read reads the file at path; an empty path stands for an empty file.
+func Read(path string) (Config, error) {
+	if path == "" {
+		return Default(), nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, err
+	}
+	c, err := Parse(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return c, nil
 }
 
 func (c Config) validate() error {
