@@ -24,6 +24,8 @@ type Decision struct {
 	Memory *Memory `json:"memory,omitempty"`
 	// Hugepages is the limit for each page size ("2Mi", "1Gi").
 	Hugepages map[string]Limit `json:"hugepages,omitempty"`
+	// MemoryPolicy is the NUMA policy within Mems.
+	MemoryPolicy *MemoryPolicy `json:"memoryPolicy,omitempty"`
 	// Requires names the features without which the decision must not be
 	// applied; a reader that does not know one refuses the decision.
 	Requires []string `json:"requires,omitzero"`
@@ -77,7 +79,7 @@ func (d Decision) Validate() error {
 			return fmt.Errorf("requires: empty feature name")
 		}
 	}
-	return nil
+	return d.checkPolicy()
 }
 
 type memoryValue struct {

@@ -37,6 +37,20 @@ func TestDecisionValidate(t *testing.T) {
 		"empty feature":         {edit: func(d *contract.Decision) { d.Requires = []string{"a", ""} }, err: "requires"},
 		"a feature, whatever":   {edit: func(d *contract.Decision) { d.Requires = []string{"a"} }},
 		"hugepages zero is all": {edit: func(d *contract.Decision) { d.Hugepages = map[string]contract.Limit{"1Gi": 0} }},
+		"policy":                {edit: func(d *contract.Decision) { *d = policyDecision("0-1", contract.ModeBind, "1") }},
+		"policy over all mems":  {edit: func(d *contract.Decision) { *d = policyDecision("0,2", contract.ModeInterleave, "0,2") }},
+		"policy of other mode": {edit: func(d *contract.Decision) { *d = policyDecision("0", "strict", "0") },
+			err: `mode "strict" is none of bind, preferred, weightedInterleave, interleave`},
+		"policy without nodes":      {edit: func(d *contract.Decision) { *d = policyDecision("0", contract.ModeBind, "") }, err: "memoryPolicy: nodes"},
+		"policy nodes not normal":   {edit: func(d *contract.Decision) { *d = policyDecision("0-1", contract.ModeBind, "0,1") }, err: `want "0-1"`},
+		"policy beyond mems":        {edit: func(d *contract.Decision) { *d = policyDecision("0", contract.ModeBind, "0-1") }, err: `nodes 0-1 are not all among mems "0"`},
+		"policy without mems":       {edit: func(d *contract.Decision) { *d = policyDecision("", contract.ModeBind, "0") }, err: `not all among mems ""`},
+		"policy that nothing needs": {edit: func(d *contract.Decision) { *d = policyDecision("0", contract.ModeBind, "0"); d.Requires = nil }, err: `needs feature "memoryPolicy"`},
+		"weights that nothing needs": {edit: func(d *contract.Decision) {
+			*d = policyDecision("0", contract.ModeWeightedInterleave, "0")
+			d.Requires = []string{contract.FeatureMemoryPolicy}
+		}, err: `needs feature "weightedInterleave"`},
+		"feature without policy": {edit: func(d *contract.Decision) { d.Requires = features() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decision(tc.edit)
@@ -106,7 +120,10 @@ func TestDecodeDecision(t *testing.T) {
 		"memory empty":           {value: `{"v":"v1","memory":{}}`, err: `memory: member "min" is missing`},
 		"cpus not normalised":    {value: `{"v":"v1","cpus":"7,4-6"}`, err: "normalised"},
 		"cpus a number":          {value: `{"v":"v1","cpus":4}`, err: "cpus"},
-		"amount a string":        {value: `{"v":"v1","hugepages":{"2Mi":"0"}}`, err: "limit"},
+		"policy without mode":    {value: `{"v":"v1","mems":"0","memoryPolicy":{"nodes":"0"},"requires":["a"]}`, err: `memoryPolicy: member "mode" is missing`},
+		"policy unannounced": {value: `{"v":"v1","mems":"0","memoryPolicy":{"mode":"bind","nodes":"0"},"requires":["memoryPolicy"]}`,
+			err: `requires feature "memoryPolicy"`},
+		"amount a string": {value: `{"v":"v1","hugepages":{"2Mi":"0"}}`, err: "limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := contract.DecodeDecision(tc.value, known)

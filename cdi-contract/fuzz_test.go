@@ -128,7 +128,7 @@ func FuzzDecodeAnnouncement(f *testing.F) {
 func FuzzDecodeDecision(f *testing.F) {
 	seeds(f, "decision")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		known := []string{"latency"}
+		known := append(features(), "latency")
 		accepted, err := contract.DecodeDecision(string(data), known)
 		if err != nil {
 			return
@@ -154,7 +154,7 @@ func FuzzParseEnv(f *testing.F) {
 		f.Add(env)
 	}
 	f.Fuzz(func(t *testing.T, entry string) {
-		k, accepted, ours, err := contract.ParseEnv(entry, nil)
+		k, accepted, ours, err := contract.ParseEnv(entry, features())
 		if ours != strings.HasPrefix(entry, contract.EnvPrefix) {
 			t.Fatalf("ours is %v", ours)
 		}
@@ -163,7 +163,7 @@ func FuzzParseEnv(f *testing.F) {
 		}
 		env, err := accepted.Env(k)
 		noError(t, err)
-		kAgain, again, _, err := contract.ParseEnv(env, nil)
+		kAgain, again, _, err := contract.ParseEnv(env, features())
 		noError(t, err)
 		unchanged(t, k, kAgain)
 		unchanged(t, accepted, again)

@@ -105,7 +105,7 @@ func TestGoldenValues(t *testing.T) {
 	}
 	for name, want := range goldenDecisions() {
 		t.Run(name, func(t *testing.T) {
-			got, err := contract.DecodeDecision(strings.TrimSuffix(string(read(t, name)), "\n"), nil)
+			got, err := contract.DecodeDecision(strings.TrimSuffix(string(read(t, name)), "\n"), features())
 			require.NoError(t, err)
 			require.Empty(t, gocmp.Diff(want, got))
 		})
@@ -141,7 +141,7 @@ func decodeByName(name string, data []byte) error {
 	case "announcement":
 		_, err = contract.DecodeAnnouncement(data)
 	case "decision":
-		_, err = contract.DecodeDecision(strings.TrimSuffix(string(data), "\n"), nil)
+		_, err = contract.DecodeDecision(strings.TrimSuffix(string(data), "\n"), features())
 	default:
 		panic("golden file of unknown kind: " + name)
 	}

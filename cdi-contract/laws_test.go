@@ -43,6 +43,7 @@ func TestCombineLaws(t *testing.T) {
 		require.Equal(t, a.CPUs, twice.CPUs)
 		require.Equal(t, a.Mems, twice.Mems)
 		require.ElementsMatch(t, a.Requires, twice.Requires)
+		require.Equal(t, a.MemoryPolicy, twice.MemoryPolicy)
 	}))
 	t.Run("max absorbs", rapid.MakeCheck(func(t *rapid.T) {
 		a, b := genDecision().Draw(t, "a"), genDecision().Draw(t, "b")
@@ -88,7 +89,7 @@ func TestEncodeDecodeIdentity(t *testing.T) {
 		d := genDecision().Draw(t, "decision")
 		k := contract.Key{ClaimUID: genUID().Draw(t, "uid"), Index: rapid.IntRange(0, 1023).Draw(t, "index")}
 		env := twice(t, func() (string, error) { return d.Env(k) })
-		gotKey, got, ours, err := contract.ParseEnv(env, []string{"a", "b", "c"})
+		gotKey, got, ours, err := contract.ParseEnv(env, append(features(), "a", "b", "c"))
 		require.NoError(t, err)
 		require.True(t, ours)
 		require.Equal(t, k, gotKey)

@@ -15,14 +15,16 @@ func Merge(decisions map[Key]Decision) Decision {
 }
 
 // Combine is the merge rule: sets are united, amounts are added ("max"
-// absorbs), and a member that only one side carries is that side's. It is
-// commutative and associative, and Decision{V: Version} is its identity. Both
+// absorbs), the stricter memory policy holds for the nodes of both, and a
+// member that only one side carries is that side's. It is commutative and associative, and Decision{V: Version} is its identity. Both
 // sides must be valid.
 func Combine(a, b Decision) Decision {
 	c := Decision{
 		V:    Version,
 		CPUs: unionList(a.CPUs, b.CPUs),
 		Mems: unionList(a.Mems, b.Mems),
+
+		MemoryPolicy: combinePolicies(a.MemoryPolicy, b.MemoryPolicy),
 	}
 	switch {
 	case a.Memory == nil:

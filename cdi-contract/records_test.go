@@ -55,6 +55,13 @@ func memoryDecision() contract.Decision {
 	})
 }
 
+func policyDecision(mems, mode, nodes string) contract.Decision {
+	return decision(func(d *contract.Decision) {
+		d.Mems, d.MemoryPolicy = mems, &contract.MemoryPolicy{Mode: mode, Nodes: nodes}
+		d.Requires = sorted(append(d.Requires, d.MemoryPolicy.Features()...))
+	})
+}
+
 func goldenClaims() map[string]contract.ClaimRecord {
 	cpu := result("cpus-numa0", cpuDecision("4-7"))
 	cpu.Consumed = map[string]string{"cpus": "4"}
@@ -73,7 +80,10 @@ func goldenClaims() map[string]contract.ClaimRecord {
 
 	guarded := claim(cpu)
 	guarded.Guard = guardPath
+	weighted := result("numa-0-1", policyDecision("0-1", contract.ModeWeightedInterleave, "0-1"))
+	weighted.Parameters = map[string]string{"memory.policy": contract.ModeWeightedInterleave}
 	return map[string]contract.ClaimRecord{
+		"claim-memory-policy":    claim(weighted),
 		"claim-cpu":              claim(cpu),
 		"claim-memory-hugepages": inMemory,
 		"claim-several":          claim(cpu, memory, second),
@@ -115,6 +125,12 @@ func goldenAnnouncements() map[string]contract.Announcement {
 			Connected: true, Guard: guardPath, Generation: 42, PID: 4711,
 			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
 		},
+		"announcement-features": {
+			V: contract.Version, Versions: []string{contract.Version}, Features: features(),
+			Runtime: "containerd", RuntimeVersion: "2.3.7", NRIVersion: "v0.12.0",
+			Connected: true, Generation: 7, PID: 4711,
+			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
+		},
 		"announcement-unconnected": {
 			V: contract.Version, Versions: []string{contract.Version}, Features: []string{},
 			PID: 1, Started: time.Date(2026, 2, 3, 4, 5, 6, 700, time.UTC),
@@ -122,14 +138,21 @@ func goldenAnnouncements() map[string]contract.Announcement {
 	}
 }
 
+// features are all that this version knows.
+func features() []string {
+	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
+}
+
 func goldenDecisions() map[string]contract.Decision {
 	full := memoryDecision()
 	full.CPUs = "4-7"
 	return map[string]contract.Decision{
-		"decision-cpu":    cpuDecision("4-7"),
-		"decision-memory": memoryDecision(),
-		"decision-full":   full,
-		"decision-silent": decision(nil),
+		"decision-cpu":                 cpuDecision("4-7"),
+		"decision-memory":              memoryDecision(),
+		"decision-full":                full,
+		"decision-policy":              policyDecision("0,2-3", contract.ModePreferred, "2"),
+		"decision-weighted-interleave": policyDecision("0-1", contract.ModeWeightedInterleave, "0-1"),
+		"decision-silent":              decision(nil),
 	}
 }
 
@@ -183,6 +206,20 @@ func genHugepages() *rapid.Generator[map[string]contract.Limit] {
 	})
 }
 
+func genPolicy(mems string) *rapid.Generator[*contract.MemoryPolicy] {
+	return rapid.Custom(func(t *rapid.T) *contract.MemoryPolicy {
+		all, err := contract.ParseList(mems)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, len(all), rapid.ID[int]).Draw(t, "nodes")
+		return &contract.MemoryPolicy{
+			Mode:  rapid.SampledFrom(contract.MemoryPolicyModes()).Draw(t, "mode"),
+			Nodes: contract.FormatList(sorted(nodes)),
+		}
+	})
+}
+
 // genDecision draws a decision as decoders return it, with the required
 // features sorted and distinct, as the merge rule returns them.
 func genDecision() *rapid.Generator[contract.Decision] {
@@ -193,6 +230,10 @@ func genDecision() *rapid.Generator[contract.Decision] {
 		d.Memory = optional(t, "memory", genMemory())
 		d.Hugepages = genHugepages().Draw(t, "hugepages")
 		d.Requires = append(d.Requires, sorted(rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID[string]).Draw(t, "requires"))...)
+		if d.Mems != "" && rapid.Bool().Draw(t, "with policy") {
+			d.MemoryPolicy = genPolicy(d.Mems).Draw(t, "policy")
+			d.Requires = sorted(append(d.Requires, d.MemoryPolicy.Features()...))
+		}
 		return d
 	})
 }

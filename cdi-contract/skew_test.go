@@ -42,6 +42,7 @@ func TestNewerWriterOlderReader(t *testing.T) {
 		}
 		return err
 	}
+	golden := func(name string) string { return filepath.Join("..", contract.Version, name) }
 	used := map[string]bool{}
 	for _, tc := range []struct {
 		outcome string
@@ -63,6 +64,13 @@ func TestNewerWriterOlderReader(t *testing.T) {
 		{"actuator refuses a decision of another version", "claim-v2", actuator(), `version "v2"`},
 		{"a record of another version does not matter to the actuator", "claim-v2-decision-v1", actuator(), ""},
 		{"but does to the frontend", "claim-v2-decision-v1", frontend, `version "v2"`},
+
+		{"frontend accounts for a claim with a memory policy", golden("claim-memory-policy"), frontend, ""},
+		{"actuator without memory policies refuses one", golden("claim-memory-policy"), actuator(), `requires feature "memoryPolicy"`},
+		{"actuator without the mode refuses it", golden("claim-memory-policy"), actuator(contract.FeatureMemoryPolicy), `requires feature "weightedInterleave"`},
+		{"actuator that knows both applies it", golden("claim-memory-policy"), actuator(features()...), ""},
+		{"actuator that knows policies applies one", golden("decision-policy"), value(contract.FeatureMemoryPolicy), ""},
+		{"what an older frontend writes has no policy and requires nothing", golden("claim-cpu"), actuator(), ""},
 
 		{"optional members of the node state are ignored", "node-optional", node, ""},
 		{"node state of another version is refused", "node-v2", node, `version "v2"`},

@@ -96,6 +96,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"amount of other word":  {"decision", `{"v":"v1","hugepages":{"2Mi":"Max"}}`},
 		"cgroup page size":      {"decision", `{"v":"v1","hugepages":{"2MB":0}}`},
 		"no hugepages":          {"decision", `{"v":"v1","hugepages":{}}`},
+		"policy of other mode":  {"decision", `{"v":"v1","mems":"0","memoryPolicy":{"mode":"strict","nodes":"0"}}`},
+		"policy without nodes":  {"decision", `{"v":"v1","mems":"0","memoryPolicy":{"mode":"bind"}}`},
 		"empty feature":         {"decision", `{"v":"v1","requires":[""]}`},
 		"empty pool of CPUs":    {"node", `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"","mems":"0"},"pods":{},"ancestors":{}}`},
 		"pod of no UID":         {"node", `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"0","mems":"0"},"pods":{"x":{"claims":["` + claimUID + `"]}},"ancestors":{}}`},

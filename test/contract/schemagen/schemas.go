@@ -112,9 +112,20 @@ func decision(s *jsonschema.Schema) {
 		s.Properties["memory"].Properties[name] = limit(4096)
 	}
 	hugepages(s.Properties["hugepages"])
+	policy := s.Properties["memoryPolicy"]
+	policy.Properties["mode"].Enum = modes()
+	policy.Properties["nodes"].Pattern = listForm
 	// The one optional member that may be empty, and always is written.
 	s.Properties["requires"].MinItems = nil
 	s.Properties["requires"].Items.MinLength = new(1)
+}
+
+func modes() []any {
+	var all []any
+	for _, mode := range contract.MemoryPolicyModes() {
+		all = append(all, mode)
+	}
+	return all
 }
 
 func hugepages(s *jsonschema.Schema) {
