@@ -38,7 +38,7 @@ func readNodes(sys, proc source, online []int) ([]NUMANode, error) {
 		}
 		nodes = append(nodes, n)
 	}
-	return nodes, nil
+	return nodes, readMemoryTypes(sys, nodes)
 }
 
 func readNode(sys source, id, index, nodes int, online []int) (NUMANode, error) {
@@ -57,7 +57,6 @@ func readNode(sys source, id, index, nodes int, online []int) (NUMANode, error) 
 	if n.Distances, err = readDistances(sys, dir+"/distance", index, nodes); err != nil {
 		return NUMANode{}, err
 	}
-	n.Memory = memoryType(n)
 	return n, nil
 }
 
@@ -70,7 +69,7 @@ func nodeOfKernelWithoutNUMA(sys, proc source, online []int) ([]NUMANode, error)
 	if n.Hugepages, err = readHugepages(sys, "kernel/mm/hugepages"); err != nil {
 		return nil, err
 	}
-	n.Memory = memoryType(n)
+	n.Memory = memories{}.typeOf(n, nil)
 	return []NUMANode{n}, nil
 }
 
@@ -84,13 +83,6 @@ func memTotal(s source, path string) (int64, error) {
 		return 0, fmt.Errorf("%s: %w", s.at(path), err)
 	}
 	return total, nil
-}
-
-func memoryType(n NUMANode) MemoryType {
-	if n.CPUs.IsEmpty() || n.MemTotal == 0 {
-		return MemoryUnknown
-	}
-	return MemoryDRAM
 }
 
 func readHugepages(sys source, dir string) (map[int64]int64, error) {

@@ -17,6 +17,8 @@
 //   - no NUMA nodes: one node 0 with all CPUs and memory of /proc/meminfo;
 //   - no hugepage directory of a node: no hugepages there;
 //   - no distances: 10 within a node, 20 between nodes;
+//   - no memory tiers, no HMAT, no CXL: the memory of nodes without CPUs is of
+//     unknown type and performance;
 //   - no core_cpus_list: thread_siblings_list, its older name;
 //   - no package ids on the whole machine (-1): one socket 0;
 //   - no shared cache: the CPUs of a NUMA node on one socket;
@@ -50,16 +52,6 @@ type Machine struct {
 	Offline cpuset.CPUSet
 }
 
-// MemoryType is the kind of memory of a NUMA node.
-type MemoryType string
-
-// Memory of a node with CPUs is DRAM. What a node without CPUs has (HBM, CXL)
-// cannot be told from sysfs.
-const (
-	MemoryDRAM    MemoryType = "dram"
-	MemoryUnknown MemoryType = "unknown"
-)
-
 // NUMANode is a node that is online; it may lack CPUs, or memory.
 type NUMANode struct {
 	ID   int
@@ -72,6 +64,8 @@ type NUMANode struct {
 	// Distances are to the nodes of the machine, in their order.
 	Distances []int
 	Memory    MemoryType
+	// Performance is of the node's memory.
+	Performance MemoryPerformance
 }
 
 // CPUType is the kind of core that a CPU belongs to.

@@ -128,13 +128,23 @@ func TestMissingAndMalformedFiles(t *testing.T) {
 	fallbacks := map[string]string{ // file → what may differ without it
 		"cluster_cpus_list": "cluster", "distance": "distance", "nr_hugepages": "", "surplus_hugepages": "nothing",
 		"type": "cache", "level": "cache", "shared_cpu_list": "cache", "cpu_capacity": "type", "cpus": "type",
-		"core_id": "nothing",
+		"core_id": "nothing", "nodelist": "memory", "target_node": "memory", "read_bandwidth": "memory", "read_latency": "memory",
+		"numa_node": "nothing", "size": "nothing",
 	}
-	for _, c := range []topologytest.Case{{Name: "T2", Spec: topologytest.T2()}, {Name: "T5", Spec: topologytest.T5()}, {Name: "T7", Spec: topologytest.T7()}, {Name: "T8", Spec: topologytest.T8()}} {
+	tiered := topologytest.T6()
+	for i, n := range []topologytest.Node{
+		{Tier: 4, Performance: ddr}, {Tier: 4, Performance: ddr}, {Tier: 22, Performance: slow, DAX: topologytest.CXL},
+	} {
+		tiered.Nodes[i].Tier, tiered.Nodes[i].Performance, tiered.Nodes[i].DAX = n.Tier, n.Performance, n.DAX
+	}
+	for _, c := range []topologytest.Case{{Name: "T2", Spec: topologytest.T2()}, {Name: "T5", Spec: topologytest.T5()}, {Name: "T7", Spec: topologytest.T7()}, {Name: "T8", Spec: topologytest.T8()}, {Name: "T6 with tiers", Spec: tiered}} {
 		want, whole, proc := c.Spec.Machine(), c.Spec.Sys(), c.Spec.Proc()
 		for _, path := range slices.Sorted(maps.Keys(whole)) {
 			file := path[strings.LastIndexByte(path, '/')+1:]
 			for _, rubbish := range []string{"absent", "", "-2", "1-", "0-99999999", "x y z"} {
+				if rubbish+"\n" == string(whole[path].Data) {
+					continue
+				}
 				t.Run(c.Name+"/"+path+"="+rubbish, func(t *testing.T) {
 					sys := maps.Clone(whole)
 					if rubbish == "absent" {
@@ -157,6 +167,10 @@ func TestMissingAndMalformedFiles(t *testing.T) {
 					for i := range got.NUMANodes {
 						g, w := got.NUMANodes[i], want.NUMANodes[i]
 						g.Distances = w.Distances
+						if fallbacks[file] == "memory" {
+							require.Contains(t, []string{"absent", ""}, rubbish)
+							g.Memory, g.Performance = w.Memory, w.Performance
+						}
 						require.Equal(t, w, g)
 					}
 				})

@@ -133,7 +133,7 @@ func All() []Case {
 }
 
 // Random draws a machine of up to 96 CPUs: regular or hybrid, with gaps in
-// its ids, offline CPUs, memory-only nodes, nodes without memory.
+// its ids, offline CPUs, memory-only nodes of any kind, nodes without memory.
 func Random(t *rapid.T) Spec {
 	if rapid.IntRange(0, 19).Draw(t, "hybrid") == 19 {
 		return T5()
@@ -159,7 +159,18 @@ func Random(t *rapid.T) Spec {
 		s.Nodes[i].ID *= gap
 	}
 	if rapid.Bool().Draw(t, "memory-only node") {
-		s.Nodes = append(s.Nodes, Node{ID: s.Nodes[len(s.Nodes)-1].ID + 1, Memory: 4 * Gi})
+		s.Nodes = append(s.Nodes, Node{
+			ID: s.Nodes[len(s.Nodes)-1].ID + 1, Memory: 4 * Gi,
+			DAX: rapid.SampledFrom([]DAX{"", "", CXL, NVD, HMEM}).Draw(t, "DAX"),
+		})
+	}
+	for i := range s.Nodes {
+		s.Nodes[i].Tier = rapid.SampledFrom([]int{0, 1, 4, 4, 22}).Draw(t, "tier")
+		if rapid.Bool().Draw(t, "HMAT") {
+			s.Nodes[i].Performance = topology.MemoryPerformance{
+				ReadBandwidth: rapid.Int64Range(0, 900).Draw(t, "bandwidth") * 1000, ReadLatency: rapid.Int64Range(0, 400).Draw(t, "latency"),
+			}
+		}
 	}
 	if rapid.IntRange(0, 3).Draw(t, "no cache") == 3 {
 		for i := range s.CPUs {

@@ -51,7 +51,26 @@ type Node struct {
 	Memory int64
 	// Hugepages is page size in bytes to pages.
 	Hugepages map[int64]int64
+	// Distances are to the nodes of the machine, in their order; without any,
+	// they grow with the difference of ids.
+	Distances []int
+	// Tier is the memory tier, 0 for none.
+	Tier int
+	// Performance is what firmware says; zeros for nothing.
+	Performance topology.MemoryPerformance
+	// DAX is the bus that the node's memory came from, if any.
+	DAX DAX
 }
+
+// DAX is a bus whose devices become memory of a node of their own.
+type DAX string
+
+// Buses. HMEM is for memory that firmware reserves for a purpose.
+const (
+	CXL  DAX = "cxl"
+	NVD  DAX = "nd"
+	HMEM DAX = "hmem"
+)
 
 // Machine reads the spec through the real reader.
 func (s Spec) Machine() topology.Machine {
@@ -100,21 +119,62 @@ func (s Spec) Sys() fstest.MapFS {
 		return fstest.MapFS(t)
 	}
 	var online []int
-	for _, n := range s.Nodes {
+	for i, n := range s.Nodes {
 		online = append(online, n.ID)
 		dir := fmt.Sprintf("devices/system/node/node%d", n.ID)
 		t.file(dir+"/cpulist", "%s", s.ids(func(c CPU) bool { return c.Node == n.ID }))
 		t.file(dir+"/meminfo", "Node %[1]d MemTotal:       %[2]d kB\nNode %[1]d MemFree:        1024 kB", n.ID, n.Memory>>10)
 		t.hugepages(dir+"/hugepages", n.Hugepages)
-		distances := make([]string, 0, len(s.Nodes))
-		for _, o := range s.Nodes {
-			distances = append(distances, fmt.Sprint(10+min(30, 11*max(n.ID-o.ID, o.ID-n.ID))))
-		}
-		t.file(dir+"/distance", "%s", strings.Join(distances, " "))
+		t.file(dir+"/distance", "%s", s.distances(n))
+		s.addMemory(t, i, n)
 	}
 	slices.Sort(online)
 	t.file("devices/system/node/online", "%s", contract.FormatList(online))
 	return fstest.MapFS(t)
+}
+
+func (s Spec) distances(n Node) string {
+	out := make([]string, 0, len(s.Nodes))
+	for i, o := range s.Nodes {
+		d := 10 + min(30, 11*max(n.ID-o.ID, o.ID-n.ID))
+		if n.Distances != nil {
+			d = n.Distances[i]
+		}
+		out = append(out, fmt.Sprint(d))
+	}
+	return strings.Join(out, " ")
+}
+
+// addMemory adds what tells the kind of memory of the node at the index.
+func (s Spec) addMemory(t tree, index int, n Node) {
+	if n.Tier != 0 {
+		var members []int
+		for _, o := range s.Nodes {
+			if o.Tier == n.Tier {
+				members = append(members, o.ID)
+			}
+		}
+		t.file(fmt.Sprintf("devices/virtual/memory_tiering/memory_tier%d/nodelist", n.Tier), "%s", contract.FormatList(members))
+	}
+	if n.Performance != (topology.MemoryPerformance{}) {
+		for class := range 2 {
+			dir := fmt.Sprintf("devices/system/node/node%d/access%d/initiators", n.ID, class)
+			t.file(dir+"/read_bandwidth", "%d", n.Performance.ReadBandwidth)
+			t.file(dir+"/read_latency", "%d", n.Performance.ReadLatency)
+		}
+	}
+	device := fmt.Sprintf("dax%d.0", index)
+	switch n.DAX {
+	case CXL:
+		t.file(fmt.Sprintf("bus/cxl/devices/mem%d/numa_node", index), "0")
+		t.file(fmt.Sprintf("bus/cxl/devices/dax_region%d/%s/target_node", index, device), "%d", n.ID)
+		t.file(fmt.Sprintf("bus/cxl/devices/dax_region%d/dax_region/size", index), "%d", n.Memory)
+	case NVD:
+		t.file("bus/nd/devices/"+device+"/"+device+"/target_node", "%d", n.ID)
+	}
+	if n.DAX != "" {
+		t.file("bus/dax/devices/"+device+"/target_node", "%d", n.ID)
+	}
 }
 
 func (s Spec) addCPU(t tree, c CPU) {
