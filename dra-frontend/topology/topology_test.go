@@ -168,7 +168,8 @@ func TestMissingAndMalformedFiles(t *testing.T) {
 						g, w := got.NUMANodes[i], want.NUMANodes[i]
 						g.Distances = w.Distances
 						if fallbacks[file] == "memory" {
-							require.Contains(t, []string{"absent", ""}, rubbish)
+							unread := strings.Contains(path, "/access0/") || strings.HasPrefix(path, "bus/dax/")
+							require.True(t, unread || rubbish == "absent" || rubbish == "")
 							g.Memory, g.Performance = w.Memory, w.Performance
 						}
 						require.Equal(t, w, g)
