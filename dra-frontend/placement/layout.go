@@ -28,6 +28,7 @@ type span struct{ lo, hi int }
 type core struct {
 	cpus []int
 	l3   int
+	kind topology.CPUType
 }
 
 // Layout is the machine in the order in which CPUs are near to each other.
@@ -45,6 +46,8 @@ type Layout struct {
 	distance [][]int
 	// threads is the size of the largest core.
 	threads int
+	// kinds are the kinds of cores that the machine has.
+	kinds map[topology.CPUType]bool
 }
 
 // NewLayout orders the machine. The order of m.CPUs does not matter.
@@ -53,7 +56,7 @@ func NewLayout(m topology.Machine) *Layout {
 		return cmp.Or(cmp.Compare(a.Socket, b.Socket), cmp.Compare(a.Node, b.Node), cmp.Compare(a.L3, b.L3),
 			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
 	})
-	l := &Layout{coreOf: make(map[int]int, len(cpus))}
+	l := &Layout{coreOf: make(map[int]int, len(cpus)), kinds: make(map[topology.CPUType]bool)}
 	var places []topology.CPU
 	for i, c := range cpus {
 		var prev topology.CPU
@@ -69,7 +72,7 @@ func NewLayout(m topology.Machine) *Layout {
 		if newL3 {
 			l.addL3([levels]bool{levelL3: true, levelPlace: newPlace, levelSocket: newSocket, levelMachine: i == 0})
 		}
-		l.addCPU(c.ID, newL3 || prev.Core != c.Core)
+		l.addCPU(c, newL3 || prev.Core != c.Core)
 	}
 	l.distance = distances(m, places)
 	return l
@@ -89,15 +92,16 @@ func (l *Layout) addL3(opens [levels]bool) {
 	}
 }
 
-func (l *Layout) addCPU(id int, newCore bool) {
+func (l *Layout) addCPU(c topology.CPU, newCore bool) {
 	l3 := len(l.coresOf) - 1
 	if newCore {
-		l.cores = append(l.cores, core{l3: l3})
+		l.cores = append(l.cores, core{l3: l3, kind: c.Type})
+		l.kinds[c.Type] = true
 		l.coresOf[l3].hi = len(l.cores)
 	}
 	last := len(l.cores) - 1
-	l.cores[last].cpus = append(l.cores[last].cpus, id)
-	l.coreOf[id] = last
+	l.cores[last].cpus = append(l.cores[last].cpus, c.ID)
+	l.coreOf[c.ID] = last
 	l.threads = max(l.threads, len(l.cores[last].cpus))
 }
 

@@ -14,6 +14,7 @@ package placement
 import (
 	"fmt"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"k8s.io/utils/cpuset"
 )
 
@@ -25,6 +26,13 @@ const (
 	Spread = "spread"
 )
 
+// Kinds of cores that a claim can want.
+const (
+	CoresAny         = "any"
+	CoresPerformance = string(topology.CPUPerformance)
+	CoresEfficiency  = string(topology.CPUEfficiency)
+)
+
 // Options are a claim's wishes.
 type Options struct {
 	// Placement is Packed or Spread; empty is Packed.
@@ -33,17 +41,41 @@ type Options struct {
 	WholeCores bool
 	// WholeL3 takes all CPUs of an L3 or none; placement does not matter then.
 	WholeL3 bool
+	// Cores is CoresAny, CoresPerformance or CoresEfficiency: only CPUs of such
+	// cores are picked. Empty is CoresAny.
+	Cores string
+}
+
+// kind checks what kind of cores is wanted; "" is any.
+func (l *Layout) kind(o Options) (topology.CPUType, error) {
+	switch o.Cores {
+	case "", CoresAny:
+		return "", nil
+	case CoresPerformance, CoresEfficiency:
+	default:
+		return "", fmt.Errorf("cores %q: want %q, %q or %q", o.Cores, CoresAny, CoresPerformance, CoresEfficiency)
+	}
+	if kind := topology.CPUType(o.Cores); l.kinds[kind] {
+		return kind, nil
+	}
+	return "", fmt.Errorf("cores %q: this machine has no such cores, leave the field out", o.Cores)
 }
 
 // Pick picks n of the free CPUs. free are those of the zone that no claim
 // holds; CPUs that the layout does not have count as not free.
 func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, error) {
-	p := newPick(l, free)
+	kind, err := l.kind(o)
+	if err != nil {
+		return cpuset.New(), err
+	}
+	p := newPick(l, free, kind)
 	switch {
 	case n < 0:
 		return cpuset.New(), fmt.Errorf("cannot pick %d CPUs", n)
 	case o.Placement != "" && o.Placement != Packed && o.Placement != Spread:
 		return cpuset.New(), fmt.Errorf("placement %q: want %q or %q", o.Placement, Packed, Spread)
+	case n > p.tally[levelMachine][0].free && kind != "":
+		return cpuset.New(), fmt.Errorf("%d CPUs of %s cores wanted, %d free in the zone", n, kind, p.tally[levelMachine][0].free)
 	case n > p.tally[levelMachine][0].free:
 		return cpuset.New(), fmt.Errorf("%d CPUs wanted, %d free in the zone", n, p.tally[levelMachine][0].free)
 	case n == 0:
@@ -76,7 +108,8 @@ type pick struct {
 	used  []bool
 }
 
-func newPick(l *Layout, free cpuset.CPUSet) *pick {
+// newPick counts the free CPUs, of cores of one kind if kind is set.
+func newPick(l *Layout, free cpuset.CPUSet, kind topology.CPUType) *pick {
 	p := &pick{Layout: l, rest: make([][]int, len(l.cores)), start: -1, used: make([]bool, len(l.coresOf))}
 	for lv := range levels {
 		p.tally[lv] = make([]tally, max(1, len(l.groups[lv])))
@@ -85,7 +118,7 @@ func newPick(l *Layout, free cpuset.CPUSet) *pick {
 	for i, c := range l.cores {
 		from := len(store)
 		for _, id := range c.cpus {
-			if free.Contains(id) {
+			if (kind == "" || c.kind == kind) && free.Contains(id) {
 				store = append(store, id)
 			}
 		}

@@ -46,7 +46,7 @@ func (p *pick) wholeCores(n int, spread bool) (cpuset.CPUSet, error) {
 	if len(all) == 0 || n%len(all[0]) != 0 || n > len(all)*len(all[0]) {
 		return cpuset.New(), sizeError("cores", all, n)
 	}
-	whole := newPick(p.Layout, cpuset.New(slices.Concat(all...)...))
+	whole := newPick(p.Layout, cpuset.New(slices.Concat(all...)...), "")
 	whole.pack(n)
 	return cpuset.New(whole.taken...), nil
 }

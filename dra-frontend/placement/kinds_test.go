@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement_test
+
+import (
+	"testing"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestKinds(t *testing.T) {
+	l := placement.NewLayout(topologytest.T5().Machine())
+	for _, c := range []struct {
+		name, free string
+		n          int
+		options    placement.Options
+		want       string
+	}{
+		{"performance", "0-31", 4, placement.Options{Cores: placement.CoresPerformance}, "0-3"},
+		{"one performance thread", "0-31", 1, placement.Options{Cores: placement.CoresPerformance}, "0"},
+		{"efficiency", "0-31", 4, placement.Options{Cores: placement.CoresEfficiency}, "16-19"},
+		{"all efficiency cores", "0-31", 16, placement.Options{Cores: placement.CoresEfficiency}, "16-31"},
+		{"whole performance cores", "1-31", 4, placement.Options{Cores: placement.CoresPerformance, WholeCores: true}, "2-5"},
+		{"spread performance", "0-31", 3, placement.Options{Cores: placement.CoresPerformance, Placement: placement.Spread}, "0,2,4"},
+		{"spread whole performance", "0-31", 4, placement.Options{Cores: placement.CoresPerformance, Placement: placement.Spread, WholeCores: true}, "0-3"},
+		{"any is both", "0-31", 32, placement.Options{Cores: placement.CoresAny}, "0-31"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := l.Pick(parse(t, c.free), c.n, c.options)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got.String())
+		})
+	}
+}
+
+func TestKindsRefused(t *testing.T) {
+	t4, t5 := placement.NewLayout(topologytest.T4().Machine()), placement.NewLayout(topologytest.T5().Machine())
+	for _, c := range []struct {
+		name    string
+		layout  *placement.Layout
+		free    string
+		n       int
+		options placement.Options
+		want    string
+	}{
+		{"too few performance", t5, "0-2,16-31", 4, placement.Options{Cores: placement.CoresPerformance}, "4 CPUs of performance cores wanted, 3 free in the zone"},
+		{"too few efficiency", t5, "0-15,31", 2, placement.Options{Cores: placement.CoresEfficiency}, "2 CPUs of efficiency cores wanted, 1 free in the zone"},
+		{"no kinds", t4, "0-511", 1, placement.Options{Cores: placement.CoresEfficiency}, `cores "efficiency": this machine has no such cores`},
+		{"unknown kind", t5, "0-31", 1, placement.Options{Cores: "fast"}, `cores "fast": want "any", "performance" or "efficiency"`},
+		{"a cache that both kinds share", t5, "0-31", 16, placement.Options{Cores: placement.CoresEfficiency, WholeL3: true}, "no whole L3 caches"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := c.layout.Pick(parse(t, c.free), c.n, c.options)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
