@@ -72,8 +72,8 @@ func newScheduler(devices []resourceapi.Device) *scheduler {
 	return s
 }
 
-// allocate returns nil when the claim does not fit.
-func (s *scheduler) allocate(t testingT, requests map[resourceapi.QualifiedName]resource.Quantity) *resourceapi.DeviceRequestAllocationResult {
+// allocate returns nil when the claim does not fit, or no device is selected.
+func (s *scheduler) allocate(t testingT, requests map[resourceapi.QualifiedName]resource.Quantity, selectors ...string) *resourceapi.DeviceRequestAllocationResult {
 	s.claims++
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: types.UID(fmt.Sprintf("claim-%d", s.claims))},
@@ -84,6 +84,10 @@ func (s *scheduler) allocate(t testingT, requests map[resourceapi.QualifiedName]
 				Capacity: &resourceapi.CapacityRequirements{Requests: requests},
 			},
 		}}}},
+	}
+	for _, expression := range selectors {
+		exactly := claim.Spec.Devices.Requests[0].Exactly
+		exactly.Selectors = append(exactly.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
 	}
 	features := structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
@@ -145,6 +149,32 @@ func TestAllocatorKeepsOffTaintedDevices(t *testing.T) {
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("1")}))
 }
 
+// The selectors are those of docs/machines.md.
+func TestAllocatorSelectsByDistanceAndMemory(t *testing.T) {
+	expander := topologytest.T6()
+	expander.Nodes[2].DAX = topologytest.CXL
+	for _, c := range []struct {
+		selector string
+		spec     topologytest.Spec
+		want     string
+	}{
+		{`device.attributes["dra.cpumem"].distanceToNode1 <= 20`, expander, "numa-1"},
+		{`device.attributes["dra.cpumem"].memoryType == "cxl"`, expander, "numa-2"},
+		{`device.attributes["dra.cpumem"].memoryType == "cxl"`, topologytest.T6(), ""},
+		{`device.attributes["dra.cpumem"].?nearestCPUNode.orValue(-1) == 1`, expander, "numa-2"},
+		{`device.attributes["dra.cpumem"].?distanceToNode7.orValue(255) <= 20`, expander, ""},
+		{`device.attributes["dra.cpumem"].?distanceToNode7.orValue(255) <= 20`, topologytest.T4(), "numa-7"},
+	} {
+		s := newScheduler(devices(t, c.spec, zones.Config{}))
+		r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}, c.selector)
+		got := ""
+		if r != nil {
+			got = r.Device
+		}
+		require.Equal(t, c.want, got, c.selector)
+	}
+}
+
 // A09: with minCPUs 2 no order of claims gets the last two CPUs.
 func TestAllocatorLeavesTheSharedPool(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -152,7 +182,7 @@ func TestAllocatorLeavesTheSharedPool(t *testing.T) {
 		if len(m.CPUs) < 2 {
 			return
 		}
-		zs, pool, err := zones.Compute(m, zones.Config{GroupBy: zones.NUMANode, SharedMinCPUs: 2})
+		zs, pool, err := zones.Compute(m, zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 2})
 		require.NoError(t, err)
 		s := newScheduler(resourceslices.Devices(zs, resourceslices.Options{PageSize: m.PageSize}))
 		taken := int64(0)

@@ -12,6 +12,7 @@ package resourceslices
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -44,6 +45,15 @@ const (
 	AttributeMemoryType     resourceapi.QualifiedName = domain + "memoryType"
 	AttributeCPUType        resourceapi.QualifiedName = domain + "cpuType"
 
+	// Of NUMA zones: distances as firmware tells them, 10 for the zone's own
+	// node; a node's id follows the prefix.
+	AttributeDistancePrefix     resourceapi.QualifiedName = domain + "distanceToNode"
+	AttributeNearestCPUNode     resourceapi.QualifiedName = domain + "nearestCPUNode"
+	AttributeNearestCPUDistance resourceapi.QualifiedName = domain + "nearestCPUDistance"
+	// MB/s and nanoseconds.
+	AttributeReadBandwidth resourceapi.QualifiedName = domain + "memoryReadBandwidth"
+	AttributeReadLatency   resourceapi.QualifiedName = domain + "memoryReadLatency"
+
 	// Names of other drivers that stand for the same number, for claims that
 	// align with their devices.
 	attributeNetNUMANode resourceapi.QualifiedName = "dra.net/numaNode"
@@ -53,6 +63,11 @@ const (
 // maxDevices is the API's limit of devices in a slice with taints; used with
 // and without, so that a taint does not move devices between slices.
 const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
+
+// maxDistances keeps a device within the API's limit of attributes and
+// capacities. Machines with more nodes publish the nearest CPUs only: a
+// selector that works on some nodes' distances would be a trap.
+const maxDistances = 8
 
 // Options are what devices have in common.
 type Options struct {
@@ -159,6 +174,21 @@ func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAt
 			AttributeL3Caches:       number(z.L3Caches),
 			AttributeCPUType:        text(string(z.CPUType)),
 		})
+	}
+	if len(z.Distances) <= maxDistances {
+		for node, distance := range z.Distances {
+			out[AttributeDistancePrefix+resourceapi.QualifiedName(strconv.Itoa(node))] = number(distance)
+		}
+	}
+	if z.NearestCPUNode >= 0 {
+		out[AttributeNearestCPUNode] = number(z.NearestCPUNode)
+		out[AttributeNearestCPUDistance] = number(z.NearestCPUDistance)
+	}
+	if p := z.Performance; p.ReadBandwidth > 0 {
+		out[AttributeReadBandwidth] = number(int(p.ReadBandwidth))
+	}
+	if p := z.Performance; p.ReadLatency > 0 {
+		out[AttributeReadLatency] = number(int(p.ReadLatency))
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func devices(t *testing.T, s topologytest.Spec, cfg zones.Config, taints ...reso
 	if cfg.GroupBy == "" {
 		cfg.GroupBy = zones.NUMANode
 	}
-	cfg.SharedMinCPUs = 1
+	cfg.SharedMode, cfg.SharedMinCPUs = zones.PoolDynamic, 1
 	zs, _, err := zones.Compute(s.Machine(), cfg)
 	require.NoError(t, err)
 	return resourceslices.Devices(zs, resourceslices.Options{PageSize: s.PageSize, Taints: taints})
@@ -99,13 +100,20 @@ func TestAttributes(t *testing.T) {
 		require.NoError(t, err)
 		return string(data)
 	}
-	ds := devices(t, topologytest.T6(), zones.Config{})
+	expander := topologytest.T6()
+	expander.Nodes[2].DAX = topologytest.CXL
+	expander.Nodes[2].Performance = topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250}
+	ds := devices(t, expander, zones.Config{})
 	require.JSONEq(t, `{"resource.kubernetes.io/numaNode":{"int":1},"dra.net/numaNode":{"int":1},"dra.cpu/numaNodeID":{"int":1},
 		"dra.cpumem/zone":{"string":"numanode"},"dra.cpumem/socketID":{"int":1},"dra.cpumem/numCPUs":{"int":4},"dra.cpumem/numCores":{"int":2},
 		"dra.cpumem/threadsPerCore":{"int":2},"dra.cpumem/smtEnabled":{"bool":true},"dra.cpumem/l3Caches":{"int":1},
+		"dra.cpumem/distanceToNode0":{"int":21},"dra.cpumem/distanceToNode1":{"int":10},"dra.cpumem/distanceToNode2":{"int":21},
 		"dra.cpumem/memoryType":{"string":"dram"},"dra.cpumem/cpuType":{"string":"standard"}}`, read(ds[1]))
 	require.JSONEq(t, `{"resource.kubernetes.io/numaNode":{"int":2},"dra.net/numaNode":{"int":2},"dra.cpu/numaNodeID":{"int":2},
-		"dra.cpumem/zone":{"string":"numanode"},"dra.cpumem/memoryType":{"string":"unknown"}}`, read(ds[2]))
+		"dra.cpumem/distanceToNode0":{"int":32},"dra.cpumem/distanceToNode1":{"int":21},"dra.cpumem/distanceToNode2":{"int":10},
+		"dra.cpumem/nearestCPUNode":{"int":1},"dra.cpumem/nearestCPUDistance":{"int":21},
+		"dra.cpumem/memoryReadBandwidth":{"int":60000},"dra.cpumem/memoryReadLatency":{"int":250},
+		"dra.cpumem/zone":{"string":"numanode"},"dra.cpumem/memoryType":{"string":"cxl"}}`, read(ds[2]))
 	require.JSONEq(t, `{"dra.cpumem/zone":{"string":"machine"},"dra.cpumem/numCPUs":{"int":512},"dra.cpumem/numCores":{"int":256},
 		"dra.cpumem/threadsPerCore":{"int":2},"dra.cpumem/smtEnabled":{"bool":true},"dra.cpumem/l3Caches":{"int":32},
 		"dra.cpumem/memoryType":{"string":"dram"},"dra.cpumem/cpuType":{"string":"standard"}}`,

@@ -22,6 +22,14 @@ type Hardware struct {
 	ThreadsPerCore int
 	// Memory types that differ within a zone are unknown.
 	MemoryType topology.MemoryType
+	// Performance is of the memory of a zone that has memory of one node.
+	Performance topology.MemoryPerformance
+	// Distances of a NUMA zone are to all nodes that have CPUs or memory, by
+	// id, its own included.
+	Distances map[int]int
+	// NearestCPUNode and its distance are of a zone whose node has no CPUs; -1
+	// for none.
+	NearestCPUNode, NearestCPUDistance int
 	// CPUType is empty in a zone without CPUs.
 	CPUType topology.CPUType
 }
@@ -59,6 +67,7 @@ func (s segment) zone(m topology.Machine, c Config, claimable cpuset.CPUSet) Zon
 	for _, n := range s.nodes {
 		z.addMemory(m.PageSize, n, c)
 	}
+	z.locate(m, s.nodes)
 	return z
 }
 
@@ -103,6 +112,26 @@ func socketOf(cpus []topology.CPU) int {
 	return cpus[0].Socket
 }
 
+// locate tells where the zone is in the machine.
+func (z *Zone) locate(m topology.Machine, nodes []topology.NUMANode) {
+	z.NearestCPUNode, z.NearestCPUDistance = -1, -1
+	if z.Kind != NUMANode {
+		return
+	}
+	own := nodes[0]
+	z.Distances = make(map[int]int, len(m.NUMANodes))
+	for i, n := range m.NUMANodes {
+		if n.MemTotal > 0 || !n.CPUs.IsEmpty() {
+			z.Distances[n.ID] = own.Distances[i]
+		}
+	}
+	if own.CPUs.IsEmpty() {
+		if id, distance, found := m.NearestCPUNode(own); found {
+			z.NearestCPUNode, z.NearestCPUDistance = id, distance
+		}
+	}
+}
+
 // addMemory adds what the node offers: memory is split from hugepages, as in
 // Kubernetes' resource model.
 func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
@@ -110,9 +139,12 @@ func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
 		return
 	}
 	if len(z.Mems) == 0 {
-		z.MemoryType = n.Memory
-	} else if z.MemoryType != n.Memory {
-		z.MemoryType = topology.MemoryUnknown
+		z.MemoryType, z.Performance = n.Memory, n.Performance
+	} else {
+		z.Performance = topology.MemoryPerformance{}
+		if z.MemoryType != n.Memory {
+			z.MemoryType = topology.MemoryUnknown
+		}
 	}
 	z.Mems = append(z.Mems, n.ID)
 	memory := n.MemTotal

@@ -5,6 +5,7 @@ package zones_test
 import (
 	"testing"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/stretchr/testify/require"
@@ -19,14 +20,14 @@ const (
 )
 
 func config() zones.Config {
-	return zones.Config{GroupBy: zones.NUMANode, SharedMinCPUs: 1}
+	return zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1}
 }
 
 func compute(t *testing.T, s topologytest.Spec, c zones.Config) []zones.Zone {
 	t.Helper()
 	zs, pool, err := zones.Compute(s.Machine(), c)
 	require.NoError(t, err)
-	require.True(t, pool.CPUs.Equals(s.Machine().Online()))
+	require.True(t, pool.CPUs.Union(pool.Others).Equals(s.Machine().Online()))
 	return zs
 }
 
@@ -72,7 +73,11 @@ func TestCompute(t *testing.T) {
 			[]brief{{"numa-0", "0-1,4-5", 0, []int{0}, m2}, {"numa-1", "2-3,6", 2, []int{1}, m2}},
 		},
 		{
-			"A58 managed CPUs only", topologytest.T2(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7); c.ReservedCPUs = cpuset.New(2) },
+			"A58 managed CPUs only: the shared pool is one of them", topologytest.T2(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7) },
+			[]brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "2-3,6-7", 3, []int{1}, m2}},
+		},
+		{
+			"A58 managed CPUs, one reserved", topologytest.T2(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7); c.ReservedCPUs = cpuset.New(2) },
 			[]brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "3,6-7", 3, []int{1}, m2}},
 		},
 		{
@@ -123,6 +128,28 @@ func TestCompute(t *testing.T) {
 	}
 }
 
+// A58: the three parts of a node that is shared with another driver.
+func TestPools(t *testing.T) {
+	cfg := config()
+	_, pool, err := zones.Compute(topologytest.T2().Machine(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, "0-7", pool.CPUs.String())
+	require.True(t, pool.Others.IsEmpty())
+
+	cfg.ManagedCPUs = cpuset.New(2, 3, 6, 7)
+	_, pool, err = zones.Compute(topologytest.T2().Machine(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, "2-3,6-7", pool.CPUs.String())
+	require.Equal(t, "0-1,4-5", pool.Others.String())
+
+	cfg.SharedMode = zones.PoolFixed
+	zs, pool, err := zones.Compute(topologytest.T2().Machine(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, "0-1,4-5", pool.CPUs.String())
+	require.True(t, pool.Others.IsEmpty())
+	require.Equal(t, 4, zs[1].CPUCapacity, "nothing of the managed CPUs is withheld")
+}
+
 func TestNothingToOffer(t *testing.T) {
 	cfg := config()
 	cfg.ReservedCPUs = cpuset.New(0, 1, 2, 3)
@@ -150,10 +177,29 @@ func TestHardware(t *testing.T) {
 		zs := compute(t, s, cfg)
 		return zs[len(zs)-1].Hardware
 	}
-	require.Equal(t, zones.Hardware{SocketID: 3, NumCPUs: 64, NumCores: 32, L3Caches: 4, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard"}, hardware(topologytest.T4(), zones.NUMANode))
-	require.Equal(t, zones.Hardware{SocketID: -1, NumCPUs: 512, NumCores: 256, L3Caches: 32, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard"}, hardware(topologytest.T4(), zones.Machine))
-	require.Equal(t, zones.Hardware{SocketID: 0, NumCPUs: 32, NumCores: 24, L3Caches: 1, ThreadsPerCore: 2, MemoryType: "dram", CPUType: zones.CPUMixed}, hardware(topologytest.T5(), zones.NUMANode))
-	require.Equal(t, zones.Hardware{SocketID: -1, MemoryType: "unknown"}, hardware(topologytest.T6(), zones.NUMANode))
+	distances := map[int]int{0: 40, 1: 40, 2: 40, 3: 40, 4: 40, 5: 32, 6: 21, 7: 10}
+	require.Equal(t, zones.Hardware{
+		SocketID: 3, NumCPUs: 64, NumCores: 32, L3Caches: 4, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard",
+		Distances: distances, NearestCPUNode: -1, NearestCPUDistance: -1,
+	}, hardware(topologytest.T4(), zones.NUMANode))
+	require.Equal(t, zones.Hardware{
+		SocketID: -1, NumCPUs: 512, NumCores: 256, L3Caches: 32, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard",
+		NearestCPUNode: -1, NearestCPUDistance: -1,
+	}, hardware(topologytest.T4(), zones.Machine))
+	require.Equal(t, zones.Hardware{
+		SocketID: 0, NumCPUs: 32, NumCores: 24, L3Caches: 1, ThreadsPerCore: 2, MemoryType: "dram", CPUType: zones.CPUMixed,
+		Distances: map[int]int{0: 10}, NearestCPUNode: -1, NearestCPUDistance: -1,
+	}, hardware(topologytest.T5(), zones.NUMANode))
+	expander := topologytest.T6()
+	expander.Nodes[2].DAX = topologytest.CXL
+	expander.Nodes[2].Performance = topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250}
+	require.Equal(t, zones.Hardware{
+		SocketID: -1, MemoryType: "cxl", Performance: topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250},
+		Distances: map[int]int{0: 32, 1: 21, 2: 10}, NearestCPUNode: 1, NearestCPUDistance: 21,
+	}, hardware(expander, zones.NUMANode))
+	require.Equal(t, topology.MemoryUnknown, hardware(expander, zones.Machine).MemoryType, "several kinds")
+	require.Zero(t, hardware(expander, zones.Machine).Performance)
+	require.Equal(t, 1, hardware(expander, zones.Socket).NearestCPUNode, "a memory-only node stays a NUMA zone")
 	require.True(t, hardware(topologytest.T5(), zones.NUMANode).SMTEnabled())
 	require.False(t, hardware(topologytest.T7(), zones.NUMANode).SMTEnabled())
 }
@@ -173,6 +219,9 @@ func TestErrors(t *testing.T) {
 		{"managed CPUs", topologytest.T1(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(4) }, "managedCPUs 4: this machine has no CPUs 4 (online are 0-3)"},
 		{"no shared pool", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 0 }, "sharedPool.minCPUs 0: want 1 to 4"},
 		{"shared pool larger than the machine", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 5 }, "sharedPool.minCPUs 5: want 1 to 4"},
+		{"managed CPUs without room for the pool", topologytest.T1(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(1); c.SharedMinCPUs = 2 }, `minCPUs 2, but with mode dynamic and managedCPUs "1" the shared pool has 1 CPUs (1)`},
+		{"fixed without managed CPUs", topologytest.T1(), func(c *zones.Config) { c.SharedMode = zones.PoolFixed }, `minCPUs 1, but with mode fixed and managedCPUs "" the shared pool has 0 CPUs`},
+		{"mode", topologytest.T1(), func(c *zones.Config) { c.SharedMode = "static" }, `sharedPool.mode "static"`},
 		{"groupBy", topologytest.T1(), func(c *zones.Config) { c.GroupBy = "die" }, `groupBy "die"`},
 		{"node over sockets", oneNode, func(c *zones.Config) { c.GroupBy = zones.Socket }, "NUMA node 0 spans sockets 0 and 1"},
 		{"memory of no node", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{1: 1} }, "reservedMemory: there is no NUMA node 1"},
@@ -204,14 +253,20 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 			return cpuset.New(ids...)
 		}
 		cfg := zones.Config{
+			SharedMode:    zones.PoolDynamic,
 			GroupBy:       rapid.SampledFrom([]zones.Kind{zones.NUMANode, zones.Socket, zones.Machine}).Draw(t, "groupBy"),
 			ReservedCPUs:  draw("reserved"),
 			SharedMinCPUs: rapid.IntRange(1, len(m.CPUs)).Draw(t, "minCPUs"),
 			WholeCores:    rapid.Bool().Draw(t, "wholeCores"),
 		}
-		if rapid.Bool().Draw(t, "managed") {
-			cfg.ManagedCPUs = draw("managed CPUs")
+		candidates := m.Online()
+		if managed := draw("managed CPUs"); !managed.IsEmpty() && rapid.Bool().Draw(t, "managed") {
+			cfg.ManagedCPUs, candidates = managed, managed
+			if rest := m.Online().Difference(managed); !rest.IsEmpty() && rapid.Bool().Draw(t, "fixed") {
+				cfg.SharedMode, candidates = zones.PoolFixed, rest
+			}
 		}
+		cfg.SharedMinCPUs = min(cfg.SharedMinCPUs, candidates.Size())
 		zs, pool, err := zones.Compute(m, cfg)
 		require.NoError(t, err)
 
@@ -229,7 +284,13 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 			memory += z.Memory
 		}
 		require.True(t, all.Intersection(cfg.ReservedCPUs).IsEmpty())
-		require.GreaterOrEqual(t, pool.CPUs.Size()-claimed, cfg.SharedMinCPUs)
+		require.True(t, pool.CPUs.Equals(candidates))
+		require.True(t, pool.CPUs.Intersection(pool.Others).IsEmpty())
+		if cfg.SharedMode == zones.PoolFixed {
+			require.True(t, pool.CPUs.Intersection(all).IsEmpty(), "a fixed pool never changes")
+		} else {
+			require.GreaterOrEqual(t, pool.CPUs.Size()-claimed, cfg.SharedMinCPUs)
+		}
 		var total int64
 		for _, n := range m.NUMANodes {
 			total += n.MemTotal
@@ -247,7 +308,7 @@ func TestReservedCPUGoesOffline(t *testing.T) {
 	m := topologytest.T1().Machine()
 	m.CPUs = m.CPUs[:3]
 	m.Offline = cpuset.New(3)
-	zs, pool, err := zones.Compute(m, zones.Config{GroupBy: zones.NUMANode, ReservedCPUs: cpuset.New(0, 3), SharedMinCPUs: 1})
+	zs, pool, err := zones.Compute(m, zones.Config{GroupBy: zones.NUMANode, ReservedCPUs: cpuset.New(0, 3), SharedMode: zones.PoolDynamic, SharedMinCPUs: 1})
 	require.NoError(t, err)
 	require.Equal(t, "1-2", zs[0].CPUs.String())
 	require.Equal(t, "0-2", pool.CPUs.String())
