@@ -73,13 +73,7 @@ func (c *Cluster) Kubeconfig() string { return c.path("run", "kubeconfig") }
 func (c *Cluster) Program(name string) string { return c.path("bin", name) }
 
 // NodeNames are the nodes' names, node0 upwards.
-func (c *Cluster) NodeNames() []string {
-	names := make([]string, c.opts.Nodes)
-	for i := range names {
-		names[i] = fmt.Sprintf("node%d", i)
-	}
-	return names
-}
+func (c *Cluster) NodeNames() []string { return c.opts.nodeNames() }
 
 // Up starts the cluster and returns when every node is Ready. Leftovers of an earlier, broken Up are removed first; a
 // running cluster is left alone and is an error.
@@ -118,8 +112,8 @@ func (c *Cluster) Up(ctx context.Context) error {
 		return err
 	}
 	// Nodes boot while the API server comes up: the kubelet retries, and booting is the longer of the two.
-	for i := range c.opts.Nodes {
-		if err := c.startMachine(i, c.opts.Machine, true); err != nil {
+	for i, name := range c.NodeNames() {
+		if err := c.startMachine(i, c.Machine(name), true); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
 )
 
 func TestRenderKubeconfig(t *testing.T) {
@@ -32,7 +34,7 @@ func TestRenderKubelet(t *testing.T) {
 
 func TestCredentials(t *testing.T) {
 	opts := Defaults()
-	opts.Nodes = 2
+	opts.Nodes, opts.Machines = 2, map[string]qemu.Machine{"node1": qemu.Wide()}
 	c := New(t.TempDir(), opts)
 	require.NoError(t, c.prepareRun())
 	tokens, err := os.ReadFile(c.path("run", "pki", "tokens.csv"))
@@ -49,7 +51,8 @@ $`, string(tokens))
 	again, err := Open(c.dir, Options{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"node0", "node1"}, again.NodeNames())
-	require.Equal(t, opts.Machine, again.Machine())
+	require.Equal(t, opts.Machine, again.Machine("node0"))
+	require.Equal(t, qemu.Wide(), again.Machine("node1"))
 }
 
 func TestOpenWithoutACluster(t *testing.T) {
@@ -67,6 +70,8 @@ func TestOptionsValidate(t *testing.T) {
 		"no time":       {func(o *Options) { o.Ready = 0 }, "above 0"},
 		"missing image": {func(o *Options) { o.Images = []string{"/nowhere.tar"} }, "/nowhere.tar"},
 		"machine":       {func(o *Options) { o.Machine.Cores = 0 }, "at least 1"},
+		"one machine":   {func(o *Options) { o.Machines = map[string]qemu.Machine{"node0": {}} }, "node0: machine"},
+		"no such node":  {func(o *Options) { o.Machines = map[string]qemu.Machine{"node1": qemu.Wide()} }, `"node1": there is no such node, there are [node0]`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

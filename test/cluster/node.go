@@ -70,7 +70,7 @@ func (c *Cluster) awaitNode(ctx context.Context, i int) error {
 	if err != nil {
 		c.logf("node object of %s: %v", name, err) // most often it never came to be
 	}
-	if err := c.startMachine(i, c.opts.Machine, true); err != nil {
+	if err := c.startMachine(i, c.Machine(name), true); err != nil {
 		return err
 	}
 	if err := c.awaitReady(ctx, name, c.opts.Ready); err != nil {
@@ -170,8 +170,8 @@ func (c *Cluster) StartNode(ctx context.Context, node string, m qemu.Machine) er
 	})
 }
 
-// Machine is the hardware nodes were started with.
-func (c *Cluster) Machine() qemu.Machine { return c.opts.Machine }
+// Machine is the hardware Up starts a node with.
+func (c *Cluster) Machine(node string) qemu.Machine { return c.opts.machine(node) }
 
 // NodeExec runs a shell command as root on a node and gives its output, both streams. A command that ends with another
 // code than 0 is an error that holds the code; the output is given all the same.

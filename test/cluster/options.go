@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
@@ -15,7 +16,9 @@ import (
 // Options says what cluster to make. Start from Defaults.
 type Options struct {
 	Nodes   int
-	Machine qemu.Machine // every node's hardware
+	Machine qemu.Machine // the nodes' hardware
+
+	Machines map[string]qemu.Machine // hardware of the nodes that differ, by name
 
 	Accel      string          // QEMU's -accel
 	KernelArgs string          // more words for the nodes' kernel
@@ -58,7 +61,30 @@ func (o Options) validate() error {
 			return fmt.Errorf("image archive: %w", err)
 		}
 	}
+	for name, m := range o.Machines {
+		if !slices.Contains(o.nodeNames(), name) {
+			return fmt.Errorf("a machine for %q: there is no such node, there are %v", name, o.nodeNames())
+		}
+		if err := m.Validate(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	return o.Machine.Validate()
+}
+
+func (o Options) nodeNames() []string {
+	names := make([]string, o.Nodes)
+	for i := range names {
+		names[i] = fmt.Sprintf("node%d", i)
+	}
+	return names
+}
+
+func (o Options) machine(node string) qemu.Machine {
+	if m, ok := o.Machines[node]; ok {
+		return m
+	}
+	return o.Machine
 }
 
 // DefaultDir is where a cluster lives if nobody says otherwise: $CPUMEM_CLUSTER_DIR, or _output/cluster of the

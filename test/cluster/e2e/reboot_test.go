@@ -27,7 +27,7 @@ func TestA05_Reboot(t *testing.T) {
 	}
 	allocation, before := allocated(), s.slices(t)[0].Spec.Devices
 
-	machine := s.Machine()
+	machine := s.Machine(node)
 	machine.MemoryMiB -= 2
 	require.NoError(t, s.StopNode(t.Context(), node))
 	require.NoError(t, s.StartNode(t.Context(), node, machine))

@@ -14,7 +14,8 @@ import (
 // take consecutive CPUs.
 type Machine struct {
 	Sockets         int
-	Cores           int // per socket
+	Dies            int // per socket, each with a last-level cache of its own; 0 is one
+	Cores           int // per socket, split evenly over its dies
 	Threads         int // per core
 	NUMAPerSocket   int
 	MemoryOnlyNodes int // NUMA nodes without CPUs, numbered after the others
@@ -27,11 +28,19 @@ func Default() Machine {
 	return Machine{Sockets: 2, Cores: 2, Threads: 2, NUMAPerSocket: 1, MemoryMiB: 4096, Hugepages: 128}
 }
 
+// Wide is like T4 of the acceptance cases: two NUMA nodes on each of two sockets, and one without CPUs. Its 16 CPUs are as
+// many as emulation bears; groups of NUMA nodes (a socket) have several last-level caches.
+func Wide() Machine {
+	return Machine{Sockets: 2, Dies: 2, Cores: 4, Threads: 2, NUMAPerSocket: 2, MemoryOnlyNodes: 1, MemoryMiB: 3840, Hugepages: 64}
+}
+
 // CPUs is the number of logical CPUs.
 func (m Machine) CPUs() int { return m.Sockets * m.Cores * m.Threads }
 
 // Nodes is the number of NUMA nodes, those without CPUs included.
 func (m Machine) Nodes() int { return m.Sockets*m.NUMAPerSocket + m.MemoryOnlyNodes }
+
+func (m Machine) dies() int { return max(m.Dies, 1) }
 
 // nodeMiB is one NUMA node's memory, in whole 2 MiB pages.
 func (m Machine) nodeMiB() int { return m.MemoryMiB / m.Nodes() / 2 * 2 }
@@ -41,8 +50,10 @@ func (m Machine) Validate() error {
 	switch {
 	case m.Sockets < 1 || m.Cores < 1 || m.Threads < 1 || m.NUMAPerSocket < 1:
 		return fmt.Errorf("machine %+v: sockets, cores, threads and NUMA nodes per socket must be at least 1", m)
-	case m.MemoryOnlyNodes < 0 || m.Hugepages < 0:
-		return fmt.Errorf("machine %+v: memory-only nodes and hugepages must not be negative", m)
+	case m.MemoryOnlyNodes < 0 || m.Hugepages < 0 || m.Dies < 0:
+		return fmt.Errorf("machine %+v: memory-only nodes, hugepages and dies must not be negative", m)
+	case m.Cores%m.dies() != 0:
+		return fmt.Errorf("machine %+v: %d cores of a socket cannot be split evenly over %d dies", m, m.Cores, m.dies())
 	case m.Cores%m.NUMAPerSocket != 0:
 		return fmt.Errorf("machine %+v: %d cores of a socket cannot be split evenly over %d NUMA nodes",
 			m, m.Cores, m.NUMAPerSocket)
@@ -59,7 +70,7 @@ func (m Machine) Validate() error {
 // Args is the part of QEMU's arguments that makes the machine's CPUs and memory.
 func (m Machine) Args() []string {
 	args := []string{
-		"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", m.CPUs(), m.Sockets, m.Cores, m.Threads),
+		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", m.CPUs(), m.Sockets, m.dies(), m.Cores/m.dies(), m.Threads),
 		"-m", strconv.Itoa(m.Nodes()*m.nodeMiB()) + "M",
 	}
 	withCPUs := m.Sockets * m.NUMAPerSocket

@@ -23,7 +23,7 @@ func TestMachineArgs(t *testing.T) {
 	}{
 		"the default machine": {
 			machine: qemu.Default(),
-			want: "-smp 8,sockets=2,cores=2,threads=2 -m 4096M " +
+			want: "-smp 8,sockets=2,dies=1,cores=2,threads=2 -m 4096M " +
 				"-object memory-backend-ram,id=mem0,size=2048M -numa node,nodeid=0,memdev=mem0,cpus=0-3 " +
 				"-object memory-backend-ram,id=mem1,size=2048M -numa node,nodeid=1,memdev=mem1,cpus=4-7 " +
 				"-numa dist,src=0,dst=1,val=20",
@@ -31,11 +31,18 @@ func TestMachineArgs(t *testing.T) {
 		},
 		"one socket, two NUMA nodes and one without CPUs": {
 			machine: qemu.Machine{Sockets: 1, Cores: 2, Threads: 1, NUMAPerSocket: 2, MemoryOnlyNodes: 1, MemoryMiB: 3073},
-			want: "-smp 2,sockets=1,cores=2,threads=1 -m 3072M " +
+			want: "-smp 2,sockets=1,dies=1,cores=2,threads=1 -m 3072M " +
 				"-object memory-backend-ram,id=mem0,size=1024M -numa node,nodeid=0,memdev=mem0,cpus=0-0 " +
 				"-object memory-backend-ram,id=mem1,size=1024M -numa node,nodeid=1,memdev=mem1,cpus=1-1 " +
 				"-object memory-backend-ram,id=mem2,size=1024M -numa node,nodeid=2,memdev=mem2 " +
 				"-numa dist,src=0,dst=1,val=12 -numa dist,src=0,dst=2,val=30 -numa dist,src=1,dst=2,val=30",
+		},
+		"two dies on each socket": {
+			machine: qemu.Machine{Sockets: 2, Dies: 2, Cores: 4, Threads: 2, NUMAPerSocket: 1, MemoryMiB: 1024},
+			want: "-smp 16,sockets=2,dies=2,cores=2,threads=2 -m 1024M " +
+				"-object memory-backend-ram,id=mem0,size=512M -numa node,nodeid=0,memdev=mem0,cpus=0-7 " +
+				"-object memory-backend-ram,id=mem1,size=512M -numa node,nodeid=1,memdev=mem1,cpus=8-15 " +
+				"-numa dist,src=0,dst=1,val=20",
 		},
 	}
 	for name, c := range cases {
@@ -55,6 +62,8 @@ func TestMachineValidate(t *testing.T) {
 		"no socket":          {func(m *qemu.Machine) { m.Sockets = 0 }, "at least 1"},
 		"negative hugepages": {func(m *qemu.Machine) { m.Hugepages = -1 }, "negative"},
 		"uneven NUMA nodes":  {func(m *qemu.Machine) { m.NUMAPerSocket = 3 }, "2 cores of a socket cannot be split evenly over 3"},
+		"uneven dies":        {func(m *qemu.Machine) { m.Dies = 3 }, "2 cores of a socket cannot be split evenly over 3 dies"},
+		"negative dies":      {func(m *qemu.Machine) { m.Dies = -1 }, "must not be negative"},
 		"too little memory":  {func(m *qemu.Machine) { m.MemoryMiB = 500 }, "500 MiB over 2 NUMA nodes is too little"},
 		"all hugepages":      {func(m *qemu.Machine) { m.Hugepages = 1000 }, "1000 hugepages take 2000 of the 2048 MiB"},
 	}
@@ -72,7 +81,7 @@ func TestMachineArgsLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		small := rapid.IntRange(0, 4)
 		m := qemu.Machine{
-			Sockets: small.Draw(t, "sockets"), Cores: small.Draw(t, "cores"), Threads: small.Draw(t, "threads"),
+			Sockets: small.Draw(t, "sockets"), Dies: small.Draw(t, "dies"), Cores: small.Draw(t, "cores"), Threads: small.Draw(t, "threads"),
 			NUMAPerSocket: small.Draw(t, "numa"), MemoryOnlyNodes: small.Draw(t, "memory-only"),
 			MemoryMiB: rapid.IntRange(0, 1<<16).Draw(t, "memory"), Hugepages: rapid.IntRange(0, 2000).Draw(t, "hugepages"),
 		}

@@ -157,7 +157,7 @@ func newStart(open opener) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.StartNode(cmd.Context(), args[0], c.Machine())
+			return c.StartNode(cmd.Context(), args[0], c.Machine(args[0]))
 		},
 	}
 }

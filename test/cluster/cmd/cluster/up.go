@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
 )
 
 // newUp has a flag per option. Each flag's default can be set by the environment: CPUMEM_CLUSTER_NODES for --nodes and
@@ -22,6 +23,7 @@ import (
 func newUp(at where) *cobra.Command {
 	o := cluster.Defaults()
 	var gates, kubelet, containerd string
+	var wide []string
 	cmd := &cobra.Command{
 		Use: "up", Short: "Build what is missing and start the cluster; returns when every node is Ready", Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd) },
@@ -32,6 +34,10 @@ func newUp(at where) *cobra.Command {
 			}
 			if o.Gates, err = parseGates(gates); err != nil {
 				return err
+			}
+			o.Machines = map[string]qemu.Machine{}
+			for _, node := range wide {
+				o.Machines[node] = qemu.Wide()
 			}
 			if kubelet != "" {
 				data, err := os.ReadFile(kubelet)
@@ -60,12 +66,14 @@ func newUp(at where) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&o.Nodes, "nodes", o.Nodes, "number of nodes")
 	f.IntVar(&o.Machine.Sockets, "sockets", o.Machine.Sockets, "sockets of a node")
+	f.IntVar(&o.Machine.Dies, "dies", o.Machine.Dies, "dies of a socket, each with its last-level cache; 0 is one")
 	f.IntVar(&o.Machine.Cores, "cores", o.Machine.Cores, "cores of a socket")
 	f.IntVar(&o.Machine.Threads, "threads", o.Machine.Threads, "threads of a core")
 	f.IntVar(&o.Machine.NUMAPerSocket, "numa-per-socket", o.Machine.NUMAPerSocket, "NUMA nodes of a socket")
 	f.IntVar(&o.Machine.MemoryOnlyNodes, "memory-only-nodes", o.Machine.MemoryOnlyNodes, "further NUMA nodes without CPUs")
 	f.IntVar(&o.Machine.MemoryMiB, "memory", o.Machine.MemoryMiB, "memory of a node in MiB, split over its NUMA nodes")
 	f.IntVar(&o.Machine.Hugepages, "hugepages", o.Machine.Hugepages, "2 MiB hugepages on each NUMA node")
+	f.StringSliceVar(&wide, "wide", nil, "`nodes` that are large machines instead: 16 CPUs, 5 NUMA nodes, several last-level caches")
 	f.StringVar(&o.Accel, "accel", o.Accel, "QEMU's accelerator; `kvm` where it works")
 	f.StringVar(&o.KernelArgs, "kernel-args", o.KernelArgs, "more words for the nodes' kernel")
 	f.StringVar(&gates, "feature-gates", "", "gates of control plane and kubelet: A=true,B=false")
