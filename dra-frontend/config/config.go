@@ -33,7 +33,7 @@ type Config struct {
 	// ReservedCPUs are never handed out; they stay in the shared pool.
 	ReservedCPUs string `json:"reservedCPUs"`
 	// ManagedCPUs, if set, are the only CPUs that claims may hold. The others
-	// stay in the shared pool.
+	// are someone else's and not touched, or the shared pool (sharedPool.mode).
 	ManagedCPUs string `json:"managedCPUs"`
 	// ReservedMemory is withheld from the capacity, NUMA node id to amount.
 	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
@@ -56,6 +56,9 @@ type Config struct {
 
 // SharedPool configures the CPUs of containers without exclusive CPUs.
 type SharedPool struct {
+	// Mode is dynamic (all managed CPUs that no claim holds) or fixed
+	// (everything outside managedCPUs, never changes).
+	Mode string `json:"mode"`
 	// MinCPUs are never handed out by scheduling, 1 or more (I7).
 	MinCPUs int `json:"minCPUs"`
 }
@@ -96,7 +99,7 @@ type CPU struct {
 func Default() Config {
 	return Config{
 		GroupBy:         "numanode",
-		SharedPool:      SharedPool{MinCPUs: 1},
+		SharedPool:      SharedPool{Mode: string(zones.PoolDynamic), MinCPUs: 1},
 		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto"},
 		Hugepages:       Hugepages{Limits: "claim"},
 		CPU:             CPU{Placement: "packed"},
@@ -150,12 +153,16 @@ func (c Config) validate() error {
 		}
 	}
 	oneOf("groupBy", c.GroupBy, "numanode", "socket", "machine")
+	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
 	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerNone)
 	oneOf("memoryQoS.protection", c.MemoryQoS.Protection, "auto", "min", "low", "none")
 	oneOf("hugepages.limits", c.Hugepages.Limits, "claim", "unlimited", "unchanged")
 	oneOf("cpu.placement", c.CPU.Placement, "packed", "spread")
 	if c.SharedPool.MinCPUs < 1 {
 		errs = append(errs, fmt.Errorf("sharedPool.minCPUs: %d, want 1 or more", c.SharedPool.MinCPUs))
+	}
+	if c.SharedPool.Mode == string(zones.PoolFixed) && c.ManagedCPUs == "" {
+		errs = append(errs, errors.New("sharedPool.mode: fixed needs managedCPUs: the shared pool is what they leave"))
 	}
 	if f := c.MemoryQoS.ThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
 		errs = append(errs, fmt.Errorf("memoryQoS.throttlingFactor: %v, want 0 < f <= 1", *f))
@@ -264,7 +271,7 @@ func (c Config) Zones() (zones.Config, error) {
 	return zones.Config{
 		GroupBy: zones.Kind(c.GroupBy), ReservedCPUs: c.Reserved(), ManagedCPUs: c.Managed(),
 		ReservedMemory: memory, ReservedHugepages: hugepages,
-		SharedMinCPUs: c.SharedPool.MinCPUs, WholeCores: c.CPU.WholeCores,
+		SharedMode: zones.PoolMode(c.SharedPool.Mode), SharedMinCPUs: c.SharedPool.MinCPUs, WholeCores: c.CPU.WholeCores,
 	}, nil
 }
 

@@ -53,6 +53,8 @@ func TestParseRefuses(t *testing.T) {
 		"groupBy":            {"groupBy: rack", `groupBy: "rack", want one of`},
 		"cpus":               {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
 		"minCPUs":            {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
+		"mode":               {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},
+		"fixed pool":         {"sharedPool: {mode: fixed}", "sharedPool.mode: fixed needs managedCPUs"},
 		"factor":             {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
 		"protection":         {"memoryQoS: {protection: strong}", "memoryQoS.protection"},
 		"owner":              {"memoryQoS: {owner: me}", "memoryQoS.owner"},

@@ -25,13 +25,15 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/values"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // Options are what the daemon needs. All are required but Kubelet.PodUID.
@@ -51,7 +53,8 @@ type Daemon struct {
 	status  *status
 	driver  *plugin.Driver
 	helper  atomic.Pointer[kubeletplugin.Helper]
-	machine atomic.Pointer[machine]
+	bootID  string
+	machine atomic.Pointer[inventory.Inventory]
 }
 
 // pollInterval is how soon a dead actuator is noticed. Looking is an open and
@@ -84,11 +87,12 @@ func New(o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := discover(o.Config, o.PageSize, bootID)
+	d.bootID = bootID
+	machine, err := d.discover()
 	if err != nil {
 		return nil, err
 	}
-	d.machine.Store(m)
+	d.machine.Store(&machine)
 
 	dir, err := cdidir.Open(o.Config.CDIDir)
 	if err != nil {
@@ -106,7 +110,7 @@ func New(o Options) (*Daemon, error) {
 	}
 	d.driver = plugin.New(plugin.Options{
 		Log: o.Log, Lock: lock, Ledger: ledger.New(dir, bootID), BootID: bootID, Guard: o.Config.Guard,
-		Inventory: m.inventory, Values: values.New(o.Config, o.PageSize), Pods: pods.NewReader(o.Client),
+		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: pods.NewReader(o.Client),
 		Actuator: actuator{dir: o.Config.CDIDir}, Recorder: o.Metrics,
 	})
 	return d, nil
@@ -154,7 +158,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.look()
 	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
-		devices: func() []resourceapi.Device { return d.machine.Load().devices(nil) },
+		devices: func() []resourceapi.Device { return d.machine.Load().Devices(nil) },
 	}, d.o.Client)
 	if err != nil {
 		return err
@@ -237,7 +241,7 @@ func (d *Daemon) observe(n node) bool {
 		d.o.Log.Info("actuator is ready", zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
 	}
 	n.actuator = err
-	n.empty = len(d.machine.Load().zones) == 0
+	n.empty = len(d.machine.Load().Zones) == 0
 	d.o.Metrics.Node(n.blocked, n.actuator)
 	return d.status.set(n)
 }
@@ -245,25 +249,33 @@ func (d *Daemon) observe(n node) bool {
 // rediscover looks at the machine again. A machine that cannot be read keeps
 // the last good one: claims live on it.
 func (d *Daemon) rediscover() bool {
-	m, err := discover(d.o.Config, d.o.PageSize, d.machine.Load().inventory.Base.BootID)
+	machine, err := d.discover()
 	if err != nil {
 		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
 		return false
 	}
-	if m.equal(d.machine.Load()) {
+	if machine.Equal(*d.machine.Load()) {
 		return false
 	}
-	d.o.Log.Info("machine changed", zap.Strings("zones", m.names()))
-	d.machine.Store(m)
-	d.driver.SetInventory(m.inventory)
+	d.o.Log.Info("machine changed", zap.Strings("zones", machine.Names()))
+	d.machine.Store(&machine)
+	d.driver.SetInventory(machine.Plugin(d.o.Config, d.bootID))
 	return true
+}
+
+func (d *Daemon) discover() (inventory.Inventory, error) {
+	m, err := topology.Discover(topology.Roots{Sys: os.DirFS(d.o.Config.SysfsRoot), Proc: os.DirFS(d.o.Config.ProcRoot)}, d.o.PageSize)
+	if err != nil {
+		return inventory.Inventory{}, fmt.Errorf("read the machine: %w", err)
+	}
+	return inventory.Compute(d.o.Config, m)
 }
 
 // publish writes the slices if they differ from what the API server has.
 func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) error {
 	n, _ := d.status.get()
-	devices := d.machine.Load().devices(taints(n))
-	d.o.Log.Info("publishing", zap.Strings("zones", d.machine.Load().names()), zap.Bool("tainted", len(taints(n)) > 0))
+	devices := d.machine.Load().Devices(taints(n))
+	d.o.Log.Info("publishing", zap.Strings("zones", d.machine.Load().Names()), zap.Bool("tainted", len(taints(n)) > 0))
 	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, devices))
 }
 

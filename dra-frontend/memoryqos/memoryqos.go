@@ -23,8 +23,12 @@ const (
 	None Protection = "none"
 )
 
-// Policy is the part that comes from the driver's configuration.
+// Policy is the part that comes from the claim's parameters and the driver's
+// configuration.
 type Policy struct {
+	// Limit is the limit in bytes of a container that has none of its own; 0
+	// stands for the amount.
+	Limit int64
 	// Factor is the throttling factor, 0 < f <= 1; nil writes no memory.high.
 	Factor     *float64
 	Protection Protection
@@ -35,18 +39,25 @@ type Policy struct {
 // Container returns the values for a container with a claim of amount bytes.
 // ownLimit is the container's memory limit in its own spec, 0 for none: it
 // stays kubelet's to write, so Max is contract.Max then. A limit below the
-// amount is refused: the container could never use what it claims.
+// amount is refused: the container could never use what it claims. Limits are
+// rounded down to whole pages.
 func Container(amount, ownLimit int64, p Policy) (contract.Memory, error) {
 	if amount <= 0 || amount%p.PageSize != 0 {
 		return contract.Memory{}, fmt.Errorf("memory amount %d is not a positive multiple of the page size %d", amount, p.PageSize)
 	}
-	m := contract.Memory{High: contract.Max, Max: contract.Limit(amount)}
-	limit := amount
-	if ownLimit > 0 {
-		if ownLimit < amount {
-			return contract.Memory{}, fmt.Errorf("the container's memory limit of %d bytes is below the claimed %d bytes: raise the limit or drop it", ownLimit, amount)
-		}
-		limit, m.Max = ownLimit, contract.Max
+	m := contract.Memory{High: contract.Max, Max: contract.Max}
+	var limit int64
+	switch {
+	case ownLimit > 0 && ownLimit < amount:
+		return contract.Memory{}, fmt.Errorf("the container's memory limit of %d bytes is below the claimed %d bytes: raise the limit or drop it", ownLimit, amount)
+	case ownLimit > 0:
+		limit = ownLimit
+	case p.Limit > 0 && p.Limit < amount:
+		return contract.Memory{}, fmt.Errorf("memory.limit of %d bytes is below the claimed %d bytes: want at least the claimed amount", p.Limit, amount)
+	default:
+		// Whole pages, as the kernel counts.
+		limit = max(amount, p.Limit/p.PageSize*p.PageSize)
+		m.Max = contract.Limit(limit)
 	}
 	if p.Factor != nil && limit > amount {
 		// float64 and floor as kubelet does, so that both give the same value.

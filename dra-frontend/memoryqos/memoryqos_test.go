@@ -39,6 +39,12 @@ func TestContainer(t *testing.T) {
 			contract.Memory{Low: 512 * mi, High: contract.Max, Max: 512 * mi}},
 		"protection none": {512 * mi, 0, memoryqos.Policy{Protection: memoryqos.None},
 			contract.Memory{High: contract.Max, Max: 512 * mi}},
+		"a limit of the parameters": {512 * mi, 0, memoryqos.Policy{Limit: 1024*mi + 5000, Protection: memoryqos.Auto, Factor: factor(0.5)},
+			contract.Memory{Low: 512 * mi, High: 768 * mi, Max: 1024*mi + 4096}},
+		"a limit of the parameters equal to the amount": {512 * mi, 0, memoryqos.Policy{Limit: 512 * mi, Protection: memoryqos.Auto},
+			contract.Memory{Min: 512 * mi, High: contract.Max, Max: 512 * mi}},
+		"the container's own limit before that of the parameters": {512 * mi, 600 * mi, memoryqos.Policy{Limit: 1024 * mi, Protection: memoryqos.None},
+			contract.Memory{High: contract.Max, Max: contract.Max}},
 		"64Ki pages round down": {64 << 10, 100 * 64 << 10, memoryqos.Policy{Protection: memoryqos.None, Factor: factor(0.333), PageSize: 64 << 10},
 			contract.Memory{High: 33 * 64 << 10, Max: contract.Max}},
 	} {
@@ -57,6 +63,8 @@ func TestContainerRefuses(t *testing.T) {
 	policy := memoryqos.Policy{Protection: memoryqos.Auto, PageSize: 4096}
 	_, err := memoryqos.Container(512*mi, 511*mi, policy)
 	require.ErrorContains(t, err, "limit of 535822336 bytes is below the claimed 536870912 bytes")
+	_, err = memoryqos.Container(512*mi, 0, memoryqos.Policy{Limit: 511 * mi, PageSize: 4096})
+	require.ErrorContains(t, err, "memory.limit of 535822336 bytes is below the claimed 536870912 bytes: want at least the claimed amount")
 	_, err = memoryqos.Container(4097, 0, policy)
 	require.ErrorContains(t, err, "4097 is not a positive multiple")
 }

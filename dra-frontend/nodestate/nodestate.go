@@ -26,8 +26,6 @@ type Base struct {
 	Mems cpuset.CPUSet
 	// Protect writes memory.min and memory.low of pods and ancestors.
 	Protect bool
-	// Hugepages writes the hugetlb limits of pods.
-	Hugepages bool
 }
 
 // Compute returns the node state for the prepared claims. Its generation is
@@ -56,9 +54,7 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		if base.Protect {
 			p.protection(files)
 		}
-		if base.Hugepages {
-			p.hugetlb(files)
-		}
+		p.hugetlb(files)
 		slices.Sort(p.claims)
 		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files}
 		levels[contract.LevelKubepods].protect(p.min, p.low)

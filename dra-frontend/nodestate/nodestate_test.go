@@ -13,7 +13,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-var base = nodestate.Base{BootID: "boot", CPUs: cpuset.New(0, 1, 2, 3), Mems: cpuset.New(0), Protect: true, Hugepages: true}
+var base = nodestate.Base{BootID: "boot", CPUs: cpuset.New(0, 1, 2, 3), Mems: cpuset.New(0), Protect: true}
 
 func uid(i int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", i) }
 

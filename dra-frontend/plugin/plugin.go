@@ -22,6 +22,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
 // DriverName is the name of driver and DeviceClass.
@@ -33,7 +35,7 @@ type Inventory struct {
 	// Zones by device name.
 	Zones map[string]Zone
 	// Pick chooses n CPUs of free.
-	Pick func(free cpuset.CPUSet, n int) (cpuset.CPUSet, error)
+	Pick func(free cpuset.CPUSet, n int, o placement.Options) (cpuset.CPUSet, error)
 	// PageSize is the base page size in bytes.
 	PageSize int64
 	// Base is what the node state depends on beside the claims.
@@ -45,13 +47,6 @@ type Zone struct {
 	CPUs cpuset.CPUSet
 	// Mems is the zone's list of NUMA nodes with memory, in list format.
 	Mems string
-}
-
-// Values turns the amounts of a result into the values of its decision.
-type Values interface {
-	Memory(amount, ownLimit int64) (*contract.Memory, error)
-	// Hugepages returns nil where the limits stay kubelet's.
-	Hugepages(amounts map[string]int64) map[string]contract.Limit
 }
 
 // Pods reads a pod from the API server.
@@ -90,7 +85,7 @@ type Driver struct {
 	bootID    string
 	guard     bool
 	inventory Inventory
-	values    Values
+	settings  parameters.Settings
 	pods      Pods
 	actuator  Actuator
 	recorder  Recorder
@@ -104,10 +99,11 @@ type Options struct {
 	BootID    string
 	Guard     bool
 	Inventory Inventory
-	Values    Values
-	Pods      Pods
-	Actuator  Actuator
-	Recorder  Recorder
+	// Settings are those of a claim without parameters.
+	Settings parameters.Settings
+	Pods     Pods
+	Actuator Actuator
+	Recorder Recorder
 }
 
 // New returns a Driver. Reconcile is called before kubelet may call it, so that
@@ -116,7 +112,7 @@ type Options struct {
 func New(o Options) *Driver {
 	return &Driver{
 		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
-		values: o.Values, pods: o.Pods, actuator: o.Actuator, recorder: o.Recorder,
+		settings: o.Settings, pods: o.Pods, actuator: o.Actuator, recorder: o.Recorder,
 	}
 }
 

@@ -29,8 +29,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/values"
 )
 
 const (
@@ -69,12 +70,14 @@ func (n *node) restart() {
 	}
 	n.driver = plugin.New(plugin.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true,
-		Inventory: t2(), Values: values.New(config.Default(), pageSize), Pods: n.pods, Actuator: n, Recorder: discard{},
+		Inventory: t2(), Settings: parameters.Defaults(config.Default(), pageSize), Pods: n.pods, Actuator: n, Recorder: discard{},
 	})
 }
 
 func (n *node) Announcement() (contract.Announcement, error) {
-	return contract.Announcement{V: contract.Version, Guard: "/opt/guard"}, n.actuator
+	return contract.Announcement{
+		V: contract.Version, Guard: "/opt/guard", Features: []string{contract.FeatureMemoryPolicy}, Runtime: "testruntime", RuntimeVersion: "v1",
+	}, n.actuator
 }
 
 // t2 is topology T2, lowest free CPUs first: which CPUs are best is package
@@ -85,12 +88,12 @@ func t2() plugin.Inventory {
 			"numa-0": {CPUs: cpuset.New(0, 1, 4, 5), Mems: "0"},
 			"numa-1": {CPUs: cpuset.New(2, 3, 6, 7), Mems: "1"},
 		},
-		Pick: func(free cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
+		Pick: func(free cpuset.CPUSet, n int, _ placement.Options) (cpuset.CPUSet, error) {
 			return cpuset.New(free.List()[:n]...), nil
 		},
 		PageSize: pageSize,
 		Base: nodestate.Base{
-			BootID: bootID, CPUs: cpuset.New(0, 1, 2, 3, 4, 5, 6, 7), Mems: cpuset.New(0, 1), Protect: true, Hugepages: true,
+			BootID: bootID, CPUs: cpuset.New(0, 1, 2, 3, 4, 5, 6, 7), Mems: cpuset.New(0, 1), Protect: true,
 		},
 	}
 }
@@ -289,11 +292,13 @@ func TestPrepareRefuses(t *testing.T) {
 			p.MemoryLimit = 1 << 20
 			n.pods["pod-1"] = p
 		}, "memory limit of pod pod-1 of 1048576 bytes is below the claimed 1073741824 bytes"},
-		"parameters": {func(n *node, c *resourceapi.ResourceClaim) {
-			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
-				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: plugin.DriverName},
-			}}}
-		}, "opaque parameters"},
+		"A19 parameters": {func(n *node, c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config = opaque(`"cpu":{"placement":"random"}`)
+		}, `request "zone" on device "numa-0": the claim's parameters for all requests: cpu.placement: "random", want one of`},
+		"A19 a policy that the actuator does not know": {func(n *node, c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Results[0].ConsumedCapacity["memory"] = resource.MustParse("1Gi")
+			c.Status.Allocation.Devices.Config = opaque(`"memory":{"policy":"weightedInterleave"}`)
+		}, `its parameters need "weightedInterleave", which nri-actuator cannot do with this node's runtime (testruntime v1)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)

@@ -19,7 +19,9 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
 // prepare is the flow of one claim.
@@ -97,14 +99,18 @@ func ownResults(claim *resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAl
 		if r.AdminAccess != nil && *r.AdminAccess {
 			return nil, fmt.Errorf("request %q asks for admin access, which would pin a container to CPUs that others hold; this driver has none to give", r.Request)
 		}
-		for _, c := range resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, r) {
-			if c.Opaque.Driver == DriverName {
-				return nil, fmt.Errorf("request %q carries opaque parameters for %s, and this version knows none: remove them from the claim or its DeviceClass", r.Request, DriverName)
-			}
-		}
 		own = append(own, r)
 	}
 	return own, nil
+}
+
+// part is one result with what is asked for: amounts from the scheduler,
+// settings from the parameters.
+type part struct {
+	resourceapi.DeviceRequestAllocationResult
+	zone     Zone
+	amounts  amounts.Amounts
+	settings parameters.Settings
 }
 
 // decide computes the record of a claim: CPUs first, then all that follows.
@@ -112,13 +118,13 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 	record := contract.ClaimRecord{
 		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), BootID: d.bootID,
 	}
-	granted := make([]amounts.Amounts, len(results))
+	parts := make([]part, len(results))
 	for i, r := range results {
-		a, err := d.grant(r)
+		p, err := d.read(claim, r)
 		if err != nil {
-			return record, fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
+			return record, about(r, err)
 		}
-		granted[i] = a
+		parts[i] = p
 	}
 	// I5: nothing is prepared that nobody would apply.
 	announcement, err := d.actuator.Announcement()
@@ -133,10 +139,14 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 	}
 	record.Pods = users.records()
 	taken := nodestate.Exclusive(prepared)
-	for i, r := range results {
-		decision, err := d.value(r, granted[i], users, taken, prepared)
+	for _, p := range parts {
+		decision, err := d.value(p, users, taken, prepared)
 		if err != nil {
-			return record, fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
+			return record, about(p.DeviceRequestAllocationResult, err)
+		}
+		if feature := decision.Unknown(announcement.Features); feature != "" {
+			return record, about(p.DeviceRequestAllocationResult, fmt.Errorf("its parameters need %q, which nri-actuator cannot do with this node's runtime (%s %s): leave them out, or upgrade the runtime",
+				feature, announcement.Runtime, announcement.RuntimeVersion))
 		}
 		if decision.CPUs != "" {
 			picked, err := cpuset.Parse(decision.CPUs)
@@ -145,66 +155,79 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 			}
 			taken = taken.Union(picked)
 		}
-		record.Results = append(record.Results, resultRecord(r, decision))
+		result := resultRecord(p.DeviceRequestAllocationResult, decision)
+		result.Parameters = p.settings.Record(decision, len(p.amounts.Hugepages) > 0)
+		record.Results = append(record.Results, result)
 	}
 	return record, nil
 }
 
-// grant reads the amounts of a result and checks that they are of a zone of
-// this node: the scheduler's word is final, so it must be about something here.
-func (d *Driver) grant(r resourceapi.DeviceRequestAllocationResult) (amounts.Amounts, error) {
-	zone, known := d.inventory.Zones[r.Device]
-	if !known {
-		return amounts.Amounts{}, fmt.Errorf("this node has no such zone now: delete the pod so that it is scheduled again")
+// about says which request an error is about.
+func about(r resourceapi.DeviceRequestAllocationResult, err error) error {
+	return fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
+}
+
+// read reads the amounts and parameters of a result and checks that they are
+// about a zone of this node: the scheduler's word is final.
+func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) (part, error) {
+	p := part{DeviceRequestAllocationResult: r}
+	var known bool
+	if p.zone, known = d.inventory.Zones[r.Device]; !known {
+		return p, fmt.Errorf("this node has no such zone now: delete the pod so that it is scheduled again")
 	}
-	a, err := amounts.Of(r, d.inventory.PageSize)
-	if err != nil {
-		return a, err
+	var err error
+	if p.amounts, err = amounts.Of(r, d.inventory.PageSize); err != nil {
+		return p, err
 	}
-	if a.CPUs == 0 && !a.Divisible() {
-		return a, fmt.Errorf("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
+	if p.amounts.CPUs == 0 && !p.amounts.Divisible() {
+		return p, fmt.Errorf("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
 	}
-	if a.CPUs > zone.CPUs.Size() {
-		return a, fmt.Errorf("%d CPUs granted, the zone has %d (%s)", a.CPUs, zone.CPUs.Size(), zone.CPUs)
+	if p.amounts.CPUs > p.zone.CPUs.Size() {
+		return p, fmt.Errorf("%d CPUs granted, the zone has %d (%s)", p.amounts.CPUs, p.zone.CPUs.Size(), p.zone.CPUs)
 	}
-	return a, nil
+	p.settings, err = d.settings.Resolve(r.Request, resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, r))
+	return p, err
 }
 
 // value makes the decision for one result.
-func (d *Driver) value(r resourceapi.DeviceRequestAllocationResult, a amounts.Amounts, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
-	zone := d.inventory.Zones[r.Device]
+func (d *Driver) value(p part, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
 	decision := contract.Decision{V: contract.Version, Requires: []string{}}
+	a := p.amounts
 	if a.CPUs > 0 {
 		// I2: never another zone than the one allocated.
-		free := zone.CPUs.Difference(taken)
+		free := p.zone.CPUs.Difference(taken)
 		if free.Size() < a.CPUs {
 			return decision, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: those of a pod that is still terminating come back when it is gone",
-				a.CPUs, free.Size(), zone.CPUs.Size(), free, holders(prepared, zone.CPUs))
+				a.CPUs, free.Size(), p.zone.CPUs.Size(), free, holders(prepared, p.zone.CPUs))
 		}
-		cpus, err := d.inventory.Pick(free, a.CPUs)
+		cpus, err := d.inventory.Pick(free, a.CPUs, p.settings.CPU)
 		if err != nil {
 			return decision, err
 		}
 		decision.CPUs = cpus.String()
 	}
 	if a.Divisible() {
-		decision.Mems = zone.Mems
-		if err := u.exclusive(r.Request); err != nil {
+		decision.Mems = p.zone.Mems
+		if err := u.exclusive(p.Request); err != nil {
 			return decision, err
+		}
+		if mode := p.settings.MemoryPolicy; mode != "" {
+			decision.MemoryPolicy = &contract.MemoryPolicy{Mode: mode, Nodes: p.zone.Mems}
+			decision.Requires = decision.MemoryPolicy.Features()
 		}
 	}
 	if a.Memory > 0 {
-		limit, err := u.limit(r.Request, a.Memory)
+		limit, err := u.limit(p.Request, a.Memory)
 		if err != nil {
 			return decision, err
 		}
-		if decision.Memory, err = d.values.Memory(a.Memory, limit); err != nil {
+		m, err := memoryqos.Container(a.Memory, limit, p.settings.Memory)
+		if err != nil {
 			return decision, err
 		}
+		decision.Memory = &m
 	}
-	if len(a.Hugepages) > 0 {
-		decision.Hugepages = d.values.Hugepages(u.hugepages(r.Request, a.Hugepages))
-	}
+	decision.Hugepages = p.settings.Limits(u.hugepages(p.Request, a.Hugepages))
 	return decision, nil
 }
 

@@ -5,10 +5,11 @@
 // are taken out. It stands between topology (what there is) and resourceslices
 // (what is published); placement later picks CPUs of a zone.
 //
-// The shared pool, on which everything without exclusive CPUs runs, is all
-// online CPUs that no claim holds, reserved ones included. It never becomes
-// empty by scheduling (I7): the published capacity is so small that any set of
-// claims leaves SharedMinCPUs CPUs.
+// The shared pool is what everything without exclusive CPUs runs on. Dynamic, it
+// is all managed CPUs that no claim holds, reserved ones included; unmanaged
+// CPUs are someone else's and stay untouched. Fixed, it is exactly the
+// unmanaged CPUs, for ever. It never becomes empty by scheduling (I7): the
+// published capacity is so small that any set of claims leaves SharedMinCPUs.
 package zones
 
 import (
@@ -31,6 +32,15 @@ const (
 	Machine  Kind = "machine"
 )
 
+// PoolMode is how the shared pool is made.
+type PoolMode string
+
+// Modes of the shared pool.
+const (
+	PoolDynamic PoolMode = "dynamic"
+	PoolFixed   PoolMode = "fixed"
+)
+
 // Config is what the administrator wants of the node.
 type Config struct {
 	GroupBy Kind
@@ -42,6 +52,8 @@ type Config struct {
 	ReservedMemory map[int]int64
 	// ReservedHugepages is NUMA node id to page size in bytes to pages.
 	ReservedHugepages map[int]map[int64]int64
+	// SharedMode is how the shared pool is made.
+	SharedMode PoolMode
 	// SharedMinCPUs stay in the shared pool whatever is claimed; 1 or more.
 	SharedMinCPUs int
 	// WholeCores offers whole cores only.
@@ -73,6 +85,9 @@ type Zone struct {
 // any: the ledger takes claimed CPUs off it.
 type Pool struct {
 	CPUs cpuset.CPUSet
+	// Others are online CPUs that belong to someone else: what is pinned to
+	// them is left alone.
+	Others cpuset.CPUSet
 	// Mems are the NUMA nodes with memory.
 	Mems []int
 }
@@ -83,33 +98,57 @@ func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
 	if err := c.check(m); err != nil {
 		return nil, Pool{}, err
 	}
+	pool, err := c.pool(m)
+	if err != nil {
+		return nil, Pool{}, err
+	}
 	claimable := c.claimable(m)
 	groups, err := group(m, c.GroupBy)
 	if err != nil {
 		return nil, Pool{}, err
 	}
-	pool := Pool{CPUs: m.Online()}
-	for _, n := range m.NUMANodes {
-		if n.MemTotal > 0 {
-			pool.Mems = append(pool.Mems, n.ID)
-		}
-	}
 	zs := make([]Zone, 0, len(groups))
 	for _, g := range groups {
 		zs = append(zs, g.zone(m, c, claimable))
 	}
-	withhold(zs, pool.CPUs.Size(), c.SharedMinCPUs)
+	if c.SharedMode != PoolFixed {
+		withhold(zs, pool.CPUs.Size(), c.SharedMinCPUs)
+	}
 	zs = slices.DeleteFunc(zs, func(z Zone) bool {
 		return z.CPUCapacity == 0 && z.Memory == 0 && len(z.Hugepages) == 0
 	})
 	return zs, pool, nil
 }
 
+// pool returns the shared pool while there is no claim.
+func (c Config) pool(m topology.Machine) (Pool, error) {
+	managed := m.Online()
+	if !c.ManagedCPUs.IsEmpty() {
+		managed = managed.Intersection(c.ManagedCPUs)
+	}
+	unmanaged := m.Online().Difference(managed)
+	pool := Pool{CPUs: managed, Others: unmanaged}
+	if c.SharedMode == PoolFixed {
+		pool = Pool{CPUs: unmanaged}
+	}
+	// I7
+	if pool.CPUs.Size() < c.SharedMinCPUs {
+		return Pool{}, fmt.Errorf("sharedPool.minCPUs %d, but with mode %s and managedCPUs %q the shared pool has %d CPUs (%s) of those online (%s): %s",
+			c.SharedMinCPUs, c.SharedMode, c.ManagedCPUs, pool.CPUs.Size(), pool.CPUs, m.Online(), "change managedCPUs, or lower minCPUs")
+	}
+	for _, n := range m.NUMANodes {
+		if n.MemTotal > 0 {
+			pool.Mems = append(pool.Mems, n.ID)
+		}
+	}
+	return pool, nil
+}
+
 // withhold keeps minCPUs CPUs out of the published capacity (I7). CPUs that
 // are never published count first; what is missing is taken from the first
 // zone, then from the next, so that the shared pool stays in one place.
-func withhold(zs []Zone, online, minCPUs int) {
-	missing := minCPUs - online
+func withhold(zs []Zone, pool, minCPUs int) {
+	missing := minCPUs - pool
 	for _, z := range zs {
 		missing += z.CPUCapacity
 	}
@@ -132,6 +171,9 @@ func (c Config) check(m topology.Machine) error {
 		if absent := set.cpus.Difference(online.Union(m.Offline)); !absent.IsEmpty() {
 			return fmt.Errorf("%s %s: this machine has no CPUs %s (online are %s)", set.key, set.cpus, absent, online)
 		}
+	}
+	if c.SharedMode != PoolDynamic && c.SharedMode != PoolFixed {
+		return fmt.Errorf("sharedPool.mode %q: want %q or %q", c.SharedMode, PoolDynamic, PoolFixed)
 	}
 	if c.SharedMinCPUs < 1 || c.SharedMinCPUs > online.Size() {
 		return fmt.Errorf("sharedPool.minCPUs %d: want 1 to %d, the number of online CPUs", c.SharedMinCPUs, online.Size())

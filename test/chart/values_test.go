@@ -36,7 +36,7 @@ var flipped = map[string]string{
 
 	"config.groupBy": `socket`, "config.reservedCPUs": `"0,4-5"`, "config.managedCPUs": `"1-3"`,
 	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
-	"config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `none`, "config.memoryQoS.throttlingFactor": `0.9`,
+	"config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `none`, "config.memoryQoS.throttlingFactor": `0.9`,
 	"config.memoryQoS.protection": `low`, "config.hugepages.limits": `unlimited`, "config.cpu.wholeCores": `true`,
 	"config.cpu.placement": `spread`, "config.guard": `false`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
 	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
@@ -166,7 +166,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.reservedMemory":             {`512Mi`, `{node0: 1Gi}`, `{"00": 1Gi}`, `{"0": -1}`, `{"0": 1GB}`},
 		"config.reservedHugepages":          {`{"0": 8}`, `{"0": {2M: 8}}`, `{"0": {2Mi: -1}}`, `{"0": {2Mi: 1.5}}`, `{"0": {2Mi: "8"}}`},
 		"config.sharedPool.minCPUs":         {`0`, `"1"`, `1.5`},
-		"config.sharedPool.mode":            {`fixed`},
+		"config.sharedPool.mode":            {`static`, `null`},
 		"config.memoryQoS.owner":            {`kubelet`},
 		"config.memoryQoS.throttlingFactor": {`0`, `1.1`, `"0.9"`, `-0.5`},
 		"config.memoryQoS.protection":       {`max`},
@@ -241,7 +241,11 @@ func TestConfigIsTheDaemons(t *testing.T) {
 		if strings.HasPrefix(path, "config.") {
 			t.Run(path, func(t *testing.T) {
 				t.Parallel()
-				_, err := config.Parse([]byte(configOf(t, render(t, nested(path, value)))))
+				values := nested(path, value)
+				if path == "config.sharedPool.mode" {
+					values = `config: {managedCPUs: "1-3", sharedPool: {mode: fixed}}` // one needs the other
+				}
+				_, err := config.Parse([]byte(configOf(t, render(t, values))))
 				require.NoError(t, err)
 			})
 		}

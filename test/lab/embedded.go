@@ -16,18 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/values"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // ErrDied is the answer of a frontend that died during the call.
@@ -42,38 +39,19 @@ type embedded struct {
 }
 
 func newEmbedded(n *Node) *embedded {
-	memory, err := n.config.ReservedMemoryBytes()
+	offered, err := inventory.Compute(n.config, n.machine)
 	require.NoError(n.t, err)
-	hugepages, err := n.config.ReservedHugepageCounts()
-	require.NoError(n.t, err)
-	zs, pool, err := zones.Compute(n.machine, zones.Config{
-		GroupBy: zones.Kind(n.config.GroupBy), ReservedCPUs: n.config.Reserved(), ManagedCPUs: n.config.Managed(),
-		ReservedMemory: memory, ReservedHugepages: hugepages,
-		SharedMinCPUs: n.config.SharedPool.MinCPUs, WholeCores: n.config.CPU.WholeCores,
-	})
-	require.NoError(n.t, err)
-	layout := placement.NewLayout(n.machine)
-	inventory := plugin.Inventory{
-		Zones: make(map[string]plugin.Zone), PageSize: n.spec.PageSize,
-		Pick: func(free cpuset.CPUSet, count int) (cpuset.CPUSet, error) {
-			return layout.Pick(free, count, placement.Options{Placement: n.config.CPU.Placement, WholeCores: n.config.CPU.WholeCores})
-		},
-		Base: nodestate.Base{BootID: n.BootID(), CPUs: pool.CPUs, Mems: cpuset.New(pool.Mems...), Protect: true, Hugepages: true},
-	}
-	for _, z := range zs {
-		inventory.Zones[z.Name] = plugin.Zone{CPUs: z.CPUs, Mems: contract.FormatList(z.Mems)}
-	}
 	dir, err := cdidir.Open(n.CDI)
 	require.NoError(n.t, err)
 	require.NoError(n.t, dir.RemoveStale())
 	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
 	e.driver = plugin.New(plugin.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()), BootID: n.BootID(),
-		Guard: n.config.Guard, Inventory: inventory, Values: values.New(n.config, n.spec.PageSize),
+		Guard: n.config.Guard, Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Actuator: e, Recorder: discard{},
 	})
 	require.NoError(n.t, e.driver.Reconcile())
-	e.publish(resourceslices.Devices(zs, resourceslices.Options{PageSize: n.spec.PageSize}))
+	e.publish(offered.Devices(nil))
 	return e
 }
 

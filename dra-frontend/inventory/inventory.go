@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inventory computes what a machine offers with a configuration: its
+// zones, the devices published for them, and what the plugin prepares claims
+// from. The daemon, `cpumem inspect` and `cpumem simulate` all go through it,
+// so that they cannot see different machines. Pure.
+package inventory
+
+import (
+	"fmt"
+	"reflect"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+)
+
+// Inventory is a machine as it is offered at one moment.
+type Inventory struct {
+	Machine topology.Machine
+	Zones   []zones.Zone
+	// Pool is what containers without exclusive CPUs run on while there is no
+	// claim.
+	Pool zones.Pool
+}
+
+// Compute cuts the machine into zones as the configuration says.
+func Compute(c config.Config, m topology.Machine) (Inventory, error) {
+	cut, err := c.Zones()
+	if err != nil {
+		return Inventory{}, err
+	}
+	zs, pool, err := zones.Compute(m, cut)
+	if err != nil {
+		return Inventory{}, fmt.Errorf("configuration does not fit this machine: %w", err)
+	}
+	return Inventory{Machine: m, Zones: zs, Pool: pool}, nil
+}
+
+// Plugin returns what claims are prepared from.
+func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
+	p := plugin.Inventory{
+		Zones:    make(map[string]plugin.Zone, len(i.Zones)),
+		PageSize: i.Machine.PageSize,
+		Pick:     placement.NewLayout(i.Machine).Pick,
+		Base: nodestate.Base{
+			BootID: bootID, CPUs: i.Pool.CPUs, Mems: cpuset.New(i.Pool.Mems...),
+			Protect: c.MemoryQoS.Owner == config.OwnerDriver,
+		},
+	}
+	for _, z := range i.Zones {
+		p.Zones[z.Name] = plugin.Zone{CPUs: z.CPUs, Mems: contract.FormatList(z.Mems)}
+	}
+	return p
+}
+
+// Devices returns the devices of the zones, all with the taints.
+func (i Inventory) Devices(taints []resourceapi.DeviceTaint) []resourceapi.Device {
+	return resourceslices.Devices(i.Zones, resourceslices.Options{PageSize: i.Machine.PageSize, Taints: taints})
+}
+
+// Names returns the zones' names.
+func (i Inventory) Names() []string {
+	names := make([]string, len(i.Zones))
+	for k, z := range i.Zones {
+		names[k] = z.Name
+	}
+	return names
+}
+
+// Equal tells whether both offer the same.
+func (i Inventory) Equal(other Inventory) bool {
+	return reflect.DeepEqual(i.Zones, other.Zones) && reflect.DeepEqual(i.Pool, other.Pool)
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package parameters reads what users say about a claim beyond its amounts:
+// the opaque parameters of a DeviceClass or a claim. They come from the API
+// server and are hostile until checked here; what leaves the package is one
+// value, [Settings], in which every choice is made. Pure.
+package parameters
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	kjson "sigs.k8s.io/json"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+)
+
+// The one version and kind of parameters that this program knows.
+const (
+	APIVersion = contract.Vendor + "/v1alpha1"
+	Kind       = "ClaimParameters"
+)
+
+// ClaimParameters is the content of config[].opaque.parameters. An absent
+// field is decided by the next source: a subrequest's parameters win over its
+// request's, those over the ones for all requests of the claim, those over the
+// DeviceClass's, and those over the driver's configuration.
+type ClaimParameters struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	CPU        CPU       `json:"cpu,omitzero"`
+	Memory     Memory    `json:"memory,omitzero"`
+	Hugepages  Hugepages `json:"hugepages,omitzero"`
+}
+
+// CPU says which of a zone's CPUs the claim gets.
+type CPU struct {
+	// Placement is packed (whole cores, then whole L3s, nearest first) or
+	// spread (one thread per core, over the L3s).
+	Placement *string `json:"placement,omitempty"`
+	// WholeCores takes all threads of a core or none, so that nobody else runs
+	// on a sibling. A number of CPUs that is no multiple is refused.
+	WholeCores *bool `json:"wholeCores,omitempty"`
+	// WholeL3 does the same for the last-level cache.
+	WholeL3 *bool `json:"wholeL3,omitempty"`
+	// Cores is any, performance or efficiency, on machines with both kinds.
+	Cores *string `json:"cores,omitempty"`
+}
+
+// Memory says what the claimed memory's cgroup values are.
+type Memory struct {
+	// Limit becomes memory.max: at least the claimed amount, which is the
+	// default. A container with a limit in its own spec keeps that one.
+	Limit *resource.Quantity `json:"limit,omitempty"`
+	// ThrottlingFactor is KEP-2570's factor for memory.high, 0 < f <= 1.
+	ThrottlingFactor *float64 `json:"throttlingFactor,omitempty"`
+	// Protection is auto, min, low or none.
+	Protection *string `json:"protection,omitempty"`
+	// Policy is the kernel's memory policy over the zone's NUMA nodes: bind,
+	// preferred, interleave or weightedInterleave. Absent: the kernel's
+	// default, within cpuset.mems.
+	Policy *string `json:"policy,omitempty"`
+}
+
+// Hugepages says what the hugepage limits are.
+type Hugepages struct {
+	// Limits is claim (the claimed amount), unlimited, or unchanged (what
+	// kubelet set).
+	Limits *string `json:"limits,omitempty"`
+}
+
+// Allowed are the values of the fields that choose among names.
+type Allowed struct {
+	Field  string
+	Values []string
+}
+
+// Choices returns the fields that choose among names.
+func Choices() []Allowed {
+	return []Allowed{
+		{"cpu.placement", []string{placement.Packed, placement.Spread}},
+		{"cpu.cores", []string{placement.CoresAny, placement.CoresPerformance, placement.CoresEfficiency}},
+		{"memory.protection", []string{string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None)}},
+		{"memory.policy", contract.MemoryPolicyModes()},
+		{"hugepages.limits", []string{HugepagesClaim, HugepagesUnlimited, HugepagesUnchanged}},
+	}
+}
+
+// Values of hugepages.limits.
+const (
+	HugepagesClaim     = "claim"
+	HugepagesUnlimited = "unlimited"
+	HugepagesUnchanged = "unchanged"
+)
+
+// maxSize is far above what any parameters need.
+const maxSize = 10 << 10
+
+// Decode reads parameters. Unknown, duplicate and miscased fields are errors,
+// as are values out of range; all are reported, with what is allowed.
+func Decode(raw []byte) (ClaimParameters, error) {
+	var p ClaimParameters
+	if len(raw) > maxSize {
+		return p, fmt.Errorf("parameters of %d bytes, want at most %d", len(raw), maxSize)
+	}
+	// The version first: another one may have other fields.
+	var meta struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &meta); err != nil {
+		return p, fmt.Errorf("parameters are not a JSON object: %w", err)
+	}
+	if meta.APIVersion != APIVersion || meta.Kind != Kind {
+		return p, fmt.Errorf("parameters of apiVersion %q and kind %q, want %q and %q", meta.APIVersion, meta.Kind, APIVersion, Kind)
+	}
+	strict, err := kjson.UnmarshalStrict(raw, &p)
+	if err != nil {
+		return p, fmt.Errorf("parameters: %w", err)
+	}
+	if len(strict) > 0 {
+		return p, fmt.Errorf("parameters: %w; the fields are %s", errors.Join(strict...), strings.Join(fields(reflect.TypeFor[ClaimParameters](), ""), ", "))
+	}
+	return p, p.validate()
+}
+
+func (p ClaimParameters) validate() error {
+	var errs []error
+	choice := func(field string, value *string) {
+		allowed := Choices()
+		i := slices.IndexFunc(allowed, func(a Allowed) bool { return a.Field == field })
+		if value != nil && !slices.Contains(allowed[i].Values, *value) {
+			errs = append(errs, fmt.Errorf("%s: %q, want one of %q", field, *value, allowed[i].Values))
+		}
+	}
+	choice("cpu.placement", p.CPU.Placement)
+	choice("cpu.cores", p.CPU.Cores)
+	choice("memory.protection", p.Memory.Protection)
+	choice("memory.policy", p.Memory.Policy)
+	choice("hugepages.limits", p.Hugepages.Limits)
+	if f := p.Memory.ThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
+		errs = append(errs, fmt.Errorf("memory.throttlingFactor: %v, want 0 < f <= 1", *f))
+	}
+	if l := p.Memory.Limit; l != nil && (l.Sign() <= 0 || l.Cmp(*resource.NewQuantity(maxLimit, resource.BinarySI)) > 0) {
+		errs = append(errs, fmt.Errorf("memory.limit: %s, want a quantity above 0 and at most 4Ei", l))
+	}
+	return errors.Join(errs...)
+}
+
+// maxLimit keeps sums of limits within int64.
+const maxLimit = int64(4) << 60
+
+// fields returns the fields of a struct as users write them.
+func fields(t reflect.Type, prefix string) []string {
+	var out []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Type.Kind() == reflect.Struct {
+			out = append(out, fields(f.Type, prefix+name+".")...)
+			continue
+		}
+		out = append(out, prefix+name)
+	}
+	return out
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parameters_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+)
+
+const (
+	pageSize = 4096
+	gi       = 1 << 30
+)
+
+// with returns parameters with the fields, which are JSON members.
+func with(fields string) []byte {
+	if fields != "" {
+		fields = "," + fields
+	}
+	return []byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters"` + fields + `}`)
+}
+
+// A19: each field wrong in turn.
+func TestDecodeRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		raw  []byte
+		want []string
+	}{
+		"no object":                {[]byte(`[]`), []string{"not a JSON object"}},
+		"nothing":                  {nil, []string{"not a JSON object"}},
+		"apiVersion":               {[]byte(`{"apiVersion":"dra.cpumem/v1","kind":"ClaimParameters"}`), []string{`"dra.cpumem/v1"`, `want "dra.cpumem/v1alpha1"`}},
+		"kind":                     {[]byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"Claim"}`), []string{`kind "Claim"`, `"ClaimParameters"`}},
+		"no kind":                  {[]byte(`{"apiVersion":"dra.cpumem/v1alpha1"}`), []string{`kind ""`}},
+		"unknown field":            {with(`"cpu":{"place":"packed"}`), []string{`unknown field "cpu.place"`, "the fields are apiVersion, kind, cpu.placement, cpu.wholeCores"}},
+		"miscased field":           {with(`"CPU":{}`), []string{`unknown field "CPU"`}},
+		"duplicate field":          {with(`"cpu":{"wholeL3":true,"wholeL3":false}`), []string{`duplicate field "cpu.wholeL3"`}},
+		"cpu.placement":            {with(`"cpu":{"placement":"Packed"}`), []string{`cpu.placement: "Packed"`, `"packed" "spread"`}},
+		"cpu.placement's type":     {with(`"cpu":{"placement":1}`), []string{"cpu.placement"}},
+		"cpu.wholeCores":           {with(`"cpu":{"wholeCores":"yes"}`), []string{"cpu.wholeCores"}},
+		"cpu.wholeL3":              {with(`"cpu":{"wholeL3":2}`), []string{"cpu.wholeL3"}},
+		"cpu.cores":                {with(`"cpu":{"cores":"big"}`), []string{`cpu.cores: "big"`, `"any" "performance" "efficiency"`}},
+		"memory.limit":             {with(`"memory":{"limit":"0"}`), []string{"memory.limit: 0", "above 0"}},
+		"memory.limit negative":    {with(`"memory":{"limit":"-1Gi"}`), []string{"memory.limit: -1Gi"}},
+		"memory.limit huge":        {with(`"memory":{"limit":"5Ei"}`), []string{"memory.limit: 5Ei", "at most 4Ei"}},
+		"memory.limit no quantity": {with(`"memory":{"limit":"12GB"}`), []string{"quantities must match"}},
+		"memory.throttlingFactor":  {with(`"memory":{"throttlingFactor":1.5}`), []string{"memory.throttlingFactor: 1.5", "0 < f <= 1"}},
+		"memory.protection":        {with(`"memory":{"protection":"max"}`), []string{`memory.protection: "max"`, `"auto" "min" "low" "none"`}},
+		"memory.policy":            {with(`"memory":{"policy":"local"}`), []string{`memory.policy: "local"`, `"bind"`, `"weightedInterleave"`}},
+		"hugepages.limits":         {with(`"hugepages":{"limits":"none"}`), []string{`hugepages.limits: "none"`, `"claim" "unlimited" "unchanged"`}},
+		"too large":                {with(strings.Repeat(" ", 10<<10)), []string{"want at most"}},
+		"two at once":              {with(`"cpu":{"placement":"x"},"hugepages":{"limits":"y"}`), []string{"cpu.placement", "hugepages.limits"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parameters.Decode(c.raw)
+			for _, want := range c.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func config1(source resourceapi.AllocationConfigSource, raw []byte, requests ...string) resourceapi.DeviceAllocationConfiguration {
+	return resourceapi.DeviceAllocationConfiguration{
+		Source: source, Requests: requests,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: contract.Vendor, Parameters: runtime.RawExtension{Raw: raw},
+		}},
+	}
+}
+
+const (
+	class = resourceapi.AllocationConfigSourceClass
+	claim = resourceapi.AllocationConfigSourceClaim
+)
+
+// A19: from class, from claim, from both, two for a request, subrequests.
+func TestResolve(t *testing.T) {
+	factor := 0.9
+	driver := config.Default()
+	driver.MemoryQoS.ThrottlingFactor = &factor
+	defaults := parameters.Defaults(driver, pageSize)
+	spread, packed := with(`"cpu":{"placement":"spread"}`), with(`"cpu":{"placement":"packed"}`)
+	foreign := config1(claim, []byte("not ours"))
+	foreign.Opaque.Driver = "other.driver"
+
+	for name, c := range map[string]struct {
+		request string
+		configs []resourceapi.DeviceAllocationConfiguration
+		want    func(*parameters.Settings)
+	}{
+		"none: the driver's":       {"zone", nil, func(*parameters.Settings) {}},
+		"another driver's":         {"zone", []resourceapi.DeviceAllocationConfiguration{foreign}, func(*parameters.Settings) {}},
+		"of the class":             {"zone", []resourceapi.DeviceAllocationConfiguration{config1(class, spread)}, func(s *parameters.Settings) { s.CPU.Placement = placement.Spread }},
+		"of the claim":             {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, spread, "zone")}, func(s *parameters.Settings) { s.CPU.Placement = placement.Spread }},
+		"the claim over the class": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(class, spread), config1(claim, packed)}, func(*parameters.Settings) {}},
+		"in any order":             {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, packed), config1(class, spread)}, func(*parameters.Settings) {}},
+		"field by field": {"zone", []resourceapi.DeviceAllocationConfiguration{
+			config1(class, with(`"cpu":{"placement":"spread","wholeCores":true},"memory":{"throttlingFactor":0.5}`)),
+			config1(claim, with(`"cpu":{"wholeCores":false,"wholeL3":true},"memory":{"limit":"12Gi","protection":"low","policy":"bind"},"hugepages":{"limits":"unlimited"}`)),
+		}, func(s *parameters.Settings) {
+			half := 0.5
+			s.CPU = placement.Options{Placement: placement.Spread, WholeL3: true}
+			s.Memory = memoryqos.Policy{Limit: 12 * gi, Factor: &half, Protection: memoryqos.Low, PageSize: pageSize}
+			s.MemoryPolicy, s.Hugepages = contract.ModeBind, parameters.HugepagesUnlimited
+		}},
+		"two for a request that agree": {"zone", []resourceapi.DeviceAllocationConfiguration{
+			config1(claim, with(`"memory":{"limit":"1Gi"}`), "zone"), config1(claim, with(`"memory":{"limit":"1024Mi"},"cpu":{"placement":"spread"}`), "zone", "other"),
+		}, func(s *parameters.Settings) { s.Memory.Limit = gi; s.CPU.Placement = placement.Spread }},
+		"the request over all requests": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, spread), config1(claim, packed, "zone")}, func(*parameters.Settings) {}},
+		"the subrequest over its request": {"zone/small", []resourceapi.DeviceAllocationConfiguration{
+			config1(claim, spread, "zone/small"), config1(claim, with(`"cpu":{"placement":"packed","wholeCores":true}`), "zone"),
+		}, func(s *parameters.Settings) { s.CPU = placement.Options{Placement: placement.Spread, WholeCores: true} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := defaults
+			c.want(&want)
+			got, err := defaults.Resolve(c.request, c.configs)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+func TestResolveRefuses(t *testing.T) {
+	defaults := parameters.Defaults(config.Default(), pageSize)
+	_, err := defaults.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
+		config1(claim, with(`"cpu":{"placement":"spread"}`), "zone"), config1(claim, with(`"cpu":{"placement":"packed"}`), "zone"),
+	})
+	require.ErrorContains(t, err, "cpu.placement is given twice for this request, as spread and packed")
+
+	_, err = defaults.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
+		config1(class, with(`"cpu":{"placement":"x"}`)), config1(claim, with(`"gpu":{}`), "zone"),
+	})
+	require.ErrorContains(t, err, `the DeviceClass's parameters for all requests: cpu.placement: "x"`)
+	require.ErrorContains(t, err, `the claim's parameters for zone: parameters: unknown field "gpu"`)
+}
+
+// A node that does not protect memory says so instead of doing less than asked.
+func TestProtectionWithoutOwner(t *testing.T) {
+	c := config.Default()
+	c.MemoryQoS.Owner = config.OwnerNone
+	defaults := parameters.Defaults(c, pageSize)
+	require.Equal(t, memoryqos.None, defaults.Memory.Protection)
+	for fields, want := range map[string]string{
+		`"memory":{"protection":"auto"}`:    "",
+		`"memory":{"protection":"none"}`:    "",
+		`"memory":{"protection":"min"}`:     `memory.protection: "min", but the driver of this node does not protect memory`,
+		`"memory":{"throttlingFactor":0.5}`: "memory.throttlingFactor: 0.5, but the driver",
+	} {
+		s, err := defaults.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, with(fields))})
+		if want == "" {
+			require.NoError(t, err)
+			require.Equal(t, memoryqos.None, s.Memory.Protection)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// I2: a claim cannot break cores on a node whose scheduler counts whole ones.
+func TestWholeCoresOfTheNodeStand(t *testing.T) {
+	c := config.Default()
+	c.CPU.WholeCores = true
+	s, err := parameters.Defaults(c, pageSize).Resolve("zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, with(`"cpu":{"wholeCores":false}`))})
+	require.NoError(t, err)
+	require.True(t, s.CPU.WholeCores)
+}
+
+func TestLimits(t *testing.T) {
+	amounts := map[string]int64{"2Mi": 4 << 20}
+	for limits, want := range map[string]map[string]contract.Limit{
+		parameters.HugepagesClaim:     {"2Mi": 4 << 20},
+		parameters.HugepagesUnlimited: {"2Mi": contract.Max},
+		parameters.HugepagesUnchanged: nil,
+	} {
+		c := config.Default()
+		c.Hugepages.Limits = limits
+		s := parameters.Defaults(c, pageSize)
+		require.Equal(t, want, s.Limits(amounts), limits)
+		require.Nil(t, s.Limits(nil))
+	}
+}
+
+func TestRecord(t *testing.T) {
+	s, err := parameters.Defaults(config.Default(), pageSize).Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
+		config1(claim, with(`"cpu":{"cores":"performance"},"memory":{"limit":"1Gi","throttlingFactor":0.25,"policy":"preferred"}`)),
+	})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{
+		"cpu.placement": "packed", "cpu.wholeCores": "false", "cpu.wholeL3": "false", "cpu.cores": "performance",
+		"memory.limit": "1073741824", "memory.throttlingFactor": "0.25", "memory.protection": "auto", "memory.policy": "preferred", "hugepages.limits": "claim",
+	}, s.Record(contract.Decision{CPUs: "0", Mems: "0", Memory: &contract.Memory{}}, true))
+	require.Empty(t, s.Record(contract.Decision{}, false))
+}
+
+// The merge does not depend on the order in which sources come.
+func TestResolveLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var configs []resourceapi.DeviceAllocationConfiguration
+		for range rapid.IntRange(0, 4).Draw(t, "configs") {
+			var members []string
+			if rapid.Bool().Draw(t, "wholeCores") {
+				members = append(members, fmt.Sprintf(`"wholeCores":%v`, rapid.Bool().Draw(t, "value")))
+			}
+			if rapid.Bool().Draw(t, "placement") {
+				members = append(members, fmt.Sprintf(`"placement":%q`, rapid.SampledFrom([]string{"packed", "spread"}).Draw(t, "value")))
+			}
+			configs = append(configs, config1(
+				rapid.SampledFrom([]resourceapi.AllocationConfigSource{class, claim}).Draw(t, "source"),
+				with(`"cpu":{`+strings.Join(members, ",")+`}`),
+				rapid.SampledFrom([][]string{nil, {"zone"}, {"zone/small"}}).Draw(t, "requests")...,
+			))
+		}
+		defaults := parameters.Defaults(config.Default(), pageSize)
+		a, errA := defaults.Resolve("zone/small", configs)
+		b, errB := defaults.Resolve("zone/small", rapid.Permutation(configs).Draw(t, "order"))
+		require.Equal(t, errA == nil, errB == nil)
+		if errA == nil {
+			require.Equal(t, a, b)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(with(""))
+	f.Add(with(`"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"any"},"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"auto","policy":"bind"},"hugepages":{"limits":"claim"}`))
+	f.Add([]byte(`{"apiVersion":1}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := parameters.Decode(raw)
+		if err != nil {
+			return
+		}
+		if l := p.Memory.Limit; l != nil {
+			require.Positive(t, l.Value())
+		}
+		if f := p.Memory.ThrottlingFactor; f != nil {
+			require.True(t, *f > 0 && *f <= 1)
+		}
+	})
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parameters
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+)
+
+// Settings are the parameters of one result, every choice made.
+type Settings struct {
+	CPU    placement.Options
+	Memory memoryqos.Policy
+	// MemoryPolicy is the mode of the kernel's memory policy, empty for none.
+	MemoryPolicy string
+	// Hugepages is HugepagesClaim, HugepagesUnlimited or HugepagesUnchanged.
+	Hugepages string
+	// protects tells whether the driver writes memory.min, low and high at all.
+	protects bool
+}
+
+// Defaults returns the settings of a claim without parameters on a node with
+// the configuration and the base page size in bytes.
+func Defaults(c config.Config, pageSize int64) Settings {
+	s := Settings{
+		CPU:       placement.Options{Placement: c.CPU.Placement, WholeCores: c.CPU.WholeCores},
+		Memory:    memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
+		Hugepages: c.Hugepages.Limits,
+		protects:  c.MemoryQoS.Owner == config.OwnerDriver,
+	}
+	if s.protects {
+		s.Memory.Protection = memoryqos.Protection(c.MemoryQoS.Protection)
+		s.Memory.Factor = c.MemoryQoS.ThrottlingFactor
+	}
+	return s
+}
+
+// Resolve returns the settings of the result of a request ("request" or
+// "request/subrequest") whose parameters are configs, in the allocation's
+// order; configs of other drivers are passed over.
+func (s Settings) Resolve(request string, configs []resourceapi.DeviceAllocationConfiguration) (Settings, error) {
+	var sources []source
+	var errs []error
+	for _, c := range configs {
+		if c.Opaque == nil || c.Opaque.Driver != contract.Vendor {
+			continue
+		}
+		p, err := Decode(c.Opaque.Parameters.Raw)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", origin(c), err))
+			continue
+		}
+		sources = append(sources, source{ClaimParameters: p, rank: rank(request, c)})
+	}
+	if len(errs) > 0 {
+		return s, errors.Join(errs...)
+	}
+	p, err := merge(sources)
+	if err != nil {
+		return s, err
+	}
+	return s.with(p)
+}
+
+// origin names where parameters come from.
+func origin(c resourceapi.DeviceAllocationConfiguration) string {
+	from := "the claim"
+	if c.Source == resourceapi.AllocationConfigSourceClass {
+		from = "the DeviceClass"
+	}
+	if len(c.Requests) == 0 {
+		return from + "'s parameters for all requests"
+	}
+	return fmt.Sprintf("%s's parameters for %s", from, strings.Join(c.Requests, ", "))
+}
+
+// rank orders sources: the claim over its class; then what names the
+// subrequest over what names the request over what names none.
+func rank(request string, c resourceapi.DeviceAllocationConfiguration) int {
+	r := 0
+	if c.Source != resourceapi.AllocationConfigSourceClass {
+		r = 10
+	}
+	switch {
+	case slices.Contains(c.Requests, request) && strings.Contains(request, "/"):
+		return r + 2
+	case len(c.Requests) > 0:
+		return r + 1
+	}
+	return r
+}
+
+// source is decoded parameters; the higher rank wins.
+type source struct {
+	ClaimParameters
+	rank int
+}
+
+// merge folds the sources field by field. Two of the same rank that give a
+// field different values contradict each other: there is no order of them that
+// a user could know.
+func merge(sources []source) (ClaimParameters, error) {
+	slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(b.rank, a.rank) })
+	var p ClaimParameters
+	err := errors.Join(
+		choose(sources, "cpu.placement", &p.CPU.Placement, func(p ClaimParameters) *string { return p.CPU.Placement }),
+		choose(sources, "cpu.wholeCores", &p.CPU.WholeCores, func(p ClaimParameters) *bool { return p.CPU.WholeCores }),
+		choose(sources, "cpu.wholeL3", &p.CPU.WholeL3, func(p ClaimParameters) *bool { return p.CPU.WholeL3 }),
+		choose(sources, "cpu.cores", &p.CPU.Cores, func(p ClaimParameters) *string { return p.CPU.Cores }),
+		choose(sources, "memory.limit", &p.Memory.Limit, func(p ClaimParameters) *resource.Quantity { return p.Memory.Limit }),
+		choose(sources, "memory.throttlingFactor", &p.Memory.ThrottlingFactor, func(p ClaimParameters) *float64 { return p.Memory.ThrottlingFactor }),
+		choose(sources, "memory.protection", &p.Memory.Protection, func(p ClaimParameters) *string { return p.Memory.Protection }),
+		choose(sources, "memory.policy", &p.Memory.Policy, func(p ClaimParameters) *string { return p.Memory.Policy }),
+		choose(sources, "hugepages.limits", &p.Hugepages.Limits, func(p ClaimParameters) *string { return p.Hugepages.Limits }),
+	)
+	return p, err
+}
+
+// choose sets the field from the first of the sorted sources that has it.
+func choose[T any](sources []source, field string, to **T, get func(ClaimParameters) *T) error {
+	rank := 0
+	for _, s := range sources {
+		value := get(s.ClaimParameters)
+		switch {
+		case value == nil:
+		case *to == nil:
+			*to, rank = value, s.rank
+		case s.rank == rank && text(*value) != text(**to):
+			return fmt.Errorf("%s is given twice for this request, as %s and %s: give it once", field, text(**to), text(*value))
+		}
+	}
+	return nil
+}
+
+func text(v any) string {
+	if q, is := v.(resource.Quantity); is {
+		return strconv.FormatInt(q.Value(), 10)
+	}
+	return fmt.Sprint(v)
+}
+
+// with sets what the parameters say.
+func (s Settings) with(p ClaimParameters) (Settings, error) {
+	set(&s.CPU.Placement, p.CPU.Placement)
+	set(&s.CPU.WholeL3, p.CPU.WholeL3)
+	set(&s.CPU.Cores, p.CPU.Cores)
+	set(&s.MemoryPolicy, p.Memory.Policy)
+	set(&s.Hugepages, p.Hugepages.Limits)
+	if p.CPU.WholeCores != nil {
+		// A node that hands out whole cores goes on doing so: a claim that
+		// broke one would leave the others' claims without (I2).
+		s.CPU.WholeCores = s.CPU.WholeCores || *p.CPU.WholeCores
+	}
+	if p.Memory.Limit != nil {
+		s.Memory.Limit = p.Memory.Limit.Value()
+	}
+	if !s.protects {
+		return s, s.refuseProtection(p.Memory)
+	}
+	if p.Memory.ThrottlingFactor != nil {
+		s.Memory.Factor = p.Memory.ThrottlingFactor
+	}
+	if p.Memory.Protection != nil {
+		s.Memory.Protection = memoryqos.Protection(*p.Memory.Protection)
+	}
+	return s, nil
+}
+
+func set[T any](to *T, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}
+
+// refuseProtection refuses what would have no effect on this node.
+func (s Settings) refuseProtection(m Memory) error {
+	const why = "but the driver of this node does not protect memory (memoryQoS.owner of its configuration is not driver)"
+	if m.ThrottlingFactor != nil {
+		return fmt.Errorf("memory.throttlingFactor: %v, %s: want none", *m.ThrottlingFactor, why)
+	}
+	if p := m.Protection; p != nil && *p != string(memoryqos.Auto) && *p != string(memoryqos.None) {
+		return fmt.Errorf("memory.protection: %q, %s: want auto or none", *p, why)
+	}
+	return nil
+}
+
+// Limits returns the hugepage limits for claimed amounts in bytes by page
+// size, nil to leave them as kubelet sets them.
+func (s Settings) Limits(amounts map[string]int64) map[string]contract.Limit {
+	if s.Hugepages == HugepagesUnchanged || len(amounts) == 0 {
+		return nil
+	}
+	limits := make(map[string]contract.Limit, len(amounts))
+	for size, amount := range amounts {
+		limits[size] = contract.Limit(amount)
+		if s.Hugepages == HugepagesUnlimited {
+			limits[size] = contract.Max
+		}
+	}
+	return limits
+}
+
+// Record returns the settings that a decision depends on, field to value, for
+// the claim's record and for people.
+func (s Settings) Record(d contract.Decision, hugepages bool) map[string]string {
+	out := make(map[string]string)
+	add := func(field, value string) {
+		if value != "" {
+			out[field] = value
+		}
+	}
+	if d.CPUs != "" {
+		add("cpu.placement", s.CPU.Placement)
+		add("cpu.wholeCores", strconv.FormatBool(s.CPU.WholeCores))
+		add("cpu.wholeL3", strconv.FormatBool(s.CPU.WholeL3))
+		add("cpu.cores", s.CPU.Cores)
+	}
+	if d.Memory != nil {
+		add("memory.protection", string(s.Memory.Protection))
+		if s.Memory.Limit > 0 {
+			add("memory.limit", strconv.FormatInt(s.Memory.Limit, 10))
+		}
+		if s.Memory.Factor != nil {
+			add("memory.throttlingFactor", strconv.FormatFloat(*s.Memory.Factor, 'g', -1, 64))
+		}
+	}
+	if d.Mems != "" {
+		add("memory.policy", s.MemoryPolicy)
+	}
+	if hugepages {
+		add("hugepages.limits", s.Hugepages)
+	}
+	return out
+}

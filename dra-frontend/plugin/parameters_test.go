@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// opaque returns the claim's parameters with the JSON members.
+func opaque(members string, requests ...string) []resourceapi.DeviceAllocationConfiguration {
+	return []resourceapi.DeviceAllocationConfiguration{{
+		Source: resourceapi.AllocationConfigSourceClaim, Requests: requests,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver:     plugin.DriverName,
+			Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + members + `}`)},
+		}},
+	}}
+}
+
+// Everything a claim can ask for beside its amounts reaches the decision.
+func TestParametersReachTheDecision(t *testing.T) {
+	n := newNode(t)
+	inventory := t2()
+	var asked placement.Options
+	inventory.Pick = func(free cpuset.CPUSet, count int, o placement.Options) (cpuset.CPUSet, error) {
+		asked = o
+		return cpuset.New(free.List()[:count]...), nil
+	}
+	n.driver.SetInventory(inventory)
+	c := n.claim(1, "numa-1", capacity{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
+	c.Status.Allocation.Devices.Config = opaque(`"cpu":{"placement":"spread","wholeCores":true,"cores":"any"},` +
+		`"memory":{"limit":"2Gi","throttlingFactor":0.5,"protection":"min","policy":"bind"},"hugepages":{"limits":"unlimited"}`)
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	require.Equal(t, placement.Options{Placement: placement.Spread, WholeCores: true, Cores: placement.CoresAny}, asked)
+	result := n.record(1).Results[0]
+	require.Equal(t, contract.Decision{
+		V: contract.Version, CPUs: "2-3", Mems: "1",
+		Memory:       &contract.Memory{Min: gi, High: gi + gi/2, Max: 2 * gi},
+		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "1"},
+		Hugepages:    map[string]contract.Limit{"2Mi": contract.Max},
+		Requires:     []string{contract.FeatureMemoryPolicy},
+	}, result.Decision)
+	require.Equal(t, "spread", result.Parameters["cpu.placement"])
+	require.Equal(t, "2147483648", result.Parameters["memory.limit"])
+	require.Equal(t, "max", n.state().Pods[uid(1001)].Cgroup["hugetlb.2MB.max"])
+}
+
+// Parameters of one request leave the others alone, a subrequest's are for it
+// only, and hugepages can be left to kubelet.
+func TestParametersOfOneRequest(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})
+	second := c.Status.Allocation.Devices.Results[0]
+	second.Request, second.Device = "other/large", "numa-1"
+	second.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}
+	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, second)
+	c.Status.Allocation.Devices.Config = append(append(opaque(`"hugepages":{"limits":"unchanged"}`, "zone"),
+		opaque(`"memory":{"limit":"3Gi"}`, "other/large")...), opaque(`"memory":{"limit":"4Gi"}`, "other/small")...)
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	results := n.record(1).Results
+	require.Nil(t, results[0].Decision.Hugepages)
+	require.Equal(t, contract.Limit(3*gi), results[1].Decision.Memory.Max)
+	require.NotContains(t, n.state().Pods[uid(1001)].Cgroup, "hugetlb.2MB.max")
+}
