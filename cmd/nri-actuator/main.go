@@ -23,6 +23,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
@@ -101,7 +102,7 @@ func guardCommand() *cobra.Command {
 				}
 				return durable.Read(bundle, "config.json", 64<<20)
 			}
-			if err := guard.Check(cmd.InOrStdin(), read, daemon.Features()); err != nil {
+			if err := guard.Check(cmd.InOrStdin(), read, guard.PolicyModes, hooks.Features()); err != nil {
 				return fmt.Errorf("guard: %w", err)
 			}
 			return nil

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,9 +73,6 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Features are the contract features ("requires") this program implements.
-func Features() []string { return nil }
-
 const (
 	// A second actuator only exists while an old one ends.
 	heldRetry    = time.Second
@@ -89,6 +87,7 @@ type Daemon struct {
 	metrics  *metrics.Metrics
 	tree     *cgroups.Tree
 	dir      *decisions.Directory
+	kernel   string
 	// plugin is set once the actuator is the only one on its node.
 	plugin atomic.Pointer[hooks.Plugin]
 }
@@ -104,6 +103,10 @@ func New(config Config) (*Daemon, error) {
 	if _, err := os.Stat(filepath.Join(config.CgroupRoot, "cgroup.controllers")); err != nil {
 		return nil, fmt.Errorf("%s is not a cgroup v2 mount, which the driver needs: %w", config.CgroupRoot, err)
 	}
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return nil, fmt.Errorf("kernel release: %w", err)
+	}
 	tree, err := cgroups.Open(config.CgroupRoot)
 	if err != nil {
 		return nil, err
@@ -114,7 +117,7 @@ func New(config Config) (*Daemon, error) {
 	if err != nil {
 		return nil, errors.Join(err, tree.Close())
 	}
-	return &Daemon{config: config, registry: registry, metrics: m, tree: tree, dir: decisions.New(config.CDIDir, Features())}, nil
+	return &Daemon{config: config, registry: registry, metrics: m, tree: tree, dir: decisions.New(config.CDIDir, hooks.Features()), kernel: strings.TrimSpace(string(kernel))}, nil
 }
 
 // Run works until ctx ends. A runtime that is not there, or goes and comes
@@ -137,7 +140,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return ended(ctx, err)
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	plugin := hooks.New(d.dir, d.tree, d.metrics, held)
+	plugin := hooks.New(d.dir, d.tree, d.metrics, held, d.kernel)
 	d.plugin.Store(plugin)
 	wg.Go(func() { cancel(d.watch(ctx, plugin, held)) })
 	d.stayConnected(ctx, plugin)
@@ -161,7 +164,7 @@ func ended(ctx context.Context, err error) error {
 // actuator to end.
 func (d *Daemon) announce(ctx context.Context) (*announcement.Announcement, error) {
 	base := contract.Announcement{
-		V: contract.Version, Versions: []string{contract.Version}, Features: Features(),
+		V: contract.Version, Versions: []string{contract.Version},
 		PID: os.Getpid(), Started: time.Now().UTC().Truncate(time.Second),
 	}
 	if d.config.GuardDir != "" {

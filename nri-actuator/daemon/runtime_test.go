@@ -40,7 +40,9 @@ type host struct {
 	t      *testing.T
 	node   *testnode.Node
 	config daemon.Config
-	logs   *observer.ObservedLogs
+	// runtime and version say what its NRI can do.
+	runtime, version string
+	logs             *observer.ObservedLogs
 
 	mu         sync.Mutex
 	pods       []*api.PodSandbox
@@ -52,7 +54,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	dir := t.TempDir()
-	h := &host{t: t, node: testnode.New(t, dir)}
+	h := &host{t: t, node: testnode.New(t, dir), runtime: "containerd", version: "v2.2.7"}
 	h.config = daemon.Config{
 		CDIDir: h.node.CDI, NRISocket: filepath.Join(dir, "nri.sock"), PluginName: "cpumem", PluginIndex: "90",
 		CgroupRoot: h.node.Cgroup, GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour,
@@ -63,7 +65,7 @@ func newHost(t *testing.T) *host {
 // startRuntime starts the runtime's side.
 func (h *host) startRuntime() {
 	var err error
-	h.nri, err = adaptation.New("containerd", "v2.2.7",
+	h.nri, err = adaptation.New(h.runtime, h.version,
 		func(ctx context.Context, synchronize adaptation.SyncCB) error {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -28,8 +28,10 @@ const hint = "nri-actuator did not adjust this container; check that it runs on 
 
 // Check reads the container's state, as the OCI runtime gives it to a hook,
 // and compares the container's configuration with the decisions in its
-// environment. bundleConfig returns the content of a bundle's config.json.
-func Check(state io.Reader, bundleConfig func(bundle string) ([]byte, error), features []string) error {
+// environment. bundleConfig returns the content of a bundle's config.json;
+// policyModes, asked only for a decision with a memory policy, the policies
+// that the OCI runtime knows.
+func Check(state io.Reader, bundleConfig func(bundle string) ([]byte, error), policyModes func() ([]string, error), features []string) error {
 	data, err := io.ReadAll(io.LimitReader(state, maxState))
 	if err != nil {
 		return fmt.Errorf("container state: %w", err)
@@ -49,17 +51,20 @@ func Check(state io.Reader, bundleConfig func(bundle string) ([]byte, error), fe
 	if err := json.Unmarshal(config, &spec); err != nil {
 		return fmt.Errorf("container %s: configuration: %w", s.ID, err)
 	}
-	if err := checkSpec(&spec, features); err != nil {
+	decision, err := decide(&spec, features)
+	if err == nil {
+		err = checkResources(&spec, decision)
+	}
+	if err == nil && decision.MemoryPolicy != nil {
+		err = checkPolicy(&spec, *decision.MemoryPolicy, policyModes)
+	}
+	if err != nil {
 		return fmt.Errorf("container %s: %w", s.ID, err)
 	}
 	return nil
 }
 
-func checkSpec(spec *specs.Spec, features []string) error {
-	decision, err := decide(spec, features)
-	if err != nil {
-		return err
-	}
+func checkResources(spec *specs.Spec, decision contract.Decision) error {
 	var resources specs.LinuxResources
 	if spec.Linux != nil && spec.Linux.Resources != nil {
 		resources = *spec.Linux.Resources

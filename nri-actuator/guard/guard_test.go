@@ -47,6 +47,9 @@ func valid(t require.TestingT) *specs.Spec {
 	}
 }
 
+// noModes is an OCI runtime that is not asked.
+func noModes() ([]string, error) { return nil, errors.New("asked without need") }
+
 // TestCheck covers A37 and I5: only a container that has the whole decision
 // gets past the guard.
 func TestCheck(t *testing.T) {
@@ -81,7 +84,7 @@ func TestCheck(t *testing.T) {
 			err := guard.Check(strings.NewReader(state), func(bundle string) ([]byte, error) {
 				require.Equal(t, "/run/c1", bundle)
 				return json.Marshal(spec)
-			}, nil)
+			}, noModes, nil)
 			if c.err == "" {
 				require.NoError(t, err)
 				return
@@ -96,10 +99,10 @@ func TestCheckUnreadable(t *testing.T) {
 	config := func(data string, err error) func(string) ([]byte, error) {
 		return func(string) ([]byte, error) { return []byte(data), err }
 	}
-	require.ErrorContains(t, guard.Check(strings.NewReader(""), config("", nil), nil), "container state")
-	require.ErrorContains(t, guard.Check(strings.NewReader("{}"), config("", nil), nil), "no bundle")
-	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("{", nil), nil), "configuration")
-	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("", errors.New("gone")), nil), "gone")
+	require.ErrorContains(t, guard.Check(strings.NewReader(""), config("", nil), noModes, nil), "container state")
+	require.ErrorContains(t, guard.Check(strings.NewReader("{}"), config("", nil), noModes, nil), "no bundle")
+	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("{", nil), noModes, nil), "configuration")
+	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("", errors.New("gone")), noModes, nil), "gone")
 }
 
 func FuzzCheck(f *testing.F) {
@@ -109,7 +112,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte(state), []byte(`{"process":{"env":["DRA_CPUMEM_"]}}`))
 	f.Add([]byte(`{"bundle":"/x"}`), []byte(`{"linux":{"resources":null}}`))
 	f.Fuzz(func(t *testing.T, state, config []byte) {
-		err := guard.Check(bytes.NewReader(state), func(string) ([]byte, error) { return config, nil }, nil)
+		err := guard.Check(bytes.NewReader(state), func(string) ([]byte, error) { return config, nil }, noModes, nil)
 		if err != nil {
 			return
 		}

@@ -9,7 +9,8 @@ import (
 )
 
 // The three forms of one decision: for a container that is created, that the
-// runtime updates, and that runs. They are functions of the decision and of
+// runtime updates, and that runs. The memory policy is in the first one only: a
+// process sets it for itself before its program runs, nobody can later. They are functions of the decision and of
 // nothing else (I9).
 
 // adjust is the decision for a container that is created. Memory and hugepages
@@ -23,6 +24,12 @@ func adjust(d contract.Decision) *api.ContainerAdjustment {
 	a.SetLinuxCPUSetMems(d.Mems)
 	for file, value := range d.Files() {
 		a.AddLinuxUnified(file, value)
+	}
+	if p := d.MemoryPolicy; p != nil {
+		// Static: the nodes are meant as they are named. crun sets the policy
+		// before the process is in its cgroup, and without the flag the kernel
+		// would map them to others then (set_mempolicy(2)).
+		a.SetLinuxMemoryPolicy(api.MpolMode(api.MpolMode_value[p.OCIMode()]), p.Nodes, api.MpolFlag_MPOL_F_STATIC_NODES)
 	}
 	return a
 }

@@ -51,6 +51,7 @@ func TestForms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := adjust(c.decision).GetLinux().GetResources()
+			require.Nil(t, adjust(c.decision).GetLinux().GetMemoryPolicy())
 			require.Equal(t, c.decision.CPUs, a.GetCpu().GetCpus())
 			require.Equal(t, c.decision.Mems, a.GetCpu().GetMems())
 			require.Equal(t, c.unified, a.GetUnified())
@@ -66,6 +67,58 @@ func TestForms(t *testing.T) {
 			require.Equal(t, c.files, files(c.decision))
 		})
 	}
+}
+
+// TestPolicyForm: each mode of the contract is the one of that name in the
+// runtime's spec.
+func TestPolicyForm(t *testing.T) {
+	for _, c := range []struct {
+		policy contract.MemoryPolicy
+		want   specs.MemoryPolicyModeType
+	}{
+		{contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "0-1"}, specs.MpolBind},
+		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: "1"}, specs.MpolPreferred},
+		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: "0-1"}, specs.MpolPreferredMany},
+		{contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: "0-1"}, specs.MpolInterleave},
+		{contract.MemoryPolicy{Mode: contract.ModeWeightedInterleave, Nodes: "0-1"}, specs.MpolWeightedInterleave},
+	} {
+		t.Run(string(c.want), func(t *testing.T) {
+			spec := kubeletSpec()
+			d := contract.Decision{CPUs: "4", Mems: "0-1", MemoryPolicy: &c.policy}
+			require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d)))
+			require.Equal(t, &specs.LinuxMemoryPolicy{Mode: c.want, Nodes: c.policy.Nodes,
+				Flags: []specs.MemoryPolicyFlagType{specs.MpolFStaticNodes}}, spec.Linux.MemoryPolicy)
+		})
+	}
+}
+
+func TestAvailable(t *testing.T) {
+	policy, weighted := []string{contract.FeatureMemoryPolicy}, []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
+	require.Equal(t, weighted, Features())
+	none := []string{}
+	for _, c := range []struct {
+		runtime, version, nri, kernel string
+		want                          []string
+	}{
+		{"containerd", "v2.3.7", "v0.12.0", "6.12.43+deb13-amd64", weighted},
+		{"containerd", "v2.3.7", "v0.11.0", "6.9.0-rc1", weighted}, // as the stub guesses it
+		{"containerd", "2.2.7", "v0.11.0", "6.12.0", none},
+		{"containerd", "2.2.7", "v0.12.5", "6.12.0", weighted},
+		{"containerd", "2.10.0", "unknown", "7.0", weighted},
+		{"cri-o", "1.37.0", "unknown", "6.8.0-45-generic", policy},
+		{"cri-o", "1.36.3", "v0.11.0", "6.8.0-45-generic", none},
+		{"other", "9.0", "v0.12.1-0.20260601000000-0123456789ab", "5.15.0", policy},
+		{"other", "9.0", "unknown", "6.12.0", none},
+		{"containerd", "2.3.0", "v0.12.0", "5.14.0-570.el9.x86_64", none},
+		{"", "", "", "", none},
+	} {
+		require.Equal(t, c.want, available(c.runtime, c.version, c.nri, c.kernel), c)
+	}
+}
+
+// allModes are those of an OCI runtime that knows memory policies.
+func allModes() ([]string, error) {
+	return []string{"MPOL_BIND", "MPOL_INTERLEAVE", "MPOL_PREFERRED", "MPOL_PREFERRED_MANY", "MPOL_WEIGHTED_INTERLEAVE"}, nil
 }
 
 // TestGuardAcceptsAdjustment: what the actuator adjusts, over kubelet's values
@@ -85,7 +138,7 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d)))
 		config, err := json.Marshal(spec)
 		require.NoError(t, err)
-		require.NoError(t, guard.Check(strings.NewReader(`{"bundle":"/b"}`), func(string) ([]byte, error) { return config, nil }, nil))
+		require.NoError(t, guard.Check(strings.NewReader(`{"bundle":"/b"}`), func(string) ([]byte, error) { return config, nil }, allModes, Features()))
 	})
 }
 
@@ -117,6 +170,10 @@ func drawDecision(t *rapid.T) contract.Decision {
 			}
 			d.Hugepages[size] = rapid.SampledFrom([]contract.Limit{0, 1 << 30, contract.Max}).Draw(t, "pages")
 		}
+	}
+	if d.Mems != "" && rapid.Bool().Draw(t, "policy") {
+		d.MemoryPolicy = &contract.MemoryPolicy{Mode: rapid.SampledFrom(contract.MemoryPolicyModes()).Draw(t, "mode"), Nodes: d.Mems}
+		d.Requires = d.MemoryPolicy.Features()
 	}
 	return d
 }

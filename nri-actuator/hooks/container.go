@@ -30,6 +30,8 @@ type container struct {
 	podErr error
 	// started: a cgroup that is gone will not come back.
 	started bool
+	// adjusted: this actuator answered its creation with the whole decision.
+	adjusted bool
 	// held are the decisions that were found valid last.
 	held map[contract.Key]contract.Decision
 	// applied is what the cgroup was last brought to: where it differs now,

@@ -36,7 +36,7 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 		logs.From(ctx).Error("creation refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
 		return nil, nil, fmt.Errorf("cpumem: container %s: %w", c.name, err)
 	}
-	c.applied = files(d)
+	c.applied, c.adjusted = files(d), true
 	s.containers[c.id] = c
 	return adjust(d), nil, nil
 }
@@ -67,6 +67,9 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", err)
 	}
 	d, _, err := s.decide(ctx, c, node)
+	if err == nil {
+		err = s.checkFeatures(d)
+	}
 	if err != nil {
 		return contract.Decision{}, err
 	}
@@ -103,6 +106,9 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	s.containers[c.id] = c
 	c.started = true
 	acted, err = s.bring(ctx, c, known)
+	if err == nil {
+		err = c.checkPolicy(ctr)
+	}
 	if err == nil {
 		return nil
 	}

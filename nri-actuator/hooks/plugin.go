@@ -12,8 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"sync"
 	"time"
 
@@ -40,6 +38,7 @@ type Plugin struct {
 	tree      *cgroups.Tree
 	metrics   *metrics.Metrics
 	announcer Announcer
+	kernel    string
 
 	mu         sync.Mutex
 	session    *Session
@@ -57,9 +56,10 @@ type Plugin struct {
 	shared map[string]contract.Files
 }
 
-// New returns a plugin without containers; a [Session] brings them.
-func New(d *decisions.Directory, t *cgroups.Tree, m *metrics.Metrics, a Announcer) *Plugin {
-	return &Plugin{directory: d, tree: t, metrics: m, announcer: a, containers: make(map[string]*container), shared: make(map[string]contract.Files)}
+// New returns a plugin without containers; a [Session] brings them. kernel is
+// the kernel's release.
+func New(d *decisions.Directory, t *cgroups.Tree, m *metrics.Metrics, a Announcer, kernel string) *Plugin {
+	return &Plugin{directory: d, tree: t, metrics: m, announcer: a, kernel: kernel, containers: make(map[string]*container), shared: make(map[string]contract.Files)}
 }
 
 // Session is the plugin for one connection to a runtime. A session that was
@@ -131,21 +131,6 @@ func (s *Session) Configure(ctx context.Context, _, runtime, version string) (ap
 	return mask, nil
 }
 
-var majorMinor = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})\b`)
-
-// tellsDevices: containerd names a container's CDI devices from 2.3 on. A
-// runtime that does not name them gives an empty list, so the version says
-// what an empty list means.
-func tellsDevices(runtime, version string) bool {
-	m := majorMinor.FindStringSubmatch(version)
-	if runtime != "containerd" || m == nil {
-		return false
-	}
-	major, _ := strconv.Atoi(m[1])
-	minor, _ := strconv.Atoi(m[2])
-	return major > 2 || major == 2 && minor >= 3
-}
-
 // Synchronize takes the runtime's containers over and gives every running one
 // its decision again. It fails for none of them: a bad one is named in the log.
 func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) (_ []*api.ContainerUpdate, err error) {
@@ -175,6 +160,7 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	s.metrics.Connected(true)
 	return nil, s.announcer.Set(func(a *contract.Announcement) {
 		a.Connected, a.Runtime, a.RuntimeVersion, a.NRIVersion = true, s.runtime, s.runtimeVersion, s.nriVersion()
+		a.Features = s.features()
 		if generation != 0 {
 			a.Generation = generation
 		}

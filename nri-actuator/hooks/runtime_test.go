@@ -24,13 +24,15 @@ import (
 // container, writes it into the cgroup when it starts, and all of it again at
 // each update.
 type runtime struct {
-	t          require.TestingT
-	node       *testnode.Node
-	registry   *prometheus.Registry
-	plugin     *hooks.Plugin
-	session    *hooks.Session
-	announced  contract.Announcement
-	containers map[string]*container
+	t         require.TestingT
+	node      *testnode.Node
+	registry  *prometheus.Registry
+	plugin    *hooks.Plugin
+	session   *hooks.Session
+	announced contract.Announcement
+	// nri and kernel are versions, good ones unless changed before connect.
+	nri, kernel string
+	containers  map[string]*container
 }
 
 type container struct {
@@ -38,6 +40,7 @@ type container struct {
 	api     *api.Container
 	dir     string
 	spec    map[string]string
+	policy  *api.LinuxMemoryPolicy
 	running bool
 }
 
@@ -48,7 +51,7 @@ func (r *runtime) Set(change func(*contract.Announcement)) error {
 }
 
 func newRuntime(t require.TestingT, dir string) *runtime {
-	r := &runtime{t: t, node: testnode.New(t, dir), containers: make(map[string]*container)}
+	r := &runtime{t: t, node: testnode.New(t, dir), nri: "v0.12.0", kernel: "6.12.0", containers: make(map[string]*container)}
 	r.connect()
 	return r
 }
@@ -60,8 +63,8 @@ func (r *runtime) connect() {
 	r.registry = prometheus.NewRegistry()
 	m, err := metrics.New(r.registry)
 	require.NoError(r.t, err)
-	r.plugin = hooks.New(decisions.New(r.node.CDI, nil), tree, m, r)
-	r.session = r.plugin.NewSession(func() string { return "v0.12.5" })
+	r.plugin = hooks.New(decisions.New(r.node.CDI, hooks.Features()), tree, m, r, r.kernel)
+	r.session = r.plugin.NewSession(func() string { return r.nri })
 	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.synchronize())
@@ -103,6 +106,7 @@ func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 		return nil, err
 	}
 	r.take(c, a.GetLinux().GetResources())
+	c.policy = a.GetLinux().GetMemoryPolicy()
 	r.containers[id] = c
 	return c, nil
 }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"github.com/containerd/nri/pkg/api"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Features are the contract features ("requires") this program implements.
+// What of it a node can do depends on its runtime and kernel.
+func Features() []string {
+	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
+}
+
+// available are the features that hold with a runtime, its NRI version and a
+// kernel. NRI carries a memory policy from 0.12 on, before it is dropped
+// without a word. Runtimes do not always know their NRI's version, and
+// containerd 2.3.0 and CRI-O 1.37.0 were the first with that one. Linux has
+// MPOL_PREFERRED_MANY since 5.15, MPOL_WEIGHTED_INTERLEAVE since 6.9. The OCI
+// runtime cannot be seen from here: package guard asks it.
+func available(runtime, version, nri, kernel string) []string {
+	carried := atLeast(nri, 0, 12) ||
+		runtime == "containerd" && atLeast(version, 2, 3) ||
+		runtime == "cri-o" && atLeast(version, 1, 37)
+	features := []string{}
+	if carried && atLeast(kernel, 5, 15) {
+		features = append(features, contract.FeatureMemoryPolicy)
+		if atLeast(kernel, 6, 9) {
+			features = append(features, contract.FeatureWeightedInterleave)
+		}
+	}
+	return features
+}
+
+// features are those available in this session.
+func (s *Session) features() []string {
+	return available(s.runtime, s.runtimeVersion, s.nriVersion(), s.kernel)
+}
+
+// checkFeatures refuses a decision that this node cannot apply any more: the
+// runtime or the kernel is older than when the claim was prepared.
+func (s *Session) checkFeatures(d contract.Decision) error {
+	if f := d.Unknown(s.features()); f != "" {
+		return fmt.Errorf("its claim requires %q, which %s %s (NRI %s) on Linux %s cannot do: it needs NRI 0.12 (containerd 2.3, CRI-O 1.37) and Linux 5.15, 6.9 for %s",
+			f, s.runtime, s.runtimeVersion, s.nriVersion(), s.kernel, contract.FeatureWeightedInterleave)
+	}
+	return nil
+}
+
+// checkPolicy refuses the start of a container that may have been created
+// without its memory policy: there is no giving it one any more (I5). The
+// guard has looked at the ones that carry it.
+func (c *container) checkPolicy(ctr *api.Container) error {
+	if c.adjusted || contract.Merge(c.held).MemoryPolicy == nil {
+		return nil
+	}
+	for _, h := range ctr.GetHooks().GetCreateRuntime() {
+		if a := h.GetArgs(); len(a) == 2 && a[1] == "guard" {
+			return nil
+		}
+	}
+	return errors.New("nothing tells whether it was created with its claim's memory policy, because this nri-actuator was not there then: it has to be created again")
+}
+
+var majorMinor = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})\b`)
+
+// atLeast compares a version's first two numbers; one that is none is less.
+func atLeast(version string, major, minor int) bool {
+	m := majorMinor.FindStringSubmatch(version)
+	if m == nil {
+		return false
+	}
+	x, _ := strconv.Atoi(m[1])
+	y, _ := strconv.Atoi(m[2])
+	return x > major || x == major && y >= minor
+}
+
+// tellsDevices: containerd names a container's CDI devices from 2.3 on. A
+// runtime that does not name them gives an empty list, so the version says
+// what an empty list means.
+func tellsDevices(runtime, version string) bool {
+	return runtime == "containerd" && atLeast(version, 2, 3)
+}
