@@ -43,7 +43,7 @@ images: build ## Build both images with buildah, podman or docker (CONTAINER_TOO
 	$(CONTAINER_TOOL) build -f Dockerfile.actuator -t $(IMAGE_PREFIX)/nri-actuator:$(IMAGE_TAG) .
 
 .PHONY: generate
-generate: ## Write generated files: JSON Schemas of the contract
+generate: ## Write generated files: JSON Schemas of the contract and the parameters
 	cd test && go run ./contract/schemagen
 
 ##@ Check

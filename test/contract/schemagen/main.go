@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command schemagen writes the JSON Schemas of the contract's records, which
-// it derives from the Go types. With -check it writes nothing and fails if a
+// Command schemagen writes the JSON Schemas of the contract's records and of
+// the claim's parameters, which it derives from the Go types. With -check it writes nothing and fails if a
 // schema that is checked in is not current.
 package main
 
@@ -16,16 +16,24 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", filepath.Join("..", "cdi-contract", "schema"), "directory of the schemas")
+	root := flag.String("root", "..", "the repository")
 	check := flag.Bool("check", false, "compare with the files instead of writing them")
 	flag.Parse()
-	if err := run(*dir, *check); err != nil {
+	if err := run(*root, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "schemagen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir string, check bool) error {
+// place is where a schema stands: with the type it is of.
+func place(name string) string {
+	if name == "claimparameters" {
+		return "dra-frontend/parameters/claimparameters.schema.json"
+	}
+	return "cdi-contract/schema/" + name + ".schema.json"
+}
+
+func run(root string, check bool) error {
 	schemas, err := generate()
 	if err != nil {
 		return err
@@ -39,7 +47,7 @@ func run(dir string, check bool) error {
 		if err := enc.Encode(schema); err != nil {
 			return fmt.Errorf("schema of %s: %w", name, err)
 		}
-		path := filepath.Join(dir, name+".schema.json")
+		path := filepath.Join(root, filepath.FromSlash(place(name)))
 		if !check {
 			if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 				return err

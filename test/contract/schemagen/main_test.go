@@ -3,24 +3,60 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
 func TestSchemasAreCurrent(t *testing.T) {
-	require.NoError(t, run(filepath.Join("..", "..", "..", "cdi-contract", "schema"), true))
+	require.NoError(t, run(filepath.Join("..", "..", ".."), true))
 }
 
 func TestCheckFindsStaleAndMissingSchemas(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, run(dir, false))
-	require.NoError(t, run(dir, true))
+	root := t.TempDir()
+	dir := filepath.Join(root, "cdi-contract", "schema")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "dra-frontend", "parameters"), 0o755))
+	require.NoError(t, run(root, false))
+	require.NoError(t, run(root, true))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.schema.json"), []byte("{}\n"), 0o644))
 	require.NoError(t, os.Remove(filepath.Join(dir, "claim.schema.json")))
-	err := run(dir, true)
+	err := run(root, true)
 	require.ErrorContains(t, err, "node.schema.json is not current")
 	require.ErrorContains(t, err, "claim.schema.json")
+}
+
+// What the schema of the parameters accepts the decoder accepts, and the other
+// way round.
+func TestParametersSchemaIsTheDecoders(t *testing.T) {
+	schema, err := claimParameters()
+	require.NoError(t, err)
+	resolved, err := schema.Resolve(nil)
+	require.NoError(t, err)
+	for members, valid := range map[string]bool{
+		``: true,
+		`,"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"efficiency"}`:                                      true,
+		`,"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"low","policy":"interleave"},"hugepages":{"limits":"claim"}`: true,
+		`,"memory":{"limit":4096}`:         true,
+		`,"memory":{"throttlingFactor":0}`: false,
+		`,"memory":{"limit":true}`:         false,
+		`,"memory":{"policy":"local"}`:     false,
+		`,"cpu":{"placement":"near"}`:      false,
+		`,"cpu":{"wholeCores":"true"}`:     false,
+		`,"cpu":{"core":"any"}`:            false,
+		`,"hugepages":{"limits":"max"}`:    false,
+		`,"version":1`:                     false,
+	} {
+		raw := `{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters"` + members + `}`
+		var value any
+		require.NoError(t, json.Unmarshal([]byte(raw), &value))
+		require.Equal(t, valid, resolved.Validate(value) == nil, raw)
+		_, err := parameters.Decode([]byte(raw))
+		require.Equal(t, valid, err == nil, raw)
+	}
 }

@@ -56,6 +56,11 @@ func generate() (map[string]*jsonschema.Schema, error) {
 		s.Title, s.Description = record.title, record.description
 		schemas[name] = s
 	}
+	s, err := claimParameters()
+	if err != nil {
+		return nil, err
+	}
+	schemas["claimparameters"] = s
 	return schemas, nil
 }
 
