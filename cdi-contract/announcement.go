@@ -20,7 +20,8 @@ type Announcement struct {
 	V string `json:"v"`
 	// Versions are the contract versions the actuator reads.
 	Versions []string `json:"versions"`
-	// Features are the "requires" features it knows.
+	// Features are the "requires" features that it knows and that its runtime
+	// and kernel have; none before it was connected.
 	Features       []string `json:"features"`
 	Runtime        string   `json:"runtime,omitempty"`
 	RuntimeVersion string   `json:"runtimeVersion,omitempty"`

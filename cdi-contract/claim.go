@@ -23,8 +23,11 @@ type ClaimRecord struct {
 	BootID string `json:"bootID"`
 	// Guard is the host path of the guard program, empty for no guard.
 	Guard string `json:"guard,omitempty"`
-	// Pods are the pods the claim was reserved for when it was prepared.
+	// Pods are the pods the claim is reserved for, in the order they came.
 	Pods []PodRecord `json:"pods,omitempty"`
+	// Joinable claims are nobody's own and can be shared: pods may come after
+	// the claim was prepared.
+	Joinable bool `json:"joinable,omitempty"`
 	// Results are this driver's allocation results, in the claim's order.
 	Results []ResultRecord `json:"results"`
 }

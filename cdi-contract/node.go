@@ -28,6 +28,9 @@ type NodeState struct {
 type Shared struct {
 	CPUs string `json:"cpus"`
 	Mems string `json:"mems"`
+	// Others are CPUs that belong to someone else, who may pin containers to
+	// them: one without a claim whose own spec pins it to some of them stays.
+	Others string `json:"others,omitempty"`
 }
 
 // PodState is the frontend's word about one pod.
@@ -75,6 +78,11 @@ func (s NodeState) Validate() error {
 	}
 	if err := checkList("node state: shared mems", s.Shared.Mems); err != nil {
 		return err
+	}
+	if s.Shared.Others != "" {
+		if err := checkList("node state: others", s.Shared.Others); err != nil {
+			return err
+		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.Pods)) {
 		p := s.Pods[uid]
