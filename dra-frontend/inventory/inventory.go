@@ -52,7 +52,7 @@ func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
 		PageSize: i.Machine.PageSize,
 		Pick:     placement.NewLayout(i.Machine).Pick,
 		Base: nodestate.Base{
-			BootID: bootID, CPUs: i.Pool.CPUs, Mems: cpuset.New(i.Pool.Mems...),
+			BootID: bootID, CPUs: i.Pool.CPUs, Others: i.Pool.Others, Mems: cpuset.New(i.Pool.Mems...),
 			Protect: c.MemoryQoS.Owner == config.OwnerDriver,
 		},
 	}

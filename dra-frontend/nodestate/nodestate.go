@@ -21,9 +21,12 @@ import (
 // Base is what the node state depends on beside the claims.
 type Base struct {
 	BootID string
-	// CPUs are all online CPUs, Mems all NUMA nodes with memory.
+	// CPUs are those of the shared pool while no claim holds any, Mems all
+	// NUMA nodes with memory.
 	CPUs cpuset.CPUSet
 	Mems cpuset.CPUSet
+	// Others are CPUs of someone else.
+	Others cpuset.CPUSet
 	// Protect writes memory.min and memory.low of pods and ancestors.
 	Protect bool
 }
@@ -37,11 +40,12 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		Pods:      make(map[string]contract.PodState),
 		Ancestors: make(map[string]contract.Files),
 	}
-	pool := base.CPUs.Difference(Exclusive(claims))
+	held := Exclusive(claims)
+	pool := base.CPUs.Difference(held)
 	if pool.IsEmpty() {
 		return contract.NodeState{}, fmt.Errorf("no CPU would be left for containers without exclusive CPUs: %d claims hold all of %s", len(claims), base.CPUs)
 	}
-	state.Shared = contract.Shared{CPUs: pool.String(), Mems: base.Mems.String()}
+	state.Shared = contract.Shared{CPUs: pool.String(), Mems: base.Mems.String(), Others: base.Others.Difference(held).String()}
 
 	pods := podSums(claims)
 	levels := map[string]*sums{}
