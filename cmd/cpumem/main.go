@@ -29,24 +29,8 @@ func command() *cobra.Command {
 		Use: "cpumem", Short: "Shows what dra-frontend and nri-actuator see and wrote on this node",
 		Version: version, SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(inspectCommand(), validateCommand(), explainCommand())
+	root.AddCommand(captureCommand(), inspectCommand(), validateCommand(), explainCommand())
 	return root
-}
-
-func inspectCommand() *cobra.Command {
-	var file string
-	cmd := &cobra.Command{
-		Use: "inspect", Short: "Show the zones that would be published on this machine", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.Read(file)
-			if err != nil {
-				return err
-			}
-			return inspect.Machine(cmd.OutOrStdout(), c, int64(os.Getpagesize()))
-		},
-	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration file of dra-frontend; empty for defaults")
-	return cmd
 }
 
 func validateCommand() *cobra.Command {

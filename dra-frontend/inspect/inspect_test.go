@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inspect"
 )
 
@@ -98,11 +97,4 @@ func TestProblems(t *testing.T) {
 	}
 	_, err := inspect.Read(filepath.Join(t.TempDir(), "absent"))
 	require.ErrorIs(t, err, os.ErrNotExist)
-}
-
-func TestMachine(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, inspect.Machine(&out, config.Default(), int64(os.Getpagesize())))
-	require.Contains(t, out.String(), "numa-")
-	require.Contains(t, out.String(), "shared pool with no claim")
 }

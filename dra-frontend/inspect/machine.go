@@ -3,10 +3,10 @@
 package inspect
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -17,34 +17,115 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// Machine writes what the frontend would publish on this machine with the
+// Machine is what the frontend would publish of a machine.
+type Machine struct {
+	PageSize   int64  `json:"pageSize"`
+	Zones      []Zone `json:"zones"`
+	SharedPool Pool   `json:"sharedPool"`
+}
+
+// Zone is a device.
+type Zone struct {
+	Name string `json:"name"`
+	// CPU is the published capacity, of the CPUs.
+	CPU       int              `json:"cpu"`
+	CPUs      string           `json:"cpus"`
+	Cores     int              `json:"cores"`
+	L3Caches  int              `json:"l3Caches"`
+	CPUType   topology.CPUType `json:"cpuType,omitempty"`
+	Memory    int64            `json:"memory"`
+	Hugepages map[string]int64 `json:"hugepages,omitempty"`
+	Mems      string           `json:"mems"`
+	// Distances are by NUMA node; zones of several have none.
+	Distances          map[int]int         `json:"distances,omitempty"`
+	MemoryType         topology.MemoryType `json:"memoryType"`
+	ReadBandwidth      int64               `json:"memoryReadBandwidth,omitempty"`
+	ReadLatency        int64               `json:"memoryReadLatency,omitempty"`
+	NearestCPUNode     *int                `json:"nearestCPUNode,omitempty"`
+	NearestCPUDistance *int                `json:"nearestCPUDistance,omitempty"`
+}
+
+// Pool is what containers without exclusive CPUs run on.
+type Pool struct {
+	CPUs string `json:"cpus"`
+	Mems string `json:"mems"`
+}
+
+// ReadMachine cuts the machine into zones as the frontend would with the
 // configuration.
-func Machine(w io.Writer, c config.Config, pageSize int64) error {
-	m, err := topology.Discover(topology.Roots{Sys: os.DirFS(c.SysfsRoot), Proc: os.DirFS(c.ProcRoot)}, pageSize)
+func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine, error) {
+	m, err := topology.Discover(roots, pageSize)
 	if err != nil {
-		return err
+		return Machine{}, err
 	}
 	cut, err := c.Zones()
 	if err != nil {
-		return err
+		return Machine{}, err
 	}
 	zs, pool, err := zones.Compute(m, cut)
 	if err != nil {
-		return err
+		return Machine{}, err
 	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "ZONE\tCPU\tCPUS\tCORES\tL3S\tMEMORY\tHUGEPAGES\tMEMS")
+	out := Machine{PageSize: pageSize, Zones: []Zone{}, SharedPool: Pool{CPUs: pool.CPUs.String(), Mems: contract.FormatList(pool.Mems)}}
 	for _, z := range zs {
-		var pages []string
-		for _, size := range slices.Sorted(maps.Keys(z.Hugepages)) {
-			pages = append(pages, fmt.Sprintf("%s=%d", contract.FormatPageSize(size), z.Hugepages[size]))
-		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\n", z.Name, z.CPUCapacity, or(z.CPUs.String(), "-"), z.NumCores, z.L3Caches,
-			z.Memory, or(strings.Join(pages, ","), "-"), or(contract.FormatList(z.Mems), "-"))
+		out.Zones = append(out.Zones, describe(z))
+	}
+	return out, nil
+}
+
+func describe(z zones.Zone) Zone {
+	d := Zone{
+		Name: z.Name, CPU: z.CPUCapacity, CPUs: z.CPUs.String(), Cores: z.NumCores, L3Caches: z.L3Caches, CPUType: z.CPUType,
+		Memory: z.Memory, Hugepages: make(map[string]int64, len(z.Hugepages)), Mems: contract.FormatList(z.Mems), Distances: z.Distances,
+		MemoryType: z.MemoryType, ReadBandwidth: z.Performance.ReadBandwidth, ReadLatency: z.Performance.ReadLatency,
+	}
+	for size, pages := range z.Hugepages {
+		d.Hugepages[contract.FormatPageSize(size)] = pages
+	}
+	if z.NearestCPUNode >= 0 {
+		d.NearestCPUNode, d.NearestCPUDistance = &z.NearestCPUNode, &z.NearestCPUDistance
+	}
+	return d
+}
+
+// JSON writes the machine for programs.
+func (m Machine) JSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(m)
+}
+
+// Table writes the machine for people.
+func (m Machine) Table(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "ZONE\tCPU\tCPUS\tCORES\tL3S\tMEMORY\tTYPE\tHUGEPAGES\tMEMS\tDISTANCES")
+	for _, z := range m.Zones {
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", z.Name, z.CPU, or(z.CPUs, "-"), z.Cores, z.L3Caches, z.Memory,
+			z.memory(), pairs(z.Hugepages, "="), or(z.Mems, "-"), pairs(z.Distances, ":"))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "\nshared pool with no claim: cpus %s\n", pool.CPUs)
+	_, err := fmt.Fprintf(w, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs, "none"))
 	return err
+}
+
+// memory is the type and what firmware says of it.
+func (z Zone) memory() string {
+	out := string(z.MemoryType)
+	if z.ReadBandwidth > 0 {
+		out += fmt.Sprintf(",%dMB/s", z.ReadBandwidth)
+	}
+	if z.ReadLatency > 0 {
+		out += fmt.Sprintf(",%dns", z.ReadLatency)
+	}
+	return out
+}
+
+func pairs[K int | string, V int | int64](values map[K]V, sign string) string {
+	out := make([]string, 0, len(values))
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, fmt.Sprint(key, sign, values[key]))
+	}
+	return or(strings.Join(out, ","), "-")
 }
