@@ -9,45 +9,50 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// level is how near CPUs are to each other. A place is the part of a NUMA node
-// on one socket, which is the whole node on most machines.
-type level int
-
-const (
-	levelL3 level = iota
-	levelPlace
-	levelSocket
-	levelMachine
-	levels
-)
-
-// span is a group of CPUs: L3s lo to hi-1, as the layout orders them.
+// span is a range of what the layout orders: lo to hi-1.
 type span struct{ lo, hi int }
 
-// core is a core with its CPUs in order.
+func (s span) size() int { return s.hi - s.lo }
+
+// core is a core: its CPUs as a range of the layout's, and its L3.
 type core struct {
-	cpus []int
+	span
 	l3   int
 	kind topology.CPUType
+}
+
+// l3 is a last-level cache with its cores.
+type l3 struct {
+	cores       span
+	cpus, place int
+}
+
+// place is the part of a NUMA node on one socket, which is the whole node on
+// most machines.
+type place struct {
+	l3s          span
+	socket, node int
 }
 
 // Layout is the machine in the order in which CPUs are near to each other.
 // It is made once and never changes.
 type Layout struct {
-	cores []core
-	// coreOf is the index of a CPU's core.
-	coreOf map[int]int
-	// coresOf is the range of cores of an L3.
-	coresOf []span
-	// groups are the spans of each level; groupOf the group of an L3.
-	groups  [levels][]span
-	groupOf [levels][]int
-	// distance is between places.
+	cpus   []int
+	cores  []core
+	l3s    []l3
+	places []place
+	// coreOf is the core of each CPU of cpus, at the index of each by its id.
+	coreOf []int
+	at     map[int]int
+	// distance is between places, 0 from each to itself; radii are the values
+	// it has, in order.
 	distance [][]int
-	// threads is the size of the largest core.
-	threads int
-	// kinds are the kinds of cores that the machine has.
-	kinds map[topology.CPUType]bool
+	radii    []int
+	// kinds are the kinds of cores that the machine has. coreSize is how many
+	// CPUs every core of a kind has, and under "" every core of the machine;
+	// 0 if they differ.
+	kinds    []topology.CPUType
+	coreSize map[topology.CPUType]int
 }
 
 // NewLayout orders the machine. The order of m.CPUs does not matter.
@@ -56,72 +61,73 @@ func NewLayout(m topology.Machine) *Layout {
 		return cmp.Or(cmp.Compare(a.Socket, b.Socket), cmp.Compare(a.Node, b.Node), cmp.Compare(a.L3, b.L3),
 			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
 	})
-	l := &Layout{coreOf: make(map[int]int, len(cpus)), kinds: make(map[topology.CPUType]bool)}
-	var places []topology.CPU
+	l := &Layout{at: make(map[int]int, len(cpus)), coreSize: make(map[topology.CPUType]int)}
 	for i, c := range cpus {
 		var prev topology.CPU
 		if i > 0 {
 			prev = cpus[i-1]
 		}
-		newSocket := i == 0 || prev.Socket != c.Socket
-		newPlace := newSocket || prev.Node != c.Node
+		newPlace := i == 0 || prev.Socket != c.Socket || prev.Node != c.Node
 		newL3 := newPlace || prev.L3 != c.L3
+		newCore := newL3 || prev.Core != c.Core
 		if newPlace {
-			places = append(places, c)
+			l.places = append(l.places, place{l3s: span{len(l.l3s), len(l.l3s)}, socket: c.Socket, node: c.Node})
 		}
 		if newL3 {
-			l.addL3([levels]bool{levelL3: true, levelPlace: newPlace, levelSocket: newSocket, levelMachine: i == 0})
+			l.l3s = append(l.l3s, l3{cores: span{len(l.cores), len(l.cores)}, place: len(l.places) - 1})
+			l.places[len(l.places)-1].l3s.hi++
 		}
-		l.addCPU(c, newL3 || prev.Core != c.Core)
+		if newCore {
+			l.cores = append(l.cores, core{span: span{i, i}, l3: len(l.l3s) - 1, kind: c.Type})
+			l.l3s[len(l.l3s)-1].cores.hi++
+		}
+		l.cores[len(l.cores)-1].hi++
+		l.l3s[len(l.l3s)-1].cpus++
+		l.cpus, l.coreOf, l.at[c.ID] = append(l.cpus, c.ID), append(l.coreOf, len(l.cores)-1), i
 	}
-	l.distance = distances(m, places)
+	l.compareCores()
+	l.measure(m)
 	return l
 }
 
-// addL3 opens an L3 and those larger groups that begin with it.
-func (l *Layout) addL3(opens [levels]bool) {
-	n := len(l.coresOf)
-	l.coresOf = append(l.coresOf, span{len(l.cores), len(l.cores)})
-	for lv := range levels {
-		if opens[lv] {
-			l.groups[lv] = append(l.groups[lv], span{n, n})
+// compareCores fills in kinds and coreSize.
+func (l *Layout) compareCores() {
+	for _, c := range l.cores {
+		if !slices.Contains(l.kinds, c.kind) {
+			l.kinds = append(l.kinds, c.kind)
 		}
-		last := len(l.groups[lv]) - 1
-		l.groups[lv][last].hi = n + 1
-		l.groupOf[lv] = append(l.groupOf[lv], last)
+		for _, kind := range []topology.CPUType{"", c.kind} {
+			if size, seen := l.coreSize[kind]; !seen {
+				l.coreSize[kind] = c.size()
+			} else if size != c.size() {
+				l.coreSize[kind] = 0
+			}
+		}
 	}
-}
-
-func (l *Layout) addCPU(c topology.CPU, newCore bool) {
-	l3 := len(l.coresOf) - 1
-	if newCore {
-		l.cores = append(l.cores, core{l3: l3, kind: c.Type})
-		l.kinds[c.Type] = true
-		l.coresOf[l3].hi = len(l.cores)
-	}
-	last := len(l.cores) - 1
-	l.cores[last].cpus = append(l.cores[last].cpus, c.ID)
-	l.coreOf[c.ID] = last
-	l.threads = max(l.threads, len(l.cores[last].cpus))
 }
 
 // otherSocket outweighs every distance between NUMA nodes.
 const otherSocket = 1 << 16
 
-func distances(m topology.Machine, places []topology.CPU) [][]int {
+func (l *Layout) measure(m topology.Machine) {
 	index := make(map[int]int, len(m.NUMANodes))
 	for i, n := range m.NUMANodes {
 		index[n.ID] = i
 	}
-	out := make([][]int, len(places))
-	for i, a := range places {
-		out[i] = make([]int, len(places))
-		for j, b := range places {
-			out[i][j] = m.NUMANodes[index[a.Node]].Distances[index[b.Node]]
-			if a.Socket != b.Socket {
-				out[i][j] += otherSocket
+	l.distance = make([][]int, len(l.places))
+	for i, a := range l.places {
+		l.distance[i] = make([]int, len(l.places))
+		for j, b := range l.places {
+			if i == j {
+				continue
+			}
+			l.distance[i][j] = m.NUMANodes[index[a.node]].Distances[index[b.node]]
+			if a.socket != b.socket {
+				l.distance[i][j] += otherSocket
 			}
 		}
+		l.radii = append(l.radii, l.distance[i]...)
 	}
-	return out
+	slices.Sort(l.radii)
+	l.radii = slices.Compact(l.radii)
 }

@@ -3,199 +3,220 @@
 package placement
 
 import (
-	"cmp"
-	"math"
 	"slices"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// pack walks down from the machine: into the smallest part that holds all that
-// is still wanted, or, where none does, through the largest parts until one does.
-func (p *pick) pack(n int) {
-	lv, g := levelMachine, 0
-	for n > 0 {
-		if lv == levelL3 {
-			p.fill(g, n)
-			return
-		}
-		if innerLevel, inner, found := p.fit(lv, g, n); found {
-			lv, g = innerLevel, inner
-			continue
-		}
-		n -= p.takeLargest(lv, g, n)
+// search looks for the cheapest n CPUs among those it may take.
+type search struct {
+	*pick
+	n int
+	// kind is the kind of cores, "" for any.
+	kind                topology.CPUType
+	wholeCores, wholeL3 bool
+	// l3s and places are how many CPUs may be taken of each, all of the zone.
+	l3s, places []int
+	all         int
+	// classes are those of L3 i from first[i] to first[i+1].
+	classes []class
+	first   []int
+	// tables are those of NUMA nodes, made when needed.
+	tables []*table
+}
+
+func (p *pick) search(n int, kind topology.CPUType, o Options) *search {
+	s := &search{
+		pick: p, n: n, kind: kind, wholeCores: o.WholeCores, wholeL3: o.WholeL3,
+		l3s: make([]int, len(p.l3s)), places: make([]int, len(p.places)),
+		first: make([]int, len(p.l3s)+1),
 	}
-}
-
-// pure tells whether n CPUs of the group are whole cores, but for the odd
-// remainder.
-func (p *pick) pure(lv level, g, n int) bool {
-	t := p.tally[lv][g]
-	return t.free >= n && t.whole > 0 && t.whole >= n-n%p.threads
-}
-
-// fit finds the group within g that n CPUs are best taken from: the order of
-// the steps is the order of what packed placement wants.
-func (p *pick) fit(lv level, g, n int) (level, int, bool) {
-	for _, step := range [...]struct {
-		level level
-		pure  bool
-	}{{levelL3, true}, {levelPlace, true}, {levelL3, false}, {levelPlace, false}, {levelSocket, true}, {levelSocket, false}} {
-		if step.level >= lv || lv == levelPlace && !step.pure && p.pure(lv, g, n) {
-			continue // in a NUMA node whole cores come before one L3
-		}
-		best, bestKey := -1, key{}
-		for i := p.first(step.level, lv, g); i < p.last(step.level, lv, g); i++ {
-			if p.tally[step.level][i].free < n || step.pure && !p.pure(step.level, i, n) && !p.oddRest(step.level, i, n) {
-				continue
-			}
-			if k := p.key(step.level, i, n); best < 0 || k.compare(bestKey) < 0 {
-				best, bestKey = i, k
-			}
-		}
-		if best >= 0 {
-			return step.level, best, true
-		}
+	for i, l3 := range p.Layout.l3s {
+		s.addL3(i, l3)
+		s.first[i+1] = len(s.classes)
+		s.places[l3.place] += s.l3s[i]
+		s.all += s.l3s[i]
 	}
-	return 0, 0, false
+	return s
 }
 
-// oddRest tells whether less than a core is wanted and broken cores have it.
-func (p *pick) oddRest(lv level, g, n int) bool {
-	return n < p.threads && p.tally[lv][g].free >= n
-}
-
-// first and last bound the groups of level inner in group g of level outer.
-func (p *pick) first(inner, outer level, g int) int {
-	return p.groupOf[inner][p.groups[outer][g].lo]
-}
-
-func (p *pick) last(inner, outer level, g int) int {
-	return p.groupOf[inner][p.groups[outer][g].hi-1] + 1
-}
-
-// key orders groups that fit: nearest to what is taken, no core broken for it,
-// least left over. Equal ones are taken in the layout's order.
-type key struct{ near, broken, left int }
-
-func (k key) compare(o key) int {
-	return cmp.Or(cmp.Compare(k.near, o.near), cmp.Compare(k.broken, o.broken), cmp.Compare(k.left, o.left))
-}
-
-func (p *pick) key(lv level, g, n int) key {
-	k := key{near: p.near(lv, g), left: p.tally[lv][g].free - n}
-	if lv == levelL3 && p.breaks(g, n) {
-		k.broken = 1
-	}
-	return k
-}
-
-// near is the distance of the group from where the first CPUs were taken, 0
-// for an L3 that some were taken from.
-func (p *pick) near(lv level, g int) int {
-	first := p.groups[lv][g].lo
-	if p.start < 0 || lv == levelL3 && p.used[first] {
-		return 0
-	}
-	return p.distance[p.start][p.groupOf[levelPlace][first]]
-}
-
-// breaks tells whether filling n CPUs from the L3 breaks a whole core.
-func (p *pick) breaks(l3, n int) bool {
-	t := p.tally[levelL3][l3]
-	for c := p.coresOf[l3].lo; c < p.coresOf[l3].hi; c++ {
-		if size := len(p.rest[c]); p.whole(c) && size <= n {
-			n -= size
-		}
-	}
-	return n > t.free-t.whole
-}
-
-// takeLargest takes the largest parts of the group as a whole, none of which
-// holds n: their whole cores if there are enough in the group, else all their
-// free CPUs. It stops where a part might hold the rest, and returns how many
-// CPUs it took, at least one.
-func (p *pick) takeLargest(lv level, g, n int) int {
-	pure, inner := p.pure(lv, g, n), lv-1
-	amount := func(i int) int {
-		if pure {
-			return p.tally[inner][i].whole
-		}
-		return p.tally[inner][i].free
-	}
-	var parts []int
-	for i := p.first(inner, lv, g); i < p.last(inner, lv, g); i++ {
-		if amount(i) > 0 {
-			parts = append(parts, i)
-		}
-	}
-	slices.SortFunc(parts, func(a, b int) int {
-		return cmp.Or(cmp.Compare(p.near(inner, a), p.near(inner, b)), cmp.Compare(amount(b), amount(a)), cmp.Compare(a, b))
-	})
-	took := 0
-	for _, i := range parts {
-		rest := n - took
-		if size := amount(i); took > 0 && (inner != levelL3 || size >= rest-rest%p.threads) {
-			break
-		}
-		took += p.takeAll(p.groups[inner][i], pure)
-	}
-	return took
-}
-
-// takeAll takes the free CPUs of the L3s, or those in whole cores only.
-func (p *pick) takeAll(l3s span, pure bool) int {
-	before := len(p.taken)
-	for c := p.coresOf[l3s.lo].lo; c < p.coresOf[l3s.hi-1].hi; c++ {
-		if !pure || p.whole(c) {
-			p.take(c, len(p.rest[c]))
-		}
-	}
-	return len(p.taken) - before
-}
-
-// fill takes n CPUs of the L3, which has them: whole cores, then threads of
-// broken cores, and breaks a core only if that is not enough.
-func (p *pick) fill(l3, n int) {
-	var broken []int
-	for c := p.coresOf[l3].lo; c < p.coresOf[l3].hi; c++ {
-		size := len(p.rest[c])
-		switch {
-		case size > 0 && !p.whole(c):
-			broken = append(broken, c)
-		case size <= n:
-			p.take(c, size)
-			n -= size
-		}
-	}
-	n = p.fillFrom(broken, n)
-	if n == 0 {
+// addL3 sorts the cores of the L3 that may be taken into classes.
+func (s *search) addL3(i int, l3 l3) {
+	if s.l3Free[i] == 0 || s.wholeL3 && s.l3Free[i] < l3.cpus {
 		return
 	}
-	smallest, size := -1, math.MaxInt
-	for c := p.coresOf[l3].lo; c < p.coresOf[l3].hi; c++ {
-		if len(p.rest[c]) > n && len(p.rest[c]) < size {
-			smallest, size = c, len(p.rest[c])
-		}
-	}
-	p.take(smallest, n)
-}
-
-// fillFrom takes up to n CPUs of broken cores, as few cores as fit, and
-// returns how many are missing.
-func (p *pick) fillFrom(broken []int, n int) int {
-	slices.SortStableFunc(broken, func(a, b int) int { return cmp.Compare(len(p.rest[b]), len(p.rest[a])) })
-	larger := -1
-	for _, c := range broken {
-		size := len(p.rest[c])
-		if size > n {
-			larger = c
+	for c := l3.cores.lo; c < l3.cores.hi; c++ {
+		like := s.alike(c)
+		if s.kind != "" && like.kind != s.kind {
+			if s.wholeL3 {
+				s.classes, s.l3s[i] = s.classes[:s.first[i]], 0
+				return
+			}
 			continue
 		}
-		p.take(c, size)
-		n -= size
+		if like.free == 0 || s.wholeCores && like.free < like.size {
+			continue
+		}
+		s.l3s[i] += like.free
+		s.classes = addCore(s.classes, s.first[i], like)
 	}
-	if n > 0 && larger >= 0 {
-		p.take(larger, n)
-		n = 0
+}
+
+// addCore counts a core in its class, one of those from index first.
+func addCore(classes []class, first int, like alike) []class {
+	for i := first; i < len(classes); i++ {
+		if classes[i].alike == like {
+			classes[i].cores++
+			return classes
+		}
 	}
-	return n
+	return append(classes, class{like, 1})
+}
+
+// best finds the cheapest offer: of one L3 if one has all, of one NUMA node,
+// of NUMA nodes near to each other.
+func (s *search) best() offer {
+	var best offer
+	for i, free := range s.l3s {
+		if free < s.n {
+			continue
+		}
+		if t := s.l3Table(i, s.n); t.cost[s.n].possible() {
+			t.cost[s.n] = t.cost[s.n].plus(s.nodeCost(s.Layout.l3s[i].place, s.n)).plus(cost{spans: oneSocket})
+			best = s.choose(best, offer{table: t})
+		}
+	}
+	if best.table != nil && best.cost.partialCores() <= s.leastPartial() {
+		return best // every other one takes more L3s
+	}
+	for _, radius := range s.radii {
+		for _, places := range s.within(radius) {
+			best = s.choose(best, offer{table: s.nodesTable(places), radius: radius})
+		}
+		if best.table != nil {
+			break
+		}
+	}
+	return best
+}
+
+func (s *search) choose(best, o offer) offer {
+	o.n, o.cost = s.n, o.table.cost[s.n]
+	if s.kind != "" {
+		o.kind = loss(s.kindFree[s.kind], s.n)
+	}
+	if o.cost.possible() && o.better(best) {
+		return o
+	}
+	return best
+}
+
+// leastPartial is the fewest cores that n CPUs take only in part, whatever is
+// free; 0 where it is not known.
+func (s *search) leastPartial() int {
+	if size := s.coreSize[s.kind]; size > 0 && s.n%size > 0 {
+		return 1
+	}
+	return 0
+}
+
+// l3Table is the table of an L3. Numbers below from are of no interest.
+func (s *search) l3Table(i, from int) *table {
+	t := &table{cost: make([]cost, 1)}
+	classes := s.classes[s.first[i]:s.first[i+1]]
+	for at, c := range classes {
+		t.add(classTable(c, i, s.n, s.wholeCores || s.wholeL3), onlyIf(at == len(classes)-1, from), s.n)
+	}
+	whole, free := s.Layout.l3s[i].cpus, s.l3Free[i]
+	t.charge(from, func(n int) cost {
+		if s.wholeL3 && n < whole {
+			return impossible
+		}
+		c := cost{spans: oneL3, loses: loss(free, n) * l3Loss}
+		if free == whole {
+			c.breaks = oneBrokenL3
+		}
+		return c
+	})
+	return t
+}
+
+// placeTable is the table of a NUMA node.
+func (s *search) placeTable(i, from int) *table {
+	if s.tables == nil {
+		s.tables = make([]*table, len(s.places))
+	}
+	if s.tables[i] != nil {
+		return s.tables[i]
+	}
+	t := &table{cost: make([]cost, 1)}
+	l3s, left := s.Layout.places[i].l3s, s.places[i]
+	for l3 := l3s.lo; l3 < l3s.hi; l3++ {
+		if s.l3s[l3] == 0 {
+			continue
+		}
+		left -= s.l3s[l3]
+		t.add(s.l3Table(l3, 0), onlyIf(left == 0, from), s.n)
+	}
+	t.charge(from, func(n int) cost { return s.nodeCost(i, n) })
+	if from == 0 {
+		s.tables[i] = t
+	}
+	return t
+}
+
+func (s *search) nodeCost(place, n int) cost {
+	return cost{spans: oneNode, breaks: loss(s.placeFree[place], n) * nodeLoss}
+}
+
+func onlyIf(is bool, n int) int {
+	if is {
+		return n
+	}
+	return 0
+}
+
+// nodesTable is the table of NUMA nodes, of which only n is of interest.
+func (s *search) nodesTable(places []int) *table {
+	all := &table{cost: make([]cost, 1)}
+	for len(places) > 0 {
+		socket := s.Layout.places[places[0]].socket
+		own := 1
+		for own < len(places) && s.Layout.places[places[own]].socket == socket {
+			own++
+		}
+		last := own == len(places)
+		from := onlyIf(last && len(all.parts) == 0, s.n)
+		t := &table{cost: make([]cost, 1)}
+		for at, i := range places[:own] {
+			t.add(s.placeTable(i, onlyIf(own == 1, from)), onlyIf(at == own-1, from), s.n)
+		}
+		t.charge(from, func(int) cost { return cost{spans: oneSocket} })
+		all.add(t, onlyIf(last, s.n), s.n)
+		places = places[own:]
+	}
+	return all
+}
+
+// within returns the sets of NUMA nodes that are within the radius of one of
+// them and have n CPUs together.
+func (s *search) within(radius int) [][]int {
+	var sets [][]int
+	for a, free := range s.places {
+		if free == 0 {
+			continue
+		}
+		var set []int
+		sum := 0
+		for b, free := range s.places {
+			if free > 0 && s.distance[a][b] <= radius {
+				set = append(set, b)
+				sum += free
+			}
+		}
+		if sum >= s.n && !slices.ContainsFunc(sets, func(o []int) bool { return slices.Equal(o, set) }) {
+			sets = append(sets, set)
+		}
+	}
+	return sets
 }

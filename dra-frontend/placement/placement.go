@@ -6,9 +6,12 @@
 // and whole L3s. It is pure and deterministic: the same free CPUs give the same
 // answer (I8), and any number up to the free ones can be had (I2).
 //
-// Order of what packed placement wants: one NUMA node; whole cores; one L3;
-// no core newly broken; the tightest fit, which leaves large free parts whole.
-// A number that no NUMA node has free takes the nearest nodes.
+// What packed placement wants, the first that differs decides: cores of one
+// kind; NUMA nodes near to each other; few sockets; few NUMA nodes; few cores of
+// which the claim gets only some threads; few L3s; few whole cores broken; few
+// whole L3s broken; and the tightest fit, which leaves what is free together:
+// of NUMA nodes, of a kind of cores, of L3s, of cores. Of all ways to take the
+// CPUs it takes one that no other one beats in that order.
 package placement
 
 import (
@@ -37,13 +40,44 @@ const (
 type Options struct {
 	// Placement is Packed or Spread; empty is Packed.
 	Placement string
-	// WholeCores takes all threads of a core or none.
+	// WholeCores takes all online threads of a core or none.
 	WholeCores bool
-	// WholeL3 takes all CPUs of an L3 or none; placement does not matter then.
+	// WholeL3 takes all online CPUs of an L3 or none; placement does not matter
+	// then.
 	WholeL3 bool
 	// Cores is CoresAny, CoresPerformance or CoresEfficiency: only CPUs of such
-	// cores are picked. Empty is CoresAny.
+	// cores are picked. Empty is CoresAny: one kind if one has enough.
 	Cores string
+}
+
+// Pick picks n of the free CPUs. free are those of the zone that no claim
+// holds; CPUs that the layout does not have count as not free.
+func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, error) {
+	kind, err := l.kind(o)
+	if err != nil {
+		return cpuset.New(), err
+	}
+	p := newPick(l, free)
+	switch have := p.kindFree[kind]; {
+	case n < 0:
+		return cpuset.New(), fmt.Errorf("cannot pick %d CPUs", n)
+	case o.Placement != "" && o.Placement != Packed && o.Placement != Spread:
+		return cpuset.New(), fmt.Errorf("placement %q: want %q or %q", o.Placement, Packed, Spread)
+	case n > have && kind != "":
+		return cpuset.New(), fmt.Errorf("%d CPUs of %s cores wanted, %d free in the zone", n, kind, have)
+	case n > have:
+		return cpuset.New(), fmt.Errorf("%d CPUs wanted, %d free in the zone", n, have)
+	case n == 0:
+		return cpuset.New(), nil
+	case o.Placement == Spread && !o.WholeL3:
+		err = p.spread(n, kind, o)
+	default:
+		err = p.pack(n, kind, o)
+	}
+	if err != nil {
+		return cpuset.New(), err
+	}
+	return cpuset.New(p.taken...), nil
 }
 
 // kind checks what kind of cores is wanted; "" is any.
@@ -55,106 +89,107 @@ func (l *Layout) kind(o Options) (topology.CPUType, error) {
 	default:
 		return "", fmt.Errorf("cores %q: want %q, %q or %q", o.Cores, CoresAny, CoresPerformance, CoresEfficiency)
 	}
-	if kind := topology.CPUType(o.Cores); l.kinds[kind] {
-		return kind, nil
+	if _, has := l.coreSize[topology.CPUType(o.Cores)]; has {
+		return topology.CPUType(o.Cores), nil
 	}
 	return "", fmt.Errorf("cores %q: this machine has no such cores, leave the field out", o.Cores)
 }
 
-// Pick picks n of the free CPUs. free are those of the zone that no claim
-// holds; CPUs that the layout does not have count as not free.
-func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, error) {
-	kind, err := l.kind(o)
-	if err != nil {
-		return cpuset.New(), err
+// choices are the kinds of cores to pick from: what is wanted, else each kind
+// that has n free.
+func (p *pick) choices(n int, wanted topology.CPUType) []topology.CPUType {
+	if wanted != "" || len(p.kinds) == 1 {
+		return []topology.CPUType{wanted}
 	}
-	p := newPick(l, free, kind)
-	switch {
-	case n < 0:
-		return cpuset.New(), fmt.Errorf("cannot pick %d CPUs", n)
-	case o.Placement != "" && o.Placement != Packed && o.Placement != Spread:
-		return cpuset.New(), fmt.Errorf("placement %q: want %q or %q", o.Placement, Packed, Spread)
-	case n > p.tally[levelMachine][0].free && kind != "":
-		return cpuset.New(), fmt.Errorf("%d CPUs of %s cores wanted, %d free in the zone", n, kind, p.tally[levelMachine][0].free)
-	case n > p.tally[levelMachine][0].free:
-		return cpuset.New(), fmt.Errorf("%d CPUs wanted, %d free in the zone", n, p.tally[levelMachine][0].free)
-	case n == 0:
-		return cpuset.New(), nil
-	case o.WholeL3:
-		return p.wholeL3s(n)
-	case o.WholeCores:
-		return p.wholeCores(n, o.Placement == Spread)
-	case o.Placement == Spread:
-		p.spread(n)
-	default:
-		p.pack(n)
+	var kinds []topology.CPUType
+	for _, kind := range p.kinds {
+		if p.kindFree[kind] >= n {
+			kinds = append(kinds, kind)
+		}
 	}
-	return cpuset.New(p.taken...), nil
+	return kinds
 }
 
-// tally counts free CPUs, and those of them in cores that are free as a whole.
-type tally struct{ whole, free int }
+// pack takes the n CPUs that cost least.
+func (p *pick) pack(n int, wanted topology.CPUType, o Options) error {
+	var best offer
+	for _, kind := range p.choices(n, wanted) {
+		if o := p.search(n, kind, o).best(); o.table != nil && o.better(best) {
+			best = o
+		}
+	}
+	if best.table == nil {
+		s := p.search(n, wanted, o)
+		if best = s.best(); best.table == nil {
+			return s.refuse()
+		}
+	}
+	best.table.each(n, p.takeClass)
+	return nil
+}
+
+// takeClass takes n CPUs of the class's cores, one core after the other.
+func (p *pick) takeClass(t *table, n int) {
+	for c := p.l3s[t.l3].cores.lo; n > 0; c++ {
+		if p.alike(c) == t.class.alike {
+			k := min(n, t.class.free)
+			p.take(c, k)
+			n -= k
+		}
+	}
+}
+
+// alike tells what the core is like, before anything is taken.
+func (p *pick) alike(core int) alike {
+	return alike{p.cores[core].kind, p.cores[core].size(), p.coreFree[core]}
+}
 
 // pick is the state of one call.
 type pick struct {
 	*Layout
-	// rest is the free CPUs of each core, in order.
-	rest  [][]int
-	tally [levels][]tally
-	taken []int
-	// start is the place of the first CPUs taken, -1 before; used are the L3s
-	// that CPUs were taken from.
-	start int
-	used  []bool
+	// free tells which CPUs are free, the others are how many of each part.
+	free             []bool
+	coreFree, l3Free []int
+	placeFree        []int
+	kindFree         map[topology.CPUType]int
+	taken            []int
 }
 
-// newPick counts the free CPUs, of cores of one kind if kind is set.
-func newPick(l *Layout, free cpuset.CPUSet, kind topology.CPUType) *pick {
-	p := &pick{Layout: l, rest: make([][]int, len(l.cores)), start: -1, used: make([]bool, len(l.coresOf))}
-	for lv := range levels {
-		p.tally[lv] = make([]tally, max(1, len(l.groups[lv])))
+func newPick(l *Layout, free cpuset.CPUSet) *pick {
+	p := &pick{
+		Layout: l, free: make([]bool, len(l.cpus)), kindFree: make(map[topology.CPUType]int, len(l.kinds)+1),
+		coreFree: make([]int, len(l.cores)), l3Free: make([]int, len(l.l3s)), placeFree: make([]int, len(l.places)),
 	}
-	store := make([]int, 0, len(l.coreOf))
+	for _, id := range free.UnsortedList() {
+		if at, has := l.at[id]; has {
+			p.free[at] = true
+			p.coreFree[l.coreOf[at]]++
+		}
+	}
 	for i, c := range l.cores {
-		from := len(store)
-		for _, id := range c.cpus {
-			if (kind == "" || c.kind == kind) && free.Contains(id) {
-				store = append(store, id)
+		p.l3Free[c.l3] += p.coreFree[i]
+	}
+	for _, kind := range l.kinds {
+		for i, c := range l.cores {
+			if c.kind == kind {
+				p.kindFree[kind] += p.coreFree[i]
 			}
 		}
-		p.rest[i] = store[from:len(store):len(store)]
-		p.count(i, +1)
+		p.kindFree[""] += p.kindFree[kind]
+	}
+	for i, c := range l.l3s {
+		p.placeFree[c.place] += p.l3Free[i]
 	}
 	return p
 }
 
-// whole tells whether no claim holds a thread of the core.
-func (p *pick) whole(core int) bool { return len(p.rest[core]) == len(p.cores[core].cpus) }
-
-// count adds the core's free CPUs to the tallies, or takes them off.
-func (p *pick) count(core, sign int) {
-	n := sign * len(p.rest[core])
-	for lv := range levels {
-		t := &p.tally[lv][p.groupOf[lv][p.cores[core].l3]]
-		t.free += n
-		if p.whole(core) {
-			t.whole += n
-		}
-	}
-}
-
 // take takes the first n free CPUs of the core.
 func (p *pick) take(core, n int) {
-	if n == 0 {
-		return
-	}
-	p.count(core, -1)
-	p.taken = append(p.taken, p.rest[core][:n]...)
-	p.rest[core] = p.rest[core][n:]
-	p.count(core, +1)
-	l3 := p.cores[core].l3
-	p.used[l3] = true
-	if p.start < 0 {
-		p.start = p.groupOf[levelPlace][l3]
+	for at := p.cores[core].lo; n > 0; at++ {
+		if p.free[at] {
+			p.free[at] = false
+			p.taken = append(p.taken, p.cpus[at])
+			n--
+		}
 	}
 }
