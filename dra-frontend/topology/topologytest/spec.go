@@ -65,11 +65,13 @@ type Node struct {
 // DAX is a bus whose devices become memory of a node of their own.
 type DAX string
 
-// Buses. HMEM is for memory that firmware reserves for a purpose.
+// Buses. HMEM is for memory that firmware reserves for a purpose; what
+// firmware maps as memory at boot has no DAX device.
 const (
-	CXL  DAX = "cxl"
-	NVD  DAX = "nd"
-	HMEM DAX = "hmem"
+	CXL       DAX = "cxl"
+	CXLMapped DAX = "cxl, mapped by firmware"
+	NVD       DAX = "nd"
+	HMEM      DAX = "hmem"
 )
 
 // Machine reads the spec through the real reader.
@@ -83,7 +85,7 @@ func (s Spec) Machine() topology.Machine {
 
 // Roots returns the file trees of the machine.
 func (s Spec) Roots() topology.Roots {
-	return topology.Roots{Sys: s.Sys(), Proc: s.Proc()}
+	return topology.Roots{Sys: index(s.Sys()), Proc: index(s.Proc())}
 }
 
 // Proc returns the tree of /proc.
@@ -164,15 +166,17 @@ func (s Spec) addMemory(t tree, index int, n Node) {
 		}
 	}
 	device := fmt.Sprintf("dax%d.0", index)
+	if n.DAX == CXL || n.DAX == CXLMapped {
+		t.file(fmt.Sprintf("bus/cxl/devices/mem%d/numa_node", index), "0")
+	}
 	switch n.DAX {
 	case CXL:
-		t.file(fmt.Sprintf("bus/cxl/devices/mem%d/numa_node", index), "0")
 		t.file(fmt.Sprintf("bus/cxl/devices/dax_region%d/%s/target_node", index, device), "%d", n.ID)
 		t.file(fmt.Sprintf("bus/cxl/devices/dax_region%d/dax_region/size", index), "%d", n.Memory)
 	case NVD:
 		t.file("bus/nd/devices/"+device+"/"+device+"/target_node", "%d", n.ID)
 	}
-	if n.DAX != "" {
+	if n.DAX != "" && n.DAX != CXLMapped {
 		t.file("bus/dax/devices/"+device+"/target_node", "%d", n.ID)
 	}
 }
@@ -205,23 +209,4 @@ func (s Spec) ids(match func(CPU) bool) string {
 	}
 	slices.Sort(ids)
 	return contract.FormatList(ids)
-}
-
-type tree fstest.MapFS
-
-func (t tree) file(path, format string, args ...any) {
-	t[path] = &fstest.MapFile{Data: []byte(fmt.Sprintf(format, args...) + "\n"), Mode: 0o444}
-}
-
-func (t tree) cache(dir string, level int, kind, shared string) {
-	t.file(dir+"level", "%d", level)
-	t.file(dir+"type", "%s", kind)
-	t.file(dir+"shared_cpu_list", "%s", shared)
-}
-
-func (t tree) hugepages(dir string, pages map[int64]int64) {
-	for size, n := range pages {
-		t.file(fmt.Sprintf("%s/hugepages-%dkB/nr_hugepages", dir, size>>10), "%d", n)
-		t.file(fmt.Sprintf("%s/hugepages-%dkB/surplus_hugepages", dir, size>>10), "0")
-	}
 }

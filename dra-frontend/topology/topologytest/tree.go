@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topologytest
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"testing/fstest"
+	"time"
+)
+
+// tree is a file tree in the making.
+type tree fstest.MapFS
+
+func (t tree) file(path, format string, args ...any) {
+	t[path] = &fstest.MapFile{Data: []byte(fmt.Sprintf(format, args...) + "\n"), Mode: 0o444}
+}
+
+func (t tree) cache(dir string, level int, kind, shared string) {
+	t.file(dir+"level", "%d", level)
+	t.file(dir+"type", "%s", kind)
+	t.file(dir+"shared_cpu_list", "%s", shared)
+}
+
+func (t tree) hugepages(dir string, pages map[int64]int64) {
+	for size, n := range pages {
+		t.file(fmt.Sprintf("%s/hugepages-%dkB/nr_hugepages", dir, size>>10), "%d", n)
+		t.file(fmt.Sprintf("%s/hugepages-%dkB/surplus_hugepages", dir, size>>10), "0")
+	}
+}
+
+// indexed is a MapFS that finds directories, and that a file is missing,
+// without looking at all files: machines have thousands.
+type indexed struct {
+	fstest.MapFS
+	dirs map[string][]fs.DirEntry
+}
+
+func index(m fstest.MapFS) indexed {
+	x := indexed{MapFS: m, dirs: make(map[string][]fs.DirEntry)}
+	seen := make(map[string]bool, len(m))
+	for name, f := range m {
+		mode := f.Mode
+		for ; name != "." && !seen[name]; name = path.Dir(name) {
+			seen[name] = true
+			dir := path.Dir(name)
+			x.dirs[dir] = append(x.dirs[dir], fs.FileInfoToDirEntry(named{path.Base(name), mode}))
+			mode = fs.ModeDir
+		}
+	}
+	for _, entries := range x.dirs {
+		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	}
+	return x
+}
+
+func (x indexed) Open(name string) (fs.File, error) {
+	if _, found := x.MapFS[name]; !found && x.dirs[name] == nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return x.MapFS.Open(name)
+}
+
+func (x indexed) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, found := x.dirs[name]
+	if !found {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return entries, nil
+}
+
+// named describes a file by its name and mode.
+type named struct {
+	name string
+	mode fs.FileMode
+}
+
+func (n named) Name() string       { return n.name }
+func (n named) Mode() fs.FileMode  { return n.mode }
+func (n named) IsDir() bool        { return n.mode.IsDir() }
+func (n named) Size() int64        { return 0 }
+func (n named) ModTime() time.Time { return time.Time{} }
+func (n named) Sys() any           { return nil }
