@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -55,6 +57,9 @@ type Daemon struct {
 	helper  atomic.Pointer[kubeletplugin.Helper]
 	bootID  string
 	machine atomic.Pointer[inventory.Inventory]
+	// displaced are the claims on devices that are not offered any more.
+	displaced []contract.ClaimRecord
+	joins     *reservations.Watcher
 }
 
 // pollInterval is how soon a dead actuator is noticed. Looking is an open and
@@ -155,7 +160,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer watcher.Close()
 	changes := signals(watcher)
 	d.watch(watcher)
-	d.look()
+	d.joins = reservations.New(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
+	d.look(ctx)
 	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
 		devices: func() []resourceapi.Device { return d.machine.Load().Devices(nil) },
@@ -170,6 +176,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.publish(ctx, helper); err != nil {
 		return ended(ctx, err)
 	}
+	// After the watches of claims have ended nobody writes any more.
+	defer d.joins.Wait()
+	defer fail(nil)
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
@@ -180,7 +189,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ended(ctx, nil)
 		case <-changes:
-			changed = d.look()
+			changed = d.look(ctx)
 		case <-poll.C:
 			changed = d.lookAtActuator()
 		case <-refresh.C:
@@ -189,7 +198,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 			d.watch(watcher)
 			changed = d.rediscover()
-			changed = d.look() || changed
+			changed = d.look(ctx) || changed
 		}
 		if changed {
 			if err := d.publish(ctx, helper); err != nil {
@@ -213,9 +222,10 @@ func ended(ctx context.Context, err error) error {
 
 // look reconciles the node state and reads the actuator's announcement. It
 // reports whether what is published must change.
-func (d *Daemon) look() bool {
+func (d *Daemon) look(ctx context.Context) bool {
 	n, _ := d.status.get()
-	blocked := d.driver.Reconcile()
+	claims, blocked := d.driver.Reconcile()
+	d.joins.Follow(ctx, claims)
 	if blocked != nil && (n.blocked == nil || n.blocked.Error() != blocked.Error()) {
 		d.o.Log.Error("this node takes no new claims", zap.Error(blocked))
 	}
@@ -223,7 +233,24 @@ func (d *Daemon) look() bool {
 		d.o.Log.Info("node state is current")
 	}
 	n.blocked = blocked
-	return d.observe(n)
+	moved := d.displace(claims)
+	return d.observe(n) || moved
+}
+
+// displace finds the claims that the published capacities must leave out, and
+// reports whether they are others than before.
+func (d *Daemon) displace(claims []contract.ClaimRecord) bool {
+	displaced := d.machine.Load().Displaced(claims)
+	if slices.EqualFunc(displaced, d.displaced, func(a, b contract.ClaimRecord) bool { return a.UID == b.UID }) {
+		return false
+	}
+	d.displaced = displaced
+	d.o.Metrics.Displaced(len(displaced))
+	for _, c := range displaced {
+		d.o.Log.Warn("claim holds what is not offered as it was: its amounts are left out of the capacities until it is released",
+			zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
+	}
+	return true
 }
 
 func (d *Daemon) lookAtActuator() bool {
@@ -274,7 +301,7 @@ func (d *Daemon) discover() (inventory.Inventory, error) {
 // publish writes the slices if they differ from what the API server has.
 func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) error {
 	n, _ := d.status.get()
-	devices := d.machine.Load().Devices(taints(n))
+	devices := d.machine.Load().Without(d.displaced).Devices(taints(n))
 	d.o.Log.Info("publishing", zap.Strings("zones", d.machine.Load().Names()), zap.Bool("tainted", len(taints(n)) > 0))
 	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, devices))
 }

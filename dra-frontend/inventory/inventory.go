@@ -30,6 +30,8 @@ type Inventory struct {
 	// Pool is what containers without exclusive CPUs run on while there is no
 	// claim.
 	Pool zones.Pool
+	// NodeAllocatable is the configuration's.
+	NodeAllocatable bool
 }
 
 // Compute cuts the machine into zones as the configuration says.
@@ -42,7 +44,7 @@ func Compute(c config.Config, m topology.Machine) (Inventory, error) {
 	if err != nil {
 		return Inventory{}, fmt.Errorf("configuration does not fit this machine: %w", err)
 	}
-	return Inventory{Machine: m, Zones: zs, Pool: pool}, nil
+	return Inventory{Machine: m, Zones: zs, Pool: pool, NodeAllocatable: c.NodeAllocatable}, nil
 }
 
 // Plugin returns what claims are prepared from.
@@ -64,7 +66,7 @@ func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
 
 // Devices returns the devices of the zones, all with the taints.
 func (i Inventory) Devices(taints []resourceapi.DeviceTaint) []resourceapi.Device {
-	return resourceslices.Devices(i.Zones, resourceslices.Options{PageSize: i.Machine.PageSize, Taints: taints})
+	return resourceslices.Devices(i.Zones, resourceslices.Options{PageSize: i.Machine.PageSize, Taints: taints, NodeAllocatable: i.NodeAllocatable})
 }
 
 // Names returns the zones' names.

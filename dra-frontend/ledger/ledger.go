@@ -163,6 +163,19 @@ func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) e
 	return nil
 }
 
+// Update replaces the file of a claim by one with the same decisions: only who
+// may use them has changed. state must already contain the change.
+func (l *Ledger) Update(r contract.ClaimRecord, state contract.NodeState) error {
+	data, err := contract.EncodeClaim(r)
+	if err != nil {
+		return err
+	}
+	if err := l.dir.Write(contract.ClaimFile(r.UID), data); err != nil {
+		return fmt.Errorf("write claim file: %w", err)
+	}
+	return l.WriteNode(state)
+}
+
 // Forget removes a claim's file. The node state without it is written
 // afterwards: the reverse order of Add, for the same reason (I1). An unknown
 // claim is success.

@@ -18,6 +18,7 @@ type Metrics struct {
 	cpus      *prometheus.GaugeVec
 	blocked   prometheus.Gauge
 	actuator  prometheus.Gauge
+	displaced prometheus.Gauge
 }
 
 // New registers the metrics.
@@ -42,8 +43,11 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		actuator: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_actuator_ready", Help: "1 while nri-actuator is alive and connected to the runtime.",
 		}),
+		displaced: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_displaced_claims", Help: "Claims on devices that are not offered any more; capacities are published without what they hold.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator} {
+	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -78,6 +82,9 @@ func (m *Metrics) Node(blocked, actuator error) {
 	m.blocked.Set(gauge(blocked != nil))
 	m.actuator.Set(gauge(actuator == nil))
 }
+
+// Displaced sets the number of claims on devices of another configuration.
+func (m *Metrics) Displaced(n int) { m.displaced.Set(float64(n)) }
 
 func gauge(on bool) float64 {
 	if on {

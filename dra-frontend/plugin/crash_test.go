@@ -91,7 +91,7 @@ func TestCrashAtAnyWrite(t *testing.T) {
 		}
 		n.wrap = func(d ledger.Directory) ledger.Directory { return crashing{Directory: d, check: ordering, left: &left} }
 		n.restart()
-		require.NoError(rt, n.driver.Reconcile())
+		requireReconciled(rt, n.driver)
 		start := n.state()
 
 		live := map[int]bool{}
@@ -116,7 +116,7 @@ func TestCrashAtAnyWrite(t *testing.T) {
 			if rapid.Bool().Draw(rt, "restart") {
 				n.restart()
 			}
-			require.NoError(rt, n.driver.Reconcile())
+			requireReconciled(rt, n.driver)
 			ordering()
 			s := n.state()
 			shared, err := cpuset.Parse(s.Shared.CPUs)

@@ -140,24 +140,25 @@ func (d *Driver) SetInventory(i Inventory) {
 }
 
 // Reconcile recomputes the node state from the claim files and writes it if it
-// differs: after a start, a change of topology, or files removed by hand. The
-// error says why the node takes no new claims.
-func (d *Driver) Reconcile() error {
+// differs: after a start, a change of topology, or files removed by hand. It
+// returns the claims that can be read; the error says why the node takes no new
+// ones.
+func (d *Driver) Reconcile() ([]contract.ClaimRecord, error) {
 	leave, err := d.enter()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer leave()
 	claims, err := d.ledger.Load()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := claims.Blocked(); err != nil {
 		// Without all claims the pool could only be computed too large, so
 		// the node file stays as it is (I1, I4).
-		return err
+		return claims.Prepared, err
 	}
-	return d.writeState(claims.Prepared)
+	return claims.Prepared, d.writeState(claims.Prepared)
 }
 
 func (d *Driver) writeState(claims []contract.ClaimRecord) error {

@@ -57,8 +57,13 @@ type node struct {
 func newNode(t *testing.T) *node {
 	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID}
 	n.restart()
-	require.NoError(t, n.driver.Reconcile())
+	requireReconciled(t, n.driver)
 	return n
+}
+
+func requireReconciled(t require.TestingT, d *plugin.Driver) {
+	_, err := d.Reconcile()
+	require.NoError(t, err)
 }
 
 func (n *node) restart() {
@@ -229,7 +234,7 @@ func TestPrepareTwiceGivesTheSameAnswerAndBytes(t *testing.T) {
 	require.NoError(t, err)
 
 	n.restart()
-	require.NoError(t, n.driver.Reconcile())
+	requireReconciled(t, n.driver)
 	// Not even a dead actuator or a pod that is gone changes the answer.
 	n.actuator = contract.ErrActuatorDead
 	delete(n.pods, "pod-1")
@@ -442,7 +447,8 @@ func TestUnreadableClaimFileBlocks(t *testing.T) {
 			before := n.state()
 
 			n.restart()
-			require.ErrorContains(t, n.driver.Reconcile(), path)
+			_, err = n.driver.Reconcile()
+			require.ErrorContains(t, err, path)
 			_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
 			require.ErrorContains(t, err, path)
 			require.Equal(t, before, n.state(), "the pool must not grow over CPUs that may be held")
@@ -529,7 +535,7 @@ func TestNodeFileLost(t *testing.T) {
 	require.NoError(t, err)
 	before := n.state()
 	require.NoError(t, os.Remove(filepath.Join(n.dir, contract.NodeFile)))
-	require.NoError(t, n.driver.Reconcile())
+	requireReconciled(t, n.driver)
 	after := n.state()
 	require.Greater(t, after.Generation, before.Generation)
 	after.Generation = before.Generation

@@ -32,6 +32,9 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	}
 	// The API server may be slow: nobody waits for it inside the lock.
 	users, usersErr := d.users(ctx, claim)
+	if usersErr == nil && len(users.pods) == 0 {
+		usersErr = fmt.Errorf("claim %s/%s is not reserved for any pod that exists", claim.Namespace, claim.Name)
+	}
 
 	leave, err := d.enter()
 	if err != nil {
@@ -145,7 +148,7 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 			return record, about(p.DeviceRequestAllocationResult, err)
 		}
 		if feature := decision.Unknown(announcement.Features); feature != "" {
-			return record, about(p.DeviceRequestAllocationResult, fmt.Errorf("its parameters need %q, which nri-actuator cannot do with this node's runtime (%s %s): leave them out, or upgrade the runtime",
+			return record, about(p.DeviceRequestAllocationResult, fmt.Errorf("its parameters need %q, which nri-actuator cannot do with this node's runtime (%s %s) and kernel: leave them out, or upgrade these",
 				feature, announcement.Runtime, announcement.RuntimeVersion))
 		}
 		if decision.CPUs != "" {
@@ -159,6 +162,7 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 		result.Parameters = p.settings.Record(decision, len(p.amounts.Hugepages) > 0)
 		record.Results = append(record.Results, result)
 	}
+	record.Joinable = joinable(claim, parts)
 	return record, nil
 }
 

@@ -84,9 +84,6 @@ func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (u
 		}
 		u.pods = append(u.pods, pod)
 	}
-	if len(u.pods) == 0 {
-		return u, fmt.Errorf("claim %s/%s is not reserved for any pod that exists", claim.Namespace, claim.Name)
-	}
 	return u, nil
 }
 

@@ -81,6 +81,9 @@ type Zone struct {
 	Hardware
 }
 
+// Empty tells whether the zone has nothing to offer.
+func (z Zone) Empty() bool { return z.CPUCapacity == 0 && z.Memory == 0 && len(z.Hugepages) == 0 }
+
 // Pool is what containers without exclusive CPUs run on while no claim holds
 // any: the ledger takes claimed CPUs off it.
 type Pool struct {
@@ -114,10 +117,7 @@ func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
 	if c.SharedMode != PoolFixed {
 		withhold(zs, pool.CPUs.Size(), c.SharedMinCPUs)
 	}
-	zs = slices.DeleteFunc(zs, func(z Zone) bool {
-		return z.CPUCapacity == 0 && z.Memory == 0 && len(z.Hugepages) == 0
-	})
-	return zs, pool, nil
+	return slices.DeleteFunc(zs, Zone.Empty), pool, nil
 }
 
 // pool returns the shared pool while there is no claim.

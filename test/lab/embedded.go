@@ -50,7 +50,8 @@ func newEmbedded(n *Node) *embedded {
 		Guard: n.config.Guard, Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Actuator: e, Recorder: discard{},
 	})
-	require.NoError(n.t, e.driver.Reconcile())
+	_, err = e.driver.Reconcile()
+	require.NoError(n.t, err)
 	e.publish(offered.Devices(nil))
 	return e
 }

@@ -20,6 +20,12 @@ import (
 var programs lab.Programs
 
 func TestMain(m *testing.M) {
+	// The guard asks the program that called it what it can do: here that is
+	// this one, in the place of runc.
+	if len(os.Args) == 2 && os.Args[1] == "features" {
+		fmt.Println(`{"linux":{"memoryPolicy":{"modes":["MPOL_BIND","MPOL_PREFERRED","MPOL_PREFERRED_MANY","MPOL_INTERLEAVE","MPOL_WEIGHTED_INTERLEAVE"]}}}`)
+		return
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

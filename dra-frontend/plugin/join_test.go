@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// late reserves the claim for one more pod.
+func (n *node) late(c *resourceapi.ResourceClaim, name string, i int) {
+	n.pods[name] = plugin.Pod{
+		Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBestEffort},
+		Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: c.Name}}}},
+	}
+	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: types.UID(uid(i))})
+}
+
+// A20: CPUs are shared with pods that come after the claim was prepared, and
+// the containers that run see nothing of it.
+func TestJoin(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	require.True(t, n.record(1).Joinable)
+	before := n.record(1)
+
+	require.NoError(t, n.driver.Join(t.Context(), c), "nobody new")
+	require.Equal(t, before, n.record(1))
+
+	n.late(c, "late", 5)
+	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.Equal(t, []string{uid(1)}, n.state().Pods[uid(5)].Claims)
+	require.Equal(t, []string{uid(1)}, n.state().Pods[uid(1001)].Claims)
+	require.Equal(t, before.Results, n.record(1).Results)
+
+	// It holds after a restart, and the first answer still stands (I8).
+	n.restart()
+	requireReconciled(t, n.driver)
+	require.Contains(t, n.state().Pods, uid(5))
+	_, err = n.prepare(c)
+	require.NoError(t, err)
+	require.NoError(t, n.unprepare(1))
+	require.Empty(t, n.state().Pods)
+}
+
+func TestNobodyJoins(t *testing.T) {
+	for name, tc := range map[string]struct {
+		capacity capacity
+		change   func(*resourceapi.ResourceClaim)
+	}{
+		"memory":      {capacity{"cpu": "2", "memory": "1Gi"}, func(*resourceapi.ResourceClaim) {}},
+		"a pod's own": {capacity{"cpu": "2"}, func(c *resourceapi.ResourceClaim) { c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			c := n.claim(1, "numa-0", tc.capacity)
+			tc.change(c)
+			_, err := n.prepare(c)
+			require.NoError(t, err)
+			require.False(t, n.record(1).Joinable)
+			n.late(c, "late", 5)
+			require.NoError(t, n.driver.Join(t.Context(), c))
+			require.NotContains(t, n.state().Pods, uid(5))
+		})
+	}
+	t.Run("another allocation", func(t *testing.T) {
+		n := newNode(t)
+		c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+		_, err := n.prepare(c)
+		require.NoError(t, err)
+		c.Status.Allocation.Devices.Results[0].Device = "numa-1"
+		n.late(c, "late", 5)
+		require.NoError(t, n.driver.Join(t.Context(), c))
+		require.NotContains(t, n.state().Pods, uid(5))
+	})
+	t.Run("not prepared", func(t *testing.T) {
+		n := newNode(t)
+		require.NoError(t, n.driver.Join(t.Context(), n.claim(1, "numa-0", capacity{"cpu": "2"})))
+		require.Empty(t, n.claimFiles())
+	})
+}
+
+// I4: a node that does not know what is held ties nobody to anything.
+func TestJoinOnABlockedNode(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(n.dir, contract.ClaimFile(uid(9))), []byte("{"), 0o600))
+	n.late(c, "late", 5)
+	require.ErrorContains(t, n.driver.Join(t.Context(), c), contract.ClaimFile(uid(9)))
+	require.False(t, slices.ContainsFunc(n.record(1).Pods, func(p contract.PodRecord) bool { return p.UID == uid(5) }))
+}

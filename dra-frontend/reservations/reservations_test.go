@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reservations_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
+)
+
+func claim(name, uid string, reserved ...string) *resourceapi.ResourceClaim {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid)}}
+	c.Status.Allocation = &resourceapi.AllocationResult{}
+	for _, pod := range reserved {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod})
+	}
+	return c
+}
+
+func record(name, uid string, joinable bool) contract.ClaimRecord {
+	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid, Joinable: joinable}
+}
+
+func TestFollow(t *testing.T) {
+	client := fake.NewClientset(claim("a", "a1", "one"), claim("b", "another", "one"), claim("own", "own1", "one"))
+	shown := make(chan *resourceapi.ResourceClaim)
+	// What could not be done is shown again.
+	broken := true
+	w := reservations.New(client, zap.NewNop(), 200*time.Millisecond, func(_ context.Context, c *resourceapi.ResourceClaim) error {
+		if broken {
+			broken = false
+			return errors.New("not now")
+		}
+		select {
+		case shown <- c:
+		case <-t.Context().Done():
+		}
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	w.Follow(ctx, []contract.ClaimRecord{record("a", "a1", true), record("b", "b1", true), record("own", "own1", false)})
+	require.Equal(t, "a", (<-shown).Name)
+
+	_, err := client.ResourceV1().ResourceClaims("default").UpdateStatus(ctx, claim("a", "a1", "one", "two"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	for c := range shown {
+		require.Equal(t, "a", c.Name, "the others are another claim of that name, and one that nobody joins")
+		if len(c.Status.ReservedFor) == 2 {
+			break
+		}
+	}
+
+	w.Follow(ctx, nil)
+	drained := make(chan struct{})
+	go func() { w.Wait(); close(drained) }()
+	for open := true; open; {
+		select {
+		case <-shown: // one that was under way
+		case <-drained:
+			open = false
+		}
+	}
+	stop()
+}
