@@ -182,18 +182,20 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// A claim that a second pod joins after it was prepared: kubelet does not ask
-// again, so the frontend never ties the claim to that pod, and its container
-// waits (fails closed) until the claim is prepared anew.
+// A20: a second pod joins a claim after it was prepared. Kubelet does not ask
+// again, but the claim says so, and the pod's container starts on the claim's
+// CPUs as soon as the frontend has seen it.
 func TestPodThatJoinsALaterClaim(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	claim := n.Claim("shared", lab.Request{Name: "r", Zone: "numa-1", Capacity: cpu("2")})
 	one := n.Pod("one", lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}})
-	start(t, n, one)
+	first := start(t, n, one)[0]
 	late := n.Pod("late", lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}})
 	require.True(t, n.Allocate(late))
 	require.NoError(t, n.Prepare(late))
-	_, err := n.CreateContainer(late, "main")
-	require.ErrorContains(t, err, "is not prepared for this pod")
+	n.Joined(late)
+	second := startAllocated(t, n, late)[0]
+	require.Equal(t, "2,6", first.CPUs())
+	require.Equal(t, first.CPUs(), second.CPUs())
 	n.Check()
 }

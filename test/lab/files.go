@@ -120,6 +120,18 @@ func (n *Node) HasState() {
 	})
 }
 
+// Joined waits until the node state ties claims to the pod.
+func (n *Node) Joined(p *Pod) {
+	n.t.Helper()
+	n.eventually("the pod to be tied to its claims", func() error {
+		state, err := n.state()
+		if err == nil && len(state.Pods[p.UID].Claims) == 0 {
+			err = fmt.Errorf("the node state has pods %v", sorted(state.Pods))
+		}
+		return err
+	})
+}
+
 // WaitPool waits until the shared pool is the given one.
 func (n *Node) WaitPool(want string) {
 	n.t.Helper()
