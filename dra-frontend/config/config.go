@@ -43,6 +43,11 @@ type Config struct {
 	MemoryQoS         MemoryQoS                   `json:"memoryQoS"`
 	Hugepages         Hugepages                   `json:"hugepages"`
 	CPU               CPU                         `json:"cpu"`
+	// NodeAllocatable has the scheduler count claims against what the node can
+	// allocate, like the requests of pods (KEP-5517).
+	NodeAllocatable bool `json:"nodeAllocatable"`
+	// DeviceMetadata shows containers what their claims got in a file (KEP-5304).
+	DeviceMetadata bool `json:"deviceMetadata"`
 	// Guard writes the guard hook into claim files if the actuator offers it.
 	Guard bool `json:"guard"`
 	// RefreshInterval is how often the machine and the CDI directory are looked

@@ -75,6 +75,9 @@ type Options struct {
 	PageSize int64
 	// Taints keep new claims off all devices of the node.
 	Taints []resourceapi.DeviceTaint
+	// NodeAllocatable has the scheduler count claims against what the node can
+	// allocate.
+	NodeAllocatable bool
 }
 
 // CapacityName returns the capacity of a hugepage size in bytes.
@@ -96,13 +99,17 @@ func PageSize(name resourceapi.QualifiedName) (int64, bool) {
 func Devices(zs []zones.Zone, o Options) []resourceapi.Device {
 	devices := make([]resourceapi.Device, 0, len(zs))
 	for _, z := range zs {
-		devices = append(devices, resourceapi.Device{
+		device := resourceapi.Device{
 			Name:                     z.Name,
 			Attributes:               attributes(z),
 			Capacity:                 capacities(z, o.PageSize),
 			Taints:                   slices.Clone(o.Taints),
 			AllowMultipleAllocations: new(true),
-		})
+		}
+		if o.NodeAllocatable {
+			device.NodeAllocatableResources = nodeAllocatable(device.Capacity)
+		}
+		devices = append(devices, device)
 	}
 	return devices
 }

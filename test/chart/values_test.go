@@ -38,7 +38,7 @@ var flipped = map[string]string{
 	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
 	"config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `none`, "config.memoryQoS.throttlingFactor": `0.9`,
 	"config.memoryQoS.protection": `low`, "config.hugepages.limits": `unlimited`, "config.cpu.wholeCores": `true`,
-	"config.cpu.placement": `spread`, "config.guard": `false`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
+	"config.cpu.placement": `spread`, "config.nodeAllocatable": `true`, "config.deviceMetadata": `true`, "config.guard": `false`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
 	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
 
 	"frontend.image.repository": `registry.example:5000/a/b`, "frontend.image.tag": `v9`, "frontend.image.pullPolicy": `Always`,
@@ -173,6 +173,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.hugepages.limits":           {`true`},
 		"config.cpu.wholeCores":             {`"true"`},
 		"config.cpu.placement":              {`Packed`},
+		"config.nodeAllocatable":            {`"true"`},
+		"config.deviceMetadata":             {`1`},
 		"config.guard":                      {`"on"`},
 		"config.refreshInterval":            {`30`, `"30"`, `30 s`, `-1s`, `500ms`, `0s`},
 		"config.cdiDir":                     {`run/cdi`, `/run/cdi/`, `/run/../cdi`, `/`, `"/run/c di"`},
