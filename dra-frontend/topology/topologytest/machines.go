@@ -121,15 +121,26 @@ func T8() Spec {
 	return s
 }
 
-// Case is a machine of the acceptance cases.
+// Case is a named machine.
 type Case struct {
 	Name string
-	Spec Spec
+	// Hardware is what it is made of.
+	Hardware string
+	Spec     Spec
 }
 
-// All returns T1 to T8.
+// All returns T1 to T8, the machines of the acceptance cases.
 func All() []Case {
-	return []Case{{"T1", T1()}, {"T2", T2()}, {"T3", T3()}, {"T4", T4()}, {"T5", T5()}, {"T6", T6()}, {"T7", T7()}, {"T8", T8()}}
+	return []Case{
+		{"T1", "4 CPUs, one socket", T1()},
+		{"T2", "8 CPUs, 2 sockets with core ids that repeat", T2()},
+		{"T3", "8 CPUs, the test cluster's node", T3()},
+		{"T4", "512 CPUs, 4 sockets, 8 nodes", T4()},
+		{"T5", "hybrid", T5()},
+		{"T6", "T2 and a memory-only node", T6()},
+		{"T7", "arm64 with 64 KiB pages, no shared cache", T7()},
+		{"T8", "sparse ids, offline CPUs", T8()},
+	}
 }
 
 // Random draws a machine of up to 96 CPUs: regular or hybrid, with gaps in
