@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 
 	"github.com/containerd/nri/pkg/api"
 	"go.uber.org/zap"
@@ -24,6 +25,8 @@ type container struct {
 	ask  decisions.Container
 	// claims tells whether the container refers to the contract at all.
 	claims bool
+	// pinned is the cpuset that the container came with, from others.
+	pinned string
 	dir    string
 	dirErr error
 	podDir string
@@ -53,6 +56,7 @@ func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *contain
 	c.ask.DevicesKnown = s.tellsDevices || len(c.ask.Devices) > 0
 	if c.claims = c.ask.Claims(); !c.claims {
 		c.ask.Env, c.ask.Devices = nil, nil
+		c.pinned = ctr.GetLinux().GetResources().GetCpu().GetCpus()
 	}
 	c.dir, c.dirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())
 	c.podDir, c.podErr = cgroups.PodDir(pod.GetLinux().GetCgroupParent())
@@ -70,9 +74,13 @@ func (s *Session) existing(pod *api.PodSandbox, ctr *api.Container) (c *containe
 // decide returns what holds for the container at this node state. The error
 // names why its claims are not obeyed; want is then its part of the shared
 // pool: a container without a valid claim must keep off the CPUs of others
-// (I1), and nothing else of it is touched.
+// (I1), and nothing else of it is touched. Nothing is wanted of a container that
+// is someone else's.
 func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
 	d = decisions.Effective(nil, node.Shared)
+	if !c.claims && c.foreign(node.Shared) {
+		return contract.Decision{}, nil, nil
+	}
 	if !c.claims {
 		return d, files(d), nil
 	}
@@ -106,6 +114,13 @@ func (p *Plugin) refuse(ctx context.Context, c *container, err error) {
 	}
 	p.metrics.Refused(reason)
 	logs.From(ctx).Error("container's claim refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
+}
+
+// foreign tells whether someone else has pinned the container to CPUs that are
+// not this driver's.
+func (c *container) foreign(s contract.Shared) bool {
+	in, out, err := share(c.pinned, s.Others)
+	return err == nil && in > 0 && out == 0
 }
 
 // pooled tells whether the container's CPUs are those of the shared pool.
@@ -176,19 +191,27 @@ func (p *Plugin) exclusiveCPUs() string {
 }
 
 func overlap(a, b string) bool {
-	x, errX := contract.ParseList(a)
-	y, errY := contract.ParseList(b)
-	if errX != nil || errY != nil {
+	in, _, err := share(a, b)
+	if err != nil {
 		return a != "" && b != ""
 	}
-	in := make(map[int]bool, len(x))
-	for _, id := range x {
-		in[id] = true
+	return in > 0
+}
+
+// share counts the CPUs of list a that are in list b, and those that are not.
+func share(a, b string) (in, out int, err error) {
+	x, err := contract.ParseList(a)
+	if err != nil {
+		return 0, 0, err
 	}
-	for _, id := range y {
-		if in[id] {
-			return true
+	y, err := contract.ParseList(b)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, id := range x {
+		if _, found := slices.BinarySearch(y, id); found {
+			in++
 		}
 	}
-	return false
+	return in, len(x) - in, nil
 }

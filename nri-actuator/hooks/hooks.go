@@ -13,7 +13,6 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 )
@@ -51,8 +50,11 @@ func (s *Session) createPooled(ctx context.Context, c *container) *api.Container
 	if err != nil {
 		return nil
 	}
-	d := decisions.Effective(nil, node.Shared)
-	c.applied = files(d)
+	d, want, _ := s.decide(ctx, c, node)
+	if want == nil {
+		return nil
+	}
+	c.applied = want
 	return adjust(d)
 }
 
@@ -175,8 +177,13 @@ func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 		return nil, nil
 	}
 	if err == nil {
-		var d contract.Decision
-		if d, _, err = s.decide(ctx, c, node); err == nil {
+		d, want, refused := s.decide(ctx, c, node)
+		switch {
+		case refused != nil:
+			err = refused
+		case want == nil:
+			return nil, nil
+		default:
 			return []*api.ContainerUpdate{update(c.id, d)}, nil
 		}
 	}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// A58: a container that someone else pinned to CPUs of theirs stays there, in
+// every call; one that reaches into this driver's CPUs does not.
+func TestContainersOfOthers(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs, s.Shared.Others = "0-7", "8-15" })
+
+	pinned := func(id, cpus string) *container {
+		c := r.pinned(id, podB, cpus)
+		require.NoError(t, r.start(c))
+		return c
+	}
+	theirs, across, odd := pinned("theirs", "8-9"), pinned("across", "7-8"), pinned("odd", "9,x")
+	mine := r.run("mine", podB)
+	check := func() {
+		t.Helper()
+		require.Equal(t, "8-9", r.cpus(theirs))
+		for _, c := range []*container{across, odd, mine} {
+			require.Equal(t, "0-7", r.cpus(c), c.api.Id)
+		}
+	}
+	check()
+	require.NoError(t, r.update(theirs))
+	check()
+	r.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "8-9", r.cpus(theirs))
+	require.Equal(t, "0-3", r.cpus(mine))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.connect()
+	check()
+}
+
+// pinned creates a container whose spec already has a cpuset.
+func (r *runtime) pinned(id, podUID, cpus string) *container {
+	pod := sandbox(podUID)
+	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, spec: map[string]string{"cpuset.cpus": cpus},
+		api: &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, State: api.ContainerState_CONTAINER_CREATED,
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id,
+				Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: cpus}}}}}
+	r.node.AddCgroup(r.podDir(podUID))
+	a, _, err := r.session.CreateContainer(context.Background(), pod, c.api)
+	require.NoError(r.t, err)
+	r.take(c, a.GetLinux().GetResources())
+	r.containers[id] = c
+	return c
+}
