@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package health compares what prepared claims hold with what the machine still
+// has: CPUs can go offline and page pools can be shrunk under a running claim.
+// Nothing is taken from a claim then; the daemon tells kubelet about the
+// devices, and the claims' status about the claims. Pure.
+package health
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+)
+
+// Reasons of findings; those of Kubernetes' conditions look like this.
+const (
+	ReasonCPUs      = "CPUsOffline"
+	ReasonMemory    = "MemoryShort"
+	ReasonHugepages = "HugepagesShort"
+)
+
+// Finding is something that a claim holds and the machine lacks.
+type Finding struct {
+	Reason  string
+	Message string
+}
+
+// Report is what is wrong. What is not in it is well.
+type Report struct {
+	// Devices by name.
+	Devices map[string]string
+	// Results of claims. Of several findings about one, the first gives the
+	// reason and the message names all.
+	Results map[contract.Key]Finding
+}
+
+// Check compares the claims with the machine.
+func Check(m topology.Machine, claims []contract.ClaimRecord) Report {
+	r := Report{Devices: make(map[string]string), Results: make(map[contract.Key]Finding)}
+	zones := make(map[string]*zone)
+	online := m.Online()
+	for _, c := range claims {
+		for i, result := range c.Results {
+			held := holder{key: contract.Key{ClaimUID: c.UID, Index: i}, claim: c.Namespace + "/" + c.Name}
+			if off := setOf(result.Decision.CPUs).Difference(online); !off.IsEmpty() {
+				r.add(result.Device, ReasonCPUs, fmt.Sprintf("CPUs %s are offline and held by claim %s (%s)", off, held.claim, result.Decision.CPUs), held)
+			}
+			if zones[result.Device] == nil {
+				zones[result.Device] = &zone{mems: cpuset.New(), held: make(map[int64]int64), holders: make(map[int64][]holder)}
+			}
+			zones[result.Device].add(result, held)
+		}
+	}
+	for _, device := range slices.Sorted(maps.Keys(zones)) {
+		z := zones[device]
+		for _, page := range slices.Sorted(maps.Keys(z.held)) {
+			if has := z.has(m, page); has < z.held[page] {
+				what, reason := string(resourceslices.Memory), ReasonMemory
+				if page != basePages {
+					what, reason = string(resourceslices.CapacityName(page)), ReasonHugepages
+				}
+				r.add(device, reason, fmt.Sprintf("NUMA nodes %s have %d bytes of %s, less than the %d bytes held by %s",
+					z.mems, has, what, z.held[page], names(z.holders[page])), z.holders[page]...)
+			}
+		}
+	}
+	return r
+}
+
+func (r Report) add(device, reason, message string, holders ...holder) {
+	r.Devices[device] = join(r.Devices[device], message)
+	for _, h := range holders {
+		f := r.Results[h.key]
+		if f.Reason == "" {
+			f.Reason = reason
+		}
+		f.Message = join(f.Message, message)
+		r.Results[h.key] = f
+	}
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// holder is a claim's result that holds something.
+type holder struct {
+	key   contract.Key
+	claim string
+}
+
+// maxNames bounds a message: it stands in the status of each of the claims.
+const maxNames = 8
+
+func names(holders []holder) string {
+	var out []string
+	for _, h := range holders {
+		out = append(out, "claim "+h.claim)
+	}
+	out = slices.Compact(out) // a claim's results follow each other
+	if more := len(out) - maxNames; more > 0 {
+		out = append(out[:maxNames], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(out, ", ")
+}
+
+// basePages is the size that stands for memory that is no hugepage.
+const basePages = 0
+
+// zone is what the claims on a device hold of its memory, in bytes by page size.
+type zone struct {
+	mems    cpuset.CPUSet
+	held    map[int64]int64
+	holders map[int64][]holder
+}
+
+// add takes the nodes from the decision, not from the zones of today: the
+// configuration may have cut the machine otherwise since.
+func (z *zone) add(r contract.ResultRecord, h holder) {
+	for name, amount := range r.Consumed {
+		page, hugepages := resourceslices.PageSize(resourceapi.QualifiedName(name))
+		if !hugepages && name != string(resourceslices.Memory) {
+			continue
+		}
+		q, err := resource.ParseQuantity(amount)
+		if err != nil || q.Sign() <= 0 {
+			continue
+		}
+		z.held[page] += q.Value()
+		z.holders[page] = append(z.holders[page], h)
+	}
+	z.mems = z.mems.Union(setOf(r.Decision.Mems))
+}
+
+// has is what the nodes of the zone have of a page size.
+func (z *zone) has(m topology.Machine, page int64) int64 {
+	total := int64(0)
+	for _, id := range z.mems.List() {
+		n, _ := m.Node(id)
+		if page != basePages {
+			total += n.Hugepages[page] * page
+			continue
+		}
+		total += n.MemTotal
+		for size, pages := range n.Hugepages {
+			total -= pages * size
+		}
+	}
+	return total
+}
+
+// setOf reads a list of a record, which the contract has validated.
+func setOf(list string) cpuset.CPUSet {
+	set, err := cpuset.Parse(list)
+	if err != nil {
+		return cpuset.New()
+	}
+	return set
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+)
+
+const (
+	mi = topologytest.Mi
+	gi = topologytest.Gi
+)
+
+func claim(name string, results ...contract.ResultRecord) contract.ClaimRecord {
+	return contract.ClaimRecord{Namespace: "ns", Name: name, UID: name, Results: results}
+}
+
+func result(device, cpus, mems string, consumed map[string]string) contract.ResultRecord {
+	return contract.ResultRecord{Device: device, Consumed: consumed, Decision: contract.Decision{CPUs: cpus, Mems: mems}}
+}
+
+func key(name string, i int) contract.Key { return contract.Key{ClaimUID: name, Index: i} }
+
+// A06: live claims are kept, and what they lack is said with numbers and names.
+func TestCheck(t *testing.T) {
+	offline := func(ids ...int) func(*topologytest.Spec) {
+		return func(s *topologytest.Spec) {
+			for _, id := range ids {
+				for i := range s.CPUs {
+					s.CPUs[i].Offline = s.CPUs[i].Offline || s.CPUs[i].ID == id
+				}
+			}
+		}
+	}
+	pages := func(node int, size, n int64) func(*topologytest.Spec) {
+		return func(s *topologytest.Spec) { s.Nodes[node].Hugepages = map[int64]int64{size: n} }
+	}
+	cpus := claim("cpus", result("numa-1", "2,6", "", map[string]string{"cpu": "2"}))
+	a := claim("a", result("numa-0", "", "0", map[string]string{"hugepages_2Mi": "512Mi"}))
+	b := claim("b", result("numa-0", "", "0", map[string]string{"hugepages_2Mi": "512Mi", "hugepages_1Gi": "0", "memory": "0"}))
+	memory := claim("m", result("numa-0", "", "0", map[string]string{"memory": "12Gi"}))
+
+	type results = map[contract.Key]health.Finding
+	for name, c := range map[string]struct {
+		change  func(*topologytest.Spec)
+		claims  []contract.ClaimRecord
+		devices map[string]string
+		results results
+	}{
+		"no claim": {change: offline(2, 3, 6, 7)},
+		"all is there": {
+			change: func(*topologytest.Spec) {},
+			claims: []contract.ClaimRecord{cpus, a, b, memory},
+		},
+		"an offline CPU of nobody": {change: offline(3), claims: []contract.ClaimRecord{cpus}},
+		"an offline CPU": {
+			change: offline(6), claims: []contract.ClaimRecord{cpus, a},
+			devices: map[string]string{"numa-1": "CPUs 6 are offline and held by claim ns/cpus (2,6)"},
+			results: results{key("cpus", 0): {"CPUsOffline", "CPUs 6 are offline and held by claim ns/cpus (2,6)"}},
+		},
+		"a whole node": {
+			change: offline(2, 3, 6, 7), claims: []contract.ClaimRecord{cpus},
+			devices: map[string]string{"numa-1": "CPUs 2,6 are offline and held by claim ns/cpus (2,6)"},
+			results: results{key("cpus", 0): {"CPUsOffline", "CPUs 2,6 are offline and held by claim ns/cpus (2,6)"}},
+		},
+		"page pool as large as the claims": {change: pages(0, 2*mi, 512), claims: []contract.ClaimRecord{a, b}},
+		"page pool shrunk": {
+			change: pages(0, 2*mi, 511), claims: []contract.ClaimRecord{a, b},
+			devices: map[string]string{"numa-0": "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
+			results: results{
+				key("a", 0): {"HugepagesShort", "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
+				key("b", 0): {"HugepagesShort", "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
+			},
+		},
+		"page pool gone, one claim": {
+			change: pages(0, gi, 2), claims: []contract.ClaimRecord{a},
+			devices: map[string]string{"numa-0": "NUMA nodes 0 have 0 bytes of hugepages_2Mi, less than the 536870912 bytes held by claim ns/a"},
+			results: results{key("a", 0): {"HugepagesShort", "NUMA nodes 0 have 0 bytes of hugepages_2Mi, less than the 536870912 bytes held by claim ns/a"}},
+		},
+		"hugepages of another size take the memory": {
+			change: pages(0, gi, 5), claims: []contract.ClaimRecord{memory},
+			devices: map[string]string{"numa-0": "NUMA nodes 0 have 11811160064 bytes of memory, less than the 12884901888 bytes held by claim ns/m"},
+			results: results{key("m", 0): {"MemoryShort", "NUMA nodes 0 have 11811160064 bytes of memory, less than the 12884901888 bytes held by claim ns/m"}},
+		},
+		"several at once": {
+			change: func(s *topologytest.Spec) { offline(2)(s); pages(1, gi, 0)(s) },
+			claims: []contract.ClaimRecord{claim("c",
+				result("numa-0", "0", "", map[string]string{"cpu": "1"}),
+				result("numa-1", "2", "1", map[string]string{"cpu": "1", "hugepages_1Gi": "1Gi"}))},
+			devices: map[string]string{"numa-1": "CPUs 2 are offline and held by claim ns/c (2); NUMA nodes 1 have 0 bytes of hugepages_1Gi, less than the 1073741824 bytes held by claim ns/c"},
+			results: results{key("c", 1): {"CPUsOffline", "CPUs 2 are offline and held by claim ns/c (2); NUMA nodes 1 have 0 bytes of hugepages_1Gi, less than the 1073741824 bytes held by claim ns/c"}},
+		},
+		"socket zone": {
+			change: pages(1, 2*mi, 100), claims: []contract.ClaimRecord{claim("s", result("machine", "", "0-1", map[string]string{"hugepages_2Mi": "1224Mi"}))},
+		},
+		"a node that is gone": {
+			change: func(*topologytest.Spec) {}, claims: []contract.ClaimRecord{claim("g", result("numa-7", "", "7", map[string]string{"memory": "1Gi"}))},
+			devices: map[string]string{"numa-7": "NUMA nodes 7 have 0 bytes of memory, less than the 1073741824 bytes held by claim ns/g"},
+			results: results{key("g", 0): {"MemoryShort", "NUMA nodes 7 have 0 bytes of memory, less than the 1073741824 bytes held by claim ns/g"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := topologytest.T2()
+			c.change(&spec)
+			if c.devices == nil {
+				c.devices = map[string]string{}
+			}
+			if c.results == nil {
+				c.results = results{}
+			}
+			require.Equal(t, health.Report{Devices: c.devices, Results: c.results}, health.Check(spec.Machine(), c.claims))
+		})
+	}
+}
+
+func TestManyClaims(t *testing.T) {
+	var claims []contract.ClaimRecord
+	for i := range 100 {
+		claims = append(claims, claim(fmt.Sprintf("c%03d", i), result("numa-0", "", "0", map[string]string{"memory": "1Gi"})))
+	}
+	r := health.Check(topologytest.T2().Machine(), claims)
+	require.Len(t, r.Results, 100)
+	require.Contains(t, r.Devices["numa-0"], "claim ns/c007, 92 more")
+	require.Less(t, len(r.Devices["numa-0"]), 1000)
+}
