@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -227,12 +228,25 @@ func zipped(t require.TestingT, text string) []byte {
 }
 
 func TestTooMuch(t *testing.T) {
-	large := make([]entry, 0, 65)
+	// A gzip file may have several parts: the large one is packed once.
+	var data bytes.Buffer
+	part := zipped(t, strings.Repeat("0", 1<<20))
 	for i := range 65 {
-		large = append(large, entry{name: "sys/" + strings.Repeat("a", i+1), text: strings.Repeat("0", 1<<20)})
+		var header bytes.Buffer
+		h := &tar.Header{Name: "sys/" + strings.Repeat("a", i+1), Typeflag: tar.TypeReg, Size: 1 << 20}
+		require.NoError(t, tar.NewWriter(&header).WriteHeader(h))
+		data.Write(zipped(t, header.String()))
+		data.Write(part)
 	}
-	_, err := capture.Open(bytes.NewReader(packed(t, large...)))
+	_, err := capture.Open(&data)
 	require.ErrorContains(t, err, "the files have more than 67108864 bytes")
+
+	deep := make([]entry, 0, 3000)
+	for i := range 3000 {
+		deep = append(deep, entry{name: fmt.Sprintf("sys/%d/%sa", i, strings.Repeat("a/", 100))})
+	}
+	_, err = capture.Open(bytes.NewReader(packed(t, deep...)))
+	require.ErrorContains(t, err, "more than 262144 files and directories", "directories that no entry names count")
 }
 
 // A capture that somebody unpacked, edited and packed again: other order,

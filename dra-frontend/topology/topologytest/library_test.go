@@ -86,6 +86,7 @@ func TestLibrary(t *testing.T) {
 }
 
 func TestNumbering(t *testing.T) {
+	library := topologytest.Library()
 	for name, c := range map[string]struct {
 		id                         int
 		core, l3, cluster, node, s int
@@ -101,8 +102,8 @@ func TestNumbering(t *testing.T) {
 		"rk3588":          {7, 7, 0, 4, 0, 0, "performance"},
 		"grace-superchip": {143, 143, 72, 143, 1, 1, "standard"},
 	} {
-		i := slices.IndexFunc(topologytest.Library(), func(o topologytest.Case) bool { return o.Name == name })
-		m := topologytest.Library()[i].Spec.Machine()
+		i := slices.IndexFunc(library, func(o topologytest.Case) bool { return o.Name == name })
+		m := library[i].Spec.Machine()
 		require.Equal(t, topology.CPU{ID: c.id, Core: c.core, L3: c.l3, Cluster: c.cluster, Node: c.node, Socket: c.s, Type: c.kind}, m.CPUs[c.id], name)
 	}
 }
@@ -122,9 +123,9 @@ func TestLibraryIsCaptured(t *testing.T) {
 	}
 }
 
-func devices(t *testing.T, s topologytest.Spec, by zones.Kind) ([]zones.Zone, []resourceapi.Device) {
+func devices(t *testing.T, m topology.Machine, by zones.Kind) ([]zones.Zone, []resourceapi.Device) {
 	t.Helper()
-	zs, pool, err := zones.Compute(s.Machine(), zones.Config{GroupBy: by, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1})
+	zs, pool, err := zones.Compute(m, zones.Config{GroupBy: by, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1})
 	if by == zones.Socket && err != nil {
 		require.ErrorContains(t, err, "spans sockets")
 		return nil, nil
@@ -135,14 +136,15 @@ func devices(t *testing.T, s topologytest.Spec, by zones.Kind) ([]zones.Zone, []
 		claimable += z.CPUCapacity
 	}
 	require.Equal(t, pool.CPUs.Size()-1, claimable, "I7: one CPU stays")
-	return zs, resourceslices.Devices(zs, resourceslices.Options{PageSize: s.PageSize})
+	return zs, resourceslices.Devices(zs, resourceslices.Options{PageSize: m.PageSize})
 }
 
 // What is published keeps the API's limits.
 func TestLimits(t *testing.T) {
 	for _, c := range slices.Concat(topologytest.All(), topologytest.Library()) {
+		m := c.Spec.Machine()
 		for _, by := range []zones.Kind{zones.NUMANode, zones.Socket, zones.Machine} {
-			_, ds := devices(t, c.Spec, by)
+			_, ds := devices(t, m, by)
 			for _, d := range ds {
 				require.LessOrEqual(t, len(d.Attributes)+len(d.Capacity), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice, "%s %s", c.Name, d.Name)
 				for name := range d.Attributes {
@@ -168,8 +170,9 @@ func TestPage(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("\n| machine | CPUs | cores | L3s | NUMA nodes | devices with `sharedPool.minCPUs: 1` |\n|---|---|---|---|---|---|\n")
 	for _, c := range topologytest.Library() {
-		f := factsOf(c.Spec.Machine())
-		zs, _ := devices(t, c.Spec, zones.NUMANode)
+		m := c.Spec.Machine()
+		f := factsOf(m)
+		zs, _ := devices(t, m, zones.NUMANode)
 		fmt.Fprintf(&table, "| `%s`: %s | %d | %d | %d | %d | %s |\n", c.Name, c.Hardware, f.CPUs, f.Cores, f.L3s, f.Nodes, strings.Join(published(zs), "<br>"))
 	}
 	table.WriteString("\n")
