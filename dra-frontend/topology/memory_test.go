@@ -3,6 +3,9 @@
 package topology_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -109,4 +112,24 @@ func TestNearestCPUNode(t *testing.T) {
 	require.Equal(t, []any{1, 14, true}, []any{id, distance, found})
 	id, distance, found = m.NearestCPUNode(m.NUMANodes[0])
 	require.Equal(t, []any{0, 10, true}, []any{id, distance, found})
+}
+
+// In sysfs, the devices of a bus are links to places elsewhere in the tree.
+func TestDevicesAreLinks(t *testing.T) {
+	s := topologytest.T6()
+	s.Nodes[2].DAX = topologytest.CXL
+	dir := t.TempDir()
+	for name, f := range s.Sys() {
+		name = strings.Replace(name, "bus/cxl/devices/", "devices/platform/ACPI0017:00/root0/", 1)
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), f.Data, 0o600))
+	}
+	bus := filepath.Join(dir, "bus/cxl/devices")
+	require.NoError(t, os.MkdirAll(bus, 0o755))
+	for _, name := range []string{"dax_region2", "mem2"} {
+		require.NoError(t, os.Symlink("../../../devices/platform/ACPI0017:00/root0/"+name, filepath.Join(bus, name)))
+	}
+	m, err := topology.Discover(topology.Roots{Sys: os.DirFS(dir), Proc: s.Proc()}, s.PageSize)
+	require.NoError(t, err)
+	require.Equal(t, s.Machine(), m)
 }

@@ -137,7 +137,16 @@ func TestMissingAndMalformedFiles(t *testing.T) {
 	} {
 		tiered.Nodes[i].Tier, tiered.Nodes[i].Performance, tiered.Nodes[i].DAX = n.Tier, n.Performance, n.DAX
 	}
-	for _, c := range []topologytest.Case{{Name: "T2", Spec: topologytest.T2()}, {Name: "T5", Spec: topologytest.T5()}, {Name: "T7", Spec: topologytest.T7()}, {Name: "T8", Spec: topologytest.T8()}, {Name: "T6 with tiers", Spec: tiered}} {
+	cases := []topologytest.Case{
+		{Name: "T2", Spec: topologytest.T2()}, {Name: "T5", Spec: topologytest.T5()}, {Name: "T7", Spec: topologytest.T7()},
+		{Name: "T8", Spec: topologytest.T8()}, {Name: "T6 with tiers", Spec: tiered},
+	}
+	for _, c := range topologytest.Library() {
+		if len(c.Spec.CPUs) <= 16 {
+			cases = append(cases, c)
+		}
+	}
+	for _, c := range cases {
 		want, whole, proc := c.Spec.Machine(), c.Spec.Sys(), c.Spec.Proc()
 		for _, path := range slices.Sorted(maps.Keys(whole)) {
 			file := path[strings.LastIndexByte(path, '/')+1:]
