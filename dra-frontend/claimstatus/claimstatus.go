@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claimstatus shows what was decided for a claim in the claim's own
+// status (KEP-4817): for each device the decision, and a condition that turns
+// false when the machine lacks what the claim holds. It stands beside the path
+// of a claim: the daemon tells it what is prepared, and it writes what the API
+// server does not have yet, in its own time. Nothing waits for it, and nothing
+// fails with it.
+//
+// Nobody has to remove the entries: the API server does when a claim is
+// deallocated.
+package claimstatus
+
+import (
+	"encoding/json"
+	"reflect"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+)
+
+const (
+	// ConditionReady is the condition that Kubernetes names for this.
+	ConditionReady = "Ready"
+	// ReasonPrepared is the reason while all is well.
+	ReasonPrepared = "Prepared"
+)
+
+// Data is what stands in the status beside the condition: the decision as the
+// contract has it.
+type Data struct {
+	Request      string                    `json:"request"`
+	CPUs         string                    `json:"cpus,omitempty"`
+	Mems         string                    `json:"mems,omitempty"`
+	Memory       *contract.Memory          `json:"memory,omitempty"`
+	Hugepages    map[string]contract.Limit `json:"hugepages,omitempty"`
+	MemoryPolicy *contract.MemoryPolicy    `json:"memoryPolicy,omitempty"`
+	Parameters   map[string]string         `json:"parameters,omitempty"`
+}
+
+// device is an entry as it shall be. Entries are compared with ==.
+type device struct {
+	pool, name, shareID string
+	status              metav1.ConditionStatus
+	reason, message     string
+	data                string
+}
+
+// devices returns the entries of a claim.
+func devices(c contract.ClaimRecord, findings map[contract.Key]health.Finding) []device {
+	out := make([]device, len(c.Results))
+	for i, r := range c.Results {
+		d := device{
+			pool: r.Pool, name: r.Device, shareID: r.ShareID, data: encode(r),
+			status: metav1.ConditionTrue, reason: ReasonPrepared, message: "the claim is prepared on this node",
+		}
+		if f, found := findings[contract.Key{ClaimUID: c.UID, Index: i}]; found {
+			d.status, d.reason, d.message = metav1.ConditionFalse, f.Reason, f.Message
+		}
+		out[i] = d
+	}
+	return out
+}
+
+// maxData is the API's limit. Only lists of many hundreds of single CPUs reach
+// it; what is too long is left out.
+const maxData = 10 << 10
+
+func encode(r contract.ResultRecord) string {
+	d := r.Decision
+	data, err := json.Marshal(Data{
+		Request: r.Request, CPUs: d.CPUs, Mems: d.Mems, Memory: d.Memory, Hugepages: d.Hugepages, MemoryPolicy: d.MemoryPolicy, Parameters: r.Parameters,
+	})
+	if err != nil || len(data) > maxData {
+		return ""
+	}
+	return string(data)
+}
+
+// find returns what the claim's status says of the device.
+func (d device) find(driver string, claim *resourceapi.ResourceClaim) *resourceapi.AllocatedDeviceStatus {
+	for i := range claim.Status.Devices {
+		s := &claim.Status.Devices[i]
+		share := ""
+		if s.ShareID != nil {
+			share = *s.ShareID
+		}
+		if s.Driver == driver && s.Pool == d.pool && s.Device == d.name && share == d.shareID {
+			return s
+		}
+	}
+	return nil
+}
+
+// is tells whether the status says what it shall.
+func (d device) is(s *resourceapi.AllocatedDeviceStatus) bool {
+	if s == nil {
+		return false
+	}
+	ready := meta.FindStatusCondition(s.Conditions, ConditionReady)
+	if ready == nil || ready.Status != d.status || ready.Reason != d.reason || ready.Message != d.message {
+		return false
+	}
+	raw := ""
+	if s.Data != nil {
+		raw = string(s.Data.Raw)
+	}
+	return sameJSON(raw, d.data)
+}
+
+// sameJSON compares by meaning: the server orders members as it likes.
+func sameJSON(a, b string) bool {
+	if a == b {
+		return true
+	}
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// apply returns the entry to be written. A condition that stays as it was keeps
+// the time of its last transition.
+func (d device) apply(driver string, old *resourceapi.AllocatedDeviceStatus, now metav1.Time) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
+	if old != nil {
+		if c := meta.FindStatusCondition(old.Conditions, ConditionReady); c != nil && c.Status == d.status {
+			now = c.LastTransitionTime
+		}
+	}
+	entry := resourceapply.AllocatedDeviceStatus().WithDriver(driver).WithPool(d.pool).WithDevice(d.name).
+		WithConditions(metaapply.Condition().WithType(ConditionReady).WithStatus(d.status).WithReason(d.reason).
+			WithMessage(d.message).WithLastTransitionTime(now))
+	if d.shareID != "" {
+		entry.WithShareID(d.shareID)
+	}
+	if d.data != "" {
+		entry.WithData(runtime.RawExtension{Raw: []byte(d.data)})
+	}
+	return entry
+}

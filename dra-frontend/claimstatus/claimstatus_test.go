@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claimstatus_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+)
+
+const (
+	driver = "dra.cpumem"
+	uid    = "00000000-0000-4000-8000-000000000001"
+	share  = "00000000-0000-4000-8000-0000000000aa"
+)
+
+func record() contract.ClaimRecord {
+	return contract.ClaimRecord{Namespace: "ns", Name: "c", UID: uid, Results: []contract.ResultRecord{{
+		Request: "r", Pool: "worker", Device: "numa-1", ShareID: share, Parameters: map[string]string{"cpu.placement": "packed"},
+		Decision: contract.Decision{V: contract.Version, CPUs: "2,6", Mems: "1",
+			Memory: &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30}, Hugepages: map[string]contract.Limit{"2Mi": 4 << 20}},
+	}}}
+}
+
+// server is an API server with one claim and what happened to it.
+type server struct {
+	*fake.Clientset
+	patches []string
+	reads   int
+	// err and drop are what the server does to the next writes.
+	err  error
+	drop bool
+}
+
+func newServer(change func(*resourceapi.ResourceClaim)) *server {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: uid}}
+	id := types.UID(share)
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+		{Request: "r", Driver: driver, Pool: "worker", Device: "numa-1", ShareID: &id},
+	}}}
+	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: "other", Pool: "p", Device: "d"}}
+	if change != nil {
+		change(c)
+	}
+	s := &server{Clientset: fake.NewClientset(c)}
+	s.PrependReactor("*", "resourceclaims", func(a ktesting.Action) (bool, runtime.Object, error) {
+		patch, ok := a.(ktesting.PatchAction)
+		if !ok {
+			s.reads++
+			return false, nil, nil
+		}
+		s.patches = append(s.patches, a.GetSubresource()+" "+string(patch.GetPatchType())+" "+string(patch.GetPatch()))
+		if s.drop {
+			c, err := s.Tracker().Get(a.GetResource(), "ns", "c")
+			return true, c, err
+		}
+		return s.err != nil, nil, s.err
+	})
+	return s
+}
+
+func (s *server) claim(t *testing.T) *resourceapi.ResourceClaim {
+	t.Helper()
+	c, err := s.Tracker().Get(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), "ns", "c")
+	require.NoError(t, err)
+	return c.(*resourceapi.ResourceClaim)
+}
+
+func (s *server) own(t *testing.T) resourceapi.AllocatedDeviceStatus {
+	t.Helper()
+	require.Len(t, s.claim(t).Status.Devices, 2, "the other driver's entry stays")
+	return s.claim(t).Status.Devices[1]
+}
+
+// writer starts a writer; logged are its warnings.
+func writer(t *testing.T, s *server) (w *claimstatus.Writer, logged *observer.ObservedLogs) {
+	t.Helper()
+	core, logged := observer.New(zap.WarnLevel)
+	w = claimstatus.New(claimstatus.Options{Log: zap.New(core), Client: s, Driver: driver, Written: func(error) {}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return w, logged
+}
+
+func TestWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		w, logged := writer(t, s)
+		w.Set([]contract.ClaimRecord{record()}, nil)
+		synctest.Wait()
+		require.Len(t, s.patches, 1)
+		require.True(t, strings.HasPrefix(s.patches[0], "status application/apply-patch+yaml"))
+		require.Contains(t, s.patches[0], uid, "bound to this claim")
+		got := s.own(t)
+		require.Equal(t, []string{driver, "worker", "numa-1", share}, []string{got.Driver, got.Pool, got.Device, *got.ShareID})
+		require.JSONEq(t, `{"request":"r","cpus":"2,6","mems":"1","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824},
+			"hugepages":{"2Mi":4194304},"parameters":{"cpu.placement":"packed"}}`, string(got.Data.Raw))
+		require.Len(t, got.Conditions, 1)
+		ready := got.Conditions[0]
+		require.Equal(t, []string{"Ready", "True", "Prepared"}, []string{ready.Type, string(ready.Status), ready.Reason})
+
+		// A08: what is told again is not written again, not even looked at.
+		reads := s.reads
+		w.Set([]contract.ClaimRecord{record()}, nil)
+		synctest.Wait()
+		require.Equal(t, reads, s.reads)
+
+		time.Sleep(time.Hour)
+		lacking := map[contract.Key]health.Finding{{ClaimUID: uid}: {Reason: health.ReasonCPUs, Message: "CPUs 6 are offline"}}
+		w.Set([]contract.ClaimRecord{record()}, lacking)
+		synctest.Wait()
+		require.Len(t, s.patches, 2)
+		lost := s.own(t).Conditions[0]
+		require.Equal(t, []string{"False", "CPUsOffline", "CPUs 6 are offline"}, []string{string(lost.Status), lost.Reason, lost.Message})
+		require.Equal(t, time.Hour, lost.LastTransitionTime.Sub(ready.LastTransitionTime.Time))
+
+		time.Sleep(time.Hour)
+		lacking[contract.Key{ClaimUID: uid}] = health.Finding{Reason: health.ReasonCPUs, Message: "CPUs 2,6 are offline"}
+		w.Set([]contract.ClaimRecord{record()}, lacking)
+		synctest.Wait()
+		require.Equal(t, lost.LastTransitionTime.UTC(), s.own(t).Conditions[0].LastTransitionTime.UTC(), "no transition, other words")
+
+		w.Set(nil, nil)
+		synctest.Wait()
+		require.Len(t, s.patches, 3, "a released claim is not written to")
+		require.Zero(t, logged.Len())
+	})
+}
+
+// A08: a new instance reads and finds nothing to write.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		first, _ := writer(t, s)
+		first.Set([]contract.ClaimRecord{record()}, nil)
+		synctest.Wait()
+		second, _ := writer(t, s)
+		second.Set([]contract.ClaimRecord{record()}, nil)
+		synctest.Wait()
+		require.Len(t, s.patches, 1)
+		require.Equal(t, 2, s.reads)
+	})
+}
+
+// A claim that is another one, or not allocated any more, is left alone.
+func TestNotThisClaim(t *testing.T) {
+	for name, change := range map[string]func(*resourceapi.ResourceClaim){
+		"another UID":   func(c *resourceapi.ResourceClaim) { c.UID = "other" },
+		"deallocated":   func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil },
+		"another claim": func(c *resourceapi.ResourceClaim) { c.Name = "d" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(change)
+				w, logged := writer(t, s)
+				w.Set([]contract.ClaimRecord{record()}, nil)
+				time.Sleep(time.Hour)
+				require.Empty(t, s.patches)
+				require.Equal(t, 1, s.reads)
+				require.Zero(t, logged.Len())
+			})
+		})
+	}
+}
+
+// A server that refuses or cannot be reached is asked again, ever less often,
+// and complained about once.
+func TestRefused(t *testing.T) {
+	for name, err := range map[string]error{
+		"forbidden":   apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "c", errors.New("no")),
+		"unreachable": errors.New("connection refused"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(nil)
+				s.err = err
+				w, logged := writer(t, s)
+				w.Set([]contract.ClaimRecord{record()}, nil)
+				time.Sleep(time.Hour)
+				require.Len(t, s.patches, 20)
+				require.Equal(t, 1, logged.FilterMessageSnippet("tried again").Len())
+				s.err = nil
+				time.Sleep(5 * time.Minute)
+				require.Len(t, s.patches, 21)
+				require.Equal(t, "numa-1", s.own(t).Device)
+			})
+		})
+	}
+}
+
+// A server without the gate keeps nothing: that is said once, and is no reason
+// to try again.
+func TestDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		s.drop = true
+		w, logged := writer(t, s)
+		w.Set([]contract.ClaimRecord{record()}, nil)
+		time.Sleep(time.Hour)
+		changed := record()
+		changed.Results[0].Decision.CPUs = "3,7"
+		w.Set([]contract.ClaimRecord{changed}, nil)
+		time.Sleep(time.Hour)
+		require.Len(t, s.patches, 2)
+		require.Equal(t, 1, logged.FilterMessageSnippet("DRAResourceClaimDeviceStatus").Len())
+	})
+}
+
+// The API takes 10 KiB; a longer decision is left out and the condition stays.
+func TestTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		w, _ := writer(t, s)
+		long := record()
+		long.Results[0].Decision.CPUs = strings.Repeat("1000,", 3000)
+		w.Set([]contract.ClaimRecord{long}, nil)
+		synctest.Wait()
+		require.Nil(t, s.own(t).Data)
+		require.Equal(t, metav1.ConditionTrue, s.own(t).Conditions[0].Status)
+		var patch map[string]any
+		_, body, _ := strings.Cut(s.patches[0], "{")
+		require.NoError(t, json.Unmarshal([]byte("{"+body), &patch))
+	})
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claimstatus
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+)
+
+const (
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+	// callTimeout is of one request.
+	callTimeout = 10 * time.Second
+)
+
+// Options are what a Writer needs. All are required.
+type Options struct {
+	Log    *zap.Logger
+	Client kubernetes.Interface
+	// Driver is the name of the driver, and of the owner of what is written.
+	Driver string
+	// Written is told of every write.
+	Written func(err error)
+}
+
+// Writer writes the status of claims, one after the other: several changes of
+// one claim become one write.
+type Writer struct {
+	o     Options
+	queue workqueue.TypedRateLimitingInterface[string]
+
+	mu   sync.Mutex
+	want map[string]wanted
+	// complaint is the last error logged: a server that refuses one claim's
+	// status mostly refuses all.
+	complaint string
+}
+
+// wanted is the status a claim shall have.
+type wanted struct {
+	namespace, name string
+	devices         []device
+}
+
+// New returns a writer. It writes while Run runs.
+func New(o Options) *Writer {
+	return &Writer{o: o, want: make(map[string]wanted), queue: workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))}
+}
+
+// Set tells all claims that are prepared. It does not wait.
+func (w *Writer) Set(claims []contract.ClaimRecord, findings map[contract.Key]health.Finding) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	want := make(map[string]wanted, len(claims))
+	for _, c := range claims {
+		now := wanted{namespace: c.Namespace, name: c.Name, devices: devices(c, findings)}
+		if before, known := w.want[c.UID]; !known || !slices.Equal(before.devices, now.devices) {
+			w.queue.Add(c.UID)
+		}
+		want[c.UID] = now
+	}
+	w.want = want
+}
+
+// Run writes until ctx ends.
+func (w *Writer) Run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, w.queue.ShutDown)
+	defer stop()
+	for {
+		uid, ended := w.queue.Get()
+		if ended {
+			return
+		}
+		w.handle(ctx, uid)
+		w.queue.Done(uid)
+	}
+}
+
+func (w *Writer) handle(ctx context.Context, uid string) {
+	w.mu.Lock()
+	want, known := w.want[uid]
+	w.mu.Unlock()
+	if !known {
+		w.queue.Forget(uid)
+		return
+	}
+	if err := w.write(ctx, types.UID(uid), want); err != nil && ctx.Err() == nil {
+		w.complain(want, err)
+		w.queue.AddRateLimited(uid)
+		return
+	}
+	w.queue.Forget(uid)
+}
+
+// write reads the claim first: after a restart there is mostly nothing to write.
+func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	claims := w.o.Client.ResourceV1().ResourceClaims(want.namespace)
+	claim, err := claims.Get(ctx, want.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (claim.UID != uid || claim.Status.Allocation == nil) {
+		return nil // on its way out: it is unprepared soon
+	}
+	if err != nil {
+		return err
+	}
+	status := resourceapply.ResourceClaimStatus()
+	same := true
+	for _, d := range want.devices {
+		old := d.find(w.o.Driver, claim)
+		same = same && d.is(old)
+		status.WithDevices(d.apply(w.o.Driver, old, metav1.Now()))
+	}
+	if same {
+		return nil
+	}
+	// Applied, so that the other fields of the status belong to others; with the
+	// UID, so that a claim of the same name made meanwhile is left alone.
+	patch := resourceapply.ResourceClaim(want.name, want.namespace).WithUID(uid).WithStatus(status)
+	claim, err = claims.ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: w.o.Driver, Force: true})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.o.Written(err)
+	if err != nil {
+		return err
+	}
+	w.check(want, claim)
+	return nil
+}
+
+// check says once that a server keeps no status of devices.
+func (w *Writer) check(want wanted, claim *resourceapi.ResourceClaim) {
+	for _, d := range want.devices {
+		if d.find(w.o.Driver, claim) == nil {
+			w.say("the API server keeps no status of devices in claims (feature gate DRAResourceClaimDeviceStatus)", want, nil)
+			return
+		}
+	}
+	w.mu.Lock()
+	w.complaint = ""
+	w.mu.Unlock()
+}
+
+func (w *Writer) complain(want wanted, err error) {
+	w.say("status of a claim not written, it is tried again", want, err)
+}
+
+// say logs what differs from what was said last.
+func (w *Writer) say(message string, want wanted, err error) {
+	complaint := message
+	if err != nil {
+		complaint += reasonOf(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.complaint == complaint {
+		return
+	}
+	w.complaint = complaint
+	w.o.Log.Warn(message, zap.String("claim", want.namespace+"/"+want.name), zap.Error(err))
+}
+
+// reasonOf is the kind of an error: its text names the claim.
+func reasonOf(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
+		return string(reason)
+	}
+	return "unreachable"
+}
