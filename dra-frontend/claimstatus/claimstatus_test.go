@@ -103,6 +103,12 @@ func writer(t *testing.T, s *server) (w *claimstatus.Writer, logged *observer.Ob
 	return w, logged
 }
 
+// pass lets time pass, and the writer do what it does then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func TestWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
@@ -126,7 +132,7 @@ func TestWriter(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, reads, s.reads)
 
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		lacking := map[contract.Key]health.Finding{{ClaimUID: uid}: {Reason: health.ReasonCPUs, Message: "CPUs 6 are offline"}}
 		w.Set([]contract.ClaimRecord{record()}, lacking)
 		synctest.Wait()
@@ -135,7 +141,7 @@ func TestWriter(t *testing.T) {
 		require.Equal(t, []string{"False", "CPUsOffline", "CPUs 6 are offline"}, []string{string(lost.Status), lost.Reason, lost.Message})
 		require.Equal(t, time.Hour, lost.LastTransitionTime.Sub(ready.LastTransitionTime.Time))
 
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		lacking[contract.Key{ClaimUID: uid}] = health.Finding{Reason: health.ReasonCPUs, Message: "CPUs 2,6 are offline"}
 		w.Set([]contract.ClaimRecord{record()}, lacking)
 		synctest.Wait()
@@ -175,7 +181,7 @@ func TestNotThisClaim(t *testing.T) {
 				s := newServer(change)
 				w, logged := writer(t, s)
 				w.Set([]contract.ClaimRecord{record()}, nil)
-				time.Sleep(time.Hour)
+				pass(time.Hour)
 				require.Empty(t, s.patches)
 				require.Equal(t, 1, s.reads)
 				require.Zero(t, logged.Len())
@@ -197,11 +203,11 @@ func TestRefused(t *testing.T) {
 				s.err = err
 				w, logged := writer(t, s)
 				w.Set([]contract.ClaimRecord{record()}, nil)
-				time.Sleep(time.Hour)
+				pass(time.Hour)
 				require.Len(t, s.patches, 20)
 				require.Equal(t, 1, logged.FilterMessageSnippet("tried again").Len())
 				s.err = nil
-				time.Sleep(5 * time.Minute)
+				pass(5 * time.Minute)
 				require.Len(t, s.patches, 21)
 				require.Equal(t, "numa-1", s.own(t).Device)
 			})
@@ -217,11 +223,11 @@ func TestDropped(t *testing.T) {
 		s.drop = true
 		w, logged := writer(t, s)
 		w.Set([]contract.ClaimRecord{record()}, nil)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		changed := record()
 		changed.Results[0].Decision.CPUs = "3,7"
 		w.Set([]contract.ClaimRecord{changed}, nil)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.Len(t, s.patches, 2)
 		require.Equal(t, 1, logged.FilterMessageSnippet("DRAResourceClaimDeviceStatus").Len())
 	})
