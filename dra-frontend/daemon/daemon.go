@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // Options are what the daemon needs. All are required but Kubelet.PodUID.
@@ -57,7 +59,8 @@ type Daemon struct {
 	helper  atomic.Pointer[kubeletplugin.Helper]
 	bootID  string
 	machine atomic.Pointer[inventory.Inventory]
-	// displaced are the claims on devices that are not offered any more.
+	// offered are the zones to publish, less what claims hold of other zones.
+	offered   atomic.Pointer[[]zones.Zone]
 	displaced []contract.ClaimRecord
 	joins     *reservations.Watcher
 }
@@ -164,7 +167,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.look(ctx)
 	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
-		devices: func() []resourceapi.Device { return d.machine.Load().Devices(nil) },
+		devices: func() []resourceapi.Device { return d.machine.Load().Devices(*d.offered.Load(), nil) },
 	}, d.o.Client)
 	if err != nil {
 		return err
@@ -225,7 +228,12 @@ func ended(ctx context.Context, err error) error {
 func (d *Daemon) look(ctx context.Context) bool {
 	n, _ := d.status.get()
 	claims, blocked := d.driver.Reconcile()
-	d.joins.Follow(ctx, claims)
+	changed := false
+	if blocked == nil || claims != nil || d.offered.Load() == nil {
+		// A directory that cannot be read has not lost its claims.
+		d.joins.Follow(ctx, claims)
+		changed = d.offer(claims)
+	}
 	if blocked != nil && (n.blocked == nil || n.blocked.Error() != blocked.Error()) {
 		d.o.Log.Error("this node takes no new claims", zap.Error(blocked))
 	}
@@ -233,22 +241,29 @@ func (d *Daemon) look(ctx context.Context) bool {
 		d.o.Log.Info("node state is current")
 	}
 	n.blocked = blocked
-	moved := d.displace(claims)
-	return d.observe(n) || moved
+	return d.observe(n) || changed
 }
 
-// displace finds the claims that the published capacities must leave out, and
-// reports whether they are others than before.
-func (d *Daemon) displace(claims []contract.ClaimRecord) bool {
-	displaced := d.machine.Load().Displaced(claims)
-	if slices.EqualFunc(displaced, d.displaced, func(a, b contract.ClaimRecord) bool { return a.UID == b.UID }) {
+// offer computes what is published while there are these claims, and reports
+// whether it changed.
+func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
+	machine := d.machine.Load()
+	zs, err := machine.Offer(claims)
+	if err != nil {
+		d.o.Log.Error("capacities not computed, the last ones stand", zap.Error(err))
 		return false
+	}
+	displaced := machine.Displaced(claims)
+	for _, c := range displaced {
+		if !slices.ContainsFunc(d.displaced, func(known contract.ClaimRecord) bool { return known.UID == c.UID }) {
+			d.o.Log.Warn("claim is on a device that is not offered any more: what it holds is left out of the capacities until it is released",
+				zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
+		}
 	}
 	d.displaced = displaced
 	d.o.Metrics.Displaced(len(displaced))
-	for _, c := range displaced {
-		d.o.Log.Warn("claim holds what is not offered as it was: its amounts are left out of the capacities until it is released",
-			zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
+	if old := d.offered.Swap(&zs); old != nil {
+		return !reflect.DeepEqual(*old, zs)
 	}
 	return true
 }
@@ -301,7 +316,7 @@ func (d *Daemon) discover() (inventory.Inventory, error) {
 // publish writes the slices if they differ from what the API server has.
 func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) error {
 	n, _ := d.status.get()
-	devices := d.machine.Load().Without(d.displaced).Devices(taints(n))
+	devices := d.machine.Load().Devices(*d.offered.Load(), taints(n))
 	d.o.Log.Info("publishing", zap.Strings("zones", d.machine.Load().Names()), zap.Bool("tainted", len(taints(n)) > 0))
 	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, devices))
 }

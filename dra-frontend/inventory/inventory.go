@@ -32,6 +32,8 @@ type Inventory struct {
 	Pool zones.Pool
 	// NodeAllocatable is the configuration's.
 	NodeAllocatable bool
+
+	cut zones.Config
 }
 
 // Compute cuts the machine into zones as the configuration says.
@@ -44,7 +46,7 @@ func Compute(c config.Config, m topology.Machine) (Inventory, error) {
 	if err != nil {
 		return Inventory{}, fmt.Errorf("configuration does not fit this machine: %w", err)
 	}
-	return Inventory{Machine: m, Zones: zs, Pool: pool, NodeAllocatable: c.NodeAllocatable}, nil
+	return Inventory{Machine: m, Zones: zs, Pool: pool, NodeAllocatable: c.NodeAllocatable, cut: cut}, nil
 }
 
 // Plugin returns what claims are prepared from.
@@ -64,9 +66,9 @@ func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
 	return p
 }
 
-// Devices returns the devices of the zones, all with the taints.
-func (i Inventory) Devices(taints []resourceapi.DeviceTaint) []resourceapi.Device {
-	return resourceslices.Devices(i.Zones, resourceslices.Options{PageSize: i.Machine.PageSize, Taints: taints, NodeAllocatable: i.NodeAllocatable})
+// Devices returns the devices of zones of the inventory, all with the taints.
+func (i Inventory) Devices(zs []zones.Zone, taints []resourceapi.DeviceTaint) []resourceapi.Device {
+	return resourceslices.Devices(zs, resourceslices.Options{PageSize: i.Machine.PageSize, Taints: taints, NodeAllocatable: i.NodeAllocatable})
 }
 
 // Names returns the zones' names.

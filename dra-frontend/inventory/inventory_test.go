@@ -11,6 +11,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 const gi = int64(1) << 30
@@ -22,6 +23,13 @@ func compute(t *testing.T, change func(*config.Config)) inventory.Inventory {
 	i, err := inventory.Compute(c, topologytest.T2().Machine())
 	require.NoError(t, err)
 	return i
+}
+
+func offer(t *testing.T, i inventory.Inventory, claims ...contract.ClaimRecord) []zones.Zone {
+	t.Helper()
+	zs, err := i.Offer(claims)
+	require.NoError(t, err)
+	return zs
 }
 
 func held(device string, d contract.Decision, consumed map[string]string) contract.ClaimRecord {
@@ -37,11 +45,12 @@ func TestDisplaced(t *testing.T) {
 
 	same := compute(t, func(*config.Config) {})
 	require.Empty(t, same.Displaced(claims))
-	require.Equal(t, same, same.Without(nil))
+	require.Equal(t, same.Zones, offer(t, same))
+	require.Equal(t, same.Zones, offer(t, same, claims...), "claims that fit change nothing")
 
 	machine := compute(t, func(c *config.Config) { c.GroupBy = "machine" })
 	require.Equal(t, claims, machine.Displaced(claims))
-	was, is := machine.Zones[0], machine.Without(claims).Zones[0]
+	was, is := machine.Zones[0], offer(t, machine, claims...)[0]
 	require.Equal(t, was.CPUCapacity-3, is.CPUCapacity)
 	require.Equal(t, was.Memory-gi, is.Memory)
 	require.Equal(t, was.Hugepages[2<<20]-2, is.Hugepages[2<<20])
@@ -50,23 +59,32 @@ func TestDisplaced(t *testing.T) {
 
 	// Memory of the whole machine may be on any node.
 	whole := held("machine", contract.Decision{CPUs: "0-1,4", Mems: "0-1"}, map[string]string{"cpu": "3", "memory": "2Gi"})
-	nodes := same.Without([]contract.ClaimRecord{whole})
-	require.Equal(t, same.Zones[0].CPUCapacity-3, nodes.Zones[0].CPUCapacity)
-	require.Equal(t, same.Zones[1].CPUCapacity, nodes.Zones[1].CPUCapacity)
-	for i := range nodes.Zones {
-		require.Equal(t, same.Zones[i].Memory-2*gi, nodes.Zones[i].Memory)
+	nodes := offer(t, same, whole)
+	require.Equal(t, 0, nodes[0].CPUCapacity, "one is left, and withheld")
+	require.Equal(t, 4, nodes[1].CPUCapacity)
+	for i := range nodes {
+		require.Equal(t, same.Zones[i].Memory-2*gi, nodes[i].Memory)
 	}
 }
 
 func TestDisplacedInSteps(t *testing.T) {
 	cores := compute(t, func(c *config.Config) { c.CPU.WholeCores = true })
-	is := cores.Without([]contract.ClaimRecord{held("machine", contract.Decision{CPUs: "2"}, map[string]string{"cpu": "1"})})
-	require.Equal(t, cores.Zones[1].CPUCapacity-2, is.Zones[1].CPUCapacity)
+	require.Equal(t, 2, offer(t, cores, held("machine", contract.Decision{CPUs: "2"}, map[string]string{"cpu": "1"}))[1].CPUCapacity)
+	// One from before the whole cores: its sibling is nobody's.
+	require.Equal(t, 2, offer(t, cores, held("numa-1", contract.Decision{CPUs: "2"}, map[string]string{"cpu": "1"}))[1].CPUCapacity)
 }
 
 func TestDisplacedTakesAll(t *testing.T) {
 	i := compute(t, func(*config.Config) {})
-	is := i.Without([]contract.ClaimRecord{held("machine", contract.Decision{CPUs: "0-7", Mems: "0-1"},
-		map[string]string{"cpu": "8", "memory": "1Ti", "hugepages_2Mi": "1Ti", "hugepages_1Gi": "1Ti"})})
-	require.Empty(t, is.Zones)
+	require.Empty(t, offer(t, i, held("machine", contract.Decision{CPUs: "0-7", Mems: "0-1"},
+		map[string]string{"cpu": "8", "memory": "1Ti", "hugepages_2Mi": "1Ti", "hugepages_1Gi": "1Ti"})))
+}
+
+// I7: claims may hold all of the zone that the shared pool's CPU is withheld
+// from now; it is withheld from another one then.
+func TestWithheldElsewhere(t *testing.T) {
+	i := compute(t, func(*config.Config) {})
+	zs := offer(t, i, held("numa-0", contract.Decision{CPUs: "0-1,4-5"}, map[string]string{"cpu": "4"}))
+	require.Equal(t, 4, zs[0].CPUCapacity)
+	require.Equal(t, 3, zs[1].CPUCapacity)
 }

@@ -37,7 +37,7 @@ type Hardware struct {
 // SMTEnabled tells whether cores have more than one thread.
 func (h Hardware) SMTEnabled() bool { return h.ThreadsPerCore > 1 }
 
-func (s segment) zone(m topology.Machine, c Config, claimable cpuset.CPUSet) Zone {
+func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSet) Zone {
 	z := Zone{Name: s.name, Kind: s.kind, ID: s.id, Hugepages: make(map[int64]int64)}
 	threads := make(map[int]int)
 	for _, cpu := range s.cpus {
@@ -60,7 +60,7 @@ func (s segment) zone(m topology.Machine, c Config, claimable cpuset.CPUSet) Zon
 		ids = append(ids, cpu.ID)
 	}
 	z.CPUs = cpuset.New(ids...)
-	z.CPUCapacity = len(ids) / z.CPUStep * z.CPUStep
+	z.CPUCapacity = (len(ids) - strays(cpus, held, z.CPUStep)) / z.CPUStep * z.CPUStep
 	z.describe(cpus)
 	z.SocketID = socketOf(s.cpus)
 	z.MemoryType = topology.MemoryUnknown
@@ -83,6 +83,27 @@ func stepCores(cpus []topology.CPU, threads map[int]int, step int) []topology.CP
 		}
 	}
 	return out
+}
+
+// strays counts the free CPUs of cores that claims hold in part: where whole
+// cores are handed out nobody can get them, and only claims from before do so.
+func strays(cpus []topology.CPU, held cpuset.CPUSet, step int) int {
+	if step == 1 {
+		return 0
+	}
+	taken, free := make(map[int]int), make(map[int]int)
+	for _, cpu := range cpus {
+		if held.Contains(cpu.ID) {
+			taken[cpu.Core]++
+		} else {
+			free[cpu.Core]++
+		}
+	}
+	n := 0
+	for core := range taken {
+		n += free[core]
+	}
+	return n
 }
 
 func (z *Zone) describe(cpus []topology.CPU) {

@@ -95,9 +95,29 @@ type Pool struct {
 	Mems []int
 }
 
+// Live is what claims hold that were prepared with another configuration of
+// the machine, or of a machine with other CPUs.
+type Live struct {
+	// Held are the CPUs of all claims, Displaced those of results on devices
+	// that are no zone any more.
+	Held, Displaced cpuset.CPUSet
+	// Claimed are the CPUs that results hold on devices that still are a zone,
+	// by its name.
+	Claimed map[string]int
+}
+
 // Compute cuts m into zones, ordered as nodes and sockets are by id. Zones
 // with nothing to offer are left out.
 func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
+	return Offer(m, c, Live{})
+}
+
+// Offer is [Compute] for a node with claims. As long as the claims fit the
+// configuration the result does not depend on them; what does not fit is left
+// out of the capacities, so that the scheduler gives nothing away twice (I1)
+// and never more than can be prepared (I2) or than the shared pool can spare
+// (I7).
+func Offer(m topology.Machine, c Config, live Live) ([]Zone, Pool, error) {
 	if err := c.check(m); err != nil {
 		return nil, Pool{}, err
 	}
@@ -105,17 +125,17 @@ func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
 	if err != nil {
 		return nil, Pool{}, err
 	}
-	claimable := c.claimable(m)
+	claimable := c.claimable(m, live.Displaced)
 	groups, err := group(m, c.GroupBy)
 	if err != nil {
 		return nil, Pool{}, err
 	}
 	zs := make([]Zone, 0, len(groups))
 	for _, g := range groups {
-		zs = append(zs, g.zone(m, c, claimable))
+		zs = append(zs, g.zone(m, c, claimable, live.Held))
 	}
 	if c.SharedMode != PoolFixed {
-		withhold(zs, pool.CPUs.Size(), c.SharedMinCPUs)
+		withhold(zs, pool.CPUs.Difference(live.Displaced).Size(), c.SharedMinCPUs, live.Claimed)
 	}
 	return slices.DeleteFunc(zs, Zone.Empty), pool, nil
 }
@@ -146,14 +166,15 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 
 // withhold keeps minCPUs CPUs out of the published capacity (I7). CPUs that
 // are never published count first; what is missing is taken from the first
-// zone, then from the next, so that the shared pool stays in one place.
-func withhold(zs []Zone, pool, minCPUs int) {
+// zone, then from the next, so that the shared pool stays in one place. What
+// claims already hold cannot be withheld.
+func withhold(zs []Zone, pool, minCPUs int, claimed map[string]int) {
 	missing := minCPUs - pool
 	for _, z := range zs {
-		missing += z.CPUCapacity
+		missing += max(z.CPUCapacity, claimed[z.Name])
 	}
 	for i := range zs {
-		for z := &zs[i]; missing > 0 && z.CPUCapacity > 0; missing -= z.CPUStep {
+		for z := &zs[i]; missing > 0 && z.CPUCapacity > claimed[z.Name]; missing -= z.CPUStep {
 			z.CPUCapacity -= z.CPUStep
 		}
 	}
@@ -200,12 +221,12 @@ func (c Config) check(m topology.Machine) error {
 }
 
 // claimable returns the CPUs that claims may hold. With WholeCores these are
-// whole cores: one with a reserved or unmanaged sibling is never whole.
-func (c Config) claimable(m topology.Machine) cpuset.CPUSet {
+// whole cores: one with a reserved, unmanaged or displaced sibling is not.
+func (c Config) claimable(m topology.Machine, displaced cpuset.CPUSet) cpuset.CPUSet {
 	offered := make(map[int]bool, len(m.CPUs))
 	broken := make(map[int]bool)
 	for _, cpu := range m.CPUs {
-		offered[cpu.ID] = !c.ReservedCPUs.Contains(cpu.ID) && (c.ManagedCPUs.IsEmpty() || c.ManagedCPUs.Contains(cpu.ID))
+		offered[cpu.ID] = !c.ReservedCPUs.Contains(cpu.ID) && !displaced.Contains(cpu.ID) && (c.ManagedCPUs.IsEmpty() || c.ManagedCPUs.Contains(cpu.ID))
 		if !offered[cpu.ID] {
 			broken[cpu.Core] = true
 		}

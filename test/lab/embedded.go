@@ -52,7 +52,7 @@ func newEmbedded(n *Node) *embedded {
 	})
 	_, err = e.driver.Reconcile()
 	require.NoError(n.t, err)
-	e.publish(offered.Devices(nil))
+	e.publish(offered.Devices(offered.Zones, nil))
 	return e
 }
 

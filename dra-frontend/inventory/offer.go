@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+)
+
+// Displaced returns the claims with a result on a device that is not offered
+// any more: the configuration has cut the machine otherwise since. They keep
+// what they hold, and the scheduler does not count it on the devices of today.
+func (i Inventory) Displaced(claims []contract.ClaimRecord) []contract.ClaimRecord {
+	return slices.DeleteFunc(slices.Clone(claims), func(c contract.ClaimRecord) bool {
+		return !slices.ContainsFunc(c.Results, func(r contract.ResultRecord) bool { return !i.has(r.Device) })
+	})
+}
+
+func (i Inventory) has(device string) bool {
+	return slices.ContainsFunc(i.Zones, func(z zones.Zone) bool { return z.Name == device })
+}
+
+// Offer returns the zones to publish while there are these claims: those of
+// the inventory, less what claims hold that do not fit it.
+func (i Inventory) Offer(claims []contract.ClaimRecord) ([]zones.Zone, error) {
+	live := zones.Live{Held: nodestate.Exclusive(claims), Displaced: cpuset.New(), Claimed: make(map[string]int)}
+	var displaced []contract.ResultRecord
+	for _, c := range claims {
+		for _, r := range c.Results {
+			held := setOf(r.Decision.CPUs)
+			if i.has(r.Device) {
+				live.Claimed[r.Device] += held.Size()
+				continue
+			}
+			displaced = append(displaced, r)
+			live.Displaced = live.Displaced.Union(held)
+		}
+	}
+	zs, _, err := zones.Offer(i.Machine, i.cut, live)
+	if err != nil {
+		return nil, fmt.Errorf("configuration does not fit this machine: %w", err)
+	}
+	for k := range zs {
+		for _, r := range displaced {
+			takeMemory(&zs[k], r)
+		}
+	}
+	return slices.DeleteFunc(zs, zones.Zone.Empty), nil
+}
+
+// takeMemory takes what a displaced result holds off a zone that it may hold
+// it of. Memory that several zones may hold is taken off each of them.
+func takeMemory(z *zones.Zone, r contract.ResultRecord) {
+	if setOf(r.Decision.Mems).Intersection(cpuset.New(z.Mems...)).IsEmpty() {
+		return
+	}
+	z.Memory = max(0, z.Memory-amount(r, string(resourceslices.Memory)))
+	for size := range z.Hugepages {
+		z.Hugepages[size] -= amount(r, string(resourceslices.CapacityName(size))) / size
+		if z.Hugepages[size] <= 0 {
+			delete(z.Hugepages, size)
+		}
+	}
+}
+
+func amount(r contract.ResultRecord, capacity string) int64 {
+	q, err := resource.ParseQuantity(r.Consumed[capacity])
+	if err != nil {
+		return 0
+	}
+	return q.Value()
+}
+
+// setOf reads a list of a record, which is validated.
+func setOf(list string) cpuset.CPUSet {
+	set, err := cpuset.Parse(list)
+	if err != nil {
+		return cpuset.New()
+	}
+	return set
+}
