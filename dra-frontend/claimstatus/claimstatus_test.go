@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,9 +47,15 @@ type server struct {
 	*fake.Clientset
 	patches []string
 	reads   int
-	// err and drop are what the server does to the next writes.
-	err  error
-	drop bool
+	mu      sync.Mutex
+	err     error // of the next writes
+	drop    bool
+}
+
+func (s *server) refuse(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
 
 func newServer(change func(*resourceapi.ResourceClaim)) *server {
@@ -63,6 +70,8 @@ func newServer(change func(*resourceapi.ResourceClaim)) *server {
 	}
 	s := &server{Clientset: fake.NewClientset(c)}
 	s.PrependReactor("*", "resourceclaims", func(a ktesting.Action) (bool, runtime.Object, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		patch, ok := a.(ktesting.PatchAction)
 		if !ok {
 			s.reads++
@@ -200,13 +209,13 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(nil)
-				s.err = err
+				s.refuse(err)
 				w, logged := writer(t, s)
 				w.Set([]contract.ClaimRecord{record()}, nil)
 				pass(time.Hour)
 				require.Len(t, s.patches, 20)
 				require.Equal(t, 1, logged.FilterMessageSnippet("tried again").Len())
-				s.err = nil
+				s.refuse(nil)
 				pass(5 * time.Minute)
 				require.Len(t, s.patches, 21)
 				require.Equal(t, "numa-1", s.own(t).Device)
