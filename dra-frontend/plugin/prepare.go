@@ -282,6 +282,7 @@ func answer(record contract.ClaimRecord) []kubeletplugin.Device {
 			PoolName:     r.Pool,
 			DeviceName:   r.Device,
 			CDIDeviceIDs: []string{contract.Key{ClaimUID: record.UID, Index: i}.CDIDevice()},
+			Metadata:     metadata(r),
 		}
 		if r.ShareID != "" {
 			share := types.UID(r.ShareID)

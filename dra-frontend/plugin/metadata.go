@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Attributes of a device's metadata (KEP-5304), beside the consumed capacities
+// under their own names. Names without a domain are this driver's.
+const (
+	metadataCPUs = "cpuset"
+	metadataMems = "mems"
+)
+
+// metadata is what a container may read about its result. Like the answer it
+// is from the record alone (I8); the helper writes it where that is switched on.
+func metadata(r contract.ResultRecord) *kubeletplugin.DeviceMetadata {
+	attributes := make(map[string]resourceapi.DeviceAttribute)
+	for name, list := range map[string]string{metadataCPUs: r.Decision.CPUs, metadataMems: r.Decision.Mems} {
+		if list != "" {
+			attributes[name] = resourceapi.DeviceAttribute{StringValue: new(list)}
+		}
+	}
+	for name, amount := range r.Consumed {
+		if q, err := resource.ParseQuantity(amount); err == nil && q.Sign() > 0 {
+			attributes[name] = resourceapi.DeviceAttribute{IntValue: new(q.Value())}
+		}
+	}
+	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
+}
