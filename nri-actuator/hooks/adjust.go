@@ -34,6 +34,17 @@ func adjust(d contract.Decision) *api.ContainerAdjustment {
 	return a
 }
 
+// pooledAnnotation marks containers that were created in the shared pool: the
+// runtime tells their cpuset later as if it was their own.
+const pooledAnnotation = contract.Vendor + "/pooled"
+
+// pool is the decision for a container without a claim that is created.
+func pool(d contract.Decision) *api.ContainerAdjustment {
+	a := adjust(d)
+	a.AddAnnotation(pooledAnnotation, "true")
+	return a
+}
+
 // update is the decision put back into a runtime's update of the container.
 func update(id string, d contract.Decision) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}

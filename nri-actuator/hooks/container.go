@@ -56,6 +56,8 @@ func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *contain
 	c.ask.DevicesKnown = s.tellsDevices || len(c.ask.Devices) > 0
 	if c.claims = c.ask.Claims(); !c.claims {
 		c.ask.Env, c.ask.Devices = nil, nil
+	}
+	if _, pooled := ctr.GetAnnotations()[pooledAnnotation]; !c.claims && !pooled {
 		c.pinned = ctr.GetLinux().GetResources().GetCpu().GetCpus()
 	}
 	c.dir, c.dirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())

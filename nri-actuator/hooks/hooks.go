@@ -55,7 +55,7 @@ func (s *Session) createPooled(ctx context.Context, c *container) *api.Container
 		return nil
 	}
 	c.applied = want
-	return adjust(d)
+	return pool(d)
 }
 
 // prepare makes everything ready that must hold before the container exists,

@@ -43,6 +43,11 @@ func TestContainersOfOthers(t *testing.T) {
 	r.node.Unprepare(podA, claimA, "4-7")
 	r.connect()
 	check()
+
+	// The node is divided otherwise: what this driver had pinned is not theirs.
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs, s.Shared.Others = "8-15", "0-7" })
+	r.connect()
+	require.Equal(t, "8-15", r.cpus(mine))
 }
 
 // pinned creates a container whose spec already has a cpuset.
@@ -55,6 +60,7 @@ func (r *runtime) pinned(id, podUID, cpus string) *container {
 	r.node.AddCgroup(r.podDir(podUID))
 	a, _, err := r.session.CreateContainer(context.Background(), pod, c.api)
 	require.NoError(r.t, err)
+	c.api.Annotations = a.GetAnnotations()
 	r.take(c, a.GetLinux().GetResources())
 	r.containers[id] = c
 	return c

@@ -106,6 +106,7 @@ func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 		return nil, err
 	}
 	r.take(c, a.GetLinux().GetResources())
+	c.api.Annotations = a.GetAnnotations()
 	c.policy = a.GetLinux().GetMemoryPolicy()
 	r.containers[id] = c
 	return c, nil
@@ -114,6 +115,8 @@ func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 func (r *runtime) take(c *container, res *api.LinuxResources) {
 	if cpus := res.GetCpu().GetCpus(); cpus != "" {
 		c.spec["cpuset.cpus"] = cpus
+		// The runtime tells it as the container's own from now on.
+		c.api.Linux.Resources = &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: cpus}}
 	}
 	if mems := res.GetCpu().GetMems(); mems != "" {
 		c.spec["cpuset.mems"] = mems

@@ -104,7 +104,8 @@ func (n *Node) baseSpec(c *Container, spec ContainerSpec) *specs.Spec {
 func (c *Container) nri() *api.Container {
 	out := &api.Container{
 		Id: c.ID, PodSandboxId: c.sandbox.Id, Name: c.Name, Env: c.Spec.Process.Env, State: api.ContainerState_CONTAINER_CREATED,
-		Linux: &api.LinuxContainer{CgroupsPath: "/" + c.cgroup()},
+		Linux:       &api.LinuxContainer{CgroupsPath: "/" + c.cgroup(), Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: c.Spec.Linux.Resources.CPU.Cpus}}},
+		Annotations: c.Spec.Annotations,
 	}
 	if c.started {
 		out.State = api.ContainerState_CONTAINER_RUNNING
