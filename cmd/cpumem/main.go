@@ -29,7 +29,7 @@ func command() *cobra.Command {
 		Use: "cpumem", Short: "Shows what dra-frontend and nri-actuator see and wrote on this node",
 		Version: version, SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(captureCommand(), inspectCommand(), validateCommand(), explainCommand())
+	root.AddCommand(captureCommand(), inspectCommand(), validateCommand(), explainCommand(), simulateCommand())
 	return root
 }
 

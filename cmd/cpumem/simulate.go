@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/simulation"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+)
+
+func simulateCommand() *cobra.Command {
+	var file, from, format string
+	cmd := &cobra.Command{
+		Use: "simulate FILE", Short: "Show where claims would land on this machine, or on a captured one", Args: cobra.ExactArgs(1),
+		Long: "Takes the pods of a file one after the other through the scheduler's allocator and the driver, and draws who has\n" +
+			"which CPUs then. Nothing is changed on this machine. FILE is a stream of ResourceClaims, ResourceClaimTemplates,\n" +
+			"DeviceClasses, Pods and Deployments, - for standard input. A claim or template that no pod refers to gets a pod.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "picture" && format != "json" {
+				return fmt.Errorf("--output %q: want picture or json", format)
+			}
+			c, err := config.Read(file)
+			if err != nil {
+				return err
+			}
+			source := capture.Machine{Roots: roots(c), PageSize: int64(os.Getpagesize())}
+			if from != "" {
+				if source, err = openCapture(from); err != nil {
+					return err
+				}
+			}
+			m, err := topology.Discover(source.Roots, source.PageSize)
+			if err != nil {
+				return err
+			}
+			objects, err := readObjects(cmd.InOrStdin(), args[0])
+			if err != nil {
+				return err
+			}
+			result, err := simulation.Run(cmd.Context(), m, c, objects)
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return result.JSON(cmd.OutOrStdout())
+			}
+			return result.Picture(cmd.OutOrStdout(), view(cmd.OutOrStdout()))
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration file of dra-frontend; empty for defaults")
+	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
+	cmd.Flags().StringVarP(&format, "output", "o", "picture", "picture or json")
+	return cmd
+}
+
+func readObjects(stdin io.Reader, name string) (simulation.Objects, error) {
+	if name == "-" {
+		objects, err := simulation.Read(stdin)
+		if err != nil {
+			return objects, fmt.Errorf("standard input: %w", err)
+		}
+		return objects, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return simulation.Objects{}, err
+	}
+	defer func() { _ = f.Close() }()
+	objects, err := simulation.Read(f)
+	if err != nil {
+		return objects, fmt.Errorf("%s: %w", name, err)
+	}
+	return objects, nil
+}
+
+// fileWidth is the width of a picture that does not go to a terminal.
+const fileWidth = 100
+
+// view is how a picture fits where it goes. Colours are for terminals only, and
+// not for users who say so (NO_COLOR) or whose terminal has none.
+func view(w io.Writer) simulation.View {
+	f, isFile := w.(*os.File)
+	if !isFile || !term.IsTerminal(int(f.Fd())) {
+		return simulation.View{Width: fileWidth}
+	}
+	v := simulation.View{Width: fileWidth, Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+		v.Width = width
+	}
+	return v
+}

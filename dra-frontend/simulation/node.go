@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+)
+
+// bootID is the simulated node's.
+const bootID = "simulated"
+
+// actuator is one that works and knows every feature.
+type actuator struct{}
+
+// Announcement implements plugin.Actuator.
+func (actuator) Announcement() (contract.Announcement, error) {
+	a := contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true}
+	for _, mode := range contract.MemoryPolicyModes() {
+		a.Features = append(a.Features, contract.MemoryPolicy{Mode: mode}.Features()...)
+	}
+	return a, nil
+}
+
+// podLister are the pods of the API server.
+type podLister []*corev1.Pod
+
+// Pod implements plugin.Pods.
+func (l podLister) Pod(_ context.Context, namespace, name string) (plugin.Pod, error) {
+	for _, p := range l {
+		if p.Namespace == namespace && p.Name == name {
+			return pods.Convert(p)
+		}
+	}
+	return plugin.Pod{}, apierrors.NewNotFound(corev1.Resource("pods"), name)
+}
+
+// lock is that of a ledger that nobody else writes to.
+type lock struct{}
+
+// Acquire implements plugin.Lock.
+func (lock) Acquire() (release func() error, err error) { return func() error { return nil }, nil }
+
+type discard struct{}
+
+func (discard) Prepared(error, time.Duration) {}
+func (discard) Unprepared(error)              {}
+func (discard) Claims(int, int, int)          {}
+
+// directory is a CDI directory in memory. Its clock counts writes.
+type directory struct {
+	files  map[string]file
+	writes int64
+}
+
+type file struct {
+	name    string
+	data    []byte
+	modTime time.Time
+}
+
+func newDirectory() *directory { return &directory{files: make(map[string]file)} }
+
+// List implements ledger.Directory.
+func (d *directory) List() ([]fs.FileInfo, error) {
+	infos := make([]fs.FileInfo, 0, len(d.files))
+	for _, name := range slices.Sorted(maps.Keys(d.files)) {
+		infos = append(infos, d.files[name])
+	}
+	return infos, nil
+}
+
+// Read implements ledger.Directory.
+func (d *directory) Read(name string) ([]byte, error) {
+	f, found := d.files[name]
+	if !found {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return f.data, nil
+}
+
+// Write implements ledger.Directory.
+func (d *directory) Write(name string, data []byte) error {
+	d.writes++
+	d.files[name] = file{name: name, data: slices.Clone(data), modTime: time.Unix(d.writes, 0)}
+	return nil
+}
+
+// Remove implements ledger.Directory.
+func (d *directory) Remove(name string) error {
+	delete(d.files, name)
+	return nil
+}
+
+// Path implements ledger.Directory.
+func (d *directory) Path(name string) string { return name }
+
+func (f file) Name() string       { return f.name }
+func (f file) Size() int64        { return int64(len(f.data)) }
+func (f file) Mode() fs.FileMode  { return 0o600 }
+func (f file) ModTime() time.Time { return f.modTime }
+func (f file) IsDir() bool        { return false }
+func (f file) Sys() any           { return nil }

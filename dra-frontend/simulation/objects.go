@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// Objects are the pods to simulate, in order, with all that they refer to.
+type Objects struct {
+	pods    []*corev1.Pod
+	claims  map[key]*resourceapi.ResourceClaim
+	classes classes
+}
+
+type key struct{ namespace, name string }
+
+// Read reads a stream of YAML documents of the kinds ResourceClaim,
+// ResourceClaimTemplate, DeviceClass, Pod and Deployment. It is strict: other
+// kinds and unknown fields are errors, as are references to what is not there.
+//
+// Every replica of a Deployment is a pod. A claim or a template that no pod
+// refers to gets a pod of its own, with one container that uses all of it. The
+// driver's DeviceClass is there unless the stream has one of its name.
+func Read(r io.Reader) (Objects, error) {
+	docs := documents{classes: classes{plugin.DriverName: builtinClass()}, known: make(map[string]bool), referred: make(map[string]bool)}
+	stream := utilyaml.NewYAMLReader(bufio.NewReader(r))
+	for n := 1; ; n++ {
+		doc, err := stream.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = docs.add(doc)
+		}
+		if err != nil {
+			return Objects{}, fmt.Errorf("document %d: %w", n, err)
+		}
+	}
+	return docs.objects()
+}
+
+func builtinClass() *resourceapi.DeviceClass {
+	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin.DriverName}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "` + plugin.DriverName + `"`}}},
+	}}
+}
+
+// documents are the objects as they were read, in order.
+type documents struct {
+	ordered []any
+	classes classes
+	// known and referred are objects, as kind namespace/name.
+	known, referred map[string]bool
+}
+
+// add reads one document. An empty one is none.
+func (d *documents) add(doc []byte) error {
+	data, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil || string(data) == "null" {
+		return err
+	}
+	var meta metav1.TypeMeta
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &meta); err != nil {
+		return err
+	}
+	switch meta.APIVersion + " " + meta.Kind {
+	case "resource.k8s.io/v1 ResourceClaim":
+		return add[resourceapi.ResourceClaim](d, data)
+	case "resource.k8s.io/v1 ResourceClaimTemplate":
+		return add[resourceapi.ResourceClaimTemplate](d, data)
+	case "resource.k8s.io/v1 DeviceClass":
+		return add[resourceapi.DeviceClass](d, data)
+	case "v1 Pod":
+		return add[corev1.Pod](d, data)
+	case "apps/v1 Deployment":
+		return add[appsv1.Deployment](d, data)
+	}
+	return fmt.Errorf("apiVersion %q, kind %q: what is simulated are ResourceClaim, ResourceClaimTemplate and DeviceClass of resource.k8s.io/v1, Pod of v1 and Deployment of apps/v1",
+		meta.APIVersion, meta.Kind)
+}
+
+// add reads the object that the data is. T is the type, O its pointer.
+func add[T any, O interface {
+	*T
+	metav1.Object
+}](d *documents, data []byte) error {
+	object := O(new(T))
+	strict, err := kjson.UnmarshalStrict(data, object)
+	if err = errors.Join(append(strict, err)...); err != nil {
+		return err
+	}
+	kind := kindOf(object)
+	name := object.GetName()
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return fmt.Errorf("%s: metadata.name %q: %s", kind, name, problems[0])
+	}
+	if class, is := any(object).(*resourceapi.DeviceClass); is {
+		d.classes[name] = class
+	} else {
+		if object.GetNamespace() == "" {
+			object.SetNamespace(metav1.NamespaceDefault)
+		}
+		if problems := validation.IsDNS1123Label(object.GetNamespace()); len(problems) > 0 {
+			return fmt.Errorf("%s %s: metadata.namespace %q: %s", kind, name, object.GetNamespace(), problems[0])
+		}
+		d.ordered = append(d.ordered, object)
+	}
+	id := identity(kind, object.GetNamespace(), name)
+	if d.known[id] {
+		return fmt.Errorf("%s is there twice", id)
+	}
+	d.known[id] = true
+	return d.refer(object)
+}
+
+const (
+	kindClaim    = "ResourceClaim"
+	kindTemplate = "ResourceClaimTemplate"
+)
+
+func kindOf(object any) string {
+	switch object.(type) {
+	case *resourceapi.ResourceClaim:
+		return kindClaim
+	case *resourceapi.ResourceClaimTemplate:
+		return kindTemplate
+	case *resourceapi.DeviceClass:
+		return "DeviceClass"
+	case *appsv1.Deployment:
+		return "Deployment"
+	}
+	return "Pod"
+}
+
+func identity(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
+
+// refer notes what a pod's claims refer to.
+func (d *documents) refer(object metav1.Object) error {
+	var spec *corev1.PodSpec
+	switch o := object.(type) {
+	case *corev1.Pod:
+		spec = &o.Spec
+	case *appsv1.Deployment:
+		spec = &o.Spec.Template.Spec
+	default:
+		return nil
+	}
+	if err := checkClaims(spec); err != nil {
+		return fmt.Errorf("%s: %w", identity(kindOf(object), object.GetNamespace(), object.GetName()), err)
+	}
+	for _, c := range spec.ResourceClaims {
+		if c.ResourceClaimName != nil {
+			d.referred[identity(kindClaim, object.GetNamespace(), *c.ResourceClaimName)] = true
+		} else {
+			d.referred[identity(kindTemplate, object.GetNamespace(), *c.ResourceClaimTemplateName)] = true
+		}
+	}
+	return nil
+}
+
+// checkClaims refuses what the API server does and a simulation would pass over.
+func checkClaims(spec *corev1.PodSpec) error {
+	entries := make(map[string]bool)
+	for i, c := range spec.ResourceClaims {
+		if problems := validation.IsDNS1123Label(c.Name); len(problems) > 0 {
+			return fmt.Errorf("resourceClaims[%d].name %q: %s", i, c.Name, problems[0])
+		}
+		if entries[c.Name] {
+			return fmt.Errorf("resourceClaims[%d].name %q is there twice", i, c.Name)
+		}
+		if (c.ResourceClaimName == nil) == (c.ResourceClaimTemplateName == nil) {
+			return fmt.Errorf("resourceClaims[%d] %s: want either resourceClaimName or resourceClaimTemplateName", i, c.Name)
+		}
+		entries[c.Name] = true
+	}
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for _, c := range containers {
+			for _, ref := range c.Resources.Claims {
+				if !entries[ref.Name] {
+					return fmt.Errorf("container %s: resources.claims names %q, which is not in the pod's resourceClaims", c.Name, ref.Name)
+				}
+			}
+		}
+	}
+	return nil
+}

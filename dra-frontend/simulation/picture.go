@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// View is how a picture is drawn.
+type View struct {
+	// Width is that of the terminal, in columns.
+	Width int
+	// Colour colours by terminal escape sequences.
+	Colour bool
+}
+
+// indent is the depth of an L3, gap stands between two of them.
+const (
+	indent = "  "
+	gap    = "   "
+)
+
+// Picture draws the result: a block for each zone with its L3s, the cores of
+// each as groups of threads, every thread as the sign of who has it.
+func (r Result) Picture(w io.Writer, v View) error {
+	out := bufio.NewWriter(w)
+	signs, err := r.signs(v.Colour)
+	if err != nil {
+		return err
+	}
+	d := drawing{Writer: out, signs: signs, width: v.Width}
+	m := r.Machine
+	fmt.Fprintf(out, "%s, %s, %s, base pages of %s\n",
+		count(m.Sockets, "socket"), count(m.NUMANodes, "NUMA node"), count(m.CPUs, "CPU"), contract.FormatPageSize(m.PageSize))
+	for _, z := range r.Zones {
+		fmt.Fprintf(out, "\n%s\n", z.header())
+		d.l3s(z.L3s)
+	}
+	if len(r.OutsideZones) > 0 {
+		fmt.Fprintf(out, "\noutside of zones: nothing of them is offered\n")
+		d.l3s(r.OutsideZones)
+	}
+	fmt.Fprintf(out, "\n%s\n", d.signs.legend())
+	fmt.Fprintf(out, "shared pool: %s\n", or(r.CPUs.Shared, "none"))
+	if r.CPUs.Offline != "" {
+		fmt.Fprintf(out, "offline, not drawn: %s\n", r.CPUs.Offline)
+	}
+	if err := d.claims(r.Claims); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+func (z Zone) header() string {
+	parts := []string{z.Name}
+	if z.CPU.Capacity > 0 {
+		parts = append(parts, fmt.Sprintf("cpu %d/%d", z.CPU.Used, z.CPU.Capacity))
+	}
+	if z.Memory.Capacity > 0 {
+		parts = append(parts, fmt.Sprintf("memory %s/%s", size(z.Memory.Used), size(z.Memory.Capacity)))
+	}
+	for _, s := range slices.Sorted(maps.Keys(z.Hugepages)) {
+		u := z.Hugepages[s]
+		parts = append(parts, fmt.Sprintf("hugepages_%s %s/%s", s, size(u.Used), size(u.Capacity)))
+	}
+	return strings.Join(append(parts, "mems "+or(z.Mems, "none")), gap)
+}
+
+type drawing struct {
+	*bufio.Writer
+	signs signs
+	width int
+}
+
+// block is an L3: its label and its cores.
+type block struct {
+	label string
+	// cores are ready to print, each so many columns wide.
+	cores  []string
+	widths []int
+}
+
+func (b block) width() int {
+	w := len(b.label)
+	for _, c := range b.widths {
+		w += 1 + c
+	}
+	return w
+}
+
+// l3s draws L3s: several on a line where they fit, else each on lines of its
+// own.
+func (d drawing) l3s(l3s []L3) {
+	blocks := d.blocks(l3s)
+	widest := 0
+	for _, b := range blocks {
+		widest = max(widest, b.width())
+	}
+	columns := max(1, (d.width-len(indent)+len(gap))/(widest+len(gap)))
+	for row := range slices.Chunk(blocks, columns) {
+		d.WriteString(indent)
+		for i, b := range row {
+			d.block(b)
+			if i < len(row)-1 {
+				d.WriteString(strings.Repeat(" ", widest-b.width()) + gap)
+			}
+		}
+		d.WriteString("\n")
+	}
+}
+
+// block draws one L3, on several lines if it must.
+func (d drawing) block(b block) {
+	d.WriteString(b.label)
+	column := len(indent) + len(b.label)
+	for i, c := range b.cores {
+		if column+1+b.widths[i] > d.width && i > 0 && b.width()+len(indent) > d.width {
+			d.WriteString("\n" + indent + strings.Repeat(" ", len(b.label)))
+			column = len(indent) + len(b.label)
+		}
+		d.WriteString(" " + c)
+		column += 1 + b.widths[i]
+	}
+}
+
+// blocks labels L3s by what tells them apart.
+func (d drawing) blocks(l3s []L3) []block {
+	nodes, types := make(map[int]bool), make(map[string]bool)
+	for _, l := range l3s {
+		nodes[l.Node], types[string(l.Type)] = true, true
+	}
+	var labels []string
+	longest := 0
+	for _, l := range l3s {
+		label := fmt.Sprintf("L3 of %d", l.ID)
+		if len(nodes) > 1 {
+			label = fmt.Sprintf("node %d, ", l.Node) + label
+		}
+		if len(types) > 1 {
+			label += ", " + string(l.Type)
+		}
+		labels = append(labels, label+":")
+		longest = max(longest, len(label)+1)
+	}
+	out := make([]block, 0, len(l3s))
+	for i, l := range l3s {
+		b := block{label: labels[i] + strings.Repeat(" ", longest-len(labels[i]))}
+		for _, list := range l.Cores {
+			core, width := d.signs.core(list)
+			b.cores, b.widths = append(b.cores, core), append(b.widths, width)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// size is an amount in the largest unit that keeps it short.
+func size(bytes int64) string {
+	units := []string{"", "Ki", "Mi", "Gi", "Ti"}
+	value, unit := float64(bytes), 0
+	for value >= 1024 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + units[unit]
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func or(s, empty string) string {
+	if s == "" {
+		return empty
+	}
+	return s
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"encoding/json"
+	"io"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+)
+
+// Result is where everything landed. Lists of CPUs and NUMA nodes are in the
+// kernel's list format, amounts are in bytes.
+type Result struct {
+	Machine Machine `json:"machine"`
+	Zones   []Zone  `json:"zones"`
+	// OutsideZones are the L3s of CPUs that no zone offers anything of.
+	OutsideZones []L3 `json:"outsideZones,omitempty"`
+	// Claims are in the order in which pods came to them.
+	Claims []Claim `json:"claims"`
+	CPUs   CPUs    `json:"cpus"`
+	// NodeState is what the frontend would tell the actuator.
+	NodeState contract.NodeState `json:"nodeState"`
+}
+
+// Machine is the size of the machine.
+type Machine struct {
+	Sockets   int   `json:"sockets"`
+	NUMANodes int   `json:"numaNodes"`
+	CPUs      int   `json:"cpus"`
+	PageSize  int64 `json:"pageSize"`
+}
+
+// Zone is a device with its hardware.
+type Zone struct {
+	Name string `json:"name"`
+	// CPU counts CPUs.
+	CPU       Usage            `json:"cpu"`
+	Memory    Usage            `json:"memory"`
+	Hugepages map[string]Usage `json:"hugepages,omitempty"`
+	Mems      string           `json:"mems"`
+	L3s       []L3             `json:"l3s"`
+}
+
+// Usage is what the scheduler knows of a capacity.
+type Usage struct {
+	Used     int64 `json:"used"`
+	Capacity int64 `json:"capacity"`
+}
+
+// L3 is the part of a last-level cache that has cores of one kind.
+type L3 struct {
+	// ID is the lowest CPU of the cache.
+	ID   int              `json:"id"`
+	Node int              `json:"numaNode"`
+	Type topology.CPUType `json:"cpuType"`
+	// Cores are lists of CPUs, the threads of each.
+	Cores []string `json:"cores"`
+}
+
+// State is how far a claim came.
+type State string
+
+// States of claims.
+const (
+	// Allocated claims were prepared: their pods run.
+	Allocated State = "allocated"
+	// Unschedulable claims have no zone, their pods are pending.
+	Unschedulable State = "unschedulable"
+	// Refused claims have a zone and could not be prepared there: their pods
+	// are created and do not start.
+	Refused State = "refused"
+)
+
+// Claim is what became of a claim.
+type Claim struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	UID       string   `json:"uid"`
+	Pods      []string `json:"pods"`
+	Result    State    `json:"result"`
+	// Reason is what the user is told: why it has no zone, was refused, or, for
+	// an allocated one, why a later pod cannot share it.
+	Reason string `json:"reason,omitempty"`
+	// CPUs are all that it holds.
+	CPUs    string    `json:"cpus,omitempty"`
+	Results []Request `json:"results,omitempty"`
+}
+
+// Request is a request of a claim that got its share of a zone.
+type Request struct {
+	Request  string            `json:"request"`
+	Zone     string            `json:"zone"`
+	Consumed map[string]string `json:"consumed"`
+	// Decision and Parameters are missing where the claim was refused.
+	Decision   *contract.Decision `json:"decision,omitempty"`
+	Parameters map[string]string  `json:"parameters,omitempty"`
+}
+
+// CPUs says who has the CPUs that no claim holds.
+type CPUs struct {
+	// Shared is the shared pool, reserved CPUs included in dynamic mode.
+	Shared   string `json:"shared"`
+	Reserved string `json:"reserved,omitempty"`
+	// Others are someone else's.
+	Others  string `json:"others,omitempty"`
+	Offline string `json:"offline,omitempty"`
+}
+
+// JSON writes the result for programs.
+func (r Result) JSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+func (s *simulation) result(c config.Config) (Result, error) {
+	state, _ := s.ledger.Node()
+	m := s.offered.Machine
+	out := Result{
+		Machine:   Machine{NUMANodes: len(m.NUMANodes), CPUs: len(m.CPUs), PageSize: m.PageSize},
+		Zones:     []Zone{},
+		Claims:    []Claim{},
+		NodeState: state,
+		CPUs: CPUs{
+			Shared: state.Shared.CPUs, Others: state.Shared.Others, Offline: m.Offline.String(),
+			Reserved: c.Reserved().Intersection(m.Online()).String(),
+		},
+	}
+	sockets := make(map[int]bool)
+	for _, cpu := range m.CPUs {
+		sockets[cpu.Socket] = true
+	}
+	out.Machine.Sockets = len(sockets)
+	drawn := cpuset.New()
+	for _, z := range s.offered.Zones {
+		cpus := cpusOf(z, m)
+		for _, cpu := range cpus {
+			drawn = drawn.Union(cpuset.New(cpu.ID))
+		}
+		out.Zones = append(out.Zones, s.zone(z, l3sOf(cpus)))
+	}
+	var rest []topology.CPU
+	for _, cpu := range m.CPUs {
+		if !drawn.Contains(cpu.ID) {
+			rest = append(rest, cpu)
+		}
+	}
+	if len(rest) > 0 {
+		out.OutsideZones = l3sOf(rest)
+	}
+	seen := make(map[key]bool)
+	for _, pod := range s.objects.pods {
+		for _, claim := range s.objects.of(pod) {
+			id := key{claim.Namespace, claim.Name}
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			result, err := s.claim(claim)
+			if err != nil {
+				return Result{}, err
+			}
+			out.Claims = append(out.Claims, result)
+		}
+	}
+	return out, nil
+}
+
+func (s *simulation) zone(offered zones.Zone, l3s []L3) Zone {
+	z := Zone{Name: offered.Name, Mems: contract.FormatList(offered.Mems), L3s: l3s, Hugepages: make(map[string]Usage)}
+	for capacity, value := range s.scheduler.capacities(z.Name) {
+		used := s.scheduler.used(z.Name, capacity)
+		usage := Usage{Used: used.Value(), Capacity: value.Value.Value()}
+		switch capacity {
+		case resourceslices.CPU:
+			z.CPU = usage
+		case resourceslices.Memory:
+			z.Memory = usage
+		default:
+			if size, is := resourceslices.PageSize(capacity); is {
+				z.Hugepages[contract.FormatPageSize(size)] = usage
+			}
+		}
+	}
+	return z
+}
+
+func (s *simulation) claim(c *resourceapi.ResourceClaim) (Claim, error) {
+	o := s.outcomes[c.UID]
+	out := Claim{
+		Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Pods: o.pods, Result: o.state, Reason: o.reason,
+	}
+	if c.Status.Allocation == nil {
+		return out, nil
+	}
+	record, _, err := s.record(c)
+	if err != nil {
+		return Claim{}, err
+	}
+	out.CPUs = record.CPUs()
+	for i, r := range c.Status.Allocation.Devices.Results {
+		request := Request{Request: r.Request, Zone: r.Device, Consumed: make(map[string]string, len(r.ConsumedCapacity))}
+		for name, q := range r.ConsumedCapacity {
+			request.Consumed[string(name)] = q.String()
+		}
+		// There is one driver: the record has the results one by one.
+		if i < len(record.Results) {
+			request.Decision, request.Parameters = &record.Results[i].Decision, record.Results[i].Parameters
+		}
+		out.Results = append(out.Results, request)
+	}
+	return out, nil
+}

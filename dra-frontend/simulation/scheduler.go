@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+)
+
+// scheduler is the part of kube-scheduler that allocates claims, with one node.
+type scheduler struct {
+	node    *corev1.Node
+	devices []resourceapi.Device
+	slices  []*resourceapi.ResourceSlice
+	classes classes
+	cache   *cel.Cache
+	// results are those of all allocated claims.
+	results []resourceapi.DeviceRequestAllocationResult
+}
+
+// celCacheSize is the number of compiled selectors that are kept.
+const celCacheSize = 64
+
+func newScheduler(classes classes) *scheduler {
+	return &scheduler{
+		node:    &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}}},
+		classes: classes,
+		cache:   cel.NewCache(celCacheSize, cel.Features{EnableConsumableCapacity: true}),
+	}
+}
+
+// publish replaces the devices that it allocates from.
+func (s *scheduler) publish(devices []resourceapi.Device) {
+	s.devices, s.slices = devices, nil
+	for name, pool := range resourceslices.DriverResources(nodeName, devices).Pools {
+		for i, slice := range pool.Slices {
+			s.slices = append(s.slices, &resourceapi.ResourceSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", nodeName, i)},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver: plugin.DriverName, NodeName: new(nodeName), Devices: slice.Devices,
+					Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
+				},
+			})
+		}
+	}
+}
+
+// features are those of Kubernetes 1.37.
+func features() structured.Features {
+	return structured.Features{
+		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
+		FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
+	}
+}
+
+// schedule allocates those of a pod's claims that are not allocated yet, all
+// or none. The reason says why it cannot.
+func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.ResourceClaim) (reason string, err error) {
+	todo := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
+	if len(todo) == 0 {
+		return "", nil
+	}
+	allocator, err := structured.NewAllocator(ctx, features(), s.allocated(), s.classes, s.slices, s.cache)
+	if err != nil {
+		return "", err
+	}
+	allocations, err := allocator.Allocate(ctx, s.node, todo)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil:
+		// Wrong selectors and unknown classes: kube-scheduler says the same in
+		// the pod's events.
+		return err.Error(), nil
+	case len(allocations) == 0:
+		return s.explain(todo), nil
+	}
+	for i, c := range todo {
+		c.Status.Allocation = &allocations[i]
+		s.results = append(s.results, allocations[i].Devices.Results...)
+	}
+	return "", nil
+}
+
+// allocated is what the scheduler knows to be in use.
+func (s *scheduler) allocated() structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, r := range s.results {
+		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+		if r.ShareID == nil {
+			state.AllocatedDevices.Insert(id)
+			continue
+		}
+		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+	}
+	return state
+}
+
+// used is what claims consume of a device's capacity.
+func (s *scheduler) used(device string, name resourceapi.QualifiedName) resource.Quantity {
+	var sum resource.Quantity
+	for _, r := range s.results {
+		if q, consumed := r.ConsumedCapacity[name]; consumed && r.Device == device {
+			sum.Add(q)
+		}
+	}
+	return sum
+}
+
+// capacities are those of a published device.
+func (s *scheduler) capacities(device string) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	for _, d := range s.devices {
+		if d.Name == device {
+			return d.Capacity
+		}
+	}
+	return nil
+}
+
+// explain says what the allocator does not: which amount is the one too much.
+func (s *scheduler) explain(claims []*resourceapi.ResourceClaim) string {
+	const what = "cannot allocate all claims"
+	var details []string
+	for _, c := range claims {
+		for _, r := range c.Spec.Devices.Requests {
+			if r.Exactly != nil && r.Exactly.Capacity != nil {
+				for _, lack := range s.lacks(r.Exactly.Capacity.Requests) {
+					lack = fmt.Sprintf("request %s: %s", r.Name, lack)
+					if len(claims) > 1 {
+						lack = fmt.Sprintf("claim %s, %s", c.Name, lack)
+					}
+					details = append(details, lack)
+				}
+			}
+		}
+	}
+	if len(details) == 0 {
+		return what + ": no zone has all of it free at once and is one that selectors and constraints allow"
+	}
+	return what + ": " + strings.Join(details, "; ")
+}
+
+// lacks names the amounts that no device has free.
+func (s *scheduler) lacks(wanted map[resourceapi.QualifiedName]resource.Quantity) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		want := wanted[name]
+		most, where := resource.Quantity{}, ""
+		for _, d := range s.devices {
+			capacity, has := d.Capacity[name]
+			if !has {
+				continue
+			}
+			free, used := capacity.Value.DeepCopy(), s.used(d.Name, name)
+			free.Sub(used)
+			if where == "" || free.Cmp(most) > 0 {
+				most, where = free, d.Name
+			}
+		}
+		switch {
+		case where == "":
+			out = append(out, fmt.Sprintf("no zone has a capacity %q", name))
+		case want.Cmp(most) > 0:
+			out = append(out, fmt.Sprintf("%s %s wanted, at most %s free (%s)", name, want.String(), most.String(), where))
+		}
+	}
+	return out
+}
+
+// classes are the DeviceClasses by name.
+type classes map[string]*resourceapi.DeviceClass
+
+// Get implements structured.DeviceClassLister.
+func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
+	if class, found := c[name]; found {
+		return class, nil
+	}
+	return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
+}
+
+// List implements structured.DeviceClassLister.
+func (c classes) List() ([]*resourceapi.DeviceClass, error) {
+	return slices.Collect(maps.Values(c)), nil
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Signs of CPUs that no claim holds.
+const (
+	signShared   = '.'
+	signReserved = '#'
+	signOther    = '~'
+	signIdle     = ':'
+)
+
+// signs draw CPUs.
+type signs struct {
+	// claims are the letters of claims with CPUs by their index, all of one
+	// length, and of holders by CPU.
+	claims map[int]string
+	holder map[int]int
+	// free are the signs of the other CPUs.
+	free   map[int]rune
+	length int
+	colour bool
+}
+
+func (r Result) signs(colour bool) (signs, error) {
+	s := signs{claims: make(map[int]string), holder: make(map[int]int), free: make(map[int]rune), colour: colour}
+	var holders []int
+	for i, c := range r.Claims {
+		if err := each(c.CPUs, func(cpu int) { s.holder[cpu] = i }); err != nil {
+			return s, err
+		}
+		if c.CPUs != "" {
+			holders = append(holders, i)
+		}
+	}
+	s.length = lettersFor(len(holders))
+	for n, i := range holders {
+		s.claims[i] = letters(n, s.length)
+	}
+	for _, core := range r.cores() {
+		if err := each(core, func(cpu int) { s.free[cpu] = signIdle }); err != nil {
+			return s, err
+		}
+	}
+	for _, set := range []struct {
+		list string
+		sign rune
+	}{{r.CPUs.Shared, signShared}, {r.CPUs.Others, signOther}, {r.CPUs.Reserved, signReserved}} {
+		if err := each(set.list, func(cpu int) { s.free[cpu] = set.sign }); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// cores returns the cores of the machine.
+func (r Result) cores() []string {
+	var out []string
+	for _, z := range r.Zones {
+		for _, l3 := range z.L3s {
+			out = append(out, l3.Cores...)
+		}
+	}
+	for _, l3 := range r.OutsideZones {
+		out = append(out, l3.Cores...)
+	}
+	return out
+}
+
+func each(list string, do func(cpu int)) error {
+	if list == "" {
+		return nil
+	}
+	ids, err := contract.ParseList(list)
+	for _, id := range ids {
+		do(id)
+	}
+	return err
+}
+
+// One letter serves as many claims as there are; of longer signs the first
+// letter is upper case, so that they are told apart without a space.
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+func lettersFor(claims int) int {
+	length, most := 1, len(alphabet)
+	for claims > most {
+		length++
+		most = 26
+		for range length - 1 {
+			most *= 26
+		}
+	}
+	return length
+}
+
+func letters(n, length int) string {
+	if length == 1 {
+		return alphabet[n : n+1]
+	}
+	out := make([]byte, length)
+	for i := length - 1; i > 0; i, n = i-1, n/26 {
+		out[i] = alphabet[26+n%26]
+	}
+	out[0] = alphabet[n%26]
+	return string(out)
+}
+
+// core draws the threads of a core and returns the columns that takes.
+func (s signs) core(list string) (string, int) {
+	var out strings.Builder
+	width := 0
+	// The list is of this package's making.
+	_ = each(list, func(cpu int) {
+		width += s.length
+		if claim, held := s.holder[cpu]; held {
+			out.WriteString(s.claim(claim))
+			return
+		}
+		sign := s.free[cpu]
+		text := strings.Repeat(string(sign), s.length)
+		if s.colour && sign != signShared {
+			text = "\x1b[2m" + text + "\x1b[0m"
+		}
+		out.WriteString(text)
+	})
+	return out.String(), width
+}
+
+// claim is the sign of the claim with the index.
+func (s signs) claim(i int) string {
+	text, has := s.claims[i]
+	if !has {
+		return strings.Repeat(" ", s.length)
+	}
+	if !s.colour {
+		return text
+	}
+	// Black on the six colours of a terminal, then on their bright ones.
+	background := 41 + i%6
+	if i/6%2 == 1 {
+		background += 60
+	}
+	return fmt.Sprintf("\x1b[30;%dm%s\x1b[0m", background, text)
+}
+
+// legend explains the signs that are in the picture.
+func (s signs) legend() string {
+	var parts []string
+	if len(s.claims) > 0 {
+		parts = append(parts, "letters: exclusive CPUs of claims")
+	}
+	present := make(map[rune]bool)
+	for cpu, sign := range s.free {
+		if _, held := s.holder[cpu]; !held {
+			present[sign] = true
+		}
+	}
+	for _, l := range []struct {
+		sign    rune
+		meaning string
+	}{
+		{signShared, "shared pool"}, {signReserved, "reserved"}, {signOther, "not managed, somebody else's"}, {signIdle, "kept for claims"},
+	} {
+		if present[l.sign] {
+			parts = append(parts, fmt.Sprintf("%c %s", l.sign, l.meaning))
+		}
+	}
+	return strings.Join(parts, gap)
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package simulation answers where claims would land on a machine. It runs the
+// whole flow in one process and touches nothing: the machine is cut and
+// published as the daemon does (inventory), the real structured allocator
+// stands for the scheduler, and the daemon's own plugin prepares what it
+// allocates, with a ledger in memory. So what it refuses, the cluster refuses
+// with the same words.
+//
+// Pods are taken one after the other, in the file's order: each is scheduled
+// and its claims are prepared before the next one is looked at. One that does
+// not get what it wants stays where it got stuck, as it would in a cluster.
+//
+// The same input gives the same result (I8).
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+)
+
+// nodeName is the name of the simulated node, and of its pool.
+const nodeName = "simulated"
+
+// Run simulates the pods on the machine. The error is about the input: a claim
+// that does not fit is a result.
+func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (Result, error) {
+	offered, err := inventory.Compute(c, m)
+	if err != nil {
+		return Result{}, err
+	}
+	s := simulation{
+		objects:   o.clone(),
+		offered:   offered,
+		scheduler: newScheduler(o.classes),
+		ledger:    ledger.New(newDirectory(), bootID),
+		outcomes:  make(map[types.UID]outcome, len(o.claims)),
+	}
+	s.driver = plugin.New(plugin.Options{
+		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, BootID: bootID, Guard: c.Guard,
+		Inventory: offered.Plugin(c, bootID), Settings: parameters.Defaults(c, m.PageSize),
+		Pods: podLister(o.pods), Actuator: actuator{}, Recorder: discard{},
+	})
+	for _, pod := range o.pods {
+		if err := s.publish(); err != nil {
+			return Result{}, err
+		}
+		if err := s.start(ctx, pod); err != nil {
+			return Result{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	if err := s.publish(); err != nil {
+		return Result{}, err
+	}
+	return s.result(c)
+}
+
+type simulation struct {
+	objects   Objects
+	offered   inventory.Inventory
+	scheduler *scheduler
+	driver    *plugin.Driver
+	ledger    *ledger.Ledger
+	outcomes  map[types.UID]outcome
+}
+
+// publish does what the daemon does when the directory has changed.
+func (s *simulation) publish() error {
+	claims, err := s.driver.Reconcile()
+	if err != nil {
+		return err
+	}
+	zs, err := s.offered.Offer(claims)
+	if err != nil {
+		return err
+	}
+	s.scheduler.publish(s.offered.Devices(zs, nil))
+	return nil
+}
+
+// outcome is what became of a claim; the zero value is one that nobody came to.
+type outcome struct {
+	state  State
+	reason string
+	pods   []string
+}
+
+// start takes one pod through the scheduler and kubelet.
+func (s *simulation) start(ctx context.Context, pod *corev1.Pod) error {
+	claims := s.objects.of(pod)
+	if reason, err := s.scheduler.schedule(ctx, claims); err != nil {
+		return err
+	} else if reason != "" {
+		for _, c := range claims {
+			if c.Status.Allocation == nil {
+				s.outcomes[c.UID] = outcome{state: Unschedulable, reason: reason, pods: append(s.outcomes[c.UID].pods, pod.Name)}
+			}
+		}
+		return nil
+	}
+	for _, c := range claims {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		before := s.outcomes[c.UID]
+		now, err := s.prepare(ctx, c, pod)
+		if err != nil {
+			return err
+		}
+		now.pods = append(before.pods, pod.Name)
+		if before.state == Allocated && now.state == Refused {
+			// The pods that have it keep it.
+			now.state, now.reason = Allocated, fmt.Sprintf("pod %s: %s", pod.Name, now.reason)
+		}
+		s.outcomes[c.UID] = now
+	}
+	return nil
+}
+
+// prepare does for a claim what kubelet does when a pod comes to it: it has it
+// prepared once, the driver itself sees to those that come later.
+func (s *simulation) prepare(ctx context.Context, c *resourceapi.ResourceClaim, pod *corev1.Pod) (outcome, error) {
+	if s.outcomes[c.UID].state == Allocated {
+		if err := s.driver.Join(ctx, c); err != nil {
+			return outcome{}, err
+		}
+		record, found, err := s.record(c)
+		if err != nil {
+			return outcome{}, err
+		}
+		if found && !slices.ContainsFunc(record.Pods, func(p contract.PodRecord) bool { return p.UID == string(pod.UID) }) {
+			return outcome{state: Refused, reason: "the claim is prepared for other pods, and memory and hugepages cannot be shared"}, nil
+		}
+		return outcome{state: Allocated, reason: s.outcomes[c.UID].reason}, nil
+	}
+	results, err := s.driver.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{c})
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := results[c.UID].Err; err != nil {
+		return outcome{state: Refused, reason: err.Error()}, nil
+	}
+	return outcome{state: Allocated}, nil
+}
+
+// record returns the record of a prepared claim.
+func (s *simulation) record(c *resourceapi.ResourceClaim) (contract.ClaimRecord, bool, error) {
+	claims, err := s.ledger.Load()
+	if err != nil {
+		return contract.ClaimRecord{}, false, err
+	}
+	record, found := claims.Find(string(c.UID))
+	return record, found, nil
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// claims writes a line for each request that landed, and after them why the
+// others did not.
+func (d drawing) claims(claims []Claim) error {
+	var rows []int
+	// Escape sequences would count as columns: the table is made without signs.
+	var table bytes.Buffer
+	t := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "CLAIM\tZONE\tMEMS\tMEMORY\tHUGEPAGES\tCPUS")
+	for i, c := range claims {
+		for _, r := range c.Results {
+			if r.Decision != nil {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", c.name(r.Request), r.Zone, or(r.Decision.Mems, "-"),
+					r.memory(), hugepages(r.Decision.Hugepages), or(r.Decision.CPUs, "-"))
+				rows = append(rows, i)
+			}
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(rows) > 0 {
+		lines := slices.Collect(strings.Lines(table.String()))
+		fmt.Fprintf(d, "\n%s  %s", strings.Repeat(" ", d.signs.length), lines[0])
+		for i, row := range rows {
+			fmt.Fprintf(d, "%s  %s", d.signs.claim(row), lines[i+1])
+		}
+	}
+	d.reasons(claims, Unschedulable, "unschedulable, their pods are pending:")
+	d.reasons(claims, Refused, "refused by Prepare, their pods do not start:")
+	d.reasons(claims, Allocated, "not shared with every pod that wants to:")
+	return nil
+}
+
+// name is the claim's, with the request if there are several.
+func (c Claim) name(request string) string {
+	name := c.Namespace + "/" + c.Name
+	if len(c.Results) > 1 {
+		name += " " + request
+	}
+	return name
+}
+
+// memory is the claimed amount and the values that follow from it.
+func (r Request) memory() string {
+	m := r.Decision.Memory
+	if m == nil {
+		return "-"
+	}
+	out := r.Consumed["memory"]
+	for _, v := range []struct {
+		name  string
+		limit contract.Limit
+		says  bool
+	}{{"min", m.Min, m.Min > 0}, {"low", m.Low, m.Low > 0}, {"high", m.High, m.High != contract.Max}, {"max", m.Max, m.Max != contract.Max}} {
+		if v.says {
+			out += " " + v.name + "=" + limit(v.limit)
+		}
+	}
+	return out
+}
+
+func hugepages(limits map[string]contract.Limit) string {
+	var out []string
+	for _, s := range slices.Sorted(maps.Keys(limits)) {
+		out = append(out, s+"="+limit(limits[s]))
+	}
+	return or(strings.Join(out, " "), "-")
+}
+
+func limit(l contract.Limit) string {
+	if l == contract.Max {
+		return l.String()
+	}
+	return size(int64(l))
+}
+
+// reasons says once what several claims are told.
+func (d drawing) reasons(claims []Claim, state State, title string) {
+	told := make(map[string][]string)
+	var reasons []string
+	for _, c := range claims {
+		if c.Result == state && c.Reason != "" {
+			if told[c.Reason] == nil {
+				reasons = append(reasons, c.Reason)
+			}
+			told[c.Reason] = append(told[c.Reason], c.Namespace+"/"+c.Name)
+		}
+	}
+	if len(reasons) > 0 {
+		fmt.Fprintf(d, "\n%s\n", title)
+	}
+	for _, reason := range reasons {
+		names := told[reason]
+		who := names[0]
+		if more := len(names) - 1; more > 0 {
+			who = fmt.Sprintf("%s and %d more", names[0], more)
+		}
+		fmt.Fprintf(d, "%s%s: %s\n", indent, who, reason)
+	}
+}
