@@ -11,8 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
@@ -36,7 +36,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -63,6 +62,8 @@ type Daemon struct {
 	offered   atomic.Pointer[[]zones.Zone]
 	displaced []contract.ClaimRecord
 	joins     *reservations.Watcher
+	statuses  *claimstatus.Writer
+	published *publication
 }
 
 // pollInterval is how soon a dead actuator is noticed. Looking is an open and
@@ -80,6 +81,8 @@ func New(o Options) (*Daemon, error) {
 		}
 		return registration(h, o.Kubelet.RootDir)
 	})
+	d.statuses = claimstatus.New(claimstatus.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Written: o.Metrics.StatusWritten})
+	d.published = newPublication(o)
 	proc := os.DirFS(o.Config.ProcRoot)
 	warnings, err := preflight.Check(preflight.Node{
 		Proc: proc, Kubelet: os.DirFS(o.Config.KubeletRootDir),
@@ -133,24 +136,6 @@ func removeStale(dir cdidir.Dir, lock cdidir.Lock) error {
 	return errors.Join(dir.RemoveStale(), release())
 }
 
-// actuator reads the announcement.
-type actuator struct{ dir string }
-
-// Announcement implements plugin.Actuator.
-func (a actuator) Announcement() (contract.Announcement, error) {
-	ann, err := contract.ReadAnnouncement(a.dir)
-	if err != nil {
-		return ann, err
-	}
-	if !ann.Connected {
-		return ann, errors.New("nri-actuator is running and not connected to the container runtime: look at its log and check that NRI is enabled in the runtime")
-	}
-	if _, err := ann.CommonVersion(); err != nil {
-		return ann, err
-	}
-	return ann, nil
-}
-
 // Run serves kubelet and keeps slices and node state current until ctx ends.
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
@@ -165,8 +150,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.watch(watcher)
 	d.joins = reservations.New(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
 	d.look(ctx)
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer fail(nil)
+	writers.Go(func() { d.statuses.Run(ctx) })
+	writers.Go(func() { d.published.run(ctx) })
 	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
+		published: d.published, metadata: metadata{on: d.o.Config.DeviceMetadata, cdiDir: d.o.Config.CDIDir, dataDir: d.o.Kubelet.dataDir()},
 		devices: func() []resourceapi.Device { return d.machine.Load().Devices(*d.offered.Load(), nil) },
 	}, d.o.Client)
 	if err != nil {
@@ -223,101 +214,12 @@ func ended(ctx context.Context, err error) error {
 	return nil
 }
 
-// look reconciles the node state and reads the actuator's announcement. It
-// reports whether what is published must change.
-func (d *Daemon) look(ctx context.Context) bool {
-	n, _ := d.status.get()
-	claims, blocked := d.driver.Reconcile()
-	changed := false
-	if blocked == nil || claims != nil || d.offered.Load() == nil {
-		// A directory that cannot be read has not lost its claims.
-		d.joins.Follow(ctx, claims)
-		changed = d.offer(claims)
-	}
-	if blocked != nil && (n.blocked == nil || n.blocked.Error() != blocked.Error()) {
-		d.o.Log.Error("this node takes no new claims", zap.Error(blocked))
-	}
-	if blocked == nil && n.blocked != nil {
-		d.o.Log.Info("node state is current")
-	}
-	n.blocked = blocked
-	return d.observe(n) || changed
-}
-
-// offer computes what is published while there are these claims, and reports
-// whether it changed.
-func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
-	machine := d.machine.Load()
-	zs, err := machine.Offer(claims)
-	if err != nil {
-		d.o.Log.Error("capacities not computed, the last ones stand", zap.Error(err))
-		return false
-	}
-	displaced := machine.Displaced(claims)
-	for _, c := range displaced {
-		if !slices.ContainsFunc(d.displaced, func(known contract.ClaimRecord) bool { return known.UID == c.UID }) {
-			d.o.Log.Warn("claim is on a device that is not offered any more: what it holds is left out of the capacities until it is released",
-				zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
-		}
-	}
-	d.displaced = displaced
-	d.o.Metrics.Displaced(len(displaced))
-	if old := d.offered.Swap(&zs); old != nil {
-		return !reflect.DeepEqual(*old, zs)
-	}
-	return true
-}
-
-func (d *Daemon) lookAtActuator() bool {
-	n, _ := d.status.get()
-	return d.observe(n)
-}
-
-func (d *Daemon) observe(n node) bool {
-	before := n.actuator
-	a, err := actuator{dir: d.o.Config.CDIDir}.Announcement()
-	if err != nil && (before == nil || before.Error() != err.Error()) {
-		d.o.Log.Error("claims wait for the actuator", zap.Error(err))
-	}
-	if err == nil && before != nil {
-		d.o.Log.Info("actuator is ready", zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
-	}
-	n.actuator = err
-	n.empty = len(d.machine.Load().Zones) == 0
-	d.o.Metrics.Node(n.blocked, n.actuator)
-	return d.status.set(n)
-}
-
-// rediscover looks at the machine again. A machine that cannot be read keeps
-// the last good one: claims live on it.
-func (d *Daemon) rediscover() bool {
-	machine, err := d.discover()
-	if err != nil {
-		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
-		return false
-	}
-	if machine.Equal(*d.machine.Load()) {
-		return false
-	}
-	d.o.Log.Info("machine changed", zap.Strings("zones", machine.Names()))
-	d.machine.Store(&machine)
-	d.driver.SetInventory(machine.Plugin(d.o.Config, d.bootID))
-	return true
-}
-
-func (d *Daemon) discover() (inventory.Inventory, error) {
-	m, err := topology.Discover(topology.Roots{Sys: os.DirFS(d.o.Config.SysfsRoot), Proc: os.DirFS(d.o.Config.ProcRoot)}, d.o.PageSize)
-	if err != nil {
-		return inventory.Inventory{}, fmt.Errorf("read the machine: %w", err)
-	}
-	return inventory.Compute(d.o.Config, m)
-}
-
 // publish writes the slices if they differ from what the API server has.
 func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) error {
 	n, _ := d.status.get()
 	devices := d.machine.Load().Devices(*d.offered.Load(), taints(n))
 	d.o.Log.Info("publishing", zap.Strings("zones", d.machine.Load().Names()), zap.Bool("tainted", len(taints(n)) > 0))
+	d.published.sending(devices)
 	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, devices))
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"go.uber.org/zap"
 
@@ -29,10 +31,17 @@ type kubeletSide struct {
 	devices func() []resourceapi.Device
 	pool    string
 	fail    context.CancelCauseFunc
+
+	published *publication
+	metadata  metadata
 }
 
 // HandleError implements kubeletplugin.DRAPlugin.
 func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
+	if dropped := new(resourceslice.DroppedFieldsError); errors.As(err, &dropped) {
+		k.published.dropped(dropped)
+		return
+	}
 	k.log.Error(msg, zap.Error(err))
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		k.fail(fmt.Errorf("%s: %w", msg, err))
@@ -44,20 +53,21 @@ func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 const healthInterval = 10 * time.Second
 
 // WatchHealthStatus implements kubeletplugin.DRAPlugin: devices are unhealthy
-// while nobody would apply a decision for them.
+// while nobody would apply a decision for them, or the machine lacks what their
+// claims hold. A kubelet that does not ask is none the worse.
 func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
 	for {
 		n, changed := k.status.get()
 		report := kubeletplugin.DeviceHealthReport{}
-		for _, d := range k.devices() {
+		for name, problem := range k.problems(n) {
 			health := kubeletplugin.DeviceHealth{
-				PoolName: k.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now(),
+				PoolName: k.pool, DeviceName: name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now(),
 			}
-			if n.actuator != nil {
+			if problem != "" {
 				health.Health = kubeletplugin.HealthStatusUnhealthy
-				health.Message = clip(n.actuator.Error())
+				health.Message = clip(problem)
 			}
 			report.Devices = append(report.Devices, health)
 		}
@@ -73,6 +83,27 @@ func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubel
 		case <-ticker.C:
 		}
 	}
+}
+
+// problems are those of the devices that are offered and of those that claims
+// are on, by name; empty for none.
+func (k kubeletSide) problems(n node) map[string]string {
+	problems := maps.Clone(n.unhealthy)
+	if problems == nil {
+		problems = make(map[string]string)
+	}
+	for _, d := range k.devices() {
+		problems[d.Name] += ""
+	}
+	if n.actuator != nil {
+		for name, problem := range problems {
+			if problem != "" {
+				problem = "; " + problem
+			}
+			problems[name] = n.actuator.Error() + problem
+		}
+	}
+	return problems
 }
 
 // clip keeps a message below the 1024 characters that the API allows.
@@ -115,13 +146,13 @@ func (k Kubelet) start(ctx context.Context, side kubeletSide, client kubernetes.
 	if err := os.MkdirAll(k.dataDir(), 0o750); err != nil {
 		return nil, err
 	}
-	options := []kubeletplugin.Option{
+	options := append(side.metadata.options(),
 		kubeletplugin.DriverName(plugin.DriverName),
 		kubeletplugin.KubeClient(client),
 		kubeletplugin.NodeName(k.NodeName),
 		kubeletplugin.PluginDataDirectoryPath(k.dataDir()),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(k.RootDir, "plugins_registry")),
-	}
+	)
 	if k.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(types.UID(k.PodUID)))
 	}

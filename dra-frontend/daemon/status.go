@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"errors"
+	"maps"
 	"sync"
 )
 
@@ -14,6 +15,7 @@ type status struct {
 	actuator   error
 	blocked    error
 	empty      bool
+	unhealthy  map[string]string
 	registered func() error
 	changed    chan struct{}
 }
@@ -28,6 +30,8 @@ func newStatus(registered func() error) *status {
 type node struct {
 	actuator, blocked error
 	empty             bool
+	// unhealthy are devices by name, with what their claims lack.
+	unhealthy map[string]string
 }
 
 // set stores the findings and reports whether they differ from the last ones
@@ -36,8 +40,8 @@ func (s *status) set(n node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	same := (s.actuator == nil) == (n.actuator == nil) && (s.blocked == nil) == (n.blocked == nil) && s.empty == n.empty
-	reworded := text(s.actuator) != text(n.actuator) || text(s.blocked) != text(n.blocked)
-	s.actuator, s.blocked, s.empty = n.actuator, n.blocked, n.empty
+	reworded := text(s.actuator) != text(n.actuator) || text(s.blocked) != text(n.blocked) || !maps.Equal(s.unhealthy, n.unhealthy)
+	s.actuator, s.blocked, s.empty, s.unhealthy = n.actuator, n.blocked, n.empty, n.unhealthy
 	if !same || reworded {
 		close(s.changed)
 		s.changed = make(chan struct{})
@@ -56,7 +60,7 @@ func text(err error) string {
 func (s *status) get() (node, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return node{actuator: s.actuator, blocked: s.blocked, empty: s.empty}, s.changed
+	return node{actuator: s.actuator, blocked: s.blocked, empty: s.empty, unhealthy: s.unhealthy}, s.changed
 }
 
 // ready returns why the node takes no new claims, nil if it does.

@@ -19,6 +19,9 @@ type Metrics struct {
 	blocked   prometheus.Gauge
 	actuator  prometheus.Gauge
 	displaced prometheus.Gauge
+	unhealthy prometheus.Gauge
+	status    *prometheus.CounterVec
+	accounted *prometheus.GaugeVec
 }
 
 // New registers the metrics.
@@ -46,8 +49,17 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		displaced: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_displaced_claims", Help: "Claims on devices that are not offered any more; capacities are published without what they hold.",
 		}),
+		unhealthy: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_unhealthy_devices", Help: "Devices with claims that hold what the machine lacks: CPUs offline, pages or memory gone.",
+		}),
+		status: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cpumem_frontend_claim_status_writes_total", Help: "Writes of the status of claims, by result.",
+		}, []string{"result"}),
+		accounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_node_allocatable", Help: "1 for the state of the node-allocatable mapping: off, pending, active, or dropped by the API server.",
+		}, []string{"state"}),
 	}
-	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced} {
+	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced, m.unhealthy, m.status, m.accounted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -85,6 +97,27 @@ func (m *Metrics) Node(blocked, actuator error) {
 
 // Displaced sets the number of claims on devices of another configuration.
 func (m *Metrics) Displaced(n int) { m.displaced.Set(float64(n)) }
+
+// Unhealthy sets the number of devices whose claims lack something.
+func (m *Metrics) Unhealthy(n int) { m.unhealthy.Set(float64(n)) }
+
+// StatusWritten counts a write of a claim's status.
+func (m *Metrics) StatusWritten(err error) { m.status.WithLabelValues(result(err)).Inc() }
+
+// States of the node-allocatable mapping.
+const (
+	MappingOff     = "off"
+	MappingPending = "pending"
+	MappingActive  = "active"
+	MappingDropped = "dropped"
+)
+
+// NodeAllocatable sets the state of the mapping.
+func (m *Metrics) NodeAllocatable(state string) {
+	for _, s := range []string{MappingOff, MappingPending, MappingActive, MappingDropped} {
+		m.accounted.WithLabelValues(s).Set(gauge(s == state))
+	}
+}
 
 func gauge(on bool) float64 {
 	if on {

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+)
+
+// actuator reads the announcement.
+type actuator struct{ dir string }
+
+// Announcement implements plugin.Actuator.
+func (a actuator) Announcement() (contract.Announcement, error) {
+	ann, err := contract.ReadAnnouncement(a.dir)
+	if err != nil {
+		return ann, err
+	}
+	if !ann.Connected {
+		return ann, errors.New("nri-actuator is running and not connected to the container runtime: look at its log and check that NRI is enabled in the runtime")
+	}
+	if _, err := ann.CommonVersion(); err != nil {
+		return ann, err
+	}
+	return ann, nil
+}
+
+// look reconciles the node state and reads the actuator's announcement. It
+// reports whether what is published must change.
+func (d *Daemon) look(ctx context.Context) bool {
+	n, _ := d.status.get()
+	claims, blocked := d.driver.Reconcile()
+	changed := false
+	if blocked == nil || claims != nil || d.offered.Load() == nil {
+		// A directory that cannot be read has not lost its claims.
+		d.joins.Follow(ctx, claims)
+		changed = d.offer(claims)
+		d.assess(&n, claims)
+	}
+	if blocked != nil && (n.blocked == nil || n.blocked.Error() != blocked.Error()) {
+		d.o.Log.Error("this node takes no new claims", zap.Error(blocked))
+	}
+	if blocked == nil && n.blocked != nil {
+		d.o.Log.Info("node state is current")
+	}
+	n.blocked = blocked
+	return d.observe(n) || changed
+}
+
+// offer computes what is published while there are these claims, and reports
+// whether it changed.
+func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
+	machine := d.machine.Load()
+	zs, err := machine.Offer(claims)
+	if err != nil {
+		d.o.Log.Error("capacities not computed, the last ones stand", zap.Error(err))
+		return false
+	}
+	displaced := machine.Displaced(claims)
+	for _, c := range displaced {
+		if !slices.ContainsFunc(d.displaced, func(known contract.ClaimRecord) bool { return known.UID == c.UID }) {
+			d.o.Log.Warn("claim is on a device that is not offered any more: what it holds is left out of the capacities until it is released",
+				zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
+		}
+	}
+	d.displaced = displaced
+	d.o.Metrics.Displaced(len(displaced))
+	if old := d.offered.Swap(&zs); old != nil {
+		return !reflect.DeepEqual(*old, zs)
+	}
+	return true
+}
+
+// assess finds what claims hold and the machine lacks, and tells kubelet, the
+// log and the claims' status.
+func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
+	report := health.Check(d.machine.Load().Machine, claims)
+	for device, reason := range report.Devices {
+		if n.unhealthy[device] != reason {
+			d.o.Log.Warn("device is unhealthy, its claims keep what is left", zap.String("device", device), zap.String("reason", reason))
+		}
+	}
+	for device := range n.unhealthy {
+		if report.Devices[device] == "" {
+			d.o.Log.Info("device is healthy again", zap.String("device", device))
+		}
+	}
+	n.unhealthy = report.Devices
+	d.o.Metrics.Unhealthy(len(report.Devices))
+	d.statuses.Set(claims, report.Results)
+}
+
+func (d *Daemon) lookAtActuator() bool {
+	n, _ := d.status.get()
+	return d.observe(n)
+}
+
+func (d *Daemon) observe(n node) bool {
+	before := n.actuator
+	a, err := actuator{dir: d.o.Config.CDIDir}.Announcement()
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		d.o.Log.Error("claims wait for the actuator", zap.Error(err))
+	}
+	if err == nil && before != nil {
+		d.o.Log.Info("actuator is ready", zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
+	}
+	n.actuator = err
+	n.empty = len(d.machine.Load().Zones) == 0
+	d.o.Metrics.Node(n.blocked, n.actuator)
+	return d.status.set(n)
+}
+
+// rediscover looks at the machine again. A machine that cannot be read keeps
+// the last good one: claims live on it.
+func (d *Daemon) rediscover() bool {
+	machine, err := d.discover()
+	if err != nil {
+		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
+		return false
+	}
+	// Health looks at more than what is offered.
+	before := d.machine.Swap(&machine)
+	if machine.Equal(*before) {
+		return false
+	}
+	d.o.Log.Info("machine changed", zap.Strings("zones", machine.Names()))
+	d.driver.SetInventory(machine.Plugin(d.o.Config, d.bootID))
+	return true
+}
+
+func (d *Daemon) discover() (inventory.Inventory, error) {
+	m, err := topology.Discover(topology.Roots{Sys: os.DirFS(d.o.Config.SysfsRoot), Proc: os.DirFS(d.o.Config.ProcRoot)}, d.o.PageSize)
+	if err != nil {
+		return inventory.Inventory{}, fmt.Errorf("read the machine: %w", err)
+	}
+	return inventory.Compute(d.o.Config, m)
+}
