@@ -21,32 +21,43 @@ func cpus(t *testing.T, list string) cpuset.CPUSet {
 	return set
 }
 
-// A01: the API server took the slice as it was meant.
+// A01, A03: the API server took the slices as they were meant.
 func TestA01_Slices(t *testing.T) {
-	s := theSuite
-	slices := s.slices(t)
-	require.Len(t, slices, 1)
-	spec := slices[0].Spec
-	require.Equal(t, node, spec.Pool.Name)
-	require.Len(t, spec.Devices, 2)
-	total := 0
-	for i, d := range spec.Devices {
-		require.Equal(t, fmt.Sprintf("numa-%d", i), d.Name)
-		require.True(t, *d.AllowMultipleAllocations)
-		require.Empty(t, d.Taints)
-		require.Equal(t, int64(i), *d.Attributes["resource.kubernetes.io/numaNode"].IntValue)
-		for _, name := range []string{"cpu", "memory", "hugepages_2Mi"} {
-			c, ok := d.Capacity[qualified(name)]
-			require.True(t, ok, "capacity %s of %s", name, d.Name)
-			require.NotNil(t, c.RequestPolicy, "capacity %s of %s", name, d.Name)
-			require.True(t, c.RequestPolicy.Default.IsZero())
-		}
-		cpu := d.Capacity["cpu"].Value
-		total += int(cpu.Value())
-		pages := d.Capacity["hugepages_2Mi"].Value
-		require.Equal(t, int64(256<<20), pages.Value())
+	require.Len(t, theSuite.slices(t), 2)
+	const noCPU = int64(-1)
+	nodes := map[string]struct {
+		cpu       []int64 // of each NUMA node
+		hugepages int64
+	}{
+		// One CPU stays in the shared pool (I7).
+		node: {[]int64{3, 4}, 256 << 20},
+		wide: {[]int64{3, 4, 4, 4, noCPU}, 128 << 20},
 	}
-	require.Equal(t, 7, total, "8 CPUs, of which one stays in the shared pool (I7)")
+	for name, want := range nodes {
+		devices := theSuite.on(name).slice(t).Spec.Devices
+		require.Len(t, devices, len(want.cpu), name)
+		for i, d := range devices {
+			what := name + " " + d.Name
+			require.Equal(t, fmt.Sprintf("numa-%d", i), d.Name)
+			require.True(t, *d.AllowMultipleAllocations, what)
+			require.Empty(t, d.Taints, what)
+			require.Equal(t, int64(i), *d.Attributes["resource.kubernetes.io/numaNode"].IntValue, what)
+			has := map[string]int64{}
+			for capacity, c := range d.Capacity {
+				has[string(capacity)] = c.Value.Value()
+				require.NotNil(t, c.RequestPolicy, "%s: capacity %s", what, capacity)
+				require.True(t, c.RequestPolicy.Default.IsZero(), "%s: capacity %s", what, capacity)
+			}
+			// The kernel keeps some of the memory to itself.
+			all := int64(theSuite.Machine(name).MemoryMiB) << 20 / int64(theSuite.Machine(name).Nodes())
+			require.InDelta(t, all-want.hugepages, has["memory"], 160<<20, what)
+			expected := map[string]int64{"cpu": want.cpu[i], "hugepages_2Mi": want.hugepages, "memory": has["memory"]}
+			if want.cpu[i] == noCPU {
+				delete(expected, "cpu")
+			}
+			require.Equal(t, expected, has, what)
+		}
+	}
 }
 
 // A30, A31, A40: 4 CPUs and 512Mi of one NUMA node, as the container sees them

@@ -66,18 +66,7 @@ func TestA21_ActuatorGone(t *testing.T) {
 	s.claim(t, "a21", "", capacity{"cpu": "1"})
 	s.create(t, pod("a21", []string{"mask", "sleep"}, "a21"))
 	s.run(t, pod("a21-plain", []string{"mask", "sleep"}))
-	eventually(t, "claim pod unschedulable", func(ctx context.Context) error {
-		p, err := s.client.CoreV1().Pods("default").Get(ctx, "a21", getOptions)
-		if err != nil {
-			return err
-		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-				return nil
-			}
-		}
-		return fmt.Errorf("conditions %+v", p.Status.Conditions)
-	})
+	s.unschedulable(t, "a21")
 	start()
 	s.running(t, "a21")
 	// The plain pod was created unconfined; it is in the pool again (A34).

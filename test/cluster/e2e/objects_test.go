@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -56,8 +57,8 @@ func eventually(t *testing.T, what string, check func(ctx context.Context) error
 type capacity map[resourceapi.QualifiedName]string
 
 // claim creates a claim of one request "zone"; zone, if not empty, names the
-// device that must serve it.
-func (s suite) claim(t *testing.T, name, zone string, amounts capacity) *resourceapi.ResourceClaim {
+// device that must serve it. Parameters are of the whole claim, in JSON.
+func (s suite) claim(t *testing.T, name, zone string, amounts capacity, parameters ...string) *resourceapi.ResourceClaim {
 	t.Helper()
 	requests := map[resourceapi.QualifiedName]resource.Quantity{}
 	for k, v := range amounts {
@@ -66,14 +67,23 @@ func (s suite) claim(t *testing.T, name, zone string, amounts capacity) *resourc
 	exactly := &resourceapi.ExactDeviceRequest{
 		DeviceClassName: "dra.cpumem", Capacity: &resourceapi.CapacityRequirements{Requests: requests},
 	}
-	if zone != "" {
+	if kind, id, _ := strings.Cut(zone, "-"); zone != "" {
+		attribute := map[string]string{"numa": `["resource.kubernetes.io"].numaNode`, "socket": `["dra.cpumem"].socketID`}[kind]
 		exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-			Expression: fmt.Sprintf(`device.attributes["resource.kubernetes.io"].numaNode == %s`, strings.TrimPrefix(zone, "numa-")),
+			Expression: "device.attributes" + attribute + " == " + id,
 		}}}
+	}
+	var config []resourceapi.DeviceClaimConfiguration
+	for _, p := range parameters {
+		config = append(config, resourceapi.DeviceClaimConfiguration{DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "dra.cpumem", Parameters: runtime.RawExtension{Raw: []byte(p)}},
+		}})
 	}
 	c, err := s.client.ResourceV1().ResourceClaims("default").Create(t.Context(), &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "zone", Exactly: exactly}}}},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+			Requests: []resourceapi.DeviceRequest{{Name: "zone", Exactly: exactly}}, Config: config,
+		}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { s.deleteClaim(t, name) })
@@ -107,8 +117,10 @@ func pod(name string, args []string, claims ...string) *corev1.Pod {
 	return p
 }
 
+// create creates the pod, for the suite's node.
 func (s suite) create(t *testing.T, p *corev1.Pod) {
 	t.Helper()
+	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
 	_, err := s.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { s.remove(t, p.Name) })
@@ -164,6 +176,42 @@ func (s suite) running(t *testing.T, name string) *corev1.Pod {
 	return got
 }
 
+// unschedulable waits until the scheduler has said that the pod fits nowhere.
+func (s suite) unschedulable(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, "pod "+name+" unschedulable", func(ctx context.Context) error {
+		p, err := s.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is on node %q, conditions %+v; events: %s", p.Spec.NodeName, p.Status.Conditions, s.events(ctx, p.UID))
+	})
+}
+
+// refused waits until the pod's events say that the preparation of its claims
+// failed, with all of the words.
+func (s suite) refused(t *testing.T, name string, words ...string) {
+	t.Helper()
+	eventually(t, "claim of pod "+name+" refused", func(ctx context.Context) error {
+		p, err := s.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		events := s.events(ctx, p.UID)
+		for _, word := range append(words, "FailedPrepareDynamicResources") {
+			if !strings.Contains(events, word) {
+				return fmt.Errorf("no %q in the events: %s", word, events)
+			}
+		}
+		return nil
+	})
+}
+
 // events returns the messages of the events of an object, joined.
 func (s suite) events(ctx context.Context, uid types.UID) string {
 	list, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(uid)})
@@ -188,13 +236,18 @@ type line struct {
 	Stopped      string
 }
 
-// lines waits until the probe has written the line of the action, and returns
-// the lines by action.
+// lines waits until the probe in the container main has written the line of
+// the action, and returns the lines by action.
 func (s suite) lines(t *testing.T, name, action string) map[string]line {
 	t.Helper()
+	return s.linesOf(t, name, "main", action)
+}
+
+func (s suite) linesOf(t *testing.T, name, container, action string) map[string]line {
+	t.Helper()
 	out := map[string]line{}
-	eventually(t, "output of "+name, func(ctx context.Context) error {
-		stream, err := s.client.CoreV1().Pods("default").GetLogs(name, &corev1.PodLogOptions{Container: "main"}).Stream(ctx)
+	eventually(t, "output of "+name+"/"+container, func(ctx context.Context) error {
+		stream, err := s.client.CoreV1().Pods("default").GetLogs(name, &corev1.PodLogOptions{Container: container}).Stream(ctx)
 		if err != nil {
 			return err
 		}
@@ -243,7 +296,7 @@ func cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
 
 func (s suite) file(t *testing.T, path string) string {
 	t.Helper()
-	out, err := s.NodeExec(t.Context(), node, "cat "+path)
+	out, err := s.NodeExec(t.Context(), s.node, "cat "+path)
 	require.NoError(t, err)
 	return strings.TrimSpace(out)
 }
@@ -264,9 +317,36 @@ func (s suite) nodeState(t *testing.T) nodeState {
 	return state
 }
 
+// slices are those of all nodes.
 func (s suite) slices(t *testing.T) []resourceapi.ResourceSlice {
 	t.Helper()
 	list, err := s.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
 	require.NoError(t, err)
 	return list.Items
+}
+
+// slice is the one of the suite's node.
+func (s suite) slice(t *testing.T) resourceapi.ResourceSlice {
+	t.Helper()
+	var own []resourceapi.ResourceSlice
+	for _, slice := range s.slices(t) {
+		if *slice.Spec.NodeName == s.node {
+			own = append(own, slice)
+		}
+	}
+	require.Len(t, own, 1, "slices of %s", s.node)
+	require.Equal(t, s.node, own[0].Spec.Pool.Name)
+	return own[0]
+}
+
+// amounts are the capacities of a slice's devices, as numbers.
+func amounts(slice resourceapi.ResourceSlice) map[string]map[string]int64 {
+	out := map[string]map[string]int64{}
+	for _, d := range slice.Spec.Devices {
+		out[d.Name] = map[string]int64{}
+		for name, c := range d.Capacity {
+			out[d.Name][string(name)] = c.Value.Value()
+		}
+	}
+	return out
 }

@@ -7,55 +7,84 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourceapi "k8s.io/api/resource/v1"
 )
 
-// A05: the node's plug is pulled and it comes back with 2 MiB less memory. The
-// CDI directory is empty then, and kubelet asks again: same devices, same
-// allocation, and the pod runs on CPUs of its zone.
+// A05: the nodes' plugs are pulled and they come back with 2 MiB less memory in
+// each NUMA node. The CDI directory is empty then, and kubelet asks again: same
+// devices, of which only memory has changed, same allocation, and the pods run
+// on CPUs of their zones.
 func TestA05_Reboot(t *testing.T) {
 	s := theSuite
-	s.claim(t, "a05", "numa-1", capacity{"cpu": "2", "memory": "64Mi"})
-	s.run(t, pod("a05", []string{"view", "sleep"}, "a05"))
-	allocated := func() any {
-		c, err := s.client.ResourceV1().ResourceClaims("default").Get(t.Context(), "a05", metav1.GetOptions{})
+	zones := map[string]struct{ name, mems, cpus string }{
+		node: {"numa-1", "1", "4-7"},
+		wide: {"numa-2", "2", "8-11"},
+	}
+	allocations, slices := map[string]any{}, map[string]resourceapi.ResourceSlice{}
+	allocated := func(node string) any {
+		c, err := s.client.ResourceV1().ResourceClaims("default").Get(t.Context(), "a05-"+node, getOptions)
 		require.NoError(t, err)
 		return c.Status.Allocation
 	}
-	allocation, before := allocated(), s.slices(t)[0].Spec.Devices
+	for node, zone := range zones {
+		s.claim(t, "a05-"+node, zone.name, capacity{"cpu": "2", "memory": "64Mi"})
+		s.on(node).create(t, pod("a05-"+node, []string{"view", "sleep"}, "a05-"+node))
+	}
+	for node := range zones {
+		s.running(t, "a05-"+node)
+		allocations[node], slices[node] = allocated(node), s.on(node).slice(t)
+	}
 
-	machine := s.Machine(node)
-	machine.MemoryMiB -= 2
-	require.NoError(t, s.StopNode(t.Context(), node))
-	require.NoError(t, s.StartNode(t.Context(), node, machine))
+	var all sync.WaitGroup
+	errs := make(chan error, len(zones))
+	for node := range zones {
+		machine := s.Machine(node)
+		machine.MemoryMiB -= 2
+		all.Go(func() {
+			if err := s.StopNode(t.Context(), node); err != nil {
+				errs <- err
+				return
+			}
+			errs <- s.StartNode(t.Context(), node, machine)
+		})
+	}
+	all.Wait()
+	for range zones {
+		require.NoError(t, <-errs)
+	}
 	eventually(t, "driver ready after the reboot", s.ready)
-	eventually(t, "container restarted", func(ctx context.Context) error {
-		p, err := s.client.CoreV1().Pods("default").Get(ctx, "a05", getOptions)
-		if err != nil {
-			return err
-		}
-		if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 || p.Status.ContainerStatuses[0].State.Running == nil {
-			return fmt.Errorf("container %+v; events: %s", p.Status.ContainerStatuses, s.events(ctx, p.UID))
-		}
-		return nil
-	})
-	view := s.lines(t, "a05", "view")["view"]
-	require.Equal(t, 2, cpus(t, view.CPUs).Size())
-	require.True(t, cpus(t, view.CPUs).IsSubsetOf(cpus(t, "4-7")), "CPUs %s are not of the allocated zone", view.CPUs)
-	require.Equal(t, "1", view.Mems)
-	require.Equal(t, allocation, allocated())
+	for node, zone := range zones {
+		s := s.on(node)
+		eventually(t, "container on "+node+" restarted", func(ctx context.Context) error {
+			p, err := s.client.CoreV1().Pods("default").Get(ctx, "a05-"+node, getOptions)
+			if err != nil {
+				return err
+			}
+			if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 || p.Status.ContainerStatuses[0].State.Running == nil {
+				return fmt.Errorf("container %+v; events: %s", p.Status.ContainerStatuses, s.events(ctx, p.UID))
+			}
+			return nil
+		})
+		view := s.lines(t, "a05-"+node, "view")["view"]
+		require.Equal(t, 2, cpus(t, view.CPUs).Size())
+		require.True(t, cpus(t, view.CPUs).IsSubsetOf(cpus(t, zone.cpus)), "CPUs %s are not of the allocated zone", view.CPUs)
+		require.Equal(t, zone.mems, view.Mems)
+		require.Equal(t, allocations[node], allocated(node))
+	}
 
 	eventually(t, "devices untainted", func(context.Context) error { return s.tainted(t, false) })
-	after := s.slices(t)[0].Spec.Devices
-	require.Len(t, after, len(before))
-	for i := range before {
-		require.Equal(t, before[i].Name, after[i].Name)
-		wasCPU, isCPU := before[i].Capacity["cpu"].Value, after[i].Capacity["cpu"].Value
-		require.Zero(t, wasCPU.Cmp(isCPU))
-		was, is := before[i].Capacity["memory"].Value, after[i].Capacity["memory"].Value
-		require.Positive(t, was.Cmp(is), "%s has memory %s, had %s", after[i].Name, is.String(), was.String())
+	for node := range zones {
+		before, after := slices[node].Spec.Devices, s.on(node).slice(t).Spec.Devices
+		require.Len(t, after, len(before), node)
+		for i := range before {
+			was, is := before[i].Capacity["memory"], after[i].Capacity["memory"]
+			require.Positive(t, was.Value.Cmp(is.Value), "%s: %s has memory %s, had %s", node, after[i].Name, is.Value.String(), was.Value.String())
+			before[i].Capacity["memory"] = is
+			require.Equal(t, before[i], after[i], "%s: more than the amount of memory has changed", node)
+		}
 	}
 }

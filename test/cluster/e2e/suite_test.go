@@ -17,33 +17,46 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
 )
 
 var (
 	keep   = flag.Bool("keep", false, "leave the cluster running")
+	reuse  = flag.Bool("reuse", false, "run on the cluster and the driver that -keep has left")
 	images = flag.String("images", "", "comma separated archives of the driver's images")
 	tag    = flag.String("tag", "e2e", "tag of the driver's images")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )
 
 const (
-	node      = "node0"
+	node      = "node0" // T3: 2 NUMA nodes
+	wide      = "node1" // qemu.Wide: 5 NUMA nodes, several last-level caches
 	namespace = "cpumem-system"
 	release   = "cpumem"
 	chart     = "../../../charts/dra-driver-cpumem"
 	probe     = cluster.ProbeImage
 )
 
-// suite is the cluster all cases run on.
+// suite is the cluster all cases run on, as seen from one node: pods are
+// created there and files are read there.
 type suite struct {
 	*cluster.Cluster
 	client kubernetes.Interface
 	config *rest.Config
+	node   string
+	values *string // what the release was configured with
+}
+
+// on is the suite as seen from another node.
+func (s suite) on(node string) suite {
+	s.node = node
+	return s
 }
 
 var theSuite suite
@@ -70,14 +83,16 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	options := cluster.Defaults()
 	options.Images = strings.Split(*images, ",")
+	options.Nodes, options.Machines = 2, map[string]qemu.Machine{wide: qemu.Wide()}
 	c := cluster.New(dir, options)
 	if !*keep {
 		defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
 	}
-	if err := c.Down(ctx); err != nil {
-		return 1, err
-	}
-	if err := c.Up(ctx); err != nil {
+	if *reuse {
+		if c, err = cluster.Open(dir, options); err != nil {
+			return 1, err
+		}
+	} else if err := errors.Join(c.Down(ctx), c.Up(ctx)); err != nil {
 		return 1, err
 	}
 	defer func() {
@@ -95,9 +110,11 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	theSuite = suite{Cluster: c, client: client, config: config}
+	theSuite = suite{Cluster: c, client: client, config: config, node: node, values: new(string)}
 	started := time.Now()
-	if err := theSuite.install(ctx); err != nil {
+	if *reuse {
+		*theSuite.values = "unknown"
+	} else if err := theSuite.install(ctx); err != nil {
 		return 1, err
 	}
 	fmt.Fprintf(os.Stderr, "e2e: chart installed and ready after %.0f s\n", time.Since(started).Seconds())
@@ -105,16 +122,34 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 }
 
 // install is the first half of A51: helm install, until everything is ready.
-func (s suite) install(ctx context.Context, more ...string) error {
+func (s suite) install(ctx context.Context, values ...string) error {
+	return s.helm(ctx, "install", values)
+}
+
+// configure gives the release other values, until everything is ready, unless
+// it has them already: each change rolls the frontends, so cases that need the
+// same ones follow each other.
+func (s suite) configure(t *testing.T, values ...string) {
+	t.Helper()
+	if joined := strings.Join(values, " "); *s.values != joined {
+		require.NoError(t, s.helm(t.Context(), "upgrade", values))
+		*s.values = joined
+	}
+}
+
+func (s suite) helm(ctx context.Context, verb string, values []string) error {
 	path, err := filepath.Abs(chart)
 	if err != nil {
 		return err
 	}
-	args := append([]string{"install", release, path, "--namespace", namespace, "--create-namespace",
-		"--set", "frontend.image.tag=" + *tag, "--set", "actuator.image.tag=" + *tag,
-		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
-		"--set", "config.refreshInterval=5s", "--set", "test.image=" + cluster.BusyboxImage,
-		"--wait", "--timeout", "5m"}, more...)
+	args := []string{verb, release, path, "--namespace", namespace, "--create-namespace", "--wait", "--timeout", "5m"}
+	for _, v := range append([]string{
+		"frontend.image.tag=" + *tag, "actuator.image.tag=" + *tag,
+		"frontend.image.pullPolicy=Never", "actuator.image.pullPolicy=Never",
+		"config.refreshInterval=5s", "test.image=" + cluster.BusyboxImage,
+	}, values...) {
+		args = append(args, "--set", v)
+	}
 	_, err = s.Helm(ctx, args...)
 	return err
 }

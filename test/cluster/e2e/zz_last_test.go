@@ -34,6 +34,9 @@ func TestA52_Permissions(t *testing.T) {
 			}
 			continue
 		}
+		if p.Spec.NodeName != node {
+			continue
+		}
 		token, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), p.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
 			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}},
 		}, metav1.CreateOptions{})
@@ -74,12 +77,15 @@ func TestZ_A51_TestAndUninstall(t *testing.T) {
 	require.NoError(t, err)
 
 	// I3: every claim of the cases before is gone.
-	state := s.nodeState(t)
-	require.Equal(t, "0-7", state.Shared.CPUs)
-	require.Empty(t, state.Pods)
-	files, err := s.NodeExec(t.Context(), node, "ls -A /var/run/cdi")
-	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"dra.cpumem-actuator.json", "dra.cpumem-node.json"}, strings.Fields(files))
+	for name, all := range map[string]string{node: "0-7", wide: "0-15"} {
+		s := s.on(name)
+		state := s.nodeState(t)
+		require.Equal(t, all, state.Shared.CPUs)
+		require.Empty(t, state.Pods)
+		files, err := s.NodeExec(t.Context(), name, "ls -A /var/run/cdi")
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"dra.cpumem-actuator.json", "dra.cpumem-node.json"}, strings.Fields(files))
+	}
 
 	s.claim(t, "a51", "", capacity{"cpu": "1"})
 	p := s.run(t, pod("a51", []string{"mask", "sleep"}, "a51"))
@@ -96,7 +102,7 @@ func TestZ_A51_TestAndUninstall(t *testing.T) {
 
 	// Its claim can only be released by a driver that is there: install again,
 	// both daemons in one pod this time, which must serve claims as well.
-	require.NoError(t, s.install(t.Context(), "--set", "layout=sidecar"))
+	require.NoError(t, s.install(t.Context(), "layout=sidecar"))
 	s.remove(t, "a51")
 	s.claim(t, "a51-sidecar", "", capacity{"cpu": "2", "memory": "32Mi"})
 	s.run(t, pod("a51-sidecar", []string{"view", "sleep"}, "a51-sidecar"))

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/cpuset"
+)
+
+// sysfs writes files below /sys/devices/system on the node, and writes the
+// values they had back at the end of the test.
+func (s suite) sysfs(t *testing.T, value string, files ...string) {
+	t.Helper()
+	for _, f := range files {
+		f = "/sys/devices/system/" + f
+		before := s.file(t, f)
+		write := func(v string) string { return "echo " + v + " >" + f }
+		t.Cleanup(func() {
+			if _, err := s.NodeExec(context.Background(), s.node, write(before)); err != nil {
+				t.Errorf("put %s back: %v", f, err)
+			}
+		})
+		_, err := s.NodeExec(t.Context(), s.node, write(value))
+		require.NoError(t, err)
+	}
+}
+
+func online(cpu int) string { return fmt.Sprintf("cpu/cpu%d/online", cpu) }
+
+// changes are differences of capacities, by device.
+type changes map[string]map[string]int64
+
+// republished waits until the node's slice was written again, requires that it
+// was written once since before, and returns it with what differs.
+func (s suite) republished(t *testing.T, before resourceapi.ResourceSlice) (resourceapi.ResourceSlice, changes) {
+	t.Helper()
+	var after resourceapi.ResourceSlice
+	eventually(t, "new slice", func(context.Context) error {
+		if after = s.slice(t); after.Generation == before.Generation {
+			return fmt.Errorf("still generation %d", after.Generation)
+		}
+		return nil
+	})
+	require.Equal(t, before.UID, after.UID, "the slice is updated, not replaced")
+	require.Equal(t, before.Generation+1, after.Generation, "one change of the machine, one of the slice")
+	require.Len(t, after.Spec.Devices, len(before.Spec.Devices))
+	diff := changes{}
+	was, is := amounts(before), amounts(after)
+	for device := range was {
+		require.ElementsMatch(t, slices.Collect(maps.Keys(was[device])), slices.Collect(maps.Keys(is[device])), device)
+		for name, n := range is[device] {
+			if d := n - was[device][name]; d != 0 && diff[device] == nil {
+				diff[device] = map[string]int64{name: d}
+			} else if d != 0 {
+				diff[device][name] = d
+			}
+		}
+	}
+	return after, diff
+}
+
+// A06: CPUs go offline and come back, free ones and ones that a claim holds;
+// pools of hugepages grow. Each is published once, and running claims stay.
+func TestA06_MachineChanges(t *testing.T) {
+	s := theSuite.on(wide)
+	claim := s.claim(t, "a06", "numa-3", capacity{"cpu": "2"})
+	s.claim(t, "a06-later", "numa-3", capacity{"cpu": "1"})
+	p := s.run(t, pod("a06", []string{"mask", "sleep"}, "a06"))
+	held := cpus(t, s.lines(t, "a06", "mask")["mask"].CPUs)
+	free := cpus(t, "12-15").Difference(held)
+	first := s.slice(t)
+	state := s.nodeState(t)
+	file := "/var/run/cdi/dra.cpumem-claim_" + string(claim.UID) + ".json"
+	record := s.file(t, file)
+	kept := func() {
+		t.Helper()
+		require.Equal(t, record, s.file(t, file), "the claim's file")
+		require.Equal(t, held.String(), s.cgroup(t, p, "main", "cpuset.cpus"))
+	}
+
+	gone := free.List()[1]
+	s.sysfs(t, "0", online(gone))
+	after, diff := s.republished(t, first)
+	require.Equal(t, changes{"numa-3": {"cpu": -1}}, diff)
+	kept()
+	require.Equal(t, held.String(), s.cgroup(t, p, "main", "cpuset.cpus.effective"))
+	require.Equal(t, cpus(t, state.Shared.CPUs).Difference(cpuset.New(gone)).String(), s.nodeState(t).Shared.CPUs)
+	s.run(t, pod("a06-later", []string{"mask", "sleep"}, "a06-later"))
+	require.Equal(t, fmt.Sprint(free.List()[0]), s.lines(t, "a06-later", "mask")["mask"].CPUs, "claims go on with what is left")
+
+	lost := held.List()[1]
+	s.sysfs(t, "0", online(lost))
+	after, diff = s.republished(t, after)
+	require.Equal(t, changes{"numa-3": {"cpu": -1}}, diff)
+	kept()
+	require.Equal(t, fmt.Sprint(held.List()[0]), s.cgroup(t, p, "main", "cpuset.cpus.effective"), "it runs on what is left of its CPUs")
+
+	s.sysfs(t, "1", online(lost))
+	after, diff = s.republished(t, after)
+	require.Equal(t, changes{"numa-3": {"cpu": 1}}, diff)
+	s.sysfs(t, "1", online(gone))
+	after, diff = s.republished(t, after)
+	require.Equal(t, changes{"numa-3": {"cpu": 1}}, diff)
+	require.Equal(t, first.Spec.Devices, after.Spec.Devices)
+	kept()
+	require.Equal(t, held.String(), s.cgroup(t, p, "main", "cpuset.cpus.effective"))
+	require.Equal(t, cpus(t, state.Shared.CPUs).Difference(free.Difference(cpuset.New(gone))).String(), s.nodeState(t).Shared.CPUs)
+
+	// Fewer pages: making more takes the kernel a while, in which the amount
+	// grows page by page.
+	const pages = "node/node1/hugepages/hugepages-2048kB/nr_hugepages"
+	s.sysfs(t, "58", pages)
+	_, diff = s.republished(t, after)
+	require.Equal(t, changes{"numa-1": {"hugepages_2Mi": -6 * 2 << 20, "memory": 6 * 2 << 20}}, diff)
+	s.sysfs(t, "64", pages)
+	eventually(t, "pages back", func(context.Context) error {
+		if got := amounts(s.slice(t))["numa-1"]["hugepages_2Mi"]; got != 64*2<<20 {
+			return fmt.Errorf("hugepages_2Mi is %d", got)
+		}
+		return nil
+	})
+	require.Equal(t, first.Spec.Devices, s.slice(t).Spec.Devices)
+	kept()
+}
