@@ -30,22 +30,32 @@ type API struct {
 	writes atomic.Int64
 }
 
-func newAPI(t T) *API {
-	a := &API{t: t, Client: fake.NewSimpleClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"}})}
+// newAPI returns a server. One that can apply (server-side) keeps records of
+// owners with every write, which takes its time.
+func newAPI(t T, applies bool) *API {
+	client := fake.NewSimpleClientset
+	if applies {
+		client = fake.NewClientset
+	}
+	a := &API{t: t, Client: client(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"}})}
 	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
 		if slices.Contains([]string{"create", "update", "patch", "delete"}, action.GetVerb()) {
 			a.writes.Add(1)
 		}
 		if create, ok := action.(ktesting.CreateAction); ok {
-			// The server names objects; the fake one leaves that out.
-			if s := create.GetObject().(*resourceapi.ResourceSlice); s.Name == "" {
-				s.Name = fmt.Sprintf("%s%05d", s.GenerateName, a.writes.Load())
-				s.UID = types.UID(s.Name)
-			}
+			a.name(create.GetObject().(*resourceapi.ResourceSlice))
 		}
 		return false, nil, nil
 	})
 	return a
+}
+
+// name names an object as the server does; the fake one leaves that out.
+func (a *API) name(s *resourceapi.ResourceSlice) {
+	if s.Name == "" {
+		s.Name = fmt.Sprintf("%s%05d", s.GenerateName, a.writes.Load())
+		s.UID = types.UID(s.Name)
+	}
 }
 
 // Slices returns the published slices in the allocator's order.
@@ -68,11 +78,17 @@ func (a *API) deleteSlices() {
 
 // Devices returns all published devices by name.
 func (a *API) Devices() map[string]resourceapi.Device {
-	out := make(map[string]resourceapi.Device)
+	var all []resourceapi.Device
 	for _, s := range a.Slices() {
-		for _, d := range s.Spec.Devices {
-			out[d.Name] = d
-		}
+		all = append(all, s.Spec.Devices...)
+	}
+	return byName(all)
+}
+
+func byName(devices []resourceapi.Device) map[string]resourceapi.Device {
+	out := make(map[string]resourceapi.Device, len(devices))
+	for _, d := range devices {
+		out[d.Name] = d
 	}
 	return out
 }
@@ -106,6 +122,8 @@ type Request struct {
 	Capacity map[string]string
 	// Zone, if set, is the device it must be on.
 	Zone string
+	// Parameters, if set, are the members of its ClaimParameters, as JSON.
+	Parameters string
 }
 
 // Claim creates a claim and returns its name.
@@ -126,6 +144,14 @@ func (n *Node) Claim(name string, requests ...Request) string {
 			}}}
 		}
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: r.Name, Exactly: exactly})
+		if r.Parameters != "" {
+			c.Spec.Devices.Config = append(c.Spec.Devices.Config, resourceapi.DeviceClaimConfiguration{
+				Requests: []string{r.Name}, DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+					Driver:     plugin.DriverName,
+					Parameters: kruntime.RawExtension{Raw: []byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + r.Parameters + `}`)},
+				}},
+			})
+		}
 	}
 	_, err := n.API.Client.ResourceV1().ResourceClaims(namespace).Create(n.t.Context(), c, metav1.CreateOptions{})
 	require.NoError(n.t, err)

@@ -14,12 +14,17 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	resourceapi "k8s.io/api/resource/v1"
 )
 
 // publication is what the slices offer, as text.
-func (n *Node) publication() string {
-	data, err := json.MarshalIndent(n.API.Devices(), "", " ")
-	require.NoError(n.t, err)
+func (n *Node) publication() string { return asText(n.API.Devices()) }
+
+func asText(devices map[string]resourceapi.Device) string {
+	data, err := json.MarshalIndent(devices, "", " ")
+	if err != nil {
+		panic(err)
+	}
 	return string(data)
 }
 
@@ -92,7 +97,7 @@ func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
 	}
 	state := n.State()
 	require.NotEmpty(n.t, state.Shared.CPUs, "I7")
-	require.Equal(n.t, n.online().without(held).String(), state.Shared.CPUs, "I4: shared pool; claims hold %s", held)
+	require.Equal(n.t, n.pool().without(held).String(), state.Shared.CPUs, "I4: shared pool; claims hold %s", held)
 	require.Len(n.t, state.Pods, len(pods), "I4")
 	for uid, claims := range pods {
 		require.Equal(n.t, claims, state.Pods[uid].Claims, "I4: pod %s", uid)
@@ -271,7 +276,7 @@ func (n *Node) checkCgroups() {
 func (n *Node) checkEmpty() {
 	n.t.Helper()
 	state := n.State()
-	require.Equal(n.t, n.online().String(), state.Shared.CPUs, "I3")
+	require.Equal(n.t, n.pool().String(), state.Shared.CPUs, "I3")
 	require.Empty(n.t, state.Pods, "I3")
 	for name := range n.Files() {
 		_, claim := contract.ClaimUIDOfFile(name)

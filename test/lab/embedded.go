@@ -19,7 +19,6 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
@@ -39,8 +38,7 @@ type embedded struct {
 }
 
 func newEmbedded(n *Node) *embedded {
-	offered, err := inventory.Compute(n.config, n.machine)
-	require.NoError(n.t, err)
+	offered := n.offered()
 	dir, err := cdidir.Open(n.CDI)
 	require.NoError(n.t, err)
 	require.NoError(n.t, dir.RemoveStale())
@@ -50,17 +48,21 @@ func newEmbedded(n *Node) *embedded {
 		Guard: n.config.Guard, Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Actuator: e, Recorder: discard{},
 	})
-	_, err = e.driver.Reconcile()
-	require.NoError(n.t, err)
-	e.publish(offered.Devices(offered.Zones, nil))
+	e.publish()
 	return e
 }
 
-// publish puts the slices to the API server, once: they depend on the machine.
-func (e *embedded) publish(devices []resourceapi.Device) {
-	if len(e.n.API.Slices()) > 0 {
+// publish puts the slices to the API server, if they differ.
+func (e *embedded) publish() {
+	claims, err := e.driver.Reconcile()
+	require.NoError(e.n.t, err)
+	zs, err := e.n.offered().Offer(claims)
+	require.NoError(e.n.t, err)
+	devices := e.n.offered().Devices(zs, nil)
+	if len(e.n.API.Slices()) > 0 && asText(byName(devices)) == e.n.publication() {
 		return
 	}
+	e.n.API.deleteSlices()
 	for name, pool := range resourceslices.DriverResources(NodeName, devices).Pools {
 		for i, s := range pool.Slices {
 			_, err := e.n.API.Client.ResourceV1().ResourceSlices().Create(e.n.t.Context(), &resourceapi.ResourceSlice{
@@ -132,6 +134,7 @@ func (e *embedded) unprepare(ctx context.Context, claims []*resourceapi.Resource
 	for uid, err := range results {
 		answers[string(uid)] = err
 	}
+	e.publish()
 	return answers, nil
 }
 

@@ -14,6 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"k8s.io/utils/cpuset"
 )
 
 func text(files fstest.MapFS) map[string]string {
@@ -163,7 +168,8 @@ func (n *Node) Files() map[string][]byte {
 	require.NoError(n.t, err)
 	files := make(map[string][]byte)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
+		// Device metadata is a library's; see [Node.MetadataFiles].
+		if strings.HasPrefix(e.Name(), ".") || strings.HasPrefix(e.Name(), metadataPrefix) {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(n.CDI, e.Name()))
@@ -174,6 +180,16 @@ func (n *Node) Files() map[string][]byte {
 		files[e.Name()] = data
 	}
 	return files
+}
+
+// metadataPrefix starts the names of CDI files for device metadata.
+const metadataPrefix = plugin.DriverName + "_metadata_"
+
+// MetadataFiles are the CDI files that give device metadata to containers.
+func (n *Node) MetadataFiles() []string {
+	names, err := filepath.Glob(filepath.Join(n.CDI, metadataPrefix+"*.json"))
+	require.NoError(n.t, err)
+	return names
 }
 
 // cpus is a set of CPU ids.
@@ -226,11 +242,50 @@ func (s cpus) String() string {
 	return contract.FormatList(ids)
 }
 
-// online are all CPUs of the machine.
-func (n *Node) online() cpus {
+// pool are the CPUs of the shared pool while there is no claim.
+func (n *Node) pool() cpus {
 	set := make(cpus)
-	for _, c := range n.machine.CPUs {
-		set[c.ID] = true
+	for _, id := range n.offered().Pool.CPUs.UnsortedList() {
+		set[id] = true
 	}
 	return set
+}
+
+// CPUs are all CPUs of the machine.
+func (n *Node) CPUs() []int { return n.machine.Online().List() }
+
+// offered is what the machine offers with the present configuration.
+func (n *Node) offered() inventory.Inventory {
+	if n.inventory == nil {
+		offered, err := inventory.Compute(n.config, n.machine)
+		require.NoError(n.t, err)
+		n.inventory = &offered
+	}
+	return *n.inventory
+}
+
+// Reconfigure restarts the frontend with another configuration. It does
+// nothing and tells so where that does not fit the machine, or where the
+// claims would leave nothing to the shared pool.
+func (n *Node) Reconfigure(change func(*config.Config)) bool {
+	n.t.Helper()
+	next := n.config
+	change(&next)
+	offered, err := inventory.Compute(next, n.machine)
+	if err != nil {
+		return false
+	}
+	held := cpuset.New()
+	for _, r := range n.Records() {
+		held = held.Union(nodestate.CPUsOf(r))
+	}
+	if offered.Pool.CPUs.Difference(held).IsEmpty() {
+		return false
+	}
+	n.config, n.inventory = next, &offered
+	n.RestartFrontend()
+	if n.published != "" {
+		n.published = asText(byName(offered.Devices(offered.Zones, nil)))
+	}
+	return true
 }

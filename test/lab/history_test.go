@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
@@ -29,7 +31,9 @@ type history struct {
 
 type pod struct {
 	*lab.Pod
-	prepared   bool
+	prepared bool
+	// outdated: the machine was cut otherwise between allocation and Prepare.
+	outdated   bool
 	containers map[string]*lab.Container
 }
 
@@ -64,7 +68,7 @@ func (h *history) run(steps int, names ...string) {
 	actions := map[string]func(){
 		"add pod": h.addPod, "prepare": h.prepareSome, "start or stop": h.start, "update": h.update, "remove pod": h.removeSome,
 		"restart frontend": h.n.RestartFrontend, "kill frontend": h.killFrontend, "restart kubelet": h.restartKubelet,
-		"restart actuator": h.restartActuator, "restart runtime": h.n.RestartRuntime,
+		"restart actuator": h.restartActuator, "restart runtime": h.n.RestartRuntime, "reconfigure": h.reconfigure,
 	}
 	for range steps {
 		actions[rapid.SampledFrom(names).Draw(h.t, "step")]()
@@ -92,7 +96,38 @@ func (h *history) request(name string) lab.Request {
 	if rapid.IntRange(0, 3).Draw(h.t, "with hugepages") == 0 {
 		r.Capacity["hugepages_2Mi"] = strconv.Itoa(rapid.IntRange(1, 1<<26).Draw(h.t, "hugepages"))
 	}
+	if rapid.IntRange(0, 2).Draw(h.t, "with parameters") == 0 {
+		r.Parameters = rapid.SampledFrom([]string{
+			`"cpu":{"placement":"spread"}`, `"cpu":{"placement":"packed","cores":"any"}`, `"hugepages":{"limits":"unlimited"}`, `"hugepages":{"limits":"unchanged"}`,
+			`"memory":{"limit":"2Gi","throttlingFactor":0.5}`, `"memory":{"protection":"low"}`, `"memory":{"protection":"none","limit":"1Gi"}`,
+		}).Draw(h.t, "parameters")
+	}
 	return r
+}
+
+// reconfigure cuts the machine otherwise under live claims: they stay, and what
+// the scheduler gives from then on can still be prepared (I1, I2, I7).
+func (h *history) reconfigure() {
+	var managed []int
+	for _, c := range h.n.CPUs() {
+		if rapid.Bool().Draw(h.t, "managed") {
+			managed = append(managed, c)
+		}
+	}
+	changed := h.n.Reconfigure(func(c *config.Config) {
+		c.GroupBy = rapid.SampledFrom([]string{"numanode", "numanode", "socket", "machine"}).Draw(h.t, "groupBy")
+		c.CPU.WholeCores = rapid.IntRange(0, 3).Draw(h.t, "wholeCores") == 0
+		c.CPU.Placement = rapid.SampledFrom([]string{"packed", "spread"}).Draw(h.t, "placement")
+		c.SharedPool.MinCPUs = rapid.IntRange(1, 3).Draw(h.t, "minCPUs")
+		c.SharedPool.Mode, c.ManagedCPUs = "dynamic", ""
+		if len(managed) > 0 && rapid.Bool().Draw(h.t, "some") {
+			c.ManagedCPUs = contract.FormatList(managed)
+			c.SharedPool.Mode = rapid.SampledFrom([]string{"dynamic", "fixed"}).Draw(h.t, "mode")
+		}
+	})
+	for _, p := range h.pods {
+		p.outdated = p.outdated || changed && !p.prepared
+	}
 }
 
 // addPod schedules a pod. It may have no claim, or several in one container,
@@ -143,8 +178,11 @@ func (h *history) prepare(p *pod) {
 		require.ErrorContains(h.t, err, "nri-actuator")
 		return
 	}
+	if p.outdated && err != nil {
+		return // the scheduler accepted it on other devices
+	}
 	require.NoError(h.t, err, "I2: the scheduler accepted it")
-	p.prepared = true
+	p.prepared, p.outdated = true, false
 }
 
 func (h *history) somePod() *pod {
@@ -264,7 +302,7 @@ func TestAllocatorAndPrepare(t *testing.T) {
 		h := &history{t: rt, actuator: true,
 			n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs, Embedded: true, NoActuator: true})}
 		h.run(rapid.IntRange(100, 110).Draw(rt, "steps"),
-			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod", "restart frontend", "kill frontend", "restart kubelet")
+			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod", "restart frontend", "kill frontend", "restart kubelet", "reconfigure")
 	})
 }
 
@@ -275,7 +313,7 @@ func TestHistory(t *testing.T) {
 		h := &history{t: rt, actuator: true, n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs, Embedded: true})}
 		h.run(rapid.IntRange(20, 60).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
-			"remove pod", "restart frontend", "kill frontend", "restart kubelet", "restart actuator", "restart runtime")
+			"remove pod", "restart frontend", "kill frontend", "restart kubelet", "restart actuator", "restart runtime", "reconfigure")
 	})
 }
 

@@ -24,9 +24,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/contract/records"
@@ -61,6 +63,10 @@ type Options struct {
 	// Embedded runs the frontend's core without daemon and sockets: faster,
 	// and it can die between any two writes.
 	Embedded bool
+	// API changes the API server before anything runs.
+	API func(*API)
+	// Log takes the frontend's log; nil: nobody reads it.
+	Log *zap.Logger
 	// NoActuator leaves the actuator to the test.
 	NoActuator bool
 }
@@ -73,7 +79,9 @@ type Node struct {
 	spec    topologytest.Spec
 	machine topology.Machine
 	config  config.Config
-	records *records.Validator
+	// inventory is computed when it is needed first.
+	inventory *inventory.Inventory
+	records   *records.Validator
 	// seen are the CDI files that were found valid.
 	seen    map[string]string
 	decoded map[string]decoded
@@ -97,6 +105,9 @@ type Node struct {
 // every node has.
 func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	t.Helper()
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
 	if o.RuntimeVersion == "" {
 		o.RuntimeVersion = "v2.3.7"
 	}
@@ -116,7 +127,10 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 		o.Configure(&n.config)
 	}
 	n.mkdir("kubelet/plugins_registry")
-	n.API = newAPI(t)
+	n.API = newAPI(t, !o.Embedded)
+	if o.API != nil {
+		o.API(n.API)
+	}
 	n.runtime = newRuntime(n)
 	t.Cleanup(n.stop)
 	n.boot()
@@ -152,7 +166,7 @@ func (n *Node) Reboot(spec topologytest.Spec) {
 	for _, dir := range []string{"cdi", "cgroup", "sys", "proc"} {
 		require.NoError(n.t, os.RemoveAll(n.path(dir)))
 	}
-	n.spec, n.machine = spec, spec.Machine()
+	n.spec, n.machine, n.inventory = spec, spec.Machine(), nil
 	n.runtime = newRuntime(n)
 	n.API.deleteSlices()
 	n.RestartKubelet()
