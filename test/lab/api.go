@@ -124,6 +124,8 @@ type Request struct {
 	Zone string
 	// Parameters, if set, are the members of its ClaimParameters, as JSON.
 	Parameters string
+	// First, if set, are subrequests of which the first that fits is taken.
+	First []Request
 }
 
 // Claim creates a claim and returns its name.
@@ -131,31 +133,50 @@ func (n *Node) Claim(name string, requests ...Request) string {
 	n.t.Helper()
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(n.uid())}}
 	for _, r := range requests {
-		exactly := &resourceapi.ExactDeviceRequest{
-			DeviceClassName: plugin.DriverName, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
-			Capacity: &resourceapi.CapacityRequirements{Requests: make(map[resourceapi.QualifiedName]resource.Quantity)},
+		request := resourceapi.DeviceRequest{Name: r.Name}
+		if len(r.First) == 0 {
+			request.Exactly = r.exactly()
 		}
-		for capacity, amount := range r.Capacity {
-			exactly.Capacity.Requests[resourceapi.QualifiedName(capacity)] = resource.MustParse(amount)
-		}
-		if id, ok := strings.CutPrefix(r.Zone, "numa-"); ok {
-			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-				Expression: `device.attributes["resource.kubernetes.io"].numaNode == ` + id,
-			}}}
-		}
-		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: r.Name, Exactly: exactly})
-		if r.Parameters != "" {
-			c.Spec.Devices.Config = append(c.Spec.Devices.Config, resourceapi.DeviceClaimConfiguration{
-				Requests: []string{r.Name}, DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-					Driver:     plugin.DriverName,
-					Parameters: kruntime.RawExtension{Raw: []byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + r.Parameters + `}`)},
-				}},
+		for _, sub := range r.First {
+			e := sub.exactly()
+			request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
+				Name: sub.Name, DeviceClassName: e.DeviceClassName, Selectors: e.Selectors, AllocationMode: e.AllocationMode, Count: e.Count, Capacity: e.Capacity,
 			})
 		}
+		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, request)
+		c.Spec.Devices.Config = append(c.Spec.Devices.Config, r.configurations("")...)
 	}
 	_, err := n.API.Client.ResourceV1().ResourceClaims(namespace).Create(n.t.Context(), c, metav1.CreateOptions{})
 	require.NoError(n.t, err)
 	return name
+}
+
+func (r Request) exactly() *resourceapi.ExactDeviceRequest {
+	e := &resourceapi.ExactDeviceRequest{
+		DeviceClassName: plugin.DriverName, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		Capacity: &resourceapi.CapacityRequirements{Requests: make(map[resourceapi.QualifiedName]resource.Quantity)},
+	}
+	for capacity, amount := range r.Capacity {
+		e.Capacity.Requests[resourceapi.QualifiedName(capacity)] = resource.MustParse(amount)
+	}
+	if id, ok := strings.CutPrefix(r.Zone, "numa-"); ok {
+		e.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: `device.attributes["resource.kubernetes.io"].numaNode == ` + id,
+		}}}
+	}
+	return e
+}
+
+// configurations are the parameters of the request and of its subrequests.
+func (r Request) configurations(parent string) []resourceapi.DeviceClaimConfiguration {
+	var out []resourceapi.DeviceClaimConfiguration
+	if r.Parameters != "" {
+		out = append(out, resourceapi.DeviceClaimConfiguration{Requests: []string{parent + r.Name}, DeviceConfiguration: configuration(r.Parameters)})
+	}
+	for _, sub := range r.First {
+		out = append(out, sub.configurations(r.Name+"/")...)
+	}
+	return out
 }
 
 // Level is a pod's QoS class.

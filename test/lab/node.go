@@ -67,6 +67,8 @@ type Options struct {
 	API func(*API)
 	// Log takes the frontend's log; nil: nobody reads it.
 	Log *zap.Logger
+	// Class, if set, is the members of the DeviceClass's parameters, as JSON.
+	Class string
 	// NoActuator leaves the actuator to the test.
 	NoActuator bool
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
@@ -15,14 +16,27 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// classes is the driver's DeviceClass, as the chart has it.
-type classes struct{}
+// classes is the driver's DeviceClass, as the chart has it, with parameters if
+// a node's Options have some.
+type classes struct{ parameters string }
 
 // Get implements structured.DeviceClassLister.
-func (classes) Get(string) (*resourceapi.DeviceClass, error) {
-	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin.DriverName}, Spec: resourceapi.DeviceClassSpec{
+func (c classes) Get(string) (*resourceapi.DeviceClass, error) {
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin.DriverName}, Spec: resourceapi.DeviceClassSpec{
 		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "` + plugin.DriverName + `"`}}},
-	}}, nil
+	}}
+	if c.parameters != "" {
+		class.Spec.Config = []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: configuration(c.parameters)}}
+	}
+	return class, nil
+}
+
+// configuration is claim parameters with these JSON members.
+func configuration(members string) resourceapi.DeviceConfiguration {
+	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+		Driver:     plugin.DriverName,
+		Parameters: kruntime.RawExtension{Raw: []byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + members + `}`)},
+	}}
 }
 
 // List implements structured.DeviceClassLister.
@@ -50,7 +64,7 @@ func (n *Node) Allocate(p *Pod) bool {
 	}
 	if len(todo) > 0 {
 		ctx := n.t.Context()
-		allocator, err := structured.NewAllocator(ctx, features, n.allocated(), classes{}, n.API.Slices(),
+		allocator, err := structured.NewAllocator(ctx, features, n.allocated(), classes{n.o.Class}, n.API.Slices(),
 			cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
 		require.NoError(n.t, err)
 		results, err := allocator.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}, todo)
