@@ -5,7 +5,6 @@ package daemon
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,11 +33,13 @@ type publication struct {
 	wanted bool
 	again  chan struct{}
 
-	mu       sync.Mutex
-	sent     []resourceapi.Device
-	state    string
-	settled  string
-	features string
+	mu    sync.Mutex
+	sent  []resourceapi.Device
+	state string
+	// settled is the last state but pending, lacking are the features that the
+	// server lacks: both were logged.
+	settled string
+	lacking []string
 }
 
 func newPublication(o Options) *publication {
@@ -78,12 +79,11 @@ func (p *publication) dropped(err *resourceslice.DroppedFieldsError) {
 		features = append(features, featureMapping)
 		p.settle(metrics.MappingDropped)
 	}
-	slices.Sort(features)
 	// Every write of every slice tells it again.
-	if text := strings.Join(features, ","); text != p.features {
-		p.features = text
+	if fresh := slices.DeleteFunc(slices.Clone(features), func(f string) bool { return slices.Contains(p.lacking, f) }); len(fresh) > 0 {
+		p.lacking = append(p.lacking, fresh...)
 		p.log.Warn("the API server dropped fields of the ResourceSlices: these feature gates are off, or of another release",
-			zap.Strings("features", features), zap.Error(err))
+			zap.Strings("features", fresh), zap.Error(err))
 	}
 }
 

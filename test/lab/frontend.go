@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
@@ -93,18 +92,21 @@ type served struct {
 	conns  []*grpc.ClientConn
 	dra    dra.DRAPluginClient
 	health health.DRAResourceHealthClient
+	// registry has its metrics.
+	registry *prometheus.Registry
 }
 
 func newServed(n *Node) *served {
-	m, err := metrics.New(prometheus.NewRegistry())
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry)
 	require.NoError(n.t, err)
 	d, err := daemon.New(daemon.Options{
-		Log: zap.NewNop(), Config: n.config, Client: n.API.Client, Metrics: m, PageSize: n.spec.PageSize,
+		Log: n.o.Log, Config: n.config, Client: n.API.Client, Metrics: m, PageSize: n.spec.PageSize,
 		Kubelet: daemon.Kubelet{RootDir: n.config.KubeletRootDir, NodeName: NodeName},
 	})
 	require.NoError(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &served{n: n, daemon: d, cancel: cancel, ended: make(chan error, 1)}
+	s := &served{n: n, daemon: d, cancel: cancel, ended: make(chan error, 1), registry: registry}
 	go func() { s.ended <- d.Run(ctx) }()
 	n.eventually("the frontend to be registered", func() error { return s.register(ctx) })
 	return s

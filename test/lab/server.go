@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+)
+
+// Drop makes the server one that does not know some fields of devices, or has
+// their feature gates off: it stores what drop leaves, and says nothing.
+func (a *API) Drop(drop func(*resourceapi.Device)) {
+	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
+		write, ok := action.(ktesting.CreateAction)
+		if !ok || !slices.Contains([]string{"create", "update"}, action.GetVerb()) {
+			return false, nil, nil
+		}
+		// A copy: the client keeps the original, to compare.
+		s := write.GetObject().(*resourceapi.ResourceSlice).DeepCopy()
+		for i := range s.Spec.Devices {
+			drop(&s.Spec.Devices[i])
+		}
+		a.name(s)
+		a.writes.Add(1)
+		if action.GetVerb() == "update" {
+			return true, s, a.Client.Tracker().Update(action.GetResource(), s, "")
+		}
+		return true, s, a.Client.Tracker().Create(action.GetResource(), s, "")
+	})
+}
+
+// DropStatus makes the server one that keeps no status of devices in claims.
+func (a *API) DropStatus() {
+	a.Client.PrependReactor("patch", "resourceclaims", func(action ktesting.Action) (bool, kruntime.Object, error) {
+		claim, err := a.Client.Tracker().Get(action.GetResource(), namespace, action.(ktesting.PatchAction).GetName())
+		return true, claim, err
+	})
+}
+
+// StatusWrites counts the writes of claims' status by the driver.
+func (a *API) StatusWrites() int {
+	count := 0
+	for _, action := range a.Client.Actions() {
+		if action.Matches("patch", "resourceclaims/status") {
+			count++
+		}
+	}
+	return count
+}
+
+// WaitStatus waits for the status that the driver wrote for a claim with one
+// device, and for this state and reason of its Ready condition.
+func (n *Node) WaitStatus(claim, state, reason string) resourceapi.AllocatedDeviceStatus {
+	n.t.Helper()
+	var got resourceapi.AllocatedDeviceStatus
+	n.eventually("the status of claim "+claim, func() error {
+		devices := n.API.ReadClaim(claim).Status.Devices
+		if len(devices) != 1 || len(devices[0].Conditions) != 1 {
+			return fmt.Errorf("%d entries", len(devices))
+		}
+		got = devices[0]
+		if c := got.Conditions[0]; c.Type != "Ready" || string(c.Status) != state || c.Reason != reason {
+			return fmt.Errorf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+		return nil
+	})
+	return got
+}
+
+// NotReady waits until the frontend takes no new claims.
+func (n *Node) NotReady() {
+	n.t.Helper()
+	n.eventually("the frontend to take no new claims", func() error {
+		if n.frontend.ready() == nil {
+			return errors.New("it is ready")
+		}
+		return nil
+	})
+}
+
+// WaitMetric waits for a value of one of the frontend's metrics; labels are
+// name=value.
+func (n *Node) WaitMetric(value float64, name string, labels ...string) {
+	n.t.Helper()
+	s, ok := n.frontend.(*served)
+	require.True(n.t, ok, "the embedded frontend has no metrics")
+	n.eventually(name, func() error {
+		got, err := metric(s.registry, name, labels)
+		if err == nil && got != value {
+			err = fmt.Errorf("%s%q is %v, want %v", name, labels, got, value)
+		}
+		return err
+	})
+}
+
+func metric(registry *prometheus.Registry, name string, labels []string) (float64, error) {
+	families, err := registry.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var have []string
+			for _, l := range m.GetLabel() {
+				have = append(have, l.GetName()+"="+l.GetValue())
+			}
+			if family.GetName() == name && slices.Equal(have, labels) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue(), nil
+			}
+		}
+	}
+	return 0, errors.New("no metric " + name + "{" + strings.Join(labels, ",") + "}")
+}
+
+// ChangeMachine changes the machine under the running node, as when CPUs go
+// offline or page pools are resized.
+func (n *Node) ChangeMachine(spec topologytest.Spec) {
+	n.t.Helper()
+	n.spec, n.machine, n.inventory = spec, spec.Machine(), nil
+	n.writeMachine()
+	n.published = ""
+}
