@@ -26,7 +26,7 @@ import (
 )
 
 // patience bounds every wait: the node is emulated and slow.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // eventually waits until check succeeds and reports its last error if it does
 // not in time.
