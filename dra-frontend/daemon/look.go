@@ -16,6 +16,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // actuator reads the announcement.
@@ -65,7 +66,8 @@ func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
 	zs, err := machine.Offer(claims)
 	if err != nil {
 		d.o.Log.Error("capacities not computed, the last ones stand", zap.Error(err))
-		return false
+		// At the start there are no last ones: nothing is offered.
+		return d.offered.CompareAndSwap(nil, new([]zones.Zone))
 	}
 	displaced := machine.Displaced(claims)
 	for _, c := range displaced {
