@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -85,6 +86,12 @@ func newServer(change func(*resourceapi.ResourceClaim)) *server {
 		return s.err != nil, nil, s.err
 	})
 	return s
+}
+
+func (s *server) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
 }
 
 func (s *server) claim(t *testing.T) *resourceapi.ResourceClaim {
@@ -239,6 +246,27 @@ func TestDropped(t *testing.T) {
 		pass(time.Hour)
 		require.Len(t, s.patches, 2)
 		require.Equal(t, 1, logged.FilterMessageSnippet("DRAResourceClaimDeviceStatus").Len())
+	})
+}
+
+// Many claims at once do not take the client's rate from Prepare.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		w, _ := writer(t, s)
+		var claims []contract.ClaimRecord
+		for i := range 100 {
+			c := record()
+			c.UID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i+10)
+			claims = append(claims, c)
+		}
+		w.Set(claims, nil)
+		synctest.Wait()
+		require.Equal(t, 20, s.asked())
+		pass(4 * time.Second)
+		require.InDelta(t, 60, s.asked(), 1)
+		pass(4 * time.Second)
+		require.Equal(t, 100, s.asked())
 	})
 }
 

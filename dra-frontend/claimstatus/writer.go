@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
 	"go.uber.org/zap"
@@ -27,6 +28,8 @@ const (
 	lastRetry  = 5 * time.Minute
 	// callTimeout is of one request.
 	callTimeout = 10 * time.Second
+	// claimsPerSecond, after a burst, leaves the client's rate to Prepare.
+	claimsPerSecond, burst = 10, 20
 )
 
 // Options are what a Writer needs. All are required.
@@ -44,6 +47,7 @@ type Options struct {
 type Writer struct {
 	o     Options
 	queue workqueue.TypedRateLimitingInterface[string]
+	pace  flowcontrol.RateLimiter
 
 	mu   sync.Mutex
 	want map[string]wanted
@@ -60,7 +64,7 @@ type wanted struct {
 
 // New returns a writer. It writes while Run runs.
 func New(o Options) *Writer {
-	return &Writer{o: o, want: make(map[string]wanted), queue: workqueue.NewTypedRateLimitingQueue(
+	return &Writer{o: o, want: make(map[string]wanted), pace: flowcontrol.NewTokenBucketRateLimiter(claimsPerSecond, burst), queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))}
 }
 
@@ -88,7 +92,9 @@ func (w *Writer) Run(ctx context.Context) {
 		if ended {
 			return
 		}
-		w.handle(ctx, uid)
+		if w.pace.Wait(ctx) == nil {
+			w.handle(ctx, uid)
+		}
 		w.queue.Done(uid)
 	}
 }
