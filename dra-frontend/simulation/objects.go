@@ -157,6 +157,9 @@ func (d *documents) refer(object metav1.Object) error {
 		spec = &o.Spec
 	case *appsv1.Deployment:
 		spec = &o.Spec.Template.Spec
+		if r := o.Spec.Replicas; r != nil && (*r < 0 || *r > maxReplicas) {
+			return fmt.Errorf("%s: spec.replicas %d, want 0 to %d", identity(kindOf(object), o.Namespace, o.Name), *r, maxReplicas)
+		}
 	default:
 		return nil
 	}

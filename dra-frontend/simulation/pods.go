@@ -13,11 +13,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxReplicas is far above what a node runs.
-const maxReplicas = 10000
+// maxReplicas is above what a node runs.
+const maxReplicas = 1000
 
 // objects does what the API server and the controllers do: fill in defaults,
 // make pods of Deployments and claims of templates.
@@ -55,7 +54,7 @@ func (d *documents) podsOf(object any) []*corev1.Pod {
 	case *appsv1.Deployment:
 		replicas := 1
 		if o.Spec.Replicas != nil {
-			replicas = int(min(max(0, *o.Spec.Replicas), maxReplicas))
+			replicas = int(*o.Spec.Replicas)
 		}
 		var out []*corev1.Pod
 		for i := range replicas {
@@ -130,42 +129,6 @@ func (b *builder) addPod(pod *corev1.Pod) error {
 	}
 	b.Objects.pods = append(b.Objects.pods, pod)
 	return nil
-}
-
-func (b *builder) addClaim(c *resourceapi.ResourceClaim) error {
-	id := key{c.Namespace, c.Name}
-	if b.claims[id] != nil {
-		return fmt.Errorf("%s is there twice", identity(kindClaim, c.Namespace, c.Name))
-	}
-	for i := range c.Spec.Devices.Requests {
-		r := &c.Spec.Devices.Requests[i]
-		names := []string{r.Name}
-		if r.Exactly != nil {
-			setDefaults(&r.Exactly.AllocationMode, &r.Exactly.Count)
-		}
-		for k := range r.FirstAvailable {
-			names = append(names, r.FirstAvailable[k].Name)
-			setDefaults(&r.FirstAvailable[k].AllocationMode, &r.FirstAvailable[k].Count)
-		}
-		for _, name := range names {
-			if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-				return fmt.Errorf("%s: spec.devices.requests[%d]: name %q: %s", identity(kindClaim, c.Namespace, c.Name), i, name, problems[0])
-			}
-		}
-	}
-	c.UID, c.Status = uid("claim", id), resourceapi.ResourceClaimStatus{}
-	b.claims[id] = c
-	return nil
-}
-
-// setDefaults is the API server's defaulting of a request.
-func setDefaults(mode *resourceapi.DeviceAllocationMode, count *int64) {
-	if *mode == "" {
-		*mode = resourceapi.DeviceAllocationModeExactCount
-	}
-	if *mode == resourceapi.DeviceAllocationModeExactCount && *count == 0 {
-		*count = 1
-	}
 }
 
 // uid makes an object's UID of its name (I8).

@@ -46,11 +46,14 @@ func (d drawing) claims(claims []Claim) error {
 	return nil
 }
 
-// name is the claim's, with the request if there are several.
+// name is the claim's, with the request and the pods if there are several.
 func (c Claim) name(request string) string {
 	name := c.Namespace + "/" + c.Name
 	if len(c.Results) > 1 {
 		name += " " + request
+	}
+	if len(c.Pods) > 1 {
+		name += fmt.Sprintf(" (%d pods)", len(c.Pods))
 	}
 	return name
 }
