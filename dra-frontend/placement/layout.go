@@ -17,8 +17,7 @@ func (s span) size() int { return s.hi - s.lo }
 // core is a core: its CPUs as a range of the layout's, and its L3.
 type core struct {
 	span
-	l3   int
-	kind topology.CPUType
+	l3, kind int
 }
 
 // l3 is a last-level cache with its cores.
@@ -41,19 +40,21 @@ type Layout struct {
 	cores  []core
 	l3s    []l3
 	places []place
-	// coreOf is the core of each CPU of cpus, at the index of each by its id.
-	coreOf []int
-	at     map[int]int
+	// coreOf is the core of each CPU of cpus; at is the index in cpus of each
+	// id, -1 for none.
+	coreOf, at []int
 	// distance is between places, 0 from each to itself; radii are the values
 	// it has, in order.
 	distance [][]int
 	radii    []int
-	// kinds are the kinds of cores that the machine has. coreSize is how many
-	// CPUs every core of a kind has, and under "" every core of the machine;
-	// 0 if they differ.
+	// kinds are the kinds of cores that the machine has, after anyKind.
+	// coreSize is how many CPUs every core of the kind has, 0 if they differ.
 	kinds    []topology.CPUType
-	coreSize map[topology.CPUType]int
+	coreSize []int
 }
+
+// anyKind is the index of no kind in particular.
+const anyKind = 0
 
 // NewLayout orders the machine. The order of m.CPUs does not matter.
 func NewLayout(m topology.Machine) *Layout {
@@ -61,7 +62,7 @@ func NewLayout(m topology.Machine) *Layout {
 		return cmp.Or(cmp.Compare(a.Socket, b.Socket), cmp.Compare(a.Node, b.Node), cmp.Compare(a.L3, b.L3),
 			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
 	})
-	l := &Layout{at: make(map[int]int, len(cpus)), coreSize: make(map[topology.CPUType]int)}
+	l := &Layout{kinds: []topology.CPUType{"any"}, coreSize: []int{0}}
 	for i, c := range cpus {
 		var prev topology.CPU
 		if i > 0 {
@@ -78,28 +79,41 @@ func NewLayout(m topology.Machine) *Layout {
 			l.places[len(l.places)-1].l3s.hi++
 		}
 		if newCore {
-			l.cores = append(l.cores, core{span: span{i, i}, l3: len(l.l3s) - 1, kind: c.Type})
+			l.cores = append(l.cores, core{span: span{i, i}, l3: len(l.l3s) - 1, kind: l.kind(c.Type)})
 			l.l3s[len(l.l3s)-1].cores.hi++
 		}
 		l.cores[len(l.cores)-1].hi++
 		l.l3s[len(l.l3s)-1].cpus++
-		l.cpus, l.coreOf, l.at[c.ID] = append(l.cpus, c.ID), append(l.coreOf, len(l.cores)-1), i
+		l.cpus, l.coreOf = append(l.cpus, c.ID), append(l.coreOf, len(l.cores)-1)
+		for len(l.at) <= c.ID {
+			l.at = append(l.at, -1)
+		}
+		l.at[c.ID] = i
 	}
 	l.compareCores()
 	l.measure(m)
 	return l
 }
 
-// compareCores fills in kinds and coreSize.
+// kind returns the index of a kind of cores, and adds it if it is new.
+func (l *Layout) kind(of topology.CPUType) int {
+	i := slices.Index(l.kinds, of)
+	if i < 0 {
+		i = len(l.kinds)
+		l.kinds, l.coreSize = append(l.kinds, of), append(l.coreSize, 0)
+	}
+	return i
+}
+
+// compareCores fills in coreSize.
 func (l *Layout) compareCores() {
+	seen := make([]bool, len(l.kinds))
 	for _, c := range l.cores {
-		if !slices.Contains(l.kinds, c.kind) {
-			l.kinds = append(l.kinds, c.kind)
-		}
-		for _, kind := range []topology.CPUType{"", c.kind} {
-			if size, seen := l.coreSize[kind]; !seen {
-				l.coreSize[kind] = c.size()
-			} else if size != c.size() {
+		for _, kind := range []int{anyKind, c.kind} {
+			switch {
+			case !seen[kind]:
+				seen[kind], l.coreSize[kind] = true, c.size()
+			case l.coreSize[kind] != c.size():
 				l.coreSize[kind] = 0
 			}
 		}

@@ -2,18 +2,14 @@
 
 package placement
 
-import (
-	"slices"
-
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-)
+import "slices"
 
 // search looks for the cheapest n CPUs among those it may take.
 type search struct {
 	*pick
 	n int
-	// kind is the kind of cores, "" for any.
-	kind                topology.CPUType
+	// kind is the kind of cores to take.
+	kind                int
 	wholeCores, wholeL3 bool
 	// l3s and places are how many CPUs may be taken of each, all of the zone.
 	l3s, places []int
@@ -21,15 +17,16 @@ type search struct {
 	// classes are those of L3 i from first[i] to first[i+1].
 	classes []class
 	first   []int
-	// tables are those of NUMA nodes, made when needed.
-	tables []*table
+	tables  tables
+	// ofPlace are the tables of NUMA nodes, made when needed.
+	ofPlace []*table
 }
 
-func (p *pick) search(n int, kind topology.CPUType, o Options) *search {
+func (p *pick) search(n int, kind int, o Options) *search {
 	s := &search{
 		pick: p, n: n, kind: kind, wholeCores: o.WholeCores, wholeL3: o.WholeL3,
 		l3s: make([]int, len(p.l3s)), places: make([]int, len(p.places)),
-		first: make([]int, len(p.l3s)+1),
+		tables: tables{chunk: 8 * (n + 8)}, first: make([]int, len(p.l3s)+1), classes: make([]class, 0, 3*len(p.l3s)),
 	}
 	for i, l3 := range p.Layout.l3s {
 		s.addL3(i, l3)
@@ -47,7 +44,7 @@ func (s *search) addL3(i int, l3 l3) {
 	}
 	for c := l3.cores.lo; c < l3.cores.hi; c++ {
 		like := s.alike(c)
-		if s.kind != "" && like.kind != s.kind {
+		if s.kind != anyKind && like.kind != s.kind {
 			if s.wholeL3 {
 				s.classes, s.l3s[i] = s.classes[:s.first[i]], 0
 				return
@@ -81,9 +78,13 @@ func (s *search) best() offer {
 		if free < s.n {
 			continue
 		}
-		if t := s.l3Table(i, s.n); t.cost[s.n].possible() {
-			t.cost[s.n] = t.cost[s.n].plus(s.nodeCost(s.Layout.l3s[i].place, s.n)).plus(cost{spans: oneSocket})
-			best = s.choose(best, offer{table: t})
+		unused := s.tables
+		t, place := s.l3Table(i, s.n), s.Layout.l3s[i].place
+		t.charge(s.n, func(n int) cost { return s.nodeCost(place, n).plus(cost{spans: oneSocket}) })
+		if o := s.choose(best, offer{table: t}); o.table == t {
+			best = o
+		} else {
+			s.tables = unused // as if the table had not been made
 		}
 	}
 	if best.table != nil && best.cost.partialCores() <= s.leastPartial() {
@@ -101,11 +102,14 @@ func (s *search) best() offer {
 }
 
 func (s *search) choose(best, o offer) offer {
+	if !o.table.possible(s.n) {
+		return best
+	}
 	o.n, o.cost = s.n, o.table.cost[s.n]
-	if s.kind != "" {
+	if s.kind != anyKind {
 		o.kind = loss(s.kindFree[s.kind], s.n)
 	}
-	if o.cost.possible() && o.better(best) {
+	if o.better(best) {
 		return o
 	}
 	return best
@@ -122,10 +126,9 @@ func (s *search) leastPartial() int {
 
 // l3Table is the table of an L3. Numbers below from are of no interest.
 func (s *search) l3Table(i, from int) *table {
-	t := &table{cost: make([]cost, 1)}
-	classes := s.classes[s.first[i]:s.first[i+1]]
-	for at, c := range classes {
-		t.add(classTable(c, i, s.n, s.wholeCores || s.wholeL3), onlyIf(at == len(classes)-1, from), s.n)
+	var t *table
+	for at, last := s.first[i], s.first[i+1]-1; at <= last; at++ {
+		t = s.tables.merge(t, s.tables.class(s.classes[at], i, s.n, s.wholeCores || s.wholeL3), onlyIf(at == last, from), s.n)
 	}
 	whole, free := s.Layout.l3s[i].cpus, s.l3Free[i]
 	t.charge(from, func(n int) cost {
@@ -143,24 +146,23 @@ func (s *search) l3Table(i, from int) *table {
 
 // placeTable is the table of a NUMA node.
 func (s *search) placeTable(i, from int) *table {
-	if s.tables == nil {
-		s.tables = make([]*table, len(s.places))
+	if s.ofPlace == nil {
+		s.ofPlace = make([]*table, len(s.places))
 	}
-	if s.tables[i] != nil {
-		return s.tables[i]
+	if s.ofPlace[i] != nil {
+		return s.ofPlace[i]
 	}
-	t := &table{cost: make([]cost, 1)}
+	var t *table
 	l3s, left := s.Layout.places[i].l3s, s.places[i]
 	for l3 := l3s.lo; l3 < l3s.hi; l3++ {
-		if s.l3s[l3] == 0 {
-			continue
+		if s.l3s[l3] > 0 {
+			left -= s.l3s[l3]
+			t = s.tables.merge(t, s.l3Table(l3, 0), onlyIf(left == 0, from), s.n)
 		}
-		left -= s.l3s[l3]
-		t.add(s.l3Table(l3, 0), onlyIf(left == 0, from), s.n)
 	}
 	t.charge(from, func(n int) cost { return s.nodeCost(i, n) })
 	if from == 0 {
-		s.tables[i] = t
+		s.ofPlace[i] = t
 	}
 	return t
 }
@@ -178,7 +180,7 @@ func onlyIf(is bool, n int) int {
 
 // nodesTable is the table of NUMA nodes, of which only n is of interest.
 func (s *search) nodesTable(places []int) *table {
-	all := &table{cost: make([]cost, 1)}
+	var all *table
 	for len(places) > 0 {
 		socket := s.Layout.places[places[0]].socket
 		own := 1
@@ -186,13 +188,16 @@ func (s *search) nodesTable(places []int) *table {
 			own++
 		}
 		last := own == len(places)
-		from := onlyIf(last && len(all.parts) == 0, s.n)
-		t := &table{cost: make([]cost, 1)}
+		from := onlyIf(last && all == nil, s.n)
+		var t *table
 		for at, i := range places[:own] {
-			t.add(s.placeTable(i, onlyIf(own == 1, from)), onlyIf(at == own-1, from), s.n)
+			t = s.tables.merge(t, s.placeTable(i, onlyIf(own == 1, from)), onlyIf(at == own-1, from), s.n)
+		}
+		if own == 1 {
+			t = s.tables.copy(t)
 		}
 		t.charge(from, func(int) cost { return cost{spans: oneSocket} })
-		all.add(t, onlyIf(last, s.n), s.n)
+		all = s.tables.merge(all, t, onlyIf(last, s.n), s.n)
 		places = places[own:]
 	}
 	return all

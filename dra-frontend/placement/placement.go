@@ -16,6 +16,7 @@ package placement
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"k8s.io/utils/cpuset"
@@ -53,7 +54,7 @@ type Options struct {
 // Pick picks n of the free CPUs. free are those of the zone that no claim
 // holds; CPUs that the layout does not have count as not free.
 func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, error) {
-	kind, err := l.kind(o)
+	kind, err := l.wanted(o)
 	if err != nil {
 		return cpuset.New(), err
 	}
@@ -63,8 +64,8 @@ func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, erro
 		return cpuset.New(), fmt.Errorf("cannot pick %d CPUs", n)
 	case o.Placement != "" && o.Placement != Packed && o.Placement != Spread:
 		return cpuset.New(), fmt.Errorf("placement %q: want %q or %q", o.Placement, Packed, Spread)
-	case n > have && kind != "":
-		return cpuset.New(), fmt.Errorf("%d CPUs of %s cores wanted, %d free in the zone", n, kind, have)
+	case n > have && kind != anyKind:
+		return cpuset.New(), fmt.Errorf("%d CPUs of %s cores wanted, %d free in the zone", n, l.kinds[kind], have)
 	case n > have:
 		return cpuset.New(), fmt.Errorf("%d CPUs wanted, %d free in the zone", n, have)
 	case n == 0:
@@ -80,29 +81,29 @@ func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, erro
 	return cpuset.New(p.taken...), nil
 }
 
-// kind checks what kind of cores is wanted; "" is any.
-func (l *Layout) kind(o Options) (topology.CPUType, error) {
+// wanted checks what kind of cores is wanted.
+func (l *Layout) wanted(o Options) (int, error) {
 	switch o.Cores {
 	case "", CoresAny:
-		return "", nil
+		return anyKind, nil
 	case CoresPerformance, CoresEfficiency:
 	default:
-		return "", fmt.Errorf("cores %q: want %q, %q or %q", o.Cores, CoresAny, CoresPerformance, CoresEfficiency)
+		return 0, fmt.Errorf("cores %q: want %q, %q or %q", o.Cores, CoresAny, CoresPerformance, CoresEfficiency)
 	}
-	if _, has := l.coreSize[topology.CPUType(o.Cores)]; has {
-		return topology.CPUType(o.Cores), nil
+	if kind := slices.Index(l.kinds, topology.CPUType(o.Cores)); kind >= 0 {
+		return kind, nil
 	}
-	return "", fmt.Errorf("cores %q: this machine has no such cores, leave the field out", o.Cores)
+	return 0, fmt.Errorf("cores %q: this machine has no such cores, leave the field out", o.Cores)
 }
 
 // choices are the kinds of cores to pick from: what is wanted, else each kind
 // that has n free.
-func (p *pick) choices(n int, wanted topology.CPUType) []topology.CPUType {
-	if wanted != "" || len(p.kinds) == 1 {
-		return []topology.CPUType{wanted}
+func (p *pick) choices(n, wanted int) []int {
+	if wanted != anyKind {
+		return []int{wanted}
 	}
-	var kinds []topology.CPUType
-	for _, kind := range p.kinds {
+	var kinds []int
+	for kind := anyKind + 1; kind < len(p.kinds); kind++ {
 		if p.kindFree[kind] >= n {
 			kinds = append(kinds, kind)
 		}
@@ -111,7 +112,7 @@ func (p *pick) choices(n int, wanted topology.CPUType) []topology.CPUType {
 }
 
 // pack takes the n CPUs that cost least.
-func (p *pick) pack(n int, wanted topology.CPUType, o Options) error {
+func (p *pick) pack(n, wanted int, o Options) error {
 	var best offer
 	for _, kind := range p.choices(n, wanted) {
 		if o := p.search(n, kind, o).best(); o.table != nil && o.better(best) {
@@ -147,35 +148,29 @@ func (p *pick) alike(core int) alike {
 // pick is the state of one call.
 type pick struct {
 	*Layout
-	// free tells which CPUs are free, the others are how many of each part.
-	free             []bool
-	coreFree, l3Free []int
-	placeFree        []int
-	kindFree         map[topology.CPUType]int
-	taken            []int
+	// free tells which CPUs are free, the others how many of each part. Only
+	// free changes when CPUs are taken.
+	free                                  []bool
+	coreFree, l3Free, placeFree, kindFree []int
+	taken                                 []int
 }
 
 func newPick(l *Layout, free cpuset.CPUSet) *pick {
+	counts := make([]int, len(l.cores)+len(l.l3s)+len(l.places)+len(l.kinds))
 	p := &pick{
-		Layout: l, free: make([]bool, len(l.cpus)), kindFree: make(map[topology.CPUType]int, len(l.kinds)+1),
-		coreFree: make([]int, len(l.cores)), l3Free: make([]int, len(l.l3s)), placeFree: make([]int, len(l.places)),
+		Layout: l, free: make([]bool, len(l.cpus)), coreFree: cut(&counts, len(l.cores), 0), l3Free: cut(&counts, len(l.l3s), 0),
+		placeFree: cut(&counts, len(l.places), 0), kindFree: counts,
 	}
 	for _, id := range free.UnsortedList() {
-		if at, has := l.at[id]; has {
-			p.free[at] = true
-			p.coreFree[l.coreOf[at]]++
+		if id < len(l.at) && l.at[id] >= 0 {
+			p.free[l.at[id]] = true
+			p.coreFree[l.coreOf[l.at[id]]]++
 		}
 	}
 	for i, c := range l.cores {
 		p.l3Free[c.l3] += p.coreFree[i]
-	}
-	for _, kind := range l.kinds {
-		for i, c := range l.cores {
-			if c.kind == kind {
-				p.kindFree[kind] += p.coreFree[i]
-			}
-		}
-		p.kindFree[""] += p.kindFree[kind]
+		p.kindFree[c.kind] += p.coreFree[i]
+		p.kindFree[anyKind] += p.coreFree[i]
 	}
 	for i, c := range l.l3s {
 		p.placeFree[c.place] += p.l3Free[i]

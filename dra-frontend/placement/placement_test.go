@@ -113,36 +113,3 @@ func TestEmptyLayout(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, got.IsEmpty())
 }
-
-func BenchmarkPick(b *testing.B) {
-	m := topologytest.T4().Machine()
-	l := placement.NewLayout(m)
-	var holes []int
-	for _, c := range m.CPUs {
-		if c.ID%7 != 0 {
-			holes = append(holes, c.ID)
-		}
-	}
-	for _, c := range []struct {
-		name    string
-		free    cpuset.CPUSet
-		n       int
-		options placement.Options
-	}{
-		{"8 of 512", m.Online(), 8, placement.Options{}},
-		{"300 of 512", m.Online(), 300, placement.Options{}},
-		{"300 with holes", cpuset.New(holes...), 300, placement.Options{}},
-		{"spread 100", m.Online(), 100, placement.Options{Placement: placement.Spread}},
-		{"whole cores 100", m.Online(), 100, placement.Options{WholeCores: true}},
-		{"whole L3 64", m.Online(), 64, placement.Options{WholeL3: true}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := l.Pick(c.free, c.n, c.options); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

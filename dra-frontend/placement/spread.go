@@ -5,13 +5,11 @@ package placement
 import (
 	"cmp"
 	"slices"
-
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // spread takes CPUs of the kind of cores that has the most cores to spread
 // over.
-func (p *pick) spread(n int, wanted topology.CPUType, o Options) error {
+func (p *pick) spread(n, wanted int, o Options) error {
 	var order []int
 	for _, kind := range p.choices(n, wanted) {
 		if candidates := p.roundRobin(kind, o.WholeCores); len(candidates) > len(order) {
@@ -56,7 +54,7 @@ func (p *pick) spreadWhole(n int, order []int) bool {
 		classes = addCore(classes, 0, p.alike(c))
 	}
 	sum := sumTable(classes, n)
-	if sum.most() < n || !sum.cost[n].possible() {
+	if !sum.possible(n) {
 		return false
 	}
 	sum.each(n, func(t *table, n int) {
@@ -72,7 +70,7 @@ func (p *pick) spreadWhole(n int, order []int) bool {
 
 // roundRobin returns the cores of the kind that have free CPUs, one of each L3
 // in turn, those L3s first that have most free CPUs.
-func (p *pick) roundRobin(kind topology.CPUType, whole bool) []int {
+func (p *pick) roundRobin(kind int, whole bool) []int {
 	l3s := make([]int, len(p.l3s))
 	for i := range l3s {
 		l3s[i] = i
@@ -87,7 +85,7 @@ func (p *pick) roundRobin(kind topology.CPUType, whole bool) []int {
 				continue
 			}
 			more = true
-			if like := p.alike(c); like.free > 0 && (kind == "" || like.kind == kind) && (!whole || like.free == like.size) {
+			if like := p.alike(c); like.free > 0 && (kind == anyKind || like.kind == kind) && (!whole || like.free == like.size) {
 				order = append(order, c)
 			}
 		}

@@ -2,14 +2,9 @@
 
 package placement
 
-import "github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-
 // alike is what cores of a class have in common: their kind, how many threads
 // they have and how many of them are free.
-type alike struct {
-	kind       topology.CPUType
-	size, free int
-}
+type alike struct{ kind, size, free int }
 
 // class is the cores of an L3 that are alike.
 type class struct {
@@ -39,52 +34,25 @@ func (c class) cost(n int, whole bool) cost {
 }
 
 // table has, for every number of CPUs, the cheapest way to take them from a
-// part of the machine: of a class of cores, or of parts that it is made of.
+// part of the machine: from a class of cores of an L3, or from two tables.
 type table struct {
 	// cost is indexed by the number of CPUs.
 	cost []cost
-	// parts are what the table is made of; took[i][n] is how many of n CPUs
-	// come from parts[i], if they come from those up to it.
-	parts []*table
-	took  [][]int32
-	// class and l3 are set where the table is of a class.
+	// took[n] is how many of n CPUs come from right, the others from left.
+	left, right *table
+	took        []int32
+	// class and l3 are set where left is not.
 	class class
 	l3    int
 }
 
 func (t *table) most() int { return len(t.cost) - 1 }
 
-// add adds a part. Numbers below from are of no interest, nor are those above
-// limit.
-func (t *table) add(part *table, from, limit int) {
-	t.parts = append(t.parts, part)
-	if len(t.parts) == 1 {
-		t.cost = append([]cost(nil), part.cost...)
-		t.took = append(t.took, nil)
-		return
-	}
-	before := t.cost
-	size := min(limit, t.most()+part.most()) + 1
-	t.cost = make([]cost, size)
-	for n := range t.cost {
-		t.cost[n] = impossible
-	}
-	took := make([]int32, size)
-	// With equal cost the earlier parts give the more.
-	for k, added := range part.cost {
-		if !added.possible() {
-			continue
-		}
-		for n := max(from, k); n < min(size, len(before)+k); n++ {
-			if sum := before[n-k].plus(added); sum.less(t.cost[n]) {
-				t.cost[n], took[n] = sum, int32(k)
-			}
-		}
-	}
-	t.took = append(t.took, took)
-}
+// possible tells whether n CPUs can be taken.
+func (t *table) possible(n int) bool { return t != nil && n <= t.most() && t.cost[n].possible() }
 
-// charge adds what taking any CPUs of the part as a whole costs.
+// charge adds what taking any CPUs of the part as a whole costs. Numbers below
+// from are of no interest.
 func (t *table) charge(from int, of func(n int) cost) {
 	for n := max(from, 1); n < len(t.cost); n++ {
 		if t.cost[n].possible() {
@@ -95,23 +63,77 @@ func (t *table) charge(from int, of func(n int) cost) {
 
 // each calls visit with every class that the n CPUs come from, and how many.
 func (t *table) each(n int, visit func(t *table, n int)) {
-	if len(t.parts) == 0 {
+	switch {
+	case n == 0:
+	case t.left == nil:
 		visit(t, n)
-		return
+	default:
+		k := int(t.took[n])
+		t.left.each(n-k, visit)
+		t.right.each(k, visit)
 	}
-	for i := len(t.parts) - 1; i > 0; i-- {
-		k := int(t.took[i][n])
-		t.parts[i].each(k, visit)
-		n -= k
-	}
-	t.parts[0].each(n, visit)
 }
 
-// classTable is the table of a class.
-func classTable(c class, l3, limit int, whole bool) *table {
-	t := &table{class: c, l3: l3, cost: make([]cost, min(limit, c.cores*c.free)+1)}
+// tables makes tables. It allocates costs by the chunk.
+type tables struct {
+	chunk int
+	costs []cost
+	tooks []int32
+	store []table
+}
+
+const storeChunk = 16
+
+func cut[T any](from *[]T, n, atLeast int) []T {
+	if len(*from) < n {
+		*from = make([]T, max(n, atLeast))
+	}
+	out := (*from)[:n:n]
+	*from = (*from)[n:]
+	return out
+}
+
+// class makes the table of a class. whole takes its cores as a whole.
+func (ts *tables) class(c class, l3, limit int, whole bool) *table {
+	t := &cut(&ts.store, 1, storeChunk)[0]
+	*t = table{class: c, l3: l3, cost: cut(&ts.costs, min(limit, c.cores*c.free)+1, ts.chunk)}
 	for n := range t.cost {
 		t.cost[n] = c.cost(n, whole)
 	}
+	return t
+}
+
+// merge makes the table of two parts, of which left may be missing. Numbers
+// below from are of no interest, nor are those above limit.
+func (ts *tables) merge(left, right *table, from, limit int) *table {
+	if left == nil {
+		return right
+	}
+	size := min(limit, left.most()+right.most()) + 1
+	t := &cut(&ts.store, 1, storeChunk)[0]
+	*t = table{left: left, right: right, cost: cut(&ts.costs, size, ts.chunk), took: cut(&ts.tooks, size, ts.chunk)}
+	for n := range t.cost {
+		t.cost[n] = impossible
+	}
+	// With equal cost the left one gives the more.
+	for k, added := range right.cost {
+		if !added.possible() {
+			continue
+		}
+		for n := max(from, k); n < min(size, len(left.cost)+k); n++ {
+			if sum := left.cost[n-k].plus(added); sum.less(t.cost[n]) {
+				t.cost[n], t.took[n] = sum, int32(k)
+			}
+		}
+	}
+	return t
+}
+
+// copy copies a table, to be charged apart from the original.
+func (ts *tables) copy(from *table) *table {
+	t := &cut(&ts.store, 1, storeChunk)[0]
+	*t = *from
+	t.cost = cut(&ts.costs, len(from.cost), ts.chunk)
+	copy(t.cost, from.cost)
 	return t
 }

@@ -8,11 +8,12 @@ import (
 )
 
 // sumTable tells which numbers up to limit whole cores of the classes add up
-// to.
+// to; nil if there are none.
 func sumTable(classes []class, limit int) *table {
-	sum := &table{cost: make([]cost, 1)}
+	var all tables
+	var sum *table
 	for _, c := range classes {
-		sum.add(classTable(c, 0, limit, true), 0, limit)
+		sum = all.merge(sum, all.class(c, 0, limit, true), 0, limit)
 	}
 	return sum
 }
@@ -34,13 +35,13 @@ func (s *search) refuse() error {
 	if s.wholeL3 {
 		what = "L3 caches"
 	}
-	if s.kind != "" {
-		what += " of " + string(s.kind) + " cores only"
+	if s.kind != anyKind {
+		what += " of " + string(s.kinds[s.kind]) + " cores only"
 	}
 	sum := sumTable(units, s.all)
 	below, above := 0, 0
-	for n := 1; n <= sum.most(); n++ {
-		switch ok := sum.cost[n].possible(); {
+	for n := 1; n <= s.all; n++ {
+		switch ok := sum.possible(n); {
 		case ok && n < s.n:
 			below = n
 		case ok && n > s.n && above == 0:
