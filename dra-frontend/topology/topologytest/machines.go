@@ -3,9 +3,8 @@
 package topologytest
 
 import (
-	"slices"
-
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 	"pgregory.net/rapid"
 )
 
@@ -27,27 +26,10 @@ type grid struct {
 }
 
 func (g grid) spec() Spec {
-	s := Spec{PageSize: 4 * Ki}
-	total := g.sockets * g.nodes * g.l3s * g.cores
-	for core := range total {
-		l3 := core / g.cores
-		node := l3 / g.l3s
-		if core%(g.cores*g.l3s) == 0 {
-			s.Nodes = append(s.Nodes, Node{ID: node, Memory: g.memory, Hugepages: g.hugepages})
-		}
-		for thread := range g.threads {
-			id := core + thread*total
-			if g.adjacent {
-				id = core*g.threads + thread
-			}
-			s.CPUs = append(s.CPUs, CPU{
-				ID: id, Core: core, CoreID: core % (g.nodes * g.l3s * g.cores), Cluster: NoCluster,
-				L3: l3, Node: node, Socket: node / g.nodes,
-			})
-		}
-	}
-	slices.SortFunc(s.CPUs, func(a, b CPU) int { return a.ID - b.ID })
-	return s
+	return Spec(description.Regular{
+		Sockets: g.sockets, Nodes: g.nodes, L3s: g.l3s, Cores: g.cores, Threads: g.threads,
+		Memory: g.memory, Hugepages: g.hugepages, Adjacent: g.adjacent, PageSize: 4 * Ki,
+	}.Spec())
 }
 
 // T1 has 4 CPUs on one socket, siblings (0,2)(1,3).

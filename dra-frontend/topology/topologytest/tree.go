@@ -3,33 +3,23 @@
 package topologytest
 
 import (
-	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
 	"testing/fstest"
 	"time"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 )
 
-// tree is a file tree in the making.
-type tree fstest.MapFS
-
-func (t tree) file(path, format string, args ...any) {
-	t[path] = &fstest.MapFile{Data: []byte(fmt.Sprintf(format, args...) + "\n"), Mode: 0o444}
-}
-
-func (t tree) cache(dir string, level int, kind, shared string) {
-	t.file(dir+"level", "%d", level)
-	t.file(dir+"type", "%s", kind)
-	t.file(dir+"shared_cpu_list", "%s", shared)
-}
-
-func (t tree) hugepages(dir string, pages map[int64]int64) {
-	for size, n := range pages {
-		t.file(fmt.Sprintf("%s/hugepages-%dkB/nr_hugepages", dir, size>>10), "%d", n)
-		t.file(fmt.Sprintf("%s/hugepages-%dkB/surplus_hugepages", dir, size>>10), "0")
+// mapFS returns files that a test may change.
+func mapFS(files description.Files) fstest.MapFS {
+	m := make(fstest.MapFS, len(files))
+	for name, data := range files {
+		m[name] = &fstest.MapFile{Data: data, Mode: 0o444}
 	}
+	return m
 }
 
 // indexed is a MapFS that finds directories, and that a file is missing,
