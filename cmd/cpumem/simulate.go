@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -14,12 +15,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/simulation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 )
 
 func simulateCommand() *cobra.Command {
-	var file, from, format string
+	var file, from, machine, format string
 	cmd := &cobra.Command{
-		Use: "simulate FILE", Short: "Show where claims would land on this machine, or on a captured one", Args: cobra.ExactArgs(1),
+		Use: "simulate FILE", Short: "Show where claims would land on this machine, a captured or a described one", Args: cobra.ExactArgs(1),
 		Long: "Takes the pods of a file one after the other through the scheduler's allocator and the driver, and draws who has\n" +
 			"which CPUs then. Nothing is changed on this machine. FILE is a stream of ResourceClaims, ResourceClaimTemplates,\n" +
 			"DeviceClasses, Pods and Deployments, - for standard input. A claim or template that no pod refers to gets a pod.",
@@ -33,9 +35,12 @@ func simulateCommand() *cobra.Command {
 			}
 			source := capture.Machine{Roots: roots(c), PageSize: int64(os.Getpagesize())}
 			if from != "" {
-				if source, err = openCapture(from); err != nil {
-					return err
-				}
+				source, err = openCapture(from)
+			} else if machine != "" {
+				source, err = openDescription(machine)
+			}
+			if err != nil {
+				return err
 			}
 			m, err := topology.Discover(source.Roots, source.PageSize)
 			if err != nil {
@@ -57,8 +62,27 @@ func simulateCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file of dra-frontend; empty for defaults")
 	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
+	cmd.Flags().StringVar(&machine, "machine", "", "description of a machine, a file or inline as '{sockets: 2, ...}'; empty for this machine")
+	cmd.MarkFlagsMutuallyExclusive("from", "machine")
 	cmd.Flags().StringVarP(&format, "output", "o", "picture", "picture or json")
 	return cmd
+}
+
+// openDescription makes the machine that a file describes, or the text itself.
+func openDescription(text string) (capture.Machine, error) {
+	data, where := []byte(text), "--machine"
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		var err error
+		if data, err = os.ReadFile(text); err != nil {
+			return capture.Machine{}, err
+		}
+		where = text
+	}
+	spec, err := description.Parse(data)
+	if err != nil {
+		return capture.Machine{}, fmt.Errorf("%s: %w", where, err)
+	}
+	return capture.FromFiles(spec.Sys(), spec.Proc(), spec.PageSize)
 }
 
 func readObjects(stdin io.Reader, name string) (simulation.Objects, error) {

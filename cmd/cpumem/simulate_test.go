@@ -40,6 +40,25 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
+func TestSimulateDescribedMachine(t *testing.T) {
+	const examples = "../../examples/simulate/"
+	out, err := execute("simulate", "--machine", examples+"machine.yaml", examples+"node.yaml")
+	require.NoError(t, err)
+	golden(t, "machine-node.txt", out)
+	out, err = execute("simulate", "--machine", "{coresPerL3: 4, threadsPerCore: 2, efficiencyCoresPerL3: 6, offlineCPUs: '3'}", examples+"hybrid.yaml")
+	require.NoError(t, err)
+	golden(t, "inline-hybrid.txt", out)
+
+	_, err = execute("simulate", "--machine", "{cores: 4}", examples+"node.yaml")
+	require.ErrorContains(t, err, `--machine: unknown field "cores"`)
+	_, err = execute("simulate", "--machine", examples+"node.yaml", examples+"node.yaml")
+	require.ErrorContains(t, err, examples+"node.yaml: ")
+	_, err = execute("simulate", "--machine", "absent", examples+"node.yaml")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = execute("simulate", "--machine", "{}", "--from", "x", examples+"node.yaml")
+	require.ErrorContains(t, err, "from machine")
+}
+
 // The examples of the documentation, on the machines of the acceptance cases.
 func TestSimulateGolden(t *testing.T) {
 	const examples = "../../examples/"

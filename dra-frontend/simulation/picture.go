@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // View is how a picture is drawn.
@@ -64,7 +65,11 @@ func (z Zone) header() string {
 		parts = append(parts, fmt.Sprintf("cpu %d/%d", z.CPU.Used, z.CPU.Capacity))
 	}
 	if z.Memory.Capacity > 0 {
-		parts = append(parts, fmt.Sprintf("memory %s/%s", size(z.Memory.Used), size(z.Memory.Capacity)))
+		memory := fmt.Sprintf("memory %s/%s", size(z.Memory.Used), size(z.Memory.Capacity))
+		if z.MemoryType != topology.MemoryDRAM {
+			memory += fmt.Sprintf(" (%s)", z.MemoryType)
+		}
+		parts = append(parts, memory)
 	}
 	for _, s := range slices.Sorted(maps.Keys(z.Hugepages)) {
 		u := z.Hugepages[s]

@@ -46,7 +46,9 @@ type Zone struct {
 	Memory    Usage            `json:"memory"`
 	Hugepages map[string]Usage `json:"hugepages,omitempty"`
 	Mems      string           `json:"mems"`
-	L3s       []L3             `json:"l3s"`
+	// MemoryType is dram, hbm, cxl or unknown.
+	MemoryType topology.MemoryType `json:"memoryType"`
+	L3s        []L3                `json:"l3s"`
 }
 
 // Usage is what the scheduler knows of a capacity.
@@ -175,7 +177,7 @@ func (s *simulation) result(c config.Config) (Result, error) {
 }
 
 func (s *simulation) zone(offered zones.Zone, l3s []L3) Zone {
-	z := Zone{Name: offered.Name, Mems: contract.FormatList(offered.Mems), L3s: l3s, Hugepages: make(map[string]Usage)}
+	z := Zone{Name: offered.Name, Mems: contract.FormatList(offered.Mems), MemoryType: offered.MemoryType, L3s: l3s, Hugepages: make(map[string]Usage)}
 	for capacity, value := range s.scheduler.capacities(z.Name) {
 		used := s.scheduler.used(z.Name, capacity)
 		usage := Usage{Used: used.Value(), Capacity: value.Value.Value()}

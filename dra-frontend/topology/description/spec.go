@@ -28,6 +28,9 @@ type Spec struct {
 	Nodes    []Node
 	// NoNUMA leaves the node directory out: everything is on Nodes[0].
 	NoNUMA bool
+	// Present shows the list of present CPUs, from which the reader knows those
+	// that are offline.
+	Present bool
 }
 
 // CPU describes a hardware thread. Core, L3 and Cluster are any numbers that
@@ -91,6 +94,9 @@ func (s Spec) Proc() Files {
 func (s Spec) Sys() Files {
 	t := Files{}
 	t.file("devices/system/cpu/online", "%s", s.ids(func(c CPU) bool { return true }))
+	if s.Present {
+		t.file("devices/system/cpu/present", "%s", s.present())
+	}
 	for _, c := range s.CPUs {
 		if !c.Offline { // the kernel shows no topology of an offline CPU
 			s.addCPU(t, c)
@@ -185,6 +191,15 @@ func (s Spec) addCPU(t Files, c CPU) {
 	if c.L3 != NoCache {
 		t.cache(dir+"cache/index2/", 3, "Unified", s.ids(func(o CPU) bool { return o.L3 == c.L3 }))
 	}
+}
+
+func (s Spec) present() string {
+	ids := make([]int, 0, len(s.CPUs))
+	for _, c := range s.CPUs {
+		ids = append(ids, c.ID)
+	}
+	slices.Sort(ids)
+	return contract.FormatList(ids)
 }
 
 // ids lists the online CPUs that match.
