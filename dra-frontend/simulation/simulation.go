@@ -4,8 +4,8 @@
 // whole flow in one process and touches nothing: the machine is cut and
 // published as the daemon does (inventory), the real structured allocator
 // stands for the scheduler, and the daemon's own plugin prepares what it
-// allocates, with a ledger in memory. So what it refuses, the cluster refuses
-// with the same words.
+// allocates, with a ledger in memory. So what it refuses, the cluster refuses;
+// what Prepare says, the user's events say.
 //
 // Pods are taken one after the other, in the file's order: each is scheduled
 // and its claims are prepared before the next one is looked at. One that does
