@@ -82,24 +82,26 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 
 // Exclusive returns the CPUs that the claims hold.
 func Exclusive(claims []contract.ClaimRecord) cpuset.CPUSet {
-	held := cpuset.New()
+	var held []int
 	for _, c := range claims {
-		held = held.Union(CPUsOf(c))
+		held = append(held, ids(c)...)
 	}
-	return held
+	return cpuset.New(held...)
 }
 
 // CPUsOf returns the CPUs that one claim holds. The record is validated.
-func CPUsOf(c contract.ClaimRecord) cpuset.CPUSet {
+func CPUsOf(c contract.ClaimRecord) cpuset.CPUSet { return cpuset.New(ids(c)...) }
+
+func ids(c contract.ClaimRecord) []int {
 	list := c.CPUs()
 	if list == "" {
-		return cpuset.New()
+		return nil
 	}
-	ids, err := contract.ParseList(list)
+	held, err := contract.ParseList(list)
 	if err != nil {
 		panic(fmt.Sprintf("claim %s passed validation with cpus %q: %v", c.UID, list, err))
 	}
-	return cpuset.New(ids...)
+	return held
 }
 
 type sums struct {
