@@ -13,11 +13,14 @@ type cost struct {
 	// spans counts, in this order, sockets, NUMA nodes, cores of which the
 	// claim gets only some threads, and L3s.
 	spans uint64
-	// breaks counts cores that were free as a whole and keep only a part, L3s
-	// that were free as a whole and no longer are, and what NUMA nodes lose.
+	// breaks counts L3s that were free as a whole and no longer are, L3s of
+	// which the claim gets only some CPUs, and cores that were free as a whole
+	// and keep only a part.
 	breaks uint64
-	// loses is what L3s lose, and what cores lose.
+	// loses is what NUMA nodes lose, and what L3s lose.
 	loses uint64
+	// cores is what cores lose.
+	cores uint64
 }
 
 // impossible is the cost of what cannot be done. It may be added to others
@@ -30,12 +33,12 @@ const (
 	onePartialCore = 1 << 16
 	oneL3          = 1
 
-	oneBrokenCore = 1 << 48
-	oneBrokenL3   = 1 << 32
-	nodeLoss      = 1
+	oneUsedL3     = 1 << 32
+	onePartialL3  = 1 << 16
+	oneBrokenCore = 1
 
-	l3Loss   = 1 << 32
-	coreLoss = 1
+	nodeLoss = 1 << 32
+	l3Loss   = 1
 )
 
 func (c cost) possible() bool { return c.spans < impossible.spans }
@@ -43,7 +46,7 @@ func (c cost) possible() bool { return c.spans < impossible.spans }
 func (c cost) partialCores() int { return int(c.spans / onePartialCore % (oneNode / onePartialCore)) }
 
 func (c cost) plus(o cost) cost {
-	return cost{c.spans + o.spans, c.breaks + o.breaks, c.loses + o.loses}
+	return cost{c.spans + o.spans, c.breaks + o.breaks, c.loses + o.loses, c.cores + o.cores}
 }
 
 func (c cost) less(o cost) bool {
@@ -53,7 +56,10 @@ func (c cost) less(o cost) bool {
 	if c.breaks != o.breaks {
 		return c.breaks < o.breaks
 	}
-	return c.loses < o.loses
+	if c.loses != o.loses {
+		return c.loses < o.loses
+	}
+	return c.cores < o.cores
 }
 
 // loss tells what a part with free CPUs loses when n are taken: free CPUs are
@@ -77,5 +83,5 @@ func (o offer) better(than offer) bool {
 		return true
 	}
 	return cmp.Or(cmp.Compare(o.radius, than.radius), cmp.Compare(o.cost.spans, than.cost.spans), cmp.Compare(o.cost.breaks, than.cost.breaks),
-		cmp.Compare(o.kind, than.kind), cmp.Compare(o.cost.loses, than.cost.loses)) < 0
+		cmp.Compare(o.kind, than.kind), cmp.Compare(o.cost.loses, than.cost.loses), cmp.Compare(o.cost.cores, than.cost.cores)) < 0
 }

@@ -70,7 +70,7 @@ func newSmall(m topology.Machine) small {
 // want is the cost of a pick, the numbers that packed placement wants to be
 // low, the most important one first. It is written from docs/placement.md, not
 // from the code.
-type want [12]int
+type want [13]int
 
 func (s small) want(free, take uint32, o placement.Options) want {
 	var w want
@@ -122,17 +122,20 @@ func (s small) want(free, take uint32, o placement.Options) want {
 		if c&take != 0 && c&take != c {
 			w[4]++ // cores of which the claim gets only some threads
 			if c&free == c {
-				w[6]++ // whole cores broken
+				w[8]++ // whole cores broken
 			}
 		}
 	}
 	w[5] = spanned(s.l3s)
 	for _, c := range s.l3s {
 		if c&take != 0 && c&free == c {
-			w[7]++ // whole L3s broken or used up
+			w[6]++ // whole L3s broken or used up
+		}
+		if c&take != 0 && c&take != c {
+			w[7]++ // L3s of which the claim gets only some CPUs
 		}
 	}
-	w[8], w[10], w[11] = loss(s.places), loss(s.l3s), loss(s.cores)
+	w[10], w[11], w[12] = loss(s.places), loss(s.l3s), loss(s.cores)
 	return w
 }
 

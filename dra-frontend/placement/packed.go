@@ -137,7 +137,10 @@ func (s *search) l3Table(i, from int) *table {
 		}
 		c := cost{spans: oneL3, loses: loss(free, n) * l3Loss}
 		if free == whole {
-			c.breaks = oneBrokenL3
+			c.breaks = oneUsedL3
+		}
+		if n < whole {
+			c.breaks += onePartialL3
 		}
 		return c
 	})
@@ -168,7 +171,7 @@ func (s *search) placeTable(i, from int) *table {
 }
 
 func (s *search) nodeCost(place, n int) cost {
-	return cost{spans: oneNode, breaks: loss(s.placeFree[place], n) * nodeLoss}
+	return cost{spans: oneNode, loses: loss(s.placeFree[place], n) * nodeLoss}
 }
 
 func onlyIf(is bool, n int) int {

@@ -8,10 +8,11 @@
 //
 // What packed placement wants, the first that differs decides: cores of one
 // kind; NUMA nodes near to each other; few sockets; few NUMA nodes; few cores of
-// which the claim gets only some threads; few L3s; few whole cores broken; few
-// whole L3s broken; and the tightest fit, which leaves what is free together:
-// of NUMA nodes, of a kind of cores, of L3s, of cores. Of all ways to take the
-// CPUs it takes one that no other one beats in that order.
+// which the claim gets only some threads; few L3s; few of them whole ones; few
+// of which it gets only some CPUs; few whole cores broken; and the tightest fit,
+// which leaves what is free together: of a kind of cores, of NUMA nodes, of L3s,
+// of cores. Of all ways to take the CPUs it takes one that no other one beats in
+// that order.
 package placement
 
 import (

@@ -16,12 +16,12 @@ type class struct {
 // touches the fewest, and breaks at most one.
 func (c class) cost(n int, whole bool) cost {
 	full, rest := n/c.free, n%c.free
-	out := cost{loses: uint64(full) * loss(c.free, c.free) * coreLoss}
+	out := cost{cores: uint64(full) * loss(c.free, c.free)}
 	if rest > 0 {
 		if whole {
 			return impossible
 		}
-		out.loses += loss(c.free, rest) * coreLoss
+		out.cores += loss(c.free, rest)
 		out.spans = onePartialCore
 		if c.free == c.size {
 			out.breaks = oneBrokenCore
