@@ -57,8 +57,12 @@ test: ## Unit, contract, lab and chart tests, with the race detector
 e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=regexp selects
 	./test/cluster/e2e.sh -run '$(RUN)' $(E2E_FLAGS)
 
+.PHONY: bench-placement
+bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)
+	@cd test/placement && GOWORK=off go run .
+
 .PHONY: verify
-verify: verify-format verify-vet verify-modules verify-generated verify-headers verify-vulnerabilities ## Format, vet, lint, modules, generated files, headers
+verify: verify-format verify-vet verify-modules verify-placement verify-generated verify-headers verify-vulnerabilities ## Format, vet, lint, modules, generated files, headers
 
 .PHONY: verify-format
 verify-format:
@@ -74,6 +78,12 @@ $(BIN)/staticcheck: tools/go.mod
 .PHONY: verify-modules
 verify-modules:
 	@$(call each,build and tidy,go build ./... && go mod tidy -diff)
+
+# test/placement compiles kubelet, which takes minutes the first time. Its test
+# runs here and not in "make test": it is about quality, not about correctness.
+.PHONY: verify-placement
+verify-placement: $(BIN)/staticcheck
+	@cd test/placement && export GOWORK=off && go mod tidy -diff && go vet ./... && $(CURDIR)/$(BIN)/staticcheck ./... && go test $(TEST_FLAGS) ./...
 
 .PHONY: verify-generated
 verify-generated:

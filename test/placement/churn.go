@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"k8s.io/utils/cpuset"
+)
+
+// variant is what claims ask for.
+type variant struct {
+	name       string
+	wholeCores bool
+}
+
+// zone is what a claim is placed in: a NUMA node, or with node -1 the machine.
+type zone struct {
+	node int
+	cpus cpuset.CPUSet
+}
+
+// claim is a request for CPUs of a zone. One that wants whole L3s takes others
+// where there are none, so that both sides hold the same claims at all times.
+type claim struct {
+	id, cpus int
+	zone     zone
+	wholeL3  bool
+}
+
+// placer places claims.
+type placer interface {
+	prepare(claim) (func() (cpuset.CPUSet, error), error)
+	release(claim, cpuset.CPUSet) error
+}
+
+// event is a claim that comes, or one that goes.
+type event struct {
+	claim claim
+	goes  bool
+}
+
+// history draws what a scheduler would admit: it looks at amounts only, so the
+// history is the same whoever places the claims. The machine stays 60 to 95 %
+// full.
+func history(s scenario, v variant, seed uint64, events int) []event {
+	random := rand.New(rand.NewPCG(seed, 1))
+	free := make([]int, len(s.zones))
+	total := 0
+	for i, z := range s.zones {
+		free[i] = z.cpus.Size()
+		total += free[i]
+	}
+	type held struct {
+		claim
+		zone int
+	}
+	var holds []held
+	used, filling := 0, true
+	var out []event
+	for len(out) < events {
+		switch {
+		case 100*used < 60*total:
+			filling = true
+		case 100*used > 95*total:
+			filling = false
+		}
+		c := claim{id: len(out), cpus: s.sizes[random.IntN(len(s.sizes))]}
+		if v.wholeCores {
+			c.cpus += c.cpus % 2
+		}
+		if random.IntN(8) == 0 {
+			c.cpus, c.wholeL3 = s.l3, true
+		}
+		// A claim comes more often than it goes while the machine fills.
+		comes := random.IntN(4) < 1
+		if filling {
+			comes = random.IntN(4) < 3
+		}
+		var fits []int
+		for i := range free {
+			if c.cpus <= free[i] {
+				fits = append(fits, i)
+			}
+		}
+		switch {
+		case comes && len(fits) > 0 && 100*(used+c.cpus) <= 97*total:
+			at := fits[random.IntN(len(fits))]
+			c.zone = s.zones[at]
+			free[at] -= c.cpus
+			used += c.cpus
+			holds = append(holds, held{c, at})
+			out = append(out, event{claim: c})
+		case len(holds) > 0 && 100*used >= 60*total:
+			i := random.IntN(len(holds))
+			h := holds[i]
+			holds = slices.Delete(holds, i, i+1)
+			free[h.zone] += h.cpus
+			used -= h.cpus
+			out = append(out, event{claim: h.claim, goes: true})
+		}
+	}
+	return out
+}
+
+// run lets the placer live through the history.
+func run(p placer, m topology.Machine, events []event, countAllocations bool) (figures, error) {
+	var f figures
+	b := newBook(m)
+	free, held := m.Online(), make(map[int]cpuset.CPUSet)
+	for _, e := range events {
+		if e.goes {
+			if err := p.release(e.claim, held[e.claim.id]); err != nil {
+				return f, err
+			}
+			free = free.Union(held[e.claim.id])
+			delete(held, e.claim.id)
+			continue
+		}
+		place, err := p.prepare(e.claim)
+		if err != nil {
+			return f, err
+		}
+		var before, after runtime.MemStats
+		if countAllocations {
+			runtime.ReadMemStats(&before)
+		}
+		start := time.Now()
+		got, err := place()
+		f.time += time.Since(start)
+		if countAllocations {
+			runtime.ReadMemStats(&after)
+			f.allocations += after.Mallocs - before.Mallocs
+		}
+		if err != nil {
+			return f, err
+		}
+		if got.Size() != e.claim.cpus || !got.IsSubsetOf(e.claim.zone.cpus) {
+			return f, fmt.Errorf("%d CPUs of %s wanted, got %s", e.claim.cpus, e.claim.zone.cpus, got)
+		}
+		f.add(b.judge(e.claim, free.Intersection(e.claim.zone.cpus), got))
+		held[e.claim.id] = got
+		free = free.Difference(got)
+	}
+	return f, nil
+}

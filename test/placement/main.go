@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The placement benchmark: the same random history of claims, once placed by
+// this project and once by kubelet's static CPU manager policy. It prints the
+// table of docs/placement.md. It is a module of its own because it compiles
+// kubelet.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+)
+
+// scenario is a machine that is cut into zones.
+type scenario struct {
+	name    string
+	machine topology.Machine
+	zones   []zone
+	sizes   []int
+	l3      int
+}
+
+// variants are what claims ask for, and the options of kubelet's static policy:
+// prefer-align-cpus-by-uncorecache in both, full-pcpus-only with whole cores.
+var variants = []variant{{name: "any CPUs"}, {name: "whole cores", wholeCores: true}}
+
+func scenarios() []scenario {
+	t2, t4, t5, big := topologytest.T2().Machine(), topologytest.T4().Machine(), topologytest.T5().Machine(), dual96()
+	wide := append(upTo(24), 32, 32, 48, 48, 64, 64, 96, 96)
+	return []scenario{
+		{"T2, zones of 4 CPUs", t2, nodes(t2), upTo(4), 4},
+		{"T5, hybrid, a zone of 32", t5, nodes(t5), upTo(16), 32},
+		{"T4, zones of 64", t4, nodes(t4), upTo(24), 16},
+		{"T4, one zone of 512", t4, whole(t4), wide, 16},
+		{"2 × 96 cores, zones of 192", big, nodes(big), upTo(24), 16},
+		{"2 × 96 cores, one zone of 384", big, whole(big), wide, 16},
+	}
+}
+
+func upTo(n int) []int {
+	var out []int
+	for i := 1; i <= n; i++ {
+		out = append(out, i)
+	}
+	return out
+}
+
+// dual96 has two sockets of 96 cores, an L3 per 8 cores.
+func dual96() topology.Machine {
+	const perSocket, perL3 = 96, 8
+	s := topologytest.Spec{PageSize: 4096}
+	for socket := range 2 {
+		s.Nodes = append(s.Nodes, topologytest.Node{ID: socket, Memory: 384 << 30})
+	}
+	for id := range 4 * perSocket {
+		core := id % (2 * perSocket)
+		s.CPUs = append(s.CPUs, topologytest.CPU{
+			ID: id, Core: core, CoreID: core % perSocket, Cluster: topologytest.NoCluster, L3: core / perL3,
+			Node: core / perSocket, Socket: core / perSocket,
+		})
+	}
+	return s.Machine()
+}
+
+func nodes(m topology.Machine) []zone {
+	var out []zone
+	for _, n := range m.NUMANodes {
+		out = append(out, zone{n.ID, n.CPUs})
+	}
+	return out
+}
+
+func whole(m topology.Machine) []zone { return []zone{{-1, m.Online()}} }
+
+// size is how much is run.
+type size struct {
+	seeds  uint64
+	events int
+}
+
+// compare runs both over the scenario's histories.
+func compare(s scenario, v variant, of size, countAllocations bool) (ours, theirs figures, err error) {
+	for seed := range of.seeds {
+		h := history(s, v, seed, of.events)
+		f, err := run(newDriver(s.machine, v), s.machine, h, countAllocations)
+		if err != nil {
+			return ours, theirs, fmt.Errorf("%s, seed %d: %w", s.name, seed, err)
+		}
+		ours.add(f)
+		k, err := newKubelet(s.machine, v)
+		if err != nil {
+			return ours, theirs, err
+		}
+		if f, err = run(k, s.machine, h, countAllocations); err != nil {
+			return ours, theirs, fmt.Errorf("%s, seed %d: %w", s.name, seed, err)
+		}
+		theirs.add(f)
+	}
+	return ours, theirs, nil
+}
+
+func main() {
+	if err := report(size{seeds: 4, events: 2000}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// report prints the table: ours / kubelet's.
+func report(of size) error {
+	fmt.Println("| machine | claims of | claims | wider | split | whole L3 refused | sum | µs | allocations |")
+	fmt.Println("|---|---|--:|--:|--:|--:|--:|--:|--:|")
+	var ours, theirs figures
+	for _, s := range scenarios() {
+		for _, v := range variants {
+			o, t, err := compare(s, v, of, false)
+			if err != nil {
+				return err
+			}
+			// Counting allocations stops the world: the time is not taken then.
+			oa, ta, err := compare(s, v, size{seeds: 1, events: of.events / 4}, true)
+			if err != nil {
+				return err
+			}
+			row(s.name, v.name, o, t, oa, ta)
+			ours.add(o)
+			theirs.add(t)
+		}
+	}
+	row("all", "", ours, theirs, figures{claims: 1}, figures{claims: 1})
+	return nil
+}
+
+func row(machine, of string, o, t, oa, ta figures) {
+	us := func(f figures) float64 { return float64(f.time.Nanoseconds()) / float64(f.claims) / 1000 }
+	fmt.Printf("| %s | %s | %d | %d / %d | %d / %d | %d / %d of %d | %d / %d | %.0f / %.0f = 1:%.0f | %d / %d |\n", machine, of, o.claims,
+		o.wider, t.wider, o.split, t.split, o.refused, t.refused, o.wholeL3s, o.fragmentation(), t.fragmentation(),
+		us(o), us(t), us(t)/us(o), int(oa.allocations)/oa.claims, int(ta.allocations)/ta.claims)
+}
