@@ -26,7 +26,7 @@ func (p *pick) search(n int, kind int, o Options) *search {
 	s := &search{
 		pick: p, n: n, kind: kind, wholeCores: o.WholeCores, wholeL3: o.WholeL3,
 		l3s: make([]int, len(p.l3s)), places: make([]int, len(p.places)),
-		tables: tables{chunk: 8 * (n + 8)}, first: make([]int, len(p.l3s)+1), classes: make([]class, 0, 3*len(p.l3s)),
+		first: make([]int, len(p.l3s)+1), classes: make([]class, 0, 3*len(p.l3s)),
 	}
 	for i, l3 := range p.Layout.l3s {
 		s.addL3(i, l3)
@@ -73,29 +73,38 @@ func addCore(classes []class, first int, like alike) []class {
 // best finds the cheapest offer: of one L3 if one has all, of one NUMA node,
 // of NUMA nodes near to each other.
 func (s *search) best() offer {
-	var best offer
-	for i, free := range s.l3s {
-		if free < s.n {
-			continue
-		}
-		unused := s.tables
-		t, place := s.l3Table(i, s.n), s.Layout.l3s[i].place
-		t.charge(s.n, func(n int) cost { return s.nodeCost(place, n).plus(cost{spans: oneSocket}) })
-		if o := s.choose(best, offer{table: t}); o.table == t {
-			best = o
-		} else {
-			s.tables = unused // as if the table had not been made
-		}
-	}
+	best := s.oneL3()
 	if best.table != nil && best.cost.partialCores() <= s.leastPartial() {
 		return best // every other one takes more L3s
 	}
+	s.tables = newTables(s.n)
 	for _, radius := range s.radii {
 		for _, places := range s.within(radius) {
 			best = s.choose(best, offer{table: s.nodesTable(places), radius: radius})
 		}
 		if best.table != nil {
 			break
+		}
+	}
+	return best
+}
+
+// oneL3 finds the cheapest offer of an L3.
+func (s *search) oneL3() offer {
+	var best offer
+	if len(s.l3s) == 0 || slices.Max(s.l3s) < s.n {
+		return best
+	}
+	kept, spare := newTables(s.n), newTables(s.n)
+	for i, free := range s.l3s {
+		if free < s.n {
+			continue
+		}
+		s.tables = spare
+		t, place := s.l3Table(i, s.n), s.Layout.l3s[i].place
+		t.charge(s.n, func(n int) cost { return s.nodeCost(place, n).plus(cost{spans: oneSocket}) })
+		if o := s.choose(best, offer{table: t}); o.table == t {
+			best, kept, spare = o, spare, kept // the next one may not write where the best is
 		}
 	}
 	return best

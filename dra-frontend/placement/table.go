@@ -82,6 +82,12 @@ type tables struct {
 	store []table
 }
 
+// newTables has room for those of an L3 with cores of a few classes.
+func newTables(n int) tables {
+	chunk := min(6*(n+1), 400)
+	return tables{chunk, make([]cost, chunk), make([]int32, chunk), make([]table, storeChunk)}
+}
+
 const storeChunk = 16
 
 func cut[T any](from *[]T, n, atLeast int) []T {
