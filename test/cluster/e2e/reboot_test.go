@@ -83,7 +83,7 @@ func TestA05_Reboot(t *testing.T) {
 		for i := range before {
 			was, is := before[i].Capacity["memory"], after[i].Capacity["memory"]
 			require.Positive(t, was.Value.Cmp(is.Value), "%s: %s has memory %s, had %s", node, after[i].Name, is.Value.String(), was.Value.String())
-			before[i].Capacity["memory"] = is
+			before[i].Capacity["memory"] = after[i].Capacity["memory"]
 			require.Equal(t, before[i], after[i], "%s: more than the amount of memory has changed", node)
 		}
 	}
