@@ -127,6 +127,9 @@ func (ts *tables) merge(left, right *table, from, limit int) *table {
 			continue
 		}
 		for n := max(from, k); n < min(size, len(left.cost)+k); n++ {
+			if left.cost[n-k].spans+added.spans > t.cost[n].spans {
+				continue // most are worse in the first word
+			}
 			if sum := left.cost[n-k].plus(added); sum.less(t.cost[n]) {
 				t.cost[n], t.took[n] = sum, int32(k)
 			}

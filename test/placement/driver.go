@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"k8s.io/utils/cpuset"
 )
 
@@ -14,17 +13,22 @@ import (
 type driver struct {
 	layout  *placement.Layout
 	options placement.Options
-	free    cpuset.CPUSet
+	// free is by the zone's node.
+	free map[int]cpuset.CPUSet
 }
 
-func newDriver(m topology.Machine, v variant) *driver {
-	return &driver{layout: placement.NewLayout(m), options: placement.Options{WholeCores: v.wholeCores}, free: m.Online()}
+func newDriver(s scenario, v variant) *driver {
+	d := &driver{layout: placement.NewLayout(s.machine), options: placement.Options{WholeCores: v.wholeCores}, free: make(map[int]cpuset.CPUSet)}
+	for _, z := range s.zones {
+		d.free[z.node] = z.cpus
+	}
+	return d
 }
 
 // prepare makes the call that places the claim.
 func (d *driver) prepare(c claim) (func() (cpuset.CPUSet, error), error) {
 	return func() (cpuset.CPUSet, error) {
-		free := d.free.Intersection(c.zone.cpus)
+		free := d.free[c.zone.node]
 		got, err := cpuset.New(), error(nil)
 		if c.wholeL3 {
 			got, err = d.layout.Pick(free, c.cpus, placement.Options{WholeL3: true})
@@ -35,12 +39,12 @@ func (d *driver) prepare(c claim) (func() (cpuset.CPUSet, error), error) {
 		if err != nil {
 			return got, fmt.Errorf("placement: %w", err)
 		}
-		d.free = d.free.Difference(got)
+		d.free[c.zone.node] = free.Difference(got)
 		return got, nil
 	}, nil
 }
 
-func (d *driver) release(_ claim, held cpuset.CPUSet) error {
-	d.free = d.free.Union(held)
+func (d *driver) release(c claim, held cpuset.CPUSet) error {
+	d.free[c.zone.node] = d.free[c.zone.node].Union(held)
 	return nil
 }
