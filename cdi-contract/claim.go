@@ -3,6 +3,7 @@
 package contract
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -187,6 +188,27 @@ func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
 		}
 	}
 	return r, nil
+}
+
+// WithPods returns the content of a claim's file for other pods. All else stays
+// as it is, what a newer program wrote included: containers run with it.
+func WithPods(name string, data []byte, pods []PodRecord) ([]byte, error) {
+	if _, err := DecodeClaim(name, data); err != nil {
+		return nil, err
+	}
+	var record map[string]json.RawMessage
+	spec, err := decodeRecord(ClaimKind, data, &record)
+	if err != nil {
+		return nil, err
+	}
+	if record["pods"], err = json.Marshal(pods); err != nil {
+		return nil, err
+	}
+	if data, err = encodeSpec(ClaimKind, record, spec.Devices); err != nil {
+		return nil, err
+	}
+	_, err = DecodeClaim(name, data)
+	return data, err
 }
 
 // sameDecision checks that the injected variable carries the decision d. It

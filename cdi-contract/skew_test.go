@@ -117,3 +117,33 @@ func TestOptionalMembersDoNotChangeTheRest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, contract.Version, v, "the highest version both know")
 }
+
+// A frontend that was rolled back changes the pods of a claim and nothing else
+// of what a newer one wrote: containers run with it.
+func TestWithPodsKeepsWhatItDoesNotKnow(t *testing.T) {
+	file := contract.ClaimFile(claimUID)
+	was, err := os.ReadFile(filepath.Join("testdata", "skew", "claim-optional.json"))
+	require.NoError(t, err)
+	before, err := contract.DecodeClaimEntries(claimUID, was)
+	require.NoError(t, err)
+	record, err := contract.DecodeClaim(file, was)
+	require.NoError(t, err)
+
+	pods := append(record.Pods, contract.PodRecord{UID: "0d9e8f7a-6b5c-4d3e-9f20-112233445577", QOS: contract.LevelBestEffort})
+	is, err := contract.WithPods(file, was, pods)
+	require.NoError(t, err)
+	after, err := contract.DecodeClaimEntries(claimUID, is)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.Contains(t, string(is), "DRA_LATER=1")
+	require.Contains(t, string(is), "queue", "a member of the record that is not known")
+	changed, err := contract.DecodeClaim(file, is)
+	require.NoError(t, err)
+	record.Pods = pods
+	require.Equal(t, record, changed)
+
+	_, err = contract.WithPods(file, was, []contract.PodRecord{{UID: "x"}})
+	require.ErrorContains(t, err, "pod UID")
+	_, err = contract.WithPods(file, []byte("{}"), pods)
+	require.Error(t, err)
+}

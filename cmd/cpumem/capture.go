@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -22,23 +23,20 @@ func captureCommand() *cobra.Command {
 		Use: "capture", Short: "Write the files that describe this machine into an archive, for inspect --from and bug reports", Args: cobra.NoArgs,
 		Long: "Writes the files of /sys and /proc that the driver reads to know CPUs, caches, NUMA nodes, memory and hugepages\n" +
 			"into a .tar.gz archive. It holds no serial numbers, addresses or host names.",
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if file == "" {
-				if interactive(cmd.OutOrStdout()) {
-					return errors.New("an archive is nothing for a terminal: name a file with -o or redirect the output")
-				}
-				return capture.Write(cmd.OutOrStdout(), roots(config.Default()), int64(os.Getpagesize()))
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" && interactive(cmd.OutOrStdout()) {
+				return errors.New("an archive is nothing for a terminal: name a file with -o or redirect the output")
 			}
-			f, err := os.Create(file)
-			if err != nil {
+			// All of it first: a failure leaves a file of that name as it was.
+			var archive bytes.Buffer
+			if err := capture.Write(&archive, roots(config.Default()), int64(os.Getpagesize())); err != nil {
 				return err
 			}
-			defer func() {
-				if err = errors.Join(err, f.Close()); err != nil {
-					_ = os.Remove(file)
-				}
-			}()
-			return capture.Write(f, roots(config.Default()), int64(os.Getpagesize()))
+			if file == "" {
+				_, err := archive.WriteTo(cmd.OutOrStdout())
+				return err
+			}
+			return os.WriteFile(file, archive.Bytes(), 0o666)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; empty for standard output")

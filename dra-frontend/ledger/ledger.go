@@ -163,14 +163,21 @@ func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) e
 	return nil
 }
 
-// Update replaces the file of a claim by one with the same decisions: only who
-// may use them has changed. state must already contain the change.
+// Update replaces the pods of a claim: who may use its decisions. state must
+// already contain the change; what cannot be written is written nowhere.
 func (l *Ledger) Update(r contract.ClaimRecord, state contract.NodeState) error {
-	data, err := contract.EncodeClaim(r)
+	name := contract.ClaimFile(r.UID)
+	data, err := l.dir.Read(name)
 	if err != nil {
 		return err
 	}
-	if err := l.dir.Write(contract.ClaimFile(r.UID), data); err != nil {
+	if data, err = contract.WithPods(name, data, r.Pods); err != nil {
+		return fmt.Errorf("claim file %s: %w", l.dir.Path(name), err)
+	}
+	if _, err := contract.EncodeNode(state); err != nil {
+		return err
+	}
+	if err := l.dir.Write(name, data); err != nil {
 		return fmt.Errorf("write claim file: %w", err)
 	}
 	return l.WriteNode(state)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -57,7 +58,7 @@ type CPU struct {
 type Memory struct {
 	// Limit becomes memory.max: at least the claimed amount, which is the
 	// default. A container with a limit in its own spec keeps that one.
-	Limit *resource.Quantity `json:"limit,omitempty"`
+	Limit *Bytes `json:"limit,omitempty"`
 	// ThrottlingFactor is KEP-2570's factor for memory.high, 0 < f <= 1.
 	ThrottlingFactor *float64 `json:"throttlingFactor,omitempty"`
 	// Protection is auto, min, low or none.
@@ -147,14 +148,31 @@ func (p ClaimParameters) validate() error {
 	if f := p.Memory.ThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
 		errs = append(errs, fmt.Errorf("memory.throttlingFactor: %v, want 0 < f <= 1", *f))
 	}
-	if l := p.Memory.Limit; l != nil && (l.Sign() <= 0 || l.Cmp(*resource.NewQuantity(maxLimit, resource.BinarySI)) > 0) {
-		errs = append(errs, fmt.Errorf("memory.limit: %s, want a quantity above 0 and at most 4Ei", l))
-	}
 	return errors.Join(errs...)
 }
 
-// maxLimit keeps sums of limits within int64.
-const maxLimit = int64(4) << 60
+// Bytes is a quantity of bytes, above 0.
+type Bytes int64
+
+// maxBytes keeps sums within int64.
+const maxBytes = int64(4) << 60
+
+// bytesForm has no exponents: the library computes what they stand for, and
+// would be at it for hours.
+var bytesForm = regexp.MustCompile(`^[0-9]{1,19}(\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?$`)
+
+// UnmarshalJSON reads a string or a number.
+func (b *Bytes) UnmarshalJSON(data []byte) error {
+	text := strings.Trim(string(data), `"`)
+	if bytesForm.MatchString(text) {
+		q, err := resource.ParseQuantity(text)
+		if err == nil && q.Sign() > 0 && q.Cmp(*resource.NewQuantity(maxBytes, resource.BinarySI)) <= 0 {
+			*b = Bytes(q.Value())
+			return nil
+		}
+	}
+	return fmt.Errorf("memory.limit: %.40s, want a quantity above 0 and at most 4Ei, such as 12Gi", text)
+}
 
 // fields returns the fields of a struct as users write them.
 func fields(t reflect.Type, prefix string) []string {

@@ -54,7 +54,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"memory.limit":             {with(`"memory":{"limit":"0"}`), []string{"memory.limit: 0", "above 0"}},
 		"memory.limit negative":    {with(`"memory":{"limit":"-1Gi"}`), []string{"memory.limit: -1Gi"}},
 		"memory.limit huge":        {with(`"memory":{"limit":"5Ei"}`), []string{"memory.limit: 5Ei", "at most 4Ei"}},
-		"memory.limit no quantity": {with(`"memory":{"limit":"12GB"}`), []string{"quantities must match"}},
+		"memory.limit no quantity": {with(`"memory":{"limit":"12GB"}`), []string{"memory.limit: 12GB", "such as 12Gi"}},
+		"memory.limit without end": {with(`"memory":{"limit":"1e1000000000"}`), []string{"memory.limit: 1e1000000000"}},
+		"memory.limit tiny":        {with(`"memory":{"limit":"1e-100000000"}`), []string{"memory.limit: 1e-100000000"}},
+		"memory.limit no number":   {with(`"memory":{"limit":{}}`), []string{"memory.limit: {}"}},
 		"memory.throttlingFactor":  {with(`"memory":{"throttlingFactor":1.5}`), []string{"memory.throttlingFactor: 1.5", "0 < f <= 1"}},
 		"memory.protection":        {with(`"memory":{"protection":"max"}`), []string{`memory.protection: "max"`, `"auto" "min" "low" "none"`}},
 		"memory.policy":            {with(`"memory":{"policy":"local"}`), []string{`memory.policy: "local"`, `"bind"`, `"weightedInterleave"`}},
@@ -237,13 +240,15 @@ func FuzzDecode(f *testing.F) {
 	f.Add(with(""))
 	f.Add(with(`"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"any"},"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"auto","policy":"bind"},"hugepages":{"limits":"claim"}`))
 	f.Add([]byte(`{"apiVersion":1}`))
+	f.Add(with(`"memory":{"limit":"1e1000000000"}`))
+	f.Add(with(`"memory":{"limit":1e-100000000}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := parameters.Decode(raw)
 		if err != nil {
 			return
 		}
 		if l := p.Memory.Limit; l != nil {
-			require.Positive(t, l.Value())
+			require.Positive(t, int64(*l))
 		}
 		if f := p.Memory.ThrottlingFactor; f != nil {
 			require.True(t, *f > 0 && *f <= 1)

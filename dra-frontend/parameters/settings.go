@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
@@ -119,7 +118,7 @@ func merge(sources []source) (ClaimParameters, error) {
 		choose(sources, "cpu.wholeCores", &p.CPU.WholeCores, func(p ClaimParameters) *bool { return p.CPU.WholeCores }),
 		choose(sources, "cpu.wholeL3", &p.CPU.WholeL3, func(p ClaimParameters) *bool { return p.CPU.WholeL3 }),
 		choose(sources, "cpu.cores", &p.CPU.Cores, func(p ClaimParameters) *string { return p.CPU.Cores }),
-		choose(sources, "memory.limit", &p.Memory.Limit, func(p ClaimParameters) *resource.Quantity { return p.Memory.Limit }),
+		choose(sources, "memory.limit", &p.Memory.Limit, func(p ClaimParameters) *Bytes { return p.Memory.Limit }),
 		choose(sources, "memory.throttlingFactor", &p.Memory.ThrottlingFactor, func(p ClaimParameters) *float64 { return p.Memory.ThrottlingFactor }),
 		choose(sources, "memory.protection", &p.Memory.Protection, func(p ClaimParameters) *string { return p.Memory.Protection }),
 		choose(sources, "memory.policy", &p.Memory.Policy, func(p ClaimParameters) *string { return p.Memory.Policy }),
@@ -129,7 +128,7 @@ func merge(sources []source) (ClaimParameters, error) {
 }
 
 // choose sets the field from the first of the sorted sources that has it.
-func choose[T any](sources []source, field string, to **T, get func(ClaimParameters) *T) error {
+func choose[T comparable](sources []source, field string, to **T, get func(ClaimParameters) *T) error {
 	rank := 0
 	for _, s := range sources {
 		value := get(s.ClaimParameters)
@@ -137,18 +136,11 @@ func choose[T any](sources []source, field string, to **T, get func(ClaimParamet
 		case value == nil:
 		case *to == nil:
 			*to, rank = value, s.rank
-		case s.rank == rank && text(*value) != text(**to):
-			return fmt.Errorf("%s is given twice for this request, as %s and %s: give it once", field, text(**to), text(*value))
+		case s.rank == rank && *value != **to:
+			return fmt.Errorf("%s is given twice for this request, as %v and %v: give it once", field, **to, *value)
 		}
 	}
 	return nil
-}
-
-func text(v any) string {
-	if q, is := v.(resource.Quantity); is {
-		return strconv.FormatInt(q.Value(), 10)
-	}
-	return fmt.Sprint(v)
 }
 
 // with sets what the parameters say.
@@ -164,7 +156,7 @@ func (s Settings) with(p ClaimParameters) (Settings, error) {
 		s.CPU.WholeCores = s.CPU.WholeCores || *p.CPU.WholeCores
 	}
 	if p.Memory.Limit != nil {
-		s.Memory.Limit = p.Memory.Limit.Value()
+		s.Memory.Limit = int64(*p.Memory.Limit)
 	}
 	if !s.protects {
 		return s, s.refuseProtection(p.Memory)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"go.uber.org/zap"
 
@@ -15,9 +16,12 @@ import (
 )
 
 // joinable tells whether more pods may come to the claim: it is not one pod's
-// own, and what it holds can be shared.
+// own, made from a template, and what it holds can be shared.
 func joinable(claim *resourceapi.ResourceClaim, parts []part) bool {
-	return len(claim.OwnerReferences) == 0 && !slices.ContainsFunc(parts, func(p part) bool { return p.amounts.Divisible() })
+	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1" {
+		return false
+	}
+	return !slices.ContainsFunc(parts, func(p part) bool { return p.amounts.Divisible() })
 }
 
 // Join ties pods to a prepared claim that were reserved for it since. Kubelet
@@ -28,8 +32,13 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if err != nil || len(results) == 0 {
 		return err
 	}
-	users, err := d.users(ctx, claim)
-	if err != nil {
+	late, err := d.late(claim, results)
+	if err != nil || len(late.Status.ReservedFor) == 0 {
+		return err
+	}
+	// As in prepare, nobody waits for the API server inside the lock.
+	users, err := d.users(ctx, late)
+	if err != nil || len(users.pods) == 0 {
 		return err
 	}
 	leave, err := d.enter()
@@ -41,20 +50,20 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if err != nil {
 		return err
 	}
+	if err := claims.Blocked(); err != nil {
+		return err
+	}
 	record, known := claims.Find(string(claim.UID))
 	if !known || !record.Joinable || !sameAllocation(record, results) {
 		return nil
 	}
-	late := slices.DeleteFunc(users.records(), func(p contract.PodRecord) bool {
-		return slices.ContainsFunc(record.Pods, func(known contract.PodRecord) bool { return known.UID == p.UID })
+	// Those that are not reserved any more have gone: a claim that is always
+	// in use would collect them without end.
+	added := users.records()
+	record.Pods = slices.DeleteFunc(slices.Clone(record.Pods), func(p contract.PodRecord) bool {
+		return !reserved(claim, p.UID) || tied(added, p.UID)
 	})
-	if len(late) == 0 {
-		return nil
-	}
-	if err := claims.Blocked(); err != nil {
-		return err
-	}
-	record.Pods = slices.Concat(record.Pods, late)
+	record.Pods = append(record.Pods, added...)
 	state, err := nodestate.Compute(d.inventory.Base, append(claims.Without(record.UID), record))
 	if err != nil {
 		return err
@@ -63,6 +72,38 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 		return err
 	}
 	d.log.Info("pods joined a claim", zap.String("claim", claim.Namespace+"/"+claim.Name), zap.String("uid", record.UID),
-		zap.String("cpus", record.CPUs()), zap.Strings("pods", podsOf(contract.ClaimRecord{Pods: late})))
+		zap.String("cpus", record.CPUs()), zap.Strings("pods", podsOf(contract.ClaimRecord{Pods: added})))
 	return nil
+}
+
+// late returns the claim with the reservations only that are not tied to it
+// yet; with none if nobody can be.
+func (d *Driver) late(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult) (*resourceapi.ResourceClaim, error) {
+	leave, err := d.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	claims, err := d.ledger.Load()
+	if err != nil {
+		return nil, err
+	}
+	late := claim.DeepCopy()
+	record, known := claims.Find(string(claim.UID))
+	if !known || !record.Joinable || !sameAllocation(record, results) {
+		late.Status.ReservedFor = nil
+		return late, nil
+	}
+	late.Status.ReservedFor = slices.DeleteFunc(late.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool {
+		return tied(record.Pods, string(c.UID))
+	})
+	return late, nil
+}
+
+func tied(pods []contract.PodRecord, uid string) bool {
+	return slices.ContainsFunc(pods, func(p contract.PodRecord) bool { return p.UID == uid })
+}
+
+func reserved(claim *resourceapi.ResourceClaim, uid string) bool {
+	return slices.ContainsFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool { return string(c.UID) == uid })
 }

@@ -55,13 +55,46 @@ func TestJoin(t *testing.T) {
 	require.Empty(t, n.state().Pods)
 }
 
+// A claim of an operator's is shared like one of nobody's; pods that have gone
+// make room in its record, or a claim that is always in use would outgrow it.
+func TestJoinAfterJoin(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Controller: new(true)}}
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	for i := range 3 {
+		n.late(c, "late", 5+i)
+		require.NoError(t, n.driver.Join(t.Context(), c))
+		require.Len(t, n.record(1).Pods, 2)
+		require.Contains(t, n.state().Pods, uid(5+i))
+		c.Status.ReservedFor = c.Status.ReservedFor[:1]
+	}
+}
+
+// Nothing is read of pods that are tied already: the claim is shown again and
+// again.
+func TestJoinReadsTheLatePodsOnly(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	delete(n.pods, "pod-1")
+	n.late(c, "late", 5)
+	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.Contains(t, n.state().Pods, uid(5))
+	require.Contains(t, n.state().Pods, uid(1001), "still reserved")
+}
+
 func TestNobodyJoins(t *testing.T) {
 	for name, tc := range map[string]struct {
 		capacity capacity
 		change   func(*resourceapi.ResourceClaim)
 	}{
-		"memory":      {capacity{"cpu": "2", "memory": "1Gi"}, func(*resourceapi.ResourceClaim) {}},
-		"a pod's own": {capacity{"cpu": "2"}, func(c *resourceapi.ResourceClaim) { c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }},
+		"memory": {capacity{"cpu": "2", "memory": "1Gi"}, func(*resourceapi.ResourceClaim) {}},
+		"a pod's own": {capacity{"cpu": "2"}, func(c *resourceapi.ResourceClaim) {
+			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Controller: new(true)}}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)

@@ -24,8 +24,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Join is told of every change of a claim's status. An error is logged; the
-// claim is shown again with the next resync.
+// Join is told of the latest state of a claim, until it succeeds.
 type Join func(ctx context.Context, claim *resourceapi.ResourceClaim) error
 
 // Watcher watches claims.
@@ -74,15 +73,19 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, c.Name).String()
 		}))
+	// Only the latest state of the claim matters.
+	latest := make(chan *resourceapi.ResourceClaim, 1)
 	show := func(object any) {
 		claim, is := object.(*resourceapi.ResourceClaim)
 		// Another claim of the same name has a life of its own.
 		if !is || string(claim.UID) != c.UID || claim.Status.Allocation == nil {
 			return
 		}
-		if err := w.join(ctx, claim); err != nil && ctx.Err() == nil {
-			w.log.Error("pods could not join the claim", zap.String("claim", c.Namespace+"/"+c.Name), zap.Error(err))
+		select {
+		case <-latest:
+		default:
 		}
+		latest <- claim
 	}
 	informer := factory.Resource().V1().ResourceClaims().Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -92,6 +95,38 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
 		return
 	}
 	factory.StartWithContext(ctx)
-	<-ctx.Done()
+	w.deliver(ctx, c, latest)
 	factory.Shutdown()
+}
+
+// firstPause is between a failure and the next try; it doubles up to the resync.
+const firstPause = time.Second
+
+// deliver tells join of the latest state, again and again until it succeeds or
+// there is a later one.
+func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, latest <-chan *resourceapi.ResourceClaim) {
+	var claim *resourceapi.ResourceClaim
+	pause := firstPause
+	for {
+		var again <-chan time.Time
+		if claim != nil {
+			again = time.After(pause)
+			pause = min(2*pause, w.resync)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case claim = <-latest:
+			pause = firstPause
+		case <-again:
+		}
+		err := w.join(ctx, claim)
+		if err == nil {
+			claim = nil
+			continue
+		}
+		if ctx.Err() == nil {
+			w.log.Error("pods could not join the claim, tried again", zap.String("claim", c.Namespace+"/"+c.Name), zap.Error(err))
+		}
+	}
 }

@@ -80,7 +80,7 @@ func (s *Session) existing(pod *api.PodSandbox, ctr *api.Container) (c *containe
 // is someone else's.
 func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
 	d = decisions.Effective(nil, node.Shared)
-	if !c.claims && c.foreign(node.Shared) {
+	if !c.claims && p.foreign(c, node.Shared) {
 		return contract.Decision{}, nil, nil
 	}
 	if !c.claims {
@@ -119,10 +119,21 @@ func (p *Plugin) refuse(ctx context.Context, c *container, err error) {
 }
 
 // foreign tells whether someone else has pinned the container to CPUs that are
-// not this driver's.
-func (c *container) foreign(s contract.Shared) bool {
-	in, out, err := share(c.pinned, s.Others)
-	return err == nil && in > 0 && out == 0
+// not this driver's, and it is still there: one that was moved off them since
+// may be on exclusive ones (I1).
+func (p *Plugin) foreign(c *container, s contract.Shared) bool {
+	within := func(cpus string) bool {
+		in, out, err := share(cpus, s.Others)
+		return err == nil && in > 0 && out == 0
+	}
+	if !within(c.pinned) {
+		return false
+	}
+	if c.dirErr != nil {
+		return true
+	}
+	now, err := p.tree.Read(c.dir, "cpuset.cpus")
+	return err != nil || within(now)
 }
 
 // pooled tells whether the container's CPUs are those of the shared pool.

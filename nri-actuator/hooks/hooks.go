@@ -167,11 +167,14 @@ func (s *Session) onExclusive(c *container) bool {
 // UpdateContainer puts the decision's values back into an update somebody else
 // asked for: kubelet's zeros, a resize, the values of the creation that the
 // runtime repeats.
-func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container, _ *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
+func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container, asked *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
 	defer s.observe("UpdateContainer", time.Now(), func() metrics.Outcome { return outcome(err, len(updates) > 0) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, _ := s.existing(pod, ctr)
+	if cpus := asked.GetCpu().GetCpus(); c.pinned != "" && cpus != "" {
+		c.pinned = cpus
+	}
 	node, _, err := s.node(ctx)
 	if err != nil && !c.claims {
 		return nil, nil

@@ -35,11 +35,24 @@ func TestContainersOfOthers(t *testing.T) {
 	check()
 	require.NoError(t, r.update(theirs))
 	check()
+
+	// Moved off its CPUs by others, in a way that is seen and in one that is not.
+	for _, id := range []string{"asked", "written"} {
+		c := pinned(id, "8-9")
+		if id == "asked" {
+			updates, err := r.session.UpdateContainer(t.Context(), c.pod, c.api, &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: "0-15"}})
+			require.NoError(t, err)
+			require.Equal(t, "0-7", updates[0].GetLinux().GetResources().GetCpu().GetCpus())
+		}
+		r.node.SetFile(c.dir, "cpuset.cpus", "0-15")
+		require.NoError(t, r.plugin.Apply(t.Context()))
+		require.Equal(t, "0-7", r.cpus(c), id)
+		require.NoError(t, r.remove(c))
+	}
 	r.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "8-9", r.cpus(theirs))
 	require.Equal(t, "0-3", r.cpus(mine))
-	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
 	r.node.Unprepare(podA, claimA, "4-7")
 	r.connect()
 	check()

@@ -280,6 +280,11 @@ func TestKubeVersion(t *testing.T) {
 	t.Parallel()
 	_, err := helm(t, "{}", "template", "r", chartDir, "--kube-version", "1.33.9")
 	require.ErrorContains(t, err, "1.34.0-0")
-	_, err = helm(t, "{}", "template", "r", chartDir, "--kube-version", "1.34.0")
+	// Before 1.36 a right to write the status of claims has no bounds (A52).
+	out, err := helm(t, "{}", "template", "r", chartDir, "--kube-version", "1.35.9")
 	require.NoError(t, err)
+	require.NotContains(t, out, "resourceclaims/status")
+	out, err = helm(t, "{}", "template", "r", chartDir, "--kube-version", "1.36.0-rc.1")
+	require.NoError(t, err)
+	require.Contains(t, out, "resourceclaims/status")
 }

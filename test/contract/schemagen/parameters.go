@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
@@ -18,7 +17,7 @@ import (
 // that is not known is refused.
 func claimParameters() (*jsonschema.Schema, error) {
 	s, err := jsonschema.ForType(reflect.TypeFor[parameters.ClaimParameters](), &jsonschema.ForOptions{
-		TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[resource.Quantity](): {Types: []string{"string", "integer"}}},
+		TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[parameters.Bytes](): {Types: []string{"string", "integer"}, Pattern: quantityForm, Minimum: new(1.0)}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("schema of claim parameters: %w", err)
