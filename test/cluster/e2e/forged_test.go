@@ -12,10 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 )
-
-func qualified(name string) resourceapi.QualifiedName { return resourceapi.QualifiedName(name) }
 
 // A33, I6: what a pod's author writes is refused or ignored, never obeyed.
 func TestA33_ForgedDecisions(t *testing.T) {

@@ -27,8 +27,8 @@ func TestA20_SharedClaims(t *testing.T) {
 	s := theSuite
 	mask := []string{"mask", "sleep"}
 
-	// Pods are tied to a claim when it is first prepared: the frontend stands
-	// still until both are scheduled.
+	// The frontend stands still until both pods are scheduled, so that it prepares
+	// the claim for two.
 	frontend := func(ctx context.Context, signal string) error {
 		_, err := s.NodeExec(ctx, s.node, "kill -"+signal+" $(pidof dra-frontend)")
 		return err
@@ -53,6 +53,8 @@ func TestA20_SharedClaims(t *testing.T) {
 	require.Equal(t, 2, cpus(t, shared).Size())
 	require.Equal(t, shared, s.linesOf(t, "a20-one", "second", "mask")["mask"].CPUs)
 	require.Equal(t, shared, s.lines(t, "a20-two", "mask")["mask"].CPUs)
+	s.run(t, pod("a20-late", mask, "a20-cpu"))
+	require.Equal(t, shared, s.lines(t, "a20-late", "mask")["mask"].CPUs, "a pod that comes later")
 	require.True(t, cpus(t, s.nodeState(t).Shared.CPUs).Intersection(cpus(t, shared)).IsEmpty())
 
 	s.claim(t, "a20-memory", "", capacity{"memory": "32Mi"})

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// cgroup reads a file of the pod's container (container is its name), or of
+// the pod itself for an empty name.
+func (s suite) cgroup(t *testing.T, p *corev1.Pod, container, file string) string {
+	t.Helper()
+	return s.file(t, cgroupDir(t, p, container)+"/"+file)
+}
+
+func cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
+	t.Helper()
+	level := map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: "", corev1.PodQOSBurstable: "/burstable", corev1.PodQOSBestEffort: "/besteffort"}[p.Status.QOSClass]
+	dir := "/sys/fs/cgroup/kubepods" + level + "/pod" + string(p.UID)
+	if container == "" {
+		return dir
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.Name == container {
+			return dir + "/" + strings.TrimPrefix(c.ContainerID, "containerd://")
+		}
+	}
+	t.Fatalf("pod %s has no container %s", p.Name, container)
+	return ""
+}
+
+func (s suite) file(t *testing.T, path string) string {
+	t.Helper()
+	out, err := s.NodeExec(t.Context(), s.node, "cat "+path)
+	require.NoError(t, err)
+	return strings.TrimSpace(out)
+}
+
+// nodeState is what the tests need of the node file.
+type nodeState struct {
+	Generation int
+	Shared     struct{ CPUs, Mems string }
+	Pods       map[string]struct{ Claims []string }
+}
+
+func (s suite) nodeState(t *testing.T) nodeState {
+	t.Helper()
+	var spec struct{ Annotations map[string]string }
+	require.NoError(t, json.Unmarshal([]byte(s.file(t, "/var/run/cdi/dra.cpumem-node.json")), &spec))
+	var state nodeState
+	require.NoError(t, json.Unmarshal([]byte(spec.Annotations["dra.cpumem/record"]), &state))
+	return state
+}
+
+// slices are those of all nodes.
+func (s suite) slices(t *testing.T) []resourceapi.ResourceSlice {
+	t.Helper()
+	list, err := s.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
+	require.NoError(t, err)
+	return list.Items
+}
+
+// slice is the one of the suite's node.
+func (s suite) slice(t *testing.T) resourceapi.ResourceSlice {
+	t.Helper()
+	var own []resourceapi.ResourceSlice
+	for _, slice := range s.slices(t) {
+		if *slice.Spec.NodeName == s.node {
+			own = append(own, slice)
+		}
+	}
+	require.Len(t, own, 1, "slices of %s", s.node)
+	require.Equal(t, s.node, own[0].Spec.Pool.Name)
+	return own[0]
+}
+
+// amounts are the capacities of a slice's devices, as numbers.
+func amounts(slice resourceapi.ResourceSlice) map[string]map[string]int64 {
+	out := map[string]map[string]int64{}
+	for _, d := range slice.Spec.Devices {
+		out[d.Name] = map[string]int64{}
+		for name, c := range d.Capacity {
+			out[d.Name][string(name)] = c.Value.Value()
+		}
+	}
+	return out
+}
