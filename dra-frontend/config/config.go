@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -84,6 +86,13 @@ type MemoryQoS struct {
 	// Protection is auto, min, low or none.
 	Protection string `json:"protection"`
 }
+
+// Limits of hugepages: the claimed amount, none, or what kubelet set.
+const (
+	HugepagesClaim     = "claim"
+	HugepagesUnlimited = "unlimited"
+	HugepagesUnchanged = "unchanged"
+)
 
 // Hugepages configures hugetlb limits.
 type Hugepages struct {
@@ -157,12 +166,12 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("%s: %q, want one of %q", key, value, allowed))
 		}
 	}
-	oneOf("groupBy", c.GroupBy, "numanode", "socket", "machine")
+	oneOf("groupBy", c.GroupBy, string(zones.NUMANode), string(zones.Socket), string(zones.Machine))
 	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
 	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerNone)
-	oneOf("memoryQoS.protection", c.MemoryQoS.Protection, "auto", "min", "low", "none")
-	oneOf("hugepages.limits", c.Hugepages.Limits, "claim", "unlimited", "unchanged")
-	oneOf("cpu.placement", c.CPU.Placement, "packed", "spread")
+	oneOf("memoryQoS.protection", c.MemoryQoS.Protection, string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None))
+	oneOf("hugepages.limits", c.Hugepages.Limits, HugepagesClaim, HugepagesUnlimited, HugepagesUnchanged)
+	oneOf("cpu.placement", c.CPU.Placement, placement.Packed, placement.Spread)
 	if c.SharedPool.MinCPUs < 1 {
 		errs = append(errs, fmt.Errorf("sharedPool.minCPUs: %d, want 1 or more", c.SharedPool.MinCPUs))
 	}

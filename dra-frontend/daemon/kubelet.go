@@ -48,6 +48,22 @@ func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 	}
 }
 
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. What was written
+// for a claim while metadata was on goes with it when it is off, too: then the
+// helper does not know of it.
+func (k kubeletSide) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	results, err := k.Driver.UnprepareResourceClaims(ctx, claims)
+	if err != nil || k.metadata.on {
+		return results, err
+	}
+	for _, c := range claims {
+		if results[c.UID] == nil {
+			results[c.UID] = k.metadata.remove(c)
+		}
+	}
+	return results, nil
+}
+
 // healthInterval is well below the 30 s after which kubelet calls a device's
 // health unknown.
 const healthInterval = 10 * time.Second

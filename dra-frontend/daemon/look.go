@@ -4,7 +4,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -16,26 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
-
-// actuator reads the announcement.
-type actuator struct{ dir string }
-
-// Announcement implements plugin.Actuator.
-func (a actuator) Announcement() (contract.Announcement, error) {
-	ann, err := contract.ReadAnnouncement(a.dir)
-	if err != nil {
-		return ann, err
-	}
-	if !ann.Connected {
-		return ann, errors.New("nri-actuator is running and not connected to the container runtime: look at its log and check that NRI is enabled in the runtime")
-	}
-	if _, err := ann.CommonVersion(); err != nil {
-		return ann, err
-	}
-	return ann, nil
-}
 
 // look reconciles the node state and reads the actuator's announcement. It
 // reports whether what is published must change.
@@ -63,12 +43,7 @@ func (d *Daemon) look(ctx context.Context) bool {
 // whether it changed.
 func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
 	machine := d.machine.Load()
-	zs, err := machine.Offer(claims)
-	if err != nil {
-		d.o.Log.Error("capacities not computed, the last ones stand", zap.Error(err))
-		// At the start there are no last ones: nothing is offered.
-		return d.offered.CompareAndSwap(nil, new([]zones.Zone))
-	}
+	zs := machine.Offer(claims)
 	displaced := machine.Displaced(claims)
 	for _, c := range displaced {
 		if !slices.ContainsFunc(d.displaced, func(known contract.ClaimRecord) bool { return known.UID == c.UID }) {

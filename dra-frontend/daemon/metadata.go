@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	metadatav1alpha1 "k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -37,22 +35,6 @@ func (m metadata) options() []kubeletplugin.Option {
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(m.cdiDir),
 	}
-}
-
-// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. What was written
-// for a claim while metadata was on goes with it when it is off, too: then the
-// helper does not know of it.
-func (k kubeletSide) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	results, err := k.Driver.UnprepareResourceClaims(ctx, claims)
-	if err != nil || k.metadata.on {
-		return results, err
-	}
-	for _, c := range claims {
-		if results[c.UID] == nil {
-			results[c.UID] = k.metadata.remove(c)
-		}
-	}
-	return results, nil
 }
 
 // remove removes the files of a claim; its UID has been checked.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -51,7 +52,7 @@ func Check(m topology.Machine, claims []contract.ClaimRecord) Report {
 	for _, c := range claims {
 		for i, result := range c.Results {
 			held := holder{key: contract.Key{ClaimUID: c.UID, Index: i}, claim: c.Namespace + "/" + c.Name}
-			if off := setOf(result.Decision.CPUs).Difference(online); !off.IsEmpty() {
+			if off := nodestate.Set(result.Decision.CPUs).Difference(online); !off.IsEmpty() {
 				r.add(result.Device, ReasonCPUs, fmt.Sprintf("CPUs %s are offline and held by claim %s (%s)", off, held.claim, result.Decision.CPUs), held)
 			}
 			if zones[result.Device] == nil {
@@ -141,7 +142,7 @@ func (z *zone) add(r contract.ResultRecord, h holder) {
 		z.held[page] += q.Value()
 		z.holders[page] = append(z.holders[page], h)
 	}
-	z.mems = z.mems.Union(setOf(r.Decision.Mems))
+	z.mems = z.mems.Union(nodestate.Set(r.Decision.Mems))
 }
 
 // has is what the nodes of the zone have of a page size.
@@ -159,13 +160,4 @@ func (z *zone) has(m topology.Machine, page int64) int64 {
 		}
 	}
 	return total
-}
-
-// setOf reads a list of a record, which the contract has validated.
-func setOf(list string) cpuset.CPUSet {
-	set, err := cpuset.Parse(list)
-	if err != nil {
-		return cpuset.New()
-	}
-	return set
 }

@@ -33,20 +33,20 @@ type Inventory struct {
 	// NodeAllocatable is the configuration's.
 	NodeAllocatable bool
 
-	cut zones.Config
+	cut zones.Cut
 }
 
 // Compute cuts the machine into zones as the configuration says.
 func Compute(c config.Config, m topology.Machine) (Inventory, error) {
-	cut, err := c.Zones()
+	wanted, err := c.Zones()
 	if err != nil {
 		return Inventory{}, err
 	}
-	zs, pool, err := zones.Compute(m, cut)
+	cut, err := zones.NewCut(m, wanted)
 	if err != nil {
 		return Inventory{}, fmt.Errorf("configuration does not fit this machine: %w", err)
 	}
-	return Inventory{Machine: m, Zones: zs, Pool: pool, NodeAllocatable: c.NodeAllocatable, cut: cut}, nil
+	return Inventory{Machine: m, Zones: cut.Offer(zones.Live{}), Pool: cut.Pool, NodeAllocatable: c.NodeAllocatable, cut: cut}, nil
 }
 
 // Plugin returns what claims are prepared from.

@@ -3,7 +3,6 @@
 package inventory
 
 import (
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -30,12 +29,12 @@ func (i Inventory) has(device string) bool {
 
 // Offer returns the zones to publish while there are these claims: those of
 // the inventory, less what claims hold that do not fit it.
-func (i Inventory) Offer(claims []contract.ClaimRecord) ([]zones.Zone, error) {
+func (i Inventory) Offer(claims []contract.ClaimRecord) []zones.Zone {
 	live := zones.Live{Held: nodestate.Exclusive(claims), Displaced: cpuset.New(), Claimed: make(map[string]int)}
 	var displaced []contract.ResultRecord
 	for _, c := range claims {
 		for _, r := range c.Results {
-			held := setOf(r.Decision.CPUs)
+			held := nodestate.Set(r.Decision.CPUs)
 			if i.has(r.Device) {
 				live.Claimed[r.Device] += held.Size()
 				continue
@@ -44,22 +43,19 @@ func (i Inventory) Offer(claims []contract.ClaimRecord) ([]zones.Zone, error) {
 			live.Displaced = live.Displaced.Union(held)
 		}
 	}
-	zs, _, err := zones.Offer(i.Machine, i.cut, live)
-	if err != nil {
-		return nil, fmt.Errorf("configuration does not fit this machine: %w", err)
-	}
+	zs := i.cut.Offer(live)
 	for k := range zs {
 		for _, r := range displaced {
 			takeMemory(&zs[k], r)
 		}
 	}
-	return slices.DeleteFunc(zs, zones.Zone.Empty), nil
+	return slices.DeleteFunc(zs, zones.Zone.Empty)
 }
 
 // takeMemory takes what a displaced result holds off a zone that it may hold
 // it of. Memory that several zones may hold is taken off each of them.
 func takeMemory(z *zones.Zone, r contract.ResultRecord) {
-	if setOf(r.Decision.Mems).Intersection(cpuset.New(z.Mems...)).IsEmpty() {
+	if nodestate.Set(r.Decision.Mems).Intersection(cpuset.New(z.Mems...)).IsEmpty() {
 		return
 	}
 	z.Memory = max(0, z.Memory-amount(r, string(resourceslices.Memory)))
@@ -77,13 +73,4 @@ func amount(r contract.ResultRecord, capacity string) int64 {
 		return 0
 	}
 	return q.Value()
-}
-
-// setOf reads a list of a record, which is validated.
-func setOf(list string) cpuset.CPUSet {
-	set, err := cpuset.Parse(list)
-	if err != nil {
-		return cpuset.New()
-	}
-	return set
 }

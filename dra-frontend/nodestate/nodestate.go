@@ -84,22 +84,25 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 func Exclusive(claims []contract.ClaimRecord) cpuset.CPUSet {
 	var held []int
 	for _, c := range claims {
-		held = append(held, ids(c)...)
+		held = append(held, ids(c.CPUs())...)
 	}
 	return cpuset.New(held...)
 }
 
-// CPUsOf returns the CPUs that one claim holds. The record is validated.
-func CPUsOf(c contract.ClaimRecord) cpuset.CPUSet { return cpuset.New(ids(c)...) }
+// CPUsOf returns the CPUs that one claim holds.
+func CPUsOf(c contract.ClaimRecord) cpuset.CPUSet { return Set(c.CPUs()) }
 
-func ids(c contract.ClaimRecord) []int {
-	list := c.CPUs()
+// Set reads a list of a record. Records are validated when they are read: what
+// could not be a list must not count as holding nothing (I1).
+func Set(list string) cpuset.CPUSet { return cpuset.New(ids(list)...) }
+
+func ids(list string) []int {
 	if list == "" {
 		return nil
 	}
 	held, err := contract.ParseList(list)
 	if err != nil {
-		panic(fmt.Sprintf("claim %s passed validation with cpus %q: %v", c.UID, list, err))
+		panic(fmt.Sprintf("list %q of a record that passed validation: %v", list, err))
 	}
 	return held
 }

@@ -18,6 +18,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
@@ -89,16 +90,9 @@ func Choices() []Allowed {
 		{"cpu.cores", []string{placement.CoresAny, placement.CoresPerformance, placement.CoresEfficiency}},
 		{"memory.protection", []string{string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None)}},
 		{"memory.policy", contract.MemoryPolicyModes()},
-		{"hugepages.limits", []string{HugepagesClaim, HugepagesUnlimited, HugepagesUnchanged}},
+		{"hugepages.limits", []string{config.HugepagesClaim, config.HugepagesUnlimited, config.HugepagesUnchanged}},
 	}
 }
-
-// Values of hugepages.limits.
-const (
-	HugepagesClaim     = "claim"
-	HugepagesUnlimited = "unlimited"
-	HugepagesUnchanged = "unchanged"
-)
 
 // maxSize is far above what any parameters need.
 const maxSize = 10 << 10

@@ -116,7 +116,7 @@ func TestResolve(t *testing.T) {
 			half := 0.5
 			s.CPU = placement.Options{Placement: placement.Spread, WholeL3: true}
 			s.Memory = memoryqos.Policy{Limit: 12 * gi, Factor: &half, Protection: memoryqos.Low, PageSize: pageSize}
-			s.MemoryPolicy, s.Hugepages = contract.ModeBind, parameters.HugepagesUnlimited
+			s.MemoryPolicy, s.Hugepages = contract.ModeBind, config.HugepagesUnlimited
 		}},
 		"two for a request that agree": {"zone", []resourceapi.DeviceAllocationConfiguration{
 			config1(claim, with(`"memory":{"limit":"1Gi"}`), "zone"), config1(claim, with(`"memory":{"limit":"1024Mi"},"cpu":{"placement":"spread"}`), "zone", "other"),
@@ -184,9 +184,9 @@ func TestWholeCoresOfTheNodeStand(t *testing.T) {
 func TestLimits(t *testing.T) {
 	amounts := map[string]int64{"2Mi": 4 << 20}
 	for limits, want := range map[string]map[string]contract.Limit{
-		parameters.HugepagesClaim:     {"2Mi": 4 << 20},
-		parameters.HugepagesUnlimited: {"2Mi": contract.Max},
-		parameters.HugepagesUnchanged: nil,
+		config.HugepagesClaim:     {"2Mi": 4 << 20},
+		config.HugepagesUnlimited: {"2Mi": contract.Max},
+		config.HugepagesUnchanged: nil,
 	} {
 		c := config.Default()
 		c.Hugepages.Limits = limits

@@ -24,7 +24,8 @@ type Settings struct {
 	Memory memoryqos.Policy
 	// MemoryPolicy is the mode of the kernel's memory policy, empty for none.
 	MemoryPolicy string
-	// Hugepages is HugepagesClaim, HugepagesUnlimited or HugepagesUnchanged.
+	// Hugepages is config.HugepagesClaim, HugepagesUnlimited or
+	// HugepagesUnchanged.
 	Hugepages string
 	// protects tells whether the driver writes memory.min, low and high at all.
 	protects bool
@@ -191,13 +192,13 @@ func (s Settings) refuseProtection(m Memory) error {
 // Limits returns the hugepage limits for claimed amounts in bytes by page
 // size, nil to leave them as kubelet sets them.
 func (s Settings) Limits(amounts map[string]int64) map[string]contract.Limit {
-	if s.Hugepages == HugepagesUnchanged || len(amounts) == 0 {
+	if s.Hugepages == config.HugepagesUnchanged || len(amounts) == 0 {
 		return nil
 	}
 	limits := make(map[string]contract.Limit, len(amounts))
 	for size, amount := range amounts {
 		limits[size] = contract.Limit(amount)
-		if s.Hugepages == HugepagesUnlimited {
+		if s.Hugepages == config.HugepagesUnlimited {
 			limits[size] = contract.Max
 		}
 	}

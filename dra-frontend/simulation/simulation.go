@@ -84,11 +84,7 @@ func (s *simulation) publish() error {
 	if err != nil {
 		return err
 	}
-	zs, err := s.offered.Offer(claims)
-	if err != nil {
-		return err
-	}
-	s.scheduler.publish(s.offered.Devices(zs, nil))
+	s.scheduler.publish(s.offered.Devices(s.offered.Offer(claims), nil))
 	return nil
 }
 

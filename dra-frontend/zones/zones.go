@@ -106,38 +106,54 @@ type Live struct {
 	Claimed map[string]int
 }
 
+// Cut is a machine divided as a configuration says that fits it.
+type Cut struct {
+	Pool Pool
+
+	machine  topology.Machine
+	config   Config
+	segments []segment
+}
+
+// NewCut checks the configuration against the machine.
+func NewCut(m topology.Machine, c Config) (Cut, error) {
+	if err := c.check(m); err != nil {
+		return Cut{}, err
+	}
+	pool, err := c.pool(m)
+	if err != nil {
+		return Cut{}, err
+	}
+	segments, err := group(m, c.GroupBy)
+	return Cut{Pool: pool, machine: m, config: c, segments: segments}, err
+}
+
 // Compute cuts m into zones, ordered as nodes and sockets are by id. Zones
 // with nothing to offer are left out.
 func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
-	return Offer(m, c, Live{})
+	cut, err := NewCut(m, c)
+	if err != nil {
+		return nil, Pool{}, err
+	}
+	return cut.Offer(Live{}), cut.Pool, nil
 }
 
-// Offer is [Compute] for a node with claims. As long as the claims fit the
+// Offer returns the zones of a node with claims. As long as the claims fit the
 // configuration the result does not depend on them; what does not fit is left
 // out of the capacities, so that the scheduler gives nothing away twice (I1)
 // and never more than can be prepared (I2) or than the shared pool can spare
 // (I7).
-func Offer(m topology.Machine, c Config, live Live) ([]Zone, Pool, error) {
-	if err := c.check(m); err != nil {
-		return nil, Pool{}, err
-	}
-	pool, err := c.pool(m)
-	if err != nil {
-		return nil, Pool{}, err
-	}
-	claimable := c.claimable(m, live.Displaced)
-	groups, err := group(m, c.GroupBy)
-	if err != nil {
-		return nil, Pool{}, err
-	}
-	zs := make([]Zone, 0, len(groups))
-	for _, g := range groups {
-		zs = append(zs, g.zone(m, c, claimable, live.Held))
+func (cut Cut) Offer(live Live) []Zone {
+	c := cut.config
+	claimable := c.claimable(cut.machine, live.Displaced)
+	zs := make([]Zone, 0, len(cut.segments))
+	for _, s := range cut.segments {
+		zs = append(zs, s.zone(cut.machine, c, claimable, live.Held))
 	}
 	if c.SharedMode != PoolFixed {
-		withhold(zs, pool.CPUs.Difference(live.Displaced).Size(), c.SharedMinCPUs, live.Claimed)
+		withhold(zs, cut.Pool.CPUs.Difference(live.Displaced).Size(), c.SharedMinCPUs, live.Claimed)
 	}
-	return slices.DeleteFunc(zs, Zone.Empty), pool, nil
+	return slices.DeleteFunc(zs, Zone.Empty)
 }
 
 // pool returns the shared pool while there is no claim.

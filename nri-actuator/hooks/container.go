@@ -136,6 +136,21 @@ func (p *Plugin) foreign(c *container, s contract.Shared) bool {
 	return err != nil || within(now)
 }
 
+// checkPolicy refuses the start of a container that may have been created
+// without its memory policy: there is no giving it one any more (I5). The
+// guard has looked at the ones that carry it.
+func (c *container) checkPolicy(ctr *api.Container) error {
+	if c.adjusted || contract.Merge(c.held).MemoryPolicy == nil {
+		return nil
+	}
+	for _, h := range ctr.GetHooks().GetCreateRuntime() {
+		if a := h.GetArgs(); len(a) == 2 && a[1] == "guard" {
+			return nil
+		}
+	}
+	return errors.New("nothing tells whether it was created with its claim's memory policy, because this nri-actuator was not there then: it has to be created again")
+}
+
 // pooled tells whether the container's CPUs are those of the shared pool.
 func (c *container) pooled() bool { return contract.Merge(c.held).CPUs == "" }
 

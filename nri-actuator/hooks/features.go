@@ -3,12 +3,9 @@
 package hooks
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
-
-	"github.com/containerd/nri/pkg/api"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -52,21 +49,6 @@ func (s *Session) checkFeatures(d contract.Decision) error {
 			f, s.runtime, s.runtimeVersion, s.nriVersion(), s.kernel, contract.FeatureWeightedInterleave)
 	}
 	return nil
-}
-
-// checkPolicy refuses the start of a container that may have been created
-// without its memory policy: there is no giving it one any more (I5). The
-// guard has looked at the ones that carry it.
-func (c *container) checkPolicy(ctr *api.Container) error {
-	if c.adjusted || contract.Merge(c.held).MemoryPolicy == nil {
-		return nil
-	}
-	for _, h := range ctr.GetHooks().GetCreateRuntime() {
-		if a := h.GetArgs(); len(a) == 2 && a[1] == "guard" {
-			return nil
-		}
-	}
-	return errors.New("nothing tells whether it was created with its claim's memory policy, because this nri-actuator was not there then: it has to be created again")
 }
 
 var majorMinor = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})\b`)

@@ -56,9 +56,7 @@ func newEmbedded(n *Node) *embedded {
 func (e *embedded) publish() {
 	claims, err := e.driver.Reconcile()
 	require.NoError(e.n.t, err)
-	zs, err := e.n.offered().Offer(claims)
-	require.NoError(e.n.t, err)
-	devices := e.n.offered().Devices(zs, nil)
+	devices := e.n.offered().Devices(e.n.offered().Offer(claims), nil)
 	if len(e.n.API.Slices()) > 0 && asText(byName(devices)) == e.n.publication() {
 		return
 	}
