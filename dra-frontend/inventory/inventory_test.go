@@ -3,13 +3,16 @@
 package inventory_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
@@ -85,4 +88,17 @@ func TestWithheldElsewhere(t *testing.T) {
 	zs := offer(t, i, held("numa-0", contract.Decision{CPUs: "0-1,4-5"}, map[string]string{"cpu": "4"}))
 	require.Equal(t, 4, zs[0].CPUCapacity)
 	require.Equal(t, 3, zs[1].CPUCapacity)
+}
+
+// A06: a CPU that a claim holds goes offline. The zone loses it, the others
+// nothing.
+func TestHeldCPUGoesOffline(t *testing.T) {
+	m := topologytest.T2().Machine()
+	m.CPUs = slices.DeleteFunc(m.CPUs, func(c topology.CPU) bool { return c.ID == 6 || c.ID == 7 })
+	m.Offline = cpuset.New(6, 7)
+	i, err := inventory.Compute(config.Default(), m)
+	require.NoError(t, err)
+	zs := offer(t, i, held("numa-1", contract.Decision{CPUs: "2-3,6"}, map[string]string{"cpu": "3"}))
+	require.Equal(t, 3, zs[0].CPUCapacity)
+	require.Equal(t, 2, zs[1].CPUCapacity)
 }

@@ -30,13 +30,13 @@ func (i Inventory) has(device string) bool {
 // Offer returns the zones to publish while there are these claims: those of
 // the inventory, less what claims hold that do not fit it.
 func (i Inventory) Offer(claims []contract.ClaimRecord) []zones.Zone {
-	live := zones.Live{Held: nodestate.Exclusive(claims), Displaced: cpuset.New(), Claimed: make(map[string]int)}
+	live := zones.Live{Held: nodestate.Exclusive(claims), Displaced: cpuset.New(), Claimed: make(map[string]cpuset.CPUSet)}
 	var displaced []contract.ResultRecord
 	for _, c := range claims {
 		for _, r := range c.Results {
 			held := nodestate.Set(r.Decision.CPUs)
 			if i.has(r.Device) {
-				live.Claimed[r.Device] += held.Size()
+				live.Claimed[r.Device] = live.Claimed[r.Device].Union(held)
 				continue
 			}
 			displaced = append(displaced, r)

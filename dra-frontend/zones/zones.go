@@ -102,8 +102,8 @@ type Live struct {
 	// that are no zone any more.
 	Held, Displaced cpuset.CPUSet
 	// Claimed are the CPUs that results hold on devices that still are a zone,
-	// by its name.
-	Claimed map[string]int
+	// by its name; some may be offline now.
+	Claimed map[string]cpuset.CPUSet
 }
 
 // Cut is a machine divided as a configuration says that fits it.
@@ -151,7 +151,7 @@ func (cut Cut) Offer(live Live) []Zone {
 		zs = append(zs, s.zone(cut.machine, c, claimable, live.Held))
 	}
 	if c.SharedMode != PoolFixed {
-		withhold(zs, cut.Pool.CPUs.Difference(live.Displaced).Size(), c.SharedMinCPUs, live.Claimed)
+		withhold(zs, cut.Pool.CPUs.Difference(live.Displaced), c.SharedMinCPUs, live.Claimed)
 	}
 	return slices.DeleteFunc(zs, Zone.Empty)
 }
@@ -184,13 +184,14 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 // are never published count first; what is missing is taken from the first
 // zone, then from the next, so that the shared pool stays in one place. What
 // claims already hold cannot be withheld.
-func withhold(zs []Zone, pool, minCPUs int, claimed map[string]int) {
-	missing := minCPUs - pool
+func withhold(zs []Zone, pool cpuset.CPUSet, minCPUs int, claimed map[string]cpuset.CPUSet) {
+	missing := minCPUs - pool.Size()
 	for _, z := range zs {
-		missing += max(z.CPUCapacity, claimed[z.Name])
+		held := claimed[z.Name]
+		missing += held.Intersection(pool).Size() + max(0, z.CPUCapacity-held.Size())
 	}
 	for i := range zs {
-		for z := &zs[i]; missing > 0 && z.CPUCapacity > claimed[z.Name]; missing -= z.CPUStep {
+		for z := &zs[i]; missing > 0 && z.CPUCapacity > claimed[z.Name].Size(); missing -= z.CPUStep {
 			z.CPUCapacity -= z.CPUStep
 		}
 	}
