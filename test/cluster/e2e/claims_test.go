@@ -83,6 +83,8 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 	require.Equal(t, m, s.file(t, "/sys/fs/cgroup/kubepods/besteffort/memory.min"), "QoS level")
 	require.Equal(t, m, s.file(t, "/sys/fs/cgroup/kubepods/memory.min"), "kubepods")
 	require.Equal(t, "0-3", s.nodeState(t).Shared.CPUs)
+	s.shows(t, "a40", `{"request":"zone","cpus":"4-7","mems":"1","memory":{"min":536870912,"low":0,"high":"max","max":536870912},
+		"parameters":{"cpu.placement":"packed","cpu.wholeCores":"false","cpu.wholeL3":"false","memory.protection":"auto"}}`)
 
 	s.remove(t, "a40")
 	eventually(t, "everything returned", func(context.Context) error {

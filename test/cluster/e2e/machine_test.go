@@ -104,7 +104,8 @@ func (s suite) healthy(t *testing.T, name, problem string) {
 	})
 }
 
-// metric returns the value of a metric without labels of the node's daemon.
+// metric returns the value of a metric of the node's daemon, labels included
+// in its name.
 func (s suite) metric(t *testing.T, component, name string) string {
 	t.Helper()
 	pods, err := s.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{

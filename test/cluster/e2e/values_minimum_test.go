@@ -12,11 +12,11 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// sockets configures zones of several NUMA nodes and two CPUs for the shared
-// pool.
+// sockets configures zones of several NUMA nodes, two CPUs for the shared pool,
+// and what is off by default.
 func (s suite) sockets(t *testing.T) {
 	t.Helper()
-	s.configure(t, "config.groupBy=socket", "config.sharedPool.minCPUs=2")
+	s.configure(t, "config.groupBy=socket", "config.sharedPool.minCPUs=2", "config.nodeAllocatable=true", "config.deviceMetadata=true")
 	for name, want := range map[string]map[string]int64{
 		node: {"socket-0": 2, "socket-1": 4},
 		wide: {"socket-0": 6, "socket-1": 8, "numa-4": 0},
