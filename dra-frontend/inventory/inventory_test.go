@@ -98,7 +98,9 @@ func TestHeldCPUGoesOffline(t *testing.T) {
 	m.Offline = cpuset.New(6, 7)
 	i, err := inventory.Compute(config.Default(), m)
 	require.NoError(t, err)
-	zs := offer(t, i, held("numa-1", contract.Decision{CPUs: "2-3,6"}, map[string]string{"cpu": "3"}))
-	require.Equal(t, 3, zs[0].CPUCapacity)
-	require.Equal(t, 2, zs[1].CPUCapacity)
+	for cpus, n := range map[string]string{"2,6": "2", "2-3,6": "3"} {
+		zs := offer(t, i, held("numa-1", contract.Decision{CPUs: cpus}, map[string]string{"cpu": n}))
+		require.Equal(t, 3, zs[0].CPUCapacity, cpus)
+		require.Equal(t, 2, zs[1].CPUCapacity, cpus)
+	}
 }

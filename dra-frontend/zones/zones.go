@@ -187,8 +187,8 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 func withhold(zs []Zone, pool cpuset.CPUSet, minCPUs int, claimed map[string]cpuset.CPUSet) {
 	missing := minCPUs - pool.Size()
 	for _, z := range zs {
-		held := claimed[z.Name]
-		missing += held.Intersection(pool).Size() + max(0, z.CPUCapacity-held.Size())
+		// A held CPU that is offline is not in the pool any more.
+		missing += max(z.CPUCapacity, claimed[z.Name].Intersection(pool).Size())
 	}
 	for i := range zs {
 		for z := &zs[i]; missing > 0 && z.CPUCapacity > claimed[z.Name].Size(); missing -= z.CPUStep {
