@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,7 +74,8 @@ func TestMetadataAndNodeAllocatable(t *testing.T) {
 	}
 	pid := s.file(t, cgroupDir(t, p, "main")+"/cgroup.procs")
 	text := s.file(t, "/proc/"+pid+"/root/var/run/kubernetes.io/dra-device-attributes/resourceclaims/metadata/zone/dra.cpumem-metadata.json")
-	require.NoError(t, json.Unmarshal([]byte(text), &file), text)
+	// One document for each version of the format, the newest first.
+	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(&file), text)
 	device := file.Requests[0].Devices[0]
 	require.Equal(t, "socket-1", device.Name)
 	require.NotNil(t, device.Attributes["cpuset"].String, text)
