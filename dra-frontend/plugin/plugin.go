@@ -3,7 +3,7 @@
 // Package plugin answers kubelet: it prepares and unprepares claims. The
 // scheduler has chosen zone and amounts; what is left to decide here is which
 // CPUs of that zone, and every value that follows from the amounts. The flow
-// of one claim reads top to bottom in prepare.go.
+// of one claim reads top to bottom in prepare.go, its decision in decide.go.
 package plugin
 
 import (

@@ -7,21 +7,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/utils/cpuset"
 
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
 // prepare is the flow of one claim.
@@ -105,148 +99,6 @@ func ownResults(claim *resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAl
 		own = append(own, r)
 	}
 	return own, nil
-}
-
-// part is one result with what is asked for: amounts from the scheduler,
-// settings from the parameters.
-type part struct {
-	resourceapi.DeviceRequestAllocationResult
-	zone     Zone
-	amounts  amounts.Amounts
-	settings parameters.Settings
-}
-
-// decide computes the record of a claim: CPUs first, then all that follows.
-func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, users users, usersErr error, prepared []contract.ClaimRecord) (contract.ClaimRecord, error) {
-	record := contract.ClaimRecord{
-		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), BootID: d.bootID,
-	}
-	parts := make([]part, len(results))
-	for i, r := range results {
-		p, err := d.read(claim, r)
-		if err != nil {
-			return record, about(r, err)
-		}
-		parts[i] = p
-	}
-	// I5: nothing is prepared that nobody would apply.
-	announcement, err := d.actuator.Announcement()
-	if err != nil {
-		return record, err
-	}
-	if d.guard {
-		record.Guard = announcement.Guard
-	}
-	if usersErr != nil {
-		return record, usersErr
-	}
-	record.Pods = users.records()
-	taken := nodestate.Exclusive(prepared)
-	for _, p := range parts {
-		decision, err := d.value(p, users, taken, prepared)
-		if err != nil {
-			return record, about(p.DeviceRequestAllocationResult, err)
-		}
-		if feature := decision.Unknown(announcement.Features); feature != "" {
-			return record, about(p.DeviceRequestAllocationResult, fmt.Errorf("its parameters need %q, which nri-actuator cannot do with this node's runtime (%s %s) and kernel: leave them out, or upgrade these",
-				feature, announcement.Runtime, announcement.RuntimeVersion))
-		}
-		if decision.CPUs != "" {
-			picked, err := cpuset.Parse(decision.CPUs)
-			if err != nil {
-				return record, err
-			}
-			taken = taken.Union(picked)
-		}
-		result := resultRecord(p.DeviceRequestAllocationResult, decision)
-		result.Parameters = p.settings.Record(decision, len(p.amounts.Hugepages) > 0)
-		record.Results = append(record.Results, result)
-	}
-	record.Joinable = joinable(claim, parts)
-	return record, nil
-}
-
-// about says which request an error is about.
-func about(r resourceapi.DeviceRequestAllocationResult, err error) error {
-	return fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
-}
-
-// read reads the amounts and parameters of a result and checks that they are
-// about a zone of this node: the scheduler's word is final.
-func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) (part, error) {
-	p := part{DeviceRequestAllocationResult: r}
-	var known bool
-	if p.zone, known = d.inventory.Zones[r.Device]; !known {
-		return p, fmt.Errorf("this node has no such zone now: delete the pod so that it is scheduled again")
-	}
-	var err error
-	if p.amounts, err = amounts.Of(r, d.inventory.PageSize); err != nil {
-		return p, err
-	}
-	if p.amounts.CPUs == 0 && !p.amounts.Divisible() {
-		return p, fmt.Errorf("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
-	}
-	if p.amounts.CPUs > p.zone.CPUs.Size() {
-		return p, fmt.Errorf("%d CPUs granted, the zone has %d (%s)", p.amounts.CPUs, p.zone.CPUs.Size(), p.zone.CPUs)
-	}
-	p.settings, err = d.settings.Resolve(r.Request, resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, r))
-	return p, err
-}
-
-// value makes the decision for one result.
-func (d *Driver) value(p part, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
-	decision := contract.Decision{V: contract.Version, Requires: []string{}}
-	a := p.amounts
-	if a.CPUs > 0 {
-		// I2: never another zone than the one allocated.
-		free := p.zone.CPUs.Difference(taken)
-		if free.Size() < a.CPUs {
-			return decision, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: those of a pod that is still terminating come back when it is gone",
-				a.CPUs, free.Size(), p.zone.CPUs.Size(), free, holders(prepared, p.zone.CPUs))
-		}
-		cpus, err := d.inventory.Pick(free, a.CPUs, p.settings.CPU)
-		if err != nil {
-			return decision, err
-		}
-		decision.CPUs = cpus.String()
-	}
-	if a.Divisible() {
-		decision.Mems = p.zone.Mems
-		if err := u.exclusive(p.Request); err != nil {
-			return decision, err
-		}
-		if mode := p.settings.MemoryPolicy; mode != "" {
-			decision.MemoryPolicy = &contract.MemoryPolicy{Mode: mode, Nodes: p.zone.Mems}
-			decision.Requires = decision.MemoryPolicy.Features()
-		}
-	}
-	if a.Memory > 0 {
-		limit, err := u.limit(p.Request, a.Memory)
-		if err != nil {
-			return decision, err
-		}
-		m, err := memoryqos.Container(a.Memory, limit, p.settings.Memory)
-		if err != nil {
-			return decision, err
-		}
-		decision.Memory = &m
-	}
-	decision.Hugepages = p.settings.Limits(u.hugepages(p.Request, a.Hugepages))
-	return decision, nil
-}
-
-// holders names the claims that hold CPUs of the zone.
-func holders(prepared []contract.ClaimRecord, zone cpuset.CPUSet) string {
-	var names []string
-	for _, c := range prepared {
-		if held := nodestate.CPUsOf(c).Intersection(zone); !held.IsEmpty() {
-			names = append(names, fmt.Sprintf("claim %s/%s (%s)", c.Namespace, c.Name, held))
-		}
-	}
-	if len(names) == 0 {
-		return "nobody"
-	}
-	return strings.Join(names, ", ")
 }
 
 // sameAllocation tells whether the record is of these results.

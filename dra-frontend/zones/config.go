@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zones
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"k8s.io/utils/cpuset"
+)
+
+// PoolMode is how the shared pool is made.
+type PoolMode string
+
+// Modes of the shared pool.
+const (
+	PoolDynamic PoolMode = "dynamic"
+	PoolFixed   PoolMode = "fixed"
+)
+
+// Config is what the administrator wants of the node.
+type Config struct {
+	GroupBy Kind
+	// ReservedCPUs are never claimed; they stay in the shared pool.
+	ReservedCPUs cpuset.CPUSet
+	// ManagedCPUs, unless empty, are the only ones that may be claimed.
+	ManagedCPUs cpuset.CPUSet
+	// ReservedMemory is NUMA node id to bytes.
+	ReservedMemory map[int]int64
+	// ReservedHugepages is NUMA node id to page size in bytes to pages.
+	ReservedHugepages map[int]map[int64]int64
+	// SharedMode is how the shared pool is made.
+	SharedMode PoolMode
+	// SharedMinCPUs stay in the shared pool whatever is claimed; 1 or more.
+	SharedMinCPUs int
+	// WholeCores offers whole cores only.
+	WholeCores bool
+}
+
+// pool returns the shared pool while there is no claim.
+func (c Config) pool(m topology.Machine) (Pool, error) {
+	managed := m.Online()
+	if !c.ManagedCPUs.IsEmpty() {
+		managed = managed.Intersection(c.ManagedCPUs)
+	}
+	unmanaged := m.Online().Difference(managed)
+	pool := Pool{CPUs: managed, Others: unmanaged}
+	if c.SharedMode == PoolFixed {
+		pool = Pool{CPUs: unmanaged}
+	}
+	// I7
+	if pool.CPUs.Size() < c.SharedMinCPUs {
+		return Pool{}, fmt.Errorf("sharedPool.minCPUs %d, but with mode %s and managedCPUs %q the shared pool has %d CPUs (%s) of those online (%s): %s",
+			c.SharedMinCPUs, c.SharedMode, c.ManagedCPUs, pool.CPUs.Size(), pool.CPUs, m.Online(), "change managedCPUs, or lower minCPUs")
+	}
+	for _, n := range m.NUMANodes {
+		if n.MemTotal > 0 {
+			pool.Mems = append(pool.Mems, n.ID)
+		}
+	}
+	return pool, nil
+}
+
+// check refuses a configuration that does not fit the machine.
+func (c Config) check(m topology.Machine) error {
+	online := m.Online()
+	for _, set := range []struct {
+		key  string
+		cpus cpuset.CPUSet
+	}{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
+		// A CPU that went offline is no error of the configuration: the driver
+		// must come up and serve those that are left.
+		if absent := set.cpus.Difference(online.Union(m.Offline)); !absent.IsEmpty() {
+			return fmt.Errorf("%s %s: this machine has no CPUs %s (online are %s)", set.key, set.cpus, absent, online)
+		}
+	}
+	if c.SharedMode != PoolDynamic && c.SharedMode != PoolFixed {
+		return fmt.Errorf("sharedPool.mode %q: want %q or %q", c.SharedMode, PoolDynamic, PoolFixed)
+	}
+	if c.SharedMinCPUs < 1 || c.SharedMinCPUs > online.Size() {
+		return fmt.Errorf("sharedPool.minCPUs %d: want 1 to %d, the number of online CPUs", c.SharedMinCPUs, online.Size())
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.ReservedMemory)) {
+		if _, found := m.Node(id); !found {
+			return fmt.Errorf("reservedMemory: there is no NUMA node %d", id)
+		}
+		if c.ReservedMemory[id] < 0 {
+			return fmt.Errorf("reservedMemory of NUMA node %d: %d bytes", id, c.ReservedMemory[id])
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.ReservedHugepages)) {
+		if _, found := m.Node(id); !found {
+			return fmt.Errorf("reservedHugepages: there is no NUMA node %d", id)
+		}
+		for size, pages := range c.ReservedHugepages[id] {
+			if pages < 0 {
+				return fmt.Errorf("reservedHugepages of NUMA node %d: %d pages of %d bytes", id, pages, size)
+			}
+		}
+	}
+	return nil
+}
+
+// claimable returns the CPUs that claims may hold. With WholeCores these are
+// whole cores: one with a reserved, unmanaged or displaced sibling is not.
+func (c Config) claimable(m topology.Machine, displaced cpuset.CPUSet) cpuset.CPUSet {
+	offered := make(map[int]bool, len(m.CPUs))
+	broken := make(map[int]bool)
+	for _, cpu := range m.CPUs {
+		offered[cpu.ID] = !c.ReservedCPUs.Contains(cpu.ID) && !displaced.Contains(cpu.ID) && (c.ManagedCPUs.IsEmpty() || c.ManagedCPUs.Contains(cpu.ID))
+		if !offered[cpu.ID] {
+			broken[cpu.Core] = true
+		}
+	}
+	var ids []int
+	for _, cpu := range m.CPUs {
+		if offered[cpu.ID] && !(c.WholeCores && broken[cpu.Core]) {
+			ids = append(ids, cpu.ID)
+		}
+	}
+	return cpuset.New(ids...)
+}
