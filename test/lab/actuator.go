@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 
@@ -57,10 +58,20 @@ func (n *Node) StartActuator() {
 		"--cdi-dir", n.CDI, "--cgroup-root", n.Cgroup, "--nri-socket", n.runtime.socket, "--guard-dir", n.path("guard"),
 		"--metrics-address", "127.0.0.1:0", "--refresh-interval", "1h")
 	a.cmd.Stderr = log
-	// It must not outlive the test.
+	// It must not outlive the test. The kernel means the thread that started it
+	// (prctl(2), PR_SET_PDEATHSIG), so that one is kept until it has ended.
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(n.t, a.cmd.Start())
-	go func() { a.ended <- a.cmd.Wait() }()
+	started := make(chan error)
+	go func() {
+		goruntime.LockOSThread()
+		defer goruntime.UnlockOSThread()
+		err := a.cmd.Start()
+		started <- err
+		if err == nil {
+			a.ended <- a.cmd.Wait()
+		}
+	}()
+	require.NoError(n.t, <-started)
 	n.actuator = a
 	if n.runtime.running() {
 		n.connected()
