@@ -70,16 +70,18 @@ type SharedPool struct {
 	MinCPUs int `json:"minCPUs"`
 }
 
-// Owners of the memory values of ancestors.
+// Owners of memory protection.
 const (
-	OwnerDriver = "driver"
-	OwnerNone   = "none"
+	OwnerDriver  = "driver"
+	OwnerKubelet = "kubelet"
+	OwnerNone    = "none"
 )
 
 // MemoryQoS configures the values of the memory controller.
 type MemoryQoS struct {
-	// Owner is driver (container, pod and ancestors are written) or none
-	// (cpuset, mems and limits only).
+	// Owner is driver (the values of the container, the pod and its ancestors
+	// are written), kubelet (the container's only: the others are kubelet's) or
+	// none (cpuset, mems and limits only).
 	Owner string `json:"owner"`
 	// ThrottlingFactor is KEP-2570's factor, 0 < f <= 1; absent: no memory.high.
 	ThrottlingFactor *float64 `json:"throttlingFactor"`
@@ -168,7 +170,7 @@ func (c Config) validate() error {
 	}
 	oneOf("groupBy", c.GroupBy, string(zones.NUMANode), string(zones.Socket), string(zones.Machine))
 	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
-	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerNone)
+	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerKubelet, OwnerNone)
 	oneOf("memoryQoS.protection", c.MemoryQoS.Protection, string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None))
 	oneOf("hugepages.limits", c.Hugepages.Limits, HugepagesClaim, HugepagesUnlimited, HugepagesUnchanged)
 	oneOf("cpu.placement", c.CPU.Placement, placement.Packed, placement.Spread)
