@@ -32,6 +32,14 @@ type Announcement struct {
 	Guard string `json:"guard,omitempty"`
 	// Generation is the last node state that was applied.
 	Generation uint64 `json:"generation"`
+	// Kubepods is the cgroup of all pods below the cgroup mount, "kubepods" or
+	// "kubepods.slice" or deeper; empty until a pod was seen.
+	Kubepods string `json:"kubepods,omitempty"`
+	// Overwritten are values that someone else wrote over those of the node
+	// state, and that were put right, by QoS level or pod UID. An entry goes
+	// when that has not happened again for a while. It is for people: a newer
+	// actuator may name files that are unknown here, so nothing is checked.
+	Overwritten map[string]Files `json:"overwritten,omitempty"`
 	// PID and Started are for people.
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
@@ -44,6 +52,9 @@ func (a Announcement) Validate() error {
 	}
 	if a.Guard != "" && (!filepath.IsAbs(a.Guard) || filepath.Clean(a.Guard) != a.Guard) {
 		return fmt.Errorf("announcement: guard path %q is not a clean absolute path", a.Guard)
+	}
+	if a.Kubepods != "" && (a.Kubepods == "." || !filepath.IsLocal(a.Kubepods) || filepath.Clean(a.Kubepods) != a.Kubepods) {
+		return fmt.Errorf("announcement: kubepods %q is not a clean path below the cgroup mount", a.Kubepods)
 	}
 	return nil
 }

@@ -108,6 +108,10 @@ func TestEncodeAnnouncement(t *testing.T) {
 		"version":        {func(a *contract.Announcement) { a.V = "v2" }, "version"},
 		"relative guard": {func(a *contract.Announcement) { a.Guard = "guard" }, "guard path"},
 		"unclean guard":  {func(a *contract.Announcement) { a.Guard = "/a//guard" }, "guard path"},
+
+		"kubepods from the root": {func(a *contract.Announcement) { a.Kubepods = "/kubepods" }, "kubepods"},
+		"kubepods elsewhere":     {func(a *contract.Announcement) { a.Kubepods = "../kubepods" }, "kubepods"},
+		"kubepods is the mount":  {func(a *contract.Announcement) { a.Kubepods = "." }, "kubepods"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := goldenAnnouncements()["announcement"]

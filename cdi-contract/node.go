@@ -41,7 +41,9 @@ type PodState struct {
 	Cgroup Files `json:"cgroup,omitempty"`
 }
 
-// Files are values ready to be written: cgroup file name to content.
+// Files are values ready to be written: cgroup file name to content. A file of
+// a pod or an ancestor that is not named any more gets back what it had before
+// this driver wrote it.
 type Files map[string]string
 
 var (

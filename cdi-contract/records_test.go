@@ -131,6 +131,16 @@ func goldenAnnouncements() map[string]contract.Announcement {
 			Connected: true, Generation: 7, PID: 4711,
 			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
 		},
+		"announcement-kubepods": {
+			V: contract.Version, Versions: []string{contract.Version}, Features: []string{},
+			Runtime: "containerd", RuntimeVersion: "2.3.7", NRIVersion: "v0.12.0",
+			Connected: true, Generation: 7, Kubepods: "kubepods.slice",
+			Overwritten: map[string]contract.Files{
+				contract.LevelKubepods:  {"memory.min": "0"},
+				contract.LevelBurstable: {"memory.low": "0"},
+			},
+			PID: 4711, Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
+		},
 		"announcement-unconnected": {
 			V: contract.Version, Versions: []string{contract.Version}, Features: []string{},
 			PID: 1, Started: time.Date(2026, 2, 3, 4, 5, 6, 700, time.UTC),
@@ -304,7 +314,11 @@ func genAnnouncement() *rapid.Generator[contract.Announcement] {
 			Runtime:  text.Draw(t, "runtime"), RuntimeVersion: text.Draw(t, "runtimeVersion"), NRIVersion: text.Draw(t, "nriVersion"),
 			Connected: rapid.Bool().Draw(t, "connected"), Guard: rapid.SampledFrom([]string{"", guardPath}).Draw(t, "guard"),
 			Generation: rapid.Uint64().Draw(t, "generation"), PID: rapid.IntRange(1, 1<<22).Draw(t, "pid"),
-			Started: time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "started"), rapid.Int64Range(0, 1e9-1).Draw(t, "ns")).UTC(),
+			Started:  time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "started"), rapid.Int64Range(0, 1e9-1).Draw(t, "ns")).UTC(),
+			Kubepods: rapid.SampledFrom([]string{"", "kubepods", "a.slice/a-kubepods.slice"}).Draw(t, "kubepods"),
+			Overwritten: optional(t, "overwritten", rapid.Just(map[string]contract.Files{
+				contract.LevelBestEffort: {"memory.low": "max"},
+			})),
 		}
 	})
 }

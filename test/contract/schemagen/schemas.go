@@ -24,6 +24,7 @@ const (
 	ancestorFileForm = `^memory\.(min|low)$`
 	quantityForm     = `^[0-9]{1,19}(\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?$`
 	pathForm         = `^/([^/]+(/[^/]+)*)?$`
+	cgroupForm       = `^[^/]+(/[^/]+)*$`
 )
 
 // generate returns the schema of each record by name.
@@ -190,5 +191,6 @@ func files(s *jsonschema.Schema, names string) {
 func announcement(s *jsonschema.Schema) {
 	version(s)
 	s.Properties["guard"].Pattern = pathForm
+	s.Properties["kubepods"].Pattern = cgroupForm
 	s.Properties["started"].Format = "date-time"
 }
