@@ -69,12 +69,13 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 	if base.Protect {
 		// Protection of a container is capped by every ancestor's own value
 		// (cgroup-v2.rst, "memory.min"), so each level gets the sum of what
-		// is below. Zero stands where nothing is claimed: that is the
-		// kernel's default and takes back what an earlier state set.
+		// is below.
 		for level, s := range levels {
 			files := contract.Files{}
 			s.protection(files)
-			state.Ancestors[level] = files
+			if len(files) > 0 {
+				state.Ancestors[level] = files
+			}
 		}
 	}
 	return state, nil
@@ -113,9 +114,14 @@ type sums struct {
 
 func (s *sums) protect(min, low int64) { s.min += min; s.low += low }
 
+// protection adds what is needed. Nothing stands where nothing is claimed: the
+// actuator gives such a file its former value back.
 func (s *sums) protection(files contract.Files) {
-	files["memory.min"] = strconv.FormatInt(s.min, 10)
-	files["memory.low"] = strconv.FormatInt(s.low, 10)
+	for file, sum := range map[string]int64{"memory.min": s.min, "memory.low": s.low} {
+		if sum > 0 {
+			files[file] = strconv.FormatInt(sum, 10)
+		}
+	}
 }
 
 type podSum struct {

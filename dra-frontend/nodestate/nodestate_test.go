@@ -42,19 +42,19 @@ func TestSumsAlongTheTree(t *testing.T) {
 	require.NoError(t, func() error { _, err := contract.EncodeNode(s); return err }())
 	require.Equal(t, contract.Shared{CPUs: "0,2", Mems: "0"}, s.Shared)
 	require.Equal(t, map[string]contract.PodState{
-		uid(101): {Claims: []string{uid(1)}, Cgroup: contract.Files{"memory.min": "110", "memory.low": "0"}},
+		uid(101): {Claims: []string{uid(1)}, Cgroup: contract.Files{"memory.min": "110"}},
 		uid(102): {Claims: []string{uid(2), uid(3)}, Cgroup: contract.Files{
-			"memory.min": "0", "memory.low": "7",
+			"memory.low": "7",
 			// The pod's own 4Mi, 8Mi and 2Mi of the claims.
 			"hugetlb.2MB.max": "14680064", "hugetlb.2MB.rsvd.max": "14680064",
 			"hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max",
 		}},
-		uid(103): {Claims: []string{uid(4)}, Cgroup: contract.Files{"memory.min": "5", "memory.low": "0"}},
+		uid(103): {Claims: []string{uid(4)}, Cgroup: contract.Files{"memory.min": "5"}},
 	}, s.Pods)
 	require.Equal(t, map[string]contract.Files{
 		"":           {"memory.min": "115", "memory.low": "7"},
-		"burstable":  {"memory.min": "0", "memory.low": "7"},
-		"besteffort": {"memory.min": "5", "memory.low": "0"},
+		"burstable":  {"memory.low": "7"},
+		"besteffort": {"memory.min": "5"},
 	}, s.Ancestors)
 }
 
