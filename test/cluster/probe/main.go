@@ -8,6 +8,9 @@
 //	view               CPUs, memory nodes and the cgroup's values
 //	touch SIZE         map SIZE of anonymous memory, write to every page, count pages per NUMA node
 //	cache FILE SIZE    write and read a file of SIZE: page cache, which the kernel can reclaim
+//	bind NODE          take all memory from this NUMA node from now on (needs CAP_SYS_NICE)
+//	read FILE SIZE N   make a sparse file of SIZE and read it N times: page cache that costs no disk
+//	grow SIZE STEP T   map SIZE of anonymous memory and write to STEP more of it every T
 //	hugepages SIZE N   map and write N hugepages of SIZE one by one, report how many there were
 //	sleep [DURATION]   wait, without a duration for ever (until SIGTERM)
 //	exit CODE
@@ -56,6 +59,20 @@ func act(args []string) (line any, rest []string, err error) {
 		}
 		return nil
 	}
+	numbers := func(sizes ...int) (out []int, err error) {
+		for _, i := range sizes {
+			if err := need(i); err != nil {
+				return nil, err
+			}
+			n, err := parseSize(args[i])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, n)
+		}
+		return out, nil
+	}
+	done := func(n int) map[string]any { return map[string]any{"action": args[0], "arguments": args[1 : 1+n]} }
 	switch args[0] {
 	case "mask":
 		line, err := readMask("/proc/self/status")
@@ -82,6 +99,34 @@ func act(args []string) (line any, rest []string, err error) {
 			return nil, nil, err
 		}
 		return map[string]any{"action": "cache", "file": args[1], "bytes": size}, args[3:], fillCache(args[1], size)
+	case "bind":
+		if err := need(1); err != nil {
+			return nil, nil, err
+		}
+		node, err := strconv.Atoi(args[1])
+		if err != nil {
+			return nil, nil, fmt.Errorf("bind: NUMA node %q: %w", args[1], err)
+		}
+		return done(1), args[2:], bind(node)
+	case "read":
+		n, err := numbers(2, 3)
+		if err != nil {
+			return nil, nil, err
+		}
+		return done(3), args[4:], readFile(args[1], n[0], n[1])
+	case "grow":
+		if err := need(3); err != nil {
+			return nil, nil, err
+		}
+		n, err := numbers(1, 2)
+		if err != nil {
+			return nil, nil, err
+		}
+		pause, err := time.ParseDuration(args[3])
+		if err != nil {
+			return nil, nil, fmt.Errorf("grow: %w", err)
+		}
+		return done(3), args[4:], grow(n[0], n[1], pause)
 	case "hugepages":
 		if err := need(2); err != nil {
 			return nil, nil, err
@@ -122,5 +167,5 @@ func act(args []string) (line any, rest []string, err error) {
 		}
 		os.Exit(code)
 	}
-	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, hugepages, sleep, exit", args[0])
+	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, grow, hugepages, sleep, exit", args[0])
 }

@@ -92,11 +92,22 @@ func TestActions(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3000<<10, info.Size())
 
+	sparse := filepath.Join(t.TempDir(), "sparse")
+	_, rest, err = act([]string{"read", sparse, "1500Ki", "2", "grow", "256Ki", "64Ki", "1ms"})
+	require.NoError(t, err)
+	info, err = os.Stat(sparse)
+	require.NoError(t, err)
+	require.EqualValues(t, 1500<<10, info.Size())
+	_, rest, err = act(rest)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+
 	_, rest, err = act([]string{"sleep", "1ms", "mask"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"mask"}, rest)
 
-	for _, bad := range [][]string{{"touch"}, {"touch", "x"}, {"hugepages", "3Mi", "1"}, {"hugepages", "2Mi", "x"}, {"dance"}, {"exit"}} {
+	for _, bad := range [][]string{{"touch"}, {"touch", "x"}, {"hugepages", "3Mi", "1"}, {"hugepages", "2Mi", "x"}, {"dance"}, {"exit"},
+		{"bind"}, {"bind", "x"}, {"bind", "63"}, {"read", sparse, "1Mi"}, {"read", sparse, "1Mi", "0"}, {"grow", "1Mi", "64Ki"}, {"grow", "1Mi", "64Ki", "x"}} {
 		_, _, err := act(bad)
 		require.Error(t, err, bad)
 	}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+const policyBind = 2 // MPOL_BIND
+
+// bind lets everything this program allocates from now on, page cache of what it reads included, come from one NUMA node.
+// It needs CAP_SYS_NICE: the default seccomp profile refuses the call without.
+func bind(node int) error {
+	if node < 0 || node > 62 {
+		return fmt.Errorf("bind: NUMA node %d: give 0 to 62", node)
+	}
+	runtime.LockOSThread() // the policy is the thread's, and so the actions' thread must stay the same
+	mask := uint64(1) << node
+	// The kernel takes one bit less than it is told.
+	if _, _, errno := syscall.Syscall(syscall.SYS_SET_MEMPOLICY, policyBind, uintptr(unsafe.Pointer(&mask)), 64); errno != 0 {
+		return fmt.Errorf("bind to NUMA node %d: %w", node, errno)
+	}
+	return nil
+}
+
+// readFile makes a sparse file of size and reads it whole, times over. The page cache of a hole is like any other, but
+// costs no disk.
+func readFile(file string, size, times int) error {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(int64(size)); err != nil {
+		return err
+	}
+	block := make([]byte, 1<<20)
+	for range times {
+		for at := int64(0); at < int64(size); at += int64(len(block)) {
+			if _, err := f.ReadAt(block, at); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// grow maps size and writes to a step of it after each pause.
+func grow(size, step int, pause time.Duration) error {
+	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		return fmt.Errorf("map %d bytes: %w", size, err)
+	}
+	if err := syscall.Madvise(mem, adviseNoHugepage); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("advise against huge pages: %w", err)
+	}
+	for at := 0; at < size; at += os.Getpagesize() {
+		if at%step == 0 {
+			time.Sleep(pause)
+		}
+		mem[at] = 1
+	}
+	return nil
+}
