@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -66,7 +65,7 @@ func programs() []program {
 	}
 }
 
-// Build makes the programs, unpacks the kernel and installs what the host lacks. What is there and unchanged is kept.
+// Build makes the programs, unpacks the kernel and systemd and installs what the host lacks. What is there and unchanged is kept.
 func (c *Cluster) Build(ctx context.Context) error {
 	if err := c.prepareHost(ctx); err != nil {
 		return err
@@ -77,6 +76,9 @@ func (c *Cluster) Build(ctx context.Context) error {
 	}
 	defer unlock()
 	if err := c.unpackKernel(ctx); err != nil {
+		return err
+	}
+	if err := c.unpackSystemd(ctx); err != nil {
 		return err
 	}
 	source := c.opts.Source
@@ -169,63 +171,4 @@ func fileKey(h io.Writer, file string) error {
 	}
 	_, err = fmt.Fprintf(h, "%s %x\n", filepath.Base(file), sum.Sum(nil))
 	return err
-}
-
-var kernelPackage = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\S+)$`)
-
-// unpackKernel gets Debian's kernel without installing it: the host's /boot stays as it is.
-func (c *Cluster) unpackKernel(ctx context.Context) error {
-	if found, _ := filepath.Glob(c.path("kernel", "lib/modules/*/modules.dep")); len(found) == 1 {
-		return nil
-	}
-	tmp := c.path("kernel.part")
-	get := func() error {
-		if err := os.RemoveAll(tmp); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(tmp, 0o755); err != nil {
-			return err
-		}
-		out, err := run(ctx, tmp, nil, "apt-cache", "depends", "linux-image-amd64")
-		if err != nil {
-			return err
-		}
-		match := kernelPackage.FindStringSubmatch(out)
-		if match == nil {
-			return fmt.Errorf("linux-image-amd64 depends on no kernel:\n%s", out)
-		}
-		c.logf("downloading %s", match[1])
-		_, err = run(ctx, tmp, nil, "apt-get", "download", "-qq", match[1])
-		return err
-	}
-	if get() != nil { // most often the package lists are old or were never fetched
-		if err := apt(ctx, "update", "-qq"); err != nil {
-			return fmt.Errorf("kernel: %w", err)
-		}
-		if err := get(); err != nil {
-			return fmt.Errorf("kernel: %w", err)
-		}
-	}
-	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
-	if err != nil || len(debs) != 1 {
-		return fmt.Errorf("kernel: want one package in %s, found %v", tmp, debs)
-	}
-	unpacked := filepath.Join(tmp, "unpacked")
-	if _, err := run(ctx, "", nil, "dpkg-deb", "-x", debs[0], unpacked); err != nil {
-		return fmt.Errorf("kernel: %w", err)
-	}
-	modules, err := filepath.Glob(filepath.Join(unpacked, "lib/modules/*"))
-	if err != nil || len(modules) != 1 {
-		return fmt.Errorf("kernel: want one release in %s, found %v", debs[0], modules)
-	}
-	if _, err := run(ctx, "", nil, "depmod", "-b", unpacked, filepath.Base(modules[0])); err != nil {
-		return fmt.Errorf("kernel: %w", err)
-	}
-	if err := os.RemoveAll(c.path("kernel")); err != nil {
-		return err
-	}
-	if err := os.Rename(unpacked, c.path("kernel")); err != nil {
-		return err
-	}
-	return os.RemoveAll(tmp)
 }

@@ -23,7 +23,7 @@ func TestRenderKubeconfig(t *testing.T) {
 }
 
 func TestRenderKubelet(t *testing.T) {
-	data, err := renderKubelet(map[string]bool{"A": true}, map[string]any{"cgroupDriver": "systemd", "maxPods": 7})
+	data, err := renderKubelet("cgroupfs", map[string]bool{"A": true}, map[string]any{"cgroupDriver": "systemd", "maxPods": 7})
 	require.NoError(t, err)
 	var got map[string]any
 	require.NoError(t, json.Unmarshal(data, &got))

@@ -50,7 +50,7 @@ func (c *Cluster) buildImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range append(stamps, c.path("kernel", "boot"), busybox) {
+	for _, s := range append(stamps, c.path("kernel", "boot"), c.path("systemd"), busybox) {
 		info, err := os.Stat(s)
 		if err != nil {
 			return err
@@ -67,7 +67,7 @@ func (c *Cluster) buildImage(ctx context.Context) error {
 	}
 	c.logf("making the node image with %d container images", len(archives))
 	err = nodeimage.Build(ctx, nodeimage.Spec{
-		Programs: c.path("bin"), Kernel: c.path("kernel"), Busybox: busybox,
+		Programs: c.path("bin"), Kernel: c.path("kernel"), Systemd: c.path("systemd"), Busybox: busybox,
 		Images: archives, Out: c.path("image"), FreeMiB: c.opts.FreeMiB,
 	})
 	if err != nil {

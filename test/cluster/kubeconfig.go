@@ -26,11 +26,11 @@ func renderKubeconfig(server string, ca []byte, token string) ([]byte, error) {
 }
 
 // renderKubelet is the kubelet's configuration; more overrides what it sets.
-func renderKubelet(gates map[string]bool, more map[string]any) ([]byte, error) {
+func renderKubelet(cgroupDriver string, gates map[string]bool, more map[string]any) ([]byte, error) {
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-		"cgroupDriver":             "cgroupfs",
+		"cgroupDriver":             cgroupDriver,
 		"failSwapOn":               false,
 		"clusterDomain":            "cluster.local",
 		"authentication": map[string]any{
@@ -53,6 +53,12 @@ func renderKubelet(gates map[string]bool, more map[string]any) ([]byte, error) {
 		config[k] = v
 	}
 	return json.MarshalIndent(config, "", "  ")
+}
+
+// renderRunc is the part of containerd's configuration that must agree with the kubelet's cgroupDriver.
+func renderRunc(cgroupDriver string) []byte {
+	return fmt.Appendf(nil, "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = %t\n",
+		cgroupDriver == "systemd")
 }
 
 // user is someone the API server knows by a static token.
@@ -80,16 +86,17 @@ func (c *Cluster) writeCredentials() error {
 	if err != nil {
 		return err
 	}
-	kubelet, err := renderKubelet(c.opts.Gates, c.opts.Kubelet)
-	if err != nil {
-		return fmt.Errorf("kubelet's configuration: %w", err)
-	}
 	for _, n := range c.NodeNames() {
+		driver := c.opts.cgroupDriver(n)
+		kubelet, err := renderKubelet(driver, c.opts.Gates, c.opts.Kubelet)
+		if err != nil {
+			return fmt.Errorf("kubelet's configuration: %w", err)
+		}
 		if err := os.MkdirAll(c.path("run", n, "share", "images"), 0o755); err != nil {
 			return err
 		}
 		for name, data := range map[string][]byte{
-			"ca.crt": ca, "kubelet.json": kubelet, "containerd.toml": []byte(c.opts.Containerd),
+			"ca.crt": ca, "kubelet.json": kubelet, "cgroups.toml": renderRunc(driver), "containerd.toml": []byte(c.opts.Containerd),
 		} {
 			if err := os.WriteFile(c.path("run", n, "share", name), data, 0o644); err != nil {
 				return err

@@ -37,11 +37,12 @@ func (c *Cluster) CollectLogs(ctx context.Context, dir string) error {
 // nodeQuestions are asked of a node for its logs: file name → command.
 var nodeQuestions = map[string]string{
 	"dmesg.txt":      "dmesg",
+	"units.txt":      "[ ! -S /run/systemd/private ] || systemctl list-units --all --no-pager; true",
 	"processes.txt":  "ps -o pid,ppid,stat,args",
 	"memory.txt":     "cat /proc/meminfo /sys/devices/system/node/node*/meminfo",
 	"containers.txt": "ctr -n k8s.io containers list; ctr -n k8s.io tasks list; ctr -n k8s.io images list",
 	"cgroups.txt": "find /sys/fs/cgroup \\( -name 'cpuset.*' -o -name 'memory.m*' -o -name 'memory.low' -o -name memory.high " +
-		"-o -name memory.current -o -name 'memory.events' -o -name 'hugetlb.*' -o -name cgroup.procs \\) ! -path '*/system/*' ! -path /sys/fs/cgroup/cgroup.procs -exec grep -sH '' {} +; true",
+		"-o -name memory.current -o -name 'memory.events' -o -name 'hugetlb.*' -o -name cgroup.procs \\) ! -path '*/system/*' ! -path '*/system.slice/*' ! -path /sys/fs/cgroup/cgroup.procs -exec grep -sH '' {} +; true",
 	"logs.tar": "tar -C / -cf - var/log etc/cdi run/cdi 2>/dev/null",
 }
 

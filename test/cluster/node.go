@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/nodeimage"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
 )
 
@@ -36,6 +37,9 @@ func (c *Cluster) startMachine(i int, m qemu.Machine, fresh bool) error {
 		m.KernelArgs(), c.opts.KernelArgs,
 		"node.name=" + name, "node.address=" + c.nodeAddress(i).String(),
 		"node.gateway=" + c.apiAddress().String(), "node.pods=" + c.podRange(i),
+	}
+	if c.opts.cgroupDriver(name) == "systemd" {
+		words = append(words, "node.init="+nodeimage.SystemdInit)
 	}
 	args := qemu.Args(m, qemu.Node{
 		Index: i, Accel: c.opts.Accel, Tap: fmt.Sprintf("tap%d", i),

@@ -20,6 +20,8 @@ type Options struct {
 
 	Machines map[string]qemu.Machine // hardware of the nodes that differ, by name
 
+	Systemd []string // nodes whose init and cgroup driver is systemd; the others have busybox and cgroupfs
+
 	Accel      string          // QEMU's -accel
 	KernelArgs string          // more words for the nodes' kernel
 	Gates      map[string]bool // feature gates, for the control plane and the kubelets
@@ -69,6 +71,11 @@ func (o Options) validate() error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	for _, name := range o.Systemd {
+		if !slices.Contains(o.nodeNames(), name) {
+			return fmt.Errorf("systemd on %q: there is no such node, there are %v", name, o.nodeNames())
+		}
+	}
 	return o.Machine.Validate()
 }
 
@@ -85,6 +92,13 @@ func (o Options) machine(node string) qemu.Machine {
 		return m
 	}
 	return o.Machine
+}
+
+func (o Options) cgroupDriver(node string) string {
+	if slices.Contains(o.Systemd, node) {
+		return "systemd"
+	}
+	return "cgroupfs"
 }
 
 // DefaultDir is where a cluster lives if nobody says otherwise: $CPUMEM_CLUSTER_DIR, or _output/cluster of the

@@ -61,7 +61,7 @@ func TestWriteCPIO(t *testing.T) {
 }
 
 func TestScriptsParse(t *testing.T) {
-	for _, name := range []string{"initrd-init", "init", "keep", "service"} {
+	for _, name := range append([]string{"initrd-init"}, scripts...) {
 		t.Run(name, func(t *testing.T) {
 			script, err := files.ReadFile("files/" + name)
 			require.NoError(t, err)

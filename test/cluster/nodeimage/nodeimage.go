@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodeimage makes what a node boots from: the kernel, an initrd that only finds the disk, and a root disk with
-// busybox, the container runtime, the kubelet and every container image that shall be there from the start. No loop
+// busybox and systemd to choose from as init, the container runtime, the kubelet and every container image that shall be there from the start. No loop
 // mount, no installer; package cluster copies the disk per node and starts QEMU on it.
 package nodeimage
 
@@ -20,13 +20,14 @@ import (
 //go:embed files
 var files embed.FS
 
-//go:embed disk.go initrd.go nodeimage.go
+//go:embed disk.go initrd.go nodeimage.go systemd.go
 var source embed.FS
 
 // Spec is what goes in and where the result goes.
 type Spec struct {
 	Programs string   // directory with kubernetes, containerd, containerd-shim-runc-v2, ctr, runc, cni/
 	Kernel   string   // unpacked kernel package, with modules.dep
+	Systemd  string   // unpacked SystemdPackages and what they depend on
 	Busybox  string   // static binary
 	Images   []string // archives to preload
 	Out      string   // directory for vmlinuz, initrd and root.ext4
@@ -82,13 +83,22 @@ func Fingerprint() ([]byte, error) {
 }
 
 var (
+	scripts     = []string{"init", "setup", "daemon", "keep", "service"}         // in /sbin
 	diskModules = []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4"} // ext4 asks for crc32c by alias
 	nodeModules = []string{"virtio_net", "virtio-rng", "overlay", "veth", "bridge", "9pnet_virtio", "9p"}
 )
 
 func makeRoot(ctx context.Context, s Spec, root, release string) error {
-	for _, d := range strings.Fields("bin sbin proc sys dev run tmp share mnt root lib var/lib var/log/pods opt/cni/bin opt/nri/plugins " +
-		"usr/local/bin usr/bin modules etc/containerd/conf.d etc/cni/net.d etc/kubernetes etc/cdi etc/nri/conf.d") {
+	for _, d := range strings.Fields("usr/bin usr/sbin usr/lib usr/lib64") { // one place for each, wherever a package has it
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return fmt.Errorf("node root: %w", err)
+		}
+		if err := os.Symlink(d, filepath.Join(root, filepath.Base(d))); err != nil {
+			return fmt.Errorf("node root: %w", err)
+		}
+	}
+	for _, d := range strings.Fields("proc sys dev run tmp share mnt root var/lib var/log/pods opt/cni/bin opt/nri/plugins " +
+		"usr/local/bin modules etc/containerd/conf.d etc/cni/net.d etc/kubernetes etc/cdi etc/nri/conf.d") {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return fmt.Errorf("node root: %w", err)
 		}
@@ -120,8 +130,9 @@ func makeRoot(ctx context.Context, s Spec, root, release string) error {
 			return err
 		}
 	}
-	embedded := map[string]string{
-		"init": "sbin/init", "keep": "sbin/keep", "service": "sbin/service", "containerd.toml": "etc/containerd/config.toml",
+	embedded := map[string]string{"containerd.toml": "etc/containerd/config.toml"}
+	for _, script := range scripts {
+		embedded[script] = "sbin/" + script
 	}
 	for from, to := range embedded {
 		data, err := files.ReadFile("files/" + from)
@@ -133,13 +144,17 @@ func makeRoot(ctx context.Context, s Spec, root, release string) error {
 		}
 	}
 	for name, text := range map[string]string{
-		"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\n", "resolv.conf": "",
+		"passwd": "root:x:0:0:root:/root:/bin/sh\nmessagebus:x:100:100::/:/bin/false\n",
+		"group":  "root:x:0:\nmessagebus:x:100:\n", "resolv.conf": "",
 		"os-release": "ID=cpumem-test\nPRETTY_NAME=\"cpumem test node\"\n",
 		"machine-id": "5f0c1a6e9d3b4c27a8e1f2b3c4d5e6f7\n",
 	} {
 		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("node root: %w", err)
 		}
+	}
+	if err := addSystemd(s.Systemd, root); err != nil {
+		return err
 	}
 	loaded := map[string]bool{}
 	disk, err := modules(s.Kernel, release, diskModules, loaded)

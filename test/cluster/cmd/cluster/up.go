@@ -74,6 +74,7 @@ func newUp(at where) *cobra.Command {
 	f.IntVar(&o.Machine.MemoryMiB, "memory", o.Machine.MemoryMiB, "memory of a node in MiB, split over its NUMA nodes")
 	f.IntVar(&o.Machine.Hugepages, "hugepages", o.Machine.Hugepages, "2 MiB hugepages on each NUMA node")
 	f.StringSliceVar(&wide, "wide", nil, "`nodes` that are large machines instead: 16 CPUs, 5 NUMA nodes, several last-level caches")
+	f.StringSliceVar(&o.Systemd, "systemd", nil, "`nodes` whose init and cgroup driver is systemd instead of busybox and cgroupfs")
 	f.StringVar(&o.Accel, "accel", o.Accel, "QEMU's accelerator; `kvm` where it works")
 	f.StringVar(&o.KernelArgs, "kernel-args", o.KernelArgs, "more words for the nodes' kernel")
 	f.StringVar(&gates, "feature-gates", "", "gates of control plane and kubelet: A=true,B=false")
