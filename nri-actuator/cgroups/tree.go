@@ -5,11 +5,8 @@
 // does outside of container creation; creation itself goes through the
 // runtime.
 //
-// Files are written directly. That is all the cgroupfs driver needs. With the
-// systemd driver a unit gets systemd's own values back at its next reload:
-// containers those of their creation, pods and QoS levels those of kubelet.
-// Setting the units' properties as well is not done yet; the periodic repair
-// sets right what a reload undid.
+// Files are written directly: that is exact and fast with both cgroup drivers.
+// With the systemd driver, package units tells systemd as well.
 package cgroups
 
 import (
@@ -67,12 +64,18 @@ func (t *Tree) Read(dir, file string) (string, error) {
 }
 
 // Write brings the files of the cgroup dir to the given contents and returns
-// the names of those that had another. A file that has the content already is
-// not written: some writes cost (memory.high reclaims, cpuset.mems migrates).
-// It goes on after an error; [ErrGone] in the error means there is no cgroup.
+// those that had another, with what they had. A file that has the content
+// already is not written: some writes cost (memory.high reclaims, cpuset.mems
+// migrates). It goes on after an error; [ErrGone] in the error means there is no
+// cgroup.
 //
 // Values must be in the kernel's own form, which the contract's are.
-func (t *Tree) Write(dir string, files map[string]string) (changed []string, err error) {
+func (t *Tree) Write(dir string, files map[string]string) (found map[string]string, err error) {
+	return t.write(dir, files, func(*os.Root, string, string) error { return nil })
+}
+
+// write calls before for each file that is about to be written.
+func (t *Tree) write(dir string, files map[string]string, before func(d *os.Root, file, found string) error) (map[string]string, error) {
 	if len(files) == 0 {
 		return nil, nil
 	}
@@ -81,6 +84,7 @@ func (t *Tree) Write(dir string, files map[string]string) (changed []string, err
 		return nil, err
 	}
 	defer d.Close()
+	found := make(map[string]string)
 	var errs []error
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		got, err := read(d, file)
@@ -88,19 +92,22 @@ func (t *Tree) Write(dir string, files map[string]string) (changed []string, err
 			continue
 		}
 		if err == nil {
+			err = before(d, file, got)
+		}
+		if err == nil {
 			err = write(d, file, files[file])
 		}
 		if err != nil {
 			err = t.explain(dir, file, fmt.Errorf("write %q: %w", files[file], err))
 			if errors.Is(err, ErrGone) {
-				return changed, err
+				return found, err
 			}
 			errs = append(errs, err)
 			continue
 		}
-		changed = append(changed, file)
+		found[file] = got
 	}
-	return changed, errors.Join(errs...)
+	return found, errors.Join(errs...)
 }
 
 func (t *Tree) open(dir string) (*os.Root, error) {

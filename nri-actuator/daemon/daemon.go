@@ -140,7 +140,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return ended(ctx, err)
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	plugin := hooks.New(d.dir, d.tree, d.metrics, held, d.kernel)
+	plugin := hooks.New(hooks.Options{Directory: d.dir, Tree: d.tree, Metrics: d.metrics, Announcer: held, Kernel: d.kernel, Clock: time.Now})
 	d.plugin.Store(plugin)
 	wg.Go(func() { cancel(d.watch(ctx, plugin, held)) })
 	d.stayConnected(ctx, plugin)

@@ -46,7 +46,7 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 			}
 		}
 	}
-	if err := p.writePods(ctx, node); err != nil {
+	if err := p.writeTree(ctx, node); err != nil {
 		logs.From(ctx).Error("apply", zap.Error(err))
 		errs = append(errs, err)
 	}
@@ -54,7 +54,7 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		errs = append(errs, errors.New("the node state could not be read, the last known one was applied"))
 	}
 	if cpus, err := contract.ParseList(node.Shared.CPUs); err == nil {
-		p.metrics.Applied(node.Generation, len(cpus))
+		p.Metrics.Applied(node.Generation, len(cpus))
 	}
 	return node.Generation, errors.Join(errs...)
 }
@@ -84,91 +84,11 @@ func (p *Plugin) shrinkPool(ctx context.Context, node contract.NodeState) error 
 // settle forgets a container whose cgroup is gone for good, and tells whether
 // it did.
 func (p *Plugin) settle(c *container) (over bool) {
-	over = c.started && c.dirErr == nil && !p.tree.Exists(c.dir)
+	over = c.started && c.dirErr == nil && !p.Tree.Exists(c.dir)
 	if over {
 		delete(p.containers, c.id)
 	}
 	return over
-}
-
-// writePods writes the values of all known pods and of their ancestors.
-func (p *Plugin) writePods(ctx context.Context, node contract.NodeState) error {
-	var errs []error
-	before := p.shared
-	p.shared = make(map[string]contract.Files, len(before))
-	done := make(map[string]bool)
-	for _, c := range p.sorted() {
-		p.learnLevels(c)
-		if done[c.ask.PodUID] {
-			continue
-		}
-		done[c.ask.PodUID] = true
-		if err := p.writePod(ctx, c, node, before); err != nil && !errors.Is(err, cgroups.ErrGone) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(append(errs, p.writeAncestors(ctx, node, before))...)
-}
-
-// learnLevels finds the QoS levels. Any pod leads to them but those outside of
-// kubepods, which other clients of the runtime make.
-func (p *Plugin) learnLevels(c *container) {
-	if p.levels == nil && c.podErr == nil {
-		p.levels, _ = cgroups.Levels(c.podDir)
-	}
-}
-
-// writePod writes the values of the container's pod.
-func (p *Plugin) writePod(ctx context.Context, c *container, node contract.NodeState, before map[string]contract.Files) error {
-	want := node.Pods[c.ask.PodUID].Cgroup
-	if len(want) == 0 {
-		return nil
-	}
-	if c.podErr != nil {
-		return fmt.Errorf("pod of container %s: %w", c.name, c.podErr)
-	}
-	if err := p.writeShared(ctx, c.podDir, want, before); err != nil {
-		return fmt.Errorf("pod of container %s: %w", c.name, err)
-	}
-	return nil
-}
-
-// writeAncestors writes the values of kubepods and of the QoS levels. A level
-// that does not exist has no pod in it that could miss them.
-func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState, before map[string]contract.Files) error {
-	var errs []error
-	for _, level := range slices.Sorted(maps.Keys(node.Ancestors)) {
-		want := node.Ancestors[level]
-		if len(want) == 0 {
-			continue
-		}
-		if p.levels == nil {
-			if len(p.containers) == 0 {
-				return nil
-			}
-			return errors.New("no known pod is below a kubepods cgroup: the memory protection of the QoS levels cannot be written")
-		}
-		if err := p.writeShared(ctx, p.levels[level], want, before); err != nil && !errors.Is(err, cgroups.ErrGone) {
-			errs = append(errs, fmt.Errorf("QoS level %q: %w", level, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// writeShared writes to a cgroup that kubelet writes as well. before is what
-// was written last.
-func (p *Plugin) writeShared(ctx context.Context, dir string, want contract.Files, before map[string]contract.Files) error {
-	changed, err := p.tree.Write(dir, want)
-	last := before[dir]
-	if last == nil {
-		last = contract.Files{}
-	}
-	p.repaired(ctx, dir, changed, last, want)
-	if err != nil {
-		return err
-	}
-	p.shared[dir] = want
-	return nil
 }
 
 // sorted returns the containers in the order of their ids (I8).

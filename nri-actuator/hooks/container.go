@@ -40,6 +40,8 @@ type container struct {
 	// applied is what the cgroup was last brought to: where it differs now,
 	// somebody else wrote.
 	applied map[string]string
+	// overwritten are the values that someone else wrote last.
+	overwritten map[string]string
 	// refused keeps the log and the counter to one entry for each change.
 	refused string
 }
@@ -49,6 +51,8 @@ func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *contain
 		id:   ctr.GetId(),
 		name: pod.GetNamespace() + "/" + pod.GetName() + "/" + ctr.GetName(),
 		ask:  decisions.Container{PodUID: pod.GetUid(), Env: ctr.GetEnv()},
+
+		overwritten: make(map[string]string),
 	}
 	for _, device := range ctr.GetCDIDevices() {
 		c.ask.Devices = append(c.ask.Devices, device.GetName())
@@ -86,7 +90,7 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 	if !c.claims {
 		return d, files(d), nil
 	}
-	held, err := p.directory.ForContainer(node, c.ask)
+	held, err := p.Directory.ForContainer(node, c.ask)
 	refusal := (*decisions.Refusal)(nil)
 	if err != nil && c.held != nil && (!errors.As(err, &refusal) || !p.fresh) {
 		// The frontend took nothing back: a file just cannot be read, or the
@@ -114,7 +118,7 @@ func (p *Plugin) refuse(ctx context.Context, c *container, err error) {
 	if refusal := (*decisions.Refusal)(nil); errors.As(err, &refusal) {
 		reason = refusal.Reason
 	}
-	p.metrics.Refused(reason)
+	p.Metrics.Refused(reason)
 	logs.From(ctx).Error("container's claim refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
 }
 
@@ -132,7 +136,7 @@ func (p *Plugin) foreign(c *container, s contract.Shared) bool {
 	if c.dirErr != nil {
 		return true
 	}
-	now, err := p.tree.Read(c.dir, "cpuset.cpus")
+	now, err := p.Tree.Read(c.dir, "cpuset.cpus")
 	return err != nil || within(now)
 }
 
@@ -159,15 +163,22 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	if c.dirErr != nil {
 		return c.dirErr
 	}
-	changed, err := p.tree.Write(c.dir, want)
+	found, err := p.Tree.Write(c.dir, want)
 	if errors.Is(err, fs.ErrPermission) && !c.claims && c.podErr == nil {
 		// Even root may not write to the root of its own cgroup namespace where
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
 		// Delegation"): that is the actuator's own container. Its pod bounds
 		// its effective cpuset just as well.
-		changed, err = p.tree.Write(c.podDir, want)
+		found, err = p.Tree.Write(c.podDir, want)
 	}
-	p.repaired(ctx, c.name, changed, c.applied, want)
+	for file, value := range found {
+		// Nothing is known of what a container had been given that ran before
+		// this actuator did.
+		if last, known := c.applied[file]; c.applied == nil || known && last != value {
+			p.repaired(ctx, c.name, file, value, want[file], c.overwritten[file] != value)
+			c.overwritten[file] = value
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -175,15 +186,15 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	return nil
 }
 
-// repaired counts what was changed without the frontend having asked for it:
-// before is nil where the actuator cannot know what it had written.
-func (p *Plugin) repaired(ctx context.Context, name string, changed []string, before, want map[string]string) {
-	for _, file := range changed {
-		if before == nil || before[file] == want[file] {
-			p.metrics.Repaired(file)
-			logs.From(ctx).Warn("repaired", zap.String("cgroup", name), zap.String("file", file), zap.String("value", want[file]))
-		}
+// repaired counts a file that someone else had changed. It says so once while it
+// is the same value that comes back.
+func (p *Plugin) repaired(ctx context.Context, cgroup, file, found, value string, news bool) {
+	p.Metrics.Repaired(file)
+	log := logs.From(ctx).Debug
+	if news {
+		log = logs.From(ctx).Warn
 	}
+	log("repaired what another program wrote", zap.String("cgroup", cgroup), zap.String("file", file), zap.String("found", found), zap.String("value", value))
 }
 
 // node reads the node state. While exclusive CPUs are in use the last known
@@ -191,7 +202,7 @@ func (p *Plugin) repaired(ctx context.Context, name string, changed []string, be
 // put containers without a claim on them (I1), refusing those would stop the
 // node (I7).
 func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool, err error) {
-	node, err = p.directory.Node()
+	node, err = p.Directory.Node()
 	p.fresh = err == nil
 	if p.fresh {
 		p.last = &node

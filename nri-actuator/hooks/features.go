@@ -38,7 +38,7 @@ func available(runtime, version, nri, kernel string) []string {
 
 // features are those available in this session.
 func (s *Session) features() []string {
-	return available(s.runtime, s.runtimeVersion, s.nriVersion(), s.kernel)
+	return available(s.runtime, s.runtimeVersion, s.nriVersion(), s.Kernel)
 }
 
 // checkFeatures refuses a decision that this node cannot apply any more: the
@@ -46,7 +46,7 @@ func (s *Session) features() []string {
 func (s *Session) checkFeatures(d contract.Decision) error {
 	if f := d.Unknown(s.features()); f != "" {
 		return fmt.Errorf("its claim requires %q, which %s %s (NRI %s) on Linux %s cannot do: it needs NRI 0.12 (containerd 2.3, CRI-O 1.37) and Linux 5.15, 6.9 for %s",
-			f, s.runtime, s.runtimeVersion, s.nriVersion(), s.kernel, contract.FeatureWeightedInterleave)
+			f, s.runtime, s.runtimeVersion, s.nriVersion(), s.Kernel, contract.FeatureWeightedInterleave)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (s *Session) createPooled(ctx context.Context, c *container) *api.Container
 func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision, error) {
 	node, fresh, err := s.node(ctx)
 	if err == nil && !fresh {
-		_, err = s.directory.Node()
+		_, err = s.Directory.Node()
 	}
 	if err != nil {
 		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", err)
@@ -160,7 +160,7 @@ func (s *Session) onExclusive(c *container) bool {
 	if c.dirErr != nil {
 		return true
 	}
-	cpus, err := s.tree.Read(c.dir, "cpuset.cpus")
+	cpus, err := s.Tree.Read(c.dir, "cpuset.cpus")
 	return !errors.Is(err, cgroups.ErrGone) && (err != nil || cpus == "" || overlap(cpus, exclusive))
 }
 
@@ -208,7 +208,7 @@ func (s *Session) PostUpdateContainer(ctx context.Context, pod *api.PodSandbox, 
 	if err != nil {
 		logs.From(ctx).Error("after update", zap.String("container", c.name), zap.Error(err))
 	}
-	s.metrics.Hook("PostUpdateContainer", outcome(err, acted), start)
+	s.Metrics.Hook("PostUpdateContainer", outcome(err, acted), start)
 	return nil
 }
 

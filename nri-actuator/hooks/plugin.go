@@ -34,11 +34,7 @@ type Announcer interface {
 // Plugin is the actuator's side of the runtime's calls. One mutex orders them
 // with the frontend's changes; nothing waits for the runtime while it is held.
 type Plugin struct {
-	directory *decisions.Directory
-	tree      *cgroups.Tree
-	metrics   *metrics.Metrics
-	announcer Announcer
-	kernel    string
+	Options
 
 	mu         sync.Mutex
 	session    *Session
@@ -54,12 +50,24 @@ type Plugin struct {
 	levels map[string]string
 	// shared is what was written last to cgroups that kubelet writes as well.
 	shared map[string]contract.Files
+	// overwritten are the values that others wrote over these.
+	overwritten overwritten
 }
 
-// New returns a plugin without containers; a [Session] brings them. kernel is
-// the kernel's release.
-func New(d *decisions.Directory, t *cgroups.Tree, m *metrics.Metrics, a Announcer, kernel string) *Plugin {
-	return &Plugin{directory: d, tree: t, metrics: m, announcer: a, kernel: kernel, containers: make(map[string]*container), shared: make(map[string]contract.Files)}
+// Options are the parts of a Plugin. All are required.
+type Options struct {
+	Directory *decisions.Directory
+	Tree      *cgroups.Tree
+	Metrics   *metrics.Metrics
+	Announcer Announcer
+	// Kernel is the kernel's release.
+	Kernel string
+	Clock  func() time.Time
+}
+
+// New returns a plugin without containers; a [Session] brings them.
+func New(o Options) *Plugin {
+	return &Plugin{Options: o, containers: make(map[string]*container), shared: make(map[string]contract.Files), overwritten: make(overwritten)}
 }
 
 // Session is the plugin for one connection to a runtime. A session that was
@@ -100,8 +108,8 @@ func (p *Plugin) Disconnected() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session, p.connected = nil, false
-	p.metrics.Connected(false)
-	return p.announcer.Set(func(a *contract.Announcement) { a.Connected = false })
+	p.Metrics.Connected(false)
+	return p.Announcer.Set(func(a *contract.Announcement) { a.Connected = false })
 }
 
 // Ready tells why containers with claims cannot be created, nil if they can.
@@ -112,7 +120,7 @@ func (p *Plugin) Ready() error {
 	if !connected {
 		return errors.New("not connected to the container runtime: is NRI enabled, and its socket mounted?")
 	}
-	if _, err := p.directory.Node(); err != nil {
+	if _, err := p.Directory.Node(); err != nil {
 		return fmt.Errorf("%w: is dra-frontend running on this node?", err)
 	}
 	return nil
@@ -157,14 +165,21 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	logs.From(ctx).Info("synchronising", zap.Int("containers", len(s.containers)))
 	generation, _ := s.apply(ctx)
 	s.connected = true
-	s.metrics.Connected(true)
-	return nil, s.announcer.Set(func(a *contract.Announcement) {
+	s.Metrics.Connected(true)
+	return nil, s.Announcer.Set(func(a *contract.Announcement) {
 		a.Connected, a.Runtime, a.RuntimeVersion, a.NRIVersion = true, s.runtime, s.runtimeVersion, s.nriVersion()
 		a.Features = s.features()
+		s.tell(a)
 		if generation != 0 {
 			a.Generation = generation
 		}
 	})
+}
+
+// tell puts into the announcement what the frontend cannot see from where it is.
+func (p *Plugin) tell(a *contract.Announcement) {
+	a.Kubepods = p.levels[contract.LevelKubepods]
+	a.Overwritten = p.overwritten.recent(p.Clock())
 }
 
 // Apply brings everything that runs to the present node state, and repairs
@@ -181,11 +196,14 @@ func (p *Plugin) Apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.announcer.Set(func(a *contract.Announcement) { a.Generation = generation })
+	return p.Announcer.Set(func(a *contract.Announcement) {
+		p.tell(a)
+		a.Generation = generation
+	})
 }
 
 func (p *Plugin) observe(hook string, start time.Time, result func() metrics.Outcome) {
-	p.metrics.Hook(hook, result(), start)
+	p.Metrics.Hook(hook, result(), start)
 }
 
 func outcome(err error, acted bool) metrics.Outcome {

@@ -5,6 +5,7 @@ package hooks_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/stretchr/testify/require"
@@ -32,18 +33,70 @@ func TestPodsAndAncestors(t *testing.T) {
 	require.Equal(t, "0", r.node.File("kubepods/besteffort", "memory.min"))
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
 
-	r.node.SetFile("kubepods", "memory.min", "0")
+	// A44: kubelet writes its zeros again and again.
+	for range 2 {
+		r.node.SetFile("kubepods", "memory.min", "0")
+		require.NoError(t, r.plugin.Apply(t.Context()))
+		require.Equal(t, "1073741824", r.node.File("kubepods", "memory.min"), "kubelet's zero is repaired")
+	}
+	require.EqualValues(t, 2, r.metric("cpumem_actuator_repaired_total", "memory.min"))
+	require.Equal(t, "kubepods", r.announced.Kubepods)
+	require.Equal(t, map[string]contract.Files{"": {"memory.min": "0"}}, r.announced.Overwritten)
+	r.node.SetFile(pages, "hugetlb.2MB.max", "0")
+	r.now = r.now.Add(9 * time.Minute)
 	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, "1073741824", r.node.File("kubepods", "memory.min"), "kubelet's zero is repaired")
-	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total", "memory.min"))
+	require.Equal(t, map[string]contract.Files{"": {"memory.min": "0"}, podA: {"hugetlb.2MB.max": "0"}}, r.announced.Overwritten)
+	r.now = r.now.Add(2 * time.Minute)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, map[string]contract.Files{podA: {"hugetlb.2MB.max": "0"}}, r.announced.Overwritten, "it has stopped")
 
 	r.node.RemoveCgroup("kubepods/besteffort")
 	r.node.Change(func(s *contract.NodeState) {
-		s.Ancestors = map[string]contract.Files{"": {"memory.min": "0"}, "burstable": {"memory.min": "0"}, "besteffort": {"memory.low": "0"}}
+		s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}, "burstable": {"memory.min": "4096"}, "besteffort": {"memory.low": "4096"}}
 	})
 	require.NoError(t, r.plugin.Apply(t.Context()), "a level without pods need not exist")
-	require.Equal(t, "0", r.node.File("kubepods/burstable", "memory.min"))
-	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total"))
+	require.Equal(t, "4096", r.node.File("kubepods/burstable", "memory.min"))
+	require.EqualValues(t, 3, r.metric("cpumem_actuator_repaired_total"))
+}
+
+// A46: what stood in pods and QoS levels before comes back, also from an
+// actuator that did not write it (I4).
+func TestFormerValuesComeBack(t *testing.T) {
+	for name, between := range map[string]func(*runtime){
+		"same actuator":    func(*runtime) {},
+		"another actuator": (*runtime).connect,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			pod := r.podDir(podA)
+			r.run("pooled", podA)
+			r.node.SetFile(pod, "hugetlb.2MB.max", "0")
+			r.node.SetFile("kubepods", "memory.min", "777")
+			env := r.node.Prepare(podA, claimA, quad())
+			r.node.Change(func(s *contract.NodeState) {
+				s.Pods[podA] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{"memory.min": "8192", "hugetlb.2MB.max": "4194304"}}
+				s.Ancestors = map[string]contract.Files{"": {"memory.min": "8192"}, "burstable": {"memory.min": "8192"}}
+			})
+			r.run("c", podA, env...)
+			require.Equal(t, "8192", r.node.File("kubepods", "memory.min"))
+			between(r)
+			r.node.Change(func(s *contract.NodeState) {
+				s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}, "burstable": {"memory.min": "4096"}}
+			})
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			between(r)
+			require.NoError(t, r.remove(r.containers["c"]))
+			r.node.Unprepare(podA, claimA, quad().CPUs)
+			r.node.Change(func(s *contract.NodeState) { s.Ancestors = nil })
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, "777", r.node.File("kubepods", "memory.min"))
+			require.Equal(t, "0", r.node.File("kubepods/burstable", "memory.min"))
+			require.Equal(t, "0", r.node.File(pod, "memory.min"))
+			require.Equal(t, "0", r.node.File(pod, "hugetlb.2MB.max"))
+			require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+			require.Empty(t, r.announced.Overwritten)
+		})
+	}
 }
 
 // TestDevices: containerd 2.3 and later names the CDI devices.

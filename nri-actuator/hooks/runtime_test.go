@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +36,7 @@ type runtime struct {
 	// nri and kernel are versions, good ones unless changed before connect.
 	nri, kernel string
 	containers  map[string]*container
+	now         time.Time
 }
 
 type container struct {
@@ -63,7 +67,10 @@ func (r *runtime) connect() {
 	r.registry = prometheus.NewRegistry()
 	m, err := metrics.New(r.registry)
 	require.NoError(r.t, err)
-	r.plugin = hooks.New(decisions.New(r.node.CDI, hooks.Features()), tree, m, r, r.kernel)
+	r.plugin = hooks.New(hooks.Options{
+		Directory: decisions.New(r.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: r, Kernel: r.kernel,
+		Clock: func() time.Time { return r.now },
+	})
 	r.session = r.plugin.NewSession(func() string { return r.nri })
 	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")
 	require.NoError(r.t, err)
@@ -99,7 +106,9 @@ func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, spec: map[string]string{"memory.min": "0", "memory.low": "0"},
 		api: &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, Env: env, State: api.ContainerState_CONTAINER_CREATED,
 			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id}}}
-	r.node.AddCgroup(r.podDir(podUID))
+	if _, err := os.Stat(filepath.Join(r.node.Cgroup, r.podDir(podUID))); err != nil {
+		r.node.AddCgroup(r.podDir(podUID))
+	}
 	a, updates, err := r.session.CreateContainer(context.Background(), pod, c.api)
 	require.Empty(r.t, updates)
 	if err != nil {

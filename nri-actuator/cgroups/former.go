@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroups
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// formerAttribute with a file's name behind it is the extended attribute of a
+// cgroup that keeps what the file had before it was overridden. It stands on
+// the cgroup itself, so it lives exactly as long, and survives the actuator
+// (I4). Linux has such attributes on cgroups since 5.7; on an older kernel
+// nothing is kept, and nothing is given back.
+const formerAttribute = "user." + contract.Vendor + ".former."
+
+// Override is Write for a cgroup that others own: what each file had before is
+// kept with the cgroup, for [Tree.Restore]. ours is what this driver is known to
+// have written last: a file with another content was written by someone else
+// since, and that content is what is given back some day.
+func (t *Tree) Override(dir string, files, ours map[string]string) (found map[string]string, err error) {
+	return t.write(dir, files, func(d *os.Root, file, found string) error {
+		// Kept before it is overwritten: a crash in between loses nothing.
+		f, err := d.Open(".")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		flags := unix.XATTR_CREATE
+		if last, known := ours[file]; known && last != found {
+			flags = 0
+		}
+		err = unix.Fsetxattr(int(f.Fd()), formerAttribute+file, []byte(found), flags)
+		if err == nil || errors.Is(err, unix.EEXIST) || errors.Is(err, errors.ErrUnsupported) {
+			return nil
+		}
+		return fmt.Errorf("keep its value %q: %w", found, err)
+	})
+}
+
+// Restore gives files of the cgroup that were overridden what they had before,
+// but those in keep, and returns what it gave back.
+func (t *Tree) Restore(dir string, keep map[string]string) (restored map[string]string, err error) {
+	d, err := t.open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	f, err := d.Open(".")
+	if err != nil {
+		return nil, t.explain(dir, "", err)
+	}
+	defer f.Close()
+	files, err := overridden(int(f.Fd()))
+	if err != nil {
+		return nil, t.explain(dir, "", err)
+	}
+	restored = make(map[string]string)
+	var errs []error
+	for _, file := range files {
+		if _, kept := keep[file]; kept {
+			continue
+		}
+		former, err := t.restore(d, int(f.Fd()), file)
+		if err != nil {
+			errs = append(errs, t.explain(dir, file, fmt.Errorf("give back its former value: %w", err)))
+			continue
+		}
+		restored[file] = former
+	}
+	return restored, errors.Join(errs...)
+}
+
+// restore writes the former value first: a crash in between does it again.
+func (t *Tree) restore(d *os.Root, fd int, file string) (former string, err error) {
+	value := make([]byte, 64)
+	n, err := unix.Fgetxattr(fd, formerAttribute+file, value)
+	if err != nil {
+		return "", err
+	}
+	former = string(value[:n])
+	if err := (contract.Files{file: former}).Validate(); err != nil {
+		return "", err
+	}
+	if err := write(d, file, former); err != nil {
+		return "", err
+	}
+	return former, unix.Fremovexattr(fd, formerAttribute+file)
+}
+
+// overridden lists the files that have a former value.
+func overridden(fd int) ([]string, error) {
+	// The kernel bounds a cgroup's attributes of users to 128 KiB.
+	var names [4 << 10]byte
+	n, err := unix.Flistxattr(fd, names[:])
+	list := names[:max(n, 0)]
+	if errors.Is(err, unix.ERANGE) {
+		list = make([]byte, 256<<10)
+		n, err = unix.Flistxattr(fd, list)
+		list = list[:max(n, 0)]
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for name := range bytes.SplitSeq(list, []byte{0}) {
+		if file, ours := strings.CutPrefix(string(name), formerAttribute); ours {
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroups_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+)
+
+type files = map[string]string
+
+// level makes a cgroup "level" with memory.min 10 and hugetlb.2MB.max 0.
+func level(t require.TestingT, mount string) (tree *cgroups.Tree, get func(string) string, put func(string, string)) {
+	dir := filepath.Join(mount, "level")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	put = func(file, content string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content+"\n"), 0o644))
+	}
+	get = func(file string) string {
+		data, err := os.ReadFile(filepath.Join(dir, file))
+		require.NoError(t, err)
+		return strings.TrimSpace(string(data))
+	}
+	put("memory.min", "10")
+	put("hugetlb.2MB.max", "0")
+	tree, err := cgroups.Open(mount)
+	require.NoError(t, err)
+	return tree, get, put
+}
+
+func TestRestore(t *testing.T) {
+	mount := t.TempDir()
+	tree, get, put := level(t, mount)
+	restored := func(keep, want files) {
+		t.Helper()
+		got, err := tree.Restore("level", keep)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	override := func(want, ours, wantFound files) {
+		t.Helper()
+		found, err := tree.Override("level", want, ours)
+		require.NoError(t, err)
+		require.Equal(t, wantFound, found)
+	}
+	restored(nil, files{})
+	override(files{"memory.min": "20", "hugetlb.2MB.max": "max"}, nil, files{"memory.min": "10", "hugetlb.2MB.max": "0"})
+	override(files{"memory.min": "30"}, files{"memory.min": "20"}, files{"memory.min": "20"})
+	restored(files{"memory.min": "30"}, files{"hugetlb.2MB.max": "0"})
+	require.Equal(t, "0", get("hugetlb.2MB.max"))
+	require.Equal(t, "30", get("memory.min"))
+
+	// Another actuator takes over: it does not know what was written.
+	override(files{"memory.min": "40"}, nil, files{"memory.min": "30"})
+	restored(nil, files{"memory.min": "10"})
+	restored(nil, files{})
+
+	// What someone else wrote meanwhile is what is given back.
+	override(files{"memory.min": "20"}, nil, files{"memory.min": "10"})
+	put("memory.min", "15")
+	override(files{"memory.min": "20"}, files{"memory.min": "20"}, files{"memory.min": "15"})
+	restored(nil, files{"memory.min": "15"})
+
+	// The same value as wanted is not this driver's doing.
+	override(files{"memory.min": "15"}, nil, files{})
+	restored(nil, files{})
+
+	_, err := tree.Restore("gone", nil)
+	require.ErrorIs(t, err, cgroups.ErrGone)
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	mount := t.TempDir()
+	tree, get, _ := level(t, mount)
+	for file, value := range map[string]string{"memory.min": "much", "memory.high": "1", "../memory.min": "1"} {
+		name := "user.dra.cpumem.former." + file
+		require.NoError(t, unix.Setxattr(filepath.Join(mount, "level"), name, []byte(value), 0))
+		restored, err := tree.Restore("level", nil)
+		require.ErrorContains(t, err, "give back its former value")
+		require.Empty(t, restored)
+		require.NoError(t, unix.Removexattr(filepath.Join(mount, "level"), name))
+	}
+	require.Equal(t, "10", get("memory.min"))
+}
+
+// Whatever is overridden, however often the actuator dies, also between keeping
+// a value and writing, and between giving it back and forgetting it: what was
+// there before comes back (A46).
+func TestFormerValuesSurvive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		mount, err := os.MkdirTemp("", "former")
+		require.NoError(t, err)
+		defer os.RemoveAll(mount)
+		tree, get, put := level(t, mount)
+		former, ours := "10", ""
+		attribute := func(value string) {
+			err := unix.Setxattr(filepath.Join(mount, "level"), "user.dra.cpumem.former.memory.min", []byte(value), unix.XATTR_CREATE)
+			if err != unix.EEXIST {
+				require.NoError(t, err)
+			}
+		}
+		held := false
+		known := func() files {
+			if ours == "" {
+				return nil
+			}
+			return files{"memory.min": ours}
+		}
+		values := rapid.SampledFrom([]string{"0", "10", "20", "30"})
+		t.Repeat(map[string]func(*rapid.T){
+			"override": func(t *rapid.T) {
+				want := values.Draw(t, "want")
+				_, err := tree.Override("level", files{"memory.min": want}, known())
+				require.NoError(t, err)
+				require.Equal(t, want, get("memory.min"))
+				held, ours = held || want != former, want
+			},
+			"die": func(*rapid.T) { ours = "" },
+			"die when the value is kept": func(*rapid.T) {
+				attribute(get("memory.min"))
+				held, ours = true, ""
+			},
+			"die when the value is given back": func(t *rapid.T) {
+				if !held {
+					return
+				}
+				put("memory.min", former)
+				attribute(former)
+				ours = ""
+			},
+			"someone else": func(t *rapid.T) {
+				value := values.Draw(t, "value")
+				if held && (ours == "" || value == ours) {
+					return // it cannot be told from what a predecessor wrote
+				}
+				put("memory.min", value)
+				former = value
+				if held {
+					_, err := tree.Override("level", files{"memory.min": ours}, known())
+					require.NoError(t, err)
+				} else {
+					ours = ""
+				}
+			},
+			"restore": func(t *rapid.T) {
+				_, err := tree.Restore("level", nil)
+				require.NoError(t, err)
+				require.Equal(t, former, get("memory.min"))
+				held, ours = false, ""
+			},
+		})
+	})
+}
