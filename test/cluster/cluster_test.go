@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,25 @@ func TestRenderKubelet(t *testing.T) {
 	require.Equal(t, "systemd", got["cgroupDriver"], "given fields win")
 	require.EqualValues(t, 7, got["maxPods"])
 	require.Equal(t, map[string]any{"A": true}, got["featureGates"])
+}
+
+// A node's kubelet and runtime must have the same cgroup driver.
+func TestCgroupDriver(t *testing.T) {
+	opts := Defaults()
+	opts.Nodes, opts.Systemd = 2, []string{"node1"}
+	c := New(t.TempDir(), opts)
+	require.NoError(t, c.prepareRun())
+	for node, want := range map[string]string{"node0": CgroupDriverFS, "node1": CgroupDriverSystemd} {
+		require.Equal(t, want, c.CgroupDriver(node))
+		var kubelet map[string]any
+		data, err := os.ReadFile(c.path("run", node, "share", "kubelet.json"))
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(data, &kubelet))
+		require.Equal(t, want, kubelet["cgroupDriver"])
+		data, err = os.ReadFile(c.path("run", node, "share", "cgroups.toml"))
+		require.NoError(t, err)
+		require.Equal(t, want == CgroupDriverSystemd, strings.Contains(string(data), "SystemdCgroup = true"), string(data))
+	}
 }
 
 func TestCredentials(t *testing.T) {
@@ -71,6 +91,7 @@ func TestOptionsValidate(t *testing.T) {
 		"missing image": {func(o *Options) { o.Images = []string{"/nowhere.tar"} }, "/nowhere.tar"},
 		"machine":       {func(o *Options) { o.Machine.Cores = 0 }, "at least 1"},
 		"one machine":   {func(o *Options) { o.Machines = map[string]qemu.Machine{"node0": {}} }, "node0: machine"},
+		"no systemd":    {func(o *Options) { o.Systemd = []string{"node1"} }, `systemd on "node1": there is no such node`},
 		"no such node":  {func(o *Options) { o.Machines = map[string]qemu.Machine{"node1": qemu.Wide()} }, `"node1": there is no such node, there are [node0]`},
 	}
 	for name, c := range cases {

@@ -58,7 +58,7 @@ func renderKubelet(cgroupDriver string, gates map[string]bool, more map[string]a
 // renderRunc is the part of containerd's configuration that must agree with the kubelet's cgroupDriver.
 func renderRunc(cgroupDriver string) []byte {
 	return fmt.Appendf(nil, "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = %t\n",
-		cgroupDriver == "systemd")
+		cgroupDriver == CgroupDriverSystemd)
 }
 
 // user is someone the API server knows by a static token.

@@ -38,7 +38,7 @@ func (c *Cluster) startMachine(i int, m qemu.Machine, fresh bool) error {
 		"node.name=" + name, "node.address=" + c.nodeAddress(i).String(),
 		"node.gateway=" + c.apiAddress().String(), "node.pods=" + c.podRange(i),
 	}
-	if c.opts.cgroupDriver(name) == "systemd" {
+	if c.CgroupDriver(name) == CgroupDriverSystemd {
 		words = append(words, "node.init="+nodeimage.SystemdInit)
 	}
 	args := qemu.Args(m, qemu.Node{
@@ -176,6 +176,9 @@ func (c *Cluster) StartNode(ctx context.Context, node string, m qemu.Machine) er
 
 // Machine is the hardware Up starts a node with.
 func (c *Cluster) Machine(node string) qemu.Machine { return c.opts.machine(node) }
+
+// CgroupDriver is that of the node's kubelet and runtime.
+func (c *Cluster) CgroupDriver(node string) string { return c.opts.cgroupDriver(node) }
 
 // NodeExec runs a shell command as root on a node and gives its output, both streams. A command that ends with another
 // code than 0 is an error that holds the code; the output is given all the same.

@@ -94,11 +94,17 @@ func (o Options) machine(node string) qemu.Machine {
 	return o.Machine
 }
 
+// The cgroup drivers of nodes.
+const (
+	CgroupDriverFS      = "cgroupfs"
+	CgroupDriverSystemd = "systemd"
+)
+
 func (o Options) cgroupDriver(node string) string {
 	if slices.Contains(o.Systemd, node) {
-		return "systemd"
+		return CgroupDriverSystemd
 	}
-	return "cgroupfs"
+	return CgroupDriverFS
 }
 
 // DefaultDir is where a cluster lives if nobody says otherwise: $CPUMEM_CLUSTER_DIR, or _output/cluster of the

@@ -80,8 +80,8 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 		require.Equal(t, want, s.cgroup(t, p, "main", file), "container %s", file)
 	}
 	require.Equal(t, m, s.cgroup(t, p, "", "memory.min"), "pod")
-	require.Equal(t, m, s.file(t, "/sys/fs/cgroup/kubepods/besteffort/memory.min"), "QoS level")
-	require.Equal(t, m, s.file(t, "/sys/fs/cgroup/kubepods/memory.min"), "kubepods")
+	require.Equal(t, m, s.file(t, s.levelDir("besteffort")+"/memory.min"), "QoS level")
+	require.Equal(t, m, s.file(t, s.levelDir("")+"/memory.min"), "kubepods")
 	require.Equal(t, "0-3", s.nodeState(t).Shared.CPUs)
 	s.shows(t, "a40", `{"request":"zone","cpus":"4-7","mems":"1","memory":{"min":536870912,"low":0,"high":"max","max":536870912},
 		"parameters":{"cpu.placement":"packed","cpu.wholeCores":"false","cpu.wholeL3":"false","memory.protection":"auto"}}`)
@@ -94,7 +94,7 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 		return nil
 	})
 	eventually(t, "ancestors back at zero", func(context.Context) error {
-		for _, dir := range []string{"/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/kubepods/besteffort"} {
+		for _, dir := range []string{s.levelDir(""), s.levelDir("besteffort")} {
 			if v := s.file(t, dir+"/memory.min"); v != "0" {
 				return fmt.Errorf("%s/memory.min is %s", dir, v)
 			}
@@ -178,7 +178,7 @@ func TestA38_ContainerRestart(t *testing.T) {
 	p := s.run(t, pod("a38", []string{"mask", "sleep"}, "a38"))
 	before := s.nodeState(t)
 	mask := s.lines(t, "a38", "mask")["mask"].CPUs
-	_, err := s.NodeExec(t.Context(), node, "kill -9 $(cat "+cgroupDir(t, p, "main")+"/cgroup.procs)")
+	_, err := s.NodeExec(t.Context(), node, "kill -9 $(cat "+s.cgroupDir(t, p, "main")+"/cgroup.procs)")
 	require.NoError(t, err)
 	eventually(t, "restart", func(ctx context.Context) error {
 		got := s.running(t, "a38")

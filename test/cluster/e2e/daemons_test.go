@@ -149,7 +149,7 @@ func TestA36_Restarts(t *testing.T) {
 		return nil
 	}
 	start := s.stopActuator(t)
-	_, err := s.NodeExec(t.Context(), node, "cd "+cgroupDir(t, p, "main")+" && echo 0-7 >cpuset.cpus && echo 0 >memory.min")
+	_, err := s.NodeExec(t.Context(), node, "cd "+s.cgroupDir(t, p, "main")+" && echo 0-7 >cpuset.cpus && echo 0 >memory.min")
 	require.NoError(t, err)
 	start()
 	eventually(t, "repaired", unchanged)

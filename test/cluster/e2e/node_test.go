@@ -7,6 +7,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"path"
 	"strings"
 	"testing"
 
@@ -14,29 +15,57 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
 // cgroup reads a file of the pod's container (container is its name), or of
 // the pod itself for an empty name.
 func (s suite) cgroup(t *testing.T, p *corev1.Pod, container, file string) string {
 	t.Helper()
-	return s.file(t, cgroupDir(t, p, container)+"/"+file)
+	return s.file(t, s.cgroupDir(t, p, container)+"/"+file)
 }
 
-func cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
+func (s suite) cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
 	t.Helper()
-	level := map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: "", corev1.PodQOSBurstable: "/burstable", corev1.PodQOSBestEffort: "/besteffort"}[p.Status.QOSClass]
-	dir := "/sys/fs/cgroup/kubepods" + level + "/pod" + string(p.UID)
+	level := map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: "", corev1.PodQOSBurstable: "burstable", corev1.PodQOSBestEffort: "besteffort"}[p.Status.QOSClass]
+	dir := s.below(s.levelDir(level), "pod"+string(p.UID))
 	if container == "" {
 		return dir
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if c.Name == container {
-			return dir + "/" + strings.TrimPrefix(c.ContainerID, "containerd://")
+			id := strings.TrimPrefix(c.ContainerID, "containerd://")
+			if s.CgroupDriver(s.node) == cluster.CgroupDriverSystemd {
+				return dir + "/cri-containerd-" + id + ".scope"
+			}
+			return dir + "/" + id
 		}
 	}
 	t.Fatalf("pod %s has no container %s", p.Name, container)
 	return ""
+}
+
+// levelDir is the cgroup of kubepods, or of a QoS level.
+func (s suite) levelDir(level string) string {
+	dir := "/sys/fs/cgroup/kubepods"
+	if s.CgroupDriver(s.node) == cluster.CgroupDriverSystemd {
+		dir += ".slice"
+	}
+	if level == "" {
+		return dir
+	}
+	return s.below(dir, level)
+}
+
+// below names a cgroup inside of another; a slice's name holds those of all
+// slices above it.
+func (s suite) below(dir, name string) string {
+	if s.CgroupDriver(s.node) != cluster.CgroupDriverSystemd {
+		return dir + "/" + name
+	}
+	stem := strings.TrimSuffix(path.Base(dir), ".slice")
+	return dir + "/" + stem + "-" + strings.ReplaceAll(name, "-", "_") + ".slice"
 }
 
 func (s suite) file(t *testing.T, path string) string {

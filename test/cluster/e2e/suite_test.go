@@ -31,12 +31,14 @@ var (
 	reuse  = flag.Bool("reuse", false, "run on the cluster and the driver that -keep has left")
 	images = flag.String("images", "", "comma separated archives of the driver's images")
 	tag    = flag.String("tag", "e2e", "tag of the driver's images")
+	units  = flag.String("systemd", wide, "comma separated nodes with systemd; the others have cgroupfs as cgroup driver")
+	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )
 
 const (
-	node      = "node0" // T3: 2 NUMA nodes
-	wide      = "node1" // qemu.Wide: 5 NUMA nodes, several last-level caches
+	node      = "node0" // T3: 2 NUMA nodes; cgroup driver cgroupfs
+	wide      = "node1" // qemu.Wide: 5 NUMA nodes, several last-level caches; cgroup driver systemd
 	namespace = "cpumem-system"
 	release   = "cpumem"
 	chart     = "../../../charts/dra-driver-cpumem"
@@ -84,6 +86,8 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	options := cluster.Defaults()
 	options.Images = strings.Split(*images, ",")
 	options.Nodes, options.Machines = 2, map[string]qemu.Machine{wide: qemu.Wide()}
+	options.Subnet = *subnet
+	options.Systemd = strings.FieldsFunc(*units, func(r rune) bool { return r == ',' })
 	c := cluster.New(dir, options)
 	if !*keep {
 		defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()

@@ -72,7 +72,7 @@ func TestMetadataAndNodeAllocatable(t *testing.T) {
 			}
 		}
 	}
-	pid := s.file(t, cgroupDir(t, p, "main")+"/cgroup.procs")
+	pid := s.file(t, s.cgroupDir(t, p, "main")+"/cgroup.procs")
 	text := s.file(t, "/proc/"+pid+"/root/var/run/kubernetes.io/dra-device-attributes/resourceclaims/metadata/zone/dra.cpumem-metadata.json")
 	// One document for each version of the format, the newest first.
 	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(&file), text)

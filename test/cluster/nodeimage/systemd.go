@@ -27,7 +27,7 @@ var (
 		"usr/lib/systemd/systemd", "usr/bin/systemctl", "usr/bin/systemd-run", "usr/bin/busctl", "usr/bin/dbus-daemon",
 	}
 	systemdMaybe = []string{"usr/lib/systemd/systemd-executor"} // since systemd 255
-	busConfig    = "usr/share/dbus-1"
+	busConfig    = []string{"usr/share/dbus-1/system.conf", "usr/share/dbus-1/system.d/org.freedesktop.systemd1.conf"}
 	libraryDirs  = []string{"usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd"}
 )
 
@@ -75,8 +75,10 @@ func addSystemd(packages, root string) error {
 			return fmt.Errorf("systemd: %w", err)
 		}
 	}
-	if err := os.CopyFS(filepath.Join(root, busConfig), os.DirFS(filepath.Join(packages, busConfig))); err != nil {
-		return fmt.Errorf("system bus: %w", err)
+	for _, f := range busConfig {
+		if err := install(filepath.Join(packages, f), filepath.Join(root, f)); err != nil {
+			return fmt.Errorf("system bus: %w", err)
+		}
 	}
 	return addUnits(root)
 }

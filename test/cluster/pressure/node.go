@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pressure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const swapFile = "/var/swap"
+
+// EnableSwap gives the node swap space on its disk and returns what takes it away again. Pods do not get any of it before
+// the kubelet is started again, with a swap behaviour that says so.
+func (b *Bench) EnableSwap(ctx context.Context, size int) (disable func(context.Context) error, err error) {
+	script := fmt.Sprintf("fallocate -l %d %[2]s && chmod 600 %[2]s && mkswap %[2]s && swapon %[2]s", size, swapFile)
+	if _, err := b.Cluster.NodeExec(ctx, b.Node, script); err != nil {
+		return nil, fmt.Errorf("swap: %w", err)
+	}
+	return func(ctx context.Context) error {
+		_, err := b.Cluster.NodeExec(ctx, b.Node, fmt.Sprintf("swapoff %[1]s && rm %[1]s", swapFile))
+		return err
+	}, nil
+}
+
+// cgroups are the directories of the pod's containers by name, whatever the node's cgroup driver calls them.
+func (b *Bench) cgroups(ctx context.Context, pod *corev1.Pod) (map[string]string, error) {
+	dirs := map[string]string{}
+	for _, c := range pod.Status.ContainerStatuses {
+		_, id, _ := strings.Cut(c.ContainerID, "://")
+		if id == "" {
+			return nil, fmt.Errorf("container %s of %s has no id", c.Name, pod.Name)
+		}
+		out, err := b.Cluster.NodeExec(ctx, b.Node, "find /sys/fs/cgroup/kubepods* -type d -name '*"+id+"*'")
+		if err != nil {
+			return nil, err
+		}
+		found := strings.Fields(out)
+		if len(found) != 1 {
+			return nil, fmt.Errorf("cgroup of container %s of %s: want one directory with %s in its name, found %q", c.Name, pod.Name, id, out)
+		}
+		dirs[c.Name] = found[0]
+	}
+	return dirs, nil
+}
+
+// clock is how far the node's wall clock, which stamps log lines, is ahead of the time it is up, in seconds.
+func (b *Bench) clock(ctx context.Context) (float64, error) {
+	out, err := b.Cluster.NodeExec(ctx, b.Node, `sed -n 's/^btime //p' /proc/stat`)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(strings.TrimSpace(out), 64)
+}
+
+// numaMemory is the NUMA node's meminfo in bytes.
+func (b *Bench) numaMemory(ctx context.Context) (map[string]int64, error) {
+	out, err := b.Cluster.NodeExec(ctx, b.Node, fmt.Sprintf("cat /sys/devices/system/node/node%d/meminfo", b.NUMA))
+	if err != nil {
+		return nil, err
+	}
+	return parseNUMAMemory(out)
+}
+
+// parseNUMAMemory reads lines like "Node 1 MemFree:  1024 kB".
+func parseNUMAMemory(text string) (map[string]int64, error) {
+	values := map[string]int64{}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) != 5 || fields[4] != "kB" {
+			continue // counts of hugepages
+		}
+		n, err := strconv.ParseInt(fields[3], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("meminfo line %q: %w", line, err)
+		}
+		values[strings.TrimSuffix(fields[2], ":")] = n << 10
+	}
+	if values["MemTotal"] == 0 {
+		return nil, errors.New("meminfo without MemTotal")
+	}
+	return values, nil
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pressure measures, on a node of a running cluster with the driver on it, what a claim's memory values are worth
+// when memory is short: pages kept against a neighbour that wants them (Reclaim), and limits that hit only who goes over
+// them (Limits).
+//
+// Command pressure draws its results, the end-to-end cases compare them. The flow: reclaim.go and limits.go are the two
+// runs, pods.go makes and removes their objects, node.go prepares and reads the node, samples.go watches cgroups.
+package pressure
+
+import (
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+)
+
+// Bench is where the runs take place.
+type Bench struct {
+	Cluster *cluster.Cluster
+	Client  kubernetes.Interface
+	Node    string
+	NUMA    int // NUMA node that is put under pressure
+	Log     func(format string, args ...any)
+}
+
+// Point is a value at a time, in seconds from the run's first sample.
+type Point struct{ Seconds, MiB float64 }
+
+// Line is one container's value over time.
+type Line struct {
+	Name   string
+	Points []Point
+}
+
+// At is the line's last value at a time or before it.
+func (l Line) At(seconds float64) float64 {
+	value := 0.0
+	for _, p := range l.Points {
+		if p.Seconds > seconds {
+			break
+		}
+		value = p.MiB
+	}
+	return value
+}
+
+// Mark is a moment worth a name.
+type Mark struct {
+	Name    string
+	Seconds float64
+}
+
+const (
+	// patience bounds every wait: nodes are emulated and slow.
+	patience = 4 * time.Minute
+	mib      = 1 << 20
+)
