@@ -60,68 +60,6 @@ func TestA01_Slices(t *testing.T) {
 	}
 }
 
-// A30, A31, A40: 4 CPUs and 512Mi of one NUMA node, as the container sees them
-// and as they stand in every cgroup above it.
-func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
-	s := theSuite
-	s.claim(t, "a40", "numa-1", capacity{"cpu": "4", "memory": "512Mi"})
-	p := s.run(t, pod("a40", []string{"mask", "view", "touch", "64Mi", "sleep"}, "a40"))
-	out := s.lines(t, "a40", "touch")
-	require.Equal(t, "4-7", out["mask"].CPUs, "from the first instruction on")
-	view := out["view"]
-	require.Equal(t, "1", view.Mems)
-	require.Equal(t, map[string]int{"1": 64 << 20 / 4096}, out["touch"].PagesPerNode, "every page is of the claimed node")
-
-	const m = "536870912"
-	for file, want := range map[string]string{
-		"cpuset.cpus": "4-7", "cpuset.cpus.effective": "4-7", "cpuset.mems": "1",
-		"memory.max": m, "memory.min": m, "memory.low": "0", "memory.high": "max",
-	} {
-		require.Equal(t, want, s.cgroup(t, p, "main", file), "container %s", file)
-	}
-	require.Equal(t, m, s.cgroup(t, p, "", "memory.min"), "pod")
-	require.Equal(t, m, s.file(t, s.levelDir("besteffort")+"/memory.min"), "QoS level")
-	require.Equal(t, m, s.file(t, s.levelDir("")+"/memory.min"), "kubepods")
-	require.Equal(t, "0-3", s.nodeState(t).Shared.CPUs)
-	s.shows(t, "a40", `{"request":"zone","cpus":"4-7","mems":"1","memory":{"min":536870912,"low":0,"high":"max","max":536870912},
-		"parameters":{"cpu.placement":"packed","cpu.wholeCores":"false","cpu.wholeL3":"false","memory.protection":"auto"}}`)
-
-	s.remove(t, "a40")
-	eventually(t, "everything returned", func(context.Context) error {
-		if n := s.nodeState(t); n.Shared.CPUs != "0-7" || len(n.Pods) != 0 {
-			return fmt.Errorf("node state %+v", n)
-		}
-		return nil
-	})
-	eventually(t, "ancestors back at zero", func(context.Context) error {
-		for _, dir := range []string{s.levelDir(""), s.levelDir("besteffort")} {
-			if v := s.file(t, dir+"/memory.min"); v != "0" {
-				return fmt.Errorf("%s/memory.min is %s", dir, v)
-			}
-		}
-		return nil
-	})
-}
-
-// A42: what is claimed is what can be mapped, and not a page more.
-func TestA42_Hugepages(t *testing.T) {
-	s := theSuite
-	s.claim(t, "a42", "", capacity{"hugepages_2Mi": "64Mi"})
-	p := s.run(t, pod("a42", []string{"mask", "hugepages", "2Mi", "33", "sleep"}, "a42"))
-	got := s.lines(t, "a42", "hugepages")["hugepages"]
-	require.Equal(t, 32, got.Got, "pages; stopped by %q", got.Stopped)
-	for _, file := range []string{"hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"} {
-		require.Equal(t, "67108864", s.cgroup(t, p, "main", file))
-		require.Equal(t, "67108864", s.cgroup(t, p, "", file), "pod")
-	}
-	require.Equal(t, s.nodeState(t).Shared.CPUs, cpus(t, s.lines(t, "a42", "mask")["mask"].CPUs).String(), "no CPUs claimed: it runs on the shared pool")
-
-	// A claimless pod has what kubelet gives it: nothing.
-	plain := s.run(t, pod("a42-plain", []string{"hugepages", "2Mi", "1", "sleep"}))
-	require.Zero(t, s.lines(t, "a42-plain", "hugepages")["hugepages"].Got)
-	require.Equal(t, "0", s.cgroup(t, plain, "", "hugetlb.2MB.max"), "sizes not claimed stay as kubelet set them")
-}
-
 // A31, A32: pool containers are moved away before the exclusive container is
 // created, and get the CPUs back while they run.
 func TestA32_PoolMovesAwayAndBack(t *testing.T) {
