@@ -33,7 +33,9 @@ func Check(n Node) (warnings []string, err error) {
 	var errs []error
 	errs = append(errs, checkCgroup(n.Proc))
 	if n.MemoryHigh {
-		errs = append(errs, checkKernel(n.Proc))
+		if err := MemoryHigh(n.Proc); err != nil {
+			errs = append(errs, fmt.Errorf("memoryQoS.throttlingFactor is set, but %w: drop it, or run a newer kernel", err))
+		}
 	}
 	for _, m := range []struct{ file, setting, none string }{
 		{"cpu_manager_state", "cpuManagerPolicy", "none"},
@@ -96,7 +98,9 @@ func checkCgroup(proc fs.FS) error {
 // for ever between allocation and reclaim (commit b3ff92916af3).
 var minMemoryHigh = version.MustParseGeneric("5.9")
 
-func checkKernel(proc fs.FS) error {
+// MemoryHigh tells why memory.high cannot be written on this node, nil if it
+// can. Claims ask for it, too.
+func MemoryHigh(proc fs.FS) error {
 	data, err := fs.ReadFile(proc, "sys/kernel/osrelease")
 	if err != nil {
 		return fmt.Errorf("kernel version: %w", err)
@@ -107,7 +111,7 @@ func checkKernel(proc fs.FS) error {
 		return fmt.Errorf("kernel version %q: %w", release, err)
 	}
 	if v.LessThan(minMemoryHigh) {
-		return fmt.Errorf("kernel %s can hang tasks at memory.high: drop memoryQoS.throttlingFactor or run kernel %s or later", release, minMemoryHigh)
+		return fmt.Errorf("kernel %s can hang tasks at memory.high, which is mended in %s", release, minMemoryHigh)
 	}
 	return nil
 }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+)
+
+// Kubelet is what matters here of kubelet's configuration. It is read from the
+// file: to ask kubelet (configz) takes the right nodes/proxy, which is that to
+// run commands in every pod of the node. So what flags and drop-in directories
+// change is not seen.
+type Kubelet struct {
+	Kind                    string          `json:"kind"`
+	FeatureGates            map[string]bool `json:"featureGates"`
+	MemoryReservationPolicy string          `json:"memoryReservationPolicy"`
+	MemoryThrottlingFactor  *float64        `json:"memoryThrottlingFactor"`
+	CgroupDriver            string          `json:"cgroupDriver"`
+	CgroupRoot              string          `json:"cgroupRoot"`
+}
+
+// maxKubelet is far above what a configuration has.
+const maxKubelet = 1 << 20
+
+// ReadKubelet reads kubelet's configuration file.
+func ReadKubelet(path string) (Kubelet, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Kubelet{}, fmt.Errorf("kubelet's configuration: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Kubelet{}, fmt.Errorf("kubelet's configuration: %w", err)
+	}
+	// A mount of one file stays with that file when its name gets another.
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink == 0 {
+		return Kubelet{}, fmt.Errorf("kubelet's configuration %s was replaced by another file, and the old one is mounted here: delete the frontend's pod on this node, the new one sees it", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxKubelet+1))
+	if err != nil {
+		return Kubelet{}, fmt.Errorf("kubelet's configuration: %w", err)
+	}
+	if len(data) > maxKubelet {
+		return Kubelet{}, fmt.Errorf("kubelet's configuration %s is longer than %d bytes", path, maxKubelet)
+	}
+	k, err := ParseKubelet(data)
+	if err != nil {
+		return Kubelet{}, fmt.Errorf("kubelet's configuration %s: %w", path, err)
+	}
+	return k, nil
+}
+
+// ParseKubelet reads a KubeletConfiguration, YAML or JSON. Like kubelet it
+// minds the case of names; what it does not know is not its business.
+func ParseKubelet(data []byte) (Kubelet, error) {
+	asJSON, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return Kubelet{}, err
+	}
+	var k Kubelet
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &k); err != nil {
+		return Kubelet{}, err
+	}
+	if k.Kind != "KubeletConfiguration" {
+		return Kubelet{}, fmt.Errorf("it is of kind %.60q, not a KubeletConfiguration", k.Kind)
+	}
+	return k, nil
+}
+
+// memoryQoSBeta is the release whose kubelet has the gate on by default.
+var memoryQoSBeta = version.MustParseGeneric("1.37")
+
+// memoryQoS tells whether kubelet's feature gate MemoryQoS is on.
+func (k Kubelet) memoryQoS(v *version.Version) bool {
+	if on, set := k.FeatureGates["MemoryQoS"]; set {
+		return on
+	}
+	beta := v.AtLeast(memoryQoSBeta)
+	all := "AllAlpha"
+	if beta {
+		all = "AllBeta"
+	}
+	if on, set := k.FeatureGates[all]; set {
+		return on
+	}
+	return beta
+}
+
+// Reasons of findings about kubelet's configuration.
+const (
+	ReasonSecondOwner = "SecondMemoryOwner"
+	ReasonNoOwner     = "NoMemoryOwner"
+	ReasonUnknown     = "KubeletConfigUnknown"
+)
+
+// Reasons are all of them.
+func Reasons() []string { return []string{ReasonSecondOwner, ReasonNoOwner, ReasonUnknown} }
+
+// Finding is something that a person has to change.
+type Finding struct{ Reason, Message string }
+
+// ErrNotShown is said of a configuration that nobody asked to be read.
+var ErrNotShown = errors.New("kubelet's configuration is not shown to the frontend (kubeletConfigFile)")
+
+// Owners compares the owner of memory protection, as this driver is configured,
+// with what kubelet of that version ("v1.37.0") does with its configuration, or
+// err instead of it. There is at most one finding: nil is well.
+func Owners(owner, kubeletVersion string, k Kubelet, err error) (*Finding, error) {
+	if owner == config.OwnerNone {
+		return nil, nil
+	}
+	v, bad := version.ParseGeneric(kubeletVersion)
+	if bad != nil {
+		return nil, fmt.Errorf("kubelet's version %.60q: %w", kubeletVersion, bad)
+	}
+	if err != nil {
+		return unknown(owner, v, err), nil
+	}
+	on, policy := k.memoryQoS(v), k.MemoryReservationPolicy
+	if policy == "" {
+		policy = "None"
+	}
+	switch {
+	case owner == config.OwnerDriver && on:
+		return &Finding{ReasonSecondOwner, fmt.Sprintf("kubelet %s writes memory.min and memory.low of pods' ancestors every minute (feature gate MemoryQoS is on, memoryReservationPolicy %.30s) "+
+			"and so does this driver (memoryQoS.owner driver): set featureGates: {MemoryQoS: false} in kubelet's configuration, or memoryQoS.owner: kubelet in the driver's", kubeletVersion, policy)}, nil
+	case owner == config.OwnerKubelet && !on:
+		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: memoryQoS.owner is kubelet, and kubelet %s has the feature gate MemoryQoS off: "+
+			"set featureGates: {MemoryQoS: true} and memoryReservationPolicy: TieredReservation in kubelet's configuration, or memoryQoS.owner: driver in the driver's", kubeletVersion)}, nil
+	case owner == config.OwnerKubelet && policy != "TieredReservation":
+		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: memoryQoS.owner is kubelet, and kubelet has memoryReservationPolicy %.30s: "+
+			"set it to TieredReservation, or memoryQoS.owner: driver in the driver's configuration", policy)}, nil
+	}
+	return nil, nil
+}
+
+// unknown is the finding where there is no configuration to look at. A kubelet
+// that does nothing unless told to is believed to do nothing.
+func unknown(owner string, v *version.Version, err error) *Finding {
+	switch {
+	case owner == config.OwnerKubelet:
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is on and memoryReservationPolicy is TieredReservation, for memoryQoS.owner is kubelet", err)}
+	case v.AtLeast(memoryQoSBeta):
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that it has featureGates: {MemoryQoS: false}, for from 1.37 on kubelet writes what this driver writes (memoryQoS.owner driver)", err)}
+	case !errors.Is(err, ErrNotShown):
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is off, for memoryQoS.owner is driver", err)}
+	}
+	return nil
+}
