@@ -40,3 +40,33 @@ func BenchmarkCreateExclusive(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDrift is the periodic comparison of everything with the kernel, with
+// nothing to repair: each container has a claim with memory and hugepages. The
+// files are plain ones: cgroupfs is measured in the cluster.
+func BenchmarkDrift(b *testing.B) {
+	for _, containers := range []int{0, 100, 500} {
+		b.Run(fmt.Sprintf("containers=%d", containers), func(b *testing.B) {
+			r := newRuntime(b, b.TempDir())
+			for i := range containers {
+				pod, claim := testnode.UID(1000+i), testnode.UID(5000+i)
+				env := r.node.Prepare(pod, claim, contract.Decision{Mems: "0",
+					Memory:    &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30},
+					Hugepages: map[string]contract.Limit{"2Mi": 64 << 20}})
+				r.run(fmt.Sprintf("c%03d", i), pod, env...)
+			}
+			r.node.Change(func(s *contract.NodeState) {
+				for uid, pod := range s.Pods {
+					pod.Cgroup = contract.Files{"memory.min": "1073741824", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864"}
+					s.Pods[uid] = pod
+				}
+				s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}, "burstable": {"memory.min": "4096"}}
+			})
+			require.NoError(b, r.plugin.Apply(b.Context()))
+			for b.Loop() {
+				require.NoError(b, r.plugin.Apply(b.Context()))
+			}
+			require.Zero(b, r.metric("cpumem_actuator_repaired_total"))
+		})
+	}
+}
