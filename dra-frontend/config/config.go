@@ -7,6 +7,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -57,8 +58,11 @@ type Config struct {
 	RefreshInterval metav1.Duration `json:"refreshInterval"`
 	CDIDir          string          `json:"cdiDir"`
 	KubeletRootDir  string          `json:"kubeletRootDir"`
-	SysfsRoot       string          `json:"sysfsRoot"`
-	ProcRoot        string          `json:"procRoot"`
+	// KubeletConfigFile is kubelet's configuration file, in which the frontend
+	// sees a second owner of memory protection; empty: it does not look.
+	KubeletConfigFile string `json:"kubeletConfigFile"`
+	SysfsRoot         string `json:"sysfsRoot"`
+	ProcRoot          string `json:"procRoot"`
 }
 
 // SharedPool configures the CPUs of containers without exclusive CPUs.
@@ -192,7 +196,8 @@ func (c Config) validate() error {
 		}
 	}
 	for _, dir := range []struct{ key, value string }{
-		{"cdiDir", c.CDIDir}, {"kubeletRootDir", c.KubeletRootDir}, {"sysfsRoot", c.SysfsRoot}, {"procRoot", c.ProcRoot},
+		{"cdiDir", c.CDIDir}, {"kubeletRootDir", c.KubeletRootDir}, {"kubeletConfigFile", cmp.Or(c.KubeletConfigFile, "/")},
+		{"sysfsRoot", c.SysfsRoot}, {"procRoot", c.ProcRoot},
 	} {
 		if !filepath.IsAbs(dir.value) || filepath.Clean(dir.value) != dir.value {
 			errs = append(errs, fmt.Errorf("%s: %q is not a clean absolute path", dir.key, dir.value))

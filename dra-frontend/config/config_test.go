@@ -62,6 +62,7 @@ func TestParseRefuses(t *testing.T) {
 		"placement":          {"cpu: {placement: random}", "cpu.placement"},
 		"interval":           {"refreshInterval: 1ms", "refreshInterval: 1ms, want 1s or more"},
 		"relative path":      {"cdiDir: run/cdi", "cdiDir"},
+		"relative file":      {"kubeletConfigFile: kubelet.json", "kubeletConfigFile"},
 		"node id":            {`reservedMemory: {"x": 1Gi}`, `reservedMemory: key "x" is not a NUMA node id`},
 		"negative memory":    {`reservedMemory: {"0": -1Gi}`, "negative"},
 		"hugepage size":      {`reservedHugepages: {"0": {2MB: 1}}`, `page size "2MB"`},
@@ -71,6 +72,15 @@ func TestParseRefuses(t *testing.T) {
 			_, err := config.Parse([]byte(tc.text))
 			require.ErrorContains(t, err, tc.want)
 		})
+	}
+}
+
+// A45: the owners there are.
+func TestOwners(t *testing.T) {
+	for _, owner := range []string{config.OwnerDriver, config.OwnerKubelet, config.OwnerNone} {
+		c, err := config.Parse([]byte("memoryQoS: {owner: " + owner + "}\nkubeletConfigFile: /etc/kubernetes/kubelet.json"))
+		require.NoError(t, err)
+		require.Equal(t, []string{owner, "/etc/kubernetes/kubelet.json"}, []string{c.MemoryQoS.Owner, c.KubeletConfigFile})
 	}
 }
 

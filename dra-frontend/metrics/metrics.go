@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Metrics records what the frontend does.
@@ -22,6 +23,11 @@ type Metrics struct {
 	unhealthy prometheus.Gauge
 	status    *prometheus.CounterVec
 	accounted *prometheus.GaugeVec
+	// About memory protection: values written over, what kubelet's configuration
+	// lacks, and claims by what became of them.
+	overwritten prometheus.Gauge
+	kubelet     *prometheus.GaugeVec
+	protection  *prometheus.GaugeVec
 }
 
 // New registers the metrics.
@@ -58,8 +64,18 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		accounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_node_allocatable", Help: "1 for the state of the node-allocatable mapping: off, pending, active, or dropped by the API server.",
 		}, []string{"state"}),
+		overwritten: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_memory_overwritten", Help: "Cgroup files of pods and their ancestors that another program has written over the driver's values lately.",
+		}),
+		kubelet: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_kubelet_findings", Help: "1 for what kubelet's configuration has against the owner of memory protection, by reason.",
+		}, []string{"reason"}),
+		protection: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_memory_protection", Help: "Results of claims with memory protection, by whether it is effective: True, False or Unknown.",
+		}, []string{"effective"}),
 	}
-	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced, m.unhealthy, m.status, m.accounted} {
+	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced, m.unhealthy, m.status, m.accounted,
+		m.overwritten, m.kubelet, m.protection} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -116,6 +132,23 @@ const (
 func (m *Metrics) NodeAllocatable(state string) {
 	for _, s := range []string{MappingOff, MappingPending, MappingActive, MappingDropped} {
 		m.accounted.WithLabelValues(s).Set(gauge(s == state))
+	}
+}
+
+// Overwritten sets the number of files that another program wrote over.
+func (m *Metrics) Overwritten(n int) { m.overwritten.Set(float64(n)) }
+
+// KubeletFinding sets which of all reasons there is a finding for, "" for none.
+func (m *Metrics) KubeletFinding(reason string, all []string) {
+	for _, r := range all {
+		m.kubelet.WithLabelValues(r).Set(gauge(r == reason))
+	}
+}
+
+// Protection sets how many results are protected, are not, and may be.
+func (m *Metrics) Protection(effective map[metav1.ConditionStatus]int) {
+	for _, s := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
+		m.protection.WithLabelValues(string(s)).Set(float64(effective[s]))
 	}
 }
 

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package notices tells people what is wrong with the node, as events about it:
+// what stands in the log of one of many daemons nobody looks for. The daemon
+// hands it what it has found; nothing waits for it, and nothing fails with it.
+package notices
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// waiting bounds what is kept for a server that does not answer.
+	waiting = 16
+	// attempts, with pauses that double, are some minutes.
+	attempts   = 9
+	firstRetry = time.Second
+	// callTimeout is of one request.
+	callTimeout = 10 * time.Second
+	// burst, and one more each pause, bound what a node writes whatever happens
+	// to it.
+	burst = 10
+	pause = 30 * time.Second
+)
+
+// The API's limits.
+const (
+	maxName     = 253
+	maxNote     = 1024
+	maxInstance = 128
+)
+
+// Notice is something that a person shall know of the node.
+type Notice struct {
+	// Reason is a word for machines, Note a sentence for people.
+	Reason, Note string
+}
+
+// Options are what a Writer needs. All are required.
+type Options struct {
+	Log    *zap.Logger
+	Client kubernetes.Interface
+	// Driver is the name of the driver, Node that of the node.
+	Driver, Node string
+}
+
+// Writer writes events, one after the other.
+type Writer struct {
+	o     Options
+	queue chan *eventsv1.Event
+	pace  flowcontrol.RateLimiter
+	// complaint is the last error logged.
+	complaint string
+}
+
+// New returns a writer. It writes while Run runs.
+func New(o Options) *Writer {
+	return &Writer{o: o, queue: make(chan *eventsv1.Event, waiting),
+		pace: flowcontrol.NewTokenBucketRateLimiter(float32(time.Second)/float32(pause), burst)}
+}
+
+// Send writes an event about the node, some time or never. It does not wait.
+func (w *Writer) Send(n Notice) {
+	select {
+	case w.queue <- w.event(n, time.Now()):
+	default:
+		w.o.Log.Debug("event not written, too many wait", zap.String("reason", n.Reason), zap.String("note", n.Note))
+	}
+}
+
+// event has a name of its own, so that an attempt that is made again after an
+// answer was lost makes no second one.
+func (w *Writer) event(n Notice, now time.Time) *eventsv1.Event {
+	suffix := fmt.Sprintf(".%x", now.UnixNano())
+	return &eventsv1.Event{
+		// Events about what has no namespace live in this one.
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: strings.TrimRight(clip(w.o.Node, maxName-len(suffix)), "-.") + suffix},
+		EventTime:  metav1.NewMicroTime(now), Type: corev1.EventTypeWarning,
+		ReportingController: w.o.Driver, ReportingInstance: clip(w.o.Driver+"-"+w.o.Node, maxInstance), Action: "Observing",
+		Reason: n.Reason, Note: clip(n.Note, maxNote),
+		// As kubelet does: `kubectl describe node` looks for the name in the UID.
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: w.o.Node, UID: types.UID(w.o.Node)},
+	}
+}
+
+func clip(s string, length int) string {
+	if len(s) > length {
+		return strings.ToValidUTF8(s[:length], "")
+	}
+	return s
+}
+
+// Run writes until ctx ends.
+func (w *Writer) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-w.queue:
+			if w.pace.Wait(ctx) == nil {
+				w.write(ctx, e)
+			}
+		}
+	}
+}
+
+func (w *Writer) write(ctx context.Context, e *eventsv1.Event) {
+	delay := firstRetry
+	for range attempts {
+		err := w.create(ctx, e)
+		if ctx.Err() != nil {
+			return
+		}
+		w.complain(err)
+		if err == nil || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+		delay *= 2
+	}
+}
+
+func (w *Writer) create(ctx context.Context, e *eventsv1.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := w.o.Client.EventsV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// complain logs the first error, and each of another kind.
+func (w *Writer) complain(err error) {
+	complaint := ""
+	if err != nil {
+		complaint = string(apierrors.ReasonForError(err)) + "!"
+	}
+	if complaint != "" && complaint != w.complaint {
+		w.o.Log.Warn("event about the node not written", zap.Error(err))
+	}
+	w.complaint = complaint
+}
