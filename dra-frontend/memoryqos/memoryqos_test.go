@@ -6,16 +6,27 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 )
 
-const mi = 1 << 20
+const (
+	ki = 1 << 10
+	mi = 1 << 20
+	gi = 1 << 30
+)
+
+// alone returns the values of a container with one result.
+func alone(amount, limit int64, p memoryqos.Policy) (contract.Memory, error) {
+	use, err := p.Use(amount)
+	if err != nil {
+		return contract.Memory{}, err
+	}
+	return memoryqos.Container{Limit: limit, Ceiling: 16 * gi, Uses: []memoryqos.Use{use}}.Values(0, p)
+}
 
 func TestContainer(t *testing.T) {
-	factor := func(f float64) *float64 { return &f }
 	for name, tc := range map[string]struct {
 		amount, limit int64
 		policy        memoryqos.Policy
@@ -23,13 +34,13 @@ func TestContainer(t *testing.T) {
 	}{
 		"no limit of its own: the amount is the limit": {512 * mi, 0, memoryqos.Policy{Protection: memoryqos.Auto},
 			contract.Memory{Min: 512 * mi, High: contract.Max, Max: 512 * mi}},
-		"limit equal to the amount": {512 * mi, 512 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: factor(0.9)},
+		"limit equal to the amount": {512 * mi, 512 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(0.9)},
 			contract.Memory{Min: 512 * mi, High: contract.Max, Max: contract.Max}},
-		"limit above the amount": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: factor(0.5)},
+		"limit above the amount": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(0.5)},
 			contract.Memory{Low: 512 * mi, High: 768 * mi, Max: contract.Max}},
-		"factor one": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: factor(1)},
+		"factor one": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1.0)},
 			contract.Memory{Low: 512 * mi, High: 1024 * mi, Max: contract.Max}},
-		"factor so small that high would be the amount": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: factor(1e-9)},
+		"factor so small that high would be the amount": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1e-9)},
 			contract.Memory{Low: 512 * mi, High: contract.Max, Max: contract.Max}},
 		"no factor": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto},
 			contract.Memory{Low: 512 * mi, High: contract.Max, Max: contract.Max}},
@@ -39,20 +50,36 @@ func TestContainer(t *testing.T) {
 			contract.Memory{Low: 512 * mi, High: contract.Max, Max: 512 * mi}},
 		"protection none": {512 * mi, 0, memoryqos.Policy{Protection: memoryqos.None},
 			contract.Memory{High: contract.Max, Max: 512 * mi}},
-		"a limit of the parameters": {512 * mi, 0, memoryqos.Policy{Limit: 1024*mi + 5000, Protection: memoryqos.Auto, Factor: factor(0.5)},
+		"a limit of the parameters": {512 * mi, 0, memoryqos.Policy{Limit: 1024*mi + 5000, Protection: memoryqos.Auto, Factor: new(0.5)},
 			contract.Memory{Low: 512 * mi, High: 768 * mi, Max: 1024*mi + 4096}},
 		"a limit of the parameters equal to the amount": {512 * mi, 0, memoryqos.Policy{Limit: 512 * mi, Protection: memoryqos.Auto},
 			contract.Memory{Min: 512 * mi, High: contract.Max, Max: 512 * mi}},
 		"the container's own limit before that of the parameters": {512 * mi, 600 * mi, memoryqos.Policy{Limit: 1024 * mi, Protection: memoryqos.None},
 			contract.Memory{High: contract.Max, Max: contract.Max}},
-		"64Ki pages round down": {64 << 10, 100 * 64 << 10, memoryqos.Policy{Protection: memoryqos.None, Factor: factor(0.333), PageSize: 64 << 10},
-			contract.Memory{High: 33 * 64 << 10, Max: contract.Max}},
+		"unlimited: the ceiling stands for the limit": {512 * mi, 0, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
+			contract.Memory{Low: 512 * mi, High: (512*mi + 16*gi) / 2, Max: contract.Max}},
+		"unlimited without a factor": {512 * mi, 0, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto},
+			contract.Memory{Low: 512 * mi, High: contract.Max, Max: contract.Max}},
+		"unlimited, all of the node": {16 * gi, 0, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
+			contract.Memory{Low: 16 * gi, High: contract.Max, Max: contract.Max}},
+		"unlimited, more than the node says it has": {17 * gi, 0, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
+			contract.Memory{Low: 17 * gi, High: contract.Max, Max: contract.Max}},
+		"unlimited and a limit of its own": {512 * mi, 512 * mi, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
+			contract.Memory{Min: 512 * mi, High: contract.Max, Max: contract.Max}},
+		"16Ki pages": {16 * ki, 100 * 16 * ki, memoryqos.Policy{Protection: memoryqos.None, Factor: new(0.5), PageSize: 16 * ki},
+			contract.Memory{High: 50 * 16 * ki, Max: contract.Max}},
+		"64Ki pages round down": {64 * ki, 100 * 64 * ki, memoryqos.Policy{Protection: memoryqos.None, Factor: new(0.333), PageSize: 64 * ki},
+			contract.Memory{High: 33 * 64 * ki, Max: contract.Max}},
+		"less than a 64Ki page above": {64 * mi, 64*mi + 60*ki, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1.0), PageSize: 64 * ki},
+			contract.Memory{Low: 64 * mi, High: contract.Max, Max: contract.Max}},
+		"a limit without end": {512 * mi, 1<<63 - 1, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1.0)},
+			contract.Memory{Low: 512 * mi, High: 1 << 62, Max: contract.Max}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.policy.PageSize == 0 {
 				tc.policy.PageSize = 4096
 			}
-			got, err := memoryqos.Container(tc.amount, tc.limit, tc.policy)
+			got, err := alone(tc.amount, tc.limit, tc.policy)
 			require.NoError(t, err)
 			require.Equal(t, tc.want, got)
 		})
@@ -61,28 +88,69 @@ func TestContainer(t *testing.T) {
 
 func TestContainerRefuses(t *testing.T) {
 	policy := memoryqos.Policy{Protection: memoryqos.Auto, PageSize: 4096}
-	_, err := memoryqos.Container(512*mi, 511*mi, policy)
+	_, err := alone(512*mi, 511*mi, policy)
 	require.ErrorContains(t, err, "limit of 535822336 bytes is below the claimed 536870912 bytes")
-	_, err = memoryqos.Container(512*mi, 0, memoryqos.Policy{Limit: 511 * mi, PageSize: 4096})
+	_, err = alone(512*mi, 0, memoryqos.Policy{Limit: 511 * mi, PageSize: 4096})
 	require.ErrorContains(t, err, "memory.limit of 535822336 bytes is below the claimed 536870912 bytes: want at least the claimed amount")
-	_, err = memoryqos.Container(4097, 0, policy)
+	_, err = alone(4097, 0, policy)
 	require.ErrorContains(t, err, "4097 is not a positive multiple")
+	_, err = memoryqos.Container{Limit: 900 * mi, Uses: []memoryqos.Use{{Amount: 512 * mi}, {Amount: 512 * mi}}}.Values(1, policy)
+	require.ErrorContains(t, err, "limit of 943718400 bytes is below the claimed 1073741824 bytes")
 }
 
-// The values are ordered as the kernel needs them, whatever comes in.
-func TestContainerLaws(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		page := rapid.SampledFrom([]int64{4096, 16384, 65536}).Draw(t, "page")
-		amount := rapid.Int64Range(1, 1<<40/page).Draw(t, "pages") * page
-		limit := amount + rapid.Int64Range(0, 1<<40).Draw(t, "above")
-		f := rapid.Float64Range(0.001, 1).Draw(t, "factor")
-		m, err := memoryqos.Container(amount, limit, memoryqos.Policy{Factor: &f, Protection: memoryqos.Auto, PageSize: page})
+// Each result carries its part of what the container would have from one claim
+// of the sum.
+func TestSeveralResults(t *testing.T) {
+	for name, tc := range map[string]struct {
+		container memoryqos.Container
+		want      contract.Memory
+	}{
+		"a limit of its own": {memoryqos.Container{Limit: 2 * gi, Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
+			contract.Memory{Low: gi, High: 3 * gi / 2, Max: contract.Max}},
+		"all of its limit": {memoryqos.Container{Limit: gi, Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
+			contract.Memory{Min: gi, High: contract.Max, Max: contract.Max}},
+		"one so small that its own part is below a page": {memoryqos.Container{Limit: 2 * gi, Uses: []memoryqos.Use{{4 * ki, 4 * ki}, {gi - 4*ki, gi - 4*ki}}},
+			contract.Memory{Low: gi, High: 3 * gi / 2, Max: contract.Max}},
+		"no limits": {memoryqos.Container{Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
+			contract.Memory{Min: gi, High: contract.Max, Max: gi}},
+		"a limit of one's parameters": {memoryqos.Container{Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 1792 * mi}}},
+			contract.Memory{Low: gi, High: 3 * gi / 2, Max: 2 * gi}},
+		"unlimited by one's parameters": {memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}},
+			contract.Memory{Low: gi, High: 3 * gi, Max: contract.Max}},
+		"unlimited by both": {memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, contract.Max}, {768 * mi, contract.Max}}},
+			contract.Memory{Low: gi, High: 3 * gi, Max: contract.Max}},
+		"limits without end": {memoryqos.Container{Uses: []memoryqos.Use{{gi, 1 << 62}, {gi, 1 << 62}, {gi, 1 << 62}}},
+			contract.Memory{Low: 3 * gi, High: (3*gi + 1<<62) / 2, Max: contract.Max}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(0.5), PageSize: 4 * ki}
+			require.Equal(t, tc.want, merged(t, tc.container, func(int) memoryqos.Policy { return policy }))
+		})
+	}
+}
+
+// A result with a limit does not depend on the ceiling, which only those read
+// that need it.
+func TestCeilingIsForTheUnlimited(t *testing.T) {
+	policy := memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(0.5), PageSize: 4 * ki}
+	c := memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}}
+	want, err := c.Values(0, policy)
+	require.NoError(t, err)
+	c.Ceiling = 1<<63 - 1
+	got, err := c.Values(0, policy)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// merged is what the container gets: the contract's merge of all parts.
+func merged(t require.TestingT, c memoryqos.Container, policy func(i int) memoryqos.Policy) contract.Memory {
+	decisions := make(map[contract.Key]contract.Decision)
+	for i := range c.Uses {
+		m, err := c.Values(i, policy(i))
 		require.NoError(t, err)
-		if m.High != contract.Max {
-			require.Greater(t, int64(m.High), amount)
-			require.LessOrEqual(t, int64(m.High), limit)
-			require.Zero(t, int64(m.High)%page)
-		}
-		require.Equal(t, contract.Limit(amount), m.Min+m.Low, "exactly one protection of the claimed amount")
-	})
+		d := contract.Decision{V: contract.Version, Memory: &m}
+		require.NoError(t, d.Validate())
+		decisions[contract.Key{ClaimUID: "c", Index: i}] = d
+	}
+	return *contract.Merge(decisions).Memory
 }

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -58,8 +59,9 @@ type CPU struct {
 // Memory says what the claimed memory's cgroup values are.
 type Memory struct {
 	// Limit becomes memory.max: at least the claimed amount, which is the
-	// default. A container with a limit in its own spec keeps that one.
-	Limit *Bytes `json:"limit,omitempty"`
+	// default, or unlimited. A container with a limit in its own spec keeps
+	// that one.
+	Limit *Limit `json:"limit,omitempty"`
 	// ThrottlingFactor is KEP-2570's factor for memory.high, 0 < f <= 1.
 	ThrottlingFactor *float64 `json:"throttlingFactor,omitempty"`
 	// Protection is auto, min, low or none.
@@ -145,10 +147,15 @@ func (p ClaimParameters) validate() error {
 	return errors.Join(errs...)
 }
 
-// Bytes is a quantity of bytes, above 0.
-type Bytes int64
+// Limit is a quantity of bytes above 0, or Unlimited.
+type Limit contract.Limit
 
-// maxBytes keeps sums within int64.
+// Unlimited is the limit that is none, "unlimited" where users write it.
+const Unlimited = Limit(contract.Max)
+
+const unlimited = "unlimited"
+
+// maxBytes is far above what a machine has.
 const maxBytes = int64(4) << 60
 
 // bytesForm has no exponents: the library computes what they stand for, and
@@ -156,16 +163,28 @@ const maxBytes = int64(4) << 60
 var bytesForm = regexp.MustCompile(`^[0-9]{1,19}(\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?$`)
 
 // UnmarshalJSON reads a string or a number.
-func (b *Bytes) UnmarshalJSON(data []byte) error {
+func (l *Limit) UnmarshalJSON(data []byte) error {
 	text := strings.Trim(string(data), `"`)
+	if text == unlimited {
+		*l = Unlimited
+		return nil
+	}
 	if bytesForm.MatchString(text) {
 		q, err := resource.ParseQuantity(text)
 		if err == nil && q.Sign() > 0 && q.Cmp(*resource.NewQuantity(maxBytes, resource.BinarySI)) <= 0 {
-			*b = Bytes(q.Value())
+			*l = Limit(q.Value())
 			return nil
 		}
 	}
-	return fmt.Errorf("memory.limit: %.40s, want a quantity above 0 and at most 4Ei, such as 12Gi", text)
+	return fmt.Errorf("memory.limit: %.40s, want a quantity above 0 and at most 4Ei, such as 12Gi, or %s", text, unlimited)
+}
+
+// String is the limit as users read it.
+func (l Limit) String() string {
+	if l == Unlimited {
+		return unlimited
+	}
+	return strconv.FormatInt(int64(l), 10)
 }
 
 // fields returns the fields of a struct as users write them.

@@ -58,6 +58,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"memory.limit without end": {with(`"memory":{"limit":"1e1000000000"}`), []string{"memory.limit: 1e1000000000"}},
 		"memory.limit tiny":        {with(`"memory":{"limit":"1e-100000000"}`), []string{"memory.limit: 1e-100000000"}},
 		"memory.limit no number":   {with(`"memory":{"limit":{}}`), []string{"memory.limit: {}"}},
+		"memory.limit miscased":    {with(`"memory":{"limit":"Unlimited"}`), []string{"memory.limit: Unlimited", "or unlimited"}},
 		"memory.throttlingFactor":  {with(`"memory":{"throttlingFactor":1.5}`), []string{"memory.throttlingFactor: 1.5", "0 < f <= 1"}},
 		"memory.protection":        {with(`"memory":{"protection":"max"}`), []string{`memory.protection: "max"`, `"auto" "min" "low" "none"`}},
 		"memory.policy":            {with(`"memory":{"policy":"local"}`), []string{`memory.policy: "local"`, `"bind"`, `"weightedInterleave"`}},
@@ -121,6 +122,12 @@ func TestResolve(t *testing.T) {
 		"two for a request that agree": {"zone", []resourceapi.DeviceAllocationConfiguration{
 			config1(claim, with(`"memory":{"limit":"1Gi"}`), "zone"), config1(claim, with(`"memory":{"limit":"1024Mi"},"cpu":{"placement":"spread"}`), "zone", "other"),
 		}, func(s *parameters.Settings) { s.Memory.Limit = gi; s.CPU.Placement = placement.Spread }},
+		"no limit": {"zone", []resourceapi.DeviceAllocationConfiguration{
+			config1(class, with(`"memory":{"limit":"1Gi"}`)), config1(claim, with(`"memory":{"limit":"unlimited"}`)),
+		}, func(s *parameters.Settings) { s.Memory.Limit = contract.Max }},
+		"a limit over none": {"zone", []resourceapi.DeviceAllocationConfiguration{
+			config1(class, with(`"memory":{"limit":"unlimited"}`)), config1(claim, with(`"memory":{"limit":"1Gi"}`)),
+		}, func(s *parameters.Settings) { s.Memory.Limit = gi }},
 		"the request over all requests": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, spread), config1(claim, packed, "zone")}, func(*parameters.Settings) {}},
 		"the subrequest over its request": {"zone/small", []resourceapi.DeviceAllocationConfiguration{
 			config1(claim, spread, "zone/small"), config1(claim, with(`"cpu":{"placement":"packed","wholeCores":true}`), "zone"),
@@ -142,6 +149,11 @@ func TestResolveRefuses(t *testing.T) {
 		config1(claim, with(`"cpu":{"placement":"spread"}`), "zone"), config1(claim, with(`"cpu":{"placement":"packed"}`), "zone"),
 	})
 	require.ErrorContains(t, err, "cpu.placement is given twice for this request, as spread and packed")
+
+	_, err = defaults.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
+		config1(claim, with(`"memory":{"limit":"unlimited"}`), "zone"), config1(claim, with(`"memory":{"limit":"1Gi"}`), "zone"),
+	})
+	require.ErrorContains(t, err, "memory.limit is given twice for this request, as unlimited and 1073741824")
 
 	_, err = defaults.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
 		config1(class, with(`"cpu":{"placement":"x"}`)), config1(claim, with(`"gpu":{}`), "zone"),
@@ -170,6 +182,22 @@ func TestProtectionWithoutOwner(t *testing.T) {
 		}
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// A45: with kubelet as the owner of pods and ancestors, containers have the
+// values that they have with the driver as the owner.
+func TestContainersOfOwnerKubelet(t *testing.T) {
+	c := config.Default()
+	c.MemoryQoS.ThrottlingFactor = new(0.5)
+	want := parameters.Defaults(c, pageSize)
+	c.MemoryQoS.Owner = config.OwnerKubelet
+	got := parameters.Defaults(c, pageSize)
+	require.Equal(t, want, got)
+	require.Equal(t, memoryqos.Auto, got.Memory.Protection)
+	got, err := got.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, with(`"memory":{"protection":"min","throttlingFactor":0.75}`))})
+	require.NoError(t, err)
+	require.Equal(t, memoryqos.Min, got.Memory.Protection)
+	require.Equal(t, 0.75, *got.Memory.Factor)
 }
 
 // I2: a claim cannot break cores on a node whose scheduler counts whole ones.
@@ -206,6 +234,10 @@ func TestRecord(t *testing.T) {
 		"memory.limit": "1073741824", "memory.throttlingFactor": "0.25", "memory.protection": "auto", "memory.policy": "preferred", "hugepages.limits": "claim",
 	}, s.Record(contract.Decision{CPUs: "0", Mems: "0", Memory: &contract.Memory{}}, true))
 	require.Empty(t, s.Record(contract.Decision{}, false))
+
+	s, err = s.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, with(`"memory":{"limit":"unlimited"}`))})
+	require.NoError(t, err)
+	require.Equal(t, "unlimited", s.Record(contract.Decision{Memory: &contract.Memory{}}, false)["memory.limit"])
 }
 
 // The merge does not depend on the order in which sources come.
@@ -242,6 +274,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":1}`))
 	f.Add(with(`"memory":{"limit":"1e1000000000"}`))
 	f.Add(with(`"memory":{"limit":1e-100000000}`))
+	f.Add(with(`"memory":{"limit":"unlimited"}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := parameters.Decode(raw)
 		if err != nil {
@@ -249,6 +282,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		if l := p.Memory.Limit; l != nil {
 			require.Positive(t, int64(*l))
+			require.True(t, *l == parameters.Unlimited || *l <= 4<<60)
 		}
 		if f := p.Memory.ThrottlingFactor; f != nil {
 			require.True(t, *f > 0 && *f <= 1)

@@ -27,7 +27,8 @@ type Settings struct {
 	// Hugepages is config.HugepagesClaim, HugepagesUnlimited or
 	// HugepagesUnchanged.
 	Hugepages string
-	// protects tells whether the driver writes memory.min, low and high at all.
+	// protects tells whether the driver writes memory.min, low and high of
+	// containers at all.
 	protects bool
 }
 
@@ -38,7 +39,7 @@ func Defaults(c config.Config, pageSize int64) Settings {
 		CPU:       placement.Options{Placement: c.CPU.Placement, WholeCores: c.CPU.WholeCores},
 		Memory:    memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
 		Hugepages: c.Hugepages.Limits,
-		protects:  c.MemoryQoS.Owner == config.OwnerDriver,
+		protects:  c.MemoryQoS.Owner != config.OwnerNone,
 	}
 	if s.protects {
 		s.Memory.Protection = memoryqos.Protection(c.MemoryQoS.Protection)
@@ -119,7 +120,7 @@ func merge(sources []source) (ClaimParameters, error) {
 		choose(sources, "cpu.wholeCores", &p.CPU.WholeCores, func(p ClaimParameters) *bool { return p.CPU.WholeCores }),
 		choose(sources, "cpu.wholeL3", &p.CPU.WholeL3, func(p ClaimParameters) *bool { return p.CPU.WholeL3 }),
 		choose(sources, "cpu.cores", &p.CPU.Cores, func(p ClaimParameters) *string { return p.CPU.Cores }),
-		choose(sources, "memory.limit", &p.Memory.Limit, func(p ClaimParameters) *Bytes { return p.Memory.Limit }),
+		choose(sources, "memory.limit", &p.Memory.Limit, func(p ClaimParameters) *Limit { return p.Memory.Limit }),
 		choose(sources, "memory.throttlingFactor", &p.Memory.ThrottlingFactor, func(p ClaimParameters) *float64 { return p.Memory.ThrottlingFactor }),
 		choose(sources, "memory.protection", &p.Memory.Protection, func(p ClaimParameters) *string { return p.Memory.Protection }),
 		choose(sources, "memory.policy", &p.Memory.Policy, func(p ClaimParameters) *string { return p.Memory.Policy }),
@@ -157,7 +158,7 @@ func (s Settings) with(p ClaimParameters) (Settings, error) {
 		s.CPU.WholeCores = s.CPU.WholeCores || *p.CPU.WholeCores
 	}
 	if p.Memory.Limit != nil {
-		s.Memory.Limit = int64(*p.Memory.Limit)
+		s.Memory.Limit = contract.Limit(*p.Memory.Limit)
 	}
 	if !s.protects {
 		return s, s.refuseProtection(p.Memory)
@@ -179,7 +180,7 @@ func set[T any](to *T, value *T) {
 
 // refuseProtection refuses what would have no effect on this node.
 func (s Settings) refuseProtection(m Memory) error {
-	const why = "but the driver of this node does not protect memory (memoryQoS.owner of its configuration is not driver)"
+	const why = "but the driver of this node does not protect memory (memoryQoS.owner of its configuration is none)"
 	if m.ThrottlingFactor != nil {
 		return fmt.Errorf("memory.throttlingFactor: %v, %s: want none", *m.ThrottlingFactor, why)
 	}
@@ -223,7 +224,7 @@ func (s Settings) Record(d contract.Decision, hugepages bool) map[string]string 
 	if d.Memory != nil {
 		add("memory.protection", string(s.Memory.Protection))
 		if s.Memory.Limit > 0 {
-			add("memory.limit", strconv.FormatInt(s.Memory.Limit, 10))
+			add("memory.limit", Limit(s.Memory.Limit).String())
 		}
 		if s.Memory.Factor != nil {
 			add("memory.throttlingFactor", strconv.FormatFloat(*s.Memory.Factor, 'g', -1, 64))

@@ -12,7 +12,6 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
@@ -52,8 +51,8 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 	}
 	record.Pods = users.records()
 	taken := nodestate.Exclusive(prepared)
-	for _, p := range parts {
-		decision, err := d.value(p, users, taken, prepared)
+	for i, p := range parts {
+		decision, err := d.value(p, i, users, taken, prepared)
 		if err != nil {
 			return record, about(p.DeviceRequestAllocationResult, err)
 		}
@@ -99,12 +98,22 @@ func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequ
 	if p.amounts.CPUs > p.zone.CPUs.Size() {
 		return p, fmt.Errorf("%d CPUs granted, the zone has %d (%s)", p.amounts.CPUs, p.zone.CPUs.Size(), p.zone.CPUs)
 	}
-	p.settings, err = d.settings.Resolve(r.Request, resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, r))
-	return p, err
+	if p.settings, err = d.settings.Resolve(r.Request, configOf(claim, r)); err != nil {
+		return p, err
+	}
+	if f := p.settings.Memory.Factor; f != nil && p.amounts.Memory > 0 && d.noMemoryHigh != nil {
+		return p, fmt.Errorf("memory.throttlingFactor: %v, but %w: leave it out, or use a node whose kernel can", *f, d.noMemoryHigh)
+	}
+	return p, nil
 }
 
-// value makes the decision for one result.
-func (d *Driver) value(p part, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
+// configOf returns the parameters that the claim's allocation has for a result.
+func configOf(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) []resourceapi.DeviceAllocationConfiguration {
+	return resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, r)
+}
+
+// value makes the decision for the result number index.
+func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
 	decision := contract.Decision{V: contract.Version, Requires: []string{}}
 	a := p.amounts
 	if a.CPUs > 0 {
@@ -131,17 +140,13 @@ func (d *Driver) value(p part, u users, taken cpuset.CPUSet, prepared []contract
 		}
 	}
 	if a.Memory > 0 {
-		limit, err := u.limit(p.Request, a.Memory)
-		if err != nil {
-			return decision, err
-		}
-		m, err := memoryqos.Container(a.Memory, limit, p.settings.Memory)
+		m, err := u.memory(p.Request, index, p.settings.Memory, a.Memory)
 		if err != nil {
 			return decision, err
 		}
 		decision.Memory = &m
 	}
-	decision.Hugepages = p.settings.Limits(u.hugepages(p.Request, a.Hugepages))
+	decision.Hugepages = p.settings.Limits(u.hugepages(p.Request, index, a.Hugepages))
 	return decision, nil
 }
 

@@ -9,6 +9,8 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,6 +56,12 @@ type Pods interface {
 	Pod(ctx context.Context, namespace, name string) (Pod, error)
 }
 
+// Node reads what the API server says of this node.
+type Node interface {
+	// AllocatableMemory returns the memory in bytes that pods may have.
+	AllocatableMemory(ctx context.Context) (int64, error)
+}
+
 // Actuator tells what the actuator of this node says of itself; an error means
 // that it cannot apply decisions now.
 type Actuator interface {
@@ -87,11 +95,14 @@ type Driver struct {
 	inventory Inventory
 	settings  parameters.Settings
 	pods      Pods
+	node      Node
 	actuator  Actuator
 	recorder  Recorder
+	// noMemoryHigh never changes.
+	noMemoryHigh error
 }
 
-// Options are the parts of a Driver. All are required.
+// Options are the parts of a Driver. All are required but NoMemoryHigh.
 type Options struct {
 	Log       *zap.Logger
 	Lock      Lock
@@ -102,8 +113,12 @@ type Options struct {
 	// Settings are those of a claim without parameters.
 	Settings parameters.Settings
 	Pods     Pods
+	Node     Node
 	Actuator Actuator
 	Recorder Recorder
+	// NoMemoryHigh tells why memory.high cannot be written on this node, nil if
+	// it can.
+	NoMemoryHigh error
 }
 
 // New returns a Driver. Reconcile is called before kubelet may call it, so that
@@ -112,7 +127,7 @@ type Options struct {
 func New(o Options) *Driver {
 	return &Driver{
 		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
-		settings: o.Settings, pods: o.Pods, actuator: o.Actuator, recorder: o.Recorder,
+		settings: o.Settings, pods: o.Pods, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
 	}
 }
 
@@ -178,12 +193,16 @@ func (d *Driver) count(claims []contract.ClaimRecord) {
 	d.recorder.Claims(len(claims), exclusive.Size(), d.inventory.Base.CPUs.Difference(exclusive).Size())
 }
 
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin.
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. Kubelet names all
+// claims of a pod in one call, but for those that it knows to be prepared.
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	// I8: the choice of CPUs depends on the order, so that must not be the call's.
+	claims = slices.SortedFunc(slices.Values(claims), func(a, b *resourceapi.ResourceClaim) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	call := call{asked: d.asked(claims), allocatable: sync.OnceValues(func() (int64, error) { return d.node.AllocatableMemory(ctx) })}
 	for _, claim := range claims {
 		start := time.Now()
-		devices, err := d.prepare(ctx, claim)
+		devices, err := d.prepare(ctx, claim, call)
 		d.recorder.Prepared(err, time.Since(start))
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}

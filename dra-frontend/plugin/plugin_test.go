@@ -49,13 +49,19 @@ type node struct {
 	pods     podMap
 	actuator error
 	boot     string
+	config   config.Config
+	// allocatable is the node's memory, 0 for an API server that is away; gets
+	// counts how often it was read.
+	allocatable  int64
+	gets         int
+	noMemoryHigh error
 	// wrap lets a test stand between the ledger and the directory.
 	wrap   func(ledger.Directory) ledger.Directory
 	driver *plugin.Driver
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID}
+	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID, config: config.Default(), allocatable: 16 * gi}
 	n.restart()
 	requireReconciled(t, n.driver)
 	return n
@@ -75,8 +81,17 @@ func (n *node) restart() {
 	}
 	n.driver = plugin.New(plugin.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true,
-		Inventory: t2(), Settings: parameters.Defaults(config.Default(), pageSize), Pods: n.pods, Actuator: n, Recorder: discard{},
+		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: n.pods, Node: n, Actuator: n, Recorder: discard{},
+		NoMemoryHigh: n.noMemoryHigh,
 	})
+}
+
+func (n *node) AllocatableMemory(context.Context) (int64, error) {
+	n.gets++
+	if n.allocatable == 0 {
+		return 0, errors.New("the API server is away")
+	}
+	return n.allocatable, nil
 }
 
 func (n *node) Announcement() (contract.Announcement, error) {
@@ -206,11 +221,11 @@ func TestPrepareWritesTheWholeDecision(t *testing.T) {
 	s := n.state()
 	require.Equal(t, contract.Shared{CPUs: "0-1,4-7", Mems: "0-1"}, s.Shared)
 	require.Equal(t, contract.PodState{Claims: []string{uid(1)}, Cgroup: contract.Files{
-		"memory.min": "1073741824", "memory.low": "0", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864",
+		"memory.min": "1073741824", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864",
 	}}, s.Pods[uid(1001)])
-	require.Equal(t, contract.Files{"memory.min": "1073741824", "memory.low": "0"}, s.Ancestors["burstable"])
+	require.Equal(t, contract.Files{"memory.min": "1073741824"}, s.Ancestors["burstable"])
 	require.Equal(t, s.Ancestors["burstable"], s.Ancestors[""])
-	require.Equal(t, contract.Files{"memory.min": "0", "memory.low": "0"}, s.Ancestors["besteffort"])
+	require.Empty(t, s.Ancestors["besteffort"])
 }
 
 func TestMemoryOnlyClaimStaysInTheSharedPool(t *testing.T) {

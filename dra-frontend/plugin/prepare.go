@@ -18,8 +18,22 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
+// call is what the claims of one call have in common.
+type call struct {
+	// asked are their results with memory or hugepages.
+	asked []claimed
+	// allocatable reads the node's memory, once.
+	allocatable func() (int64, error)
+}
+
+// needsAllocatable tells whether values of the claim depend on the node's
+// memory: only memory.high of what has no limit does.
+func (c call) needsAllocatable(uid string) bool {
+	return slices.ContainsFunc(c.asked, func(a claimed) bool { return a.uid == uid && a.unlimited() && a.throttled })
+}
+
 // prepare is the flow of one claim.
-func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, call call) ([]kubeletplugin.Device, error) {
 	results, err := ownResults(claim)
 	if err != nil || len(results) == 0 {
 		return nil, err
@@ -28,6 +42,9 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	users, usersErr := d.users(ctx, claim)
 	if usersErr == nil && len(users.pods) == 0 {
 		usersErr = fmt.Errorf("claim %s/%s is not reserved for any pod that exists", claim.Namespace, claim.Name)
+	}
+	if call.needsAllocatable(users.uid) {
+		users.allocatable, users.allocatableErr = call.allocatable()
 	}
 
 	leave, err := d.enter()
@@ -55,6 +72,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		}
 		claims.Prepared = claims.Without(record.UID)
 	}
+	users.known = known(call.asked, claims.Prepared, d.inventory.PageSize)
 	record, err := d.decide(claim, results, users, usersErr, claims.Prepared)
 	if err != nil {
 		log.Info("claim not prepared", zap.Error(err))

@@ -5,7 +5,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -57,14 +56,21 @@ func (c Container) uses(claim, request string) bool {
 	return false
 }
 
-// users are the pods a claim is reserved for.
+// users are the pods a claim is reserved for, and all that their containers'
+// values depend on.
 type users struct {
-	claim string
-	pods  []Pod
+	namespace, claim, uid string
+	pods                  []Pod
+	// known are the results with memory or hugepages of these pods' claims,
+	// those of other claims included, in the order of known.
+	known []claimed
+	// allocatable is the node's, read for claims that need it.
+	allocatable    int64
+	allocatableErr error
 }
 
 func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (users, error) {
-	u := users{claim: claim.Name}
+	u := users{namespace: claim.Namespace, claim: claim.Name, uid: string(claim.UID)}
 	for _, consumer := range claim.Status.ReservedFor {
 		if consumer.APIGroup != "" || consumer.Resource != "pods" {
 			continue
@@ -118,52 +124,4 @@ func (u users) exclusive(request string) error {
 			len(running), strings.Join(running, ", "))
 	}
 	return nil
-}
-
-// limit returns the smallest memory limit that the containers that use the
-// request have in their own specs, 0 if they have none. A limit of the whole
-// pod only has to leave room for the amount.
-func (u users) limit(request string, amount int64) (int64, error) {
-	smallest := int64(0)
-	var limited, unlimited []string
-	for _, p := range u.pods {
-		for _, c := range p.Containers {
-			if !c.uses(u.claim, request) {
-				continue
-			}
-			if p.MemoryLimit > 0 && p.MemoryLimit < amount {
-				return 0, fmt.Errorf("the memory limit of pod %s of %d bytes is below the claimed %d bytes: raise the limit or drop it", p.Name, p.MemoryLimit, amount)
-			}
-			if c.MemoryLimit == 0 {
-				unlimited = append(unlimited, p.Name+"/"+c.Name)
-				continue
-			}
-			limited = append(limited, p.Name+"/"+c.Name)
-			if smallest == 0 || c.MemoryLimit < smallest {
-				smallest = c.MemoryLimit
-			}
-		}
-	}
-	if len(limited) > 0 && len(unlimited) > 0 {
-		return 0, fmt.Errorf("of the containers that use it some have a memory limit of their own (%s) and some have none (%s), and one value serves all: give all of them a limit, or none",
-			strings.Join(limited, ", "), strings.Join(unlimited, ", "))
-	}
-	return smallest, nil
-}
-
-// hugepages returns the amounts, raised to what a container's own spec allows:
-// a claim takes nothing away, and users mirror claims in the spec.
-func (u users) hugepages(request string, amounts map[string]int64) map[string]int64 {
-	raised := maps.Clone(amounts)
-	for _, p := range u.pods {
-		for _, c := range p.Containers {
-			if !c.uses(u.claim, request) {
-				continue
-			}
-			for size := range raised {
-				raised[size] = max(raised[size], c.Hugepages[size])
-			}
-		}
-	}
-	return raised
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods reads from the API server what a claim's values depend on in
-// the pods it is reserved for. One GET for each pod and Prepare; no watch, so
-// that a large cluster is not watched by every node.
+// Package pods reads from the API server what a claim's values depend on: the
+// pods it is reserved for, and this node where a claim has no limit. One GET
+// for each and Prepare; no watch, so that a large cluster is not watched by
+// every node.
 package pods
 
 import (
@@ -33,6 +34,28 @@ func (r Reader) Pod(ctx context.Context, namespace, name string) (plugin.Pod, er
 		return plugin.Pod{}, err
 	}
 	return Convert(pod)
+}
+
+// Node reads one node.
+type Node struct {
+	client kubernetes.Interface
+	name   string
+}
+
+// NewNode returns a reader of the named node.
+func NewNode(client kubernetes.Interface, name string) Node { return Node{client: client, name: name} }
+
+// AllocatableMemory implements plugin.Node.
+func (n Node) AllocatableMemory(ctx context.Context) (int64, error) {
+	node, err := n.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("read node %s: %w", n.name, err)
+	}
+	bytes := node.Status.Allocatable.Memory().Value()
+	if bytes <= 0 {
+		return 0, fmt.Errorf("node %s has no allocatable memory in its status", n.name)
+	}
+	return bytes, nil
 }
 
 // Convert picks out of a pod what the plugin needs.

@@ -15,6 +15,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // bootID is the simulated node's.
@@ -43,6 +44,22 @@ func (l podLister) Pod(_ context.Context, namespace, name string) (plugin.Pod, e
 		}
 	}
 	return plugin.Pod{}, apierrors.NewNotFound(corev1.Resource("pods"), name)
+}
+
+// node is the simulated one.
+type node struct{ machine topology.Machine }
+
+// AllocatableMemory implements plugin.Node: nothing is reserved for kubelet, as
+// nobody has said how much.
+func (n node) AllocatableMemory(context.Context) (int64, error) {
+	bytes := int64(0)
+	for _, numa := range n.machine.NUMANodes {
+		bytes += numa.MemTotal
+		for size, pages := range numa.Hugepages {
+			bytes -= size * pages
+		}
+	}
+	return bytes, nil
 }
 
 // lock is that of a ledger that nobody else writes to.

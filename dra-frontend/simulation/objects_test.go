@@ -72,7 +72,7 @@ func TestQOS(t *testing.T) {
 				"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: c, resourceClaimName: c}], "+c.spec+"}")
 			require.Equal(t, simulation.Allocated, result.Claims[0].Result, result.Claims[0].Reason)
 			for _, level := range []string{"burstable", "besteffort"} {
-				want := "0"
+				want := ""
 				if level == c.want {
 					want = "1073741824"
 				}

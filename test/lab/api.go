@@ -23,6 +23,9 @@ import (
 
 const namespace = "default"
 
+// Allocatable is the memory that kubelet reports for pods.
+const Allocatable = "24Gi"
+
 // API is the API server, as far as this driver calls it.
 type API struct {
 	t      T
@@ -37,7 +40,10 @@ func newAPI(t T, applies bool) *API {
 	if applies {
 		client = fake.NewClientset
 	}
-	a := &API{t: t, Client: client(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"}})}
+	a := &API{t: t, Client: client(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"},
+		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(Allocatable)}},
+	})}
 	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
 		if slices.Contains([]string{"create", "update", "patch", "delete"}, action.GetVerb()) {
 			a.writes.Add(1)

@@ -17,7 +17,7 @@ import (
 // that is not known is refused.
 func claimParameters() (*jsonschema.Schema, error) {
 	s, err := jsonschema.ForType(reflect.TypeFor[parameters.ClaimParameters](), &jsonschema.ForOptions{
-		TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[parameters.Bytes](): {Types: []string{"string", "integer"}, Pattern: quantityForm, Minimum: new(1.0)}},
+		TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[parameters.Limit](): {Types: []string{"string", "integer"}, Pattern: limitForm, Minimum: new(1.0)}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("schema of claim parameters: %w", err)

@@ -22,7 +22,7 @@ const (
 	amountForm       = `^(max|0|[1-9][0-9]{0,18})$`
 	podFileForm      = `^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`
 	ancestorFileForm = `^memory\.(min|low)$`
-	quantityForm     = `^[0-9]{1,19}(\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?$`
+	limitForm        = `^(unlimited|[0-9]{1,19}(\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?)$`
 	pathForm         = `^/([^/]+(/[^/]+)*)?$`
 	cgroupForm       = `^[^/]+(/[^/]+)*$`
 )

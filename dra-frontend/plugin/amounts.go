@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
+)
+
+// claimed is one result that holds memory or hugepages: what a container's
+// values depend on where it uses several.
+type claimed struct {
+	namespace, claim, request string
+	// uid and index tell results apart.
+	uid   string
+	index int
+	// memory is zero without memory.
+	memory memoryqos.Use
+	// hugepages are the amounts by page size whose limits follow the claim.
+	hugepages map[string]int64
+	// throttled tells whether the parameters have a throttling factor.
+	throttled bool
+	// pods are those of a record; nil: the call is for the pod that uses it.
+	pods []contract.PodRecord
+}
+
+// asked returns the results that hold memory or hugepages in the claims of one
+// call. Those that cannot be read are left out: their claims are refused, and
+// the pod does not start.
+func (d *Driver) asked(claims []*resourceapi.ResourceClaim) []claimed {
+	var out []claimed
+	for _, claim := range claims {
+		results, err := ownResults(claim)
+		if err != nil {
+			continue
+		}
+		for i, r := range results {
+			// The page size is the machine's: no lock is needed for it.
+			a, err := amounts.Of(r, d.settings.Memory.PageSize)
+			if err != nil || !a.Divisible() {
+				continue
+			}
+			settings, err := d.settings.Resolve(r.Request, configOf(claim, r))
+			if err != nil {
+				continue
+			}
+			c := claimed{namespace: claim.Namespace, claim: claim.Name, request: r.Request, uid: string(claim.UID), index: i, throttled: settings.Memory.Factor != nil}
+			if a.Memory > 0 {
+				if c.memory, err = settings.Memory.Use(a.Memory); err != nil {
+					continue
+				}
+			}
+			if settings.Hugepages != config.HugepagesUnchanged {
+				c.hugepages = a.Hugepages
+			}
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// recorded returns the same of a claim that is prepared.
+func recorded(r contract.ClaimRecord, pageSize int64) []claimed {
+	var out []claimed
+	for i, result := range r.Results {
+		consumed := make(map[resourceapi.QualifiedName]resource.Quantity, len(result.Consumed))
+		for name, text := range result.Consumed {
+			if q, err := resource.ParseQuantity(text); err == nil {
+				consumed[resourceapi.QualifiedName(name)] = q
+			}
+		}
+		a, err := amounts.Of(resourceapi.DeviceRequestAllocationResult{ConsumedCapacity: consumed}, pageSize)
+		if err != nil {
+			continue
+		}
+		c := claimed{namespace: r.Namespace, claim: r.Name, request: result.Request, uid: r.UID, index: i, hugepages: a.Hugepages, pods: r.Pods}
+		if m := result.Decision.Memory; m != nil && a.Memory > 0 {
+			c.memory = memoryqos.Use{Amount: a.Memory, Limit: m.Max}
+		}
+		maps.DeleteFunc(c.hugepages, func(size string, _ int64) bool {
+			_, decided := result.Decision.Hugepages[size]
+			return !decided
+		})
+		out = append(out, c)
+	}
+	return out
+}
+
+// known returns what the call asks for together with what is prepared, in an
+// order that does not depend on the order of claims (I8). A pod's claim that is
+// in neither is one that the API server did not show kubelet yet: the amounts
+// of the others stand without it.
+func known(asked []claimed, prepared []contract.ClaimRecord, pageSize int64) []claimed {
+	all := slices.Clone(asked)
+	for _, r := range prepared {
+		if !slices.ContainsFunc(asked, func(c claimed) bool { return c.namespace == r.Namespace && c.claim == r.Name }) {
+			all = append(all, recorded(r, pageSize)...)
+		}
+	}
+	slices.SortFunc(all, func(a, b claimed) int {
+		return cmp.Or(boolCompare(a.unlimited(), b.unlimited()), cmp.Compare(a.uid, b.uid), cmp.Compare(a.index, b.index))
+	})
+	return all
+}
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func (c claimed) unlimited() bool { return c.memory.Limit == contract.Max }
+
+func (c claimed) is(uid string, index int) bool { return c.uid == uid && c.index == index }
+
+// usedBy returns those of all that a container of the pod uses.
+func (u users) usedBy(p Pod, c Container) []claimed {
+	var out []claimed
+	for _, k := range u.known {
+		if k.namespace == u.namespace && c.uses(k.claim, k.request) && (k.pods == nil || tied(k.pods, p.UID)) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// memory returns the values for the result number index of the claim. One
+// decision serves all containers that use the result; the one with the least
+// room above what it claims decides.
+func (u users) memory(request string, index int, policy memoryqos.Policy, amount int64) (contract.Memory, error) {
+	self, err := policy.Use(amount)
+	if err != nil {
+		return contract.Memory{}, err
+	}
+	tightest, position := memoryqos.Container{Uses: []memoryqos.Use{self}}, 0
+	var who string
+	var limited, unlimited []string
+	for _, p := range u.pods {
+		if err := u.fits(p); err != nil {
+			return contract.Memory{}, err
+		}
+		for _, c := range p.Containers {
+			if !c.uses(u.claim, request) {
+				continue
+			}
+			name := p.Name + "/" + c.Name
+			if c.MemoryLimit > 0 {
+				limited = append(limited, name)
+			} else {
+				unlimited = append(unlimited, name)
+			}
+			of := memoryqos.Container{Limit: c.MemoryLimit, Ceiling: p.MemoryLimit}
+			at := 0
+			all := slices.DeleteFunc(u.usedBy(p, c), func(k claimed) bool { return k.memory.Amount == 0 })
+			for i, k := range all {
+				if k.is(u.uid, index) {
+					at = i
+				}
+				of.Uses = append(of.Uses, k.memory)
+			}
+			if who == "" || of.Headroom() < tightest.Headroom() {
+				tightest, position, who = of, at, fmt.Sprintf("container %s (%s)", name, describe(all))
+			}
+		}
+	}
+	if len(limited) > 0 && len(unlimited) > 0 {
+		return contract.Memory{}, fmt.Errorf("of the containers that use it some have a memory limit of their own (%s) and some have none (%s), and one value serves all: give all of them a limit, or none",
+			strings.Join(limited, ", "), strings.Join(unlimited, ", "))
+	}
+	if tightest.Limit == 0 && tightest.Ceiling == 0 {
+		tightest.Ceiling = math.MaxInt64
+		if self.Limit == contract.Max && policy.Factor != nil {
+			if tightest.Ceiling, err = u.allocatable, u.allocatableErr; err != nil {
+				return contract.Memory{}, fmt.Errorf("memory.limit is unlimited, so that memory.high depends on the node's allocatable memory: %w", err)
+			}
+		}
+	}
+	m, err := tightest.Values(position, policy)
+	if err != nil {
+		return m, fmt.Errorf("%s: %w", who, err)
+	}
+	return m, nil
+}
+
+// fits refuses amounts above the limit of the whole pod: those of containers
+// that run at the same time count together.
+func (u users) fits(p Pod) error {
+	if p.MemoryLimit == 0 {
+		return nil
+	}
+	var running []claimed
+	for _, c := range p.Containers {
+		now := slices.Clone(running)
+		for _, k := range u.usedBy(p, c) {
+			if !slices.ContainsFunc(now, func(other claimed) bool { return other.is(k.uid, k.index) }) {
+				now = append(now, k)
+			}
+		}
+		sum := int64(0)
+		for _, k := range now {
+			sum += k.memory.Amount
+		}
+		if sum > p.MemoryLimit {
+			return fmt.Errorf("the memory limit of pod %s of %d bytes is below the claimed %d bytes (%s): raise the limit or drop it", p.Name, p.MemoryLimit, sum, describe(now))
+		}
+		if c.Runs {
+			running = now
+		}
+	}
+	return nil
+}
+
+// describe names results with memory and their amounts.
+func describe(all []claimed) string {
+	var out []string
+	for _, c := range all {
+		if c.memory.Amount > 0 {
+			out = append(out, fmt.Sprintf("claim %s, request %s: %d", c.claim, c.request, c.memory.Amount))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// hugepages returns the amounts, raised to what a container's own spec allows:
+// a claim takes nothing away, and users mirror claims in the spec. Of several
+// results the first is raised, so that they add up to the spec's limit.
+func (u users) hugepages(request string, index int, amounts map[string]int64) map[string]int64 {
+	raised := maps.Clone(amounts)
+	for _, p := range u.pods {
+		for _, c := range p.Containers {
+			if !c.uses(u.claim, request) {
+				continue
+			}
+			for size, amount := range amounts {
+				first, sum := true, int64(0)
+				for _, k := range u.usedBy(p, c) {
+					if k.hugepages[size] > 0 {
+						first = first && (sum > 0 || k.is(u.uid, index))
+						sum += k.hugepages[size]
+					}
+				}
+				if first {
+					raised[size] = max(raised[size], amount+c.Hugepages[size]-sum)
+				}
+			}
+		}
+	}
+	return raised
+}
