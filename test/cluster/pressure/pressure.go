@@ -57,3 +57,9 @@ const (
 	patience = 4 * time.Minute
 	mib      = 1 << 20
 )
+
+func (b *Bench) logf(format string, args ...any) {
+	if b.Log != nil {
+		b.Log(format, args...)
+	}
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pressure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Sizes of a reclaim run, in bytes.
+type Sizes struct {
+	Claim  int // of each of the three pods
+	Cache  int // page cache a pod has
+	Anon   int // anonymous memory a pod has
+	Stream int // file data the neighbour reads
+	Room   int // what the neighbour leaves free on the NUMA node before it reads
+}
+
+// Names of the lines of a reclaim run.
+const (
+	Protected   = "protected"
+	LeafOnly    = "leaf only"
+	Unprotected = "unprotected"
+)
+
+// Reclaim is what became of three claims of the same size while a neighbour without a claim wanted their NUMA node: it maps
+// most of what is free, reads files, and maps more than there is. The claims differ in who protects them: the driver; the
+// container's own memory.min with nothing above it; nobody.
+type Reclaim struct {
+	Cache, Anon, Swap         []Line
+	Reads, Maps, End          Mark // the neighbour begins to read files, begins to map memory, has it
+	CacheBefore, CacheAfter   map[string]float64
+	AnonBefore, AnonAfter     map[string]float64
+	NUMAMiB, HogReads, HogMiB int
+	OOMKills                  int64
+}
+
+// KeptCache is the part of the page cache that is left of what was there, 0 to 1.
+func (r Reclaim) KeptCache(name string) float64 { return r.CacheAfter[name] / r.CacheBefore[name] }
+
+// KeptAnon is the same for resident anonymous memory.
+func (r Reclaim) KeptAnon(name string) float64 { return r.AnonAfter[name] / r.AnonBefore[name] }
+
+const hog = "pressure-hog"
+
+func reclaimPod(name string) string {
+	return map[string]string{Protected: "pressure-protected", LeafOnly: "pressure-leaf", Unprotected: "pressure-none"}[name]
+}
+
+// Names are the lines' names, in the order in which they are shown.
+func Names() []string { return []string{Protected, LeafOnly, Unprotected} }
+
+// Reclaim makes the run and removes what it made.
+func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) {
+	pods := []string{hog}
+	for _, name := range Names() {
+		pods = append(pods, reclaimPod(name))
+	}
+	defer func() { err = errors.Join(err, b.remove(context.WithoutCancel(ctx), pods...)) }()
+	for _, name := range Names() {
+		memory := `{"protection":"none"}`
+		if name == Protected {
+			memory = ""
+		}
+		err := b.create(ctx, reclaimPod(name), container{name: "main", claim: size.Claim, memory: memory, args: []string{
+			"read", "/file", strconv.Itoa(size.Cache), "1", "touch", strconv.Itoa(size.Anon), "sleep",
+		}})
+		if err != nil {
+			return r, err
+		}
+	}
+	dirs, hold := map[string]string{}, map[string]string{}
+	for _, name := range Names() {
+		if _, err := b.said(ctx, reclaimPod(name), "main", "touch"); err != nil {
+			return r, err
+		}
+		p, err := b.pod(ctx, reclaimPod(name))
+		if err != nil {
+			return r, err
+		}
+		found, err := b.cgroups(ctx, p)
+		if err != nil {
+			return r, err
+		}
+		dirs[name] = found["main"]
+		// All three may swap, whatever the kubelet grants: what is measured is who must.
+		hold[dirs[name]+"/memory.swap.max"] = "max"
+	}
+	// What a plugin of the runtime alone could do. Held, because the actuator puts back what the claim says.
+	hold[dirs[LeafOnly]+"/"+keyMin] = strconv.Itoa(size.Claim)
+
+	var all []string
+	for _, name := range Names() {
+		all = append(all, dirs[name])
+	}
+	stop := b.watch(ctx, all, hold)
+	marks, err := b.pressOn(ctx, size, &r)
+	samples, watched := stop()
+	if err := errors.Join(err, watched); err != nil {
+		return r, err
+	}
+	return r, r.fill(samples, dirs, marks)
+}
+
+// pressOn lets the neighbour have its way and returns when it began to read, began to map more than there is, and was done,
+// in seconds the node is up.
+func (b *Bench) pressOn(ctx context.Context, size Sizes, r *Reclaim) (marks [3]float64, err error) {
+	memory, err := b.numaMemory(ctx)
+	if err != nil {
+		return marks, err
+	}
+	ballast := int64(0)
+	if free := memory["MemFree"]; free > int64(size.Room) {
+		ballast = (free - int64(size.Room)) / mib * mib
+	}
+	// Then all that is free or page cache of others, and as much again as half of what the two pods without protection
+	// have: that can only come out of anonymous memory. The kernel keeps some to itself.
+	take := memory["MemFree"] + memory["Active(file)"] + memory["Inactive(file)"] - int64(size.Cache) + int64(size.Anon) -
+		ballast - memory["MemTotal"]*3/100
+	r.NUMAMiB, r.HogReads, r.HogMiB = int(memory["MemTotal"]/mib), size.Stream/mib, int((ballast+take)/mib)
+	b.logf("NUMA node %d: %d MiB free of %d; the neighbour maps %d MiB, reads %d MiB and maps %d MiB more",
+		b.NUMA, memory["MemFree"]/mib, r.NUMAMiB, ballast/mib, r.HogReads, take/mib)
+	err = b.create(ctx, hog, container{name: "main", args: []string{
+		"bind", strconv.Itoa(b.NUMA), "grow", strconv.FormatInt(max(ballast, mib), 10), "64Mi", "0s",
+		"read", "/file", strconv.Itoa(size.Stream), "1", "touch", strconv.FormatInt(take, 10), "sleep",
+	}})
+	for i, action := range []string{"grow", "read", "touch"} {
+		if err == nil {
+			marks[i], err = b.said(ctx, hog, "main", action)
+		}
+	}
+	return marks, err
+}
+
+func (r *Reclaim) fill(samples []sample, dirs map[string]string, marks [3]float64) error {
+	first := samples[0].at
+	r.Reads, r.Maps, r.End = Mark{"neighbour reads files", marks[0] - first}, Mark{"neighbour maps more memory", marks[1] - first}, Mark{"", marks[2] - first}
+	r.CacheBefore, r.CacheAfter = map[string]float64{}, map[string]float64{}
+	r.AnonBefore, r.AnonAfter = map[string]float64{}, map[string]float64{}
+	for _, name := range Names() {
+		cache, anon := line(name, samples, dirs[name], keyFile), line(name, samples, dirs[name], keyAnon)
+		r.Cache, r.Anon = append(r.Cache, cache), append(r.Anon, anon)
+		r.Swap = append(r.Swap, line(name, samples, dirs[name], keySwap))
+		r.CacheBefore[name], r.AnonBefore[name] = cache.At(0), anon.At(0)
+		r.CacheAfter[name] = cache.At(r.Maps.Seconds) // before the neighbour changes its ways
+		r.AnonAfter[name] = anon.At(r.End.Seconds)
+		r.OOMKills += last(samples, dirs[name], keyOOMKill)
+		if r.CacheBefore[name] == 0 || r.AnonBefore[name] == 0 {
+			return fmt.Errorf("%s had no page cache or no anonymous memory before the pressure", name)
+		}
+	}
+	return nil
+}
