@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package claimstatus shows what was decided for a claim in the claim's own
-// status (KEP-4817): for each device the decision, and a condition that turns
-// false when the machine lacks what the claim holds. It stands beside the path
+// status (KEP-4817): for each device the decision, a condition that turns
+// false when the machine lacks what the claim holds, and one that says whether
+// its memory protection is effective. It stands beside the path
 // of a claim: the daemon tells it what is prepared, and it writes what the API
 // server does not have yet, in its own time. Nothing waits for it, and nothing
 // fails with it.
@@ -24,11 +25,14 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
 
 const (
 	// ConditionReady is the condition that Kubernetes names for this.
 	ConditionReady = "Ready"
+	// ConditionProtection stands beside it for devices with memory protection.
+	ConditionProtection = "MemoryProtectionEffective"
 	// ReasonPrepared is the reason while all is well.
 	ReasonPrepared = "Prepared"
 )
@@ -45,28 +49,70 @@ type Data struct {
 	Parameters   map[string]string         `json:"parameters,omitempty"`
 }
 
+// Report is what was found about results of claims.
+type Report struct {
+	// Health has what the machine lacks.
+	Health map[contract.Key]health.Finding
+	// Protection has whether memory protection is effective, where there is any.
+	Protection map[contract.Key]protection.Finding
+}
+
 // device is an entry as it shall be. Entries are compared with ==.
 type device struct {
 	pool, name, shareID string
-	status              metav1.ConditionStatus
-	reason, message     string
-	data                string
+	ready               condition
+	// protection is empty for a device without memory protection.
+	protection condition
+	data       string
 }
 
-// devices returns the entries of a claim.
-func devices(c contract.ClaimRecord, findings map[contract.Key]health.Finding) []device {
+// condition is one as it shall be. Its place tells numbers that follow other
+// claims in the message from another finding.
+type condition struct {
+	kind, reason, message, where string
+	status                       metav1.ConditionStatus
+}
+
+// devices returns the entries of a claim; before are those of the last time.
+func devices(c contract.ClaimRecord, report Report, before []device) []device {
 	out := make([]device, len(c.Results))
 	for i, r := range c.Results {
+		key := contract.Key{ClaimUID: c.UID, Index: i}
 		d := device{
 			pool: r.Pool, name: r.Device, shareID: r.ShareID, data: encode(r),
-			status: metav1.ConditionTrue, reason: ReasonPrepared, message: "the claim is prepared on this node",
+			ready: condition{kind: ConditionReady, status: metav1.ConditionTrue, reason: ReasonPrepared, message: "the claim is prepared on this node"},
 		}
-		if f, found := findings[contract.Key{ClaimUID: c.UID, Index: i}]; found {
-			d.status, d.reason, d.message = metav1.ConditionFalse, f.Reason, f.Message
+		if f, found := report.Health[key]; found {
+			d.ready = condition{kind: ConditionReady, status: metav1.ConditionFalse, reason: f.Reason, message: f.Message}
+		}
+		if f, found := report.Protection[key]; found {
+			d.protection = condition{kind: ConditionProtection, status: f.Status, reason: f.Reason, message: f.Message, where: f.Where}
+			if i < len(before) {
+				d.protection = d.protection.keep(before[i].protection)
+			}
 		}
 		out[i] = d
 	}
 	return out
+}
+
+// keep returns the condition of before where only the words differ: each claim
+// that comes or goes changes the sums that all others are compared with.
+func (c condition) keep(before condition) condition {
+	worded := before
+	worded.message = c.message
+	if worded == c {
+		return before
+	}
+	return c
+}
+
+// conditions returns those that the entry has.
+func (d device) conditions() []condition {
+	if d.protection == (condition{}) {
+		return []condition{d.ready}
+	}
+	return []condition{d.ready, d.protection}
 }
 
 // maxData is the API's limit. Only lists of many hundreds of single CPUs reach
@@ -104,9 +150,14 @@ func (d device) is(s *resourceapi.AllocatedDeviceStatus) bool {
 	if s == nil {
 		return false
 	}
-	ready := meta.FindStatusCondition(s.Conditions, ConditionReady)
-	if ready == nil || ready.Status != d.status || ready.Reason != d.reason || ready.Message != d.message {
+	if d.protection == (condition{}) && meta.FindStatusCondition(s.Conditions, ConditionProtection) != nil {
 		return false
+	}
+	for _, w := range d.conditions() {
+		c := meta.FindStatusCondition(s.Conditions, w.kind)
+		if c == nil || c.Status != w.status || c.Reason != w.reason || c.Message != w.message {
+			return false
+		}
 	}
 	raw := ""
 	if s.Data != nil {
@@ -127,14 +178,17 @@ func sameJSON(a, b string) bool {
 // apply returns the entry to be written. A condition that stays as it was keeps
 // the time of its last transition.
 func (d device) apply(driver string, old *resourceapi.AllocatedDeviceStatus, now metav1.Time) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
-	if old != nil {
-		if c := meta.FindStatusCondition(old.Conditions, ConditionReady); c != nil && c.Status == d.status {
-			now = c.LastTransitionTime
+	entry := resourceapply.AllocatedDeviceStatus().WithDriver(driver).WithPool(d.pool).WithDevice(d.name)
+	for _, w := range d.conditions() {
+		since := now
+		if old != nil {
+			if c := meta.FindStatusCondition(old.Conditions, w.kind); c != nil && c.Status == w.status {
+				since = c.LastTransitionTime
+			}
 		}
+		entry.WithConditions(metaapply.Condition().WithType(w.kind).WithStatus(w.status).WithReason(w.reason).
+			WithMessage(w.message).WithLastTransitionTime(since))
 	}
-	entry := resourceapply.AllocatedDeviceStatus().WithDriver(driver).WithPool(d.pool).WithDevice(d.name).
-		WithConditions(metaapply.Condition().WithType(ConditionReady).WithStatus(d.status).WithReason(d.reason).
-			WithMessage(d.message).WithLastTransitionTime(now))
 	if d.shareID != "" {
 		entry.WithShareID(d.shareID)
 	}

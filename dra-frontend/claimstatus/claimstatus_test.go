@@ -27,6 +27,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
 
 const (
@@ -129,7 +130,7 @@ func TestWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		w, logged := writer(t, s)
-		w.Set([]contract.ClaimRecord{record()}, nil)
+		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		synctest.Wait()
 		require.Len(t, s.patches, 1)
 		require.True(t, strings.HasPrefix(s.patches[0], "status application/apply-patch+yaml"))
@@ -144,13 +145,13 @@ func TestWriter(t *testing.T) {
 
 		// A08: what is told again is not written again, not even looked at.
 		reads := s.reads
-		w.Set([]contract.ClaimRecord{record()}, nil)
+		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		synctest.Wait()
 		require.Equal(t, reads, s.reads)
 
 		pass(time.Hour)
 		lacking := map[contract.Key]health.Finding{{ClaimUID: uid}: {Reason: health.ReasonCPUs, Message: "CPUs 6 are offline"}}
-		w.Set([]contract.ClaimRecord{record()}, lacking)
+		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Health: lacking})
 		synctest.Wait()
 		require.Len(t, s.patches, 2)
 		lost := s.own(t).Conditions[0]
@@ -159,11 +160,11 @@ func TestWriter(t *testing.T) {
 
 		pass(time.Hour)
 		lacking[contract.Key{ClaimUID: uid}] = health.Finding{Reason: health.ReasonCPUs, Message: "CPUs 2,6 are offline"}
-		w.Set([]contract.ClaimRecord{record()}, lacking)
+		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Health: lacking})
 		synctest.Wait()
 		require.Equal(t, lost.LastTransitionTime.UTC(), s.own(t).Conditions[0].LastTransitionTime.UTC(), "no transition, other words")
 
-		w.Set(nil, nil)
+		w.Set(nil, claimstatus.Report{})
 		synctest.Wait()
 		require.Len(t, s.patches, 3, "a released claim is not written to")
 		require.Zero(t, logged.Len())
@@ -175,13 +176,59 @@ func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		first, _ := writer(t, s)
-		first.Set([]contract.ClaimRecord{record()}, nil)
+		first.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		synctest.Wait()
 		second, _ := writer(t, s)
-		second.Set([]contract.ClaimRecord{record()}, nil)
+		second.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		synctest.Wait()
 		require.Len(t, s.patches, 1)
 		require.Equal(t, 2, s.reads)
+	})
+}
+
+// Memory protection has a condition of its own. The numbers of its message
+// follow other claims: they alone are no reason to write (A08).
+func TestProtection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		w, logged := writer(t, s)
+		set := func(w *claimstatus.Writer, f protection.Finding) []metav1.Condition {
+			w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Protection: map[contract.Key]protection.Finding{{ClaimUID: uid}: f}})
+			synctest.Wait()
+			return s.own(t).Conditions
+		}
+		short := protection.Finding{Status: "False", Reason: "AncestorUnprotected", Where: "kubepods/memory.min", Message: "needs 1"}
+		first := set(w, short)
+		require.Len(t, first, 2)
+		require.Equal(t, []string{"Ready", "MemoryProtectionEffective"}, []string{first[0].Type, first[1].Type})
+		require.Equal(t, []string{"False", "AncestorUnprotected", "needs 1"}, []string{string(first[1].Status), first[1].Reason, first[1].Message})
+
+		pass(time.Hour)
+		more := short
+		more.Message = "needs 2"
+		require.Equal(t, first, set(w, more))
+		require.Len(t, s.patches, 1)
+
+		more.Where = "kubepods/burstable/memory.min"
+		elsewhere := set(w, more)[1]
+		require.Equal(t, "needs 2", elsewhere.Message)
+		require.Equal(t, first[1].LastTransitionTime.UTC(), elsewhere.LastTransitionTime.UTC())
+		require.Len(t, s.patches, 2)
+
+		well := protection.Finding{Status: "True", Reason: "Protected", Message: "well"}
+		now := set(w, well)
+		require.Equal(t, time.Hour, now[1].LastTransitionTime.Sub(first[1].LastTransitionTime.Time))
+		require.Equal(t, first[0].LastTransitionTime.UTC(), now[0].LastTransitionTime.UTC(), "the other condition stays")
+		require.Len(t, s.patches, 3)
+
+		second, _ := writer(t, s)
+		set(second, well)
+		require.Len(t, s.patches, 3, "after a restart")
+
+		second.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
+		synctest.Wait()
+		require.Len(t, s.own(t).Conditions, 1, "without protection there is nothing to say")
+		require.Zero(t, logged.Len())
 	})
 }
 
@@ -196,7 +243,7 @@ func TestNotThisClaim(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(change)
 				w, logged := writer(t, s)
-				w.Set([]contract.ClaimRecord{record()}, nil)
+				w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 				pass(time.Hour)
 				require.Empty(t, s.patches)
 				require.Equal(t, 1, s.reads)
@@ -218,7 +265,7 @@ func TestRefused(t *testing.T) {
 				s := newServer(nil)
 				s.refuse(err)
 				w, logged := writer(t, s)
-				w.Set([]contract.ClaimRecord{record()}, nil)
+				w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 				pass(time.Hour)
 				require.Len(t, s.patches, 20)
 				require.Equal(t, 1, logged.FilterMessageSnippet("tried again").Len())
@@ -238,11 +285,11 @@ func TestDropped(t *testing.T) {
 		s := newServer(nil)
 		s.drop = true
 		w, logged := writer(t, s)
-		w.Set([]contract.ClaimRecord{record()}, nil)
+		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		pass(time.Hour)
 		changed := record()
 		changed.Results[0].Decision.CPUs = "3,7"
-		w.Set([]contract.ClaimRecord{changed}, nil)
+		w.Set([]contract.ClaimRecord{changed}, claimstatus.Report{})
 		pass(time.Hour)
 		require.Len(t, s.patches, 2)
 		require.Equal(t, 1, logged.FilterMessageSnippet("DRAResourceClaimDeviceStatus").Len())
@@ -260,7 +307,7 @@ func TestPace(t *testing.T) {
 			c.UID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i+10)
 			claims = append(claims, c)
 		}
-		w.Set(claims, nil)
+		w.Set(claims, claimstatus.Report{})
 		synctest.Wait()
 		require.Equal(t, 20, s.asked())
 		pass(4 * time.Second)
@@ -277,7 +324,7 @@ func TestTooLong(t *testing.T) {
 		w, _ := writer(t, s)
 		long := record()
 		long.Results[0].Decision.CPUs = strings.Repeat("1000,", 3000)
-		w.Set([]contract.ClaimRecord{long}, nil)
+		w.Set([]contract.ClaimRecord{long}, claimstatus.Report{})
 		synctest.Wait()
 		require.Nil(t, s.own(t).Data)
 		require.Equal(t, metav1.ConditionTrue, s.own(t).Conditions[0].Status)

@@ -20,7 +20,6 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 )
 
 const (
@@ -69,13 +68,14 @@ func New(o Options) *Writer {
 }
 
 // Set tells all claims that are prepared. It does not wait.
-func (w *Writer) Set(claims []contract.ClaimRecord, findings map[contract.Key]health.Finding) {
+func (w *Writer) Set(claims []contract.ClaimRecord, report Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	want := make(map[string]wanted, len(claims))
 	for _, c := range claims {
-		now := wanted{namespace: c.Namespace, name: c.Name, devices: devices(c, findings)}
-		if before, known := w.want[c.UID]; !known || !slices.Equal(before.devices, now.devices) {
+		before, known := w.want[c.UID]
+		now := wanted{namespace: c.Namespace, name: c.Name, devices: devices(c, report, before.devices)}
+		if !known || !slices.Equal(before.devices, now.devices) {
 			w.queue.Add(c.UID)
 		}
 		want[c.UID] = now

@@ -27,9 +27,11 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
@@ -61,9 +63,15 @@ type Daemon struct {
 	// offered are the zones to publish, less what claims hold of other zones.
 	offered   atomic.Pointer[[]zones.Zone]
 	displaced []contract.ClaimRecord
-	joins     *reservations.Watcher
-	statuses  *claimstatus.Writer
-	published *publication
+	// claims are the prepared ones that were read last, health what the machine
+	// lacks of them.
+	claims     []contract.ClaimRecord
+	health     map[contract.Key]health.Finding
+	protection *protected
+	joins      *reservations.Watcher
+	statuses   *claimstatus.Writer
+	notices    *notices.Writer
+	published  *publication
 }
 
 // pollInterval is how soon a dead actuator is noticed. Looking is an open and
@@ -82,6 +90,8 @@ func New(o Options) (*Daemon, error) {
 		return registration(h, o.Kubelet.RootDir)
 	})
 	d.statuses = claimstatus.New(claimstatus.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Written: o.Metrics.StatusWritten})
+	d.notices = notices.New(notices.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Node: o.Kubelet.NodeName})
+	d.protection = newProtected(o, d.notices.Send)
 	d.published = newPublication(o)
 	proc := os.DirFS(o.Config.ProcRoot)
 	warnings, err := preflight.Check(preflight.Node{
@@ -156,6 +166,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer fail(nil)
 	writers.Go(func() { d.statuses.Run(ctx) })
 	writers.Go(func() { d.published.run(ctx) })
+	writers.Go(func() { d.notices.Run(ctx) })
+	writers.Go(func() { newOwners(d.o, d.notices.Send).run(ctx) })
 	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
 		published: d.published, metadata: metadata{on: d.o.Config.DeviceMetadata, cdiDir: d.o.Config.CDIDir, dataDir: d.o.Kubelet.dataDir()},

@@ -36,7 +36,9 @@ func (d *Daemon) look(ctx context.Context) bool {
 		d.o.Log.Info("node state is current")
 	}
 	n.blocked = blocked
-	return d.observe(n) || changed
+	changed = d.observe(n) || changed
+	d.protect()
+	return changed
 }
 
 // offer computes what is published while there are these claims, and reports
@@ -59,8 +61,8 @@ func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
 	return true
 }
 
-// assess finds what claims hold and the machine lacks, and tells kubelet, the
-// log and the claims' status.
+// assess finds what claims hold and the machine lacks, and tells kubelet and
+// the log.
 func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
 	report := health.Check(d.machine.Load().Machine, claims)
 	for device, reason := range report.Devices {
@@ -75,12 +77,16 @@ func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
 	}
 	n.unhealthy = report.Devices
 	d.o.Metrics.Unhealthy(len(report.Devices))
-	d.statuses.Set(claims, report.Results)
+	d.claims, d.health = claims, report.Results
 }
 
 func (d *Daemon) lookAtActuator() bool {
 	n, _ := d.status.get()
-	return d.observe(n)
+	changed := d.observe(n)
+	if d.protection.unsettled() {
+		d.protect()
+	}
+	return changed
 }
 
 func (d *Daemon) observe(n node) bool {
@@ -92,6 +98,7 @@ func (d *Daemon) observe(n node) bool {
 	if err == nil && before != nil {
 		d.o.Log.Info("actuator is ready", zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
 	}
+	d.protection.heard(a)
 	n.actuator = err
 	n.empty = len(d.machine.Load().Zones) == 0
 	d.o.Metrics.Node(n.blocked, n.actuator)

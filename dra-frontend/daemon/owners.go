@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"go.uber.org/zap"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+)
+
+// owners compares the configured owner of memory protection with kubelet's
+// configuration, again and again: kubelet is restarted with another one, and
+// upgraded. Beside the daemon's loop, as it asks the API server.
+type owners struct {
+	log      *zap.Logger
+	metrics  *metrics.Metrics
+	client   kubernetes.Interface
+	send     func(notices.Notice)
+	node     string
+	owner    string
+	path     string
+	interval time.Duration
+
+	// version is kubelet's, asked for at that time.
+	version string
+	asked   time.Time
+	read    kubeletRead
+	found   preflight.Finding
+	// complaint is the last thing that was in the way.
+	complaint string
+}
+
+// kubeletRead is what reading the configuration gave.
+type kubeletRead struct {
+	kubelet preflight.Kubelet
+	problem string
+}
+
+// versionInterval is how long kubelet's version is believed. A kubelet of
+// another one mostly comes with another configuration, too.
+const versionInterval = time.Hour
+
+func newOwners(o Options, send func(notices.Notice)) *owners {
+	return &owners{
+		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, node: o.Kubelet.NodeName,
+		owner: o.Config.MemoryQoS.Owner, path: o.Config.KubeletConfigFile, interval: o.Config.RefreshInterval.Duration,
+	}
+}
+
+func (w *owners) run(ctx context.Context) {
+	w.metrics.KubeletFinding("", preflight.Reasons())
+	if w.owner == config.OwnerNone {
+		return
+	}
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	for {
+		w.look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (w *owners) look(ctx context.Context) {
+	kubelet, problem := preflight.Kubelet{}, error(preflight.ErrNotShown)
+	if w.path != "" {
+		kubelet, problem = preflight.ReadKubelet(w.path)
+	}
+	if read := (kubeletRead{kubelet: kubelet, problem: text(problem)}); !reflect.DeepEqual(read, w.read) {
+		w.read, w.version = read, ""
+		if problem == nil {
+			w.log.Info("kubelet's configuration", zap.Any("memoryQoS", kubelet))
+		}
+	}
+	if w.version == "" || time.Since(w.asked) > versionInterval {
+		if err := w.ask(ctx); err != nil && w.version == "" {
+			w.complain(ctx, err)
+			return
+		}
+	}
+	finding, err := preflight.Owners(w.owner, w.version, kubelet, problem)
+	if err != nil {
+		w.complain(ctx, err)
+		return
+	}
+	w.complaint = ""
+	w.report(finding)
+}
+
+func (w *owners) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	node, err := w.client.CoreV1().Nodes().Get(ctx, w.node, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	w.version, w.asked = node.Status.NodeInfo.KubeletVersion, time.Now()
+	return nil
+}
+
+func (w *owners) complain(ctx context.Context, err error) {
+	if ctx.Err() == nil && err.Error() != w.complaint {
+		w.complaint = err.Error()
+		w.log.Warn("owner of memory protection not checked, it is tried again", zap.Error(err))
+	}
+}
+
+// report tells of what is found once, and when it is gone.
+func (w *owners) report(finding *preflight.Finding) {
+	now := preflight.Finding{}
+	if finding != nil {
+		now = *finding
+	}
+	w.metrics.KubeletFinding(now.Reason, preflight.Reasons())
+	if now == w.found {
+		return
+	}
+	w.found = now
+	if finding == nil {
+		w.log.Info("memory protection has one owner", zap.String("owner", w.owner))
+		return
+	}
+	w.log.Warn("preflight", zap.String("reason", now.Reason), zap.String("finding", now.Message))
+	w.send(notices.Notice{Reason: now.Reason, Note: now.Message})
+}

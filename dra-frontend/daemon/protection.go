@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+)
+
+// protected knows whether claims have the memory protection they were given:
+// from what the actuator says and from the cgroups themselves.
+type protected struct {
+	log     *zap.Logger
+	metrics *metrics.Metrics
+	send    func(notices.Notice)
+	cdiDir  string
+	node    protection.Node
+	// generation is the last that the actuator has applied.
+	generation uint64
+	// places are the cgroup files that were written over, as they were told.
+	places   map[string]string
+	findings map[contract.Key]protection.Finding
+}
+
+func newProtected(o Options, send func(notices.Notice)) *protected {
+	p := &protected{log: o.Log, metrics: o.Metrics, send: send, cdiDir: o.Config.CDIDir}
+	p.node = protection.Node{
+		Cgroups: os.DirFS(filepath.Join(o.Config.SysfsRoot, "fs", "cgroup")), Owner: o.Config.MemoryQoS.Owner, PageSize: o.PageSize, Pending: p.pending,
+	}
+	p.metrics.Protection(nil)
+	return p
+}
+
+// protect compares claims with cgroups and tells the claims' status.
+func (d *Daemon) protect() {
+	changed, err := d.protection.check(d.claims)
+	if err != nil {
+		d.o.Log.Error("memory protection of claims not checked", zap.Error(err))
+	}
+	if changed {
+		d.o.Log.Debug("memory protection of claims", zap.Any("findings", slices.Collect(maps.Values(d.protection.findings))))
+	}
+	d.statuses.Set(d.claims, claimstatus.Report{Health: d.health, Protection: d.protection.findings})
+}
+
+func (p *protected) check(claims []contract.ClaimRecord) (changed bool, err error) {
+	now, err := protection.Check(p.node, claims)
+	if err != nil {
+		return false, err
+	}
+	changed = !maps.Equal(now, p.findings)
+	p.findings = now
+	effective := make(map[metav1.ConditionStatus]int)
+	for _, f := range now {
+		effective[f.Status]++
+	}
+	p.metrics.Protection(effective)
+	return changed, nil
+}
+
+// unsettled tells whether something may get better without a file of the CDI
+// directory changing.
+func (p *protected) unsettled() bool {
+	for _, f := range p.findings {
+		if f.Status != metav1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// pending tells whether the actuator has yet to apply the node file.
+func (p *protected) pending() bool {
+	data, err := durable.Read(p.cdiDir, contract.NodeFile, contract.MaxFileSize)
+	if err != nil {
+		return false
+	}
+	state, err := contract.DecodeNode(data)
+	return err == nil && state.Generation > p.generation
+}
+
+// heard is told what the actuator says of itself, nothing if it is not running.
+func (p *protected) heard(a contract.Announcement) {
+	if a.V != "" {
+		p.generation = a.Generation
+	}
+	if a.Kubepods != "" {
+		p.node.Kubepods = a.Kubepods
+	}
+	p.node.Overwritten = a.Overwritten
+	places := p.list(a.Overwritten)
+	p.metrics.Overwritten(len(places))
+	var fresh []string
+	for _, place := range slices.Sorted(maps.Keys(places)) {
+		if _, known := p.places[place]; !known {
+			fresh = append(fresh, fmt.Sprintf("%s = %.30q", place, places[place]))
+		}
+	}
+	p.places = places
+	if len(fresh) == 0 {
+		return
+	}
+	p.log.Warn("another program writes memory values of this driver's cgroups, nri-actuator puts them right", zap.Strings("written", fresh))
+	p.send(notices.Notice{Reason: reasonOverwritten, Note: "another program wrote over memory values of this driver: " + few(fresh) +
+		" (nri-actuator has put them right): " + protection.WhoWrites})
+}
+
+// reasonOverwritten is the reason of the event.
+const reasonOverwritten = "MemoryValuesOverwritten"
+
+// list returns the cgroup files that were written over, and what with.
+func (p *protected) list(overwritten map[string]contract.Files) map[string]string {
+	out := make(map[string]string)
+	for cgroup, files := range overwritten {
+		dir := "pod " + cgroup
+		if slices.Contains([]string{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort}, cgroup) {
+			dir = protection.LevelDir(cmp.Or(p.node.Kubepods, "kubepods"), cgroup)
+		}
+		for file, value := range files {
+			out[fmt.Sprintf("%.200s %.60s", dir, file)] = value
+		}
+	}
+	return out
+}
+
+// maxNamed is how many places an event names.
+const maxNamed = 6
+
+func few(places []string) string {
+	if more := len(places) - maxNamed; more > 0 {
+		return strings.Join(places[:maxNamed], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(places, ", ")
+}
