@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// A42: what a container and its pod get of hugepages, by what the claims and
+// the pod's own spec say. Sizes that no claim names are in neither.
+func TestHugepages(t *testing.T) {
+	type limits = map[string]contract.Limit
+	type own = map[string]int64
+	const unlimited, unchanged = `"hugepages":{"limits":"unlimited"}`, `"hugepages":{"limits":"unchanged"}`
+	two := capacity{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "2Gi"}
+	for name, c := range map[string]struct {
+		// claims are the capacities of claims 1, 2 .. on one container, params
+		// their parameters.
+		claims []capacity
+		params []string
+		// own are the container's own limits.
+		own       own
+		container limits
+		pod       contract.Files
+	}{
+		"several sizes": {claims: []capacity{two},
+			container: limits{"2Mi": 4 * mi, "1Gi": 2 * gi},
+			pod:       contract.Files{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304", "hugetlb.1GB.max": "2147483648", "hugetlb.1GB.rsvd.max": "2147483648"}},
+		"one size of two": {claims: []capacity{{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "0"}},
+			container: limits{"2Mi": 4 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"}},
+		"unlimited": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, params: []string{unlimited},
+			container: limits{"2Mi": contract.Max},
+			pod:       contract.Files{"hugetlb.2MB.max": "max", "hugetlb.2MB.rsvd.max": "max"}},
+		"unchanged": {claims: []capacity{two}, params: []string{unchanged}, own: own{"2Mi": 8 * mi}},
+		"a limit of its own below the claim": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: own{"2Mi": 2 * mi},
+			container: limits{"2Mi": 4 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "6291456", "hugetlb.2MB.rsvd.max": "6291456"}},
+		"a limit of its own above the claim": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: own{"2Mi": 8 * mi},
+			container: limits{"2Mi": 8 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "16777216", "hugetlb.2MB.rsvd.max": "16777216"}},
+		"a limit of its own of another size": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: own{"1Gi": gi},
+			container: limits{"2Mi": 4 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"}},
+		"two claims": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, two},
+			container: limits{"2Mi": 8 * mi, "1Gi": 2 * gi},
+			pod:       contract.Files{"hugetlb.2MB.max": "8388608", "hugetlb.2MB.rsvd.max": "8388608", "hugetlb.1GB.max": "2147483648", "hugetlb.1GB.rsvd.max": "2147483648"}},
+		"two claims, mirrored": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, own: own{"2Mi": 10 * mi},
+			container: limits{"2Mi": 10 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "20971520", "hugetlb.2MB.rsvd.max": "20971520"}},
+		"two claims and more of its own": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, own: own{"2Mi": 16 * mi},
+			container: limits{"2Mi": 16 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "33554432", "hugetlb.2MB.rsvd.max": "33554432"}},
+		"unlimited beside a limit": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, params: []string{"", unlimited},
+			container: limits{"2Mi": contract.Max},
+			pod:       contract.Files{"hugetlb.2MB.max": "max", "hugetlb.2MB.rsvd.max": "max"}},
+		"unchanged beside a limit, and more of its own": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, params: []string{unchanged}, own: own{"2Mi": 16 * mi},
+			container: limits{"2Mi": 16 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "33554432", "hugetlb.2MB.rsvd.max": "33554432"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			var claims []*resourceapi.ResourceClaim
+			var ids []int
+			for i, amounts := range c.claims {
+				claim := n.claim(i+1, "numa-0", amounts)
+				if i < len(c.params) && c.params[i] != "" {
+					claim.Status.Allocation.Devices.Config = opaque(c.params[i])
+				}
+				claims, ids = append(claims, claim), append(ids, i+1)
+			}
+			n.together(0, claims...)
+			p := n.pods["pod"]
+			p.Containers[0].Hugepages = c.own
+			p.Hugepages = make(limits)
+			for size, amount := range c.own {
+				p.Hugepages[size] = contract.Limit(amount)
+			}
+			n.pods["pod"] = p
+			require.NoError(t, n.prepareAll(claims...))
+			require.Equal(t, c.container, n.merged(ids...).Hugepages)
+			require.Equal(t, c.pod, n.state().Pods[uid(999)].Cgroup)
+
+			// Asked for later and alone, a claim gives the same bytes.
+			last := ids[len(ids)-1]
+			want := n.bytes(last)
+			require.NoError(t, n.unprepare(last))
+			require.NoError(t, n.prepareAll(claims[last-1]))
+			require.Equal(t, want, n.bytes(last))
+		})
+	}
+}
+
+// A42: an init container and the main one use the same claim; the larger of
+// their own limits is kept.
+func TestHugepagesOfTwoContainers(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})
+	use := []plugin.ClaimReference{{Claim: "claim-1"}}
+	n.pod(plugin.Pod{Containers: []plugin.Container{
+		{Name: "init", Claims: use, Hugepages: map[string]int64{"2Mi": 8 * mi}},
+		{Name: "main", Runs: true, Claims: use, Hugepages: map[string]int64{"2Mi": 6 * mi}},
+	}}, c)
+	require.NoError(t, n.prepareAll(c))
+	require.Equal(t, map[string]contract.Limit{"2Mi": 8 * mi}, n.record(1).Results[0].Decision.Hugepages)
+}
