@@ -35,8 +35,12 @@ func merge(a, b map[string]string) map[string]string {
 	return out
 }
 
-// mountCgroups makes the cgroups that a kubelet makes at its start.
+// mountCgroups makes the cgroups that a kubelet makes at its start, also where
+// the frontend looks for them.
 func (n *Node) mountCgroups() {
+	n.mkdir("sys/fs")
+	_ = os.Remove(n.path("sys/fs/cgroup"))
+	require.NoError(n.t, os.Symlink(n.Cgroup, n.path("sys/fs/cgroup")))
 	for _, level := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
 		n.makeCgroup(level, nil)
 	}

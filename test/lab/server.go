@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
 
@@ -62,19 +64,56 @@ func (a *API) StatusWrites() int {
 // device, and for this state and reason of its Ready condition.
 func (n *Node) WaitStatus(claim, state, reason string) resourceapi.AllocatedDeviceStatus {
 	n.t.Helper()
+	return n.waitCondition(claim, "Ready", state, reason)
+}
+
+// WaitProtection waits for this state and reason of the condition about memory
+// protection, and returns its message.
+func (n *Node) WaitProtection(claim, state, reason string) string {
+	n.t.Helper()
+	status := n.waitCondition(claim, "MemoryProtectionEffective", state, reason)
+	return meta.FindStatusCondition(status.Conditions, "MemoryProtectionEffective").Message
+}
+
+func (n *Node) waitCondition(claim, kind, state, reason string) resourceapi.AllocatedDeviceStatus {
+	n.t.Helper()
 	var got resourceapi.AllocatedDeviceStatus
-	n.eventually("the status of claim "+claim, func() error {
+	n.eventually(kind+" of claim "+claim, func() error {
 		devices := n.API.ReadClaim(claim).Status.Devices
-		if len(devices) != 1 || len(devices[0].Conditions) != 1 {
+		if len(devices) != 1 {
 			return fmt.Errorf("%d entries", len(devices))
 		}
 		got = devices[0]
-		if c := got.Conditions[0]; c.Type != "Ready" || string(c.Status) != state || c.Reason != reason {
-			return fmt.Errorf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, c.Message)
+		if c := meta.FindStatusCondition(got.Conditions, kind); c == nil || string(c.Status) != state || c.Reason != reason {
+			return fmt.Errorf("conditions %+v", got.Conditions)
 		}
 		return nil
 	})
 	return got
+}
+
+// WaitEvents waits until there are this many events about the node with the
+// reason, and returns their notes.
+func (n *Node) WaitEvents(reason string, count int) []string {
+	n.t.Helper()
+	var notes []string
+	n.eventually("events "+reason, func() error {
+		list, err := n.API.Client.EventsV1().Events("default").List(n.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		notes = nil
+		for _, e := range list.Items {
+			if e.Reason == reason && e.Regarding.Kind == "Node" && e.Regarding.Name == NodeName {
+				notes = append(notes, e.Note)
+			}
+		}
+		if len(notes) != count {
+			return fmt.Errorf("%d events, want %d: %q", len(notes), count, notes)
+		}
+		return nil
+	})
+	return notes
 }
 
 // NotReady waits until the frontend takes no new claims.

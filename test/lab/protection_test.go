@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
+)
+
+// A44: a claim's status says whether its memory is protected all the way up;
+// a second writer is told to everybody once, and what it wrote is put right.
+func TestProtection(t *testing.T) {
+	n := newNode(t, topologytest.T2())
+	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}})
+	require.True(t, n.Allocate(p))
+	require.NoError(t, n.Prepare(p))
+	n.WaitProtection("p", "Unknown", "NotStarted")
+	n.WaitMetric(1, "cpumem_frontend_memory_protection", "effective=Unknown")
+	c, err := n.CreateContainer(p, "main")
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	n.WaitProtection("p", "True", "Protected")
+	n.WaitStatus("p", "True", "Prepared")
+	n.WaitMetric(1, "cpumem_frontend_memory_protection", "effective=True")
+	n.WaitMetric(0, "cpumem_frontend_memory_overwritten")
+	n.WaitEvents("MemoryValuesOverwritten", 0)
+	writes := n.API.StatusWrites()
+
+	// A08: a restart finds it said already.
+	n.RestartFrontend()
+	n.Ready()
+	n.WaitMetric(1, "cpumem_frontend_memory_protection", "effective=True")
+	require.Equal(t, writes, n.API.StatusWrites())
+
+	n.SetCgroup("kubepods/burstable", "memory.min", "0")
+	// Any container is an occasion to look.
+	start(t, n, n.Pod("other", lab.Burstable, lab.ContainerSpec{Name: "main"}))
+	message := n.WaitProtection("p", "False", "Overwritten")
+	require.Contains(t, message, "kubepods/burstable")
+	require.Contains(t, message, "memory.min")
+	n.WaitMetric(1, "cpumem_frontend_memory_overwritten")
+	notes := n.WaitEvents("MemoryValuesOverwritten", 1)
+	require.Contains(t, notes[0], `kubepods/burstable memory.min = "0"`)
+	require.Equal(t, "1073741824", n.ReadCgroup("kubepods/burstable", "memory.min"))
+	n.Check()
+
+	require.NoError(t, n.Remove(p))
+	n.WaitMetric(0, "cpumem_frontend_memory_protection", "effective=False")
+	n.WaitEvents("MemoryValuesOverwritten", 1)
+	n.Check()
+}
+
+// A45: with kubelet as the owner the container gets its values, the cgroups
+// above it stay as they are, and the claim's status says what that is worth.
+func TestKubeletOwnsAncestors(t *testing.T) {
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.MemoryQoS.Owner = config.OwnerKubelet }})
+	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}})
+	c := start(t, n, p)[0]
+	require.Equal(t, "1073741824", c.ReadCgroup("memory.min"))
+	pod := "kubepods/burstable/pod" + p.UID
+	levels := []string{"kubepods", "kubepods/burstable", pod}
+	for _, dir := range levels {
+		require.Equal(t, "0", n.ReadCgroup(dir, "memory.min"))
+	}
+	require.Contains(t, n.WaitProtection("p", "False", "AncestorUnprotected"), "TieredReservation")
+
+	// Kubelet writes; no file of the driver changes.
+	for _, dir := range levels {
+		n.SetCgroup(dir, "memory.min", "1073741824")
+	}
+	n.WaitProtection("p", "True", "Protected")
+	n.Check()
+}
+
+// A45: nobody protects anything, and there is nothing to say about it.
+func TestNobodyOwnsMemory(t *testing.T) {
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.MemoryQoS.Owner = config.OwnerNone }})
+	c := start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}}))[0]
+	require.Equal(t, []string{"0", "1073741824"}, []string{c.ReadCgroup("memory.min"), c.ReadCgroup("memory.max")})
+	require.Equal(t, "0", n.ReadCgroup("kubepods", "memory.min"))
+	require.Len(t, n.WaitStatus("p", "True", "Prepared").Conditions, 1)
+}
+
+// A44: kubelet's configuration has a second owner; it is told once for each
+// change of the file.
+func TestKubeletsConfiguration(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubelet.json")
+	write := func(gates string) {
+		require.NoError(t, os.WriteFile(file, []byte(`{"kind":"KubeletConfiguration","featureGates":{`+gates+`}}`), 0o600))
+	}
+	write(`"MemoryQoS":false`)
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs,
+		Configure: func(c *config.Config) { c.KubeletConfigFile, c.RefreshInterval.Duration = file, time.Second },
+		API: func(a *lab.API) {
+			nodes := a.Client.CoreV1().Nodes()
+			node, err := nodes.Get(t.Context(), lab.NodeName, metav1.GetOptions{})
+			require.NoError(t, err)
+			node.Status.NodeInfo.KubeletVersion = "v1.37.0"
+			_, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}})
+	const finding = "cpumem_frontend_kubelet_findings"
+	n.WaitMetric(0, finding, "reason=SecondMemoryOwner")
+	write("")
+	n.WaitMetric(1, finding, "reason=SecondMemoryOwner")
+	require.Contains(t, n.WaitEvents("SecondMemoryOwner", 1)[0], "MemoryQoS: false")
+	write(`"MemoryQoS":false`)
+	n.WaitMetric(0, finding, "reason=SecondMemoryOwner")
+	write(`"MemoryQoS":"no"`)
+	n.WaitMetric(1, finding, "reason=KubeletConfigUnknown")
+	n.WaitEvents("KubeletConfigUnknown", 1)
+	n.WaitEvents("SecondMemoryOwner", 1)
+}
