@@ -2,7 +2,8 @@
 
 // Package e2e shows the driver's promises on a real cluster: scheduler,
 // kubelet, containerd and kernel of a small node with two NUMA nodes, on which
-// most cases run, and of a wide one with five and several last-level caches.
+// most cases run, and of a wide one with five and several last-level caches. The
+// first has the cgroup driver cgroupfs, the wide one systemd; -systemd chooses.
 //
 // One cluster serves all cases, so each cleans up what it made. They run in the
 // order of their files: first those of the chart's default values, then values_*
