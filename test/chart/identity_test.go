@@ -44,7 +44,11 @@ func TestActuatorHasNoIdentity(t *testing.T) {
 				require.NotEqual(t, pod.ServiceAccountName, subject.Name)
 			}
 		}
-		require.Empty(t, of[*rbacv1.RoleBinding](all))
+		for _, binding := range of[*rbacv1.RoleBinding](all) {
+			for _, subject := range binding.Subjects {
+				require.NotEqual(t, pod.ServiceAccountName, subject.Name)
+			}
+		}
 	}
 	for _, sa := range of[*corev1.ServiceAccount](render(t, "{}")) {
 		require.False(t, *sa.AutomountServiceAccountToken, sa.Name)
@@ -87,6 +91,17 @@ func TestFrontendsRights(t *testing.T) {
 			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims/driver"}, ResourceNames: []string{"dra.cpumem"}, Verbs: []string{"associated-node:patch"}},
 			{APIGroups: []string{""}, Resources: []string{"pods", "nodes"}, Verbs: []string{"get"}},
 		}, rules)
+
+		// In the one namespace where events about nodes live, and nowhere else.
+		bindings, roles := of[*rbacv1.RoleBinding](all), of[*rbacv1.Role](all)
+		require.Len(t, bindings, 1)
+		require.Len(t, roles, 1)
+		require.Equal(t, []rbacv1.Subject{account}, bindings[0].Subjects)
+		require.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: roles[0].Name}, bindings[0].RoleRef)
+		require.Equal(t, []string{"default", "default"}, []string{bindings[0].Namespace, roles[0].Namespace})
+		require.Equal(t, []rbacv1.PolicyRule{
+			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}},
+		}, roles[0].Rules)
 
 		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Projected != nil })
 		sources := pod.Volumes[i].Projected.Sources

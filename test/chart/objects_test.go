@@ -3,6 +3,7 @@
 package chart_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,20 @@ func TestMounts(t *testing.T) {
 			pod = daemonSet(t, all, daemonSets.actuator).Spec.Template.Spec
 			require.ElementsMatch(t, actuatorMounts, mounts(t, pod, container(t, pod, "actuator")))
 		})
+	}
+}
+
+// A52: kubelet's configuration is shown as the one file that it is, and only
+// where somebody says where: a pod does not start where the file is not.
+func TestKubeletsConfiguration(t *testing.T) {
+	t.Parallel()
+	for layout, daemonSets := range layouts {
+		all := render(t, "config: {kubeletConfigFile: /etc/kubernetes/kubelet.json}\nlayout: "+layout)
+		pod := daemonSet(t, all, daemonSets.frontend).Spec.Template.Spec
+		want := append(slices.Clone(frontendMounts), mount{"/etc/kubernetes/kubelet.json", "/etc/kubernetes/kubelet.json File", true})
+		require.ElementsMatch(t, want, mounts(t, pod, container(t, pod, "frontend")))
+		pod = daemonSet(t, all, daemonSets.actuator).Spec.Template.Spec
+		require.ElementsMatch(t, actuatorMounts, mounts(t, pod, container(t, pod, "actuator")))
 	}
 }
 

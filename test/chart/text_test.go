@@ -36,6 +36,10 @@ func TestNotes(t *testing.T) {
 	noGuard := notes(t, "actuator: {guard: {enabled: false}}")
 	require.Contains(t, noGuard, "WARNING: the guard is off")
 	require.NotContains(t, noGuard, "the guard in")
+	require.Contains(t, all, "from Kubernetes 1.37 on it needs featureGates: {MemoryQoS: false}")
+	require.Contains(t, notes(t, "config: {memoryQoS: {owner: kubelet}}"), "memoryReservationPolicy: TieredReservation")
+	require.NotContains(t, notes(t, "config: {memoryQoS: {owner: none}}"), "MemoryQoS")
+	require.NotContains(t, notes(t, "config: {kubeletConfigFile: /var/lib/kubelet/config.yaml}"), "MemoryQoS")
 	require.Contains(t, notes(t, "cleanup: {enabled: false}"), "kubectl delete resourceslices")
 	require.NotContains(t, notes(t, "test: {enabled: false}"), "helm test")
 }

@@ -35,6 +35,9 @@
     - {name: {{ . | replace "_" "-" }}, mountPath: {{ $.Values.config.kubeletRootDir }}/{{ . }}, readOnly: true}
     {{- end }}
     {{- end }}
+    {{- with .Values.config.kubeletConfigFile }}
+    - {name: kubelet-config, mountPath: {{ . }}, readOnly: true}
+    {{- end }}
     {{- if ne .Values.config.sysfsRoot "/sys" }}
     # Recursive, or the cgroup file system below would be writable.
     - {name: sys, mountPath: {{ .Values.config.sysfsRoot }}, readOnly: true, recursiveReadOnly: IfPossible}
@@ -66,6 +69,10 @@
 - name: {{ . | replace "_" "-" }}
   hostPath: {path: {{ $.Values.config.kubeletRootDir }}/{{ . }}, type: File}
 {{- end }}
+{{- end }}
+{{- with .Values.config.kubeletConfigFile }}
+- name: kubelet-config
+  hostPath: {path: {{ . }}, type: File}
 {{- end }}
 {{- if ne .Values.config.sysfsRoot "/sys" }}
 - name: sys
