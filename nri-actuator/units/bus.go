@@ -67,11 +67,10 @@ func Dial(ctx context.Context, socket string) (Bus, error) {
 
 // SetUnitProperties implements Bus.
 func (b *systemBus) SetUnitProperties(ctx context.Context, unit string, runtime bool, properties ...Property) error {
-	if deadline, ok := ctx.Deadline(); ok {
-		// A bus that reads nothing would hold the call outside of ctx.
-		if err := b.raw.SetWriteDeadline(deadline); err != nil {
-			return err
-		}
+	// A bus that reads nothing would hold the call outside of ctx.
+	deadline, _ := ctx.Deadline()
+	if err := b.raw.SetWriteDeadline(deadline); err != nil {
+		return err
 	}
 	// systemd makes a slice that it does not know rather than refuse it: one of
 	// a pod that is gone, or a directory that only looks like a unit's.

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package units_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
+)
+
+// listen serves the first connection to a bus socket: the handshake, Hello, and
+// then answer, which returns the error to answer a call with, or no answer.
+func listen(t *testing.T, answer func(call *dbus.Message) (err string, answered bool)) (socket string) {
+	socket = filepath.Join(t.TempDir(), "bus")
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			reply := "REJECTED EXTERNAL\r\n"
+			switch {
+			case strings.HasPrefix(line, "BEGIN"):
+				serve(conn, in, answer)
+				return
+			case strings.HasPrefix(line, "AUTH EXTERNAL"):
+				reply = "OK 0123456789abcdef0123456789abcdef\r\n"
+			}
+			if _, err := conn.Write([]byte(reply)); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return socket
+}
+
+func serve(conn net.Conn, in *bufio.Reader, answer func(*dbus.Message) (string, bool)) {
+	for {
+		call, err := dbus.DecodeMessage(in)
+		if err != nil {
+			return
+		}
+		reply := &dbus.Message{Type: dbus.TypeMethodReply, Headers: map[dbus.HeaderField]dbus.Variant{
+			dbus.FieldReplySerial: dbus.MakeVariant(call.Serial()),
+		}}
+		if call.Headers[dbus.FieldMember].Value() == "Hello" {
+			reply.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(""))
+			reply.Body = []any{":1.1"}
+		} else {
+			name, answered := answer(call)
+			if !answered {
+				continue
+			}
+			if name != "" {
+				reply.Type = dbus.TypeError
+				reply.Headers[dbus.FieldErrorName] = dbus.MakeVariant(name)
+			}
+		}
+		if err := reply.EncodeTo(conn, binary.LittleEndian); err != nil {
+			return
+		}
+	}
+}
+
+func TestDial(t *testing.T) {
+	var calls []*dbus.Message
+	socket := listen(t, func(call *dbus.Message) (string, bool) {
+		calls = append(calls, call)
+		unit := call.Body[0].(string)
+		switch {
+		case unit == "gone.scope":
+			return "org.freedesktop.systemd1.NoSuchUnit", true
+		case unit == "bad.scope" && len(call.Body) > 1:
+			return "org.freedesktop.DBus.Error.InvalidArgs", true
+		}
+		return "", unit != "stuck.scope"
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	bus, err := units.Dial(ctx, socket)
+	require.NoError(t, err)
+	defer bus.Close()
+	cancel()
+
+	properties, err := units.Properties(map[string]string{"cpuset.cpus": "0-3,8", "memory.max": "max"})
+	require.NoError(t, err)
+	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.scope", true, properties...))
+	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.scope", true))
+	var e dbus.Error
+	require.ErrorAs(t, bus.SetUnitProperties(t.Context(), "gone.scope", true, properties...), &e)
+	require.Equal(t, "org.freedesktop.systemd1.NoSuchUnit", e.Name)
+	require.ErrorAs(t, bus.SetUnitProperties(t.Context(), "bad.scope", true, properties...), &e)
+	require.Equal(t, "org.freedesktop.DBus.Error.InvalidArgs", e.Name)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, bus.SetUnitProperties(short, "stuck.scope", true, properties...), context.DeadlineExceeded)
+	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.scope", true, properties...), "the connection stays")
+	require.NoError(t, bus.Close())
+	require.ErrorIs(t, bus.SetUnitProperties(t.Context(), "a.scope", true), dbus.ErrClosed)
+
+	require.Equal(t, "GetUnit", calls[0].Headers[dbus.FieldMember].Value())
+	set := calls[1]
+	require.Equal(t, "org.freedesktop.systemd1", set.Headers[dbus.FieldDestination].Value())
+	require.Equal(t, dbus.ObjectPath("/org/freedesktop/systemd1"), set.Headers[dbus.FieldPath].Value())
+	require.Equal(t, "org.freedesktop.systemd1.Manager", set.Headers[dbus.FieldInterface].Value())
+	require.Equal(t, "SetUnitProperties", set.Headers[dbus.FieldMember].Value())
+	require.Equal(t, "sba(sv)", set.Headers[dbus.FieldSignature].Value().(dbus.Signature).String())
+	require.Equal(t, []any{"a.scope", true, [][]any{
+		{"AllowedCPUs", dbus.MakeVariant([]byte{0x0f, 0x01})},
+		{"MemoryMax", dbus.MakeVariant(^uint64(0))},
+	}}, set.Body)
+	require.Equal(t, "sba(sv)", calls[3].Headers[dbus.FieldSignature].Value().(dbus.Signature).String())
+	require.Empty(t, calls[3].Body[2])
+}
+
+func TestDialErrors(t *testing.T) {
+	_, err := units.Dial(t.Context(), filepath.Join(t.TempDir(), "none"))
+	require.ErrorContains(t, err, "system bus")
+
+	// One that accepts and says nothing.
+	socket := filepath.Join(t.TempDir(), "bus")
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = units.Dial(ctx, socket)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}

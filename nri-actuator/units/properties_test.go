@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package units_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
+)
+
+func TestUnit(t *testing.T) {
+	for name, c := range map[string]struct{ dir, want string }{
+		"container":  {dir: "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice/cri-containerd-id.scope", want: "cri-containerd-id.scope"},
+		"guaranteed": {dir: "kubepods.slice/kubepods-podu.slice/crio-id.scope", want: "crio-id.scope"},
+		"pod":        {dir: "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu.slice", want: "kubepods-besteffort-podu.slice"},
+		"level":      {dir: "kubepods.slice/kubepods-burstable.slice", want: "kubepods-burstable.slice"},
+		"kubepods":   {dir: "kubepods.slice", want: "kubepods.slice"},
+		"kubelet in a slice": {dir: "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
+			want: "kubelet-kubepods-podu.slice"},
+		"service":                       {dir: "system.slice/containerd.service", want: "containerd.service"},
+		"service in the root":           {dir: "init.scope", want: "init.scope"},
+		"name of a kernel file":         {dir: "kubepods.slice/_memory.scope", want: "memory.scope"},
+		"escaped characters":            {dir: `system.slice/a\x2db@c:d.service`, want: `a\x2db@c:d.service`},
+		"cgroupfs container":            {dir: "kubepods/burstable/podu/id"},
+		"cgroupfs level":                {dir: "kubepods/burstable"},
+		"cgroupfs below a slice":        {dir: "kubelet.slice/kubepods/podu"},
+		"a slice below a plain cgroup":  {dir: "kubepods/a.slice"},
+		"a slice elsewhere":             {dir: "kubepods.slice/other.slice"},
+		"a slice that skips one":        {dir: "kubepods.slice/kubepods-burstable-podu.slice"},
+		"inside of a container":         {dir: "kubepods.slice/kubepods-podu.slice/crio-id.scope/container"},
+		"systemd inside of a container": {dir: "kubepods.slice/kubepods-podu.slice/crio-id.scope/init.scope"},
+		"empty":                         {dir: ""},
+		"absolute":                      {dir: "/kubepods.slice"},
+		"trailing slash":                {dir: "kubepods.slice/"},
+		"no stem":                       {dir: ".slice"},
+		"root slice":                    {dir: "-.slice"},
+		"other type":                    {dir: "system.slice/a.mount"},
+		"not a name":                    {dir: "system.slice/a b.scope"},
+		"too long":                      {dir: strings.Repeat("a", 250) + ".scope"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := units.Unit(c.dir)
+			require.Equal(t, c.want != "", ok)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestProperties(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  map[string]any
+		err   string
+	}{
+		"all": {
+			files: map[string]string{"memory.min": "0", "memory.low": "4096", "memory.high": "max", "memory.max": "1073741824", "cpuset.cpus": "0-3,8", "cpuset.mems": "1"},
+			want: map[string]any{"MemoryMin": uint64(0), "MemoryLow": uint64(4096), "MemoryHigh": uint64(math.MaxUint64), "MemoryMax": uint64(1 << 30),
+				"AllowedCPUs": []byte{0x0f, 0x01}, "AllowedMemoryNodes": []byte{0x02}},
+		},
+		"unknown to systemd": {files: map[string]string{"hugetlb.2MB.max": "0", "hugetlb.2MB.rsvd.max": "x", "memory.oom.group": "1"}},
+		"nothing":            {},
+		"no restriction":     {files: map[string]string{"cpuset.cpus": "", "cpuset.mems": ""}, want: map[string]any{"AllowedCPUs": []byte{}, "AllowedMemoryNodes": []byte{}}},
+		"eight CPUs":         {files: map[string]string{"cpuset.cpus": "0-7"}, want: map[string]any{"AllowedCPUs": []byte{0xff}}},
+		"CPU 64 and more":    {files: map[string]string{"cpuset.cpus": "1,63-64,127"}, want: map[string]any{"AllowedCPUs": []byte{2, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0x80}}},
+		"protection of all":  {files: map[string]string{"memory.min": "max"}, want: map[string]any{"MemoryMin": uint64(math.MaxUint64)}},
+		"no list":            {files: map[string]string{"cpuset.cpus": "0-"}, err: "unit property AllowedCPUs for cpuset.cpus: list"},
+		"no amount":          {files: map[string]string{"memory.low": "4k"}, err: `unit property MemoryLow for memory.low: "4k" is neither bytes nor "max"`},
+		"empty amount":       {files: map[string]string{"memory.min": ""}, err: "neither bytes"},
+		"negative":           {files: map[string]string{"memory.max": "-1"}, err: "neither bytes"},
+		"too much":           {files: map[string]string{"memory.max": "18446744073709551616"}, err: "neither bytes"},
+		"limit of nothing":   {files: map[string]string{"memory.high": "0"}, err: "takes no limit of 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := units.Properties(c.files)
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, got, len(c.want))
+			for _, p := range got {
+				require.Equal(t, c.want[p.Name], p.Value.Value(), p.Name)
+			}
+		})
+	}
+}
+
+func FuzzProperties(f *testing.F) {
+	f.Add("cpuset.cpus", "0-3,8")
+	f.Add("cpuset.mems", "")
+	f.Add("memory.max", "max")
+	f.Add("memory.low", "18446744073709551615")
+	f.Fuzz(func(t *testing.T, file, content string) {
+		properties, err := units.Properties(map[string]string{file: content})
+		if err != nil {
+			require.Empty(t, properties)
+			return
+		}
+		for _, p := range properties {
+			switch v := p.Value.Value().(type) {
+			case []byte:
+				require.Equal(t, dbus.SignatureOf([]byte{}), p.Value.Signature())
+				want, err := contract.ParseList(content)
+				require.Equal(t, content == "", err != nil)
+				require.Equal(t, contract.FormatList(want), contract.FormatList(bits(v)))
+				require.True(t, len(v) == 0 || v[len(v)-1] != 0, "no longer than needed")
+			case uint64:
+				require.Equal(t, dbus.SignatureOf(uint64(0)), p.Value.Signature())
+			default:
+				t.Fatalf("%s is a %T", p.Name, v)
+			}
+		}
+	})
+}
+
+func FuzzUnit(f *testing.F) {
+	f.Add("kubepods.slice/kubepods-podu.slice/crio-id.scope")
+	f.Add("kubepods/podu/id")
+	f.Fuzz(func(t *testing.T, dir string) {
+		name, ok := units.Unit(dir)
+		require.Equal(t, ok, name != "")
+		require.NotContains(t, name, "/")
+		require.LessOrEqual(t, len(name), 255)
+		require.True(t, !ok || strings.HasSuffix(dir, name))
+	})
+}
+
+// bits returns the ids in a bitmap.
+func bits(bitmap []byte) (ids []int) {
+	for i := range 8 * len(bitmap) {
+		if bitmap[i/8]>>(i%8)&1 == 1 {
+			ids = append(ids, i)
+		}
+	}
+	return ids
+}
