@@ -42,8 +42,8 @@ func TestProtection(t *testing.T) {
 	require.Equal(t, writes, n.API.StatusWrites())
 
 	n.SetCgroup("kubepods/burstable", "memory.min", "0")
-	// Any container is an occasion to look.
-	start(t, n, n.Pod("other", lab.Burstable, lab.ContainerSpec{Name: "main"}))
+	// Another claim is an occasion to look.
+	start(t, n, podWith(n, "other", lab.Request{Capacity: cpu("1")}))
 	message := n.WaitProtection("p", "False", "Overwritten")
 	require.Contains(t, message, "kubepods/burstable")
 	require.Contains(t, message, "memory.min")
