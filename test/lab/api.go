@@ -203,7 +203,9 @@ type ContainerSpec struct {
 	Env    []string
 	// MemoryLimit is the limit of its own.
 	MemoryLimit string
-	Init        bool
+	// Hugepages are the limits of its own, page size to quantity.
+	Hugepages map[string]string
+	Init      bool
 	// OldCDI makes the runtime's CDI library one that adds a variable beside
 	// one of the same name, as those up to 1.1.0 do.
 	OldCDI bool
@@ -266,8 +268,12 @@ func (n *Node) Pod(name string, level Level, containers ...ContainerSpec) *Pod {
 			claim, request, _ := strings.Cut(ref, "/")
 			container.Resources.Claims = append(container.Resources.Claims, corev1.ResourceClaim{Name: claim, Request: request})
 		}
+		container.Resources.Limits = make(corev1.ResourceList)
 		if c.MemoryLimit != "" {
-			container.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(c.MemoryLimit)}
+			container.Resources.Limits[corev1.ResourceMemory] = resource.MustParse(c.MemoryLimit)
+		}
+		for size, limit := range c.Hugepages {
+			container.Resources.Limits[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size)] = resource.MustParse(limit)
 		}
 		if c.Init {
 			object.Spec.InitContainers = append(object.Spec.InitContainers, container)

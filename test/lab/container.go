@@ -23,6 +23,8 @@ import (
 	oci "github.com/opencontainers/runtime-tools/generate"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // Container is a container in the runtime.
@@ -79,7 +81,8 @@ func (n *Node) CreateContainer(p *Pod, name string) (*Container, error) {
 }
 
 // baseSpec is the spec before CDI and NRI, with what kubelet asks for: it
-// writes zeros for the protection and for hugepages the pod did not ask for.
+// writes zeros for the protection, and for hugepages that the container does
+// not ask for.
 func (n *Node) baseSpec(c *Container, spec ContainerSpec) *specs.Spec {
 	s := &specs.Spec{
 		Version: specs.Version,
@@ -95,9 +98,20 @@ func (n *Node) baseSpec(c *Container, spec ContainerSpec) *specs.Spec {
 		s.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(q.Value())}
 	}
 	for _, size := range n.pageSizes() {
-		s.Linux.Resources.HugepageLimits = append(s.Linux.Resources.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: size})
+		s.Linux.Resources.HugepageLimits = append(s.Linux.Resources.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: size, Limit: spec.hugepages(size)})
 	}
 	return s
+}
+
+// hugepages is the limit of its own of a page size in the kernel's form.
+func (s ContainerSpec) hugepages(size string) uint64 {
+	for of, limit := range s.Hugepages {
+		if contract.CgroupPageSize(of) == size {
+			q := resource.MustParse(limit)
+			return uint64(q.Value())
+		}
+	}
+	return 0
 }
 
 // nri is the container as NRI plugins see it.
@@ -258,7 +272,8 @@ func (p *Pod) cgroup() string {
 	return "kubepods/" + level + "pod" + p.UID
 }
 
-// makePodCgroup does what kubelet does: no hugepages but what the spec says.
+// makePodCgroup does what kubelet does: no hugepages but what the containers'
+// specs say.
 func (n *Node) makePodCgroup(p *Pod) {
 	if p.made {
 		return
@@ -266,7 +281,12 @@ func (n *Node) makePodCgroup(p *Pod) {
 	p.made = true
 	values := make(map[string]string)
 	for _, size := range n.pageSizes() {
-		values["hugetlb."+size+".max"], values["hugetlb."+size+".rsvd.max"] = "0", "0"
+		sum := uint64(0)
+		for _, c := range p.Containers {
+			sum += c.hugepages(size)
+		}
+		limit := strconv.FormatUint(sum, 10)
+		values["hugetlb."+size+".max"], values["hugetlb."+size+".rsvd.max"] = limit, limit
 	}
 	n.makeCgroup(p.cgroup(), values)
 }

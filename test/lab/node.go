@@ -60,6 +60,8 @@ type Options struct {
 	Configure func(*config.Config)
 	// RuntimeVersion is containerd's version; from 2.3 on it names CDI devices.
 	RuntimeVersion string
+	// Kernel is the kernel's release.
+	Kernel string
 	// Embedded runs the frontend's core without daemon and sockets: faster,
 	// and it can die between any two writes.
 	Embedded bool
@@ -109,6 +111,9 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	t.Helper()
 	if o.Log == nil {
 		o.Log = zap.NewNop()
+	}
+	if o.Kernel == "" {
+		o.Kernel = "6.12.0"
 	}
 	if o.RuntimeVersion == "" {
 		o.RuntimeVersion = "v2.3.7"
@@ -216,7 +221,7 @@ func (n *Node) writeMachine() {
 		"sys": text(n.spec.Sys()),
 		"proc": merge(text(n.spec.Proc()), map[string]string{
 			"self/mountinfo":            "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
-			"sys/kernel/osrelease":      "6.12.0\n",
+			"sys/kernel/osrelease":      n.o.Kernel + "\n",
 			"sys/kernel/random/boot_id": n.BootID() + "\n",
 		}),
 	} {
