@@ -61,6 +61,11 @@ e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=r
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)
 	@cd test/placement && GOWORK=off go run .
 
+.PHONY: bench-memory
+bench-memory: ## Show memory protection and limits under pressure on a cluster (root, Debian); writes docs/memory-pressure.*
+	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
+	cd test/cluster && GOWORK=off go run ./cmd/pressure -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
+
 .PHONY: verify
 verify: verify-format verify-vet verify-modules verify-placement verify-generated verify-headers verify-vulnerabilities ## Format, vet, lint, modules, generated files, headers
 

@@ -32,9 +32,9 @@ type Limits struct {
 	MaxMiB     float64          // of Offender
 	HighEvents map[string]int64 // of memory.events, when last seen
 	OOMKills   map[string]int64
-	Rate       map[string]float64 // of Throttled and Free above memory.high, MiB/s
-	Ended      map[string]string  // reason, for those that ended
-	Resident   map[string][2]float64
+	Rate       map[string]float64    // of Throttled and Free above memory.high, MiB/s
+	Ended      map[string]string     // reason, for those that ended
+	Resident   map[string][2]float64 // anonymous memory, MiB: the highest and the last
 }
 
 const (
@@ -43,7 +43,7 @@ const (
 )
 
 // Limits makes the run with claims of size and removes what it made. Throttled and Free may have three times their claim,
-// and memory.high is in the middle: twice the claim.
+// and memory.high is in the middle: twice the claim. None may swap: above memory.high there is nothing to reclaim.
 func (b *Bench) Limits(ctx context.Context, size int) (l Limits, err error) {
 	defer func() { err = errors.Join(err, b.remove(context.WithoutCancel(ctx), limitsPod, otherPod)) }()
 	grow := func(to int) []string {
@@ -69,7 +69,7 @@ func (b *Bench) Limits(ctx context.Context, size int) (l Limits, err error) {
 			return l, err
 		}
 		// The systemd driver writes underscores into names.
-		patterns[i] = "/sys/fs/cgroup/kubepods*/*burstable*/*pod" + strings.ReplaceAll(string(p.UID), "-", "?") + "*/*"
+		patterns[i] = "/sys/fs/cgroup/kubepods*/*besteffort*/*pod" + strings.ReplaceAll(string(p.UID), "-", "?") + "*/*"
 	}
 	stop := b.watch(ctx, patterns, nil)
 	err = b.goOver(ctx)
@@ -189,4 +189,31 @@ func rateAbove(l Line, level float64) float64 {
 		return 0
 	}
 	return (to.MiB - from.MiB) / (to.Seconds - from.Seconds)
+}
+
+// Check is nil if who went over a value was held or ended, and nobody else noticed.
+func (l Limits) Check() error {
+	var errs []error
+	expect := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	for _, name := range LimitNames() {
+		switch ended := l.Ended[name]; name {
+		case Offender:
+			expect(ended == "OOMKilled", "%s ended with %q, want OOMKilled", name, ended)
+		default:
+			expect(ended == "" && l.OOMKills[name] == 0, "%s ended with %q, %d processes killed", name, ended, l.OOMKills[name])
+			r := l.Resident[name]
+			expect(r[1] >= 0.95*r[0] && r[0] > 0, "%s has %.0f of %.0f MiB left", name, r[1], r[0])
+		}
+	}
+	expect(l.HighEvents[Throttled] > 0, "%s: no event at memory.high", Throttled)
+	expect(l.HighEvents[Free] == 0, "%s: %d events at memory.high, which it does not have", Free, l.HighEvents[Free])
+	expect(l.Rate[Throttled] > 0 && l.Rate[Throttled] < l.Rate[Free]/4,
+		"above memory.high %s grew by %.2f MiB/s, %s by %.2f: want less than a quarter", Throttled, l.Rate[Throttled], Free, l.Rate[Free])
+	highest := l.Resident[Throttled][0]
+	expect(highest < 1.25*l.HighMiB, "%s reached %.0f MiB, far above memory.high of %.0f", Throttled, highest, l.HighMiB)
+	return errors.Join(errs...)
 }

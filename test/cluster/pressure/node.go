@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 const swapFile = "/var/swap"
@@ -27,25 +25,32 @@ func (b *Bench) EnableSwap(ctx context.Context, size int) (disable func(context.
 	}, nil
 }
 
-// cgroups are the directories of the pod's containers by name, whatever the node's cgroup driver calls them.
-func (b *Bench) cgroups(ctx context.Context, pod *corev1.Pod) (map[string]string, error) {
-	dirs := map[string]string{}
-	for _, c := range pod.Status.ContainerStatuses {
-		_, id, _ := strings.Cut(c.ContainerID, "://")
+// cgroup is the directory of the pod's only container, whatever the node's cgroup driver calls it.
+func (b *Bench) cgroup(ctx context.Context, pod string) (dir string, err error) {
+	err = eventually(ctx, "cgroup of "+pod, func(ctx context.Context) error {
+		p, err := b.pod(ctx, pod)
+		if err != nil {
+			return err
+		}
+		id := ""
+		for _, c := range p.Status.ContainerStatuses {
+			_, id, _ = strings.Cut(c.ContainerID, "://")
+		}
 		if id == "" {
-			return nil, fmt.Errorf("container %s of %s has no id", c.Name, pod.Name)
+			return errors.New("its container has no id yet")
 		}
 		out, err := b.Cluster.NodeExec(ctx, b.Node, "find /sys/fs/cgroup/kubepods* -type d -name '*"+id+"*'")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		found := strings.Fields(out)
 		if len(found) != 1 {
-			return nil, fmt.Errorf("cgroup of container %s of %s: want one directory with %s in its name, found %q", c.Name, pod.Name, id, out)
+			return fmt.Errorf("want one directory with %s in its name, found %q", id, out)
 		}
-		dirs[c.Name] = found[0]
-	}
-	return dirs, nil
+		dir = found[0]
+		return nil
+	})
+	return dir, err
 }
 
 // clock is how far the node's wall clock, which stamps log lines, is ahead of the time it is up, in seconds.

@@ -31,11 +31,11 @@ type container struct {
 	name   string
 	claim  int    // bytes; 0 is no claim
 	memory string // field "memory" of the claim's parameters, JSON; empty for none
+	swap   bool   // repeat the amount in the pod's requests: that makes it Burstable, the class that may swap
 	args   []string
 }
 
-// create makes the claims and the pod of the containers. The amounts stand in the pod's requests, too: that makes it
-// Burstable, which is the class that may swap.
+// create makes the claims and the pod of the containers.
 func (b *Bench) create(ctx context.Context, name string, containers ...container) error {
 	grace := int64(0)
 	pod := &corev1.Pod{
@@ -56,6 +56,8 @@ func (b *Bench) create(ctx context.Context, name string, containers ...container
 			}
 			pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: c.name, ResourceClaimName: &claim.Name})
 			out.Resources.Claims = []corev1.ResourceClaim{{Name: c.name}}
+		}
+		if c.swap {
 			out.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(int64(c.claim), resource.BinarySI)}
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, out)

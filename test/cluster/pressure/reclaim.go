@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Sizes of a reclaim run, in bytes.
@@ -16,6 +17,20 @@ type Sizes struct {
 	Anon   int // anonymous memory a pod has
 	Stream int // file data the neighbour reads
 	Room   int // what the neighbour leaves free on the NUMA node before it reads
+}
+
+// Sizes for the whole of the Bench's NUMA node.
+func (b *Bench) Sizes(ctx context.Context) (Sizes, error) {
+	memory, err := b.numaMemory(ctx)
+	if err != nil {
+		return Sizes{}, err
+	}
+	total := int(memory["MemTotal"] / mib)
+	claim := total * 3 / 16
+	return Sizes{
+		Claim: claim * mib, Cache: claim * 15 / 32 * mib, Anon: claim * 15 / 32 * mib,
+		Stream: total * 5 / 4 * mib, Room: total / 20 * mib,
+	}, nil
 }
 
 // Names of the lines of a reclaim run.
@@ -43,7 +58,10 @@ func (r Reclaim) KeptCache(name string) float64 { return r.CacheAfter[name] / r.
 // KeptAnon is the same for resident anonymous memory.
 func (r Reclaim) KeptAnon(name string) float64 { return r.AnonAfter[name] / r.AnonBefore[name] }
 
-const hog = "pressure-hog"
+const (
+	hog     = "pressure-hog"
+	swapMax = "memory.swap.max"
+)
 
 func reclaimPod(name string) string {
 	return map[string]string{Protected: "pressure-protected", LeafOnly: "pressure-leaf", Unprotected: "pressure-none"}[name]
@@ -64,7 +82,7 @@ func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) 
 		if name == Protected {
 			memory = ""
 		}
-		err := b.create(ctx, reclaimPod(name), container{name: "main", claim: size.Claim, memory: memory, args: []string{
+		err := b.create(ctx, reclaimPod(name), container{name: "main", claim: size.Claim, memory: memory, swap: true, args: []string{
 			"read", "/file", strconv.Itoa(size.Cache), "1", "touch", strconv.Itoa(size.Anon), "sleep",
 		}})
 		if err != nil {
@@ -76,17 +94,17 @@ func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) 
 		if _, err := b.said(ctx, reclaimPod(name), "main", "touch"); err != nil {
 			return r, err
 		}
-		p, err := b.pod(ctx, reclaimPod(name))
+		if dirs[name], err = b.cgroup(ctx, reclaimPod(name)); err != nil {
+			return r, err
+		}
+		granted, err := b.Cluster.NodeExec(ctx, b.Node, "cat "+dirs[name]+"/"+swapMax)
 		if err != nil {
 			return r, err
 		}
-		found, err := b.cgroups(ctx, p)
-		if err != nil {
-			return r, err
+		if strings.TrimSpace(granted) == "0" {
+			// The kubelet's default behaviour. All three may swap: what is measured is who must.
+			hold[dirs[name]+"/"+swapMax] = "max"
 		}
-		dirs[name] = found["main"]
-		// All three may swap, whatever the kubelet grants: what is measured is who must.
-		hold[dirs[name]+"/memory.swap.max"] = "max"
 	}
 	// What a plugin of the runtime alone could do. Held, because the actuator puts back what the claim says.
 	hold[dirs[LeafOnly]+"/"+keyMin] = strconv.Itoa(size.Claim)
@@ -152,4 +170,23 @@ func (r *Reclaim) fill(samples []sample, dirs map[string]string, marks [3]float6
 		}
 	}
 	return nil
+}
+
+// Check is nil if protection kept the pages that everybody else lost.
+func (r Reclaim) Check() error {
+	var errs []error
+	for _, name := range Names() {
+		cache, anon := r.KeptCache(name), r.KeptAnon(name)
+		switch {
+		case name == Protected && min(cache, anon) < 0.95:
+			errs = append(errs, fmt.Errorf("%s: kept %.2f of its page cache and %.2f of its anonymous memory, want 0.95", name, cache, anon))
+		case name != Protected && (cache > 0.5 || anon > 0.8):
+			// Not a fault of the driver, but then nothing is shown.
+			errs = append(errs, fmt.Errorf("%s: kept %.2f of its page cache and %.2f of its anonymous memory: the pressure was too low", name, cache, anon))
+		}
+	}
+	if r.OOMKills > 0 {
+		errs = append(errs, fmt.Errorf("%d processes of claims were killed", r.OOMKills))
+	}
+	return errors.Join(errs...)
 }

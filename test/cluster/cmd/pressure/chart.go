@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
+)
+
+// chart is one set of axes: MiB over seconds.
+type chart struct {
+	title  string
+	yLabel string
+	lines  []styled
+	marks  []pressure.Mark // vertical
+	levels []level         // horizontal
+	from   float64         // seconds; the axis begins here with 0
+	to     float64
+}
+
+type styled struct {
+	pressure.Line
+	label, colour string
+	dashed        bool
+}
+
+type level struct {
+	label string
+	mib   float64
+}
+
+// Colours that can be told apart by everyone (Okabe and Ito).
+const (
+	blue   = "#0072b2"
+	orange = "#d55e00"
+	grey   = "#555555"
+	green  = "#009e73"
+)
+
+// charts are the four panels.
+func charts(r pressure.Reclaim, l pressure.Limits) []chart {
+	labels := map[string]string{
+		pressure.Protected:   "protected by the driver, at every level",
+		pressure.LeafOnly:    "the container's memory.min alone",
+		pressure.Unprotected: "no protection",
+	}
+	reclaim := func(title string, lines []pressure.Line) chart {
+		c := chart{title: title, yLabel: "MiB of the container", marks: []pressure.Mark{r.Reads, r.Maps}}
+		for _, line := range lines {
+			s := styled{Line: line, label: labels[line.Name]}
+			s.colour, s.dashed = map[string]string{pressure.Protected: blue, pressure.LeafOnly: green, pressure.Unprotected: orange}[line.Name], line.Name == pressure.LeafOnly
+			c.lines = append(c.lines, s)
+		}
+		c.from = max(0, r.Reads.Seconds-10)
+		c.to = r.End.Seconds
+		return c
+	}
+	limits := func(title string, at level, names map[string]string, colours map[string]string) chart {
+		c := chart{title: title, yLabel: "memory.current, MiB", levels: []level{at}, from: math.Inf(1)}
+		for _, line := range l.Current {
+			if names[line.Name] == "" || len(line.Points) == 0 {
+				continue
+			}
+			c.lines = append(c.lines, styled{Line: line, label: names[line.Name], colour: colours[line.Name], dashed: line.Name == pressure.Other})
+			c.from = min(c.from, line.Points[0].Seconds)
+			c.to = max(c.to, line.Points[len(line.Points)-1].Seconds)
+		}
+		return c
+	}
+	return []chart{
+		reclaim("a. Page cache: a neighbour reads files", r.Cache),
+		reclaim("b. Anonymous memory in RAM: a neighbour maps more than there is", r.Anon),
+		limits("c. Going over memory.high slows down",
+			level{fmt.Sprintf("memory.high %.0f MiB", l.HighMiB), l.HighMiB},
+			map[string]string{pressure.Throttled: "with memory.high", pressure.Free: "without"},
+			map[string]string{pressure.Throttled: blue, pressure.Free: orange}),
+		limits("d. Going over memory.max ends the offender alone",
+			level{fmt.Sprintf("memory.max %.0f MiB", l.MaxMiB), l.MaxMiB},
+			map[string]string{pressure.Offender: "goes over its claim", pressure.Neighbour: "the same pod's other container", pressure.Other: "another pod"},
+			map[string]string{pressure.Offender: orange, pressure.Neighbour: blue, pressure.Other: green}),
+	}
+}
+
+// highest is the top of the chart's y axis and the step of its grid.
+func (c chart) highest() (top, step float64) {
+	for _, l := range c.lines {
+		for _, p := range l.Points {
+			top = max(top, p.MiB)
+		}
+	}
+	for _, l := range c.levels {
+		top = max(top, l.mib)
+	}
+	step = gridStep(top * 1.08)
+	return math.Ceil(top*1.08/step) * step, step
+}
+
+// gridStep gives at most six grid lines, at 1, 2 or 5 times a power of ten.
+func gridStep(span float64) float64 {
+	if span <= 0 {
+		return 1
+	}
+	power := math.Pow(10, math.Floor(math.Log10(span/6)))
+	for _, m := range []float64{1, 2, 5} {
+		if span/(m*power) <= 6 {
+			return m * power
+		}
+	}
+	return 10 * power
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
+)
+
+func results() (pressure.Reclaim, pressure.Limits) {
+	values := func(v float64) map[string]float64 {
+		m := map[string]float64{}
+		for _, name := range pressure.Names() {
+			m[name] = v
+		}
+		return m
+	}
+	r := pressure.Reclaim{
+		CacheBefore: values(100), CacheAfter: values(25), AnonBefore: values(80), AnonAfter: values(40),
+		Reads: pressure.Mark{Name: "reads", Seconds: 20}, Maps: pressure.Mark{Name: "maps", Seconds: 30}, End: pressure.Mark{Seconds: 40}, NUMAMiB: 2048,
+	}
+	r.CacheAfter[pressure.Protected], r.AnonAfter[pressure.Protected] = 100, 80
+	for _, name := range pressure.Names() {
+		r.Cache = append(r.Cache, pressure.Line{Name: name, Points: []pressure.Point{{Seconds: 1, MiB: 100}, {Seconds: 25, MiB: 25}}})
+		r.Anon = append(r.Anon, pressure.Line{Name: name, Points: []pressure.Point{{Seconds: 1, MiB: 80}, {Seconds: 35, MiB: 40}}})
+	}
+	l := pressure.Limits{
+		HighMiB: 128, MaxMiB: 64, HighEvents: map[string]int64{pressure.Throttled: 5}, OOMKills: map[string]int64{},
+		Rate:  map[string]float64{pressure.Throttled: 1, pressure.Free: 20},
+		Ended: map[string]string{pressure.Offender: "OOMKilled"}, Resident: map[string][2]float64{},
+	}
+	for _, name := range pressure.LimitNames() {
+		l.Resident[name] = [2]float64{50, 50}
+		l.Current = append(l.Current, pressure.Line{Name: name, Points: []pressure.Point{{Seconds: 1, MiB: 10}, {Seconds: 9, MiB: 50}}})
+	}
+	return r, l
+}
+
+func TestDraw(t *testing.T) {
+	r, l := results()
+	l.Current[0].Points = nil // a container that never was
+	picture := draw(charts(r, l))
+	for _, want := range []string{"a. Page cache", "d. Going over", "reads", "memory.high 128 MiB", "another pod"} {
+		require.Contains(t, picture, want)
+	}
+	require.NotContains(t, picture, "NaN")
+	decoder := xml.NewDecoder(strings.NewReader(picture))
+	for {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestGridStep(t *testing.T) {
+	for span, want := range map[float64]float64{0: 1, 6: 1, 7: 2, 100: 20, 270: 50, 301: 100, 0.5: 0.1} {
+		require.InDelta(t, want, gridStep(span), 1e-9, "span %v", span)
+	}
+}
+
+func TestTables(t *testing.T) {
+	r, l := results()
+	text := tables(pressure.Sizes{Claim: 384 << 20}, r, l)
+	for _, want := range []string{
+		"Claims of 384 MiB on a NUMA node of 2048 MiB",
+		"| the driver's, at every level | 100 MiB | 100 MiB | **100 %** | 80 MiB | 80 MiB | **100 %** |",
+		"| none | 100 MiB | 25 MiB | **25 %** | 80 MiB | 40 MiB | **50 %** |",
+		"| goes over its claim | none | 64 MiB | 128 MiB | 50 MiB | 50 MiB | 0 | OOMKilled |",
+		"20 times slower",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.NoError(t, r.Check())
+	require.NoError(t, l.Check())
+}
+
+func TestInsert(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "doc.md")
+	require.NoError(t, os.WriteFile(file, []byte("prose\n"+beginMark+"old\n"+endMark+"more prose\n"), 0o644))
+	require.NoError(t, insert(file, "new\n"))
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "prose\n"+beginMark+"\nnew\n\n"+endMark+"more prose\n", string(data))
+	require.NoError(t, os.WriteFile(file, []byte("prose\n"), 0o644))
+	require.ErrorContains(t, insert(file, "new\n"), "to write between")
+}
+
+// The document has the places the command writes to.
+func TestDocumentHasMarks(t *testing.T) {
+	data, err := os.ReadFile("../../../../docs/memory-pressure.md")
+	require.NoError(t, err)
+	_, rest, begins := strings.Cut(string(data), beginMark)
+	require.True(t, begins && strings.Contains(rest, endMark))
+}

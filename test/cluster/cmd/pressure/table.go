@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
+)
+
+const (
+	beginMark = "<!-- written by make bench-memory -->\n"
+	endMark   = "<!-- end of what make bench-memory writes -->\n"
+)
+
+// tables are the results as text.
+func tables(size pressure.Sizes, r pressure.Reclaim, l pressure.Limits) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Claims of %d MiB on a NUMA node of %d MiB. The neighbour reads %d MiB of files and maps %d MiB in all.\n\n",
+		size.Claim>>20, r.NUMAMiB, r.HogReads, r.HogMiB)
+	b.WriteString("| protection of the claim | page cache before | after | kept | anonymous memory before | after | kept |\n|---|--:|--:|--:|--:|--:|--:|\n")
+	for _, name := range pressure.Names() {
+		label := map[string]string{
+			pressure.Protected:   "the driver's, at every level",
+			pressure.LeafOnly:    "the container's `memory.min` alone",
+			pressure.Unprotected: "none",
+		}[name]
+		fmt.Fprintf(&b, "| %s | %.0f MiB | %.0f MiB | **%.0f %%** | %.0f MiB | %.0f MiB | **%.0f %%** |\n", label,
+			r.CacheBefore[name], r.CacheAfter[name], 100*r.KeptCache(name), r.AnonBefore[name], r.AnonAfter[name], 100*r.KeptAnon(name))
+	}
+	fmt.Fprintf(&b, "\nClaims of %.0f MiB.\n\n", l.MaxMiB)
+	b.WriteString("| container | `memory.high` | `memory.max` | wants | most it had | at the end | events at high | ended |\n|---|--:|--:|--:|--:|--:|--:|---|\n")
+	for _, name := range pressure.LimitNames() {
+		high, limit, wants := "none", 3*l.MaxMiB, l.MaxMiB*11/4
+		switch name {
+		case pressure.Throttled:
+			high = fmt.Sprintf("%.0f MiB", l.HighMiB)
+		case pressure.Offender:
+			limit, wants = l.MaxMiB, 2*l.MaxMiB
+		case pressure.Neighbour, pressure.Other:
+			limit, wants = l.MaxMiB, l.MaxMiB*3/4
+		}
+		ended := l.Ended[name]
+		if ended == "" {
+			ended = "runs on"
+		}
+		label := map[string]string{
+			pressure.Throttled: "with `memory.high`", pressure.Free: "without", pressure.Offender: "goes over its claim",
+			pressure.Neighbour: "the same pod's other container", pressure.Other: "another pod",
+		}[name]
+		fmt.Fprintf(&b, "| %s | %s | %.0f MiB | %.0f MiB | %.0f MiB | %.0f MiB | %d | %s |\n", label, high, limit, wants,
+			l.Resident[name][0], l.Resident[name][1], l.HighEvents[name], ended)
+	}
+	fmt.Fprintf(&b, "\nAbove `memory.high` the one container grew %.0f times slower than the other did without.\n",
+		l.Rate[pressure.Free]/l.Rate[pressure.Throttled])
+	return b.String()
+}
+
+// insert replaces what stands between the marks of the document.
+func insert(file, text string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, begins := strings.Cut(string(data), beginMark)
+	_, after, ends := strings.Cut(rest, endMark)
+	if !begins || !ends {
+		return fmt.Errorf("%s: no lines %q and %q to write between", file, strings.TrimSpace(beginMark), strings.TrimSpace(endMark))
+	}
+	return os.WriteFile(file, []byte(before+beginMark+"\n"+text+"\n"+endMark+after), 0o644)
+}
