@@ -119,7 +119,7 @@ func TestDial(t *testing.T) {
 	require.ErrorIs(t, bus.SetUnitProperties(short, "stuck.scope", true, properties...), context.DeadlineExceeded)
 	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.scope", true, properties...), "the connection stays")
 	require.NoError(t, bus.Close())
-	require.ErrorIs(t, bus.SetUnitProperties(t.Context(), "a.scope", true), dbus.ErrClosed)
+	require.ErrorIs(t, bus.SetUnitProperties(t.Context(), "a.scope", true), net.ErrClosed)
 
 	require.Equal(t, "GetUnit", calls[0].Headers[dbus.FieldMember].Value())
 	set := calls[1]
