@@ -62,7 +62,7 @@ func validateCommand() *cobra.Command {
 }
 
 func explainCommand() *cobra.Command {
-	var dir string
+	var dir, cgroups string
 	cmd := &cobra.Command{
 		Use: "explain [NAMESPACE/CLAIM | CLAIM-UID]", Short: "Show who holds what on this node", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,9 +74,13 @@ func explainCommand() *cobra.Command {
 			if len(args) == 1 {
 				claim = args[0]
 			}
-			return d.Explain(cmd.OutOrStdout(), claim)
+			if err := d.Explain(cmd.OutOrStdout(), claim); err != nil {
+				return err
+			}
+			return d.ExplainProtection(cmd.OutOrStdout(), claim, os.DirFS(cgroups), int64(os.Getpagesize()))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
+	cmd.Flags().StringVar(&cgroups, "cgroup-root", "/sys/fs/cgroup", "cgroup mount of the node")
 	return cmd
 }

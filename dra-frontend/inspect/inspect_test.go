@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,7 +51,8 @@ func directory(t *testing.T, cpusA, cpusB, shared string) string {
 	})
 	write(t, dir, contract.NodeFile, data, err)
 
-	data, err = contract.EncodeAnnouncement(contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true, Runtime: "containerd"})
+	data, err = contract.EncodeAnnouncement(contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true, Runtime: "containerd",
+		Kubepods: "kubepods"})
 	write(t, dir, contract.ActuatorFile, data, err)
 	f, err := os.OpenFile(filepath.Join(dir, contract.ActuatorFile), os.O_RDWR, 0)
 	require.NoError(t, err)
@@ -73,6 +75,23 @@ func TestExplain(t *testing.T) {
 	require.NoError(t, d.Explain(&out, "default/claim-b"))
 	require.NotContains(t, out.String(), "claim-a")
 	require.ErrorContains(t, d.Explain(&out, "default/none"), `no prepared claim "default/none"`)
+}
+
+// The same words as in the claims' status.
+func TestExplainProtection(t *testing.T) {
+	d, err := inspect.Read(directory(t, "2", "3", "0-1"))
+	require.NoError(t, err)
+	file := func(value string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(value)} }
+	cgroups := fstest.MapFS{"kubepods/memory.min": file("8192"), "kubepods/pod" + podUID + "/memory.min": file("8192")}
+	explain := func(claim string) string {
+		var out bytes.Buffer
+		require.NoError(t, d.ExplainProtection(&out, claim, cgroups, 4096))
+		return out.String()
+	}
+	require.Contains(t, explain(""), "memory protection of default/claim-a, zone: True, Protected: ")
+	require.NotContains(t, explain("default/claim-b"), "claim-a")
+	cgroups["kubepods/memory.min"] = file("4096")
+	require.Contains(t, explain(""), "memory protection of default/claim-b, zone: False, AncestorUnprotected: memory.min of the cgroup kubepods is 4096")
 }
 
 func TestProblems(t *testing.T) {

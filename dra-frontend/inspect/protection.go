@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+)
+
+// ExplainProtection writes what the memory protection of claims is worth in the
+// cgroups of this node, as the claims' status has it; claim selects one as for
+// [Directory.Explain].
+func (d Directory) ExplainProtection(w io.Writer, claim string, cgroups fs.FS, pageSize int64) error {
+	// Only a driver that owns protection names ancestors.
+	n := protection.Node{Cgroups: cgroups, Owner: config.OwnerKubelet, PageSize: pageSize, Pending: d.pending}
+	if d.Node != nil && len(d.Node.Ancestors) > 0 {
+		n.Owner = config.OwnerDriver
+	}
+	if d.Actuator != nil {
+		n.Kubepods, n.Overwritten = d.Actuator.Kubepods, d.Actuator.Overwritten
+	}
+	findings, err := protection.Check(n, d.Claims)
+	if err != nil {
+		return err
+	}
+	for _, c := range d.Claims {
+		if claim != "" && claim != c.UID && claim != c.Namespace+"/"+c.Name {
+			continue
+		}
+		for i, r := range c.Results {
+			if f, found := findings[contract.Key{ClaimUID: c.UID, Index: i}]; found {
+				fmt.Fprintf(w, "memory protection of %s/%s, %s: %s, %s: %s\n", c.Namespace, c.Name, r.Request, f.Status, f.Reason, f.Message)
+			}
+		}
+	}
+	return nil
+}
+
+// pending tells whether the actuator has yet to apply the node state.
+func (d Directory) pending() bool {
+	return d.Node != nil && d.Actuator != nil && d.Node.Generation > d.Actuator.Generation
+}
