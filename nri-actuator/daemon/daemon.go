@@ -29,6 +29,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
 // Config is what the operator chooses.
@@ -47,6 +48,9 @@ type Config struct {
 	GuardDir string
 	// MetricsAddress is where metrics and probes are served, empty for nowhere.
 	MetricsAddress string
+	// SystemBus is the socket of the host's D-Bus, over which systemd is told of
+	// what is written into its units; it need not exist where there are none.
+	SystemBus string
 	// RefreshInterval is the time between two repairs without an event.
 	RefreshInterval time.Duration
 }
@@ -55,7 +59,7 @@ var indexPattern = regexp.MustCompile(`^[0-9]{2}$`)
 
 // Validate checks the configuration.
 func (c Config) Validate() error {
-	for name, path := range map[string]string{"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot} {
+	for name, path := range map[string]string{"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot, "system-bus": c.SystemBus} {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("--%s: %q is not an absolute path", name, path)
 		}
@@ -140,8 +144,12 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return ended(ctx, err)
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	plugin := hooks.New(hooks.Options{Directory: d.dir, Tree: d.tree, Metrics: d.metrics, Announcer: held, Kernel: d.kernel, Clock: time.Now})
+	systemd := units.New(func(ctx context.Context) (units.Bus, error) { return units.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
+	plugin := hooks.New(hooks.Options{
+		Directory: d.dir, Tree: d.tree, Units: systemd, Metrics: d.metrics, Announcer: held, Kernel: d.kernel, Clock: time.Now,
+	})
 	d.plugin.Store(plugin)
+	wg.Go(func() { systemd.Run(ctx) })
 	wg.Go(func() { cancel(d.watch(ctx, plugin, held)) })
 	d.stayConnected(ctx, plugin)
 	cancel(nil)

@@ -86,9 +86,14 @@ func (p *Plugin) shrinkPool(ctx context.Context, node contract.NodeState) error 
 func (p *Plugin) settle(c *container) (over bool) {
 	over = c.started && c.dirErr == nil && !p.Tree.Exists(c.dir)
 	if over {
-		delete(p.containers, c.id)
+		p.forget(c)
 	}
 	return over
+}
+
+func (p *Plugin) forget(c *container) {
+	delete(p.containers, c.id)
+	p.Units.Forget(c.dir)
 }
 
 // sorted returns the containers in the order of their ids (I8).

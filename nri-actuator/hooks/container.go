@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"go.uber.org/zap"
@@ -163,7 +165,7 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	if c.dirErr != nil {
 		return c.dirErr
 	}
-	found, err := p.Tree.Write(c.dir, want)
+	found, err := p.writeFiles(ctx, c.dir, want, func() (map[string]string, error) { return p.Tree.Write(c.dir, want) })
 	if errors.Is(err, fs.ErrPermission) && !c.claims && c.podErr == nil {
 		// Even root may not write to the root of its own cgroup namespace where
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
@@ -184,6 +186,22 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	}
 	c.applied = want
 	return nil
+}
+
+// unitPatience is how long a write waits for systemd to answer an earlier one of
+// the same unit: the runtime drops a plugin after 2 s.
+const unitPatience = time.Second
+
+// writeFiles calls write, which writes files of the cgroup dir, and has systemd
+// follow.
+func (p *Plugin) writeFiles(ctx context.Context, dir string, files map[string]string, write func() (found map[string]string, err error)) (found map[string]string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, unitPatience)
+	defer cancel()
+	_, err = p.Units.Write(ctx, dir, files, func() ([]string, error) {
+		found, err = write()
+		return slices.Collect(maps.Keys(found)), err
+	})
+	return found, err
 }
 
 // repaired counts a file that someone else had changed. It says so once while it

@@ -230,6 +230,8 @@ func (s *Session) RemoveContainer(_ context.Context, _ *api.PodSandbox, ctr *api
 	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return metrics.Success })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.containers, ctr.GetId())
+	if c, known := s.containers[ctr.GetId()]; known {
+		s.forget(c)
+	}
 	return nil
 }

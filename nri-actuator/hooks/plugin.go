@@ -31,6 +31,17 @@ type Announcer interface {
 	Set(change func(*contract.Announcement)) error
 }
 
+// Units makes systemd's properties of cgroups that are units follow their files:
+// systemd writes its own values back at its next reload. What it is told is sent
+// later, by someone else.
+type Units interface {
+	// Write runs direct, which writes the files and returns those it changed.
+	Write(ctx context.Context, dir string, files map[string]string, direct func() (changed []string, err error)) ([]string, error)
+	Set(dir string, files map[string]string) error
+	Forget(dir string)
+	Reset()
+}
+
 // Plugin is the actuator's side of the runtime's calls. One mutex orders them
 // with the frontend's changes; nothing waits for the runtime while it is held.
 type Plugin struct {
@@ -60,6 +71,7 @@ type Options struct {
 	Tree      *cgroups.Tree
 	Metrics   *metrics.Metrics
 	Announcer Announcer
+	Units     Units
 	// Kernel is the kernel's release.
 	Kernel string
 	Clock  func() time.Time
@@ -154,6 +166,7 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	}
 	s.containers = make(map[string]*container, len(containers))
 	s.levels, s.shared = nil, make(map[string]contract.Files)
+	s.Units.Reset()
 	for _, ctr := range containers {
 		if ctr.GetState() == api.ContainerState_CONTAINER_STOPPED {
 			continue

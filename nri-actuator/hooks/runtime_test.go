@@ -21,6 +21,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
 // runtime behaves as a container runtime does: it keeps the spec of each
@@ -69,6 +70,7 @@ func (r *runtime) connect() {
 	require.NoError(r.t, err)
 	r.plugin = hooks.New(hooks.Options{
 		Directory: decisions.New(r.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: r, Kernel: r.kernel,
+		Units: units.New(nil, nil), // its cgroups are no units
 		Clock: func() time.Time { return r.now },
 	})
 	r.session = r.plugin.NewSession(func() string { return r.nri })

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,7 +39,10 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 		if err := p.writePod(ctx, c, node, before); err != nil && !errors.Is(err, cgroups.ErrGone) {
 			errs = append(errs, err)
 		}
-		if err := p.restore(ctx, c.podDir, node.Pods[c.ask.PodUID].Cgroup); c.podErr == nil && err != nil {
+		if c.podErr != nil {
+			continue
+		}
+		if _, err := p.restore(ctx, c.podDir, node.Pods[c.ask.PodUID].Cgroup); err != nil {
 			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.name, err))
 		}
 	}
@@ -46,8 +51,15 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 		if p.levels == nil {
 			break
 		}
-		if err := p.restore(ctx, p.levels[level], node.Ancestors[level]); err != nil {
+		restored, err := p.restore(ctx, p.levels[level], node.Ancestors[level])
+		if err = errors.Join(err, p.Units.Set(p.levels[level], restored)); err != nil {
 			errs = append(errs, fmt.Errorf("QoS level %q: %w", level, err))
+		}
+	}
+	for dir := range before {
+		// Pods that are not known any more; levels stay.
+		if p.shared[dir] == nil && !slices.Contains(slices.Collect(maps.Values(p.levels)), dir) {
+			p.Units.Forget(dir)
 		}
 	}
 	return errors.Join(errs...)
@@ -103,7 +115,7 @@ func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState, be
 // was written last: what differs from it was written by someone else.
 func (p *Plugin) override(ctx context.Context, key, dir string, want contract.Files, before map[string]contract.Files) error {
 	ours := before[dir]
-	found, err := p.Tree.Override(dir, want, ours)
+	found, err := p.writeFiles(ctx, dir, want, func() (map[string]string, error) { return p.Tree.Override(dir, want, ours) })
 	for file, value := range found {
 		if last, known := ours[file]; known && last != value {
 			p.repaired(ctx, dir, file, value, want[file], p.overwritten.note(key, file, value, p.Clock()))
@@ -117,15 +129,15 @@ func (p *Plugin) override(ctx context.Context, key, dir string, want contract.Fi
 }
 
 // restore gives back what is not wanted any more.
-func (p *Plugin) restore(ctx context.Context, dir string, want contract.Files) error {
-	restored, err := p.Tree.Restore(dir, want)
+func (p *Plugin) restore(ctx context.Context, dir string, want contract.Files) (restored map[string]string, err error) {
+	restored, err = p.Tree.Restore(dir, want)
 	for file, value := range restored {
 		logs.From(ctx).Info("given back", zap.String("cgroup", dir), zap.String("file", file), zap.String("value", value))
 	}
 	if errors.Is(err, cgroups.ErrGone) {
-		return nil
+		return nil, nil
 	}
-	return err
+	return restored, err
 }
 
 // overwritten are the values that others wrote, by QoS level or pod UID, and by

@@ -29,6 +29,7 @@ type Metrics struct {
 	hooks      *prometheus.HistogramVec
 	repaired   *prometheus.CounterVec
 	refused    *prometheus.CounterVec
+	units      *prometheus.CounterVec
 	connected  prometheus.Gauge
 	poolCPUs   prometheus.Gauge
 	generation prometheus.Gauge
@@ -51,6 +52,10 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_actuator_refused_total",
 			Help: "Containers whose claim environment could not be traced to the frontend, by reason.",
 		}, []string{"reason"}),
+		units: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cpumem_actuator_systemd_failures_total",
+			Help: "Values of cgroups that systemd was not told of at the first try, by reason.",
+		}, []string{"reason"}),
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_actuator_connected",
 			Help: "1 while the container runtime is connected and synchronised.",
@@ -64,7 +69,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Help: "Generation of the node state as last applied.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.hooks, m.repaired, m.refused, m.connected, m.poolCPUs, m.generation} {
+	for _, c := range []prometheus.Collector{m.hooks, m.repaired, m.refused, m.units, m.connected, m.poolCPUs, m.generation} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -87,6 +92,9 @@ func (m *Metrics) Repaired(file string) {
 
 // Refused counts a container that was refused.
 func (m *Metrics) Refused(reason string) { m.refused.WithLabelValues(reason).Inc() }
+
+// UnitFailed counts a property of a unit that could not be set.
+func (m *Metrics) UnitFailed(reason string) { m.units.WithLabelValues(reason).Inc() }
 
 // Connected records the state of the connection to the runtime.
 func (m *Metrics) Connected(yes bool) {

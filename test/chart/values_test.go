@@ -48,7 +48,7 @@ var flipped = map[string]string{
 	"frontend.podLabels": `{a: b}`, "frontend.podAnnotations": `{a: b}`, "frontend.seLinuxOptions": `{type: spc_t}`,
 
 	"actuator.image.repository": `registry.example:5000/a/b`, "actuator.image.tag": `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
-	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`,
+	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`, "actuator.systemBus": `/run/bus/system`,
 	"actuator.guard.enabled": `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxUnavailable": `25%`,
 	"actuator.resources.requests": `{cpu: 20m}`, "actuator.resources.limits": `{cpu: 1}`,
 	"actuator.nodeSelector": `{pool: a}`, "actuator.affinity": affinity, "actuator.tolerations": `[]`,
@@ -192,6 +192,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"frontend.nodeSelector":             {`{a: true}`},
 		"frontend.privileged":               {`true`},
 		"actuator.nriSocket":                {`nri.sock`, `/nri.sock`, `unix:///run/nri.sock`},
+		"actuator.systemBus":                {``, `bus`, `/bus`},
 		"actuator.guard":                    {`true`},
 		"actuator.guard.dir":                {`""`, `bin`},
 		"actuator.maxUnavailable":           {`0`, `0%`, `101%`, `some`},

@@ -6,6 +6,7 @@
     - --cdi-dir={{ .Values.config.cdiDir }}
     - --nri-socket={{ .Values.actuator.nriSocket }}
     - --cgroup-root=/host/cgroup
+    - --system-bus={{ .Values.actuator.systemBus }}
     {{- if .Values.actuator.guard.enabled }}
     - --guard-dir={{ .Values.actuator.guard.dir }}
     {{- end }}
@@ -20,11 +21,15 @@
   {{- end }}
   securityContext:
     {{- include "cpumem.securityContext" .Values.actuator | nindent 4 }}
+    # Container runtimes' AppArmor profiles forbid to speak to the host's D-Bus.
+    appArmorProfile:
+      type: Unconfined
   volumeMounts:
     - {name: cdi, mountPath: {{ .Values.config.cdiDir }}}
     # The directory, not the socket: the runtime makes a new socket when it restarts.
     - {name: nri, mountPath: {{ dir .Values.actuator.nriSocket }}}
     - {name: cgroup, mountPath: /host/cgroup}
+    - {name: dbus, mountPath: {{ dir .Values.actuator.systemBus }}, readOnly: true}
     {{- if .Values.actuator.guard.enabled }}
     # Same path as on the host: the runtime runs the guard by this path.
     - {name: guard, mountPath: {{ .Values.actuator.guard.dir }}}
@@ -36,6 +41,10 @@
   hostPath: {path: {{ dir .Values.actuator.nriSocket }}, type: DirectoryOrCreate}
 - name: cgroup
   hostPath: {path: /sys/fs/cgroup, type: Directory}
+# Systemd is told of what is written into its units. Nodes without it have no
+# such directory.
+- name: dbus
+  hostPath: {path: {{ dir .Values.actuator.systemBus }}, type: DirectoryOrCreate}
 {{- if .Values.actuator.guard.enabled }}
 - name: guard
   hostPath: {path: {{ .Values.actuator.guard.dir }}, type: DirectoryOrCreate}
