@@ -40,7 +40,10 @@ func TestNothingOldIsWrittenLater(t *testing.T) {
 				"time": func(t *rapid.T) {
 					time.Sleep(rapid.SampledFrom([]time.Duration{50 * time.Millisecond, 700 * time.Millisecond, 6 * time.Second, 40 * time.Second}).Draw(t, "time"))
 				},
-				"reset":   func(*rapid.T) { h.writer.Reset() },
+				"reset": func(*rapid.T) {
+					h.systemd.locked(func() { clear(h.theirs) })
+					h.writer.Reset()
+				},
 				"foreign": h.foreign,
 				"replace": h.replace,
 			})
@@ -59,12 +62,14 @@ type history struct {
 	// want is what was asked for last; busy are the units with a Write that has
 	// not returned, slow those whose direct write waits to be released.
 	want map[string]map[string]string
-	busy map[string]bool
-	slow map[string]chan struct{}
+	// theirs are the files that others changed last.
+	theirs map[[2]string]bool
+	busy   map[string]bool
+	slow   map[string]chan struct{}
 }
 
 func newHistory() *history {
-	h := &history{systemd: new(systemd), want: make(map[string]map[string]string), busy: make(map[string]bool), slow: make(map[string]chan struct{}), names: make([]string, 2)}
+	h := &history{systemd: new(systemd), want: make(map[string]map[string]string), theirs: make(map[[2]string]bool), busy: make(map[string]bool), slow: make(map[string]chan struct{}), names: make([]string, 2)}
 	h.writer = units.New(h.systemd.connect, func(string) {})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -106,13 +111,7 @@ func (h *history) note(unit string, files map[string]string) {
 
 func (h *history) set(t *rapid.T) {
 	unit, files := h.draw(t)
-	h.systemd.locked(func() {
-		for file, v := range files {
-			if allowed := h.systemd.units[unit].allowed[file]; allowed != nil {
-				allowed[v] = true
-			}
-		}
-	})
+	h.systemd.allow(unit, files)
 	h.systemd.locked(func() { h.note(unit, files) })
 	require.NoError(t, h.writer.Set(unit, files))
 }
@@ -142,7 +141,12 @@ func (h *history) write(t *rapid.T) {
 				<-slow
 			}
 			changed := h.systemd.end(unit, files, fail)
-			h.systemd.locked(func() { h.note(unit, files) })
+			h.systemd.locked(func() {
+				h.note(unit, files)
+				for file := range files {
+					delete(h.theirs, [2]string{unit, file})
+				}
+			})
 			if len(fail) > 0 {
 				return changed, errors.New("the kernel refused")
 			}
@@ -184,6 +188,7 @@ func (h *history) foreign(t *rapid.T) {
 	unit := rapid.SampledFrom(h.names).Draw(t, "unit")
 	if !h.writing(unit) {
 		h.systemd.foreign(unit, "memory.low", "7")
+		h.systemd.locked(func() { h.theirs[[2]string{unit, "memory.low"}] = true })
 	}
 }
 
@@ -214,6 +219,8 @@ func (h *history) finish(t *rapid.T) {
 	h.release()
 	h.systemd.locked(func() { h.systemd.off = false })
 	h.settle(t)
+	h.compare(t)
+	clear(h.theirs)
 	// The periodic repair: what others changed is found and set again.
 	for _, unit := range h.names {
 		files := maps.Clone(h.want[unit])
@@ -221,20 +228,27 @@ func (h *history) finish(t *rapid.T) {
 		require.NoError(t, err)
 	}
 	h.settle(t)
-	require.NoError(t, h.systemd.wrong)
-	for _, unit := range h.names {
-		c := h.systemd.units[unit]
-		for file, v := range h.want[unit] {
-			require.Equal(t, v, c.files[file], "%s %s", unit, file)
-			require.Equal(t, v, c.properties[file], "%s %s", unit, file)
-		}
-	}
+	h.compare(t)
 	sent := h.systemd.sent
 	for _, unit := range h.names {
 		require.NoError(t, h.writer.Set(unit, h.want[unit]))
 	}
 	synctest.Wait()
 	require.Equal(t, sent, h.systemd.sent, "what systemd has is not sent again")
+}
+
+// compare checks that all is as it was asked for, but what others changed.
+func (h *history) compare(t *rapid.T) {
+	require.NoError(t, h.systemd.wrong)
+	for _, unit := range h.names {
+		c := h.systemd.units[unit]
+		for file, v := range h.want[unit] {
+			if !h.theirs[[2]string{unit, file}] {
+				require.Equal(t, v, c.files[file], "%s %s", unit, file)
+				require.Equal(t, v, c.properties[file], "%s %s", unit, file)
+			}
+		}
+	}
 }
 
 // settle executes calls until nothing is left to do.
