@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"strings"
 	"testing"
 
@@ -35,6 +36,17 @@ func drivers(t *testing.T, name string, run func(t *testing.T, s suite, name str
 
 // systemd tells whether the cgroups of the suite's node are systemd's.
 func (s suite) systemd() bool { return s.CgroupDriver(s.node) == cluster.CgroupDriverSystemd }
+
+// setMin gives a QoS level another memory.min, as kubelet does.
+func (s suite) setMin(t *testing.T, dir, value string) {
+	command := "echo " + value + " >" + dir + "/memory.min"
+	if s.systemd() {
+		command = "systemctl set-property --runtime " + path.Base(dir) + " MemoryMin=" + value
+	}
+	if _, err := s.NodeExec(context.Background(), s.node, command); err != nil {
+		t.Errorf("memory.min of %s: %v", dir, err)
+	}
+}
 
 // reload makes systemd write its own values into all cgroups.
 func (s suite) reload(t *testing.T) {
@@ -85,18 +97,8 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 		all := map[string]string{node: "0-7", wide: "0-15"}[s.node]
 		pool := cpus(t, all).Difference(cpus(t, "4-7")).String()
 		kubepods, level := s.levelDir(""), s.levelDir("besteffort")
-		former := "echo 8192 >" + kubepods + "/memory.min"
-		cleared := "echo 0 >" + kubepods + "/memory.min"
-		if s.systemd() {
-			former, cleared = "systemctl set-property --runtime kubepods.slice MemoryMin=8192", "systemctl set-property --runtime kubepods.slice MemoryMin=0"
-		}
-		_, err := s.NodeExec(t.Context(), s.node, former)
-		require.NoError(t, err)
-		t.Cleanup(func() {
-			if _, err := s.NodeExec(context.Background(), s.node, cleared); err != nil {
-				t.Errorf("memory.min of kubepods: %v", err)
-			}
-		})
+		t.Cleanup(func() { s.setMin(t, kubepods, "0") })
+		s.setMin(t, kubepods, "8192")
 		pooled := s.run(t, pod(name+"-pooled", []string{"mask", "sleep"}))
 		s.claim(t, name, "numa-1", capacity{"cpu": "4", "memory": "512Mi"})
 		p := s.run(t, pod(name, []string{"mask", "view", "touch", "64Mi", "sleep"}, name))
