@@ -39,6 +39,8 @@ func TestA45_OwnerKubelet(t *testing.T) {
 		require.Equal(t, claimed, s.cgroup(t, claimOnly, "main", "memory.min"), "by the driver")
 		require.Equal(t, "0", s.cgroup(t, claimOnly, "", "memory.min"), "kubelet knows of no request")
 		s.protection(t, name+"-claim-only", metav1.ConditionFalse, "AncestorUnprotected")
+		s.remove(t, name+"-claim-only")
+		s.protection(t, name, metav1.ConditionTrue, "Protected")
 	})
 }
 
