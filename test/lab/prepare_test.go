@@ -132,13 +132,17 @@ func TestPrepareAgain(t *testing.T) {
 	require.NoError(t, n.Prepare(p))
 	files, devices := n.Files(), p.CDIDevices("p")
 	delete(files, contract.ActuatorFile)
-	for name, between := range map[string]func(){
-		"at once":           func() {},
-		"frontend restarts": func() { n.RestartFrontend(); n.Ready() },
-		"actuator is away":  func() { n.StopActuator(true) },
-		"actuator is back":  n.StartActuator,
+	for _, step := range []struct {
+		name    string
+		between func()
+	}{
+		{"at once", func() {}},
+		{"frontend restarts", func() { n.RestartFrontend(); n.Ready() }},
+		{"actuator is away", func() { n.StopActuator(true) }},
+		{"actuator is back", n.StartActuator},
 	} {
-		between()
+		name := step.name
+		step.between()
 		n.RestartKubelet()
 		require.NoError(t, n.Prepare(p), name)
 		require.Equal(t, devices, p.CDIDevices("p"), name)
