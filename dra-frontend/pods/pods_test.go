@@ -64,3 +64,19 @@ func TestPodWithoutQOSClass(t *testing.T) {
 	_, err := pods.Convert(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})
 	require.ErrorContains(t, err, `QoS class ""`)
 }
+
+func TestNode(t *testing.T) {
+	node := func(memory string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)},
+			Capacity:    corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Gi")},
+		}}
+	}
+	got, err := pods.NewNode(fake.NewClientset(node("24Gi")), "n").AllocatableMemory(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(24<<30), got)
+	_, err = pods.NewNode(fake.NewClientset(node("0")), "n").AllocatableMemory(t.Context())
+	require.ErrorContains(t, err, "node n has no allocatable memory in its status")
+	_, err = pods.NewNode(fake.NewClientset(), "n").AllocatableMemory(t.Context())
+	require.ErrorContains(t, err, "read node n")
+}

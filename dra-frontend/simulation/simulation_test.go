@@ -154,6 +154,16 @@ func TestConfigurationThatDoesNotFit(t *testing.T) {
 }
 
 // Objects are an input: a second run finds them as the first one did.
+// A claim without a limit is throttled by what the machine has for pods: its
+// memory without hugepages.
+func TestUnlimitedMemory(t *testing.T) {
+	m := topologytest.T2().Machine()
+	result := run(t, m, config.Default(), claim("c", "memory: 1Gi", "memory: {limit: unlimited, throttlingFactor: 1}"), pod("p", "c", ""))
+	require.Equal(t, simulation.Allocated, result.Claims[0].Result, result.Claims[0].Reason)
+	require.Equal(t, "1073741824", result.NodeState.Ancestors["besteffort"]["memory.low"])
+	require.Equal(t, "unlimited", result.Claims[0].Devices[0].Parameters["memory.limit"])
+}
+
 func TestRunTwice(t *testing.T) {
 	objects, err := simulation.Read(strings.NewReader(claim("a", "cpu: 1", "") + claim("b", "cpu: 9", "")))
 	require.NoError(t, err)

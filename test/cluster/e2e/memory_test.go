@@ -203,10 +203,9 @@ func TestA42_HugepageLimits(t *testing.T) {
 // till the end of the test.
 func (s suite) kubelet(t *testing.T, fields map[string]any) {
 	t.Helper()
-	const path = "/etc/kubernetes/kubelet.json"
-	before := s.file(t, path)
+	before := s.file(t, kubeletConfig)
 	restart := func(config string) error {
-		_, err := s.NodeExec(context.Background(), s.node, "cat >"+path+" <<'END'\n"+config+"\nEND\nservice restart kubelet")
+		_, err := s.NodeExec(context.Background(), s.node, "cat >"+kubeletConfig+" <<'END'\n"+config+"\nEND\nservice restart kubelet")
 		return err
 	}
 	var config map[string]any
@@ -241,19 +240,20 @@ func TestA44_SecondWriter(t *testing.T) {
 		s.becomes(t, "67108864", s.levelDir(""), "memory.min")
 		require.NotEqual(t, "0", s.metric(t, "actuator", `cpumem_actuator_repaired_total{file="memory.min"}`))
 		require.NotEqual(t, "0", s.metric(t, "frontend", "cpumem_frontend_memory_overwritten"))
-		eventually(t, "event on the node", func(ctx context.Context) error {
+		require.Equal(t, "1", s.metric(t, "frontend", `cpumem_frontend_kubelet_findings{reason="SecondMemoryOwner"}`), "seen in kubelet's configuration")
+		eventually(t, "events on the node", func(ctx context.Context) error {
 			list, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + s.node})
 			if err != nil {
 				return err
 			}
-			var seen []string
+			said := map[string]bool{}
 			for _, e := range list.Items {
-				if e.Reason == "MemoryValuesOverwritten" && strings.Contains(e.Message, "memory.min") {
-					return nil
-				}
-				seen = append(seen, e.Reason)
+				said[e.Reason] = said[e.Reason] || strings.Contains(e.Message, "memory.min")
 			}
-			return fmt.Errorf("events %v", seen)
+			if !said["MemoryValuesOverwritten"] || !said["SecondMemoryOwner"] {
+				return fmt.Errorf("events %v", said)
+			}
+			return nil
 		})
 	})
 }

@@ -43,6 +43,8 @@ const (
 	release   = "cpumem"
 	chart     = "../../../charts/dra-driver-cpumem"
 	probe     = cluster.ProbeImage
+
+	kubeletConfig = "/etc/kubernetes/kubelet.json" // on the nodes
 )
 
 // suite is the cluster all cases run on, as seen from one node: pods are
@@ -150,7 +152,7 @@ func (s suite) helm(ctx context.Context, verb string, values []string) error {
 	for _, v := range append([]string{
 		"frontend.image.tag=" + *tag, "actuator.image.tag=" + *tag,
 		"frontend.image.pullPolicy=Never", "actuator.image.pullPolicy=Never",
-		"config.refreshInterval=5s", "test.image=" + cluster.BusyboxImage,
+		"config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig, "test.image=" + cluster.BusyboxImage,
 	}, values...) {
 		args = append(args, "--set", v)
 	}

@@ -54,7 +54,7 @@ type Mark struct {
 
 const (
 	// patience bounds every wait: nodes are emulated and slow.
-	patience = 4 * time.Minute
+	patience = 8 * time.Minute
 	mib      = 1 << 20
 )
 
