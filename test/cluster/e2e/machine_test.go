@@ -94,7 +94,7 @@ func (s suite) healthy(t *testing.T, name, problem string) {
 		if err != nil {
 			return err
 		}
-		if d := c.Status.Devices; len(d) != 1 || d[0].Conditions[0].Type != "Ready" || d[0].Conditions[0].Status != ready || !strings.Contains(d[0].Conditions[0].Message, problem) {
+		if d := c.Status.Devices; len(d) != 1 || len(d[0].Conditions) == 0 || d[0].Conditions[0].Type != "Ready" || d[0].Conditions[0].Status != ready || !strings.Contains(d[0].Conditions[0].Message, problem) {
 			return fmt.Errorf("claim says %+v, want Ready %s with %q", d, ready, problem)
 		}
 		if got := s.metric(t, "frontend", "cpumem_frontend_unhealthy_devices"); got != devices {
