@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/simulation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -157,11 +158,11 @@ func TestConfigurationThatDoesNotFit(t *testing.T) {
 // A claim without a limit is throttled by what the machine has for pods: its
 // memory without hugepages.
 func TestUnlimitedMemory(t *testing.T) {
-	m := topologytest.T2().Machine()
-	result := run(t, m, config.Default(), claim("c", "memory: 1Gi", "memory: {limit: unlimited, throttlingFactor: 1}"), pod("p", "c", ""))
+	result := run(t, topologytest.T2().Machine(), config.Default(), claim("c", "memory: 1Gi", "memory: {limit: unlimited, throttlingFactor: 1}"), pod("p", "c", ""))
 	require.Equal(t, simulation.Allocated, result.Claims[0].Result, result.Claims[0].Reason)
-	require.Equal(t, "1073741824", result.NodeState.Ancestors["besteffort"]["memory.low"])
-	require.Equal(t, "unlimited", result.Claims[0].Devices[0].Parameters["memory.limit"])
+	got := result.Claims[0].Results[0]
+	require.Equal(t, contract.Memory{Low: 1 << 30, High: 26 << 30, Max: contract.Max}, *got.Decision.Memory)
+	require.Equal(t, "unlimited", got.Parameters["memory.limit"])
 }
 
 func TestRunTwice(t *testing.T) {
