@@ -149,7 +149,7 @@ func TestArguments(t *testing.T) {
 		"--config=/etc/cpumem/config.yaml", "--node-name=$(NODE_NAME)", "--pod-uid=$(POD_UID)", "--metrics-address=:9807", "--log-level=info",
 	}, container(t, daemonSet(t, all, "frontend").Spec.Template.Spec, "frontend").Args)
 	require.Equal(t, []string{
-		"--cdi-dir=/var/run/cdi", "--nri-socket=/var/run/nri/nri.sock", "--cgroup-root=/host/cgroup", "--system-bus=/run/dbus/system_bus_socket",
+		"--cdi-dir=/var/run/cdi", "--nri-socket=/var/run/nri/nri.sock", "--cgroup-root=/host/cgroup", "--system-bus=/run/dbus/system_bus_socket", "--refresh-interval=30s",
 		"--guard-dir=/var/lib/dra-cpumem/bin", "--metrics-address=:9808", "--log-level=info",
 	}, container(t, daemonSet(t, all, "actuator").Spec.Template.Spec, "actuator").Args)
 

@@ -7,6 +7,7 @@
     - --nri-socket={{ .Values.actuator.nriSocket }}
     - --cgroup-root=/host/cgroup
     - --system-bus={{ .Values.actuator.systemBus }}
+    - --refresh-interval={{ .Values.config.refreshInterval }}
     {{- if .Values.actuator.guard.enabled }}
     - --guard-dir={{ .Values.actuator.guard.dir }}
     {{- end }}
