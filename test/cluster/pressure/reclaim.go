@@ -48,7 +48,7 @@ type Reclaim struct {
 	Reads, Maps, End          Mark // the neighbour begins to read files, begins to map memory, has it
 	CacheBefore, CacheAfter   map[string]float64
 	AnonBefore, AnonAfter     map[string]float64
-	NUMAMiB, HogReads, HogMiB int
+	NUMAMiB, HogReads        int
 	OOMKills                  int64
 }
 
@@ -114,7 +114,7 @@ func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) 
 		all = append(all, dirs[name])
 	}
 	stop := b.watch(ctx, all, hold)
-	marks, err := b.pressOn(ctx, size, &r)
+	marks, err := b.pressOn(ctx, size, &r, dirs[Unprotected])
 	samples, watched := stop()
 	if err := errors.Join(err, watched); err != nil {
 		return r, err
@@ -122,33 +122,46 @@ func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) 
 	return r, r.fill(samples, dirs, marks)
 }
 
-// pressOn lets the neighbour have its way and returns when it began to read, began to map more than there is, and was done,
-// in seconds the node is up.
-func (b *Bench) pressOn(ctx context.Context, size Sizes, r *Reclaim) (marks [3]float64, err error) {
+// pressOn lets the neighbour have its way until the container of dir has lost most of its anonymous memory, and returns when
+// it began to read, began to map more than there is, and that was so, in seconds the node is up.
+func (b *Bench) pressOn(ctx context.Context, size Sizes, r *Reclaim, dir string) (marks [3]float64, err error) {
 	memory, err := b.numaMemory(ctx)
 	if err != nil {
 		return marks, err
 	}
-	ballast := int64(0)
-	if free := memory["MemFree"]; free > int64(size.Room) {
-		ballast = (free - int64(size.Room)) / mib * mib
-	}
-	// Then all that is free or page cache of others, and as much again as half of what the two pods without protection
-	// have: that can only come out of anonymous memory. The kernel keeps some to itself.
-	take := memory["MemFree"] + memory["Active(file)"] + memory["Inactive(file)"] - int64(size.Cache) + int64(size.Anon) -
-		ballast - memory["MemTotal"]*3/100
-	r.NUMAMiB, r.HogReads, r.HogMiB = int(memory["MemTotal"]/mib), size.Stream/mib, int((ballast+take)/mib)
-	b.logf("NUMA node %d: %d MiB free of %d; the neighbour maps %d MiB, reads %d MiB and maps %d MiB more",
+	ballast := max((memory["MemFree"]-int64(size.Room))/mib, 1) * mib
+	// All that is free, page cache, or anonymous memory of the two pods without protection. It is stopped before.
+	take := memory["MemFree"] + memory["Active(file)"] + memory["Inactive(file)"] - int64(size.Cache) + int64(2*size.Anon) - ballast
+	r.NUMAMiB, r.HogReads = int(memory["MemTotal"]/mib), size.Stream/mib
+	b.logf("NUMA node %d: %d MiB free of %d; the neighbour maps %d MiB, reads %d MiB and maps at most %d MiB more",
 		b.NUMA, memory["MemFree"]/mib, r.NUMAMiB, ballast/mib, r.HogReads, take/mib)
 	err = b.create(ctx, hog, container{name: "main", args: []string{
-		"bind", strconv.Itoa(b.NUMA), "grow", strconv.FormatInt(max(ballast, mib), 10), "64Mi", "0s",
-		"read", "/file", strconv.Itoa(size.Stream), "1", "touch", strconv.FormatInt(take, 10), "sleep",
+		"bind", strconv.Itoa(b.NUMA), "grow", strconv.FormatInt(ballast, 10), "64Mi", "0s",
+		"read", "/file", strconv.Itoa(size.Stream), "1", "grow", strconv.FormatInt(take, 10), "4Mi", "20ms", "sleep",
 	}})
-	for i, action := range []string{"grow", "read", "touch"} {
+	for i, action := range []string{"grow", "read"} {
 		if err == nil {
 			marks[i], err = b.said(ctx, hog, "main", action)
 		}
 	}
+	if err != nil {
+		return marks, err
+	}
+	err = eventually(ctx, "pressure on anonymous memory", func(ctx context.Context) error {
+		out, err := b.Cluster.NodeExec(ctx, b.Node, "cat /proc/uptime; grep '^anon ' "+dir+"/memory.stat")
+		if err != nil {
+			return err
+		}
+		var idle float64
+		var anon int
+		if _, err := fmt.Sscanf(out, "%f %f\nanon %d", &marks[2], &idle, &anon); err != nil {
+			return fmt.Errorf("%q: %w", out, err)
+		}
+		if anon > size.Anon*2/5 {
+			return fmt.Errorf("the container without protection has %d MiB", anon/mib)
+		}
+		return nil
+	})
 	return marks, err
 }
 

@@ -18,6 +18,7 @@ type chart struct {
 	levels []level         // horizontal
 	from   float64         // seconds; the axis begins here with 0
 	to     float64
+	since  string // what the seconds are counted from
 }
 
 type styled struct {
@@ -39,6 +40,16 @@ const (
 	green  = "#009e73"
 )
 
+const ofEach = "seconds of each container"
+
+func fromItsStart(l pressure.Line) pressure.Line {
+	moved := pressure.Line{Name: l.Name}
+	for _, p := range l.Points {
+		moved.Points = append(moved.Points, pressure.Point{Seconds: p.Seconds - l.Points[0].Seconds, MiB: p.MiB})
+	}
+	return moved
+}
+
 // charts are the four panels.
 func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 	labels := map[string]string{
@@ -47,7 +58,7 @@ func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 		pressure.Unprotected: "no protection",
 	}
 	reclaim := func(title string, lines []pressure.Line) chart {
-		c := chart{title: title, yLabel: "MiB of the container", marks: []pressure.Mark{r.Reads, r.Maps}}
+		c := chart{title: title, yLabel: "MiB in RAM", since: "seconds", marks: []pressure.Mark{r.Reads, r.Maps}}
 		for _, line := range lines {
 			s := styled{Line: line, label: labels[line.Name]}
 			s.colour, s.dashed = map[string]string{pressure.Protected: blue, pressure.LeafOnly: green, pressure.Unprotected: orange}[line.Name], line.Name == pressure.LeafOnly
@@ -57,11 +68,14 @@ func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 		c.to = r.End.Seconds
 		return c
 	}
-	limits := func(title string, at level, names map[string]string, colours map[string]string) chart {
-		c := chart{title: title, yLabel: "memory.current, MiB", levels: []level{at}, from: math.Inf(1)}
+	limits := func(title, since string, at level, names map[string]string, colours map[string]string) chart {
+		c := chart{title: title, yLabel: "memory.current, MiB", since: since, levels: []level{at}, from: math.Inf(1)}
 		for _, line := range l.Current {
 			if names[line.Name] == "" || len(line.Points) == 0 {
 				continue
+			}
+			if since == ofEach {
+				line = fromItsStart(line)
 			}
 			c.lines = append(c.lines, styled{Line: line, label: names[line.Name], colour: colours[line.Name], dashed: line.Name == pressure.Other})
 			c.from = min(c.from, line.Points[0].Seconds)
@@ -71,12 +85,12 @@ func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 	}
 	return []chart{
 		reclaim("a. Page cache: a neighbour reads files", r.Cache),
-		reclaim("b. Anonymous memory in RAM: a neighbour maps more than there is", r.Anon),
-		limits("c. Going over memory.high slows down",
+		reclaim("b. Anonymous memory: a neighbour maps too much", r.Anon),
+		limits("c. Going over memory.high slows down", ofEach,
 			level{fmt.Sprintf("memory.high %.0f MiB", l.HighMiB), l.HighMiB},
 			map[string]string{pressure.Throttled: "with memory.high", pressure.Free: "without"},
 			map[string]string{pressure.Throttled: blue, pressure.Free: orange}),
-		limits("d. Going over memory.max ends the offender alone",
+		limits("d. Going over memory.max ends the offender alone", "seconds",
 			level{fmt.Sprintf("memory.max %.0f MiB", l.MaxMiB), l.MaxMiB},
 			map[string]string{pressure.Offender: "goes over its claim", pressure.Neighbour: "the same pod's other container", pressure.Other: "another pod"},
 			map[string]string{pressure.Offender: orange, pressure.Neighbour: blue, pressure.Other: green}),

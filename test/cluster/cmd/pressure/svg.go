@@ -5,13 +5,14 @@ package main
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 )
 
 // Sizes of a panel in pixels, and the room inside of it for its texts.
 const (
 	panelWidth, panelHeight  = 560, 340
-	left, right, top, bottom = 60, 16, 84, 46
+	left, right, top, bottom = 60, 16, 92, 46
 )
 
 // draw puts the charts into one picture, two in a row.
@@ -43,15 +44,10 @@ func (c chart) draw(b *strings.Builder) {
 		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"%s/>`+"\n", x1, y1, x2, y2, stroke, extra)
 	}
 	text(left, 20, "start", "black", ` font-size="14" font-weight="bold"`, c.title)
-	at := float64(left)
 	for i, l := range c.lines {
-		row := 38 + 16*float64(i/2)
-		if i%2 == 0 {
-			at = left
-		}
-		rule(at, row-4, at+22, row-4, l.colour, ` stroke-width="2.5"`+dash(l.dashed))
-		text(at+28, row, "start", "black", "", l.label)
-		at += 250
+		row := 40 + 16*float64(i)
+		rule(left, row-4, left+26, row-4, l.colour, ` stroke-width="2.5"`+dash(l.dashed))
+		text(left+34, row, "start", "black", "", l.label)
 	}
 	for v := 0.0; v <= highest; v += step {
 		rule(left, y(v), panelWidth-right, y(v), "#dddddd", "")
@@ -62,20 +58,27 @@ func (c chart) draw(b *strings.Builder) {
 		rule(x(c.from+s), panelHeight-bottom, x(c.from+s), panelHeight-bottom+4, grey, "")
 		text(x(c.from+s), panelHeight-bottom+17, "middle", grey, "", fmt.Sprintf("%g", s))
 	}
-	text(left+plotWidth/2, panelHeight-10, "middle", grey, "", "seconds on an emulated machine")
+	text(left+plotWidth/2, panelHeight-10, "middle", grey, "", c.since+" (emulated machine)")
 	text(0, 0, "middle", grey, fmt.Sprintf(` transform="translate(16 %d) rotate(-90)"`, top+plotHeight/2), c.yLabel)
 	for _, m := range c.marks {
 		if m.Seconds < c.from || m.Seconds > c.to {
 			continue
 		}
 		rule(x(m.Seconds), top, x(m.Seconds), panelHeight-bottom, grey, ` stroke-dasharray="2 3"`)
-		text(x(m.Seconds)+4, top+12, "start", grey, ` font-size="11"`, m.Name)
+		if m.Seconds > (c.from+c.to)/2 {
+			text(x(m.Seconds)-4, top-4, "end", grey, ` font-size="11"`, m.Name)
+		} else {
+			text(x(m.Seconds)+4, top-4, "start", grey, ` font-size="11"`, m.Name)
+		}
 	}
 	for _, l := range c.levels {
 		rule(left, y(l.mib), panelWidth-right, y(l.mib), grey, ` stroke-dasharray="2 3"`)
-		text(panelWidth-right-4, y(l.mib)-4, "end", grey, ` font-size="11"`, l.label)
+		text(left+4, y(l.mib)-4, "start", grey, ` font-size="11"`, l.label)
 	}
-	for _, l := range c.lines {
+	// Dashed lines lie on top: what is below shows between the dashes.
+	lines := slices.Clone(c.lines)
+	slices.SortStableFunc(lines, func(a, b styled) int { return order(a.dashed) - order(b.dashed) })
+	for _, l := range lines {
 		points := make([]string, 0, len(l.Points))
 		for _, p := range l.Points {
 			if p.Seconds >= c.from && p.Seconds <= c.to {
@@ -86,6 +89,13 @@ func (c chart) draw(b *strings.Builder) {
 	}
 	rule(left, panelHeight-bottom, panelWidth-right, panelHeight-bottom, grey, "")
 	rule(left, top, left, panelHeight-bottom, grey, "")
+}
+
+func order(dashed bool) int {
+	if dashed {
+		return 1
+	}
+	return 0
 }
 
 func dash(on bool) string {

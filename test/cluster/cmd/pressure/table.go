@@ -18,8 +18,8 @@ const (
 // tables are the results as text.
 func tables(size pressure.Sizes, r pressure.Reclaim, l pressure.Limits) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Claims of %d MiB on a NUMA node of %d MiB. The neighbour reads %d MiB of files and maps %d MiB in all.\n\n",
-		size.Claim>>20, r.NUMAMiB, r.HogReads, r.HogMiB)
+	fmt.Fprintf(&b, "Claims of %d MiB on a NUMA node of %d MiB. The neighbour reads %d MiB of files; then it maps memory until the claim "+
+		"without protection has lost most of its own.\n\n", size.Claim>>20, r.NUMAMiB, r.HogReads)
 	b.WriteString("| protection of the claim | page cache before | after | kept | anonymous memory before | after | kept |\n|---|--:|--:|--:|--:|--:|--:|\n")
 	for _, name := range pressure.Names() {
 		label := map[string]string{
