@@ -44,12 +44,12 @@ const (
 // most of what is free, reads files, and maps more than there is. The claims differ in who protects them: the driver; the
 // container's own memory.min with nothing above it; nobody.
 type Reclaim struct {
-	Cache, Anon, Swap         []Line
-	Reads, Maps, End          Mark // the neighbour begins to read files, begins to map memory, has it
-	CacheBefore, CacheAfter   map[string]float64
-	AnonBefore, AnonAfter     map[string]float64
-	NUMAMiB, HogReads        int
-	OOMKills                  int64
+	Cache, Anon, Swap       []Line
+	Reads, Maps, End        Mark // the neighbour begins to read files, begins to map memory, has it
+	CacheBefore, CacheAfter map[string]float64
+	AnonBefore, AnonAfter   map[string]float64
+	NUMAMiB, HogReads       int
+	OOMKills                int64
 }
 
 // KeptCache is the part of the page cache that is left of what was there, 0 to 1.
