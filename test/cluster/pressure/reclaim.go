@@ -29,7 +29,7 @@ func (b *Bench) Sizes(ctx context.Context) (Sizes, error) {
 	claim := total * 3 / 16
 	return Sizes{
 		Claim: claim * mib, Cache: claim * 15 / 32 * mib, Anon: claim * 15 / 32 * mib,
-		Stream: total * 5 / 4 * mib, Room: total / 20 * mib,
+		Stream: total * 5 / 4 * mib, Room: total / 12 * mib,
 	}, nil
 }
 
@@ -136,10 +136,10 @@ func (b *Bench) pressOn(ctx context.Context, size Sizes, r *Reclaim, dir string)
 	b.logf("NUMA node %d: %d MiB free of %d; the neighbour maps %d MiB, reads %d MiB and maps at most %d MiB more",
 		b.NUMA, memory["MemFree"]/mib, r.NUMAMiB, ballast/mib, r.HogReads, take/mib)
 	err = b.create(ctx, hog, container{name: "main", args: []string{
-		"bind", strconv.Itoa(b.NUMA), "grow", strconv.FormatInt(ballast, 10), "64Mi", "0s",
+		"bind", strconv.Itoa(b.NUMA), "fill", strconv.FormatInt(ballast, 10),
 		"read", "/file", strconv.Itoa(size.Stream), "1", "grow", strconv.FormatInt(take, 10), "4Mi", "20ms", "sleep",
 	}})
-	for i, action := range []string{"grow", "read"} {
+	for i, action := range []string{"fill", "read"} {
 		if err == nil {
 			marks[i], err = b.said(ctx, hog, "main", action)
 		}

@@ -10,6 +10,7 @@
 //	cache FILE SIZE    write and read a file of SIZE: page cache, which the kernel can reclaim
 //	bind NODE          take all memory from this NUMA node from now on (needs CAP_SYS_NICE)
 //	read FILE SIZE N   make a sparse file of SIZE and read it N times: page cache that costs no disk
+//	fill SIZE          map SIZE of anonymous memory and write to it, in huge pages where the kernel gives them
 //	grow SIZE STEP T   map SIZE of anonymous memory and write to STEP more of it every T
 //	hugepages SIZE N   map and write N hugepages of SIZE one by one, report how many there were
 //	sleep [DURATION]   wait, without a duration for ever (until SIGTERM)
@@ -114,6 +115,12 @@ func act(args []string) (line any, rest []string, err error) {
 			return nil, nil, err
 		}
 		return done(3), args[4:], readFile(args[1], n[0], n[1])
+	case "fill":
+		n, err := numbers(1)
+		if err != nil {
+			return nil, nil, err
+		}
+		return done(1), args[2:], grow(n[0], n[0], 0, true)
 	case "grow":
 		if err := need(3); err != nil {
 			return nil, nil, err
@@ -126,7 +133,7 @@ func act(args []string) (line any, rest []string, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("grow: %w", err)
 		}
-		return done(3), args[4:], grow(n[0], n[1], pause)
+		return done(3), args[4:], grow(n[0], n[1], pause, false)
 	case "hugepages":
 		if err := need(2); err != nil {
 			return nil, nil, err
@@ -167,5 +174,5 @@ func act(args []string) (line any, rest []string, err error) {
 		}
 		os.Exit(code)
 	}
-	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, grow, hugepages, sleep, exit", args[0])
+	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, fill, grow, hugepages, sleep, exit", args[0])
 }

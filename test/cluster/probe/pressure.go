@@ -52,11 +52,17 @@ func readFile(file string, size, times int) error {
 	return nil
 }
 
-// grow maps size and writes to a step of it after each pause. Huge pages are welcome: they are fast.
-func grow(size, step int, pause time.Duration) error {
+// grow maps size and writes to a step of it after each pause, page by page; with huge the kernel may give pages of 2 MiB,
+// which is fast.
+func grow(size, step int, pause time.Duration, huge bool) error {
 	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		return fmt.Errorf("map %d bytes: %w", size, err)
+	}
+	if !huge {
+		if err := syscall.Madvise(mem, adviseNoHugepage); err != nil && !errors.Is(err, syscall.EINVAL) {
+			return fmt.Errorf("advise against huge pages: %w", err)
+		}
 	}
 	for at := 0; at < size; at += os.Getpagesize() {
 		if at%step == 0 {

@@ -93,11 +93,13 @@ func TestActions(t *testing.T) {
 	require.EqualValues(t, 3000<<10, info.Size())
 
 	sparse := filepath.Join(t.TempDir(), "sparse")
-	_, rest, err = act([]string{"read", sparse, "1500Ki", "2", "grow", "256Ki", "64Ki", "1ms"})
+	_, rest, err = act([]string{"read", sparse, "1500Ki", "2", "grow", "256Ki", "64Ki", "1ms", "fill", "2Mi"})
 	require.NoError(t, err)
 	info, err = os.Stat(sparse)
 	require.NoError(t, err)
 	require.EqualValues(t, 1500<<10, info.Size())
+	_, rest, err = act(rest)
+	require.NoError(t, err)
 	_, rest, err = act(rest)
 	require.NoError(t, err)
 	require.Empty(t, rest)
@@ -107,7 +109,7 @@ func TestActions(t *testing.T) {
 	require.Equal(t, []string{"mask"}, rest)
 
 	for _, bad := range [][]string{{"touch"}, {"touch", "x"}, {"hugepages", "3Mi", "1"}, {"hugepages", "2Mi", "x"}, {"dance"}, {"exit"},
-		{"bind"}, {"bind", "x"}, {"bind", "63"}, {"read", sparse, "1Mi"}, {"read", sparse, "1Mi", "0"}, {"grow", "1Mi", "64Ki"}, {"grow", "1Mi", "64Ki", "x"}} {
+		{"bind"}, {"bind", "x"}, {"bind", "63"}, {"read", sparse, "1Mi"}, {"read", sparse, "1Mi", "0"}, {"fill"}, {"grow", "1Mi", "64Ki"}, {"grow", "1Mi", "64Ki", "x"}} {
 		_, _, err := act(bad)
 		require.Error(t, err, bad)
 	}

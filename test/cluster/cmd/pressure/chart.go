@@ -40,12 +40,20 @@ const (
 	green  = "#009e73"
 )
 
-const ofEach = "seconds of each container"
+const ofEach = "seconds since it began to grow"
 
+// fromItsStart leaves out what was before the line began to rise: containers of a pod are started one after the other.
 func fromItsStart(l pressure.Line) pressure.Line {
-	moved := pressure.Line{Name: l.Name}
+	highest, first := 0.0, 0
 	for _, p := range l.Points {
-		moved.Points = append(moved.Points, pressure.Point{Seconds: p.Seconds - l.Points[0].Seconds, MiB: p.MiB})
+		highest = max(highest, p.MiB)
+	}
+	for first+1 < len(l.Points) && l.Points[first+1].MiB < highest/8 {
+		first++
+	}
+	moved := pressure.Line{Name: l.Name}
+	for _, p := range l.Points[first:] {
+		moved.Points = append(moved.Points, pressure.Point{Seconds: p.Seconds - l.Points[first].Seconds, MiB: p.MiB})
 	}
 	return moved
 }

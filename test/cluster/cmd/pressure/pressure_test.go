@@ -63,6 +63,13 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+func TestFromItsStart(t *testing.T) {
+	l := fromItsStart(pressure.Line{Points: []pressure.Point{{Seconds: 5, MiB: 4}, {Seconds: 7, MiB: 5}, {Seconds: 8, MiB: 60}, {Seconds: 9, MiB: 160}}})
+	require.Equal(t, []pressure.Point{{Seconds: 0, MiB: 5}, {Seconds: 1, MiB: 60}, {Seconds: 2, MiB: 160}}, l.Points)
+	flat := pressure.Line{Points: []pressure.Point{{Seconds: 5, MiB: 4}}}
+	require.Equal(t, []pressure.Point{{MiB: 4}}, fromItsStart(flat).Points)
+}
+
 func TestGridStep(t *testing.T) {
 	for span, want := range map[float64]float64{0: 1, 6: 1, 7: 2, 100: 20, 270: 50, 301: 100, 0.5: 0.1} {
 		require.InDelta(t, want, gridStep(span), 1e-9, "span %v", span)

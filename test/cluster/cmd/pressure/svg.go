@@ -73,7 +73,7 @@ func (c chart) draw(b *strings.Builder) {
 	}
 	for _, l := range c.levels {
 		rule(left, y(l.mib), panelWidth-right, y(l.mib), grey, ` stroke-dasharray="2 3"`)
-		text(left+4, y(l.mib)-4, "start", grey, ` font-size="11"`, l.label)
+		text(panelWidth-right-4, y(l.mib)+13, "end", grey, ` font-size="11"`, l.label)
 	}
 	// Dashed lines lie on top: what is below shows between the dashes.
 	lines := slices.Clone(c.lines)
