@@ -92,6 +92,7 @@ func TestExplainProtection(t *testing.T) {
 	require.NotContains(t, explain("default/claim-b"), "claim-a")
 	cgroups["kubepods/memory.min"] = file("4096")
 	require.Contains(t, explain(""), "memory protection of default/claim-b, zone: False, AncestorUnprotected: memory.min of the cgroup kubepods is 4096")
+	require.NotContains(t, explain(""), "kubelet", "the files do not say who owns it")
 }
 
 func TestProblems(t *testing.T) {

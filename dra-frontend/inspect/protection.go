@@ -16,8 +16,9 @@ import (
 // cgroups of this node, as the claims' status has it; claim selects one as for
 // [Directory.Explain].
 func (d Directory) ExplainProtection(w io.Writer, claim string, cgroups fs.FS, pageSize int64) error {
-	// Only a driver that owns protection names ancestors.
-	n := protection.Node{Cgroups: cgroups, Owner: config.OwnerKubelet, PageSize: pageSize, Pending: d.pending}
+	// Only a driver that owns protection names ancestors. Who else owns it is not
+	// in the files: nothing is advised then.
+	n := protection.Node{Cgroups: cgroups, PageSize: pageSize, Pending: d.pending}
 	if d.Node != nil && len(d.Node.Ancestors) > 0 {
 		n.Owner = config.OwnerDriver
 	}

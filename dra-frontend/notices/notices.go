@@ -119,13 +119,13 @@ func (w *Writer) Run(ctx context.Context) {
 
 func (w *Writer) write(ctx context.Context, e *eventsv1.Event) {
 	delay := firstRetry
-	for range attempts {
+	for left := attempts - 1; ; left-- {
 		err := w.create(ctx, e)
 		if ctx.Err() != nil {
 			return
 		}
 		w.complain(err)
-		if err == nil || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
+		if err == nil || left == 0 || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
 			return
 		}
 		select {

@@ -131,6 +131,20 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// After the last attempt the next event has its turn at once.
+func TestLastAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.err = errors.New("connection refused")
+		w, _ := writer(t, s, "worker")
+		w.Send(notices.Notice{Reason: "R", Note: "first"})
+		w.Send(notices.Notice{Reason: "R", Note: "second"})
+		time.Sleep(256 * time.Second) // the pauses between nine attempts are 255
+		synctest.Wait()
+		require.Equal(t, 11, s.asked, "nine and two")
+	})
+}
+
 // A server that does not answer holds nobody, and a flood ends up as a trickle.
 func TestNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/cpuset"
@@ -50,13 +51,17 @@ type Node struct {
 	Cgroups fs.FS
 	// Kubepods is the cgroup of all pods in it, empty for not known.
 	Kubepods string
-	// Owner of memory protection, as in the configuration.
+	// Owner of memory protection, as in the configuration; empty for not known.
 	Owner string
 	// Overwritten is what the actuator says was written over its values.
 	Overwritten map[string]contract.Files
 	// Pending tells whether the actuator has yet to apply the claims' state. It
-	// is asked only when that matters.
+	// is asked only when that matters, and once.
 	Pending func() bool
+	// Before are the findings of the last time. They stand while what is missing
+	// is pending: each claim that comes raises what ancestors need, and takes
+	// nothing from the others but for that moment.
+	Before map[contract.Key]Finding
 	// PageSize is the base page size: the kernel counts in pages.
 	PageSize int64
 }
@@ -74,6 +79,7 @@ func Check(n Node, claims []contract.ClaimRecord) (map[contract.Key]Finding, err
 	if err != nil {
 		return nil, err
 	}
+	n.Pending = sync.OnceValue(n.Pending)
 	c := check{Node: n, need: need, tree: tree{root: n.Cgroups, seen: make(map[string]reading)}}
 	findings := make(map[contract.Key]Finding)
 	for _, claim := range claims {
@@ -89,8 +95,16 @@ func Check(n Node, claims []contract.ClaimRecord) (map[contract.Key]Finding, err
 			}
 		}
 	}
+	for key, f := range findings {
+		if before, known := n.Before[key]; known && f.Message == notApplied {
+			findings[key] = before
+		}
+	}
 	return findings, nil
 }
+
+// notApplied is said of what the actuator has yet to write.
+const notApplied = "nri-actuator has not applied the claim yet"
 
 // noCPU is above the ids that lists of the contract may have.
 const noCPU = 1 << 20
@@ -118,20 +132,28 @@ type check struct {
 	tree tree
 }
 
-// cgroup is one on the way from a pod to kubepods.
+// cgroup is one on the way from a pod to the cgroup mount.
 type cgroup struct {
 	// name is the cgroup's in the announcement.
 	name, dir string
 	need      contract.Files
+	// foreign ones, above kubepods, are neither the driver's nor kubelet's.
+	foreign bool
 }
 
-// way returns the cgroups of a pod, the pod's own first.
+// way returns the cgroups of a pod, the pod's own first. The mount itself is
+// left out: the root of all cgroups bounds nothing.
 func (c check) way(p contract.PodRecord) []cgroup {
-	way := []cgroup{{p.UID, PodDir(c.Kubepods, p.QOS, p.UID), c.need.Pods[p.UID].Cgroup}}
+	way := []cgroup{{name: p.UID, dir: PodDir(c.Kubepods, p.QOS, p.UID), need: c.need.Pods[p.UID].Cgroup}}
 	if p.QOS != contract.LevelKubepods {
-		way = append(way, cgroup{p.QOS, LevelDir(c.Kubepods, p.QOS), c.need.Ancestors[p.QOS]})
+		way = append(way, cgroup{name: p.QOS, dir: LevelDir(c.Kubepods, p.QOS), need: c.need.Ancestors[p.QOS]})
 	}
-	return append(way, cgroup{contract.LevelKubepods, c.Kubepods, c.need.Ancestors[contract.LevelKubepods]})
+	all := c.need.Ancestors[contract.LevelKubepods]
+	way = append(way, cgroup{name: contract.LevelKubepods, dir: c.Kubepods, need: all})
+	for dir := path.Dir(c.Kubepods); dir != "."; dir = path.Dir(dir) {
+		way = append(way, cgroup{dir: dir, need: all, foreign: true})
+	}
+	return way
 }
 
 // pod looks at the way of one pod for one kind of protection.
@@ -141,7 +163,7 @@ func (c check) pod(p contract.PodRecord, kind string) Finding {
 	}
 	way := c.way(p)
 	for _, g := range way {
-		if value, overwritten := c.Overwritten[g.name][kind]; overwritten {
+		if value, overwritten := c.Overwritten[g.name][kind]; overwritten && !g.foreign {
 			return Finding{metav1.ConditionFalse, ReasonOverwritten, fmt.Sprintf("another program wrote %.30q to %s of the cgroup %s, and nri-actuator put it right: %s",
 				value, kind, g.dir, WhoWrites), path.Join(g.dir, kind)}
 		}
@@ -156,7 +178,8 @@ func (c check) pod(p contract.PodRecord, kind string) Finding {
 }
 
 // WhoWrites is what to do about a second writer.
-const WhoWrites = "find what writes there and stop it; kubelet does with its feature gate MemoryQoS (featureGates: {MemoryQoS: false})"
+const WhoWrites = "find what writes there and stop it; kubelet does every minute while its feature gate MemoryQoS is on (featureGates: {MemoryQoS: false} turns it off), " +
+	"and with the gate off from 1.37 on once at each of its starts: then there is nothing to do"
 
 // look looks at one cgroup; own is that of the pod itself.
 func (c check) look(g cgroup, kind string, own bool) Finding {
@@ -174,22 +197,28 @@ func (c check) look(g cgroup, kind string, own bool) Finding {
 	case err != nil:
 		f.Status, f.Reason = metav1.ConditionUnknown, ReasonUnknown
 		f.Message = fmt.Sprintf("the cgroup %s cannot be read, sysfsRoot must show the host's: %v", g.dir, err)
-	case c.Owner == config.OwnerDriver && c.Pending():
-		f.Status, f.Reason, f.Message = metav1.ConditionUnknown, ReasonNotStarted, "nri-actuator has not applied the claim yet"
+	case c.Owner == config.OwnerDriver && !g.foreign && c.Pending():
+		f.Status, f.Reason, f.Message = metav1.ConditionUnknown, ReasonNotStarted, notApplied
 	default:
 		f.Status, f.Reason = metav1.ConditionFalse, ReasonUnprotected
-		f.Message = fmt.Sprintf("%s of the cgroup %s is %d, which bounds the protection of all below it, and the claims need %d: %s", kind, g.dir, has, need, c.advice())
+		f.Message = fmt.Sprintf("%s of the cgroup %s is %d, which bounds the protection of all below it, and the claims need %d", kind, g.dir, has, need)
+		if advice := c.advice(g); advice != "" {
+			f.Message += ": " + advice
+		}
 	}
 	return f
 }
 
-func (c check) advice() string {
-	switch c.Owner {
-	case config.OwnerDriver:
+func (c check) advice(g cgroup) string {
+	switch {
+	case g.foreign:
+		return "neither nri-actuator nor kubelet writes there (kubelet's cgroupRoot and above), so who set up that cgroup has to raise it or set it to max, with systemctl set-property if it is a slice"
+	case c.Owner == config.OwnerDriver:
 		return "look at the log of nri-actuator on this node"
-	case config.OwnerKubelet:
+	case c.Owner == config.OwnerKubelet:
 		return "kubelet protects what it knows of, so set its memoryReservationPolicy to TieredReservation, and give the pod memory requests or have claims counted among them (nodeAllocatable)"
-	default:
+	case c.Owner != "":
 		return "nobody writes it with memoryQoS.owner " + strconv.Quote(c.Owner)
 	}
+	return ""
 }

@@ -99,6 +99,7 @@ func TestCheck(t *testing.T) {
 			reason      string
 			where       string
 			words       []string
+			ends        string
 		}{
 			"protected":                  {owner: "driver", status: "True", reason: "Protected"},
 			"protected by kubelet":       {owner: "kubelet", status: "True", reason: "Protected"},
@@ -111,6 +112,7 @@ func TestCheck(t *testing.T) {
 			"pod not there":              {owner: "driver", gone: []string{layout.pod}, status: "Unknown", reason: "NotStarted", where: low(layout.pod)},
 			"pod not there, kubelet's":   {owner: "kubelet", gone: []string{layout.pod}, status: "Unknown", reason: "NotStarted", where: low(layout.pod)},
 			"pod short, kubelet's":       {owner: "kubelet", change: map[string]string{low(layout.pod): "0"}, pending: true, status: "False", reason: "AncestorUnprotected", where: low(layout.pod), words: []string{"TieredReservation", "8388608"}},
+			"owner not known":            {change: map[string]string{low(layout.kubepods): "0"}, status: "False", reason: "AncestorUnprotected", where: low(layout.kubepods), ends: "need 12582912"},
 			"nobody's":                   {owner: "none", change: map[string]string{low(layout.pod): "0"}, status: "False", reason: "AncestorUnprotected", where: low(layout.pod), words: []string{`owner "none"`}},
 			"overwritten level":          {owner: "driver", overwritten: map[string]contract.Files{"burstable": {"memory.low": "0"}}, status: "False", reason: "Overwritten", where: low(layout.level), words: []string{`"0"`, "MemoryQoS"}},
 			"overwritten kubepods":       {owner: "driver", overwritten: map[string]contract.Files{"": {"memory.low": "77"}}, status: "False", reason: "Overwritten", where: low(layout.kubepods), words: []string{`"77"`}},
@@ -142,11 +144,84 @@ func TestCheck(t *testing.T) {
 				f := got[contract.Key{ClaimUID: uid(1)}]
 				require.Equal(t, []string{string(tc.status), tc.reason, tc.where}, []string{string(f.Status), f.Reason, f.Where}, f.Message)
 				require.NotEmpty(t, f.Message)
+				require.True(t, strings.HasSuffix(f.Message, tc.ends), f.Message)
 				for _, words := range tc.words {
 					require.Contains(t, f.Message, words)
 				}
 			})
 		}
+	}
+}
+
+// A45: below a cgroupRoot every directory up to the mount bounds protection. Of
+// those above kubepods nobody here writes any, so nothing is pending there.
+func TestAboveKubepods(t *testing.T) {
+	for kubepods, above := range map[string][]string{
+		"foo/bar/kubepods": {"foo/bar", "foo"},
+		"foo.slice/foo-bar.slice/foo-bar-kubepods.slice": {"foo.slice/foo-bar.slice", "foo.slice"},
+	} {
+		for _, owner := range []string{config.OwnerDriver, config.OwnerKubelet} {
+			files := map[string]string{kubepods + "/memory.min": "4096", protection.PodDir(kubepods, "", uid(101)) + "/memory.min": "4096"}
+			for _, dir := range above {
+				files[dir+"/memory.min"] = "max"
+			}
+			check := func() protection.Finding {
+				n := protection.Node{Cgroups: mount(t, files), Kubepods: kubepods, Owner: owner, PageSize: page, Pending: func() bool { return true },
+					// The place of no level, and not of these.
+					Overwritten: map[string]contract.Files{"": {"memory.low": "0"}}}
+				got, err := protection.Check(n, []contract.ClaimRecord{claim(1, []contract.PodRecord{pod(101, contract.LevelKubepods)}, [2]int64{page, 0})})
+				require.NoError(t, err)
+				return got[contract.Key{ClaimUID: uid(1)}]
+			}
+			require.Equal(t, protection.ReasonProtected, check().Reason)
+			for _, dir := range above {
+				files[dir+"/memory.min"] = "0"
+				f := check()
+				require.Equal(t, []string{"False", protection.ReasonUnprotected, dir + "/memory.min"}, []string{string(f.Status), f.Reason, f.Where})
+				require.Contains(t, f.Message, "need 4096: neither nri-actuator nor kubelet writes there")
+				files[dir+"/memory.min"] = "4096"
+			}
+		}
+	}
+}
+
+// While the actuator is behind, claims keep what was said of them: another
+// claim has raised what ancestors need. It is asked once whether it is.
+func TestBehind(t *testing.T) {
+	files := map[string]string{"kubepods/memory.min": "8192"}
+	var claims []contract.ClaimRecord
+	for i := range 4 {
+		files["kubepods/pod"+uid(100+i)+"/memory.min"] = "4096"
+		claims = append(claims, claim(i, []contract.PodRecord{pod(100+i, "")}, [2]int64{page, 0}))
+	}
+	asked, behind := 0, true
+	n := protection.Node{Cgroups: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page,
+		Pending: func() bool { asked++; return behind }}
+	key := func(i int) contract.Key { return contract.Key{ClaimUID: uid(i)} }
+	check := func(claims []contract.ClaimRecord) {
+		t.Helper()
+		got, err := protection.Check(n, claims)
+		require.NoError(t, err)
+		n.Before = got
+	}
+	check(claims[:2])
+	require.Zero(t, asked, "nothing is short")
+	protected := n.Before[key(0)]
+	require.Equal(t, protection.ReasonProtected, protected.Reason)
+	check(claims)
+	require.Equal(t, 1, asked)
+	require.Equal(t, protected, n.Before[key(0)])
+	require.Equal(t, protected, n.Before[key(1)])
+	require.Equal(t, protection.ReasonNotStarted, n.Before[key(2)].Reason)
+	require.Equal(t, protection.ReasonNotStarted, n.Before[key(3)].Reason)
+	// Another reason than that counts at once, and this one when it is done.
+	n.Overwritten = map[string]contract.Files{uid(100): {"memory.min": "0"}}
+	check(claims)
+	require.Equal(t, protection.ReasonOverwritten, n.Before[key(0)].Reason)
+	n.Overwritten, behind = nil, false
+	check(claims)
+	for i := range claims {
+		require.Equal(t, protection.ReasonUnprotected, n.Before[key(i)].Reason)
 	}
 }
 

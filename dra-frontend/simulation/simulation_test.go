@@ -154,7 +154,6 @@ func TestConfigurationThatDoesNotFit(t *testing.T) {
 	require.ErrorContains(t, err, "reservedCPUs 99")
 }
 
-// Objects are an input: a second run finds them as the first one did.
 // A claim without a limit is throttled by what the machine has for pods: its
 // memory without hugepages.
 func TestUnlimitedMemory(t *testing.T) {
@@ -165,6 +164,7 @@ func TestUnlimitedMemory(t *testing.T) {
 	require.Equal(t, "unlimited", got.Parameters["memory.limit"])
 }
 
+// Objects are an input: a second run finds them as the first one did.
 func TestRunTwice(t *testing.T) {
 	objects, err := simulation.Read(strings.NewReader(claim("a", "cpu: 1", "") + claim("b", "cpu: 9", "")))
 	require.NoError(t, err)
