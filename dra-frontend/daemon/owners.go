@@ -35,7 +35,9 @@ type owners struct {
 	version string
 	asked   time.Time
 	read    kubeletRead
-	found   preflight.Finding
+	// found was told at that time.
+	found preflight.Finding
+	told  time.Time
 	// complaint is the last thing that was in the way.
 	complaint string
 }
@@ -49,6 +51,11 @@ type kubeletRead struct {
 // versionInterval is how long kubelet's version is believed. A kubelet of
 // another one mostly comes with another configuration, too.
 const versionInterval = time.Hour
+
+// againInterval is how often what stays wrong is told again: the API server
+// keeps events for an hour, and may have been away for longer than a notice
+// waits.
+const againInterval = time.Hour
 
 func newOwners(o Options, send func(notices.Notice)) *owners {
 	return &owners{
@@ -118,17 +125,17 @@ func (w *owners) complain(ctx context.Context, err error) {
 	}
 }
 
-// report tells of what is found once, and when it is gone.
+// report tells of what is found, again while it stays, and when it is gone.
 func (w *owners) report(finding *preflight.Finding) {
 	now := preflight.Finding{}
 	if finding != nil {
 		now = *finding
 	}
 	w.metrics.KubeletFinding(now.Reason, preflight.Reasons())
-	if now == w.found {
+	if now == w.found && (finding == nil || time.Since(w.told) < againInterval) {
 		return
 	}
-	w.found = now
+	w.found, w.told = now, time.Now()
 	if finding == nil {
 		w.log.Info("memory protection has one owner", zap.String("owner", w.owner))
 		return

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,10 +32,14 @@ type protected struct {
 	send    func(notices.Notice)
 	cdiDir  string
 	node    protection.Node
-	// generation is the last that the actuator has applied.
+	// generation is the last that the actuator has applied, behind the time
+	// since when that was found not to be the node file's.
 	generation uint64
-	// places are the cgroup files that were written over, as they were told.
+	behind     time.Time
+	// places are the cgroup files that were written over, told the time when
+	// all of them were told.
 	places   map[string]string
+	told     time.Time
 	findings map[contract.Key]protection.Finding
 }
 
@@ -60,6 +65,7 @@ func (d *Daemon) protect() {
 }
 
 func (p *protected) check(claims []contract.ClaimRecord) (changed bool, err error) {
+	p.node.Before = p.findings
 	now, err := protection.Check(p.node, claims)
 	if err != nil {
 		return false, err
@@ -85,6 +91,10 @@ func (p *protected) unsettled() bool {
 	return false
 }
 
+// grace is how long an actuator may be behind without any progress: longer than
+// it takes to replace one. After that what is missing is a fault.
+const grace = time.Minute
+
 // pending tells whether the actuator has yet to apply the node file.
 func (p *protected) pending() bool {
 	data, err := durable.Read(p.cdiDir, contract.NodeFile, contract.MaxFileSize)
@@ -92,13 +102,20 @@ func (p *protected) pending() bool {
 		return false
 	}
 	state, err := contract.DecodeNode(data)
-	return err == nil && state.Generation > p.generation
+	if err != nil || state.Generation <= p.generation {
+		p.behind = time.Time{}
+		return false
+	}
+	if p.behind.IsZero() {
+		p.behind = time.Now()
+	}
+	return time.Since(p.behind) < grace
 }
 
 // heard is told what the actuator says of itself, nothing if it is not running.
 func (p *protected) heard(a contract.Announcement) {
-	if a.V != "" {
-		p.generation = a.Generation
+	if a.V != "" && a.Generation != p.generation {
+		p.generation, p.behind = a.Generation, time.Time{}
 	}
 	if a.Kubepods != "" {
 		p.node.Kubepods = a.Kubepods
@@ -106,15 +123,19 @@ func (p *protected) heard(a contract.Announcement) {
 	p.node.Overwritten = a.Overwritten
 	places := p.list(a.Overwritten)
 	p.metrics.Overwritten(len(places))
+	again := time.Since(p.told) >= againInterval
 	var fresh []string
 	for _, place := range slices.Sorted(maps.Keys(places)) {
-		if _, known := p.places[place]; !known {
+		if _, known := p.places[place]; !known || again {
 			fresh = append(fresh, fmt.Sprintf("%s = %.30q", place, places[place]))
 		}
 	}
 	p.places = places
 	if len(fresh) == 0 {
 		return
+	}
+	if again {
+		p.told = time.Now()
 	}
 	p.log.Warn("another program writes memory values of this driver's cgroups, nri-actuator puts them right", zap.Strings("written", fresh))
 	p.send(notices.Notice{Reason: reasonOverwritten, Note: "another program wrote over memory values of this driver: " + few(fresh) +

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
+)
+
+// These look inside, as they wait for hours and minutes: of the daemon as a
+// whole, which has sockets and processes, the clock cannot be turned.
+
+// told collects what is told.
+type told struct {
+	mu      sync.Mutex
+	reasons []string
+}
+
+func (n *told) send(notice notices.Notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reasons = append(n.reasons, notice.Reason)
+}
+
+func (n *told) all() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.reasons)
+}
+
+func options(t *testing.T) Options {
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	o := Options{Log: zap.NewNop(), Metrics: m, Config: config.Default(), PageSize: 4096}
+	o.Config.CDIDir = t.TempDir()
+	return o
+}
+
+// A44: what an actuator does not get done within its time is said to be
+// missing; progress and a new state give it time again.
+func TestPendingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t)
+		p := newProtected(o, new(told).send)
+		write := func(generation uint64) {
+			data, err := contract.EncodeNode(contract.NodeState{V: contract.Version, Generation: generation, BootID: "boot", Shared: contract.Shared{CPUs: "0", Mems: "0"}})
+			require.NoError(t, err)
+			require.NoError(t, durable.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
+		}
+		heard := func(generation uint64) { p.heard(contract.Announcement{V: contract.Version, Generation: generation}) }
+		require.False(t, p.pending(), "no node file")
+		write(1)
+		heard(1)
+		require.False(t, p.pending())
+		write(2)
+		require.True(t, p.pending())
+		time.Sleep(grace - time.Second)
+		p.heard(contract.Announcement{}) // it is away
+		require.True(t, p.pending())
+		write(3)
+		heard(2)
+		require.True(t, p.pending())
+		time.Sleep(grace - time.Second)
+		heard(2)
+		require.True(t, p.pending(), "it was behind, and made progress")
+		time.Sleep(time.Second)
+		require.False(t, p.pending())
+		heard(3)
+		require.False(t, p.pending())
+		write(4)
+		require.True(t, p.pending())
+	})
+}
+
+// A44: events are gone after an hour; what stays wrong is told again.
+func TestToldAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		version, reason string
+		overwritten     map[string]contract.Files
+	}{
+		"kubelet's configuration": {version: "v1.37.0", reason: "SecondMemoryOwner"},
+		"values written over":     {version: "v1.36.0", reason: "MemoryValuesOverwritten", overwritten: map[string]contract.Files{"": {"memory.min": "0"}, "burstable": {"memory.min": "0"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := options(t)
+				o.Config.KubeletConfigFile = filepath.Join(t.TempDir(), "kubelet.yaml")
+				write := func(text string) {
+					require.NoError(t, os.WriteFile(o.Config.KubeletConfigFile, []byte("kind: KubeletConfiguration\n"+text), 0o600))
+				}
+				write("")
+				o.Client = fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: tc.version}}})
+				o.Kubelet.NodeName = "worker"
+				var n told
+				p := newProtected(o, n.send)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); newOwners(o, n.send).run(ctx) }()
+				pass := func(d time.Duration) {
+					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Minute) {
+						p.heard(contract.Announcement{V: contract.Version, Overwritten: tc.overwritten})
+					}
+					synctest.Wait()
+				}
+				pass(30 * time.Minute)
+				require.Equal(t, []string{tc.reason}, n.all())
+				pass(3 * time.Hour)
+				require.Equal(t, slices.Repeat([]string{tc.reason}, 4), n.all())
+				write("featureGates: {MemoryQoS: false}\n")
+				tc.overwritten = nil
+				pass(3 * time.Hour)
+				require.Len(t, n.all(), 4)
+				cancel()
+				<-done
+			})
+		})
+	}
+}
