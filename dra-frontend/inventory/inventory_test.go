@@ -37,6 +37,18 @@ func held(device string, d contract.Decision, consumed map[string]string) contra
 	return contract.ClaimRecord{Namespace: "default", Name: "c", UID: device, Results: []contract.ResultRecord{{Device: device, Decision: d, Consumed: consumed}}}
 }
 
+// A45: values of pods and ancestors are written where the driver owns them, and
+// only there.
+func TestOwner(t *testing.T) {
+	for owner, protect := range map[string]bool{config.OwnerDriver: true, config.OwnerKubelet: false, config.OwnerNone: false} {
+		c := config.Default()
+		c.MemoryQoS.Owner = owner
+		i, err := inventory.Compute(c, topologytest.T2().Machine())
+		require.NoError(t, err)
+		require.Equal(t, protect, i.Plugin(c, "boot").Base.Protect, owner)
+	}
+}
+
 // Claims of zones that are cut otherwise now are left out of what is published,
 // so that the scheduler cannot give their CPUs and memory away again (I1).
 func TestDisplaced(t *testing.T) {

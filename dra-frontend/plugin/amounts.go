@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
@@ -32,12 +31,10 @@ type claimed struct {
 	hugepages map[string]int64
 	// throttled tells whether the parameters have a throttling factor.
 	throttled bool
-	// pods are those of a record; nil: the call is for the pod that uses it.
-	pods []contract.PodRecord
 }
 
 // asked returns the results that hold memory or hugepages in the claims of one
-// call. Those that cannot be read are left out: their claims are refused, and
+// call, in an order of their own. Those that cannot be read are left out: their claims are refused, and
 // the pod does not start.
 func (d *Driver) asked(claims []*resourceapi.ResourceClaim) []claimed {
 	var out []claimed
@@ -68,51 +65,19 @@ func (d *Driver) asked(claims []*resourceapi.ResourceClaim) []claimed {
 			out = append(out, c)
 		}
 	}
-	return out
+	return order(out)
 }
 
-// recorded returns the same of a claim that is prepared.
-func recorded(r contract.ClaimRecord, pageSize int64) []claimed {
-	var out []claimed
-	for i, result := range r.Results {
-		consumed := make(map[resourceapi.QualifiedName]resource.Quantity, len(result.Consumed))
-		for name, text := range result.Consumed {
-			if q, err := resource.ParseQuantity(text); err == nil {
-				consumed[resourceapi.QualifiedName(name)] = q
-			}
-		}
-		a, err := amounts.Of(resourceapi.DeviceRequestAllocationResult{ConsumedCapacity: consumed}, pageSize)
-		if err != nil {
-			continue
-		}
-		c := claimed{namespace: r.Namespace, claim: r.Name, request: result.Request, uid: r.UID, index: i, hugepages: a.Hugepages, pods: r.Pods}
-		if m := result.Decision.Memory; m != nil && a.Memory > 0 {
-			c.memory = memoryqos.Use{Amount: a.Memory, Limit: m.Max}
-		}
-		maps.DeleteFunc(c.hugepages, func(size string, _ int64) bool {
-			_, decided := result.Decision.Hugepages[size]
-			return !decided
-		})
-		out = append(out, c)
-	}
-	return out
-}
-
-// known returns what the call asks for together with what is prepared, in an
-// order that does not depend on the order of claims (I8). A pod's claim that is
-// in neither is one that the API server did not show kubelet yet: the amounts
-// of the others stand without it.
-func known(asked []claimed, prepared []contract.ClaimRecord, pageSize int64) []claimed {
-	all := slices.Clone(asked)
-	for _, r := range prepared {
-		if !slices.ContainsFunc(asked, func(c claimed) bool { return c.namespace == r.Namespace && c.claim == r.Name }) {
-			all = append(all, recorded(r, pageSize)...)
-		}
-	}
-	slices.SortFunc(all, func(a, b claimed) int {
+// order sorts what a call asks for, so that it does not depend on the order of
+// claims (I8). Nothing of the pods' other claims is missing: kubelet reads all
+// claims of a pod or asks for none, and asks for all of them again until one
+// call has prepared all. What it has prepared for another pod is not used here:
+// memory is not shared.
+func order(asked []claimed) []claimed {
+	slices.SortFunc(asked, func(a, b claimed) int {
 		return cmp.Or(boolCompare(a.unlimited(), b.unlimited()), cmp.Compare(a.uid, b.uid), cmp.Compare(a.index, b.index))
 	})
-	return all
+	return asked
 }
 
 func boolCompare(a, b bool) int {
@@ -129,11 +94,11 @@ func (c claimed) unlimited() bool { return c.memory.Limit == contract.Max }
 
 func (c claimed) is(uid string, index int) bool { return c.uid == uid && c.index == index }
 
-// usedBy returns those of all that a container of the pod uses.
-func (u users) usedBy(p Pod, c Container) []claimed {
+// usedBy returns those that a container uses of what is asked for.
+func (u users) usedBy(c Container) []claimed {
 	var out []claimed
-	for _, k := range u.known {
-		if k.namespace == u.namespace && c.uses(k.claim, k.request) && (k.pods == nil || tied(k.pods, p.UID)) {
+	for _, k := range u.asked {
+		if k.namespace == u.namespace && c.uses(k.claim, k.request) {
 			out = append(out, k)
 		}
 	}
@@ -166,12 +131,12 @@ func (u users) memory(request string, index int, policy memoryqos.Policy, amount
 				unlimited = append(unlimited, name)
 			}
 			of := memoryqos.Container{Limit: c.MemoryLimit, Ceiling: p.MemoryLimit}
-			at := 0
-			all := slices.DeleteFunc(u.usedBy(p, c), func(k claimed) bool { return k.memory.Amount == 0 })
-			for i, k := range all {
-				if k.is(u.uid, index) {
-					at = i
-				}
+			all := slices.DeleteFunc(u.usedBy(c), func(k claimed) bool { return k.memory.Amount == 0 })
+			at := slices.IndexFunc(all, func(k claimed) bool { return k.is(u.uid, index) })
+			if at < 0 {
+				return contract.Memory{}, fmt.Errorf("container %s uses it, and it is not among what this call asks for (%s): a fault of this driver", name, describe(all))
+			}
+			for _, k := range all {
 				of.Uses = append(of.Uses, k.memory)
 			}
 			if who == "" || of.Headroom() < tightest.Headroom() {
@@ -207,7 +172,7 @@ func (u users) fits(p Pod) error {
 	var running []claimed
 	for _, c := range p.Containers {
 		now := slices.Clone(running)
-		for _, k := range u.usedBy(p, c) {
+		for _, k := range u.usedBy(c) {
 			if !slices.ContainsFunc(now, func(other claimed) bool { return other.is(k.uid, k.index) }) {
 				now = append(now, k)
 			}
@@ -249,7 +214,7 @@ func (u users) hugepages(request string, index int, amounts map[string]int64) ma
 			}
 			for size, amount := range amounts {
 				first, sum := true, int64(0)
-				for _, k := range u.usedBy(p, c) {
+				for _, k := range u.usedBy(c) {
 					if k.hugepages[size] > 0 {
 						first = first && (sum > 0 || k.is(u.uid, index))
 						sum += k.hugepages[size]

@@ -132,33 +132,32 @@ func TestRequestsOnOneContainer(t *testing.T) {
 	require.Equal(t, contract.Memory{Min: gi, High: contract.Max, Max: contract.Max}, *results[2].Decision.Memory)
 }
 
-// The amounts of a claim that is prepared already come from its record; of one
-// that nobody has seen nothing is known.
-func TestClaimsOfOtherCalls(t *testing.T) {
-	n := newNode(t)
-	throttled(n, 0.5)
-	a := n.claim(1, "numa-0", capacity{"memory": "256Mi"})
-	b := n.claim(2, "numa-1", capacity{"memory": "768Mi"})
-	n.together(2*gi, a, b)
-	require.NoError(t, n.prepareAll(a, b))
-	first := n.bytes(2)
-	require.NoError(t, n.unprepare(2))
-	n.restart()
-	require.NoError(t, n.prepareAll(b))
-	require.Equal(t, first, n.bytes(2), "kubelet's second call")
-
-	require.NoError(t, n.unprepare(1))
-	require.NoError(t, n.unprepare(2))
-	require.NoError(t, n.prepareAll(a), "the API server did not show b")
-	require.Equal(t, contract.Memory{Low: 256 * mi, High: (256*mi + 2*gi) / 2, Max: contract.Max}, *n.record(1).Results[0].Decision.Memory)
-
-	// A record of another pod's claim is not this pod's.
-	other := n.claim(3, "numa-0", capacity{"memory": "1Gi"})
-	_, err := n.prepare(other)
-	require.NoError(t, err)
-	require.NoError(t, n.unprepare(1))
-	require.NoError(t, n.prepareAll(a, b))
-	require.Equal(t, contract.Limit(gi+gi/2), n.merged(1, 2).Memory.High)
+// Kubelet asks again for all claims of a pod until one call has prepared them
+// all: those that are prepared count for the others as the first time (I8).
+func TestSecondCall(t *testing.T) {
+	for _, unlimited := range []int{0, 1, 2} {
+		n := newNode(t)
+		throttled(n, 0.5)
+		claims := []*resourceapi.ResourceClaim{
+			n.claim(1, "numa-0", capacity{"memory": "256Mi", "hugepages_2Mi": "2Mi"}),
+			n.claim(2, "numa-1", capacity{"memory": "768Mi", "hugepages_2Mi": "4Mi"}),
+		}
+		if unlimited > 0 {
+			claims[unlimited-1].Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"unlimited"}`)
+		}
+		n.together(2*gi, claims...)
+		n.pods["pod"].Containers[0].Hugepages = map[string]int64{"2Mi": 8 * mi}
+		require.NoError(t, n.prepareAll(claims...))
+		first := []string{n.bytes(1), n.bytes(2)}
+		require.Equal(t, contract.Limit(gi+gi/2), n.merged(1, 2).Memory.High)
+		require.Equal(t, contract.Limit(8*mi), n.merged(1, 2).Hugepages["2Mi"], "the spec's")
+		for _, failed := range []int{1, 2} {
+			require.NoError(t, n.unprepare(failed))
+			n.restart()
+			require.NoError(t, n.prepareAll(claims...))
+			require.Equal(t, first, []string{n.bytes(1), n.bytes(2)})
+		}
+	}
 }
 
 // An init container has a claim for itself that the main container has beside
@@ -293,8 +292,7 @@ func TestUnlimited(t *testing.T) {
 	require.Equal(t, contract.Memory{Low: gi, High: 2 * gi, Max: contract.Max}, *n.merged(1, 2).Memory)
 }
 
-// One claim has a limit and one has none: the container has none. The one with
-// a limit gives the same bytes when kubelet asks for it alone, later.
+// One claim has a limit and one has none: the container has none.
 func TestUnlimitedBesideALimit(t *testing.T) {
 	n := newNode(t)
 	throttled(n, 0.5)
@@ -303,11 +301,6 @@ func TestUnlimitedBesideALimit(t *testing.T) {
 	n.together(0, a, b)
 	require.NoError(t, n.prepareAll(a, b))
 	require.Equal(t, contract.Memory{Low: gi, High: (gi + 16*gi) / 2, Max: contract.Max}, *n.merged(1, 2).Memory)
-	first := n.bytes(2)
-	require.NoError(t, n.unprepare(2))
-	n.allocatable = 0
-	require.NoError(t, n.prepareAll(b))
-	require.Equal(t, first, n.bytes(2))
 }
 
 // A kernel that can hang tasks at memory.high gets none, whoever asks for it.
@@ -326,7 +319,8 @@ func TestThrottlingOnAnOldKernel(t *testing.T) {
 }
 
 // A45: with kubelet as the owner of pods and ancestors containers have the same
-// values, and the node state says nothing about the others.
+// values, and the node state says nothing about the others. What the owner means
+// for Protect is tested in package inventory.
 func TestOwnerKubelet(t *testing.T) {
 	decision := func(owner string) (contract.Decision, contract.NodeState) {
 		n := newNode(t)

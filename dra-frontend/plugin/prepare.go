@@ -72,7 +72,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		}
 		claims.Prepared = claims.Without(record.UID)
 	}
-	users.known = known(call.asked, claims.Prepared, d.inventory.PageSize)
+	users.asked = call.asked
 	record, err := d.decide(claim, results, users, usersErr, claims.Prepared)
 	if err != nil {
 		log.Info("claim not prepared", zap.Error(err))

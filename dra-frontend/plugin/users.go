@@ -61,9 +61,8 @@ func (c Container) uses(claim, request string) bool {
 type users struct {
 	namespace, claim, uid string
 	pods                  []Pod
-	// known are the results with memory or hugepages of these pods' claims,
-	// those of other claims included, in the order of known.
-	known []claimed
+	// asked are the results with memory or hugepages of all claims of the call.
+	asked []claimed
 	// allocatable is the node's, read for claims that need it.
 	allocatable    int64
 	allocatableErr error

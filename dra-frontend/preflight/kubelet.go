@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,9 +25,6 @@ type Kubelet struct {
 	Kind                    string          `json:"kind"`
 	FeatureGates            map[string]bool `json:"featureGates"`
 	MemoryReservationPolicy string          `json:"memoryReservationPolicy"`
-	MemoryThrottlingFactor  *float64        `json:"memoryThrottlingFactor"`
-	CgroupDriver            string          `json:"cgroupDriver"`
-	CgroupRoot              string          `json:"cgroupRoot"`
 }
 
 // maxKubelet is far above what a configuration has.
@@ -81,6 +79,10 @@ func ParseKubelet(data []byte) (Kubelet, error) {
 // memoryQoSBeta is the release whose kubelet has the gate on by default.
 var memoryQoSBeta = version.MustParseGeneric("1.37")
 
+// memoryQoSPolicy is the release from which on the gate alone protects nothing:
+// older kubelets have no memoryReservationPolicy.
+var memoryQoSPolicy = version.MustParseGeneric("1.36")
+
 // memoryQoS tells whether kubelet's feature gate MemoryQoS is on.
 func (k Kubelet) memoryQoS(v *version.Version) bool {
 	if on, set := k.FeatureGates["MemoryQoS"]; set {
@@ -113,6 +115,9 @@ type Finding struct{ Reason, Message string }
 // ErrNotShown is said of a configuration that nobody asked to be read.
 var ErrNotShown = errors.New("kubelet's configuration is not shown to the frontend (kubeletConfigFile)")
 
+// tiered is the policy with which kubelet protects requests.
+const tiered = "TieredReservation"
+
 // Owners compares the owner of memory protection, as this driver is configured,
 // with what kubelet of that version ("v1.37.0") does with its configuration, or
 // err instead of it. There is at most one finding: nil is well.
@@ -127,18 +132,19 @@ func Owners(owner, kubeletVersion string, k Kubelet, err error) (*Finding, error
 	if err != nil {
 		return unknown(owner, v, err), nil
 	}
-	on, policy := k.memoryQoS(v), k.MemoryReservationPolicy
-	if policy == "" {
-		policy = "None"
+	on, policy := k.memoryQoS(v), cmp.Or(k.MemoryReservationPolicy, "None")
+	gate, settings := "feature gate MemoryQoS is on, memoryReservationPolicy "+fmt.Sprintf("%.30s", policy), "featureGates: {MemoryQoS: true} and memoryReservationPolicy: TieredReservation"
+	if !v.AtLeast(memoryQoSPolicy) {
+		policy, gate, settings = tiered, "feature gate MemoryQoS is on", "featureGates: {MemoryQoS: true}"
 	}
 	switch {
 	case owner == config.OwnerDriver && on:
-		return &Finding{ReasonSecondOwner, fmt.Sprintf("kubelet %s writes memory.min and memory.low of pods' ancestors every minute (feature gate MemoryQoS is on, memoryReservationPolicy %.30s) "+
-			"and so does this driver (memoryQoS.owner driver): set featureGates: {MemoryQoS: false} in kubelet's configuration, or memoryQoS.owner: kubelet in the driver's", kubeletVersion, policy)}, nil
+		return &Finding{ReasonSecondOwner, fmt.Sprintf("kubelet %s writes memory.min and memory.low of pods' ancestors every minute (%s) "+
+			"and so does this driver (memoryQoS.owner driver): set featureGates: {MemoryQoS: false} in kubelet's configuration, or memoryQoS.owner: kubelet in the driver's", kubeletVersion, gate)}, nil
 	case owner == config.OwnerKubelet && !on:
 		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: memoryQoS.owner is kubelet, and kubelet %s has the feature gate MemoryQoS off: "+
-			"set featureGates: {MemoryQoS: true} and memoryReservationPolicy: TieredReservation in kubelet's configuration, or memoryQoS.owner: driver in the driver's", kubeletVersion)}, nil
-	case owner == config.OwnerKubelet && policy != "TieredReservation":
+			"set %s in kubelet's configuration, or memoryQoS.owner: driver in the driver's", kubeletVersion, settings)}, nil
+	case owner == config.OwnerKubelet && policy != tiered:
 		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: memoryQoS.owner is kubelet, and kubelet has memoryReservationPolicy %.30s: "+
 			"set it to TieredReservation, or memoryQoS.owner: driver in the driver's configuration", policy)}, nil
 	}
@@ -150,7 +156,7 @@ func Owners(owner, kubeletVersion string, k Kubelet, err error) (*Finding, error
 func unknown(owner string, v *version.Version, err error) *Finding {
 	switch {
 	case owner == config.OwnerKubelet:
-		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is on and memoryReservationPolicy is TieredReservation, for memoryQoS.owner is kubelet", err)}
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is on and memoryReservationPolicy (from 1.36 on) is TieredReservation, for memoryQoS.owner is kubelet", err)}
 	case v.AtLeast(memoryQoSBeta):
 		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that it has featureGates: {MemoryQoS: false}, for from 1.37 on kubelet writes what this driver writes (memoryQoS.owner driver)", err)}
 	case !errors.Is(err, ErrNotShown):

@@ -19,9 +19,7 @@ const kind = "kind: KubeletConfiguration\n"
 
 func TestParseKubelet(t *testing.T) {
 	want := preflight.Kubelet{Kind: "KubeletConfiguration", FeatureGates: map[string]bool{"MemoryQoS": true, "Other": false},
-		MemoryReservationPolicy: "TieredReservation", CgroupDriver: "systemd", CgroupRoot: "/foo"}
-	one := 1.0
-	want.MemoryThrottlingFactor = &one
+		MemoryReservationPolicy: "TieredReservation"}
 	for name, text := range map[string]string{
 		"YAML": kind + `
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -29,12 +27,11 @@ featureGates: {MemoryQoS: true, Other: false}
 memoryReservationPolicy: TieredReservation
 memoryThrottlingFactor: 1
 cgroupDriver: systemd
-cgroupRoot: /foo
 evictionHard: {memory.available: 5%}
 futureField: [{a: 1}]
 `,
 		"JSON": `{"kind":"KubeletConfiguration","featureGates":{"MemoryQoS":true,"Other":false},"memoryReservationPolicy":"TieredReservation",
-"memoryThrottlingFactor":1.0,"cgroupDriver":"systemd","cgroupRoot":"/foo","authentication":{"x509":{"clientCAFile":"x"}},"CGROUPROOT":"/bar"}`,
+"memoryThrottlingFactor":1.0,"cgroupDriver":"systemd","authentication":{"x509":{"clientCAFile":"x"}},"MEMORYRESERVATIONPOLICY":"None"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := preflight.ParseKubelet([]byte(text))
@@ -60,10 +57,10 @@ func TestReadKubelet(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = preflight.ReadKubelet(dir)
 	require.ErrorContains(t, err, "kubelet's configuration")
-	require.NoError(t, os.WriteFile(path, []byte(kind+"cgroupDriver: systemd\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(kind+"memoryReservationPolicy: TieredReservation\n"), 0o600))
 	k, err := preflight.ReadKubelet(path)
 	require.NoError(t, err)
-	require.Equal(t, "systemd", k.CgroupDriver)
+	require.Equal(t, "TieredReservation", k.MemoryReservationPolicy)
 	require.NoError(t, os.WriteFile(path, []byte(kind+strings.Repeat("#", 1<<20)), 0o600))
 	_, err = preflight.ReadKubelet(path)
 	require.ErrorContains(t, err, "longer than")
@@ -108,6 +105,11 @@ func TestOwners(t *testing.T) {
 		"kubelet does":                       {owner: "kubelet", version: "v1.37.0", kubelet: tiered(gates())},
 		"kubelet has the gate off":           {owner: "kubelet", version: "v1.36.3", kubelet: tiered(gates()), reason: "NoMemoryOwner", words: []string{"MemoryQoS: true", "owner: driver"}},
 		"kubelet has no policy":              {owner: "kubelet", version: "v1.37.0", reason: "NoMemoryOwner", words: []string{"memoryReservationPolicy None", "TieredReservation"}},
+		"a policy is needed from 1.36 on":    {owner: "kubelet", version: "v1.36.0", kubelet: gates("MemoryQoS", true), reason: "NoMemoryOwner"},
+		"the gate is enough before":          {owner: "kubelet", version: "v1.35.4", kubelet: gates("MemoryQoS", true)},
+		"the gate is enough for all alpha":   {owner: "kubelet", version: "v1.34.0", kubelet: gates("AllAlpha", true)},
+		"the gate is off before":             {owner: "kubelet", version: "v1.35.4", kubelet: tiered(gates()), reason: "NoMemoryOwner", words: []string{"set featureGates: {MemoryQoS: true} in kubelet's"}},
+		"turned on before":                   {owner: "driver", version: "v1.34.9", kubelet: gates("MemoryQoS", true), reason: "SecondMemoryOwner", words: []string{"(feature gate MemoryQoS is on)"}},
 		"nobody owns":                        {owner: "none", version: "v1.37.0"},
 		"nobody owns and nobody looks":       {owner: "none", version: "", err: preflight.ErrNotShown},
 		"not shown, off by default":          {owner: "driver", version: "v1.36.3", err: preflight.ErrNotShown},
