@@ -51,9 +51,9 @@ var (
 	ancestorFilePattern = regexp.MustCompile(`^memory\.(min|low)$`)
 )
 
-// Validate checks that the files are those of a pod's cgroup that the contract
-// lists, with contents as the kernel shows them.
-func (f Files) Validate() error { return f.check("files of a pod", podFilePattern) }
+// Validate checks that the files are on the contract's list for pods, which holds
+// that for QoS levels, with contents as the kernel shows them.
+func (f Files) Validate() error { return f.check("cgroup", podFilePattern) }
 
 func (f Files) check(what string, allowed *regexp.Regexp) error {
 	for _, name := range slices.Sorted(maps.Keys(f)) {

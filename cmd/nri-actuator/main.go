@@ -62,6 +62,7 @@ func command() *cobra.Command {
 	f.StringVar(&config.PluginIndex, "plugin-index", "90", "two digits that order the plugin among others")
 	f.StringVar(&config.CgroupRoot, "cgroup-root", "/sys/fs/cgroup", "mount point of cgroup v2")
 	f.StringVar(&config.SystemBus, "system-bus", "/run/dbus/system_bus_socket", "socket of the host's D-Bus, for nodes where systemd manages the cgroups")
+	f.StringVar(&config.UnitDir, "unit-dir", "/run/systemd/system.control", "systemd's directory of runtime drop-ins, likewise")
 	f.StringVar(&config.GuardDir, "guard-dir", "", "directory to install the guard hook in, with the same path on the host; empty for no guard")
 	f.StringVar(&config.MetricsAddress, "metrics-address", ":9808", "address that serves /metrics, /healthz and /readyz; empty for none")
 	f.DurationVar(&config.RefreshInterval, "refresh-interval", 30*time.Second, "time between two repairs of what others changed")

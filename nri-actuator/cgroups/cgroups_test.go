@@ -112,26 +112,30 @@ func TestWrite(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, tree.Close()) })
 
+	calls := 0
+	before := func() { calls++ }
 	put("cpuset.cpus", "0-15\n")
 	put("cpuset.mems", "0\n")
 	put("memory.low", "1048576\n")
-	changed, err := tree.Write("a/b", map[string]string{"memory.low": "0", "cpuset.cpus": "1", "cpuset.mems": "0"})
+	changed, err := tree.Write("a/b", map[string]string{"memory.low": "0", "cpuset.cpus": "1", "cpuset.mems": "0"}, before)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"cpuset.cpus": "0-15", "memory.low": "1048576"}, changed)
+	require.Equal(t, 1, calls)
 	got, err := tree.Read("a/b", "cpuset.cpus")
 	require.NoError(t, err)
 	require.Equal(t, "1", got, "nothing of a longer content stays")
 
-	changed, err = tree.Write("a/b", map[string]string{"memory.low": "0", "cpuset.cpus": "1"})
+	changed, err = tree.Write("a/b", map[string]string{"memory.low": "0", "cpuset.cpus": "1"}, before)
 	require.NoError(t, err)
 	require.Empty(t, changed)
+	require.Equal(t, 1, calls, "nothing is written")
 
-	changed, err = tree.Write("a/b", map[string]string{"hugetlb.2MB.max": "0", "memory.low": "4096"})
+	changed, err = tree.Write("a/b", map[string]string{"hugetlb.2MB.max": "0", "memory.low": "4096"}, before)
 	require.ErrorContains(t, err, "no file hugetlb.2MB.max, is the controller enabled")
 	require.NotErrorIs(t, err, cgroups.ErrGone)
 	require.Equal(t, map[string]string{"memory.low": "0"}, changed, "the others are written")
 
-	_, err = tree.Write("a/c", map[string]string{"memory.low": "0"})
+	_, err = tree.Write("a/c", map[string]string{"memory.low": "0"}, before)
 	require.ErrorIs(t, err, cgroups.ErrGone)
 	_, err = tree.Read("a/c", "memory.low")
 	require.ErrorIs(t, err, cgroups.ErrGone)
@@ -149,7 +153,7 @@ func TestTreeIsConfined(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, tree.Close()) })
 	for _, dir := range []string{"link", strings.Repeat("../", 10) + outside} {
-		_, err := tree.Write(dir, map[string]string{"memory.low": "0"})
+		_, err := tree.Write(dir, map[string]string{"memory.low": "0"}, func() {})
 		require.Error(t, err)
 	}
 	data, err := os.ReadFile(filepath.Join(outside, "memory.low"))

@@ -22,9 +22,9 @@ import (
 const formerAttribute = "user." + contract.Vendor + ".former."
 
 // Override is Write for a cgroup that others own: what each file had before is
-// kept with the cgroup, for [Tree.Restore]. ours is what this driver is known to
-// have written last: a file with another content was written by someone else
-// since, and that content is what is given back some day.
+// kept with the cgroup, for [Tree.Restore]. ours is what the files are known to
+// have had from this driver: another content was written by someone else since,
+// and that is what is given back some day.
 func (t *Tree) Override(dir string, files, ours map[string]string) (found map[string]string, err error) {
 	return t.write(dir, files, func(d *os.Root, file, found string) error {
 		// Kept before it is overwritten: a crash in between loses nothing.
@@ -46,53 +46,77 @@ func (t *Tree) Override(dir string, files, ours map[string]string) (found map[st
 }
 
 // Restore gives files of the cgroup that were overridden what they had before,
-// but those in keep, and returns what it gave back.
-func (t *Tree) Restore(dir string, keep map[string]string) (restored map[string]string, err error) {
+// but those in keep. former are all of these with that value, changed are those
+// of them that had another. The values are kept on until [Tree.Release].
+func (t *Tree) Restore(dir string, keep map[string]string) (former map[string]string, changed []string, err error) {
 	d, err := t.open(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer d.Close()
 	f, err := d.Open(".")
 	if err != nil {
-		return nil, t.explain(dir, "", err)
+		return nil, nil, t.explain(dir, "", err)
 	}
 	defer f.Close()
 	files, err := overridden(int(f.Fd()))
 	if err != nil {
-		return nil, t.explain(dir, "", err)
+		return nil, nil, t.explain(dir, "", err)
 	}
-	restored = make(map[string]string)
+	former = make(map[string]string)
 	var errs []error
 	for _, file := range files {
 		if _, kept := keep[file]; kept {
 			continue
 		}
-		former, err := t.restore(d, int(f.Fd()), file)
+		value, wrote, err := restore(d, int(f.Fd()), file)
 		if err != nil {
 			errs = append(errs, t.explain(dir, file, fmt.Errorf("give back its former value: %w", err)))
 			continue
 		}
-		restored[file] = former
+		former[file] = value
+		if wrote {
+			changed = append(changed, file)
+		}
 	}
-	return restored, errors.Join(errs...)
+	return former, changed, errors.Join(errs...)
 }
 
-// restore writes the former value first: a crash in between does it again.
-func (t *Tree) restore(d *os.Root, fd int, file string) (former string, err error) {
+func restore(d *os.Root, fd int, file string) (former string, wrote bool, err error) {
 	value := make([]byte, 64)
 	n, err := unix.Fgetxattr(fd, formerAttribute+file, value)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	former = string(value[:n])
 	if err := (contract.Files{file: former}).Validate(); err != nil {
-		return "", err
+		return "", false, err
 	}
-	if err := write(d, file, former); err != nil {
-		return "", err
+	if got, err := read(d, file); err != nil || got == former {
+		return former, false, err
 	}
-	return former, unix.Fremovexattr(fd, formerAttribute+file)
+	return former, true, write(d, file, former)
+}
+
+// Release forgets the former values of files that have them again.
+func (t *Tree) Release(dir string, files map[string]string) error {
+	d, err := t.open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	f, err := d.Open(".")
+	if err != nil {
+		return t.explain(dir, "", err)
+	}
+	defer f.Close()
+	var errs []error
+	for file := range files {
+		if err := unix.Fremovexattr(int(f.Fd()), formerAttribute+file); err != nil {
+			errs = append(errs, t.explain(dir, file, fmt.Errorf("forget its former value: %w", err)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // overridden lists the files that have a former value.

@@ -41,9 +41,15 @@ func TestRestore(t *testing.T) {
 	tree, get, put := level(t, mount)
 	restored := func(keep, want files) {
 		t.Helper()
-		got, err := tree.Restore("level", keep)
+		got, changed, err := tree.Restore("level", keep)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
+		require.Len(t, changed, len(want))
+		got, changed, err = tree.Restore("level", keep)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "kept until it is released")
+		require.Empty(t, changed, "and written once")
+		require.NoError(t, tree.Release("level", got))
 	}
 	override := func(want, ours, wantFound files) {
 		t.Helper()
@@ -73,8 +79,9 @@ func TestRestore(t *testing.T) {
 	override(files{"memory.min": "15"}, nil, files{})
 	restored(nil, files{})
 
-	_, err := tree.Restore("gone", nil)
+	_, _, err := tree.Restore("gone", nil)
 	require.ErrorIs(t, err, cgroups.ErrGone)
+	require.ErrorIs(t, tree.Release("gone", files{"memory.min": "0"}), cgroups.ErrGone)
 }
 
 func TestRestoreRefuses(t *testing.T) {
@@ -83,7 +90,7 @@ func TestRestoreRefuses(t *testing.T) {
 	for file, value := range map[string]string{"memory.min": "much", "memory.high": "1", "../memory.min": "1"} {
 		name := "user.dra.cpumem.former." + file
 		require.NoError(t, unix.Setxattr(filepath.Join(mount, "level"), name, []byte(value), 0))
-		restored, err := tree.Restore("level", nil)
+		restored, _, err := tree.Restore("level", nil)
 		require.ErrorContains(t, err, "give back its former value")
 		require.Empty(t, restored)
 		require.NoError(t, unix.Removexattr(filepath.Join(mount, "level"), name))
@@ -151,9 +158,14 @@ func TestFormerValuesSurvive(t *testing.T) {
 				}
 			},
 			"restore": func(t *rapid.T) {
-				_, err := tree.Restore("level", nil)
+				returned, _, err := tree.Restore("level", nil)
 				require.NoError(t, err)
 				require.Equal(t, former, get("memory.min"))
+				if rapid.Bool().Draw(t, "die before it is forgotten") {
+					ours = ""
+					return
+				}
+				require.NoError(t, tree.Release("level", returned))
 				held, ours = false, ""
 			},
 		})

@@ -69,9 +69,17 @@ func (t *Tree) Read(dir, file string) (string, error) {
 // migrates). It goes on after an error; [ErrGone] in the error means there is no
 // cgroup.
 //
-// Values must be in the kernel's own form, which the contract's are.
-func (t *Tree) Write(dir string, files map[string]string) (found map[string]string, err error) {
-	return t.write(dir, files, func(*os.Root, string, string) error { return nil })
+// Values must be in the kernel's own form, which the contract's are. before is
+// called before the first file is written.
+func (t *Tree) Write(dir string, files map[string]string, before func()) (found map[string]string, err error) {
+	first := true
+	return t.write(dir, files, func(*os.Root, string, string) error {
+		if first {
+			before()
+		}
+		first = false
+		return nil
+	})
 }
 
 // write calls before for each file that is about to be written.

@@ -51,6 +51,8 @@ type Config struct {
 	// SystemBus is the socket of the host's D-Bus, over which systemd is told of
 	// what is written into its units; it need not exist where there are none.
 	SystemBus string
+	// UnitDir is systemd's directory of runtime drop-ins, likewise.
+	UnitDir string
 	// RefreshInterval is the time between two repairs without an event.
 	RefreshInterval time.Duration
 }
@@ -59,7 +61,7 @@ var indexPattern = regexp.MustCompile(`^[0-9]{2}$`)
 
 // Validate checks the configuration.
 func (c Config) Validate() error {
-	for name, path := range map[string]string{"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot, "system-bus": c.SystemBus} {
+	for name, path := range map[string]string{"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot, "system-bus": c.SystemBus, "unit-dir": c.UnitDir} {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("--%s: %q is not an absolute path", name, path)
 		}
@@ -144,12 +146,13 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return ended(ctx, err)
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	systemd := units.New(func(ctx context.Context) (units.Bus, error) { return units.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
+	bus := units.New(func(ctx context.Context) (units.Bus, error) { return units.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
 	plugin := hooks.New(hooks.Options{
-		Directory: d.dir, Tree: d.tree, Units: systemd, Metrics: d.metrics, Announcer: held, Kernel: d.kernel, Clock: time.Now,
+		Directory: d.dir, Tree: d.tree, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(d.config.UnitDir)},
+		Metrics: d.metrics, Announcer: held, Kernel: d.kernel, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
 	})
 	d.plugin.Store(plugin)
-	wg.Go(func() { systemd.Run(ctx) })
+	wg.Go(func() { bus.Run(ctx) })
 	wg.Go(func() { cancel(d.watch(ctx, plugin, held)) })
 	d.stayConnected(ctx, plugin)
 	cancel(nil)

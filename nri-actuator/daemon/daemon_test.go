@@ -208,6 +208,7 @@ func TestConfig(t *testing.T) {
 		"index":       {func(c *daemon.Config) { c.PluginIndex = "9" }, "--plugin-index"},
 		"refresh":     {func(c *daemon.Config) { c.RefreshInterval = 0 }, "--refresh-interval"},
 		"cgroup v1":   {func(c *daemon.Config) { c.CgroupRoot = c.CDIDir }, "not a cgroup v2 mount"},
+		"unit dir":    {func(c *daemon.Config) { c.UnitDir = "units" }, "--unit-dir"},
 		"system bus":  {func(c *daemon.Config) { c.SystemBus = "bus" }, "--system-bus"},
 		"cgroup root": {func(c *daemon.Config) { c.CgroupRoot = "x" }, "--cgroup-root"},
 	} {

@@ -29,14 +29,14 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 	for _, c := range p.sorted() {
 		// A container that is over has nothing to be refused: its claim may be
 		// released before the runtime says that it stopped.
-		if p.settle(c) {
+		if p.settle(ctx, c) {
 			continue
 		}
 		_, want, refused := p.decide(ctx, c, node)
 		err := p.write(ctx, c, want)
 		switch {
 		case errors.Is(err, cgroups.ErrGone):
-			p.settle(c)
+			p.settle(ctx, c)
 		case err != nil:
 			err = fmt.Errorf("container %s: %w", c.name, err)
 			logs.From(ctx).Error("apply", zap.Error(err))
@@ -71,7 +71,7 @@ func (p *Plugin) shrinkPool(ctx context.Context, node contract.NodeState) error 
 		}
 		err := p.write(ctx, c, want)
 		if errors.Is(err, cgroups.ErrGone) {
-			p.settle(c)
+			p.settle(ctx, c)
 			continue
 		}
 		if err != nil {
@@ -83,17 +83,17 @@ func (p *Plugin) shrinkPool(ctx context.Context, node contract.NodeState) error 
 
 // settle forgets a container whose cgroup is gone for good, and tells whether
 // it did.
-func (p *Plugin) settle(c *container) (over bool) {
+func (p *Plugin) settle(ctx context.Context, c *container) (over bool) {
 	over = c.started && c.dirErr == nil && !p.Tree.Exists(c.dir)
 	if over {
-		p.forget(c)
+		p.forget(ctx, c)
 	}
 	return over
 }
 
-func (p *Plugin) forget(c *container) {
+func (p *Plugin) forget(ctx context.Context, c *container) {
 	delete(p.containers, c.id)
-	p.Units.Forget(c.dir)
+	p.forgetUnit(ctx, c.dir)
 }
 
 // sorted returns the containers in the order of their ids (I8).

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"go.uber.org/zap"
@@ -165,18 +163,18 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	if c.dirErr != nil {
 		return c.dirErr
 	}
-	found, err := p.writeFiles(ctx, c.dir, want, func() (map[string]string, error) { return p.Tree.Write(c.dir, want) })
+	found, err := p.Tree.Write(c.dir, want, func() { p.follow(ctx, c.dir, want) })
 	if errors.Is(err, fs.ErrPermission) && !c.claims && c.podErr == nil {
 		// Even root may not write to the root of its own cgroup namespace where
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
 		// Delegation"): that is the actuator's own container. Its pod bounds
 		// its effective cpuset just as well.
-		found, err = p.Tree.Write(c.podDir, want)
+		found, err = p.Tree.Write(c.podDir, want, func() { p.follow(ctx, c.podDir, want) })
 	}
 	for file, value := range found {
 		// Nothing is known of what a container had been given that ran before
-		// this actuator did.
-		if last, known := c.applied[file]; c.applied == nil || known && last != value {
+		// this actuator did; one that has not started is being made still.
+		if last, known := c.applied[file]; c.applied == nil || c.started && known && last != value {
 			p.repaired(ctx, c.name, file, value, want[file], c.overwritten[file] != value)
 			c.overwritten[file] = value
 		}
@@ -186,22 +184,6 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	}
 	c.applied = want
 	return nil
-}
-
-// unitPatience is how long a write waits for systemd to answer an earlier one of
-// the same unit: the runtime drops a plugin after 2 s.
-const unitPatience = time.Second
-
-// writeFiles calls write, which writes files of the cgroup dir, and has systemd
-// follow.
-func (p *Plugin) writeFiles(ctx context.Context, dir string, files map[string]string, write func() (found map[string]string, err error)) (found map[string]string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, unitPatience)
-	defer cancel()
-	_, err = p.Units.Write(ctx, dir, files, func() ([]string, error) {
-		found, err = write()
-		return slices.Collect(maps.Keys(found)), err
-	})
-	return found, err
 }
 
 // repaired counts a file that someone else had changed. It says so once while it

@@ -87,7 +87,7 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 	}
 	s.learnLevels(c)
 	if err := s.writePod(ctx, c, node, s.shared); err != nil {
-		return contract.Decision{}, err
+		return contract.Decision{}, fmt.Errorf("its pod: %w", err)
 	}
 	return d, s.writeAncestors(ctx, node, s.shared)
 }
@@ -214,24 +214,24 @@ func (s *Session) PostUpdateContainer(ctx context.Context, pod *api.PodSandbox, 
 
 // StopContainer forgets the container if its cgroup is gone. Some runtimes say
 // this before the program has ended; it is kept off exclusive CPUs till then.
-func (s *Session) StopContainer(_ context.Context, _ *api.PodSandbox, ctr *api.Container) ([]*api.ContainerUpdate, error) {
+func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) ([]*api.ContainerUpdate, error) {
 	defer s.observe("StopContainer", time.Now(), func() metrics.Outcome { return metrics.Success })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c, known := s.containers[ctr.GetId()]; known {
 		c.started = true
-		s.settle(c)
+		s.settle(ctx, c)
 	}
 	return nil, nil
 }
 
 // RemoveContainer forgets the container.
-func (s *Session) RemoveContainer(_ context.Context, _ *api.PodSandbox, ctr *api.Container) error {
+func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) error {
 	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return metrics.Success })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c, known := s.containers[ctr.GetId()]; known {
-		s.forget(c)
+		s.forget(ctx, c)
 	}
 	return nil
 }

@@ -31,15 +31,19 @@ type Announcer interface {
 	Set(change func(*contract.Announcement)) error
 }
 
-// Units makes systemd's properties of cgroups that are units follow their files:
-// systemd writes its own values back at its next reload. What it is told is sent
-// later, by someone else.
+// Units has systemd follow what is written into the cgroups of its units, or it
+// writes its own values back at its next reload. Nothing waits for systemd.
 type Units interface {
-	// Write runs direct, which writes the files and returns those it changed.
-	Write(ctx context.Context, dir string, files map[string]string, direct func() (changed []string, err error)) ([]string, error)
+	// Set is called before the files are written.
 	Set(dir string, files map[string]string) error
-	Forget(dir string)
-	Reset()
+	// Again forgets that systemd was told: someone else has changed the values.
+	Again(dir string)
+	// Settled tells whether systemd has all that was Set.
+	Settled(dir string) bool
+	// Forget is called for cgroups that are gone, or are others' again.
+	Forget(dir string) error
+	// Reset forgets all but the cgroups dirs, and that these were told.
+	Reset(dirs []string) error
 }
 
 // Plugin is the actuator's side of the runtime's calls. One mutex orders them
@@ -63,6 +67,11 @@ type Plugin struct {
 	shared map[string]contract.Files
 	// overwritten are the values that others wrote over these.
 	overwritten overwritten
+	// pods are the directories of the known pods.
+	pods map[string]bool
+	// returned are former values that were given back by directory, until
+	// systemd has them.
+	returned map[string]map[string]string
 }
 
 // Options are the parts of a Plugin. All are required.
@@ -74,12 +83,14 @@ type Options struct {
 	Units     Units
 	// Kernel is the kernel's release.
 	Kernel string
-	Clock  func() time.Time
+	// RefreshInterval is how often Apply is called in any case.
+	RefreshInterval time.Duration
+	Clock           func() time.Time
 }
 
 // New returns a plugin without containers; a [Session] brings them.
 func New(o Options) *Plugin {
-	return &Plugin{Options: o, containers: make(map[string]*container), shared: make(map[string]contract.Files), overwritten: make(overwritten)}
+	return &Plugin{Options: o, containers: make(map[string]*container), shared: make(map[string]contract.Files), overwritten: make(overwritten), returned: make(map[string]map[string]string)}
 }
 
 // Session is the plugin for one connection to a runtime. A session that was
@@ -166,7 +177,6 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	}
 	s.containers = make(map[string]*container, len(containers))
 	s.levels, s.shared = nil, make(map[string]contract.Files)
-	s.Units.Reset()
 	for _, ctr := range containers {
 		if ctr.GetState() == api.ContainerState_CONTAINER_STOPPED {
 			continue
@@ -174,6 +184,13 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		c := s.newContainer(sandboxes[ctr.GetPodSandboxId()], ctr)
 		c.started = ctr.GetState() != api.ContainerState_CONTAINER_CREATED
 		s.containers[c.id] = c
+	}
+	var dirs []string
+	for _, c := range s.containers {
+		dirs = append(dirs, c.dir, c.podDir)
+	}
+	if err := s.Units.Reset(dirs); err != nil {
+		logs.From(ctx).Warn("old drop-ins stay", zap.Error(err))
 	}
 	logs.From(ctx).Info("synchronising", zap.Int("containers", len(s.containers)))
 	generation, _ := s.apply(ctx)
@@ -192,7 +209,7 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 // tell puts into the announcement what the frontend cannot see from where it is.
 func (p *Plugin) tell(a *contract.Announcement) {
 	a.Kubepods = p.levels[contract.LevelKubepods]
-	a.Overwritten = p.overwritten.recent(p.Clock())
+	a.Overwritten = p.overwritten.recent(p.Clock().Add(-max(remembered, 3*p.RefreshInterval)))
 }
 
 // Apply brings everything that runs to the present node state, and repairs
@@ -206,13 +223,12 @@ func (p *Plugin) Apply(ctx context.Context) error {
 		return nil
 	}
 	generation, err := p.apply(ctx)
-	if err != nil {
-		return err
-	}
-	return p.Announcer.Set(func(a *contract.Announcement) {
+	return errors.Join(err, p.Announcer.Set(func(a *contract.Announcement) {
 		p.tell(a)
-		a.Generation = generation
-	})
+		if err == nil {
+			a.Generation = generation
+		}
+	}))
 }
 
 func (p *Plugin) observe(hook string, start time.Time, result func() metrics.Outcome) {

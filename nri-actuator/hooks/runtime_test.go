@@ -70,7 +70,8 @@ func (r *runtime) connect() {
 	require.NoError(r.t, err)
 	r.plugin = hooks.New(hooks.Options{
 		Directory: decisions.New(r.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: r, Kernel: r.kernel,
-		Units: units.New(nil, nil), // its cgroups are no units
+		// Its cgroups are no units.
+		Units: units.Systemd{Bus: units.New(nil, nil), Dropins: units.NewDropins("/absent")},
 		Clock: func() time.Time { return r.now },
 	})
 	r.session = r.plugin.NewSession(func() string { return r.nri })

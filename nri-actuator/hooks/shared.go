@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,37 +28,32 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	var errs []error
 	before := p.shared
 	p.shared = make(map[string]contract.Files, len(before))
-	done := make(map[string]bool)
+	pods := make(map[string]bool, len(p.pods))
 	for _, c := range p.sorted() {
 		p.learnLevels(c)
-		if done[c.ask.PodUID] {
+		if c.podErr == nil && pods[c.podDir] {
 			continue
 		}
-		done[c.ask.PodUID] = true
-		if err := p.writePod(ctx, c, node, before); err != nil && !errors.Is(err, cgroups.ErrGone) {
-			errs = append(errs, err)
+		err := p.writePod(ctx, c, node, before)
+		if c.podErr == nil {
+			pods[c.podDir] = true
+			err = errors.Join(err, p.restore(ctx, c.podDir, node.Pods[c.ask.PodUID].Cgroup))
 		}
-		if c.podErr != nil {
-			continue
-		}
-		if _, err := p.restore(ctx, c.podDir, node.Pods[c.ask.PodUID].Cgroup); err != nil {
+		if err != nil && !errors.Is(err, cgroups.ErrGone) {
 			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.name, err))
 		}
 	}
-	errs = append(errs, p.writeAncestors(ctx, node, before))
-	for _, level := range levels {
-		if p.levels == nil {
-			break
-		}
-		restored, err := p.restore(ctx, p.levels[level], node.Ancestors[level])
-		if err = errors.Join(err, p.Units.Set(p.levels[level], restored)); err != nil {
-			errs = append(errs, fmt.Errorf("QoS level %q: %w", level, err))
+	for dir := range p.pods {
+		if !pods[dir] {
+			p.forgetUnit(ctx, dir)
+			delete(p.returned, dir)
 		}
 	}
-	for dir := range before {
-		// Pods that are not known any more; levels stay.
-		if p.shared[dir] == nil && !slices.Contains(slices.Collect(maps.Values(p.levels)), dir) {
-			p.Units.Forget(dir)
+	p.pods = pods
+	errs = append(errs, p.writeAncestors(ctx, node, before))
+	for level, dir := range p.levels {
+		if err := p.restore(ctx, dir, node.Ancestors[level]); err != nil && !errors.Is(err, cgroups.ErrGone) {
+			errs = append(errs, fmt.Errorf("QoS level %q: %w", level, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -79,14 +73,10 @@ func (p *Plugin) writePod(ctx context.Context, c *container, node contract.NodeS
 	if len(want) == 0 {
 		return nil
 	}
-	err := c.podErr
-	if err == nil {
-		err = p.override(ctx, c.ask.PodUID, c.podDir, want, before)
+	if c.podErr != nil {
+		return c.podErr
 	}
-	if err != nil {
-		return fmt.Errorf("pod of container %s: %w", c.name, err)
-	}
-	return nil
+	return p.override(ctx, c.ask.PodUID, c.podDir, want, before)
 }
 
 // writeAncestors writes the values of kubepods and of the QoS levels. A level
@@ -112,32 +102,68 @@ func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState, be
 }
 
 // override writes to the cgroup dir of a QoS level or a pod, key. before is what
-// was written last: what differs from it was written by someone else.
+// was written last: what differs from it was written by someone else, unless
+// systemd is behind and may have written an older value.
 func (p *Plugin) override(ctx context.Context, key, dir string, want contract.Files, before map[string]contract.Files) error {
 	ours := before[dir]
-	found, err := p.writeFiles(ctx, dir, want, func() (map[string]string, error) { return p.Tree.Override(dir, want, ours) })
+	if !p.Units.Settled(dir) {
+		ours = nil
+	}
+	p.follow(ctx, dir, want)
+	found, err := p.Tree.Override(dir, want, ours)
 	for file, value := range found {
 		if last, known := ours[file]; known && last != value {
 			p.repaired(ctx, dir, file, value, want[file], p.overwritten.note(key, file, value, p.Clock()))
+			// Who writes the file may have told systemd as well.
+			p.Units.Again(dir)
+			p.follow(ctx, dir, want)
 		}
 	}
-	if err != nil {
-		return err
-	}
 	p.shared[dir] = want
-	return nil
+	if err != nil {
+		p.shared[dir] = before[dir]
+	}
+	return err
 }
 
-// restore gives back what is not wanted any more.
-func (p *Plugin) restore(ctx context.Context, dir string, want contract.Files) (restored map[string]string, err error) {
-	restored, err = p.Tree.Restore(dir, want)
-	for file, value := range restored {
-		logs.From(ctx).Info("given back", zap.String("cgroup", dir), zap.String("file", file), zap.String("value", value))
+// restore gives back what is not wanted any more. The former values are kept
+// with the cgroup until systemd has them as well (I4).
+func (p *Plugin) restore(ctx context.Context, dir string, want contract.Files) error {
+	maps.DeleteFunc(p.returned[dir], func(file, _ string) bool { return want[file] != "" })
+	if len(p.returned[dir]) == 0 {
+		former, changed, err := p.Tree.Restore(dir, want)
+		for _, file := range changed {
+			logs.From(ctx).Info("given back", zap.String("cgroup", dir), zap.String("file", file), zap.String("value", former[file]))
+		}
+		if len(former) == 0 {
+			return err
+		}
+		p.returned[dir] = former
+		p.follow(ctx, dir, former)
 	}
-	if errors.Is(err, cgroups.ErrGone) {
-		return nil, nil
+	if !p.Units.Settled(dir) {
+		return nil
 	}
-	return restored, err
+	former := p.returned[dir]
+	delete(p.returned, dir)
+	// From now on they are whoever's they were.
+	p.forgetUnit(ctx, dir)
+	p.follow(ctx, dir, want)
+	return p.Tree.Release(dir, former)
+}
+
+// follow has systemd follow what is written into the cgroup dir. What it cannot
+// be told is set right after its next reload only.
+func (p *Plugin) follow(ctx context.Context, dir string, files map[string]string) {
+	if err := p.Units.Set(dir, files); err != nil {
+		logs.From(ctx).Error("systemd does not follow", zap.String("cgroup", dir), zap.Error(err))
+	}
+}
+
+func (p *Plugin) forgetUnit(ctx context.Context, dir string) {
+	if err := p.Units.Forget(dir); err != nil {
+		logs.From(ctx).Warn("drop-in stays", zap.String("cgroup", dir), zap.Error(err))
+	}
 }
 
 // overwritten are the values that others wrote, by QoS level or pod UID, and by
@@ -149,8 +175,8 @@ type foreignValue struct {
 	seen  time.Time
 }
 
-// remembered is how long a second writer is told of after its last write.
-// Kubelet writes every minute.
+// remembered is how long at least a second writer is told of after its last
+// write. Kubelet writes every minute.
 const remembered = 10 * time.Minute
 
 // note notes a value and tells whether it is news.
@@ -163,12 +189,12 @@ func (o overwritten) note(key, file, value string, now time.Time) (news bool) {
 	return news
 }
 
-// recent forgets what is old, and returns the rest.
-func (o overwritten) recent(now time.Time) map[string]contract.Files {
+// recent forgets what was not seen again since, and returns the rest.
+func (o overwritten) recent(since time.Time) map[string]contract.Files {
 	var out map[string]contract.Files
 	for key, files := range o {
 		for file, v := range files {
-			if now.Sub(v.seen) > remembered {
+			if v.seen.Before(since) {
 				delete(files, file)
 				continue
 			}

@@ -63,6 +63,7 @@ var (
 		{"/var/run/nri", "/var/run/nri DirectoryOrCreate", false},
 		{"/host/cgroup", "/sys/fs/cgroup Directory", false},
 		{"/run/dbus", "/run/dbus DirectoryOrCreate", true},
+		{"/run/systemd/system.control", "/run/systemd/system.control DirectoryOrCreate", false},
 		{"/var/lib/dra-cpumem/bin", "/var/lib/dra-cpumem/bin DirectoryOrCreate", false},
 	}
 )
@@ -149,7 +150,7 @@ func TestArguments(t *testing.T) {
 		"--config=/etc/cpumem/config.yaml", "--node-name=$(NODE_NAME)", "--pod-uid=$(POD_UID)", "--metrics-address=:9807", "--log-level=info",
 	}, container(t, daemonSet(t, all, "frontend").Spec.Template.Spec, "frontend").Args)
 	require.Equal(t, []string{
-		"--cdi-dir=/var/run/cdi", "--nri-socket=/var/run/nri/nri.sock", "--cgroup-root=/host/cgroup", "--system-bus=/run/dbus/system_bus_socket", "--refresh-interval=30s",
+		"--cdi-dir=/var/run/cdi", "--nri-socket=/var/run/nri/nri.sock", "--cgroup-root=/host/cgroup", "--refresh-interval=30s",
 		"--guard-dir=/var/lib/dra-cpumem/bin", "--metrics-address=:9808", "--log-level=info",
 	}, container(t, daemonSet(t, all, "actuator").Spec.Template.Spec, "actuator").Args)
 

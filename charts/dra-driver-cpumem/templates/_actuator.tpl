@@ -6,7 +6,10 @@
     - --cdi-dir={{ .Values.config.cdiDir }}
     - --nri-socket={{ .Values.actuator.nriSocket }}
     - --cgroup-root=/host/cgroup
+    {{- /* The actuator's default; older ones do not know the flag. */}}
+    {{- if ne .Values.actuator.systemBus "/run/dbus/system_bus_socket" }}
     - --system-bus={{ .Values.actuator.systemBus }}
+    {{- end }}
     - --refresh-interval={{ .Values.config.refreshInterval }}
     {{- if .Values.actuator.guard.enabled }}
     - --guard-dir={{ .Values.actuator.guard.dir }}
@@ -31,6 +34,7 @@
     - {name: nri, mountPath: {{ dir .Values.actuator.nriSocket }}}
     - {name: cgroup, mountPath: /host/cgroup}
     - {name: dbus, mountPath: {{ dir .Values.actuator.systemBus }}, readOnly: true}
+    - {name: units, mountPath: /run/systemd/system.control}
     {{- if .Values.actuator.guard.enabled }}
     # Same path as on the host: the runtime runs the guard by this path.
     - {name: guard, mountPath: {{ .Values.actuator.guard.dir }}}
@@ -42,8 +46,10 @@
   hostPath: {path: {{ dir .Values.actuator.nriSocket }}, type: DirectoryOrCreate}
 - name: cgroup
   hostPath: {path: /sys/fs/cgroup, type: Directory}
-# Systemd is told of what is written into its units. Nodes without it have no
-# such directory.
+# Systemd is told of what is written into its units: of slices over D-Bus, of
+# containers by runtime drop-ins. Nodes without it have no such directories.
+- name: units
+  hostPath: {path: /run/systemd/system.control, type: DirectoryOrCreate}
 - name: dbus
   hostPath: {path: {{ dir .Values.actuator.systemBus }}, type: DirectoryOrCreate}
 {{- if .Values.actuator.guard.enabled }}

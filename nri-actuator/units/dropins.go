@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Dropins are runtime drop-ins of units (systemd.unit(5)): what a unit's cpuset
+// shall be is read from them at systemd's next reload. No call to systemd is
+// needed, so none can come late, and one that reloads between the drop-in and
+// the cgroup's own file only writes the new value first (I1).
+type Dropins struct{ dir string }
+
+// dropin sorts behind the drop-ins that systemd writes for others' properties.
+const dropin = "90-dra.cpumem.conf"
+
+// NewDropins returns the drop-ins in dir, normally /run/systemd/system.control,
+// from which systemd removes nothing by itself.
+func NewDropins(dir string) Dropins { return Dropins{dir: dir} }
+
+// Set replaces the drop-in of the unit of the cgroup dir by one with the cpuset
+// files among files. It does nothing if there are none, or dir is no unit's.
+func (d Dropins) Set(dir string, files map[string]string) error {
+	unit, ok := Unit(dir)
+	if !ok {
+		return nil
+	}
+	text := ""
+	for _, p := range []struct{ file, property string }{{"cpuset.cpus", "AllowedCPUs"}, {"cpuset.mems", "AllowedMemoryNodes"}} {
+		if value, set := files[p.file]; set {
+			if _, err := contract.ParseList(value); err != nil {
+				return fmt.Errorf("unit %s: %s: %w", unit, p.file, err)
+			}
+			// Lists add up: the empty one drops what others have said.
+			text += fmt.Sprintf("%s=\n%s=%s\n", p.property, p.property, value)
+		}
+	}
+	if text == "" {
+		return nil
+	}
+	section := strings.TrimPrefix(path.Ext(unit), ".")
+	text = "[" + strings.ToUpper(section[:1]) + section[1:] + "]\n" + text
+	if err := d.write(unit+".d", text); err != nil {
+		return fmt.Errorf("drop-in of unit %s: %w", unit, err)
+	}
+	return nil
+}
+
+// write replaces the file as a whole: systemd may be reading.
+func (d Dropins) write(dir, text string) error {
+	root, err := os.OpenRoot(d.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	temporary := dir + "/." + rand.Text()
+	if err := root.WriteFile(temporary, []byte(text), 0o644); err != nil {
+		return errors.Join(err, root.RemoveAll(temporary))
+	}
+	return root.Rename(temporary, dir+"/"+dropin)
+}
+
+// Remove removes the drop-in of the unit of the cgroup dir, if there is one.
+func (d Dropins) Remove(dir string) error {
+	unit, ok := Unit(dir)
+	if !ok {
+		return nil
+	}
+	return d.remove(unit + ".d")
+}
+
+func (d Dropins) remove(dir string) error {
+	root, err := os.OpenRoot(d.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = root.Remove(dir + "/" + dropin)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// Others' drop-ins stay, and so does the directory then.
+	if entries, err := fs.ReadDir(root.FS(), dir); err != nil || len(entries) > 0 {
+		return err
+	}
+	return root.Remove(dir)
+}
+
+// Prune removes the drop-ins of all units but those of the cgroups dirs.
+func (d Dropins) Prune(dirs []string) error {
+	keep := make(map[string]bool, len(dirs))
+	for _, dir := range dirs {
+		if unit, ok := Unit(dir); ok {
+			keep[unit+".d"] = true
+		}
+	}
+	entries, err := os.ReadDir(d.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if e.IsDir() && strings.HasSuffix(e.Name(), ".d") && !keep[e.Name()] {
+			errs = append(errs, d.remove(e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}
