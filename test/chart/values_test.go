@@ -256,6 +256,45 @@ func TestConfigIsTheDaemons(t *testing.T) {
 	}
 }
 
+// A53: the file that an older frontend gets from this chart has no key that it
+// need not know: it refuses those it does not. Keys that are added have a
+// default that leaves them out, or stand here with a reason.
+func TestConfigLeavesOutDefaults(t *testing.T) {
+	t.Parallel()
+	parse := func(text string) map[string]any {
+		var file map[string]any
+		require.NoError(t, yaml.UnmarshalStrict([]byte(text), &file))
+		return file
+	}
+	want := parse(`
+groupBy: numanode
+sharedPool: {mode: dynamic, minCPUs: 1}
+memoryQoS: {owner: driver, protection: auto}
+hugepages: {limits: claim}
+cpu: {placement: packed}
+guard: true
+refreshInterval: 30s
+cdiDir: /var/run/cdi
+kubeletRootDir: /var/lib/kubelet
+sysfsRoot: /host/sys
+procRoot: /proc`)
+	require.Equal(t, want, parse(configOf(t, render(t, "{}"))))
+	// What the daemon takes for the same is left out where it is set, too.
+	require.Equal(t, want, parse(configOf(t, render(t, `config: {reservedMemory: {"0": 0}, nodeAllocatable: false, kubeletConfigFile: ""}`))))
+	want["guard"] = false
+	require.Equal(t, want, parse(configOf(t, render(t, "config: {guard: false}"))))
+}
+
+// A53: an older actuator is not given flags that it need not know.
+func TestActuatorLeavesOutDefaults(t *testing.T) {
+	t.Parallel()
+	args := func(values string) string {
+		return strings.Join(container(t, daemonSet(t, render(t, values), "actuator").Spec.Template.Spec, "actuator").Args, " ")
+	}
+	require.NotContains(t, args("{}"), "--system-bus")
+	require.Contains(t, args("actuator: {systemBus: /run/bus/system}"), "--system-bus=/run/bus/system")
+}
+
 // A56: the schema of config has the keys of the daemon's type, no more, no less.
 func TestConfigSchemaIsTheDaemons(t *testing.T) {
 	t.Parallel()

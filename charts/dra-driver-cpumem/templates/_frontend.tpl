@@ -86,6 +86,21 @@
   hostPath: {path: {{ .Values.config.cdiDir }}, type: DirectoryOrCreate}
 {{- end -}}
 
+{{/*
+The daemon refuses keys that it does not know. So the file leaves out what is
+empty, false or null, which is the daemon's default: an older image, pinned or
+not replaced yet, takes the file of a newer chart while nobody sets a newer key.
+Only the guard is on by default.
+*/}}
 {{- define "cpumem.configFile" -}}
-{{ toYaml .Values.config }}
+{{- $file := deepCopy .Values.config -}}
+{{- range $key, $value := .Values.config -}}
+{{- if kindIs "map" $value -}}
+{{- range $sub, $of := $value -}}
+{{- if empty $of -}}{{- $_ := unset (index $file $key) $sub -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (empty (index $file $key)) (ne $key "guard") -}}{{- $_ := unset $file $key -}}{{- end -}}
+{{- end -}}
+{{ toYaml $file }}
 {{- end -}}
