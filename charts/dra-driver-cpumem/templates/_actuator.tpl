@@ -8,10 +8,7 @@
     - --cgroup-root=/host/cgroup
     {{- /* The actuator's default; older ones do not know the flag. */}}
     {{- if ne .Values.actuator.systemBus "/run/dbus/system_bus_socket" }}
-    {{- /* The actuator's default; older ones do not know the flag. */}}
-    {{- if ne .Values.actuator.systemBus "/run/dbus/system_bus_socket" }}
     - --system-bus={{ .Values.actuator.systemBus }}
-    {{- end }}
     {{- end }}
     - --refresh-interval={{ .Values.config.refreshInterval }}
     {{- if .Values.actuator.guard.enabled }}
