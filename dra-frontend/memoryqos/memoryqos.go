@@ -71,7 +71,9 @@ type Container struct {
 	// Limit is the limit in bytes of its own spec, 0 for none.
 	Limit int64
 	// Ceiling in bytes stands for the limit where there is none at all: that of
-	// the whole pod, or the node's allocatable memory.
+	// the whole pod, or the node's allocatable memory as its status has it.
+	// Kubelet takes more there: the capacity less what is reserved for it and the
+	// system, hugepages and the eviction threshold included, in any pod.
 	Ceiling int64
 	// Uses are in an order that is the same for whichever of them is asked for,
 	// those without a limit last: so only these depend on the ceiling.

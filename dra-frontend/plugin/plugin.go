@@ -58,7 +58,8 @@ type Pods interface {
 
 // Node reads what the API server says of this node.
 type Node interface {
-	// AllocatableMemory returns the memory in bytes that pods may have.
+	// AllocatableMemory returns the memory in bytes that pods may have, as the
+	// node's status has it.
 	AllocatableMemory(ctx context.Context) (int64, error)
 }
 
