@@ -96,6 +96,18 @@ func (n *Node) StopActuator(kill bool) {
 	}
 }
 
+// PauseActuator keeps a living actuator from doing anything until the returned
+// function is called.
+func (n *Node) PauseActuator() (resume func()) {
+	n.t.Helper()
+	process := n.actuator.cmd.Process
+	require.NoError(n.t, process.Signal(syscall.SIGSTOP))
+	return func() {
+		n.t.Helper()
+		require.NoError(n.t, process.Signal(syscall.SIGCONT))
+	}
+}
+
 // RestartActuator ends the actuator and starts it again.
 func (n *Node) RestartActuator(kill bool) {
 	n.t.Helper()

@@ -59,6 +59,35 @@ func TestProtection(t *testing.T) {
 	n.Check()
 }
 
+// A44: a claim raises what ancestors need. Until the actuator has written it
+// nothing is said anew of the other claims.
+func TestProtectionWhileTheActuatorIsBehind(t *testing.T) {
+	n := newNode(t, topologytest.T2())
+	memory := lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}}
+	start(t, n, podWith(n, "p", memory))
+	n.WaitProtection("p", "True", "Protected")
+	n.WaitStatus("p", "True", "Prepared")
+	writes := n.API.StatusWrites()
+
+	resume := n.PauseActuator()
+	q := podWith(n, "q", memory)
+	require.True(t, n.Allocate(q))
+	require.NoError(t, n.Prepare(q))
+	require.Contains(t, n.WaitProtection("q", "Unknown", "NotStarted"), "nri-actuator has not applied")
+	n.WaitMetric(1, "cpumem_frontend_memory_protection", "effective=Unknown")
+	n.WaitMetric(1, "cpumem_frontend_memory_protection", "effective=True")
+	n.WaitProtection("p", "True", "Protected")
+	resume()
+	c, err := n.CreateContainer(q, "main")
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	n.WaitProtection("q", "True", "Protected")
+	n.WaitMetric(2, "cpumem_frontend_memory_protection", "effective=True")
+	// Behind, perhaps not started yet, and protected: all of q.
+	require.LessOrEqual(t, n.API.StatusWrites(), writes+3)
+	n.Check()
+}
+
 // A45: with kubelet as the owner the container gets its values, the cgroups
 // above it stay as they are, and the claim's status says what that is worth.
 func TestKubeletOwnsAncestors(t *testing.T) {
