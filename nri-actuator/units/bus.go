@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 )
@@ -26,14 +25,27 @@ type Bus interface {
 }
 
 const (
-	systemd = "org.freedesktop.systemd1"
-	manager = systemd + ".Manager."
+	systemd    = "org.freedesktop.systemd1"
+	manager    = systemd + ".Manager."
+	noSuchUnit = systemd + ".NoSuchUnit"
 )
 
 type systemBus struct {
 	raw     net.Conn
 	conn    *dbus.Conn
 	systemd dbus.BusObject
+}
+
+// stream is closed by a write that fails: what would come after half of a
+// message would be taken for its other half.
+type stream struct{ net.Conn }
+
+func (s stream) Write(p []byte) (int, error) {
+	n, err := s.Conn.Write(p)
+	if err != nil {
+		s.Close()
+	}
+	return n, err
 }
 
 // Dial connects to systemd over the system bus that listens on socket, normally
@@ -47,7 +59,7 @@ func Dial(ctx context.Context, socket string) (Bus, error) {
 	}
 	// The library's handshake knows no context.
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
-	conn, err := dbus.NewConn(raw)
+	conn, err := dbus.NewConn(stream{raw})
 	if err != nil {
 		stop()
 		return nil, errors.Join(err, raw.Close())
@@ -67,61 +79,27 @@ func Dial(ctx context.Context, socket string) (Bus, error) {
 
 // SetUnitProperties implements Bus.
 func (b *systemBus) SetUnitProperties(ctx context.Context, unit string, runtime bool, properties ...Property) error {
-	// A bus that reads nothing would hold the call outside of ctx.
-	deadline, _ := ctx.Deadline()
-	if err := b.raw.SetWriteDeadline(deadline); err != nil {
+	// Nor do its writes, and a bus that reads nothing holds them.
+	if err := b.raw.SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		b.raw.SetWriteDeadline(time.Now())
+		close(over)
+	})
+	defer func() {
+		if !stop() {
+			<-over
+		}
+	}()
 	// systemd makes a slice that it does not know rather than refuse it: one of
 	// a pod that is gone, or a directory that only looks like a unit's.
 	if err := b.systemd.CallWithContext(ctx, manager+"GetUnit", 0, unit).Err; err != nil {
 		return err
-	}
-	if properties == nil {
-		properties = []Property{}
 	}
 	return b.systemd.CallWithContext(ctx, manager+"SetUnitProperties", 0, unit, runtime, properties).Err
 }
 
 // Close implements Bus.
 func (b *systemBus) Close() error { return b.conn.Close() }
-
-// silent tells whether a call ended without an answer of systemd, which may
-// have executed it, or execute it still.
-func silent(err error) bool {
-	var e dbus.Error
-	if err == nil || errors.As(err, &e) {
-		// The bus answers for a systemd that went away.
-		return slices.Contains([]string{
-			"org.freedesktop.DBus.Error.NoReply",
-			"org.freedesktop.DBus.Error.Timeout",
-			"org.freedesktop.DBus.Error.TimedOut",
-			"org.freedesktop.DBus.Error.Disconnected",
-		}, e.Name)
-	}
-	return true
-}
-
-// fromSystemd tells whether the answer is surely systemd's own, not the bus's.
-func fromSystemd(err error) bool {
-	var e dbus.Error
-	return err == nil || errors.As(err, &e) && strings.HasPrefix(e.Name, systemd+".")
-}
-
-// gone tells whether the answer is that there is no such unit.
-func gone(err error) bool {
-	var e dbus.Error
-	return errors.As(err, &e) && (e.Name == systemd+".NoSuchUnit" || e.Name == "org.freedesktop.DBus.Error.UnknownObject")
-}
-
-// explain makes errors fit to be read.
-func explain(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("no answer within %s", callTimeout)
-	}
-	var e dbus.Error
-	if errors.As(err, &e) {
-		return fmt.Sprintf("%s: %v", e.Name, e)
-	}
-	return err.Error()
-}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"path/filepath"
 	"strings"
@@ -92,12 +93,12 @@ func TestDial(t *testing.T) {
 		calls = append(calls, call)
 		unit := call.Body[0].(string)
 		switch {
-		case unit == "gone.scope":
+		case unit == "gone.slice":
 			return "org.freedesktop.systemd1.NoSuchUnit", true
-		case unit == "bad.scope" && len(call.Body) > 1:
+		case unit == "bad.slice" && len(call.Body) > 1:
 			return "org.freedesktop.DBus.Error.InvalidArgs", true
 		}
-		return "", unit != "stuck.scope"
+		return "", unit != "stuck.slice"
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	bus, err := units.Dial(ctx, socket)
@@ -105,21 +106,20 @@ func TestDial(t *testing.T) {
 	defer bus.Close()
 	cancel()
 
-	properties, err := units.Properties(map[string]string{"cpuset.cpus": "0-3,8", "memory.max": "max"})
+	properties, err := units.Properties(map[string]string{"memory.min": "4096", "memory.low": "max"})
 	require.NoError(t, err)
-	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.scope", true, properties...))
-	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.scope", true))
+	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.slice", true, properties...))
 	var e dbus.Error
-	require.ErrorAs(t, bus.SetUnitProperties(t.Context(), "gone.scope", true, properties...), &e)
+	require.ErrorAs(t, bus.SetUnitProperties(t.Context(), "gone.slice", true, properties...), &e)
 	require.Equal(t, "org.freedesktop.systemd1.NoSuchUnit", e.Name)
-	require.ErrorAs(t, bus.SetUnitProperties(t.Context(), "bad.scope", true, properties...), &e)
+	require.ErrorAs(t, bus.SetUnitProperties(t.Context(), "bad.slice", true, properties...), &e)
 	require.Equal(t, "org.freedesktop.DBus.Error.InvalidArgs", e.Name)
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, bus.SetUnitProperties(short, "stuck.scope", true, properties...), context.DeadlineExceeded)
-	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.scope", true, properties...), "the connection stays")
+	require.ErrorIs(t, bus.SetUnitProperties(short, "stuck.slice", true, properties...), context.DeadlineExceeded)
+	require.NoError(t, bus.SetUnitProperties(t.Context(), "a.slice", true, properties...), "the connection stays")
 	require.NoError(t, bus.Close())
-	require.ErrorIs(t, bus.SetUnitProperties(t.Context(), "a.scope", true), net.ErrClosed)
+	require.ErrorIs(t, bus.SetUnitProperties(t.Context(), "a.slice", true), net.ErrClosed)
 
 	require.Equal(t, "GetUnit", calls[0].Headers[dbus.FieldMember].Value())
 	set := calls[1]
@@ -128,12 +128,10 @@ func TestDial(t *testing.T) {
 	require.Equal(t, "org.freedesktop.systemd1.Manager", set.Headers[dbus.FieldInterface].Value())
 	require.Equal(t, "SetUnitProperties", set.Headers[dbus.FieldMember].Value())
 	require.Equal(t, "sba(sv)", set.Headers[dbus.FieldSignature].Value().(dbus.Signature).String())
-	require.Equal(t, []any{"a.scope", true, [][]any{
-		{"AllowedCPUs", dbus.MakeVariant([]byte{0x0f, 0x01})},
-		{"MemoryMax", dbus.MakeVariant(^uint64(0))},
+	require.Equal(t, []any{"a.slice", true, [][]any{
+		{"MemoryLow", dbus.MakeVariant(^uint64(0))},
+		{"MemoryMin", dbus.MakeVariant(uint64(4096))},
 	}}, set.Body)
-	require.Equal(t, "sba(sv)", calls[3].Headers[dbus.FieldSignature].Value().(dbus.Signature).String())
-	require.Empty(t, calls[3].Body[2])
 }
 
 func TestDialErrors(t *testing.T) {
@@ -149,4 +147,24 @@ func TestDialErrors(t *testing.T) {
 	defer cancel()
 	_, err = units.Dial(ctx, socket)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A bus that takes no more does not hold the caller, and a message that was cut
+// is not followed by another.
+func TestBusThatReadsNothing(t *testing.T) {
+	release := make(chan struct{})
+	socket := listen(t, func(*dbus.Message) (string, bool) {
+		<-release
+		return "", false
+	})
+	defer close(release)
+	bus, err := units.Dial(t.Context(), socket)
+	require.NoError(t, err)
+	defer bus.Close()
+	for timeout := 10 * time.Millisecond; !errors.Is(err, net.ErrClosed); timeout *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		err = bus.SetUnitProperties(ctx, strings.Repeat("a", 1<<20), true)
+		cancel()
+		require.Error(t, err)
+	}
 }

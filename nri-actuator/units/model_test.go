@@ -5,67 +5,53 @@ package units_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
-	"math"
 	"strconv"
-	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/godbus/dbus/v5"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
-	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
-// files are the cgroup files by the property that stands for them.
-var files = map[string]string{
-	"AllowedCPUs": "cpuset.cpus", "AllowedMemoryNodes": "cpuset.mems",
-	"MemoryMin": "memory.min", "MemoryLow": "memory.low", "MemoryHigh": "memory.high", "MemoryMax": "memory.max",
-}
-
 // systemd is a model of it: a queue of calls in the order they were made, which
-// it executes when told to, whether the caller still waits or not. Setting a
-// property writes all files of the controller.
+// it executes when told to, whether the caller still waits or not. It writes
+// all properties of a unit when one is set.
 type systemd struct {
 	mu    sync.Mutex
-	units map[string]*cgroup
+	units map[string]*slice
 	queue []*message
 	// conn is the open connection; off refuses new ones.
-	conn *fakeBus
+	conn *connection
 	off  bool
 	sent int
-	// wrong is the first breach of the rule.
-	wrong error
 }
 
-// cgroup is a unit's cgroup: what its files hold, what systemd's properties
-// are, and what each file may hold after the last direct write.
-type cgroup struct {
-	files, properties map[string]string
-	allowed           map[string]map[string]bool
-	writing           bool
-}
+// slice is a unit: the properties, by their files, and what the files hold.
+type slice struct{ properties, files map[string]string }
 
 type message struct {
 	unit  string
 	files map[string]string
 	done  chan error
+	// waiting tells whether the caller does.
+	waiting bool
 }
 
-// create makes a unit as the runtime does: files and properties agree.
-func (s *systemd) create(name string, content map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := &cgroup{files: maps.Clone(content), properties: maps.Clone(content), allowed: make(map[string]map[string]bool)}
-	for file, v := range content {
-		c.allowed[file] = map[string]bool{v: true}
-	}
-	if s.units == nil {
-		s.units = make(map[string]*cgroup)
-	}
-	s.units[name] = c
+type connection struct {
+	*systemd
+	close  func()
+	closed <-chan struct{}
+}
+
+func (s *systemd) create(unit string) {
+	s.units[unit] = &slice{properties: make(map[string]string), files: make(map[string]string)}
 }
 
 // connect is what the Writer gets.
@@ -75,61 +61,36 @@ func (s *systemd) connect(context.Context) (units.Bus, error) {
 	if s.off {
 		return nil, errors.New("no bus here")
 	}
-	s.conn = &fakeBus{systemd: s, broken: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.conn = &connection{systemd: s, close: cancel, closed: ctx.Done()}
 	return s.conn, nil
 }
 
-type fakeBus struct {
-	systemd *systemd
-	once    sync.Once
-	broken  chan struct{}
-}
-
-func (b *fakeBus) Close() error {
-	b.once.Do(func() { close(b.broken) })
+func (c *connection) Close() error {
+	c.close()
 	return nil
 }
 
-func (b *fakeBus) SetUnitProperties(ctx context.Context, unit string, runtime bool, properties ...units.Property) error {
-	m := &message{unit: unit, files: make(map[string]string), done: make(chan error, 1)}
+func (c *connection) SetUnitProperties(ctx context.Context, unit string, runtime bool, properties ...units.Property) error {
+	m := &message{unit: unit, files: make(map[string]string), done: make(chan error, 1), waiting: true}
 	for _, p := range properties {
-		m.files[files[p.Name]] = content(p)
+		m.files[map[string]string{"MemoryMin": "memory.min", "MemoryLow": "memory.low"}[p.Name]] = strconv.FormatUint(p.Value.Value().(uint64), 10)
 	}
-	s := b.systemd
-	s.mu.Lock()
-	select {
-	case <-b.broken:
-		s.mu.Unlock()
-		return io.ErrClosedPipe
-	default:
-	}
-	s.queue = append(s.queue, m)
-	s.sent++
-	if !runtime {
-		s.breach("%s: properties would outlive a reboot", unit)
-	}
-	s.mu.Unlock()
+	c.locked(func() {
+		if runtime && len(m.files) > 0 {
+			c.queue = append(c.queue, m)
+			c.sent++
+		}
+	})
+	defer c.locked(func() { m.waiting = false })
 	select {
 	case err := <-m.done:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-b.broken:
+	case <-c.closed:
 		return io.EOF
 	}
-}
-
-// content is what systemd writes into the file for a property.
-func content(p units.Property) string {
-	switch v := p.Value.Value().(type) {
-	case []byte:
-		return contract.FormatList(bits(v))
-	case uint64:
-		if v != math.MaxUint64 {
-			return strconv.FormatUint(v, 10)
-		}
-	}
-	return "max"
 }
 
 // step executes the oldest call, or refuses it.
@@ -141,92 +102,16 @@ func (s *systemd) step(refuse bool) {
 	}
 	m := s.queue[0]
 	s.queue = s.queue[1:]
-	c := s.units[m.unit]
+	u := s.units[m.unit]
 	switch {
-	case c == nil:
-		m.done <- dbus.Error{Name: "org.freedesktop.systemd1.NoSuchUnit", Body: []any{"not loaded"}}
-		return
 	case refuse:
-		m.done <- dbus.Error{Name: "org.freedesktop.DBus.Error.InvalidArgs", Body: []any{"no"}}
-		return
-	case c.writing && len(m.files) > 0:
-		s.breach("%s: call executed during a direct write", m.unit)
-	}
-	controllers := make(map[string]bool)
-	for file, v := range m.files {
-		c.properties[file] = v
-		controllers[strings.SplitN(file, ".", 2)[0]] = true
-	}
-	for file, v := range c.properties {
-		if !controllers[strings.SplitN(file, ".", 2)[0]] {
-			continue
-		}
-		c.files[file] = v
-		if !c.allowed[file][v] {
-			s.breach("%s: systemd wrote %q to %s after the last direct write, allowed %v", m.unit, v, file, c.allowed[file])
-		}
-	}
-	m.done <- nil
-}
-
-// begin and end are around a direct write.
-func (s *systemd) begin(unit string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range s.queue {
-		if m.unit == unit && len(m.files) > 0 {
-			s.breach("%s: direct write while %v is to be executed", unit, m.files)
-		}
-	}
-	if s.units[unit].writing {
-		s.breach("%s: two direct writes at a time", unit)
-	}
-	s.units[unit].writing = true
-}
-
-// end writes content, but those files for which fail is true.
-func (s *systemd) end(unit string, content map[string]string, fail map[string]bool) (changed []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.units[unit]
-	c.writing = false
-	for file, v := range content {
-		if fail[file] {
-			c.allowed[file][v] = true
-			continue
-		}
-		if c.files[file] != v {
-			changed = append(changed, file)
-		}
-		c.files[file] = v
-		c.allowed[file] = map[string]bool{v: true}
-	}
-	return changed
-}
-
-// foreign changes file and property as another client of systemd would.
-func (s *systemd) foreign(unit, file, v string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.units[unit]
-	c.files[file], c.properties[file] = v, v
-	c.allowed[file][v] = true
-}
-
-// allow lets files hold what was asked for without a direct write.
-func (s *systemd) allow(unit string, content map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for file, v := range content {
-		if allowed := s.units[unit].allowed[file]; allowed != nil {
-			allowed[v] = true
-		}
-	}
-}
-
-func (s *systemd) breach(format string, args ...any) {
-	if s.wrong == nil {
-		s.wrong = fmt.Errorf(format, args...)
+		m.done <- dbus.Error{Name: "org.freedesktop.DBus.Error.AccessDenied"}
+	case u == nil:
+		m.done <- dbus.Error{Name: "org.freedesktop.systemd1.NoSuchUnit"}
+	default:
+		maps.Copy(u.properties, m.files)
+		maps.Copy(u.files, u.properties)
+		m.done <- nil
 	}
 }
 
@@ -236,7 +121,111 @@ func (s *systemd) locked(f func()) {
 	f()
 }
 
-func (s *systemd) waiting() (n int) {
-	s.locked(func() { n = len(s.queue) })
-	return n
+// tb hides that it is a *testing.T, whose deadline a bubble has not.
+type tb struct{ rapid.TB }
+
+// Whatever the bus does, a unit is Settled only while properties and files are
+// what was Set last and no call is under way, and in the end it is. What systemd
+// has is not sent again.
+func TestNewestValueHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(tb{t}, func(t *rapid.T) {
+			s := &systemd{units: make(map[string]*slice)}
+			w, stop := start(t.Context(), s, func(string) {})
+			defer stop()
+			names := []string{"a.slice", "b.slice"}
+			want := make(map[string]map[string]string)
+			create := func(name string) {
+				s.locked(func() { s.create(name) })
+				want[name] = make(map[string]string)
+			}
+			for _, name := range names {
+				create(name)
+			}
+			set := func(name string, files map[string]string) {
+				s.locked(func() { maps.Copy(s.units[name].files, files) })
+				maps.Copy(want[name], files)
+				require.NoError(t, w.Set(name, files))
+			}
+			check := func(end bool) {
+				synctest.Wait()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				for _, name := range names {
+					settled := w.Settled(name)
+					require.True(t, settled || !end, "%s settles", name)
+					for _, m := range s.queue {
+						require.False(t, settled && m.unit == name && (m.waiting || len(want[name]) > 0), "%s: %v is to be executed", name, m.files)
+					}
+					for file, v := range want[name] {
+						require.True(t, !settled || s.units[name].properties[file] == v && s.units[name].files[file] == v, "%s: %s of %+v", name, file, s.units[name])
+					}
+				}
+			}
+			unit := rapid.SampledFrom(names)
+			content := rapid.SampledFrom([]string{"1", "2", "3"})
+			t.Repeat(map[string]func(*rapid.T){
+				"": func(*rapid.T) { check(false) },
+				"set": func(t *rapid.T) {
+					set(unit.Draw(t, "unit"), rapid.MapOfN(rapid.SampledFrom([]string{"memory.min", "memory.low"}), content, 1, 2).Draw(t, "files"))
+				},
+				"execute": func(t *rapid.T) { s.step(rapid.IntRange(0, 3).Draw(t, "refuse") == 0) },
+				"lose": func(*rapid.T) {
+					if s.conn != nil {
+						s.conn.Close()
+					}
+				},
+				"off":   func(*rapid.T) { s.locked(func() { s.off = !s.off }) },
+				"reset": func(*rapid.T) { w.Reset() },
+				"time": func(t *rapid.T) {
+					time.Sleep(rapid.SampledFrom([]time.Duration{50 * time.Millisecond, 700 * time.Millisecond, 6 * time.Second, 40 * time.Second}).Draw(t, "time"))
+				},
+				"foreign": func(t *rapid.T) {
+					name := unit.Draw(t, "unit")
+					s.locked(func() { s.units[name].properties["memory.low"], s.units[name].files["memory.low"] = "7", "7" })
+					w.Forget(name)
+					set(name, want[name])
+				},
+				"forget": func(t *rapid.T) {
+					name := unit.Draw(t, "unit")
+					w.Forget(name)
+					clear(want[name])
+				},
+				"replace": func(t *rapid.T) {
+					name := unit.Draw(t, "unit")
+					s.locked(func() { delete(s.units, name) })
+					s.step(false)
+					create(name)
+					w.Forget(name)
+				},
+			})
+			s.locked(func() { s.off = false })
+			for range 100 {
+				time.Sleep(time.Second)
+				s.step(false)
+			}
+			check(true)
+			sent := s.sent
+			for _, name := range names {
+				set(name, want[name])
+			}
+			check(true)
+			require.Equal(t, sent, s.sent, "what systemd has is not sent again")
+		})
+	})
+}
+
+// start runs a Writer.
+func start(ctx context.Context, s *systemd, failed func(string)) (w *units.Writer, stop func()) {
+	w = units.New(s.connect, failed)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	return w, func() {
+		cancel()
+		<-ended
+	}
 }

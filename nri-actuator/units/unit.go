@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package units tells systemd the values that the actuator writes into the
+// Package units gives systemd the values that the actuator writes into the
 // cgroups of systemd's units.
 //
 // With systemd as the cgroup driver, containers are scopes, and pods, QoS
 // levels and kubepods are slices. Package cgroups writes their files, which is
-// fast and exact, but systemd knows nothing of it: at its next reload it writes
-// the values of its own back, an old AllowedCPUs for instance, and so a
-// container of the shared pool onto the CPUs of a claim (I1). A [Writer] gives
-// each written value to the unit as a runtime property as well. Directories
-// that are no units, as all are with the cgroupfs driver, are left alone.
+// fast and exact, but systemd knows nothing of it and puts its own values back
+// some day. So it learns them, in the way that fits the kind of unit:
 //
-// Setting one property makes systemd write all files of that controller from
-// its properties. So each file of a unit that is written must be written
-// through [Writer.Write], or systemd puts back what it knows of it.
+//   - Slices follow over D-Bus (a [Writer]). Kubelet sets properties of theirs
+//     every minute, at which systemd writes all of a unit's controllers again
+//     from its own values: it has to have ours at once. These are memory.min and
+//     memory.low only, which change rarely. A slice has no cpuset of ours, so no
+//     value that is late or lost breaks I1.
+//   - Scopes follow by runtime drop-ins, which systemd reads at its next reload,
+//     the only time when it writes to a scope unasked. Over D-Bus, setting one
+//     property would make systemd write all controllers of the scope,
+//     memory.oom.group and the device rules included, and a call under way could
+//     undo a newer cpuset (I1).
 //
-// Two moments are left. A reload between a direct write and systemd's answer
-// brings the old value back until the call is executed; [Writer.Settle] tells
-// when that can no longer happen. And a call that a stuck systemd has not
-// executed when the actuator dies is unknown to the next actuator, whose own
-// call for the unit comes right behind it.
+// Directories that are no units, as all are with the cgroupfs driver, are left
+// alone. Until systemd has answered ([Writer.Settled]) it may put an old value
+// of a slice back; the call, which is repeated until then, brings the new one.
 package units
 
 import "strings"
