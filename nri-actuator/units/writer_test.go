@@ -131,6 +131,48 @@ func TestCallWithoutAnswerIsMadeAgain(t *testing.T) {
 	}
 }
 
+// What is sent after a call does not depend on what that call will report.
+func TestChangeDuringACall(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(n *node)
+		then   map[string]string
+	}{
+		"back to the old value": {change: func(n *node) { n.set(a, low("1")) }, then: low("1")},
+		"reset":                 {change: func(n *node) { n.writer.Reset() }, then: low("2")},
+		"forget": {change: func(n *node) {
+			n.writer.Forget(a)
+			require.False(n, n.writer.Settled(a))
+			n.set(a, low("2"))
+		}, then: low("2")},
+	} {
+		for end, report := range map[string]func(n *node){
+			"executed": func(n *node) { n.execute(low("2")) },
+			"gone": func(n *node) {
+				n.locked(func() { delete(n.units, "kubepods-poda.slice") })
+				n.execute(low("2"))
+				n.locked(func() { n.create("kubepods-poda.slice") })
+			},
+			"late": func(n *node) {
+				n.sleep(6 * time.Second)
+				n.step(false)
+			},
+		} {
+			t.Run(name+" "+end, func(t *testing.T) {
+				run(t, func(n *node) {
+					n.set(a, low("1"))
+					n.execute(low("1"))
+					n.set(a, low("2"))
+					c.change(n)
+					report(n)
+					n.execute(c.then)
+					require.True(n, n.writer.Settled(a))
+					n.execute()
+				})
+			})
+		}
+	}
+}
+
 func TestUnitThatIsGone(t *testing.T) {
 	run(t, func(n *node) {
 		n.locked(func() { delete(n.units, "kubepods-poda.slice") })
