@@ -167,7 +167,7 @@ func (b *Bench) pressOn(ctx context.Context, size Sizes, r *Reclaim, dir string)
 
 func (r *Reclaim) fill(samples []sample, dirs map[string]string, marks [3]float64) error {
 	first := samples[0].at
-	r.Reads, r.Maps, r.End = Mark{"neighbour reads files", marks[0] - first}, Mark{"neighbour maps more memory", marks[1] - first}, Mark{"", marks[2] - first}
+	r.Reads, r.Maps, r.End = Mark{"reads files", marks[0] - first}, Mark{"maps memory", marks[1] - first}, Mark{"", marks[2] - first}
 	r.CacheBefore, r.CacheAfter = map[string]float64{}, map[string]float64{}
 	r.AnonBefore, r.AnonAfter = map[string]float64{}, map[string]float64{}
 	for _, name := range Names() {
