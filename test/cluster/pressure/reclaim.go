@@ -104,6 +104,7 @@ func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) 
 		if strings.TrimSpace(granted) == "0" {
 			// The kubelet's default behaviour. All three may swap: what is measured is who must.
 			hold[dirs[name]+"/"+swapMax] = "max"
+			b.logf("%s: the kubelet grants no swap, the run does", name)
 		}
 	}
 	// What a plugin of the runtime alone could do. Held, because the actuator puts back what the claim says.
