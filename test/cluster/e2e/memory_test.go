@@ -182,19 +182,25 @@ func TestA42_Hugepages(t *testing.T) {
 	})
 }
 
-// A42: the limits can be lifted, or left to kubelet.
+// A42: the limits can be lifted, or left to kubelet: it allows a pod none that
+// has asked for none.
 func TestA42_HugepageLimits(t *testing.T) {
 	drivers(t, "a42-limits", func(t *testing.T, s suite, name string) {
-		for limits, want := range map[string]struct {
+		want := map[string]struct {
 			file string
 			got  int
-		}{"unlimited": {"max", 5}, "unchanged": {"0", 0}} {
+		}{"unlimited": {"max", 5}, "unchanged": {"0", 0}}
+		for limits := range want {
 			name := name + "-" + limits
 			s.claim(t, name, "", capacity{"hugepages_2Mi": "8Mi"}, parameters(`"hugepages":{"limits":"`+limits+`"}`))
-			p := s.run(t, pod(name, []string{"hugepages", "2Mi", "5", "sleep"}, name))
+			s.create(t, pod(name, []string{"hugepages", "2Mi", "5", "sleep"}, name))
+		}
+		for limits, want := range want {
+			name := name + "-" + limits
+			p := s.running(t, name)
 			require.Equal(t, want.got, s.lines(t, name, "hugepages")["hugepages"].Got, limits)
-			require.Equal(t, want.file, s.cgroup(t, p, "", "hugetlb.2MB.max"), "pod, %s", limits)
-			require.Equal(t, want.file, s.cgroup(t, p, "main", "hugetlb.2MB.rsvd.max"), "container, %s", limits)
+			require.Equal(t, want.file, s.cgroup(t, p, "", "hugetlb.2MB.max"), limits)
+			require.Equal(t, want.file, s.cgroup(t, p, "", "hugetlb.2MB.rsvd.max"), limits)
 		}
 	})
 }
