@@ -57,6 +57,14 @@ func TestPodsAndAncestors(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()), "a level without pods need not exist")
 	require.Equal(t, "4096", r.node.File("kubepods/burstable", "memory.min"))
 	require.EqualValues(t, 3, r.metric("cpumem_actuator_repaired_total"))
+
+	require.NotEmpty(t, r.announced.Overwritten)
+	r.node.Change(func(s *contract.NodeState) {
+		s.Ancestors = nil
+		s.Pods[podA] = contract.PodState{Claims: []string{claimA}}
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.announced.Overwritten, "others may write what is theirs")
 }
 
 // A46: what stood in pods and QoS levels before comes back, also from an

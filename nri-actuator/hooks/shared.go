@@ -56,6 +56,7 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 			errs = append(errs, fmt.Errorf("QoS level %q: %w", level, err))
 		}
 	}
+	p.overwritten.keep(node)
 	return errors.Join(errs...)
 }
 
@@ -187,6 +188,17 @@ func (o overwritten) note(key, file, value string, now time.Time) (news bool) {
 	news = o[key][file].value != value
 	o[key][file] = foreignValue{value: value, seen: now}
 	return news
+}
+
+// keep forgets what was written over values that are not wanted any more.
+func (o overwritten) keep(node contract.NodeState) {
+	for key, files := range o {
+		maps.DeleteFunc(files, func(file string, _ foreignValue) bool {
+			_, level := node.Ancestors[key][file]
+			_, pod := node.Pods[key].Cgroup[file]
+			return !level && !pod
+		})
+	}
 }
 
 // recent forgets what was not seen again since, and returns the rest.
