@@ -116,12 +116,10 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 			} {
 				require.Equal(t, want, s.cgroup(t, p, "main", file), "container %s, %s", file, when)
 			}
-			require.Equal(t, pool, s.cgroup(t, pooled, "main", "cpuset.cpus"), "pool, %s", when) // I1
-			// Kubelet sets other properties of these units at the same time, so a
-			// moment without protection is possible; it is repaired.
-			for _, dir := range []string{s.cgroupDir(t, p, ""), level, kubepods} {
-				s.becomes(t, m, dir, "memory.min")
-			}
+			require.Equal(t, m, s.cgroup(t, p, "", "memory.min"), "pod, %s", when)
+			require.Equal(t, m, s.file(t, level+"/memory.min"), "QoS level, %s", when)
+			require.Equal(t, m, s.file(t, kubepods+"/memory.min"), "kubepods, %s", when)
+			require.Equal(t, pool, s.cgroup(t, pooled, "main", "cpuset.cpus"), "pool, %s", when)
 		}
 		stands("at first")
 		s.protection(t, name, metav1.ConditionTrue, "Protected")
@@ -136,8 +134,8 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 		s.becomes(t, "0", level, "memory.min")
 		s.becomes(t, all, s.cgroupDir(t, pooled, "main"), "cpuset.cpus")
 		s.reload(t)
-		s.becomes(t, "8192", kubepods, "memory.min")
-		s.becomes(t, "0", level, "memory.min")
+		require.Equal(t, "8192", s.file(t, kubepods+"/memory.min"))
+		require.Equal(t, "0", s.file(t, level+"/memory.min"))
 		require.Equal(t, all, s.cgroup(t, pooled, "main", "cpuset.cpus"))
 	})
 }
