@@ -34,7 +34,8 @@ type Announcer interface {
 // Units has systemd follow what is written into the cgroups of its units, or it
 // writes its own values back at its next reload. Nothing waits for systemd.
 type Units interface {
-	// Set is called before the files are written.
+	// Set is called before the files of a container are written, and after
+	// those of a slice.
 	Set(dir string, files map[string]string) error
 	// Again forgets that systemd was told: someone else has changed the values.
 	Again(dir string)

@@ -110,8 +110,10 @@ func (p *Plugin) override(ctx context.Context, key, dir string, want contract.Fi
 	if !p.Units.Settled(dir) {
 		ours = nil
 	}
-	p.follow(ctx, dir, want)
 	found, err := p.Tree.Override(dir, want, ours)
+	// Only now: systemd writes the files itself, and what they had before
+	// would not be found any more.
+	p.follow(ctx, dir, want)
 	for file, value := range found {
 		if last, known := ours[file]; known && last != value {
 			p.repaired(ctx, dir, file, value, want[file], p.overwritten.note(key, file, value, p.Clock()))

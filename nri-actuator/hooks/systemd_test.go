@@ -43,6 +43,8 @@ type systemd struct {
 	properties map[string]map[string]string
 	// stuck has calls end unanswered.
 	stuck bool
+	// wrap stands between the plugin and its units.
+	wrap func(hooks.Units) hooks.Units
 }
 
 const (
@@ -52,7 +54,10 @@ const (
 )
 
 func newSystemd(t *testing.T) *systemd {
-	s := &systemd{t: t, node: testnode.New(t, t.TempDir()), unitDir: t.TempDir(), units: make(map[string]string), properties: make(map[string]map[string]string)}
+	s := &systemd{
+		t: t, node: testnode.New(t, t.TempDir()), unitDir: t.TempDir(), units: make(map[string]string), properties: make(map[string]map[string]string),
+		wrap: func(u hooks.Units) hooks.Units { return u },
+	}
 	for _, dir := range []string{kubepods, burstable, kubepods + "/kubepods-besteffort.slice", sliceA} {
 		s.add(dir)
 	}
@@ -78,7 +83,7 @@ func (s *systemd) start() {
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 	s.plugin = hooks.New(hooks.Options{
 		Directory: decisions.New(s.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: s, Kernel: "6.12.0",
-		Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(s.unitDir)}, Clock: time.Now,
+		Units: s.wrap(units.Systemd{Bus: bus, Dropins: units.NewDropins(s.unitDir)}), Clock: time.Now,
 	})
 	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
 	_, err = s.session.Configure(context.Background(), "", "containerd", "v2.2.7")
@@ -249,6 +254,37 @@ func TestSystemdFollows(t *testing.T) {
 	_, err := s.session.StopContainer(t.Context(), s.pod(), pooled)
 	require.NoError(t, err)
 	require.NoDirExists(t, filepath.Join(s.unitDir, filepath.Base(s.dir("pooled"))+".d"))
+}
+
+// quick has systemd apply what it is told before anybody goes on.
+type quick struct {
+	hooks.Units
+	node *testnode.Node
+}
+
+func (q quick) Set(dir string, files map[string]string) error {
+	if strings.HasSuffix(dir, ".slice") {
+		for file, value := range files {
+			q.node.SetFile(dir, file, value)
+		}
+	}
+	return q.Units.Set(dir, files)
+}
+
+// However soon systemd writes, what was there before is known first.
+func TestFormerValuesOfQuickSystemd(t *testing.T) {
+	s := newSystemd(t)
+	s.wrap = func(u hooks.Units) hooks.Units { return quick{u, s.node} }
+	s.start()
+	s.node.SetFile(kubepods, "memory.min", "777")
+	s.synchronize()
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7", Mems: "0"})
+	s.protect("8192")
+	s.run("claimed", env...)
+	require.Equal(t, "8192", s.node.File(kubepods, "memory.min"))
+	s.protect("")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	require.Equal(t, "777", s.node.File(kubepods, "memory.min"))
 }
 
 func property(t *testing.T, file, value string) units.Property {

@@ -14,8 +14,7 @@ type Systemd struct {
 	Dropins Dropins
 }
 
-// Set notes what files of the cgroup dir shall have. It is called before they
-// are written.
+// Set notes what files of the cgroup dir shall have.
 func (s Systemd) Set(dir string, files map[string]string) error {
 	protection := make(map[string]string)
 	for file, value := range files {

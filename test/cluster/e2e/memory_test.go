@@ -57,6 +57,15 @@ func (s suite) reload(t *testing.T) {
 	}
 }
 
+// unit returns what systemd knows of a slice's protection, for a failure.
+func (s suite) unit(dir string) string {
+	if !s.systemd() {
+		return ""
+	}
+	out, err := s.NodeExec(context.Background(), s.node, "systemctl show -p MemoryMin,DropInPaths "+path.Base(dir)+"; grep -r MemoryMin /run/systemd")
+	return fmt.Sprint(out, err)
+}
+
 // becomes waits until a cgroup's file has the content.
 func (s suite) becomes(t *testing.T, want, dir, file string) {
 	t.Helper()
@@ -118,7 +127,7 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 			}
 			require.Equal(t, m, s.cgroup(t, p, "", "memory.min"), "pod, %s", when)
 			require.Equal(t, m, s.file(t, level+"/memory.min"), "QoS level, %s", when)
-			require.Equal(t, m, s.file(t, kubepods+"/memory.min"), "kubepods, %s", when)
+			require.Equal(t, m, s.file(t, kubepods+"/memory.min"), "kubepods, %s: %s", when, s.unit(kubepods))
 			require.Equal(t, pool, s.cgroup(t, pooled, "main", "cpuset.cpus"), "pool, %s", when)
 		}
 		stands("at first")
