@@ -40,6 +40,10 @@ type Announcement struct {
 	// when that has not happened again for a while. It is for people: a newer
 	// actuator may name files that are unknown here, so nothing is checked.
 	Overwritten map[string]Files `json:"overwritten,omitempty"`
+	// InvalidPartitions are claims whose container is a partition that the
+	// kernel does not grant any more, with its reason, by claim UID. It is for
+	// people: nothing is checked.
+	InvalidPartitions map[string]string `json:"invalidPartitions,omitempty"`
 	// PID and Started are for people.
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`

@@ -18,6 +18,9 @@ type Decision struct {
 	V string `json:"v"`
 	// CPUs is the exclusive cpuset in list format, normalised.
 	CPUs string `json:"cpus,omitempty"`
+	// Partition is the kind of cpuset partition that the container becomes with
+	// its CPUs, one of [Partitions]; absent: none, the shared pool leaves them out.
+	Partition string `json:"partition,omitempty"`
 	// Mems is the list of NUMA nodes memory may come from, normalised.
 	Mems string `json:"mems,omitempty"`
 	// Memory holds the values of the memory controller.
@@ -79,6 +82,9 @@ func (d Decision) Validate() error {
 			return fmt.Errorf("requires: empty feature name")
 		}
 	}
+	if err := d.checkPartition(); err != nil {
+		return err
+	}
 	return d.checkPolicy()
 }
 
@@ -105,11 +111,14 @@ func (m Memory) Files() map[string]string {
 	return files
 }
 
-// Files returns the cgroup files of the memory and hugetlb controllers that the
-// decision sets, and what to write into them. A hugepage limit holds for pages
+// Files returns the cgroup files that the decision sets beside cpuset.cpus and
+// cpuset.mems, and what to write into them. A hugepage limit holds for pages
 // in use and for reserved ones (cgroup-v2.rst, "HugeTLB").
 func (d Decision) Files() map[string]string {
 	files := make(map[string]string)
+	if d.Partition != "" {
+		files[FileExclusive], files[FilePartition] = d.CPUs, d.Partition
+	}
 	if d.Memory != nil {
 		maps.Copy(files, d.Memory.Files())
 	}

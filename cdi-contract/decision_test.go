@@ -51,6 +51,15 @@ func TestDecisionValidate(t *testing.T) {
 			d.Requires = []string{contract.FeatureMemoryPolicy}
 		}, err: `needs feature "weightedInterleave"`},
 		"feature without policy": {edit: func(d *contract.Decision) { d.Requires = features() }},
+		"partition":              {edit: func(d *contract.Decision) { *d = partitionDecision("4-7", contract.PartitionRoot) }},
+		"isolated partition":     {edit: func(d *contract.Decision) { *d = partitionDecision("4-7", contract.PartitionIsolated) }},
+		"partition that is none": {edit: func(d *contract.Decision) { *d = partitionDecision("4-7", "member") },
+			err: `partition: "member" is none of root, isolated`},
+		"partition of nothing": {edit: func(d *contract.Decision) { *d = partitionDecision("", contract.PartitionRoot) }, err: "partition: root without cpus"},
+		"partition that nothing needs": {edit: func(d *contract.Decision) {
+			*d = partitionDecision("4", contract.PartitionRoot)
+			d.Requires = nil
+		}, err: `needs feature "partition"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decision(tc.edit)
@@ -72,6 +81,20 @@ func TestMemoryFiles(t *testing.T) {
 		contract.Memory{Min: 4096, High: contract.Max, Max: 8192}.Files())
 	require.NotContains(t, contract.Memory{Max: contract.Max}.Files(), "memory.max",
 		"max leaves memory.max as the container's own spec has it")
+}
+
+func TestPartitionFiles(t *testing.T) {
+	require.Equal(t, map[string]string{"cpuset.cpus.exclusive": "2,6", "cpuset.cpus.partition": "isolated"},
+		partitionDecision("2,6", contract.PartitionIsolated).Files())
+	require.Empty(t, cpuDecision("2,6").Files())
+}
+
+// A container of several claims is one partition with all their CPUs.
+func TestCombinedPartitions(t *testing.T) {
+	root, isolated := partitionDecision("2", contract.PartitionRoot), partitionDecision("4", contract.PartitionIsolated)
+	require.Equal(t, partitionDecision("2,4", contract.PartitionIsolated), contract.Combine(root, isolated))
+	require.Equal(t, partitionDecision("2,7", contract.PartitionRoot), contract.Combine(cpuDecision("7"), root))
+	require.Empty(t, contract.Combine(cpuDecision("7"), cpuDecision("8")).Partition)
 }
 
 func TestWithShared(t *testing.T) {

@@ -15,15 +15,17 @@ func Merge(decisions map[Key]Decision) Decision {
 }
 
 // Combine is the merge rule: sets are united, amounts are added ("max"
-// absorbs), the stricter memory policy holds for the nodes of both, and a
-// member that only one side carries is that side's. It is commutative and associative, and Decision{V: Version} is its identity. Both
-// sides must be valid.
+// absorbs), the stricter memory policy holds for the nodes of both, the stricter
+// partition for the CPUs of both, and a member that only one side carries is
+// that side's. It is commutative and associative, and Decision{V: Version} is
+// its identity. Both sides must be valid.
 func Combine(a, b Decision) Decision {
 	c := Decision{
 		V:    Version,
 		CPUs: unionList(a.CPUs, b.CPUs),
 		Mems: unionList(a.Mems, b.Mems),
 
+		Partition:    combinePartitions(a.Partition, b.Partition),
 		MemoryPolicy: combinePolicies(a.MemoryPolicy, b.MemoryPolicy),
 	}
 	switch {

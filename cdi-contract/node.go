@@ -22,10 +22,16 @@ type NodeState struct {
 	Pods map[string]PodState `json:"pods"`
 	// Ancestors are the values of kubepods ("") and of the QoS levels below it.
 	Ancestors map[string]Files `json:"ancestors"`
+	// Exclusive are the CPUs of all partitions below kubepods ("") and below the
+	// QoS levels, in list format: what their cpuset.cpus.exclusive must have for
+	// the kernel to give them to a partition.
+	Exclusive map[string]string `json:"exclusive,omitempty"`
 }
 
-// Shared is the shared pool, in list format. CPUs is never empty (I7).
+// Shared is the shared pool, in list format.
 type Shared struct {
+	// CPUs are all but those of claims without a partition: what partitions hold
+	// the kernel takes out of it, and gives back. Never empty (I7).
 	CPUs string `json:"cpus"`
 	Mems string `json:"mems"`
 	// Others are CPUs that belong to someone else, who may pin containers to
@@ -39,6 +45,8 @@ type PodState struct {
 	Claims []string `json:"claims"`
 	// Cgroup are values for the pod's own cgroup.
 	Cgroup Files `json:"cgroup,omitempty"`
+	// Exclusive are the CPUs of all partitions in the pod, in list format.
+	Exclusive string `json:"exclusive,omitempty"`
 }
 
 // Files are values ready to be written: cgroup file name to content. A file of
@@ -49,18 +57,28 @@ type Files map[string]string
 var (
 	podFilePattern      = regexp.MustCompile(`^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`)
 	ancestorFilePattern = regexp.MustCompile(`^memory\.(min|low)$`)
+	writtenFilePattern  = regexp.MustCompile(podFilePattern.String() + `|^` + regexp.QuoteMeta(FileExclusive) + `$`)
 )
 
-// Validate checks that the files are on the contract's list for pods, which holds
-// that for QoS levels, with contents as the kernel shows them.
-func (f Files) Validate() error { return f.check("cgroup", podFilePattern) }
+// Validate checks that the files are among those that are written to pods or
+// QoS levels, with contents as the kernel shows them.
+func (f Files) Validate() error { return f.check("cgroup", writtenFilePattern) }
 
 func (f Files) check(what string, allowed *regexp.Regexp) error {
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		if !allowed.MatchString(name) {
 			return fmt.Errorf("%s: cgroup file %q is not on the contract's list", what, name)
 		}
-		if v := f[name]; v != "max" {
+		v := f[name]
+		if name == FileExclusive {
+			if v != "" {
+				if err := checkList(what+": "+name, v); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if v != "max" {
 			if n, err := strconv.ParseInt(v, 10, 64); err != nil || n < 0 || strconv.FormatInt(n, 10) != v {
 				return fmt.Errorf("%s: %s: %q is neither bytes nor \"max\"", what, name, v)
 			}
@@ -104,6 +122,19 @@ func (s NodeState) Validate() error {
 			}
 		}
 		if err := p.Cgroup.check("node state: pod "+uid, podFilePattern); err != nil {
+			return err
+		}
+		if p.Exclusive != "" {
+			if err := checkList("node state: pod "+uid+": exclusive", p.Exclusive); err != nil {
+				return err
+			}
+		}
+	}
+	for _, level := range slices.Sorted(maps.Keys(s.Exclusive)) {
+		if !validLevel(level) {
+			return fmt.Errorf("node state: exclusive: %q is no QoS level", level)
+		}
+		if err := checkList("node state: exclusive of "+strconv.Quote(level), s.Exclusive[level]); err != nil {
 			return err
 		}
 	}

@@ -16,21 +16,29 @@ func TestEncodeNodeRefuses(t *testing.T) {
 		edit func(*contract.NodeState)
 		err  string
 	}{
-		"version":         {func(s *contract.NodeState) { s.V = "v2" }, "version"},
-		"boot id":         {func(s *contract.NodeState) { s.BootID = "" }, "bootID"},
-		"no shared cpus":  {func(s *contract.NodeState) { s.Shared.CPUs = "" }, "shared cpus"}, // I7
-		"loose cpus":      {func(s *contract.NodeState) { s.Shared.CPUs = "1,0" }, "normalised"},
-		"no shared mems":  {func(s *contract.NodeState) { s.Shared.Mems = "" }, "shared mems"},
-		"pod UID":         {func(s *contract.NodeState) { s.Pods["pod"] = contract.PodState{Claims: []string{claimUID}} }, "object UID"},
-		"pod, no claim":   {func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{} }, "no claim"},
-		"claim UID":       {func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{Claims: []string{"x"}} }, "object UID"},
-		"unknown level":   {func(s *contract.NodeState) { s.Ancestors["guaranteed"] = nil }, "QoS level"},
-		"empty content":   {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "" }, "neither bytes"},
-		"padded content":  {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "01" }, "neither bytes"},
-		"negative":        {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "-1" }, "neither bytes"},
-		"two lines":       {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "1\n" }, "neither bytes"},
-		"units":           {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "1G" }, "neither bytes"},
-		"beyond int64":    {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "9223372036854775808" }, "neither bytes"},
+		"version":             {func(s *contract.NodeState) { s.V = "v2" }, "version"},
+		"boot id":             {func(s *contract.NodeState) { s.BootID = "" }, "bootID"},
+		"no shared cpus":      {func(s *contract.NodeState) { s.Shared.CPUs = "" }, "shared cpus"}, // I7
+		"loose cpus":          {func(s *contract.NodeState) { s.Shared.CPUs = "1,0" }, "normalised"},
+		"no shared mems":      {func(s *contract.NodeState) { s.Shared.Mems = "" }, "shared mems"},
+		"pod UID":             {func(s *contract.NodeState) { s.Pods["pod"] = contract.PodState{Claims: []string{claimUID}} }, "object UID"},
+		"pod, no claim":       {func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{} }, "no claim"},
+		"claim UID":           {func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{Claims: []string{"x"}} }, "object UID"},
+		"unknown level":       {func(s *contract.NodeState) { s.Ancestors["guaranteed"] = nil }, "QoS level"},
+		"empty content":       {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "" }, "neither bytes"},
+		"padded content":      {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "01" }, "neither bytes"},
+		"negative":            {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "-1" }, "neither bytes"},
+		"two lines":           {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "1\n" }, "neither bytes"},
+		"units":               {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "1G" }, "neither bytes"},
+		"beyond int64":        {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "9223372036854775808" }, "neither bytes"},
+		"exclusive of nobody": {func(s *contract.NodeState) { s.Exclusive = map[string]string{"guaranteed": "1"} }, "QoS level"},
+		"exclusive, loose":    {func(s *contract.NodeState) { s.Exclusive = map[string]string{"": "1,0"} }, "normalised"},
+		"exclusive, empty":    {func(s *contract.NodeState) { s.Exclusive = map[string]string{"": ""} }, "exclusive"},
+		"pod's, loose": {func(s *contract.NodeState) {
+			p := s.Pods[podUID]
+			p.Exclusive = "x"
+			s.Pods[podUID] = p
+		}, "exclusive"},
 		"ancestor amount": {func(s *contract.NodeState) { s.Ancestors[""]["memory.min"] = "much" }, "neither bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,6 +64,7 @@ func TestCgroupFilesAreAClosedList(t *testing.T) {
 		"memory.minimum":        {},
 		"memoryxmin":            {},
 		"cpuset.cpus":           {},
+		"cpuset.cpus.exclusive": {}, // not as a file: an older actuator would refuse the whole state
 		"cgroup.procs":          {},
 		"cgroup.kill":           {},
 		"hugetlb.2MB.min":       {},

@@ -30,7 +30,7 @@ func TestCombinePolicies(t *testing.T) {
 	both := contract.Combine(weighted, bind)
 	require.Equal(t, "0-2", both.Mems)
 	require.Equal(t, &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "1-2"}, both.MemoryPolicy, "the stricter mode, the nodes of both")
-	require.Equal(t, features(), both.Requires, "who lacks what one of them requires must not apply the two")
+	require.Equal(t, policies(), both.Requires, "who lacks what one of them requires must not apply the two")
 
 	alone := contract.Combine(bind, decision(func(d *contract.Decision) { d.Mems = "3" }))
 	require.Equal(t, bind.MemoryPolicy, alone.MemoryPolicy, "a decision without a policy says nothing about it")

@@ -62,6 +62,12 @@ func policyDecision(mems, mode, nodes string) contract.Decision {
 	})
 }
 
+func partitionDecision(cpus, kind string) contract.Decision {
+	return decision(func(d *contract.Decision) {
+		d.CPUs, d.Partition, d.Requires = cpus, kind, []string{contract.FeaturePartition}
+	})
+}
+
 func goldenClaims() map[string]contract.ClaimRecord {
 	cpu := result("cpus-numa0", cpuDecision("4-7"))
 	cpu.Consumed = map[string]string{"cpus": "4"}
@@ -82,8 +88,11 @@ func goldenClaims() map[string]contract.ClaimRecord {
 	guarded.Guard = guardPath
 	weighted := result("numa-0-1", policyDecision("0-1", contract.ModeWeightedInterleave, "0-1"))
 	weighted.Parameters = map[string]string{"memory.policy": contract.ModeWeightedInterleave}
+	partition := result("numa-0", partitionDecision("4-7", contract.PartitionIsolated))
+	partition.Parameters = map[string]string{"cpu.isolation": "isolated"}
 	return map[string]contract.ClaimRecord{
 		"claim-memory-policy":    claim(weighted),
+		"claim-partition":        claim(partition),
 		"claim-cpu":              claim(cpu),
 		"claim-memory-hugepages": inMemory,
 		"claim-several":          claim(cpu, memory, second),
@@ -109,6 +118,13 @@ func goldenNodes() map[string]contract.NodeState {
 				contract.LevelBestEffort: {},
 			},
 		},
+		"node-partitions": {
+			V: contract.Version, Generation: 9, BootID: bootID,
+			Shared:    contract.Shared{CPUs: "0-15", Mems: "0"},
+			Pods:      map[string]contract.PodState{podUID: {Claims: []string{claimUID}, Exclusive: "4-7"}},
+			Ancestors: map[string]contract.Files{},
+			Exclusive: map[string]string{contract.LevelKubepods: "4-7,12", contract.LevelBurstable: "4-7", contract.LevelBestEffort: "12"},
+		},
 		"node-idle": {
 			V: contract.Version, Generation: 1, BootID: bootID,
 			Shared: contract.Shared{CPUs: "0-15", Mems: "0"},
@@ -126,10 +142,16 @@ func goldenAnnouncements() map[string]contract.Announcement {
 			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
 		},
 		"announcement-features": {
-			V: contract.Version, Versions: []string{contract.Version}, Features: features(),
+			V: contract.Version, Versions: []string{contract.Version}, Features: policies(),
 			Runtime: "containerd", RuntimeVersion: "2.3.7", NRIVersion: "v0.12.0",
 			Connected: true, Generation: 7, PID: 4711,
 			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
+		},
+		"announcement-partitions": {
+			V: contract.Version, Versions: []string{contract.Version}, Features: []string{contract.FeaturePartition},
+			Runtime: "containerd", RuntimeVersion: "2.3.7", NRIVersion: "v0.12.0",
+			Connected: true, Generation: 9, InvalidPartitions: map[string]string{claimUID: "Invalid cpu list in cpuset.cpus.exclusive"},
+			PID: 4711, Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
 		},
 		"announcement-kubepods": {
 			V: contract.Version, Versions: []string{contract.Version}, Features: []string{},
@@ -149,7 +171,9 @@ func goldenAnnouncements() map[string]contract.Announcement {
 }
 
 // features are all that this version knows.
-func features() []string {
+func features() []string { return append(policies(), contract.FeaturePartition) }
+
+func policies() []string {
 	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
 }
 
@@ -163,6 +187,7 @@ func goldenDecisions() map[string]contract.Decision {
 		"decision-policy":              policyDecision("0,2-3", contract.ModePreferred, "2"),
 		"decision-weighted-interleave": policyDecision("0-1", contract.ModeWeightedInterleave, "0-1"),
 		"decision-silent":              decision(nil),
+		"decision-partition":           partitionDecision("2,6", contract.PartitionRoot),
 	}
 }
 
@@ -244,6 +269,10 @@ func genDecision() *rapid.Generator[contract.Decision] {
 			d.MemoryPolicy = genPolicy(d.Mems).Draw(t, "policy")
 			d.Requires = sorted(append(d.Requires, d.MemoryPolicy.Features()...))
 		}
+		if d.CPUs != "" && rapid.Bool().Draw(t, "partition") {
+			d.Partition = rapid.SampledFrom(contract.Partitions()).Draw(t, "kind")
+			d.Requires = sorted(append(d.Requires, contract.FeaturePartition))
+		}
 		return d
 	})
 }
@@ -293,6 +322,8 @@ func genNode() *rapid.Generator[contract.NodeState] {
 			return contract.PodState{
 				Claims: sorted(rapid.SliceOfNDistinct(genUID(), 1, 3, rapid.ID[string]).Draw(t, "claims")),
 				Cgroup: nonEmpty(genFiles("memory.min", "memory.low", "hugetlb.2MB.max", "hugetlb.64KB.rsvd.max").Draw(t, "cgroup")),
+
+				Exclusive: optional(t, "exclusive", genList()),
 			}
 		})
 		return contract.NodeState{

@@ -72,6 +72,10 @@ func TestNewerWriterOlderReader(t *testing.T) {
 		{"actuator that knows policies applies one", golden("decision-policy"), value(contract.FeatureMemoryPolicy), ""},
 		{"what an older frontend writes has no policy and requires nothing", golden("claim-cpu"), actuator(), ""},
 
+		{"frontend accounts for a claim with a partition", golden("claim-partition"), frontend, ""},
+		{"actuator without partitions refuses one", golden("claim-partition"), actuator(policies()...), `requires feature "partition"`},
+		{"actuator that knows partitions applies one", golden("claim-partition"), actuator(contract.FeaturePartition), ""},
+
 		{"optional members of the node state are ignored", "node-optional", node, ""},
 		{"node state of another version is refused", "node-v2", node, `version "v2"`},
 		{"a cgroup file off the list is no optional addition", "node-file", node, "not on the contract's list"},
