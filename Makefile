@@ -54,7 +54,7 @@ test: ## Unit, contract, lab and chart tests, with the race detector
 	@$(call each,test,go test -race $(TEST_FLAGS) ./...)
 
 .PHONY: e2e
-e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=regexp selects
+e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=regexp selects; KERNEL=stable|backports for all nodes
 	./test/cluster/e2e.sh -run '$(RUN)' $(E2E_FLAGS)
 
 .PHONY: bench-placement

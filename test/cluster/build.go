@@ -65,7 +65,7 @@ func programs() []program {
 	}
 }
 
-// Build makes the programs, unpacks the kernel and systemd and installs what the host lacks. What is there and unchanged is kept.
+// Build makes the programs, unpacks kernels and systemd and installs what the host lacks. What is there and unchanged is kept.
 func (c *Cluster) Build(ctx context.Context) error {
 	if err := c.prepareHost(ctx); err != nil {
 		return err
@@ -75,8 +75,10 @@ func (c *Cluster) Build(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if err := c.unpackKernel(ctx); err != nil {
-		return err
+	for _, kernel := range c.opts.kernels() {
+		if err := c.unpackKernel(ctx, kernel); err != nil {
+			return err
+		}
 	}
 	if err := c.unpackSystemd(ctx); err != nil {
 		return err

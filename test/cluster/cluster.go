@@ -7,8 +7,8 @@
 // Everything of one cluster is below one directory and inside one network namespace named after it: Down kills what
 // runs in the namespace and nothing else, so it also cleans up after an Up that was killed.
 //
-//	dir/bin      programs (Build)            dir/image   what nodes boot from, rebuilt when its inputs change
-//	dir/kernel   Debian's kernel, unpacked   dir/run     keys, logs, disks of the running cluster; gone after Down
+//	dir/bin        programs (Build)             dir/image   what nodes boot from, rebuilt when its inputs change
+//	dir/kernel-*   Debian's kernels, unpacked   dir/run     keys, logs, disks of the running cluster; gone after Down
 package cluster
 
 import (

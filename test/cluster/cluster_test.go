@@ -3,7 +3,9 @@
 package cluster
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,6 +94,9 @@ func TestOptionsValidate(t *testing.T) {
 		"machine":       {func(o *Options) { o.Machine.Cores = 0 }, "at least 1"},
 		"one machine":   {func(o *Options) { o.Machines = map[string]qemu.Machine{"node0": {}} }, "node0: machine"},
 		"no systemd":    {func(o *Options) { o.Systemd = []string{"node1"} }, `systemd on "node1": there is no such node`},
+		"no kernel":     {func(o *Options) { o.Kernel = "" }, `kernel "": give one of [stable backports]`},
+		"kernel":        {func(o *Options) { o.Kernels = map[string]string{"node0": "6.12"} }, `kernel "6.12": give one of`},
+		"kernel's node": {func(o *Options) { o.Kernels = map[string]string{"node1": "stable"} }, `a kernel for "node1": there is no such node`},
 		"no such node":  {func(o *Options) { o.Machines = map[string]qemu.Machine{"node1": qemu.Wide()} }, `"node1": there is no such node, there are [node0]`},
 	}
 	for name, c := range cases {
@@ -148,6 +153,37 @@ func TestProgramsExist(t *testing.T) {
 func TestKernelPackage(t *testing.T) {
 	const out = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n  Recommends: firmware\n"
 	require.Equal(t, "linux-image-6.1.0-56-amd64", kernelPackage.FindStringSubmatch(out)[1])
+}
+
+func TestKernels(t *testing.T) {
+	opts := Defaults()
+	opts.Nodes = 3
+	require.Equal(t, []string{KernelStable}, opts.kernels())
+	opts.Kernels = map[string]string{"node1": KernelBackports}
+	require.Equal(t, []string{KernelBackports, KernelStable}, opts.kernels(), "each once")
+	c := New("/d", opts)
+	require.Equal(t, KernelStable, c.Kernel("node0"))
+	require.Equal(t, KernelBackports, c.Kernel("node1"))
+	opts.Kernel = KernelBackports
+	require.Equal(t, []string{KernelBackports}, opts.kernels())
+}
+
+// Inputs that did not change cost nothing, and what could not be made is made the next time.
+func TestRenew(t *testing.T) {
+	dir := t.TempDir()
+	input, stamp := filepath.Join(dir, "input"), filepath.Join(dir, "stamp")
+	built := 0
+	build := func() error { built++; return nil }
+	do := func(build func() error) error { return renew(stamp, sha256.New(), []string{input}, build) }
+	require.ErrorIs(t, do(build), os.ErrNotExist)
+	require.NoError(t, os.WriteFile(input, []byte("a"), 0o644))
+	require.NoError(t, do(build))
+	require.NoError(t, do(build))
+	require.Equal(t, 1, built)
+	require.NoError(t, os.WriteFile(input, []byte("ab"), 0o644))
+	require.ErrorContains(t, do(func() error { return errors.New("disk full") }), "disk full")
+	require.NoError(t, do(build))
+	require.Equal(t, 2, built)
 }
 
 func TestEnded(t *testing.T) {

@@ -7,39 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/nodeimage"
 )
-
-var kernelPackage = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\S+)$`)
-
-// unpackKernel gets Debian's kernel without installing it: the host's /boot stays as it is.
-func (c *Cluster) unpackKernel(ctx context.Context) error {
-	if found, _ := filepath.Glob(c.path("kernel", "lib/modules/*/modules.dep")); len(found) == 1 {
-		return nil
-	}
-	return c.unpack(ctx, "kernel", func(tmp string) error {
-		out, err := run(ctx, tmp, nil, "apt-cache", "depends", "linux-image-amd64")
-		if err != nil {
-			return err
-		}
-		match := kernelPackage.FindStringSubmatch(out)
-		if match == nil {
-			return fmt.Errorf("linux-image-amd64 depends on no kernel:\n%s", out)
-		}
-		c.logf("downloading %s", match[1])
-		_, err = run(ctx, tmp, nil, "apt-get", "download", "-qq", match[1])
-		return err
-	}, func(unpacked string) error {
-		modules, err := filepath.Glob(filepath.Join(unpacked, "lib/modules/*"))
-		if err != nil || len(modules) != 1 {
-			return fmt.Errorf("want one release in lib/modules, found %v", modules)
-		}
-		_, err = run(ctx, "", nil, "depmod", "-b", unpacked, filepath.Base(modules[0]))
-		return err
-	})
-}
 
 // unpackSystemd gets systemd, the system bus and all they depend on, of the host's release but without installing them:
 // apt is told of a machine that has no package yet.
@@ -47,7 +17,7 @@ func (c *Cluster) unpackSystemd(ctx context.Context) error {
 	if _, err := os.Stat(c.path("systemd")); err == nil {
 		return nil
 	}
-	return c.unpack(ctx, "systemd", func(tmp string) error {
+	return c.unpack(ctx, "systemd", c.updated(ctx, func(tmp string) error {
 		c.logf("downloading systemd")
 		if err := os.Mkdir(filepath.Join(tmp, "partial"), 0o755); err != nil {
 			return err
@@ -61,29 +31,42 @@ func (c *Cluster) unpackSystemd(ctx context.Context) error {
 		}
 		_, err := run(ctx, tmp, nil, "apt-get", append(append(args, "install"), nodeimage.SystemdPackages...)...)
 		return err
-	}, nil)
+	}), nil)
+}
+
+// updated tries again with new package lists: most often they are old or were never fetched.
+func (c *Cluster) updated(ctx context.Context, get func(dir string) error) func(dir string) error {
+	return func(dir string) error {
+		if get(dir) == nil {
+			return nil
+		}
+		if err := apt(ctx, "update", "-qq"); err != nil {
+			return err
+		}
+		if err := remake(dir); err != nil {
+			return err
+		}
+		return get(dir)
+	}
+}
+
+// remake makes dir, empty.
+func remake(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.MkdirAll(dir, 0o755)
 }
 
 // unpack makes dir/name of the Debian packages that get puts into a scratch directory; finish, if there is one, is for
 // what their installation would have done.
 func (c *Cluster) unpack(ctx context.Context, name string, get, finish func(dir string) error) error {
 	tmp := c.path(name + ".part")
-	fresh := func() error {
-		if err := os.RemoveAll(tmp); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(tmp, 0o755); err != nil {
-			return err
-		}
-		return get(tmp)
+	if err := remake(tmp); err != nil {
+		return err
 	}
-	if fresh() != nil { // most often the package lists are old or were never fetched
-		if err := apt(ctx, "update", "-qq"); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if err := fresh(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	if err := get(tmp); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
 	if err != nil || len(debs) == 0 {

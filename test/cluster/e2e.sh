@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the driver's images and runs the cluster cases. Arguments go to the
 # test program. KEEP=1 leaves the cluster running, REUSE=1 runs on the one that
-# KEEP=1 has left, with the driver that is in it.
+# KEEP=1 has left, with the driver that is in it. KERNEL=stable|backports is the
+# kernel of all nodes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -9,4 +10,4 @@ root=$(cd "$here/../.." && pwd)
 [ -n "${REUSE:-}" ] && IMAGES=none || build_images "$root" e2e
 cd "$here"
 GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout 60m -v "$@" \
-  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep} ${REUSE:+-reuse}
+  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep} ${REUSE:+-reuse} ${KERNEL:+-kernel "$KERNEL"}

@@ -13,7 +13,7 @@ import (
 
 // packages are the Debian packages the cluster needs beyond a minimal installation.
 var packages = []string{
-	"qemu-system-x86", "busybox-static", "e2fsprogs", "kmod", "iproute2", // to run nodes
+	"qemu-system-x86", "busybox-static", "e2fsprogs", "kmod", "xz-utils", "iproute2", // to run nodes
 	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", // to build runc
 	"buildah", // for the images under test
 }

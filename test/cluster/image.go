@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"hash"
 	"os"
 	"path/filepath"
 
@@ -23,7 +24,7 @@ const (
 
 const busybox = "/bin/busybox"
 
-// buildImage makes what nodes boot from, if its inputs changed.
+// buildImage makes what nodes boot from, each part if its inputs changed: the disk, and an initrd for each kernel.
 func (c *Cluster) buildImage(ctx context.Context) error {
 	if err := os.MkdirAll(c.path("image", "archives"), 0o755); err != nil {
 		return err
@@ -33,45 +34,62 @@ func (c *Cluster) buildImage(ctx context.Context) error {
 		return err
 	}
 	archives = append(archives, c.opts.Images...)
+	inputs, err := filepath.Glob(c.path("bin", ".*"))
+	if err != nil {
+		return err
+	}
+	disk := sha256.New()
+	fmt.Fprintln(disk, c.opts.FreeMiB)
+	for _, a := range archives {
+		if err := fileKey(disk, a); err != nil {
+			return fmt.Errorf("image archive: %w", err)
+		}
+	}
+	err = renew(c.path("image", ".key"), disk, append(inputs, c.path("systemd"), busybox), func() error {
+		c.logf("making the node image with %d container images", len(archives))
+		return nodeimage.Build(ctx, nodeimage.Spec{
+			Programs: c.path("bin"), Systemd: c.path("systemd"), Busybox: busybox,
+			Images: archives, Out: c.path("image"), FreeMiB: c.opts.FreeMiB,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("node image: %w", err)
+	}
+	for _, kernel := range c.opts.kernels() {
+		dir, out := c.kernelDir(kernel), c.path("image", kernel)
+		err := renew(c.path("image", "."+kernel), sha256.New(), []string{filepath.Join(dir, "boot"), busybox}, func() error {
+			return nodeimage.BuildKernel(ctx, dir, busybox, out)
+		})
+		if err != nil {
+			return fmt.Errorf("kernel %q: %w", kernel, err)
+		}
+	}
+	return nil
+}
 
+// renew runs build if the hash, which gets the inputs' sizes and times and how images are made, is not what the stamp says.
+func renew(stamp string, h hash.Hash, inputs []string, build func() error) error {
 	fingerprint, err := nodeimage.Fingerprint()
 	if err != nil {
 		return err
 	}
-	h := sha256.New()
 	h.Write(fingerprint)
-	fmt.Fprintln(h, c.opts.FreeMiB)
-	for _, a := range archives {
-		if err := fileKey(h, a); err != nil {
-			return fmt.Errorf("image archive: %w", err)
-		}
-	}
-	stamps, err := filepath.Glob(c.path("bin", ".*"))
-	if err != nil {
-		return err
-	}
-	for _, s := range append(stamps, c.path("kernel", "boot"), c.path("systemd"), busybox) {
-		info, err := os.Stat(s)
+	for _, input := range inputs {
+		info, err := os.Stat(input)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(h, s, info.Size(), info.ModTime().UnixNano())
+		fmt.Fprintln(h, input, info.Size(), info.ModTime().UnixNano())
 	}
 	key := fmt.Appendf(nil, "%x", h.Sum(nil))
-	stamp := c.path("image", ".key")
 	if old, err := os.ReadFile(stamp); err == nil && bytes.Equal(old, key) {
 		return nil
 	}
 	if err := os.RemoveAll(stamp); err != nil {
 		return err
 	}
-	c.logf("making the node image with %d container images", len(archives))
-	err = nodeimage.Build(ctx, nodeimage.Spec{
-		Programs: c.path("bin"), Kernel: c.path("kernel"), Systemd: c.path("systemd"), Busybox: busybox,
-		Images: archives, Out: c.path("image"), FreeMiB: c.opts.FreeMiB,
-	})
-	if err != nil {
-		return fmt.Errorf("node image: %w", err)
+	if err := build(); err != nil {
+		return err
 	}
 	return os.WriteFile(stamp, key, 0o644)
 }

@@ -43,7 +43,7 @@ func (c *Cluster) startMachine(i int, m qemu.Machine, fresh bool) error {
 	}
 	args := qemu.Args(m, qemu.Node{
 		Index: i, Accel: c.opts.Accel, Tap: fmt.Sprintf("tap%d", i),
-		Kernel: c.path("image", "vmlinuz"), Initrd: c.path("image", "initrd"), Append: strings.Join(words, " "),
+		Kernel: c.path("image", c.Kernel(name), "vmlinuz"), Initrd: c.path("image", c.Kernel(name), "initrd"), Append: strings.Join(words, " "),
 		Disk: disk, Share: filepath.Join(dir, "share"),
 		Console: filepath.Join(dir, "console.log"), Monitor: filepath.Join(dir, "monitor"),
 	})
@@ -176,6 +176,9 @@ func (c *Cluster) StartNode(ctx context.Context, node string, m qemu.Machine) er
 
 // Machine is the hardware Up starts a node with.
 func (c *Cluster) Machine(node string) qemu.Machine { return c.opts.machine(node) }
+
+// Kernel is what a node boots: KernelStable or KernelBackports.
+func (c *Cluster) Kernel(node string) string { return c.opts.kernel(node) }
 
 // CgroupDriver is that of the node's kubelet and runtime.
 func (c *Cluster) CgroupDriver(node string) string { return c.opts.cgroupDriver(node) }

@@ -5,6 +5,7 @@ package cluster
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,9 @@ type Options struct {
 	Machine qemu.Machine // the nodes' hardware
 
 	Machines map[string]qemu.Machine // hardware of the nodes that differ, by name
+
+	Kernel  string            // what the nodes boot, KernelStable or KernelBackports
+	Kernels map[string]string // kernels of the nodes that differ, by name
 
 	Systemd []string // nodes whose init and cgroup driver is systemd; the others have busybox and cgroupfs
 
@@ -42,7 +46,7 @@ type Options struct {
 // Defaults is one node with the default machine.
 func Defaults() Options {
 	return Options{
-		Nodes: 1, Machine: qemu.Default(), Accel: "tcg,thread=single,tb-size=512",
+		Nodes: 1, Machine: qemu.Default(), Kernel: KernelStable, Accel: "tcg,thread=single,tb-size=512",
 		FreeMiB: 1024, Subnet: 89, Ready: 3 * time.Minute, Log: os.Stderr,
 	}
 }
@@ -71,6 +75,16 @@ func (o Options) validate() error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	for name := range o.Kernels {
+		if !slices.Contains(o.nodeNames(), name) {
+			return fmt.Errorf("a kernel for %q: there is no such node, there are %v", name, o.nodeNames())
+		}
+	}
+	for _, kernel := range append(slices.Collect(maps.Values(o.Kernels)), o.Kernel) {
+		if !slices.Contains(kernelNames, kernel) {
+			return fmt.Errorf("kernel %q: give one of %v", kernel, kernelNames)
+		}
+	}
 	for _, name := range o.Systemd {
 		if !slices.Contains(o.nodeNames(), name) {
 			return fmt.Errorf("systemd on %q: there is no such node, there are %v", name, o.nodeNames())
@@ -92,6 +106,23 @@ func (o Options) machine(node string) qemu.Machine {
 		return m
 	}
 	return o.Machine
+}
+
+func (o Options) kernel(node string) string {
+	if k, ok := o.Kernels[node]; ok {
+		return k
+	}
+	return o.Kernel
+}
+
+// kernels are those that any node boots.
+func (o Options) kernels() []string {
+	var used []string
+	for _, node := range o.nodeNames() {
+		used = append(used, o.kernel(node))
+	}
+	slices.Sort(used)
+	return slices.Compact(used)
 }
 
 // The cgroup drivers of nodes.

@@ -32,13 +32,14 @@ var (
 	images = flag.String("images", "", "comma separated archives of the driver's images")
 	tag    = flag.String("tag", "e2e", "tag of the driver's images")
 	units  = flag.String("systemd", wide, "comma separated nodes with systemd; the others have cgroupfs as cgroup driver")
+	kernel = flag.String("kernel", "", "kernel of all nodes, stable or backports (default: stable, and backports on the wide node)")
 	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )
 
 const (
 	node      = "node0" // T3: 2 NUMA nodes; cgroup driver cgroupfs
-	wide      = "node1" // qemu.Wide: 5 NUMA nodes, several last-level caches; cgroup driver systemd
+	wide      = "node1" // qemu.Wide: 5 NUMA nodes, several last-level caches; cgroup driver systemd; kernel of Debian's backports
 	namespace = "cpumem-system"
 	release   = "cpumem"
 	chart     = "../../../charts/dra-driver-cpumem"
@@ -61,6 +62,30 @@ type suite struct {
 func (s suite) on(node string) suite {
 	s.node = node
 	return s
+}
+
+// kernel is the release of the node's kernel: "6.12.95+deb12-amd64".
+func (s suite) kernel(t *testing.T) string {
+	t.Helper()
+	return s.file(t, "/proc/sys/kernel/osrelease")
+}
+
+// The other cases stand on it: each node boots the kernel it shall, and that of
+// Debian's backports can do cpuset partitions.
+func TestKernels(t *testing.T) {
+	releases := map[string]string{} // by the kernel's name
+	for _, name := range theSuite.NodeNames() {
+		s := theSuite.on(name)
+		release := s.kernel(t)
+		t.Log(name, release)
+		if other, ok := releases[s.Kernel(name)]; ok {
+			require.Equal(t, other, release, "kernel %s of %s", s.Kernel(name), name)
+		}
+		releases[s.Kernel(name)] = release
+		if s.Kernel(name) == cluster.KernelBackports {
+			s.file(t, s.levelDir("")+"/cpuset.cpus.exclusive")
+		}
+	}
 }
 
 var theSuite suite
@@ -88,6 +113,10 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	options := cluster.Defaults()
 	options.Images = strings.Split(*images, ",")
 	options.Nodes, options.Machines = 2, map[string]qemu.Machine{wide: qemu.Wide()}
+	options.Kernels = map[string]string{wide: cluster.KernelBackports}
+	if *kernel != "" {
+		options.Kernel, options.Kernels = *kernel, nil
+	}
 	options.Subnet = *subnet
 	options.Systemd = strings.FieldsFunc(*units, func(r rune) bool { return r == ',' })
 	c := cluster.New(dir, options)

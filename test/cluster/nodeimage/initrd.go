@@ -43,8 +43,8 @@ func writeCPIO(w io.Writer, entries []entry) error {
 }
 
 // moduleOrder reads modules.dep and lists the files to insert for the wanted modules, dependencies first, without
-// those in loaded. Modules are named as in modules.dep's file names, without directory and extension.
-func moduleOrder(dep io.Reader, want []string, loaded map[string]bool) ([]string, error) {
+// those in builtin. Modules are named as in modules.dep's file names, without directory and extension.
+func moduleOrder(dep io.Reader, want []string, builtin map[string]bool) ([]string, error) {
 	file := map[string]string{}
 	needs := map[string][]string{}
 	lines := bufio.NewScanner(dep)
@@ -66,7 +66,7 @@ func moduleOrder(dep io.Reader, want []string, loaded map[string]bool) ([]string
 	var order []string
 	var add func(name string) error
 	add = func(name string) error {
-		if seen[name] || loaded[name] {
+		if seen[name] || builtin[name] {
 			return nil
 		}
 		seen[name] = true

@@ -18,24 +18,24 @@ kernel/lib/crc16.ko:
 kernel/net/9p.ko.xz: kernel/lib/crc16.ko
 `
 	cases := map[string]struct {
-		want   []string
-		loaded map[string]bool
-		order  []string
-		say    string
+		want    []string
+		builtin map[string]bool
+		order   []string
+		say     string
 	}{
 		"dependencies first, each once": {
 			want:  []string{"ext4", "9p", "jbd2"},
 			order: []string{"kernel/lib/crc16.ko", "kernel/fs/jbd2/jbd2.ko", "kernel/fs/ext4/ext4.ko", "kernel/net/9p.ko.xz"},
 		},
-		"without what is loaded": {
-			want: []string{"ext4"}, loaded: map[string]bool{"crc16": true, "jbd2": true},
+		"without what is built in": {
+			want: []string{"ext4"}, builtin: map[string]bool{"crc16": true, "jbd2": true},
 			order: []string{"kernel/fs/ext4/ext4.ko"},
 		},
 		"unknown module": {want: []string{"xfs"}, say: "no module xfs"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			order, err := moduleOrder(strings.NewReader(dep), c.want, c.loaded)
+			order, err := moduleOrder(strings.NewReader(dep), c.want, c.builtin)
 			if c.say != "" {
 				require.ErrorContains(t, err, c.say)
 				return

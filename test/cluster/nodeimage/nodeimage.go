@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeimage makes what a node boots from: the kernel, an initrd that only finds the disk, and a root disk with
-// busybox and systemd to choose from as init, the container runtime, the kubelet and every container image that shall be there from the start. No loop
-// mount, no installer; package cluster copies the disk per node and starts QEMU on it.
+// Package nodeimage makes what a node boots from: for each kernel an initrd that loads its modules and finds the disk, and
+// for all kernels one root disk with busybox and systemd to choose from as init, the container runtime, the kubelet and
+// every container image that shall be there from the start. No loop mount, no installer; package cluster copies the disk
+// per node and starts QEMU on it.
 package nodeimage
 
 import (
@@ -20,44 +21,33 @@ import (
 //go:embed files
 var files embed.FS
 
-//go:embed disk.go initrd.go nodeimage.go systemd.go
+//go:embed disk.go initrd.go kernel.go nodeimage.go systemd.go
 var source embed.FS
 
-// Spec is what goes in and where the result goes.
+// Spec is what goes into the disk and where the result goes.
 type Spec struct {
 	Programs string   // directory with kubernetes, containerd, containerd-shim-runc-v2, ctr, runc, cni/
-	Kernel   string   // unpacked kernel package, with modules.dep
 	Systemd  string   // unpacked SystemdPackages and what they depend on
 	Busybox  string   // static binary
 	Images   []string // archives to preload
-	Out      string   // directory for vmlinuz, initrd and root.ext4
+	Out      string   // directory for root.ext4
 	FreeMiB  int      // room left on the disk
 }
 
-// Build writes the three files. Out/work is scratch and removed at the end.
+// Build writes the disk. Out/work is scratch and removed at the end.
 func Build(ctx context.Context, s Spec) error {
 	work := filepath.Join(s.Out, "work")
 	if err := os.RemoveAll(work); err != nil {
 		return fmt.Errorf("clear %s: %w", work, err)
 	}
-	release, err := kernelRelease(s.Kernel)
-	if err != nil {
-		return err
-	}
 	root := filepath.Join(work, "root")
-	if err := makeRoot(ctx, s, root, release); err != nil {
+	if err := makeRoot(ctx, s, root); err != nil {
 		return err
 	}
 	if err := preload(ctx, s, root, filepath.Join(work, "preload")); err != nil {
 		return err
 	}
 	if err := makeDisk(ctx, root, filepath.Join(s.Out, "root.ext4"), s.FreeMiB); err != nil {
-		return err
-	}
-	if err := makeInitrd(s, filepath.Join(s.Out, "initrd"), release); err != nil {
-		return err
-	}
-	if err := copyFile(filepath.Join(s.Kernel, "boot", "vmlinuz-"+release), filepath.Join(s.Out, "vmlinuz"), 0o644); err != nil {
 		return err
 	}
 	return os.RemoveAll(work)
@@ -82,13 +72,9 @@ func Fingerprint() ([]byte, error) {
 	return all.Bytes(), nil
 }
 
-var (
-	scripts     = []string{"init", "setup", "daemon", "keep", "service"}         // in /sbin
-	diskModules = []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4"} // ext4 asks for crc32c by alias
-	nodeModules = []string{"virtio_net", "virtio-rng", "overlay", "veth", "bridge", "9pnet_virtio", "9p"}
-)
+var scripts = []string{"init", "setup", "daemon", "keep", "service"} // in /sbin
 
-func makeRoot(ctx context.Context, s Spec, root, release string) error {
+func makeRoot(ctx context.Context, s Spec, root string) error {
 	for _, d := range strings.Fields("usr/bin usr/sbin usr/lib usr/lib64") { // one place for each, wherever a package has it
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return fmt.Errorf("node root: %w", err)
@@ -98,7 +84,7 @@ func makeRoot(ctx context.Context, s Spec, root, release string) error {
 		}
 	}
 	for _, d := range strings.Fields("proc sys dev run tmp share mnt root var/lib var/log/pods opt/cni/bin opt/nri/plugins " +
-		"usr/local/bin modules etc/containerd/conf.d etc/cni/net.d etc/kubernetes etc/cdi etc/nri/conf.d") {
+		"usr/local/bin etc/containerd/conf.d etc/cni/net.d etc/kubernetes etc/cdi etc/nri/conf.d") {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return fmt.Errorf("node root: %w", err)
 		}
@@ -153,74 +139,7 @@ func makeRoot(ctx context.Context, s Spec, root, release string) error {
 			return fmt.Errorf("node root: %w", err)
 		}
 	}
-	if err := addSystemd(s.Systemd, root); err != nil {
-		return err
-	}
-	loaded := map[string]bool{}
-	disk, err := modules(s.Kernel, release, diskModules, loaded)
-	if err != nil {
-		return err
-	}
-	for _, f := range disk {
-		loaded[moduleName(f)] = true
-	}
-	rest, err := modules(s.Kernel, release, nodeModules, loaded)
-	if err != nil {
-		return err
-	}
-	var order strings.Builder
-	for _, f := range rest {
-		if err := copyFile(f, filepath.Join(root, "modules", filepath.Base(f)), 0o644); err != nil {
-			return err
-		}
-		order.WriteString(filepath.Base(f) + "\n")
-	}
-	return os.WriteFile(filepath.Join(root, "modules/order"), []byte(order.String()), 0o644)
-}
-
-func makeInitrd(s Spec, out, release string) error {
-	entries := []entry{}
-	for _, d := range []string{"bin", "dev", "proc", "root", "modules"} {
-		entries = append(entries, entry{name: d, mode: modeDir})
-	}
-	add := func(name, from string) error {
-		data, err := os.ReadFile(from)
-		if err != nil {
-			return fmt.Errorf("initrd: %w", err)
-		}
-		entries = append(entries, entry{name: name, mode: modeFile, data: data})
-		return nil
-	}
-	if err := add("bin/busybox", s.Busybox); err != nil {
-		return err
-	}
-	disk, err := modules(s.Kernel, release, diskModules, nil)
-	if err != nil {
-		return err
-	}
-	var order strings.Builder
-	for _, f := range disk {
-		if err := add("modules/"+filepath.Base(f), f); err != nil {
-			return err
-		}
-		order.WriteString(filepath.Base(f) + "\n")
-	}
-	script, err := files.ReadFile("files/initrd-init")
-	if err != nil {
-		return err
-	}
-	entries = append(entries,
-		entry{name: "modules/order", mode: modeFile, data: []byte(order.String())},
-		entry{name: "init", mode: modeFile, data: script})
-	f, err := os.Create(out)
-	if err != nil {
-		return fmt.Errorf("initrd: %w", err)
-	}
-	defer f.Close()
-	if err := writeCPIO(f, entries); err != nil {
-		return fmt.Errorf("initrd %s: %w", out, err)
-	}
-	return f.Close()
+	return addSystemd(s.Systemd, root)
 }
 
 // Applets lists the names busybox answers to, its own left out.
@@ -236,33 +155,4 @@ func Applets(ctx context.Context, busybox string) ([]string, error) {
 		}
 	}
 	return applets, nil
-}
-
-// kernelRelease finds the one kernel in the unpacked package.
-func kernelRelease(dir string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(dir, "lib/modules/*/modules.dep"))
-	if err != nil {
-		return "", err
-	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("%s: want one kernel with modules.dep, found %d", dir, len(found))
-	}
-	return filepath.Base(filepath.Dir(found[0])), nil
-}
-
-func modules(kernel, release string, want []string, loaded map[string]bool) ([]string, error) {
-	dir := filepath.Join(kernel, "lib/modules", release)
-	f, err := os.Open(filepath.Join(dir, "modules.dep"))
-	if err != nil {
-		return nil, fmt.Errorf("kernel modules: %w", err)
-	}
-	defer f.Close()
-	order, err := moduleOrder(f, want, loaded)
-	if err != nil {
-		return nil, fmt.Errorf("kernel %s: %w", release, err)
-	}
-	for i := range order {
-		order[i] = filepath.Join(dir, order[i])
-	}
-	return order, nil
 }

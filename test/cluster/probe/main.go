@@ -13,6 +13,10 @@
 //	fill SIZE          map SIZE of anonymous memory and write to it, in huge pages where the kernel gives them
 //	grow SIZE STEP T   map SIZE of anonymous memory and write to STEP more of it every T
 //	hugepages SIZE N   map and write N hugepages of SIZE one by one, report how many there were
+//	hog                keep every CPU this process may use busy, from now on and beside the actions that follow
+//	cycle T DURATION   wake up every T and count how late: quantiles and a histogram
+//	observe CPUS T     every T look which CPUs this process may run on, which of CPUS among them, and print a line each time
+//	                   that changes and each second (until SIGTERM)
 //	sleep [DURATION]   wait, without a duration for ever (until SIGTERM)
 //	exit CODE
 //
@@ -27,6 +31,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"k8s.io/utils/cpuset"
 )
 
 func main() {
@@ -148,6 +154,35 @@ func act(args []string) (line any, rest []string, err error) {
 		}
 		line, err := hugepages(size, count)
 		return line, args[3:], err
+	case "hog":
+		return hog(), args[1:], nil
+	case "cycle":
+		if err := need(2); err != nil {
+			return nil, nil, err
+		}
+		interval, err := time.ParseDuration(args[1])
+		if err != nil {
+			return nil, nil, fmt.Errorf("cycle: %w", err)
+		}
+		duration, err := time.ParseDuration(args[2])
+		if err != nil {
+			return nil, nil, fmt.Errorf("cycle: %w", err)
+		}
+		line, err := cycle(interval, duration)
+		return line, args[3:], err
+	case "observe":
+		if err := need(2); err != nil {
+			return nil, nil, err
+		}
+		watched, err := cpuset.Parse(args[1])
+		if err != nil {
+			return nil, nil, fmt.Errorf("observe: %w", err)
+		}
+		interval, err := time.ParseDuration(args[2])
+		if err != nil || interval <= 0 {
+			return nil, nil, fmt.Errorf("observe: interval %q: want a time above 0, like 10ms", args[2])
+		}
+		return nil, args[3:], observe(os.Stdout, watched, interval, ended())
 	case "sleep":
 		rest := args[1:]
 		var wait <-chan time.Time
@@ -156,12 +191,10 @@ func act(args []string) (line any, rest []string, err error) {
 				wait, rest = time.After(d), rest[1:]
 			}
 		}
-		stop := make(chan os.Signal, 1)
-		signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
 		select {
 		case <-wait:
 			return nil, rest, nil
-		case <-stop:
+		case <-ended():
 			os.Exit(0)
 		}
 	case "exit":
@@ -174,5 +207,12 @@ func act(args []string) (line any, rest []string, err error) {
 		}
 		os.Exit(code)
 	}
-	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, fill, grow, hugepages, sleep, exit", args[0])
+	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, fill, grow, hugepages, hog, cycle, observe, sleep, exit", args[0])
+}
+
+// ended gets the signal that asks this process to end.
+func ended() <-chan os.Signal {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
+	return stop
 }

@@ -23,7 +23,7 @@ import (
 func newUp(at where) *cobra.Command {
 	o := cluster.Defaults()
 	var gates, kubelet, containerd string
-	var wide []string
+	var wide, backports []string
 	cmd := &cobra.Command{
 		Use: "up", Short: "Build what is missing and start the cluster; returns when every node is Ready", Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd) },
@@ -38,6 +38,10 @@ func newUp(at where) *cobra.Command {
 			o.Machines = map[string]qemu.Machine{}
 			for _, node := range wide {
 				o.Machines[node] = qemu.Wide()
+			}
+			o.Kernels = map[string]string{}
+			for _, node := range backports {
+				o.Kernels[node] = cluster.KernelBackports
 			}
 			if kubelet != "" {
 				data, err := os.ReadFile(kubelet)
@@ -74,6 +78,8 @@ func newUp(at where) *cobra.Command {
 	f.IntVar(&o.Machine.MemoryMiB, "memory", o.Machine.MemoryMiB, "memory of a node in MiB, split over its NUMA nodes")
 	f.IntVar(&o.Machine.Hugepages, "hugepages", o.Machine.Hugepages, "2 MiB hugepages on each NUMA node")
 	f.StringSliceVar(&wide, "wide", nil, "`nodes` that are large machines instead: 16 CPUs, 5 NUMA nodes, several last-level caches")
+	f.StringVar(&o.Kernel, "kernel", o.Kernel, "`which` kernel of Debian the nodes boot: stable or backports")
+	f.StringSliceVar(&backports, "backports", nil, "`nodes` that boot the kernel of Debian's backports whatever --kernel says")
 	f.StringSliceVar(&o.Systemd, "systemd", nil, "`nodes` whose init and cgroup driver is systemd instead of busybox and cgroupfs")
 	f.StringVar(&o.Accel, "accel", o.Accel, "QEMU's accelerator; `kvm` where it works")
 	f.StringVar(&o.KernelArgs, "kernel-args", o.KernelArgs, "more words for the nodes' kernel")

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import "runtime"
+
+type hogging struct {
+	Action  string `json:"action"`
+	Threads int    `json:"threads"`
+}
+
+// hog keeps every CPU this process may use now busy from here on, beside the actions that follow.
+func hog() hogging {
+	n := runtime.NumCPU()
+	runtime.GOMAXPROCS(n + 1) // one for the actions
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			for { //nolint:staticcheck // to burn is what it is for
+			}
+		}()
+	}
+	return hogging{Action: "hog", Threads: n}
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/utils/cpuset"
+)
+
+// heartbeat is the longest time between two lines of an observer: how far its output reaches is known without its end.
+const heartbeat = time.Second
+
+// observed is what an observer says each time what it may use has changed, each heartbeat, and at its end. A line holds
+// from its time on until the time of the next.
+type observed struct {
+	Action    string    `json:"action"`
+	Time      time.Time `json:"time"`
+	Monotonic int64     `json:"monotonic"`           // ns, the node's for all of its processes
+	CPUs      string    `json:"cpus"`                // this process may run on
+	Effective string    `json:"effective,omitempty"` // its cgroup's cpuset.cpus.effective, if it has the file
+	Watched   string    `json:"watched"`             // which of the watched CPUs it may run on
+	Samples   int       `json:"samples"`             // so far
+	Allowed   int       `json:"allowed"`             // samples so far in which it could run on a watched CPU
+	Gap       int64     `json:"gap"`                 // ns, the longest time between two samples so far
+	Ended     bool      `json:"ended,omitempty"`
+}
+
+// observer is what it knows of the samples so far.
+type observer struct {
+	watched cpuset.CPUSet
+	last    observed
+	said    time.Time
+}
+
+// sample takes a sample in and tells whether there is something to say.
+func (o *observer) sample(at time.Time, monotonic int64, cpus, effective string) (say bool, err error) {
+	set, err := cpuset.Parse(cpus)
+	if err != nil {
+		return false, fmt.Errorf("observe: CPUs %q: %w", cpus, err)
+	}
+	hit := set.Intersection(o.watched)
+	next := observed{
+		Action: "observe", Time: at, Monotonic: monotonic, CPUs: cpus, Effective: effective, Watched: hit.String(),
+		Samples: o.last.Samples + 1, Allowed: o.last.Allowed, Gap: o.last.Gap,
+	}
+	if !hit.IsEmpty() {
+		next.Allowed++
+	}
+	if o.last.Samples > 0 {
+		next.Gap = max(next.Gap, monotonic-o.last.Monotonic)
+	}
+	say = o.last.Samples == 0 || o.last.CPUs != cpus || o.last.Effective != effective || at.Sub(o.said) >= heartbeat
+	if say {
+		o.said = at
+	}
+	o.last = next
+	return say, nil
+}
+
+// observe samples until stop and writes lines.
+func observe(out io.Writer, watched cpuset.CPUSet, interval time.Duration, stop <-chan os.Signal) error {
+	own, err := ownCgroup()
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(out)
+	o := observer{watched: watched}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		fields, err := statusFields("/proc/self/status")
+		if err != nil {
+			return err
+		}
+		effective, err := os.ReadFile(filepath.Join(own, "cpuset.cpus.effective"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		say, err := o.sample(time.Now(), monotonic(), fields["Cpus_allowed_list"], strings.TrimSpace(string(effective)))
+		if err != nil {
+			return err
+		}
+		if say {
+			if err := lines.Encode(o.last); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-stop:
+			o.last.Ended = true
+			return lines.Encode(o.last)
+		case <-tick.C:
+		}
+	}
+}
+
+// ownCgroup is the directory of this process's cgroup, as far as it sees it.
+func ownCgroup() (string, error) {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(data)) {
+		if dir, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return filepath.Join("/sys/fs/cgroup", dir), nil
+		}
+	}
+	return "", fmt.Errorf("/proc/self/cgroup: no line of cgroup v2 in %q", data)
+}
