@@ -16,7 +16,7 @@ func hog() hogging {
 	for range n {
 		go func() {
 			runtime.LockOSThread()
-			for { //nolint:staticcheck // to burn is what it is for
+			for i := 0; ; i++ {
 			}
 		}()
 	}
