@@ -42,10 +42,14 @@ type Config struct {
 	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
 	// ReservedHugepages are withheld, NUMA node id to page size to pages.
 	ReservedHugepages map[string]map[string]int64 `json:"reservedHugepages"`
-	SharedPool        SharedPool                  `json:"sharedPool"`
-	MemoryQoS         MemoryQoS                   `json:"memoryQoS"`
-	Hugepages         Hugepages                   `json:"hugepages"`
-	CPU               CPU                         `json:"cpu"`
+	// Exclusivity is how others are kept off a claim's CPUs: auto (a cpuset
+	// partition where there can be one, else the shared pool leaves them out),
+	// pool or partition (a claim that cannot be one is refused).
+	Exclusivity string     `json:"exclusivity"`
+	SharedPool  SharedPool `json:"sharedPool"`
+	MemoryQoS   MemoryQoS  `json:"memoryQoS"`
+	Hugepages   Hugepages  `json:"hugepages"`
+	CPU         CPU        `json:"cpu"`
 	// NodeAllocatable has the scheduler count claims against what the node can
 	// allocate, like the requests of pods (KEP-5517).
 	NodeAllocatable bool `json:"nodeAllocatable"`
@@ -64,6 +68,13 @@ type Config struct {
 	SysfsRoot         string `json:"sysfsRoot"`
 	ProcRoot          string `json:"procRoot"`
 }
+
+// Ways to keep others off a claim's CPUs.
+const (
+	ExclusivityAuto      = "auto"
+	ExclusivityPool      = "pool"
+	ExclusivityPartition = "partition"
+)
 
 // SharedPool configures the CPUs of containers without exclusive CPUs.
 type SharedPool struct {
@@ -119,6 +130,7 @@ type CPU struct {
 func Default() Config {
 	return Config{
 		GroupBy:         "numanode",
+		Exclusivity:     ExclusivityAuto,
 		SharedPool:      SharedPool{Mode: string(zones.PoolDynamic), MinCPUs: 1},
 		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto"},
 		Hugepages:       Hugepages{Limits: "claim"},
@@ -173,6 +185,7 @@ func (c Config) validate() error {
 		}
 	}
 	oneOf("groupBy", c.GroupBy, string(zones.NUMANode), string(zones.Socket), string(zones.Machine))
+	oneOf("exclusivity", c.Exclusivity, ExclusivityAuto, ExclusivityPool, ExclusivityPartition)
 	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
 	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerKubelet, OwnerNone)
 	oneOf("memoryQoS.protection", c.MemoryQoS.Protection, string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None))

@@ -41,10 +41,11 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		Ancestors: make(map[string]contract.Files),
 	}
 	held := Exclusive(claims)
-	pool := base.CPUs.Difference(held)
-	if pool.IsEmpty() {
+	if base.CPUs.Difference(held).IsEmpty() {
 		return contract.NodeState{}, fmt.Errorf("no CPU would be left for containers without exclusive CPUs: %d claims hold all of %s", len(claims), base.CPUs)
 	}
+	// What partitions hold the kernel takes out of the pool.
+	pool := base.CPUs.Difference(exclusive(claims, func(d contract.Decision) bool { return d.Partition == "" }))
 	state.Shared = contract.Shared{CPUs: pool.String(), Mems: base.Mems.String(), Others: base.Others.Difference(held).String()}
 
 	pods := podSums(claims)
@@ -60,10 +61,21 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		}
 		p.hugetlb(files)
 		slices.Sort(p.claims)
-		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files}
+		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files, Exclusive: p.exclusive.String()}
+		for _, level := range slices.Compact([]string{contract.LevelKubepods, p.qos}) {
+			levels[level].exclusive = levels[level].exclusive.Union(p.exclusive)
+		}
 		levels[contract.LevelKubepods].protect(p.min, p.low)
 		if p.qos != contract.LevelKubepods {
 			levels[p.qos].protect(p.min, p.low)
+		}
+	}
+	for level, s := range levels {
+		if !s.exclusive.IsEmpty() {
+			if state.Exclusive == nil {
+				state.Exclusive = make(map[string]string)
+			}
+			state.Exclusive[level] = s.exclusive.String()
 		}
 	}
 	if base.Protect {
@@ -83,9 +95,17 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 
 // Exclusive returns the CPUs that the claims hold.
 func Exclusive(claims []contract.ClaimRecord) cpuset.CPUSet {
+	return exclusive(claims, func(contract.Decision) bool { return true })
+}
+
+func exclusive(claims []contract.ClaimRecord, counts func(contract.Decision) bool) cpuset.CPUSet {
 	var held []int
 	for _, c := range claims {
-		held = append(held, ids(c.CPUs())...)
+		for _, r := range c.Results {
+			if counts(r.Decision) {
+				held = append(held, ids(r.Decision.CPUs)...)
+			}
+		}
 	}
 	return cpuset.New(held...)
 }
@@ -110,6 +130,8 @@ func ids(list string) []int {
 
 type sums struct {
 	min, low int64
+	// exclusive are the CPUs of partitions.
+	exclusive cpuset.CPUSet
 }
 
 func (s *sums) protect(min, low int64) { s.min += min; s.low += low }
@@ -159,6 +181,9 @@ func podSums(claims []contract.ClaimRecord) map[string]*podSum {
 func (p *podSum) add(d contract.Decision, pod contract.PodRecord) {
 	if d.Memory != nil {
 		p.protect(int64(d.Memory.Min), int64(d.Memory.Low))
+	}
+	if d.Partition != "" {
+		p.exclusive = p.exclusive.Union(Set(d.CPUs))
 	}
 	for size, limit := range d.Hugepages {
 		h := p.hugepages[size]

@@ -54,7 +54,18 @@ type CPU struct {
 	WholeL3 *bool `json:"wholeL3,omitempty"`
 	// Cores is any, performance or efficiency, on machines with both kinds.
 	Cores *string `json:"cores,omitempty"`
+	// Isolation is none (the shared pool leaves the CPUs out), partition (the
+	// kernel takes them from everybody else) or isolated (and does not balance
+	// load over them). Absent: the node's exclusivity decides.
+	Isolation *string `json:"isolation,omitempty"`
 }
+
+// Values of cpu.isolation.
+const (
+	IsolationNone      = "none"
+	IsolationPartition = "partition"
+	IsolationIsolated  = "isolated"
+)
 
 // Memory says what the claimed memory's cgroup values are.
 type Memory struct {
@@ -90,6 +101,7 @@ func Choices() []Allowed {
 	return []Allowed{
 		{"cpu.placement", []string{placement.Packed, placement.Spread}},
 		{"cpu.cores", []string{placement.CoresAny, placement.CoresPerformance, placement.CoresEfficiency}},
+		{"cpu.isolation", []string{IsolationNone, IsolationPartition, IsolationIsolated}},
 		{"memory.protection", []string{string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None)}},
 		{"memory.policy", contract.MemoryPolicyModes()},
 		{"hugepages.limits", []string{config.HugepagesClaim, config.HugepagesUnlimited, config.HugepagesUnchanged}},
@@ -138,6 +150,7 @@ func (p ClaimParameters) validate() error {
 	}
 	choice("cpu.placement", p.CPU.Placement)
 	choice("cpu.cores", p.CPU.Cores)
+	choice("cpu.isolation", p.CPU.Isolation)
 	choice("memory.protection", p.Memory.Protection)
 	choice("memory.policy", p.Memory.Policy)
 	choice("hugepages.limits", p.Hugepages.Limits)

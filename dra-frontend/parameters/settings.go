@@ -20,8 +20,10 @@ import (
 
 // Settings are the parameters of one result, every choice made.
 type Settings struct {
-	CPU    placement.Options
-	Memory memoryqos.Policy
+	CPU placement.Options
+	// Isolation is cpu.isolation, empty where the node's Exclusivity decides.
+	Isolation, Exclusivity string
+	Memory                 memoryqos.Policy
 	// MemoryPolicy is the mode of the kernel's memory policy, empty for none.
 	MemoryPolicy string
 	// Hugepages is config.HugepagesClaim, HugepagesUnlimited or
@@ -36,10 +38,12 @@ type Settings struct {
 // the configuration and the base page size in bytes.
 func Defaults(c config.Config, pageSize int64) Settings {
 	s := Settings{
-		CPU:       placement.Options{Placement: c.CPU.Placement, WholeCores: c.CPU.WholeCores},
-		Memory:    memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
-		Hugepages: c.Hugepages.Limits,
-		protects:  c.MemoryQoS.Owner != config.OwnerNone,
+		CPU: placement.Options{Placement: c.CPU.Placement, WholeCores: c.CPU.WholeCores},
+
+		Exclusivity: c.Exclusivity,
+		Memory:      memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
+		Hugepages:   c.Hugepages.Limits,
+		protects:    c.MemoryQoS.Owner != config.OwnerNone,
 	}
 	if s.protects {
 		s.Memory.Protection = memoryqos.Protection(c.MemoryQoS.Protection)
@@ -120,6 +124,7 @@ func merge(sources []source) (ClaimParameters, error) {
 		choose(sources, "cpu.wholeCores", &p.CPU.WholeCores, func(p ClaimParameters) *bool { return p.CPU.WholeCores }),
 		choose(sources, "cpu.wholeL3", &p.CPU.WholeL3, func(p ClaimParameters) *bool { return p.CPU.WholeL3 }),
 		choose(sources, "cpu.cores", &p.CPU.Cores, func(p ClaimParameters) *string { return p.CPU.Cores }),
+		choose(sources, "cpu.isolation", &p.CPU.Isolation, func(p ClaimParameters) *string { return p.CPU.Isolation }),
 		choose(sources, "memory.limit", &p.Memory.Limit, func(p ClaimParameters) *Limit { return p.Memory.Limit }),
 		choose(sources, "memory.throttlingFactor", &p.Memory.ThrottlingFactor, func(p ClaimParameters) *float64 { return p.Memory.ThrottlingFactor }),
 		choose(sources, "memory.protection", &p.Memory.Protection, func(p ClaimParameters) *string { return p.Memory.Protection }),
@@ -150,6 +155,7 @@ func (s Settings) with(p ClaimParameters) (Settings, error) {
 	set(&s.CPU.Placement, p.CPU.Placement)
 	set(&s.CPU.WholeL3, p.CPU.WholeL3)
 	set(&s.CPU.Cores, p.CPU.Cores)
+	set(&s.Isolation, p.CPU.Isolation)
 	set(&s.MemoryPolicy, p.Memory.Policy)
 	set(&s.Hugepages, p.Hugepages.Limits)
 	if p.CPU.WholeCores != nil {
@@ -220,6 +226,7 @@ func (s Settings) Record(d contract.Decision, hugepages bool) map[string]string 
 		add("cpu.wholeCores", strconv.FormatBool(s.CPU.WholeCores))
 		add("cpu.wholeL3", strconv.FormatBool(s.CPU.WholeL3))
 		add("cpu.cores", s.CPU.Cores)
+		add("cpu.isolation", map[string]string{contract.PartitionRoot: IsolationPartition, contract.PartitionIsolated: IsolationIsolated}[d.Partition])
 	}
 	if d.Memory != nil {
 		add("memory.protection", string(s.Memory.Protection))

@@ -50,11 +50,21 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 		return record, usersErr
 	}
 	record.Pods = users.records()
+	record.Joinable = joinable(claim, parts)
 	taken := nodestate.Exclusive(prepared)
 	for i, p := range parts {
 		decision, err := d.value(p, i, users, taken, prepared)
 		if err != nil {
 			return record, about(p.DeviceRequestAllocationResult, err)
+		}
+		if decision.CPUs != "" {
+			if decision.Partition, err = users.partition(p.Request, prepared, announcement.Features); err != nil {
+				return record, about(p.DeviceRequestAllocationResult, err)
+			}
+		}
+		if decision.Partition != "" {
+			decision.Requires = append(decision.Requires, contract.FeaturePartition)
+			record.Joinable = false
 		}
 		if feature := decision.Unknown(announcement.Features); feature != "" {
 			return record, about(p.DeviceRequestAllocationResult, fmt.Errorf("its parameters need %q, which nri-actuator cannot do with this node's runtime (%s %s) and kernel: leave them out, or upgrade these",
@@ -71,7 +81,6 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 		result.Parameters = p.settings.Record(decision, len(p.amounts.Hugepages) > 0)
 		record.Results = append(record.Results, result)
 	}
-	record.Joinable = joinable(claim, parts)
 	return record, nil
 }
 

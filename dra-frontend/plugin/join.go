@@ -18,10 +18,13 @@ import (
 // joinable tells whether more pods may come to the claim: it is not one pod's
 // own, made from a template, and what it holds can be shared.
 func joinable(claim *resourceapi.ResourceClaim, parts []part) bool {
-	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1" {
-		return false
-	}
-	return !slices.ContainsFunc(parts, func(p part) bool { return p.amounts.Divisible() })
+	return !ownedByPod(claim) && !slices.ContainsFunc(parts, func(p part) bool { return p.amounts.Divisible() })
+}
+
+// ownedByPod tells whether the claim was made for a pod, from a template.
+func ownedByPod(claim *resourceapi.ResourceClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
 }
 
 // Join ties pods to a prepared claim that were reserved for it since. Kubelet

@@ -22,6 +22,8 @@ import (
 type call struct {
 	// asked are their results with memory or hugepages.
 	asked []claimed
+	// cpus are their results with CPUs.
+	cpus []cpuUse
 	// allocatable reads the node's memory, once.
 	allocatable func() (int64, error)
 }
@@ -72,7 +74,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		}
 		claims.Prepared = claims.Without(record.UID)
 	}
-	users.asked = call.asked
+	users.asked, users.cpus = call.asked, call.cpus
 	record, err := d.decide(claim, results, users, usersErr, claims.Prepared)
 	if err != nil {
 		log.Info("claim not prepared", zap.Error(err))

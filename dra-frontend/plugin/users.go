@@ -17,6 +17,8 @@ import (
 type Pod struct {
 	Name string
 	contract.PodRecord
+	// RuntimeClass is the name of its runtime class, empty for none.
+	RuntimeClass string
 	// MemoryLimit is the limit in bytes of the whole pod, 0 for none.
 	MemoryLimit int64
 	// Containers in the pod's order, init containers first.
@@ -63,6 +65,8 @@ type users struct {
 	pods                  []Pod
 	// asked are the results with memory or hugepages of all claims of the call.
 	asked []claimed
+	// cpus are the results with CPUs, likewise.
+	cpus []cpuUse
 	// allocatable is the node's, read for claims that need it.
 	allocatable    int64
 	allocatableErr error
@@ -103,11 +107,21 @@ func (u users) records() []contract.PodRecord {
 // exclusive refuses amounts of memory or hugepages that several containers
 // would use at the same time: each would get all of it.
 func (u users) exclusive(request string) error {
+	if running := u.running(u.claim, request); len(running) > 1 {
+		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): give each container a claim or a request of its own",
+			len(running), strings.Join(running, ", "))
+	}
+	return nil
+}
+
+// running names the containers that use the request of the claim at the same
+// time.
+func (u users) running(claim, request string) []string {
 	var running []string
 	for _, p := range u.pods {
 		sidecar := false
 		for _, c := range p.Containers {
-			if !c.uses(u.claim, request) {
+			if !c.uses(claim, request) {
 				continue
 			}
 			// An init container runs beside a sidecar that comes before it, and
@@ -118,9 +132,5 @@ func (u users) exclusive(request string) error {
 			sidecar = sidecar || c.Runs
 		}
 	}
-	if len(running) > 1 {
-		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): give each container a claim or a request of its own",
-			len(running), strings.Join(running, ", "))
-	}
-	return nil
+	return running
 }

@@ -71,6 +71,9 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	default:
 		return plugin.Pod{}, fmt.Errorf("pod %s/%s has QoS class %q in its status", pod.Namespace, pod.Name, pod.Status.QOSClass)
 	}
+	if pod.Spec.RuntimeClassName != nil {
+		out.RuntimeClass = *pod.Spec.RuntimeClassName
+	}
 	// A claim template's claim has a generated name: containers name the
 	// pod's entry, the plugin knows the object.
 	claims := make(map[string]string, len(pod.Spec.ResourceClaims))
