@@ -5,12 +5,10 @@
 // them (Limits).
 //
 // Command pressure draws its results, the end-to-end cases compare them. The flow: reclaim.go and limits.go are the two
-// runs, pods.go makes and removes their objects, node.go prepares and reads the node, samples.go watches cgroups.
+// runs, pods.go says what their pods are, node.go prepares and reads the node, samples.go watches cgroups.
 package pressure
 
 import (
-	"time"
-
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
@@ -52,11 +50,7 @@ type Mark struct {
 	Seconds float64
 }
 
-const (
-	// patience bounds every wait: nodes are emulated and slow.
-	patience = 8 * time.Minute
-	mib      = 1 << 20
-)
+const mib = 1 << 20
 
 func (b *Bench) logf(format string, args ...any) {
 	if b.Log != nil {

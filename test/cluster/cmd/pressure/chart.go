@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
 )
 
 // chart is one set of axes: MiB over seconds.
@@ -31,14 +32,6 @@ type level struct {
 	label string
 	mib   float64
 }
-
-// Colours that can be told apart by everyone (Okabe and Ito).
-const (
-	blue   = "#0072b2"
-	orange = "#d55e00"
-	grey   = "#555555"
-	green  = "#009e73"
-)
 
 const ofEach = "seconds since it began to grow"
 
@@ -69,7 +62,7 @@ func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 		c := chart{title: title, yLabel: "MiB in RAM", since: "seconds", marks: []pressure.Mark{r.Reads, r.Maps}}
 		for _, line := range lines {
 			s := styled{Line: line, label: labels[line.Name]}
-			s.colour, s.dashed = map[string]string{pressure.Protected: blue, pressure.LeafOnly: green, pressure.Unprotected: orange}[line.Name], line.Name == pressure.LeafOnly
+			s.colour, s.dashed = map[string]string{pressure.Protected: svg.Blue, pressure.LeafOnly: svg.Green, pressure.Unprotected: svg.Orange}[line.Name], line.Name == pressure.LeafOnly
 			c.lines = append(c.lines, s)
 		}
 		c.from = max(0, r.Reads.Seconds-10)
@@ -97,11 +90,11 @@ func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 		limits("c. Going over memory.high slows down", ofEach,
 			level{fmt.Sprintf("memory.high %.0f MiB", l.HighMiB), l.HighMiB},
 			map[string]string{pressure.Throttled: "with memory.high", pressure.Free: "without"},
-			map[string]string{pressure.Throttled: blue, pressure.Free: orange}),
+			map[string]string{pressure.Throttled: svg.Blue, pressure.Free: svg.Orange}),
 		limits("d. Going over memory.max ends the offender alone", "seconds",
 			level{fmt.Sprintf("memory.max %.0f MiB", l.MaxMiB), l.MaxMiB},
 			map[string]string{pressure.Offender: "goes over its claim", pressure.Neighbour: "the same pod's other container", pressure.Other: "another pod"},
-			map[string]string{pressure.Offender: orange, pressure.Neighbour: blue, pressure.Other: green}),
+			map[string]string{pressure.Offender: svg.Orange, pressure.Neighbour: svg.Blue, pressure.Other: svg.Green}),
 	}
 }
 
@@ -115,20 +108,6 @@ func (c chart) highest() (top, step float64) {
 	for _, l := range c.levels {
 		top = max(top, l.mib)
 	}
-	step = gridStep(top * 1.08)
+	step = svg.GridStep(top * 1.08)
 	return math.Ceil(top*1.08/step) * step, step
-}
-
-// gridStep gives at most six grid lines, at 1, 2 or 5 times a power of ten.
-func gridStep(span float64) float64 {
-	if span <= 0 {
-		return 1
-	}
-	power := math.Pow(10, math.Floor(math.Log10(span/6)))
-	for _, m := range []float64{1, 2, 5} {
-		if span/(m*power) <= 6 {
-			return m * power
-		}
-	}
-	return 10 * power
 }

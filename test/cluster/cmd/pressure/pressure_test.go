@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
 )
 
@@ -70,12 +71,6 @@ func TestFromItsStart(t *testing.T) {
 	require.Equal(t, []pressure.Point{{MiB: 4}}, fromItsStart(flat).Points)
 }
 
-func TestGridStep(t *testing.T) {
-	for span, want := range map[float64]float64{0: 1, 6: 1, 7: 2, 100: 20, 270: 50, 301: 100, 0.5: 0.1} {
-		require.InDelta(t, want, gridStep(span), 1e-9, "span %v", span)
-	}
-}
-
 func TestTables(t *testing.T) {
 	r, l := results()
 	text := tables(pressure.Sizes{Claim: 384 << 20}, r, l)
@@ -92,21 +87,12 @@ func TestTables(t *testing.T) {
 	require.NoError(t, l.Check())
 }
 
-func TestInsert(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "doc.md")
-	require.NoError(t, os.WriteFile(file, []byte("prose\n"+beginMark+"old\n"+endMark+"more prose\n"), 0o644))
-	require.NoError(t, insert(file, "new\n"))
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, "prose\n"+beginMark+"\nnew\n\n"+endMark+"more prose\n", string(data))
-	require.NoError(t, os.WriteFile(file, []byte("prose\n"), 0o644))
-	require.ErrorContains(t, insert(file, "new\n"), "to write between")
-}
-
 // The document has the places the command writes to.
 func TestDocumentHasMarks(t *testing.T) {
-	data, err := os.ReadFile("../../../../docs/memory-pressure.md")
+	const name = "memory-pressure.md"
+	data, err := os.ReadFile(filepath.Join("../../../../docs", name))
 	require.NoError(t, err)
-	_, rest, begins := strings.Cut(string(data), beginMark)
-	require.True(t, begins && strings.Contains(rest, endMark))
+	file := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(file, data, 0o644))
+	require.NoError(t, bench.Insert(file, author, "new\n"))
 }

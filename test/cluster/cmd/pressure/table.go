@@ -4,15 +4,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
-)
-
-const (
-	beginMark = "<!-- written by make bench-memory -->\n"
-	endMark   = "<!-- end of what make bench-memory writes -->\n"
 )
 
 // tables are the results as text.
@@ -56,18 +50,4 @@ func tables(size pressure.Sizes, r pressure.Reclaim, l pressure.Limits) string {
 	fmt.Fprintf(&b, "\nAbove `memory.high` the one container grew %.0f times slower than the other did without.\n",
 		l.Rate[pressure.Free]/l.Rate[pressure.Throttled])
 	return b.String()
-}
-
-// insert replaces what stands between the marks of the document.
-func insert(file, text string) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, begins := strings.Cut(string(data), beginMark)
-	_, after, ends := strings.Cut(rest, endMark)
-	if !begins || !ends {
-		return fmt.Errorf("%s: no lines %q and %q to write between", file, strings.TrimSpace(beginMark), strings.TrimSpace(endMark))
-	}
-	return os.WriteFile(file, []byte(before+beginMark+"\n"+text+"\n"+endMark+after), 0o644)
 }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// marks are the lines a document has around what the author, a command, writes.
+func marks(author string) (begin, end string) {
+	return "<!-- written by " + author + " -->\n", "<!-- end of what " + author + " writes -->\n"
+}
+
+// Insert replaces what stands between the author's marks of the document.
+func Insert(file, author, text string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	begin, end := marks(author)
+	before, rest, begins := strings.Cut(string(data), begin)
+	_, after, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		return fmt.Errorf("%s: no lines %q and %q to write between", file, strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	return os.WriteFile(file, []byte(before+begin+"\n"+text+"\n"+end+after), 0o644)
+}
