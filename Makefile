@@ -66,6 +66,11 @@ bench-memory: ## Show memory protection and limits under pressure on a cluster (
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
 	cd test/cluster && GOWORK=off go run ./cmd/pressure -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
 
+.PHONY: bench-isolation
+bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a cluster (root, Debian); writes docs/isolation-*
+	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
+	cd test/cluster && GOWORK=off go run ./cmd/isolation -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
+
 .PHONY: verify
 verify: verify-format verify-vet verify-modules verify-placement verify-generated verify-headers verify-vulnerabilities ## Format, vet, lint, modules, generated files, headers
 

@@ -140,6 +140,12 @@ func (o Objects) Said(ctx context.Context, pod, container, action string) (at ti
 	return at, err
 }
 
+// Log is what the container's program has printed.
+func (o Objects) Log(ctx context.Context, pod, container string) (string, error) {
+	text, err := o.Client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+	return string(text), err
+}
+
 // Ready waits until the pod is, looking again every so often.
 func (o Objects) Ready(ctx context.Context, name string, every time.Duration) error {
 	err := Eventually(ctx, "pod "+name+" ready", every, func(ctx context.Context) error {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command isolation shows what the kinds of exclusive CPUs are worth and what they cost: it boots a cluster whose kernel
+// has cpuset partitions for containers, installs the chart, lets a thread of each kind wake up beside a pod and a process
+// of the node that burn all they may, starts pods with claims beside more and more containers without, and writes tables and
+// pictures into docs. An expectation that does not hold makes the exit code 1.
+//
+// The flow: main.go prepares the cluster, whose life package bench keeps, package isolation makes the runs, latency.go and
+// start.go draw and word one each.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
+)
+
+const (
+	target   = "make bench-isolation"
+	document = "isolation-report.md"
+)
+
+type options struct {
+	runs               string
+	interval, duration time.Duration
+	repetitions        int
+}
+
+func main() {
+	b := &bench.Bench{Name: "isolation", Make: target}
+	b.Flags(flag.CommandLine)
+	var o options
+	flag.StringVar(&o.runs, "runs", "latency,start", "what to measure, comma separated")
+	flag.DurationVar(&o.interval, "interval", 2*time.Millisecond, "the thread wants to wake up so often")
+	flag.DurationVar(&o.duration, "duration", time.Minute, "for so long, each kind")
+	flag.IntVar(&o.repetitions, "repetitions", 5, "starts of each kind beside each number of containers")
+	flag.Parse()
+	b.Main(settings(), func(ctx context.Context) error {
+		if !b.Reuse {
+			if err := b.Install(ctx); err != nil {
+				return err
+			}
+		}
+		return measure(ctx, b, o)
+	})
+}
+
+// settings' machine is as small as it can be: emulated CPUs share the host's, so that each one that burns slows the others
+// down, which no kernel in the machine can change.
+func settings() cluster.Options {
+	s := cluster.Defaults()
+	s.Machine = qemu.Machine{Sockets: 2, Cores: 2, Threads: 1, NUMAPerSocket: 1, MemoryMiB: 4096}
+	s.Kernel = cluster.KernelBackports
+	return s
+}
+
+func measure(ctx context.Context, b *bench.Bench, o options) error {
+	release, err := b.Cluster.NodeExec(ctx, b.Node, "uname -r")
+	if err != nil {
+		return err
+	}
+	bench := &isolation.Bench{Cluster: b.Cluster, Client: b.Client, Node: b.Node, NUMA: 1, CPUs: 2, Log: b.Log}
+	var broken []error
+	for run := range strings.SplitSeq(o.runs, ",") {
+		var text, picture string
+		switch run {
+		case "latency":
+			all, err := bench.Latencies(ctx, o.interval, o.duration)
+			if err != nil {
+				return err
+			}
+			text, picture = latencyTable(all), drawLatency(all)
+			broken = append(broken, isolation.CheckLatencies(all))
+		case "start":
+			s, err := bench.Starts(ctx, []int{0, 20, 40, 80}, o.repetitions)
+			if err != nil {
+				return err
+			}
+			text, picture = startTable(s), drawStarts(s)
+			broken = append(broken, s.Check())
+		default:
+			return fmt.Errorf("-runs %q: there are latency and start", o.runs)
+		}
+		text = fmt.Sprintf("Linux %s.\n\n%s", strings.TrimSpace(release), text)
+		if err := os.WriteFile(filepath.Join(b.Docs, "isolation-"+run+".svg"), []byte(picture), 0o644); err != nil {
+			return err
+		}
+		if err := writeDocument(b.Docs, run, text); err != nil {
+			return err
+		}
+		fmt.Println(text)
+	}
+	return errors.Join(broken...)
+}
+
+// writeDocument gives each run its own place in the document.
+func writeDocument(docs, run, text string) error {
+	return bench.Insert(filepath.Join(docs, document), target+": "+run, text)
+}
