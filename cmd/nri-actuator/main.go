@@ -104,7 +104,7 @@ func guardCommand() *cobra.Command {
 				}
 				return durable.Read(bundle, "config.json", 64<<20)
 			}
-			if err := guard.Check(cmd.InOrStdin(), read, guard.PolicyModes, hooks.Features()); err != nil {
+			if err := guard.Check(cmd.InOrStdin(), read, guard.PolicyModes, guard.ReadPartition, hooks.Features()); err != nil {
 				return fmt.Errorf("guard: %w", err)
 			}
 			return nil

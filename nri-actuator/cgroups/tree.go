@@ -158,6 +158,10 @@ func write(d *os.Root, file, content string) error {
 	if err != nil {
 		return err
 	}
+	if content == "" {
+		// Nothing is no write at all to some kernels.
+		content = "\n"
+	}
 	_, err = f.WriteString(content)
 	return errors.Join(err, f.Close())
 }

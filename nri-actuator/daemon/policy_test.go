@@ -34,7 +34,7 @@ func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 	require.Equal(t, want, spec.Linux.MemoryPolicy)
 	check := func() error {
 		return guard.Check(strings.NewReader(`{"id":"c","bundle":"/b"}`), func(string) ([]byte, error) { return json.Marshal(spec) },
-			func() ([]string, error) { return []string{"MPOL_INTERLEAVE"}, nil }, hooks.Features())
+			func() ([]string, error) { return []string{"MPOL_INTERLEAVE"}, nil }, nil, hooks.Features())
 	}
 	require.NoError(t, check())
 	require.NoError(t, h.start("c", spec))

@@ -30,8 +30,9 @@ const hint = "nri-actuator did not adjust this container; check that it runs on 
 // and compares the container's configuration with the decisions in its
 // environment. bundleConfig returns the content of a bundle's config.json;
 // policyModes, asked only for a decision with a memory policy, the policies
-// that the OCI runtime knows.
-func Check(state io.Reader, bundleConfig func(bundle string) ([]byte, error), policyModes func() ([]string, error), features []string) error {
+// that the OCI runtime knows; partition, likewise, what cpuset.cpus.partition
+// of a process's cgroup has.
+func Check(state io.Reader, bundleConfig func(bundle string) ([]byte, error), policyModes func() ([]string, error), partition func(pid int) (string, error), features []string) error {
 	data, err := io.ReadAll(io.LimitReader(state, maxState))
 	if err != nil {
 		return fmt.Errorf("container state: %w", err)
@@ -57,6 +58,11 @@ func Check(state io.Reader, bundleConfig func(bundle string) ([]byte, error), po
 	}
 	if err == nil && decision.MemoryPolicy != nil {
 		err = checkPolicy(&spec, *decision.MemoryPolicy, policyModes)
+	}
+	// Without a process, as a virtual machine's runtime may tell it, only
+	// StartContainer can look.
+	if err == nil && decision.Partition != "" && s.Pid > 0 {
+		err = checkPartition(decision, s.Pid, partition)
 	}
 	if err != nil {
 		return fmt.Errorf("container %s: %w", s.ID, err)

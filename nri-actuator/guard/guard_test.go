@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 			err := guard.Check(strings.NewReader(state), func(bundle string) ([]byte, error) {
 				require.Equal(t, "/run/c1", bundle)
 				return json.Marshal(spec)
-			}, noModes, nil)
+			}, noModes, nil, nil)
 			if c.err == "" {
 				require.NoError(t, err)
 				return
@@ -99,10 +99,10 @@ func TestCheckUnreadable(t *testing.T) {
 	config := func(data string, err error) func(string) ([]byte, error) {
 		return func(string) ([]byte, error) { return []byte(data), err }
 	}
-	require.ErrorContains(t, guard.Check(strings.NewReader(""), config("", nil), noModes, nil), "container state")
-	require.ErrorContains(t, guard.Check(strings.NewReader("{}"), config("", nil), noModes, nil), "no bundle")
-	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("{", nil), noModes, nil), "configuration")
-	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("", errors.New("gone")), noModes, nil), "gone")
+	require.ErrorContains(t, guard.Check(strings.NewReader(""), config("", nil), noModes, nil, nil), "container state")
+	require.ErrorContains(t, guard.Check(strings.NewReader("{}"), config("", nil), noModes, nil, nil), "no bundle")
+	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("{", nil), noModes, nil, nil), "configuration")
+	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("", errors.New("gone")), noModes, nil, nil), "gone")
 }
 
 func FuzzCheck(f *testing.F) {
@@ -112,7 +112,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte(state), []byte(`{"process":{"env":["DRA_CPUMEM_"]}}`))
 	f.Add([]byte(`{"bundle":"/x"}`), []byte(`{"linux":{"resources":null}}`))
 	f.Fuzz(func(t *testing.T, state, config []byte) {
-		err := guard.Check(bytes.NewReader(state), func(string) ([]byte, error) { return config, nil }, noModes, nil)
+		err := guard.Check(bytes.NewReader(state), func(string) ([]byte, error) { return config, nil }, noModes, nil, nil)
 		if err != nil {
 			return
 		}

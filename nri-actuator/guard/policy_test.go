@@ -82,7 +82,7 @@ func TestPolicy(t *testing.T) {
 				Process: &specs.Process{Env: []string{entry(t, 0, c.decision)}},
 				Linux:   &specs.Linux{Resources: &specs.LinuxResources{CPU: &specs.LinuxCPU{Mems: "0-1"}}, MemoryPolicy: c.policy},
 			}
-			err := guard.Check(strings.NewReader(state), func(string) ([]byte, error) { return json.Marshal(spec) }, c.modes, c.features)
+			err := guard.Check(strings.NewReader(state), func(string) ([]byte, error) { return json.Marshal(spec) }, c.modes, nil, c.features)
 			if c.err == "" {
 				require.NoError(t, err)
 				return

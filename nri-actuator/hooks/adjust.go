@@ -57,9 +57,12 @@ func update(id string, d contract.Decision) *api.ContainerUpdate {
 	return u
 }
 
-// files is the decision as the contents of the container's cgroup files.
+// files is the decision as the contents of the container's cgroup files, but
+// for those that only the runtime can write.
 func files(d contract.Decision) map[string]string {
 	f := d.Files()
+	delete(f, contract.FileExclusive)
+	delete(f, contract.FilePartition)
 	f["cpuset.cpus"], f["cpuset.mems"] = d.CPUs, d.Mems
 	return f
 }

@@ -94,7 +94,7 @@ func TestPolicyForm(t *testing.T) {
 
 func TestAvailable(t *testing.T) {
 	policy, weighted := []string{contract.FeatureMemoryPolicy}, []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
-	require.Equal(t, weighted, Features())
+	require.Equal(t, append(weighted, contract.FeaturePartition), Features())
 	none := []string{}
 	for _, c := range []struct {
 		runtime, version, nri, kernel string
@@ -138,7 +138,7 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d)))
 		config, err := json.Marshal(spec)
 		require.NoError(t, err)
-		require.NoError(t, guard.Check(strings.NewReader(`{"bundle":"/b"}`), func(string) ([]byte, error) { return config, nil }, allModes, Features()))
+		require.NoError(t, guard.Check(strings.NewReader(`{"bundle":"/b"}`), func(string) ([]byte, error) { return config, nil }, allModes, nil, Features()))
 	})
 }
 

@@ -32,9 +32,12 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		if p.settle(ctx, c) {
 			continue
 		}
-		_, want, refused := p.decide(ctx, c, node)
+		d, want, refused := p.decide(ctx, c, node)
 		err := p.write(ctx, c, want)
+		var without *invalid
 		switch {
+		case errors.As(err, &without):
+			p.lost(ctx, c, d, without)
 		case errors.Is(err, cgroups.ErrGone):
 			p.settle(ctx, c)
 		case err != nil:
@@ -53,6 +56,7 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 	if !fresh {
 		errs = append(errs, errors.New("the node state could not be read, the last known one was applied"))
 	}
+	p.Metrics.InvalidPartitions(len(p.invalidPartitions()))
 	if cpus, err := contract.ParseList(node.Shared.CPUs); err == nil {
 		p.Metrics.Applied(node.Generation, len(cpus))
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"go.uber.org/zap"
@@ -42,6 +43,13 @@ type container struct {
 	applied map[string]string
 	// overwritten are the values that someone else wrote last.
 	overwritten map[string]string
+	// partition is the kind of partition that its decision asks for with cpus,
+	// empty for none.
+	partition, cpus string
+	// invalid is the kernel's reason why it is none any more, asked when the
+	// runtime was last asked to make it one again.
+	invalid string
+	asked   time.Time
 	// refused keeps the log and the counter to one entry for each change.
 	refused string
 }
@@ -83,6 +91,7 @@ func (s *Session) existing(pod *api.PodSandbox, ctr *api.Container) (c *containe
 // (I1), and nothing else of it is touched. Nothing is wanted of a container that
 // is someone else's.
 func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
+	defer func() { c.partition, c.cpus = d.Partition, d.CPUs }()
 	d = decisions.Effective(nil, node.Shared)
 	if !c.claims && p.foreign(c, node.Shared) {
 		return contract.Decision{}, nil, nil
@@ -183,7 +192,10 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 		return err
 	}
 	c.applied = want
-	return nil
+	if !c.started {
+		return nil
+	}
+	return p.checkPartition(ctx, c)
 }
 
 // repaired counts a file that someone else had changed. It says so once while it
@@ -220,11 +232,12 @@ func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool,
 	return contract.NodeState{}, false, err
 }
 
-// exclusiveCPUs is the union of the CPUs containers hold by a claim.
+// exclusiveCPUs is the union of the CPUs that containers hold by a claim and no
+// partition keeps others off.
 func (p *Plugin) exclusiveCPUs() string {
 	all := contract.Decision{V: contract.Version}
 	for _, c := range p.containers {
-		all = contract.Combine(all, contract.Decision{V: contract.Version, CPUs: contract.Merge(c.held).CPUs})
+		all = contract.Combine(all, contract.Decision{V: contract.Version, CPUs: poolCPUs(c.held)})
 	}
 	return all.CPUs
 }

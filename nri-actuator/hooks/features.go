@@ -13,7 +13,7 @@ import (
 // Features are the contract features ("requires") this program implements.
 // What of it a node can do depends on its runtime and kernel.
 func Features() []string {
-	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
+	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition}
 }
 
 // available are the features that hold with a runtime, its NRI version and a
@@ -38,13 +38,21 @@ func available(runtime, version, nri, kernel string) []string {
 
 // features are those available in this session.
 func (s *Session) features() []string {
-	return available(s.runtime, s.runtimeVersion, s.nriVersion(), s.Kernel)
+	features := available(s.runtime, s.runtimeVersion, s.nriVersion(), s.Kernel)
+	if s.Partitions {
+		features = append(features, contract.FeaturePartition)
+	}
+	return features
 }
 
 // checkFeatures refuses a decision that this node cannot apply any more: the
 // runtime or the kernel is older than when the claim was prepared.
 func (s *Session) checkFeatures(d contract.Decision) error {
-	if f := d.Unknown(s.features()); f != "" {
+	f := d.Unknown(s.features())
+	if f == contract.FeaturePartition {
+		return fmt.Errorf("its claim requires a cpuset partition, which this node (Linux %s) does not have any more", s.Kernel)
+	}
+	if f != "" {
 		return fmt.Errorf("its claim requires %q, which %s %s (NRI %s) on Linux %s cannot do: it needs NRI 0.12 (containerd 2.3, CRI-O 1.37) and Linux 5.15, 6.9 for %s",
 			f, s.runtime, s.runtimeVersion, s.nriVersion(), s.Kernel, contract.FeatureWeightedInterleave)
 	}

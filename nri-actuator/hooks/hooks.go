@@ -30,13 +30,14 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	if !c.claims {
 		return s.createPooled(ctx, c), nil, nil
 	}
+	s.containers[c.id] = c
 	d, err := s.prepare(ctx, c)
 	if err != nil {
+		delete(s.containers, c.id)
 		logs.From(ctx).Error("creation refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
 		return nil, nil, fmt.Errorf("cpumem: container %s: %w", c.name, err)
 	}
 	c.applied, c.adjusted = files(d), true
-	s.containers[c.id] = c
 	return adjust(d), nil, nil
 }
 
@@ -75,21 +76,25 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 	if err != nil {
 		return contract.Decision{}, err
 	}
-	if !c.pooled() {
+	if cpus := poolCPUs(c.held); cpus != "" {
 		// I1: the frontend takes CPUs out of the pool before it gives them away.
-		if overlap(d.CPUs, node.Shared.CPUs) {
+		if overlap(cpus, node.Shared.CPUs) {
 			return contract.Decision{}, fmt.Errorf("its CPUs %s are also in the shared pool %s (%s, generation %d): it waits for dra-frontend to write the node state",
-				d.CPUs, node.Shared.CPUs, contract.NodeFile, node.Generation)
+				cpus, node.Shared.CPUs, contract.NodeFile, node.Generation)
 		}
 		if err := s.shrinkPool(ctx, node); err != nil {
 			return contract.Decision{}, err
 		}
 	}
 	s.learnLevels(c)
-	if err := s.writePod(ctx, c, node, s.shared); err != nil {
+	exclusive := s.exclusive(node)
+	if err := s.writeAncestors(ctx, node, exclusive, s.shared); err != nil {
+		return contract.Decision{}, err
+	}
+	if err := s.writePod(ctx, c, podFiles(c, node, exclusive), s.shared); err != nil {
 		return contract.Decision{}, fmt.Errorf("its pod: %w", err)
 	}
-	return d, s.writeAncestors(ctx, node, s.shared)
+	return d, nil
 }
 
 // StartContainer is called when the container has its cgroup and its program

@@ -73,9 +73,11 @@ type Plugin struct {
 	// returned are former values that were given back by directory, until
 	// systemd has them.
 	returned map[string]map[string]string
+	// again are updates that the runtime is to be asked for.
+	again []*api.ContainerUpdate
 }
 
-// Options are the parts of a Plugin. All are required.
+// Options are the parts of a Plugin. All are required but Partitions.
 type Options struct {
 	Directory *decisions.Directory
 	Tree      *cgroups.Tree
@@ -87,6 +89,8 @@ type Options struct {
 	// RefreshInterval is how often Apply is called in any case.
 	RefreshInterval time.Duration
 	Clock           func() time.Time
+	// Partitions tells whether the kernel makes cpuset partitions here.
+	Partitions bool
 }
 
 // New returns a plugin without containers; a [Session] brings them.
@@ -99,6 +103,7 @@ func New(o Options) *Plugin {
 type Session struct {
 	*Plugin
 	nriVersion     func() string
+	update         updater
 	runtime        string
 	runtimeVersion string
 	tellsDevices   bool
@@ -119,11 +124,11 @@ var (
 var errOver = errors.New("cpumem: the connection is over")
 
 // NewSession begins a session and ends the one before. nriVersion is asked
-// once the runtime has introduced itself.
-func (p *Plugin) NewSession(nriVersion func() string) *Session {
+// once the runtime has introduced itself, update once it has synchronised.
+func (p *Plugin) NewSession(nriVersion func() string, update func([]*api.ContainerUpdate) ([]*api.ContainerUpdate, error)) *Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session = &Session{Plugin: p, nriVersion: nriVersion}
+	p.session = &Session{Plugin: p, nriVersion: nriVersion, update: update}
 	return p.session
 }
 
@@ -210,6 +215,7 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 // tell puts into the announcement what the frontend cannot see from where it is.
 func (p *Plugin) tell(a *contract.Announcement) {
 	a.Kubepods = p.levels[contract.LevelKubepods]
+	a.InvalidPartitions = p.invalidPartitions()
 	a.Overwritten = p.overwritten.recent(p.Clock().Add(-max(remembered, 3*p.RefreshInterval)))
 }
 
@@ -217,6 +223,14 @@ func (p *Plugin) tell(a *contract.Announcement) {
 // what others changed. It is called when the CDI directory changes, and now
 // and then in any case.
 func (p *Plugin) Apply(ctx context.Context) error {
+	err := p.applyOnce(ctx)
+	if p.askAgain(ctx) {
+		err = p.applyOnce(ctx)
+	}
+	return err
+}
+
+func (p *Plugin) applyOnce(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.connected {

@@ -53,7 +53,7 @@ func TestPolicyUnavailable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRuntime(t, t.TempDir())
-			r.nri, r.kernel = c.nri, c.kernel
+			r.nri, r.kernel, r.unpartitioned = c.nri, c.kernel, true
 			r.connect()
 			require.ElementsMatch(t, c.announced, r.announced.Features)
 			env := r.node.Prepare(podA, claimA, policed(c.mode))

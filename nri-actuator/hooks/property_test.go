@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -70,13 +71,16 @@ func (m *model) prepare(t *rapid.T) {
 	m.next++
 	c := &claimed{pod: testnode.UID(100 + m.next), claim: testnode.UID(500 + m.next), decisions: map[contract.Key]contract.Decision{}}
 	var list []contract.Decision
-	free := m.r.node.State.Shared.CPUs
+	free := m.r.node.Free()
 	for i := range rapid.IntRange(1, 2).Draw(t, "results") {
 		d := contract.Decision{V: contract.Version, Mems: rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "mems")}
 		ids, err := contract.ParseList(free)
 		require.NoError(t, err)
 		if n := rapid.IntRange(0, 3).Draw(t, "cpus"); n > 0 && len(ids) > n {
 			d.CPUs, free = contract.FormatList(ids[:n]), contract.FormatList(ids[n:])
+			if d.Partition = rapid.SampledFrom(append([]string{""}, contract.Partitions()...)).Draw(t, "partition"); d.Partition != "" {
+				d.Requires = []string{contract.FeaturePartition}
+			}
 		}
 		if rapid.Bool().Draw(t, "memory") {
 			d.Memory = &contract.Memory{Min: 4096, Low: 8192, High: contract.Max, Max: contract.Limit(4096 * rapid.IntRange(1, 9).Draw(t, "max"))}
@@ -134,6 +138,7 @@ func (m *model) create(t *rapid.T) {
 func (m *model) createAlone(t *rapid.T) {
 	id, pod, env := m.draw(t)
 	s := sandbox(pod)
+	m.r.addPod(pod)
 	c, err := m.r.create(id, podB)
 	require.NoError(t, err)
 	c.pod, c.dir, c.spec = s, m.r.podDir(pod)+"/"+id, map[string]string{"cpuset.cpus": "0-15"}
@@ -164,7 +169,12 @@ func (m *model) restart(*rapid.T) {
 
 func (m *model) tamper(t *rapid.T) {
 	c := m.pick(t, func(c *container) bool { return c.running })
-	m.r.node.SetFile(c.dir, rapid.SampledFrom([]string{"cpuset.cpus", "cpuset.mems"}).Draw(t, "file"), "0")
+	m.r.now = m.r.now.Add(time.Hour)
+	if file := rapid.SampledFrom([]string{"cpuset.cpus", "cpuset.mems", contract.FilePartition}).Draw(t, "file"); file != contract.FilePartition {
+		m.r.node.SetFile(c.dir, file, "0")
+	} else if c.spec[file] != "" {
+		m.r.node.SetFile(c.dir, file, "member")
+	}
 	if m.broken {
 		m.mendNode(t)
 	}
@@ -219,9 +229,22 @@ func (m *model) check(t *rapid.T) {
 		want := contract.Merge(claim.decisions)
 		if want.CPUs != "" {
 			require.Equal(t, want.CPUs, m.r.cpus(c), "I5, I9: %s", c.api.Id)
+			if want.Partition != "" {
+				require.Equal(t, want.Partition, m.r.node.File(c.dir, contract.FilePartition), "I5: %s", c.api.Id)
+			}
+			pool := ""
+			for _, d := range claim.decisions {
+				if d.Partition == "" {
+					pool = contract.Combine(contract.Decision{CPUs: pool}, contract.Decision{CPUs: d.CPUs}).CPUs
+				}
+			}
 			for _, other := range m.all() {
-				if other.running && other.pod.Uid != c.pod.Uid {
+				if other.running && other.pod.Uid != c.pod.Uid && m.claims[other.pod.Uid] != nil && contract.Merge(m.claims[other.pod.Uid].decisions).CPUs != "" {
 					require.False(t, testnode.Overlap(m.r.cpus(other), want.CPUs), "I1: %s on the CPUs of %s", other.api.Id, c.api.Id)
+				}
+				// What a partition has the kernel takes from all others.
+				if other.running && other.pod.Uid != c.pod.Uid && testnode.Overlap(m.r.cpus(other), pool) {
+					require.Fail(t, "I1", "%s on the CPUs of %s", other.api.Id, c.api.Id)
 				}
 			}
 		}

@@ -38,6 +38,10 @@ type runtime struct {
 	nri, kernel string
 	containers  map[string]*container
 	now         time.Time
+	// unpartitioned nodes have a kernel without partitions.
+	unpartitioned bool
+	// asked counts the updates the actuator asked for.
+	asked int
 }
 
 type container struct {
@@ -72,9 +76,9 @@ func (r *runtime) connect() {
 		Directory: decisions.New(r.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: r, Kernel: r.kernel,
 		// Its cgroups are no units.
 		Units: units.Systemd{Bus: units.New(nil, nil), Dropins: units.NewDropins("/absent")},
-		Clock: func() time.Time { return r.now },
+		Clock: func() time.Time { return r.now }, Partitions: !r.unpartitioned,
 	})
-	r.session = r.plugin.NewSession(func() string { return r.nri })
+	r.session = r.plugin.NewSession(func() string { return r.nri }, r.updateContainers)
 	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.synchronize())
@@ -104,14 +108,18 @@ func sandbox(uid string) *api.PodSandbox {
 // podDir is the pod's cgroup, made if need be.
 func (r *runtime) podDir(uid string) string { return "kubepods/burstable/pod" + uid }
 
+func (r *runtime) addPod(uid string) {
+	if _, err := os.Stat(filepath.Join(r.node.Cgroup, r.podDir(uid))); err != nil {
+		r.node.AddCgroup(r.podDir(uid))
+	}
+}
+
 func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 	pod := sandbox(podUID)
 	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, spec: map[string]string{"memory.min": "0", "memory.low": "0"},
 		api: &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, Env: env, State: api.ContainerState_CONTAINER_CREATED,
 			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id}}}
-	if _, err := os.Stat(filepath.Join(r.node.Cgroup, r.podDir(podUID))); err != nil {
-		r.node.AddCgroup(r.podDir(podUID))
-	}
+	r.addPod(podUID)
 	a, updates, err := r.session.CreateContainer(context.Background(), pod, c.api)
 	require.Empty(r.t, updates)
 	if err != nil {
@@ -150,8 +158,24 @@ func (r *runtime) start(c *container) error {
 
 func (r *runtime) writeSpec(c *container) {
 	for file, value := range c.spec {
-		r.node.SetFile(c.dir, file, value)
+		if file != contract.FilePartition {
+			r.node.SetFile(c.dir, file, value)
+		}
 	}
+	if kind := c.spec[contract.FilePartition]; kind != "" {
+		r.node.MakePartition(c.dir, kind)
+	}
+}
+
+// updateContainers is what the actuator asks for by itself.
+func (r *runtime) updateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	r.asked += len(updates)
+	for _, u := range updates {
+		c := r.containers[u.ContainerId]
+		r.take(c, u.GetLinux().GetResources())
+		r.writeSpec(c)
+	}
+	return nil, nil
 }
 
 // run creates and starts.

@@ -25,19 +25,26 @@ var levels = [...]string{contract.LevelKubepods, contract.LevelBurstable, contra
 
 // writeTree brings all known pods and their ancestors to the node state.
 func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
-	var errs []error
 	before := p.shared
 	p.shared = make(map[string]contract.Files, len(before))
 	pods := make(map[string]bool, len(p.pods))
-	for _, c := range p.sorted() {
+	all := p.sorted()
+	for _, c := range all {
 		p.learnLevels(c)
+	}
+	// From the top: the kernel takes a partition's CPUs from what the ancestors
+	// have.
+	exclusive := p.exclusive(node)
+	errs := []error{p.writeAncestors(ctx, node, exclusive, before)}
+	for _, c := range all {
 		if c.podErr == nil && pods[c.podDir] {
 			continue
 		}
-		err := p.writePod(ctx, c, node, before)
+		want := podFiles(c, node, exclusive)
+		err := p.writePod(ctx, c, want, before)
 		if c.podErr == nil {
 			pods[c.podDir] = true
-			err = errors.Join(err, p.restore(ctx, c.podDir, node.Pods[c.ask.PodUID].Cgroup))
+			err = errors.Join(err, p.restore(ctx, c.podDir, want))
 		}
 		if err != nil && !errors.Is(err, cgroups.ErrGone) {
 			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.name, err))
@@ -50,9 +57,8 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 		}
 	}
 	p.pods = pods
-	errs = append(errs, p.writeAncestors(ctx, node, before))
 	for level, dir := range p.levels {
-		if err := p.restore(ctx, dir, node.Ancestors[level]); err != nil && !errors.Is(err, cgroups.ErrGone) {
+		if err := p.restore(ctx, dir, withExclusive(node.Ancestors[level], exclusive[dir])); err != nil && !errors.Is(err, cgroups.ErrGone) {
 			errs = append(errs, fmt.Errorf("QoS level %q: %w", level, err))
 		}
 	}
@@ -68,9 +74,13 @@ func (p *Plugin) learnLevels(c *container) {
 	}
 }
 
+// podFiles are the values of the container's pod.
+func podFiles(c *container, node contract.NodeState, exclusive map[string]string) contract.Files {
+	return withExclusive(node.Pods[c.ask.PodUID].Cgroup, exclusive[c.podDir])
+}
+
 // writePod writes the values of the container's pod.
-func (p *Plugin) writePod(ctx context.Context, c *container, node contract.NodeState, before map[string]contract.Files) error {
-	want := node.Pods[c.ask.PodUID].Cgroup
+func (p *Plugin) writePod(ctx context.Context, c *container, want contract.Files, before map[string]contract.Files) error {
 	if len(want) == 0 {
 		return nil
 	}
@@ -82,10 +92,10 @@ func (p *Plugin) writePod(ctx context.Context, c *container, node contract.NodeS
 
 // writeAncestors writes the values of kubepods and of the QoS levels. A level
 // that does not exist has no pod in it that could miss them.
-func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState, before map[string]contract.Files) error {
+func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState, exclusive map[string]string, before map[string]contract.Files) error {
 	var errs []error
 	for _, level := range levels {
-		want := node.Ancestors[level]
+		want := withExclusive(node.Ancestors[level], exclusive[p.levels[level]])
 		if len(want) == 0 {
 			continue
 		}

@@ -33,6 +33,7 @@ type Metrics struct {
 	connected  prometheus.Gauge
 	poolCPUs   prometheus.Gauge
 	generation prometheus.Gauge
+	invalid    prometheus.Gauge
 }
 
 // New registers the metrics.
@@ -68,8 +69,12 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_actuator_node_generation",
 			Help: "Generation of the node state as last applied.",
 		}),
+		invalid: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_actuator_invalid_partitions",
+			Help: "Claims whose cpuset partition the kernel does not grant any more, so that others may run on their CPUs.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.hooks, m.repaired, m.refused, m.units, m.connected, m.poolCPUs, m.generation} {
+	for _, c := range []prometheus.Collector{m.invalid, m.hooks, m.repaired, m.refused, m.units, m.connected, m.poolCPUs, m.generation} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -103,6 +108,9 @@ func (m *Metrics) Connected(yes bool) {
 		m.connected.Set(1)
 	}
 }
+
+// InvalidPartitions records how many claims have lost their partition.
+func (m *Metrics) InvalidPartitions(n int) { m.invalid.Set(float64(n)) }
 
 // Applied records an applied node state.
 func (m *Metrics) Applied(generation uint64, poolCPUs int) {

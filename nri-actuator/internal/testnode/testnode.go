@@ -23,6 +23,8 @@ type Node struct {
 	CDI, Cgroup string
 	// State is the node state as written last.
 	State contract.NodeState
+	// partitions are the CPUs of cgroups that were granted one.
+	partitions map[string]string
 }
 
 // UID returns the n-th object UID.
@@ -30,7 +32,7 @@ func UID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) 
 
 // New makes a node below dir: 16 CPUs, all in the shared pool, two NUMA nodes.
 func New(t require.TestingT, dir string) *Node {
-	n := &Node{t: t, CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup")}
+	n := &Node{t: t, CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup"), partitions: map[string]string{}}
 	require.NoError(t, os.MkdirAll(n.CDI, 0o755))
 	for _, level := range []string{"", "burstable", "besteffort"} {
 		n.AddCgroup(filepath.Join("kubepods", level))
@@ -73,9 +75,17 @@ func (n *Node) Prepare(podUID, claimUID string, decisions ...contract.Decision) 
 		env = append(env, entry)
 	}
 	n.Change(func(s *contract.NodeState) {
-		s.Shared.CPUs = subtract(s.Shared.CPUs, record.CPUs())
 		pod := s.Pods[podUID]
 		pod.Claims = append(pod.Claims, claimUID)
+		for _, d := range decisions {
+			if d.Partition == "" {
+				s.Shared.CPUs = subtract(s.Shared.CPUs, d.CPUs)
+				continue
+			}
+			pod.Exclusive = union(pod.Exclusive, d.CPUs)
+			s.Exclusive = map[string]string{"": union(s.Exclusive[""], d.CPUs)}
+			s.Exclusive["burstable"] = s.Exclusive[""]
+		}
 		s.Pods[podUID] = pod
 	})
 	data, err := contract.EncodeClaim(record)
@@ -90,7 +100,39 @@ func (n *Node) Unprepare(podUID, claimUID, cpus string) {
 	n.Change(func(s *contract.NodeState) {
 		delete(s.Pods, podUID)
 		s.Shared.CPUs = union(s.Shared.CPUs, cpus)
+		for level := range s.Exclusive {
+			if s.Exclusive[level] = subtract(s.Exclusive[level], cpus); s.Exclusive[level] == "" {
+				delete(s.Exclusive, level)
+			}
+		}
 	})
+}
+
+// Free are the CPUs that no claim holds.
+func (n *Node) Free() string { return subtract(n.State.Shared.CPUs, n.State.Exclusive[""]) }
+
+// MakePartition does what the kernel does with a write of kind to a cgroup's
+// partition file: it is granted if all ancestors below the mount name its CPUs
+// as exclusive, and refused in the file's content if not or if another
+// partition has one of them.
+func (n *Node) MakePartition(dir, kind string) {
+	cpus := n.File(dir, contract.FileExclusive)
+	granted := cpus != ""
+	for up := filepath.Dir(dir); up != "."; up = filepath.Dir(up) {
+		granted = granted && subtract(cpus, n.File(up, contract.FileExclusive)) == ""
+	}
+	for other, has := range n.partitions {
+		if _, err := os.Stat(filepath.Join(n.Cgroup, other)); err == nil && other != dir && Overlap(cpus, has) {
+			granted = false
+		}
+	}
+	delete(n.partitions, dir)
+	if !granted {
+		n.SetFile(dir, contract.FilePartition, kind+" invalid (Invalid cpu list in cpuset.cpus.exclusive)")
+		return
+	}
+	n.partitions[dir] = cpus
+	n.SetFile(dir, contract.FilePartition, kind)
 }
 
 // AddCgroup makes a cgroup with the files the actuator writes, as the kernel
@@ -98,6 +140,7 @@ func (n *Node) Unprepare(podUID, claimUID, cpus string) {
 func (n *Node) AddCgroup(dir string) {
 	files := map[string]string{
 		"cpuset.cpus": "0-15", "cpuset.mems": "0-1",
+		contract.FileExclusive: "", contract.FilePartition: "member",
 		"memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.max": "max",
 	}
 	for _, size := range []string{"2MB", "1GB"} {
