@@ -63,19 +63,15 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		slices.Sort(p.claims)
 		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files, Exclusive: p.exclusive.String()}
 		for _, level := range slices.Compact([]string{contract.LevelKubepods, p.qos}) {
-			levels[level].exclusive = levels[level].exclusive.Union(p.exclusive)
-		}
-		levels[contract.LevelKubepods].protect(p.min, p.low)
-		if p.qos != contract.LevelKubepods {
-			levels[p.qos].protect(p.min, p.low)
+			levels[level].add(p.sums)
 		}
 	}
-	for level, s := range levels {
-		if !s.exclusive.IsEmpty() {
-			if state.Exclusive == nil {
-				state.Exclusive = make(map[string]string)
+	if !levels[contract.LevelKubepods].exclusive.IsEmpty() {
+		state.Exclusive = make(map[string]string)
+		for level, s := range levels {
+			if !s.exclusive.IsEmpty() {
+				state.Exclusive[level] = s.exclusive.String()
 			}
-			state.Exclusive[level] = s.exclusive.String()
 		}
 	}
 	if base.Protect {
@@ -134,7 +130,11 @@ type sums struct {
 	exclusive cpuset.CPUSet
 }
 
-func (s *sums) protect(min, low int64) { s.min += min; s.low += low }
+func (s *sums) add(o sums) {
+	s.min += o.min
+	s.low += o.low
+	s.exclusive = s.exclusive.Union(o.exclusive)
+}
 
 // protection adds what is needed. Nothing stands where nothing is claimed: the
 // actuator gives such a file its former value back.
@@ -180,10 +180,10 @@ func podSums(claims []contract.ClaimRecord) map[string]*podSum {
 
 func (p *podSum) add(d contract.Decision, pod contract.PodRecord) {
 	if d.Memory != nil {
-		p.protect(int64(d.Memory.Min), int64(d.Memory.Low))
+		p.sums.add(sums{min: int64(d.Memory.Min), low: int64(d.Memory.Low)})
 	}
 	if d.Partition != "" {
-		p.exclusive = p.exclusive.Union(Set(d.CPUs))
+		p.sums.add(sums{exclusive: Set(d.CPUs)})
 	}
 	for size, limit := range d.Hugepages {
 		h := p.hugepages[size]

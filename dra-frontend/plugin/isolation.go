@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
@@ -18,109 +19,54 @@ import (
 
 // Others are kept off the CPUs of a claim in one of two ways: the shared pool
 // leaves them out, or the claim's container is a cpuset partition, so that the
-// kernel takes them from everybody. A partition is one cgroup's, so it is for
-// results that one container uses.
+// kernel takes them from everybody. A partition is one cgroup's: it is for
+// results that one container has alone, and a container is one with all its
+// CPUs or with none.
 
 // cpuUse is a result with CPUs, as far as it matters to that.
 type cpuUse struct {
-	claim, request string
+	namespace, claim, uid, request string
 	// isolation and exclusivity are as in the settings.
 	isolation, exclusivity string
-	// joinable tells whether other pods may come to the claim, shared whether
-	// they are there.
-	joinable, shared bool
+	pods                   []Pod
+	// none tells why it is no partition, nil for one that can be or is.
+	none error
+	// prepared results stay what they are.
+	prepared bool
 }
 
-// asked tells whether the user or the node wants a partition or nothing.
-func (k cpuUse) asked() bool {
-	return k.isolation != "" || k.exclusivity == config.ExclusivityPartition
-}
-
-// cpuUses returns the results with CPUs in the claims of one call. Those that
-// cannot be read are left out: their claims are refused, and the pod does not
-// start.
-func (d *Driver) cpuUses(claims []*resourceapi.ResourceClaim) []cpuUse {
-	var out []cpuUse
-	for _, claim := range claims {
-		results, err := ownResults(claim)
-		if err != nil {
-			continue
-		}
-		divisible, uses := false, []cpuUse(nil)
-		for _, r := range results {
-			a, err := amounts.Of(r, d.settings.Memory.PageSize)
-			if err != nil {
-				continue
-			}
-			divisible = divisible || a.Divisible()
-			settings, err := d.settings.Resolve(r.Request, configOf(claim, r))
-			if err != nil || a.CPUs == 0 {
-				continue
-			}
-			uses = append(uses, cpuUse{
-				claim: claim.Name, request: r.Request, shared: len(claim.Status.ReservedFor) > 1,
-				isolation: settings.Isolation, exclusivity: settings.Exclusivity,
-			})
-		}
-		for _, k := range uses {
-			k.joinable = !divisible && !ownedByPod(claim)
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
-// partition returns the kind of partition for a result of the claim that u is
-// about, empty for none. The error says why there cannot be one that is asked
-// for.
-func (u users) partition(request string, prepared []contract.ClaimRecord, features []string) (string, error) {
-	i := slices.IndexFunc(u.cpus, func(k cpuUse) bool { return k.claim == u.claim && k.request == request })
-	if i < 0 {
-		return "", fmt.Errorf("it is not among what this call asks for: a fault of this driver")
-	}
-	self := u.cpus[i]
+// demand says who wants a partition or nothing, empty for nobody.
+func (k cpuUse) demand() string {
 	switch {
-	case self.isolation == parameters.IsolationNone && self.exclusivity == config.ExclusivityPartition:
-		return "", errors.New("cpu.isolation: none, but every claim of this node is to be a partition (exclusivity of its configuration): leave it out")
-	case self.isolation == parameters.IsolationNone:
-		return "", nil
-	case self.exclusivity == config.ExclusivityPool && self.isolation != "":
-		return "", fmt.Errorf("cpu.isolation: %s, but this node has none (exclusivity of its configuration is pool): want none", self.isolation)
-	case self.exclusivity == config.ExclusivityPool:
-		return "", nil
+	case k.isolation == parameters.IsolationPartition || k.isolation == parameters.IsolationIsolated:
+		return "cpu.isolation: " + k.isolation
+	case k.exclusivity == config.ExclusivityPartition:
+		return "exclusivity of this node's configuration: " + k.exclusivity
 	}
-	err := u.alone(self)
-	if !slices.Contains(features, contract.FeaturePartition) {
-		err = errors.New("nri-actuator has found no way to make cpuset partitions on this node: they need Linux 6.7 and a cgroup mount that is the machine's")
-	}
-	if err == nil {
-		err = u.unmixed(self, prepared)
-	}
-	switch {
-	case err != nil && self.asked():
-		return "", fmt.Errorf("it cannot be a partition (cpu.isolation %q, exclusivity %s): %w", self.isolation, self.exclusivity, err)
-	case err != nil:
-		return "", nil
-	case self.isolation == parameters.IsolationIsolated:
-		return contract.PartitionIsolated, nil
-	}
-	return contract.PartitionRoot, nil
+	return ""
 }
 
-// alone tells why the CPUs are or may come to be those of several cgroups, or
-// of one that is not on this machine.
-func (u users) alone(k cpuUse) error {
-	running := u.running(k.claim, k.request)
-	if len(running) > 1 || k.shared {
-		return fmt.Errorf("%d containers that run at the same time use it (%s), or other pods do", len(running), strings.Join(running, ", "))
-	}
-	if k.asked() {
+// obstacle tells why the result cannot be a partition, whatever else its
+// container has. Joinable tells whether other pods may come to the claim.
+func (k cpuUse) obstacle(joinable bool) error {
+	used, running := containers(k.pods, k.claim, k.request)
+	switch {
+	case k.isolation == parameters.IsolationNone:
+		return errors.New("cpu.isolation of the claim is none")
+	case k.exclusivity == config.ExclusivityPool:
+		return errors.New("exclusivity of this node's configuration is pool")
+	case len(k.pods) > 1:
+		return fmt.Errorf("%d pods have the claim", len(k.pods))
+	case used == 0:
+		return errors.New("no container uses it")
+	case len(running) > 1:
+		return fmt.Errorf("%d containers that run at the same time use it (%s)", len(running), strings.Join(running, ", "))
+	case k.demand() != "":
 		return nil
-	}
-	if k.joinable {
+	case joinable:
 		return errors.New("other pods may come to the claim")
 	}
-	for _, p := range u.pods {
+	for _, p := range k.pods {
 		if p.RuntimeClass != "" {
 			return fmt.Errorf("pod %s has runtime class %s: its containers may have no cgroup of their own on this machine", p.Name, p.RuntimeClass)
 		}
@@ -128,32 +74,124 @@ func (u users) alone(k cpuUse) error {
 	return nil
 }
 
-// unmixed tells why a container that uses the result would be a partition with
-// CPUs of another claim that are not its alone.
-func (u users) unmixed(self cpuUse, prepared []contract.ClaimRecord) error {
-	for _, p := range u.pods {
+// meets names a container that has CPUs of both.
+func (k cpuUse) meets(other cpuUse) (container string) {
+	for _, p := range k.pods {
 		for _, c := range p.Containers {
-			if !c.uses(self.claim, self.request) {
+			if k.namespace == other.namespace && c.uses(k.claim, k.request) && c.uses(other.claim, other.request) {
+				return p.Name + "/" + c.Name
+			}
+		}
+	}
+	return ""
+}
+
+// cpuUses returns the results with CPUs in the claims of one call. Those that
+// cannot be read are left out: their claims are refused, and the pod does not
+// start.
+func (d *Driver) cpuUses(claims []*resourceapi.ResourceClaim, read map[types.UID]func() (users, error)) []cpuUse {
+	var out []cpuUse
+	for _, claim := range claims {
+		results, err := ownResults(claim)
+		if err != nil || len(results) == 0 {
+			continue
+		}
+		users, usersErr := read[claim.UID]()
+		joinable, uses := !ownedByPod(claim), []cpuUse(nil)
+		for _, r := range results {
+			a, err := amounts.Of(r, d.settings.Memory.PageSize)
+			if err != nil {
 				continue
 			}
-			for _, other := range u.cpus {
-				pooled := other.isolation == parameters.IsolationNone || u.alone(other) != nil
-				if pooled && c.uses(other.claim, other.request) {
-					return mixed(p, c, other.claim)
-				}
+			joinable = joinable && !a.Divisible()
+			settings, err := d.settings.Resolve(r.Request, configOf(claim, r))
+			if err != nil || a.CPUs == 0 {
+				continue
 			}
-			for _, r := range prepared {
-				if r.Namespace == u.namespace && slices.ContainsFunc(r.Results, func(of contract.ResultRecord) bool {
-					return of.Decision.CPUs != "" && of.Decision.Partition == "" && c.uses(r.Name, of.Request)
-				}) {
-					return mixed(p, c, r.Name)
+			k := cpuUse{
+				namespace: claim.Namespace, claim: claim.Name, uid: string(claim.UID), request: r.Request,
+				isolation: settings.Isolation, exclusivity: settings.Exclusivity, pods: users.pods,
+			}
+			// Nobody comes to a claim with a partition.
+			joinable = joinable && k.demand() == ""
+			uses = append(uses, k)
+		}
+		for _, k := range uses {
+			if k.none = usersErr; usersErr == nil {
+				k.none = k.obstacle(joinable)
+			}
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// partition returns the kind of partition for a result of the claim that u is
+// about, empty for none. The error says why there cannot be one that is wanted.
+func (u users) partition(request string, prepared []contract.ClaimRecord, features []string) (string, error) {
+	uses := u.settle(prepared, features)
+	i := slices.IndexFunc(uses, func(k cpuUse) bool { return k.uid == u.uid && k.request == request })
+	if i < 0 {
+		return "", errors.New("it is not among what this call asks for: a fault of this driver")
+	}
+	self := uses[i]
+	switch {
+	case self.none == nil && self.isolation == parameters.IsolationIsolated:
+		return contract.PartitionIsolated, nil
+	case self.none == nil:
+		return contract.PartitionRoot, nil
+	case self.demand() != "":
+		return "", fmt.Errorf("%s, but it cannot be a cpuset partition: %w", self.demand(), self.none)
+	}
+	for _, other := range uses {
+		if c := self.meets(other); c != "" && other.none == nil {
+			return "", fmt.Errorf("container %s has CPUs of claim %s as well, which is a cpuset partition already, and this cannot be one: %w", c, other.claim, self.none)
+		}
+	}
+	return "", nil
+}
+
+// settle returns the results with CPUs that the containers have, of this call
+// and of claims that were prepared before, each with why it is no partition.
+// For all claims of a call it says the same, whichever comes first (I8).
+func (u users) settle(prepared []contract.ClaimRecord, features []string) []cpuUse {
+	uses := slices.Clone(u.cpus)
+	for i := range uses {
+		if uses[i].none == nil && !slices.Contains(features, contract.FeaturePartition) {
+			uses[i].none = errors.New("nri-actuator has found no way to make cpuset partitions on this node: they need Linux 6.7 and a cgroup mount that is the machine's")
+		}
+	}
+	for _, r := range prepared {
+		if slices.ContainsFunc(u.cpus, func(k cpuUse) bool { return k.namespace == r.Namespace && k.claim == r.Name && k.uid != r.UID }) {
+			// An earlier claim of that name, which is still being released.
+			continue
+		}
+		uses = slices.DeleteFunc(uses, func(k cpuUse) bool { return k.uid == r.UID })
+		for _, of := range r.Results {
+			if of.Decision.CPUs == "" {
+				continue
+			}
+			k := cpuUse{namespace: r.Namespace, claim: r.Name, uid: r.UID, request: of.Request, prepared: true}
+			if of.Decision.Partition == "" {
+				k.none = errors.New("it was prepared without")
+			}
+			uses = append(uses, k)
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i, k := range uses {
+			if k.none != nil || k.prepared {
+				continue
+			}
+			for _, other := range uses {
+				if c := k.meets(other); c != "" && other.none != nil {
+					uses[i].none = fmt.Errorf("container %s has CPUs of claim %s, request %s, as well, and that is none: %w", c, other.claim, other.request, other.none)
+					changed = true
+					break
 				}
 			}
 		}
 	}
-	return nil
-}
-
-func mixed(p Pod, c Container, claim string) error {
-	return fmt.Errorf("container %s/%s has CPUs of claim %s as well, which cannot be a partition or is not to be", p.Name, c.Name, claim)
+	return uses
 }

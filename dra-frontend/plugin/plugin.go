@@ -200,10 +200,10 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	// I8: the choice of CPUs depends on the order, so that must not be the call's.
 	claims = slices.SortedFunc(slices.Values(claims), func(a, b *resourceapi.ResourceClaim) int { return strings.Compare(string(a.UID), string(b.UID)) })
-	call := call{asked: d.asked(claims), cpus: d.cpuUses(claims), allocatable: sync.OnceValues(func() (int64, error) { return d.node.AllocatableMemory(ctx) })}
+	call := d.call(ctx, claims)
 	for _, claim := range claims {
 		start := time.Now()
-		devices, err := d.prepare(ctx, claim, call)
+		devices, err := d.prepare(claim, call)
 		d.recorder.Prepared(err, time.Since(start))
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}

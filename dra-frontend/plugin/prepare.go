@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,14 +19,29 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-// call is what the claims of one call have in common.
+// call is what the claims of one call have in common. What the API server has
+// to be asked for is read once, by the claim that comes first.
 type call struct {
 	// asked are their results with memory or hugepages.
 	asked []claimed
+	// users reads the pods of each claim.
+	users map[types.UID]func() (users, error)
 	// cpus are their results with CPUs.
-	cpus []cpuUse
-	// allocatable reads the node's memory, once.
+	cpus func() []cpuUse
+	// allocatable reads the node's memory.
 	allocatable func() (int64, error)
+}
+
+func (d *Driver) call(ctx context.Context, claims []*resourceapi.ResourceClaim) call {
+	read := make(map[types.UID]func() (users, error), len(claims))
+	for _, claim := range claims {
+		read[claim.UID] = sync.OnceValues(func() (users, error) { return d.users(ctx, claim) })
+	}
+	return call{
+		asked: d.asked(claims), users: read,
+		cpus:        sync.OnceValue(func() []cpuUse { return d.cpuUses(claims, read) }),
+		allocatable: sync.OnceValues(func() (int64, error) { return d.node.AllocatableMemory(ctx) }),
+	}
 }
 
 // needsAllocatable tells whether values of the claim depend on the node's
@@ -35,19 +51,20 @@ func (c call) needsAllocatable(uid string) bool {
 }
 
 // prepare is the flow of one claim.
-func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, call call) ([]kubeletplugin.Device, error) {
+func (d *Driver) prepare(claim *resourceapi.ResourceClaim, call call) ([]kubeletplugin.Device, error) {
 	results, err := ownResults(claim)
 	if err != nil || len(results) == 0 {
 		return nil, err
 	}
 	// The API server may be slow: nobody waits for it inside the lock.
-	users, usersErr := d.users(ctx, claim)
+	users, usersErr := call.users[claim.UID]()
 	if usersErr == nil && len(users.pods) == 0 {
 		usersErr = fmt.Errorf("claim %s/%s is not reserved for any pod that exists", claim.Namespace, claim.Name)
 	}
 	if call.needsAllocatable(users.uid) {
 		users.allocatable, users.allocatableErr = call.allocatable()
 	}
+	users.asked, users.cpus = call.asked, call.cpus()
 
 	leave, err := d.enter()
 	if err != nil {
@@ -74,7 +91,6 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		}
 		claims.Prepared = claims.Without(record.UID)
 	}
-	users.asked, users.cpus = call.asked, call.cpus
 	record, err := d.decide(claim, results, users, usersErr, claims.Prepared)
 	if err != nil {
 		log.Info("claim not prepared", zap.Error(err))

@@ -107,30 +107,30 @@ func (u users) records() []contract.PodRecord {
 // exclusive refuses amounts of memory or hugepages that several containers
 // would use at the same time: each would get all of it.
 func (u users) exclusive(request string) error {
-	if running := u.running(u.claim, request); len(running) > 1 {
+	if _, running := containers(u.pods, u.claim, request); len(running) > 1 {
 		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): give each container a claim or a request of its own",
 			len(running), strings.Join(running, ", "))
 	}
 	return nil
 }
 
-// running names the containers that use the request of the claim at the same
-// time.
-func (u users) running(claim, request string) []string {
-	var running []string
-	for _, p := range u.pods {
+// containers counts those that use the request of the claim, and names those of
+// them that run at the same time.
+func containers(pods []Pod, claim, request string) (used int, running []string) {
+	for _, p := range pods {
 		sidecar := false
 		for _, c := range p.Containers {
 			if !c.uses(claim, request) {
 				continue
 			}
+			used++
 			// An init container runs beside a sidecar that comes before it, and
 			// at any time beside the containers of other pods.
-			if c.Runs || sidecar || len(u.pods) > 1 {
+			if c.Runs || sidecar || len(pods) > 1 {
 				running = append(running, p.Name+"/"+c.Name)
 			}
 			sidecar = sidecar || c.Runs
 		}
 	}
-	return running
+	return used, running
 }
