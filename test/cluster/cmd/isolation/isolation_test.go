@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
+)
+
+func latencies() []isolation.Latency {
+	var all []isolation.Latency
+	for i, kind := range isolation.Kinds() {
+		scale := uint64(1000 >> (2 * i))
+		all = append(all, isolation.Latency{
+			Kind: kind, CPUs: "2-3", Pod: isolation.Reach{Samples: 600, Allowed: max(0, 300-300*i)}, Host: isolation.Reach{Samples: 600}, Domains: 3 - i,
+			Cycle: isolation.Cycle{
+				Scheduler: "normal", Interval: 2e6, Samples: 1000, P50: int64(100 * scale), P99: int64(1000 * scale), P999: int64(2000 * scale), Waited: 1e6, Preempted: 7,
+				Histogram: [][3]uint64{{100 * scale, 110 * scale, 900}, {150 * scale, 160 * scale, 95}, {5000 * scale, 5100 * scale, 5}},
+			},
+		})
+	}
+	all[3].Isolated = "2-3"
+	return all
+}
+
+func starts() isolation.Starts {
+	return isolation.Starts{Levels: []int{0, 20, 40}, Seconds: map[string][][]float64{
+		isolation.Pool: {{4, 3.8, 4.4}, {5, 5.1, 4.9}, {6, 6.1, 8.9}}, isolation.Partition: {{4, 3.9, 4.1}, {4.1, 4.2, 4}, {4.4, 4.3, 4.5}},
+	}}
+}
+
+func TestTables(t *testing.T) {
+	text := latencyTable(latencies())
+	for _, want := range []string{
+		"A wake-up every 2.0 ms, scheduler normal, memory not locked",
+		"| no claim | 2-3 | 1000 | 100 | **1000** | 2000 |",
+		"| **0.25** | 1.0 | 7 | 0 |",
+		"| no claim | in 300 of 600 samples | **never** (600 samples) | empty | 3 |",
+		"| claim, isolated partition | **never** (600 samples) | **never** (600 samples) | 2-3 | 0 |",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.Empty(t, latencyTable(nil))
+	text = startTable(starts())
+	for _, want := range []string{
+		"median of 3", "ratio (goal: at most 1.5)",
+		"| 0 | 4.0 (3.8 to 4.4) | **1.00** | 4.0 (3.9 to 4.1) | **1.00** |",
+		"| 40 | 6.1 (6.0 to 8.9) | **1.52** | 4.4 (4.3 to 4.5) | **1.10** |",
+	} {
+		require.Contains(t, text, want)
+	}
+}
+
+func TestPictures(t *testing.T) {
+	picture := drawLatency(latencies())
+	for _, want := range []string{"a. How late", "b. How many", "claim, isolated partition", ">0.1 %<", ">1000<"} {
+		require.Contains(t, picture, want)
+	}
+	require.NotContains(t, picture, "NaN")
+	require.NotContains(t, picture, "Inf")
+	require.Contains(t, drawLatency([]isolation.Latency{{Kind: isolation.None}}), "</svg>")
+	picture = drawStarts(starts())
+	for _, want := range []string{"claim, pool: median", "containers without a claim", "<circle"} {
+		require.Contains(t, picture, want)
+	}
+	require.NotContains(t, picture, "NaN")
+}
+
+// Both ways to draw a histogram leave no wake-up out, and later times are not more frequent.
+func TestShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := isolation.Cycle{}
+		at := uint64(0)
+		for range rapid.IntRange(1, 30).Draw(t, "buckets") {
+			from := at + rapid.Uint64Range(0, 1e6).Draw(t, "gap")
+			n := rapid.Uint64Range(1, 1e4).Draw(t, "count")
+			c.Histogram, c.Samples, at = append(c.Histogram, [3]uint64{from, from, n}), c.Samples+n, from+1
+		}
+		sum := 0.0
+		for _, p := range histogramOf(c) {
+			sum += p.share
+		}
+		require.InDelta(t, 1, sum, 1e-9)
+		later := laterThan(c)
+		require.InDelta(t, 1, later[0].share, 1e-9)
+		for i := range later[1:] {
+			require.LessOrEqual(t, later[i+1].share, later[i].share)
+			require.GreaterOrEqual(t, later[i+1].us, later[i].us)
+		}
+		require.Positive(t, later[len(later)-1].share)
+	})
+}
+
+// The document has the places the command writes to.
+func TestDocumentHasMarks(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("../../../../docs", document))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, document), data, 0o644))
+	for _, run := range []string{"latency", "start"} {
+		require.NoError(t, writeDocument(dir, run, "new\n"))
+	}
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package isolation
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseDomains(t *testing.T) {
+	const text = `version 16
+timestamp 4295
+cpu0 0 0 0 0 0 0 1 2 3
+domain0 3 0 0 0
+domain1 f 0 0 0
+cpu1 0 0 0 0 0 0 1 2 3
+domain0 3 0 0 0
+cpu2 0 0 0 0 0 0 1 2 3
+cpu3 0 0 0 0 0 0 1 2 3
+`
+	domains, err := parseDomains(text)
+	require.NoError(t, err)
+	require.Equal(t, map[int]int{0: 2, 1: 1, 2: 0, 3: 0}, domains)
+	for name, bad := range map[string]string{"empty": "", "no CPU": "version 16\n", "domain first": "domain0 3\ncpu0 1\n", "no number": "cpux 1\n", "negative": "cpu-1 1\n"} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseDomains(bad)
+			require.Error(t, err)
+		})
+	}
+}
+
+func FuzzParseDomains(f *testing.F) {
+	f.Add("version 16\ncpu0 0 0\ndomain0 3\n")
+	f.Add("cpu1\ndomain\ncpu1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		domains, err := parseDomains(text)
+		require.Equal(t, err == nil, len(domains) > 0)
+		for _, n := range slices.Collect(maps.Keys(domains)) {
+			require.GreaterOrEqual(t, n, 0)
+		}
+	})
+}
+
+func TestParseLast(t *testing.T) {
+	var reach Reach
+	require.NoError(t, parseLast(`{"action":"hog","threads":2}
+{"action":"observe","samples":1,"allowed":1}
+
+{"action":"observe","samples":9,"allowed":4}
+`, "observe", &reach))
+	require.Equal(t, Reach{Samples: 9, Allowed: 4}, reach)
+	for say, output := range map[string]string{
+		"no line of observe": `{"action":"hog"}`, "no such file": `{"action":"cycle","error":"no such file"}`, "Killed": "Killed\n",
+	} {
+		require.ErrorContains(t, parseLast(output, "observe", &reach), say)
+	}
+	var c Cycle
+	require.NoError(t, parseLast(`{"action":"cycle","samples":3,"p99":7,"p99.9":8,"p99.99":9,"max":10,"histogram":[[7,7,3]]}`, "cycle", &c))
+	require.Equal(t, Cycle{Samples: 3, P99: 7, P999: 8, P9999: 9, Max: 10, Histogram: [][3]uint64{{7, 7, 3}}}, c)
+}
+
+func latencies() []Latency {
+	all := []Latency{
+		{Kind: None, CPUs: "0-3", Pod: Reach{9, 9}, Host: Reach{9, 9}, Domains: 2},
+		{Kind: Pool, CPUs: "2-3", Pod: Reach{9, 0}, Host: Reach{9, 9}, Domains: 2},
+		{Kind: Partition, CPUs: "2-3", Pod: Reach{9, 0}, Host: Reach{9, 0}, Domains: 1},
+		{Kind: Isolated, CPUs: "2-3", Pod: Reach{9, 0}, Host: Reach{9, 0}, Isolated: "2-3"},
+	}
+	for i := range all {
+		all[i].Cycle = Cycle{Samples: 100, P99: 1000, Waited: 50000}
+		if i > 1 {
+			all[i].Cycle.P99, all[i].Cycle.Waited = 10, 100
+		}
+	}
+	return all
+}
+
+func TestCheckLatencies(t *testing.T) {
+	cases := map[string]struct {
+		change func([]Latency)
+		say    string
+	}{
+		"as it should be":             {change: func([]Latency) {}},
+		"nothing measured":            {func(all []Latency) { all[0].Cycle.Samples = 0 }, "none: no samples"},
+		"nothing shown":               {func(all []Latency) { all[0].Pod.Allowed = 0 }, "none: the other pod"},
+		"pool let a pod in":           {func(all []Latency) { all[1].Pod.Allowed = 1 }, "pool: the other pod could use CPUs 2-3 in 1 of 9"},
+		"partition let a process in":  {func(all []Latency) { all[2].Host.Allowed = 2 }, "partition: the host process could use CPUs 2-3 in 2 of 9"},
+		"pool kept a process away":    {func(all []Latency) { all[1].Host.Allowed = 0 }, "pool: the host process"},
+		"isolated is balanced":        {func(all []Latency) { all[3].Domains = 1 }, "isolated: CPUs 2-3"},
+		"isolated are others":         {func(all []Latency) { all[3].Isolated = "3" }, `the kernel has "3" isolated`},
+		"partition is isolated":       {func(all []Latency) { all[2].Isolated = "2-3" }, "partition: CPUs 2-3"},
+		"partition is no better":      {func(all []Latency) { all[2].Cycle.P99 = 1000 }, "partition: p99 is 1000 ns"},
+		"partition waits for a CPU":   {func(all []Latency) { all[3].Cycle.Waited = 50000 }, "isolated: waited 500ns each time"},
+		"partition without balancing": {func(all []Latency) { all[2].Domains = 0 }, "scheduling domains 0"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			all := latencies()
+			c.change(all)
+			if c.say == "" {
+				require.NoError(t, CheckLatencies(all))
+				return
+			}
+			require.ErrorContains(t, CheckLatencies(all), c.say)
+		})
+	}
+}
+
+func TestStarts(t *testing.T) {
+	s := Starts{Levels: []int{0, 20}, Seconds: map[string][][]float64{
+		Pool: {{4, 9, 3, 4}, {6, 5.5, 7}}, Partition: {{4}, {4.8, 4.2}},
+	}}
+	require.InDelta(t, 4, s.Median(Pool, 0), 1e-9)
+	require.InDelta(t, 6, s.Median(Pool, 1), 1e-9)
+	require.InDelta(t, 1.5, s.Ratio(Pool, 1), 1e-9)
+	require.InDelta(t, 4.5, s.Median(Partition, 1), 1e-9)
+	require.Equal(t, []float64{4, 9, 3, 4}, s.Seconds[Pool][0], "times stay in order")
+	require.NoError(t, s.Check())
+	s.Seconds[Partition][1] = []float64{5}
+	require.ErrorContains(t, s.Check(), "partition: a start beside 20 containers takes 1.25 times")
+}
+
+func TestContainer(t *testing.T) {
+	b := &Bench{NUMA: 1, CPUs: 2}
+	require.Nil(t, b.container(None, "hog").Claim)
+	for kind, want := range map[string]string{Pool: "none", Partition: "partition", Isolated: "isolated"} {
+		claim := b.container(kind, "sleep").Claim
+		require.Equal(t, `"cpu":{"isolation":"`+want+`"}`, claim.Parameters)
+		amount := claim.Amounts["cpu"]
+		require.Equal(t, "2", amount.String())
+	}
+	require.Equal(t, time.Duration(500), Latency{Cycle: Cycle{Waited: 1000, Samples: 2}}.WaitedEach())
+}
