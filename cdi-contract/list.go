@@ -107,3 +107,19 @@ func unionList(a, b string) string {
 	slices.Sort(x)
 	return FormatList(slices.Compact(x))
 }
+
+// subtractList returns the ids of a that are not in b. Both are normalised.
+func subtractList(a, b string) string {
+	if a == "" || b == "" {
+		return a
+	}
+	x, errA := ParseList(a)
+	y, errB := ParseList(b)
+	if errA != nil || errB != nil {
+		panic(fmt.Sprintf("contract: unvalidated lists %q and %q", a, b))
+	}
+	return FormatList(slices.DeleteFunc(x, func(id int) bool {
+		_, found := slices.BinarySearch(y, id)
+		return found
+	}))
+}

@@ -39,6 +39,16 @@ type Shared struct {
 	Others string `json:"others,omitempty"`
 }
 
+// SharedOf is the shared pool as containers of the pod get it: without the CPUs
+// of the pod's own partitions. The kernel takes these from everybody, but it
+// ends a partition when a cgroup beside it names one of its CPUs in cpuset.cpus
+// (seen on Linux 6.12, which then loses the CPUs).
+func (s NodeState) SharedOf(podUID string) Shared {
+	shared := s.Shared
+	shared.CPUs = subtractList(shared.CPUs, s.Pods[podUID].Exclusive)
+	return shared
+}
+
 // PodState is the frontend's word about one pod.
 type PodState struct {
 	// Claims are the UIDs of the pod's prepared claims, sorted.
@@ -127,6 +137,9 @@ func (s NodeState) Validate() error {
 		if p.Exclusive != "" {
 			if err := checkList("node state: pod "+uid+": exclusive", p.Exclusive); err != nil {
 				return err
+			}
+			if s.SharedOf(uid).CPUs == "" {
+				return fmt.Errorf("node state: pod %s: nothing is left of the shared pool %s without its exclusive %s", uid, s.Shared.CPUs, p.Exclusive)
 			}
 		}
 	}

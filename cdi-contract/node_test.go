@@ -39,6 +39,11 @@ func TestEncodeNodeRefuses(t *testing.T) {
 			p.Exclusive = "x"
 			s.Pods[podUID] = p
 		}, "exclusive"},
+		"pod's, all there is": {func(s *contract.NodeState) {
+			p := s.Pods[podUID]
+			p.Exclusive = s.Shared.CPUs
+			s.Pods[podUID] = p
+		}, "nothing is left of the shared pool"}, // I7
 		"ancestor amount": {func(s *contract.NodeState) { s.Ancestors[""]["memory.min"] = "much" }, "neither bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,6 +54,12 @@ func TestEncodeNodeRefuses(t *testing.T) {
 			require.ErrorContains(t, s.Validate(), tc.err)
 		})
 	}
+}
+
+func TestSharedOf(t *testing.T) {
+	s := goldenNodes()["node-partitions"]
+	require.Equal(t, contract.Shared{CPUs: "0-3,8-15", Mems: "0"}, s.SharedOf(podUID))
+	require.Equal(t, s.Shared, s.SharedOf(otherUID), "the kernel takes partitions from others by itself")
 }
 
 // The frontend's values are written as they are, so the names are closed.

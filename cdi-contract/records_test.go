@@ -328,9 +328,11 @@ func genNode() *rapid.Generator[contract.NodeState] {
 		})
 		return contract.NodeState{
 			V: contract.Version, Generation: rapid.Uint64().Draw(t, "generation"), BootID: genUID().Draw(t, "bootID"),
-			Shared:    contract.Shared{CPUs: genList().Draw(t, "cpus"), Mems: genList().Draw(t, "mems")},
+			// The last id is in no other list: something is left for every pod.
+			Shared:    contract.Shared{CPUs: contract.Combine(cpuDecision("50"), cpuDecision(genList().Draw(t, "cpus"))).CPUs, Mems: genList().Draw(t, "mems")},
 			Pods:      rapid.MapOfN(genUID(), pod, 0, 4).Draw(t, "pods"),
 			Ancestors: rapid.MapOf(genLevel(), genFiles("memory.min", "memory.low")).Draw(t, "ancestors"),
+			Exclusive: nonEmpty(rapid.MapOfN(genLevel(), genList(), 0, 3).Draw(t, "exclusive")),
 		}
 	})
 }

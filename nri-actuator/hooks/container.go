@@ -92,7 +92,8 @@ func (s *Session) existing(pod *api.PodSandbox, ctr *api.Container) (c *containe
 // is someone else's.
 func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
 	defer func() { c.partition, c.cpus = d.Partition, d.CPUs }()
-	d = decisions.Effective(nil, node.Shared)
+	shared := node.SharedOf(c.ask.PodUID)
+	d = decisions.Effective(nil, shared)
 	if !c.claims && p.foreign(c, node.Shared) {
 		return contract.Decision{}, nil, nil
 	}
@@ -112,7 +113,7 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 		return d, map[string]string{"cpuset.cpus": d.CPUs}, err
 	}
 	c.held, c.refused = held, ""
-	d = decisions.Effective(held, node.Shared)
+	d = decisions.Effective(held, shared)
 	return d, files(d), nil
 }
 

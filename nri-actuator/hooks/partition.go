@@ -82,10 +82,15 @@ func (p *Plugin) endPartition(c *container) error {
 // lost notes a running container whose partition is invalid and, once in a
 // refresh interval, has the runtime write its decision again.
 func (p *Plugin) lost(ctx context.Context, c *container, d contract.Decision, err *invalid) {
-	if c.invalid != err.reason {
+	if c.invalid == "" {
 		logs.From(ctx).Error("partition lost", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
+		c.invalid = err.reason
 	}
-	c.invalid = err.reason
+	// Some kernels give the CPUs of an invalid partition to nobody, and keep
+	// them for good when its cgroup goes (Linux 6.12).
+	if _, err := p.Tree.Write(c.dir, map[string]string{contract.FilePartition: member}, func() {}); err != nil {
+		logs.From(ctx).Error("partition", zap.String("container", c.name), zap.Error(err))
+	}
 	if now := p.Clock(); now.Sub(c.asked) >= p.RefreshInterval {
 		c.asked = now
 		p.again = append(p.again, update(c.id, d))
