@@ -14,7 +14,7 @@ import (
 // Sizes of a panel in pixels, and the room inside of it for its texts.
 const (
 	panelWidth, panelHeight  = 560, 400
-	left, right, top, bottom = 64, 20, 108, 46
+	left, right, top, bottom = 64, 28, 108, 46
 )
 
 func label(kind string) string {
