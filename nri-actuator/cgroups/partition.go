@@ -6,65 +6,63 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// The cgroups of the dry run: a partition needs a parent that is none.
-const (
-	probe      = contract.Vendor + ".probe"
-	probeChild = probe + "/partition"
-)
+// probeName is the cgroup of the dry run.
+const probeName = contract.Vendor + ".probe"
 
-// Partitions finds out, by a dry run, whether the kernel makes partitions of
-// cgroups whose parent is none (cgroup-v2.rst, "cpuset.cpus.partition": remote
-// partitions). The error says why not. No CPU changes hands: the probe's parent
-// has no exclusive CPU to give, so the kernel only says that this is the reason.
-// That the runtime may do it, which this program may not, shows in each
-// container.
-func (t *Tree) Partitions() (err error) {
-	// A cgroup that is mounted as if it was the root has this file. Above it
-	// would have to be done what is done to kubepods.
+// Partitions finds out, by a dry run below the cgroup dir, whether the kernel
+// makes partitions of cgroups whose parent is none (cgroup-v2.rst,
+// "cpuset.cpus.partition": remote partitions). The error says why not. No CPU
+// changes hands: the probe's parent has no exclusive CPU to give, so that the
+// kernel takes the words and refuses with that reason. Whether the runtime may
+// do it shows in each container.
+func (t *Tree) Partitions(dir string) error {
+	// A cgroup that is mounted as if it was the root has this file. What is
+	// done to kubepods would have to be done above the mount as well.
 	if _, err := t.root.Stat("cgroup.events"); err == nil {
 		return errors.New("the cgroup mount is not the root of the hierarchy")
 	}
-	for _, dir := range []string{probe, probeChild} {
-		if err := t.root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("cpuset partitions: %w", err)
+	parent := path.Join(dir, probeName)
+	child := path.Join(parent, "partition")
+	for _, d := range []string{parent, child} {
+		if err := t.root.Mkdir(d, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("dry run: %w", err)
 		}
-		defer func() { err = errors.Join(err, t.root.Remove(dir)) }()
-		if dir == probe {
-			if err := t.put(probe, "cgroup.subtree_control", "+cpuset"); err != nil {
+		// The next dry run takes what stays.
+		defer func() { _ = t.root.Remove(d) }()
+		if d == parent {
+			if err := t.put(parent, "cgroup.subtree_control", "+cpuset"); err != nil {
 				return err
 			}
 		}
 	}
-	cpus, err := t.Read(probeChild, "cpuset.cpus.effective")
+	cpus, err := t.Read(child, "cpuset.cpus.effective")
 	if err != nil {
 		return err
 	}
 	ids, err := contract.ParseList(cpus)
 	if err != nil {
-		return fmt.Errorf("cgroup %s: cpuset.cpus.effective: %w", probeChild, err)
+		return fmt.Errorf("cgroup %s: cpuset.cpus.effective: %w", child, err)
 	}
-	if err := t.put(probeChild, contract.FileExclusive, contract.FormatList(ids[:1])); err != nil {
+	if err := t.put(child, contract.FileExclusive, contract.FormatList(ids[:1])); err != nil {
 		return err
 	}
-	if err := t.put(probeChild, contract.FilePartition, contract.PartitionRoot); err != nil {
+	if err := t.put(child, contract.FilePartition, contract.PartitionRoot); err != nil {
 		return err
 	}
-	got, err := t.Read(probeChild, contract.FilePartition)
-	if err != nil {
-		return err
+	got, err := t.Read(child, contract.FilePartition)
+	if err == nil && got != contract.PartitionRoot && !strings.HasPrefix(got, contract.PartitionRoot+" invalid") {
+		err = fmt.Errorf("cgroup %s: %s is %q after %q was written", child, contract.FilePartition, got, contract.PartitionRoot)
 	}
-	if got != contract.PartitionRoot && !strings.HasPrefix(got, contract.PartitionRoot+" invalid") {
-		return fmt.Errorf("cgroup %s: %s is %q after %q was written", probeChild, contract.FilePartition, got, contract.PartitionRoot)
-	}
-	return nil
+	return err
 }
 
-// put writes one file.
+// put writes one file, whatever it has.
 func (t *Tree) put(dir, file, content string) error {
 	d, err := t.open(dir)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"sync"
 
-	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 	"go.uber.org/zap"
 
@@ -50,8 +49,7 @@ func (d *Daemon) connect(ctx context.Context, plugin *hooks.Plugin) (registered 
 	conn := &connection{Conn: raw, lost: make(chan struct{})}
 	defer conn.Close()
 	var s stub.Stub
-	session := plugin.NewSession(func() string { return s.RuntimeNRIVersion() },
-		func(u []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return s.UpdateContainers(u) })
+	session := plugin.NewSession(func() string { return s.RuntimeNRIVersion() })
 	s, err = stub.New(session,
 		stub.WithConnection(conn),
 		stub.WithPluginName(d.config.PluginName),

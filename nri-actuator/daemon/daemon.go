@@ -147,13 +147,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
 	bus := units.New(func(ctx context.Context) (units.Bus, error) { return units.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
-	partitions := d.tree.Partitions()
-	if partitions != nil {
-		logs.From(ctx).Info("no cpuset partitions on this node", zap.Error(partitions))
-	}
 	plugin := hooks.New(hooks.Options{
-		Partitions: partitions == nil,
-		Directory:  d.dir, Tree: d.tree, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(d.config.UnitDir)},
+		Directory: d.dir, Tree: d.tree, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(d.config.UnitDir)},
 		Metrics: d.metrics, Announcer: held, Kernel: d.kernel, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
 	})
 	d.plugin.Store(plugin)

@@ -32,12 +32,11 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		if p.settle(ctx, c) {
 			continue
 		}
-		d, want, refused := p.decide(ctx, c, node)
+		_, want, refused := p.decide(ctx, c, node)
 		err := p.write(ctx, c, want)
-		var without *invalid
 		switch {
-		case errors.As(err, &without):
-			p.lost(ctx, c, d, without)
+		case c.invalid != "":
+			// Named when it was found, and not for the others to wait for.
 		case errors.Is(err, cgroups.ErrGone):
 			p.settle(ctx, c)
 		case err != nil:

@@ -46,10 +46,10 @@ type container struct {
 	// partition is the kind of partition that its decision asks for with cpus,
 	// empty for none.
 	partition, cpus string
-	// invalid is the kernel's reason why it is none any more, asked when the
-	// runtime was last asked to make it one again.
+	// invalid is the kernel's reason why it is none, tried when it was last
+	// tried to make it one again.
 	invalid string
-	asked   time.Time
+	tried   time.Time
 	// refused keeps the log and the counter to one entry for each change.
 	refused string
 }

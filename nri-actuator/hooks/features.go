@@ -39,7 +39,7 @@ func available(runtime, version, nri, kernel string) []string {
 // features are those available in this session.
 func (s *Session) features() []string {
 	features := available(s.runtime, s.runtimeVersion, s.nriVersion(), s.Kernel)
-	if s.Partitions {
+	if s.partitions != nil && *s.partitions {
 		features = append(features, contract.FeaturePartition)
 	}
 	return features

@@ -69,6 +69,8 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 	if err != nil {
 		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", err)
 	}
+	s.learnLevels(c)
+	s.tryPartitions(ctx)
 	d, _, err := s.decide(ctx, c, node)
 	if err == nil {
 		err = s.checkFeatures(d)
@@ -86,7 +88,6 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 			return contract.Decision{}, err
 		}
 	}
-	s.learnLevels(c)
 	exclusive := s.exclusive(node)
 	if err := s.writeAncestors(ctx, node, exclusive, s.shared); err != nil {
 		return contract.Decision{}, err

@@ -4,11 +4,11 @@ package hooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
 
-	"github.com/containerd/nri/pkg/api"
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -16,27 +16,41 @@ import (
 )
 
 // A partition is made by the container runtime, from the decision's files and
-// before the container's program runs: the kernel lets nobody without
-// CAP_SYS_ADMIN do it, which the actuator lacks. What is done here is around
-// that: the ancestors are given the CPUs first, what the kernel made of it is
-// read back, and the runtime is asked once more where it holds no longer.
+// before the container's program runs: no moment is left in which it has none.
+// What is done here is around that: the ancestors are given the CPUs first, and
+// what the kernel made of it is read back, at start and now and then. One that
+// was lost is made again, for which the kernel wants CAP_SYS_ADMIN.
 
 // member is what the partition file of a cgroup has that is none.
 const member = "member"
 
+// tryPartitions finds out, once, what the kernel can. It needs a pod to find
+// kubepods; the actuator's own is one.
+func (p *Plugin) tryPartitions(ctx context.Context) {
+	dir := p.levels[contract.LevelKubepods]
+	if p.partitions != nil || dir == "" {
+		return
+	}
+	err := p.Tree.Partitions(dir)
+	if err != nil {
+		logs.From(ctx).Info("no cpuset partitions on this node", zap.Error(err))
+	}
+	able := err == nil
+	p.partitions = &able
+}
+
 // invalid is the error for a container whose partition the kernel does not
 // grant.
 type invalid struct {
-	kind, cpus string
-	// reason is the kernel's.
-	reason string
+	kind, cpus, reason string
 }
 
 func (e *invalid) Error() string {
 	return fmt.Sprintf("the kernel does not make it a %s cpuset partition of CPUs %s: %s; others may run on them", e.kind, e.cpus, e.reason)
 }
 
-// checkPartition compares the container's partition with its decision.
+// checkPartition compares the container's partition with its decision, and makes
+// it again where it was lost, once in a refresh interval.
 func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 	if c.partition == "" {
 		return p.endPartition(c)
@@ -46,17 +60,52 @@ func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 		return err
 	}
 	if got == c.partition {
-		if c.invalid != "" {
-			logs.From(ctx).Info("partition is valid again", zap.String("container", c.name), zap.String("cpus", c.cpus))
-		}
 		c.invalid = ""
 		return nil
 	}
-	reason, found := strings.CutPrefix(got, c.partition+" invalid (")
-	if reason = strings.TrimSuffix(reason, ")"); !found {
-		reason = fmt.Sprintf("%s is %q", contract.FilePartition, got)
+	if now := p.Clock(); c.invalid == "" || now.Sub(c.tried) >= p.RefreshInterval {
+		c.tried = now
+		reason, err := p.makePartition(c)
+		if err == nil && reason == "" {
+			c.invalid = ""
+			p.repaired(ctx, c.name, contract.FilePartition, got, c.partition, true)
+			return nil
+		}
+		if err != nil {
+			reason = err.Error()
+		}
+		if c.invalid == "" {
+			c.invalid = fmt.Sprintf("%s is %q, and it cannot be made again: %s", contract.FilePartition, got, reason)
+			logs.From(ctx).Error("partition lost", zap.String("container", c.name), zap.String("id", c.id), zap.String("cpus", c.cpus), zap.String("reason", c.invalid))
+		}
 	}
-	return &invalid{kind: c.partition, cpus: c.cpus, reason: reason}
+	return &invalid{kind: c.partition, cpus: c.cpus, reason: c.invalid}
+}
+
+// makePartition makes the partition and returns the kernel's reason where it
+// does not. One that is invalid is left a member: some kernels give its CPUs to
+// nobody, and keep them for good when its cgroup goes (Linux 6.12).
+func (p *Plugin) makePartition(c *container) (reason string, err error) {
+	err = p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, c.cpus, contract.FilePartition, c.partition)
+	if err != nil {
+		return "", errors.Join(err, p.inOrder(c.dir, contract.FilePartition, member))
+	}
+	got, err := p.Tree.Read(c.dir, contract.FilePartition)
+	if err != nil || got == c.partition {
+		return "", err
+	}
+	reason, _ = strings.CutPrefix(got, c.partition+" invalid ")
+	return reason, p.inOrder(c.dir, contract.FilePartition, member)
+}
+
+// inOrder writes files one after the other, given as name and content.
+func (p *Plugin) inOrder(dir string, files ...string) error {
+	for i := 0; i < len(files); i += 2 {
+		if _, err := p.Tree.Write(dir, map[string]string{files[i]: files[i+1]}, func() {}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endPartition makes a container that lost its claim give back the CPUs: they
@@ -70,49 +119,8 @@ func (p *Plugin) endPartition(c *container) error {
 		// A kernel without partitions has no such file.
 		return nil
 	}
-	// One after the other: as long as it is a partition it needs its CPUs.
-	for _, f := range []struct{ file, content string }{{contract.FilePartition, member}, {contract.FileExclusive, ""}} {
-		if _, err := p.Tree.Write(c.dir, map[string]string{f.file: f.content}, func() {}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// lost notes a running container whose partition is invalid and, once in a
-// refresh interval, has the runtime write its decision again.
-func (p *Plugin) lost(ctx context.Context, c *container, d contract.Decision, err *invalid) {
-	if c.invalid == "" {
-		logs.From(ctx).Error("partition lost", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
-		c.invalid = err.reason
-	}
-	// Some kernels give the CPUs of an invalid partition to nobody, and keep
-	// them for good when its cgroup goes (Linux 6.12).
-	if _, err := p.Tree.Write(c.dir, map[string]string{contract.FilePartition: member}, func() {}); err != nil {
-		logs.From(ctx).Error("partition", zap.String("container", c.name), zap.Error(err))
-	}
-	if now := p.Clock(); now.Sub(c.asked) >= p.RefreshInterval {
-		c.asked = now
-		p.again = append(p.again, update(c.id, d))
-	}
-}
-
-// askAgain has the runtime write the decisions of containers whose partitions
-// are invalid, and tells whether it did. The lock is not held: the runtime may
-// call meanwhile.
-func (p *Plugin) askAgain(ctx context.Context) bool {
-	p.mu.Lock()
-	again, session := p.again, p.session
-	p.again = nil
-	p.mu.Unlock()
-	if len(again) == 0 || session == nil {
-		return false
-	}
-	failed, err := session.update(again)
-	if err != nil || len(failed) > 0 {
-		logs.From(ctx).Warn("the runtime could not make partitions again", zap.Int("asked", len(again)), zap.Int("failed", len(failed)), zap.Error(err))
-	}
-	return err == nil
+	// In this order: as long as it is a partition it needs its CPUs.
+	return p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, "")
 }
 
 // invalidPartitions are the kernel's reasons by claim UID.
@@ -190,7 +198,3 @@ func poolCPUs(held map[contract.Key]contract.Decision) string {
 	}
 	return all.CPUs
 }
-
-// updater asks the runtime to update running containers, and returns those that
-// it could not.
-type updater func([]*api.ContainerUpdate) ([]*api.ContainerUpdate, error)

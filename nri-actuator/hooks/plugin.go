@@ -73,11 +73,12 @@ type Plugin struct {
 	// returned are former values that were given back by directory, until
 	// systemd has them.
 	returned map[string]map[string]string
-	// again are updates that the runtime is to be asked for.
-	again []*api.ContainerUpdate
+	// partitions tells whether the kernel makes cpuset partitions below
+	// kubepods, nil before it was tried.
+	partitions *bool
 }
 
-// Options are the parts of a Plugin. All are required but Partitions.
+// Options are the parts of a Plugin. All are required.
 type Options struct {
 	Directory *decisions.Directory
 	Tree      *cgroups.Tree
@@ -89,8 +90,6 @@ type Options struct {
 	// RefreshInterval is how often Apply is called in any case.
 	RefreshInterval time.Duration
 	Clock           func() time.Time
-	// Partitions tells whether the kernel makes cpuset partitions here.
-	Partitions bool
 }
 
 // New returns a plugin without containers; a [Session] brings them.
@@ -103,7 +102,6 @@ func New(o Options) *Plugin {
 type Session struct {
 	*Plugin
 	nriVersion     func() string
-	update         updater
 	runtime        string
 	runtimeVersion string
 	tellsDevices   bool
@@ -124,11 +122,11 @@ var (
 var errOver = errors.New("cpumem: the connection is over")
 
 // NewSession begins a session and ends the one before. nriVersion is asked
-// once the runtime has introduced itself, update once it has synchronised.
-func (p *Plugin) NewSession(nriVersion func() string, update func([]*api.ContainerUpdate) ([]*api.ContainerUpdate, error)) *Session {
+// once the runtime has introduced itself.
+func (p *Plugin) NewSession(nriVersion func() string) *Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session = &Session{Plugin: p, nriVersion: nriVersion, update: update}
+	p.session = &Session{Plugin: p, nriVersion: nriVersion}
 	return p.session
 }
 
@@ -200,11 +198,11 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	}
 	logs.From(ctx).Info("synchronising", zap.Int("containers", len(s.containers)))
 	generation, _ := s.apply(ctx)
+	s.tryPartitions(ctx)
 	s.connected = true
 	s.Metrics.Connected(true)
 	return nil, s.Announcer.Set(func(a *contract.Announcement) {
 		a.Connected, a.Runtime, a.RuntimeVersion, a.NRIVersion = true, s.runtime, s.runtimeVersion, s.nriVersion()
-		a.Features = s.features()
 		s.tell(a)
 		if generation != 0 {
 			a.Generation = generation
@@ -214,6 +212,9 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 
 // tell puts into the announcement what the frontend cannot see from where it is.
 func (p *Plugin) tell(a *contract.Announcement) {
+	if p.session != nil {
+		a.Features = p.session.features()
+	}
 	a.Kubepods = p.levels[contract.LevelKubepods]
 	a.InvalidPartitions = p.invalidPartitions()
 	a.Overwritten = p.overwritten.recent(p.Clock().Add(-max(remembered, 3*p.RefreshInterval)))
@@ -223,14 +224,6 @@ func (p *Plugin) tell(a *contract.Announcement) {
 // what others changed. It is called when the CDI directory changes, and now
 // and then in any case.
 func (p *Plugin) Apply(ctx context.Context) error {
-	err := p.applyOnce(ctx)
-	if p.askAgain(ctx) {
-		err = p.applyOnce(ctx)
-	}
-	return err
-}
-
-func (p *Plugin) applyOnce(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.connected {
@@ -238,6 +231,7 @@ func (p *Plugin) applyOnce(ctx context.Context) error {
 		return nil
 	}
 	generation, err := p.apply(ctx)
+	p.tryPartitions(ctx)
 	return errors.Join(err, p.Announcer.Set(func(a *contract.Announcement) {
 		p.tell(a)
 		if err == nil {

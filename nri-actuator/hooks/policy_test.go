@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 )
 
 func policed(mode string) contract.Decision {
@@ -23,7 +22,7 @@ func policed(mode string) contract.Decision {
 // decisions, and no later call repeats it.
 func TestMemoryPolicy(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
-	require.Equal(t, hooks.Features(), r.announced.Features)
+	require.Equal(t, []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}, r.announced.Features)
 	interleaved := policed(contract.ModeInterleave)
 	interleaved.CPUs, interleaved.MemoryPolicy.Nodes = "8", "0"
 	env := r.node.Prepare(podA, claimA, policed(contract.ModeBind), interleaved)

@@ -40,8 +40,6 @@ type runtime struct {
 	now         time.Time
 	// unpartitioned nodes have a kernel without partitions.
 	unpartitioned bool
-	// asked counts the updates the actuator asked for.
-	asked int
 }
 
 type container struct {
@@ -67,6 +65,9 @@ func newRuntime(t require.TestingT, dir string) *runtime {
 
 // connect starts a new actuator and synchronises it.
 func (r *runtime) connect() {
+	if r.unpartitioned {
+		r.node.RemoveCgroup("kubepods/dra.cpumem.probe")
+	}
 	tree, err := cgroups.Open(r.node.Cgroup)
 	require.NoError(r.t, err)
 	r.registry = prometheus.NewRegistry()
@@ -76,9 +77,9 @@ func (r *runtime) connect() {
 		Directory: decisions.New(r.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: r, Kernel: r.kernel,
 		// Its cgroups are no units.
 		Units: units.Systemd{Bus: units.New(nil, nil), Dropins: units.NewDropins("/absent")},
-		Clock: func() time.Time { return r.now }, Partitions: !r.unpartitioned,
+		Clock: func() time.Time { return r.now },
 	})
-	r.session = r.plugin.NewSession(func() string { return r.nri }, r.updateContainers)
+	r.session = r.plugin.NewSession(func() string { return r.nri })
 	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.synchronize())
@@ -165,17 +166,6 @@ func (r *runtime) writeSpec(c *container) {
 	if kind := c.spec[contract.FilePartition]; kind != "" {
 		r.node.MakePartition(c.dir, kind)
 	}
-}
-
-// updateContainers is what the actuator asks for by itself.
-func (r *runtime) updateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
-	r.asked += len(updates)
-	for _, u := range updates {
-		c := r.containers[u.ContainerId]
-		r.take(c, u.GetLinux().GetResources())
-		r.writeSpec(c)
-	}
-	return nil, nil
 }
 
 // run creates and starts.

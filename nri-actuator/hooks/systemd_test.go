@@ -85,7 +85,7 @@ func (s *systemd) start() {
 		Directory: decisions.New(s.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: s, Kernel: "6.12.0",
 		Units: s.wrap(units.Systemd{Bus: bus, Dropins: units.NewDropins(s.unitDir)}), Clock: time.Now,
 	})
-	s.session = s.plugin.NewSession(func() string { return "v0.12.0" }, nil)
+	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
 	_, err = s.session.Configure(context.Background(), "", "containerd", "v2.2.7")
 	require.NoError(s.t, err)
 }

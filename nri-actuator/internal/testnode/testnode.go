@@ -38,6 +38,11 @@ func New(t require.TestingT, dir string) *Node {
 		n.AddCgroup(filepath.Join("kubepods", level))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(n.Cgroup, "cgroup.controllers"), nil, 0o644))
+	// What the kernel would make of the actuator's dry run.
+	const probe = "kubepods/dra.cpumem.probe"
+	n.AddCgroup(probe + "/partition")
+	n.SetFile(probe, "cgroup.subtree_control", "")
+	n.SetFile(probe+"/partition", "cpuset.cpus.effective", "0-15")
 	n.State = contract.NodeState{
 		V: contract.Version, BootID: "boot", Shared: contract.Shared{CPUs: "0-15", Mems: "0-1"},
 		Pods: map[string]contract.PodState{}, Ancestors: map[string]contract.Files{},
