@@ -31,8 +31,6 @@ type cpuUse struct {
 	pods                   []Pod
 	// none tells why it is no partition, nil for one that can be or is.
 	none error
-	// prepared results stay what they are.
-	prepared bool
 }
 
 // demand says who wants a partition or nothing, empty for nobody.
@@ -151,6 +149,16 @@ func (u users) partition(request string, prepared []contract.ClaimRecord, featur
 	return "", nil
 }
 
+// reason tells why a prepared result is none, as far as one can still tell.
+func (u users) reason(prepared cpuUse) error {
+	for _, k := range u.cpus {
+		if k.none != nil && k.uid == prepared.uid && k.request == prepared.request {
+			return k.none
+		}
+	}
+	return errors.New("it was prepared without")
+}
+
 // settle returns the results with CPUs that the containers have, of this call
 // and of claims that were prepared before, each with why it is no partition.
 // For all claims of a call it says the same, whichever comes first (I8).
@@ -162,18 +170,19 @@ func (u users) settle(prepared []contract.ClaimRecord, features []string) []cpuU
 		}
 	}
 	for _, r := range prepared {
-		if slices.ContainsFunc(u.cpus, func(k cpuUse) bool { return k.namespace == r.Namespace && k.claim == r.Name && k.uid != r.UID }) {
+		if slices.ContainsFunc(u.cpus, func(k cpuUse) bool { return k.claim == r.Name && k.uid != r.UID }) {
 			// An earlier claim of that name, which is still being released.
 			continue
 		}
+		// It stays what it is.
 		uses = slices.DeleteFunc(uses, func(k cpuUse) bool { return k.uid == r.UID })
 		for _, of := range r.Results {
 			if of.Decision.CPUs == "" {
 				continue
 			}
-			k := cpuUse{namespace: r.Namespace, claim: r.Name, uid: r.UID, request: of.Request, prepared: true}
+			k := cpuUse{namespace: r.Namespace, claim: r.Name, uid: r.UID, request: of.Request}
 			if of.Decision.Partition == "" {
-				k.none = errors.New("it was prepared without")
+				k.none = u.reason(k)
 			}
 			uses = append(uses, k)
 		}
@@ -181,7 +190,7 @@ func (u users) settle(prepared []contract.ClaimRecord, features []string) []cpuU
 	for changed := true; changed; {
 		changed = false
 		for i, k := range uses {
-			if k.none != nil || k.prepared {
+			if k.none != nil {
 				continue
 			}
 			for _, other := range uses {

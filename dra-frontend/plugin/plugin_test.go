@@ -48,6 +48,7 @@ type node struct {
 	lock     string
 	pods     podMap
 	actuator error
+	features []string
 	boot     string
 	config   config.Config
 	// allocatable is the node's memory, 0 for an API server that is away; gets
@@ -55,13 +56,15 @@ type node struct {
 	allocatable  int64
 	gets         int
 	noMemoryHigh error
-	// wrap lets a test stand between the ledger and the directory.
-	wrap   func(ledger.Directory) ledger.Directory
-	driver *plugin.Driver
+	// wrap lets a test stand between the ledger and the directory, wrapPods
+	// between the driver and the API server.
+	wrap     func(ledger.Directory) ledger.Directory
+	wrapPods func(plugin.Pods) plugin.Pods
+	driver   *plugin.Driver
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID, config: config.Default(), allocatable: 16 * gi}
+	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID, config: config.Default(), allocatable: 16 * gi, features: []string{contract.FeatureMemoryPolicy}}
 	n.restart()
 	requireReconciled(t, n.driver)
 	return n
@@ -79,9 +82,13 @@ func (n *node) restart() {
 	if n.wrap != nil {
 		d = n.wrap(dir)
 	}
+	var pods plugin.Pods = n.pods
+	if n.wrapPods != nil {
+		pods = n.wrapPods(pods)
+	}
 	n.driver = plugin.New(plugin.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true,
-		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: n.pods, Node: n, Actuator: n, Recorder: discard{},
+		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Node: n, Actuator: n, Recorder: discard{},
 		NoMemoryHigh: n.noMemoryHigh,
 	})
 }
@@ -96,7 +103,7 @@ func (n *node) AllocatableMemory(context.Context) (int64, error) {
 
 func (n *node) Announcement() (contract.Announcement, error) {
 	return contract.Announcement{
-		V: contract.Version, Guard: "/opt/guard", Features: []string{contract.FeatureMemoryPolicy}, Runtime: "testruntime", RuntimeVersion: "v1",
+		V: contract.Version, Guard: "/opt/guard", Features: n.features, Runtime: "testruntime", RuntimeVersion: "v1",
 	}, n.actuator
 }
 
