@@ -131,7 +131,11 @@ func TestPodsArePlain(t *testing.T) {
 				require.False(t, *s.Privileged)
 				require.False(t, *s.AllowPrivilegeEscalation)
 				require.True(t, *s.ReadOnlyRootFilesystem)
-				require.Equal(t, corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, *s.Capabilities)
+				want := corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
+				if c.Name == "actuator" {
+					want.Add = []corev1.Capability{"SYS_ADMIN"}
+				}
+				require.Equal(t, want, *s.Capabilities)
 				require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, s.SeccompProfile.Type)
 				require.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
 				require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
@@ -140,6 +144,15 @@ func TestPodsArePlain(t *testing.T) {
 				require.Zero(t, c.Ports[0].HostPort)
 			}
 		}
+	}
+}
+
+// The actuator's one capability is for nodes with partitions, and can be left out.
+func TestNoCapabilityWithoutPartitions(t *testing.T) {
+	t.Parallel()
+	for _, values := range []string{"config: {exclusivity: pool}", "actuator: {repairPartitions: false}"} {
+		pod := daemonSet(t, render(t, values), "actuator").Spec.Template.Spec
+		require.Equal(t, corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, *container(t, pod, "actuator").SecurityContext.Capabilities, values)
 	}
 }
 

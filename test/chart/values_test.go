@@ -48,7 +48,7 @@ var flipped = map[string]string{
 	"frontend.podLabels": `{a: b}`, "frontend.podAnnotations": `{a: b}`, "frontend.seLinuxOptions": `{type: spc_t}`,
 
 	"actuator.image.repository": `registry.example:5000/a/b`, "actuator.image.tag": `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
-	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`, "actuator.systemBus": `/run/bus/system`,
+	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`, "actuator.systemBus": `/run/bus/system`, "actuator.repairPartitions": `false`,
 	"actuator.guard.enabled": `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxUnavailable": `25%`,
 	"actuator.resources.requests": `{cpu: 20m}`, "actuator.resources.limits": `{cpu: 1}`,
 	"actuator.nodeSelector": `{pool: a}`, "actuator.affinity": affinity, "actuator.tolerations": `[]`,

@@ -24,7 +24,8 @@
     {{- toYaml . | nindent 4 }}
   {{- end }}
   securityContext:
-    {{- include "cpumem.securityContext" .Values.actuator | nindent 4 }}
+    {{- $add := ternary (list "SYS_ADMIN") list (and .Values.actuator.repairPartitions (ne .Values.config.exclusivity "pool")) }}
+    {{- include "cpumem.securityContext" (dict "seLinuxOptions" .Values.actuator.seLinuxOptions "capabilities" $add) | nindent 4 }}
     # Container runtimes' AppArmor profiles forbid to speak to the host's D-Bus.
     appArmorProfile:
       type: Unconfined
