@@ -21,6 +21,7 @@ func TestEmptyFileIsTheDefault(t *testing.T) {
 func TestParse(t *testing.T) {
 	c, err := config.Parse([]byte(`
 groupBy: socket
+exclusivity: pool
 reservedCPUs: 0-1,4
 reservedMemory: {"0": 512Mi}
 reservedHugepages: {"1": {2Mi: 8}}
@@ -30,6 +31,7 @@ refreshInterval: 5s
 `))
 	require.NoError(t, err)
 	require.Equal(t, "socket", c.GroupBy)
+	require.Equal(t, config.ExclusivityPool, c.Exclusivity)
 	require.Equal(t, []int{0, 1, 4}, c.Reserved().List())
 	require.True(t, c.Managed().IsEmpty())
 	require.Equal(t, 0.9, *c.MemoryQoS.ThrottlingFactor)
@@ -51,6 +53,8 @@ func TestParseRefuses(t *testing.T) {
 		"duplicate key":      {"groupBy: socket\ngroupBy: machine", "already set"},
 		"not YAML":           {"\t- x", "yaml"},
 		"groupBy":            {"groupBy: rack", `groupBy: "rack", want one of`},
+		"exclusivity":        {"exclusivity: kernel", `exclusivity: "kernel", want one of ["auto" "pool" "partition"]`},
+		"empty exclusivity":  {`exclusivity: ""`, `exclusivity: "", want one of`},
 		"cpus":               {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
 		"minCPUs":            {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
 		"mode":               {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},

@@ -51,6 +51,9 @@ func TestDecodeRefuses(t *testing.T) {
 		"cpu.wholeCores":           {with(`"cpu":{"wholeCores":"yes"}`), []string{"cpu.wholeCores"}},
 		"cpu.wholeL3":              {with(`"cpu":{"wholeL3":2}`), []string{"cpu.wholeL3"}},
 		"cpu.cores":                {with(`"cpu":{"cores":"big"}`), []string{`cpu.cores: "big"`, `"any" "performance" "efficiency"`}},
+		"cpu.isolation":            {with(`"cpu":{"isolation":"full"}`), []string{`cpu.isolation: "full"`, `"none" "partition" "isolated"`}},
+		"cpu.isolation, empty":     {with(`"cpu":{"isolation":""}`), []string{`cpu.isolation: ""`}},
+		"cpu.isolation's type":     {with(`"cpu":{"isolation":true}`), []string{"cpu.isolation"}},
 		"memory.limit":             {with(`"memory":{"limit":"0"}`), []string{"memory.limit: 0", "above 0"}},
 		"memory.limit negative":    {with(`"memory":{"limit":"-1Gi"}`), []string{"memory.limit: -1Gi"}},
 		"memory.limit huge":        {with(`"memory":{"limit":"5Ei"}`), []string{"memory.limit: 5Ei", "at most 4Ei"}},
@@ -109,7 +112,12 @@ func TestResolve(t *testing.T) {
 		"of the class":             {"zone", []resourceapi.DeviceAllocationConfiguration{config1(class, spread)}, func(s *parameters.Settings) { s.CPU.Placement = placement.Spread }},
 		"of the claim":             {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, spread, "zone")}, func(s *parameters.Settings) { s.CPU.Placement = placement.Spread }},
 		"the claim over the class": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(class, spread), config1(claim, packed)}, func(*parameters.Settings) {}},
-		"in any order":             {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, packed), config1(class, spread)}, func(*parameters.Settings) {}},
+		"isolation of the class, and the claim": {"zone", []resourceapi.DeviceAllocationConfiguration{
+			config1(class, with(`"cpu":{"isolation":"isolated"}`)), config1(claim, with(`"cpu":{"isolation":"none"}`), "zone"),
+		}, func(s *parameters.Settings) { s.Isolation = parameters.IsolationNone }},
+		"isolation of the class": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(class, with(`"cpu":{"isolation":"partition"}`))},
+			func(s *parameters.Settings) { s.Isolation = parameters.IsolationPartition }},
+		"in any order": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, packed), config1(class, spread)}, func(*parameters.Settings) {}},
 		"field by field": {"zone", []resourceapi.DeviceAllocationConfiguration{
 			config1(class, with(`"cpu":{"placement":"spread","wholeCores":true},"memory":{"throttlingFactor":0.5}`)),
 			config1(claim, with(`"cpu":{"wholeCores":false,"wholeL3":true},"memory":{"limit":"12Gi","protection":"low","policy":"bind"},"hugepages":{"limits":"unlimited"}`)),
@@ -209,6 +217,14 @@ func TestWholeCoresOfTheNodeStand(t *testing.T) {
 	require.True(t, s.CPU.WholeCores)
 }
 
+func TestExclusivityOfTheNode(t *testing.T) {
+	c := config.Default()
+	require.Equal(t, config.ExclusivityAuto, parameters.Defaults(c, pageSize).Exclusivity)
+	require.Empty(t, parameters.Defaults(c, pageSize).Isolation, "the node's exclusivity decides")
+	c.Exclusivity = config.ExclusivityPool
+	require.Equal(t, config.ExclusivityPool, parameters.Defaults(c, pageSize).Exclusivity)
+}
+
 func TestLimits(t *testing.T) {
 	amounts := map[string]int64{"2Mi": 4 << 20}
 	for limits, want := range map[string]map[string]contract.Limit{
@@ -234,6 +250,10 @@ func TestRecord(t *testing.T) {
 		"memory.limit": "1073741824", "memory.throttlingFactor": "0.25", "memory.protection": "auto", "memory.policy": "preferred", "hugepages.limits": "claim",
 	}, s.Record(contract.Decision{CPUs: "0", Mems: "0", Memory: &contract.Memory{}}, true))
 	require.Empty(t, s.Record(contract.Decision{}, false))
+	// What became of the CPUs, not what was asked for.
+	for kind, want := range map[string]string{"": "", contract.PartitionRoot: "partition", contract.PartitionIsolated: "isolated"} {
+		require.Equal(t, want, s.Record(contract.Decision{CPUs: "0", Partition: kind}, false)["cpu.isolation"])
+	}
 
 	s, err = s.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, with(`"memory":{"limit":"unlimited"}`))})
 	require.NoError(t, err)

@@ -38,8 +38,7 @@ type Settings struct {
 // the configuration and the base page size in bytes.
 func Defaults(c config.Config, pageSize int64) Settings {
 	s := Settings{
-		CPU: placement.Options{Placement: c.CPU.Placement, WholeCores: c.CPU.WholeCores},
-
+		CPU:         placement.Options{Placement: c.CPU.Placement, WholeCores: c.CPU.WholeCores},
 		Exclusivity: c.Exclusivity,
 		Memory:      memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
 		Hugepages:   c.Hugepages.Limits,

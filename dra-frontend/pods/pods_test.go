@@ -17,13 +17,14 @@ import (
 )
 
 func TestPod(t *testing.T) {
-	name, generated, template, always := "by-name", "pod-zone-x1", "zone", corev1.ContainerRestartPolicyAlways
+	name, generated, template, class, always := "by-name", "pod-zone-x1", "zone", "kata", corev1.ContainerRestartPolicyAlways
 	limits := func(memory, hugepages string) corev1.ResourceList {
 		return corev1.ResourceList{"memory": resource.MustParse(memory), "hugepages-2Mi": resource.MustParse(hugepages)}
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "00000000-0000-0000-0000-000000000001"},
 		Spec: corev1.PodSpec{
+			RuntimeClassName: &class,
 			ResourceClaims: []corev1.PodResourceClaim{
 				{Name: "a", ResourceClaimName: &name},
 				{Name: "b", ResourceClaimTemplateName: &template},
@@ -47,7 +48,7 @@ func TestPod(t *testing.T) {
 	got, err := pods.NewReader(fake.NewClientset(pod)).Pod(t.Context(), "default", "p")
 	require.NoError(t, err)
 	require.Equal(t, plugin.Pod{
-		Name: "p",
+		Name: "p", RuntimeClass: "kata",
 		PodRecord: contract.PodRecord{
 			UID: "00000000-0000-0000-0000-000000000001", QOS: contract.LevelBurstable,
 			Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
