@@ -42,6 +42,7 @@ const (
 type Data struct {
 	Request      string                    `json:"request"`
 	CPUs         string                    `json:"cpus,omitempty"`
+	Partition    string                    `json:"partition,omitempty"`
 	Mems         string                    `json:"mems,omitempty"`
 	Memory       *contract.Memory          `json:"memory,omitempty"`
 	Hugepages    map[string]contract.Limit `json:"hugepages,omitempty"`
@@ -122,7 +123,7 @@ const maxData = 10 << 10
 func encode(r contract.ResultRecord) string {
 	d := r.Decision
 	data, err := json.Marshal(Data{
-		Request: r.Request, CPUs: d.CPUs, Mems: d.Mems, Memory: d.Memory, Hugepages: d.Hugepages, MemoryPolicy: d.MemoryPolicy, Parameters: r.Parameters,
+		Request: r.Request, CPUs: d.CPUs, Partition: d.Partition, Mems: d.Mems, Memory: d.Memory, Hugepages: d.Hugepages, MemoryPolicy: d.MemoryPolicy, Parameters: r.Parameters,
 	})
 	if err != nil || len(data) > maxData {
 		return ""

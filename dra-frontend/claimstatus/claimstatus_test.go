@@ -39,7 +39,7 @@ const (
 func record() contract.ClaimRecord {
 	return contract.ClaimRecord{Namespace: "ns", Name: "c", UID: uid, Results: []contract.ResultRecord{{
 		Request: "r", Pool: "worker", Device: "numa-1", ShareID: share, Parameters: map[string]string{"cpu.placement": "packed"},
-		Decision: contract.Decision{V: contract.Version, CPUs: "2,6", Mems: "1",
+		Decision: contract.Decision{V: contract.Version, CPUs: "2,6", Partition: contract.PartitionRoot, Mems: "1",
 			Memory: &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30}, Hugepages: map[string]contract.Limit{"2Mi": 4 << 20}},
 	}}}
 }
@@ -137,7 +137,7 @@ func TestWriter(t *testing.T) {
 		require.Contains(t, s.patches[0], uid, "bound to this claim")
 		got := s.own(t)
 		require.Equal(t, []string{driver, "worker", "numa-1", share}, []string{got.Driver, got.Pool, got.Device, *got.ShareID})
-		require.JSONEq(t, `{"request":"r","cpus":"2,6","mems":"1","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824},
+		require.JSONEq(t, `{"request":"r","cpus":"2,6","partition":"root","mems":"1","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824},
 			"hugepages":{"2Mi":4194304},"parameters":{"cpu.placement":"packed"}}`, string(got.Data.Raw))
 		require.Len(t, got.Conditions, 1)
 		ready := got.Conditions[0]

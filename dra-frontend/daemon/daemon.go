@@ -68,6 +68,7 @@ type Daemon struct {
 	claims     []contract.ClaimRecord
 	health     map[contract.Key]health.Finding
 	protection *protected
+	partitions *partitions
 	joins      *reservations.Watcher
 	statuses   *claimstatus.Writer
 	notices    *notices.Writer
@@ -92,6 +93,7 @@ func New(o Options) (*Daemon, error) {
 	d.statuses = claimstatus.New(claimstatus.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Written: o.Metrics.StatusWritten})
 	d.notices = notices.New(notices.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Node: o.Kubelet.NodeName})
 	d.protection = newProtected(o, d.notices.Send)
+	d.partitions = newPartitions(o, d.notices.Send)
 	d.published = newPublication(o)
 	proc := os.DirFS(o.Config.ProcRoot)
 	warnings, err := preflight.Check(preflight.Node{

@@ -96,9 +96,11 @@ func TestToldAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		version, reason string
 		overwritten     map[string]contract.Files
+		invalid         map[string]string
 	}{
 		"kubelet's configuration": {version: "v1.37.0", reason: "SecondMemoryOwner"},
 		"values written over":     {version: "v1.36.0", reason: "MemoryValuesOverwritten", overwritten: map[string]contract.Files{"": {"memory.min": "0"}, "burstable": {"memory.min": "0"}}},
+		"partitions lost":         {version: "v1.36.0", reason: "PartitionInvalid", invalid: map[string]string{claimUID: "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -111,13 +113,15 @@ func TestToldAgain(t *testing.T) {
 				o.Client = fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: tc.version}}})
 				o.Kubelet.NodeName = "worker"
 				var n told
-				p := newProtected(o, n.send)
+				p, partitions := newProtected(o, n.send), newPartitions(o, n.send)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); newOwners(o, n.send).run(ctx) }()
 				pass := func(d time.Duration) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Minute) {
 						p.heard(contract.Announcement{V: contract.Version, Overwritten: tc.overwritten})
+						partitions.heard(contract.Announcement{V: contract.Version, InvalidPartitions: tc.invalid})
+						partitions.tell([]contract.ClaimRecord{{UID: claimUID}})
 					}
 					synctest.Wait()
 				}
@@ -126,7 +130,7 @@ func TestToldAgain(t *testing.T) {
 				pass(3 * time.Hour)
 				require.Equal(t, slices.Repeat([]string{tc.reason}, 4), n.all())
 				write("featureGates: {MemoryQoS: false}\n")
-				tc.overwritten = nil
+				tc.overwritten, tc.invalid = nil, nil
 				pass(3 * time.Hour)
 				require.Len(t, n.all(), 4)
 				cancel()

@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -61,10 +62,10 @@ func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
 	return true
 }
 
-// assess finds what claims hold and the machine lacks, and tells kubelet and
-// the log.
+// assess finds what claims hold and the machine lacks, and tells kubelet, the
+// log and people.
 func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
-	report := health.Check(d.machine.Load().Machine, claims)
+	report := health.Check(d.machine.Load().Machine, claims, d.partitions.invalid)
 	for device, reason := range report.Devices {
 		if n.unhealthy[device] != reason {
 			d.o.Log.Warn("device is unhealthy, its claims keep what is left", zap.String("device", device), zap.String("reason", reason))
@@ -78,12 +79,14 @@ func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
 	n.unhealthy = report.Devices
 	d.o.Metrics.Unhealthy(len(report.Devices))
 	d.claims, d.health = claims, report.Results
+	d.partitions.tell(claims)
 }
 
 func (d *Daemon) lookAtActuator() bool {
 	n, _ := d.status.get()
+	before := d.health
 	changed := d.observe(n)
-	if d.protection.unsettled() {
+	if d.protection.unsettled() || !maps.Equal(before, d.health) {
 		d.protect()
 	}
 	return changed
@@ -99,6 +102,9 @@ func (d *Daemon) observe(n node) bool {
 		d.o.Log.Info("actuator is ready", zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
 	}
 	d.protection.heard(a)
+	if err == nil && d.partitions.heard(a) {
+		d.assess(&n, d.claims)
+	}
 	n.actuator = err
 	n.empty = len(d.machine.Load().Zones) == 0
 	d.o.Metrics.Node(n.blocked, n.actuator)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,10 +35,8 @@ type protected struct {
 	// since when that was found not to be the node file's.
 	generation uint64
 	behind     time.Time
-	// places are the cgroup files that were written over, told the time when
-	// all of them were told.
-	places   map[string]string
-	told     time.Time
+	// places are the cgroup files that were written over.
+	places   reminder
 	findings map[contract.Key]protection.Finding
 }
 
@@ -123,19 +120,12 @@ func (p *protected) heard(a contract.Announcement) {
 	p.node.Overwritten = a.Overwritten
 	places := p.list(a.Overwritten)
 	p.metrics.Overwritten(len(places))
-	again := time.Since(p.told) >= againInterval
 	var fresh []string
-	for _, place := range slices.Sorted(maps.Keys(places)) {
-		if _, known := p.places[place]; !known || again {
-			fresh = append(fresh, fmt.Sprintf("%s = %.30q", place, places[place]))
-		}
+	for _, place := range p.places.fresh(places) {
+		fresh = append(fresh, fmt.Sprintf("%s = %.30q", place, places[place]))
 	}
-	p.places = places
 	if len(fresh) == 0 {
 		return
-	}
-	if again {
-		p.told = time.Now()
 	}
 	p.log.Warn("another program writes memory values of this driver's cgroups, nri-actuator puts them right", zap.Strings("written", fresh))
 	p.send(notices.Notice{Reason: reasonOverwritten, Note: "another program wrote over memory values of this driver: " + few(fresh) +
@@ -158,14 +148,4 @@ func (p *protected) list(overwritten map[string]contract.Files) map[string]strin
 		}
 	}
 	return out
-}
-
-// maxNamed is how many places an event names.
-const maxNamed = 6
-
-func few(places []string) string {
-	if more := len(places) - maxNamed; more > 0 {
-		return strings.Join(places[:maxNamed], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(places, ", ")
 }

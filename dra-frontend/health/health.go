@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package health compares what prepared claims hold with what the machine still
-// has: CPUs can go offline and page pools can be shrunk under a running claim.
+// has: CPUs can go offline, page pools can be shrunk and partitions be lost under
+// a running claim.
 // Nothing is taken from a claim then; the daemon tells kubelet about the
 // devices, and the claims' status about the claims. Pure.
 package health
@@ -27,6 +28,7 @@ const (
 	ReasonCPUs      = "CPUsOffline"
 	ReasonMemory    = "MemoryShort"
 	ReasonHugepages = "HugepagesShort"
+	ReasonPartition = "PartitionInvalid"
 )
 
 // Finding is something that a claim holds and the machine lacks.
@@ -44,8 +46,9 @@ type Report struct {
 	Results map[contract.Key]Finding
 }
 
-// Check compares the claims with the machine.
-func Check(m topology.Machine, claims []contract.ClaimRecord) Report {
+// Check compares the claims with the machine. Invalid are those whose partition
+// the kernel does not grant, with its words, by claim UID.
+func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string]string) Report {
 	r := Report{Devices: make(map[string]string), Results: make(map[contract.Key]Finding)}
 	zones := make(map[string]*zone)
 	online := m.Online()
@@ -54,6 +57,9 @@ func Check(m topology.Machine, claims []contract.ClaimRecord) Report {
 			held := holder{key: contract.Key{ClaimUID: c.UID, Index: i}, claim: c.Namespace + "/" + c.Name}
 			if off := nodestate.Set(result.Decision.CPUs).Difference(online); !off.IsEmpty() {
 				r.add(result.Device, ReasonCPUs, fmt.Sprintf("CPUs %s are offline and held by claim %s (%s)", off, held.claim, result.Decision.CPUs), held)
+			}
+			if why, found := invalid[c.UID]; found && result.Decision.Partition != "" {
+				r.add(result.Device, ReasonPartition, fmt.Sprintf("others may run on CPUs %s of claim %s: the kernel does not grant its cpuset partition (%.200q)", result.Decision.CPUs, held.claim, why), held)
 			}
 			if zones[result.Device] == nil {
 				zones[result.Device] = &zone{mems: cpuset.New(), held: make(map[int64]int64), holders: make(map[int64][]holder)}

@@ -47,17 +47,37 @@ func TestCheck(t *testing.T) {
 	b := claim("b", result("numa-0", "", "0", map[string]string{"hugepages_2Mi": "512Mi", "hugepages_1Gi": "0", "memory": "0"}))
 	memory := claim("m", result("numa-0", "", "0", map[string]string{"memory": "12Gi"}))
 
+	isolated := claim("isolated", result("numa-0", "0", "", nil), result("numa-1", "3", "", nil))
+	isolated.Results[1].Decision.Partition = contract.PartitionIsolated
+	const lost = `others may run on CPUs 3 of claim ns/isolated: the kernel does not grant its cpuset partition ("Cpu list in cpuset.cpus not exclusive")`
+
 	type results = map[contract.Key]health.Finding
 	for name, c := range map[string]struct {
 		change  func(*topologytest.Spec)
 		claims  []contract.ClaimRecord
 		devices map[string]string
 		results results
+		// invalid are partitions that the kernel does not grant.
+		invalid map[string]string
 	}{
 		"no claim": {change: offline(2, 3, 6, 7)},
 		"all is there": {
 			change: func(*topologytest.Spec) {},
 			claims: []contract.ClaimRecord{cpus, a, b, memory},
+		},
+		"a partition lost": {
+			change: func(*topologytest.Spec) {}, claims: []contract.ClaimRecord{cpus, isolated},
+			invalid: map[string]string{"isolated": "Cpu list in cpuset.cpus not exclusive", "gone": "x"},
+			devices: map[string]string{"numa-1": lost},
+			results: results{key("isolated", 1): {"PartitionInvalid", lost}},
+		},
+		"a partition lost with its CPU": {
+			change: offline(3), claims: []contract.ClaimRecord{isolated}, invalid: map[string]string{"isolated": "Cpu list in cpuset.cpus not exclusive"},
+			devices: map[string]string{"numa-1": "CPUs 3 are offline and held by claim ns/isolated (3); " + lost},
+			results: results{key("isolated", 1): {"CPUsOffline", "CPUs 3 are offline and held by claim ns/isolated (3); " + lost}},
+		},
+		"a claim without a partition cannot lose it": {
+			change: func(*topologytest.Spec) {}, claims: []contract.ClaimRecord{cpus}, invalid: map[string]string{"cpus": "x"},
 		},
 		"an offline CPU of nobody": {change: offline(3), claims: []contract.ClaimRecord{cpus}},
 		"an offline CPU": {
@@ -115,7 +135,7 @@ func TestCheck(t *testing.T) {
 			if c.results == nil {
 				c.results = results{}
 			}
-			require.Equal(t, health.Report{Devices: c.devices, Results: c.results}, health.Check(spec.Machine(), c.claims))
+			require.Equal(t, health.Report{Devices: c.devices, Results: c.results}, health.Check(spec.Machine(), c.claims, c.invalid))
 		})
 	}
 }
@@ -125,7 +145,7 @@ func TestManyClaims(t *testing.T) {
 	for i := range 100 {
 		claims = append(claims, claim(fmt.Sprintf("c%03d", i), result("numa-0", "", "0", map[string]string{"memory": "1Gi"})))
 	}
-	r := health.Check(topologytest.T2().Machine(), claims)
+	r := health.Check(topologytest.T2().Machine(), claims, nil)
 	require.Len(t, r.Results, 100)
 	require.Contains(t, r.Devices["numa-0"], "claim ns/c007, 92 more")
 	require.Less(t, len(r.Devices["numa-0"]), 1000)

@@ -26,6 +26,7 @@ type Metrics struct {
 	// About memory protection: values written over, what kubelet's configuration
 	// lacks, and claims by what became of them.
 	overwritten prometheus.Gauge
+	partitions  prometheus.Gauge
 	kubelet     *prometheus.GaugeVec
 	protection  *prometheus.GaugeVec
 }
@@ -67,6 +68,9 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		overwritten: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_memory_overwritten", Help: "Cgroup files of pods and their ancestors that another program has written over the driver's values lately.",
 		}),
+		partitions: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_invalid_partitions", Help: "Claims whose cpuset partition the kernel does not grant any more: others may run on their CPUs.",
+		}),
 		kubelet: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_kubelet_findings", Help: "1 for what kubelet's configuration has against the owner of memory protection, by reason.",
 		}, []string{"reason"}),
@@ -75,7 +79,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}, []string{"effective"}),
 	}
 	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced, m.unhealthy, m.status, m.accounted,
-		m.overwritten, m.kubelet, m.protection} {
+		m.overwritten, m.partitions, m.kubelet, m.protection} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -137,6 +141,9 @@ func (m *Metrics) NodeAllocatable(state string) {
 
 // Overwritten sets the number of files that another program wrote over.
 func (m *Metrics) Overwritten(n int) { m.overwritten.Set(float64(n)) }
+
+// InvalidPartitions sets the number of claims whose partition was lost.
+func (m *Metrics) InvalidPartitions(n int) { m.partitions.Set(float64(n)) }
 
 // KubeletFinding sets which of all reasons there is a finding for, "" for none.
 func (m *Metrics) KubeletFinding(reason string, all []string) {

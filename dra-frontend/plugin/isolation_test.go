@@ -286,4 +286,3 @@ func TestPartitionsOfRequests(t *testing.T) {
 		})
 	}
 }
-

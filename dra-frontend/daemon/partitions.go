@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"fmt"
+	"maps"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
+)
+
+// partitions knows which claims have lost their cpuset partition, from what the
+// actuator says.
+type partitions struct {
+	log     *zap.Logger
+	metrics *metrics.Metrics
+	send    func(notices.Notice)
+	// invalid has the kernel's reason by claim UID.
+	invalid map[string]string
+	lost    reminder
+}
+
+func newPartitions(o Options, send func(notices.Notice)) *partitions {
+	return &partitions{log: o.Log, metrics: o.Metrics, send: send}
+}
+
+// heard is told what the actuator says of itself, and reports whether that is
+// news. While it is away nothing is known to be well again.
+func (p *partitions) heard(a contract.Announcement) bool {
+	news := !maps.Equal(p.invalid, a.InvalidPartitions)
+	p.invalid = a.InvalidPartitions
+	return news
+}
+
+// tell tells people which of the claims have lost theirs.
+func (p *partitions) tell(claims []contract.ClaimRecord) {
+	now := make(map[string]string)
+	for _, c := range claims {
+		if reason, lost := p.invalid[c.UID]; lost {
+			now[c.Namespace+"/"+c.Name] = fmt.Sprintf("claim %s/%s (%.80q)", c.Namespace, c.Name, reason)
+		}
+	}
+	p.metrics.InvalidPartitions(len(now))
+	var fresh []string
+	for _, claim := range p.lost.fresh(now) {
+		fresh = append(fresh, now[claim])
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	p.log.Warn("the kernel does not grant cpuset partitions any more, others may run on their CPUs", zap.Strings("claims", fresh))
+	p.send(notices.Notice{Reason: health.ReasonPartition, Note: "the kernel does not grant cpuset partitions any more, others may run on their CPUs: " + few(fresh) +
+		" (nri-actuator tries again; look for a CPU that went offline, and for who else writes cpuset.cpus.exclusive or cpuset.cpus.partition)"})
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+)
+
+const claimUID = "4f1c2a7e-0b3d-4c5e-8f60-718293a4b5c6"
+
+// A partition that the kernel does not grant any more is the claim's and the
+// device's ill health, and an event, from the announcement on that names it.
+func TestInvalidPartition(t *testing.T) {
+	synctest.Test(t, testInvalidPartition)
+}
+
+func testInvalidPartition(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry)
+	require.NoError(t, err)
+	o := options(t)
+	o.Metrics = m
+	object := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pinned", UID: claimUID}}
+	object.Status.Allocation = &resourceapi.AllocationResult{}
+	client := fake.NewClientset(object)
+	var n told
+	d := &Daemon{o: o, status: newStatus(func() error { return nil }), protection: newProtected(o, n.send), partitions: newPartitions(o, n.send),
+		statuses: claimstatus.New(claimstatus.Options{Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", Written: func(error) {}})}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); d.statuses.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	machine, err := inventory.Compute(o.Config, topologytest.T2().Machine())
+	require.NoError(t, err)
+	d.machine.Store(&machine)
+	d.claims = []contract.ClaimRecord{{Namespace: "ns", Name: "pinned", UID: claimUID, Results: []contract.ResultRecord{
+		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: "0", Partition: contract.PartitionRoot}},
+	}}}
+
+	// announce returns an actuator that lives until it is closed.
+	announce := func(connected bool, invalid map[string]string) *os.File {
+		data, err := contract.EncodeAnnouncement(contract.Announcement{
+			V: contract.Version, Versions: []string{contract.Version}, Connected: connected, InvalidPartitions: invalid,
+		})
+		require.NoError(t, err)
+		path := filepath.Join(o.Config.CDIDir, contract.ActuatorFile)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		require.NoError(t, contract.LockAnnouncement(f))
+		return f
+	}
+	requireLost := func(lost bool, events int) {
+		t.Helper()
+		d.lookAtActuator()
+		time.Sleep(time.Minute) // so long may the write of the status be put off
+		synctest.Wait()
+		c, err := client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "pinned", metav1.GetOptions{})
+		require.NoError(t, err)
+		if len(d.claims) > 0 && (lost || len(c.Status.Devices) > 0) {
+			require.Equal(t, lost, meta.IsStatusConditionFalse(c.Status.Devices[0].Conditions, claimstatus.ConditionReady))
+		}
+		state, _ := d.status.get()
+		finding, found := d.health[contract.Key{ClaimUID: claimUID}]
+		require.Equal(t, lost, found)
+		if lost {
+			require.Equal(t, health.ReasonPartition, finding.Reason)
+			require.Contains(t, finding.Message, "claim ns/pinned")
+			require.Equal(t, map[string]string{"numa-0": finding.Message}, state.unhealthy)
+		} else {
+			require.Empty(t, state.unhealthy)
+		}
+		require.Len(t, n.all(), events)
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		metric := -1.0
+		for _, f := range families {
+			if f.GetName() == "cpumem_frontend_invalid_partitions" {
+				metric = f.Metric[0].Gauge.GetValue()
+			}
+		}
+		require.Equal(t, map[bool]float64{true: 1, false: 0}[lost], metric)
+	}
+	lost := map[string]string{claimUID: "Cpu list in cpuset.cpus not exclusive", "another": "x"}
+	f := announce(true, nil)
+	requireLost(false, 0)
+	require.NoError(t, f.Close())
+	f = announce(true, lost)
+	requireLost(true, 1)
+	requireLost(true, 1)
+	require.NoError(t, f.Close())
+	requireLost(true, 1) // an actuator that is away has put nothing right
+	f = announce(false, nil)
+	requireLost(true, 1)
+	require.NoError(t, f.Close())
+	f = announce(true, lost)
+	requireLost(true, 1)
+	require.NoError(t, f.Close())
+	f = announce(true, nil)
+	requireLost(false, 1)
+	require.NoError(t, f.Close())
+	f = announce(true, lost)
+	requireLost(true, 2)
+
+	// What a claim has lost goes with it.
+	d.claims = nil
+	state, _ := d.status.get()
+	d.assess(&state, d.claims)
+	d.status.set(state)
+	requireLost(false, 2)
+	require.NoError(t, f.Close())
+}
