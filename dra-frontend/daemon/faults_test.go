@@ -139,3 +139,20 @@ func TestToldAgain(t *testing.T) {
 		})
 	}
 }
+
+// What is new is told at once, and all an hour after all was told.
+func TestReminder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r reminder
+		a, both := map[string]string{"a": ""}, map[string]string{"a": "", "b": ""}
+		for i, step := range []struct {
+			now  map[string]string
+			want []string
+		}{
+			{nil, nil}, {a, []string{"a"}}, {both, []string{"b"}}, {both, []string{"a", "b"}}, {both, nil}, {a, []string{"a"}}, {nil, nil}, {a, []string{"a"}}, {a, nil},
+		} {
+			require.Equal(t, step.want, r.fresh(step.now), "after %d half hours", i)
+			time.Sleep(30 * time.Minute)
+		}
+	})
+}
