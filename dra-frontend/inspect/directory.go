@@ -86,13 +86,18 @@ func (d *Directory) problem(format string, args ...any) {
 // check looks at the rules between files: I1, and that node state and claims
 // are of each other.
 func (d *Directory) check() {
-	holder := make(map[int]string)
+	holder, pooled := make(map[int]string), make(map[int]bool)
 	for _, c := range d.Claims {
 		for _, cpu := range cpus(c.CPUs()) {
 			if other, held := holder[cpu]; held {
 				d.problem("CPU %d is held by two claims, %s and %s", cpu, other, c.UID)
 			}
 			holder[cpu] = c.UID
+		}
+		for _, r := range c.Results {
+			for _, cpu := range cpus(r.Decision.CPUs) {
+				pooled[cpu] = r.Decision.Partition == ""
+			}
 		}
 	}
 	if d.Node == nil {
@@ -104,10 +109,12 @@ func (d *Directory) check() {
 		}
 	}
 	for _, cpu := range cpus(d.Node.Shared.CPUs) {
-		if claim, held := holder[cpu]; held {
-			d.problem("CPU %d is held by claim %s and in the shared pool", cpu, claim)
+		// Those of partitions stay in: the kernel takes them out.
+		if pooled[cpu] {
+			d.problem("CPU %d is held by claim %s and in the shared pool", cpu, holder[cpu])
 		}
 	}
+	d.checkPartitions()
 	for _, pod := range slices.Sorted(maps.Keys(d.Node.Pods)) {
 		for _, claim := range d.Node.Pods[pod].Claims {
 			if !slices.ContainsFunc(d.Claims, func(r contract.ClaimRecord) bool { return r.UID == claim }) {
@@ -145,7 +152,7 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 		found = true
 		for _, r := range c.Results {
 			fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Namespace, c.Name, r.Request, r.Device,
-				or(r.Decision.CPUs, "shared"), or(r.Decision.Mems, "all"), memory(r.Decision.Memory), hugepages(r.Decision.Hugepages), podsOf(c))
+				exclusive(r.Decision), or(r.Decision.Mems, "all"), memory(r.Decision.Memory), hugepages(r.Decision.Hugepages), podsOf(c))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -157,6 +164,7 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 	if d.Node != nil {
 		fmt.Fprintf(w, "\nshared pool: cpus %s, mems %s (generation %d)\n", d.Node.Shared.CPUs, d.Node.Shared.Mems, d.Node.Generation)
 	}
+	d.explainPartitions(w)
 	if a := d.Actuator; a != nil {
 		fmt.Fprintf(w, "actuator: %s %s, connected %t, generation %d applied, guard %s\n", a.Runtime, a.RuntimeVersion, a.Connected, a.Generation, or(a.Guard, "off"))
 	}

@@ -41,24 +41,29 @@ func claim(uid, cpus string) contract.ClaimRecord {
 // directory is one of two claims, consistent unless a CPU is given twice.
 func directory(t *testing.T, cpusA, cpusB, shared string) string {
 	dir := t.TempDir()
-	data, err := contract.EncodeClaim(claim(claimA, cpusA))
-	write(t, dir, contract.ClaimFile(claimA), data, err)
-	data, err = contract.EncodeClaim(claim(claimB, cpusB))
-	write(t, dir, contract.ClaimFile(claimB), data, err)
-	data, err = contract.EncodeNode(contract.NodeState{
+	writeFiles(t, dir, contract.NodeState{
 		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: shared, Mems: "0"},
 		Pods: map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}}},
-	})
+	}, nil, claim(claimA, cpusA), claim(claimB, cpusB))
+	return dir
+}
+
+func writeFiles(t *testing.T, dir string, node contract.NodeState, invalid map[string]string, claims ...contract.ClaimRecord) {
+	t.Helper()
+	for _, c := range claims {
+		data, err := contract.EncodeClaim(c)
+		write(t, dir, contract.ClaimFile(c.UID), data, err)
+	}
+	data, err := contract.EncodeNode(node)
 	write(t, dir, contract.NodeFile, data, err)
 
 	data, err = contract.EncodeAnnouncement(contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true, Runtime: "containerd",
-		Kubepods: "kubepods"})
+		Kubepods: "kubepods", InvalidPartitions: invalid})
 	write(t, dir, contract.ActuatorFile, data, err)
 	f, err := os.OpenFile(filepath.Join(dir, contract.ActuatorFile), os.O_RDWR, 0)
 	require.NoError(t, err)
 	require.NoError(t, contract.LockAnnouncement(f))
 	t.Cleanup(func() { f.Close() })
-	return dir
 }
 
 func TestExplain(t *testing.T) {

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// partitions returns the CPUs of cpuset partitions below QoS levels and pods, by
+// the names that people read, from the claims.
+func (d Directory) partitions() map[string]string {
+	sets := make(map[string]cpuset.CPUSet)
+	for _, c := range d.Claims {
+		for _, r := range c.Results {
+			if r.Decision.Partition == "" {
+				continue
+			}
+			for _, p := range c.Pods {
+				for _, place := range []string{levelName(contract.LevelKubepods), levelName(p.QOS), podName(p.UID)} {
+					sets[place] = sets[place].Union(cpuset.New(cpus(r.Decision.CPUs)...))
+				}
+			}
+		}
+	}
+	out := make(map[string]string)
+	for place, set := range sets {
+		out[place] = set.String()
+	}
+	return out
+}
+
+// granted returns the same from the node state: what the actuator is told.
+func granted(n contract.NodeState) map[string]string {
+	out := make(map[string]string)
+	for level, cpus := range n.Exclusive {
+		out[levelName(level)] = cpus
+	}
+	for uid, p := range n.Pods {
+		if p.Exclusive != "" {
+			out[podName(uid)] = p.Exclusive
+		}
+	}
+	return out
+}
+
+func levelName(level string) string { return cmp.Or(level, "kubepods") }
+
+func podName(uid string) string { return "pod " + uid }
+
+// checkPartitions looks whether each ancestor may hand down the CPUs of the
+// partitions below it.
+func (d *Directory) checkPartitions() {
+	need, has := d.partitions(), granted(*d.Node)
+	places := maps.Clone(need)
+	maps.Copy(places, has)
+	for _, place := range slices.Sorted(maps.Keys(places)) {
+		if need[place] != has[place] {
+			d.problem("the node state gives %s exclusive CPUs %q, the partitions of claims below it have %q", place, has[place], need[place])
+		}
+	}
+}
+
+// explainPartitions writes what the kernel is to take from everybody, and what
+// it does not grant. It writes nothing where there are no partitions.
+func (d Directory) explainPartitions(w io.Writer) {
+	if d.Node != nil {
+		has := granted(*d.Node)
+		var parts []string
+		for _, place := range slices.Sorted(maps.Keys(has)) {
+			parts = append(parts, place+" "+has[place])
+		}
+		if len(parts) > 0 {
+			fmt.Fprintf(w, "cpuset partitions: %s\n", strings.Join(parts, "; "))
+		}
+	}
+	if d.Actuator == nil {
+		return
+	}
+	for _, c := range d.Claims {
+		if reason, lost := d.Actuator.InvalidPartitions[c.UID]; lost {
+			fmt.Fprintf(w, "cpuset partition of %s/%s is lost, others may run on its CPUs: %q\n", c.Namespace, c.Name, reason)
+		}
+	}
+}
+
+// exclusive are the CPUs of a decision and, unless the shared pool leaves them
+// out, who keeps others off.
+func exclusive(d contract.Decision) string {
+	switch d.Partition {
+	case "":
+		return or(d.CPUs, "shared")
+	case contract.PartitionRoot:
+		return d.CPUs + " (partition)"
+	}
+	return d.CPUs + " (" + d.Partition + ")"
+}
