@@ -26,7 +26,7 @@ type actuator struct{}
 
 // Announcement implements plugin.Actuator.
 func (actuator) Announcement() (contract.Announcement, error) {
-	a := contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true}
+	a := contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true, Features: []string{contract.FeaturePartition}}
 	for _, mode := range contract.MemoryPolicyModes() {
 		a.Features = append(a.Features, contract.MemoryPolicy{Mode: mode}.Features()...)
 	}

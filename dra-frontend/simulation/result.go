@@ -11,6 +11,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -125,6 +126,8 @@ func (r Result) JSON(w io.Writer) error {
 
 func (s *simulation) result(c config.Config) (Result, error) {
 	state, _ := s.ledger.Node()
+	// The kernel takes those of partitions out of the pool.
+	shared := nodestate.Set(state.Shared.CPUs).Difference(nodestate.Set(state.Exclusive[contract.LevelKubepods]))
 	m := s.offered.Machine
 	out := Result{
 		Machine:   Machine{NUMANodes: len(m.NUMANodes), CPUs: len(m.CPUs), PageSize: m.PageSize},
@@ -132,7 +135,7 @@ func (s *simulation) result(c config.Config) (Result, error) {
 		Claims:    []Claim{},
 		NodeState: state,
 		CPUs: CPUs{
-			Shared: state.Shared.CPUs, Others: state.Shared.Others, Offline: m.Offline.String(),
+			Shared: shared.String(), Others: state.Shared.Others, Offline: m.Offline.String(),
 			Reserved: c.Reserved().Intersection(m.Online()).String(),
 		},
 	}

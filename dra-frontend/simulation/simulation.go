@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
@@ -108,10 +109,21 @@ func (s *simulation) start(ctx context.Context, pod *corev1.Pod) error {
 		}
 		return nil
 	}
+	var fresh []*resourceapi.ResourceClaim
 	for _, c := range claims {
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		if s.outcomes[c.UID].state != Allocated {
+			fresh = append(fresh, c)
+		}
+	}
+	// As kubelet does: in one call what is not prepared yet.
+	prepared, err := s.driver.PrepareResourceClaims(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	for _, c := range claims {
 		before := s.outcomes[c.UID]
-		now, err := s.prepare(ctx, c, pod)
+		now, err := s.prepared(ctx, c, pod, prepared)
 		if err != nil {
 			return err
 		}
@@ -125,9 +137,9 @@ func (s *simulation) start(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// prepare does for a claim what kubelet does when a pod comes to it: it has it
+// prepared returns what became of a claim when the pod came to it: kubelet has it
 // prepared once, the driver itself sees to those that come later.
-func (s *simulation) prepare(ctx context.Context, c *resourceapi.ResourceClaim, pod *corev1.Pod) (outcome, error) {
+func (s *simulation) prepared(ctx context.Context, c *resourceapi.ResourceClaim, pod *corev1.Pod, results map[types.UID]kubeletplugin.PrepareResult) (outcome, error) {
 	if s.outcomes[c.UID].state == Allocated {
 		if err := s.driver.Join(ctx, c); err != nil {
 			return outcome{}, err
@@ -137,13 +149,9 @@ func (s *simulation) prepare(ctx context.Context, c *resourceapi.ResourceClaim, 
 			return outcome{}, err
 		}
 		if found && !slices.ContainsFunc(record.Pods, func(p contract.PodRecord) bool { return p.UID == string(pod.UID) }) {
-			return outcome{state: Refused, reason: "the claim is prepared for other pods, and memory and hugepages cannot be shared"}, nil
+			return outcome{state: Refused, reason: "the claim is prepared for other pods, and memory, hugepages and cpuset partitions cannot be shared"}, nil
 		}
 		return outcome{state: Allocated, reason: s.outcomes[c.UID].reason}, nil
-	}
-	results, err := s.driver.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{c})
-	if err != nil {
-		return outcome{}, err
 	}
 	if err := results[c.UID].Err; err != nil {
 		return outcome{state: Refused, reason: err.Error()}, nil

@@ -85,7 +85,7 @@ func TestPodsInOrder(t *testing.T) {
 
 	both := byName["both"]
 	require.Equal(t, simulation.Allocated, both.Result)
-	require.Equal(t, "pod fourth: the claim is prepared for other pods, and memory and hugepages cannot be shared", both.Reason)
+	require.Equal(t, "pod fourth: the claim is prepared for other pods, and memory, hugepages and cpuset partitions cannot be shared", both.Reason)
 	require.Equal(t, "numa-1", both.Results[0].Zone, "one CPU was left on the first zone")
 	require.Equal(t, "1", both.Results[0].Decision.Mems)
 
@@ -152,6 +152,32 @@ func TestConfigurationThatDoesNotFit(t *testing.T) {
 	c.ReservedCPUs = "99"
 	_, err := simulation.Run(t.Context(), topologytest.T1().Machine(), c, simulation.Objects{})
 	require.ErrorContains(t, err, "reservedCPUs 99")
+}
+
+// What a container has of several claims is decided for all of them, as in one
+// call of kubelet's.
+func TestClaimsOnOneContainer(t *testing.T) {
+	const container = `
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  resourceClaims: [{name: a, resourceClaimName: a}, {name: b, resourceClaimName: b}]
+  containers: [{name: app, image: app, resources: {claims: [{name: a}, {name: b}], limits: {memory: 2Gi}}}]
+---
+`
+	for isolation, want := range map[string][2]string{"isolated": {contract.PartitionRoot, contract.PartitionIsolated}, "none": {"", ""}} {
+		result := run(t, topologytest.T2().Machine(), config.Default(),
+			claim("a", "cpu: 1, memory: 1Gi", ""), claim("b", "cpu: 1, memory: 1Gi", "cpu: {isolation: "+isolation+"}"), container)
+		var got [2]string
+		for i, c := range result.Claims {
+			require.Equal(t, simulation.Allocated, c.Result, c.Reason)
+			got[i] = c.Results[0].Decision.Partition
+			require.Equal(t, contract.Limit(1<<30), c.Results[0].Decision.Memory.Min, "both claims together are the container's limit")
+		}
+		require.Equal(t, want, got)
+		require.Equal(t, "1-3,5-7", result.CPUs.Shared, "whoever keeps others off")
+	}
 }
 
 // A claim without a limit is throttled by what the machine has for pods: its
