@@ -28,6 +28,7 @@ type observed struct {
 	CPUs      string    `json:"cpus"`                // this process may run on
 	Effective string    `json:"effective,omitempty"` // its cgroup's cpuset.cpus.effective, if it has the file
 	Watched   string    `json:"watched"`             // which of the watched CPUs it may run on
+	Before    int64     `json:"before"`              // ns, when the sample before this one was taken
 	Samples   int       `json:"samples"`             // so far
 	Allowed   int       `json:"allowed"`             // samples so far in which it could run on a watched CPU
 	Gap       int64     `json:"gap"`                 // ns, the longest time between two samples so far
@@ -55,6 +56,7 @@ func (o *observer) sample(at time.Time, monotonic int64, cpus, effective string)
 	if !hit.IsEmpty() {
 		next.Allowed++
 	}
+	next.Before = o.last.Monotonic
 	if o.last.Samples > 0 {
 		next.Gap = max(next.Gap, monotonic-o.last.Monotonic)
 	}
