@@ -20,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
-	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
@@ -131,26 +129,17 @@ func encode(r contract.ResultRecord) string {
 	return string(data)
 }
 
-// find returns what the claim's status says of the device.
-func (d device) find(driver string, claim *resourceapi.ResourceClaim) *resourceapi.AllocatedDeviceStatus {
-	for i := range claim.Status.Devices {
-		s := &claim.Status.Devices[i]
-		share := ""
-		if s.ShareID != nil {
-			share = *s.ShareID
-		}
-		if s.Driver == driver && s.Pool == d.pool && s.Device == d.name && share == d.shareID {
-			return s
-		}
+// about tells whether the entry, one of the driver's, is the device's.
+func (d device) about(s *resourceapi.AllocatedDeviceStatus) bool {
+	share := ""
+	if s.ShareID != nil {
+		share = *s.ShareID
 	}
-	return nil
+	return s.Pool == d.pool && s.Device == d.name && share == d.shareID
 }
 
 // is tells whether the status says what it shall.
 func (d device) is(s *resourceapi.AllocatedDeviceStatus) bool {
-	if s == nil {
-		return false
-	}
 	if d.protection == (condition{}) && meta.FindStatusCondition(s.Conditions, ConditionProtection) != nil {
 		return false
 	}
@@ -176,10 +165,10 @@ func sameJSON(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// apply returns the entry to be written. A condition that stays as it was keeps
+// entry returns the entry to be written. A condition that stays as it was keeps
 // the time of its last transition.
-func (d device) apply(driver string, old *resourceapi.AllocatedDeviceStatus, now metav1.Time) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
-	entry := resourceapply.AllocatedDeviceStatus().WithDriver(driver).WithPool(d.pool).WithDevice(d.name)
+func (d device) entry(driver string, old *resourceapi.AllocatedDeviceStatus, now metav1.Time) resourceapi.AllocatedDeviceStatus {
+	entry := resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: d.pool, Device: d.name}
 	for _, w := range d.conditions() {
 		since := now
 		if old != nil {
@@ -187,14 +176,15 @@ func (d device) apply(driver string, old *resourceapi.AllocatedDeviceStatus, now
 				since = c.LastTransitionTime
 			}
 		}
-		entry.WithConditions(metaapply.Condition().WithType(w.kind).WithStatus(w.status).WithReason(w.reason).
-			WithMessage(w.message).WithLastTransitionTime(since))
+		entry.Conditions = append(entry.Conditions, metav1.Condition{
+			Type: w.kind, Status: w.status, Reason: w.reason, Message: w.message, LastTransitionTime: since,
+		})
 	}
 	if d.shareID != "" {
-		entry.WithShareID(d.shareID)
+		entry.ShareID = &d.shareID
 	}
 	if d.data != "" {
-		entry.WithData(runtime.RawExtension{Raw: []byte(d.data)})
+		entry.Data = &runtime.RawExtension{Raw: []byte(d.data)}
 	}
 	return entry
 }

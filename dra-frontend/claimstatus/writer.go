@@ -4,6 +4,8 @@ package claimstatus
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
@@ -127,20 +128,15 @@ func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
 	if err != nil {
 		return err
 	}
-	status := resourceapply.ResourceClaimStatus()
-	same := true
-	for _, d := range want.devices {
-		old := d.find(w.o.Driver, claim)
-		same = same && d.is(old)
-		status.WithDevices(d.apply(w.o.Driver, old, metav1.Now()))
-	}
-	if same {
+	operations := operations(w.o.Driver, want.devices, claim, metav1.Now())
+	if len(operations) == 0 {
 		return nil
 	}
-	// Applied, so that the other fields of the status belong to others; with the
-	// UID, so that a claim of the same name made meanwhile is left alone.
-	patch := resourceapply.ResourceClaim(want.name, want.namespace).WithUID(uid).WithStatus(status)
-	claim, err = claims.ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: w.o.Driver, Force: true})
+	patch, err := json.Marshal(operations)
+	if err != nil {
+		return fmt.Errorf("status of claim %s/%s: %w", want.namespace, want.name, err)
+	}
+	claim, err = claims.Patch(ctx, want.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: w.o.Driver}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -154,11 +150,10 @@ func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
 
 // check says once that a server keeps no status of devices.
 func (w *Writer) check(want wanted, claim *resourceapi.ResourceClaim) {
-	for _, d := range want.devices {
-		if d.find(w.o.Driver, claim) == nil {
-			w.say("the API server keeps no status of devices in claims (feature gate DRAResourceClaimDeviceStatus)", want, nil)
-			return
-		}
+	own := func(s resourceapi.AllocatedDeviceStatus) bool { return s.Driver == w.o.Driver }
+	if len(want.devices) > 0 && !slices.ContainsFunc(claim.Status.Devices, own) {
+		w.say("the API server keeps no status of devices in claims (feature gate DRAResourceClaimDeviceStatus)", want, nil)
+		return
 	}
 	w.mu.Lock()
 	w.complaint = ""

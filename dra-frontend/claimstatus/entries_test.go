@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claimstatus_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
+)
+
+// Several writers of a claim: what one wrote between a read and a write of the
+// driver stays, whether or not entries moved.
+func TestMeanwhile(t *testing.T) {
+	for name, change := range map[string]func(*resourceapi.ResourceClaim){
+		"another driver's entry": func(c *resourceapi.ResourceClaim) {
+			c.Status.Devices = append([]resourceapi.AllocatedDeviceStatus{{Driver: "third", Pool: "p", Device: "d"}}, c.Status.Devices...)
+		},
+		"all entries gone": func(c *resourceapi.ResourceClaim) { c.Status.Devices = nil },
+		"reserved": func(c *resourceapi.ResourceClaim) {
+			c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Name: "p"}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(nil)
+				w, _ := writer(t, s)
+				s.meanwhile = change
+				want := s.claim(t).DeepCopy()
+				change(want)
+				w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
+				pass(time.Minute)
+				require.Len(t, s.patches, 2, "a conflict, and again")
+				got := s.claim(t)
+				require.Equal(t, want.Status.Devices, others(got))
+				require.Equal(t, want.Status.ReservedFor, got.Status.ReservedFor)
+				require.Len(t, got.Status.Devices, len(want.Status.Devices)+1)
+			})
+		})
+	}
+}
+
+// A claim made anew under the same name between a read and a write is another.
+func TestMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		w, _ := writer(t, s)
+		s.meanwhile = func(c *resourceapi.ResourceClaim) { c.UID = "other" }
+		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
+		pass(time.Hour)
+		require.Len(t, s.patches, 1)
+		require.Equal(t, others(s.claim(t)), s.claim(t).Status.Devices)
+	})
+}
+
+// The driver's entries become those wanted, wherever they stand between those
+// of others, of which none is touched.
+func TestEntries(t *testing.T) {
+	of := func(driver, pool string) resourceapi.AllocatedDeviceStatus {
+		return resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: pool, Device: "numa-0", Data: &runtime.RawExtension{Raw: []byte(`{"z":null,"a":1}`)}}
+	}
+	names := func(list []resourceapi.AllocatedDeviceStatus) []string {
+		var out []string
+		for _, d := range list {
+			out = append(out, d.Driver+"/"+d.Pool)
+		}
+		return out
+	}
+	var many, all []string
+	for i := range 32 {
+		many = append(many, fmt.Sprint(i))
+		all = append(all, fmt.Sprintf("%s/%d", driver, i))
+	}
+	for name, c := range map[string]struct{ before, wanted, after []string }{
+		"none yet":          {nil, []string{"1", "2"}, []string{driver + "/1", driver + "/2"}},
+		"stale between":     {[]string{driver + "/3", "a/1", driver + "/4", "b/1", driver + "/5"}, []string{"1"}, []string{"a/1", "b/1", driver + "/1"}},
+		"changed and stale": {[]string{driver + "/3", "a/1", driver + "/1", "b/1", driver + "/2"}, []string{"1", "2", "6"}, []string{"a/1", driver + "/1", "b/1", driver + "/2", driver + "/6"}},
+		"only stale":        {[]string{"a/1", driver + "/3", "b/1"}, nil, []string{"a/1", "b/1"}},
+		"all that fit":      {nil, many, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(func(claim *resourceapi.ResourceClaim) {
+					claim.Status.Devices = nil
+					for _, d := range c.before {
+						driver, pool, _ := strings.Cut(d, "/")
+						claim.Status.Devices = append(claim.Status.Devices, of(driver, pool))
+					}
+				})
+				r := record()
+				r.Results = nil
+				for _, pool := range c.wanted {
+					r.Results = append(r.Results, contract.ResultRecord{Request: "r", Pool: pool, Device: "numa-0"})
+				}
+				for range 2 { // the second writer finds nothing to write
+					w, logged := writer(t, s)
+					w.Set([]contract.ClaimRecord{r}, claimstatus.Report{})
+					synctest.Wait()
+					require.Len(t, s.patches, 1)
+					require.Equal(t, c.after, names(s.claim(t).Status.Devices))
+					require.Zero(t, logged.Len())
+				}
+				for _, d := range s.claim(t).Status.Devices {
+					require.Equal(t, d.Driver == driver, len(d.Conditions) == 1, d.Pool)
+				}
+			})
+		})
+	}
+}
