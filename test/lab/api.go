@@ -31,6 +31,8 @@ type API struct {
 	t      T
 	Client *fake.Clientset
 	writes atomic.Int64
+	// versions counts the versions of claims.
+	versions atomic.Int64
 }
 
 // newAPI returns a server. One that can apply (server-side) keeps records of
@@ -53,6 +55,7 @@ func newAPI(t T, applies bool) *API {
 		}
 		return false, nil, nil
 	})
+	a.Client.PrependReactor("*", "resourceclaims", a.writeClaim)
 	return a
 }
 
@@ -101,25 +104,6 @@ func byName(devices []resourceapi.Device) map[string]resourceapi.Device {
 
 // Writes counts the writes of slices.
 func (a *API) Writes() int { return int(a.writes.Load()) }
-
-// ReadClaim returns the claim as the server has it.
-func (a *API) ReadClaim(name string) *resourceapi.ResourceClaim {
-	c, err := a.Client.ResourceV1().ResourceClaims(namespace).Get(a.t.Context(), name, metav1.GetOptions{})
-	require.NoError(a.t, err)
-	return c
-}
-
-// UpdateClaim changes a claim's status.
-func (a *API) UpdateClaim(name string, change func(*resourceapi.ResourceClaim)) {
-	c := a.ReadClaim(name)
-	change(c)
-	_, err := a.Client.ResourceV1().ResourceClaims(namespace).UpdateStatus(a.t.Context(), c, metav1.UpdateOptions{})
-	require.NoError(a.t, err)
-}
-
-func (a *API) deleteClaim(name string) {
-	require.NoError(a.t, a.Client.ResourceV1().ResourceClaims(namespace).Delete(a.t.Context(), name, metav1.DeleteOptions{}))
-}
 
 // Request is one request of a claim.
 type Request struct {

@@ -24,10 +24,13 @@ import (
 // often makes the frontend look at the machine as often as it can.
 func often(c *config.Config) { c.RefreshInterval.Duration = time.Second }
 
-// The claim's status has the decision; a restart writes nothing (A08).
+// The claim's status has the decision; a restart writes nothing (A08). The
+// parameters are not in the order in which the server encodes them.
 func TestClaimStatus(t *testing.T) {
 	n := newNode(t, topologytest.T2())
-	c := start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"}}))[0]
+	c := start(t, n, podWith(n, "p", lab.Request{
+		Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"}, Parameters: `"cpu":{"placement":"packed"}`,
+	}))[0]
 	s := n.WaitStatus("p", "True", "Prepared")
 	result := n.API.ReadClaim("p").Status.Allocation.Devices.Results[0]
 	require.Equal(t, []string{"dra.cpumem", lab.NodeName, "numa-1", string(*result.ShareID)}, []string{s.Driver, s.Pool, s.Device, *s.ShareID})
