@@ -26,6 +26,12 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		return 0, err
 	}
 	var errs []error
+	type decided struct {
+		*container
+		want    map[string]string
+		refused error
+	}
+	var all []decided
 	for _, c := range p.sorted() {
 		// A container that is over has nothing to be refused: its claim may be
 		// released before the runtime says that it stopped.
@@ -33,7 +39,16 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 			continue
 		}
 		_, want, refused := p.decide(ctx, c, node)
-		err := p.write(ctx, c, want)
+		all = append(all, decided{c, want, refused})
+	}
+	// Before the containers: a partition takes its CPUs from what is above it.
+	if err := p.writeTree(ctx, node); err != nil {
+		logs.From(ctx).Error("apply", zap.Error(err))
+		errs = append(errs, err)
+	}
+	for _, d := range all {
+		c, refused := d.container, d.refused
+		err := p.write(ctx, c, d.want)
 		switch {
 		case c.invalid != "":
 			// Named when it was found, and not for the others to wait for.
@@ -47,10 +62,6 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 				errs = append(errs, err)
 			}
 		}
-	}
-	if err := p.writeTree(ctx, node); err != nil {
-		logs.From(ctx).Error("apply", zap.Error(err))
-		errs = append(errs, err)
 	}
 	if !fresh {
 		errs = append(errs, errors.New("the node state could not be read, the last known one was applied"))

@@ -89,7 +89,7 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 		}
 	}
 	exclusive := s.exclusive(node)
-	if err := s.writeAncestors(ctx, node, exclusive, s.shared); err != nil {
+	if err := errors.Join(s.giveBack(ctx, s.shared, exclusive), s.writeAncestors(ctx, node, exclusive, s.shared)); err != nil {
 		return contract.Decision{}, err
 	}
 	if err := s.writePod(ctx, c, podFiles(c, node, exclusive), s.shared); err != nil {

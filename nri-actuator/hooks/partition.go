@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
@@ -174,6 +175,24 @@ func (p *Plugin) exclusive(node contract.NodeState) map[string]string {
 		add(p.levels[level], cpus)
 	}
 	return all
+}
+
+// giveBack takes the CPUs of partitions from cgroups that were given them, as
+// written says, and need none now. A pod without containers is among them: until
+// kubelet has removed its cgroup the kernel lets no other pod name these CPUs.
+func (p *Plugin) giveBack(ctx context.Context, written map[string]contract.Files, exclusive map[string]string) error {
+	var errs []error
+	for dir, files := range written {
+		if files[contract.FileExclusive] == "" || exclusive[dir] != "" || !p.Tree.Exists(dir) {
+			continue
+		}
+		keep := maps.Clone(files)
+		delete(keep, contract.FileExclusive)
+		if err := p.restore(ctx, dir, keep); err != nil && !errors.Is(err, cgroups.ErrGone) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // withExclusive adds CPUs of partitions to the files of a pod or a QoS level.

@@ -35,7 +35,7 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	// From the top: the kernel takes a partition's CPUs from what the ancestors
 	// have.
 	exclusive := p.exclusive(node)
-	errs := []error{p.writeAncestors(ctx, node, exclusive, before)}
+	errs := []error{p.giveBack(ctx, before, exclusive), p.writeAncestors(ctx, node, exclusive, before)}
 	for _, c := range all {
 		if c.podErr == nil && pods[c.podDir] {
 			continue

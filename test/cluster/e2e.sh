@@ -2,7 +2,7 @@
 # Builds the driver's images and runs the cluster cases. Arguments go to the
 # test program. KEEP=1 leaves the cluster running, REUSE=1 runs on the one that
 # KEEP=1 has left, with the driver that is in it. KERNEL=stable|backports is the
-# kernel of all nodes.
+# kernel of all nodes, STEPS=n how long the observers observe.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -10,4 +10,4 @@ root=$(cd "$here/../.." && pwd)
 [ -n "${REUSE:-}" ] && IMAGES=none || build_images "$root" e2e
 cd "$here"
 GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout 60m -v "$@" \
-  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep} ${REUSE:+-reuse} ${KERNEL:+-kernel "$KERNEL"}
+  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} ${KERNEL:+-kernel "$KERNEL"}

@@ -167,6 +167,11 @@ func (n *Node) SetFile(dir, file, content string) {
 	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, dir, file), []byte(content+"\n"), 0o644))
 }
 
+// RemoveFile removes a cgroup file, as if the kernel had none.
+func (n *Node) RemoveFile(dir, file string) {
+	require.NoError(n.t, os.Remove(filepath.Join(n.Cgroup, dir, file)))
+}
+
 // File returns the content of a cgroup file.
 func (n *Node) File(dir, file string) string {
 	data, err := os.ReadFile(filepath.Join(n.Cgroup, dir, file))

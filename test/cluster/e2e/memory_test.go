@@ -104,7 +104,12 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 	drivers(t, "a40", func(t *testing.T, s suite, name string) {
 		const m = "536870912"
 		all := map[string]string{node: "0-7", wide: "0-15"}[s.node]
-		pool := cpus(t, all).Difference(cpus(t, "4-7")).String()
+		rest := cpus(t, all).Difference(cpus(t, "4-7")).String()
+		pool, partition, isolation := rest, "", ""
+		if s.partitions(t) {
+			// The kernel takes them out of it.
+			pool, partition, isolation = all, `"partition":"root",`, `"cpu.isolation":"partition",`
+		}
 		kubepods, level := s.levelDir(""), s.levelDir("besteffort")
 		t.Cleanup(func() { s.setMin(t, kubepods, "0") })
 		s.setMin(t, kubepods, "8192")
@@ -131,13 +136,14 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 				require.Equal(t, m, got, "kubepods, %s: %s", when, s.unit(kubepods))
 			}
 			require.Equal(t, pool, s.cgroup(t, pooled, "main", "cpuset.cpus"), "pool, %s", when)
+			require.Equal(t, rest, s.cgroup(t, pooled, "main", "cpuset.cpus.effective"), "pool, %s", when)
 		}
 		stands("at first")
 		s.protection(t, name, metav1.ConditionTrue, "Protected")
 		s.reload(t)
 		stands("after systemd has written its values")
-		s.shows(t, name, `{"request":"zone","cpus":"4-7","mems":"1","memory":{"min":536870912,"low":0,"high":"max","max":536870912},
-			"parameters":{"cpu.placement":"packed","cpu.wholeCores":"false","cpu.wholeL3":"false","memory.protection":"auto"}}`)
+		s.shows(t, name, `{"request":"zone","cpus":"4-7",`+partition+`"mems":"1","memory":{"min":536870912,"low":0,"high":"max","max":536870912},
+			"parameters":{`+isolation+`"cpu.placement":"packed","cpu.wholeCores":"false","cpu.wholeL3":"false","memory.protection":"auto"}}`)
 
 		s.remove(t, name)
 		s.released(t, all)

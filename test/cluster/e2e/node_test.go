@@ -35,15 +35,20 @@ func (s suite) cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if c.Name == container {
-			id := strings.TrimPrefix(c.ContainerID, "containerd://")
-			if s.CgroupDriver(s.node) == cluster.CgroupDriverSystemd {
-				return dir + "/cri-containerd-" + id + ".scope"
-			}
-			return dir + "/" + id
+			return s.containerDir(dir, c.ContainerID)
 		}
 	}
 	t.Fatalf("pod %s has no container %s", p.Name, container)
 	return ""
+}
+
+// containerDir is the cgroup of a container of the pod whose cgroup is dir.
+func (s suite) containerDir(dir, id string) string {
+	id = strings.TrimPrefix(id, "containerd://")
+	if s.systemd() {
+		return dir + "/cri-containerd-" + id + ".scope"
+	}
+	return dir + "/" + id
 }
 
 // levelDir is the cgroup of kubepods, or of a QoS level.

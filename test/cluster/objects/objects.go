@@ -37,6 +37,8 @@ const (
 type Objects struct {
 	Client kubernetes.Interface
 	Node   string
+	// Restarted tells whether containers that end are started again.
+	Restarted bool
 }
 
 // Amounts are what a claim asks for, by capacity.
@@ -83,6 +85,9 @@ func (o Objects) Create(ctx context.Context, name string, containers ...Containe
 			out.Resources.Claims = []corev1.ResourceClaim{{Name: c.Name}}
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, out)
+	}
+	if o.Restarted {
+		pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	}
 	_, err := o.Client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	return err

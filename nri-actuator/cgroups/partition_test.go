@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroups_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+)
+
+// The dry run on plain files: what the kernel has to have, and how what it says
+// is read. What it really says is seen in the cluster.
+func TestPartitions(t *testing.T) {
+	const probe = "kubepods/dra.cpumem.probe"
+	for name, c := range map[string]struct {
+		change func(t *testing.T, mount string)
+		err    string
+	}{
+		"it can": {func(*testing.T, string) {}, ""},
+		"no such file": {func(t *testing.T, mount string) {
+			require.NoError(t, os.Remove(filepath.Join(mount, probe, "partition/cpuset.cpus.exclusive")))
+		}, "no file cpuset.cpus.exclusive"},
+		"not the root": {func(t *testing.T, mount string) {
+			require.NoError(t, os.WriteFile(filepath.Join(mount, "cgroup.events"), nil, 0o644))
+		}, "not the root of the hierarchy"},
+		"no kubepods": {func(t *testing.T, mount string) { require.NoError(t, os.RemoveAll(filepath.Join(mount, "kubepods"))) }, "dry run"},
+		"no CPUs": {func(t *testing.T, mount string) {
+			require.NoError(t, os.WriteFile(filepath.Join(mount, probe, "partition/cpuset.cpus.effective"), []byte("x\n"), 0o644))
+		}, "cpuset.cpus.effective"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mount := t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Join(mount, probe, "partition"), 0o755))
+			for file, content := range map[string]string{
+				"cgroup.subtree_control": "", "partition/cpuset.cpus.effective": "2-3", "partition/cpuset.cpus.exclusive": "", "partition/cpuset.cpus.partition": "member",
+			} {
+				require.NoError(t, os.WriteFile(filepath.Join(mount, probe, file), []byte(content+"\n"), 0o644))
+			}
+			c.change(t, mount)
+			tree, err := cgroups.Open(mount)
+			require.NoError(t, err)
+			defer tree.Close()
+			err = tree.Partitions("kubepods")
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			got, err := tree.Read(probe+"/partition", "cpuset.cpus.exclusive")
+			require.NoError(t, err)
+			require.Equal(t, "2", got, "a CPU, which its parent does not give it")
+		})
+	}
+}

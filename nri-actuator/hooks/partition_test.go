@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+func partitioned(cpus, kind string) contract.Decision {
+	return contract.Decision{CPUs: cpus, Partition: kind, Requires: []string{contract.FeaturePartition}}
+}
+
+// exclusive are the exclusive CPUs of kubepods, the QoS level and the pod.
+func (r *runtime) exclusive(pod string) []string {
+	var all []string
+	for _, dir := range []string{"kubepods", "kubepods/burstable", r.podDir(pod)} {
+		all = append(all, r.node.File(dir, contract.FileExclusive))
+	}
+	return all
+}
+
+// The container is made a partition by the runtime, below ancestors that have
+// its CPUs by then; nothing of others is written but beside it.
+func TestPartition(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pooled := r.run("pooled", podB)
+	r.now = r.now.Add(time.Hour)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionIsolated))
+	beside := r.run("beside", podA)
+	c := r.run("c", podA, env...)
+	require.Equal(t, []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition}, r.tell().Features)
+
+	holds := func() {
+		t.Helper()
+		require.Equal(t, "isolated", r.node.File(c.dir, contract.FilePartition))
+		require.Equal(t, "4-7", r.cpus(c))
+		require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+		require.Equal(t, "0-15", r.cpus(pooled), "the kernel takes them from it")
+		require.Equal(t, "0-3,8-15", r.cpus(beside), "in the same pod it would end the partition")
+		require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
+	}
+	holds()
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "the runtime made it")
+	require.NoError(t, r.update(c))
+	holds()
+	r.connect()
+	holds()
+
+	for name, lose := range map[string]func(){
+		"ended":            func() { r.node.SetFile(c.dir, contract.FilePartition, "member") },
+		"invalid":          func() { r.node.SetFile(c.dir, contract.FilePartition, "isolated invalid (hotplug)") },
+		"of another kind":  func() { r.node.SetFile(c.dir, contract.FilePartition, "root") },
+		"without its pod":  func() { r.node.SetFile(r.podDir(podA), contract.FileExclusive, "") },
+		"without ancestor": func() { r.node.SetFile("kubepods", contract.FileExclusive, "") },
+		"crowded":          func() { r.node.SetFile(beside.dir, "cpuset.cpus", "0-15") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := r.metric("cpumem_actuator_repaired_total")
+			lose()
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			holds()
+			require.Equal(t, before+1, r.metric("cpumem_actuator_repaired_total"))
+		})
+	}
+
+	require.NoError(t, r.remove(c))
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA), "I3")
+	require.Equal(t, "0-15", r.cpus(beside))
+}
+
+// tell is the announcement after the next Apply.
+func (r *runtime) tell() contract.Announcement {
+	_ = r.plugin.Apply(r.t.(*testing.T).Context())
+	return r.announced
+}
+
+// A runtime that does not know the files makes none; it is made at the start.
+func TestPartitionByTheActuator(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c, err := r.create("c", podA, env...)
+	require.NoError(t, err)
+	delete(c.spec, contract.FilePartition)
+	delete(c.spec, contract.FileExclusive)
+	require.NoError(t, r.start(c))
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.Equal(t, "4-7", r.node.File(c.dir, contract.FileExclusive))
+}
+
+// What cannot be made fails the start (I5).
+func TestPartitionThatIsNone(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c, err := r.create("c", podA, env...)
+	require.NoError(t, err)
+	delete(c.spec, contract.FilePartition)
+	r.node.AddCgroup(c.dir)
+	r.node.RemoveFile(c.dir, contract.FilePartition)
+	err = r.session.StartContainer(t.Context(), c.pod, c.api)
+	require.ErrorContains(t, err, contract.FilePartition)
+}
+
+// A container that lost its claim holds no CPUs any more: they may be another's.
+func TestPartitionOfALostClaim(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+	require.Empty(t, r.node.File(c.dir, contract.FileExclusive))
+	require.Equal(t, "0-15", r.cpus(c))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+}
+
+// A frontend that was rolled back says nothing of partitions: it keeps the
+// CPUs out of the pool, and those that run keep theirs.
+func TestPartitionsOutliveARollback(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.Change(func(s *contract.NodeState) {
+		s.Shared.CPUs, s.Exclusive = "0-3,8-15", nil
+		pod := s.Pods[podA]
+		pod.Exclusive = ""
+		s.Pods[podA] = pod
+	})
+	for range 2 {
+		require.NoError(t, r.plugin.Apply(t.Context()))
+		require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+		r.connect()
+	}
+	require.NoError(t, r.remove(c))
+	c = r.run("again", podA, env...)
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.NoError(t, r.remove(c))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+}
+
+// A node that lost the ability refuses what needs it, and says so before.
+func TestNoPartitions(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.unpartitioned = true
+	r.connect()
+	r.run("pooled", podB)
+	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	_, err := r.create("c", podA, env...)
+	require.ErrorContains(t, err, "requires a cpuset partition")
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hostprocess"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
+)
+
+var (
+	steps = flag.Int("steps", 24, "starts, ends and restarts that the observers see")
+	seed  = flag.Uint64("seed", 0, "of their order; 0: another each time")
+)
+
+// stretch is a time (ns of the node's clock) in which a program was seen to be
+// allowed to run on CPUs, at each sample.
+type stretch struct {
+	cpus     cpuset.CPUSet
+	from, to int64
+}
+
+// stretches reads an observer's output.
+func stretches(output string) ([]stretch, error) {
+	var out []stretch
+	for text := range strings.Lines(output) {
+		var line struct {
+			CPUs, Error       string
+			Monotonic, Before int64
+		}
+		if err := json.Unmarshal([]byte(text), &line); err != nil || line.Error != "" {
+			return nil, errors.Join(fmt.Errorf("observer says %q", text), err)
+		}
+		set, err := cpuset.Parse(line.CPUs)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(out); n > 0 {
+			out[n-1].to = line.Before
+		}
+		out = append(out, stretch{cpus: set, from: line.Monotonic, to: line.Monotonic})
+	}
+	return out, nil
+}
+
+// lives are the claim containers that there were, from their first instruction
+// to at least their last line.
+type lives struct {
+	suite
+	mu    sync.Mutex
+	all   map[string]stretch
+	steps atomic.Int64
+}
+
+func (l *lives) pods() objects.Objects { return objects.Objects{Client: l.client, Node: l.node, Restarted: true} }
+
+// note takes down the life of the pod's container so far: it observes itself.
+func (l *lives) note(ctx context.Context, name, id string) error {
+	text, err := l.pods().Log(ctx, name, "main")
+	if err != nil {
+		return err
+	}
+	seen, err := stretches(text)
+	if err != nil || len(seen) == 0 {
+		return errors.Join(fmt.Errorf("pod %s has said nothing", name), err)
+	}
+	life := seen[0]
+	for _, s := range seen {
+		if !s.cpus.Equals(life.cpus) {
+			return fmt.Errorf("pod %s was on %s and then on %s", name, life.cpus, s.cpus)
+		}
+		life.to = s.to
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all[id] = life
+	return nil
+}
+
+// runs waits until the pod's container runs, another than the one before, and
+// returns its ID.
+func (l *lives) runs(ctx context.Context, name, before string) (id string, err error) {
+	err = objects.Eventually(ctx, "container of "+name, 300*time.Millisecond, func(ctx context.Context) error {
+		p, err := l.pods().Pod(ctx, name)
+		if err != nil {
+			return err
+		}
+		if len(p.Status.ContainerStatuses) == 0 {
+			return fmt.Errorf("phase %s", p.Status.Phase)
+		}
+		c := p.Status.ContainerStatuses[0]
+		id = c.ContainerID
+		if c.State.Running == nil || id == before {
+			return fmt.Errorf("container %+v", c.State)
+		}
+		text, err := l.pods().Log(ctx, name, "main")
+		if err == nil && text == "" {
+			err = errors.New("it has said nothing yet")
+		}
+		return err
+	})
+	return id, err
+}
+
+// live is one claim: its pod starts, its container may be killed and come back,
+// and the pod goes.
+func (l *lives) live(ctx context.Context, name string, numa int, isolation string, random *rand.Rand) (err error) {
+	claim := objects.Claim{NUMA: numa, Parameters: `"cpu":{"isolation":"` + isolation + `"}`,
+		Amounts: objects.Amounts{"cpu": *resource.NewQuantity(1+random.Int64N(3), resource.DecimalSI)}}
+	c := objects.Container{Name: "main", Claim: &claim, Args: []string{"observe", "0", "20ms"}}
+	if err := l.pods().Create(ctx, name, c); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.pods().Remove(context.WithoutCancel(ctx), name)) }()
+	l.steps.Add(1)
+	id, err := l.runs(ctx, name, "")
+	if err != nil {
+		return err
+	}
+	if random.IntN(2) == 0 {
+		if err := l.note(ctx, name, id); err != nil {
+			return err
+		}
+		pod, err := l.pods().Pod(ctx, name)
+		if err != nil {
+			return err
+		}
+		dir := l.below(l.levelDir("besteffort"), "pod"+string(pod.UID))
+		if _, err := l.NodeExec(ctx, l.node, "kill -9 $(head -1 "+l.containerDir(dir, id)+"/cgroup.procs)"); err != nil {
+			return err
+		}
+		l.steps.Add(1)
+		if id, err = l.runs(ctx, name, id); err != nil {
+			return err
+		}
+	}
+	if err := l.note(ctx, name, id); err != nil {
+		return err
+	}
+	l.steps.Add(1)
+	return nil
+}
+
+// disturb restarts a program that claims need, when the one before is back.
+func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
+	if err := objects.Eventually(ctx, "daemons back", time.Second, l.ready); err != nil {
+		return err
+	}
+	l.steps.Add(1)
+	now := int64(0)
+	switch what := []string{"actuator", "actuator", "frontend", "containerd", "kubelet"}[random.IntN(5)]; what {
+	case "kubelet":
+		_, err := l.NodeExec(ctx, l.node, "service restart kubelet")
+		return err
+	case "containerd":
+		_, err := l.NodeExec(ctx, l.node, "service kill containerd; service start containerd")
+		return err
+	default:
+		return l.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{
+			FieldSelector: "spec.nodeName=" + l.node, LabelSelector: "app.kubernetes.io/component=" + what,
+		})
+	}
+}
+
+// From the first instruction of a claim's container to its end no other pod may
+// run on its CPUs, and where they are a partition's nothing else of the machine:
+// whatever starts, ends and restarts meanwhile. I1, A36.
+func TestExclusive_Observers(t *testing.T) {
+	s := theSuite.on(wide)
+	l := &lives{suite: s, all: map[string]stretch{}}
+	kinds := []string{"none"}
+	if s.partitions(t) {
+		kinds = []string{"partition", "isolated"}
+	}
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("%d steps, seed %d", *steps, *seed)
+	const all = "0-15"
+	host, err := hostprocess.Start(t.Context(), s.Cluster, s.node, "observer", "observe", all, "5ms")
+	require.NoError(t, err)
+	s.create(t, pod("observer", []string{"observe", all, "5ms"}))
+	s.running(t, "observer")
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var workers, disturber sync.WaitGroup
+	for zone := range 3 {
+		workers.Go(func() {
+			random := rand.New(rand.NewPCG(*seed, uint64(zone)))
+			for i := 0; l.steps.Load() < int64(*steps) && ctx.Err() == nil; i++ {
+				if err := l.live(ctx, fmt.Sprintf("observed-%d-%d", zone, i), zone, kinds[random.IntN(len(kinds))], random); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	disturber.Go(func() {
+		random := rand.New(rand.NewPCG(*seed, 1000))
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Duration(5+random.IntN(20)) * time.Second):
+				if err := l.disturb(ctx, random); err != nil {
+					cancel(err)
+				}
+			}
+		}
+	})
+	workers.Wait()
+	close(done)
+	disturber.Wait()
+	require.NoError(t, context.Cause(ctx))
+	eventually(t, "daemons back", func(ctx context.Context) error { return s.ready(ctx) })
+
+	seen := map[string]string{}
+	seen["pod"], err = l.pods().Log(t.Context(), "observer", "main")
+	require.NoError(t, err)
+	output, err := host.Stop(t.Context())
+	require.NoError(t, err)
+	if kinds[0] != "none" {
+		seen["host"] = output
+	}
+	for who, output := range seen {
+		observed, err := stretches(output)
+		require.NoError(t, err)
+		reach := observed[len(observed)-1].to
+		for id, life := range l.all {
+			require.Less(t, life.to, reach, "the %s observer saw all of %s", who, id)
+			for _, o := range observed {
+				if o.from <= life.to && o.to >= life.from && !o.cpus.Intersection(life.cpus).IsEmpty() {
+					t.Errorf("the %s observer could run on %s from %d to %d, while container %s had %s from %d to %d",
+						who, o.cpus, o.from, o.to, id, life.cpus, life.from, life.to)
+				}
+			}
+		}
+		t.Logf("%s observer: %d stretches, %d containers, %d steps", who, len(observed), len(l.all), l.steps.Load())
+	}
+	if kinds[0] != "none" {
+		s.becomes(t, all, cgroupMount, "cpuset.cpus.effective")
+		s.becomes(t, "", cgroupMount, "cpuset.cpus.isolated")
+		s.becomes(t, "", s.levelDir(""), "cpuset.cpus.exclusive")
+	}
+}
