@@ -13,7 +13,9 @@ import (
 // leaves of the allocation, and of other drivers' entries, with what it has,
 // opaque JSON byte by byte. Of all patches only this kind leaves alone what it
 // does not name: a server-side apply sorts the members of opaque parameters, and
-// a merge patch has to restate the whole list and drops nulls from it.
+// a merge patch has to restate the whole list and drops nulls from it. Opaque
+// JSON with white space or with <, > or & no patch leaves alone, as the server
+// encodes it anew before it patches: such a claim's status is refused.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
