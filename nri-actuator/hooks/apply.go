@@ -40,6 +40,12 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		}
 		_, want, refused := p.decide(ctx, c, node)
 		all = append(all, decided{c, want, refused})
+		if refused == nil {
+			continue
+		}
+		if err := p.endPartition(c); err != nil {
+			errs = append(errs, fmt.Errorf("container %s: %w", c.name, err))
+		}
 	}
 	// Before the containers: a partition takes its CPUs from what is above it.
 	if err := p.writeTree(ctx, node); err != nil {

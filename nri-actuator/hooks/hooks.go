@@ -88,14 +88,7 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 			return contract.Decision{}, err
 		}
 	}
-	exclusive := s.exclusive(node)
-	if err := errors.Join(s.giveBack(ctx, s.shared, exclusive), s.writeAncestors(ctx, node, exclusive, s.shared)); err != nil {
-		return contract.Decision{}, err
-	}
-	if err := s.writePod(ctx, c, podFiles(c, node, exclusive), s.shared); err != nil {
-		return contract.Decision{}, fmt.Errorf("its pod: %w", err)
-	}
-	return d, nil
+	return d, s.writeAbove(ctx, c, node)
 }
 
 // StartContainer is called when the container has its cgroup and its program
@@ -142,7 +135,24 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 		return true, s.writeOrGone(ctx, c, c.applied, known)
 	}
 	_, want, refused := s.decide(ctx, c, node)
+	if c.partition != "" {
+		s.learnLevels(c)
+		refused = s.writeAbove(ctx, c, node)
+	}
 	return true, errors.Join(refused, s.writeOrGone(ctx, c, want, known))
+}
+
+// writeAbove writes the values of the container's pod and of what is above it.
+// From the top: the kernel takes a partition's CPUs from there.
+func (s *Session) writeAbove(ctx context.Context, c *container, node contract.NodeState) error {
+	exclusive := s.exclusive(node)
+	if err := errors.Join(s.giveBack(ctx, s.shared, exclusive), s.writeAncestors(ctx, node, exclusive, s.shared)); err != nil {
+		return err
+	}
+	if err := s.writePod(ctx, c, podFiles(c, node, exclusive), s.shared); err != nil {
+		return fmt.Errorf("its pod: %w", err)
+	}
+	return nil
 }
 
 // writeOrGone writes; a cgroup that is not where the runtime says (a virtual

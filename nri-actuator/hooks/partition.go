@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"strings"
 
 	"go.uber.org/zap"
@@ -33,6 +34,9 @@ func (p *Plugin) tryPartitions(ctx context.Context) {
 		return
 	}
 	err := p.Tree.Partitions(dir)
+	if path.Dir(dir) != "." {
+		err = fmt.Errorf("cgroup %s is not right below the root (kubelet's cgroupRoot): nobody gives what is above it exclusive CPUs", dir)
+	}
 	if err != nil {
 		logs.From(ctx).Info("no cpuset partitions on this node", zap.Error(err))
 	}
@@ -54,7 +58,7 @@ func (e *invalid) Error() string {
 // it again where it was lost, once in a refresh interval.
 func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 	if c.partition == "" {
-		return p.endPartition(c)
+		return nil
 	}
 	got, err := p.Tree.Read(c.dir, contract.FilePartition)
 	if err != nil {
@@ -85,8 +89,19 @@ func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 
 // makePartition makes the partition and returns the kernel's reason where it
 // does not. One that is invalid is left a member: some kernels give its CPUs to
-// nobody, and keep them for good when its cgroup goes (Linux 6.12).
+// nobody, and keep them for good when its cgroup goes (Linux 6.12). So they do
+// when one ends while an ancestor does not name its CPUs: ancestors are written
+// before, and lose CPUs after.
 func (p *Plugin) makePartition(c *container) (reason string, err error) {
+	for dir := path.Dir(c.dir); dir != "."; dir = path.Dir(dir) {
+		has, err := p.Tree.Read(dir, contract.FileExclusive)
+		if err != nil {
+			return "", err
+		}
+		if in, out, err := share(c.cpus, has); err != nil || out > 0 {
+			return "", errors.Join(fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)", dir, in, in+out, contract.FileExclusive, has), err)
+		}
+	}
 	err = p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, c.cpus, contract.FilePartition, c.partition)
 	if err != nil {
 		return "", errors.Join(err, p.inOrder(c.dir, contract.FilePartition, member))
@@ -112,7 +127,7 @@ func (p *Plugin) inOrder(dir string, files ...string) error {
 // endPartition makes a container that lost its claim give back the CPUs: they
 // may be another's by now, who could not have them while they are held here.
 func (p *Plugin) endPartition(c *container) error {
-	if !c.claims || len(c.held) > 0 {
+	if !c.started || c.dirErr != nil {
 		return nil
 	}
 	got, err := p.Tree.Read(c.dir, contract.FilePartition)

@@ -171,6 +171,7 @@ func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	write("member", dir, "cpuset.cpus.partition")
 	valid("after somebody ended it")
 	write("", s.cgroupDir(t, p, ""), "cpuset.cpus.exclusive")
+	s.becomes(t, own.String(), s.cgroupDir(t, p, ""), "cpuset.cpus.exclusive")
 	valid("after somebody took its CPUs from the pod")
 
 	// A cgroup that names one of its CPUs, beside it.
