@@ -3,9 +3,11 @@
 package hooks_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -155,4 +157,46 @@ func TestNoPartitions(t *testing.T) {
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	_, err := r.create("c", podA, env...)
 	require.ErrorContains(t, err, "requires a cpuset partition")
+}
+
+// What cannot be made again is told, and left alone: a partition that ends while
+// an ancestor lacks its CPUs loses them.
+func TestPartitionLost(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.RemoveFile("kubepods", contract.FileExclusive)
+	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
+	for range 2 {
+		r.now = r.now.Add(time.Hour)
+		require.Error(t, r.plugin.Apply(t.Context()))
+		require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition))
+		require.Len(t, r.announced.InvalidPartitions, 1)
+		require.Contains(t, r.announced.InvalidPartitions[claimA], "root invalid (hotplug)")
+		require.Equal(t, 1.0, r.metric("cpumem_actuator_invalid_partitions"))
+	}
+	r.node.SetFile("kubepods", contract.FileExclusive, "")
+	r.now = r.now.Add(time.Hour)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.Empty(t, r.announced.InvalidPartitions)
+	require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
+}
+
+// Kubelet's cgroupRoot may put kubepods below cgroups that nobody here writes.
+func TestNoPartitionsBelowACgroupRoot(t *testing.T) {
+	for root, able := range map[string]bool{"": true, "/outer": false} {
+		r := newRuntime(t, t.TempDir())
+		for _, dir := range []string{"outer/kubepods/burstable/pod" + podA, "outer/kubepods/dra.cpumem.probe/partition"} {
+			r.node.AddCgroup(dir)
+		}
+		r.node.SetFile("outer/kubepods/dra.cpumem.probe", "cgroup.subtree_control", "")
+		r.node.SetFile("outer/kubepods/dra.cpumem.probe/partition", "cpuset.cpus.effective", "0-15")
+		pod := sandbox(podA)
+		pod.Linux.CgroupParent = root + pod.Linux.CgroupParent
+		_, err := r.session.Synchronize(t.Context(), []*api.PodSandbox{pod}, []*api.Container{{Id: "c", PodSandboxId: pod.Id, State: api.ContainerState_CONTAINER_CREATED,
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"}}})
+		require.NoError(t, err)
+		require.Equal(t, able, slices.Contains(r.announced.Features, contract.FeaturePartition), root)
+	}
 }
