@@ -121,7 +121,21 @@ type Request struct {
 // Claim creates a claim and returns its name.
 func (n *Node) Claim(name string, requests ...Request) string {
 	n.t.Helper()
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(n.uid())}}
+	return n.claim(metav1.ObjectMeta{Name: name}, requests)
+}
+
+// TemplateClaim creates a claim as from a template, the pod's own, and returns
+// its name.
+func (n *Node) TemplateClaim(pod, name string, requests ...Request) string {
+	n.t.Helper()
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod, Controller: new(true)}
+	return n.claim(metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}}, requests)
+}
+
+func (n *Node) claim(meta metav1.ObjectMeta, requests []Request) string {
+	n.t.Helper()
+	meta.Namespace, meta.UID = namespace, types.UID(n.uid())
+	c := &resourceapi.ResourceClaim{ObjectMeta: meta}
 	for _, r := range requests {
 		request := resourceapi.DeviceRequest{Name: r.Name}
 		if len(r.First) == 0 {
@@ -138,7 +152,7 @@ func (n *Node) Claim(name string, requests ...Request) string {
 	}
 	_, err := n.API.Client.ResourceV1().ResourceClaims(namespace).Create(n.t.Context(), c, metav1.CreateOptions{})
 	require.NoError(n.t, err)
-	return name
+	return meta.Name
 }
 
 func (r Request) exactly() *resourceapi.ExactDeviceRequest {
@@ -244,7 +258,12 @@ func (n *Node) Pod(name string, level Level, containers ...ContainerSpec) *Pod {
 		Status:     corev1.PodStatus{QOSClass: level},
 	}
 	for _, claim := range p.Claims() {
-		object.Spec.ResourceClaims = append(object.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
+		ref := corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim}
+		if metav1.GetControllerOf(n.API.ReadClaim(claim)) != nil {
+			ref = corev1.PodResourceClaim{Name: claim, ResourceClaimTemplateName: new("template")}
+			object.Status.ResourceClaimStatuses = append(object.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: claim, ResourceClaimName: &claim})
+		}
+		object.Spec.ResourceClaims = append(object.Spec.ResourceClaims, ref)
 	}
 	for _, c := range containers {
 		container := corev1.Container{Name: c.Name}

@@ -36,6 +36,7 @@ func (n *Node) Check() {
 	records := n.Records()
 	n.checkDirectory(records)
 	n.settle()
+	n.judge()
 	n.checkContainers(records)
 	n.checkCgroups()
 	if len(records) == 0 {
@@ -71,7 +72,7 @@ func (n *Node) checkFiles() {
 // claim files say.
 func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
 	n.t.Helper()
-	held := make(cpus)
+	held, pooled, below := make(cpus), make(cpus), make(map[string]cpus)
 	pods := make(map[string][]string)
 	type protection struct{ min, low int64 }
 	levels := map[string]*protection{"": {}, "burstable": {}, "besteffort": {}}
@@ -82,8 +83,16 @@ func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
 			require.False(n.t, own.overlaps(held), "I1: claim %s result %d has %s, others have %s", uid, i, own, held)
 			for id := range own {
 				held[id] = true
+				if result.Decision.Partition == "" {
+					pooled[id] = true
+				}
 			}
 			for _, p := range r.Pods {
+				if result.Decision.Partition != "" {
+					for _, at := range append(levelsOf(p.QOS), p.UID) {
+						below[at] = below[at].with(own)
+					}
+				}
 				if m := result.Decision.Memory; m != nil {
 					for _, level := range levelsOf(p.QOS) {
 						levels[level].min += int64(m.Min)
@@ -97,8 +106,9 @@ func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
 		}
 	}
 	state := n.State()
-	require.NotEmpty(n.t, state.Shared.CPUs, "I7")
-	require.Equal(n.t, n.pool().without(held).String(), state.Shared.CPUs, "I4: shared pool; claims hold %s", held)
+	require.NotEmpty(n.t, n.pool().without(held), "I7")
+	require.Equal(n.t, n.pool().without(pooled).String(), state.Shared.CPUs, "I4: shared pool; claims hold %s, without partitions %s", held, pooled)
+	n.checkExclusive(state, below)
 	require.Len(n.t, state.Pods, len(pods), "I4")
 	for uid, claims := range pods {
 		require.Equal(n.t, claims, state.Pods[uid].Claims, "I4: pod %s", uid)
@@ -157,10 +167,10 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 			// Its claim is gone: it must at least not be on others' CPUs.
 			continue
 		}
-		if decision.CPUs != "" {
+		if decision.CPUs != "" && (decision.Partition == "" || c.started) {
 			exclusive[c.ID] = parse(decision.CPUs)
 		}
-		want := decision.WithShared(state.Shared)
+		want := decision.WithShared(state.SharedOf(c.Pod.UID))
 		pooled := decision.CPUs == ""
 		if !c.started {
 			if c.unadjusted {
@@ -169,9 +179,7 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 			if !pooled {
 				require.Equal(n.t, want.CPUs, c.CPUs(), "I5: container %s", c.ID)
 			}
-			if want.Memory != nil {
-				n.has(c.Spec.Linux.Resources.Unified, want.Memory.Files(), "I5: spec of "+c.ID)
-			}
+			n.has(c.Spec.Linux.Resources.Unified, want.Files(), "I5: spec of "+c.ID)
 			continue
 		}
 		if len(c.devices) == 0 && (c.unadjusted && !n.acting()) {
@@ -185,20 +193,22 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 		if c.overwritten && !n.acting() {
 			continue
 		}
-		for file, value := range decisionFiles(want) {
+		for file, value := range want.Files() {
 			require.Equal(n.t, value, c.ReadCgroup(file), "I9: %s of %s", file, c.ID)
 		}
 	}
+	effective := n.effective(containers)
 	for _, c := range containers {
 		if !c.started || c.unadjusted && !n.acting() {
 			continue
 		}
+		mine := effective[c.ID]
+		require.NotEmpty(n.t, mine, "I7: %s has %s", c.ID, c.CPUs())
 		for id, others := range exclusive {
 			if id == c.ID || exclusive[c.ID] != nil && sharesClaim(c, id, containers) {
 				continue
 			}
-			mine := c.ReadCgroup("cpuset.cpus")
-			require.False(n.t, mine == "" || parse(mine).overlaps(others), "I1: %s is on %q, %s has %s", c.ID, mine, id, others)
+			require.False(n.t, mine.overlaps(others), "I1: %s is on %s, %s has %s", c.ID, mine, id, others)
 		}
 	}
 }
@@ -244,17 +254,6 @@ func (c *Container) decision(records map[string]contract.ClaimRecord) (contract.
 	return contract.Merge(decisions), nil
 }
 
-func decisionFiles(d contract.Decision) map[string]string {
-	files := make(map[string]string)
-	if d.Memory != nil {
-		files = d.Memory.Files()
-	}
-	for size, limit := range d.Hugepages {
-		files["hugetlb."+contract.CgroupPageSize(size)+".max"] = limit.String()
-	}
-	return files
-}
-
 // checkCgroups: pods whose claims are in use and the QoS levels have the values
 // of the node file.
 func (n *Node) checkCgroups() {
@@ -263,6 +262,7 @@ func (n *Node) checkCgroups() {
 		return
 	}
 	state := n.State()
+	n.checkAncestors(state)
 	for _, c := range n.runtime.list() {
 		if c.started && len(c.devices) > 0 {
 			for file, value := range state.Pods[c.Pod.UID].Cgroup {

@@ -144,6 +144,7 @@ func (n *Node) tellsDevices() bool {
 func (c *Container) Start() error {
 	c.n.t.Helper()
 	c.n.makeCgroup(c.cgroup(), c.values())
+	c.n.judge()
 	err := c.runHooks()
 	if err == nil && c.n.runtime.running() {
 		err = c.n.runtime.nri.StartContainer(c.n.t.Context(), &adaptation.StartContainerRequest{Pod: c.sandbox, Container: c.nri()})
@@ -221,7 +222,9 @@ func (c *Container) values() map[string]string {
 	return out
 }
 
-// runHooks runs the createRuntime hooks, with the state on stdin.
+// runHooks runs the createRuntime hooks, with the state on stdin. It names no
+// process: there is none in the container's cgroup, where the guard would look
+// at the partition, and it leaves that to the actuator then.
 func (c *Container) runHooks() error {
 	if c.Spec.Hooks == nil {
 		return nil
@@ -236,7 +239,7 @@ func (c *Container) runHooks() error {
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
 		return err
 	}
-	state, err := json.Marshal(specs.State{Version: specs.Version, ID: c.ID, Status: specs.StateCreating, Pid: os.Getpid(), Bundle: bundle})
+	state, err := json.Marshal(specs.State{Version: specs.Version, ID: c.ID, Status: specs.StateCreating, Bundle: bundle})
 	if err != nil {
 		return err
 	}

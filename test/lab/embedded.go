@@ -79,7 +79,11 @@ func (e *embedded) publish() {
 // that always works: then it is the frontend alone that is tried.
 func (e *embedded) Announcement() (contract.Announcement, error) {
 	if e.n.o.NoActuator {
-		return contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true}, nil
+		a := contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true}
+		if e.n.o.Partitions {
+			a.Features = []string{contract.FeaturePartition}
+		}
+		return a, nil
 	}
 	a, err := contract.ReadAnnouncement(e.n.CDI)
 	if err == nil && !a.Connected {

@@ -45,12 +45,16 @@ func (n *Node) mountCgroups() {
 		n.makeCgroup(level, nil)
 	}
 	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, "cgroup.controllers"), []byte("cpuset cpu memory hugetlb\n"), 0o644))
+	n.offerPartitions()
 }
 
 // makeCgroup makes a cgroup with the kernel's defaults and the given values.
 func (n *Node) makeCgroup(dir string, values map[string]string) {
 	files := map[string]string{
 		"cpuset.cpus": "", "cpuset.mems": "", "memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.max": "max",
+	}
+	if n.o.Partitions {
+		files[contract.FileExclusive], files[contract.FilePartition] = "", "member"
 	}
 	for _, size := range n.pageSizes() {
 		files["hugetlb."+size+".max"], files["hugetlb."+size+".rsvd.max"] = "max", "max"
@@ -231,6 +235,12 @@ func (s cpus) without(o cpus) cpus {
 			out[id] = true
 		}
 	}
+	return out
+}
+
+func (s cpus) with(o cpus) cpus {
+	out := maps.Clone(o)
+	maps.Copy(out, s)
 	return out
 }
 

@@ -27,6 +27,25 @@ type history struct {
 	pods []*pod
 	// actuator tells that there is one.
 	actuator bool
+	// partitions tells that the kernel makes cpuset partitions, exclusivity is
+	// the node's configuration.
+	partitions  bool
+	exclusivity string
+	claims      map[string]claim
+}
+
+// newHistory starts a node, with all that a history draws about it.
+func newHistory(t *rapid.T, o lab.Options) *history {
+	h := &history{t: t, actuator: true, claims: map[string]claim{}, partitions: rapid.Bool().Draw(t, "partitions"), exclusivity: drawExclusivity(t)}
+	o.Programs, o.Partitions = programs, h.partitions
+	o.Configure = func(c *config.Config) { c.Exclusivity = h.exclusivity }
+	h.n = lab.NewNode(t, machine(t), o)
+	return h
+}
+
+// drawExclusivity mostly draws what leaves claims a choice.
+func drawExclusivity(t *rapid.T) string {
+	return rapid.SampledFrom([]string{config.ExclusivityAuto, config.ExclusivityAuto, config.ExclusivityAuto, config.ExclusivityPool, config.ExclusivityPartition}).Draw(t, "exclusivity")
 }
 
 type pod struct {
@@ -100,6 +119,7 @@ func (h *history) request(name string) lab.Request {
 		r.Parameters = rapid.SampledFrom([]string{
 			`"cpu":{"placement":"spread"}`, `"cpu":{"placement":"packed","cores":"any"}`, `"hugepages":{"limits":"unlimited"}`, `"hugepages":{"limits":"unchanged"}`,
 			`"memory":{"limit":"2Gi","throttlingFactor":0.5}`, `"memory":{"protection":"low"}`, `"memory":{"protection":"none","limit":"1Gi"}`,
+			isolation("none"), isolation("partition"), isolation("isolated"), isolation("isolated") + `,"hugepages":{"limits":"unlimited"}`,
 		}).Draw(h.t, "parameters")
 	}
 	return r
@@ -114,7 +134,9 @@ func (h *history) reconfigure() {
 			managed = append(managed, c)
 		}
 	}
+	exclusivity := drawExclusivity(h.t)
 	changed := h.n.Reconfigure(func(c *config.Config) {
+		c.Exclusivity = exclusivity
 		c.GroupBy = rapid.SampledFrom([]string{"numanode", "numanode", "socket", "machine"}).Draw(h.t, "groupBy")
 		c.CPU.WholeCores = rapid.IntRange(0, 3).Draw(h.t, "wholeCores") == 0
 		c.CPU.Placement = rapid.SampledFrom([]string{"packed", "spread"}).Draw(h.t, "placement")
@@ -125,8 +147,12 @@ func (h *history) reconfigure() {
 			c.SharedPool.Mode = rapid.SampledFrom([]string{"dynamic", "fixed"}).Draw(h.t, "mode")
 		}
 	})
+	if !changed {
+		return
+	}
+	h.exclusivity = exclusivity
 	for _, p := range h.pods {
-		p.outdated = p.outdated || changed && !p.prepared
+		p.outdated = p.outdated || !p.prepared
 	}
 }
 
@@ -142,16 +168,17 @@ func (h *history) addPod() {
 		containers = []lab.ContainerSpec{{Name: "a"}}
 	case 1:
 		cpus := strconv.Itoa(rapid.IntRange(1, 4).Draw(h.t, "cpu"))
-		claim := h.n.Claim(name, lab.Request{Name: "r", Capacity: cpu(cpus)})
+		parameters := rapid.SampledFrom([]string{"", "", isolation("none"), isolation("partition")}).Draw(h.t, "parameters")
+		claim := h.claim(name, name, lab.Request{Name: "r", Capacity: cpu(cpus), Parameters: parameters})
 		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{claim}}, {Name: "b", Claims: []string{claim}}}
 	case 2:
-		claim := h.n.Claim(name, h.request("r"), h.request("s"))
+		claim := h.claim(name, name, h.request("r"), h.request("s"))
 		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{claim + "/r"}}, {Name: "b", Claims: []string{claim + "/s"}}}
 	case 3:
-		one, two := h.n.Claim(name+"-1", h.request("r")), h.n.Claim(name+"-2", h.request("r"))
+		one, two := h.claim(name, name+"-1", h.request("r")), h.claim(name, name+"-2", h.request("r"))
 		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{one, two}}, {Name: "b"}}
 	default:
-		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{h.n.Claim(name, h.request("r"))}}}
+		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{h.claim(name, name, h.request("r"))}}}
 	}
 	p := &pod{Pod: h.n.Pod(name, level, containers...), containers: map[string]*lab.Container{}}
 	if !h.n.Allocate(p.Pod) {
@@ -163,17 +190,21 @@ func (h *history) addPod() {
 }
 
 // prepare: I2, what the scheduler gave is prepared, unless nobody would apply
-// it.
+// it, or it demands a partition that cannot be.
 func (h *history) prepare(p *pod) {
 	if p.prepared {
 		return
 	}
+	want := h.outcome(p)
 	err := h.n.Prepare(p.Pod)
 	if errors.Is(err, lab.ErrDied) {
 		h.n.RestartFrontend()
 		h.n.Check()
+		h.prepared(want)
+		want = h.outcome(p)
 		err = h.n.Prepare(p.Pod)
 	}
+	h.prepared(want)
 	if p.outdated && err != nil {
 		return // the scheduler accepted it on other devices
 	}
@@ -181,8 +212,8 @@ func (h *history) prepare(p *pod) {
 		require.ErrorContains(h.t, err, "nri-actuator")
 		return
 	}
-	require.NoError(h.t, err, "I2: the scheduler accepted it")
-	p.prepared, p.outdated = true, false
+	h.refused(want, err)
+	p.prepared, p.outdated = err == nil, false
 }
 
 func (h *history) somePod() *pod {
@@ -299,8 +330,7 @@ func (h *history) restartActuator() {
 // and more at rapid's default of 100 checks.
 func TestAllocatorAndPrepare(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := &history{t: rt, actuator: true,
-			n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs, Embedded: true, NoActuator: true})}
+		h := newHistory(rt, lab.Options{Embedded: true, NoActuator: true})
 		h.run(rapid.IntRange(100, 110).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod", "restart frontend", "kill frontend", "restart kubelet", "reconfigure")
 	})
@@ -310,7 +340,7 @@ func TestAllocatorAndPrepare(t *testing.T) {
 // at any write (I1 to I9).
 func TestHistory(t *testing.T) {
 	fraction(t, 4, func(rt *rapid.T) {
-		h := &history{t: rt, actuator: true, n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs, Embedded: true})}
+		h := newHistory(rt, lab.Options{Embedded: true})
 		h.run(rapid.IntRange(20, 60).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
 			"remove pod", "restart frontend", "kill frontend", "restart kubelet", "restart actuator", "restart runtime", "reconfigure")
@@ -320,7 +350,7 @@ func TestHistory(t *testing.T) {
 // The same through kubelet's sockets and the frontend's daemon.
 func TestHistoryThroughSockets(t *testing.T) {
 	fraction(t, 10, func(rt *rapid.T) {
-		h := &history{t: rt, actuator: true, n: lab.NewNode(rt, machine(rt), lab.Options{Programs: programs})}
+		h := newHistory(rt, lab.Options{})
 		h.run(rapid.IntRange(20, 50).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
 			"remove pod", "restart frontend", "restart kubelet", "restart actuator", "restart runtime")

@@ -27,6 +27,7 @@ import (
 	"go.uber.org/zap"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -62,6 +63,8 @@ type Options struct {
 	RuntimeVersion string
 	// Kernel is the kernel's release.
 	Kernel string
+	// Partitions gives the kernel cpuset partitions.
+	Partitions bool
 	// Embedded runs the frontend's core without daemon and sockets: faster,
 	// and it can die between any two writes.
 	Embedded bool
@@ -151,14 +154,27 @@ func (n *Node) boot() {
 	n.writeMachine()
 	n.mountCgroups()
 	n.runtime.start()
+	if n.o.Partitions {
+		// As on a node, where the actuator is a pod: it finds kubepods by one.
+		n.startSystem()
+	}
 	if !n.o.NoActuator {
 		n.StartActuator()
 	}
 	n.startFrontend()
 	if !n.o.NoActuator {
 		n.Ready()
+		n.Feature(contract.FeaturePartition, n.o.Partitions)
 		n.published = n.publication()
 	}
+	if !n.o.Partitions {
+		n.startSystem()
+	}
+}
+
+// startSystem starts a pod that needs nothing.
+func (n *Node) startSystem() {
+	n.t.Helper()
 	system, err := n.CreateContainer(n.Pod(fmt.Sprintf("system-%d", n.boots), Burstable, ContainerSpec{Name: "main"}), "main")
 	require.NoError(n.t, err)
 	require.NoError(n.t, system.Start())
@@ -198,15 +214,24 @@ func (n *Node) stop() {
 }
 
 // base is a file system in memory where there is one that may hold programs
-// (the guard), as /var/run is: every step of a claim syncs files to it. Unix
-// sockets need short paths.
+// (the guard), as /var/run is: every step of a claim syncs files to it. What
+// stands for cgroups needs extended attributes, which it has since Linux 6.6.
+// Unix sockets need short paths.
 func base() string {
 	const memory, noexec = "/dev/shm", 0x8 // statfs(2), ST_NOEXEC
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memory, &fs); err == nil && fs.Flags&noexec == 0 {
-		return memory
+	if err := syscall.Statfs(memory, &fs); err != nil || fs.Flags&noexec != 0 {
+		return os.TempDir()
 	}
-	return os.TempDir()
+	probe, err := os.MkdirTemp(memory, "lab")
+	if err != nil {
+		return os.TempDir()
+	}
+	defer os.Remove(probe)
+	if err := syscall.Setxattr(probe, "user.lab", nil, 0); err != nil {
+		return os.TempDir()
+	}
+	return memory
 }
 
 func (n *Node) path(rel string) string { return filepath.Join(n.dir, rel) }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// The kernel's part in cpuset partitions. The files take whatever is written,
+// so what they have is judged afterwards.
+
+// offerPartitions makes what the actuator's dry run finds.
+func (n *Node) offerPartitions() {
+	if !n.o.Partitions {
+		return
+	}
+	const probe = "kubepods/" + contract.Vendor + ".probe"
+	n.makeCgroup(probe+"/partition", map[string]string{"cpuset.cpus.effective": n.machine.Online().String()})
+	n.SetCgroup(probe, "cgroup.subtree_control", "")
+}
+
+// judge ends the partitions that the kernel would not grant.
+func (n *Node) judge() {
+	if !n.o.Partitions {
+		return
+	}
+	for _, dir := range append(n.parted("kubepods/pod*/*"), n.parted("kubepods/*/pod*/*")...) {
+		kind := n.ReadCgroup(dir, contract.FilePartition)
+		if !slices.Contains(contract.Partitions(), kind) {
+			continue
+		}
+		if reason := n.obstacle(dir); reason != "" {
+			n.SetCgroup(dir, contract.FilePartition, kind+" invalid ("+reason+")")
+		}
+	}
+}
+
+// obstacle tells why the container's cgroup dir is no partition: all above it
+// must name its CPUs as exclusive, and nobody beside it or beside these may,
+// nor a container beside it run on them.
+func (n *Node) obstacle(dir string) string {
+	own := parse(n.ReadCgroup(dir, contract.FileExclusive))
+	if len(own) == 0 {
+		return "no CPUs in " + contract.FileExclusive
+	}
+	for at := dir; at != "kubepods"; at = filepath.Dir(at) {
+		up := filepath.Dir(at)
+		if missing := own.without(parse(n.ReadCgroup(up, contract.FileExclusive))); len(missing) > 0 {
+			return up + " lacks " + missing.String()
+		}
+		for _, beside := range n.parted(up + "/*") {
+			if beside == at {
+				continue
+			}
+			if own.overlaps(parse(n.ReadCgroup(beside, contract.FileExclusive))) || at == dir && own.overlaps(parse(n.ReadCgroup(beside, "cpuset.cpus"))) {
+				return beside + " has some of " + own.String()
+			}
+		}
+	}
+	return ""
+}
+
+// parted are the cgroups of a pattern that have the files of partitions.
+func (n *Node) parted(pattern string) []string {
+	files, err := filepath.Glob(filepath.Join(n.Cgroup, pattern, contract.FilePartition))
+	require.NoError(n.t, err)
+	dirs := make([]string, len(files))
+	for i, file := range files {
+		dirs[i], err = filepath.Rel(n.Cgroup, filepath.Dir(file))
+		require.NoError(n.t, err)
+	}
+	return dirs
+}
+
+// granted are the CPUs of the container's partition, none if it is none.
+func (c *Container) granted() cpus {
+	if !c.n.o.Partitions || !c.started || !slices.Contains(contract.Partitions(), c.ReadCgroup(contract.FilePartition)) {
+		return nil
+	}
+	return parse(c.ReadCgroup(contract.FileExclusive))
+}
+
+// effective are the CPUs that the kernel lets each started container run on:
+// those of its cpuset but for other containers' partitions.
+func (n *Node) effective(containers []*Container) map[string]cpus {
+	out := make(map[string]cpus)
+	for _, c := range containers {
+		if !c.started {
+			continue
+		}
+		list := c.ReadCgroup("cpuset.cpus")
+		if list == "" {
+			list = n.machine.Online().String()
+		}
+		out[c.ID] = parse(list)
+	}
+	for _, c := range containers {
+		if gone := c.granted(); len(gone) > 0 {
+			for id := range out {
+				if id != c.ID {
+					out[id] = out[id].without(gone)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// checkExclusive: I4, the CPUs of partitions by QoS level and pod are the unions
+// of what is below. below has them from the claim files.
+func (n *Node) checkExclusive(state contract.NodeState, below map[string]cpus) {
+	n.t.Helper()
+	levels, pods := map[string]string{}, map[string]string{}
+	for at, held := range below {
+		if contract.ValidUID(at) {
+			pods[at] = held.String()
+		} else {
+			levels[at] = held.String()
+		}
+	}
+	require.Len(n.t, state.Exclusive, len(levels), "I4: %v", state.Exclusive)
+	for level, held := range levels {
+		require.Equal(n.t, held, state.Exclusive[level], "I4: exclusive CPUs of level %q", level)
+	}
+	for uid, p := range state.Pods {
+		require.Equal(n.t, pods[uid], p.Exclusive, "I4: exclusive CPUs of pod %s", uid)
+	}
+}
+
+// checkAncestors: kubepods, the QoS levels and pods whose claims are in use name
+// the exclusive CPUs of the node file, so nothing without claims (I3); a pod
+// without containers may keep its own until it is gone.
+func (n *Node) checkAncestors(state contract.NodeState) {
+	n.t.Helper()
+	if !n.o.Partitions {
+		return
+	}
+	for _, level := range []string{"", "burstable", "besteffort"} {
+		require.Equal(n.t, state.Exclusive[level], n.ReadCgroup(filepath.Join("kubepods", level), contract.FileExclusive), "I3, I4: level %q", level)
+	}
+	for _, dir := range append(n.parted("kubepods/pod*"), n.parted("kubepods/*/pod*")...) {
+		_, uid, _ := strings.Cut(filepath.Base(dir), "pod")
+		stray := parse(n.ReadCgroup(dir, contract.FileExclusive)).without(parse(state.Pods[uid].Exclusive))
+		require.Empty(n.t, stray, "I3, I4: %s", dir)
+	}
+	for _, c := range n.runtime.list() {
+		if len(c.devices) > 0 {
+			require.Equal(n.t, state.Pods[c.Pod.UID].Exclusive, n.ReadCgroup(c.Pod.cgroup(), contract.FileExclusive), "I4: pod of %s", c.ID)
+		}
+	}
+}
+
+// Feature waits until the actuator has the feature, or has it not.
+func (n *Node) Feature(feature string, want bool) {
+	n.t.Helper()
+	n.eventually("the actuator to announce "+feature, func() error {
+		a, err := n.Announcement()
+		if err == nil && slices.Contains(a.Features, feature) != want {
+			err = fmt.Errorf("it has %q", a.Features)
+		}
+		return err
+	})
+}
