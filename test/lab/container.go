@@ -199,8 +199,9 @@ func (c *Container) Update() error {
 		}
 	}
 	for file, value := range c.values() {
-		c.n.SetCgroup(c.cgroup(), file, value)
+		c.n.writeCgroup(c.cgroup(), file, value)
 	}
+	c.n.judge()
 	return c.n.runtime.nri.PostUpdateContainer(c.n.t.Context(), &adaptation.PostUpdateContainerRequest{Pod: c.sandbox, Container: c.nri()})
 }
 

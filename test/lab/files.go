@@ -61,12 +61,17 @@ func (n *Node) makeCgroup(dir string, values map[string]string) {
 	}
 	require.NoError(n.t, os.MkdirAll(filepath.Join(n.Cgroup, dir), 0o755))
 	for file, value := range merge(files, values) {
-		n.SetCgroup(dir, file, value)
+		n.writeCgroup(dir, file, value)
 	}
 }
 
 // SetCgroup writes a cgroup file as somebody else would.
 func (n *Node) SetCgroup(dir, file, value string) {
+	n.writeCgroup(dir, file, value)
+	n.judge()
+}
+
+func (n *Node) writeCgroup(dir, file, value string) {
 	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, dir, file), []byte(value+"\n"), 0o644))
 }
 

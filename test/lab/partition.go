@@ -14,7 +14,8 @@ import (
 )
 
 // The kernel's part in cpuset partitions. The files take whatever is written,
-// so what they have is judged afterwards.
+// so what they have is judged afterwards: after each write but the actuator's,
+// and before each check.
 
 // offerPartitions makes what the actuator's dry run finds.
 func (n *Node) offerPartitions() {
@@ -23,7 +24,7 @@ func (n *Node) offerPartitions() {
 	}
 	const probe = "kubepods/" + contract.Vendor + ".probe"
 	n.makeCgroup(probe+"/partition", map[string]string{"cpuset.cpus.effective": n.machine.Online().String()})
-	n.SetCgroup(probe, "cgroup.subtree_control", "")
+	n.writeCgroup(probe, "cgroup.subtree_control", "")
 }
 
 // judge ends the partitions that the kernel would not grant.
@@ -37,7 +38,7 @@ func (n *Node) judge() {
 			continue
 		}
 		if reason := n.obstacle(dir); reason != "" {
-			n.SetCgroup(dir, contract.FilePartition, kind+" invalid ("+reason+")")
+			n.writeCgroup(dir, contract.FilePartition, kind+" invalid ("+reason+")")
 		}
 	}
 }

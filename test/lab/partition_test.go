@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
+)
+
+func partitionNode(t *testing.T) *lab.Node {
+	t.Helper()
+	return lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Partitions: true})
+}
+
+// ownPod makes a pod of two containers, the first with a claim of CPUs of zone 1
+// from a template.
+func ownPod(n *lab.Node, name, parameters string) *lab.Pod {
+	claim := n.TemplateClaim(name, name, lab.Request{Name: "r", Zone: "numa-1", Capacity: cpu("2"), Parameters: parameters})
+	return n.Pod(name, lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}}, lab.ContainerSpec{Name: "beside"})
+}
+
+// exclusive are the exclusive CPUs of kubepods, the QoS level and the pod.
+func exclusive(n *lab.Node, p *lab.Pod) []string {
+	var out []string
+	for _, dir := range []string{"kubepods", "kubepods/burstable", "kubepods/burstable/pod" + p.UID} {
+		out = append(out, n.ReadCgroup(dir, contract.FileExclusive))
+	}
+	return out
+}
+
+// I1, I3: a claim that is its pod's own becomes a partition: nobody is moved but
+// the container beside it, and nothing is left of it.
+func TestPartition(t *testing.T) {
+	n := partitionNode(t)
+	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
+	repaired := n.Metric("cpumem_actuator_repaired_total")
+	p := ownPod(n, "p", isolation("isolated"))
+	both := start(t, n, p)
+	require.Equal(t, "2,6", both[0].CPUs())
+	require.Equal(t, "isolated", both[0].ReadCgroup(contract.FilePartition))
+	require.Equal(t, "0-1,3-5,7", both[1].CPUs())
+	require.Equal(t, "0-7", pool.CPUs())
+	require.Equal(t, []string{"2,6", "2,6", "2,6"}, exclusive(n, p))
+	require.NoError(t, both[0].Update())
+	n.Check()
+	require.Equal(t, repaired, n.Metric("cpumem_actuator_repaired_total"), "the runtime makes it")
+
+	require.NoError(t, n.Remove(p))
+	n.Check()
+	require.Equal(t, []string{"", ""}, []string{n.ReadCgroup("kubepods", contract.FileExclusive), n.ReadCgroup("kubepods/burstable", contract.FileExclusive)})
+}
+
+// I4: an actuator that finds no partitions any more takes none from those that
+// run, and keeps new containers of such a claim from running without; so do
+// restarts of the frontend. New claims go by the pool, or are refused.
+func TestPartitionsOutliveTheFeature(t *testing.T) {
+	n := partitionNode(t)
+	p := ownPod(n, "p", "")
+	running := start(t, n, p)[0]
+	// The file that no root of a hierarchy has: a mount of a part of it.
+	part := filepath.Join(n.Cgroup, "cgroup.events")
+	require.NoError(t, os.WriteFile(part, nil, 0o600))
+	n.RestartActuator(true)
+	n.Ready()
+	n.Feature(contract.FeaturePartition, false)
+	holds := func() {
+		t.Helper()
+		n.Check()
+		require.Equal(t, "root", running.ReadCgroup(contract.FilePartition))
+		require.Equal(t, []string{"2,6", "2,6", "2,6"}, exclusive(n, p))
+		require.Equal(t, "0-7", n.Pool())
+	}
+	holds()
+	n.RestartFrontend()
+	n.Ready()
+	holds()
+	devices := p.CDIDevices("p")
+	n.RestartKubelet()
+	require.NoError(t, n.Prepare(p), "I8")
+	require.Equal(t, devices, p.CDIDevices("p"), "I8")
+	require.NoError(t, running.Update())
+	holds()
+
+	demands := ownPod(n, "demands", isolation("partition"))
+	require.True(t, n.Allocate(demands))
+	require.ErrorContains(t, n.Prepare(demands), "cpu.isolation: partition, but it cannot be a cpuset partition: nri-actuator has found no way")
+	require.NoError(t, n.Remove(demands))
+	other := ownPod(n, "other", "")
+	pooled := start(t, n, other)[0]
+	require.Equal(t, "member", pooled.ReadCgroup(contract.FilePartition))
+	require.Equal(t, "0-2,4-6", n.Pool())
+	require.NoError(t, n.Remove(other))
+	holds()
+
+	running.Stop()
+	n.RestartFrontend()
+	n.Ready()
+	_, err := n.CreateContainer(p, "main")
+	require.ErrorContains(t, err, "its claim requires a cpuset partition")
+	n.Check()
+	require.NoError(t, os.Remove(part))
+	n.RestartActuator(false)
+	n.Ready()
+	running = startAllocated(t, n, p)[0]
+	holds()
+	require.NoError(t, n.Remove(p))
+	n.Check()
+}
+
+// I5: what the kernel made of the container is looked at before its program
+// runs, whatever the runtime makes of it.
+func TestPartitionIsReadBack(t *testing.T) {
+	for name, c := range map[string]struct{ command, err string }{
+		"refused when it was made": {`echo "root invalid (Cpu list in cpuset.cpus not exclusive)" >%q`, ""},
+		"not made by the runtime":  {`echo member >%q`, ""},
+		"no file":                  {`rm %q`, contract.FilePartition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := partitionNode(t)
+			p := ownPod(n, "p", "")
+			require.True(t, n.Allocate(p))
+			require.NoError(t, n.Prepare(p))
+			ctr, err := n.CreateContainer(p, "main")
+			require.NoError(t, err)
+			file := filepath.Join(n.Cgroup, "kubepods/burstable/pod"+p.UID, ctr.ID, contract.FilePartition)
+			// A hook runs between the making of the cgroup and the program.
+			ctr.Spec.Hooks.CreateRuntime = append(ctr.Spec.Hooks.CreateRuntime, specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", fmt.Sprintf(c.command, file)}})
+			err = ctr.Start()
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				n.Check()
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "root", ctr.ReadCgroup(contract.FilePartition))
+			n.Check()
+		})
+	}
+}
+
+// I1: a partition that was lost while it ran is made again as soon as there is
+// an actuator that looks.
+func TestPartitionIsMadeAgain(t *testing.T) {
+	n := partitionNode(t)
+	p := ownPod(n, "p", "")
+	c := start(t, n, p)[0]
+	for name, lose := range map[string]func(){
+		"ended": func() { c.SetCgroup(contract.FilePartition, "member") },
+		"without its CPUs": func() {
+			c.SetCgroup(contract.FileExclusive, "")
+			c.SetCgroup(contract.FilePartition, "root invalid (hotplug)")
+		},
+		"without kubepods":  func() { n.SetCgroup("kubepods", contract.FileExclusive, "") },
+		"without its pod":   func() { n.SetCgroup("kubepods/burstable/pod"+p.UID, contract.FileExclusive, "") },
+		"without its level": func() { n.SetCgroup("kubepods/burstable", contract.FileExclusive, "") },
+	} {
+		n.StopActuator(true)
+		lose()
+		require.NotEqual(t, "root", c.ReadCgroup(contract.FilePartition), name)
+		n.StartActuator()
+		n.Ready()
+		require.Equal(t, "root", c.ReadCgroup(contract.FilePartition), name)
+		n.Check()
+		require.Equal(t, []string{"2,6", "2,6", "2,6"}, exclusive(n, p), name)
+	}
+}
