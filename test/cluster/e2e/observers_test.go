@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	steps = flag.Int("steps", 24, "starts, ends and restarts that the observers see")
+	steps = flag.Int("steps", 16, "starts, ends and restarts that the observers see")
 	seed  = flag.Uint64("seed", 0, "of their order; 0: another each time")
 )
 
@@ -166,7 +166,7 @@ func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
 	}
 	l.steps.Add(1)
 	now := int64(0)
-	switch what := []string{"actuator", "actuator", "frontend", "containerd", "kubelet"}[random.IntN(5)]; what {
+	switch what := []string{"actuator", "actuator", "actuator", "frontend", "frontend", "containerd", "kubelet"}[random.IntN(7)]; what {
 	case "kubelet":
 		_, err := l.NodeExec(ctx, l.node, "service restart kubelet")
 		return err
@@ -220,7 +220,7 @@ func TestExclusive_Observers(t *testing.T) {
 			select {
 			case <-done:
 				return
-			case <-time.After(time.Duration(5+random.IntN(20)) * time.Second):
+			case <-time.After(time.Duration(20+random.IntN(30)) * time.Second):
 				if err := l.disturb(ctx, random); err != nil {
 					cancel(err)
 				}
