@@ -132,6 +132,7 @@ func TestPartitionIsReadBack(t *testing.T) {
 			require.NoError(t, n.Prepare(p))
 			ctr, err := n.CreateContainer(p, "main")
 			require.NoError(t, err)
+			n.Check()
 			file := filepath.Join(n.Cgroup, "kubepods/burstable/pod"+p.UID, ctr.ID, contract.FilePartition)
 			// A hook runs between the making of the cgroup and the program.
 			ctr.Spec.Hooks.CreateRuntime = append(ctr.Spec.Hooks.CreateRuntime, specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", fmt.Sprintf(c.command, file)}})
