@@ -10,6 +10,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
@@ -57,6 +58,32 @@ func TestPartition(t *testing.T) {
 	require.NoError(t, n.Remove(p))
 	n.Check()
 	require.Equal(t, []string{"", ""}, []string{n.ReadCgroup("kubepods", contract.FileExclusive), n.ReadCgroup("kubepods/burstable", contract.FileExclusive)})
+}
+
+// I3: a pod whose cgroup is still there when its claim is gone holds no CPUs:
+// the next claim's partition may have them.
+func TestPartitionAfterAnother(t *testing.T) {
+	for name, between := range map[string]func(n *lab.Node){
+		"at once":                  func(*lab.Node) {},
+		"after a frontend restart": func(n *lab.Node) { n.RestartFrontend(); n.Ready() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := partitionNode(t)
+			before := ownPod(n, "before", "")
+			for _, c := range start(t, n, before) {
+				c.Stop()
+			}
+			require.NoError(t, n.Unprepare(before))
+			n.API.UpdateClaim("before", func(c *resourceapi.ResourceClaim) { c.Status = resourceapi.ResourceClaimStatus{} })
+			between(n)
+			n.Check()
+			p := ownPod(n, "p", "")
+			require.Equal(t, "2,6", start(t, n, p)[0].CPUs())
+			require.Equal(t, []string{"2,6", "2,6", "2,6"}, exclusive(n, p))
+			require.Empty(t, n.ReadCgroup("kubepods/burstable/pod"+before.UID, contract.FileExclusive))
+		})
+	}
 }
 
 // I4: an actuator that finds no partitions any more takes none from those that
