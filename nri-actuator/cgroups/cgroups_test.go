@@ -141,6 +141,7 @@ func TestWrite(t *testing.T) {
 	require.ErrorIs(t, err, cgroups.ErrGone)
 	require.True(t, tree.Exists("a/b"))
 	require.False(t, tree.Exists("a/c"))
+	require.True(t, tree.Exists(strings.Repeat("a", 300)), "nothing says that it is gone")
 }
 
 func TestTreeIsConfined(t *testing.T) {

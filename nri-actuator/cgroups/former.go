@@ -83,7 +83,8 @@ func (t *Tree) Restore(dir string, keep map[string]string) (former map[string]st
 }
 
 func restore(d *os.Root, fd int, file string) (former string, wrote bool, err error) {
-	value := make([]byte, 64)
+	// As much as an attribute can hold (xattr(7)): lists of CPUs are long.
+	value := make([]byte, 64<<10)
 	n, err := unix.Fgetxattr(fd, formerAttribute+file, value)
 	if err != nil {
 		return "", false, err

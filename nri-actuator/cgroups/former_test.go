@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 )
 
@@ -34,6 +35,22 @@ func level(t require.TestingT, mount string) (tree *cgroups.Tree, get func(strin
 	tree, err := cgroups.Open(mount)
 	require.NoError(t, err)
 	return tree, get, put
+}
+
+// Lists of CPUs are as long as they are, and come back.
+func TestRestoreOfALongList(t *testing.T) {
+	tree, get, put := level(t, t.TempDir())
+	var ids []int
+	for id := range 64 {
+		ids = append(ids, 2*id)
+	}
+	long := contract.FormatList(ids)
+	put(contract.FileExclusive, long)
+	_, err := tree.Override("level", files{contract.FileExclusive: "4-7"}, nil)
+	require.NoError(t, err)
+	_, _, err = tree.Restore("level", nil)
+	require.NoError(t, err)
+	require.Equal(t, long, get(contract.FileExclusive))
 }
 
 func TestRestore(t *testing.T) {

@@ -43,10 +43,11 @@ func Open(mount string) (*Tree, error) {
 // Close releases the tree.
 func (t *Tree) Close() error { return t.root.Close() }
 
-// Exists tells whether the cgroup dir exists.
+// Exists tells whether the cgroup dir exists. One that cannot be looked at does:
+// who is taken for gone loses what keeps others off its CPUs.
 func (t *Tree) Exists(dir string) bool {
 	_, err := t.root.Stat(dir)
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Read returns the content of a cgroup file without the trailing newline.
