@@ -157,10 +157,11 @@ func (s *Session) writeAbove(ctx context.Context, c *container, node contract.No
 
 // writeOrGone writes; a cgroup that is not where the runtime says (a virtual
 // machine's container) is no error for a container that was created with its
-// decision, nor for one without a claim.
+// decision, nor for one without a claim. It is for a partition: without that
+// nobody is kept off its CPUs.
 func (s *Session) writeOrGone(ctx context.Context, c *container, want map[string]string, known bool) error {
 	err := s.write(ctx, c, want)
-	if errors.Is(err, cgroups.ErrGone) && (known || !c.claims) {
+	if errors.Is(err, cgroups.ErrGone) && (known || !c.claims) && c.partition == "" {
 		logs.From(ctx).Warn("no cgroup", zap.String("container", c.name), zap.Error(err))
 		return nil
 	}
