@@ -203,9 +203,14 @@ func (p *Plugin) giveBack(ctx context.Context, written map[string]contract.Files
 		}
 		keep := maps.Clone(files)
 		delete(keep, contract.FileExclusive)
-		if err := p.restore(ctx, dir, keep); err != nil && !errors.Is(err, cgroups.ErrGone) {
-			errs = append(errs, err)
+		if err := p.restore(ctx, dir, keep); err != nil {
+			if !errors.Is(err, cgroups.ErrGone) {
+				errs = append(errs, err)
+			}
+			continue
 		}
+		// Or it is taken for another program's doing that they are not there.
+		written[dir] = keep
 	}
 	return errors.Join(errs...)
 }

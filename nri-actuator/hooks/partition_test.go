@@ -3,6 +3,8 @@
 package hooks_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -176,11 +178,61 @@ func TestPartitionLost(t *testing.T) {
 		require.Equal(t, 1.0, r.metric("cpumem_actuator_invalid_partitions"))
 	}
 	r.node.SetFile("kubepods", contract.FileExclusive, "")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition), "tried once in a refresh interval")
 	r.now = r.now.Add(time.Hour)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
 	require.Empty(t, r.announced.InvalidPartitions)
 	require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
+}
+
+// A container that has no cgroup here, as in a virtual machine, has no
+// partition either, and nothing keeps others off its CPUs (I5).
+func TestPartitionWithoutACgroup(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.NoError(t, err)
+	require.ErrorContains(t, r.session.StartContainer(t.Context(), c.pod, c.api), "does not exist")
+}
+
+// A write that failed leaves nothing behind that is taken for another's value
+// and given back some day: nobody could ever have these CPUs again (I3).
+func TestExclusiveThatCouldNotBeWritten(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	env := r.node.Prepare(podB, claimB, partitioned("8-9", contract.PartitionRoot))
+	file := filepath.Join(r.node.Cgroup, "kubepods/burstable", contract.FileExclusive)
+	require.NoError(t, os.Rename(file, file+"~"))
+	require.NoError(t, os.Mkdir(file, 0o755))
+	_, err := r.create("d", podB, env...)
+	require.ErrorContains(t, err, contract.FileExclusive)
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Rename(file+"~", file))
+	d := r.run("d", podB, env...)
+	require.Equal(t, []string{"4-9", "4-9", "8-9"}, r.exclusive(podB))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "nobody else wrote")
+
+	require.NoError(t, r.remove(c))
+	require.NoError(t, r.remove(d))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.node.Unprepare(podB, claimB, "8-9")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA), "I3")
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podB), "I3")
+}
+
+// What is given back when a container is created, before the node state is
+// applied, is nobody else's writing.
+func TestExclusiveGivenBackAtACreation(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("other", podB)
+	require.NoError(t, r.remove(r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.run("pooled", podC, r.node.Prepare(podC, claimB, contract.Decision{CPUs: "0-1"})...)
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+	r.run("d", podB, r.node.Prepare(podB, claimA, partitioned("8-9", contract.PartitionRoot))...)
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
 }
 
 // Kubelet's cgroupRoot may put kubepods below cgroups that nobody here writes.

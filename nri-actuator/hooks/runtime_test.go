@@ -77,7 +77,7 @@ func (r *runtime) connect() {
 		Directory: decisions.New(r.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: r, Kernel: r.kernel,
 		// Its cgroups are no units.
 		Units: units.Systemd{Bus: units.New(nil, nil), Dropins: units.NewDropins("/absent")},
-		Clock: func() time.Time { return r.now },
+		Clock: func() time.Time { return r.now }, RefreshInterval: time.Minute,
 	})
 	r.session = r.plugin.NewSession(func() string { return r.nri })
 	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")

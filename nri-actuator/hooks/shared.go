@@ -132,10 +132,17 @@ func (p *Plugin) override(ctx context.Context, key, dir string, want contract.Fi
 			p.follow(ctx, dir, want)
 		}
 	}
-	p.shared[dir] = want
 	if err != nil {
-		p.shared[dir] = before[dir]
+		// What was not written must not pass for ours: what is found there the
+		// next time would be kept as someone else's, and given back to stay.
+		written := make(contract.Files)
+		maps.Copy(written, before[dir])
+		for file := range found {
+			written[file] = want[file]
+		}
+		want = written
 	}
+	p.shared[dir] = want
 	return err
 }
 
@@ -143,26 +150,28 @@ func (p *Plugin) override(ctx context.Context, key, dir string, want contract.Fi
 // with the cgroup until systemd has them as well (I4).
 func (p *Plugin) restore(ctx context.Context, dir string, want contract.Files) error {
 	maps.DeleteFunc(p.returned[dir], func(file, _ string) bool { return want[file] != "" })
-	if len(p.returned[dir]) == 0 {
-		former, changed, err := p.Tree.Restore(dir, want)
-		for _, file := range changed {
-			logs.From(ctx).Info("given back", zap.String("cgroup", dir), zap.String("file", file), zap.String("value", former[file]))
-		}
-		if len(former) == 0 {
-			return err
-		}
-		p.returned[dir] = former
+	// What waits for systemd is written once, and nothing waits with it.
+	keep := make(map[string]string)
+	maps.Copy(keep, want)
+	maps.Copy(keep, p.returned[dir])
+	former, changed, err := p.Tree.Restore(dir, keep)
+	for _, file := range changed {
+		logs.From(ctx).Info("given back", zap.String("cgroup", dir), zap.String("file", file), zap.String("value", former[file]))
+	}
+	if len(former) > 0 {
 		p.follow(ctx, dir, former)
+		maps.Copy(former, p.returned[dir])
+		p.returned[dir] = former
 	}
-	if !p.Units.Settled(dir) {
-		return nil
+	if len(p.returned[dir]) == 0 || !p.Units.Settled(dir) {
+		return err
 	}
-	former := p.returned[dir]
+	former = p.returned[dir]
 	delete(p.returned, dir)
 	// From now on they are whoever's they were.
 	p.forgetUnit(ctx, dir)
 	p.follow(ctx, dir, want)
-	return p.Tree.Release(dir, former)
+	return errors.Join(err, p.Tree.Release(dir, former))
 }
 
 // follow has systemd follow what is written into the cgroup dir. What it cannot

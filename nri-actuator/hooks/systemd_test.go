@@ -256,6 +256,35 @@ func TestSystemdFollows(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(s.unitDir, filepath.Base(s.dir("pooled"))+".d"))
 }
 
+// Exclusive CPUs, which systemd knows nothing of, are given back while it does
+// not answer to what it is told of the same cgroups (I3).
+func TestExclusiveWaitsForNoSystemd(t *testing.T) {
+	s := newSystemd(t)
+	s.node.AddCgroup(kubepods + "/dra.cpumem.probe/partition")
+	s.node.SetFile(kubepods+"/dra.cpumem.probe", "cgroup.subtree_control", "")
+	s.node.SetFile(kubepods+"/dra.cpumem.probe/partition", "cpuset.cpus.effective", "0-15")
+	s.synchronize()
+	s.run("pooled")
+	s.run("c", s.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	s.mu.Lock()
+	s.stuck = true
+	s.mu.Unlock()
+	for _, value := range []string{"8192", ""} {
+		s.protect(value)
+		require.NoError(t, s.plugin.Apply(t.Context()))
+	}
+	dirs := []string{kubepods, burstable, sliceA}
+	for _, dir := range dirs {
+		require.Equal(t, "4-7", s.node.File(dir, contract.FileExclusive))
+	}
+	s.node.RemoveCgroup(s.dir("c"))
+	s.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	for _, dir := range dirs {
+		require.Empty(t, s.node.File(dir, contract.FileExclusive), dir)
+	}
+}
+
 // quick has systemd apply what it is told before anybody goes on.
 type quick struct {
 	hooks.Units

@@ -11,7 +11,8 @@
 //   - Slices follow over D-Bus (a [Writer]). Kubelet sets properties of theirs
 //     every minute, at which systemd writes all of a unit's controllers again
 //     from its own values: it has to have ours at once. These are memory.min and
-//     memory.low only, which change rarely. A slice has no cpuset of ours, so no
+//     memory.low only, which change rarely. A slice's cpuset.cpus is not ours, and
+//     cpuset.cpus.exclusive systemd has no property for and never writes: no
 //     value that is late or lost breaks I1.
 //   - Scopes follow by runtime drop-ins, which systemd reads at its next reload,
 //     the only time when it writes to a scope unasked. Over D-Bus, setting one
