@@ -221,6 +221,7 @@ func (m *model) check(t *rapid.T) {
 	if m.blind {
 		return
 	}
+	m.checkAbove(t)
 	for _, c := range m.all() {
 		claim := m.claims[c.pod.Uid]
 		if claim == nil || !c.running {
@@ -255,6 +256,25 @@ func (m *model) check(t *rapid.T) {
 			for file, value := range want.Memory.Files() {
 				require.Equal(t, value, m.r.node.File(c.dir, file), "I5: %s", c.api.Id)
 			}
+		}
+	}
+}
+
+// checkAbove: whatever is a partition has its CPUs in all that is above it. The
+// kernel loses those of one that ends without.
+func (m *model) checkAbove(t *rapid.T) {
+	dirs, err := filepath.Glob(filepath.Join(m.r.node.Cgroup, "kubepods/burstable/pod*/*", contract.FilePartition))
+	require.NoError(t, err)
+	for _, file := range dirs {
+		dir, err := filepath.Rel(m.r.node.Cgroup, filepath.Dir(file))
+		require.NoError(t, err)
+		if !slices.Contains(contract.Partitions(), m.r.node.File(dir, contract.FilePartition)) {
+			continue
+		}
+		cpus := m.r.node.File(dir, contract.FileExclusive)
+		for up := filepath.Dir(dir); up != "."; up = filepath.Dir(up) {
+			has := m.r.node.File(up, contract.FileExclusive)
+			require.Equal(t, has, contract.Combine(contract.Decision{CPUs: has}, contract.Decision{CPUs: cpus}).CPUs, "%s is a partition of %s, and %s lacks some", dir, cpus, up)
 		}
 	}
 }
