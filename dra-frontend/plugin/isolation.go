@@ -29,8 +29,9 @@ type cpuUse struct {
 	// isolation and exclusivity are as in the settings.
 	isolation, exclusivity string
 	pods                   []Pod
-	// none tells why it is no partition, nil for one that can be or is.
-	none error
+	// none tells why it is no partition, nil for one that can be or is. unread
+	// tells that this is only because its pods could not be read.
+	none, unread error
 }
 
 // demand says who wants a partition or nothing, empty for nobody.
@@ -115,7 +116,7 @@ func (d *Driver) cpuUses(claims []*resourceapi.ResourceClaim, read map[types.UID
 			uses = append(uses, k)
 		}
 		for _, k := range uses {
-			if k.none = usersErr; usersErr == nil {
+			if k.none, k.unread = usersErr, usersErr; usersErr == nil {
 				k.none = k.obstacle(joinable)
 			}
 			out = append(out, k)
@@ -133,6 +134,12 @@ func (u users) partition(request string, prepared []contract.ClaimRecord, featur
 		return "", errors.New("it is not among what this call asks for: a fault of this driver")
 	}
 	self := uses[i]
+	for _, other := range uses {
+		if c := self.meets(other); c != "" && other.unread != nil {
+			// What is decided now stays: it is tried again.
+			return "", fmt.Errorf("container %s has CPUs of claim %s as well: %w", c, other.claim, other.unread)
+		}
+	}
 	switch {
 	case self.none == nil && self.isolation == parameters.IsolationIsolated:
 		return contract.PartitionIsolated, nil

@@ -154,8 +154,8 @@ type unread struct {
 	name string
 }
 
-// What is not known of another claim of the container may turn out to be
-// against a partition.
+// While a pod of another claim of the container cannot be read nothing is
+// decided, for that would stay.
 func TestPartitionBesideAnUnknownClaim(t *testing.T) {
 	n := newNode(t)
 	n.partitions(true)
@@ -165,12 +165,14 @@ func TestPartitionBesideAnUnknownClaim(t *testing.T) {
 	n.wrapPods = func(p plugin.Pods) plugin.Pods { return unread{p, "unread"} }
 	n.restart()
 	require.ErrorContains(t, n.prepareAll(a, b), "the API server is away")
-	require.Empty(t, n.record(1).Results[0].Decision.Partition)
+	require.Empty(t, n.claimFiles())
 	n.wrapPods = nil
 	n.restart()
 	b.Status.ReservedFor = b.Status.ReservedFor[:1]
 	require.NoError(t, n.prepareAll(a, b))
-	require.Empty(t, n.record(2).Results[0].Decision.Partition)
+	for i := range 2 {
+		require.Equal(t, contract.PartitionRoot, n.record(i+1).Results[0].Decision.Partition)
+	}
 }
 
 func (u unread) Pod(ctx context.Context, namespace, name string) (plugin.Pod, error) {

@@ -25,7 +25,7 @@ func (t *Tree) Partitions(dir string) error {
 	// A cgroup that is mounted as if it was the root has this file. What is
 	// done to kubepods would have to be done above the mount as well.
 	if _, err := t.root.Stat("cgroup.events"); err == nil {
-		return errors.New("the cgroup mount is not the root of the hierarchy")
+		return fmt.Errorf("%w: the cgroup mount is not the root of the hierarchy", errors.ErrUnsupported)
 	}
 	parent := path.Join(dir, probeName)
 	child := path.Join(parent, "partition")

@@ -50,6 +50,26 @@ func (t *Tree) Exists(dir string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// Children returns the names of the cgroups right below the cgroup dir.
+func (t *Tree) Children(dir string) ([]string, error) {
+	d, err := t.open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := fs.ReadDir(d.FS(), ".")
+	if err != nil {
+		return nil, t.explain(dir, "", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
 // Read returns the content of a cgroup file without the trailing newline.
 func (t *Tree) Read(dir, file string) (string, error) {
 	d, err := t.open(dir)

@@ -58,10 +58,9 @@ func update(id string, d contract.Decision) *api.ContainerUpdate {
 }
 
 // files is the decision as the contents of the container's cgroup files, but
-// for those that only the runtime can write.
+// for the partition: what is above it must be right when that is written.
 func files(d contract.Decision) map[string]string {
 	f := d.Files()
-	delete(f, contract.FileExclusive)
 	delete(f, contract.FilePartition)
 	f["cpuset.cpus"], f["cpuset.mems"] = d.CPUs, d.Mems
 	return f

@@ -39,14 +39,18 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 			continue
 		}
 		_, want, refused := p.decide(ctx, c, node)
-		all = append(all, decided{c, want, refused})
-		if refused == nil {
+		if refused != nil && p.keepPartition(c, refused) {
 			continue
 		}
-		if err := p.endPartition(c); err != nil {
-			errs = append(errs, fmt.Errorf("container %s: %w", c.name, err))
+		if refused != nil {
+			if err := p.endPartition(c); err != nil {
+				errs = append(errs, fmt.Errorf("container %s: %w", c.name, err))
+			}
 		}
+		all = append(all, decided{c, want, refused})
 	}
+	// A partition can be made again only when nobody beside it names its CPUs.
+	slices.SortStableFunc(all, func(a, b decided) int { return cmp.Compare(len(a.partition), len(b.partition)) })
 	// Before the containers: a partition takes its CPUs from what is above it.
 	if err := p.writeTree(ctx, node); err != nil {
 		logs.From(ctx).Error("apply", zap.Error(err))
@@ -56,7 +60,7 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		c, refused := d.container, d.refused
 		err := p.write(ctx, c, d.want)
 		switch {
-		case c.invalid != "":
+		case errors.As(err, new(*invalid)):
 			// Named when it was found, and not for the others to wait for.
 		case errors.Is(err, cgroups.ErrGone):
 			p.settle(ctx, c)

@@ -46,6 +46,9 @@ type container struct {
 	// partition is the kind of partition that its decision asks for with cpus,
 	// empty for none.
 	partition, cpus string
+	// holds are the CPUs that its cgroup may have as a partition, whatever is
+	// decided now: what is above it keeps them until it was seen to have none.
+	holds string
 	// invalid is the kernel's reason why it is none, tried when it was last
 	// tried to make it one again.
 	invalid string
@@ -91,7 +94,11 @@ func (s *Session) existing(pod *api.PodSandbox, ctr *api.Container) (c *containe
 // (I1), and nothing else of it is touched. Nothing is wanted of a container that
 // is someone else's.
 func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
-	defer func() { c.partition, c.cpus = d.Partition, d.CPUs }()
+	defer func() {
+		if c.partition, c.cpus = d.Partition, d.CPUs; c.partition != "" {
+			c.holds = c.cpus
+		}
+	}()
 	shared := node.SharedOf(c.ask.PodUID)
 	d = decisions.Effective(nil, shared)
 	if !c.claims && p.foreign(c, node.Shared) {
@@ -173,6 +180,11 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	if c.dirErr != nil {
 		return c.dirErr
 	}
+	if c.partition == "" && c.holds != "" {
+		if err := p.endPartition(c); err != nil {
+			return err
+		}
+	}
 	found, err := p.Tree.Write(c.dir, want, func() { p.follow(ctx, c.dir, want) })
 	if errors.Is(err, fs.ErrPermission) && !c.claims && c.podErr == nil {
 		// Even root may not write to the root of its own cgroup namespace where
@@ -225,7 +237,7 @@ func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool,
 	if errors.Is(err, fs.ErrNotExist) {
 		log = logs.From(ctx).Warn
 	}
-	if p.last != nil && p.exclusiveCPUs() != "" {
+	if p.last != nil && (p.exclusiveCPUs() != "" || p.partitioned()) {
 		log("using the last known shared pool", zap.Uint64("generation", p.last.Generation), zap.Error(err))
 		return *p.last, false, nil
 	}

@@ -135,6 +135,9 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 		return true, s.writeOrGone(ctx, c, c.applied, known)
 	}
 	_, want, refused := s.decide(ctx, c, node)
+	if refused != nil && known && s.keepPartition(c, refused) {
+		return false, refused
+	}
 	if c.partition != "" {
 		s.learnLevels(c)
 		refused = s.writeAbove(ctx, c, node)
@@ -146,7 +149,11 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 // From the top: the kernel takes a partition's CPUs from there.
 func (s *Session) writeAbove(ctx context.Context, c *container, node contract.NodeState) error {
 	exclusive := s.exclusive(node)
-	if err := errors.Join(s.giveBack(ctx, s.shared, exclusive), s.writeAncestors(ctx, node, exclusive, s.shared)); err != nil {
+	if err := s.giveBack(ctx, s.shared, exclusive); err != nil {
+		// Others': if it is in the way, the kernel says so below.
+		logs.From(ctx).Warn("exclusive CPUs of a pod that needs none not given back", zap.Error(err))
+	}
+	if err := s.writeAncestors(ctx, node, exclusive, s.shared); err != nil {
 		return err
 	}
 	if err := s.writePod(ctx, c, podFiles(c, node, exclusive), s.shared); err != nil {
@@ -157,8 +164,8 @@ func (s *Session) writeAbove(ctx context.Context, c *container, node contract.No
 
 // writeOrGone writes; a cgroup that is not where the runtime says (a virtual
 // machine's container) is no error for a container that was created with its
-// decision, nor for one without a claim. It is for a partition: without that
-// nobody is kept off its CPUs.
+// decision, nor for one without a claim. For a partition it is one: nobody would
+// be kept off its CPUs.
 func (s *Session) writeOrGone(ctx context.Context, c *container, want map[string]string, known bool) error {
 	err := s.write(ctx, c, want)
 	if errors.Is(err, cgroups.ErrGone) && (known || !c.claims) && c.partition == "" {
@@ -248,6 +255,11 @@ func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *a
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c, known := s.containers[ctr.GetId()]; known {
+		// One that stays behind, with a process that cannot die, would be removed
+		// without what is above it having its CPUs.
+		if err := s.endPartition(c); err != nil {
+			logs.From(ctx).Error("remove", zap.String("container", c.name), zap.Error(err))
+		}
 		s.forget(ctx, c)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
@@ -26,8 +28,8 @@ import (
 // member is what the partition file of a cgroup has that is none.
 const member = "member"
 
-// tryPartitions finds out, once, what the kernel can. It needs a pod to find
-// kubepods; the actuator's own is one.
+// tryPartitions finds out what the kernel can: once, if the answer is about the
+// kernel. It needs a pod to find kubepods; the actuator's own is one.
 func (p *Plugin) tryPartitions(ctx context.Context) {
 	dir := p.levels[contract.LevelKubepods]
 	if p.partitions != nil || dir == "" {
@@ -35,13 +37,15 @@ func (p *Plugin) tryPartitions(ctx context.Context) {
 	}
 	err := p.Tree.Partitions(dir)
 	if path.Dir(dir) != "." {
-		err = fmt.Errorf("cgroup %s is not right below the root (kubelet's cgroupRoot): nobody gives what is above it exclusive CPUs", dir)
-	}
-	if err != nil {
-		logs.From(ctx).Info("no cpuset partitions on this node", zap.Error(err))
+		err = fmt.Errorf("%w: cgroup %s is not right below the root (kubelet's cgroupRoot), nobody gives what is above it exclusive CPUs", errors.ErrUnsupported, dir)
 	}
 	able := err == nil
-	p.partitions = &able
+	if able || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist) {
+		p.partitions = &able
+	}
+	if !able {
+		logs.From(ctx).Info("no cpuset partitions on this node", zap.Bool("triedAgain", p.partitions == nil), zap.Error(err))
+	}
 }
 
 // invalid is the error for a container whose partition the kernel does not
@@ -58,6 +62,7 @@ func (e *invalid) Error() string {
 // it again where it was lost, once in a refresh interval.
 func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 	if c.partition == "" {
+		c.invalid = ""
 		return nil
 	}
 	got, err := p.Tree.Read(c.dir, contract.FilePartition)
@@ -127,16 +132,43 @@ func (p *Plugin) inOrder(dir string, files ...string) error {
 // endPartition makes a container that lost its claim give back the CPUs: they
 // may be another's by now, who could not have them while they are held here.
 func (p *Plugin) endPartition(c *container) error {
-	if !c.started || c.dirErr != nil {
+	if c.dirErr != nil {
 		return nil
 	}
 	got, err := p.Tree.Read(c.dir, contract.FilePartition)
-	if err != nil || got == member {
+	switch {
+	case errors.Is(err, cgroups.ErrGone), errors.Is(err, fs.ErrNotExist):
 		// A kernel without partitions has no such file.
+	case err != nil:
+		return err
+	case got == member && !c.started:
+		// The runtime may be about to make it one.
 		return nil
+	case got != member:
+		// In this order: as long as it is a partition it needs its CPUs.
+		if err := p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, ""); err != nil {
+			return err
+		}
 	}
-	// In this order: as long as it is a partition it needs its CPUs.
-	return p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, "")
+	c.holds = ""
+	return nil
+}
+
+// keepPartition tells whether the container is a partition and is to stay one,
+// because the frontend took nothing back: a file just cannot be read. What is
+// above it keeps its CPUs then.
+func (p *Plugin) keepPartition(c *container, refused error) bool {
+	if !c.started || c.dirErr != nil || errors.As(refused, new(*decisions.Refusal)) {
+		return false
+	}
+	kind, err := p.Tree.Read(c.dir, contract.FilePartition)
+	if err != nil || kind == member {
+		return false
+	}
+	if cpus, err := p.Tree.Read(c.dir, contract.FileExclusive); err == nil && c.holds == "" {
+		c.holds = cpus
+	}
+	return true
 }
 
 // invalidPartitions are the kernel's reasons by claim UID.
@@ -159,6 +191,16 @@ func (p *Plugin) invalidPartitions() map[string]string {
 	return reasons
 }
 
+// partitioned tells whether a container is a partition.
+func (p *Plugin) partitioned() bool {
+	for _, c := range p.containers {
+		if c.holds != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // exclusive are the CPUs of partitions by directory of a pod or a QoS level:
 // what the node state says, and what runs. A frontend that was rolled back says
 // nothing of partitions, and takes none from those that run.
@@ -176,13 +218,13 @@ func (p *Plugin) exclusive(node contract.NodeState) map[string]string {
 			continue
 		}
 		add(c.podDir, node.Pods[c.ask.PodUID].Exclusive)
-		if c.partition == "" {
+		if c.holds == "" {
 			continue
 		}
-		add(c.podDir, c.cpus)
+		add(c.podDir, c.holds)
 		for _, dir := range p.levels {
 			if strings.HasPrefix(c.podDir, dir+"/") {
-				add(dir, c.cpus)
+				add(dir, c.holds)
 			}
 		}
 	}
@@ -190,6 +232,23 @@ func (p *Plugin) exclusive(node contract.NodeState) map[string]string {
 		add(p.levels[level], cpus)
 	}
 	return all
+}
+
+// findExclusive adds to what was written the pods that have exclusive CPUs from
+// the actuator before this one: no container may be left to find them by.
+func (p *Plugin) findExclusive(ctx context.Context, written map[string]contract.Files) {
+	for _, level := range p.levels {
+		names, err := p.Tree.Children(level)
+		if err != nil && !errors.Is(err, cgroups.ErrGone) {
+			logs.From(ctx).Warn("pods with exclusive CPUs not looked for", zap.Error(err))
+		}
+		for _, name := range names {
+			dir := level + "/" + name
+			if cpus, err := p.Tree.Read(dir, contract.FileExclusive); err == nil && cpus != "" && written[dir] == nil {
+				written[dir] = contract.Files{contract.FileExclusive: cpus}
+			}
+		}
+	}
 }
 
 // giveBack takes the CPUs of partitions from cgroups that were given them, as

@@ -73,6 +73,9 @@ type Plugin struct {
 	// returned are former values that were given back by directory, until
 	// systemd has them.
 	returned map[string]map[string]string
+	// found tells whether pods that had exclusive CPUs from the actuator before
+	// this one were looked for.
+	found bool
 	// partitions tells whether the kernel makes cpuset partitions below
 	// kubepods, nil before it was tried.
 	partitions *bool
@@ -180,7 +183,7 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		sandboxes[pod.GetId()] = pod
 	}
 	s.containers = make(map[string]*container, len(containers))
-	s.levels, s.shared = nil, make(map[string]contract.Files)
+	s.levels, s.shared, s.found = nil, make(map[string]contract.Files), false
 	for _, ctr := range containers {
 		if ctr.GetState() == api.ContainerState_CONTAINER_STOPPED {
 			continue

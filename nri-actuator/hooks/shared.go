@@ -32,6 +32,10 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	for _, c := range all {
 		p.learnLevels(c)
 	}
+	if !p.found && p.levels != nil {
+		p.found = true
+		p.findExclusive(ctx, before)
+	}
 	// From the top: the kernel takes a partition's CPUs from what the ancestors
 	// have.
 	exclusive := p.exclusive(node)
@@ -217,7 +221,8 @@ func (o overwritten) keep(node contract.NodeState) {
 		maps.DeleteFunc(files, func(file string, _ foreignValue) bool {
 			_, level := node.Ancestors[key][file]
 			_, pod := node.Pods[key].Cgroup[file]
-			return !level && !pod
+			partitions := file == contract.FileExclusive && (node.Exclusive[key] != "" || node.Pods[key].Exclusive != "")
+			return !level && !pod && !partitions
 		})
 	}
 }
@@ -230,6 +235,9 @@ func (o overwritten) recent(since time.Time) map[string]contract.Files {
 			if v.seen.Before(since) {
 				delete(files, file)
 				continue
+			}
+			if file == contract.FileExclusive {
+				continue // a partition that suffers by it is told of
 			}
 			if out == nil {
 				out = make(map[string]contract.Files)

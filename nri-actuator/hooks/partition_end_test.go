@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+)
+
+// A partition that ends while a cgroup above it lacks its CPUs loses them (Linux
+// 6.12). So whatever happens to its claim, they stay there as long as it is one.
+func TestPartitionsKeepTheirCPUsAbove(t *testing.T) {
+	for name, happens := range map[string]func(t *testing.T, r *runtime, c *container){
+		"released, and another claim is created before the state is applied": func(t *testing.T, r *runtime, _ *container) {
+			r.node.Unprepare(podA, claimA, "4-7")
+			env := r.node.Prepare(podB, testnode.UID(78), contract.Decision{CPUs: "0-1"})
+			_, err := r.create("q", podB, env...)
+			require.NoError(t, err)
+		},
+		"released": func(t *testing.T, r *runtime, _ *container) {
+			r.node.Unprepare(podA, claimA, "4-7")
+			require.NoError(t, r.plugin.Apply(t.Context()))
+		},
+		"removed before its cgroup is gone": func(t *testing.T, r *runtime, c *container) {
+			require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
+			r.node.Unprepare(podA, claimA, "4-7")
+			require.NoError(t, r.plugin.Apply(t.Context()))
+		},
+		"released, and it cannot be read": func(t *testing.T, r *runtime, c *container) {
+			file := filepath.Join(r.node.Cgroup, c.dir, contract.FilePartition)
+			require.NoError(t, os.Rename(file, file+".away"))
+			require.NoError(t, os.Mkdir(file, 0o755))
+			r.node.Unprepare(podA, claimA, "4-7")
+			require.Error(t, r.plugin.Apply(t.Context()))
+			require.NoError(t, os.Remove(file))
+			require.NoError(t, os.Rename(file+".away", file))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, started := range []bool{true, false} {
+				r := newRuntime(t, t.TempDir())
+				env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+				c, err := r.create("c", podA, env...)
+				require.NoError(t, err)
+				if started {
+					require.NoError(t, r.start(c))
+				} else {
+					// The runtime has made it, and starts it only now.
+					r.node.AddCgroup(c.dir)
+					r.writeSpec(c)
+				}
+				require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+				happens(t, r, c)
+				if r.node.File(c.dir, contract.FilePartition) == "root" {
+					require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+				}
+			}
+		})
+	}
+}
+
+// A pod without containers, which kubelet has not removed yet, is found by the
+// next actuator as well.
+func TestExclusiveCPUsFoundAgain(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("other", podB)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	require.NoError(t, r.remove(c))
+	r.connect()
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+}
+
+// A file that cannot be read takes nothing from a container that runs, though
+// nothing is known of its decision (I4).
+func TestPartitionWithoutAReadableClaim(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	require.NoError(t, durable.Write(r.node.CDI, contract.ClaimFile(claimA), []byte("{"), 0o600))
+	r.connect()
+	holds := func() {
+		t.Helper()
+		require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+		require.Equal(t, "4-7", r.cpus(c))
+		require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+	}
+	holds()
+	require.Error(t, r.update(c))
+	require.NoError(t, r.session.PostUpdateContainer(t.Context(), c.pod, c.api))
+	holds()
+}
+
+// Its own exclusive CPUs are part of it.
+func TestPartitionCut(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.SetFile(c.dir, contract.FileExclusive, "4-5")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4-7", r.node.File(c.dir, contract.FileExclusive))
+}
+
+// A partition that is lost hides nothing else of its container.
+func TestLostPartitionHidesNoError(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.RemoveFile("kubepods", contract.FileExclusive)
+	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
+	require.Error(t, r.plugin.Apply(t.Context()))
+	r.node.SetFile("kubepods", contract.FileExclusive, "")
+	r.node.RemoveFile(c.dir, "cpuset.mems")
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
+}
