@@ -216,15 +216,21 @@ func TestExclusive_Observers(t *testing.T) {
 	done := make(chan struct{})
 	disturber.Go(func() {
 		random := rand.New(rand.NewPCG(*seed, 1000))
-		for {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for next := int64(4); ; {
 			select {
 			case <-done:
 				return
-			case <-time.After(time.Duration(20+random.IntN(30)) * time.Second):
-				if err := l.disturb(ctx, random); err != nil {
-					cancel(err)
-				}
+			case <-tick.C:
 			}
+			if l.steps.Load() < next {
+				continue
+			}
+			if err := l.disturb(ctx, random); err != nil {
+				cancel(err)
+			}
+			next = l.steps.Load() + 4 + random.Int64N(8)
 		}
 	})
 	workers.Wait()
