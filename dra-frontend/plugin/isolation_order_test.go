@@ -171,7 +171,7 @@ func TestPartitionBesideAnUnknownClaim(t *testing.T) {
 	b.Status.ReservedFor = b.Status.ReservedFor[:1]
 	require.NoError(t, n.prepareAll(a, b))
 	for i := range 2 {
-		require.Equal(t, contract.PartitionRoot, n.record(i+1).Results[0].Decision.Partition)
+		require.Equal(t, contract.PartitionRoot, n.record(i + 1).Results[0].Decision.Partition)
 	}
 }
 

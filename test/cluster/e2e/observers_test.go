@@ -70,7 +70,9 @@ type lives struct {
 	steps atomic.Int64
 }
 
-func (l *lives) pods() objects.Objects { return objects.Objects{Client: l.client, Node: l.node, Restarted: true} }
+func (l *lives) pods() objects.Objects {
+	return objects.Objects{Client: l.client, Node: l.node, Restarted: true}
+}
 
 // note takes down the life of the pod's container so far: it observes itself.
 func (l *lives) note(ctx context.Context, name, id string) error {
