@@ -13,17 +13,18 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 )
 
-// settled waits until no cgroup of a pod lacks a CPU any more, so that what one claim leaves behind is not measured with
-// the next one. There must be no claim.
+// settled waits until no claim is prepared and no cgroup of a pod lacks a CPU any more, so that what one claim leaves behind
+// is not measured with the next one: a partition's CPUs are back when its container ends, long before kubelet releases the
+// claim, and a claim of CPUs that are still held is tried again after 15 s only. There must be no claim.
 func (b *Bench) settled(ctx context.Context) error {
 	return objects.Eventually(ctx, "CPUs given back to everybody", 300*time.Millisecond, func(ctx context.Context) error {
 		out, err := b.Cluster.NodeExec(ctx, b.Node,
-			"cat /sys/devices/system/cpu/online; cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
+			"ls -d /var/run/cdi/dra.cpumem-claim_* 2>/dev/null; cat /sys/devices/system/cpu/online; cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
 		if err != nil {
 			return err // of a container that ends now, for example
 		}
 		if sets := strings.Fields(out); len(sets) != 2 || sets[0] != sets[1] {
-			return fmt.Errorf("want all to have CPUs %s, found %v", sets[:min(1, len(sets))], sets[min(1, len(sets)):])
+			return fmt.Errorf("want no claim and all to have CPUs %s, found %v", sets[:min(1, len(sets))], sets[min(1, len(sets)):])
 		}
 		return nil
 	})
