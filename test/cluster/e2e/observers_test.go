@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	steps = flag.Int("steps", 16, "starts, ends and restarts that the observers see")
+	steps = flag.Int("steps", 10, "starts, ends and restarts that the observers see")
 	seed  = flag.Uint64("seed", 0, "of their order; 0: another each time")
 )
 
