@@ -74,15 +74,27 @@ func (l *lives) pods() objects.Objects {
 	return objects.Objects{Client: l.client, Node: l.node, Restarted: true}
 }
 
+// seen is what the pod's container has said. While the runtime is away kubelet
+// answers with an excuse.
+func (l *lives) seen(ctx context.Context, name string) (seen []stretch, err error) {
+	err = objects.Eventually(ctx, "output of "+name, time.Second, func(ctx context.Context) error {
+		text, err := l.pods().Log(ctx, name, "main")
+		if err != nil {
+			return err
+		}
+		if seen, err = stretches(text); err == nil && len(seen) == 0 {
+			err = errors.New("it has said nothing yet")
+		}
+		return err
+	})
+	return seen, err
+}
+
 // note takes down the life of the pod's container so far: it observes itself.
 func (l *lives) note(ctx context.Context, name, id string) error {
-	text, err := l.pods().Log(ctx, name, "main")
+	seen, err := l.seen(ctx, name)
 	if err != nil {
 		return err
-	}
-	seen, err := stretches(text)
-	if err != nil || len(seen) == 0 {
-		return errors.Join(fmt.Errorf("pod %s has said nothing", name), err)
 	}
 	life := seen[0]
 	for _, s := range seen {
@@ -113,12 +125,11 @@ func (l *lives) runs(ctx context.Context, name, before string) (id string, err e
 		if c.State.Running == nil || id == before {
 			return fmt.Errorf("container %+v", c.State)
 		}
-		text, err := l.pods().Log(ctx, name, "main")
-		if err == nil && text == "" {
-			err = errors.New("it has said nothing yet")
-		}
-		return err
+		return nil
 	})
+	if err == nil {
+		_, err = l.seen(ctx, name)
+	}
 	return id, err
 }
 
@@ -241,17 +252,17 @@ func TestExclusive_Observers(t *testing.T) {
 	require.NoError(t, context.Cause(ctx))
 	eventually(t, "daemons back", func(ctx context.Context) error { return s.ready(ctx) })
 
-	seen := map[string]string{}
-	seen["pod"], err = l.pods().Log(t.Context(), "observer", "main")
+	seen := map[string][]stretch{}
+	seen["pod"], err = l.seen(t.Context(), "observer")
 	require.NoError(t, err)
 	output, err := host.Stop(t.Context())
 	require.NoError(t, err)
 	if kinds[0] != "none" {
-		seen["host"] = output
-	}
-	for who, output := range seen {
-		observed, err := stretches(output)
+		seen["host"], err = stretches(output)
 		require.NoError(t, err)
+		require.NotEmpty(t, seen["host"])
+	}
+	for who, observed := range seen {
 		reach := observed[len(observed)-1].to
 		for id, life := range l.all {
 			require.Less(t, life.to, reach, "the %s observer saw all of %s", who, id)
