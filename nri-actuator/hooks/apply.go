@@ -39,10 +39,7 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 			continue
 		}
 		_, want, refused := p.decide(ctx, c, node)
-		if refused != nil && p.keepPartition(c, refused) {
-			continue
-		}
-		if refused != nil {
+		if refused != nil && want != nil {
 			if err := p.endPartition(c); err != nil {
 				errs = append(errs, fmt.Errorf("container %s: %w", c.name, err))
 			}

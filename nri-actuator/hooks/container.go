@@ -92,7 +92,7 @@ func (s *Session) existing(pod *api.PodSandbox, ctr *api.Container) (c *containe
 // names why its claims are not obeyed; want is then its part of the shared
 // pool: a container without a valid claim must keep off the CPUs of others
 // (I1), and nothing else of it is touched. Nothing is wanted of a container that
-// is someone else's.
+// is someone else's, or stays a partition.
 func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
 	defer func() {
 		if c.partition, c.cpus = d.Partition, d.CPUs; c.partition != "" {
@@ -117,6 +117,9 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 	}
 	if err != nil {
 		p.refuse(ctx, c, err)
+		if p.keepPartition(c, err) {
+			return d, nil, err
+		}
 		return d, map[string]string{"cpuset.cpus": d.CPUs}, err
 	}
 	c.held, c.refused = held, ""
@@ -179,6 +182,10 @@ func (c *container) pooled() bool { return contract.Merge(c.held).CPUs == "" }
 func (p *Plugin) write(ctx context.Context, c *container, want map[string]string) error {
 	if c.dirErr != nil {
 		return c.dirErr
+	}
+	if want == nil {
+		c.applied = nil
+		return nil
 	}
 	if c.partition == "" && c.holds != "" {
 		if err := p.endPartition(c); err != nil {

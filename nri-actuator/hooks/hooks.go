@@ -135,14 +135,11 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 		return true, s.writeOrGone(ctx, c, c.applied, known)
 	}
 	_, want, refused := s.decide(ctx, c, node)
-	if refused != nil && known && s.keepPartition(c, refused) {
-		return false, refused
-	}
 	if c.partition != "" {
 		s.learnLevels(c)
-		refused = s.writeAbove(ctx, c, node)
+		err = s.writeAbove(ctx, c, node)
 	}
-	return true, errors.Join(refused, s.writeOrGone(ctx, c, want, known))
+	return true, errors.Join(refused, err, s.writeOrGone(ctx, c, want, known))
 }
 
 // writeAbove writes the values of the container's pod and of what is above it.

@@ -98,6 +98,9 @@ func TestPartitionWithoutAReadableClaim(t *testing.T) {
 	require.Error(t, r.update(c))
 	require.NoError(t, r.session.PostUpdateContainer(t.Context(), c.pod, c.api))
 	holds()
+	_, err := r.create("other", podB, r.node.Prepare(podB, testnode.UID(78), contract.Decision{CPUs: "0-1"})...)
+	require.NoError(t, err)
+	holds()
 }
 
 // Its own exclusive CPUs are part of it.
