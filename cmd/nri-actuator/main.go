@@ -104,7 +104,8 @@ func guardCommand() *cobra.Command {
 				}
 				return durable.Read(bundle, "config.json", 64<<20)
 			}
-			if err := guard.Check(cmd.InOrStdin(), read, guard.PolicyModes, guard.ReadPartition, hooks.Features()); err != nil {
+			partition := func(pid int) (string, error) { return guard.ReadPartition("/proc", pid) }
+			if err := guard.Check(cmd.InOrStdin(), read, guard.PolicyModes, partition, hooks.Features()); err != nil {
 				return fmt.Errorf("guard: %w", err)
 			}
 			return nil

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -30,13 +31,14 @@ func checkPartition(d contract.Decision, pid int, read func(pid int) (string, er
 }
 
 // ReadPartition returns the content of cpuset.cpus.partition of a process's
-// cgroup. It is for the runtime's namespaces, in which a hook runs.
-func ReadPartition(pid int) (string, error) {
-	cgroup, err := find(fmt.Sprintf("/proc/%d/cgroup", pid), func(line string) (string, bool) { return strings.CutPrefix(line, "0::") })
+// cgroup. proc is where procfs is mounted in the runtime's namespaces, in which
+// a hook runs.
+func ReadPartition(proc string, pid int) (string, error) {
+	cgroup, err := find(filepath.Join(proc, strconv.Itoa(pid), "cgroup"), func(line string) (string, bool) { return strings.CutPrefix(line, "0::") })
 	if err != nil {
 		return "", err
 	}
-	mount, err := find("/proc/self/mountinfo", cgroupMount)
+	mount, err := find(filepath.Join(proc, "self/mountinfo"), cgroupMount)
 	if err != nil {
 		return "", err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -57,12 +58,39 @@ func TestCheckPartition(t *testing.T) {
 	}
 }
 
-// ReadPartition finds the cgroup of a real process, where there is cgroup v2.
+// ReadPartition finds the process's cgroup below the mount of the hierarchy.
 func TestReadPartition(t *testing.T) {
-	got, err := guard.ReadPartition(os.Getpid())
-	if err != nil {
-		require.Regexp(t, "no cgroup v2 in it|cpuset.cpus.partition: no such file", err.Error())
-		return
+	const (
+		v1    = "30 25 0:26 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+		below = "31 25 0:27 /kubepods /other rw,nosuid shared:9 - cgroup2 cgroup2 rw\n"
+	)
+	for name, c := range map[string]struct{ cgroup, mounts, want, err string }{
+		"there":           {"0::/kubepods/pod1/c1\n", v1 + below + "32 25 0:27 / %s rw,nosuid shared:9 master:2 - cgroup2 cgroup2 rw,nsdelegate\n", "root", ""},
+		"beside v1":       {"5:cpuset:/x\n0::/kubepods/pod1/c1\n", "32 25 0:27 / %s rw - cgroup2 cgroup2 rw\n", "root", ""},
+		"steps out":       {"0::/../../kubepods/pod1/c1\n", "32 25 0:27 / %s rw - cgroup2 cgroup2 rw\n", "root", ""},
+		"only v1":         {"5:cpuset:/x\n", "32 25 0:27 / %s rw - cgroup2 cgroup2 rw\n", "", "no cgroup v2"},
+		"not mounted":     {"0::/kubepods/pod1/c1\n", v1, "", "no cgroup v2"},
+		"mounted in part": {"0::/kubepods/pod1/c1\n", below, "", "no cgroup v2"},
+		"broken line":     {"0::/kubepods/pod1/c1\n", "32 -\n\n", "", "no cgroup v2"},
+		"no such file":    {"0::/kubepods/pod1\n", "32 25 0:27 / %s rw - cgroup2 cgroup2 rw\n", "", "cpuset.cpus.partition: no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc, mount := t.TempDir(), t.TempDir()
+			for file, content := range map[string]string{
+				filepath.Join(proc, "42/cgroup"):                               c.cgroup,
+				filepath.Join(proc, "self/mountinfo"):                          strings.ReplaceAll(c.mounts, "%s", mount),
+				filepath.Join(mount, "kubepods/pod1/c1/cpuset.cpus.partition"): "root\n",
+			} {
+				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				require.NoError(t, os.WriteFile(file, []byte(content), 0o644))
+			}
+			got, err := guard.ReadPartition(proc, 42)
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
 	}
-	require.NotEmpty(t, got)
 }
