@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package isolation measures, on a node of a running cluster with the driver on it, what the kinds of exclusive CPUs are
-// worth and what they cost: how late a thread wakes up while others burn CPUs (Latencies), and how long a pod with a claim
-// takes to be ready beside many containers without one (Starts).
+// worth and what they cost: how late a thread wakes up while others burn CPUs (Latencies), and how much longer a pod with a
+// claim takes to be ready beside many containers than a pod without one does (Starts).
 //
 // Command isolation draws its results. The flow: latency.go and start.go are the two runs, node.go reads the node.
 package isolation

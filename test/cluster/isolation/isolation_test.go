@@ -112,16 +112,18 @@ func TestCheckLatencies(t *testing.T) {
 
 func TestStarts(t *testing.T) {
 	s := Starts{Levels: []int{0, 20}, Seconds: map[string][][]float64{
-		Pool: {{4, 9, 3, 4}, {6, 5.5, 7}}, Partition: {{4}, {4.8, 4.2}},
+		None: {{2}, {3, 2, 4}}, Pool: {{4, 9, 3, 4}, {9, 8, 10}}, Partition: {{4}, {6.8, 7.6}},
 	}}
 	require.InDelta(t, 4, s.Median(Pool, 0), 1e-9)
-	require.InDelta(t, 6, s.Median(Pool, 1), 1e-9)
+	require.InDelta(t, 7.2, s.Median(Partition, 1), 1e-9)
+	require.InDelta(t, 1.5, s.Growth(None, 1), 1e-9)
+	require.InDelta(t, 2.25, s.Growth(Pool, 1), 1e-9)
 	require.InDelta(t, 1.5, s.Ratio(Pool, 1), 1e-9)
-	require.InDelta(t, 4.5, s.Median(Partition, 1), 1e-9)
+	require.InDelta(t, 1.2, s.Ratio(Partition, 1), 1e-9)
 	require.Equal(t, []float64{4, 9, 3, 4}, s.Seconds[Pool][0], "times stay in order")
 	require.NoError(t, s.Check())
-	s.Seconds[Partition][1] = []float64{5}
-	require.ErrorContains(t, s.Check(), "partition: a start beside 20 containers takes 1.25 times")
+	s.Seconds[Partition][1] = []float64{7.5}
+	require.ErrorContains(t, s.Check(), "partition: beside 20 containers a start takes 1.88 times as long as beside none, 1.25 times")
 }
 
 func TestContainer(t *testing.T) {

@@ -81,7 +81,8 @@ func cycle(interval, duration time.Duration) (cycled, error) {
 // sleep is the loop: nothing in it allocates.
 func (h *histogram) sleep(interval, duration int64) (missed int64, err error) {
 	start := monotonic()
-	for next := start + interval; next <= start+duration; next += interval {
+	end := start + duration
+	for next := start + interval; next <= end; next += interval {
 		until := syscall.NsecToTimespec(next)
 		for {
 			_, _, errno := syscall.Syscall6(syscall.SYS_CLOCK_NANOSLEEP, clockMonotonic, absoluteTime, uintptr(unsafe.Pointer(&until)), 0, 0, 0)
@@ -93,9 +94,10 @@ func (h *histogram) sleep(interval, duration int64) (missed int64, err error) {
 		}
 		late := monotonic() - next
 		h.add(late)
-		// One delay is one sample, not one for each wake-up that fell into it.
-		missed += late / interval
-		next += late / interval * interval
+		// One delay is one sample, not one for each wake-up that fell into it; after the end there are none to miss.
+		fell := min(late, end-next) / interval
+		missed += fell
+		next += fell * interval
 	}
 	return missed, nil
 }

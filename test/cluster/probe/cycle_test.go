@@ -84,6 +84,15 @@ func TestCycle(t *testing.T) {
 	}
 }
 
+// Wake-ups that come too late for several, and past the end: those there was no time for are not missed.
+func TestCycleCountsNothingAfterTheEnd(t *testing.T) {
+	for range 20 {
+		c, err := cycle(time.Microsecond, 2*time.Millisecond)
+		require.NoError(t, err)
+		require.EqualValues(t, 2000, int64(c.Samples)+c.Missed)
+	}
+}
+
 func TestObserver(t *testing.T) {
 	at := time.Unix(100, 0)
 	o := observer{watched: cpuset.New(4, 5, 6)}

@@ -31,6 +31,7 @@ func latencies() []isolation.Latency {
 
 func starts() isolation.Starts {
 	return isolation.Starts{Levels: []int{0, 20, 40}, Seconds: map[string][][]float64{
+		isolation.None: {{3, 3.1, 2.9}, {3, 3, 3}, {3.3, 3.2, 3.4}},
 		isolation.Pool: {{4, 3.8, 4.4}, {5, 5.1, 4.9}, {6, 6.1, 8.9}}, isolation.Partition: {{4, 3.9, 4.1}, {4.1, 4.2, 4}, {4.4, 4.3, 4.5}},
 	}}
 }
@@ -50,8 +51,8 @@ func TestTables(t *testing.T) {
 	text = startTable(starts())
 	for _, want := range []string{
 		"median of 3", "ratio (goal: at most 1.5)",
-		"| 0 | 4.0 (3.8 to 4.4) | **1.00** | 4.0 (3.9 to 4.1) | **1.00** |",
-		"| 40 | 6.1 (6.0 to 8.9) | **1.52** | 4.4 (4.3 to 4.5) | **1.10** |",
+		"| 0 | 3.0 (2.9 to 3.1) | 1.00 | 4.0 (3.8 to 4.4) | 1.00 | **1.00** | 4.0 (3.9 to 4.1) | 1.00 | **1.00** |",
+		"| 40 | 3.3 (3.2 to 3.4) | 1.10 | 6.1 (6.0 to 8.9) | 1.52 | **1.39** | 4.4 (4.3 to 4.5) | 1.10 | **1.00** |",
 	} {
 		require.Contains(t, text, want)
 	}
@@ -66,7 +67,7 @@ func TestPictures(t *testing.T) {
 	require.NotContains(t, picture, "Inf")
 	require.Contains(t, drawLatency([]isolation.Latency{{Kind: isolation.None}}), "</svg>")
 	picture = drawStarts(starts())
-	for _, want := range []string{"claim, pool: median", "containers without a claim", "<circle"} {
+	for _, want := range []string{"no claim: median", "claim, pool: median", "containers without a claim", "<circle"} {
 		require.Contains(t, picture, want)
 	}
 	require.NotContains(t, picture, "NaN")

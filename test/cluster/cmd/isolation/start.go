@@ -15,20 +15,23 @@ import (
 // startTable words the results.
 func startTable(s isolation.Starts) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Seconds from a pod's creation until it is ready: median of %d (least to most), and how many times that beside no container.\n\n",
-		len(s.Seconds[isolation.Pool][0]))
-	b.WriteString("| containers without a claim |")
-	rule := "|--:|"
-	for _, kind := range isolation.StartKinds() {
-		fmt.Fprintf(&b, " %s | ratio (goal: at most %.1f) |", label(kind), isolation.Goal(kind))
-		rule += "--:|--:|"
+	fmt.Fprintf(&b, "Seconds from a pod's creation until it is ready, median of %d (least to most); ×: how many times that beside no container; ratio: × of a claim to × of no claim.\n\n",
+		len(s.Seconds[isolation.None][0]))
+	fmt.Fprintf(&b, "| containers | %s | × |", label(isolation.None))
+	rule := "|--:|--:|--:|"
+	for _, kind := range isolation.ClaimKinds() {
+		fmt.Fprintf(&b, " %s | × | ratio (goal: at most %.1f) |", label(kind), isolation.Goal(kind))
+		rule += "--:|--:|--:|"
 	}
 	b.WriteString("\n" + rule + "\n")
 	for i, level := range s.Levels {
 		fmt.Fprintf(&b, "| %d |", level)
 		for _, kind := range isolation.StartKinds() {
 			times := s.Seconds[kind][i]
-			fmt.Fprintf(&b, " %.1f (%.1f to %.1f) | **%.2f** |", s.Median(kind, i), slices.Min(times), slices.Max(times), s.Ratio(kind, i))
+			fmt.Fprintf(&b, " %.1f (%.1f to %.1f) | %.2f |", s.Median(kind, i), slices.Min(times), slices.Max(times), s.Growth(kind, i))
+			if kind != isolation.None {
+				fmt.Fprintf(&b, " **%.2f** |", s.Ratio(kind, i))
+			}
 		}
 		b.WriteString("\n")
 	}
@@ -38,7 +41,7 @@ func startTable(s isolation.Starts) string {
 // drawStarts draws a line of medians for each kind, and a dot for each start.
 func drawStarts(s isolation.Starts) string {
 	const width, height = 640, panelHeight
-	p := svg.Begin(width, height, "How long pods with a claim take to start beside containers without one")
+	p := svg.Begin(width, height, "How long pods take to start beside containers without a claim")
 	most := 0.0
 	for _, kind := range isolation.StartKinds() {
 		for _, times := range s.Seconds[kind] {
@@ -51,7 +54,7 @@ func drawStarts(s isolation.Starts) string {
 	y := func(seconds float64) float64 {
 		return height - bottom - seconds/highest*(height-top-bottom)
 	}
-	p.Text(left, 20, "start", "black", ` font-size="14" font-weight="bold"`, "How long a pod with a claim of CPUs takes until it is ready")
+	p.Text(left, 20, "start", "black", ` font-size="14" font-weight="bold"`, "How long a pod takes until it is ready, with a claim of CPUs and without")
 	for v := 0.0; v <= highest; v += step {
 		p.Rule(left, y(v), width-right, y(v), svg.Light, "")
 		p.Text(left-6, y(v)+4, "end", svg.Grey, "", fmt.Sprintf("%g", v))
