@@ -148,7 +148,7 @@ func (p *Plugin) refuse(ctx context.Context, c *container, err error) {
 func (p *Plugin) foreign(c *container, s contract.Shared) bool {
 	within := func(cpus string) bool {
 		in, out, err := share(cpus, s.Others)
-		return err == nil && in > 0 && out == 0
+		return err == nil && len(in) > 0 && len(out) == 0
 	}
 	if !within(c.pinned) {
 		return false
@@ -267,23 +267,27 @@ func overlap(a, b string) bool {
 	if err != nil {
 		return a != "" && b != ""
 	}
-	return in > 0
+	return len(in) > 0
 }
 
-// share counts the CPUs of list a that are in list b, and those that are not.
-func share(a, b string) (in, out int, err error) {
+// share tells which CPUs of list a are in list b, which may be empty, and which are not.
+func share(a, b string) (in, out []int, err error) {
 	x, err := contract.ParseList(a)
 	if err != nil {
-		return 0, 0, err
+		return nil, nil, err
 	}
-	y, err := contract.ParseList(b)
-	if err != nil {
-		return 0, 0, err
+	var y []int
+	if b != "" {
+		if y, err = contract.ParseList(b); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, id := range x {
 		if _, found := slices.BinarySearch(y, id); found {
-			in++
+			in = append(in, id)
+		} else {
+			out = append(out, id)
 		}
 	}
-	return in, len(x) - in, nil
+	return in, out, nil
 }

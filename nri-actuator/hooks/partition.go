@@ -103,8 +103,8 @@ func (p *Plugin) makePartition(c *container) (reason string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if in, out, err := share(c.cpus, has); err != nil || out > 0 {
-			return "", errors.Join(fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)", dir, in, in+out, contract.FileExclusive, has), err)
+		if in, out, err := share(c.cpus, has); err != nil || len(out) > 0 {
+			return "", errors.Join(fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)", dir, len(in), len(in)+len(out), contract.FileExclusive, has), err)
 		}
 	}
 	err = p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, c.cpus, contract.FilePartition, c.partition)
@@ -252,17 +252,33 @@ func (p *Plugin) findExclusive(ctx context.Context, written map[string]contract.
 }
 
 // giveBack takes the CPUs of partitions from cgroups that were given them, as
-// written says, and need none now. A pod without containers is among them: until
-// kubelet has removed its cgroup the kernel lets no other pod name these CPUs.
+// written says, and need them no more, before others are given theirs: the kernel
+// lets no two siblings name the same one. A pod without containers is among them,
+// for as long as kubelet has not removed its cgroup.
 func (p *Plugin) giveBack(ctx context.Context, written map[string]contract.Files, exclusive map[string]string) error {
 	var errs []error
 	for dir, files := range written {
-		if files[contract.FileExclusive] == "" || exclusive[dir] != "" || !p.Tree.Exists(dir) {
+		has := files[contract.FileExclusive]
+		if has == "" || !p.Tree.Exists(dir) {
+			continue
+		}
+		needed, over, err := share(has, exclusive[dir])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("cgroup %s: %s: %w", dir, contract.FileExclusive, err))
+			continue
+		}
+		if len(over) == 0 {
 			continue
 		}
 		keep := maps.Clone(files)
-		delete(keep, contract.FileExclusive)
-		if err := p.restore(ctx, dir, keep); err != nil {
+		if len(needed) == 0 {
+			delete(keep, contract.FileExclusive)
+			err = p.restore(ctx, dir, keep)
+		} else {
+			keep[contract.FileExclusive] = contract.FormatList(needed)
+			err = p.inOrder(dir, contract.FileExclusive, keep[contract.FileExclusive])
+		}
+		if err != nil {
 			if !errors.Is(err, cgroups.ErrGone) {
 				errs = append(errs, err)
 			}

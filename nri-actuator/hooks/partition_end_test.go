@@ -5,8 +5,10 @@ package hooks_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -62,6 +64,39 @@ func TestPartitionsKeepTheirCPUsAbove(t *testing.T) {
 					require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
 				}
 			}
+		})
+	}
+}
+
+// A CPU that goes from one QoS level to another is taken from the one before it
+// is given to the other, whichever comes first in the tree: the kernel refuses
+// siblings that name the same.
+func TestExclusiveCPUsChangeHands(t *testing.T) {
+	const burstable, besteffort = "kubepods/burstable", "kubepods/besteffort"
+	for _, way := range [][2]string{{burstable, besteffort}, {besteffort, burstable}} {
+		t.Run(way[0]+" to "+way[1], func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			r.run("other", podB)
+			level := func(dir string) string { return strings.TrimPrefix(dir, "kubepods/") }
+			give := func(from, to string) {
+				r.node.Change(func(s *contract.NodeState) {
+					s.Exclusive = map[string]string{"": "4-7", level(way[0]): from, level(way[1]): to}
+				})
+				require.NoError(t, r.plugin.Apply(t.Context()))
+				require.Equal(t, from, r.node.File(way[0], contract.FileExclusive))
+				require.Equal(t, to, r.node.File(way[1], contract.FileExclusive))
+			}
+			give("4-6", "7")
+			watcher, err := fsnotify.NewBufferedWatcher(100)
+			require.NoError(t, err)
+			defer watcher.Close()
+			for _, dir := range way {
+				require.NoError(t, watcher.Add(filepath.Join(r.node.Cgroup, dir, contract.FileExclusive)))
+			}
+			give("4", "5-7")
+			first := <-watcher.Events
+			require.Equal(t, filepath.Join(r.node.Cgroup, way[0], contract.FileExclusive), first.Name)
+			require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "nobody else's doing")
 		})
 	}
 }
