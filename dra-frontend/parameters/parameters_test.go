@@ -290,7 +290,7 @@ func TestResolveLaws(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(with(""))
-	f.Add(with(`"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"any"},"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"auto","policy":"bind"},"hugepages":{"limits":"claim"}`))
+	f.Add(with(`"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"any","isolation":"isolated"},"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"auto","policy":"bind"},"hugepages":{"limits":"claim"}`))
 	f.Add([]byte(`{"apiVersion":1}`))
 	f.Add(with(`"memory":{"limit":"1e1000000000"}`))
 	f.Add(with(`"memory":{"limit":1e-100000000}`))

@@ -208,14 +208,18 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 			c.overwritten[file] = value
 		}
 	}
+	if err == nil {
+		c.applied = want
+	}
+	if !c.started || errors.Is(err, cgroups.ErrGone) {
+		return err
+	}
+	// Also where something could not be written: that may be why it is lost.
+	lost := p.checkPartition(ctx, c)
 	if err != nil {
 		return err
 	}
-	c.applied = want
-	if !c.started {
-		return nil
-	}
-	return p.checkPartition(ctx, c)
+	return lost
 }
 
 // repaired counts a file that someone else had changed. It says so once while it

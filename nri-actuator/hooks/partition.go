@@ -73,7 +73,8 @@ func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 		c.invalid = ""
 		return nil
 	}
-	if now := p.Clock(); c.invalid == "" || now.Sub(c.tried) >= p.RefreshInterval {
+	// A refresh is seldom exactly an interval after the one before.
+	if now := p.Clock(); c.invalid == "" || now.Sub(c.tried) >= p.RefreshInterval/2 {
 		c.tried = now
 		reason, err := p.makePartition(c)
 		if err == nil && reason == "" {

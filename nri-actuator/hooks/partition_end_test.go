@@ -160,3 +160,16 @@ func TestLostPartitionHidesNoError(t *testing.T) {
 	r.node.RemoveFile(c.dir, "cpuset.mems")
 	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
 }
+
+// Nor does another error hide that it is lost: it may be the reason.
+func TestErrorHidesNoLostPartition(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.RemoveFile("kubepods", contract.FileExclusive)
+	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (cpu list not exclusive)")
+	r.node.RemoveFile(c.dir, "cpuset.mems")
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
+	require.Contains(t, r.announced.InvalidPartitions[claimA], "not exclusive")
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_invalid_partitions"))
+}

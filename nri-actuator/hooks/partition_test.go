@@ -180,7 +180,7 @@ func TestPartitionLost(t *testing.T) {
 	r.node.SetFile("kubepods", contract.FileExclusive, "")
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition), "tried once in a refresh interval")
-	r.now = r.now.Add(time.Hour)
+	r.now = r.now.Add(r.plugin.RefreshInterval * 9 / 10)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
 	require.Empty(t, r.announced.InvalidPartitions)

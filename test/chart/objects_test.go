@@ -199,6 +199,7 @@ func TestWhatRollsWhat(t *testing.T) {
 		"frontend image": {"frontend: {image: {tag: v2}}", true, false},
 		"actuator image": {"actuator: {image: {tag: v2}}", false, true},
 		"CDI directory":  {"config: {cdiDir: /run/cdi}", true, true},
+		"no partitions":  {"config: {exclusivity: pool}", true, true},
 		"nothing":        {"podMonitor: {enabled: true}", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,14 +35,10 @@ type API struct {
 	versions atomic.Int64
 }
 
-// newAPI returns a server. One that can apply (server-side) keeps records of
-// owners with every write, which takes its time.
-func newAPI(t T, applies bool) *API {
-	client := fake.NewSimpleClientset
-	if applies {
-		client = fake.NewClientset
-	}
-	a := &API{t: t, Client: client(&corev1.Node{
+// newAPI returns a server. It keeps no records of who wrote which field, which
+// takes its time and only server-side apply needs.
+func newAPI(t T) *API {
+	a := &API{t: t, Client: fake.NewSimpleClientset(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"},
 		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(Allocatable)}},
 	})}

@@ -137,7 +137,7 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 		o.Configure(&n.config)
 	}
 	n.mkdir("kubelet/plugins_registry")
-	n.API = newAPI(t, !o.Embedded)
+	n.API = newAPI(t)
 	if o.API != nil {
 		o.API(n.API)
 	}
