@@ -10,20 +10,31 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 )
 
-// settled waits until no claim is prepared and no cgroup of a pod lacks a CPU any more, so that what one claim leaves behind
-// is not measured with the next one: a partition's CPUs are back when its container ends, long before kubelet releases the
-// claim, and a claim of CPUs that are still held is tried again after 15 s only. There must be no claim.
+// settled waits until no claim is prepared, no cgroup of a pod lacks a CPU any more, and none is left of a pod that is gone, so
+// that what one pod leaves behind is not measured with the next one: a partition's CPUs are back when its container ends, long
+// before kubelet releases the claim, and a claim of CPUs that are still held is tried again after 15 s only. There must be no claim.
 func (b *Bench) settled(ctx context.Context) error {
-	return objects.Eventually(ctx, "CPUs given back to everybody", 300*time.Millisecond, func(ctx context.Context) error {
+	return objects.Eventually(ctx, "CPUs given back to everybody and cgroups removed", 300*time.Millisecond, func(ctx context.Context) error {
+		pods, err := b.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + b.Node})
+		if err != nil {
+			return err
+		}
 		out, err := b.Cluster.NodeExec(ctx, b.Node,
-			"ls -d /var/run/cdi/dra.cpumem-claim_* 2>/dev/null; cat /sys/devices/system/cpu/online; cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
+			"find /sys/fs/cgroup/kubepods* -maxdepth 2 -type d -name '*pod[0-9a-f]*' | wc -l; "+
+				"ls -d /var/run/cdi/dra.cpumem-claim_* 2>/dev/null; cat /sys/devices/system/cpu/online; cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
 		if err != nil {
 			return err // of a container that ends now, for example
 		}
-		if sets := strings.Fields(out); len(sets) != 2 || sets[0] != sets[1] {
+		cgroups, sets, _ := strings.Cut(out, "\n")
+		if want := strconv.Itoa(len(pods.Items)); strings.TrimSpace(cgroups) != want {
+			return fmt.Errorf("%s pods on the node and %s cgroups of pods", want, strings.TrimSpace(cgroups))
+		}
+		if sets := strings.Fields(sets); len(sets) != 2 || sets[0] != sets[1] {
 			return fmt.Errorf("want no claim and all to have CPUs %s, found %v", sets[:min(1, len(sets))], sets[min(1, len(sets)):])
 		}
 		return nil
