@@ -2,8 +2,8 @@
 # Builds the driver's images and runs the cluster cases. Arguments go to the
 # test program. KEEP=1 leaves the cluster running, REUSE=1 runs on the one that
 # KEEP=1 has left, with the driver that is in it. KERNEL=stable|backports is the
-# kernel of all nodes, STEPS=n how long the observers observe (a hundred take about
-# half an hour on two cores, so many more a longer -timeout among the arguments).
+# kernel of all nodes, STEPS=n how long the observers observe (two hundred take about
+# half an hour on two cores; many more want a longer -timeout among the arguments).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

@@ -138,7 +138,7 @@ func (l *lives) runs(ctx context.Context, name, before string) (id string, err e
 func (l *lives) live(ctx context.Context, name string, numa int, isolation string, random *rand.Rand) (err error) {
 	claim := objects.Claim{NUMA: numa, Parameters: `"cpu":{"isolation":"` + isolation + `"}`,
 		Amounts: objects.Amounts{"cpu": *resource.NewQuantity(1+random.Int64N(3), resource.DecimalSI)}}
-	c := objects.Container{Name: "main", Claim: &claim, Args: []string{"observe", "0", "20ms"}}
+	c := objects.Container{Name: "main", Claim: &claim, Args: []string{"observe", "0", "50ms"}}
 	if err := l.pods().Create(ctx, name, c); err != nil {
 		return err
 	}
@@ -199,18 +199,21 @@ func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
 func TestExclusive_Observers(t *testing.T) {
 	s := theSuite.on(wide)
 	l := &lives{suite: s, all: map[string]stretch{}}
-	kinds := []string{"none"}
+	// Not "isolated": while such a partition is made Linux 6.12 stops all changes
+	// of cgroups for minutes if somebody moves a process at the same moment
+	// (docs/exclusivity.md), and here somebody always does.
+	kind := "none"
 	if s.partitions(t) {
-		kinds = []string{"partition", "isolated"}
+		kind = "partition"
 	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("%d steps, seed %d", *steps, *seed)
 	const all = "0-15"
-	host, err := hostprocess.Start(t.Context(), s.Cluster, s.node, "observer", "observe", all, "5ms")
+	host, err := hostprocess.Start(t.Context(), s.Cluster, s.node, "observer", "observe", all, "20ms")
 	require.NoError(t, err)
-	s.create(t, pod("observer", []string{"observe", all, "5ms"}))
+	s.create(t, pod("observer", []string{"observe", all, "20ms"}))
 	s.running(t, "observer")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -220,7 +223,7 @@ func TestExclusive_Observers(t *testing.T) {
 		workers.Go(func() {
 			random := rand.New(rand.NewPCG(*seed, uint64(zone)))
 			for i := 0; l.steps.Load() < int64(*steps) && ctx.Err() == nil; i++ {
-				if err := l.live(ctx, fmt.Sprintf("observed-%d-%d", zone, i), zone, kinds[random.IntN(len(kinds))], random); err != nil {
+				if err := l.live(ctx, fmt.Sprintf("observed-%d-%d", zone, i), zone, kind, random); err != nil {
 					cancel(err)
 				}
 			}
@@ -257,7 +260,7 @@ func TestExclusive_Observers(t *testing.T) {
 	require.NoError(t, err)
 	output, err := host.Stop(t.Context())
 	require.NoError(t, err)
-	if kinds[0] != "none" {
+	if kind != "none" {
 		seen["host"], err = stretches(output)
 		require.NoError(t, err)
 		require.NotEmpty(t, seen["host"])
@@ -275,7 +278,7 @@ func TestExclusive_Observers(t *testing.T) {
 		}
 		t.Logf("%s observer: %d stretches, %d containers, %d steps", who, len(observed), len(l.all), l.steps.Load())
 	}
-	if kinds[0] != "none" {
+	if kind != "none" {
 		s.becomes(t, all, cgroupMount, "cpuset.cpus.effective")
 		s.becomes(t, "", cgroupMount, "cpuset.cpus.isolated")
 		s.becomes(t, "", s.levelDir(""), "cpuset.cpus.exclusive")

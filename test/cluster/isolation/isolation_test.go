@@ -126,6 +126,16 @@ func TestStarts(t *testing.T) {
 	require.ErrorContains(t, s.Check(), "partition: beside 20 containers a start takes 1.88 times as long as beside none, 1.25 times")
 }
 
+func TestInTurn(t *testing.T) {
+	first := map[string]int{}
+	for r := range 6 {
+		kinds := inTurn(r)
+		require.ElementsMatch(t, StartKinds(), kinds)
+		first[kinds[0]]++
+	}
+	require.Equal(t, map[string]int{None: 2, Pool: 2, Partition: 2}, first)
+}
+
 func TestContainer(t *testing.T) {
 	b := &Bench{NUMA: 1, CPUs: 2}
 	require.Nil(t, b.container(None, "hog").Claim)

@@ -55,7 +55,7 @@ const perPod = 10
 // look is how often a start is looked at: it is what the times are exact to.
 const look = 50 * time.Millisecond
 
-// Starts measures at each level, whose numbers must rise and be multiples of ten, kinds alternating.
+// Starts measures at each level, whose numbers must rise and be multiples of ten, kinds in turn.
 func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s Starts, err error) {
 	s = Starts{Levels: levels, Seconds: map[string][][]float64{}}
 	var crowd []string
@@ -79,10 +79,10 @@ func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s St
 			}
 		}
 		for r := range repetitions + 1 {
-			for _, kind := range StartKinds() {
-				if r == 0 && i > 0 {
-					continue // only the first level is warmed up for
-				}
+			if r == 0 && i > 0 {
+				continue // only the first level is warmed up for
+			}
+			for _, kind := range inTurn(r) {
 				took, err := b.start(ctx, kind, fmt.Sprintf("isolation-start-%d-%d-%s", level, r, kind))
 				if err != nil {
 					return s, fmt.Errorf("start, %s beside %d containers: %w", kind, level, err)
@@ -99,6 +99,14 @@ func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s St
 		}
 	}
 	return s, nil
+}
+
+// inTurn are the kinds in another order for each repetition: once a minute kubelet removes what is left of former pods, which
+// takes a while, and would meet the same kind again and again if the others take the rest of the minute.
+func inTurn(repetition int) []string {
+	kinds := StartKinds()
+	first := repetition % len(kinds)
+	return slices.Concat(kinds[first:], kinds[:first])
 }
 
 // start is one pod's start, in seconds; what it leaves behind is gone afterwards.

@@ -43,7 +43,7 @@ func main() {
 	flag.StringVar(&o.runs, "runs", "latency,start", "what to measure, comma separated")
 	flag.DurationVar(&o.interval, "interval", 2*time.Millisecond, "the thread wants to wake up so often")
 	flag.DurationVar(&o.duration, "duration", time.Minute, "for so long, each kind")
-	flag.IntVar(&o.repetitions, "repetitions", 5, "starts of each kind beside each number of containers")
+	flag.IntVar(&o.repetitions, "repetitions", 6, "starts of each kind beside each number of containers; best a multiple of the three kinds")
 	flag.Parse()
 	b.Main(settings(), func(ctx context.Context) error {
 		if !b.Reuse {
