@@ -274,7 +274,8 @@ func overlap(a, b string) bool {
 	return len(in) > 0
 }
 
-// share tells which CPUs of list a are in list b, which may be empty, and which are not.
+// share tells which CPUs of list a are in list b, and which are not; b may be
+// empty.
 func share(a, b string) (in, out []int, err error) {
 	x, err := contract.ParseList(a)
 	if err != nil {

@@ -59,7 +59,7 @@ func (e *invalid) Error() string {
 }
 
 // checkPartition compares the container's partition with its decision, and makes
-// it again where it was lost, once in a refresh interval.
+// it again where it was lost, at every refresh, and not at each call between.
 func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 	if c.partition == "" {
 		c.invalid = ""

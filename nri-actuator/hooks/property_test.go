@@ -66,7 +66,7 @@ type model struct {
 
 func (m *model) prepare(t *rapid.T) {
 	if m.broken {
-		t.Skip()
+		t.Skip("this action: the node state is broken, nothing is prepared")
 	}
 	m.next++
 	c := &claimed{pod: testnode.UID(100 + m.next), claim: testnode.UID(500 + m.next), decisions: map[contract.Key]contract.Decision{}}
@@ -100,7 +100,7 @@ func (m *model) unprepare(t *rapid.T) {
 		}
 	}
 	if m.broken || len(idle) == 0 {
-		t.Skip()
+		t.Skip("this action: the node state is broken, or no claim is unused")
 	}
 	slices.Sort(idle)
 	c := m.claims[rapid.SampledFrom(idle).Draw(t, "pod")]
@@ -212,7 +212,7 @@ func (m *model) pick(t *rapid.T, ok func(*container) bool) *container {
 		}
 	}
 	if len(some) == 0 {
-		t.Skip()
+		t.Skip("this action: no such container")
 	}
 	return rapid.SampledFrom(some).Draw(t, "container")
 }
