@@ -188,19 +188,23 @@ func decodeDecision(value string) (Decision, error) {
 	return d, d.Validate()
 }
 
-// ParseEnv reads a container's environment entry. ours is false for variables
-// of others. A variable with the prefix that is not exactly of the contract's
-// form is an error.
+// ParseEnv reads a container's environment entry. ours is false for a variable
+// without the prefix. A variable with the prefix that is not exactly of the
+// contract's form, or longer than [MaxEnv], is an error. The error's text is
+// bounded and printable, whatever the variable holds.
 func ParseEnv(entry string, known []string) (k Key, d Decision, ours bool, err error) {
 	if !strings.HasPrefix(entry, EnvPrefix) {
 		return Key{}, Decision{}, false, nil
 	}
 	name, value, _ := strings.Cut(entry, "=")
+	if len(entry) > MaxEnv {
+		return Key{}, Decision{}, true, fmt.Errorf("variable %s has %d bytes, a decision has at most %d", Excerpt(name, len(EnvPrefix)+37), len(entry), MaxEnv)
+	}
 	if k, err = ParseEnvName(name); err != nil {
-		return Key{}, Decision{}, true, err
+		return Key{}, Decision{}, true, bounded(err)
 	}
 	if d, err = DecodeDecision(value, known); err != nil {
-		return Key{}, Decision{}, true, fmt.Errorf("variable %s: %w", name, err)
+		return Key{}, Decision{}, true, bounded(fmt.Errorf("variable %s: %w", name, err))
 	}
 	return k, d, true, nil
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// MaxEnv is how many bytes the decision variables of one container may have in
+// sum, names included. The largest decision of a machine with 4096 CPUs has a
+// sixth of it, and Linux runs no program with a string of 128 KiB
+// (execve(2), MAX_ARG_STRLEN). A reader refuses more: a pod's author can write
+// megabytes where the frontend writes a line.
+const MaxEnv = 64 << 10
+
+// Excerpt returns at most size bytes of s for an error or a log: everything
+// that is not printable ASCII is a "?", and what was cut off is counted. Bytes
+// that a pod's author chose reach people through it only.
+func Excerpt(s string, size int) string {
+	cut := len(s) - size
+	if cut > 0 {
+		s = s[:size]
+	}
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+	if cut > 0 {
+		return fmt.Sprintf("%s... (%d bytes more)", s, cut)
+	}
+	return s
+}
+
+// maxError is how much of an error about a pod's variable is kept.
+const maxError = 300
+
+// bounded is the error without what is beyond maxError. The decoders below quote
+// what they do not understand.
+func bounded(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(Excerpt(err.Error(), maxError))
+}
