@@ -28,6 +28,8 @@ type Announcement struct {
 	NRIVersion     string   `json:"nriVersion,omitempty"`
 	// Connected tells whether the runtime has synchronised with the actuator.
 	Connected bool `json:"connected"`
+	// Disconnected is why Connected is false, for people.
+	Disconnected string `json:"disconnected,omitempty"`
 	// Guard is the host path of the installed guard, empty for no guard.
 	Guard string `json:"guard,omitempty"`
 	// Generation is the last node state that was applied.

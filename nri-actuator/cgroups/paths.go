@@ -75,6 +75,35 @@ func Levels(podDir string) (map[string]string, error) {
 	return levels, nil
 }
 
+// Kubepods returns the directory of the cgroup of all pods right below the mount.
+func (t *Tree) Kubepods() (dir string, ok bool) {
+	for _, dir := range []string{kubepods, kubepods + sliceSuffix} {
+		if _, err := t.root.Stat(dir); err == nil {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// PodUID returns the UID of the pod whose cgroup is dir, empty for a cgroup that
+// is no pod's. Kubelet names it "pod<UID>", with the systemd driver in a slice's
+// name and with "_" for "-" (pkg/kubelet/cm, pod_container_manager_linux.go). The
+// UID of a static pod has no dashes.
+func PodUID(dir string) string {
+	name, systemd := strings.CutSuffix(path.Base(dir), sliceSuffix)
+	if systemd {
+		name = name[strings.LastIndexByte(name, '-')+1:]
+	}
+	uid, pod := strings.CutPrefix(name, "pod")
+	if systemd {
+		uid = strings.ReplaceAll(uid, "_", "-")
+	}
+	if !pod || strings.Trim(uid, "0123456789abcdef-") != "" {
+		return ""
+	}
+	return uid
+}
+
 // lastWord is the name of the cgroup dir without what the systemd driver adds:
 // "kubepods-burstable.slice" is "burstable".
 func lastWord(dir string) string {

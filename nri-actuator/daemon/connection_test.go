@@ -56,3 +56,30 @@ func TestRuntimeDiesWhileRegistering(t *testing.T) {
 	defer h.stopRuntime()
 	h.plugged()
 }
+
+// serveRegistration is a runtime that takes a registration and does nothing more.
+func (h *host) serveRegistration() (registered <-chan struct{}) {
+	l, err := net.Listen("unix", h.config.NRISocket)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { l.Close() })
+	d := &dying{registered: make(chan struct{})}
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		mux := multiplex.Multiplex(conn)
+		rpc, err := mux.Listen(multiplex.RuntimeServiceConn)
+		if err != nil {
+			return
+		}
+		server, err := ttrpc.NewServer()
+		if err != nil {
+			return
+		}
+		h.t.Cleanup(func() { server.Close() })
+		api.RegisterRuntimeService(server, d)
+		_ = server.Serve(context.Background(), rpc)
+	}()
+	return d.registered
+}

@@ -80,8 +80,9 @@ func (c Config) Validate() error {
 }
 
 const (
-	// A second actuator only exists while an old one ends.
-	heldRetry    = time.Second
+	// heldRetry is how soon an actuator takes over from the one before it on the
+	// node, which is one look at a lock each time.
+	heldRetry    = 20 * time.Millisecond
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
 )
@@ -152,15 +153,19 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		Metrics: d.metrics, Announcer: held, Kernel: d.kernel, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
 	})
 	d.plugin.Store(plugin)
+	changes := newChanges(d.config.CDIDir, d.config.RefreshInterval)
+	changes.start(ctx)
+	wg.Go(func() { changes.run(ctx) })
 	wg.Go(func() { bus.Run(ctx) })
-	wg.Go(func() { cancel(d.watch(ctx, plugin, held)) })
+	wg.Go(func() { d.keepAnnounced(ctx, plugin) })
+	wg.Go(func() { cancel(d.watch(ctx, plugin, changes.changed)) })
 	d.stayConnected(ctx, plugin)
 	cancel(nil)
 	wg.Wait()
 	return ended(ctx, nil)
 }
 
-// ended tells an error that ended the daemon from the end that was asked for.
+// ended separates an error that ended the daemon from the end that was asked for.
 func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -184,12 +189,14 @@ func (d *Daemon) announce(ctx context.Context) (*announcement.Announcement, erro
 			return nil, err
 		}
 	}
-	for {
+	for waiting := false; ; waiting = true {
 		held, err := announcement.New(d.config.CDIDir, base)
 		if !errors.Is(err, announcement.ErrHeld) {
 			return held, err
 		}
-		logs.From(ctx).Warn("waiting", zap.Error(err))
+		if !waiting {
+			logs.From(ctx).Info("waiting", zap.Error(err))
+		}
 		if !sleep(ctx, heldRetry) {
 			return nil, ctx.Err()
 		}
@@ -212,7 +219,7 @@ func installGuard(ctx context.Context, config Config) (string, error) {
 	return path, nil
 }
 
-// sleep waits and tells whether ctx goes on.
+// sleep waits and reports whether ctx goes on.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -35,22 +35,49 @@ func (d *Daemon) listen(ctx context.Context) (serve func() error, err error) {
 	}, nil
 }
 
-// Handler serves /metrics, /healthz (the process lives) and /readyz
-// (containers with claims can be created; the body says why not).
+// Handler serves /metrics, /healthz (the process works) and /readyz: the process
+// is ready for a rollout to go on. It is while it waits for the actuator before it
+// to end, and on a node without a runtime that takes it. With /readyz?full the
+// answer is whether containers with claims can be created; the body of both says
+// why not.
 func (d *Daemon) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		err := errors.New("starting, or waiting for another nri-actuator on this node to end")
-		if plugin := d.plugin.Load(); plugin != nil {
-			err = plugin.Ready()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, d.alive(), nil)
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		unready, unfit := d.alive(), d.fit()
+		if r.URL.Query().Has("full") {
+			unready = unfit
 		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
+		reply(w, unready, unfit)
 	})
 	return mux
+}
+
+func (d *Daemon) alive() error {
+	if plugin := d.plugin.Load(); plugin != nil {
+		return plugin.Alive()
+	}
+	return nil
+}
+
+func (d *Daemon) fit() error {
+	if plugin := d.plugin.Load(); plugin != nil {
+		return plugin.Ready()
+	}
+	return errors.New("starting, or waiting for another nri-actuator on this node to end")
+}
+
+// reply is 503 with the error, or 200 with what else is to be known.
+func reply(w http.ResponseWriter, err, note error) {
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case note != nil:
+		fmt.Fprintf(w, "ok, but containers with claims cannot be created: %v\n", note)
+	default:
+		fmt.Fprintln(w, "ok")
+	}
 }

@@ -17,19 +17,45 @@ import (
 // decisions.
 type Container struct {
 	PodUID string
-	// Env is the container's environment, "NAME=value".
+	// Env are the variables of the container that have the contract's prefix,
+	// "NAME=value".
 	Env []string
+	// Oversize is their size in bytes where it is more than [contract.MaxEnv]. Env
+	// is empty then.
+	Oversize int
 	// Devices are the CDI devices asked for the container. They mean something
 	// only if DevicesKnown: not every runtime tells them.
 	Devices      []string
 	DevicesKnown bool
 }
 
-// Claims tells whether anything of the container refers to the contract.
-func (c Container) Claims() bool {
-	return slices.ContainsFunc(c.Env, func(e string) bool { return strings.HasPrefix(e, contract.EnvPrefix) }) ||
-		slices.ContainsFunc(c.Devices, isOurs)
+// WithEnv returns c with the variables of the contract among env.
+func (c Container) WithEnv(env []string) Container {
+	size := 0
+	for _, entry := range env {
+		if !strings.HasPrefix(entry, contract.EnvPrefix) {
+			continue
+		}
+		if size += len(entry); size <= contract.MaxEnv {
+			c.Env = append(c.Env, entry)
+		}
+	}
+	if size > contract.MaxEnv {
+		c.Env, c.Oversize = nil, size
+	}
+	return c
 }
+
+// WithDevice returns c with a CDI device, if it is one of the contract.
+func (c Container) WithDevice(name string) Container {
+	if isOurs(name) {
+		c.Devices = append(c.Devices, name)
+	}
+	return c
+}
+
+// Claims reports whether anything of the container refers to the contract.
+func (c Container) Claims() bool { return len(c.Env) > 0 || len(c.Devices) > 0 || c.Oversize > 0 }
 
 func isOurs(device string) bool { return strings.HasPrefix(device, contract.ClaimKind+"=") }
 
@@ -52,8 +78,11 @@ type Refusal struct {
 // Error implements error.
 func (r *Refusal) Error() string { return r.text }
 
+// maxText bounds a refusal's text, in bytes: names in it can be a pod author's.
+const maxText = 600
+
 func refuse(reason, format string, args ...any) error {
-	return &Refusal{Reason: reason, text: fmt.Sprintf(format, args...)}
+	return &Refusal{Reason: reason, text: contract.Excerpt(fmt.Sprintf(format, args...), maxText)}
 }
 
 // ForContainer returns the decisions that hold for the container, none for one
@@ -61,6 +90,10 @@ func refuse(reason, format string, args ...any) error {
 // is not backed by the frontend's (I6), and another where a file could not be
 // read.
 func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[contract.Key]contract.Decision, error) {
+	if c.Oversize > 0 {
+		return nil, refuse(ReasonMalformed, "pod %s: its variables %s... have %d bytes, a container has at most %d: they are set by dra-frontend only, remove them from the pod's containers and images",
+			c.PodUID, contract.EnvPrefix, c.Oversize, contract.MaxEnv)
+	}
 	decisions := make(map[contract.Key]contract.Decision)
 	seen := make(map[contract.Key]string)
 	for _, entry := range c.Env {
@@ -131,6 +164,26 @@ func checkDevices(c Container, decisions map[contract.Key]contract.Decision) err
 		return refuse(ReasonDevices, "pod %s: CDI device %s is asked for but its variable is missing: the runtime did not inject it", c.PodUID, device)
 	}
 	return nil
+}
+
+// CPUsOf returns the CPUs of the pod's claims, in list format, as their files have
+// them. An error means that one of the files cannot be read.
+func (d *Directory) CPUsOf(node contract.NodeState, podUID string) (string, error) {
+	all := contract.Decision{}
+	for _, uid := range node.Pods[podUID].Claims {
+		entries, err := d.entries(uid)
+		if err != nil {
+			return "", fmt.Errorf("claim %s: %w", uid, err)
+		}
+		for _, key := range contract.KeysOf(entries) {
+			_, decision, _, err := contract.ParseEnv(entries[key], d.features)
+			if err != nil {
+				return "", fmt.Errorf("claim %s: %w", uid, err)
+			}
+			all = contract.Combine(all, contract.Decision{CPUs: decision.CPUs})
+		}
+	}
+	return all.CPUs, nil
 }
 
 // Effective is what holds for a container with these decisions: the contract's

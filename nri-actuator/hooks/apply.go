@@ -102,11 +102,16 @@ func (p *Plugin) shrinkPool(ctx context.Context, node contract.NodeState) error 
 	return nil
 }
 
-// settle forgets a container whose cgroup is gone for good, and tells whether
-// it did.
+// settle forgets a container whose cgroup is gone for good, and reports whether
+// it did. A container without a cgroup of its own is forgotten when the runtime
+// removes it.
 func (p *Plugin) settle(ctx context.Context, c *container) (over bool) {
-	over = c.started && c.dirErr == nil && !p.Tree.Exists(c.dir)
-	if over {
+	if !c.started || c.dirErr != nil {
+		return false
+	}
+	exists := p.Tree.Exists(c.dir)
+	c.seen = c.seen || exists
+	if over = c.seen && !exists; over {
 		p.forget(ctx, c)
 	}
 	return over

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path"
 	"slices"
 	"time"
 
@@ -34,6 +35,14 @@ type container struct {
 	podErr error
 	// started: a cgroup that is gone will not come back.
 	started bool
+	// seen: its cgroup was found. A virtual machine's container has none.
+	seen bool
+	// kept: the container has a claim and the runtime did not list its pod, so that
+	// nothing says whether the claim is the pod's. It stays as it is.
+	kept bool
+	// adopted: the container was found below kubepods while no runtime was
+	// connected. Only its cgroup is known.
+	adopted bool
 	// adjusted: this actuator answered its creation with the whole decision.
 	adjusted bool
 	// held are the decisions that were found valid last.
@@ -57,35 +66,56 @@ type container struct {
 	refused string
 }
 
+// newContainer is the container as the runtime tells it. Only what the contract
+// needs is kept of it: a container's environment may have megabytes.
 func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *container {
 	c := &container{
 		id:   ctr.GetId(),
-		name: pod.GetNamespace() + "/" + pod.GetName() + "/" + ctr.GetName(),
-		ask:  decisions.Container{PodUID: pod.GetUid(), Env: ctr.GetEnv()},
+		name: contract.Excerpt(pod.GetNamespace()+"/"+pod.GetName()+"/"+ctr.GetName(), maxName),
+		ask:  decisions.Container{PodUID: pod.GetUid()}.WithEnv(ctr.GetEnv()),
 
 		overwritten: make(map[string]string),
 	}
 	for _, device := range ctr.GetCDIDevices() {
-		c.ask.Devices = append(c.ask.Devices, device.GetName())
+		c.ask = c.ask.WithDevice(device.GetName())
 	}
-	c.ask.DevicesKnown = s.tellsDevices || len(c.ask.Devices) > 0
-	if c.claims = c.ask.Claims(); !c.claims {
-		c.ask.Env, c.ask.Devices = nil, nil
-	}
+	c.ask.DevicesKnown = s.runtime.Load().tellsDevices || len(ctr.GetCDIDevices()) > 0
+	c.claims = c.ask.Claims()
 	if _, pooled := ctr.GetAnnotations()[pooledAnnotation]; !c.claims && !pooled {
 		c.pinned = ctr.GetLinux().GetResources().GetCpu().GetCpus()
 	}
 	c.dir, c.dirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())
 	c.podDir, c.podErr = cgroups.PodDir(pod.GetLinux().GetCgroupParent())
+	if pod == nil && c.dirErr == nil {
+		// Its cgroup is in the pod's, which says whose it is.
+		c.podDir, c.podErr = path.Dir(c.dir), nil
+		c.ask.PodUID = cgroups.PodUID(c.podDir)
+		c.kept = c.claims
+	}
 	return c
 }
 
-// existing returns the container as it is known, or as the runtime tells it.
-func (s *Session) existing(pod *api.PodSandbox, ctr *api.Container) (c *container, known bool) {
-	if c, known = s.containers[ctr.GetId()]; known {
-		return c, true
+// maxName bounds a container's name in logs and errors: namespace and pod have
+// at most 63 and 253 bytes, a container 63.
+const maxName = 400
+
+// existing returns the container as it is known, or as the runtime tells it now.
+func (s *Session) existing(told *container) (c *container, known bool) {
+	c, known = s.containers[told.id]
+	if !known || c.kept && !told.kept {
+		told.resume(c)
+		return told, known
 	}
-	return s.newContainer(pod, ctr), false
+	return c, true
+}
+
+// resume takes over what the actuator knows of the container from before.
+func (c *container) resume(before *container) {
+	if before == nil {
+		return
+	}
+	c.applied, c.overwritten, c.adjusted = before.applied, before.overwritten, before.adjusted
+	c.started, c.seen = c.started || before.started, before.seen
 }
 
 // decide returns what holds for the container at this node state. The error
@@ -101,6 +131,10 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 	}()
 	shared := node.SharedOf(c.ask.PodUID)
 	d = decisions.Effective(nil, shared)
+	if c.kept || c.adopted && p.backed(c, node) {
+		p.keepHolds(c)
+		return contract.Decision{}, nil, nil
+	}
 	if !c.claims && p.foreign(c, node.Shared) {
 		return contract.Decision{}, nil, nil
 	}
@@ -192,7 +226,17 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 			return err
 		}
 	}
-	found, err := p.Tree.Write(c.dir, want, func() { p.follow(ctx, c.dir, want) })
+	told := false
+	found, err := p.Tree.Write(c.dir, want, func() {
+		told = true
+		p.follow(ctx, c.dir, want)
+	})
+	if !told && err == nil {
+		// The runtime may have written what is wanted, over a drop-in that says
+		// something else.
+		p.correct(ctx, c.dir, want)
+	}
+	c.seen = c.seen || err == nil
 	if errors.Is(err, fs.ErrPermission) && !c.claims && c.podErr == nil {
 		// Even root may not write to the root of its own cgroup namespace where
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
@@ -201,9 +245,7 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 		found, err = p.Tree.Write(c.podDir, want, func() { p.follow(ctx, c.podDir, want) })
 	}
 	for file, value := range found {
-		// Nothing is known of what a container had been given that ran before
-		// this actuator did; one that has not started is being made still.
-		if last, known := c.applied[file]; c.applied == nil || c.started && known && last != value {
+		if c.repairs(file, value) {
 			p.repaired(ctx, c.name, file, value, want[file], c.overwritten[file] != value)
 			c.overwritten[file] = value
 		}
@@ -220,6 +262,21 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 		return err
 	}
 	return lost
+}
+
+// repairs reports whether a file that had another value than the wanted one was
+// changed by another program. Of a container that ran before this actuator did
+// only the decision is known to have been there: the pool may have changed since.
+// A container that has not started is still being made.
+func (c *container) repairs(file, found string) bool {
+	if !c.started {
+		return false
+	}
+	if c.applied == nil {
+		return files(contract.Merge(c.held))[file] != ""
+	}
+	last, known := c.applied[file]
+	return known && last != found
 }
 
 // repaired counts a file that someone else had changed. It says so once while it
@@ -241,16 +298,16 @@ func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool,
 	node, err = p.Directory.Node()
 	p.fresh = err == nil
 	if p.fresh {
-		p.last = &node
+		p.last.Store(&node)
 		return node, true, nil
 	}
 	log := logs.From(ctx).Error
 	if errors.Is(err, fs.ErrNotExist) {
 		log = logs.From(ctx).Warn
 	}
-	if p.last != nil && (p.exclusiveCPUs() != "" || p.partitioned()) {
-		log("using the last known shared pool", zap.Uint64("generation", p.last.Generation), zap.Error(err))
-		return *p.last, false, nil
+	if last := p.last.Load(); last != nil && (p.exclusiveCPUs() != "" || p.partitioned()) {
+		log("using the last known shared pool", zap.Uint64("generation", last.Generation), zap.Error(err))
+		return *last, false, nil
 	}
 	log("no node state", zap.Error(err))
 	return contract.NodeState{}, false, err

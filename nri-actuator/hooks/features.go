@@ -38,7 +38,8 @@ func available(runtime, version, nri, kernel string) []string {
 
 // features are those available in this session.
 func (s *Session) features() []string {
-	features := available(s.runtime, s.runtimeVersion, s.nriVersion(), s.Kernel)
+	runtime := s.runtime.Load()
+	features := available(runtime.name, runtime.version, s.nriVersion(), s.Kernel)
 	if s.partitions != nil && *s.partitions {
 		features = append(features, contract.FeaturePartition)
 	}
@@ -54,7 +55,7 @@ func (s *Session) checkFeatures(d contract.Decision) error {
 	}
 	if f != "" {
 		return fmt.Errorf("its claim requires %q, which %s %s (NRI %s) on Linux %s cannot do: it needs NRI 0.12 (containerd 2.3, CRI-O 1.37) and Linux 5.15, 6.9 for %s",
-			f, s.runtime, s.runtimeVersion, s.nriVersion(), s.Kernel, contract.FeatureWeightedInterleave)
+			f, s.runtime.Load().name, s.runtime.Load().version, s.nriVersion(), s.Kernel, contract.FeatureWeightedInterleave)
 	}
 	return nil
 }

@@ -21,24 +21,39 @@ import (
 // creation, and kubelet tries again.
 func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (a *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	defer s.observe("CreateContainer", time.Now(), func() metrics.Outcome { return outcome(err, a != nil) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.session != s {
-		return nil, nil, errOver
-	}
 	c := s.newContainer(pod, ctr)
+	a, err = inTime(ctx, s, func(ctx context.Context) (*api.ContainerAdjustment, error) { return s.create(ctx, c) },
+		func() { s.undoCreate(c) })
+	if err == nil {
+		return a, nil, nil
+	}
+	if errors.Is(err, errLate) && !c.claims {
+		return s.createLate(ctx, c), nil, nil
+	}
+	logs.From(ctx).Error("creation refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
+	return nil, nil, refusal(c, err)
+}
+
+func (s *Session) create(ctx context.Context, c *container) (*api.ContainerAdjustment, error) {
 	if !c.claims {
-		return s.createPooled(ctx, c), nil, nil
+		return s.createPooled(ctx, c), nil
 	}
 	s.containers[c.id] = c
 	d, err := s.prepare(ctx, c)
 	if err != nil {
 		delete(s.containers, c.id)
-		logs.From(ctx).Error("creation refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
-		return nil, nil, fmt.Errorf("cpumem: container %s: %w", c.name, err)
+		return nil, err
 	}
 	c.applied, c.adjusted = files(d), true
-	return adjust(d), nil, nil
+	return adjust(d), nil
+}
+
+// undoCreate forgets a container whose creation was refused before the work on it
+// ended. One without a claim was created all the same.
+func (s *Session) undoCreate(c *container) {
+	if c.claims && s.containers[c.id] == c {
+		delete(s.containers, c.id)
+	}
 }
 
 // createPooled gives a container without a claim the shared pool. It never
@@ -78,17 +93,15 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 	if err != nil {
 		return contract.Decision{}, err
 	}
-	if cpus := poolCPUs(c.held); cpus != "" {
-		// I1: the frontend takes CPUs out of the pool before it gives them away.
-		if overlap(cpus, node.Shared.CPUs) {
-			return contract.Decision{}, fmt.Errorf("its CPUs %s are also in the shared pool %s (%s, generation %d): it waits for dra-frontend to write the node state",
-				cpus, node.Shared.CPUs, contract.NodeFile, node.Generation)
-		}
-		if err := s.shrinkPool(ctx, node); err != nil {
-			return contract.Decision{}, err
-		}
+	if err := s.clear(ctx, poolCPUs(c.held), node); err != nil {
+		return contract.Decision{}, err
 	}
 	return d, s.writeAbove(ctx, c, node)
+}
+
+func errInPool(cpus string, node contract.NodeState) error {
+	return fmt.Errorf("its CPUs %s are also in the shared pool %s (%s, generation %d): it waits for dra-frontend to write the node state",
+		cpus, node.Shared.CPUs, contract.NodeFile, node.Generation)
 }
 
 // StartContainer is called when the container has its cgroup and its program
@@ -98,12 +111,24 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
 	acted := false
 	defer s.observe("StartContainer", time.Now(), func() metrics.Outcome { return outcome(err, acted) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.session != s {
-		return errOver
+	told := s.newContainer(pod, ctr)
+	acted, err = inTime(ctx, s, func(ctx context.Context) (bool, error) { return s.start(ctx, told, ctr) }, nil)
+	if err == nil {
+		return nil
 	}
-	c, known := s.existing(pod, ctr)
+	if errors.Is(err, errLate) && !told.claims {
+		// I7. It was created with a pool; the next holder of the lock looks at it.
+		told.started = true
+		s.later(told)
+		return nil
+	}
+	return refusal(told, err)
+}
+
+// start reports whether something was written, and why the container must not
+// start.
+func (s *Session) start(ctx context.Context, told *container, ctr *api.Container) (acted bool, err error) {
+	c, known := s.existing(told)
 	s.containers[c.id] = c
 	c.started = true
 	acted, err = s.bring(ctx, c, known)
@@ -111,14 +136,14 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 		err = c.checkPolicy(ctr)
 	}
 	if err == nil {
-		return nil
+		return acted, nil
 	}
 	logs.From(ctx).Error("start", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
 	if !c.claims && !s.onExclusive(c) {
 		// I7: what could not be written harms nobody.
-		return nil
+		return acted, nil
 	}
-	return fmt.Errorf("cpumem: container %s: %w", c.name, err)
+	return acted, err
 }
 
 // bring gives an existing container its present values.
@@ -144,16 +169,16 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 
 // writeAbove writes the values of the container's pod and of what is above it.
 // From the top: the kernel takes a partition's CPUs from there.
-func (s *Session) writeAbove(ctx context.Context, c *container, node contract.NodeState) error {
-	exclusive := s.exclusive(node)
-	if err := s.giveBack(ctx, s.shared, exclusive); err != nil {
+func (p *Plugin) writeAbove(ctx context.Context, c *container, node contract.NodeState) error {
+	exclusive := p.exclusive(node)
+	if err := p.giveBack(ctx, p.shared, exclusive); err != nil {
 		// Others': if it is in the way, the kernel says so below.
 		logs.From(ctx).Warn("exclusive CPUs of a pod that needs none not given back", zap.Error(err))
 	}
-	if err := s.writeAncestors(ctx, node, exclusive, s.shared); err != nil {
+	if err := p.writeAncestors(ctx, node, exclusive, p.shared); err != nil {
 		return err
 	}
-	if err := s.writePod(ctx, c, podFiles(c, node, exclusive), s.shared); err != nil {
+	if err := p.writePod(ctx, c, podFiles(c, node, exclusive), p.shared); err != nil {
 		return fmt.Errorf("its pod: %w", err)
 	}
 	return nil
@@ -190,9 +215,21 @@ func (s *Session) onExclusive(c *container) bool {
 // runtime repeats.
 func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container, asked *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
 	defer s.observe("UpdateContainer", time.Now(), func() metrics.Outcome { return outcome(err, len(updates) > 0) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, _ := s.existing(pod, ctr)
+	told := s.newContainer(pod, ctr)
+	updates, err = inTime(ctx, s, func(ctx context.Context) ([]*api.ContainerUpdate, error) { return s.update(ctx, told, asked) }, nil)
+	s.due.after(afterUpdate, func() { s.due.apply = true })
+	switch {
+	case err == nil:
+		return updates, nil
+	case errors.Is(err, errLate) && !told.claims:
+		return s.updateLate(told), nil
+	}
+	logs.From(ctx).Error("update refused", zap.String("container", told.name), zap.String("id", told.id), zap.Error(err))
+	return nil, refusal(told, err)
+}
+
+func (s *Session) update(ctx context.Context, told *container, asked *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	c, _ := s.existing(told)
 	if cpus := asked.GetCpu().GetCpus(); c.pinned != "" && cpus != "" {
 		c.pinned = cpus
 	}
@@ -200,64 +237,69 @@ func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	if err != nil && !c.claims {
 		return nil, nil
 	}
-	if err == nil {
-		d, want, refused := s.decide(ctx, c, node)
-		switch {
-		case refused != nil:
-			err = refused
-		case want == nil:
-			return nil, nil
-		default:
-			return []*api.ContainerUpdate{update(c.id, d)}, nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	logs.From(ctx).Error("update refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
-	return nil, fmt.Errorf("cpumem: container %s: %w", c.name, err)
+	d, want, refused := s.decide(ctx, c, node)
+	if refused != nil || want == nil {
+		return nil, refused
+	}
+	return []*api.ContainerUpdate{update(c.id, d)}, nil
 }
 
 // PostUpdateContainer is called when the runtime has written its update. The
 // pool may have changed since the actuator put its values into it.
-func (s *Session) PostUpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
-	start, acted := time.Now(), false
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, known := s.containers[ctr.GetId()]
-	var err error
-	if known {
-		acted, err = s.bring(ctx, c, known)
-	}
-	if err != nil {
-		logs.From(ctx).Error("after update", zap.String("container", c.name), zap.Error(err))
-	}
+func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) error {
+	start := time.Now()
+	acted, err := inTime(ctx, s, func(ctx context.Context) (bool, error) {
+		c, known := s.containers[ctr.GetId()]
+		if !known {
+			return false, nil
+		}
+		acted, err := s.bring(ctx, c, known)
+		if err != nil {
+			logs.From(ctx).Error("after update", zap.String("container", c.name), zap.Error(err))
+		}
+		return acted, err
+	}, nil)
 	s.Metrics.Hook("PostUpdateContainer", outcome(err, acted), start)
 	return nil
 }
 
 // StopContainer forgets the container if its cgroup is gone. Some runtimes say
 // this before the program has ended; it is kept off exclusive CPUs till then.
-func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) ([]*api.ContainerUpdate, error) {
-	defer s.observe("StopContainer", time.Now(), func() metrics.Outcome { return metrics.Success })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c, known := s.containers[ctr.GetId()]; known {
+func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (_ []*api.ContainerUpdate, err error) {
+	defer s.observe("StopContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
+	return nil, s.leave(ctx, ctr, func(ctx context.Context, c *container) {
 		c.started = true
 		s.settle(ctx, c)
-	}
-	return nil, nil
+	})
 }
 
 // RemoveContainer forgets the container.
-func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) error {
-	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return metrics.Success })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c, known := s.containers[ctr.GetId()]; known {
+func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (err error) {
+	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
+	return s.leave(ctx, ctr, func(ctx context.Context, c *container) {
 		// One that stays behind, with a process that cannot die, would be removed
 		// without what is above it having its CPUs.
 		if err := s.endPartition(c); err != nil {
 			logs.From(ctx).Error("remove", zap.String("container", c.name), zap.Error(err))
 		}
 		s.forget(ctx, c)
+	})
+}
+
+// leave does what the end of a container asks for. Where there is no time for it
+// the next look at the cgroups does it.
+func (s *Session) leave(ctx context.Context, ctr *api.Container, do func(context.Context, *container)) error {
+	_, err := inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
+		if c, known := s.containers[ctr.GetId()]; known {
+			do(ctx, c)
+		}
+		return struct{}{}, nil
+	}, nil)
+	if errors.Is(err, errLate) {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -74,7 +74,7 @@ func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 		return nil
 	}
 	// A refresh is seldom exactly an interval after the one before.
-	if now := p.Clock(); c.invalid == "" || now.Sub(c.tried) >= p.RefreshInterval/2 {
+	if now := p.Clock(); !c.started || c.invalid == "" || now.Sub(c.tried) >= p.RefreshInterval/2 {
 		c.tried = now
 		reason, err := p.makePartition(c)
 		if err == nil && reason == "" {
@@ -159,7 +159,16 @@ func (p *Plugin) endPartition(c *container) error {
 // because the frontend took nothing back: a file just cannot be read. What is
 // above it keeps its CPUs then.
 func (p *Plugin) keepPartition(c *container, refused error) bool {
-	if !c.started || c.dirErr != nil || errors.As(refused, new(*decisions.Refusal)) {
+	if c.dirErr != nil || errors.As(refused, new(*decisions.Refusal)) {
+		return false
+	}
+	return p.keepHolds(c)
+}
+
+// keepHolds reports whether the container is a partition now, and notes the CPUs
+// that the cgroups above it have to keep for it.
+func (p *Plugin) keepHolds(c *container) bool {
+	if c.dirErr != nil {
 		return false
 	}
 	kind, err := p.Tree.Read(c.dir, contract.FilePartition)
@@ -235,8 +244,9 @@ func (p *Plugin) exclusive(node contract.NodeState) map[string]string {
 	return all
 }
 
-// findExclusive adds to what was written the pods that have exclusive CPUs from
-// the actuator before this one: no container may be left to find them by.
+// findExclusive adds to what was written the pods that have exclusive CPUs without
+// a container to find them by: from the actuator before this one, or because they
+// could not be given back. The kernel's files say which.
 func (p *Plugin) findExclusive(ctx context.Context, written map[string]contract.Files) {
 	for _, level := range p.levels {
 		names, err := p.Tree.Children(level)

@@ -4,15 +4,14 @@
 // container runtime, and when the frontend changes the node state. It asks
 // package decisions what holds, and puts that into the runtime's answer or,
 // through package cgroups, into running containers, pods and their ancestors.
-// It keeps no state that is not in files: its list of containers is the
-// runtime's, told anew at each connection (I4).
+// Its list of containers is the runtime's, told anew at each connection (I4).
 package hooks
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -37,6 +36,8 @@ type Units interface {
 	// Set is called before the files of a container are written, and after
 	// those of a slice.
 	Set(dir string, files map[string]string) error
+	// Correct is Set for a container whose files have what they shall have.
+	Correct(dir string, files map[string]string) error
 	// Again forgets that systemd was told: someone else has changed the values.
 	Again(dir string)
 	// Settled tells whether systemd has all that was Set.
@@ -47,20 +48,30 @@ type Units interface {
 	Reset(dirs []string) error
 }
 
-// Plugin is the actuator's side of the runtime's calls. One mutex orders them
-// with the frontend's changes; nothing waits for the runtime while it is held.
+// Plugin is the actuator's side of the runtime's calls. One lock orders them
+// with the frontend's changes; a call waits for it only as long as the runtime
+// waits for the call.
 type Plugin struct {
 	Options
 
-	mu         sync.Mutex
-	session    *Session
-	connected  bool
-	containers map[string]*container
+	lock *lock
+	link link
+	// inbox are containers that were created while the lock was not to be had.
+	inbox struct {
+		mu         sync.Mutex
+		containers []*container
+	}
+	// due wakes [Plugin.Due].
+	due due
 	// last is the node state that was read last. It stands in for a file that
 	// cannot be read, for the shared pool only and only while exclusive CPUs
 	// are in use (I1).
-	last *contract.NodeState
-	// fresh tells whether the node state in use was read, and is not last.
+	last atomic.Pointer[contract.NodeState]
+
+	// The lock guards what follows.
+
+	containers map[string]*container
+	// fresh reports whether the node state in use was read, and is not last.
 	fresh bool
 	// levels are the directories of kubepods and the QoS levels.
 	levels map[string]string
@@ -73,10 +84,7 @@ type Plugin struct {
 	// returned are former values that were given back by directory, until
 	// systemd has them.
 	returned map[string]map[string]string
-	// found tells whether pods that had exclusive CPUs from the actuator before
-	// this one were looked for.
-	found bool
-	// partitions tells whether the kernel makes cpuset partitions below
+	// partitions reports whether the kernel makes cpuset partitions below
 	// kubepods, nil before it was tried.
 	partitions *bool
 }
@@ -97,17 +105,26 @@ type Options struct {
 
 // New returns a plugin without containers; a [Session] brings them.
 func New(o Options) *Plugin {
-	return &Plugin{Options: o, containers: make(map[string]*container), shared: make(map[string]contract.Files), overwritten: make(overwritten), returned: make(map[string]map[string]string)}
+	p := &Plugin{
+		Options: o, lock: newLock(o.Clock), due: newDue(), containers: make(map[string]*container),
+		shared: make(map[string]contract.Files), overwritten: make(overwritten), returned: make(map[string]map[string]string),
+	}
+	p.link.reason = "no connection was made yet"
+	return p
 }
 
 // Session is the plugin for one connection to a runtime. A session that was
 // ended changes nothing any more, however late its calls come.
 type Session struct {
 	*Plugin
-	nriVersion     func() string
-	runtime        string
-	runtimeVersion string
-	tellsDevices   bool
+	nriVersion func() string
+	runtime    atomic.Pointer[runtime]
+}
+
+// runtime is how the container runtime introduced itself.
+type runtime struct {
+	name, version string
+	tellsDevices  bool
 }
 
 var (
@@ -121,48 +138,34 @@ var (
 	_ stub.RemoveContainerInterface     = (*Session)(nil)
 )
 
-// errOver answers calls of a connection that is lost: nobody reads it.
-var errOver = errors.New("cpumem: the connection is over")
-
 // NewSession begins a session and ends the one before. nriVersion is asked
 // once the runtime has introduced itself.
 func (p *Plugin) NewSession(nriVersion func() string) *Session {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.session = &Session{Plugin: p, nriVersion: nriVersion}
-	return p.session
+	s := &Session{Plugin: p, nriVersion: nriVersion}
+	s.runtime.Store(&runtime{})
+	p.link.begin(s, "")
+	return s
 }
 
-// Disconnected ends the session: the connection is lost.
-func (p *Plugin) Disconnected() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.session, p.connected = nil, false
-	p.Metrics.Connected(false)
-	return p.Announcer.Set(func(a *contract.Announcement) { a.Connected = false })
+// Disconnected ends the session: the connection is lost, for a reason.
+func (p *Plugin) Disconnected(ctx context.Context, reason string) {
+	p.link.begin(nil, reason)
+	p.Announce(ctx)
 }
 
-// Ready tells why containers with claims cannot be created, nil if they can.
-func (p *Plugin) Ready() error {
-	p.mu.Lock()
-	connected := p.connected
-	p.mu.Unlock()
-	if !connected {
-		return errors.New("not connected to the container runtime: is NRI enabled, and its socket mounted?")
-	}
-	if _, err := p.Directory.Node(); err != nil {
-		return fmt.Errorf("%w: is dra-frontend running on this node?", err)
-	}
-	return nil
-}
+// Configured reports whether the runtime has introduced itself.
+func (s *Session) Configured() bool { return s.runtime.Load().name != "" }
+
+// Synchronised reports whether the session took the runtime's containers over.
+func (s *Session) Synchronised() bool { return s.link.current(s) && s.link.isConnected() }
 
 // Configure names the events the actuator wants.
-func (s *Session) Configure(ctx context.Context, _, runtime, version string) (api.EventMask, error) {
-	s.mu.Lock()
-	s.runtime, s.runtimeVersion = runtime, version
-	s.tellsDevices = tellsDevices(runtime, version)
-	s.mu.Unlock()
-	logs.From(ctx).Info("runtime connected", zap.String("runtime", runtime), zap.String("version", version))
+func (s *Session) Configure(ctx context.Context, _, name, version string) (api.EventMask, error) {
+	if !s.link.current(s) {
+		return 0, errOver
+	}
+	s.runtime.Store(&runtime{name: name, version: version, tellsDevices: tellsDevices(name, version)})
+	logs.From(ctx).Info("runtime connected", zap.String("runtime", name), zap.String("version", version))
 	var mask api.EventMask
 	mask.Set(api.Event_CREATE_CONTAINER, api.Event_START_CONTAINER, api.Event_UPDATE_CONTAINER,
 		api.Event_POST_UPDATE_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER)
@@ -171,76 +174,134 @@ func (s *Session) Configure(ctx context.Context, _, runtime, version string) (ap
 
 // Synchronize takes the runtime's containers over and gives every running one
 // its decision again. It fails for none of them: a bad one is named in the log.
+// Where that takes longer than the runtime waits, the runtime gets its answer in
+// time and the work goes on: a plugin that fails here is dropped.
 func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) (_ []*api.ContainerUpdate, err error) {
 	defer s.observe("Synchronize", time.Now(), func() metrics.Outcome { return outcome(err, len(containers) > 0) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.session != s {
-		return nil, errOver
+	list := s.listed(pods, containers)
+	_, err = inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
+		s.synchronize(ctx, list)
+		return struct{}{}, nil
+	}, nil)
+	if errors.Is(err, errLate) {
+		logs.From(ctx).Warn("the runtime's containers are taken over later: it takes longer than the runtime waits")
+		s.due.after(0, func() { s.due.synchronise = func(ctx context.Context) error { return s.synchronizeLate(ctx, list) } })
+		return nil, nil
 	}
+	s.Announce(ctx)
+	return nil, err
+}
+
+// synchronizeLate synchronises, if the work that was too late has not done it.
+func (s *Session) synchronizeLate(ctx context.Context, list []*container) error {
+	_, err := underLock(ctx, ctx, s, func(ctx context.Context) (struct{}, error) {
+		if !s.link.isConnected() {
+			s.synchronize(ctx, list)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// listed turns the runtime's list into containers that are not over.
+func (s *Session) listed(pods []*api.PodSandbox, containers []*api.Container) []*container {
 	sandboxes := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {
 		sandboxes[pod.GetId()] = pod
 	}
-	s.containers = make(map[string]*container, len(containers))
-	s.levels, s.shared, s.found = nil, make(map[string]contract.Files), false
+	var list []*container
 	for _, ctr := range containers {
 		if ctr.GetState() == api.ContainerState_CONTAINER_STOPPED {
 			continue
 		}
 		c := s.newContainer(sandboxes[ctr.GetPodSandboxId()], ctr)
 		c.started = ctr.GetState() != api.ContainerState_CONTAINER_CREATED
-		s.containers[c.id] = c
+		list = append(list, c)
 	}
+	return list
+}
+
+func (s *Session) synchronize(ctx context.Context, list []*container) {
+	before := s.containers
+	s.containers = make(map[string]*container, len(list))
+	s.levels, s.shared = nil, make(map[string]contract.Files)
 	var dirs []string
-	for _, c := range s.containers {
+	for _, c := range list {
+		c.resume(before[c.id])
+		s.containers[c.id] = c
 		dirs = append(dirs, c.dir, c.podDir)
 	}
 	if err := s.Units.Reset(dirs); err != nil {
 		logs.From(ctx).Warn("old drop-ins stay", zap.Error(err))
 	}
 	logs.From(ctx).Info("synchronising", zap.Int("containers", len(s.containers)))
-	generation, _ := s.apply(ctx)
+	generation, err := s.apply(ctx)
 	s.tryPartitions(ctx)
-	s.connected = true
-	s.Metrics.Connected(true)
-	return nil, s.Announcer.Set(func(a *contract.Announcement) {
-		a.Connected, a.Runtime, a.RuntimeVersion, a.NRIVersion = true, s.runtime, s.runtimeVersion, s.nriVersion()
+	if !s.link.synchronised(s) {
+		return
+	}
+	runtime := s.runtime.Load()
+	s.link.say(func(a *contract.Announcement) {
+		a.Runtime, a.RuntimeVersion, a.NRIVersion = runtime.name, runtime.version, s.nriVersion()
+		a.Features = s.features()
 		s.tell(a)
-		if generation != 0 {
+		if err == nil {
 			a.Generation = generation
 		}
 	})
+	s.bringCreated(ctx)
 }
 
 // tell puts into the announcement what the frontend cannot see from where it is.
 func (p *Plugin) tell(a *contract.Announcement) {
-	if p.session != nil {
-		a.Features = p.session.features()
-	}
 	a.Kubepods = p.levels[contract.LevelKubepods]
 	a.InvalidPartitions = p.invalidPartitions()
 	a.Overwritten = p.overwritten.recent(p.Clock().Add(-max(remembered, 3*p.RefreshInterval)))
 }
 
 // Apply brings everything that runs to the present node state, and repairs
-// what others changed. It is called when the CDI directory changes, and now
-// and then in any case.
+// what others changed. It is called when the CDI directory changes. While no
+// runtime is connected it does so for the containers known so far.
 func (p *Plugin) Apply(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.connected {
-		// Synchronize will do it, with the list of what runs.
-		return nil
+	return p.bringAll(ctx, func() {})
+}
+
+// Refresh is Apply for what happened without an event. While no runtime is
+// connected it also finds the containers that were created meanwhile.
+func (p *Plugin) Refresh(ctx context.Context) error {
+	return p.bringAll(ctx, func() {
+		if !p.link.isConnected() {
+			p.adopt(ctx)
+		}
+	})
+}
+
+func (p *Plugin) bringAll(ctx context.Context, first func()) error {
+	if err := p.enter(ctx); err != nil {
+		return err
 	}
-	generation, err := p.apply(ctx)
-	p.tryPartitions(ctx)
-	return errors.Join(err, p.Announcer.Set(func(a *contract.Announcement) {
+	first()
+	var generation uint64
+	var err error
+	connected := p.link.isConnected()
+	if connected || len(p.containers) > 0 {
+		generation, err = p.apply(ctx)
+	}
+	if connected {
+		p.tryPartitions(ctx)
+	}
+	p.link.say(func(a *contract.Announcement) {
 		p.tell(a)
-		if err == nil {
+		if s := p.link.session; connected && s != nil {
+			a.Features = s.features()
+		}
+		if connected && err == nil {
 			a.Generation = generation
 		}
-	}))
+	})
+	p.lock.release()
+	p.Announce(ctx)
+	return err
 }
 
 func (p *Plugin) observe(hook string, start time.Time, result func() metrics.Outcome) {

@@ -32,10 +32,7 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	for _, c := range all {
 		p.learnLevels(c)
 	}
-	if !p.found && p.levels != nil {
-		p.found = true
-		p.findExclusive(ctx, before)
-	}
+	p.findExclusive(ctx, before)
 	// From the top: the kernel takes a partition's CPUs from what the ancestors
 	// have.
 	exclusive := p.exclusive(node)
@@ -182,6 +179,13 @@ func (p *Plugin) restore(ctx context.Context, dir string, want contract.Files) e
 // be told is set right after its next reload only.
 func (p *Plugin) follow(ctx context.Context, dir string, files map[string]string) {
 	if err := p.Units.Set(dir, files); err != nil {
+		logs.From(ctx).Error("systemd does not follow", zap.String("cgroup", dir), zap.Error(err))
+	}
+}
+
+// correct has systemd follow where it would bring back an older value.
+func (p *Plugin) correct(ctx context.Context, dir string, files map[string]string) {
+	if err := p.Units.Correct(dir, files); err != nil {
 		logs.From(ctx).Error("systemd does not follow", zap.String("cgroup", dir), zap.Error(err))
 	}
 }

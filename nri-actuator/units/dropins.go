@@ -30,29 +30,51 @@ func NewDropins(dir string) Dropins { return Dropins{dir: dir} }
 // Set replaces the drop-in of the unit of the cgroup dir by one with the cpuset
 // files among files. It does nothing if there are none, or dir is no unit's.
 func (d Dropins) Set(dir string, files map[string]string) error {
-	unit, ok := Unit(dir)
-	if !ok {
+	unit, text, err := content(dir, files)
+	if err != nil || text == "" {
+		return err
+	}
+	if err := d.write(unit+".d", text); err != nil {
+		return fmt.Errorf("drop-in of unit %s: %w", unit, err)
+	}
+	return nil
+}
+
+// Correct is Set for a unit that has a drop-in already, with another content.
+func (d Dropins) Correct(dir string, files map[string]string) error {
+	unit, text, err := content(dir, files)
+	if err != nil || text == "" {
+		return err
+	}
+	switch has, err := os.ReadFile(path.Join(d.dir, unit+".d", dropin)); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil && string(has) == text:
 		return nil
 	}
-	text := ""
+	return d.Set(dir, files)
+}
+
+// content is the drop-in of the unit of the cgroup dir, empty for none.
+func content(dir string, files map[string]string) (unit, text string, err error) {
+	unit, ok := Unit(dir)
+	if !ok {
+		return "", "", nil
+	}
 	for _, p := range []struct{ file, property string }{{"cpuset.cpus", "AllowedCPUs"}, {"cpuset.mems", "AllowedMemoryNodes"}} {
 		if value, set := files[p.file]; set {
 			if _, err := contract.ParseList(value); err != nil {
-				return fmt.Errorf("unit %s: %s: %w", unit, p.file, err)
+				return "", "", fmt.Errorf("unit %s: %s: %w", unit, p.file, err)
 			}
 			// Lists add up: the empty one drops what others have said.
 			text += fmt.Sprintf("%s=\n%s=%s\n", p.property, p.property, value)
 		}
 	}
 	if text == "" {
-		return nil
+		return unit, "", nil
 	}
 	section := strings.TrimPrefix(path.Ext(unit), ".")
-	text = "[" + strings.ToUpper(section[:1]) + section[1:] + "]\n" + text
-	if err := d.write(unit+".d", text); err != nil {
-		return fmt.Errorf("drop-in of unit %s: %w", unit, err)
-	}
-	return nil
+	return unit, "[" + strings.ToUpper(section[:1]) + section[1:] + "]\n" + text, nil
 }
 
 // write replaces the file as a whole: systemd may be reading.

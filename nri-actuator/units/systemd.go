@@ -26,6 +26,12 @@ func (s Systemd) Set(dir string, files map[string]string) error {
 	return errors.Join(s.Dropins.Set(dir, files), s.Bus.Set(dir, protection))
 }
 
+// Correct writes the drop-in of the cgroup dir anew if it says something else than
+// files. Where there is no drop-in, systemd has what the runtime told it.
+func (s Systemd) Correct(dir string, files map[string]string) error {
+	return s.Dropins.Correct(dir, files)
+}
+
 // Again has Set tell the values again that systemd was told already: someone
 // else has changed them.
 func (s Systemd) Again(dir string) { s.Bus.Forget(dir) }

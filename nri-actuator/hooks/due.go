@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+)
+
+const (
+	// afterUpdate is when everything is looked at again after an answered update.
+	// An OCI runtime whose update fails puts back the values that it wrote last
+	// itself, which may be CPUs of a claim by now, and no event says so.
+	afterUpdate = time.Second
+	// createdPeriod is how often a container is looked at that was created while
+	// no actuator was there. The guard holds its program back until its cgroup has
+	// the decision, and no event says that the cgroup is there.
+	createdPeriod = 100 * time.Millisecond
+)
+
+// due is work that no event of the runtime or of the directory leads to.
+type due struct {
+	wake chan struct{}
+
+	mu          sync.Mutex
+	synchronise func(context.Context) error
+	apply       bool
+}
+
+func newDue() due { return due{wake: make(chan struct{}, 1)} }
+
+func (d *due) signal() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// after has the caller of [Plugin.Due] called when delay is over.
+func (d *due) after(delay time.Duration, change func()) {
+	time.AfterFunc(delay, func() {
+		d.mu.Lock()
+		change()
+		d.mu.Unlock()
+		d.signal()
+	})
+}
+
+// Due is where [Plugin.CatchUp] is asked for.
+func (p *Plugin) Due() <-chan struct{} { return p.due.wake }
+
+// CatchUp does what became due: a synchronisation that had to wait, a look after
+// an update, containers that the guard holds back.
+func (p *Plugin) CatchUp(ctx context.Context) error {
+	p.due.mu.Lock()
+	synchronise, apply := p.due.synchronise, p.due.apply
+	p.due.synchronise, p.due.apply = nil, false
+	p.due.mu.Unlock()
+	if synchronise != nil {
+		err := synchronise(ctx)
+		p.Announce(ctx)
+		return err
+	}
+	if apply {
+		return p.Apply(ctx)
+	}
+	if err := p.enter(ctx); err != nil {
+		return err
+	}
+	defer p.lock.release()
+	p.bringCreated(ctx)
+	return nil
+}
+
+// bringCreated gives containers that were created while no actuator was there
+// their decisions as soon as their cgroups exist. The runtime may still be writing
+// its own values into such a cgroup, so it is looked at until the container starts.
+func (p *Plugin) bringCreated(ctx context.Context) {
+	waiting := false
+	for _, c := range p.sorted() {
+		if !c.claims || c.started || c.adjusted || c.kept {
+			continue
+		}
+		waiting = true
+		if c.dirErr != nil || !p.Tree.Exists(c.dir) {
+			continue
+		}
+		if err := p.bringOne(ctx, c); err != nil && !errors.Is(err, cgroups.ErrGone) {
+			logs.From(ctx).Debug("created container waits", zap.String("container", c.name), zap.Error(err))
+		}
+	}
+	if waiting {
+		p.due.after(createdPeriod, func() {})
+	}
+}
+
+// bringOne writes in the order of a creation: the pool gives the CPUs away before
+// the container gets them, and with them its program starts (I1).
+func (p *Plugin) bringOne(ctx context.Context, c *container) error {
+	node, fresh, err := p.node(ctx)
+	if err != nil || !fresh {
+		return errors.Join(err, errors.New("the node state cannot be read"))
+	}
+	d, want, err := p.decide(ctx, c, node)
+	if err != nil || want == nil {
+		return err
+	}
+	if has, err := p.Tree.Read(c.dir, "cpuset.cpus"); err != nil || has != d.CPUs {
+		if err := p.clear(ctx, poolCPUs(c.held), node); err != nil {
+			return err
+		}
+	}
+	p.learnLevels(c)
+	if err := p.writeAbove(ctx, c, node); err != nil {
+		return err
+	}
+	if err := p.write(ctx, c, want); err != nil {
+		return err
+	}
+	return p.checkPartition(ctx, c)
+}
+
+// clear moves every container of the pool off cpus, which are about to be a
+// claim's; none for a claim without CPUs of the pool.
+func (p *Plugin) clear(ctx context.Context, cpus string, node contract.NodeState) error {
+	if cpus == "" {
+		return nil
+	}
+	// I1: the frontend takes CPUs out of the pool before it gives them away.
+	if overlap(cpus, node.Shared.CPUs) {
+		return errInPool(cpus, node)
+	}
+	return p.shrinkPool(ctx, node)
+}
