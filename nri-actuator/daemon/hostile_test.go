@@ -147,9 +147,10 @@ func TestLargeEnvironmentsAreNotKept(t *testing.T) {
 		goruntime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
+	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
 	before := heap()
 	for i := range 32 {
-		_, err := h.create(fmt.Sprintf("c%d", i), podB, "LARGE="+strings.Repeat("x", 1<<20))
+		_, err := h.create(fmt.Sprintf("c%d", i), podA, env[0], "LARGE="+strings.Repeat("x", 1<<20))
 		require.NoError(t, err)
 		h.mu.Lock()
 		h.containers[len(h.containers)-1].Env = nil

@@ -33,7 +33,7 @@ func (r *runtime) exclusive(pod string) []string {
 func TestPartition(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pooled := r.run("pooled", podB)
-	r.now = r.now.Add(time.Hour)
+	r.later(time.Hour)
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionIsolated))
 	beside := r.run("beside", podA)
 	c := r.run("c", podA, env...)
@@ -170,7 +170,7 @@ func TestPartitionLost(t *testing.T) {
 	r.node.RemoveFile("kubepods", contract.FileExclusive)
 	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
 	for range 2 {
-		r.now = r.now.Add(time.Hour)
+		r.later(time.Hour)
 		require.Error(t, r.plugin.Apply(t.Context()))
 		require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition))
 		require.Len(t, r.announced.InvalidPartitions, 1)
@@ -180,7 +180,7 @@ func TestPartitionLost(t *testing.T) {
 	r.node.SetFile("kubepods", contract.FileExclusive, "")
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition), "tried once in a refresh interval")
-	r.now = r.now.Add(r.plugin.RefreshInterval * 9 / 10)
+	r.later(r.plugin.RefreshInterval * 9 / 10)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
 	require.Empty(t, r.announced.InvalidPartitions)

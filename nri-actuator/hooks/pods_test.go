@@ -43,10 +43,10 @@ func TestPodsAndAncestors(t *testing.T) {
 	require.Equal(t, "kubepods", r.announced.Kubepods)
 	require.Equal(t, map[string]contract.Files{"": {"memory.min": "0"}}, r.announced.Overwritten)
 	r.node.SetFile(pages, "hugetlb.2MB.max", "0")
-	r.now = r.now.Add(9 * time.Minute)
+	r.later(9 * time.Minute)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, map[string]contract.Files{"": {"memory.min": "0"}, podA: {"hugetlb.2MB.max": "0"}}, r.announced.Overwritten)
-	r.now = r.now.Add(2 * time.Minute)
+	r.later(2 * time.Minute)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, map[string]contract.Files{podA: {"hugetlb.2MB.max": "0"}}, r.announced.Overwritten, "it has stopped")
 

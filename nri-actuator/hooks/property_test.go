@@ -169,7 +169,7 @@ func (m *model) restart(*rapid.T) {
 
 func (m *model) tamper(t *rapid.T) {
 	c := m.pick(t, func(c *container) bool { return c.running })
-	m.r.now = m.r.now.Add(time.Hour)
+	m.r.later(time.Hour)
 	if file := rapid.SampledFrom([]string{"cpuset.cpus", "cpuset.mems", contract.FilePartition}).Draw(t, "file"); file != contract.FilePartition {
 		m.r.node.SetFile(c.dir, file, "0")
 	} else if c.spec[file] != "" {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -37,7 +38,8 @@ type runtime struct {
 	// nri and kernel are versions, good ones unless changed before connect.
 	nri, kernel string
 	containers  map[string]*container
-	now         time.Time
+	// now is the time in nanoseconds, which does not pass by itself.
+	now atomic.Int64
 	// unpartitioned nodes have a kernel without partitions.
 	unpartitioned bool
 }
@@ -59,9 +61,13 @@ func (r *runtime) Set(change func(*contract.Announcement)) error {
 
 func newRuntime(t require.TestingT, dir string) *runtime {
 	r := &runtime{t: t, node: testnode.New(t, dir), nri: "v0.12.0", kernel: "6.12.0", containers: make(map[string]*container)}
+	r.later(time.Hour)
 	r.connect()
 	return r
 }
+
+// later has time pass.
+func (r *runtime) later(d time.Duration) { r.now.Add(int64(d)) }
 
 // connect starts a new actuator and synchronises it.
 func (r *runtime) connect() {
@@ -77,7 +83,7 @@ func (r *runtime) connect() {
 		Directory: decisions.New(r.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: r, Kernel: r.kernel,
 		// Its cgroups are no units.
 		Units: units.Systemd{Bus: units.New(nil, nil), Dropins: units.NewDropins("/absent")},
-		Clock: func() time.Time { return r.now }, RefreshInterval: time.Minute,
+		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,
 	})
 	r.session = r.plugin.NewSession(func() string { return r.nri })
 	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")
@@ -89,7 +95,9 @@ func (r *runtime) synchronize() error {
 	pods := make(map[string]*api.PodSandbox)
 	var list []*api.Container
 	for _, c := range r.containers {
-		pods[c.pod.Id] = c.pod
+		if c.pod != nil {
+			pods[c.pod.Id] = c.pod
+		}
 		list = append(list, c.api)
 	}
 	var sandboxes []*api.PodSandbox

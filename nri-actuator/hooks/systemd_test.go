@@ -285,6 +285,21 @@ func TestExclusiveWaitsForNoSystemd(t *testing.T) {
 	}
 }
 
+// TestSystemdFollowsTheRuntime covers A69: where a runtime's update has written
+// the pool before the actuator did, the reload brings no older one back (I1).
+func TestSystemdFollowsTheRuntime(t *testing.T) {
+	s := newSystemd(t)
+	s.synchronize()
+	s.run("pooled")
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = "0-7" })
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = "0-3" })
+	s.node.SetFile(s.dir("pooled"), "cpuset.cpus", "0-3")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.reload()
+	require.Equal(t, "0-3", s.node.File(s.dir("pooled"), "cpuset.cpus"))
+}
+
 // quick has systemd apply what it is told before anybody goes on.
 type quick struct {
 	hooks.Units

@@ -66,3 +66,18 @@ func TestDropinsWithoutSystemd(t *testing.T) {
 	require.NoError(t, d.Prune(nil))
 	require.ErrorContains(t, d.Set(scope, map[string]string{"cpuset.cpus": "1"}), "drop-in of unit cri-containerd-1.scope")
 }
+
+// TestDropinIsCorrected: a drop-in that says something else than the files is
+// written anew, and none is made where the runtime told systemd.
+func TestDropinIsCorrected(t *testing.T) {
+	dir := t.TempDir()
+	d := units.NewDropins(dir)
+	want := map[string]string{"cpuset.cpus": "0-3"}
+	require.NoError(t, d.Correct(scope, want))
+	require.NoError(t, d.Correct("kubepods/podx/1", want), "no unit")
+	require.Empty(t, tree(t, dir))
+	require.NoError(t, d.Set(scope, map[string]string{"cpuset.cpus": "0-15"}))
+	require.NoError(t, d.Correct(scope, want))
+	require.Equal(t, map[string]string{"cri-containerd-1.scope.d/90-dra.cpumem.conf": "[Scope]\nAllowedCPUs=\nAllowedCPUs=0-3\n"}, tree(t, dir))
+	require.Error(t, d.Correct(scope, map[string]string{"cpuset.cpus": "1\nDelegate=yes"}))
+}
