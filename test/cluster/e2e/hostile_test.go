@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
+)
+
+// TestA60_A61_HostilePods: pods whose authors want the runtime to go on without
+// the actuator. A victim's observer sees nobody on its CPUs at the end, and what
+// happens is said where an operator looks.
+func TestA60_A61_HostilePods(t *testing.T) {
+	s := theSuite
+	s.claim(t, "a60-victim", "", capacity{"cpu": "2"})
+	s.run(t, pod("a60-victim", []string{"mask", "sleep"}, "a60-victim"))
+	held := cpus(t, s.lines(t, "a60-victim", "mask")["mask"].CPUs)
+
+	forged := pod("a60-forged", []string{"mask", "sleep"})
+	env(forged, "DRA_CPUMEM_00000000000000000000000000000000_0", strings.Repeat("\x7f", 600<<10))
+	s.create(t, forged)
+	eventually(t, "forged pod refused", func(ctx context.Context) error {
+		p, err := s.client.CoreV1().Pods("default").Get(ctx, "a60-forged", getOptions)
+		if err != nil {
+			return err
+		}
+		if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].State.Waiting == nil {
+			return fmt.Errorf("containers %+v", p.Status.ContainerStatuses)
+		}
+		message := p.Status.ContainerStatuses[0].State.Waiting.Message
+		if !strings.Contains(message, "DRA_CPUMEM_00000000000000000000000000000000_0") {
+			return fmt.Errorf("it waits because of %.300q", message)
+		}
+		require.Less(t, len(message), 2000)
+		return nil
+	})
+	s.offClaim(t, "a60-next", held)
+	require.Empty(t, s.disconnected(t), "the runtime keeps the actuator")
+
+	for i := range 8 {
+		large := pod(fmt.Sprintf("a61-large-%d", i), []string{"sleep"})
+		// A single variable of 128 KiB keeps Linux from running the program.
+		for j := range 12 {
+			env(large, fmt.Sprintf("LARGE_%d", j), strings.Repeat("x", 100<<10))
+		}
+		s.run(t, large)
+	}
+	_, err := s.NodeExec(t.Context(), s.node, "service kill containerd; service start containerd")
+	require.NoError(t, err)
+	eventually(t, "the reason to be announced", func(context.Context) error {
+		if reason := s.disconnected(t); !strings.Contains(reason, "MiB of environment") {
+			return fmt.Errorf("announced is %q", reason)
+		}
+		return nil
+	})
+	s.offClaim(t, "a61-next", held)
+	require.NotEmpty(t, s.disconnected(t), "nobody is connected all the while")
+	for i := range 8 {
+		s.remove(t, fmt.Sprintf("a61-large-%d", i))
+	}
+	eventually(t, "connected again", func(context.Context) error {
+		if reason := s.disconnected(t); reason != "" {
+			return errors.New(reason)
+		}
+		return nil
+	})
+}
+
+// offClaim runs a pod without a claim and waits until it is kept off CPUs.
+func (s suite) offClaim(t *testing.T, name string, held cpuset.CPUSet) *corev1.Pod {
+	t.Helper()
+	p := s.run(t, pod(name, []string{"mask", "sleep"}))
+	eventually(t, name+" off the claim's CPUs", func(context.Context) error {
+		if got := cpus(t, s.cgroup(t, p, "main", "cpuset.cpus.effective")); !got.Intersection(held).IsEmpty() {
+			return fmt.Errorf("it may run on %s, the claim has %s", got, held)
+		}
+		return nil
+	})
+	return p
+}
+
+// disconnected is why the actuator says that no runtime is connected, empty if
+// one is.
+func (s suite) disconnected(t *testing.T) string {
+	t.Helper()
+	const member = `"disconnected":"`
+	text := strings.ReplaceAll(s.file(t, "/var/run/cdi/dra.cpumem-actuator.json"), `\"`, `"`)
+	_, reason, found := strings.Cut(text, member)
+	if !found {
+		return ""
+	}
+	return reason
+}
