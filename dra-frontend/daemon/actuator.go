@@ -3,7 +3,7 @@
 package daemon
 
 import (
-	"errors"
+	"fmt"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -18,10 +18,20 @@ func (a actuator) Announcement() (contract.Announcement, error) {
 		return ann, err
 	}
 	if !ann.Connected {
-		return ann, errors.New("nri-actuator is running and not connected to the container runtime: look at its log and check that NRI is enabled in the runtime")
+		return ann, fmt.Errorf("nri-actuator is running and not connected to the container runtime: %s", reason(ann))
 	}
 	if _, err := ann.CommonVersion(); err != nil {
 		return ann, err
 	}
 	return ann, nil
+}
+
+// reason is why the runtime is not connected, as the actuator says it. The actuator
+// is another image: what it wrote is bounded here as well.
+func reason(a contract.Announcement) string {
+	if a.Disconnected == "" {
+		return "look at its log, and check that NRI is enabled in the runtime"
+	}
+	const size = 500
+	return contract.Excerpt(a.Disconnected, size)
 }
