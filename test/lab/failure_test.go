@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -31,6 +33,24 @@ func TestRuntimeRestarts(t *testing.T) {
 	}
 	n.Ready()
 	start(t, n, podWith(n, "q", lab.Request{Capacity: cpu("1")}))
+}
+
+// An actuator that does not answer stays connected: the runtime goes on without
+// its answers (I7), and when it works again it puts right what passed it by.
+func TestActuatorThatDoesNotAnswer(t *testing.T) {
+	n := newNode(t, topologytest.T2())
+	start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))
+	adaptation.SetPluginRequestTimeout(200 * time.Millisecond)
+	resume := n.PauseActuator()
+	missed, err := n.CreateContainer(n.Pod("missed", lab.Burstable, lab.ContainerSpec{Name: "main"}), "main")
+	require.NoError(t, err, "I7")
+	require.NoError(t, missed.Start(), "I7")
+	require.NotEqual(t, "0-1,3-5,7", missed.CPUs(), "the runtime waited for an answer")
+	adaptation.SetPluginRequestTimeout(requestTimeout)
+	resume()
+	require.Eventually(t, func() bool { return missed.CPUs() == "0-1,3-5,7" }, requestTimeout, time.Millisecond)
+	require.Equal(t, "0-1,3-5,7", start(t, n, n.Pod("next", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0].CPUs())
+	require.Equal(t, 1.0, n.Metric("cpumem_actuator_hook_duration_seconds_count", "Synchronize"), "one connection")
 }
 
 // A36, A37: the actuator is killed before each step of a pod with a claim. The

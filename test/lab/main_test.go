@@ -46,11 +46,14 @@ func run(m *testing.M) (int, error) {
 	log.Set(silent{})
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
-	// A busy machine must not make the runtime drop the actuator.
-	adaptation.SetPluginRequestTimeout(20 * time.Second)
+	adaptation.SetPluginRequestTimeout(requestTimeout)
 	adaptation.SetPluginRegistrationTimeout(20 * time.Second)
 	return m.Run(), nil
 }
+
+// requestTimeout is long: a busy machine must not make the runtime go on without
+// the actuator's answer.
+const requestTimeout = 20 * time.Second
 
 type discard struct{}
 
