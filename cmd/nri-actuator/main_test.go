@@ -105,9 +105,10 @@ func testWait(t *testing.T, path, state, bundle, entry string) {
 	require.NoError(t, os.MkdirAll(cgroup, 0o755))
 	cpus := filepath.Join(cgroup, "cpuset.cpus")
 	hook := func(timeout int) (*exec.Cmd, *bytes.Buffer) {
+		own := map[string]any{"path": path, "args": []string{"nri-actuator", "guard"}, "timeout": timeout}
 		config, err := json.Marshal(map[string]any{
 			"process": map[string]any{"env": []string{entry}}, "linux": map[string]any{"cgroupsPath": "/kubepods/podx/c"},
-			"hooks": map[string]any{"createRuntime": []any{map[string]any{"path": path, "args": []string{"nri-actuator", "guard"}, "timeout": timeout}}},
+			"hooks": map[string]any{"createRuntime": []any{own}},
 		})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600))
@@ -126,6 +127,6 @@ func testWait(t *testing.T, path, state, bundle, entry string) {
 	late, errs := hook(11)
 	require.Error(t, late.Wait())
 	require.Equal(t, 1, late.ProcessState.ExitCode())
-	require.Contains(t, errs.String(), "cgroup kubepods/podx/c lacks what nri-actuator gives it, after 1s: cpuset.cpus is unset, the claim's decision is 4;")
+	require.Contains(t, errs.String(), "kubepods/podx/c lacks what nri-actuator gives it, after 1s: cpuset.cpus is unset, the claim's decision is 4;")
 	require.Equal(t, 1, strings.Count(errs.String(), "\n"))
 }

@@ -212,7 +212,7 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("refreshInterval: %s, want 1s or more", c.RefreshInterval.Duration))
 	}
 	if w := c.GuardWait.Duration; w < 0 || w > maxGuardWait || w%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("guardWait: %s, want whole seconds from 0s to %s: kubelet gives a container two minutes to start", w, maxGuardWait))
+		errs = append(errs, fmt.Errorf("guardWait: %s, want whole seconds from 0s to %s: kubelet gives a start two minutes", w, maxGuardWait))
 	}
 	for _, cpus := range []struct{ key, value string }{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
 		if _, err := parseCPUs(cpus.value); err != nil {

@@ -119,11 +119,12 @@ func (h Hook) checkCreation(spec *specs.Spec, d contract.Decision) error {
 
 // mismatch is the error for a member that only the creation could have brought.
 func mismatch(what, got, want string) error {
-	return fmt.Errorf("%s: nri-actuator did not adjust this container at its creation, and nobody can later; %s", differs(what, got, want), advice)
+	return fmt.Errorf("%s: nri-actuator did not adjust this container at its creation, and nobody can later; %s",
+		differs(what, got, want), advice)
 }
 
 // advice ends every refusal: what a person should look at, and what happens.
-const advice = "check that it runs on this node and what it logs; the pod's restart policy decides whether the container is tried again"
+const advice = "check that nri-actuator runs on this node and what it logs; the pod's restart policy decides whether the container is tried again"
 
 func differs(what, got, want string) string {
 	if got == "" {

@@ -33,7 +33,9 @@ func entry(t require.TestingT, index int, d contract.Decision) string {
 // hooks are those of claims whose guards have these timeouts in seconds, and
 // somebody else's before them.
 func hooks(timeouts ...int) *specs.Hooks {
-	all := []specs.Hook{{Path: "/bin/other", Args: []string{"other", "guard", "dog"}, Timeout: new(1)}, {Path: "/bin/bare"}, {Path: "/bin/cat", Args: []string{"cat", "/etc/motd"}, Timeout: new(1)}}
+	all := []specs.Hook{{Path: "/bin/bare"},
+		{Path: "/bin/other", Args: []string{"other", "guard", "dog"}, Timeout: new(1)},
+		{Path: "/bin/cat", Args: []string{"cat", "/etc/motd"}, Timeout: new(1)}}
 	for _, timeout := range timeouts {
 		all = append(all, specs.Hook{Path: "/opt/nri-actuator-1", Args: []string{"nri-actuator-1", "guard"}, Timeout: &timeout})
 	}

@@ -57,7 +57,7 @@ func TestCgroup(t *testing.T) {
 		"kubelet's zero":  {func(f map[string]string) { f["memory.min"] = "0" }, "memory.min is 0, the claim's decision is 4096"},
 		"no limit":        {func(f map[string]string) { f["memory.max"] = "max" }, "memory.max is max, the claim's decision is 8192"},
 		"hugepages zero":  {func(f map[string]string) { f["hugetlb.2MB.max"] = "0" }, "hugetlb.2MB.max is 0, the claim's decision is 4194304"},
-		"no reservation":  {func(f map[string]string) { delete(f, "hugetlb.2MB.rsvd.max") }, "no file hugetlb.2MB.rsvd.max, is the controller enabled"},
+		"no reservation":  {func(f map[string]string) { delete(f, "hugetlb.2MB.rsvd.max") }, "no file hugetlb.2MB.rsvd.max, is"},
 		"nothing written": {func(f map[string]string) { clear(f) }, "; and 7 more"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestSharedPool(t *testing.T) {
 // the kernel's reason stands in the error. One that was asked for in the
 // configuration is all that is looked at then.
 func TestPartition(t *testing.T) {
-	isolated := contract.Decision{V: contract.Version, CPUs: "4-7", Partition: contract.PartitionIsolated, Requires: []string{contract.FeaturePartition}}
+	isolated := contract.Decision{CPUs: "4-7", Partition: contract.PartitionIsolated, Requires: []string{contract.FeaturePartition}}
 	asked := map[string]string{contract.FileExclusive: "4-7", contract.FilePartition: "isolated"}
 	whole := func(partition string) map[string]string {
 		return map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4-7", contract.FilePartition: partition}
@@ -109,21 +109,26 @@ func TestPartition(t *testing.T) {
 		cgroup  map[string]string
 		err     string
 	}{
-		"granted":            {asked, map[string]string{contract.FilePartition: "isolated"}, ""},
-		"refused":            {asked, whole("isolated invalid (Cpu list in cpuset.cpus not exclusive)"), "isolated invalid (Cpu list in cpuset.cpus not exclusive), the claim's decision is isolated"},
-		"of another kind":    {asked, whole("root"), "cpuset.cpus.partition is root, the claim's decision is isolated; look at who has the CPUs"},
-		"nobody made it":     {asked, whole("member"), "cpuset.cpus.partition is member"},
-		"an old kernel":      {asked, map[string]string{"cpuset.cpus": "4-7"}, "no file cpuset.cpus.partition"},
-		"no cgroup":          {asked, nil, "the cgroup does not exist"},
-		"made since":         {nil, whole("isolated"), ""},
-		"not made since":     {nil, whole("member"), "cpuset.cpus.partition is member"},
-		"other CPUs asked":   {map[string]string{contract.FileExclusive: "4", contract.FilePartition: "isolated"}, map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4", contract.FilePartition: "isolated"}, "cpuset.cpus.exclusive is 4, the claim's decision is 4-7"},
-		"not asked, no CPUs": {nil, map[string]string{"cpuset.cpus": "", contract.FileExclusive: "4-7", contract.FilePartition: "isolated"}, "cpuset.cpus is unset"},
+		"granted": {asked, map[string]string{contract.FilePartition: "isolated"}, ""},
+		"refused": {asked, whole("isolated invalid (Cpu list in cpuset.cpus not exclusive)"),
+			"isolated invalid (Cpu list in cpuset.cpus not exclusive), the claim's decision is isolated"},
+		"of another kind": {asked, whole("root"), "cpuset.cpus.partition is root, the claim's decision is isolated; look at who has the CPUs"},
+		"nobody made it":  {asked, whole("member"), "cpuset.cpus.partition is member"},
+		"an old kernel":   {asked, map[string]string{"cpuset.cpus": "4-7"}, "no file cpuset.cpus.partition"},
+		"no cgroup":       {asked, nil, "the cgroup does not exist"},
+		"made since":      {nil, whole("isolated"), ""},
+		"not made since":  {nil, whole("member"), "cpuset.cpus.partition is member"},
+		"other CPUs asked": {map[string]string{contract.FileExclusive: "4", contract.FilePartition: "isolated"},
+			map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4", contract.FilePartition: "isolated"},
+			"cpuset.cpus.exclusive is 4, the claim's decision is 4-7"},
+		"not asked, no CPUs": {nil, map[string]string{"cpuset.cpus": "", contract.FileExclusive: "4-7", contract.FilePartition: "isolated"},
+			"cpuset.cpus is unset"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := hook(&specs.Spec{
 				Process: &specs.Process{Env: []string{entry(t, 0, isolated)}},
-				Linux:   &specs.Linux{CgroupsPath: "/kubepods/pod1/c1", Resources: &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4-7"}, Unified: c.unified}},
+				Linux: &specs.Linux{CgroupsPath: "/kubepods/pod1/c1",
+					Resources: &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4-7"}, Unified: c.unified}},
 			})
 			h.CgroupRoot, h.Features = t.TempDir(), []string{contract.FeaturePartition}
 			if c.cgroup != nil {
@@ -210,7 +215,7 @@ func TestWaitEnds(t *testing.T) {
 				require.NoError(t, parseErr)
 				require.Equal(t, want, time.Since(start))
 				require.EqualError(t, err, "container c1: cgroup kubepods/pod1/c1 lacks what nri-actuator gives it, after "+want.String()+
-					": memory.max is max, the claim's decision is 8192; check that it runs on this node and what it logs;"+
+					": memory.max is max, the claim's decision is 8192; check that nri-actuator runs on this node and what it logs;"+
 					" the pod's restart policy decides whether the container is tried again")
 			})
 		})
@@ -236,13 +241,14 @@ func TestWaitCountsFromTheStart(t *testing.T) {
 
 // A37: what waiting cannot mend is refused at once, whatever the cgroup has.
 func TestRefusesAtOnce(t *testing.T) {
-	policed := contract.Decision{Mems: "0-1", MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "0"}, Requires: []string{contract.FeatureMemoryPolicy}}
+	policed := contract.Decision{Mems: "0-1", MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "0"}}
+	policed.Requires = policed.MemoryPolicy.Features()
 	for name, c := range map[string]struct {
 		env []string
 		err string
 	}{
 		"memory policy":  {[]string{entry(t, 0, policed)}, "memory policy is unset"},
-		"broken value":   {[]string{entry(t, 0, contract.Decision{CPUs: "4"}), "DRA_CPUMEM_" + strings.Repeat("0", 32) + "_0=4"}, "decision"},
+		"broken value":   {[]string{"DRA_CPUMEM_" + strings.Repeat("0", 32) + "_0=4"}, "decision"},
 		"other value":    {[]string{entry(t, 0, contract.Decision{CPUs: "4"}), entry(t, 0, contract.Decision{CPUs: "5"})}, "different values"},
 		"no variable":    {nil, "without a variable"},
 		"newer contract": {[]string{strings.Replace(entry(t, 0, contract.Decision{CPUs: "4"}), `"v1"`, `"v2"`, 1)}, `version "v2"`},

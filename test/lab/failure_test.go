@@ -155,7 +155,8 @@ func TestClaimFileIsRemoved(t *testing.T) {
 // started fails nobody. The guard waits, the actuator that comes back gives the
 // container its values, and only then the program may start.
 func TestGuardWaitsForTheActuator(t *testing.T) {
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.GuardWait.Duration = time.Minute }})
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs,
+		Configure: func(c *config.Config) { c.GuardWait.Duration = time.Minute }})
 	n.Ready()
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
