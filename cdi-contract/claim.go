@@ -3,11 +3,13 @@
 package contract
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
@@ -24,6 +26,9 @@ type ClaimRecord struct {
 	BootID string `json:"bootID"`
 	// Guard is the host path of the guard program, empty for no guard.
 	Guard string `json:"guard,omitempty"`
+	// GuardTimeout is the timeout of the guard's hook in seconds; absent: 30.
+	// The guard waits [GuardMargin] less for the container's values.
+	GuardTimeout int `json:"guardTimeout,omitempty"`
 	// Pods are the pods the claim is reserved for, in the order they came.
 	Pods []PodRecord `json:"pods,omitempty"`
 	// Joinable claims are nobody's own and can be shared: pods may come after
@@ -79,6 +84,8 @@ func (r ClaimRecord) Validate() error {
 		return fmt.Errorf("claim record %s: %d results, want 1 to %d", r.UID, len(r.Results), maxIndex)
 	case r.Guard != "" && (!filepath.IsAbs(r.Guard) || filepath.Clean(r.Guard) != r.Guard):
 		return fmt.Errorf("claim record %s: guard path %q is not a clean absolute path", r.UID, r.Guard)
+	case r.GuardTimeout < 0:
+		return fmt.Errorf("claim record %s: guard timeout %d s, want 1 or more", r.UID, r.GuardTimeout)
 	}
 	for _, p := range r.Pods {
 		if !ValidUID(p.UID) {
@@ -115,9 +122,14 @@ func (r ClaimRecord) CPUs() string {
 	return all
 }
 
-// guardTimeout is generous: a guard that is killed for slowness fails the
-// container's start, and the comparison itself takes milliseconds.
-const guardTimeout = 30
+const (
+	// GuardMargin is what the hook's timeout has beyond the guard's wait: time to
+	// start on a busy machine, and to say why the container must not run, before
+	// the OCI runtime kills the guard and says only that it was slow.
+	GuardMargin = 10 * time.Second
+	// guardTimeout is the hook's, in seconds, where the record has none.
+	guardTimeout = 30
+)
 
 // EncodeClaim returns the content of the claim's file: one CDI device for each
 // result, carrying the decision, the claim's cpuset and the guard hook.
@@ -144,7 +156,7 @@ func EncodeClaim(r ClaimRecord) ([]byte, error) {
 			edits.Env = append(edits.Env, CPUSetEnvPrefix+r.UID+"="+cpus)
 		}
 		if r.Guard != "" {
-			timeout := guardTimeout
+			timeout := cmp.Or(r.GuardTimeout, guardTimeout)
 			edits.Hooks = []*specs.Hook{{
 				HookName: "createRuntime",
 				Path:     r.Guard,

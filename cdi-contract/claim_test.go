@@ -3,6 +3,7 @@
 package contract_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ func TestEncodeClaimRefuses(t *testing.T) {
 		"too many results":  {func(r *contract.ClaimRecord) { r.Results = make([]contract.ResultRecord, 1024) }, "1024 results"},
 		"relative guard":    {func(r *contract.ClaimRecord) { r.Guard = "guard" }, "guard path"},
 		"unclean guard":     {func(r *contract.ClaimRecord) { r.Guard = "/opt/../guard" }, "guard path"},
+		"guard's timeout":   {func(r *contract.ClaimRecord) { r.GuardTimeout = -1 }, "guard timeout -1 s"},
 		"pod UID":           {func(r *contract.ClaimRecord) { r.Pods[0].UID = "pod" }, "pod UID"},
 		"pod level":         {func(r *contract.ClaimRecord) { r.Pods[0].QOS = "guaranteed" }, "QoS level"},
 		"pod hugepages":     {func(r *contract.ClaimRecord) { r.Pods[0].Hugepages = map[string]contract.Limit{"2M": 0} }, "page size"},
@@ -50,6 +52,27 @@ func TestEncodeClaimLeavesTheRecordAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, r.Results[0].Decision.Requires)
 	require.Contains(t, string(data), `\"requires\":[]`, "a written decision always says what it requires")
+}
+
+// A80: the guard's hook has the timeout of the record, and is read back with it.
+// A record that says nothing, as older frontends write it, means 30 s.
+func TestGuardTimeout(t *testing.T) {
+	for seconds, want := range map[int]int{0: 30, 10: 10, 30: 30, 75: 75} {
+		r := goldenClaims()["claim-guard"]
+		r.GuardTimeout = seconds
+		data, err := contract.EncodeClaim(r)
+		require.NoError(t, err)
+		var spec struct {
+			Devices []struct {
+				ContainerEdits struct{ Hooks []struct{ Timeout int } }
+			}
+		}
+		require.NoError(t, json.Unmarshal(data, &spec))
+		require.Equal(t, want, spec.Devices[0].ContainerEdits.Hooks[0].Timeout)
+		got, err := contract.DecodeClaim(contract.ClaimFile(claimUID), data)
+		require.NoError(t, err)
+		require.Equal(t, seconds, got.GuardTimeout)
+	}
 }
 
 func TestDecodeClaimRefuses(t *testing.T) {

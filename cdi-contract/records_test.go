@@ -283,7 +283,7 @@ func genClaim() *rapid.Generator[contract.ClaimRecord] {
 		r := contract.ClaimRecord{
 			V: contract.Version, Namespace: word.Draw(t, "namespace"), Name: word.Draw(t, "name"),
 			UID: genUID().Draw(t, "uid"), BootID: genUID().Draw(t, "bootID"),
-			Guard: rapid.SampledFrom([]string{"", guardPath}).Draw(t, "guard"),
+			Guard: rapid.SampledFrom([]string{"", guardPath}).Draw(t, "guard"), GuardTimeout: rapid.IntRange(0, 300).Draw(t, "guard timeout"),
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "pods") {
 			r.Pods = append(r.Pods, contract.PodRecord{

@@ -30,6 +30,9 @@ import (
 // version is set by the linker.
 var version string
 
+// cgroupRoot is where cgroup v2 is mounted on a host, unless a flag says else.
+const cgroupRoot = "/sys/fs/cgroup"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The second signal finds the default handling and ends the process.
@@ -60,7 +63,7 @@ func command() *cobra.Command {
 	f.StringVar(&config.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI socket of the container runtime")
 	f.StringVar(&config.PluginName, "plugin-name", "cpumem", "name the plugin registers with")
 	f.StringVar(&config.PluginIndex, "plugin-index", "90", "two digits that order the plugin among others")
-	f.StringVar(&config.CgroupRoot, "cgroup-root", "/sys/fs/cgroup", "mount point of cgroup v2")
+	f.StringVar(&config.CgroupRoot, "cgroup-root", cgroupRoot, "mount point of cgroup v2")
 	f.StringVar(&config.SystemBus, "system-bus", "/run/dbus/system_bus_socket", "socket of the host's D-Bus, for nodes where systemd manages the cgroups")
 	f.StringVar(&config.UnitDir, "unit-dir", "/run/systemd/system.control", "systemd's directory of runtime drop-ins, likewise")
 	f.StringVar(&config.GuardDir, "guard-dir", "", "directory to install the guard hook in, with the same path on the host; empty for no guard")
@@ -92,25 +95,30 @@ func run(ctx context.Context, config daemon.Config, level zapcore.Level) error {
 }
 
 func guardCommand() *cobra.Command {
-	return &cobra.Command{
+	hook := guard.Hook{
+		Config: func(bundle string) ([]byte, error) {
+			if !filepath.IsAbs(bundle) {
+				return nil, errors.New("the bundle is not an absolute path")
+			}
+			return durable.Read(bundle, "config.json", 64<<20)
+		},
+		PolicyModes: guard.PolicyModes, Features: hooks.Features(),
+	}
+	cmd := &cobra.Command{
 		Use:    "guard",
-		Short:  "OCI hook: refuse a container whose configuration lacks its claim's decision",
+		Short:  "OCI hook: keep a container from starting before it has its claim's decision",
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			read := func(bundle string) ([]byte, error) {
-				if !filepath.IsAbs(bundle) {
-					return nil, errors.New("the bundle is not an absolute path")
-				}
-				return durable.Read(bundle, "config.json", 64<<20)
-			}
-			partition := func(pid int) (string, error) { return guard.ReadPartition("/proc", pid) }
-			if err := guard.Check(cmd.InOrStdin(), read, guard.PolicyModes, partition, hooks.Features()); err != nil {
+			if err := hook.Check(cmd.Context(), cmd.InOrStdin()); err != nil {
 				return fmt.Errorf("guard: %w", err)
 			}
 			return nil
 		},
 	}
+	// Not the daemon's: that one sees the host's mount where its pod has it.
+	cmd.Flags().StringVar(&hook.CgroupRoot, "cgroup-root", cgroupRoot, "mount point of cgroup v2")
+	return cmd
 }
 
 func programVersion() string {

@@ -66,10 +66,12 @@ func TestProgram(t *testing.T) {
 		code, _, errs := run(string(state), "guard")
 		require.Equal(t, want, code, errs)
 		if want != 0 {
-			require.Contains(t, errs, "cpuset.cpus is 0-15, the claim's decision is 4")
+			require.Contains(t, errs, "nri-actuator: guard: container c: it has not all that was decided for its claim")
 			require.Equal(t, 1, strings.Count(errs, "\n"))
 		}
 	}
+
+	testWait(t, path, string(state), bundle, entry)
 
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
@@ -92,4 +94,39 @@ func TestProgram(t *testing.T) {
 	}
 	require.NoError(t, cmd.Wait())
 	require.NoFileExists(t, filepath.Join(dir, "cdi", contract.ActuatorFile))
+}
+
+// testWait covers A80 with the program itself: as the hook of a container that
+// was created while the actuator was away, it ends well when the cgroup has the
+// decision, and with the reason when its time is over.
+func testWait(t *testing.T, path, state, bundle, entry string) {
+	root := t.TempDir()
+	cgroup := filepath.Join(root, "kubepods/podx/c")
+	require.NoError(t, os.MkdirAll(cgroup, 0o755))
+	cpus := filepath.Join(cgroup, "cpuset.cpus")
+	hook := func(timeout int) (*exec.Cmd, *bytes.Buffer) {
+		own := map[string]any{"path": path, "args": []string{"nri-actuator", "guard"}, "timeout": timeout}
+		config, err := json.Marshal(map[string]any{
+			"process": map[string]any{"env": []string{entry}}, "linux": map[string]any{"cgroupsPath": "/kubepods/podx/c"},
+			"hooks": map[string]any{"createRuntime": []any{own}},
+		})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600))
+		require.NoError(t, os.WriteFile(cpus, []byte("\n"), 0o600))
+		errs := new(bytes.Buffer)
+		cmd := exec.CommandContext(t.Context(), path, "guard", "--cgroup-root", root)
+		cmd.Stdin, cmd.Stderr = strings.NewReader(state), errs
+		require.NoError(t, cmd.Start())
+		return cmd, errs
+	}
+
+	waiting, errs := hook(600)
+	require.NoError(t, os.WriteFile(cpus, []byte("4\n"), 0o600))
+	require.NoError(t, waiting.Wait(), errs.String())
+
+	late, errs := hook(11)
+	require.Error(t, late.Wait())
+	require.Equal(t, 1, late.ProcessState.ExitCode())
+	require.Contains(t, errs.String(), "kubepods/podx/c lacks what nri-actuator gives it, after 1s: cpuset.cpus is unset, the claim's decision is 4;")
+	require.Equal(t, 1, strings.Count(errs.String(), "\n"))
 }

@@ -57,6 +57,9 @@ type Config struct {
 	DeviceMetadata bool `json:"deviceMetadata"`
 	// Guard writes the guard hook into claim files if the actuator offers it.
 	Guard bool `json:"guard"`
+	// GuardWait is how long the guard waits for the actuator to give a
+	// container its claim's values: whole seconds, 0 to 90.
+	GuardWait metav1.Duration `json:"guardWait"`
 	// RefreshInterval is how often the machine and the CDI directory are looked
 	// at in any case.
 	RefreshInterval metav1.Duration `json:"refreshInterval"`
@@ -126,6 +129,10 @@ type CPU struct {
 	Placement string `json:"placement"`
 }
 
+// maxGuardWait with the contract's margin is below the two minutes that kubelet
+// gives the runtime for a container's start (runtimeRequestTimeout).
+const maxGuardWait = 90 * time.Second
+
 // Default returns the configuration of an empty file.
 func Default() Config {
 	return Config{
@@ -136,6 +143,7 @@ func Default() Config {
 		Hugepages:       Hugepages{Limits: "claim"},
 		CPU:             CPU{Placement: "packed"},
 		Guard:           true,
+		GuardWait:       metav1.Duration{Duration: 20 * time.Second},
 		RefreshInterval: metav1.Duration{Duration: 30 * time.Second},
 		CDIDir:          "/var/run/cdi",
 		KubeletRootDir:  "/var/lib/kubelet",
@@ -202,6 +210,9 @@ func (c Config) validate() error {
 	}
 	if c.RefreshInterval.Duration < time.Second {
 		errs = append(errs, fmt.Errorf("refreshInterval: %s, want 1s or more", c.RefreshInterval.Duration))
+	}
+	if w := c.GuardWait.Duration; w < 0 || w > maxGuardWait || w%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("guardWait: %s, want whole seconds from 0s to %s: kubelet gives a start two minutes", w, maxGuardWait))
 	}
 	for _, cpus := range []struct{ key, value string }{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
 		if _, err := parseCPUs(cpus.value); err != nil {

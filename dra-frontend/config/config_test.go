@@ -4,6 +4,7 @@ package config_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,11 +29,13 @@ reservedHugepages: {"1": {2Mi: 8}}
 sharedPool: {minCPUs: 2}
 memoryQoS: {throttlingFactor: 0.9}
 refreshInterval: 5s
+guardWait: 1m5s
 `))
 	require.NoError(t, err)
 	require.Equal(t, "socket", c.GroupBy)
 	require.Equal(t, config.ExclusivityPool, c.Exclusivity)
 	require.Equal(t, []int{0, 1, 4}, c.Reserved().List())
+	require.Equal(t, 65*time.Second, c.GuardWait.Duration)
 	require.True(t, c.Managed().IsEmpty())
 	require.Equal(t, 0.9, *c.MemoryQoS.ThrottlingFactor)
 	require.Equal(t, "auto", c.MemoryQoS.Protection, "a key that is left out keeps its default")
@@ -47,30 +50,33 @@ refreshInterval: 5s
 // A56 (first form): what is misspelt is said, not ignored.
 func TestParseRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
-		"unknown key":        {"groupby2: x", `unknown field "groupby2"`},
-		"miscased key":       {"GroupBy: socket", `unknown field "GroupBy"`},
-		"nested unknown key": {"sharedPool: {min: 1}", `unknown field "sharedPool.min"`},
-		"duplicate key":      {"groupBy: socket\ngroupBy: machine", "already set"},
-		"not YAML":           {"\t- x", "yaml"},
-		"groupBy":            {"groupBy: rack", `groupBy: "rack", want one of`},
-		"exclusivity":        {"exclusivity: kernel", `exclusivity: "kernel", want one of ["auto" "pool" "partition"]`},
-		"empty exclusivity":  {`exclusivity: ""`, `exclusivity: "", want one of`},
-		"cpus":               {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
-		"minCPUs":            {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
-		"mode":               {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},
-		"fixed pool":         {"sharedPool: {mode: fixed}", "sharedPool.mode: fixed needs managedCPUs"},
-		"factor":             {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
-		"protection":         {"memoryQoS: {protection: strong}", "memoryQoS.protection"},
-		"owner":              {"memoryQoS: {owner: me}", "memoryQoS.owner"},
-		"limits":             {"hugepages: {limits: some}", "hugepages.limits"},
-		"placement":          {"cpu: {placement: random}", "cpu.placement"},
-		"interval":           {"refreshInterval: 1ms", "refreshInterval: 1ms, want 1s or more"},
-		"relative path":      {"cdiDir: run/cdi", "cdiDir"},
-		"relative file":      {"kubeletConfigFile: kubelet.json", "kubeletConfigFile"},
-		"node id":            {`reservedMemory: {"x": 1Gi}`, `reservedMemory: key "x" is not a NUMA node id`},
-		"negative memory":    {`reservedMemory: {"0": -1Gi}`, "negative"},
-		"hugepage size":      {`reservedHugepages: {"0": {2MB: 1}}`, `page size "2MB"`},
-		"negative hugepages": {`reservedHugepages: {"0": {2Mi: -1}}`, "-1 pages"},
+		"unknown key":         {"groupby2: x", `unknown field "groupby2"`},
+		"miscased key":        {"GroupBy: socket", `unknown field "GroupBy"`},
+		"nested unknown key":  {"sharedPool: {min: 1}", `unknown field "sharedPool.min"`},
+		"duplicate key":       {"groupBy: socket\ngroupBy: machine", "already set"},
+		"not YAML":            {"\t- x", "yaml"},
+		"groupBy":             {"groupBy: rack", `groupBy: "rack", want one of`},
+		"exclusivity":         {"exclusivity: kernel", `exclusivity: "kernel", want one of ["auto" "pool" "partition"]`},
+		"empty exclusivity":   {`exclusivity: ""`, `exclusivity: "", want one of`},
+		"cpus":                {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
+		"minCPUs":             {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
+		"mode":                {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},
+		"fixed pool":          {"sharedPool: {mode: fixed}", "sharedPool.mode: fixed needs managedCPUs"},
+		"factor":              {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
+		"protection":          {"memoryQoS: {protection: strong}", "memoryQoS.protection"},
+		"owner":               {"memoryQoS: {owner: me}", "memoryQoS.owner"},
+		"limits":              {"hugepages: {limits: some}", "hugepages.limits"},
+		"placement":           {"cpu: {placement: random}", "cpu.placement"},
+		"interval":            {"refreshInterval: 1ms", "refreshInterval: 1ms, want 1s or more"},
+		"negative wait":       {"guardWait: -1s", "guardWait: -1s, want whole seconds from 0s to 1m30s"},
+		"broken wait":         {"guardWait: 1500ms", "guardWait: 1.5s, want whole seconds"},
+		"wait like kubelet's": {"guardWait: 91s", "guardWait: 1m31s, want whole seconds from 0s to 1m30s"},
+		"relative path":       {"cdiDir: run/cdi", "cdiDir"},
+		"relative file":       {"kubeletConfigFile: kubelet.json", "kubeletConfigFile"},
+		"node id":             {`reservedMemory: {"x": 1Gi}`, `reservedMemory: key "x" is not a NUMA node id`},
+		"negative memory":     {`reservedMemory: {"0": -1Gi}`, "negative"},
+		"hugepage size":       {`reservedHugepages: {"0": {2MB: 1}}`, `page size "2MB"`},
+		"negative hugepages":  {`reservedHugepages: {"0": {2Mi: -1}}`, "-1 pages"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Parse([]byte(tc.text))

@@ -5,6 +5,7 @@ package plugin
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -43,8 +44,8 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 	if err != nil {
 		return record, err
 	}
-	if d.guard {
-		record.Guard = announcement.Guard
+	if d.guard && announcement.Guard != "" {
+		record.Guard, record.GuardTimeout = announcement.Guard, int((d.guardWait+contract.GuardMargin)/time.Second)
 	}
 	if usersErr != nil {
 		return record, usersErr

@@ -93,6 +93,7 @@ type Driver struct {
 	ledger    *ledger.Ledger
 	bootID    string
 	guard     bool
+	guardWait time.Duration
 	inventory Inventory
 	settings  parameters.Settings
 	pods      Pods
@@ -110,6 +111,7 @@ type Options struct {
 	Ledger    *ledger.Ledger
 	BootID    string
 	Guard     bool
+	GuardWait time.Duration // how long it waits for a container's values: whole seconds
 	Inventory Inventory
 	// Settings are those of a claim without parameters.
 	Settings parameters.Settings
@@ -127,7 +129,7 @@ type Options struct {
 // itself always looks at the claim files (I4).
 func New(o Options) *Driver {
 	return &Driver{
-		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
+		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, guardWait: o.GuardWait, inventory: o.Inventory,
 		settings: o.Settings, pods: o.Pods, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
 	}
 }

@@ -87,7 +87,7 @@ func (n *node) restart() {
 		pods = n.wrapPods(pods)
 	}
 	n.driver = plugin.New(plugin.Options{
-		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true,
+		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true, GuardWait: 25 * time.Second,
 		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Node: n, Actuator: n, Recorder: discard{},
 		NoMemoryHigh: n.noMemoryHigh,
 	})
@@ -224,6 +224,7 @@ func TestPrepareWritesTheWholeDecision(t *testing.T) {
 		Hugepages: map[string]contract.Limit{"2Mi": 64 << 20},
 	}, r.Results[0].Decision)
 	require.Equal(t, "/opt/guard", r.Guard)
+	require.Equal(t, 35, r.GuardTimeout)
 
 	s := n.state()
 	require.Equal(t, contract.Shared{CPUs: "0-1,4-7", Mems: "0-1"}, s.Shared)

@@ -4,6 +4,7 @@ package guard_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -29,6 +30,18 @@ func entry(t require.TestingT, index int, d contract.Decision) string {
 	return e
 }
 
+// hooks are those of claims whose guards have these timeouts in seconds, and
+// somebody else's before them.
+func hooks(timeouts ...int) *specs.Hooks {
+	all := []specs.Hook{{Path: "/bin/bare"},
+		{Path: "/bin/other", Args: []string{"other", "guard", "dog"}, Timeout: new(1)},
+		{Path: "/bin/cat", Args: []string{"cat", "/etc/motd"}, Timeout: new(1)}}
+	for _, timeout := range timeouts {
+		all = append(all, specs.Hook{Path: "/opt/nri-actuator-1", Args: []string{"nri-actuator-1", "guard"}, Timeout: &timeout})
+	}
+	return &specs.Hooks{CreateRuntime: all}
+}
+
 func valid(t require.TestingT) *specs.Spec {
 	return &specs.Spec{
 		Process: &specs.Process{Env: []string{
@@ -37,7 +50,8 @@ func valid(t require.TestingT) *specs.Spec {
 				Memory: &contract.Memory{Min: 4096, High: contract.Max, Max: 8192}}),
 			entry(t, 1, contract.Decision{CPUs: "8", Mems: "1", Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
 		}},
-		Linux: &specs.Linux{Resources: &specs.LinuxResources{
+		Hooks: hooks(30),
+		Linux: &specs.Linux{CgroupsPath: "/kubepods/pod1/c1", Resources: &specs.LinuxResources{
 			CPU: &specs.LinuxCPU{Cpus: "4-5,8", Mems: "0-1"},
 			Unified: map[string]string{
 				"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192",
@@ -50,26 +64,28 @@ func valid(t require.TestingT) *specs.Spec {
 // noModes is an OCI runtime that is not asked.
 func noModes() ([]string, error) { return nil, errors.New("asked without need") }
 
-// TestCheck covers A37 and I5: only a container that has the whole decision
-// gets past the guard.
+// hook is the guard for a container of spec, on a machine without cgroups.
+func hook(spec *specs.Spec) guard.Hook {
+	return guard.Hook{
+		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
+		PolicyModes: noModes, CgroupRoot: "/nonexistent",
+	}
+}
+
+// TestCheck covers A37 and I5: a container whose configuration has the whole
+// decision gets past the guard, and the guard looks at no cgroup for it. What is
+// wrong with the variables is said at once.
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*specs.Spec)
 		err    string
 	}{
-		"as decided":        {change: func(*specs.Spec) {}},
-		"the same twice":    {change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, s.Process.Env[1]) }},
-		"other cpus":        {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Cpus = "4-15" }, err: "cpuset.cpus is 4-15, the claim's decision is 4-5,8"},
-		"no cpus":           {change: func(s *specs.Spec) { s.Linux.Resources.CPU = nil }, err: "cpuset.cpus is unset"},
-		"other mems":        {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Mems = "0" }, err: "cpuset.mems is 0, the claim's decision is 0-1"},
-		"no resources":      {change: func(s *specs.Spec) { s.Linux = nil }, err: "cpuset.cpus is unset"},
-		"kubelet's zero":    {change: func(s *specs.Spec) { s.Linux.Resources.Unified["memory.min"] = "0" }, err: "memory.min is 0, the claim's decision is 4096"},
-		"no unified":        {change: func(s *specs.Spec) { s.Linux.Resources.Unified = nil }, err: "hugetlb.1GB.max is unset"},
-		"hugepages zero":    {change: func(s *specs.Spec) { s.Linux.Resources.Unified["hugetlb.2MB.max"] = "0" }, err: "hugetlb.2MB.max is 0, the claim's decision is 4194304"},
-		"no reservation":    {change: func(s *specs.Spec) { delete(s.Linux.Resources.Unified, "hugetlb.2MB.rsvd.max") }, err: "hugetlb.2MB.rsvd.max is unset"},
-		"one decision lost": {change: func(s *specs.Spec) { s.Process.Env = s.Process.Env[:2] }, err: "cpuset.cpus is 4-5,8, the claim's decision is 4-5"},
-		"all lost":          {change: func(s *specs.Spec) { s.Process.Env = nil }, err: "without a variable DRA_CPUMEM_"},
-		"no process":        {change: func(s *specs.Spec) { s.Process = nil }, err: "no process"},
+		"as decided":       {change: func(*specs.Spec) {}},
+		"the same twice":   {change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, s.Process.Env[1]) }},
+		"more than asked":  {change: func(s *specs.Spec) { s.Linux.Resources.Unified["memory.oom.group"] = "1" }},
+		"nothing is asked": {change: func(s *specs.Spec) { s.Process.Env = []string{entry(t, 0, contract.Decision{})}; s.Linux = nil }},
+		"all lost":         {change: func(s *specs.Spec) { s.Process.Env = nil }, err: "without a variable DRA_CPUMEM_"},
+		"no process":       {change: func(s *specs.Spec) { s.Process = nil }, err: "no process"},
 		"twice with different values": {change: func(s *specs.Spec) {
 			s.Process.Env = append(s.Process.Env, entry(t, 0, contract.Decision{CPUs: "0"}))
 		}, err: "occurs with different values"},
@@ -77,14 +93,18 @@ func TestCheck(t *testing.T) {
 			s.Process.Env = append(s.Process.Env, entry(t, 2, contract.Decision{Requires: []string{"teleport"}}))
 		}, err: "teleport"},
 		"not of the contract": {change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, "DRA_CPUMEM_X=1") }, err: "DRA_CPUMEM_X"},
+		"no cgroup to look at": {change: func(s *specs.Spec) { s.Linux.Resources, s.Linux.CgroupsPath = nil, "" },
+			err: "it has not all that was decided for its claim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := valid(t)
 			c.change(spec)
-			err := guard.Check(strings.NewReader(state), func(bundle string) ([]byte, error) {
+			h := hook(spec)
+			h.Config = func(bundle string) ([]byte, error) {
 				require.Equal(t, "/run/c1", bundle)
 				return json.Marshal(spec)
-			}, noModes, nil, nil)
+			}
+			err := h.Check(t.Context(), strings.NewReader(state))
 			if c.err == "" {
 				require.NoError(t, err)
 				return
@@ -96,13 +116,14 @@ func TestCheck(t *testing.T) {
 }
 
 func TestCheckUnreadable(t *testing.T) {
-	config := func(data string, err error) func(string) ([]byte, error) {
-		return func(string) ([]byte, error) { return []byte(data), err }
+	check := func(state, config string, err error) error {
+		h := guard.Hook{Config: func(string) ([]byte, error) { return []byte(config), err }, PolicyModes: noModes, CgroupRoot: "/nonexistent"}
+		return h.Check(t.Context(), strings.NewReader(state))
 	}
-	require.ErrorContains(t, guard.Check(strings.NewReader(""), config("", nil), noModes, nil, nil), "container state")
-	require.ErrorContains(t, guard.Check(strings.NewReader("{}"), config("", nil), noModes, nil, nil), "no bundle")
-	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("{", nil), noModes, nil, nil), "configuration")
-	require.ErrorContains(t, guard.Check(strings.NewReader(state), config("", errors.New("gone")), noModes, nil, nil), "gone")
+	require.ErrorContains(t, check("", "", nil), "container state")
+	require.ErrorContains(t, check("{}", "", nil), "no bundle")
+	require.ErrorContains(t, check(state, "{", nil), "configuration")
+	require.ErrorContains(t, check(state, "", errors.New("gone")), "gone")
 }
 
 func FuzzCheck(f *testing.F) {
@@ -111,9 +132,18 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte(state), config)
 	f.Add([]byte(state), []byte(`{"process":{"env":["DRA_CPUMEM_"]}}`))
 	f.Add([]byte(`{"bundle":"/x"}`), []byte(`{"linux":{"resources":null}}`))
+	other := valid(f)
+	other.Linux.Resources = nil
+	config, err = json.Marshal(other)
+	require.NoError(f, err)
+	f.Add([]byte(state), config)
+	// Nothing is waited for.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	root := f.TempDir()
 	f.Fuzz(func(t *testing.T, state, config []byte) {
-		err := guard.Check(bytes.NewReader(state), func(string) ([]byte, error) { return config, nil }, noModes, nil, nil)
-		if err != nil {
+		h := guard.Hook{Config: func(string) ([]byte, error) { return config, nil }, PolicyModes: noModes, CgroupRoot: root}
+		if err := h.Check(ctx, bytes.NewReader(state)); err != nil {
 			return
 		}
 		var spec specs.Spec

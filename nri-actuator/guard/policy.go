@@ -24,7 +24,8 @@ import (
 func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]string, error)) error {
 	wanted := text(want.OCIMode(), want.Nodes, string(specs.MpolFStaticNodes))
 	got := ""
-	if p := spec.Linux.MemoryPolicy; p != nil {
+	if spec.Linux != nil && spec.Linux.MemoryPolicy != nil {
+		p := spec.Linux.MemoryPolicy
 		got = text(string(p.Mode), p.Nodes, p.Flags...)
 	}
 	if got != wanted {

@@ -3,7 +3,6 @@
 package guard_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -82,7 +81,11 @@ func TestPolicy(t *testing.T) {
 				Process: &specs.Process{Env: []string{entry(t, 0, c.decision)}},
 				Linux:   &specs.Linux{Resources: &specs.LinuxResources{CPU: &specs.LinuxCPU{Mems: "0-1"}}, MemoryPolicy: c.policy},
 			}
-			err := guard.Check(strings.NewReader(state), func(string) ([]byte, error) { return json.Marshal(spec) }, c.modes, nil, c.features)
+			h := hook(spec)
+			h.PolicyModes, h.Features = c.modes, c.features
+			// A wait would outlast the test: nobody can set a policy later (A80).
+			spec.Hooks = hooks(3600)
+			err := h.Check(t.Context(), strings.NewReader(state))
 			if c.err == "" {
 				require.NoError(t, err)
 				return

@@ -38,7 +38,7 @@ var flipped = map[string]string{
 	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
 	"config.exclusivity": `partition`, "config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`, "config.memoryQoS.throttlingFactor": `0.9`,
 	"config.memoryQoS.protection": `low`, "config.hugepages.limits": `unlimited`, "config.cpu.wholeCores": `true`,
-	"config.cpu.placement": `spread`, "config.nodeAllocatable": `true`, "config.deviceMetadata": `true`, "config.guard": `false`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
+	"config.cpu.placement": `spread`, "config.nodeAllocatable": `true`, "config.deviceMetadata": `true`, "config.guard": `false`, "config.guardWait": `1m5s`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
 	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.kubeletConfigFile": `/etc/kubernetes/kubelet.json`, "config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
 
 	"frontend.image.repository": `registry.example:5000/a/b`, "frontend.image.tag": `v9`, "frontend.image.pullPolicy": `Always`,
@@ -177,6 +177,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.nodeAllocatable":            {`"true"`},
 		"config.deviceMetadata":             {`1`},
 		"config.guard":                      {`"on"`},
+		"config.guardWait":                  {`20`, `"20"`, `-1s`, `500ms`, `1m31s`, `91s`, `2m`, `null`},
 		"config.refreshInterval":            {`30`, `"30"`, `30 s`, `-1s`, `500ms`, `0s`},
 		"config.cdiDir":                     {`run/cdi`, `/run/cdi/`, `/run/../cdi`, `/`, `"/run/c di"`},
 		"config.kubeletRootDir":             {`/` + strings.Repeat("k", 42)},
@@ -281,7 +282,7 @@ sysfsRoot: /host/sys
 procRoot: /proc`)
 	require.Equal(t, want, parse(configOf(t, render(t, "{}"))))
 	// What the daemon takes for the same is left out where it is set, too.
-	require.Equal(t, want, parse(configOf(t, render(t, `config: {reservedMemory: {"0": 0}, exclusivity: auto, nodeAllocatable: false, kubeletConfigFile: ""}`))))
+	require.Equal(t, want, parse(configOf(t, render(t, `config: {reservedMemory: {"0": 0}, exclusivity: auto, guardWait: 20s, nodeAllocatable: false, kubeletConfigFile: ""}`))))
 	want["guard"] = false
 	require.Equal(t, want, parse(configOf(t, render(t, "config: {guard: false}"))))
 }

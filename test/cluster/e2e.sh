@@ -3,7 +3,8 @@
 # test program. KEEP=1 leaves the cluster running, REUSE=1 runs on the one that
 # KEEP=1 has left, with the driver that is in it. KERNEL=stable|backports is the
 # kernel of all nodes, STEPS=n how long the observers observe (two hundred take about
-# half an hour on two cores; many more want a longer -timeout among the arguments).
+# half an hour on two cores; many more want a longer -timeout among the arguments)
+# and how many pods start during upgrades, 12 to 40.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

@@ -223,9 +223,8 @@ func (c *Container) values() map[string]string {
 	return out
 }
 
-// runHooks runs the createRuntime hooks, with the state on stdin. It names no
-// process: there is none in the container's cgroup, where the guard would look
-// at the partition, and it leaves that to the actuator then.
+// runHooks runs the createRuntime hooks, with the state on stdin. Each is the
+// guard, which is told where the lab's cgroups are.
 func (c *Container) runHooks() error {
 	if c.Spec.Hooks == nil {
 		return nil
@@ -246,12 +245,18 @@ func (c *Container) runHooks() error {
 	}
 	for _, hook := range c.Spec.Hooks.CreateRuntime {
 		cmd := exec.Command(hook.Path)
-		cmd.Args, cmd.Env, cmd.Stdin = hook.Args, hook.Env, bytes.NewReader(state)
+		cmd.Args, cmd.Env, cmd.Stdin = append(slices.Clone(hook.Args), "--cgroup-root", c.n.Cgroup), hook.Env, bytes.NewReader(state)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return errors.Join(fmt.Errorf("createRuntime hook: %w: %s", err, out))
 		}
 	}
 	return nil
+}
+
+// HasCgroup reports whether the OCI runtime has made the container's cgroup.
+func (c *Container) HasCgroup() bool {
+	_, err := os.Stat(filepath.Join(c.n.Cgroup, c.cgroup()))
+	return err == nil
 }
 
 // ReadCgroup reads a file of the container's cgroup.

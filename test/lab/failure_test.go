@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
@@ -80,7 +81,7 @@ func TestActuatorIsKilledAtEachStep(t *testing.T) {
 			}
 			err = c.Start()
 			if away.create {
-				require.ErrorContains(t, err, "cpuset.cpus is unset, the claim's decision is 2,6: nri-actuator did not adjust this container")
+				require.ErrorContains(t, err, "cpuset.cpus is unset, the claim's decision is 2,6; ")
 			} else {
 				require.NoError(t, err, "its spec is right")
 				require.Equal(t, "2,6", c.CPUs())
@@ -167,6 +168,35 @@ func TestClaimFileIsRemoved(t *testing.T) {
 	require.True(t, n.Allocate(other))
 	require.Equal(t, "2,6", startAllocated(t, n, other)[0].CPUs())
 	require.Equal(t, "0-1,3-5,7", c.CPUs())
+}
+
+// A80: an actuator that is away while a container with a claim is created and
+// started fails nobody. The guard waits, the actuator that comes back gives the
+// container its values, and only then the program may start.
+func TestGuardWaitsForTheActuator(t *testing.T) {
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs,
+		Configure: func(c *config.Config) { c.GuardWait.Duration = time.Minute }})
+	n.Ready()
+	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
+	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
+	require.True(t, n.Allocate(p))
+	require.NoError(t, n.Prepare(p))
+	n.StopActuator(true)
+	c, err := n.CreateContainer(p, "main")
+	require.NoError(t, err, "NRI lets it pass")
+	started := make(chan error, 1)
+	go func() {
+		defer close(started)
+		started <- c.Start()
+	}()
+	require.Eventually(t, c.HasCgroup, time.Minute, time.Millisecond)
+	n.StartActuator()
+	require.NoError(t, <-started)
+	require.Equal(t, "2,6", c.CPUs())
+	require.Equal(t, "1073741824", c.ReadCgroup("memory.min"))
+	require.Equal(t, "0-1,3-5,7", pool.CPUs())
+	n.Ready()
+	n.Check()
 }
 
 // A37: the guard on the configuration alone.

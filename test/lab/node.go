@@ -133,6 +133,8 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	n.config = config.Default()
 	n.config.CDIDir, n.config.KubeletRootDir = n.CDI, n.path("kubelet")
 	n.config.SysfsRoot, n.config.ProcRoot = n.path("sys"), n.path("proc")
+	// A test that starts a container without an actuator wants to see it refused.
+	n.config.GuardWait.Duration = 0
 	if o.Configure != nil {
 		o.Configure(&n.config)
 	}

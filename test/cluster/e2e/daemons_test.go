@@ -81,13 +81,11 @@ func TestA21_ActuatorGone(t *testing.T) {
 	})
 }
 
-// A37, I5: prepared, then the actuator dies before the container is created.
-// The runtime goes on without it; the guard does not.
-func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
-	s := theSuite
-	s.claim(t, "a37", "", capacity{"cpu": "1", "memory": "32Mi"})
-	p := pod("a37", []string{"mask", "sleep"}, "a37")
-	// Claims are prepared before the first init container, which gives the time.
+// prepared creates the pod and waits until its claims are prepared. Its container
+// is created when proceed is called: claims are prepared before the first init
+// container, which gives the time.
+func (s suite) prepared(t *testing.T, p *corev1.Pod) (uid types.UID, proceed func()) {
+	t.Helper()
 	p.Spec.InitContainers = []corev1.Container{{
 		Name: "wait", Image: cluster.BusyboxImage, ImagePullPolicy: corev1.PullNever,
 		Command:      []string{"sh", "-c", "until [ -e /signal/go ]; do sleep 0.2; done"},
@@ -95,9 +93,8 @@ func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
 	}}
 	p.Spec.Volumes = []corev1.Volume{{Name: "signal", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	s.create(t, p)
-	var uid types.UID
 	eventually(t, "init container running", func(ctx context.Context) error {
-		got, err := s.client.CoreV1().Pods("default").Get(ctx, "a37", getOptions)
+		got, err := s.client.CoreV1().Pods("default").Get(ctx, p.Name, getOptions)
 		if err != nil {
 			return err
 		}
@@ -107,9 +104,21 @@ func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
 		}
 		return nil
 	})
+	return uid, func() {
+		t.Helper()
+		_, err := s.NodeExec(t.Context(), s.node, "touch /var/lib/kubelet/pods/"+string(uid)+"/volumes/kubernetes.io~empty-dir/signal/go")
+		require.NoError(t, err)
+	}
+}
+
+// A37, I5: prepared, then the actuator dies before the container is created.
+// The runtime goes on without it; the guard does not.
+func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
+	s := theSuite
+	s.claim(t, "a37", "", capacity{"cpu": "1", "memory": "32Mi"})
+	uid, proceed := s.prepared(t, pod("a37", []string{"mask", "sleep"}, "a37"))
 	start := s.stopActuator(t)
-	_, err := s.NodeExec(t.Context(), node, "touch /var/lib/kubelet/pods/"+string(uid)+"/volumes/kubernetes.io~empty-dir/signal/go")
-	require.NoError(t, err)
+	proceed()
 	eventually(t, "refused by the guard", func(ctx context.Context) error {
 		got, err := s.client.CoreV1().Pods("default").Get(ctx, "a37", getOptions)
 		if err != nil {

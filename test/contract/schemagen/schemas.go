@@ -147,6 +147,7 @@ func claim(s *jsonschema.Schema) {
 	}
 	s.Properties["uid"].Pattern = uidForm
 	s.Properties["guard"].Pattern = pathForm
+	s.Properties["guardTimeout"].Minimum = new(0.0)
 
 	pod := s.Properties["pods"].Items
 	pod.Properties["uid"].Pattern = uidForm

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// decided are the files of valid's decision, as the kernel shows them.
+func decided() map[string]string {
+	return map[string]string{
+		"cpuset.cpus": "4-5,8", "cpuset.mems": "0-1",
+		"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192",
+		"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304", "hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max",
+	}
+}
+
+// write writes files of the container's cgroup, with the kernel's newline.
+func write(t testing.TB, root string, files map[string]string) {
+	dir := filepath.Join(root, "kubepods/pod1/c1")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	for file, content := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content+"\n"), 0o644))
+	}
+}
+
+// unadjusted is the configuration of a container that was created while the
+// actuator was away.
+func unadjusted(t require.TestingT) *specs.Spec {
+	spec := valid(t)
+	spec.Linux.Resources = &specs.LinuxResources{Unified: map[string]string{"memory.min": "0"}}
+	return spec
+}
+
+// A37, A80, I5: what the configuration lacks must be in the cgroup, all of it.
+// Each error names file, value and decision.
+func TestCgroup(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(files map[string]string)
+		err    string
+	}{
+		"all there":       {change: func(map[string]string) {}},
+		"other cpus":      {func(f map[string]string) { f["cpuset.cpus"] = "4-15" }, "cpuset.cpus is 4-15, the claim's decision is 4-5,8; check"},
+		"no cpus":         {func(f map[string]string) { f["cpuset.cpus"] = "" }, "cpuset.cpus is unset, the claim's decision is 4-5,8"},
+		"other mems":      {func(f map[string]string) { f["cpuset.mems"] = "0" }, "cpuset.mems is 0, the claim's decision is 0-1"},
+		"kubelet's zero":  {func(f map[string]string) { f["memory.min"] = "0" }, "memory.min is 0, the claim's decision is 4096"},
+		"no limit":        {func(f map[string]string) { f["memory.max"] = "max" }, "memory.max is max, the claim's decision is 8192"},
+		"hugepages zero":  {func(f map[string]string) { f["hugetlb.2MB.max"] = "0" }, "hugetlb.2MB.max is 0, the claim's decision is 4194304"},
+		"no reservation":  {func(f map[string]string) { delete(f, "hugetlb.2MB.rsvd.max") }, "no file hugetlb.2MB.rsvd.max, is"},
+		"nothing written": {func(f map[string]string) { clear(f) }, "; and 7 more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, root := decided(), t.TempDir()
+			c.change(files)
+			write(t, root, files)
+			h := hook(unadjusted(t))
+			h.CgroupRoot = root
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			err := h.Check(ctx, strings.NewReader(state))
+			if c.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.err)
+			require.ErrorContains(t, err, "cgroup kubepods/pod1/c1 lacks what nri-actuator gives it")
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+// A claim without CPUs draws on the shared pool. A container that was created
+// without an actuator is in no pool, it has all CPUs, until it gets some (I1).
+func TestSharedPool(t *testing.T) {
+	spec := unadjusted(t)
+	spec.Process.Env = []string{entry(t, 0, contract.Decision{Mems: "0"})}
+	h := hook(spec)
+	h.CgroupRoot = t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	write(t, h.CgroupRoot, map[string]string{"cpuset.mems": "0", "cpuset.cpus": ""})
+	require.ErrorContains(t, h.Check(ctx, strings.NewReader(state)), "cpuset.cpus is unset, the claim's decision is the shared pool's CPUs")
+	write(t, h.CgroupRoot, map[string]string{"cpuset.cpus": "0-3"})
+	require.NoError(t, h.Check(ctx, strings.NewReader(state)))
+}
+
+// I5: a container whose partition the kernel refuses does not come to run, and
+// the kernel's reason stands in the error. One that was asked for in the
+// configuration is all that is looked at then.
+func TestPartition(t *testing.T) {
+	isolated := contract.Decision{CPUs: "4-7", Partition: contract.PartitionIsolated, Requires: []string{contract.FeaturePartition}}
+	asked := map[string]string{contract.FileExclusive: "4-7", contract.FilePartition: "isolated"}
+	whole := func(partition string) map[string]string {
+		return map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4-7", contract.FilePartition: partition}
+	}
+	for name, c := range map[string]struct {
+		unified map[string]string
+		cgroup  map[string]string
+		err     string
+	}{
+		"granted": {asked, map[string]string{contract.FilePartition: "isolated"}, ""},
+		"refused": {asked, whole("isolated invalid (Cpu list in cpuset.cpus not exclusive)"),
+			"isolated invalid (Cpu list in cpuset.cpus not exclusive), the claim's decision is isolated"},
+		"of another kind": {asked, whole("root"), "cpuset.cpus.partition is root, the claim's decision is isolated; look at who has the CPUs"},
+		"nobody made it":  {asked, whole("member"), "cpuset.cpus.partition is member"},
+		"an old kernel":   {asked, map[string]string{"cpuset.cpus": "4-7"}, "no file cpuset.cpus.partition"},
+		"no cgroup":       {asked, nil, "the cgroup does not exist"},
+		"made since":      {nil, whole("isolated"), ""},
+		"not made since":  {nil, whole("member"), "cpuset.cpus.partition is member"},
+		"other CPUs asked": {map[string]string{contract.FileExclusive: "4", contract.FilePartition: "isolated"},
+			map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4", contract.FilePartition: "isolated"},
+			"cpuset.cpus.exclusive is 4, the claim's decision is 4-7"},
+		"not asked, no CPUs": {nil, map[string]string{"cpuset.cpus": "", contract.FileExclusive: "4-7", contract.FilePartition: "isolated"},
+			"cpuset.cpus is unset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hook(&specs.Spec{
+				Process: &specs.Process{Env: []string{entry(t, 0, isolated)}},
+				Linux: &specs.Linux{CgroupsPath: "/kubepods/pod1/c1",
+					Resources: &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4-7"}, Unified: c.unified}},
+			})
+			h.CgroupRoot, h.Features = t.TempDir(), []string{contract.FeaturePartition}
+			if c.cgroup != nil {
+				write(t, h.CgroupRoot, c.cgroup)
+			}
+			err := h.Check(t.Context(), strings.NewReader(state))
+			if c.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.err)
+		})
+	}
+}
+
+// The systemd driver's cgroup of the container is found, too; crun puts the
+// process below it, and the actuator writes to the scope.
+func TestScope(t *testing.T) {
+	spec := unadjusted(t)
+	spec.Linux.CgroupsPath = "kubepods-besteffort-pod1.slice:crio:c1"
+	h := hook(spec)
+	h.CgroupRoot = t.TempDir()
+	write(t, h.CgroupRoot, nil)
+	scope := filepath.Join(h.CgroupRoot, "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/crio-c1.scope")
+	require.NoError(t, os.MkdirAll(scope, 0o755))
+	for file, content := range decided() {
+		require.NoError(t, os.WriteFile(filepath.Join(scope, file), []byte(content), 0o644))
+	}
+	require.NoError(t, h.Check(t.Context(), strings.NewReader(state)))
+}
+
+// A80: the guard waits until the actuator has brought everything, one file after
+// the other, and lets the container go at the next look.
+func TestWaits(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		go func() {
+			time.Sleep(6 * time.Second)
+			write(t, root, nil)
+			time.Sleep(6 * time.Second)
+			files := decided()
+			delete(files, "memory.max")
+			write(t, root, files)
+			time.Sleep(6 * time.Second)
+			write(t, root, decided())
+		}()
+		h := hook(unadjusted(t))
+		h.CgroupRoot = root
+		require.NoError(t, h.Check(t.Context(), strings.NewReader(state)))
+		require.InDelta(t, 18, time.Since(start).Seconds(), 0.2)
+	})
+}
+
+// A80: at the end of its patience, which is its hook's timeout less the margin,
+// the guard says for how long it waited, for what and what to do. Of several
+// guards the shortest timeout counts: their containers are the same.
+func TestWaitEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		hooks  *specs.Hooks
+		waited string
+	}{
+		"as by default":      {hooks(30), "20s"},
+		"as configured":      {hooks(75), "65s"},
+		"the shorter":        {hooks(75, 25, 30), "15s"},
+		"no wait":            {hooks(10), "0s"},
+		"less than margin":   {hooks(3), "0s"},
+		"not the frontend's": {hooks(), "0s"},
+		"no hooks":           {nil, "0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			files := decided()
+			files["memory.max"] = "max"
+			write(t, root, files)
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				spec := unadjusted(t)
+				spec.Hooks = c.hooks
+				h := hook(spec)
+				h.CgroupRoot = root
+				err := h.Check(t.Context(), strings.NewReader(state))
+				want, parseErr := time.ParseDuration(c.waited)
+				require.NoError(t, parseErr)
+				require.Equal(t, want, time.Since(start))
+				require.EqualError(t, err, "container c1: cgroup kubepods/pod1/c1 lacks what nri-actuator gives it, after "+want.String()+
+					": memory.max is max, the claim's decision is 8192; check that nri-actuator runs on this node and what it logs;"+
+					" the pod's restart policy decides whether the container is tried again")
+			})
+		})
+	}
+}
+
+// A80: time that was spent before the wait is not waited again, or the runtime
+// would kill the guard before it has said why.
+func TestWaitCountsFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		h := hook(unadjusted(t))
+		h.CgroupRoot = t.TempDir()
+		config := h.Config
+		h.Config = func(bundle string) ([]byte, error) {
+			time.Sleep(8 * time.Second)
+			return config(bundle)
+		}
+		require.ErrorContains(t, h.Check(t.Context(), strings.NewReader(state)), "the cgroup does not exist")
+		require.Equal(t, 20*time.Second, time.Since(start))
+	})
+}
+
+// A37: what waiting cannot mend is refused at once, whatever the cgroup has.
+func TestRefusesAtOnce(t *testing.T) {
+	policed := contract.Decision{Mems: "0-1", MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "0"}}
+	policed.Requires = policed.MemoryPolicy.Features()
+	for name, c := range map[string]struct {
+		env []string
+		err string
+	}{
+		"memory policy":  {[]string{entry(t, 0, policed)}, "memory policy is unset"},
+		"broken value":   {[]string{"DRA_CPUMEM_" + strings.Repeat("0", 32) + "_0=4"}, "decision"},
+		"other value":    {[]string{entry(t, 0, contract.Decision{CPUs: "4"}), entry(t, 0, contract.Decision{CPUs: "5"})}, "different values"},
+		"no variable":    {nil, "without a variable"},
+		"newer contract": {[]string{strings.Replace(entry(t, 0, contract.Decision{CPUs: "4"}), `"v1"`, `"v2"`, 1)}, `version "v2"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				spec := unadjusted(t)
+				spec.Process.Env = c.env
+				h := hook(spec)
+				h.Features = []string{contract.FeatureMemoryPolicy}
+				require.ErrorContains(t, h.Check(t.Context(), strings.NewReader(state)), c.err)
+				require.Zero(t, time.Since(start))
+			})
+		})
+	}
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import "testing"
+
+// A80 with both daemons in one pod, which end and begin together.
+func TestA80_UpgradesOfOnePod(t *testing.T) {
+	theSuite.configure(t, "layout=sidecar", slowNode)
+	drivers(t, "a80-sidecar", upgrades)
+}
