@@ -23,6 +23,7 @@
 //   - no package ids on the whole machine (-1): one socket 0;
 //   - no shared cache: the CPUs of a NUMA node on one socket;
 //   - no clusters: the core;
+//   - no part numbers of all cores: kinds of cores by capacity alone;
 //   - no hint of different kinds of cores: all are standard;
 //   - no list of present CPUs: none is offline.
 package topology

@@ -127,7 +127,7 @@ func TestThisMachine(t *testing.T) {
 func TestMissingAndMalformedFiles(t *testing.T) {
 	fallbacks := map[string]string{ // file → what may differ without it
 		"cluster_cpus_list": "cluster", "distance": "distance", "nr_hugepages": "", "surplus_hugepages": "nothing",
-		"type": "cache", "level": "cache", "shared_cpu_list": "cache", "cpu_capacity": "type", "cpus": "type",
+		"type": "cache", "level": "cache", "shared_cpu_list": "cache", "cpu_capacity": "type", "cpus": "type", "midr_el1": "type",
 		"core_id": "nothing", "nodelist": "memory", "target_node": "memory", "read_bandwidth": "memory", "read_latency": "memory",
 		"numa_node": "nothing", "size": "nothing",
 	}
