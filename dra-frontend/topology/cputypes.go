@@ -23,7 +23,7 @@ func (m Machine) readTypes(sys source) error {
 		return err
 	}
 	if both := performance.Intersection(efficiency); !both.IsEmpty() {
-		return fmt.Errorf("sysfs devices/cpu_core/cpus and devices/cpu_atom/cpus both name CPUs %s", both)
+		return fmt.Errorf("%s and %s both name CPUs %s", sys.at("devices/cpu_core/cpus"), sys.at("devices/cpu_atom/cpus"), both)
 	}
 	if performance.IsEmpty() && efficiency.IsEmpty() {
 		return m.readCapacities(sys)
