@@ -135,7 +135,7 @@ func TestLibraryIsCaptured(t *testing.T) {
 	for _, c := range topologytest.Library() {
 		t.Run(c.Name, func(t *testing.T) {
 			var file bytes.Buffer
-			require.NoError(t, capture.Write(&file, c.Spec.Roots(), c.Spec.PageSize))
+			require.NoError(t, capture.Write(&file, c.Spec.Roots(), c.Spec.PageSize, nil))
 			m, err := capture.Open(&file)
 			require.NoError(t, err)
 			got, err := topology.Discover(m.Roots, m.PageSize)
