@@ -69,7 +69,8 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 		return Machine{}, err
 	}
 	out := Machine{
-		PageSize: pageSize, Zones: []Zone{}, SharedPool: Pool{CPUs: pool.CPUs.String(), Mems: contract.FormatList(pool.Mems)}, Warnings: m.Warnings,
+		PageSize: pageSize, Zones: []Zone{}, Warnings: m.Warnings,
+		SharedPool: Pool{CPUs: pool.CPUs.String(), Mems: contract.FormatList(pool.Mems)},
 	}
 	for _, z := range zs {
 		out.Zones = append(out.Zones, describe(z))
