@@ -18,18 +18,23 @@ import (
 )
 
 func captureCommand() *cobra.Command {
-	var file string
+	var file, configuration string
 	cmd := &cobra.Command{
 		Use: "capture", Short: "Write the files that describe this machine into an archive, for inspect --from and bug reports", Args: cobra.NoArgs,
 		Long: "Writes the files of /sys and /proc that the driver reads to know CPUs, caches, NUMA nodes, memory and hugepages\n" +
-			"into a .tar.gz archive. It holds no serial numbers, addresses or host names.",
+			"into a .tar.gz archive. It holds no serial numbers, addresses or host names. With --config it holds that file as well,\n" +
+			"comments included, and inspect --from and simulate --from use it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" && interactive(cmd.OutOrStdout()) {
 				return errors.New("an archive is nothing for a terminal: name a file with -o or redirect the output")
 			}
+			c, text, err := readConfig(configuration)
+			if err != nil {
+				return err
+			}
 			// All of it first: a failure leaves a file of that name as it was.
 			var archive bytes.Buffer
-			if err := capture.Write(&archive, roots(config.Default()), int64(os.Getpagesize())); err != nil {
+			if err := capture.Write(&archive, roots(c), int64(os.Getpagesize()), text); err != nil {
 				return err
 			}
 			if file == "" {
@@ -40,7 +45,24 @@ func captureCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; empty for standard output")
+	cmd.Flags().StringVar(&configuration, "config", "", "configuration file of dra-frontend, to be in the archive; empty for none")
 	return cmd
+}
+
+// readConfig reads a configuration with its text: defaults and nil for no file.
+func readConfig(file string) (config.Config, []byte, error) {
+	if file == "" {
+		return config.Default(), nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return config.Config{}, nil, err
+	}
+	c, err := config.Parse(text)
+	if err != nil {
+		return config.Config{}, nil, fmt.Errorf("configuration %s: %w", file, err)
+	}
+	return c, text, nil
 }
 
 // interactive tells whether somebody looks at what is written to w.
@@ -65,19 +87,13 @@ func inspectCommand() *cobra.Command {
 			if format != "table" && format != "json" {
 				return fmt.Errorf("--output %q: want table or json", format)
 			}
-			c, err := config.Read(file)
+			source, c, err := openMachine(from, file)
 			if err != nil {
 				return err
-			}
-			source := capture.Machine{Roots: roots(c), PageSize: int64(os.Getpagesize())}
-			if from != "" {
-				if source, err = openCapture(from); err != nil {
-					return err
-				}
 			}
 			m, err := inspect.ReadMachine(source.Roots, source.PageSize, c)
 			if err != nil {
-				return err
+				return about(from, err)
 			}
 			if format == "json" {
 				return m.JSON(cmd.OutOrStdout())
@@ -85,14 +101,45 @@ func inspectCommand() *cobra.Command {
 			return m.Table(cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration file of dra-frontend; empty for defaults")
+	cmd.Flags().StringVar(&file, "config", "", configUsage)
 	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
 	return cmd
 }
 
-func roots(c config.Config) topology.Roots {
-	return topology.Roots{Sys: os.DirFS(c.SysfsRoot), Proc: os.DirFS(c.ProcRoot)}
+// configUsage is what --config means where there is --from.
+const configUsage = "configuration file of dra-frontend; empty for the one in the archive, else defaults"
+
+func roots(c config.Config) topology.Roots { return topology.At(c.SysfsRoot, c.ProcRoot) }
+
+// about says which archive the error is about, if there is one.
+func about(archive string, err error) error {
+	if archive == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", archive, err)
+}
+
+// openMachine returns this machine, or that of the archive, with the
+// configuration of the file, else of the archive, else with defaults.
+func openMachine(archive, file string) (capture.Machine, config.Config, error) {
+	c, err := config.Read(file)
+	if err != nil {
+		return capture.Machine{}, config.Config{}, err
+	}
+	if archive == "" {
+		return capture.Machine{Roots: roots(c), PageSize: int64(os.Getpagesize())}, c, nil
+	}
+	m, err := openCapture(archive)
+	if err == nil && file == "" {
+		if c, err = config.Parse(m.Config); err != nil {
+			err = fmt.Errorf("configuration: %w", err)
+		}
+	}
+	if err != nil {
+		return capture.Machine{}, config.Config{}, about(archive, err)
+	}
+	return m, c, nil
 }
 
 // openCapture reads an archive that cpumem capture wrote.
@@ -102,9 +149,5 @@ func openCapture(file string) (capture.Machine, error) {
 		return capture.Machine{}, err
 	}
 	defer func() { _ = f.Close() }()
-	m, err := capture.Open(f)
-	if err != nil {
-		return capture.Machine{}, fmt.Errorf("%s: %w", file, err)
-	}
-	return m, nil
+	return capture.Open(f)
 }

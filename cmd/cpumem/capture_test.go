@@ -8,6 +8,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
 func TestCapture(t *testing.T) {
@@ -41,6 +45,73 @@ func TestCapture(t *testing.T) {
 	require.ErrorContains(t, err, `--output "yaml": want table or json`)
 	_, err = execute("capture", "-o", filepath.Join(file, "below"))
 	require.Error(t, err)
+}
+
+// The configuration of the daemon comes with the archive; one that is named wins.
+func TestCaptureWithConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	const claims = "../../examples/latency-critical.yaml"
+	file, ours, other := filepath.Join(dir, "machine.tar.gz"), filepath.Join(dir, "ours.yaml"), filepath.Join(dir, "other.yaml")
+	require.NoError(t, os.WriteFile(ours, []byte("groupBy: machine # as ever\n"), 0o600))
+	require.NoError(t, os.WriteFile(other, []byte("groupBy: socket\n"), 0o600))
+	_, err := execute("capture", "--config", ours, "-o", file)
+	require.NoError(t, err)
+	for _, c := range []struct{ config, zone string }{{"", "machine "}, {ours, "machine "}, {other, "socket-0 "}} {
+		out, err := execute("inspect", "--from", file, "--config", c.config)
+		require.NoError(t, err)
+		require.Contains(t, out, "\n"+c.zone)
+		out, err = execute("simulate", "--from", file, "--config", c.config, claims)
+		require.NoError(t, err)
+		require.Contains(t, out, "\n"+c.zone)
+	}
+
+	_, err = execute("capture", "--config", filepath.Join(dir, "absent.yaml"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(other, []byte("groupBy: rack\n"), 0o600))
+	_, err = execute("capture", "--config", other)
+	require.ErrorContains(t, err, other+`: groupBy: "rack"`)
+	require.NoError(t, os.WriteFile(other, []byte("sysfsRoot: "+dir+"/sys\n"), 0o600))
+	_, err = execute("capture", "--config", other)
+	require.ErrorContains(t, err, dir+"/sys/devices/system/cpu/online")
+	_, err = execute("inspect", "--config", other)
+	require.ErrorContains(t, err, "open "+dir+"/sys/devices/system/cpu/online: no such file or directory")
+}
+
+// Errors name the archive that they are about.
+func TestErrorsNameTheArchive(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken.tar.gz")
+	s := topologytest.T2()
+	sys := s.Sys()
+	sys["devices/system/cpu/cpu5/topology/core_cpus_list"].Data = []byte("x y z")
+	for config, want := range map[string]string{
+		"": "sysfs devices/system/cpu/cpu5/topology/core_cpus_list", "groupBy: rack": `configuration: groupBy: "rack"`,
+	} {
+		f, err := os.Create(broken)
+		require.NoError(t, err)
+		require.NoError(t, capture.Write(f, topology.Roots{Sys: sys, Proc: s.Proc()}, s.PageSize, []byte(config)))
+		require.NoError(t, f.Close())
+		_, err = execute("inspect", "--from", broken)
+		require.ErrorContains(t, err, broken+": "+want)
+		_, err = execute("simulate", "--from", broken, "../../examples/latency-critical.yaml")
+		require.ErrorContains(t, err, broken+": "+want)
+	}
+}
+
+// A07: what the kernel says and cannot be is said beside the picture.
+func TestWarnings(t *testing.T) {
+	s := topologytest.T2()
+	sys := s.Sys()
+	sys["devices/system/cpu/cpu1/cache/index2/shared_cpu_list"].Data = []byte("1\n")
+	file := filepath.Join(t.TempDir(), "machine.tar.gz")
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	require.NoError(t, capture.Write(f, topology.Roots{Sys: sys, Proc: s.Proc()}, s.PageSize, nil))
+	require.NoError(t, f.Close())
+	for _, args := range [][]string{{"inspect", "--from", file}, {"simulate", "--from", file, "../../examples/latency-critical.yaml"}} {
+		out, err := execute(args...)
+		require.NoError(t, err)
+		require.Contains(t, out, "warning: sysfs devices/system/cpu/cpu0/cache/index*/shared_cpu_list: ")
+	}
 }
 
 func TestNoCaptureOnATerminal(t *testing.T) {

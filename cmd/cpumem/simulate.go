@@ -12,7 +12,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/simulation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
@@ -29,14 +28,8 @@ func simulateCommand() *cobra.Command {
 			if format != "picture" && format != "json" {
 				return fmt.Errorf("--output %q: want picture or json", format)
 			}
-			c, err := config.Read(file)
-			if err != nil {
-				return err
-			}
-			source := capture.Machine{Roots: roots(c), PageSize: int64(os.Getpagesize())}
-			if from != "" {
-				source, err = openCapture(from)
-			} else if machine != "" {
+			source, c, err := openMachine(from, file)
+			if err == nil && machine != "" {
 				source, err = openDescription(machine)
 			}
 			if err != nil {
@@ -44,7 +37,10 @@ func simulateCommand() *cobra.Command {
 			}
 			m, err := topology.Discover(source.Roots, source.PageSize)
 			if err != nil {
-				return err
+				return about(from, err)
+			}
+			for _, w := range m.Warnings {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 			}
 			objects, err := readObjects(cmd.InOrStdin(), args[0])
 			if err != nil {
@@ -60,7 +56,7 @@ func simulateCommand() *cobra.Command {
 			return result.Picture(cmd.OutOrStdout(), view(cmd.OutOrStdout()))
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration file of dra-frontend; empty for defaults")
+	cmd.Flags().StringVar(&file, "config", "", configUsage)
 	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
 	cmd.Flags().StringVar(&machine, "machine", "", "description of a machine, a file or inline as '{sockets: 2, ...}'; empty for this machine")
 	cmd.MarkFlagsMutuallyExclusive("from", "machine")

@@ -23,7 +23,7 @@ func archive(t *testing.T, spec topologytest.Spec) string {
 	file := filepath.Join(t.TempDir(), "machine.tar.gz")
 	f, err := os.Create(file)
 	require.NoError(t, err)
-	require.NoError(t, capture.Write(f, spec.Roots(), spec.PageSize))
+	require.NoError(t, capture.Write(f, spec.Roots(), spec.PageSize, nil))
 	require.NoError(t, f.Close())
 	return file
 }

@@ -5,7 +5,8 @@
 // what the driver saw. It stands beside the flow and ends where topology
 // begins: what [Open] returns, topology.Discover reads as it read the original.
 //
-// A capture is a gzipped tar archive of manifest.json, sys/... and proc/....
+// A capture is a gzipped tar archive of manifest.json, sys/... and proc/..., and
+// of config.yaml if the frontend's configuration was captured as well.
 // What belongs in it is decided by no list: the reader runs over a file system
 // that records what is opened and listed. What the reader refuses can be
 // captured, up to the file that it refuses.
@@ -27,6 +28,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -37,6 +39,7 @@ const Format = 1
 
 const (
 	manifestName = "manifest.json"
+	configName   = "config.yaml"
 	sysName      = "sys"
 	procName     = "proc"
 )
@@ -49,6 +52,9 @@ type Machine struct {
 	// Kernel and Arch are the kernel's release and architecture; empty where
 	// it did not tell.
 	Kernel, Arch string
+	// Config is the file of the frontend's configuration there; nil where it was
+	// not captured.
+	Config []byte
 }
 
 type manifest struct {
@@ -59,13 +65,21 @@ type manifest struct {
 }
 
 // Write captures the machine. The same files give the same bytes. A file that
-// is there and cannot be read is an error: the capture would not show it.
-func Write(w io.Writer, roots topology.Roots, pageSize int64) error {
-	sys, proc := newRecorder(roots.Sys), newRecorder(roots.Proc)
+// is there and cannot be read is an error: the capture would not show it; so is
+// a root where no kernel shows its CPUs. config is the text of the frontend's
+// configuration, nil for none.
+func Write(w io.Writer, roots topology.Roots, pageSize int64, config []byte) error {
+	sys, proc := newRecorder(roots.Sys, roots.SysPath), newRecorder(roots.Proc, roots.ProcPath)
 	// The machine is of no interest here, nor is what is wrong with it.
 	_, _ = topology.Discover(topology.Roots{Sys: sys, Proc: proc}, pageSize)
 	if err := errors.Join(sys.err, proc.err); err != nil {
 		return fmt.Errorf("capture: %w", err)
+	}
+	if _, read := sys.files[onlineCPUs]; !read {
+		return fmt.Errorf("capture: %s: %w: there is no machine to capture", sys.at(onlineCPUs), fs.ErrNotExist)
+	}
+	if len(config) > maxFile {
+		return fmt.Errorf("capture: the configuration is larger than %d bytes", maxFile)
 	}
 	m := manifest{Format: Format, PageSize: pageSize, Kernel: line(roots.Proc, "sys/kernel/osrelease"), Arch: line(roots.Proc, "sys/kernel/arch")}
 	data, err := json.MarshalIndent(m, "", "  ")
@@ -76,6 +90,11 @@ func Write(w io.Writer, roots topology.Roots, pageSize int64) error {
 	a := archive{tar.NewWriter(zipped)}
 	if err := a.file(manifestName, append(data, '\n')); err != nil {
 		return err
+	}
+	if config != nil {
+		if err := a.file(configName, config); err != nil {
+			return err
+		}
 	}
 	for _, root := range []struct {
 		name string
@@ -90,6 +109,9 @@ func Write(w io.Writer, roots topology.Roots, pageSize int64) error {
 	}
 	return zipped.Close()
 }
+
+// onlineCPUs is the file that every kernel has.
+const onlineCPUs = "devices/system/cpu/online"
 
 // line reads a short optional file.
 func line(fsys fs.FS, name string) string {
@@ -141,22 +163,24 @@ func (a archive) header(name string, size int64, kind byte, mode int64) error {
 
 // recorder is a file system that remembers what was asked of it.
 type recorder struct {
-	fsys  fs.FS
+	fsys fs.FS
+	// root is where fsys is mounted, empty for nowhere.
+	root  string
 	files map[string][]byte
 	// seen are names that exist and were not read.
 	seen map[string]bool
 	err  error
 }
 
-func newRecorder(fsys fs.FS) *recorder {
-	return &recorder{fsys: fsys, files: make(map[string][]byte), seen: make(map[string]bool)}
+func newRecorder(fsys fs.FS, root string) *recorder {
+	return &recorder{fsys: fsys, root: root, files: make(map[string][]byte), seen: make(map[string]bool)}
 }
 
 // Open reads the whole file, so that it is captured as the reader saw it.
 func (r *recorder) Open(name string) (fs.File, error) {
 	data, err := r.read(name)
 	if err != nil {
-		r.fail(err)
+		r.fail(name, err)
 		return nil, err
 	}
 	r.files[name] = data
@@ -174,7 +198,7 @@ func (r *recorder) read(name string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
+		return nil, fmt.Errorf("%s is larger than %d bytes", r.at(name), maxFile)
 	}
 	return data, nil
 }
@@ -183,7 +207,7 @@ func (r *recorder) read(name string) ([]byte, error) {
 func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.fsys, name)
 	if err != nil {
-		r.fail(err)
+		r.fail(name, err)
 		return nil, err
 	}
 	r.seen[name] = true
@@ -197,15 +221,23 @@ func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 func (r *recorder) Stat(name string) (fs.FileInfo, error) {
 	found, err := fs.Stat(r.fsys, name)
 	if err != nil {
-		r.fail(err)
+		r.fail(name, err)
 		return nil, err
 	}
 	r.seen[name] = true
 	return found, nil
 }
 
-func (r *recorder) fail(err error) {
-	if r.err == nil && !errors.Is(err, fs.ErrNotExist) {
-		r.err = err
+func (r *recorder) at(name string) string { return path.Join(r.root, name) }
+
+// fail keeps the first error; what is not there, or went while it was read, is
+// none.
+func (r *recorder) fail(name string, err error) {
+	if r.err != nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+		return
 	}
+	if inside, isPath := errors.AsType[*fs.PathError](err); isPath {
+		err = &fs.PathError{Op: inside.Op, Path: r.at(name), Err: inside.Err}
+	}
+	r.err = err
 }

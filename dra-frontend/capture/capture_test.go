@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ import (
 
 func written(t require.TestingT, roots topology.Roots, pageSize int64) []byte {
 	var out bytes.Buffer
-	require.NoError(t, capture.Write(&out, roots, pageSize))
+	require.NoError(t, capture.Write(&out, roots, pageSize, nil))
 	return out.Bytes()
 }
 
@@ -80,13 +81,39 @@ func TestWriteErrors(t *testing.T) {
 	s := topologytest.T1()
 	sys := s.Sys()
 	sys["devices/system/cpu/online"] = &fstest.MapFile{Data: make([]byte, 1<<20+1)}
-	err := capture.Write(io.Discard, topology.Roots{Sys: sys, Proc: s.Proc()}, s.PageSize)
+	err := capture.Write(io.Discard, topology.Roots{Sys: sys, Proc: s.Proc()}, s.PageSize, nil)
 	require.ErrorContains(t, err, "devices/system/cpu/online is larger than 1048576 bytes")
 
-	err = capture.Write(io.Discard, topology.Roots{Sys: os.DirFS(os.DevNull), Proc: s.Proc()}, s.PageSize)
+	err = capture.Write(io.Discard, topology.Roots{Sys: os.DirFS(os.DevNull), Proc: s.Proc()}, s.PageSize, nil)
 	require.ErrorContains(t, err, "devices/system/cpu/online")
 
-	require.ErrorIs(t, capture.Write(full{}, s.Roots(), s.PageSize), io.ErrShortWrite)
+	require.ErrorIs(t, capture.Write(full{}, s.Roots(), s.PageSize, nil), io.ErrShortWrite)
+}
+
+// The configuration comes back as it was written; a capture without one has none.
+func TestConfiguration(t *testing.T) {
+	s := topologytest.T1()
+	for _, config := range [][]byte{nil, {}, []byte("# ours\ngroupBy: machine\n")} {
+		var file bytes.Buffer
+		require.NoError(t, capture.Write(&file, s.Roots(), s.PageSize, config))
+		m, err := capture.Open(&file)
+		require.NoError(t, err)
+		require.Equal(t, config, m.Config)
+	}
+	err := capture.Write(io.Discard, s.Roots(), s.PageSize, make([]byte, 1<<20+1))
+	require.ErrorContains(t, err, "the configuration is larger than 1048576 bytes")
+}
+
+// An archive of a directory where no kernel shows anything would help nobody.
+func TestNothingToCapture(t *testing.T) {
+	dir := t.TempDir()
+	err := capture.Write(io.Discard, topology.At(dir+"/sys", dir+"/proc"), 4096, nil)
+	require.ErrorContains(t, err, dir+"/sys/devices/system/cpu/online")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	require.NoError(t, os.MkdirAll(dir+"/sys/devices/system/cpu/online", 0o755))
+	err = capture.Write(io.Discard, topology.At(dir+"/sys", dir+"/proc"), 4096, nil)
+	require.ErrorContains(t, err, "read "+dir+"/sys/devices/system/cpu/online: is a directory")
 }
 
 type full struct{}
@@ -188,6 +215,8 @@ func TestOpenRefuses(t *testing.T) {
 		"other format":      {packed(t, entry{name: "manifest.json", text: `{"format":2}`}), "format 2; this program reads format 1"},
 		"long kernel":       {packed(t, entry{name: "manifest.json", text: `{"format":1,"kernel":"` + strings.Repeat("6", 129) + `"}`}), "longer than 128 bytes"},
 		"manifest twice":    {packed(t, manifest, manifest), `"manifest.json": is in the archive twice`},
+		"config twice":      {packed(t, manifest, entry{name: "config.yaml"}, entry{name: "config.yaml"}), `"config.yaml": is in the archive twice`},
+		"config is a dir":   {packed(t, manifest, entry{name: "config.yaml/", kind: tar.TypeDir}), "wrong type"},
 		"manifest is a dir": {packed(t, entry{name: "manifest.json/", kind: tar.TypeDir}), "wrong type"},
 		"file twice":        {packed(t, manifest, entry{name: "sys/a"}, entry{name: "sys/a"}), `"sys/a": is in the archive twice`},
 		"file and dir":      {packed(t, manifest, entry{name: "sys/a"}, entry{name: "sys/a/b"}), `"sys/a/b": is a file and a directory`},
@@ -198,7 +227,7 @@ func TestOpenRefuses(t *testing.T) {
 		"absolute":          {packed(t, manifest, entry{name: "/etc/passwd"}), "is not a path inside the archive"},
 		"dots":              {packed(t, manifest, entry{name: "sys/./a"}), "is not a path inside the archive"},
 		"long name":         {packed(t, manifest, entry{name: "sys/" + strings.Repeat("a/", 200) + "a"}), "is not a path inside the archive"},
-		"elsewhere":         {packed(t, manifest, entry{name: "etc/passwd"}), "is neither manifest.json nor below sys/ or proc/"},
+		"elsewhere":         {packed(t, manifest, entry{name: "etc/passwd"}), "is neither manifest.json nor config.yaml nor below sys/ or proc/"},
 		"symbolic link":     {packed(t, manifest, entry{name: "sys/a", text: "/etc/passwd", kind: tar.TypeSymlink}), "is a link"},
 		"hard link":         {packed(t, manifest, entry{name: "sys/a", text: "/etc/passwd", kind: tar.TypeLink}), "is a link"},
 		"device":            {packed(t, manifest, entry{name: "sys/a", kind: tar.TypeBlock}), "is a link or a special file"},

@@ -43,7 +43,7 @@ func open(r io.Reader) (Machine, error) {
 		return Machine{}, fmt.Errorf("not a gzipped archive: %w", err)
 	}
 	limited := &io.LimitedReader{R: unzipped, N: maxArchive}
-	c := contents{trees: map[string]*tree{sysName: newTree(), procName: newTree()}}
+	c := contents{single: make(map[string][]byte), trees: map[string]*tree{sysName: newTree(), procName: newTree()}}
 	archive := tar.NewReader(limited)
 	for entries := 0; ; entries++ {
 		header, err := archive.Next()
@@ -73,9 +73,10 @@ func open(r io.Reader) (Machine, error) {
 }
 
 type contents struct {
-	manifest []byte
-	trees    map[string]*tree
-	bytes    int64
+	// single are the files beside the trees.
+	single map[string][]byte
+	trees  map[string]*tree
+	bytes  int64
 }
 
 // add takes an entry of the archive in.
@@ -88,8 +89,8 @@ func (c *contents) add(h *tar.Header, r io.Reader) error {
 		return fmt.Errorf("%q is not a path inside the archive", h.Name)
 	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir:
 		return fmt.Errorf("%q is a link or a special file; only files and directories are allowed", h.Name)
-	case name != manifestName && !known:
-		return fmt.Errorf("%q is neither %s nor below %s/ or %s/", h.Name, manifestName, sysName, procName)
+	case name != manifestName && name != configName && !known:
+		return fmt.Errorf("%q is neither %s nor %s nor below %s/ or %s/", h.Name, manifestName, configName, sysName, procName)
 	case h.Size > maxFile:
 		return fmt.Errorf("%q is larger than %d bytes", h.Name, maxFile)
 	case h.Typeflag == tar.TypeDir && rest == "" && known:
@@ -109,10 +110,10 @@ func (c *contents) add(h *tar.Header, r io.Reader) error {
 	if known {
 		return named(h.Name, t.addFile(rest, data))
 	}
-	if c.manifest != nil {
+	if _, twice := c.single[name]; twice {
 		return named(h.Name, errTwice)
 	}
-	c.manifest = data
+	c.single[name] = data
 	return nil
 }
 
@@ -124,11 +125,12 @@ func named(name string, err error) error {
 }
 
 func (c *contents) machine() (Machine, error) {
-	if c.manifest == nil {
+	text, found := c.single[manifestName]
+	if !found {
 		return Machine{}, fmt.Errorf("no %s: this is not a capture", manifestName)
 	}
 	var m manifest
-	if err := json.Unmarshal(c.manifest, &m); err != nil {
+	if err := json.Unmarshal(text, &m); err != nil {
 		return Machine{}, fmt.Errorf("%s: %w", manifestName, err)
 	}
 	if m.Format != Format {
@@ -139,7 +141,7 @@ func (c *contents) machine() (Machine, error) {
 	}
 	return Machine{
 		Roots:    topology.Roots{Sys: c.trees[sysName], Proc: c.trees[procName]},
-		PageSize: m.PageSize, Kernel: m.Kernel, Arch: m.Arch,
+		PageSize: m.PageSize, Kernel: m.Kernel, Arch: m.Arch, Config: c.single[configName],
 	}, nil
 }
 

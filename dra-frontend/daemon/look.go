@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 
@@ -130,9 +129,14 @@ func (d *Daemon) rediscover() bool {
 }
 
 func (d *Daemon) discover() (inventory.Inventory, error) {
-	m, err := topology.Discover(topology.Roots{Sys: os.DirFS(d.o.Config.SysfsRoot), Proc: os.DirFS(d.o.Config.ProcRoot)}, d.o.PageSize)
+	m, err := topology.Discover(topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot), d.o.PageSize)
 	if err != nil {
 		return inventory.Inventory{}, fmt.Errorf("read the machine: %w", err)
+	}
+	for _, warning := range m.Warnings {
+		if before := d.machine.Load(); before == nil || !slices.Contains(before.Machine.Warnings, warning) {
+			d.o.Log.Warn("the machine is read with a fallback", zap.String("warning", warning))
+		}
 	}
 	return inventory.Compute(d.o.Config, m)
 }

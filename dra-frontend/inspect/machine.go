@@ -22,6 +22,8 @@ type Machine struct {
 	PageSize   int64  `json:"pageSize"`
 	Zones      []Zone `json:"zones"`
 	SharedPool Pool   `json:"sharedPool"`
+	// Warnings are what the kernel says and cannot be, and what was taken instead.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Zone is a device.
@@ -66,7 +68,10 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 	if err != nil {
 		return Machine{}, err
 	}
-	out := Machine{PageSize: pageSize, Zones: []Zone{}, SharedPool: Pool{CPUs: pool.CPUs.String(), Mems: contract.FormatList(pool.Mems)}}
+	out := Machine{
+		PageSize: pageSize, Zones: []Zone{}, Warnings: m.Warnings,
+		SharedPool: Pool{CPUs: pool.CPUs.String(), Mems: contract.FormatList(pool.Mems)},
+	}
 	for _, z := range zs {
 		out.Zones = append(out.Zones, describe(z))
 	}
@@ -106,8 +111,15 @@ func (m Machine) Table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs, "none"))
-	return err
+	if _, err := fmt.Fprintf(w, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs, "none")); err != nil {
+		return err
+	}
+	for _, warning := range m.Warnings {
+		if _, err := fmt.Fprintf(w, "\nwarning: %s\n", warning); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // memory is the type and what firmware says of it.

@@ -39,6 +39,24 @@ func TestMachine(t *testing.T) {
 		"distances":{"0":32,"1":21,"2":10},"nearestCPUNode":1,"nearestCPUDistance":21}]}`, out.String())
 }
 
+// A07: what cannot be is shown beside what was taken instead.
+func TestWarnings(t *testing.T) {
+	s := topologytest.T2()
+	sys := s.Sys()
+	sys["devices/system/cpu/cpu1/cache/index2/shared_cpu_list"].Data = []byte("1\n")
+	m, err := inspect.ReadMachine(topology.Roots{Sys: sys, Proc: s.Proc()}, s.PageSize, config.Default())
+	require.NoError(t, err)
+	require.Len(t, m.Warnings, 1)
+	var out bytes.Buffer
+	require.NoError(t, m.Table(&out))
+	require.Contains(t, out.String(), "\nwarning: sysfs devices/system/cpu/cpu0/cache/index*/shared_cpu_list: \"0-1,4-5\", but CPU 1 in it says \"1\" in "+
+		"devices/system/cpu/cpu1/cache/index*/shared_cpu_list; "+
+		"the CPUs of NUMA node 0 on socket 0 are taken for one L3\n")
+	out.Reset()
+	require.NoError(t, m.JSON(&out))
+	require.Contains(t, out.String(), `"warnings": [`)
+}
+
 func TestThisMachine(t *testing.T) {
 	m, err := inspect.ReadMachine(topology.Roots{Sys: os.DirFS("/sys"), Proc: os.DirFS("/proc")}, int64(os.Getpagesize()), config.Default())
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ import (
 const (
 	// Packed takes whole cores, then whole L3s, nearest first.
 	Packed = "packed"
-	// Spread takes one thread per core, over the L3s.
+	// Spread takes CPUs of as many L3s as it can, then of as many cores.
 	Spread = "spread"
 )
 

@@ -7,88 +7,156 @@ import (
 	"slices"
 )
 
-// spread takes CPUs of the kind of cores that has the most cores to spread
-// over.
+// spreading is a way to spread CPUs over cores of one kind, or of any.
+type spreading struct {
+	// l3s is how many L3s it uses; cores is how many cores it could use.
+	l3s, cores int
+	// take takes the CPUs; nil where they cannot be had.
+	take func()
+}
+
+func (s spreading) wider(than spreading) bool {
+	return s.take != nil && (than.take == nil || cmp.Or(cmp.Compare(s.l3s, than.l3s), cmp.Compare(s.cores, than.cores)) > 0)
+}
+
+// spread takes CPUs of the kind of cores that is on the most L3s, else of the
+// kind that has the most cores to spread over.
 func (p *pick) spread(n, wanted int, o Options) error {
-	var order []int
+	way := p.spreadThreads
+	if o.WholeCores {
+		way = p.spreadCores
+	}
+	var best spreading
 	for _, kind := range p.choices(n, wanted) {
-		if candidates := p.roundRobin(kind, o.WholeCores); len(candidates) > len(order) {
-			order = candidates
+		if s := way(n, kind); s.wider(best) {
+			best = s
 		}
 	}
-	if o.WholeCores {
-		if p.spreadWhole(n, order) || p.spreadWhole(n, p.roundRobin(wanted, true)) {
-			return nil
-		}
+	if best.take == nil {
+		best = way(n, wanted)
+	}
+	if best.take == nil {
 		return p.search(n, wanted, o).refuse()
 	}
-	if len(order) == 0 {
-		order = p.roundRobin(wanted, false)
-	}
-	p.spreadThreads(n, order)
+	best.take()
 	return nil
 }
 
-// spreadThreads takes CPUs in rounds: first threads of free cores, then threads
-// that share a core.
-func (p *pick) spreadThreads(n int, order []int) {
-	left := slices.Clone(p.coreFree)
-	for pass := 0; n > 0; pass++ {
-		for _, c := range order {
-			// The threads of a broken core that others hold count as passed.
-			if n > 0 && left[c] > 0 && p.cores[c].size()-left[c] == pass {
-				p.take(c, 1)
-				left[c]--
-				n--
-			}
-		}
-	}
+// turn is when a free CPU is taken. The fields decide in their order, less is
+// sooner.
+type turn struct {
+	// later is 0 for the CPU that comes first in its L3, 1 for every other one.
+	later int
+	// busy is twice the number of threads of the core that are in use by then,
+	// and one more if the claim has one of them.
+	busy int
+	// round counts the CPUs of the L3 that are equal so far; l3 is the place of
+	// the L3 in its order.
+	round, l3 int
+	core      int
 }
 
-// spreadWhole takes cores in their order as a whole, and tells whether they
-// can add up to n. Of cores of several sizes it takes so many of each that they
-// do.
-func (p *pick) spreadWhole(n int, order []int) bool {
-	var classes []class
-	for _, c := range order {
-		classes = addCore(classes, 0, p.alike(c))
-	}
-	sum := sumTable(classes, n)
-	if !sum.possible(n) {
-		return false
-	}
-	sum.each(n, func(t *table, n int) {
-		for _, c := range order {
-			if like := p.alike(c); n > 0 && like == t.class.alike {
-				p.take(c, like.size)
-				n -= like.size
-			}
-		}
-	})
-	return true
+func (t turn) compare(o turn) int {
+	return cmp.Or(cmp.Compare(t.later, o.later), cmp.Compare(t.busy, o.busy), cmp.Compare(t.round, o.round), cmp.Compare(t.l3, o.l3))
 }
 
-// roundRobin returns the cores of the kind that have free CPUs, one of each L3
-// in turn, those L3s first that have most free CPUs.
-func (p *pick) roundRobin(kind int, whole bool) []int {
-	l3s := make([]int, len(p.l3s))
-	for i := range l3s {
-		l3s[i] = i
-	}
-	slices.SortStableFunc(l3s, func(a, b int) int { return cmp.Compare(p.l3Free[b], p.l3Free[a]) })
-	var order []int
-	for turn, more := 0, true; more; turn++ {
-		more = false
-		for _, l3 := range l3s {
-			c := p.Layout.l3s[l3].cores.lo + turn
-			if c >= p.Layout.l3s[l3].cores.hi {
-				continue
-			}
-			more = true
-			if like := p.alike(c); like.free > 0 && (kind == anyKind || like.kind == kind) && (!whole || like.free == like.size) {
-				order = append(order, c)
+// spreadThreads takes one CPU of each L3, then CPUs of cores of which the claim
+// has none, then second threads: always those first beside which least runs,
+// and the L3s in turn.
+func (p *pick) spreadThreads(n, kind int) spreading {
+	s := p.search(n, kind, Options{})
+	l3s, cores := s.freest(), 0
+	turns := make([]turn, 0, s.all)
+	for at, l3 := range l3s {
+		first := len(turns)
+		turns = s.turns(turns, l3, at)
+		cores += s.cores(l3)
+		soonest := first
+		for i := range turns[first:] {
+			if turns[first+i].compare(turns[soonest]) < 0 {
+				soonest = first + i
 			}
 		}
+		turns[soonest].later = 0
 	}
+	if len(turns) < n {
+		return spreading{}
+	}
+	slices.SortFunc(turns, turn.compare) // no two are equal
+	return spreading{min(n, len(l3s)), cores, func() {
+		for _, t := range turns[:n] {
+			p.take(t.core, 1)
+		}
+	}}
+}
+
+// turns appends the turns of the CPUs of an L3, which is at a place in the
+// order of L3s.
+func (s *search) turns(turns []turn, l3, at int) []turn {
+	first := len(turns)
+	for c := s.Layout.l3s[l3].cores.lo; c < s.Layout.l3s[l3].cores.hi; c++ {
+		like := s.alike(c)
+		if s.kind != anyKind && like.kind != s.kind {
+			continue
+		}
+		for own := range like.free {
+			turns = append(turns, turn{later: 1, busy: 2*(like.size-like.free+own) + min(own, 1), l3: at, core: c})
+		}
+	}
+	var rounds []int
+	for i := first; i < len(turns); i++ {
+		busy := turns[i].busy
+		rounds = append(rounds, make([]int, max(0, busy+1-len(rounds)))...)
+		turns[i].round = rounds[busy]
+		rounds[busy]++
+	}
+	return turns
+}
+
+// spreadCores takes whole cores: of the ways to make n of them that are on the
+// most L3s, one that takes as equal numbers of CPUs from these as can be.
+func (p *pick) spreadCores(n, kind int) spreading {
+	s := p.search(n, kind, Options{WholeCores: true})
+	s.tables = newTables(n)
+	l3s, cores := s.freest(), 0
+	var all *table
+	for _, l3 := range l3s {
+		var t *table
+		for _, c := range s.classes[s.first[l3]:s.first[l3+1]] {
+			t = s.tables.merge(t, s.tables.class(c, l3, n, true), 0, n)
+		}
+		for k, c := range t.cost {
+			if c.possible() {
+				t.cost[k] = cost{loses: uint64(k * k), cores: c.cores}
+			}
+		}
+		t.cost[0] = cost{spans: oneL3} // here an L3 costs where it is left out
+		all = s.tables.merge(all, t, 0, n)
+		cores += s.cores(l3)
+	}
+	if !all.possible(n) {
+		return spreading{}
+	}
+	return spreading{len(l3s) - int(all.cost[n].spans), cores, func() { all.each(n, p.takeClass) }}
+}
+
+// cores is how many cores of the L3 may be taken.
+func (s *search) cores(l3 int) int {
+	n := 0
+	for _, c := range s.classes[s.first[l3]:s.first[l3+1]] {
+		n += c.cores
+	}
+	return n
+}
+
+// freest returns the L3s that have CPUs to take, those with most of them first.
+func (s *search) freest() []int {
+	order := make([]int, 0, len(s.l3s))
+	for i, free := range s.l3s {
+		if free > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.l3s[b], s.l3s[a]) })
 	return order
 }

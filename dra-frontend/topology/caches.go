@@ -7,58 +7,109 @@ import (
 	"strings"
 )
 
+// place is the part of a NUMA node on one socket.
+type place struct{ node, socket int }
+
+func (c CPU) place() place { return place{c.Node, c.Socket} }
+
 // readCaches gives each CPU its L3. A cache that spans NUMA nodes or sockets
 // (Intel's sub-NUMA clusters report the L3 of the socket, but each node's
-// memory is cached in its own part) is one L3 for each of them.
-func (m Machine) readCaches(sys source) error {
-	online := make([]int, 0, len(m.CPUs))
-	threads := make(map[int]int, len(m.CPUs))
+// memory is cached in its own part) is one L3 for each of them. Where caches
+// cannot be made out, the node on the socket is one L3; the warnings say so.
+func (m Machine) readCaches(sys source) (warnings []string) {
+	lists, faults := m.readLastLevelCaches(sys)
+	agreed := make(map[int]bool, len(m.CPUs))
 	for _, c := range m.CPUs {
-		online = append(online, c.ID)
-		threads[c.Core]++
-	}
-	caches := make(map[int][]int, len(m.CPUs))
-	for _, c := range m.CPUs {
-		list, err := readLastLevelCache(sys, c.ID, threads[c.Core], online)
-		if err != nil {
-			return err
+		if lists[c.ID] == nil || faults[c.place()] != nil || agreed[c.ID] {
+			continue
 		}
-		if list != nil {
-			caches[c.ID] = list
+		if err := agrees(sys, "cache/index*/shared_cpu_list", lists, c.ID); err != nil {
+			faults[c.place()] = err
+			continue
+		}
+		for _, member := range lists[c.ID] {
+			agreed[member] = true
 		}
 	}
-	cacheOf, err := partition("cache/index*/{level,type,shared_cpu_list}", caches)
-	if err != nil {
-		return err
+	type l3 struct {
+		cache int
+		place place
 	}
-	type place struct{ cache, node, socket int }
-	first := make(map[place]int, len(m.CPUs))
+	first, warned := make(map[l3]int, len(m.CPUs)), make(map[place]bool, len(faults))
 	for i := range m.CPUs { // in order of ids: the first one is the lowest
 		c := &m.CPUs[i]
-		at := place{cache: -1, node: c.Node, socket: c.Socket}
-		if cache, found := cacheOf[c.ID]; found {
-			at.cache = cache
+		at := l3{cache: -1, place: c.place()}
+		switch fault, list := faults[at.place], lists[c.ID]; {
+		case fault != nil && !warned[at.place]:
+			warned[at.place] = true
+			warnings = append(warnings, fmt.Sprintf("%v; the CPUs of NUMA node %d on socket %d are taken for one L3", fault, c.Node, c.Socket))
+		case fault == nil && list != nil:
+			at.cache = list[0]
 		}
 		if _, seen := first[at]; !seen {
 			first[at] = c.ID
 		}
 		c.L3 = first[at]
 	}
-	return nil
+	return warnings
+}
+
+// readLastLevelCaches returns the CPUs that share the last cache of each CPU,
+// and the first fault of each place that has one.
+func (m Machine) readLastLevelCaches(sys source) (lists map[int][]int, faults map[place]error) {
+	online, threads := make([]int, 0, len(m.CPUs)), make(map[int]int, len(m.CPUs))
+	for _, c := range m.CPUs {
+		online = append(online, c.ID)
+		threads[c.Core]++
+	}
+	lists, faults = make(map[int][]int, len(m.CPUs)), make(map[place]error)
+	for _, c := range m.CPUs {
+		list, err := readLastLevelCache(sys, c.ID, threads[c.Core], online)
+		if err != nil && faults[c.place()] == nil {
+			faults[c.place()] = err
+		}
+		if list != nil {
+			lists[c.ID] = list
+		}
+	}
+	return lists, faults
 }
 
 // readLastLevelCache returns the CPUs that share the CPU's unified cache of
 // level 3, or of the last level where there is no third; nil where the kernel
-// knows none, or none that more than a core shares. Attributes that the kernel
-// does not know are absent, such an entry is passed over.
+// knows none, or none that more than a core shares.
 func readLastLevelCache(sys source, id, threads int, online []int) ([]int, error) {
-	dir := cpuPath(id, "cache")
-	names, err := sys.names(dir)
+	dir, level, err := lastLevelCache(sys, id)
+	if err != nil || level == 0 {
+		return nil, err
+	}
+	file := dir + "/shared_cpu_list"
+	list, err := sys.list(file)
+	if missing(err) {
+		file = dir + "/shared_cpu_map"
+		list, err = sys.mask(file)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var best []int
-	var bestLevel int64
+	list = intersect(list, online)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: no online CPU shares the cache", sys.at(file))
+	}
+	if level < 3 && len(list) <= threads {
+		return nil, nil
+	}
+	return list, nil
+}
+
+// lastLevelCache returns the directory of the cache; level 0 for none. Attributes
+// that the kernel does not know are absent, such an entry is passed over.
+func lastLevelCache(sys source, id int) (best string, bestLevel int64, err error) {
+	dir := cpuPath(id, "cache")
+	names, err := sys.names(dir)
+	if err != nil {
+		return "", 0, err
+	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, "index") {
 			continue
@@ -68,31 +119,18 @@ func readLastLevelCache(sys source, id, threads int, online []int) ([]int, error
 		case missing(err) || err == nil && (kind == "Data" || kind == "Instruction"):
 			continue
 		case err != nil:
-			return nil, err
+			return "", 0, err
 		case kind != "Unified":
-			return nil, fmt.Errorf("%s: %q is not Unified, Data or Instruction", sys.at(dir+"/"+name+"/type"), kind)
+			return "", 0, fmt.Errorf("%s: %q is not Unified, Data or Instruction", sys.at(dir+"/"+name+"/type"), kind)
 		}
 		level, err := sys.number(dir+"/"+name+"/level", 0)
 		if missing(err) || err == nil && (bestLevel == 3 || level < bestLevel && level != 3) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return "", 0, err
 		}
-		list, err := sys.list(dir + "/" + name + "/shared_cpu_list")
-		if missing(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		best, bestLevel = intersect(list, online), level
-		if len(best) == 0 {
-			return nil, fmt.Errorf("%s: no online CPU shares the cache", sys.at(dir+"/"+name+"/shared_cpu_list"))
-		}
+		best, bestLevel = dir+"/"+name, level
 	}
-	if bestLevel < 3 && len(best) <= threads {
-		return nil, nil
-	}
-	return best, nil
+	return best, bestLevel, nil
 }

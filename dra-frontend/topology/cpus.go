@@ -21,27 +21,22 @@ func cpuPath(id int, file string) string {
 func readCPUs(sys source, online []int) ([]CPU, error) {
 	cpus := make([]CPU, 0, len(online))
 	cores := make(map[int][]int, len(online))
-	unknownSockets := 0
+	var err error
 	for _, id := range online {
-		socket, err := sys.number(cpuPath(id, "topology/physical_package_id"), -1)
-		if err != nil {
-			return nil, err
-		}
-		if socket == -1 {
-			unknownSockets++
-			socket = 0
-		}
 		if cores[id], err = readSiblings(sys, id, online); err != nil {
 			return nil, err
 		}
-		cpus = append(cpus, CPU{ID: id, Socket: int(socket), Type: CPUStandard})
 	}
-	if unknownSockets != 0 && unknownSockets != len(online) {
-		return nil, fmt.Errorf("sysfs %s/cpu*/topology/physical_package_id: %d of %d CPUs have no socket (-1)", cpuDir, unknownSockets, len(online))
-	}
-	coreOf, err := partition("topology/core_cpus_list", cores)
+	coreOf, err := partition(sys, "topology/core_cpus_list", cores)
 	if err != nil {
 		return nil, err
+	}
+	sockets, err := readSockets(sys, online, cores)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range online {
+		cpus = append(cpus, CPU{ID: id, Socket: sockets[id], Type: CPUStandard})
 	}
 	for i := range cpus {
 		c := &cpus[i]
@@ -54,17 +49,80 @@ func readCPUs(sys source, online []int) ([]CPU, error) {
 }
 
 func readSiblings(sys source, id int, online []int) ([]int, error) {
-	siblings, err := sys.list(cpuPath(id, "topology/core_cpus_list"))
-	if missing(err) { // kernels before 5.3
+	return readRenamed(sys, id, "core_cpus_list", "thread_siblings_list", online)
+}
+
+// readRenamed reads a list of CPUs that had an older name in kernels before 5.3.
+func readRenamed(sys source, id int, file, older string, online []int) ([]int, error) {
+	list, err := sys.list(cpuPath(id, "topology/"+file))
+	if missing(err) {
 		var errOld error
-		if siblings, errOld = sys.list(cpuPath(id, "topology/thread_siblings_list")); errOld == nil {
+		if list, errOld = sys.list(cpuPath(id, "topology/"+older)); errOld == nil {
 			err = nil
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return intersect(siblings, online), nil
+	return intersect(list, online), nil
+}
+
+// readSockets returns the socket of each CPU: its package id, else the number of
+// its package in the order of CPUs, else 0.
+func readSockets(sys source, online []int, cores map[int][]int) (map[int]int, error) {
+	sockets, unknown := make(map[int]int, len(online)), 0
+	for _, id := range online {
+		socket, err := sys.number(cpuPath(id, "topology/physical_package_id"), -1)
+		if err != nil && !missing(err) {
+			return nil, err
+		}
+		if err != nil || socket == -1 {
+			unknown++
+			socket = 0
+		}
+		sockets[id] = int(socket)
+	}
+	if unknown == 0 {
+		return sockets, nil
+	}
+	packageOf, err := readPackages(sys, online, cores)
+	switch {
+	case err != nil:
+		return nil, err
+	case packageOf != nil:
+		number := make(map[int]int)
+		for _, id := range online {
+			if _, seen := number[packageOf[id]]; !seen {
+				number[packageOf[id]] = len(number)
+			}
+			sockets[id] = number[packageOf[id]]
+		}
+	case unknown != len(online):
+		return nil, fmt.Errorf("%s: %d of %d CPUs have no socket (-1), and their lists of package siblings do not say which",
+			sys.at(cpuDir+"/cpu*/topology/physical_package_id"), unknown, len(online))
+	}
+	return sockets, nil
+}
+
+// readPackages returns the lowest CPU of each CPU's package; nil where the
+// kernel has no lists, or has lists of cores only because it knows no more.
+func readPackages(sys source, online []int, cores map[int][]int) (map[int]int, error) {
+	packages, known := make(map[int][]int, len(online)), false
+	for _, id := range online {
+		list, err := readRenamed(sys, id, "package_cpus_list", "core_siblings_list", online)
+		if missing(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		packages[id] = list
+		known = known || len(list) > len(cores[id])
+	}
+	if !known {
+		return nil, nil
+	}
+	return partition(sys, "topology/package_cpus_list", packages)
 }
 
 // readCluster returns the lowest CPU of the cluster. Kernels that know of no
@@ -84,23 +142,34 @@ func readCluster(sys source, id int, core, online []int) (int, error) {
 // partition checks that the lists of all CPUs are groups without overlap, and
 // returns the lowest CPU of each CPU's group. files names, under a CPU's
 // directory, where its list comes from.
-func partition(files string, lists map[int][]int) (map[int]int, error) {
+func partition(sys source, files string, lists map[int][]int) (map[int]int, error) {
 	groupOf := make(map[int]int, len(lists))
 	for _, id := range slices.Sorted(maps.Keys(lists)) {
 		if _, seen := groupOf[id]; seen {
 			continue // its list equals that of a lower CPU in it
 		}
-		list := lists[id]
-		if !slices.Contains(list, id) {
-			return nil, fmt.Errorf("sysfs %s: %q lacks CPU %d itself", cpuPath(id, files), contract.FormatList(list), id)
+		if err := agrees(sys, files, lists, id); err != nil {
+			return nil, err
 		}
-		for _, member := range list {
-			if !slices.Equal(list, lists[member]) {
-				return nil, fmt.Errorf("sysfs %s: %q, but CPU %d in it says %q in %s",
-					cpuPath(id, files), contract.FormatList(list), member, contract.FormatList(lists[member]), cpuPath(member, files))
-			}
-			groupOf[member] = list[0]
+		for _, member := range lists[id] {
+			groupOf[member] = lists[id][0]
 		}
 	}
 	return groupOf, nil
+}
+
+// agrees checks that the list of the CPU has the CPU and is the list of all CPUs
+// in it.
+func agrees(sys source, files string, lists map[int][]int, id int) error {
+	list := lists[id]
+	if !slices.Contains(list, id) {
+		return fmt.Errorf("%s: %q lacks CPU %d itself", sys.at(cpuPath(id, files)), contract.FormatList(list), id)
+	}
+	for _, member := range list {
+		if !slices.Equal(list, lists[member]) {
+			return fmt.Errorf("%s: %q, but CPU %d in it says %q in %s",
+				sys.at(cpuPath(id, files)), contract.FormatList(list), member, contract.FormatList(lists[member]), cpuPath(member, files))
+		}
+	}
+	return nil
 }

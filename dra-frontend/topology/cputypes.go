@@ -4,12 +4,15 @@ package topology
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"k8s.io/utils/cpuset"
 )
 
 // readTypes tells kinds of cores apart: by the event sources that x86 has for
-// each kind, else by the capacity the scheduler knows (arm64).
+// each kind, else by part number and capacity (arm64).
 func (m Machine) readTypes(sys source) error {
 	performance, err := readEventCPUs(sys, "devices/cpu_core/cpus")
 	if err != nil {
@@ -20,7 +23,7 @@ func (m Machine) readTypes(sys source) error {
 		return err
 	}
 	if both := performance.Intersection(efficiency); !both.IsEmpty() {
-		return fmt.Errorf("sysfs devices/cpu_core/cpus and devices/cpu_atom/cpus both name CPUs %s", both)
+		return fmt.Errorf("%s and %s both name CPUs %s", sys.at("devices/cpu_core/cpus"), sys.at("devices/cpu_atom/cpus"), both)
 	}
 	if performance.IsEmpty() && efficiency.IsEmpty() {
 		return m.readCapacities(sys)
@@ -44,9 +47,16 @@ func readEventCPUs(sys source, path string) (cpuset.CPUSet, error) {
 	return cpuset.New(ids...), nil
 }
 
+// noKinds is how much more capacity CPUs may have than others of unknown part
+// and be of one kind: frequencies differ from core to core.
+const noKinds = 1.1
+
+// readCapacities tells kinds apart by capacity. CPUs of one part are of one
+// kind, whatever the frequencies of single cores make of their capacities;
+// parts, or capacities where parts are not known, are of two kinds on both sides
+// of the largest gap, as a factor.
 func (m Machine) readCapacities(sys source) error {
-	capacities := make([]int64, 0, len(m.CPUs))
-	lowest, highest := int64(maxNumber), int64(0)
+	levels := make([]float64, 0, len(m.CPUs))
 	for _, c := range m.CPUs {
 		capacity, err := sys.number(cpuPath(c.ID, "cpu_capacity"), 0)
 		if missing(err) {
@@ -55,17 +65,63 @@ func (m Machine) readCapacities(sys source) error {
 		if err != nil {
 			return err
 		}
-		capacities = append(capacities, capacity)
-		lowest, highest = min(lowest, capacity), max(highest, capacity)
+		levels = append(levels, float64(capacity))
 	}
-	if lowest == highest {
-		return nil
+	parts, err := m.readParts(sys)
+	if err != nil {
+		return err
 	}
-	for i, capacity := range capacities {
-		m.CPUs[i].Type = CPUEfficiency
-		if capacity == highest {
+	largest := noKinds
+	if parts != nil {
+		largest = 1
+		of := make(map[part]float64)
+		for i, p := range parts {
+			of[p] = max(of[p], levels[i])
+		}
+		for i, p := range parts {
+			levels[i] = of[p]
+		}
+	}
+	performance := 0.0 // the least level of a performance core
+	sorted := slices.Compact(slices.Sorted(slices.Values(levels)))
+	for i := 1; i < len(sorted); i++ {
+		if gap := sorted[i] / sorted[i-1]; gap > largest {
+			largest, performance = gap, sorted[i]
+		}
+	}
+	for i, level := range levels {
+		switch {
+		case performance == 0:
+		case level < performance:
+			m.CPUs[i].Type = CPUEfficiency
+		default:
 			m.CPUs[i].Type = CPUPerformance
 		}
 	}
 	return nil
+}
+
+// part is the design of an Arm core: who made it and its number there.
+type part struct{ implementer, number uint64 }
+
+// readParts returns the part of each CPU; nil where the kernel does not show
+// all of them.
+func (m Machine) readParts(sys source) ([]part, error) {
+	parts := make([]part, 0, len(m.CPUs))
+	for _, c := range m.CPUs {
+		path := cpuPath(c.ID, "regs/identification/midr_el1")
+		text, err := sys.text(path)
+		if missing(err) || err == nil && text == "" { // the kernel has not read the register
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		register, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is not a hexadecimal number of 64 bits", sys.at(path), text)
+		}
+		parts = append(parts, part{implementer: register >> 24 & 0xff, number: register >> 4 & 0xfff})
+	}
+	return parts, nil
 }

@@ -3,6 +3,7 @@
 package topology
 
 import (
+	"slices"
 	"testing"
 	"testing/fstest"
 
@@ -49,6 +50,18 @@ func FuzzList(f *testing.F) {
 		ids, err := s.list("list")
 		if err == nil && len(ids) > 0 {
 			require.LessOrEqual(t, ids[len(ids)-1], 1<<16)
+		}
+	})
+}
+
+func FuzzParseMask(f *testing.F) {
+	f.Add("3,00000001")
+	f.Add("ff")
+	f.Fuzz(func(t *testing.T, text string) {
+		ids, err := parseMask(text)
+		if err == nil && len(ids) > 0 {
+			require.True(t, slices.IsSorted(ids))
+			require.Less(t, ids[len(ids)-1], 1<<16)
 		}
 	})
 }

@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/bits"
+	"path"
 	"strconv"
 	"strings"
+	"syscall"
+	"unicode"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -19,25 +23,40 @@ const maxFileSize = 1 << 20
 // source reads small files; its errors name them.
 type source struct {
 	fsys fs.FS
-	name string
+	// name is what stands for the root in messages if it has no path.
+	name, root string
 }
 
-func (s source) at(path string) string { return s.name + " " + path }
+func (s source) at(name string) string {
+	if s.root == "" {
+		return s.name + " " + name
+	}
+	return path.Join(s.root, name)
+}
+
+// fault names the file by its whole path.
+func (s source) fault(name string, err error) error {
+	if inside, isPath := errors.AsType[*fs.PathError](err); isPath {
+		return &fs.PathError{Op: inside.Op, Path: s.at(name), Err: inside.Err}
+	}
+	return fmt.Errorf("%s: %w", s.at(name), err)
+}
 
 func (s source) text(path string) (string, error) {
 	f, err := s.fsys.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", s.name, err)
+		return "", s.fault(path, err)
 	}
 	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", s.at(path), err)
+		return "", s.fault(path, err)
 	}
 	if len(data) > maxFileSize {
 		return "", fmt.Errorf("%s is larger than %d bytes", s.at(path), maxFileSize)
 	}
-	return strings.TrimSpace(string(data)), nil
+	// Some kernels end a file with a NUL.
+	return strings.TrimFunc(string(data), func(r rune) bool { return r == 0 || unicode.IsSpace(r) }), nil
 }
 
 func (s source) list(path string) ([]int, error) {
@@ -49,6 +68,19 @@ func (s source) list(path string) ([]int, error) {
 		return nil, nil
 	}
 	ids, err := contract.ParseList(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.at(path), err)
+	}
+	return ids, nil
+}
+
+// mask reads a mask of CPUs.
+func (s source) mask(path string) ([]int, error) {
+	text, err := s.text(path)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := parseMask(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.at(path), err)
 	}
@@ -72,7 +104,7 @@ func (s source) number(path string, lowest int64) (int64, error) {
 func (s source) names(path string) ([]string, error) {
 	entries, err := fs.ReadDir(s.fsys, path)
 	if err != nil && !missing(err) {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
+		return nil, s.fault(path, err)
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -81,7 +113,9 @@ func (s source) names(path string) ([]string, error) {
 	return names, nil
 }
 
-func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+// missing reports whether the file does not exist; ENODEV is one that went while
+// it was open.
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
 // maxNumber bounds every number: products with a page size stay in int64.
 const maxNumber = 1 << 48
@@ -92,6 +126,29 @@ func parseNumber(text string, lowest int64) (int64, error) {
 		return 0, fmt.Errorf("%q is not a number between %d and %d", text, lowest, int64(maxNumber))
 	}
 	return n, nil
+}
+
+// maxMaskWords is those of the ids that a list may have.
+const maxMaskWords = 1 << 16 / 32
+
+// parseMask reads sorted ids from the kernel's format of masks: hexadecimal
+// words of 32 bits, the highest first, such as "3,00000001" for 0 and 32-33.
+func parseMask(text string) ([]int, error) {
+	words := strings.Split(text, ",")
+	if len(words) > maxMaskWords {
+		return nil, fmt.Errorf("mask of %d words, want at most %d", len(words), maxMaskWords)
+	}
+	var ids []int
+	for i := len(words) - 1; i >= 0; i-- {
+		word, err := strconv.ParseUint(words[i], 16, 32)
+		if err != nil || len(words[i]) > 8 || i > 0 && len(words[i]) != 8 {
+			return nil, fmt.Errorf("mask %q: word %q is not of 8 hexadecimal digits", text, words[i])
+		}
+		for ; word != 0; word &= word - 1 {
+			ids = append(ids, 32*(len(words)-1-i)+bits.TrailingZeros64(word))
+		}
+	}
+	return ids, nil
 }
 
 // parseMemTotal reads the total of /proc/meminfo or of a node's meminfo, whose

@@ -11,8 +11,10 @@
 // list of sharing CPUs.
 //
 // A file that is malformed, or missing where the kernel always has it, is an
-// error that names the file: a guess would put a CPU into a wrong zone. What
-// some kernels, architectures or virtual machines leave out has a fallback:
+// error that names the file: a guess would put a CPU into a wrong zone. Caches
+// decide no zone: where they are malformed or contradict each other, the NUMA
+// node stands for them, with a warning. What some kernels, architectures or
+// virtual machines leave out has a fallback:
 //
 //   - no NUMA nodes: one node 0 with all CPUs and memory of /proc/meminfo;
 //   - no hugepage directory of a node: no hugepages there;
@@ -20,9 +22,13 @@
 //   - no memory tiers, no HMAT, no CXL: the memory of nodes without CPUs is of
 //     unknown type and performance;
 //   - no core_cpus_list: thread_siblings_list, its older name;
-//   - no package ids on the whole machine (-1): one socket 0;
+//   - no package id of some CPU (-1): package_cpus_list, or core_siblings_list,
+//     its older name, numbered from 0; without these, if no CPU has a package id,
+//     one socket 0;
+//   - no shared_cpu_list of a cache: shared_cpu_map;
 //   - no shared cache: the CPUs of a NUMA node on one socket;
 //   - no clusters: the core;
+//   - no part numbers of all cores: kinds of cores by capacity alone;
 //   - no hint of different kinds of cores: all are standard;
 //   - no list of present CPUs: none is offline.
 package topology
@@ -31,6 +37,7 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 
 	"k8s.io/utils/cpuset"
@@ -39,6 +46,14 @@ import (
 // Roots are the file systems of the kernel: /sys and /proc.
 type Roots struct {
 	Sys, Proc fs.FS
+	// SysPath and ProcPath are where Sys and Proc are mounted, for messages;
+	// empty for file systems that are mounted nowhere.
+	SysPath, ProcPath string
+}
+
+// At returns the file systems that are mounted at two directories.
+func At(sys, proc string) Roots {
+	return Roots{Sys: os.DirFS(sys), Proc: os.DirFS(proc), SysPath: sys, ProcPath: proc}
 }
 
 // Machine is what the kernel says, sorted by id.
@@ -50,6 +65,9 @@ type Machine struct {
 	CPUs []CPU
 	// Offline are the ids of CPUs that are present and not online.
 	Offline cpuset.CPUSet
+	// Warnings are what the kernel says and cannot be, and what the reader took
+	// instead.
+	Warnings []string
 }
 
 // NUMANode is a node that is online; it may lack CPUs, or memory.
@@ -85,20 +103,42 @@ type CPU struct {
 	Type                                CPUType
 }
 
+// attempts bounds how often the machine is read because CPUs went or came
+// while it was read.
+const attempts = 8
+
 // Discover reads the machine. pageSize is the base page size in bytes.
 func Discover(roots Roots, pageSize int64) (Machine, error) {
 	if pageSize < 1<<10 || pageSize&(pageSize-1) != 0 {
 		return Machine{}, fmt.Errorf("base page size %d is not a power of two of 1024 or more", pageSize)
 	}
-	sys := source{fsys: roots.Sys, name: "sysfs"}
+	sys, proc := source{roots.Sys, "sysfs", roots.SysPath}, source{roots.Proc, "procfs", roots.ProcPath}
 	online, err := sys.list(cpuDir + "/online")
 	if err != nil {
 		return Machine{}, err
 	}
+	for range attempts {
+		m, err := read(sys, proc, online)
+		m.PageSize = pageSize
+		// The files of a CPU go with it, so an error may be about one that went.
+		now, errNow := sys.list(cpuDir + "/online")
+		if errNow != nil {
+			return Machine{}, errNow
+		}
+		if slices.Equal(now, online) {
+			return m, err
+		}
+		online = now
+	}
+	return Machine{}, fmt.Errorf("%s: CPUs go or come while they are read, at each of %d attempts", sys.at(cpuDir+"/online"), attempts)
+}
+
+// read reads the machine with these CPUs.
+func read(sys, proc source, online []int) (Machine, error) {
 	if len(online) == 0 {
 		return Machine{}, fmt.Errorf("%s names no CPU", sys.at(cpuDir+"/online"))
 	}
-	nodes, err := readNodes(sys, source{fsys: roots.Proc, name: "procfs"}, online)
+	nodes, err := readNodes(sys, proc, online)
 	if err != nil {
 		return Machine{}, err
 	}
@@ -106,7 +146,7 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 	if err != nil {
 		return Machine{}, err
 	}
-	m := Machine{PageSize: pageSize, NUMANodes: nodes, CPUs: cpus}
+	m := Machine{NUMANodes: nodes, CPUs: cpus}
 	// Kernels without CPU hotplug need not have the file.
 	present, err := sys.list(cpuDir + "/present")
 	if err != nil && !missing(err) {
@@ -116,9 +156,7 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 	if err := m.assignNodes(); err != nil {
 		return Machine{}, err
 	}
-	if err := m.readCaches(sys); err != nil {
-		return Machine{}, err
-	}
+	m.Warnings = m.readCaches(sys)
 	if err := m.readTypes(sys); err != nil {
 		return Machine{}, err
 	}

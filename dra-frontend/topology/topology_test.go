@@ -127,8 +127,8 @@ func TestThisMachine(t *testing.T) {
 func TestMissingAndMalformedFiles(t *testing.T) {
 	fallbacks := map[string]string{ // file → what may differ without it
 		"cluster_cpus_list": "cluster", "distance": "distance", "nr_hugepages": "", "surplus_hugepages": "nothing",
-		"type": "cache", "level": "cache", "shared_cpu_list": "cache", "cpu_capacity": "type", "cpus": "type",
-		"core_id": "nothing", "nodelist": "memory", "target_node": "memory", "read_bandwidth": "memory", "read_latency": "memory",
+		"type": "cache", "level": "cache", "shared_cpu_list": "cache", "cpu_capacity": "type", "cpus": "type", "midr_el1": "type",
+		"core_id": "nothing", "physical_package_id": "nothing", "nodelist": "memory", "target_node": "memory", "read_bandwidth": "memory", "read_latency": "memory",
 		"numa_node": "nothing", "size": "nothing",
 	}
 	tiered := topologytest.T6()
@@ -200,7 +200,6 @@ func TestContradictions(t *testing.T) {
 		"siblings without oneself": {"devices/system/cpu/cpu0/topology/core_cpus_list", "4", "lacks CPU 0 itself"},
 		"a larger list above":      {"devices/system/cpu/cpu5/topology/core_cpus_list", "0,4-5", `cpu1/topology/core_cpus_list: "1,5", but CPU 5 in it says "0,4-5"`},
 		"a larger list of another": {"devices/system/cpu/cpu7/topology/core_cpus_list", "2-3,6-7", "but CPU 7 in it says"},
-		"sharers disagree":         {"devices/system/cpu/cpu1/cache/index2/shared_cpu_list", "0-1,5", "shared_cpu_list"},
 		"some sockets unknown":     {"devices/system/cpu/cpu4/topology/physical_package_id", "-1", "1 of 8 CPUs have no socket"},
 		"hugepages beyond reason":  {"devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "281474976710656", "281474976710656 pages of 2097152 bytes"},
 		"no such hugepage size":    {"devices/system/node/node0/hugepages/hugepages-3kB/nr_hugepages", "1", `"hugepages-3kB" is not the name of a hugepage size`},

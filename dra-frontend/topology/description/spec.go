@@ -44,6 +44,8 @@ type CPU struct {
 	Type topology.CPUType
 	// Capacity is the scheduler's capacity, 0 for no such file.
 	Capacity int
+	// MIDR is the register that names an Arm core, 0 for no such file.
+	MIDR uint64
 }
 
 // Node describes a NUMA node.
@@ -185,6 +187,9 @@ func (s Spec) addCPU(t Files, c CPU) {
 	}
 	if c.Capacity != 0 {
 		t.file(dir+"cpu_capacity", "%d", c.Capacity)
+	}
+	if c.MIDR != 0 {
+		t.file(dir+"regs/identification/midr_el1", "%#016x", c.MIDR)
 	}
 	t.cache(dir+"cache/index0/", 1, "Data", s.ids(func(o CPU) bool { return o.Core == c.Core }))
 	t.cache(dir+"cache/index1/", 2, "Unified", s.ids(func(o CPU) bool { return o.Core == c.Core }))

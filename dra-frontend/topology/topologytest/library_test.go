@@ -61,6 +61,8 @@ func TestLibrary(t *testing.T) {
 		"kunpeng-920":             {128, 128, 4, 2, 4, "4 dram"},
 		"grace-superchip":         {144, 144, 2, 2, 2, "2 dram"},
 		"grace-hopper":            {72, 72, 1, 1, 9, "1 dram, 8 unknown"},
+		"gb10":                    {20, 20, 2, 1, 1, "1 dram"},
+		"snapdragon-8-gen-2":      {8, 8, 1, 1, 1, "1 dram"},
 		"rk3588":                  {8, 8, 1, 1, 1, "1 dram"},
 		"power9-ac922":            {160, 40, 20, 2, 6, "2 dram, 4 unknown"},
 		"core-i9-13900k":          {32, 24, 1, 1, 1, "1 dram"},
@@ -100,6 +102,7 @@ func TestNumbering(t *testing.T) {
 		"power9-ac922":    {159, 156, 152, 156, 8, 8, "standard"},
 		"core-i9-13900k":  {31, 31, 0, 28, 0, 0, "efficiency"},
 		"rk3588":          {7, 7, 0, 4, 0, 0, "performance"},
+		"gb10":            {14, 14, 10, 14, 0, 0, "efficiency"},
 		"grace-superchip": {143, 143, 72, 143, 1, 1, "standard"},
 	} {
 		i := slices.IndexFunc(library, func(o topologytest.Case) bool { return o.Name == name })
@@ -108,12 +111,31 @@ func TestNumbering(t *testing.T) {
 	}
 }
 
+// A74: kinds of cores that differ in more than one capacity.
+func TestKindsOfCores(t *testing.T) {
+	for name, want := range map[string]map[topology.CPUType]int{
+		"gb10":               {topology.CPUPerformance: 10, topology.CPUEfficiency: 10},
+		"snapdragon-8-gen-2": {topology.CPUPerformance: 5, topology.CPUEfficiency: 3},
+		"rk3588":             {topology.CPUPerformance: 4, topology.CPUEfficiency: 4},
+		"core-i9-13900k":     {topology.CPUPerformance: 16, topology.CPUEfficiency: 16},
+		"grace-superchip":    {topology.CPUStandard: 144},
+	} {
+		library := topologytest.Library()
+		i := slices.IndexFunc(library, func(c topologytest.Case) bool { return c.Name == name })
+		got := make(map[topology.CPUType]int)
+		for _, c := range library[i].Spec.Machine().CPUs {
+			got[c.Type]++
+		}
+		require.Equal(t, want, got, name)
+	}
+}
+
 // Every machine is captured and comes back as it is.
 func TestLibraryIsCaptured(t *testing.T) {
 	for _, c := range topologytest.Library() {
 		t.Run(c.Name, func(t *testing.T) {
 			var file bytes.Buffer
-			require.NoError(t, capture.Write(&file, c.Spec.Roots(), c.Spec.PageSize))
+			require.NoError(t, capture.Write(&file, c.Spec.Roots(), c.Spec.PageSize, nil))
 			m, err := capture.Open(&file)
 			require.NoError(t, err)
 			got, err := topology.Discover(m.Roots, m.PageSize)

@@ -33,8 +33,32 @@ func arms() []Case {
 		{"kunpeng-920", "2 × Kunpeng 920-6426: clusters of 4, two nodes per socket", kunpeng},
 		{"grace-superchip", "NVIDIA Grace CPU Superchip, 64 KiB pages", grace(2, 240*Gi).slit(levels(2, 1, 0, 40))},
 		{"grace-hopper", "NVIDIA GH200, 64 KiB pages: the GPU's memory is a node, 7 more are for its partitions", hopper.slit(rows)},
+		{"gb10", "NVIDIA GB10 (10 × Cortex-A725, 10 × Cortex-X925 in two clusters), capacities by the frequency of each core", gb10()},
+		{"snapdragon-8-gen-2", "Snapdragon 8 Gen 2 (3 × Cortex-A510, 2 × A715, 2 × A710, X3), a phone's kernel without NUMA", phone()},
 		{"rk3588", "Rockchip RK3588 (4 × Cortex-A55, 4 × Cortex-A76), kernel without NUMA", rockchip},
 	}
+}
+
+// gb10 has five cores of each kind in each cluster.
+func gb10() Spec {
+	s := grid{sockets: 1, nodes: 1, l3s: 2, cores: 10, threads: 1, memory: 128 * Gi, hugepages: arm4k()}.spec()
+	for i := range s.CPUs {
+		s.CPUs[i].MIDR = []uint64{0x410fd871, 0x410fd851}[i/5%2]
+		s.CPUs[i].Capacity = []int{718, 997, 731, 1017}[i/5]
+	}
+	s.CPUs[19].Capacity = 1024
+	return s
+}
+
+// phone has one kind of efficiency cores and three of performance cores.
+func phone() Spec {
+	s := grid{sockets: 1, nodes: 1, l3s: 1, cores: 8, threads: 1, memory: 12 * Gi, hugepages: arm4k()}.spec()
+	for i := range s.CPUs {
+		s.CPUs[i].MIDR = []uint64{0x411fd461, 0x411fd461, 0x411fd461, 0x411fd4d0, 0x411fd4d0, 0x412fd470, 0x412fd470, 0x411fd4e0}[i]
+		s.CPUs[i].Capacity = []int{206, 206, 206, 609, 609, 609, 609, 1024}[i]
+	}
+	s.NoNUMA = true
+	return s
 }
 
 func others() []Case {
