@@ -57,7 +57,7 @@ func newHost(t *testing.T) *host {
 	h := &host{t: t, node: testnode.New(t, dir), runtime: "containerd", version: "v2.2.7"}
 	h.config = daemon.Config{
 		CDIDir: h.node.CDI, NRISocket: filepath.Join(dir, "nri.sock"), PluginName: "cpumem", PluginIndex: "90",
-		CgroupRoot: h.node.Cgroup, SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour,
+		CgroupRoot: h.node.Cgroup, SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour, Metrics: true,
 	}
 	return h
 }
