@@ -43,6 +43,8 @@ type host struct {
 	// runtime and version say what its NRI can do.
 	runtime, version string
 	logs             *observer.ObservedLogs
+	// options are further settings of the runtime's NRI.
+	options []adaptation.Option
 
 	mu         sync.Mutex
 	pods       []*api.PodSandbox
@@ -76,9 +78,9 @@ func (h *host) startRuntime() {
 			h.t.Error("the actuator asked for an update")
 			return nil, nil
 		},
-		adaptation.WithSocketPath(h.config.NRISocket+".runtime"),
-		adaptation.WithPluginPath(filepath.Join(h.t.TempDir(), "plugins")),
-		adaptation.WithPluginConfigPath(filepath.Join(h.t.TempDir(), "conf.d")))
+		append(h.options, adaptation.WithSocketPath(h.config.NRISocket+".runtime"),
+			adaptation.WithPluginPath(filepath.Join(h.t.TempDir(), "plugins")),
+			adaptation.WithPluginConfigPath(filepath.Join(h.t.TempDir(), "conf.d")))...)
 	require.NoError(h.t, err)
 	require.NoError(h.t, h.nri.Start())
 	_ = os.Remove(h.config.NRISocket)
