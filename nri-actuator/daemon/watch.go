@@ -30,6 +30,11 @@ func (d *Daemon) watch(ctx context.Context, plugin *hooks.Plugin, held *announce
 	if err := watcher.Add(d.config.CDIDir); err != nil {
 		return fmt.Errorf("watch CDI directory %s: %w", d.config.CDIDir, err)
 	}
+	// What was written before is no event, and the synchronisation may have been
+	// before that.
+	if err := plugin.Apply(ctx); err != nil {
+		logs.From(ctx).Error("apply node state", zap.Error(err))
+	}
 	refresh := time.NewTicker(d.config.RefreshInterval)
 	defer refresh.Stop()
 	for {
