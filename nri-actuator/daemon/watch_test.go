@@ -48,7 +48,7 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	require.Eventually(t, func() bool {
 		a, err := contract.ReadAnnouncement(node.CDI)
 		return err == nil && a.Generation == node.State.Generation
-	}, time.Minute, time.Millisecond)
+	}, 5*time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 	require.NoError(t, held.Close())
