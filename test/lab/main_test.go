@@ -47,8 +47,8 @@ func run(m *testing.M) (int, error) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
 	// A busy machine must not make the runtime drop the actuator.
-	adaptation.SetPluginRequestTimeout(20 * time.Second)
-	adaptation.SetPluginRegistrationTimeout(20 * time.Second)
+	adaptation.SetPluginRequestTimeout(5 * time.Minute)
+	adaptation.SetPluginRegistrationTimeout(5 * time.Minute)
 	return m.Run(), nil
 }
 
