@@ -43,7 +43,8 @@ func (d *Daemon) Handler() http.Handler {
 	mux := http.NewServeMux()
 	if d.config.Metrics {
 		// Compressed, a page of some 20 KiB would cost a client megabytes of the server's.
-		mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, DisableCompression: true}))
+		options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, DisableCompression: true}
+		mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, options))
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

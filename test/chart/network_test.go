@@ -93,7 +93,8 @@ func TestRuntimeThatRequiresTheActuator(t *testing.T) {
 	t.Parallel()
 	const key = "tolerate-missing-plugins.noderesource.dev"
 	for layout, daemonSets := range layouts {
-		all := render(t, "actuator: {missingPluginAnnotation: "+key+", podAnnotations: {a: b}}\nfrontend: {podAnnotations: {a: b}}\nlayout: "+layout)
+		all := render(t, "actuator: {missingPluginAnnotation: "+key+", podAnnotations: {a: b}}\n"+
+			"frontend: {podAnnotations: {a: b}}\nlayout: "+layout)
 		for _, name := range daemonSets.names {
 			annotations := daemonSet(t, all, name).Spec.Template.Annotations
 			require.Equal(t, "b", annotations["a"])
