@@ -8,7 +8,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # Every module is checked on its own: that they build without the workspace is
 # part of what is promised.
 MODULES := . cdi-contract dra-frontend nri-actuator test test/cluster
-each = for m in $(MODULES); do echo "== $(1): $$m"; (cd $$m && export GOWORK=off && $(2)) || exit 1; done
+# All of them are, whatever fails; then it is said which did.
+each = failed=; for m in $(MODULES); do echo "== $(1): $$m"; (cd $$m && export GOWORK=off && $(2)) || failed="$$failed $$m"; done; \
+	[ -z "$$failed" ] || { echo "== $(1) failed in:$$failed" >&2; exit 1; }
 BIN := bin
 export CGO_ENABLED ?= 0
 export GOTOOLCHAIN ?= local

@@ -44,6 +44,7 @@ func main() {
 
 type flags struct {
 	config, nodeName, podUID, kubeconfig, metricsAddress, logLevel string
+	metrics                                                        bool
 }
 
 func command() *cobra.Command {
@@ -61,7 +62,8 @@ func command() *cobra.Command {
 	root.Flags().StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in the cluster")
 	root.Flags().StringVar(&f.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of this instance's pod, for rolling updates without a gap")
 	root.PersistentFlags().StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; empty inside a cluster")
-	root.Flags().StringVar(&f.metricsAddress, "metrics-address", ":9807", "address of /metrics, /healthz and /readyz")
+	root.Flags().StringVar(&f.metricsAddress, "metrics-address", ":9807", "address of /healthz, /readyz and, with --metrics, /metrics")
+	root.Flags().BoolVar(&f.metrics, "metrics", false, "serve /metrics")
 	root.PersistentFlags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	root.AddCommand(cleanupCommand(&f))
 	return root
@@ -119,7 +121,11 @@ func run(f flags) error {
 	if err != nil {
 		return err
 	}
-	wait, err := serve.Serve(ctx, f.metricsAddress, serve.Handler(registry, d.Ready))
+	var gatherer prometheus.Gatherer
+	if f.metrics {
+		gatherer = registry
+	}
+	wait, err := serve.Serve(ctx, f.metricsAddress, serve.Handler(gatherer, d.Ready))
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,9 @@ func command() *cobra.Command {
 	f.StringVar(&config.SystemBus, "system-bus", "/run/dbus/system_bus_socket", "socket of the host's D-Bus, for nodes where systemd manages the cgroups")
 	f.StringVar(&config.UnitDir, "unit-dir", "/run/systemd/system.control", "systemd's directory of runtime drop-ins, likewise")
 	f.StringVar(&config.GuardDir, "guard-dir", "", "directory to install the guard hook in, with the same path on the host; empty for no guard")
-	f.StringVar(&config.MetricsAddress, "metrics-address", ":9808", "address that serves /metrics, /healthz and /readyz; empty for none")
+	f.StringVar(&config.MetricsAddress, "metrics-address", ":9808",
+		"address that serves /healthz, /readyz and, with --metrics, /metrics; empty for none")
+	f.BoolVar(&config.Metrics, "metrics", false, "serve /metrics")
 	f.DurationVar(&config.RefreshInterval, "refresh-interval", 30*time.Second, "time between two repairs of what others changed")
 	f.Var(&levelFlag{&level}, "log-level", "debug, info, warn or error")
 	cmd.AddCommand(guardCommand())

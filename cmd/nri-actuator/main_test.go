@@ -75,7 +75,7 @@ func TestProgram(t *testing.T) {
 
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--cdi-dir="+filepath.Join(dir, "cdi"), "--nri-socket="+filepath.Join(dir, "nri.sock"),
 		"--cgroup-root="+dir, "--guard-dir="+filepath.Join(dir, "guard"), "--metrics-address=")

@@ -9,17 +9,23 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves /metrics, /healthz (the process answers) and /readyz, whose
-// body says why the node takes no new claims.
+// maxScrapes may be answered at a time; one more gets 503.
+const maxScrapes = 2
+
+// Handler serves /healthz (the process answers), /readyz, whose body says why
+// the node takes no new claims, and, unless gatherer is nil, /metrics.
 func Handler(gatherer prometheus.Gatherer, ready func() error) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	if gatherer != nil {
+		// Compressed, a page of some 20 KiB would cost a client megabytes of the server's.
+		options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, DisableCompression: true}
+		mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, options))
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := ready(); err != nil {
@@ -38,7 +44,7 @@ func Serve(ctx context.Context, address string, h http.Handler) (wait func() err
 	if err != nil {
 		return nil, fmt.Errorf("metrics and probes: %w", err)
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	server := newServer(h)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	stop := context.AfterFunc(ctx, func() { server.Close() })

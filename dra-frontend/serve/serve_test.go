@@ -56,6 +56,46 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+// Metrics are served where they are wanted.
+func TestNoMetrics(t *testing.T) {
+	server := httptest.NewServer(serve.Handler(nil, func() error { return nil }))
+	defer server.Close()
+	status, _ := get(t, server, "/metrics")
+	require.Equal(t, http.StatusNotFound, status)
+	status, _ = get(t, server, "/readyz")
+	require.Equal(t, http.StatusOK, status)
+}
+
+// A62: however many scrape, two pages are made at a time.
+func TestScrapesAreBounded(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "slow"}, func() float64 {
+		entered <- struct{}{}
+		<-release
+		return 0
+	})))
+	server := httptest.NewServer(serve.Handler(registry, nil))
+	defer server.Close()
+	slow := make(chan int, 2)
+	for range 2 {
+		go func() {
+			reply, err := server.Client().Get(server.URL + "/metrics")
+			if err != nil {
+				slow <- 0
+				return
+			}
+			slow <- reply.StatusCode
+			_ = reply.Body.Close()
+		}()
+		<-entered
+	}
+	status, _ := get(t, server, "/metrics")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	close(release)
+	require.Equal(t, []int{http.StatusOK, http.StatusOK}, []int{<-slow, <-slow})
+}
+
 func TestServe(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -46,8 +46,10 @@ type Config struct {
 	// GuardDir is where the guard is installed, empty for no guard. It must
 	// have the same path on the host and here.
 	GuardDir string
-	// MetricsAddress is where metrics and probes are served, empty for nowhere.
+	// MetricsAddress is where probes and metrics are served, empty for nowhere.
 	MetricsAddress string
+	// Metrics are served, not the probes only.
+	Metrics bool
 	// SystemBus is the socket of the host's D-Bus, over which systemd is told of
 	// what is written into its units; it need not exist where there are none.
 	SystemBus string

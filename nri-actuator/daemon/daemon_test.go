@@ -228,8 +228,9 @@ func TestConfig(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorContains(t, d.Run(t.Context()), "--metrics-address")
 	})
-	t.Run("served", func(t *testing.T) {
+	t.Run("served, without metrics", func(t *testing.T) {
 		h := newHost(t)
+		h.config.Metrics = false
 		h.config.MetricsAddress = "127.0.0.1:0"
 		_, stop := h.startActuator()
 		var address string
@@ -239,10 +240,12 @@ func TestConfig(t *testing.T) {
 			}
 			return address != ""
 		}, patience, pause)
-		reply, err := http.Get("http://" + address + "/healthz")
-		require.NoError(t, err)
-		require.NoError(t, reply.Body.Close())
-		require.Equal(t, http.StatusOK, reply.StatusCode)
+		for page, want := range map[string]int{"/healthz": http.StatusOK, "/metrics": http.StatusNotFound} {
+			reply, err := http.Get("http://" + address + page)
+			require.NoError(t, err)
+			require.NoError(t, reply.Body.Close())
+			require.Equal(t, want, reply.StatusCode, page)
+		}
 		h.connected(false)
 		stop()
 	})

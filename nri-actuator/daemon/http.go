@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
@@ -16,14 +15,14 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// listen opens the address for metrics and probes; the returned function
+// listen opens the address for probes and metrics; the returned function
 // serves until ctx ends.
 func (d *Daemon) listen(ctx context.Context) (serve func() error, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.config.MetricsAddress)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-address: %w", err)
 	}
-	server := &http.Server{Handler: d.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	server := newServer(d.Handler())
 	logs.From(ctx).Info("serving metrics and probes", zap.Stringer("address", l.Addr()))
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	return func() error {
@@ -35,14 +34,21 @@ func (d *Daemon) listen(ctx context.Context) (serve func() error, err error) {
 	}, nil
 }
 
-// Handler serves /metrics, /healthz (the process works) and /readyz: the process
-// is ready for a rollout to go on. It is while it waits for the actuator before it
-// to end, and on a node without a runtime that takes it. With /readyz?full the
-// answer is whether containers with claims can be created; the body of both says
-// why not.
+// maxScrapes may be answered at a time; one more gets 503.
+const maxScrapes = 2
+
+// Handler serves /healthz (the process works), /readyz and, if they are wanted,
+// /metrics. Ready means ready for a rollout to go on: the process is while it
+// waits for the actuator before it to end, and on a node without a runtime that
+// takes it. With /readyz?full the answer is whether containers with claims can be
+// created; the body of both says why not.
 func (d *Daemon) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{}))
+	if d.config.Metrics {
+		// Compressed, a page of some 20 KiB would cost a client megabytes of the server's.
+		options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, DisableCompression: true}
+		mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, options))
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, d.alive(), nil)
 	})

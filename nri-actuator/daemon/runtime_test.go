@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	patience = 20 * time.Second
+	// patience only bounds a hang.
+	patience = 5 * time.Minute
 	pause    = 5 * time.Millisecond
 )
 
@@ -43,6 +44,8 @@ type host struct {
 	// runtime and version say what its NRI can do.
 	runtime, version string
 	logs             *observer.ObservedLogs
+	// options are further settings of the runtime's NRI.
+	options []adaptation.Option
 
 	mu         sync.Mutex
 	pods       []*api.PodSandbox
@@ -57,13 +60,16 @@ func newHost(t *testing.T) *host {
 	h := &host{t: t, node: testnode.New(t, dir), runtime: "containerd", version: "v2.2.7"}
 	h.config = daemon.Config{
 		CDIDir: h.node.CDI, NRISocket: filepath.Join(dir, "nri.sock"), PluginName: "cpumem", PluginIndex: "90",
-		CgroupRoot: h.node.Cgroup, SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour,
+		CgroupRoot: h.node.Cgroup, SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour, Metrics: true,
 	}
 	return h
 }
 
 // startRuntime starts the runtime's side.
 func (h *host) startRuntime() {
+	// A busy machine must not make the runtime drop the actuator.
+	adaptation.SetPluginRequestTimeout(patience)
+	adaptation.SetPluginRegistrationTimeout(patience)
 	var err error
 	h.nri, err = adaptation.New(h.runtime, h.version,
 		func(ctx context.Context, synchronize adaptation.SyncCB) error {
@@ -76,9 +82,9 @@ func (h *host) startRuntime() {
 			h.t.Error("the actuator asked for an update")
 			return nil, nil
 		},
-		adaptation.WithSocketPath(h.config.NRISocket+".runtime"),
-		adaptation.WithPluginPath(filepath.Join(h.t.TempDir(), "plugins")),
-		adaptation.WithPluginConfigPath(filepath.Join(h.t.TempDir(), "conf.d")))
+		append(h.options, adaptation.WithSocketPath(h.config.NRISocket+".runtime"),
+			adaptation.WithPluginPath(filepath.Join(h.t.TempDir(), "plugins")),
+			adaptation.WithPluginConfigPath(filepath.Join(h.t.TempDir(), "conf.d")))...)
 	require.NoError(h.t, err)
 	require.NoError(h.t, h.nri.Start())
 	_ = os.Remove(h.config.NRISocket)

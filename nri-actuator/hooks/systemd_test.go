@@ -145,7 +145,7 @@ func (s *systemd) told(unit, file, want string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.properties[unit][file] == want
-	}, 10*time.Second, time.Millisecond, "%s of %s", file, unit)
+	}, 5*time.Minute, time.Millisecond, "%s of %s", file, unit)
 }
 
 // reload is systemctl daemon-reload: all that systemd knows is written.

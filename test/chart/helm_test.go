@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,13 +44,14 @@ var helmProgram = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// helm runs helm with the values on top of the chart's own.
+// helm runs helm with the values on top of the chart's own, and of images,
+// which have no default.
 func helm(t *testing.T, values string, args ...string) (stdout string, err error) {
 	t.Helper()
 	program, err := helmProgram()
 	require.NoError(t, err, "find or build helm")
 	var out, errOut bytes.Buffer
-	cmd := exec.Command(program, append(args, "--values", "-")...)
+	cmd := exec.Command(program, append(args, "--values", "testdata/images.yaml", "--values", "-")...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(values), &out, &errOut
 	// A kubeconfig of the developer must not matter.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+os.DevNull)
@@ -83,7 +85,7 @@ func render(t *testing.T, values string) objects {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		admissionv1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, resourcev1.AddToScheme,
+		admissionv1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, rbacv1.AddToScheme, resourcev1.AddToScheme,
 	} {
 		require.NoError(t, add(scheme))
 	}

@@ -200,7 +200,8 @@ func TestWhatRollsWhat(t *testing.T) {
 		"actuator image": {"actuator: {image: {tag: v2}}", false, true},
 		"CDI directory":  {"config: {cdiDir: /run/cdi}", true, true},
 		"no partitions":  {"config: {exclusivity: pool}", true, true},
-		"nothing":        {"podMonitor: {enabled: true}", false, false},
+		"nothing":        {"networkPolicy: {enabled: false}", false, false},
+		"metrics":        {"metrics: {enabled: true, from: [{namespaceSelector: {}}]}", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -251,7 +252,7 @@ func TestDeviceClass(t *testing.T) {
 func TestPodMonitorPorts(t *testing.T) {
 	t.Parallel()
 	for layout, daemonSets := range layouts {
-		all := render(t, "podMonitor: {enabled: true, labels: {team: b}}\ncommonLabels: {team: x}\nlayout: "+layout)
+		all := render(t, "metrics: {enabled: true, from: [{namespaceSelector: {}}]}\npodMonitor: {enabled: true, labels: {team: b}}\ncommonLabels: {team: x}\nlayout: "+layout)
 		var ports, want []string
 		for _, name := range daemonSets.names {
 			for _, c := range daemonSet(t, all, name).Spec.Template.Spec.Containers {

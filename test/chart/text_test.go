@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // notes returns what an install prints at its end.
@@ -20,13 +23,61 @@ func notes(t *testing.T, values string) string {
 	return out
 }
 
+// Images have no default: the message says which value is missing, and where images come from.
+func TestImagesAreRequired(t *testing.T) {
+	t.Parallel()
+	for _, layout := range []string{"separate", "sidecar"} {
+		for _, daemon := range []string{"frontend", "actuator"} {
+			_, err := helm(t, "layout: "+layout+"\n"+nested(daemon+".image.repository", `""`), "template", "r", chartDir)
+			require.ErrorContains(t, err, daemon+".image.repository is required: there are no published images")
+		}
+	}
+}
+
+// logsCommand is a command that shows a daemon's log, with or without the container.
+var logsCommand = regexp.MustCompile(`(?m)^\s*kubectl -n \S+ logs (?:-c (\S+) )?-l ('[^']+'|\S+)(?: -c (\S+))?`)
+
+// Each command that the notes and the README give for the logs picks pods in
+// its layout, and all of these have the container.
+func TestLogCommands(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	for layout, daemonSets := range layouts {
+		texts := map[string]string{"notes": notes(t, "layout: "+layout), "README": strings.ReplaceAll(string(readme), "cpumem-system", "ns")}
+		all := render(t, "layout: "+layout)
+		for name, text := range texts {
+			commands := logsCommand.FindAllStringSubmatch(text, -1)
+			require.NotEmpty(t, commands, name)
+			for _, c := range commands {
+				selector, err := labels.Parse(strings.Trim(c[2], "'"))
+				require.NoError(t, err)
+				picked := 0
+				for _, ds := range daemonSets.names {
+					pod := daemonSet(t, all, ds).Spec.Template
+					if !selector.Matches(labels.Set(pod.Labels)) {
+						continue
+					}
+					picked++
+					if c := c[1] + c[3]; c != "" {
+						container(t, pod.Spec, c)
+					} else {
+						require.Len(t, pod.Spec.Containers, 1, "%s, %s: kubectl would choose a container", name, layout)
+					}
+				}
+				require.Equal(t, 1, picked, "%s, %s: %s", name, layout, c[0])
+			}
+		}
+	}
+}
+
 // The notes say what a user has to know, and only what holds for the settings.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	all := notes(t, "{}")
 	for _, text := range []string{
 		"pod-security.kubernetes.io/enforce=privileged", "helm test r -n ns", "A Job then deletes", "/var/run/cdi/dra.cpumem-*.json",
-		"the guard in /var/lib/dra-cpumem/bin",
+		"the guard in /var/lib/dra-cpumem/bin", "the feature gate DRAConsumableCapacity",
 	} {
 		require.Contains(t, all, text)
 	}

@@ -49,18 +49,23 @@ var flipped = map[string]string{
 
 	"actuator.image.repository": `registry.example:5000/a/b`, "actuator.image.tag": `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
 	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`, "actuator.systemBus": `/run/bus/system`, "actuator.repairPartitions": `false`,
-	"actuator.guard.enabled": `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxUnavailable": `25%`,
+	"actuator.missingPluginAnnotation": `tolerate-missing-plugins.noderesource.dev`,
+	"actuator.guard.enabled":           `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxUnavailable": `25%`,
 	"actuator.resources.requests": `{cpu: 20m}`, "actuator.resources.limits": `{cpu: 1}`,
 	"actuator.nodeSelector": `{pool: a}`, "actuator.affinity": affinity, "actuator.tolerations": `[]`,
 	"actuator.podLabels": `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
 
 	"deviceClass.create": `false`, "admissionPolicy.enabled": `false`,
+	"metrics.enabled": `true`, "metrics.from": `[{ipBlock: {cidr: 10.0.0.0/8}}]`, "networkPolicy.enabled": `false`,
 	"podMonitor.enabled": `true`, "podMonitor.interval": `15s`, "podMonitor.labels": `{release: prometheus}`,
 	"cleanup.enabled": `false`, "cleanup.tolerations": `[]`,
 	"test.enabled": `false`, "test.image": `registry.example/busybox:2`, "test.tolerations": `[{operator: Exists}]`,
 }
 
 const affinity = `{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}`
+
+// everybody is a peer of a network policy.
+var everybody = map[string]any{"namespaceSelector": map[string]any{}}
 
 // nested turns a.b.c and a value into YAML.
 func nested(path, value string) string {
@@ -84,8 +89,13 @@ func TestEveryValueCounts(t *testing.T) {
 			t.Run(base+"/"+path, func(t *testing.T) {
 				t.Parallel()
 				values := map[string]any{"layout": base}
-				if strings.HasPrefix(path, "podMonitor.") {
-					values["podMonitor"] = map[string]any{"enabled": true}
+				switch {
+				case strings.HasPrefix(path, "podMonitor."):
+					values["podMonitor"], values["metrics"] = map[string]any{"enabled": true}, map[string]any{"enabled": true, "from": []any{everybody}}
+				case path == "metrics.enabled":
+					values["metrics"] = map[string]any{"from": []any{everybody}}
+				case path == "metrics.from":
+					values["metrics"] = map[string]any{"enabled": true}
 				}
 				over := map[string]any{}
 				require.NoError(t, yaml.Unmarshal([]byte(nested(path, value)), &over))
@@ -183,7 +193,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.kubeletRootDir":             {`/` + strings.Repeat("k", 42)},
 		"config.kubeletConfigFile":          {`kubelet.json`, `/etc/../kubelet.json`, `/`, `null`},
 		"frontend.image":                    {`a/b:v1`},
-		"frontend.image.repository":         {`a/b:v1`, `""`, `A/b`},
+		"frontend.image.repository":         {`a/b:v1`, `A/b`},
 		"frontend.image.tag":                {`1.0`, `"a b"`},
 		"frontend.image.pullPolicy":         {`Sometimes`},
 		"frontend.logLevel":                 {`verbose`},
@@ -195,10 +205,14 @@ func TestSchemaRefuses(t *testing.T) {
 		"frontend.privileged":               {`true`},
 		"actuator.nriSocket":                {`nri.sock`, `/nri.sock`, `unix:///run/nri.sock`},
 		"actuator.systemBus":                {``, `bus`, `/bus`},
+		"actuator.missingPluginAnnotation":  {`a/b`, `A.b`, `true`},
 		"actuator.guard":                    {`true`},
 		"actuator.guard.dir":                {`""`, `bin`},
 		"actuator.maxUnavailable":           {`0`, `0%`, `101%`, `some`},
 		"actuator.seLinuxOptions":           {`{kind: spc_t}`},
+		"metrics.enabled":                   {`"on"`},
+		"metrics.from":                      {`{}`, `[{}]`, `[{selector: {}}]`, `[monitoring]`},
+		"networkPolicy.enabled":             {`null`, `1`},
 		"podMonitor.interval":               {`15`, `soon`},
 		"test.image":                        {`""`, `"busybox 1"`},
 		"cleanup.enabled":                   {`"no"`},

@@ -56,7 +56,7 @@ func (n *Node) StartActuator() {
 	defer log.Close()
 	a.cmd = exec.Command(n.o.Programs.Actuator,
 		"--cdi-dir", n.CDI, "--cgroup-root", n.Cgroup, "--nri-socket", n.runtime.socket, "--guard-dir", n.path("guard"),
-		"--metrics-address", "127.0.0.1:0", "--refresh-interval", "1h")
+		"--metrics-address", "127.0.0.1:0", "--metrics", "--refresh-interval", "1h")
 	a.cmd.Stderr = log
 	// It must not outlive the test. The kernel means the thread that started it
 	// (prctl(2), PR_SET_PDEATHSIG), so that one is kept until it has ended.

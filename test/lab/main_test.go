@@ -47,13 +47,13 @@ func run(m *testing.M) (int, error) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
 	adaptation.SetPluginRequestTimeout(requestTimeout)
-	adaptation.SetPluginRegistrationTimeout(20 * time.Second)
+	adaptation.SetPluginRegistrationTimeout(requestTimeout)
 	return m.Run(), nil
 }
 
 // requestTimeout is long: a busy machine must not make the runtime go on without
 // the actuator's answer.
-const requestTimeout = 20 * time.Second
+const requestTimeout = 5 * time.Minute
 
 type discard struct{}
 

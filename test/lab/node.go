@@ -49,7 +49,8 @@ type T interface {
 const NodeName = "worker"
 
 const (
-	patience = 30 * time.Second
+	// patience only bounds a hang.
+	patience = 5 * time.Minute
 	pause    = 2 * time.Millisecond
 )
 

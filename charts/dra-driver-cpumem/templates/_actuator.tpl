@@ -1,6 +1,6 @@
 {{- define "cpumem.actuator.container" -}}
 - name: actuator
-  image: {{ include "cpumem.image" (dict "root" . "image" .Values.actuator.image) | quote }}
+  image: {{ include "cpumem.image" (dict "root" . "daemon" "actuator" "image" .Values.actuator.image) | quote }}
   imagePullPolicy: {{ .Values.actuator.image.pullPolicy }}
   args:
     - --cdi-dir={{ .Values.config.cdiDir }}
@@ -15,6 +15,9 @@
     - --guard-dir={{ .Values.actuator.guard.dir }}
     {{- end }}
     - --metrics-address=:{{ .Values.actuator.metricsPort }}
+    {{- if .Values.metrics.enabled }}
+    - --metrics
+    {{- end }}
     - --log-level={{ .Values.actuator.logLevel }}
   ports:
     - {name: actuator, containerPort: {{ .Values.actuator.metricsPort }}, protocol: TCP}
@@ -40,6 +43,13 @@
     # Same path as on the host: the runtime runs the guard by this path.
     - {name: guard, mountPath: {{ .Values.actuator.guard.dir }}}
     {{- end }}
+{{- end -}}
+
+{{/* A runtime that requires the plugin creates this container without it. */}}
+{{- define "cpumem.actuator.annotations" -}}
+{{- with .Values.actuator.missingPluginAnnotation -}}
+{{ . }}/container.actuator: "true"
+{{- end -}}
 {{- end -}}
 
 {{- define "cpumem.actuator.volumes" -}}

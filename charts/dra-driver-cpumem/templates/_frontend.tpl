@@ -1,12 +1,15 @@
 {{- define "cpumem.frontend.container" -}}
 - name: frontend
-  image: {{ include "cpumem.image" (dict "root" . "image" .Values.frontend.image) | quote }}
+  image: {{ include "cpumem.image" (dict "root" . "daemon" "frontend" "image" .Values.frontend.image) | quote }}
   imagePullPolicy: {{ .Values.frontend.image.pullPolicy }}
   args:
     - --config=/etc/cpumem/config.yaml
     - --node-name=$(NODE_NAME)
     - --pod-uid=$(POD_UID)
     - --metrics-address=:{{ .Values.frontend.metricsPort }}
+    {{- if .Values.metrics.enabled }}
+    - --metrics
+    {{- end }}
     - --log-level={{ .Values.frontend.logLevel }}
   env:
     - name: NODE_NAME

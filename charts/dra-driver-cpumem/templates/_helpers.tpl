@@ -38,6 +38,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "cpumem.image" -}}
+{{- if not .image.repository -}}
+{{- fail (printf "%s.image.repository is required: there are no published images. %s" .daemon
+  "Build them with `make images`, push them to a registry of yours and name it (README.md, \"Install it on your cluster\")") -}}
+{{- end -}}
 {{ .image.repository }}:{{ default .root.Chart.AppVersion .image.tag }}
 {{- end -}}
 

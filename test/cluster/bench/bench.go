@@ -127,7 +127,7 @@ func fromEnvironment(s *cluster.Options) error {
 	return nil
 }
 
-// Install installs the chart with its default values.
+// Install installs the chart with its default values and the images made here.
 func (b *Bench) Install(ctx context.Context) error {
 	chart, err := filepath.Abs(b.chart)
 	if err != nil {
@@ -135,6 +135,7 @@ func (b *Bench) Install(ctx context.Context) error {
 	}
 	b.Log("installing the chart")
 	_, err = b.Cluster.Helm(ctx, "install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
+		"--set", "frontend.image.repository=dra-cpumem/dra-frontend", "--set", "actuator.image.repository=dra-cpumem/nri-actuator",
 		"--set", "frontend.image.tag="+b.tag, "--set", "actuator.image.tag="+b.tag,
 		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
 		"--wait", "--timeout", "5m")

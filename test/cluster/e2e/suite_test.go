@@ -179,9 +179,10 @@ func (s suite) helm(ctx context.Context, verb string, values []string) error {
 	}
 	args := []string{verb, release, path, "--namespace", namespace, "--create-namespace", "--wait", "--timeout", "5m"}
 	for _, v := range append([]string{
+		"frontend.image.repository=dra-cpumem/dra-frontend", "actuator.image.repository=dra-cpumem/nri-actuator",
 		"frontend.image.tag=" + *tag, "actuator.image.tag=" + *tag,
 		"frontend.image.pullPolicy=Never", "actuator.image.pullPolicy=Never",
-		"config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig, "test.image=" + cluster.BusyboxImage,
+		"metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0", "config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig, "test.image=" + cluster.BusyboxImage,
 	}, values...) {
 		args = append(args, "--set", v)
 	}

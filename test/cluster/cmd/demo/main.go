@@ -129,6 +129,7 @@ func install(ctx context.Context, c *cluster.Cluster, tag string) error {
 		return err
 	}
 	_, err = c.Helm(ctx, "install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
+		"--set", "frontend.image.repository=dra-cpumem/dra-frontend", "--set", "actuator.image.repository=dra-cpumem/nri-actuator",
 		"--set", "frontend.image.tag="+tag, "--set", "actuator.image.tag="+tag,
 		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
 		"--wait", "--timeout", "5m")

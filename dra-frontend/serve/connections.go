@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxConnections may be open at a time: with clients that send all they may or
+// read nothing the process then has 15 MB more (TestHostileConnections).
+const maxConnections = 128
+
+// newServer returns a server that no client can make large or deaf: anybody in
+// the cluster's network may be one where nothing enforces network policies.
+func newServer(h http.Handler) *http.Server {
+	open := &connections{}
+	server := &http.Server{
+		Handler: h, ConnState: open.changed, MaxHeaderBytes: 4 << 10,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+	}
+	// A connection serves one request, so that the oldest is never one that
+	// only waits for its next.
+	server.SetKeepAlivesEnabled(false)
+	return server
+}
+
+// connections are the open ones, oldest first. One too many closes the oldest
+// and not itself: kubelet's probe, which takes milliseconds, is answered
+// however many connections wait for nothing.
+type connections struct {
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+// changed is the server's ConnState.
+func (c *connections) changed(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.open = append(c.open, conn)
+		if len(c.open) > maxConnections {
+			_ = c.open[0].Close()
+			c.open = slices.Delete(c.open, 0, 1)
+		}
+	case http.StateClosed:
+		c.open = slices.DeleteFunc(c.open, func(o net.Conn) bool { return o == conn })
+	}
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A62: a probe is answered while as many connections as may be open wait for
+// nothing. The oldest makes room, and the next is not touched.
+func TestTheOldestConnectionMakesRoom(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
+	// These would close a connection as well, later.
+	server.ReadHeaderTimeout, server.ReadTimeout = 0, 0
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	var waiting []net.Conn
+	for range maxConnections {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		// Nothing here takes that long: a failure must not hang.
+		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+		waiting = append(waiting, conn)
+	}
+	reply, err := http.Get("http://" + l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, reply.Body.Close())
+	require.Equal(t, http.StatusOK, reply.StatusCode)
+	_, err = waiting[0].Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	_, err = io.WriteString(waiting[1], "GET / HTTP/1.0\r\n\r\n")
+	require.NoError(t, err)
+	answer, err := io.ReadAll(waiting[1])
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "200 OK")
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
+)
+
+// A32: on a busy machine the watch may begin after the synchronisation. What
+// the frontend wrote between the two is applied, and not at the next refresh.
+func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
+	dir := t.TempDir()
+	node := testnode.New(t, dir)
+	held, err := announcement.New(node.CDI, contract.Announcement{V: contract.Version, PID: 1})
+	require.NoError(t, err)
+	tree, err := cgroups.Open(node.Cgroup)
+	require.NoError(t, err)
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	bus := units.New(func(context.Context) (units.Bus, error) { return nil, context.Canceled }, func(string) {})
+	plugin := hooks.New(hooks.Options{
+		Directory: decisions.New(node.CDI, hooks.Features()), Tree: tree, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(dir)},
+		Metrics: m, Announcer: held, Kernel: "6.12.0", RefreshInterval: time.Hour, Clock: time.Now,
+	})
+	_, err = plugin.NewSession(func() string { return "" }).Synchronize(t.Context(), nil, nil)
+	require.NoError(t, err)
+	node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-3" })
+
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &Daemon{config: Config{CDIDir: node.CDI, RefreshInterval: time.Hour}}
+	ended := make(chan error)
+	go func() { ended <- d.watch(ctx, plugin, held) }()
+	// The time only bounds a hang.
+	require.Eventually(t, func() bool {
+		a, err := contract.ReadAnnouncement(node.CDI)
+		return err == nil && a.Generation == node.State.Generation
+	}, 5*time.Minute, time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	require.NoError(t, held.Close())
+	require.NoError(t, tree.Close())
+}

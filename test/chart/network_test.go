@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chart_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// ofPod returns the network policies that select a pod of the DaemonSet.
+func ofPod(t *testing.T, all objects, name string) []networkingv1.NetworkPolicySpec {
+	t.Helper()
+	var found []networkingv1.NetworkPolicySpec
+	labels := daemonSet(t, all, name).Spec.Template.Labels
+	for _, p := range of[*networkingv1.NetworkPolicy](all) {
+		matches := true
+		for k, v := range p.Spec.PodSelector.MatchLabels {
+			matches = matches && labels[k] == v
+		}
+		if matches {
+			found = append(found, p.Spec)
+		}
+	}
+	return found
+}
+
+// A62: nobody reaches the daemons over the network, and the actuator reaches
+// nobody, unless metrics are asked for. Kubelet is on the pod's own node, from
+// which everything is let in.
+func TestNetworkIsClosed(t *testing.T) {
+	t.Parallel()
+	from := "metrics: {enabled: true, from: [{podSelector: {matchLabels: {app: prometheus}}}]}\n"
+	for layout, daemonSets := range layouts {
+		closed, open := render(t, "layout: "+layout), render(t, from+"layout: "+layout)
+		for _, name := range daemonSets.names {
+			policies := ofPod(t, closed, name)
+			require.Len(t, policies, 1)
+			require.Contains(t, policies[0].PolicyTypes, networkingv1.PolicyTypeIngress)
+			require.Empty(t, policies[0].Ingress)
+			require.Empty(t, policies[0].Egress)
+			require.Equal(t, name == "actuator", len(policies[0].PolicyTypes) == 2, "the frontend needs the API server")
+
+			var ports []int
+			for _, c := range daemonSet(t, open, name).Spec.Template.Spec.Containers {
+				ports = append(ports, int(c.Ports[0].ContainerPort))
+				require.Contains(t, c.Args, "--metrics")
+			}
+			policies = ofPod(t, open, name)
+			require.Len(t, policies, 1)
+			require.Len(t, policies[0].Ingress, 1)
+			require.Equal(t, "prometheus", policies[0].Ingress[0].From[0].PodSelector.MatchLabels["app"])
+			var allowed []int
+			for _, p := range policies[0].Ingress[0].Ports {
+				require.Equal(t, corev1.ProtocolTCP, *p.Protocol)
+				allowed = append(allowed, p.Port.IntValue())
+			}
+			require.ElementsMatch(t, ports, allowed)
+		}
+	}
+	require.Empty(t, of[*networkingv1.NetworkPolicy](render(t, "networkPolicy: {enabled: false}\nmetrics: {enabled: true}")))
+}
+
+// An empty list of peers would be everybody, and a monitor without metrics finds nothing.
+func TestMetricsAreAskedForWhole(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"metrics: {enabled: true}":    "metrics.from",
+		"podMonitor: {enabled: true}": "podMonitor.enabled needs metrics.enabled",
+	} {
+		_, err := helm(t, values, "template", "r", chartDir)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// The request is the actuator's share of the pool's last CPU: with less the
+// runtime's 2 s pass while it waits behind busy pods.
+func TestActuatorsShareOfABusyCPU(t *testing.T) {
+	t.Parallel()
+	for layout, daemonSets := range layouts {
+		pod := daemonSet(t, render(t, "layout: "+layout), daemonSets.actuator).Spec.Template.Spec
+		request := container(t, pod, "actuator").Resources.Requests[corev1.ResourceCPU]
+		require.GreaterOrEqual(t, request.Cmp(resource.MustParse("100m")), 0, request.String())
+	}
+}
+
+// A runtime that requires the plugin creates the actuator's container without
+// it, and no other container of the driver.
+func TestRuntimeThatRequiresTheActuator(t *testing.T) {
+	t.Parallel()
+	const key = "tolerate-missing-plugins.noderesource.dev"
+	for layout, daemonSets := range layouts {
+		all := render(t, "actuator: {missingPluginAnnotation: "+key+", podAnnotations: {a: b}}\n"+
+			"frontend: {podAnnotations: {a: b}}\nlayout: "+layout)
+		for _, name := range daemonSets.names {
+			annotations := daemonSet(t, all, name).Spec.Template.Annotations
+			require.Equal(t, "b", annotations["a"])
+			require.NotContains(t, annotations, key)
+			if name == daemonSets.actuator {
+				require.Equal(t, "true", annotations[key+"/container.actuator"])
+			} else {
+				require.NotContains(t, annotations, key+"/container.actuator")
+			}
+		}
+		require.Empty(t, daemonSet(t, render(t, "layout: "+layout), daemonSets.actuator).Spec.Template.Annotations[key+"/container.actuator"])
+	}
+}
