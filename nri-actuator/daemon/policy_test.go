@@ -33,8 +33,12 @@ func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 	want := &specs.LinuxMemoryPolicy{Mode: specs.MpolInterleave, Nodes: "0-1", Flags: []specs.MemoryPolicyFlagType{specs.MpolFStaticNodes}}
 	require.Equal(t, want, spec.Linux.MemoryPolicy)
 	check := func() error {
-		return guard.Check(strings.NewReader(`{"id":"c","bundle":"/b"}`), func(string) ([]byte, error) { return json.Marshal(spec) },
-			func() ([]string, error) { return []string{"MPOL_INTERLEAVE"}, nil }, nil, hooks.Features())
+		h := guard.Hook{
+			Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
+			PolicyModes: func() ([]string, error) { return []string{"MPOL_INTERLEAVE"}, nil },
+			CgroupRoot:  h.node.Cgroup, Features: hooks.Features(),
+		}
+		return h.Check(t.Context(), strings.NewReader(`{"id":"c","bundle":"/b"}`))
 	}
 	require.NoError(t, check())
 	require.NoError(t, h.start("c", spec))

@@ -138,7 +138,8 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d)))
 		config, err := json.Marshal(spec)
 		require.NoError(t, err)
-		require.NoError(t, guard.Check(strings.NewReader(`{"bundle":"/b"}`), func(string) ([]byte, error) { return config, nil }, allModes, nil, Features()))
+		h := guard.Hook{Config: func(string) ([]byte, error) { return config, nil }, PolicyModes: allModes, CgroupRoot: "/nonexistent", Features: Features()}
+		require.NoError(t, h.Check(t.Context(), strings.NewReader(`{"bundle":"/b"}`)))
 	})
 }
 
