@@ -131,9 +131,10 @@ func New(o Options) (*Daemon, error) {
 	if err := removeStale(dir, lock); err != nil {
 		return nil, err
 	}
+	reader := pods.NewReader(o.Client)
 	d.driver = plugin.New(plugin.Options{
 		Log: o.Log, Lock: lock, Ledger: ledger.New(dir, bootID), BootID: bootID, Guard: o.Config.Guard,
-		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: pods.NewReader(o.Client),
+		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: actuator{dir: o.Config.CDIDir}, Recorder: o.Metrics,
 	})
