@@ -171,6 +171,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	writers.Go(func() { d.published.run(ctx) })
 	writers.Go(func() { d.notices.Run(ctx) })
 	writers.Go(func() { newOwners(d.o, d.notices.Send).run(ctx) })
+	writers.Go(func() { newOrphans(d.o, d.driver, d.notices.Send).run(ctx) })
 	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
 		published: d.published, metadata: metadata{on: d.o.Config.DeviceMetadata, cdiDir: d.o.Config.CDIDir, dataDir: d.o.Kubelet.dataDir()},

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
@@ -49,6 +51,32 @@ func (d *Driver) ended(p contract.PodRecord) error {
 		return fmt.Errorf("pod %s has not ended on this node: its cgroup is there", p.UID)
 	}
 	return nil
+}
+
+// Runs reports whether a pod that the claim was decided for has not ended. An
+// error means that it is not known.
+func (d *Driver) Runs(record contract.ClaimRecord) (bool, error) {
+	for _, p := range record.Pods {
+		if left, err := d.cgroups.Has(p); left || err != nil {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// Release releases a claim whose object is gone, so that kubelet asks for it no
+// more, if nothing of it runs (I1).
+func (d *Driver) Release(record contract.ClaimRecord) error {
+	for _, p := range record.Pods {
+		if err := d.ended(p); err != nil {
+			return err
+		}
+	}
+	err := d.unprepare(kubeletplugin.NamespacedObject{
+		NamespacedName: types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, UID: types.UID(record.UID),
+	})
+	d.recorder.Unprepared(err)
+	return err
 }
 
 func anyReserved(claim *resourceapi.ResourceClaim, pods []contract.PodRecord) bool {

@@ -391,3 +391,29 @@ func TestReservedForAPodGroup(t *testing.T) {
 	require.NoError(t, err, "the pod that is named has it")
 	require.Equal(t, []string{uid(1001)}, n.recorded(1))
 }
+
+// I1: a claim that kubelet has forgotten is not released while it may run.
+func TestRelease(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
+	require.NoError(t, err)
+	record := n.record(1)
+	for _, c := range []struct {
+		running bool
+		unseen  error
+	}{{running: true}, {unseen: errors.New("no cgroups here")}} {
+		n.running, n.unseen = map[string]bool{uid(1001): c.running}, c.unseen
+		runs, err := n.driver.Runs(record)
+		require.True(t, runs)
+		require.Equal(t, c.unseen, err)
+		require.Error(t, n.driver.Release(record))
+		require.Equal(t, record, n.record(1))
+	}
+	n.running, n.unseen = nil, nil
+	runs, err := n.driver.Runs(record)
+	require.NoError(t, err)
+	require.False(t, runs)
+	require.NoError(t, n.driver.Release(record))
+	require.Empty(t, n.claimFiles())
+	require.Equal(t, "0-7", n.state().Shared.CPUs)
+}
