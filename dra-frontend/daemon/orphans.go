@@ -51,7 +51,9 @@ const (
 )
 
 func newOrphans(o Options, driver holder, send func(notices.Notice)) *orphans {
-	return &orphans{log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, interval: o.Config.RefreshInterval.Duration}
+	return &orphans{
+		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, interval: o.Config.RefreshInterval.Duration,
+	}
 }
 
 func (w *orphans) run(ctx context.Context) {
@@ -148,7 +150,8 @@ func (w *orphans) tell(found map[string]string) {
 		return
 	}
 	w.log.Warn("claims are prepared whose objects are gone", zap.Strings("claims", fresh))
-	w.send(notices.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf("claims are prepared whose objects are gone, released after %s while nothing of them runs: %s", orphanGrace, few(fresh))})
+	w.send(notices.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
+		"claims are prepared whose objects are gone, released after %s while nothing of them runs: %s", orphanGrace, few(fresh))})
 }
 
 func (w *orphans) complain(ctx context.Context, err error) {

@@ -23,7 +23,8 @@ import (
 
 // stands reports whether the record is the answer for the claim. The error says
 // what a new decision waits for.
-func (d *Driver) stands(record contract.ClaimRecord, claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult) (bool, error) {
+func (d *Driver) stands(record contract.ClaimRecord, claim *resourceapi.ResourceClaim,
+	results []resourceapi.DeviceRequestAllocationResult) (bool, error) {
 	// I8: the first answer stands, whatever else has changed since. To a claim
 	// that can be shared pods are added.
 	if same := sameAllocation(record, results); same && (record.Joinable || anyReserved(claim, record.Pods)) {
@@ -107,7 +108,8 @@ func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceReques
 	if !slices.EqualFunc(record.Results, results, func(was contract.ResultRecord, is resourceapi.DeviceRequestAllocationResult) bool {
 		return request(was.Request) == request(is.Request)
 	}) {
-		return errors.New("it was allocated anew with other results while kubelet keeps it prepared with those before: delete the pods that have it, so that it is released")
+		return errors.New("it was allocated anew with other results while kubelet keeps it prepared with those before: " +
+			"delete the pods that have it, so that it is released")
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 }
 
 // again decides a prepared claim anew for the pods that have it now.
-func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) error {
+func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, record contract.ClaimRecord,
+	results []resourceapi.DeviceRequestAllocationResult) error {
 	if err := sameDevices(record, results); err != nil {
 		return err
 	}
@@ -78,7 +79,8 @@ func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, re
 
 // tie ties the pods that the late reservations are for to a claim that can be
 // shared.
-func (d *Driver) tie(ctx context.Context, claim, late *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult) error {
+func (d *Driver) tie(ctx context.Context, claim, late *resourceapi.ResourceClaim,
+	results []resourceapi.DeviceRequestAllocationResult) error {
 	// As in prepare, nobody waits for the API server inside the lock.
 	users, err := d.users(ctx, late)
 	if err != nil || len(users.pods) == 0 {

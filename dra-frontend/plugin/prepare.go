@@ -41,7 +41,8 @@ type wants struct {
 
 // call reads nothing yet. Other tells which claims are read that the claims' pods
 // use beside them.
-func (d *Driver) call(ctx context.Context, claims []*resourceapi.ResourceClaim, other func() (func(types.NamespacedName) bool, error)) call {
+func (d *Driver) call(ctx context.Context, claims []*resourceapi.ResourceClaim,
+	other func() (func(types.NamespacedName) bool, error)) call {
 	read := make(map[types.UID]func() (users, error), len(claims))
 	add := func(claim *resourceapi.ResourceClaim) {
 		read[claim.UID] = sync.OnceValues(func() (users, error) { return d.users(ctx, claim) })
@@ -117,7 +118,8 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim, call call) ([]kubelet
 			log.Debug("claim is already prepared")
 			return answer(former), nil
 		}
-		log.Info("claim is decided anew, its former pods have gone", zap.String("cpus", former.CPUs()), zap.Strings("zones", zonesOf(former)), zap.Strings("pods", podsOf(former)))
+		log.Info("claim is decided anew, its former pods have gone", zap.String("cpus", former.CPUs()),
+			zap.Strings("zones", zonesOf(former)), zap.Strings("pods", podsOf(former)))
 		claims.Prepared = claims.Without(former.UID)
 	}
 	record, err := d.decide(claim, results, users, usersErr, claims.Prepared, keptCPUs(former, results))
@@ -131,7 +133,8 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim, call call) ([]kubelet
 		return nil, err
 	}
 	if len(users.others) > 0 {
-		log.Warn("the claim is reserved for something that is no pod as well: pods that have it by that do not start", zap.String("for", users.firstOther()))
+		log.Warn("the claim is reserved for something that is no pod as well: pods that have it by that do not start",
+			zap.String("for", users.firstOther()))
 	}
 	if err := d.write(former, record, claims.Prepared); err != nil {
 		log.Error("claim not prepared", zap.Error(err))

@@ -79,7 +79,8 @@ func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (u
 	u := users{namespace: claim.Namespace, claim: claim.Name, uid: string(claim.UID)}
 	for _, consumer := range claim.Status.ReservedFor {
 		if consumer.APIGroup != "" || consumer.Resource != "pods" {
-			u.others = append(u.others, fmt.Sprintf("%s %s", schema.GroupResource{Group: consumer.APIGroup, Resource: consumer.Resource}, consumer.Name))
+			kind := schema.GroupResource{Group: consumer.APIGroup, Resource: consumer.Resource}
+			u.others = append(u.others, fmt.Sprintf("%s %s", kind, consumer.Name))
 			continue
 		}
 		pod, err := d.pods.Pod(ctx, claim.Namespace, consumer.Name)
@@ -103,8 +104,8 @@ func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (u
 // none says why there is no pod to prepare the claim for.
 func (u users) none() error {
 	if len(u.others) > 0 {
-		return fmt.Errorf("claim %s/%s is reserved for %s and for no pod: what a container gets depends on its pod, and the claim does not name the pods of a group; "+
-			"give the pods claims or a claim template of their own", u.namespace, u.claim, u.firstOther())
+		return fmt.Errorf("claim %s/%s is reserved for %s and for no pod: what a container gets depends on its pod, and the claim does not name "+
+			"the pods of a group; give the pods claims or a claim template of their own", u.namespace, u.claim, u.firstOther())
 	}
 	return fmt.Errorf("claim %s/%s is not reserved for any pod that exists", u.namespace, u.claim)
 }

@@ -5,6 +5,7 @@ package reservations_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,13 +43,13 @@ func own(name, uid string) contract.ClaimRecord {
 }
 
 func TestFollow(t *testing.T) {
-	client := fake.NewClientset(claim("a", "a1", "one"), claim("b", "another", "one"), claim("old", "old1", "one"), claim("own", "own1", "one"))
+	client := fake.NewClientset(claim("a", "a1", "one"), claim("b", "another", "one"),
+		claim("old", "old1", "one"), claim("own", "own1", "one"))
 	shown := make(chan *resourceapi.ResourceClaim)
 	// What could not be done is shown again.
-	broken := true
+	var tried atomic.Bool
 	w := reservations.New(client, zap.NewNop(), 200*time.Millisecond, func(_ context.Context, c *resourceapi.ResourceClaim) error {
-		if broken {
-			broken = false
+		if !tried.Swap(true) {
 			return errors.New("not now")
 		}
 		select {

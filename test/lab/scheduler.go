@@ -122,7 +122,9 @@ func (n *Node) allocated() structured.AllocatedState {
 // object is gone: a claim that nobody has is not allocated any more.
 func (n *Node) Unreserve(claim string, p *Pod) {
 	n.API.UpdateClaim(claim, func(c *resourceapi.ResourceClaim) {
-		c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return string(r.UID) == p.UID })
+		c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
+			return string(r.UID) == p.UID
+		})
 		if len(c.Status.ReservedFor) == 0 {
 			c.Status.Allocation = nil
 		}
