@@ -34,6 +34,9 @@ type ClaimRecord struct {
 	// Joinable claims are nobody's own and can be shared: pods may come after
 	// the claim was prepared.
 	Joinable bool `json:"joinable,omitempty"`
+	// Named claims are no pod's own, made from a template: the pods that have
+	// the claim may all be gone while it stays prepared for the next ones.
+	Named bool `json:"named,omitempty"`
 	// Results are this driver's allocation results, in the claim's order.
 	Results []ResultRecord `json:"results"`
 }

@@ -131,9 +131,10 @@ func New(o Options) (*Daemon, error) {
 	if err := removeStale(dir, lock); err != nil {
 		return nil, err
 	}
+	reader := pods.NewReader(o.Client)
 	d.driver = plugin.New(plugin.Options{
 		Log: o.Log, Lock: lock, Ledger: ledger.New(dir, bootID), BootID: bootID, Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
-		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: pods.NewReader(o.Client),
+		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: actuator{dir: o.Config.CDIDir}, Recorder: o.Metrics,
 	})
@@ -170,6 +171,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	writers.Go(func() { d.published.run(ctx) })
 	writers.Go(func() { d.notices.Run(ctx) })
 	writers.Go(func() { newOwners(d.o, d.notices.Send).run(ctx) })
+	writers.Go(func() { newOrphans(d.o, d.driver, d.notices.Send).run(ctx) })
 	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
 		published: d.published, metadata: metadata{on: d.o.Config.DeviceMetadata, cdiDir: d.o.Config.CDIDir, dataDir: d.o.Kubelet.dataDir()},

@@ -183,6 +183,26 @@ func (l *Ledger) Update(r contract.ClaimRecord, state contract.NodeState) error 
 	return l.WriteNode(state)
 }
 
+// Replace writes another decision for a claim. The state between must suit the
+// file that is there and the new one; it is there while the one replaces the
+// other, and stays if that fails.
+func (l *Ledger) Replace(r contract.ClaimRecord, between, after contract.NodeState) error {
+	data, err := contract.EncodeClaim(r)
+	if err != nil {
+		return err
+	}
+	if _, err := contract.EncodeNode(after); err != nil {
+		return err
+	}
+	if err := l.WriteNode(between); err != nil {
+		return err
+	}
+	if err := l.dir.Write(contract.ClaimFile(r.UID), data); err != nil {
+		return fmt.Errorf("write claim file: %w", err)
+	}
+	return l.WriteNode(after)
+}
+
 // Forget removes a claim's file. The node state without it is written
 // afterwards: the reverse order of Add, for the same reason (I1). An unknown
 // claim is success.

@@ -27,6 +27,7 @@ type Metrics struct {
 	// lacks, and claims by what became of them.
 	overwritten prometheus.Gauge
 	partitions  prometheus.Gauge
+	orphaned    prometheus.Gauge
 	kubelet     *prometheus.GaugeVec
 	protection  *prometheus.GaugeVec
 }
@@ -71,6 +72,9 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_invalid_partitions", Help: "Claims whose cpuset partition the kernel does not grant any more: others may run on their CPUs.",
 		}),
+		orphaned: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_orphaned_claims", Help: "Claims that are prepared although their objects are gone.",
+		}),
 		kubelet: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_kubelet_findings", Help: "1 for what kubelet's configuration has against the owner of memory protection, by reason.",
 		}, []string{"reason"}),
@@ -79,7 +83,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}, []string{"effective"}),
 	}
 	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced, m.unhealthy, m.status, m.accounted,
-		m.overwritten, m.partitions, m.kubelet, m.protection} {
+		m.overwritten, m.partitions, m.orphaned, m.kubelet, m.protection} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -144,6 +148,9 @@ func (m *Metrics) Overwritten(n int) { m.overwritten.Set(float64(n)) }
 
 // InvalidPartitions sets the number of claims whose partition was lost.
 func (m *Metrics) InvalidPartitions(n int) { m.partitions.Set(float64(n)) }
+
+// Orphaned sets the number of claims that are prepared and have no object.
+func (m *Metrics) Orphaned(n int) { m.orphaned.Set(float64(n)) }
 
 // KubeletFinding sets which of all reasons there is a finding for, "" for none.
 func (m *Metrics) KubeletFinding(reason string, all []string) {

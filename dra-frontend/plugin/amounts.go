@@ -71,8 +71,8 @@ func (d *Driver) asked(claims []*resourceapi.ResourceClaim) []claimed {
 // order sorts what a call asks for, so that it does not depend on the order of
 // claims (I8). Nothing of the pods' other claims is missing: kubelet reads all
 // claims of a pod or asks for none, and asks for all of them again until one
-// call has prepared all. What it has prepared for another pod is not used here:
-// memory is not shared.
+// call has prepared all. What it knows to be prepared, for a pod that is ending,
+// is read beside.
 func order(asked []claimed) []claimed {
 	slices.SortFunc(asked, func(a, b claimed) int {
 		return cmp.Or(boolCompare(a.unlimited(), b.unlimited()), cmp.Compare(a.uid, b.uid), cmp.Compare(a.index, b.index))

@@ -24,10 +24,13 @@ type part struct {
 	zone     Zone
 	amounts  amounts.Amounts
 	settings parameters.Settings
+	// kept are the CPUs that an earlier decision on the same allocation picked.
+	kept string
 }
 
-// decide computes the record of a claim: CPUs first, then all that follows.
-func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, users users, usersErr error, prepared []contract.ClaimRecord) (contract.ClaimRecord, error) {
+// decide computes the record of a claim: CPUs first, then all that follows. Kept
+// are the CPUs of each result that are picked already, nil for none.
+func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, users users, usersErr error, prepared []contract.ClaimRecord, kept []string) (contract.ClaimRecord, error) {
 	record := contract.ClaimRecord{
 		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), BootID: d.bootID,
 	}
@@ -36,6 +39,9 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 		p, err := d.read(claim, r)
 		if err != nil {
 			return record, about(r, err)
+		}
+		if kept != nil {
+			p.kept = kept[i]
 		}
 		parts[i] = p
 	}
@@ -51,7 +57,7 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 		return record, usersErr
 	}
 	record.Pods = users.records()
-	record.Joinable = joinable(claim, parts)
+	record.Named, record.Joinable = !ownedByPod(claim), joinable(claim, parts)
 	taken := nodestate.Exclusive(prepared)
 	for i, p := range parts {
 		decision, err := d.value(p, i, users, taken, prepared)
@@ -126,7 +132,11 @@ func configOf(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAlloc
 func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
 	decision := contract.Decision{V: contract.Version, Requires: []string{}}
 	a := p.amounts
-	if a.CPUs > 0 {
+	switch {
+	case p.kept != "":
+		// I8: pods that come later have what those before had.
+		decision.CPUs = p.kept
+	case a.CPUs > 0:
 		// I2: never another zone than the one allocated.
 		free := p.zone.CPUs.Difference(taken)
 		if free.Size() < a.CPUs {

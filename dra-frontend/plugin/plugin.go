@@ -56,6 +56,19 @@ type Pods interface {
 	Pod(ctx context.Context, namespace, name string) (Pod, error)
 }
 
+// Claims reads a claim from the API server.
+type Claims interface {
+	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
+}
+
+// Cgroups looks at the cgroups of this node.
+type Cgroups interface {
+	// Has reports whether a pod has a cgroup. Kubelet makes it before the pod's
+	// claims are prepared and removes it after the last container has ended. An
+	// error means that it is not known.
+	Has(pod contract.PodRecord) (bool, error)
+}
+
 // Node reads what the API server says of this node.
 type Node interface {
 	// AllocatableMemory returns the memory in bytes that pods may have, as the
@@ -97,6 +110,8 @@ type Driver struct {
 	inventory Inventory
 	settings  parameters.Settings
 	pods      Pods
+	claims    Claims
+	cgroups   Cgroups
 	node      Node
 	actuator  Actuator
 	recorder  Recorder
@@ -116,6 +131,8 @@ type Options struct {
 	// Settings are those of a claim without parameters.
 	Settings parameters.Settings
 	Pods     Pods
+	Claims   Claims
+	Cgroups  Cgroups
 	Node     Node
 	Actuator Actuator
 	Recorder Recorder
@@ -130,7 +147,7 @@ type Options struct {
 func New(o Options) *Driver {
 	return &Driver{
 		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, guardWait: o.GuardWait, inventory: o.Inventory,
-		settings: o.Settings, pods: o.Pods, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
+		settings: o.Settings, pods: o.Pods, claims: o.Claims, cgroups: o.Cgroups, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
 	}
 }
 
@@ -167,6 +184,10 @@ func (d *Driver) Reconcile() ([]contract.ClaimRecord, error) {
 		return nil, err
 	}
 	defer leave()
+	return d.reconcile()
+}
+
+func (d *Driver) reconcile() ([]contract.ClaimRecord, error) {
 	claims, err := d.ledger.Load()
 	if err != nil {
 		return nil, err
@@ -177,6 +198,17 @@ func (d *Driver) Reconcile() ([]contract.ClaimRecord, error) {
 		return claims.Prepared, err
 	}
 	return claims.Prepared, d.writeState(claims.Prepared)
+}
+
+// Prepared returns the claims that are prepared and can be read.
+func (d *Driver) Prepared() ([]contract.ClaimRecord, error) {
+	leave, err := d.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	claims, err := d.ledger.Load()
+	return claims.Prepared, err
 }
 
 func (d *Driver) writeState(claims []contract.ClaimRecord) error {
@@ -202,7 +234,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	// I8: the choice of CPUs depends on the order, so that must not be the call's.
 	claims = slices.SortedFunc(slices.Values(claims), func(a, b *resourceapi.ResourceClaim) int { return strings.Compare(string(a.UID), string(b.UID)) })
-	call := d.call(ctx, claims)
+	call := d.call(ctx, claims, d.preparedNames)
 	for _, claim := range claims {
 		start := time.Now()
 		devices, err := d.prepare(claim, call)

@@ -43,10 +43,15 @@ const (
 // node is a frontend's plugin over a CDI directory on disk. Restarting it is
 // making a new one over the same directory.
 type node struct {
-	t        require.TestingT
-	dir      string
-	lock     string
-	pods     podMap
+	t    require.TestingT
+	dir  string
+	lock string
+	pods podMap
+	// claims are those of the API server by name, as far as they are read beside.
+	claims claimMap
+	// running are the UIDs of pods with a cgroup, unseen tells why none is known.
+	running  map[string]bool
+	unseen   error
 	actuator error
 	features []string
 	boot     string
@@ -60,7 +65,9 @@ type node struct {
 	// between the driver and the API server.
 	wrap     func(ledger.Directory) ledger.Directory
 	wrapPods func(plugin.Pods) plugin.Pods
-	driver   *plugin.Driver
+	// wrapClaims, if set, reads claims instead.
+	wrapClaims plugin.Claims
+	driver     *plugin.Driver
 }
 
 func newNode(t *testing.T) *node {
@@ -86,9 +93,13 @@ func (n *node) restart() {
 	if n.wrapPods != nil {
 		pods = n.wrapPods(pods)
 	}
+	var claims plugin.Claims = n.claims
+	if n.wrapClaims != nil {
+		claims = n.wrapClaims
+	}
 	n.driver = plugin.New(plugin.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true, GuardWait: 25 * time.Second,
-		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Node: n, Actuator: n, Recorder: discard{},
+		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Claims: claims, Cgroups: n, Node: n, Actuator: n, Recorder: discard{},
 		NoMemoryHigh: n.noMemoryHigh,
 	})
 }
@@ -133,6 +144,19 @@ func (m podMap) Pod(_ context.Context, _, name string) (plugin.Pod, error) {
 		return p, apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
 	return p, nil
+}
+
+// Has implements plugin.Cgroups.
+func (n *node) Has(p contract.PodRecord) (bool, error) { return n.running[p.UID], n.unseen }
+
+type claimMap map[string]*resourceapi.ResourceClaim
+
+func (m claimMap) Claim(_ context.Context, _, name string) (*resourceapi.ResourceClaim, error) {
+	c, ok := m[name]
+	if !ok {
+		return nil, apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), name)
+	}
+	return c, nil
 }
 
 type discard struct{}
@@ -511,6 +535,8 @@ func TestClaimAllocatedAnew(t *testing.T) {
 	n := newNode(t)
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
 	require.NoError(t, err)
+	// Kubelet makes a pod's cgroup before it asks.
+	n.running = map[string]bool{uid(1001): true}
 	_, err = n.prepare(n.claim(1, "numa-1", capacity{"cpu": "1"}))
 	require.NoError(t, err)
 	require.Equal(t, "numa-1", n.record(1).Results[0].Device)

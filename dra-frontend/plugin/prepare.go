@@ -22,32 +22,55 @@ import (
 // call is what the claims of one call have in common. What the API server has
 // to be asked for is read once, by the claim that comes first.
 type call struct {
-	// asked are their results with memory or hugepages.
-	asked []claimed
 	// users reads the pods of each claim.
 	users map[types.UID]func() (users, error)
-	// cpus are their results with CPUs.
-	cpus func() []cpuUse
+	// wants are the results of the claims and of those that their pods use beside.
+	wants func() (wants, error)
+	// again is set for claims that are prepared and decided anew: none is
+	// prepared that is not, as kubelet may have released it.
+	again bool
 	// allocatable reads the node's memory.
 	allocatable func() (int64, error)
 }
 
-func (d *Driver) call(ctx context.Context, claims []*resourceapi.ResourceClaim) call {
+// wants are results with memory or hugepages and results with CPUs.
+type wants struct {
+	asked []claimed
+	cpus  []cpuUse
+}
+
+// call reads nothing yet. Other tells which claims are read that the claims' pods
+// use beside them.
+func (d *Driver) call(ctx context.Context, claims []*resourceapi.ResourceClaim,
+	other func() (func(types.NamespacedName) bool, error)) call {
 	read := make(map[types.UID]func() (users, error), len(claims))
-	for _, claim := range claims {
+	add := func(claim *resourceapi.ResourceClaim) {
 		read[claim.UID] = sync.OnceValues(func() (users, error) { return d.users(ctx, claim) })
 	}
+	for _, claim := range claims {
+		add(claim)
+	}
 	return call{
-		asked: d.asked(claims), users: read,
-		cpus:        sync.OnceValue(func() []cpuUse { return d.cpuUses(claims, read) }),
+		users: read,
+		wants: sync.OnceValues(func() (wants, error) {
+			beside, err := d.beside(ctx, claims, read, other)
+			if err != nil {
+				return wants{}, err
+			}
+			for _, claim := range beside {
+				add(claim)
+			}
+			all := slices.Concat(claims, beside)
+			return wants{asked: d.asked(all), cpus: d.cpuUses(all, read)}, nil
+		}),
 		allocatable: sync.OnceValues(func() (int64, error) { return d.node.AllocatableMemory(ctx) }),
 	}
 }
 
 // needsAllocatable tells whether values of the claim depend on the node's
 // memory: only memory.high of what has no limit does.
-func (c call) needsAllocatable(uid string) bool {
-	return slices.ContainsFunc(c.asked, func(a claimed) bool { return a.uid == uid && a.unlimited() && a.throttled })
+func (w wants) needsAllocatable(uid string) bool {
+	return slices.ContainsFunc(w.asked, func(a claimed) bool { return a.uid == uid && a.unlimited() && a.throttled })
 }
 
 // prepare is the flow of one claim.
@@ -59,12 +82,16 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim, call call) ([]kubelet
 	// The API server may be slow: nobody waits for it inside the lock.
 	users, usersErr := call.users[claim.UID]()
 	if usersErr == nil && len(users.pods) == 0 {
-		usersErr = fmt.Errorf("claim %s/%s is not reserved for any pod that exists", claim.Namespace, claim.Name)
+		usersErr = users.none()
 	}
-	if call.needsAllocatable(users.uid) {
+	wants, err := call.wants()
+	if usersErr == nil {
+		usersErr = err
+	}
+	if wants.needsAllocatable(users.uid) {
 		users.allocatable, users.allocatableErr = call.allocatable()
 	}
-	users.asked, users.cpus = call.asked, call.cpus()
+	users.asked, users.cpus = wants.asked, wants.cpus
 
 	leave, err := d.enter()
 	if err != nil {
@@ -77,21 +104,25 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim, call call) ([]kubelet
 	if err != nil {
 		return nil, err
 	}
-	if record, known := claims.Find(string(claim.UID)); known {
-		if sameAllocation(record, results) {
-			// I8: the first answer stands, whatever else has changed since.
-			log.Debug("claim is already prepared")
-			return answer(record), nil
-		}
-		// The scheduler's word is final. It allocates a claim anew only when no
-		// pod holds it any more, so what stands here was never unprepared.
-		log.Warn("claim was allocated anew, its old preparation is dropped", zap.String("cpus", record.CPUs()), zap.Strings("zones", zonesOf(record)))
-		if err := d.ledger.Forget(record.UID); err != nil {
+	former, known := claims.Find(string(claim.UID))
+	if !known && call.again {
+		return nil, nil
+	}
+	if known {
+		stands, err := d.stands(former, claim, results)
+		if err != nil {
+			log.Info("claim not prepared", zap.Error(err))
 			return nil, err
 		}
-		claims.Prepared = claims.Without(record.UID)
+		if stands {
+			log.Debug("claim is already prepared")
+			return answer(former), nil
+		}
+		log.Info("claim is decided anew, its former pods have gone", zap.String("cpus", former.CPUs()),
+			zap.Strings("zones", zonesOf(former)), zap.Strings("pods", podsOf(former)))
+		claims.Prepared = claims.Without(former.UID)
 	}
-	record, err := d.decide(claim, results, users, usersErr, claims.Prepared)
+	record, err := d.decide(claim, results, users, usersErr, claims.Prepared, keptCPUs(former, results))
 	if err != nil {
 		log.Info("claim not prepared", zap.Error(err))
 		return nil, err
@@ -101,22 +132,34 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim, call call) ([]kubelet
 	if err := claims.Blocked(); err != nil {
 		return nil, err
 	}
-	before, err := nodestate.Compute(d.inventory.Base, claims.Prepared)
-	if err != nil {
-		return nil, err
+	if len(users.others) > 0 {
+		log.Warn("the claim is reserved for something that is no pod as well: pods that have it by that do not start",
+			zap.String("for", users.firstOther()))
 	}
-	with := append(slices.Clone(claims.Prepared), record)
-	state, err := nodestate.Compute(d.inventory.Base, with)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.ledger.Add(record, state, before); err != nil {
+	if err := d.write(former, record, claims.Prepared); err != nil {
 		log.Error("claim not prepared", zap.Error(err))
 		return nil, err
 	}
-	d.count(with)
+	d.count(append(slices.Clone(claims.Prepared), record))
 	log.Info("claim prepared", zap.String("cpus", record.CPUs()), zap.Strings("zones", zonesOf(record)), zap.Strings("pods", podsOf(record)))
 	return answer(record), nil
+}
+
+// write writes a decided claim beside the others. Former is its decision until
+// now, the zero value for none.
+func (d *Driver) write(former, record contract.ClaimRecord, others []contract.ClaimRecord) error {
+	if former.UID != "" {
+		return d.replace(former, record, others)
+	}
+	before, err := nodestate.Compute(d.inventory.Base, others)
+	if err != nil {
+		return err
+	}
+	state, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), record))
+	if err != nil {
+		return err
+	}
+	return d.ledger.Add(record, state, before)
 }
 
 // ownResults returns this driver's allocation results, in order.

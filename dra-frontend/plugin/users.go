@@ -9,6 +9,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -63,6 +64,8 @@ func (c Container) uses(claim, request string) bool {
 type users struct {
 	namespace, claim, uid string
 	pods                  []Pod
+	// others are consumers that are no pods, as "podgroups.scheduling.k8s.io name".
+	others []string
 	// asked are the results with memory or hugepages of all claims of the call.
 	asked []claimed
 	// cpus are the results with CPUs, likewise.
@@ -76,6 +79,8 @@ func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (u
 	u := users{namespace: claim.Namespace, claim: claim.Name, uid: string(claim.UID)}
 	for _, consumer := range claim.Status.ReservedFor {
 		if consumer.APIGroup != "" || consumer.Resource != "pods" {
+			kind := schema.GroupResource{Group: consumer.APIGroup, Resource: consumer.Resource}
+			u.others = append(u.others, fmt.Sprintf("%s %s", kind, consumer.Name))
 			continue
 		}
 		pod, err := d.pods.Pod(ctx, claim.Namespace, consumer.Name)
@@ -94,6 +99,23 @@ func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (u
 		u.pods = append(u.pods, pod)
 	}
 	return u, nil
+}
+
+// none says why there is no pod to prepare the claim for.
+func (u users) none() error {
+	if len(u.others) > 0 {
+		return fmt.Errorf("claim %s/%s is reserved for %s and for no pod: what a container gets depends on its pod, and the claim does not name "+
+			"the pods of a group; give the pods claims or a claim template of their own", u.namespace, u.claim, u.firstOther())
+	}
+	return fmt.Errorf("claim %s/%s is not reserved for any pod that exists", u.namespace, u.claim)
+}
+
+// firstOther names one of the consumers that are no pods, and counts the rest.
+func (u users) firstOther() string {
+	if more := len(u.others) - 1; more > 0 {
+		return fmt.Sprintf("%s and %d more", u.others[0], more)
+	}
+	return u.others[0]
 }
 
 func (u users) records() []contract.PodRecord {

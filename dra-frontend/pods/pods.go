@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pods reads from the API server what a claim's values depend on: the
-// pods it is reserved for, and this node where a claim has no limit. One GET
-// for each and Prepare; no watch, so that a large cluster is not watched by
+// pods it is reserved for, claims that these have beside, and this node where a
+// claim has no limit. One GET for each and Prepare; no watch, so that a large cluster is not watched by
 // every node.
 package pods
 
@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -34,6 +35,11 @@ func (r Reader) Pod(ctx context.Context, namespace, name string) (plugin.Pod, er
 		return plugin.Pod{}, err
 	}
 	return Convert(pod)
+}
+
+// Claim implements plugin.Claims.
+func (r Reader) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	return r.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // Node reads one node.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reservations follows the claims that pods may join after they were
-// prepared. Kubelet does not tell the driver of such pods; the claim's status
+// Package reservations follows the claims that other pods may have after they
+// were prepared. Kubelet does not tell the driver of such pods; the claim's status
 // does, so each of these claims is watched while it is prepared here. They are
 // few: a claim made from a template has one pod, for ever.
 package reservations
@@ -44,11 +44,12 @@ func New(client kubernetes.Interface, log *zap.Logger, resync time.Duration, joi
 	return &Watcher{client: client, log: log, join: join, resync: resync, watched: make(map[string]context.CancelFunc)}
 }
 
-// Follow watches exactly the joinable ones of the claims, until ctx ends.
+// Follow watches exactly the claims that are no template's, until ctx ends.
 func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 	gone := maps.Clone(w.watched)
 	for _, c := range claims {
-		if !c.Joinable {
+		// An older frontend has told so of joinable claims only.
+		if !c.Named && !c.Joinable {
 			continue
 		}
 		if _, watched := w.watched[c.UID]; watched {
@@ -107,6 +108,7 @@ const firstPause = time.Second
 func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, latest <-chan *resourceapi.ResourceClaim) {
 	var claim *resourceapi.ResourceClaim
 	pause := firstPause
+	complaint := ""
 	for {
 		var again <-chan time.Time
 		if claim != nil {
@@ -122,11 +124,13 @@ func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, latest <-
 		}
 		err := w.join(ctx, claim)
 		if err == nil {
-			claim = nil
+			claim, complaint = nil, ""
 			continue
 		}
-		if ctx.Err() == nil {
-			w.log.Error("pods could not join the claim, tried again", zap.String("claim", c.Namespace+"/"+c.Name), zap.Error(err))
+		// Mostly it waits for a pod that is ending.
+		if ctx.Err() == nil && err.Error() != complaint {
+			complaint = err.Error()
+			w.log.Warn("pods have the claim and do not get it yet, tried again", zap.String("claim", c.Namespace+"/"+c.Name), zap.Error(err))
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -45,6 +46,20 @@ func (l podLister) Pod(_ context.Context, namespace, name string) (plugin.Pod, e
 	}
 	return plugin.Pod{}, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
+
+// Claim implements plugin.Claims.
+func (o Objects) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	if claim, known := o.claims[key{namespace, name}]; known {
+		return claim, nil
+	}
+	return nil, apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), name)
+}
+
+// cgroups are those of pods that do not end.
+type cgroups struct{}
+
+// Has implements plugin.Cgroups.
+func (cgroups) Has(contract.PodRecord) (bool, error) { return true, nil }
 
 // node is the simulated one.
 type node struct{ machine topology.Machine }

@@ -23,6 +23,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
@@ -45,9 +46,8 @@ func newEmbedded(n *Node) *embedded {
 	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
 	e.driver = plugin.New(plugin.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()), BootID: n.BootID(),
-		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
-		Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
-		Pods: pods.NewReader(n.API.Client), Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
+		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration, Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
+		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e, Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
 	})
 	e.publish()
 	return e
@@ -91,6 +91,15 @@ func (e *embedded) Announcement() (contract.Announcement, error) {
 		err = errors.New("nri-actuator is not connected")
 	}
 	return a, err
+}
+
+// Has implements plugin.Cgroups.
+func (e *embedded) Has(p contract.PodRecord) (bool, error) {
+	_, err := os.Stat(filepath.Join(e.n.Cgroup, protection.PodDir("kubepods", p.QOS, p.UID)))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return true, err
 }
 
 func (e *embedded) ready() error {

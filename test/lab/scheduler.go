@@ -3,6 +3,8 @@
 package lab
 
 import (
+	"slices"
+
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -114,4 +116,17 @@ func (n *Node) allocated() structured.AllocatedState {
 		}
 	}
 	return state
+}
+
+// Unreserve does what the claim controller does when a pod has ended or its
+// object is gone: a claim that nobody has is not allocated any more.
+func (n *Node) Unreserve(claim string, p *Pod) {
+	n.API.UpdateClaim(claim, func(c *resourceapi.ResourceClaim) {
+		c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
+			return string(r.UID) == p.UID
+		})
+		if len(c.Status.ReservedFor) == 0 {
+			c.Status.Allocation = nil
+		}
+	})
 }

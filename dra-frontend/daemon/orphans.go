@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
+)
+
+// holder is what prepares claims, a plugin.Driver.
+type holder interface {
+	Prepared() ([]contract.ClaimRecord, error)
+	Runs(contract.ClaimRecord) (bool, error)
+	Release(contract.ClaimRecord) error
+}
+
+// orphans are claims that are prepared although their objects are gone: kubelet
+// has forgotten them, as its checkpoint was lost, and will never release them.
+// Beside the daemon's loop, as it asks the API server; it asks about claims only
+// of which nothing seems to run.
+type orphans struct {
+	log      *zap.Logger
+	metrics  *metrics.Metrics
+	client   kubernetes.Interface
+	send     func(notices.Notice)
+	driver   holder
+	interval time.Duration
+	// since is when a claim's object was found gone first, by claim UID.
+	since map[string]time.Time
+	told  reminder
+	// complaint is the last thing that was in the way.
+	complaint string
+}
+
+const (
+	// orphanGrace is how long kubelet has to release a claim itself.
+	orphanGrace = 5 * time.Minute
+	// reasonOrphaned is the reason of the event.
+	reasonOrphaned = "ClaimOrphaned"
+)
+
+func newOrphans(o Options, driver holder, send func(notices.Notice)) *orphans {
+	return &orphans{
+		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, interval: o.Config.RefreshInterval.Duration,
+	}
+}
+
+func (w *orphans) run(ctx context.Context) {
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.look(ctx)
+		}
+	}
+}
+
+func (w *orphans) look(ctx context.Context) {
+	claims, err := w.driver.Prepared()
+	if err != nil {
+		w.complain(ctx, err)
+		return
+	}
+	since, found, complaint := make(map[string]time.Time), make(map[string]string), error(nil)
+	for _, c := range claims {
+		runs, unknown := w.driver.Runs(c)
+		if runs && unknown == nil {
+			continue
+		}
+		first, before := w.since[c.UID]
+		gone, err := w.gone(ctx, c)
+		if err != nil {
+			complaint = err
+			gone = before
+		}
+		if !gone {
+			continue
+		}
+		if !before {
+			first = time.Now()
+		}
+		// I1: what may run is never released.
+		if err == nil && unknown == nil && time.Since(first) >= orphanGrace && w.release(c) {
+			continue
+		}
+		since[c.UID], found[c.UID] = first, describeOrphan(c, unknown)
+	}
+	w.since = since
+	w.complain(ctx, complaint)
+	w.tell(found)
+}
+
+func describeOrphan(c contract.ClaimRecord, unknown error) string {
+	text := fmt.Sprintf("claim %s/%s, UID %s", c.Namespace, c.Name, c.UID)
+	if cpus := c.CPUs(); cpus != "" {
+		text += ", CPUs " + cpus
+	}
+	if unknown != nil {
+		text += fmt.Sprintf(" (not released: %.200s)", unknown)
+	}
+	return text
+}
+
+// gone reports whether the claim has no object any more. Another claim of its
+// name is another one.
+func (w *orphans) gone(ctx context.Context, c contract.ClaimRecord) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	object, err := w.client.ResourceV1().ResourceClaims(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read claim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return string(object.UID) != c.UID, nil
+}
+
+func (w *orphans) release(c contract.ClaimRecord) bool {
+	log := w.log.With(zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
+	if err := w.driver.Release(c); err != nil {
+		log.Error("orphaned claim not released, tried again", zap.Error(err))
+		return false
+	}
+	log.Warn("orphaned claim released: its object is gone, and nothing of it runs", zap.Duration("after", orphanGrace))
+	return true
+}
+
+func (w *orphans) tell(found map[string]string) {
+	w.metrics.Orphaned(len(found))
+	var fresh []string
+	for _, uid := range w.told.fresh(found) {
+		fresh = append(fresh, found[uid])
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	w.log.Warn("claims are prepared whose objects are gone", zap.Strings("claims", fresh))
+	w.send(notices.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
+		"claims are prepared whose objects are gone, released after %s while nothing of them runs: %s", orphanGrace, few(fresh))})
+}
+
+func (w *orphans) complain(ctx context.Context, err error) {
+	if err == nil {
+		w.complaint = ""
+		return
+	}
+	if ctx.Err() == nil && err.Error() != w.complaint {
+		w.complaint = err.Error()
+		w.log.Warn("orphaned claims not looked for, it is tried again", zap.Error(err))
+	}
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+)
+
+const (
+	orphanPod = "5f1c2a7e-0b3d-4c5e-8f60-718293a4b5c6"
+	orphanDir = "kubepods/burstable/pod" + orphanPod
+)
+
+// orphanage is a node with one prepared claim.
+type orphanage struct {
+	t        *testing.T
+	o        Options
+	registry *prometheus.Registry
+	client   *fake.Clientset
+	told     told
+	orphans  *orphans
+	actuator *os.File
+}
+
+func newOrphanage(t *testing.T) *orphanage {
+	n := &orphanage{t: t, o: options(t), registry: prometheus.NewRegistry()}
+	var err error
+	n.o.Metrics, err = metrics.New(n.registry)
+	require.NoError(t, err)
+	n.o.Config.SysfsRoot = t.TempDir()
+	n.client = fake.NewClientset()
+	n.o.Client = n.client
+	n.mkdir("kubepods")
+	dir, err := cdidir.Open(n.o.Config.CDIDir)
+	require.NoError(t, err)
+	machine, err := inventory.Compute(n.o.Config, topologytest.T2().Machine())
+	require.NoError(t, err)
+	driver := plugin.New(plugin.Options{
+		Log: zap.NewNop(), Lock: cdidir.NewLock(filepath.Join(t.TempDir(), "lock")), Ledger: ledger.New(dir, "boot"), BootID: "boot",
+		Inventory: machine.Plugin(n.o.Config, "boot"), Cgroups: newPodCgroups(n.o.Config), Recorder: n.o.Metrics,
+	})
+	data, err := contract.EncodeClaim(contract.ClaimRecord{
+		V: contract.Version, Namespace: "ns", Name: "left", UID: claimUID, BootID: "boot",
+		Pods: []contract.PodRecord{{UID: orphanPod, QOS: contract.LevelBurstable}},
+		Results: []contract.ResultRecord{{Request: "zone", Pool: "node", Device: "numa-0",
+			Decision: contract.Decision{V: contract.Version, CPUs: "0,4", Requires: []string{}}}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, durable.Write(n.o.Config.CDIDir, contract.ClaimFile(claimUID), data, 0o600))
+	_, err = driver.Reconcile()
+	require.NoError(t, err)
+	n.announce("kubepods")
+	n.orphans = newOrphans(n.o, driver, n.told.send)
+	return n
+}
+
+func (n *orphanage) mkdir(dir string) {
+	require.NoError(n.t, os.MkdirAll(filepath.Join(n.o.Config.SysfsRoot, "fs/cgroup", dir), 0o755))
+}
+
+// announce starts an actuator that says where the pods' cgroups are.
+func (n *orphanage) announce(kubepods string) {
+	data, err := contract.EncodeAnnouncement(contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true, Kubepods: kubepods})
+	require.NoError(n.t, err)
+	require.NoError(n.t, durable.Write(n.o.Config.CDIDir, contract.ActuatorFile, data, 0o600))
+	n.actuator, err = os.OpenFile(filepath.Join(n.o.Config.CDIDir, contract.ActuatorFile), os.O_RDWR, 0)
+	require.NoError(n.t, err)
+	require.NoError(n.t, contract.LockAnnouncement(n.actuator))
+	n.t.Cleanup(func() { _ = n.actuator.Close() })
+}
+
+// object makes a claim of the name.
+func (n *orphanage) object(uid types.UID) {
+	require.NoError(n.t, n.client.Tracker().Add(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "left", UID: uid}}))
+}
+
+// require looks and says what is expected then.
+func (n *orphanage) require(orphaned, prepared bool, events int) {
+	n.t.Helper()
+	n.orphans.look(n.t.Context())
+	want := map[bool]float64{true: 1}[orphaned]
+	families, err := n.registry.Gather()
+	require.NoError(n.t, err)
+	got := -1.0
+	for _, f := range families {
+		if f.GetName() == "cpumem_frontend_orphaned_claims" {
+			got = f.Metric[0].Gauge.GetValue()
+		}
+	}
+	require.InDelta(n.t, want, got, 0, "metric")
+	_, err = os.Stat(filepath.Join(n.o.Config.CDIDir, contract.ClaimFile(claimUID)))
+	require.Equal(n.t, prepared, err == nil, "%v", err)
+	require.Len(n.t, n.told.all(), events)
+}
+
+// A claim whose object is gone is told of, and released a while after nothing of
+// it runs any more.
+func TestOrphans(t *testing.T) {
+	for name, c := range map[string]struct {
+		change             func(*orphanage)
+		orphaned, released bool
+	}{
+		"gone":                  {func(*orphanage) {}, true, true},
+		"another of its name":   {func(n *orphanage) { n.object("another") }, true, true},
+		"there":                 {func(n *orphanage) { n.object(claimUID) }, false, false},
+		"I1: its pod runs":      {func(n *orphanage) { n.mkdir(orphanDir) }, false, false},
+		"I1: no actuator":       {func(n *orphanage) { _ = n.actuator.Close() }, true, false},
+		"I1: no pod seen yet":   {func(n *orphanage) { n.announce("") }, true, false},
+		"I1: another's cgroups": {func(n *orphanage) { n.announce("kubepods.slice") }, true, false},
+		"no API server": {func(n *orphanage) {
+			n.client.PrependReactor("get", "*", func(ktesting.Action) (bool, kruntime.Object, error) { return true, nil, errors.New("away") })
+		}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newOrphanage(t)
+				c.change(n)
+				events := map[bool]int{true: 1}[c.orphaned]
+				n.require(c.orphaned, true, events)
+				time.Sleep(orphanGrace - time.Second)
+				n.require(c.orphaned, true, events)
+				time.Sleep(time.Second)
+				n.require(c.orphaned && !c.released, !c.released, events)
+			})
+		})
+	}
+}
+
+// What was seen begins the time again, and what cannot be asked for releases
+// nothing.
+func TestOrphanThatRunsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newOrphanage(t)
+		n.require(true, true, 1)
+		time.Sleep(orphanGrace)
+		n.mkdir(orphanDir)
+		n.require(false, true, 1)
+		require.NoError(t, os.RemoveAll(filepath.Join(n.o.Config.SysfsRoot, "fs/cgroup", orphanDir)))
+		n.require(true, true, 2)
+		time.Sleep(orphanGrace)
+		away := true
+		n.client.PrependReactor("get", "*", func(ktesting.Action) (bool, kruntime.Object, error) { return away, nil, errors.New("away") })
+		n.require(true, true, 2)
+		away = false
+		n.require(false, false, 2)
+	})
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+)
+
+// podCgroups looks for the cgroups of pods where the actuator says that they are.
+type podCgroups struct {
+	root   fs.FS
+	cdiDir string
+}
+
+func newPodCgroups(c config.Config) podCgroups {
+	return podCgroups{root: os.DirFS(filepath.Join(c.SysfsRoot, "fs", "cgroup")), cdiDir: c.CDIDir}
+}
+
+// Has implements plugin.Cgroups.
+func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
+	a, err := contract.ReadAnnouncement(c.cdiDir)
+	if err != nil {
+		return false, err
+	}
+	if a.Kubepods == "" {
+		return false, errors.New("nri-actuator has seen no pod yet and does not know the cgroup of all pods")
+	}
+	// What is not the host's tree has no cgroup of any pod.
+	if _, err := fs.Stat(c.root, a.Kubepods); err != nil {
+		return false, fmt.Errorf("the cgroup of all pods, does sysfsRoot show the host's? %w", err)
+	}
+	_, err = fs.Stat(c.root, protection.PodDir(a.Kubepods, pod.QOS, pod.UID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+)
+
+// A decision stands while a pod that it was made for has the claim or may still
+// run. After that it is made anew for the pods that have the claim now: kubelet
+// keeps a claim prepared from one pod to the next, and the scheduler may have
+// allocated it anew after its pods were deleted by force.
+
+// stands reports whether the record is the answer for the claim. The error says
+// what a new decision waits for.
+func (d *Driver) stands(record contract.ClaimRecord, claim *resourceapi.ResourceClaim,
+	results []resourceapi.DeviceRequestAllocationResult) (bool, error) {
+	// I8: the first answer stands, whatever else has changed since. To a claim
+	// that can be shared pods are added.
+	if same := sameAllocation(record, results); same && (record.Joinable || anyReserved(claim, record.Pods)) {
+		return true, nil
+	}
+	for _, p := range record.Pods {
+		if reserved(claim, p.UID) {
+			continue
+		}
+		if err := d.ended(p); err != nil {
+			return false, fmt.Errorf("what it has is still that of an earlier pod: %w", err)
+		}
+	}
+	return false, nil
+}
+
+// ended returns nil if nothing of the pod runs. A pod that is deleted by force
+// runs on without an object and without a reservation (I1).
+func (d *Driver) ended(p contract.PodRecord) error {
+	left, err := d.cgroups.Has(p)
+	if err != nil {
+		return fmt.Errorf("it is not known whether pod %s has ended: %w", p.UID, err)
+	}
+	if left {
+		return fmt.Errorf("pod %s has not ended on this node: its cgroup is there", p.UID)
+	}
+	return nil
+}
+
+// Runs reports whether a pod that the claim was decided for has not ended. An
+// error means that it is not known.
+func (d *Driver) Runs(record contract.ClaimRecord) (bool, error) {
+	for _, p := range record.Pods {
+		if left, err := d.cgroups.Has(p); left || err != nil {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// Release releases a claim whose object is gone, so that kubelet asks for it no
+// more, if nothing of it runs (I1).
+func (d *Driver) Release(record contract.ClaimRecord) error {
+	for _, p := range record.Pods {
+		if err := d.ended(p); err != nil {
+			return err
+		}
+	}
+	err := d.unprepare(kubeletplugin.NamespacedObject{
+		NamespacedName: types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, UID: types.UID(record.UID),
+	})
+	d.recorder.Unprepared(err)
+	return err
+}
+
+func anyReserved(claim *resourceapi.ResourceClaim, pods []contract.PodRecord) bool {
+	return slices.ContainsFunc(pods, func(p contract.PodRecord) bool { return reserved(claim, p.UID) })
+}
+
+// keptCPUs are the CPUs of each result of the record if it is of the same
+// allocation, else nil.
+func keptCPUs(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) []string {
+	if !sameAllocation(record, results) {
+		return nil
+	}
+	var kept []string
+	for _, r := range record.Results {
+		kept = append(kept, r.Decision.CPUs)
+	}
+	return kept
+}
+
+// sameDevices returns an error if kubelet, which asks for the CDI devices that
+// it was told of when the claim was prepared, would not ask for those of the
+// results now.
+func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) error {
+	request := func(name string) string {
+		base, _, _ := strings.Cut(name, "/")
+		return base
+	}
+	if !slices.EqualFunc(record.Results, results, func(was contract.ResultRecord, is resourceapi.DeviceRequestAllocationResult) bool {
+		return request(was.Request) == request(is.Request)
+	}) {
+		return errors.New("it was allocated anew with other results while kubelet keeps it prepared with those before: " +
+			"delete the pods that have it, so that it is released")
+	}
+	return nil
+}
+
+// replace writes another decision for a claim whose pods have ended. While its
+// file changes the pool is without the CPUs of either decision (I1), and no pod
+// has the claim, as a container could still be given the former values (I5).
+// After a crash between two writes Reconcile computes the node state from the
+// file that is there (I4).
+func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRecord) error {
+	after, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), is))
+	if err != nil {
+		return err
+	}
+	idle := is
+	was.Pods, idle.Pods = nil, nil
+	between, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), was, idle))
+	if err != nil {
+		return err
+	}
+	if err := d.ledger.Replace(is, between, after); err != nil {
+		_, again := d.reconcile()
+		return errors.Join(err, again)
+	}
+	return nil
+}

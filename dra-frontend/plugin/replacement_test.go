@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// next gives the claim to a pod whose number is i, and to no other.
+func (n *node) next(c *resourceapi.ResourceClaim, i int) *resourceapi.ResourceClaim {
+	c = c.DeepCopy()
+	c.Status.ReservedFor = nil
+	n.late(c, "next", i)
+	return c
+}
+
+// allocatedAnew gives the claim another share, in a zone.
+func allocatedAnew(c *resourceapi.ResourceClaim, zone string) *resourceapi.ResourceClaim {
+	c = c.DeepCopy()
+	r := &c.Status.Allocation.Devices.Results[0]
+	r.Device, r.ShareID = zone, new(types.UID(uid(3000)))
+	return c
+}
+
+// pods are the UIDs that a claim's record has.
+func (n *node) recorded(i int) []string {
+	var uids []string
+	for _, p := range n.record(i).Pods {
+		uids = append(uids, p.UID)
+	}
+	return uids
+}
+
+// A64: when the pods of a named claim have ended, what cannot be shared is
+// decided anew for the next one, whether kubelet asks or the claim is followed:
+// values are the new pod's, CPUs stay.
+func TestReplacement(t *testing.T) {
+	ask := func(n *node, c *resourceapi.ResourceClaim) error { _, err := n.prepare(c); return err }
+	follow := func(n *node, c *resourceapi.ResourceClaim) error { return n.driver.Join(context.Background(), c) }
+	for name, tell := range map[string]func(*node, *resourceapi.ResourceClaim) error{"kubelet asks": ask, "the claim is followed": follow} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.partitions(true)
+			_, err := n.prepare(n.claim(9, "numa-0", capacity{"cpu": "1"}))
+			require.NoError(t, err)
+			c := n.claim(1, "numa-0", capacity{"cpu": "1", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
+			answer, err := n.prepare(c)
+			require.NoError(t, err)
+			require.NoError(t, n.unprepare(9))
+			before := n.record(1)
+			require.True(t, before.Named)
+			require.Equal(t, "1", before.CPUs(), "0 was taken then")
+			require.Equal(t, contract.PartitionRoot, before.Results[0].Decision.Partition)
+
+			both := c.DeepCopy()
+			n.late(both, "next", 5)
+			require.NoError(t, tell(n, both), "the one before has it")
+			require.Equal(t, before, n.record(1))
+
+			next := n.next(c, 5)
+			p := n.pods["next"]
+			p.RuntimeClass, p.Containers[0].MemoryLimit, p.Containers[0].Hugepages = "kata", 2*gi, map[string]int64{"2Mi": 8 * mi}
+			n.pods["next"] = p
+			require.NoError(t, tell(n, next))
+			after := n.record(1)
+			require.Equal(t, []string{uid(5)}, n.recorded(1))
+			require.Equal(t, contract.Decision{
+				V: contract.Version, CPUs: "1", Mems: "0", Requires: []string{},
+				Memory:    &contract.Memory{Low: gi, High: contract.Max, Max: contract.Max},
+				Hugepages: map[string]contract.Limit{"2Mi": 8 * mi},
+			}, after.Results[0].Decision, "a runtime class makes no partition")
+			state := n.state()
+			require.Equal(t, "0,2-7", state.Shared.CPUs)
+			require.Len(t, state.Pods, 1)
+			require.Equal(t, []string{uid(1)}, state.Pods[uid(5)].Claims)
+
+			again, err := n.prepare(next)
+			require.NoError(t, err)
+			require.Equal(t, answer.Devices[0].CDIDeviceIDs, again.Devices[0].CDIDeviceIDs)
+			require.Equal(t, after, n.record(1), "I8")
+		})
+	}
+}
+
+// I1: nothing is decided anew, and no CPU freed, while a pod may still run, or
+// where that is not known.
+func TestReplacementWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		obstacle func(*node)
+		err      string
+	}{
+		"it runs":      {func(n *node) { n.running = map[string]bool{uid(1001): true} }, "pod " + uid(1001) + " has not ended"},
+		"not known":    {func(n *node) { n.unseen = errors.New("no cgroups here") }, "no cgroups here"},
+		"no actuator":  {func(n *node) { n.actuator = contract.ErrActuatorDead }, contract.ErrActuatorDead.Error()},
+		"blocked node": {func(n *node) { n.damage(t) }, contract.ClaimFile(uid(99))},
+	} {
+		for kind, change := range map[string]func(*resourceapi.ResourceClaim) *resourceapi.ResourceClaim{
+			"the same allocation": (*resourceapi.ResourceClaim).DeepCopy,
+			"allocated anew":      func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim { return allocatedAnew(c, "numa-1") },
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				n := newNode(t)
+				claim := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
+				_, err := n.prepare(claim)
+				require.NoError(t, err)
+				record, state := n.record(1), n.state()
+				next := n.next(change(claim), 5)
+				c.obstacle(n)
+				require.ErrorContains(t, n.driver.Join(t.Context(), next), c.err)
+				_, err = n.prepare(next)
+				require.ErrorContains(t, err, c.err)
+				require.Equal(t, record, n.record(1))
+				require.Equal(t, state, n.state())
+			})
+		}
+	}
+}
+
+// damage makes a claim file that cannot be read.
+func (n *node) damage(t *testing.T) {
+	require.NoError(t, os.WriteFile(filepath.Join(n.dir, contract.ClaimFile(uid(99))), []byte("{"), 0o600))
+}
+
+// A64, I2: after a forced deletion the scheduler allocates the claim anew under
+// its UID, and kubelet says nothing.
+func TestReplacementAllocatedAnew(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	next := n.next(allocatedAnew(c, "numa-1"), 5)
+	require.NoError(t, n.driver.Join(t.Context(), next))
+	require.Equal(t, "2-3", n.record(1).CPUs())
+	require.Equal(t, uid(3000), n.record(1).Results[0].ShareID)
+	require.Equal(t, "0-1,4-7", n.state().Shared.CPUs)
+	require.Equal(t, []string{uid(5)}, n.recorded(1))
+
+	// Kubelet would ask for CDI devices that are not there any more.
+	other := n.next(allocatedAnew(c, "numa-0"), 6)
+	results := &other.Status.Allocation.Devices.Results
+	*results = append(*results, (*results)[0])
+	require.ErrorContains(t, n.driver.Join(t.Context(), other), "other results")
+	require.Equal(t, []string{uid(5)}, n.recorded(1))
+}
+
+// A claim that kubelet releases while its pods are read is not prepared again.
+func TestReplacementOfAClaimThatIsReleased(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	n.wrapPods = func(p plugin.Pods) plugin.Pods {
+		return podFunc(func(ctx context.Context, namespace, name string) (plugin.Pod, error) {
+			require.NoError(t, n.unprepare(1))
+			return p.Pod(ctx, namespace, name)
+		})
+	}
+	n.restart()
+	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
+	require.Empty(t, n.claimFiles())
+	require.Empty(t, n.state().Pods)
+}
+
+type podFunc func(ctx context.Context, namespace, name string) (plugin.Pod, error)
+
+func (f podFunc) Pod(ctx context.Context, namespace, name string) (plugin.Pod, error) {
+	return f(ctx, namespace, name)
+}
+
+// I5: a container with several claims has the values that one call for all of
+// them would have given it, also where kubelet asks for one of them only and the
+// other one is followed, in either order.
+func TestReplacementBesideAnotherClaim(t *testing.T) {
+	const throttled = `"memory":{"throttlingFactor":0.9}`
+	both := func(n *node) (named, own *resourceapi.ResourceClaim) {
+		named = isolation(n.claim(1, "numa-0", capacity{"memory": "1Gi"}), throttled)
+		own = isolation(n.claim(2, "numa-0", capacity{"memory": "3Gi", "hugepages_2Mi": "8Mi"}), throttled)
+		n.claims = claimMap{named.Name: named, own.Name: own}
+		return named, own
+	}
+	reference := newNode(t)
+	a, b := both(reference)
+	reference.together(4*gi, a, b)
+	results, err := reference.driver.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{a, b})
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(results[a.UID].Err, results[b.UID].Err))
+	for _, first := range []string{"the named claim", "the other"} {
+		t.Run(first+" first", func(t *testing.T) {
+			n := newNode(t)
+			named, own := both(n)
+			n.restart()
+			_, err := n.prepare(named)
+			require.NoError(t, err)
+			alone := n.record(1)
+			n.together(4*gi, named, own)
+			steps := []func(){
+				func() { require.NoError(t, n.driver.Join(t.Context(), named)) },
+				func() { _, err := n.prepare(own); require.NoError(t, err) },
+			}
+			if first == "the other" {
+				slices.Reverse(steps)
+			}
+			for _, step := range steps {
+				step()
+			}
+			require.NotEqual(t, alone.Results, n.record(1).Results)
+			for i := range 2 {
+				require.Equal(t, reference.record(i+1).Results, n.record(i+1).Results)
+			}
+		})
+	}
+	t.Run("another driver's claim is not read", func(t *testing.T) {
+		n := newNode(t)
+		own, gpu := n.claim(1, "numa-0", capacity{"memory": "1Gi"}), n.claim(2, "numa-0", capacity{"memory": "1Gi"})
+		n.together(0, own, gpu)
+		n.wrapClaims = noClaims{}
+		n.restart()
+		_, err := n.prepare(own)
+		require.NoError(t, err)
+	})
+	t.Run("the other cannot be read", func(t *testing.T) {
+		n := newNode(t)
+		named := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
+		_, err := n.prepare(named)
+		require.NoError(t, err)
+		own := n.claim(2, "numa-0", capacity{"memory": "2Gi"})
+		n.together(4*gi, named, own)
+		before := n.record(1)
+		n.wrapClaims = noClaims{}
+		n.restart()
+		require.ErrorIs(t, n.driver.Join(t.Context(), named), errNoClaims)
+		_, err = n.prepare(own)
+		require.ErrorIs(t, err, errNoClaims)
+		require.Equal(t, before, n.record(1))
+	})
+}
+
+var errNoClaims = errors.New("the API server is away")
+
+type noClaims struct{}
+
+func (noClaims) Claim(context.Context, string, string) (*resourceapi.ResourceClaim, error) {
+	return nil, errNoClaims
+}
+
+// I1, I4, I5: a frontend that dies at any write of a replacement leaves files
+// that Reconcile puts in order, and the replacement goes on.
+func TestReplacementCrash(t *testing.T) {
+	for name, c := range map[string]struct {
+		class [2]string
+		zone  string
+	}{
+		"the same":                    {zone: "numa-0"},
+		"a partition, then from pool": {class: [2]string{"", "kata"}, zone: "numa-0"},
+		"from pool, then a partition": {class: [2]string{"kata", ""}, zone: "numa-0"},
+		"in another zone":             {zone: "numa-1"},
+	} {
+		for writes := range 3 {
+			t.Run(name, func(t *testing.T) {
+				n := newNode(t)
+				n.partitions(true)
+				left := -1
+				n.wrap = func(d ledger.Directory) ledger.Directory {
+					return crashing{Directory: d, check: func() { n.requireOrdered() }, left: &left}
+				}
+				n.restart()
+				class := func(pod, class string) {
+					p := n.pods[pod]
+					p.RuntimeClass = class
+					n.pods[pod] = p
+				}
+				claim := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
+				class("pod-1", c.class[0])
+				_, err := n.prepare(claim)
+				require.NoError(t, err)
+				next := claim
+				if c.zone != "numa-0" {
+					next = allocatedAnew(claim, c.zone)
+				}
+				next = n.next(next, 5)
+				class("next", c.class[1])
+
+				left = writes
+				require.ErrorIs(t, n.driver.Join(t.Context(), next), errCrashed)
+				left = -1
+				n.restart()
+				requireReconciled(t, n.driver)
+				n.requireOrdered()
+				require.Len(t, n.state().Pods, 1, "those of the file that is there")
+				require.Contains(t, n.state().Pods, n.recorded(1)[0])
+
+				require.NoError(t, n.driver.Join(t.Context(), next))
+				require.Equal(t, []string{uid(5)}, n.recorded(1))
+				require.Contains(t, n.state().Pods, uid(5))
+				require.Equal(t, c.class[1] == "", n.record(1).Results[0].Decision.Partition != "")
+				require.NoError(t, n.unprepare(1))
+				require.Equal(t, "0-7", n.state().Shared.CPUs)
+			})
+		}
+	}
+}
+
+// requireOrdered: no CPU of a claim file is in the pool unless it is a
+// partition's, and no pod has a claim that is not decided for it.
+func (n *node) requireOrdered() {
+	state := n.state()
+	shared, err := cpuset.Parse(state.Shared.CPUs)
+	require.NoError(n.t, err)
+	pods := map[string]bool{}
+	for _, path := range n.claimFiles() {
+		data, err := os.ReadFile(path)
+		require.NoError(n.t, err)
+		r, err := contract.DecodeClaim(filepath.Base(path), data)
+		require.NoError(n.t, err)
+		for _, p := range r.Pods {
+			pods[p.UID] = true
+		}
+		if r.Results[0].Decision.Partition == "" {
+			held, err := cpuset.Parse(r.CPUs())
+			require.NoError(n.t, err)
+			require.True(n.t, held.Intersection(shared).IsEmpty(), "I1: pool %s, held %s", shared, held)
+		}
+	}
+	if len(pods) == 0 {
+		return // the first preparation lists the pod before there is a file
+	}
+	for uid := range state.Pods {
+		require.True(n.t, pods[uid], "I5: pod %s is listed, the file is of %v", uid, pods)
+	}
+}
+
+// A write that fails leaves the files of the former decision, at once.
+func TestReplacementOnAFullDirectory(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	record, state := n.record(1), n.state()
+	n.wrap = func(d ledger.Directory) ledger.Directory { return full{d} }
+	n.restart()
+	require.ErrorContains(t, n.driver.Join(t.Context(), n.next(c, 5)), "no space left on device")
+	require.Equal(t, record, n.record(1))
+	after := n.state()
+	after.Generation = state.Generation
+	require.Equal(t, state, after)
+}
+
+// Pods that share a claim and were deleted by force keep its CPUs until they
+// have ended.
+func TestJoinKeepsWhatRuns(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	n.running = map[string]bool{uid(1001): true}
+	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
+	require.ElementsMatch(t, []string{uid(1001), uid(5)}, n.recorded(1))
+	n.running = nil
+	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 6)))
+	require.Equal(t, []string{uid(6)}, n.recorded(1))
+}
+
+// A reservation that is no pod's has a message of its own.
+func TestReservedForAPodGroup(t *testing.T) {
+	group := resourceapi.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "workers", UID: types.UID(uid(77))}
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	pods := c.Status.ReservedFor
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{group, group}
+	_, err := n.prepare(c)
+	require.ErrorContains(t, err, "is reserved for podgroups.scheduling.k8s.io workers and 1 more and for no pod")
+	require.ErrorContains(t, err, "claim template of their own")
+	require.Empty(t, n.claimFiles())
+
+	c.Status.ReservedFor = append(pods, group)
+	_, err = n.prepare(c)
+	require.NoError(t, err, "the pod that is named has it")
+	require.Equal(t, []string{uid(1001)}, n.recorded(1))
+}
+
+// I1: a claim that kubelet has forgotten is not released while it may run.
+func TestRelease(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
+	require.NoError(t, err)
+	record := n.record(1)
+	for _, c := range []struct {
+		running bool
+		unseen  error
+	}{{running: true}, {unseen: errors.New("no cgroups here")}} {
+		n.running, n.unseen = map[string]bool{uid(1001): c.running}, c.unseen
+		runs, err := n.driver.Runs(record)
+		require.True(t, runs)
+		require.Equal(t, c.unseen, err)
+		require.Error(t, n.driver.Release(record))
+		require.Equal(t, record, n.record(1))
+	}
+	n.running, n.unseen = nil, nil
+	runs, err := n.driver.Runs(record)
+	require.NoError(t, err)
+	require.False(t, runs)
+	require.NoError(t, n.driver.Release(record))
+	require.Empty(t, n.claimFiles())
+	require.Equal(t, "0-7", n.state().Shared.CPUs)
+}
