@@ -3,6 +3,7 @@
 package zones_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -300,6 +301,58 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 		again, _, err := zones.Compute(m, cfg)
 		require.NoError(t, err)
 		require.Equal(t, zs, again, "I8")
+	})
+}
+
+// A09, I7: a claim from before wholeCores holds half a core. What is withheld is
+// counted in CPUs, not in steps, or the pool ends below its minimum.
+func TestWithheldUnderAnOddClaim(t *testing.T) {
+	odd := map[string]cpuset.CPUSet{"numa-0": cpuset.New(0)}
+	for minCPUs, want := range map[int][]int{2: {2, 4}, 3: {0, 4}, 4: {0, 2}, 5: {0, 2}, 6: {0, 0}} {
+		cfg := config()
+		cfg.WholeCores, cfg.SharedMinCPUs = true, minCPUs
+		cut, err := zones.NewCut(topologytest.T2().Machine(), cfg)
+		require.NoError(t, err)
+		zs := cut.Offer(zones.Live{Held: cpuset.New(0), Displaced: cpuset.New(), Claimed: odd})
+		require.Equal(t, want, []int{zs[0].CPUCapacity, zs[1].CPUCapacity}, "minCPUs %d", minCPUs)
+		require.GreaterOrEqual(t, cut.Pool.CPUs.Size()-max(1, want[0])-want[1], minCPUs, "what claims can hold")
+	}
+}
+
+// A09, I7: whatever claims from before a change of wholeCores hold, the shared
+// pool keeps its minimum, unless every zone is down to what its claims hold.
+func TestSharedPoolKeepsItsMinimumUnderClaims(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := topologytest.Random(t).Machine()
+		cfg := config()
+		cfg.WholeCores = true
+		cfg.SharedMinCPUs = rapid.IntRange(1, len(m.CPUs)).Draw(t, "minCPUs")
+		cut, err := zones.NewCut(m, cfg)
+		require.NoError(t, err)
+		live := zones.Live{Held: cpuset.New(), Displaced: cpuset.New(), Claimed: make(map[string]cpuset.CPUSet)}
+		for _, c := range m.CPUs {
+			if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
+				zone := fmt.Sprintf("numa-%d", c.Node)
+				live.Claimed[zone] = live.Claimed[zone].Union(cpuset.New(c.ID))
+				live.Held = live.Held.Union(cpuset.New(c.ID))
+			}
+		}
+		more := false
+		lost := make(map[string]int)
+		for zone, cpus := range live.Claimed {
+			lost[zone] = cpus.Size()
+		}
+		for _, z := range cut.Offer(live) {
+			more = more || z.CPUCapacity > live.Claimed[z.Name].Size()
+			lost[z.Name] = max(lost[z.Name], z.CPUCapacity)
+		}
+		n := cut.Pool.CPUs.Size()
+		for _, cpus := range lost {
+			n -= cpus
+		}
+		if more {
+			require.GreaterOrEqual(t, n, cfg.SharedMinCPUs)
+		}
 	})
 }
 
