@@ -4,8 +4,10 @@ package zones_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -113,8 +115,24 @@ func TestCompute(t *testing.T) {
 			[]brief{{"socket-0", "0-2,4-10", 9, []int{0}, 32 * gi}, {"socket-8", "80-82,84-90", 10, []int{8}, 32 * gi}},
 		},
 		{
-			"T8 whole cores: cores of three cannot add up to fours", topologytest.T8(), func(c *zones.Config) { c.WholeCores = true },
-			[]brief{{"numa-0", "4-7", 4, []int{0}, 32 * gi}, {"numa-8", "84-87", 4, []int{8}, 32 * gi}},
+			"T8 whole cores: more are of three than of four", topologytest.T8(), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-2,8-10", 6, []int{0}, 32 * gi}, {"numa-8", "80-82,88-90", 6, []int{8}, 32 * gi}},
+		},
+		{
+			"whole cores of four, some with threads offline: twos and ones add up", smt4(4, 4, 4, 2, 2, 2, 1, 1), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-13,16-17,20-21,24,28", 16, []int{0}, 32 * gi}},
+		},
+		{
+			"whole cores of four, some with threads offline: threes do not", smt4(4, 4, 3, 2, 2), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-7,12-13,16-17", 12, []int{0}, 32 * gi}},
+		},
+		{
+			"whole cores of four, one of them whole", smt4(3, 4, 3, 3, 3), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-2,8-10,12-14,16-18", 12, []int{0}, 32 * gi}},
+		},
+		{
+			"whole cores of six and less: twos and threes do not go together", smt(8, 6, 6, 3, 2, 2), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-5,8-13,16-18", 12, []int{0}, 32 * gi}},
 		},
 		{
 			"more reserved than there is", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: 100 * gi} },
@@ -127,6 +145,53 @@ func TestCompute(t *testing.T) {
 			require.Equal(t, c.want, briefs(compute(t, c.spec, cfg)))
 		})
 	}
+}
+
+// smt has cores of so many threads, of which these are online.
+func smt(threads int, online ...int) topologytest.Spec {
+	s := topologytest.Spec{PageSize: 64 * ki, Present: true, Nodes: []topologytest.Node{{Memory: 32 * gi}}}
+	for core, n := range online {
+		for i := range threads {
+			s.CPUs = append(s.CPUs, topologytest.CPU{
+				ID: core*threads + i, Core: core, CoreID: core * threads, Cluster: topologytest.NoCluster, Offline: i >= n,
+			})
+		}
+	}
+	return s
+}
+
+func smt4(online ...int) topologytest.Spec { return smt(4, online...) }
+
+// I2: what is published in steps can be had as whole cores, whatever claims came
+// and went before, and whichever threads are offline.
+func TestWholeCoresCanBeHad(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		threads := rapid.SampledFrom([]int{2, 4, 8}).Draw(t, "threads")
+		m := smt(threads, rapid.SliceOfN(rapid.IntRange(1, threads), 1, 12).Draw(t, "online")...).Machine()
+		cfg := config()
+		cfg.WholeCores = true
+		zs, _, err := zones.Compute(m, cfg)
+		require.NoError(t, err)
+		layout := placement.NewLayout(m)
+		for _, z := range zs {
+			free, left := z.CPUs, z.CPUCapacity
+			var held []cpuset.CPUSet
+			for range 12 {
+				if len(held) > 0 && rapid.Bool().Draw(t, "release") {
+					i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+					free, left = free.Union(held[i]), left+held[i].Size()
+					held = slices.Delete(held, i, i+1)
+				}
+				if left < z.CPUStep {
+					continue
+				}
+				n := z.CPUStep * rapid.IntRange(1, left/z.CPUStep).Draw(t, "steps")
+				got, err := layout.Pick(free, n, placement.Options{WholeCores: true})
+				require.NoError(t, err, "%d of %s", n, free)
+				free, left, held = free.Difference(got), left-n, append(held, got)
+			}
+		}
+	})
 }
 
 // A58: the three parts of a node that is shared with another driver.
