@@ -197,6 +197,9 @@ func (c Config) validate() error {
 	if c.SharedPool.Mode == string(zones.PoolFixed) && c.ManagedCPUs == "" {
 		errs = append(errs, errors.New("sharedPool.mode: fixed needs managedCPUs: the shared pool is what they leave"))
 	}
+	if err := c.lostCPUs(); err != nil {
+		errs = append(errs, err)
+	}
 	if f := c.MemoryQoS.ThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
 		errs = append(errs, fmt.Errorf("memoryQoS.throttlingFactor: %v, want 0 < f <= 1", *f))
 	}
@@ -223,6 +226,24 @@ func (c Config) validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// lostCPUs refuses CPUs that would be nobody's: a fixed pool is what
+// managedCPUs leave, and reserved ones are in no claim.
+func (c Config) lostCPUs() error {
+	reserved, err := parseCPUs(c.ReservedCPUs)
+	if err != nil || c.SharedPool.Mode != string(zones.PoolFixed) {
+		return nil // what cannot be read is refused elsewhere
+	}
+	managed, err := parseCPUs(c.ManagedCPUs)
+	if err != nil {
+		return nil
+	}
+	if lost := reserved.Intersection(managed); !lost.IsEmpty() {
+		return fmt.Errorf("reservedCPUs: %s of them are in managedCPUs %s, and with sharedPool.mode fixed they would be in no claim and not in the shared pool: %s",
+			lost, managed, "take them out of managedCPUs, which puts them into the pool")
+	}
+	return nil
 }
 
 func parseCPUs(s string) (cpuset.CPUSet, error) {

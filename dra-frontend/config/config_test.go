@@ -59,6 +59,7 @@ func TestParseRefuses(t *testing.T) {
 		"minCPUs":            {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
 		"mode":               {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},
 		"fixed pool":         {"sharedPool: {mode: fixed}", "sharedPool.mode: fixed needs managedCPUs"},
+		"lost CPUs":          {"sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0,2-3", "reservedCPUs: 2-3 of them are in managedCPUs 2-7, and with sharedPool.mode fixed"},
 		"factor":             {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
 		"protection":         {"memoryQoS: {protection: strong}", "memoryQoS.protection"},
 		"owner":              {"memoryQoS: {owner: me}", "memoryQoS.owner"},
@@ -76,6 +77,17 @@ func TestParseRefuses(t *testing.T) {
 			_, err := config.Parse([]byte(tc.text))
 			require.ErrorContains(t, err, tc.want)
 		})
+	}
+}
+
+// Reserved CPUs of a fixed pool are in it, those of a dynamic one stay in it.
+func TestReservedCPUsOfPools(t *testing.T) {
+	for _, text := range []string{
+		"sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0-1",
+		"managedCPUs: 2-7\nreservedCPUs: 0,2-3",
+	} {
+		_, err := config.Parse([]byte(text))
+		require.NoError(t, err, text)
 	}
 }
 
