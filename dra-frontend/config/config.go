@@ -26,6 +26,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -42,6 +43,9 @@ type Config struct {
 	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
 	// ReservedHugepages are withheld, NUMA node id to page size to pages.
 	ReservedHugepages map[string]map[string]int64 `json:"reservedHugepages"`
+	// MemoryTypes are the kinds of memory that are offered: dram, hbm, cxl and
+	// unknown, which is memory of which the kernel does not say what it is.
+	MemoryTypes []string `json:"memoryTypes"`
 	// Exclusivity is how others are kept off a claim's CPUs: auto (a cpuset
 	// partition where there can be one, else the shared pool leaves them out),
 	// pool or partition (a claim that cannot be one is refused).
@@ -130,6 +134,7 @@ type CPU struct {
 func Default() Config {
 	return Config{
 		GroupBy:         "numanode",
+		MemoryTypes:     []string{string(topology.MemoryDRAM), string(topology.MemoryHBM), string(topology.MemoryCXL)},
 		Exclusivity:     ExclusivityAuto,
 		SharedPool:      SharedPool{Mode: string(zones.PoolDynamic), MinCPUs: 1},
 		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto"},
@@ -185,6 +190,16 @@ func (c Config) validate() error {
 		}
 	}
 	oneOf("groupBy", c.GroupBy, string(zones.NUMANode), string(zones.Socket), string(zones.Machine))
+	kinds := []string{string(topology.MemoryDRAM), string(topology.MemoryHBM), string(topology.MemoryCXL), string(topology.MemoryUnknown)}
+	for i, kind := range c.MemoryTypes {
+		oneOf(fmt.Sprintf("memoryTypes[%d]", i), kind, kinds...)
+		if slices.Contains(c.MemoryTypes[:i], kind) {
+			errs = append(errs, fmt.Errorf("memoryTypes: %q is there twice", kind))
+		}
+	}
+	if len(c.MemoryTypes) == 0 {
+		errs = append(errs, fmt.Errorf("memoryTypes: empty, want some of %q", kinds))
+	}
 	oneOf("exclusivity", c.Exclusivity, ExclusivityAuto, ExclusivityPool, ExclusivityPartition)
 	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
 	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerKubelet, OwnerNone)
@@ -323,9 +338,13 @@ func (c Config) Zones() (zones.Config, error) {
 	if err != nil {
 		return zones.Config{}, err
 	}
+	kinds := make([]topology.MemoryType, len(c.MemoryTypes))
+	for i, kind := range c.MemoryTypes {
+		kinds[i] = topology.MemoryType(kind)
+	}
 	return zones.Config{
 		GroupBy: zones.Kind(c.GroupBy), ReservedCPUs: c.Reserved(), ManagedCPUs: c.Managed(),
-		ReservedMemory: memory, ReservedHugepages: hugepages,
+		ReservedMemory: memory, ReservedHugepages: hugepages, MemoryTypes: kinds,
 		SharedMode: zones.PoolMode(c.SharedPool.Mode), SharedMinCPUs: c.SharedPool.MinCPUs, WholeCores: c.CPU.WholeCores,
 	}, nil
 }

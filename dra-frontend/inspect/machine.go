@@ -38,7 +38,7 @@ type Zone struct {
 	Mems      string           `json:"mems"`
 	// Distances are by NUMA node; zones of several have none.
 	Distances          map[int]int         `json:"distances,omitempty"`
-	MemoryType         topology.MemoryType `json:"memoryType"`
+	MemoryType         topology.MemoryType `json:"memoryType,omitempty"`
 	ReadBandwidth      int64               `json:"memoryReadBandwidth,omitempty"`
 	ReadLatency        int64               `json:"memoryReadLatency,omitempty"`
 	NearestCPUNode     *int                `json:"nearestCPUNode,omitempty"`
@@ -112,7 +112,7 @@ func (m Machine) Table(w io.Writer) error {
 
 // memory is the type and what firmware says of it.
 func (z Zone) memory() string {
-	out := string(z.MemoryType)
+	out := or(string(z.MemoryType), "-")
 	if z.ReadBandwidth > 0 {
 		out += fmt.Sprintf(",%dMB/s", z.ReadBandwidth)
 	}

@@ -23,7 +23,8 @@ type Hardware struct {
 	L3Caches int
 	// ThreadsPerCore is that of the largest core that may be claimed.
 	ThreadsPerCore int
-	// Memory types that differ within a zone are unknown.
+	// MemoryType is empty in a zone without memory. All memory of a zone is of
+	// one kind: only nodes with CPUs, which have DRAM, share a zone.
 	MemoryType topology.MemoryType
 	// Performance is of the memory of a zone that has memory of one node.
 	Performance topology.MemoryPerformance
@@ -65,7 +66,6 @@ func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSe
 	z.CPUCapacity = (len(ids) - strays(cpus, held, z.CPUStep)) / z.CPUStep * z.CPUStep
 	z.describe(cpus)
 	z.SocketID = socketOf(s.cpus)
-	z.MemoryType = topology.MemoryUnknown
 	for _, n := range s.nodes {
 		z.addMemory(m.PageSize, n, c)
 	}
@@ -184,16 +184,12 @@ func (z *Zone) locate(m topology.Machine, nodes []topology.NUMANode) {
 // addMemory adds what the node offers: memory is split from hugepages, as in
 // Kubernetes' resource model.
 func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
-	if n.MemTotal == 0 {
+	if !c.offers(n) {
 		return
 	}
-	if len(z.Mems) == 0 {
-		z.MemoryType, z.Performance = n.Memory, n.Performance
-	} else {
+	z.MemoryType, z.Performance = n.Memory, n.Performance
+	if len(z.Mems) > 0 {
 		z.Performance = topology.MemoryPerformance{}
-		if z.MemoryType != n.Memory {
-			z.MemoryType = topology.MemoryUnknown
-		}
 	}
 	z.Mems = append(z.Mems, n.ID)
 	memory := n.MemTotal

@@ -35,6 +35,8 @@ type Config struct {
 	SharedMode PoolMode
 	// SharedMinCPUs stay in the shared pool whatever is claimed; 1 or more.
 	SharedMinCPUs int
+	// MemoryTypes are the kinds of memory that are offered; nil for all.
+	MemoryTypes []topology.MemoryType
 	// WholeCores offers whole cores only.
 	WholeCores bool
 }
@@ -61,6 +63,11 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 		}
 	}
 	return pool, nil
+}
+
+// offers reports whether claims may have memory of the node.
+func (c Config) offers(n topology.NUMANode) bool {
+	return n.MemTotal > 0 && (c.MemoryTypes == nil || slices.Contains(c.MemoryTypes, n.Memory))
 }
 
 // check refuses a configuration that does not fit the machine.

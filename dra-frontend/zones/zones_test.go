@@ -26,6 +26,16 @@ func config() zones.Config {
 	return zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1}
 }
 
+// known are the kinds of memory that are offered by default.
+var known = []topology.MemoryType{topology.MemoryDRAM, topology.MemoryHBM, topology.MemoryCXL}
+
+// expander is T6 with a CXL expander.
+func expander() topologytest.Spec {
+	s := topologytest.T6()
+	s.Nodes[2].DAX = topologytest.CXL
+	return s
+}
+
 func compute(t *testing.T, s topologytest.Spec, c zones.Config) []zones.Zone {
 	t.Helper()
 	zs, pool, err := zones.Compute(s.Machine(), c)
@@ -100,8 +110,20 @@ func TestCompute(t *testing.T) {
 			[]brief{{"socket-0", "0-1,4-5", 3, []int{0}, m2}, {"socket-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
 		},
 		{
-			"T6 as machine", topologytest.T6(), func(c *zones.Config) { c.GroupBy = zones.Machine },
-			[]brief{{"machine", "0-7", 7, []int{0, 1, 2}, 2*m2 + 64*gi}},
+			"T6 as machine: likewise", topologytest.T6(), func(c *zones.Config) { c.GroupBy = zones.Machine },
+			[]brief{{"machine", "0-7", 7, []int{0, 1}, 2 * m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
+		},
+		{
+			"A75 T6: memory of unknown kind is not offered", topologytest.T6(), func(c *zones.Config) { c.MemoryTypes = known },
+			[]brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+		},
+		{
+			"A75 T6 with an expander", expander(), func(c *zones.Config) { c.MemoryTypes = known },
+			[]brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
+		},
+		{
+			"A75 T6 with an expander: its memory only", expander(), func(c *zones.Config) { c.MemoryTypes = []topology.MemoryType{topology.MemoryCXL} },
+			[]brief{{"numa-0", "0-1,4-5", 3, nil, 0}, {"numa-1", "2-3,6-7", 4, nil, 0}, {"numa-2", "", 0, []int{2}, 64 * gi}},
 		},
 		{
 			"A04 T7: memory is whole pages, huge ones out", topologytest.T7(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: gi + 1} },
@@ -256,16 +278,24 @@ func TestHardware(t *testing.T) {
 		SocketID: 0, NumCPUs: 32, NumCores: 24, L3Caches: 1, ThreadsPerCore: 2, MemoryType: "dram", CPUType: zones.CPUMixed,
 		Distances: map[int]int{0: 10}, NearestCPUNode: -1, NearestCPUDistance: -1,
 	}, hardware(topologytest.T5(), zones.NUMANode))
-	expander := topologytest.T6()
-	expander.Nodes[2].DAX = topologytest.CXL
+	expander := expander()
 	expander.Nodes[2].Performance = topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250}
 	require.Equal(t, zones.Hardware{
 		SocketID: -1, MemoryType: "cxl", Performance: topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250},
 		Distances: map[int]int{0: 32, 1: 21, 2: 10}, NearestCPUNode: 1, NearestCPUDistance: 21,
 	}, hardware(expander, zones.NUMANode))
-	require.Equal(t, topology.MemoryUnknown, hardware(expander, zones.Machine).MemoryType, "several kinds")
-	require.Zero(t, hardware(expander, zones.Machine).Performance)
-	require.Equal(t, 1, hardware(expander, zones.Socket).NearestCPUNode, "a memory-only node stays a NUMA zone")
+	for _, by := range []zones.Kind{zones.Socket, zones.Machine} {
+		require.Equal(t, 1, hardware(expander, by).NearestCPUNode, "a memory-only node stays a NUMA zone")
+		require.Equal(t, topology.MemoryCXL, hardware(expander, by).MemoryType)
+	}
+	cfg := config()
+	cfg.MemoryTypes = []topology.MemoryType{topology.MemoryCXL}
+	require.Empty(t, compute(t, expander, cfg)[0].MemoryType, "no memory is offered there")
+	expander.Nodes[0].Performance = topology.MemoryPerformance{ReadBandwidth: 100000, ReadLatency: 100}
+	cfg = config()
+	cfg.GroupBy = zones.Machine
+	require.Zero(t, compute(t, expander, cfg)[0].Performance, "of several nodes")
+	require.NotZero(t, compute(t, expander, cfg)[1].Performance)
 	require.True(t, hardware(topologytest.T5(), zones.NUMANode).SMTEnabled())
 	require.False(t, hardware(topologytest.T7(), zones.NUMANode).SMTEnabled())
 }

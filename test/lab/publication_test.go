@@ -47,7 +47,9 @@ func TestPublication(t *testing.T) {
 		"A02 T2, reserved {0}": {topologytest.T2(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
 		"A02 T2, a whole node reserved": {topologytest.T2(), reserve("0-1,4-5"),
 			map[string]map[string]string{"numa-0": t2(""), "numa-1": t2("4")}},
-		"A03 T6": {topologytest.T6(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4"), "numa-2": {"memory": "64Gi"}}},
+		"A03 T6": {topologytest.T6(), func(c *config.Config) { reserve("0")(c); c.MemoryTypes = []string{"dram", "unknown"} },
+			map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4"), "numa-2": {"memory": "64Gi"}}},
+		"A75 T6, memory of unknown kind": {topologytest.T6(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
 		"A04 T7": {topologytest.T7(), reserve("0"), map[string]map[string]string{
 			"numa-0": {"cpu": "3", "memory": "48201920Ki", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
 			"numa-1": {"cpu": "4", "memory": "48201920Ki", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},

@@ -90,8 +90,8 @@
 The daemon refuses keys that it does not know. So the file leaves out what is
 empty, false or null, which is the daemon's default: an older image, pinned or
 not replaced yet, takes the file of a newer chart while nobody sets a newer key.
-Only the guard is on by default. Exclusivity is younger than the other keys with
-a default of their own.
+Only the guard is on by default. Exclusivity and memoryTypes are younger than the
+other keys with a default of their own.
 */}}
 {{- define "cpumem.configFile" -}}
 {{- $file := deepCopy .Values.config -}}
@@ -104,5 +104,6 @@ a default of their own.
 {{- if and (empty (index $file $key)) (ne $key "guard") -}}{{- $_ := unset $file $key -}}{{- end -}}
 {{- end -}}
 {{- if eq .Values.config.exclusivity "auto" -}}{{- $_ := unset $file "exclusivity" -}}{{- end -}}
+{{- if eq (sortAlpha .Values.config.memoryTypes | join " ") "cxl dram hbm" -}}{{- $_ := unset $file "memoryTypes" -}}{{- end -}}
 {{ toYaml $file }}
 {{- end -}}

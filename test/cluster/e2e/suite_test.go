@@ -181,6 +181,8 @@ func (s suite) helm(ctx context.Context, verb string, values []string) error {
 	for _, v := range append([]string{
 		"frontend.image.tag=" + *tag, "actuator.image.tag=" + *tag,
 		"frontend.image.pullPolicy=Never", "actuator.image.pullPolicy=Never",
+		// The wide node has a NUMA node without CPUs.
+		"config.memoryTypes={dram,unknown}", "deviceClass.memoryTypes={unknown}",
 		"config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig, "test.image=" + cluster.BusyboxImage,
 	}, values...) {
 		args = append(args, "--set", v)
