@@ -46,6 +46,9 @@ type Config struct {
 	// MemoryTypes are the kinds of memory that are offered: dram, hbm, cxl and
 	// unknown, which is memory of which the kernel does not say what it is.
 	MemoryTypes []string `json:"memoryTypes"`
+	// OfferIsolcpus offers the CPUs of the kernel's parameter isolcpus like all
+	// others.
+	OfferIsolcpus bool `json:"offerIsolcpus"`
 	// Exclusivity is how others are kept off a claim's CPUs: auto (a cpuset
 	// partition where there can be one, else the shared pool leaves them out),
 	// pool or partition (a claim that cannot be one is refused).
@@ -212,6 +215,10 @@ func (c Config) validate() error {
 	if c.SharedPool.Mode == string(zones.PoolFixed) && c.ManagedCPUs == "" {
 		errs = append(errs, errors.New("sharedPool.mode: fixed needs managedCPUs: the shared pool is what they leave"))
 	}
+	if c.OfferIsolcpus && c.Exclusivity != ExclusivityPool {
+		errs = append(errs, fmt.Errorf("offerIsolcpus: true with exclusivity %q, but the kernel makes no root partition of CPUs of isolcpus: set exclusivity to %q",
+			c.Exclusivity, ExclusivityPool))
+	}
 	if err := c.lostCPUs(); err != nil {
 		errs = append(errs, err)
 	}
@@ -344,7 +351,7 @@ func (c Config) Zones() (zones.Config, error) {
 	}
 	return zones.Config{
 		GroupBy: zones.Kind(c.GroupBy), ReservedCPUs: c.Reserved(), ManagedCPUs: c.Managed(),
-		ReservedMemory: memory, ReservedHugepages: hugepages, MemoryTypes: kinds,
+		ReservedMemory: memory, ReservedHugepages: hugepages, MemoryTypes: kinds, OfferIsolated: c.OfferIsolcpus,
 		SharedMode: zones.PoolMode(c.SharedPool.Mode), SharedMinCPUs: c.SharedPool.MinCPUs, WholeCores: c.CPU.WholeCores,
 	}, nil
 }

@@ -62,6 +62,7 @@ func TestParseRefuses(t *testing.T) {
 		"minCPUs":            {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
 		"mode":               {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},
 		"fixed pool":         {"sharedPool: {mode: fixed}", "sharedPool.mode: fixed needs managedCPUs"},
+		"isolcpus":           {"offerIsolcpus: true", `offerIsolcpus: true with exclusivity "auto", but the kernel makes no root partition`},
 		"lost CPUs":          {"sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0,2-3", "reservedCPUs: 2-3 of them are in managedCPUs 2-7, and with sharedPool.mode fixed"},
 		"factor":             {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
 		"protection":         {"memoryQoS: {protection: strong}", "memoryQoS.protection"},

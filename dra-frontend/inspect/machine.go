@@ -22,6 +22,8 @@ type Machine struct {
 	PageSize   int64  `json:"pageSize"`
 	Zones      []Zone `json:"zones"`
 	SharedPool Pool   `json:"sharedPool"`
+	// LeftOut is what is not offered although the configuration does not name it.
+	LeftOut []zones.LeftOut `json:"leftOut,omitempty"`
 }
 
 // Zone is a device.
@@ -58,16 +60,19 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 	if err != nil {
 		return Machine{}, err
 	}
-	cut, err := c.Zones()
+	wanted, err := c.Zones()
 	if err != nil {
 		return Machine{}, err
 	}
-	zs, pool, err := zones.Compute(m, cut)
+	cut, err := zones.NewCut(m, wanted)
 	if err != nil {
 		return Machine{}, err
 	}
-	out := Machine{PageSize: pageSize, Zones: []Zone{}, SharedPool: Pool{CPUs: pool.CPUs.String(), Mems: contract.FormatList(pool.Mems)}}
-	for _, z := range zs {
+	out := Machine{
+		PageSize: pageSize, Zones: []Zone{}, LeftOut: cut.LeftOut(),
+		SharedPool: Pool{CPUs: cut.Pool.CPUs.String(), Mems: contract.FormatList(cut.Pool.Mems)},
+	}
+	for _, z := range cut.Offer(zones.Live{}) {
 		out.Zones = append(out.Zones, describe(z))
 	}
 	return out, nil
@@ -106,8 +111,11 @@ func (m Machine) Table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs, "none"))
-	return err
+	fmt.Fprintf(t, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs, "none"))
+	for _, l := range m.LeftOut {
+		fmt.Fprintf(t, "left out: %s: %s\n", l.What, l.Why)
+	}
+	return t.Flush()
 }
 
 // memory is the type and what firmware says of it.

@@ -47,6 +47,11 @@ const (
 	AttributeMemoryType     resourceapi.QualifiedName = domain + "memoryType"
 	AttributeCPUType        resourceapi.QualifiedName = domain + "cpuType"
 
+	// CPUs of the zone that are left out, where there are some: those of
+	// isolcpus, and those that no pod can have.
+	AttributeNumIsolatedCPUs   resourceapi.QualifiedName = domain + "numIsolatedCPUs"
+	AttributeNumRestrictedCPUs resourceapi.QualifiedName = domain + "numRestrictedCPUs"
+
 	// Of NUMA zones: distances as firmware tells them, 10 for the zone's own
 	// node; a node's id follows the prefix.
 	AttributeDistancePrefix     resourceapi.QualifiedName = domain + "distanceToNode"
@@ -191,6 +196,12 @@ func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAt
 			AttributeL3Caches:       number(z.L3Caches),
 			AttributeCPUType:        text(string(z.CPUType)),
 		})
+	}
+	if z.Isolated > 0 {
+		out[AttributeNumIsolatedCPUs] = number(z.Isolated)
+	}
+	if z.Restricted > 0 {
+		out[AttributeNumRestrictedCPUs] = number(z.Restricted)
 	}
 	if len(z.Distances) <= maxDistances {
 		for node, distance := range z.Distances {

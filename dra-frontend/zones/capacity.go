@@ -34,6 +34,9 @@ type Hardware struct {
 	// NearestCPUNode and its distance are of a zone whose node has no CPUs; -1
 	// for none.
 	NearestCPUNode, NearestCPUDistance int
+	// Isolated and Restricted count CPUs that are left out: those of isolcpus,
+	// and those that no pod can have.
+	Isolated, Restricted int
 	// CPUType is empty in a zone without CPUs.
 	CPUType topology.CPUType
 }
@@ -65,6 +68,7 @@ func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSe
 	z.CPUs = cpuset.New(ids...)
 	z.CPUCapacity = (len(ids) - strays(cpus, held, z.CPUStep)) / z.CPUStep * z.CPUStep
 	z.describe(cpus)
+	z.countLeftOut(m, c, s.cpus)
 	z.SocketID = socketOf(s.cpus)
 	for _, n := range s.nodes {
 		z.addMemory(m.PageSize, n, c)

@@ -36,7 +36,7 @@ var flipped = map[string]string{
 
 	"config.groupBy": `socket`, "config.reservedCPUs": `"0,4-5"`, "config.managedCPUs": `"1-3"`,
 	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
-	"config.memoryTypes": `[dram]`, "config.exclusivity": `partition`, "config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`, "config.memoryQoS.throttlingFactor": `0.9`,
+	"config.memoryTypes": `[dram]`, "config.offerIsolcpus": `true`, "config.exclusivity": `partition`, "config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`, "config.memoryQoS.throttlingFactor": `0.9`,
 	"config.memoryQoS.protection": `low`, "config.hugepages.limits": `unlimited`, "config.cpu.wholeCores": `true`,
 	"config.cpu.placement": `spread`, "config.nodeAllocatable": `true`, "config.deviceMetadata": `true`, "config.guard": `false`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
 	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.kubeletConfigFile": `/etc/kubernetes/kubelet.json`, "config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
@@ -166,6 +166,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.reservedMemory":             {`512Mi`, `{node0: 1Gi}`, `{"00": 1Gi}`, `{"0": -1}`, `{"0": 1GB}`},
 		"config.reservedHugepages":          {`{"0": 8}`, `{"0": {2M: 8}}`, `{"0": {2Mi: -1}}`, `{"0": {2Mi: 1.5}}`, `{"0": {2Mi: "8"}}`},
 		"config.memoryTypes":                {`[]`, `[pmem]`, `dram`, `[cxl, cxl]`, `null`},
+		"config.offerIsolcpus":              {`"true"`, `"0-3"`},
 		"config.exclusivity":                {`kernel`, `Auto`, `true`, `null`},
 		"config.sharedPool.minCPUs":         {`0`, `"1"`, `1.5`},
 		"config.sharedPool.mode":            {`static`, `null`},
@@ -249,8 +250,11 @@ func TestConfigIsTheDaemons(t *testing.T) {
 			t.Run(path, func(t *testing.T) {
 				t.Parallel()
 				values := nested(path, value)
-				if path == "config.sharedPool.mode" {
-					values = `config: {managedCPUs: "1-3", sharedPool: {mode: fixed}}` // one needs the other
+				switch path { // what needs another value
+				case "config.sharedPool.mode":
+					values = `config: {managedCPUs: "1-3", sharedPool: {mode: fixed}}`
+				case "config.offerIsolcpus":
+					values = `config: {offerIsolcpus: true, exclusivity: pool}`
 				}
 				_, err := config.Parse([]byte(configOf(t, render(t, values))))
 				require.NoError(t, err)
