@@ -58,7 +58,7 @@ func TestRestrictedCPUs(t *testing.T) {
 		"kubepods":                                    {map[string]string{root + "cpuset.cpus.effective": "0-7\n", plain + "cpuset.cpus": "0-5\n"}, "6-7"},
 		"kubepods of systemd, wider than the machine": {map[string]string{systemd + "cpuset.cpus": "2-31\n"}, "0-1"},
 		"an ancestor and the container that is the node": {map[string]string{
-			root + "cgroup.type": "domain\n", root + "cpuset.cpus": "0-5\n", root + "cpuset.cpus.effective": "0-5\n",
+			root + "cgroup.type": "domain\n", root + "cpuset.cpus": "0-5\n", root + "cpuset.cpus.effective": "0-4\n",
 			"fs/cgroup/kubelet.slice/cpuset.cpus": "1-7\n", kind + "cpuset.cpus": "\n",
 		}, "0,6-7"},
 		"a service's partition": {map[string]string{
