@@ -3,11 +3,8 @@
 package zones_test
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -167,53 +164,6 @@ func TestCompute(t *testing.T) {
 			require.Equal(t, c.want, briefs(compute(t, c.spec, cfg)))
 		})
 	}
-}
-
-// smt has cores of so many threads, of which these are online.
-func smt(threads int, online ...int) topologytest.Spec {
-	s := topologytest.Spec{PageSize: 64 * ki, Present: true, Nodes: []topologytest.Node{{Memory: 32 * gi}}}
-	for core, n := range online {
-		for i := range threads {
-			s.CPUs = append(s.CPUs, topologytest.CPU{
-				ID: core*threads + i, Core: core, CoreID: core * threads, Cluster: topologytest.NoCluster, Offline: i >= n,
-			})
-		}
-	}
-	return s
-}
-
-func smt4(online ...int) topologytest.Spec { return smt(4, online...) }
-
-// I2: what is published in steps can be had as whole cores, whatever claims came
-// and went before, and whichever threads are offline.
-func TestWholeCoresCanBeHad(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		threads := rapid.SampledFrom([]int{2, 4, 8}).Draw(t, "threads")
-		m := smt(threads, rapid.SliceOfN(rapid.IntRange(1, threads), 1, 12).Draw(t, "online")...).Machine()
-		cfg := config()
-		cfg.WholeCores = true
-		zs, _, err := zones.Compute(m, cfg)
-		require.NoError(t, err)
-		layout := placement.NewLayout(m)
-		for _, z := range zs {
-			free, left := z.CPUs, z.CPUCapacity
-			var held []cpuset.CPUSet
-			for range 12 {
-				if len(held) > 0 && rapid.Bool().Draw(t, "release") {
-					i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
-					free, left = free.Union(held[i]), left+held[i].Size()
-					held = slices.Delete(held, i, i+1)
-				}
-				if left < z.CPUStep {
-					continue
-				}
-				n := z.CPUStep * rapid.IntRange(1, left/z.CPUStep).Draw(t, "steps")
-				got, err := layout.Pick(free, n, placement.Options{WholeCores: true})
-				require.NoError(t, err, "%d of %s", n, free)
-				free, left, held = free.Difference(got), left-n, append(held, got)
-			}
-		}
-	})
 }
 
 // A58: the three parts of a node that is shared with another driver.
@@ -404,122 +354,6 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, zs, again, "I8")
 	})
-}
-
-// A09, I7: a claim from before wholeCores holds half a core. What is withheld is
-// counted in CPUs, not in steps, or the pool ends below its minimum.
-func TestWithheldUnderAnOddClaim(t *testing.T) {
-	odd := map[string]cpuset.CPUSet{"numa-0": cpuset.New(0)}
-	for minCPUs, want := range map[int][]int{2: {2, 4}, 3: {0, 4}, 4: {0, 2}, 5: {0, 2}, 6: {0, 0}} {
-		cfg := config()
-		cfg.WholeCores, cfg.SharedMinCPUs = true, minCPUs
-		cut, err := zones.NewCut(topologytest.T2().Machine(), cfg)
-		require.NoError(t, err)
-		zs := cut.Offer(zones.Live{Held: cpuset.New(0), Displaced: cpuset.New(), Claimed: odd})
-		require.Equal(t, want, []int{zs[0].CPUCapacity, zs[1].CPUCapacity}, "minCPUs %d", minCPUs)
-		require.GreaterOrEqual(t, cut.Pool.CPUs.Size()-max(1, want[0])-want[1], minCPUs, "what claims can hold")
-	}
-}
-
-// A09, I7: whatever claims from before a change of wholeCores hold, the shared
-// pool keeps its minimum, unless every zone is down to what its claims hold.
-func TestSharedPoolKeepsItsMinimumUnderClaims(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := topologytest.Random(t).Machine()
-		cfg := config()
-		cfg.WholeCores = true
-		cfg.SharedMinCPUs = rapid.IntRange(1, len(m.CPUs)).Draw(t, "minCPUs")
-		cut, err := zones.NewCut(m, cfg)
-		require.NoError(t, err)
-		live := zones.Live{Held: cpuset.New(), Displaced: cpuset.New(), Claimed: make(map[string]cpuset.CPUSet)}
-		for _, c := range m.CPUs {
-			if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
-				zone := fmt.Sprintf("numa-%d", c.Node)
-				live.Claimed[zone] = live.Claimed[zone].Union(cpuset.New(c.ID))
-				live.Held = live.Held.Union(cpuset.New(c.ID))
-			}
-		}
-		more := false
-		lost := make(map[string]int)
-		for zone, cpus := range live.Claimed {
-			lost[zone] = cpus.Size()
-		}
-		for _, z := range cut.Offer(live) {
-			more = more || z.CPUCapacity > live.Claimed[z.Name].Size()
-			lost[z.Name] = max(lost[z.Name], z.CPUCapacity)
-		}
-		n := cut.Pool.CPUs.Size()
-		for _, cpus := range lost {
-			n -= cpus
-		}
-		if more {
-			require.GreaterOrEqual(t, n, cfg.SharedMinCPUs)
-		}
-	})
-}
-
-// A71, A72: CPUs of isolcpus and those that no pod can have are neither claimed
-// nor shared.
-func TestLeftOut(t *testing.T) {
-	for name, c := range map[string]struct {
-		isolated, restricted cpuset.CPUSet
-		change               func(*zones.Config)
-		pool, others         string
-		cpus                 []string
-		capacities           []int
-		// left is Isolated and Restricted of each zone.
-		left [][2]int
-	}{
-		"isolcpus": {cpuset.New(1, 5, 6, 7), cpuset.New(), func(*zones.Config) {},
-			"0,2-4", "1,5-7", []string{"0,4", "2-3"}, []int{1, 2}, [][2]int{{2, 0}, {2, 0}}},
-		"isolcpus, offered": {cpuset.New(1, 5, 6, 7), cpuset.New(), func(c *zones.Config) { c.OfferIsolated = true },
-			"0-7", "", []string{"0-1,4-5", "2-3,6-7"}, []int{3, 4}, [][2]int{{0, 0}, {0, 0}}},
-		"restricted": {cpuset.New(), cpuset.New(3), func(c *zones.Config) { c.OfferIsolated = true },
-			"0-2,4-7", "3", []string{"0-1,4-5", "2,6-7"}, []int{3, 3}, [][2]int{{0, 0}, {0, 1}}},
-		"both": {cpuset.New(2, 3), cpuset.New(3, 7), func(*zones.Config) {},
-			"0-1,4-6", "2-3,7", []string{"0-1,4-5", "6"}, []int{3, 1}, [][2]int{{0, 0}, {1, 2}}},
-		"whole cores": {cpuset.New(3), cpuset.New(), func(c *zones.Config) { c.WholeCores = true },
-			"0-2,4-7", "3", []string{"0-1,4-5", "2,6"}, []int{4, 2}, [][2]int{{0, 0}, {1, 0}}},
-		"managed": {cpuset.New(0, 1, 2), cpuset.New(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(1, 5, 2, 3, 6, 7) },
-			"3,5-7", "0-2,4", []string{"5", "3,6-7"}, []int{0, 3}, [][2]int{{1, 0}, {1, 0}}},
-		"fixed": {cpuset.New(0, 1, 2), cpuset.New(), func(c *zones.Config) {
-			c.SharedMode, c.ManagedCPUs = zones.PoolFixed, cpuset.New(1, 5, 2, 3, 6, 7)
-		}, "4", "0-2", []string{"5", "3,6-7"}, []int{1, 3}, [][2]int{{1, 0}, {1, 0}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := topologytest.T2().Machine()
-			m.Isolated, m.Restricted = c.isolated, c.restricted
-			cfg := config()
-			c.change(&cfg)
-			zs, pool, err := zones.Compute(m, cfg)
-			require.NoError(t, err)
-			require.Equal(t, []string{c.pool, c.others}, []string{pool.CPUs.String(), pool.Others.String()})
-			require.Len(t, zs, len(c.cpus))
-			for i, z := range zs {
-				require.Equal(t, c.cpus[i], z.CPUs.String())
-				require.Equal(t, c.capacities[i], z.CPUCapacity)
-				require.Equal(t, c.left[i], [2]int{z.Isolated, z.Restricted})
-			}
-		})
-	}
-}
-
-func TestLeftOutIsSaid(t *testing.T) {
-	m := expander().Machine()
-	m.Isolated, m.Restricted = cpuset.New(2, 3), cpuset.New(7)
-	cfg := config()
-	cfg.MemoryTypes = []topology.MemoryType{topology.MemoryDRAM}
-	cut, err := zones.NewCut(m, cfg)
-	require.NoError(t, err)
-	got := cut.LeftOut()
-	require.Len(t, got, 3)
-	require.Equal(t, []string{"CPUs 2-3", "CPUs 7", "memory of NUMA node 2"}, []string{got[0].What, got[1].What, got[2].What})
-	require.Contains(t, got[0].Why, "isolcpus")
-	require.Contains(t, got[2].Why, "its kind is cxl, memoryTypes are [dram]")
-
-	m.Isolated = m.Online()
-	_, err = zones.NewCut(m, cfg)
-	require.ErrorContains(t, err, `the shared pool has 0 CPUs () of those online (0-7) without 0-7 (isolcpus: "0-7", no pod can have: "7")`)
 }
 
 // A06: a reserved CPU that goes offline must not stop the driver.
