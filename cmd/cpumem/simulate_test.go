@@ -74,12 +74,12 @@ func TestSimulateGolden(t *testing.T) {
 	}{
 		{"T2-latency-critical.txt", topologytest.T2(), "latency-critical.yaml", "", nil},
 		{"T2-latency-critical.json", topologytest.T2(), "latency-critical.yaml", "", []string{"-o", "json"}},
-		{"T2-fixed.txt", topologytest.T2(), "latency-critical.yaml", "{managedCPUs: '1-3,5-7', reservedCPUs: '5', sharedPool: {mode: fixed}}", nil},
+		{"T2-fixed.txt", topologytest.T2(), "latency-critical.yaml", "{managedCPUs: '1-3,6-7', sharedPool: {mode: fixed}}", nil},
 		{"T2-managed.txt", topologytest.T2(), "latency-critical.yaml", "{managedCPUs: '1-3,5-7', reservedCPUs: '5'}", nil},
 		{"T4-node.txt", topologytest.T4(), "simulate/node.yaml", "", nil},
 		{"T4-node-sockets.txt", topologytest.T4(), "simulate/node.yaml", "groupBy: socket", nil},
 		{"T5-hybrid.txt", topologytest.T5(), "simulate/hybrid.yaml", "", nil},
-		{"T6-node.txt", topologytest.T6(), "simulate/node.yaml", "", nil},
+		{"T6-node.txt", topologytest.T6(), "simulate/node.yaml", "memoryTypes: [dram, unknown]", nil},
 		{"T8-node.txt", topologytest.T8(), "simulate/node.yaml", "groupBy: machine", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -42,6 +43,12 @@ type Config struct {
 	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
 	// ReservedHugepages are withheld, NUMA node id to page size to pages.
 	ReservedHugepages map[string]map[string]int64 `json:"reservedHugepages"`
+	// MemoryTypes are the kinds of memory that are offered: dram, hbm, cxl and
+	// unknown, which is memory of which the kernel does not say what it is.
+	MemoryTypes []string `json:"memoryTypes"`
+	// OfferIsolcpus offers the CPUs of the kernel's parameter isolcpus like all
+	// others.
+	OfferIsolcpus bool `json:"offerIsolcpus"`
 	// Exclusivity is how others are kept off a claim's CPUs: auto (a cpuset
 	// partition where there can be one, else the shared pool leaves them out),
 	// pool or partition (a claim that cannot be one is refused).
@@ -137,6 +144,7 @@ const maxGuardWait = 90 * time.Second
 func Default() Config {
 	return Config{
 		GroupBy:         "numanode",
+		MemoryTypes:     []string{string(topology.MemoryDRAM), string(topology.MemoryHBM), string(topology.MemoryCXL)},
 		Exclusivity:     ExclusivityAuto,
 		SharedPool:      SharedPool{Mode: string(zones.PoolDynamic), MinCPUs: 1},
 		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto"},
@@ -193,6 +201,16 @@ func (c Config) validate() error {
 		}
 	}
 	oneOf("groupBy", c.GroupBy, string(zones.NUMANode), string(zones.Socket), string(zones.Machine))
+	kinds := []string{string(topology.MemoryDRAM), string(topology.MemoryHBM), string(topology.MemoryCXL), string(topology.MemoryUnknown)}
+	for i, kind := range c.MemoryTypes {
+		oneOf(fmt.Sprintf("memoryTypes[%d]", i), kind, kinds...)
+		if slices.Contains(c.MemoryTypes[:i], kind) {
+			errs = append(errs, fmt.Errorf("memoryTypes: %q is there twice", kind))
+		}
+	}
+	if len(c.MemoryTypes) == 0 {
+		errs = append(errs, fmt.Errorf("memoryTypes: empty, want some of %q", kinds))
+	}
 	oneOf("exclusivity", c.Exclusivity, ExclusivityAuto, ExclusivityPool, ExclusivityPartition)
 	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
 	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerKubelet, OwnerNone)
@@ -204,6 +222,13 @@ func (c Config) validate() error {
 	}
 	if c.SharedPool.Mode == string(zones.PoolFixed) && c.ManagedCPUs == "" {
 		errs = append(errs, errors.New("sharedPool.mode: fixed needs managedCPUs: the shared pool is what they leave"))
+	}
+	if c.OfferIsolcpus && c.Exclusivity != ExclusivityPool {
+		errs = append(errs, fmt.Errorf("offerIsolcpus: true with exclusivity %q, but the kernel makes no root partition of CPUs of isolcpus: set exclusivity to %q",
+			c.Exclusivity, ExclusivityPool))
+	}
+	if err := c.lostCPUs(); err != nil {
+		errs = append(errs, err)
 	}
 	if f := c.MemoryQoS.ThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
 		errs = append(errs, fmt.Errorf("memoryQoS.throttlingFactor: %v, want 0 < f <= 1", *f))
@@ -234,6 +259,24 @@ func (c Config) validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// lostCPUs refuses CPUs that would be nobody's: a fixed pool is what
+// managedCPUs leave, and reserved ones are in no claim.
+func (c Config) lostCPUs() error {
+	reserved, err := parseCPUs(c.ReservedCPUs)
+	if err != nil || c.SharedPool.Mode != string(zones.PoolFixed) {
+		return nil // what cannot be read is refused elsewhere
+	}
+	managed, err := parseCPUs(c.ManagedCPUs)
+	if err != nil {
+		return nil
+	}
+	if lost := reserved.Intersection(managed); !lost.IsEmpty() {
+		return fmt.Errorf("reservedCPUs: %s of them are in managedCPUs %s, and with sharedPool.mode fixed they would be in no claim and not in the shared pool: %s",
+			lost, managed, "take them out of managedCPUs, which puts them into the pool")
+	}
+	return nil
 }
 
 func parseCPUs(s string) (cpuset.CPUSet, error) {
@@ -313,9 +356,13 @@ func (c Config) Zones() (zones.Config, error) {
 	if err != nil {
 		return zones.Config{}, err
 	}
+	kinds := make([]topology.MemoryType, len(c.MemoryTypes))
+	for i, kind := range c.MemoryTypes {
+		kinds[i] = topology.MemoryType(kind)
+	}
 	return zones.Config{
 		GroupBy: zones.Kind(c.GroupBy), ReservedCPUs: c.Reserved(), ManagedCPUs: c.Managed(),
-		ReservedMemory: memory, ReservedHugepages: hugepages,
+		ReservedMemory: memory, ReservedHugepages: hugepages, MemoryTypes: kinds, OfferIsolated: c.OfferIsolcpus,
 		SharedMode: zones.PoolMode(c.SharedPool.Mode), SharedMinCPUs: c.SharedPool.MinCPUs, WholeCores: c.CPU.WholeCores,
 	}, nil
 }

@@ -56,32 +56,48 @@ func TestParseRefuses(t *testing.T) {
 		"duplicate key":       {"groupBy: socket\ngroupBy: machine", "already set"},
 		"not YAML":            {"\t- x", "yaml"},
 		"groupBy":             {"groupBy: rack", `groupBy: "rack", want one of`},
+		"memory type":         {"memoryTypes: [dram, pmem]", `memoryTypes[1]: "pmem", want one of ["dram" "hbm" "cxl" "unknown"]`},
+		"memory type twice":   {"memoryTypes: [cxl, dram, cxl]", `memoryTypes: "cxl" is there twice`},
+		"no memory type":      {"memoryTypes: []", `memoryTypes: empty, want some of ["dram" "hbm" "cxl" "unknown"]`},
 		"exclusivity":         {"exclusivity: kernel", `exclusivity: "kernel", want one of ["auto" "pool" "partition"]`},
 		"empty exclusivity":   {`exclusivity: ""`, `exclusivity: "", want one of`},
 		"cpus":                {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
 		"minCPUs":             {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
 		"mode":                {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},
 		"fixed pool":          {"sharedPool: {mode: fixed}", "sharedPool.mode: fixed needs managedCPUs"},
+		"isolcpus":            {"offerIsolcpus: true", `offerIsolcpus: true with exclusivity "auto", but the kernel makes no root partition`},
+		"lost CPUs":           {"sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0,2-3", "reservedCPUs: 2-3 of them are in managedCPUs 2-7, and with sharedPool.mode fixed"},
 		"factor":              {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
 		"protection":          {"memoryQoS: {protection: strong}", "memoryQoS.protection"},
 		"owner":               {"memoryQoS: {owner: me}", "memoryQoS.owner"},
 		"limits":              {"hugepages: {limits: some}", "hugepages.limits"},
 		"placement":           {"cpu: {placement: random}", "cpu.placement"},
 		"interval":            {"refreshInterval: 1ms", "refreshInterval: 1ms, want 1s or more"},
-		"negative wait":       {"guardWait: -1s", "guardWait: -1s, want whole seconds from 0s to 1m30s"},
-		"broken wait":         {"guardWait: 1500ms", "guardWait: 1.5s, want whole seconds"},
-		"wait like kubelet's": {"guardWait: 91s", "guardWait: 1m31s, want whole seconds from 0s to 1m30s"},
 		"relative path":       {"cdiDir: run/cdi", "cdiDir"},
 		"relative file":       {"kubeletConfigFile: kubelet.json", "kubeletConfigFile"},
 		"node id":             {`reservedMemory: {"x": 1Gi}`, `reservedMemory: key "x" is not a NUMA node id`},
 		"negative memory":     {`reservedMemory: {"0": -1Gi}`, "negative"},
 		"hugepage size":       {`reservedHugepages: {"0": {2MB: 1}}`, `page size "2MB"`},
 		"negative hugepages":  {`reservedHugepages: {"0": {2Mi: -1}}`, "-1 pages"},
+		"negative wait":       {"guardWait: -1s", "guardWait: -1s, want whole seconds from 0s to 1m30s"},
+		"broken wait":         {"guardWait: 1500ms", "guardWait: 1.5s, want whole seconds"},
+		"wait like kubelet's": {"guardWait: 91s", "guardWait: 1m31s, want whole seconds from 0s to 1m30s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Parse([]byte(tc.text))
 			require.ErrorContains(t, err, tc.want)
 		})
+	}
+}
+
+// Reserved CPUs of a fixed pool are in it, those of a dynamic one stay in it.
+func TestReservedCPUsOfPools(t *testing.T) {
+	for _, text := range []string{
+		"sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0-1",
+		"managedCPUs: 2-7\nreservedCPUs: 0,2-3",
+	} {
+		_, err := config.Parse([]byte(text))
+		require.NoError(t, err, text)
 	}
 }
 

@@ -116,6 +116,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.machine.Store(&machine)
+	d.logLeftOut(machine)
 
 	dir, err := cdidir.Open(o.Config.CDIDir)
 	if err != nil {

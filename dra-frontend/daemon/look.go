@@ -124,8 +124,16 @@ func (d *Daemon) rediscover() bool {
 		return false
 	}
 	d.o.Log.Info("machine changed", zap.Strings("zones", machine.Names()))
+	d.logLeftOut(machine)
 	d.driver.SetInventory(machine.Plugin(d.o.Config, d.bootID))
 	return true
+}
+
+// logLeftOut says what of the machine is not offered, and why.
+func (d *Daemon) logLeftOut(machine inventory.Inventory) {
+	for _, l := range machine.LeftOut() {
+		d.o.Log.Warn("a part of the machine is not offered", zap.String("what", l.What), zap.String("why", l.Why))
+	}
 }
 
 func (d *Daemon) discover() (inventory.Inventory, error) {

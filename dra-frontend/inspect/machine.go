@@ -24,6 +24,8 @@ type Machine struct {
 	SharedPool Pool   `json:"sharedPool"`
 	// Warnings are what the kernel says and cannot be, and what was taken instead.
 	Warnings []string `json:"warnings,omitempty"`
+	// LeftOut is what is not offered although the configuration does not name it.
+	LeftOut []zones.LeftOut `json:"leftOut,omitempty"`
 }
 
 // Zone is a device.
@@ -40,7 +42,7 @@ type Zone struct {
 	Mems      string           `json:"mems"`
 	// Distances are by NUMA node; zones of several have none.
 	Distances          map[int]int         `json:"distances,omitempty"`
-	MemoryType         topology.MemoryType `json:"memoryType"`
+	MemoryType         topology.MemoryType `json:"memoryType,omitempty"`
 	ReadBandwidth      int64               `json:"memoryReadBandwidth,omitempty"`
 	ReadLatency        int64               `json:"memoryReadLatency,omitempty"`
 	NearestCPUNode     *int                `json:"nearestCPUNode,omitempty"`
@@ -60,19 +62,19 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 	if err != nil {
 		return Machine{}, err
 	}
-	cut, err := c.Zones()
+	wanted, err := c.Zones()
 	if err != nil {
 		return Machine{}, err
 	}
-	zs, pool, err := zones.Compute(m, cut)
+	cut, err := zones.NewCut(m, wanted)
 	if err != nil {
 		return Machine{}, err
 	}
 	out := Machine{
-		PageSize: pageSize, Zones: []Zone{}, Warnings: m.Warnings,
-		SharedPool: Pool{CPUs: pool.CPUs.String(), Mems: contract.FormatList(pool.Mems)},
+		PageSize: pageSize, Zones: []Zone{}, LeftOut: cut.LeftOut(), Warnings: m.Warnings,
+		SharedPool: Pool{CPUs: cut.Pool.CPUs.String(), Mems: contract.FormatList(cut.Pool.Mems)},
 	}
-	for _, z := range zs {
+	for _, z := range cut.Offer(zones.Live{}) {
 		out.Zones = append(out.Zones, describe(z))
 	}
 	return out, nil
@@ -111,20 +113,19 @@ func (m Machine) Table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(w, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs, "none")); err != nil {
-		return err
+	fmt.Fprintf(t, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs, "none"))
+	for _, l := range m.LeftOut {
+		fmt.Fprintf(t, "left out: %s: %s\n", l.What, l.Why)
 	}
 	for _, warning := range m.Warnings {
-		if _, err := fmt.Fprintf(w, "\nwarning: %s\n", warning); err != nil {
-			return err
-		}
+		fmt.Fprintf(t, "warning: %s\n", warning)
 	}
-	return nil
+	return t.Flush()
 }
 
 // memory is the type and what firmware says of it.
 func (z Zone) memory() string {
-	out := string(z.MemoryType)
+	out := or(string(z.MemoryType), "-")
 	if z.ReadBandwidth > 0 {
 		out += fmt.Sprintf(",%dMB/s", z.ReadBandwidth)
 	}

@@ -80,6 +80,9 @@ func (i Inventory) Names() []string {
 	return names
 }
 
+// LeftOut returns what of the machine is not offered.
+func (i Inventory) LeftOut() []zones.LeftOut { return i.cut.LeftOut() }
+
 // Equal tells whether both offer the same.
 func (i Inventory) Equal(other Inventory) bool {
 	return reflect.DeepEqual(i.Zones, other.Zones) && reflect.DeepEqual(i.Pool, other.Pool)

@@ -29,6 +29,9 @@ type Settings struct {
 	// Hugepages is config.HugepagesClaim, HugepagesUnlimited or
 	// HugepagesUnchanged.
 	Hugepages string
+	// Added reports whether claims count on top of the requests and limits of
+	// pods (nodeAllocatable), and are not mirrored in them.
+	Added bool
 	// protects tells whether the driver writes memory.min, low and high of
 	// containers at all.
 	protects bool
@@ -42,6 +45,7 @@ func Defaults(c config.Config, pageSize int64) Settings {
 		Exclusivity: c.Exclusivity,
 		Memory:      memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
 		Hugepages:   c.Hugepages.Limits,
+		Added:       c.NodeAllocatable,
 		protects:    c.MemoryQoS.Owner != config.OwnerNone,
 	}
 	if s.protects {

@@ -203,9 +203,11 @@ func describe(all []claimed) string {
 }
 
 // hugepages returns the amounts, raised to what a container's own spec allows:
-// a claim takes nothing away, and users mirror claims in the spec. Of several
-// results the first is raised, so that they add up to the spec's limit.
-func (u users) hugepages(request string, index int, amounts map[string]int64) map[string]int64 {
+// a claim takes nothing away, and users mirror claims in the spec. Where claims
+// are counted with the spec (added), the spec's limit is on top of the claims',
+// as kubelet has it then. Of several results the first is raised, so that they
+// add up to that.
+func (u users) hugepages(request string, index int, amounts map[string]int64, added bool) map[string]int64 {
 	raised := maps.Clone(amounts)
 	for _, p := range u.pods {
 		for _, c := range p.Containers {
@@ -219,6 +221,9 @@ func (u users) hugepages(request string, index int, amounts map[string]int64) ma
 						first = first && (sum > 0 || k.is(u.uid, index))
 						sum += k.hugepages[size]
 					}
+				}
+				if added {
+					sum = 0
 				}
 				if first {
 					raised[size] = max(raised[size], amount+c.Hugepages[size]-sum)

@@ -166,7 +166,7 @@ func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared
 		}
 		decision.Memory = &m
 	}
-	decision.Hugepages = p.settings.Limits(u.hugepages(p.Request, index, a.Hugepages))
+	decision.Hugepages = p.settings.Limits(u.hugepages(p.Request, index, a.Hugepages, p.settings.Added))
 	return decision, nil
 }
 

@@ -110,3 +110,42 @@ func TestHugepagesOfTwoContainers(t *testing.T) {
 	require.NoError(t, n.prepareAll(c))
 	require.Equal(t, map[string]contract.Limit{"2Mi": 8 * mi}, n.record(1).Results[0].Decision.Hugepages)
 }
+
+// A42: with nodeAllocatable the scheduler counts the spec and the claims, and
+// kubelet allows a container the sum. So does the decision: a container that was
+// counted with both and limited to the larger could not use what it was given.
+func TestHugepagesCountedWithTheSpec(t *testing.T) {
+	for name, c := range map[string]struct {
+		claims []capacity
+		own    int64
+		params string
+		want   contract.Limit
+	}{
+		"no spec":              {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, want: 4 * mi},
+		"spec below the claim": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: 2 * mi, want: 6 * mi},
+		"spec above the claim": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: 8 * mi, want: 12 * mi},
+		"two claims":           {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, own: 2 * mi, want: 12 * mi},
+		"unlimited":            {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: 2 * mi, params: `"hugepages":{"limits":"unlimited"}`, want: contract.Max},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.config.NodeAllocatable = true
+			n.restart()
+			var claims []*resourceapi.ResourceClaim
+			var ids []int
+			for i, amounts := range c.claims {
+				claims, ids = append(claims, n.claim(i+1, "numa-0", amounts)), append(ids, i+1)
+				if c.params != "" {
+					claims[i].Status.Allocation.Devices.Config = opaque(c.params)
+				}
+			}
+			n.together(0, claims...)
+			p := n.pods["pod"]
+			p.Containers[0].Hugepages = map[string]int64{"2Mi": c.own}
+			p.Hugepages = map[string]contract.Limit{"2Mi": contract.Limit(c.own)}
+			n.pods["pod"] = p
+			require.NoError(t, n.prepareAll(claims...))
+			require.Equal(t, map[string]contract.Limit{"2Mi": c.want}, n.merged(ids...).Hugepages)
+		})
+	}
+}

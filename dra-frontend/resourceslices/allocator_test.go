@@ -3,11 +3,14 @@
 package resourceslices_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/stretchr/testify/require"
@@ -39,15 +42,18 @@ type scheduler struct {
 	claims int
 }
 
-type oneClass struct{}
+// chartClasses are the chart's DeviceClasses: the driver's own, and one for each
+// kind of memory, as dra.cpumem-cxl.
+type chartClasses struct{}
 
-func (oneClass) Get(string) (*resourceapi.DeviceClass, error) {
-	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: resourceapi.DeviceClassSpec{
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "dra.cpumem"`}}},
+func (chartClasses) Get(name string) (*resourceapi.DeviceClass, error) {
+	kind := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(name, driver), "-"), string(topology.MemoryDRAM))
+	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: resourceslices.ClassSelector(topology.MemoryType(kind))}}},
 	}}, nil
 }
 
-func (c oneClass) List() ([]*resourceapi.DeviceClass, error) {
+func (c chartClasses) List() ([]*resourceapi.DeviceClass, error) {
 	class, err := c.Get(driver)
 	return []*resourceapi.DeviceClass{class}, err
 }
@@ -74,13 +80,20 @@ func newScheduler(devices []resourceapi.Device) *scheduler {
 
 // allocate returns nil when the claim does not fit, or no device is selected.
 func (s *scheduler) allocate(t testingT, requests map[resourceapi.QualifiedName]resource.Quantity, selectors ...string) *resourceapi.DeviceRequestAllocationResult {
+	return s.allocateOf(t, driver, requests, selectors...)
+}
+
+// allocateOf allocates from a class.
+func (s *scheduler) allocateOf(
+	t testingT, class string, requests map[resourceapi.QualifiedName]resource.Quantity, selectors ...string,
+) *resourceapi.DeviceRequestAllocationResult {
 	s.claims++
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: types.UID(fmt.Sprintf("claim-%d", s.claims))},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
 			Name: "zone",
 			Exactly: &resourceapi.ExactDeviceRequest{
-				DeviceClassName: driver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+				DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 				Capacity: &resourceapi.CapacityRequirements{Requests: requests},
 			},
 		}}}},
@@ -93,7 +106,7 @@ func (s *scheduler) allocate(t testingT, requests map[resourceapi.QualifiedName]
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
 		FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
 	}
-	allocator, err := structured.NewAllocator(t.Context(), features, s.state, oneClass{}, s.slices, cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
+	allocator, err := structured.NewAllocator(t.Context(), features, s.state, chartClasses{}, s.slices, cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
 	require.NoError(t, err)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 	results, err := allocator.Allocate(t.Context(), node, []*resourceapi.ResourceClaim{claim})
@@ -153,25 +166,64 @@ func TestAllocatorKeepsOffTaintedDevices(t *testing.T) {
 func TestAllocatorSelectsByDistanceAndMemory(t *testing.T) {
 	expander := topologytest.T6()
 	expander.Nodes[2].DAX = topologytest.CXL
+	const all = "true"
 	for _, c := range []struct {
-		selector string
-		spec     topologytest.Spec
-		want     string
+		class, selector string
+		spec            topologytest.Spec
+		want            string
 	}{
-		{`device.attributes["dra.cpumem"].distanceToNode1 <= 20`, expander, "numa-1"},
-		{`device.attributes["dra.cpumem"].memoryType == "cxl"`, expander, "numa-2"},
-		{`device.attributes["dra.cpumem"].memoryType == "cxl"`, topologytest.T6(), ""},
-		{`device.attributes["dra.cpumem"].?nearestCPUNode.orValue(-1) == 1`, expander, "numa-2"},
-		{`device.attributes["dra.cpumem"].?distanceToNode7.orValue(255) <= 20`, expander, ""},
-		{`device.attributes["dra.cpumem"].?distanceToNode7.orValue(255) <= 20`, topologytest.T4(), "numa-7"},
+		{driver, `device.attributes["dra.cpumem"].distanceToNode1 <= 20`, expander, "numa-1"},
+		{driver + "-cxl", all, expander, "numa-2"},
+		{driver + "-cxl", all, topologytest.T6(), ""},
+		{driver + "-unknown", all, topologytest.T6(), "numa-2"},
+		{driver + "-hbm", all, expander, ""},
+		{driver + "-cxl", `device.attributes["dra.cpumem"].?nearestCPUNode.orValue(-1) == 1`, expander, "numa-2"},
+		{driver, `device.attributes["dra.cpumem"].?distanceToNode7.orValue(255) <= 20`, expander, ""},
+		{driver, `device.attributes["dra.cpumem"].?distanceToNode7.orValue(255) <= 20`, topologytest.T4(), "numa-7"},
 	} {
 		s := newScheduler(devices(t, c.spec, zones.Config{}))
-		r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}, c.selector)
+		r := s.allocateOf(t, c.class, map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}, c.selector)
 		got := ""
 		if r != nil {
 			got = r.Device
 		}
-		require.Equal(t, c.want, got, c.selector)
+		require.Equal(t, c.want, got, "%s: %s", c.class, c.selector)
+	}
+}
+
+// A75: the driver's own class takes DRAM, and zones without memory, and nothing
+// else, however zones are cut.
+func TestClassSelectsDRAM(t *testing.T) {
+	expander := topologytest.T6()
+	expander.Nodes[2].DAX = topologytest.CXL
+	request := func(capacity resourceapi.QualifiedName, amount string) map[resourceapi.QualifiedName]resource.Quantity {
+		return map[resourceapi.QualifiedName]resource.Quantity{capacity: resource.MustParse(amount)}
+	}
+	for name, c := range map[string]struct {
+		spec topologytest.Spec
+		cfg  zones.Config
+		// takes are the zones that claims of 10Gi and of a CPU get, until there
+		// are no more.
+		memory, cpu map[string]int
+	}{
+		"expander":             {expander, zones.Config{}, map[string]int{"numa-0": 1, "numa-1": 1}, map[string]int{"numa-0": 3, "numa-1": 4}},
+		"expander, sockets":    {expander, zones.Config{GroupBy: zones.Socket}, map[string]int{"socket-0": 1, "socket-1": 1}, map[string]int{"socket-0": 3, "socket-1": 4}},
+		"expander, machine":    {expander, zones.Config{GroupBy: zones.Machine}, map[string]int{"machine": 2}, map[string]int{"machine": 7}},
+		"unknown":              {topologytest.T6(), zones.Config{}, map[string]int{"numa-0": 1, "numa-1": 1}, map[string]int{"numa-0": 3, "numa-1": 4}},
+		"zones without memory": {expander, zones.Config{MemoryTypes: []topology.MemoryType{topology.MemoryCXL}}, map[string]int{}, map[string]int{"numa-0": 3, "numa-1": 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			take := func(requests map[resourceapi.QualifiedName]resource.Quantity) map[string]int {
+				s := newScheduler(devices(t, c.spec, c.cfg))
+				got := make(map[string]int)
+				for r := s.allocate(t, requests); r != nil; r = s.allocate(t, requests) {
+					got[r.Device]++
+				}
+				return got
+			}
+			require.Equal(t, c.memory, take(request("memory", "10Gi")))
+			require.Equal(t, c.cpu, take(request("cpu", "1")))
+		})
 	}
 }
 

@@ -10,12 +10,14 @@
 package resourceslices
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -45,6 +47,11 @@ const (
 	AttributeMemoryType     resourceapi.QualifiedName = domain + "memoryType"
 	AttributeCPUType        resourceapi.QualifiedName = domain + "cpuType"
 
+	// CPUs of the zone that are left out, where there are some: those of
+	// isolcpus, and those that no pod can have.
+	AttributeNumIsolatedCPUs   resourceapi.QualifiedName = domain + "numIsolatedCPUs"
+	AttributeNumRestrictedCPUs resourceapi.QualifiedName = domain + "numRestrictedCPUs"
+
 	// Of NUMA zones: distances as firmware tells them, 10 for the zone's own
 	// node; a node's id follows the prefix.
 	AttributeDistancePrefix     resourceapi.QualifiedName = domain + "distanceToNode"
@@ -59,6 +66,12 @@ const (
 	attributeNetNUMANode resourceapi.QualifiedName = "dra.net/numaNode"
 	attributeCPUNUMANode resourceapi.QualifiedName = "dra.cpu/numaNodeID"
 )
+
+// ClassSelector returns the CEL expression of the chart's DeviceClass for a kind
+// of memory. That of DRAM, the default class, takes zones without memory, too.
+func ClassSelector(kind topology.MemoryType) string {
+	return fmt.Sprintf(`device.driver == %q && device.attributes[%[1]q].?memoryType.orValue(%q) == %q`, contract.Vendor, topology.MemoryDRAM, kind)
+}
 
 // maxDevices is the API's limit of devices in a slice with taints; used with
 // and without, so that a taint does not move devices between slices.
@@ -161,8 +174,10 @@ func capacity(value, step int64, format resource.Format) resourceapi.DeviceCapac
 
 func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	out := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-		AttributeZone:       text(string(z.Kind)),
-		AttributeMemoryType: text(string(z.MemoryType)),
+		AttributeZone: text(string(z.Kind)),
+	}
+	if z.MemoryType != "" {
+		out[AttributeMemoryType] = text(string(z.MemoryType))
 	}
 	if z.Kind == zones.NUMANode {
 		for _, name := range []resourceapi.QualifiedName{deviceattribute.StandardDeviceAttributeNUMANode, attributeNetNUMANode, attributeCPUNUMANode} {
@@ -181,6 +196,12 @@ func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAt
 			AttributeL3Caches:       number(z.L3Caches),
 			AttributeCPUType:        text(string(z.CPUType)),
 		})
+	}
+	if z.Isolated > 0 {
+		out[AttributeNumIsolatedCPUs] = number(z.Isolated)
+	}
+	if z.Restricted > 0 {
+		out[AttributeNumRestrictedCPUs] = number(z.Restricted)
 	}
 	if len(z.Distances) <= maxDistances {
 		for node, distance := range z.Distances {

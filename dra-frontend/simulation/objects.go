@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // Objects are the pods to simulate, in order, with all that they refer to.
@@ -37,7 +39,7 @@ type key struct{ namespace, name string }
 // refers to gets a pod of its own, with one container that uses all of it. The
 // driver's DeviceClass is there unless the stream has one of its name.
 func Read(r io.Reader) (Objects, error) {
-	docs := documents{classes: classes{plugin.DriverName: builtinClass()}, known: make(map[string]bool), referred: make(map[string]bool)}
+	docs := documents{classes: chartClasses(), known: make(map[string]bool), referred: make(map[string]bool)}
 	stream := utilyaml.NewYAMLReader(bufio.NewReader(r))
 	for n := 1; ; n++ {
 		doc, err := stream.Read()
@@ -54,10 +56,18 @@ func Read(r io.Reader) (Objects, error) {
 	return docs.objects()
 }
 
-func builtinClass() *resourceapi.DeviceClass {
-	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin.DriverName}, Spec: resourceapi.DeviceClassSpec{
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "` + plugin.DriverName + `"`}}},
-	}}
+// chartClasses are the DeviceClasses that the chart can make.
+func chartClasses() classes {
+	out := make(classes)
+	for name, kind := range map[string]topology.MemoryType{
+		"": topology.MemoryDRAM, "-hbm": topology.MemoryHBM, "-cxl": topology.MemoryCXL, "-unknown": topology.MemoryUnknown,
+	} {
+		name = plugin.DriverName + name
+		out[name] = &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: resourceslices.ClassSelector(kind)}}},
+		}}
+	}
+	return out
 }
 
 // documents are the objects as they were read, in order.

@@ -47,8 +47,8 @@ type Zone struct {
 	Memory    Usage            `json:"memory"`
 	Hugepages map[string]Usage `json:"hugepages,omitempty"`
 	Mems      string           `json:"mems"`
-	// MemoryType is dram, hbm, cxl or unknown.
-	MemoryType topology.MemoryType `json:"memoryType"`
+	// MemoryType is dram, hbm, cxl or unknown, empty without memory.
+	MemoryType topology.MemoryType `json:"memoryType,omitempty"`
 	L3s        []L3                `json:"l3s"`
 }
 

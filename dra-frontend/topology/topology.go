@@ -30,7 +30,9 @@
 //   - no clusters: the core;
 //   - no part numbers of all cores: kinds of cores by capacity alone;
 //   - no hint of different kinds of cores: all are standard;
-//   - no list of present CPUs: none is offline.
+//   - no list of present CPUs: none is offline;
+//   - no list of isolated CPUs: none is isolated;
+//   - no cgroup of all pods with a cpuset: no CPU is kept from pods.
 package topology
 
 import (
@@ -68,6 +70,12 @@ type Machine struct {
 	// Warnings are what the kernel says and cannot be, and what the reader took
 	// instead.
 	Warnings []string
+	// Isolated are the online CPUs of the kernel's parameter isolcpus: the kernel
+	// balances no load between them, and makes no root partition of them.
+	Isolated cpuset.CPUSet
+	// Restricted are the online CPUs that no pod can have: a cpuset above all
+	// pods lacks them, or a partition elsewhere on the machine has them.
+	Restricted cpuset.CPUSet
 }
 
 // NUMANode is a node that is online; it may lack CPUs, or memory.
@@ -153,6 +161,14 @@ func read(sys, proc source, online []int) (Machine, error) {
 		return Machine{}, err
 	}
 	m.Offline = cpuset.New(present...).Difference(m.Online())
+	isolated, err := readIsolated(sys)
+	if err != nil {
+		return Machine{}, err
+	}
+	m.Isolated = isolated.Intersection(m.Online())
+	if m.Restricted, err = readRestricted(sys, m.Online()); err != nil {
+		return Machine{}, err
+	}
 	if err := m.assignNodes(); err != nil {
 		return Machine{}, err
 	}

@@ -3,6 +3,9 @@
 package zones
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"k8s.io/utils/cpuset"
 )
@@ -18,9 +21,10 @@ type Hardware struct {
 	NumCPUs  int
 	NumCores int
 	L3Caches int
-	// ThreadsPerCore is that of the largest core.
+	// ThreadsPerCore is that of the largest core that may be claimed.
 	ThreadsPerCore int
-	// Memory types that differ within a zone are unknown.
+	// MemoryType is empty in a zone without memory. All memory of a zone is of
+	// one kind: only nodes with CPUs, which have DRAM, share a zone.
 	MemoryType topology.MemoryType
 	// Performance is of the memory of a zone that has memory of one node.
 	Performance topology.MemoryPerformance
@@ -30,6 +34,9 @@ type Hardware struct {
 	// NearestCPUNode and its distance are of a zone whose node has no CPUs; -1
 	// for none.
 	NearestCPUNode, NearestCPUDistance int
+	// Isolated and Restricted count CPUs that are left out: those of isolcpus,
+	// and those that no pod can have.
+	Isolated, Restricted int
 	// CPUType is empty in a zone without CPUs.
 	CPUType topology.CPUType
 }
@@ -47,23 +54,22 @@ func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSe
 	for _, cpu := range s.cpus {
 		if claimable.Contains(cpu.ID) {
 			cpus = append(cpus, cpu)
-			z.ThreadsPerCore = max(z.ThreadsPerCore, threads[cpu.Core])
 		}
 	}
 	z.CPUStep = 1
 	if c.WholeCores {
-		z.CPUStep = max(1, z.ThreadsPerCore)
-		cpus = stepCores(cpus, threads, z.CPUStep)
+		z.CPUStep, cpus = wholeCores(cpus, threads)
 	}
 	ids := make([]int, 0, len(cpus))
 	for _, cpu := range cpus {
 		ids = append(ids, cpu.ID)
+		z.ThreadsPerCore = max(z.ThreadsPerCore, threads[cpu.Core])
 	}
 	z.CPUs = cpuset.New(ids...)
 	z.CPUCapacity = (len(ids) - strays(cpus, held, z.CPUStep)) / z.CPUStep * z.CPUStep
 	z.describe(cpus)
+	z.countLeftOut(m, c, s.cpus)
 	z.SocketID = socketOf(s.cpus)
-	z.MemoryType = topology.MemoryUnknown
 	for _, n := range s.nodes {
 		z.addMemory(m.PageSize, n, c)
 	}
@@ -71,14 +77,40 @@ func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSe
 	return z
 }
 
-// stepCores leaves out cores whose threads do not add up to steps together
-// with others (an offline sibling of a core of four): claims of whole steps
-// could leave a rest that no claim of whole cores can take (I2). Single
-// threads always add up.
-func stepCores(cpus []topology.CPU, threads map[int]int, step int) []topology.CPU {
+// wholeCores returns the step in which whole cores are claimed, the number of
+// threads of one, and the CPUs of those that fit: of all steps, the one that
+// offers most CPUs, the largest of several. threads is the number of online
+// threads by core.
+func wholeCores(cpus []topology.CPU, threads map[int]int) (step int, fit []topology.CPU) {
+	sizes := make(map[int]bool)
+	for _, cpu := range cpus {
+		sizes[threads[cpu.Core]] = true
+	}
+	descending := slices.Sorted(maps.Keys(sizes))
+	slices.Reverse(descending)
+	step = 1
+	for i, size := range descending {
+		if of := coresOf(cpus, threads, descending[i:]); len(of) > len(fit) {
+			step, fit = size, of
+		}
+	}
+	return step, fit
+}
+
+// coresOf returns the CPUs of the cores of which any that are free add up to
+// the first size exactly, as soon as they have so many CPUs (I2): each size
+// that is taken divides the one before. Two cores of two add up to one of four,
+// a core of three (of four, one thread offline) to nothing.
+func coresOf(cpus []topology.CPU, threads map[int]int, descending []int) []topology.CPU {
+	taken, last := make(map[int]bool), descending[0]
+	for _, size := range descending {
+		if last%size == 0 {
+			taken[size], last = true, size
+		}
+	}
 	var out []topology.CPU
 	for _, cpu := range cpus {
-		if n := threads[cpu.Core]; n == step || n == 1 {
+		if taken[threads[cpu.Core]] {
 			out = append(out, cpu)
 		}
 	}
@@ -156,16 +188,12 @@ func (z *Zone) locate(m topology.Machine, nodes []topology.NUMANode) {
 // addMemory adds what the node offers: memory is split from hugepages, as in
 // Kubernetes' resource model.
 func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
-	if n.MemTotal == 0 {
+	if !c.offers(n) {
 		return
 	}
-	if len(z.Mems) == 0 {
-		z.MemoryType, z.Performance = n.Memory, n.Performance
-	} else {
+	z.MemoryType, z.Performance = n.Memory, n.Performance
+	if len(z.Mems) > 0 {
 		z.Performance = topology.MemoryPerformance{}
-		if z.MemoryType != n.Memory {
-			z.MemoryType = topology.MemoryUnknown
-		}
 	}
 	z.Mems = append(z.Mems, n.ID)
 	memory := n.MemTotal

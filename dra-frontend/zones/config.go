@@ -35,6 +35,10 @@ type Config struct {
 	SharedMode PoolMode
 	// SharedMinCPUs stay in the shared pool whatever is claimed; 1 or more.
 	SharedMinCPUs int
+	// MemoryTypes are the kinds of memory that are offered; nil for all.
+	MemoryTypes []topology.MemoryType
+	// OfferIsolated offers CPUs of isolcpus as if they were like others.
+	OfferIsolated bool
 	// WholeCores offers whole cores only.
 	WholeCores bool
 }
@@ -45,15 +49,15 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 	if !c.ManagedCPUs.IsEmpty() {
 		managed = managed.Intersection(c.ManagedCPUs)
 	}
-	unmanaged := m.Online().Difference(managed)
-	pool := Pool{CPUs: managed, Others: unmanaged}
+	unmanaged, out := m.Online().Difference(managed), c.leftOut(m)
+	pool := Pool{CPUs: managed.Difference(out), Others: unmanaged.Union(out)}
 	if c.SharedMode == PoolFixed {
-		pool = Pool{CPUs: unmanaged}
+		pool = Pool{CPUs: unmanaged.Difference(out), Others: out}
 	}
 	// I7
 	if pool.CPUs.Size() < c.SharedMinCPUs {
-		return Pool{}, fmt.Errorf("sharedPool.minCPUs %d, but with mode %s and managedCPUs %q the shared pool has %d CPUs (%s) of those online (%s): %s",
-			c.SharedMinCPUs, c.SharedMode, c.ManagedCPUs, pool.CPUs.Size(), pool.CPUs, m.Online(), "change managedCPUs, or lower minCPUs")
+		return Pool{}, fmt.Errorf("sharedPool.minCPUs %d, but with mode %s and managedCPUs %q the shared pool has %d CPUs (%s) of those online (%s)%s: %s",
+			c.SharedMinCPUs, c.SharedMode, c.ManagedCPUs, pool.CPUs.Size(), pool.CPUs, m.Online(), c.without(m), "change managedCPUs, or lower minCPUs")
 	}
 	for _, n := range m.NUMANodes {
 		if n.MemTotal > 0 {
@@ -61,6 +65,11 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 		}
 	}
 	return pool, nil
+}
+
+// offers reports whether claims may have memory of the node.
+func (c Config) offers(n topology.NUMANode) bool {
+	return n.MemTotal > 0 && (c.MemoryTypes == nil || slices.Contains(c.MemoryTypes, n.Memory))
 }
 
 // check refuses a configuration that does not fit the machine.
@@ -104,12 +113,13 @@ func (c Config) check(m topology.Machine) error {
 }
 
 // claimable returns the CPUs that claims may hold. With WholeCores these are
-// whole cores: one with a reserved, unmanaged or displaced sibling is not.
+// whole cores: one with a reserved, unmanaged, left out or displaced sibling is
+// not.
 func (c Config) claimable(m topology.Machine, displaced cpuset.CPUSet) cpuset.CPUSet {
-	offered := make(map[int]bool, len(m.CPUs))
+	offered, out := make(map[int]bool, len(m.CPUs)), c.leftOut(m)
 	broken := make(map[int]bool)
 	for _, cpu := range m.CPUs {
-		offered[cpu.ID] = !c.ReservedCPUs.Contains(cpu.ID) && !displaced.Contains(cpu.ID) && (c.ManagedCPUs.IsEmpty() || c.ManagedCPUs.Contains(cpu.ID))
+		offered[cpu.ID] = !c.ReservedCPUs.Contains(cpu.ID) && !displaced.Contains(cpu.ID) && !out.Contains(cpu.ID) && c.manages(cpu.ID)
 		if !offered[cpu.ID] {
 			broken[cpu.Core] = true
 		}

@@ -27,7 +27,13 @@ func group(m topology.Machine, by Kind) ([]segment, error) {
 	case Socket:
 		return groupBySocket(m)
 	case Machine:
-		return []segment{{name: "machine", kind: Machine, cpus: m.CPUs, nodes: m.NUMANodes}}, nil
+		whole := segment{name: "machine", kind: Machine, cpus: m.CPUs}
+		for _, n := range m.NUMANodes {
+			if !withoutCPUs(n) {
+				whole.nodes = append(whole.nodes, n)
+			}
+		}
+		return append([]segment{whole}, groupByNode(m, withoutCPUs)...), nil
 	}
 	return nil, fmt.Errorf("groupBy %q: want %q, %q or %q", by, NUMANode, Socket, Machine)
 }
@@ -49,8 +55,12 @@ func groupByNode(m topology.Machine, wanted func(topology.NUMANode) bool) []segm
 	return out
 }
 
-// groupBySocket gives each socket the nodes of its CPUs. A memory-only node
-// belongs to no socket that the kernel could tell: it stays a zone of its own.
+// withoutCPUs are nodes that stay zones of their own, whatever zones are: they
+// belong to no socket that the kernel could tell, and their memory is of another
+// kind than that of nodes with CPUs, or of unknown.
+func withoutCPUs(n topology.NUMANode) bool { return n.CPUs.IsEmpty() }
+
+// groupBySocket gives each socket the nodes of its CPUs.
 func groupBySocket(m topology.Machine) ([]segment, error) {
 	sockets := make(map[int]*segment)
 	socketOf := make(map[int]int)
@@ -77,5 +87,5 @@ func groupBySocket(m topology.Machine) ([]segment, error) {
 	for _, id := range slices.Sorted(maps.Keys(sockets)) {
 		out = append(out, *sockets[id])
 	}
-	return append(out, groupByNode(m, func(n topology.NUMANode) bool { return n.CPUs.IsEmpty() })...), nil
+	return append(out, groupByNode(m, withoutCPUs)...), nil
 }

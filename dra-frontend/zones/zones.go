@@ -128,16 +128,24 @@ func (cut Cut) Offer(live Live) []Zone {
 // withhold keeps minCPUs CPUs out of the published capacity (I7). CPUs that
 // are never published count first; what is missing is taken from the first
 // zone, then from the next, so that the shared pool stays in one place. What
-// claims already hold cannot be withheld.
+// claims already hold cannot be withheld: a step that a claim holds in part, one
+// from before WholeCores, gives back only the rest of it.
 func withhold(zs []Zone, pool cpuset.CPUSet, minCPUs int, claimed map[string]cpuset.CPUSet) {
+	// lost is what the pool can lose to the zone's claims, now and when these
+	// are released before the capacity is published again.
+	lost := func(z Zone) int {
+		// A held CPU that is offline is not in the pool any more.
+		return max(z.CPUCapacity, claimed[z.Name].Intersection(pool).Size())
+	}
 	missing := minCPUs - pool.Size()
 	for _, z := range zs {
-		// A held CPU that is offline is not in the pool any more.
-		missing += max(z.CPUCapacity, claimed[z.Name].Intersection(pool).Size())
+		missing += lost(z)
 	}
 	for i := range zs {
-		for z := &zs[i]; missing > 0 && z.CPUCapacity > claimed[z.Name].Size(); missing -= z.CPUStep {
+		for z := &zs[i]; missing > 0 && z.CPUCapacity > claimed[z.Name].Size(); {
+			before := lost(*z)
 			z.CPUCapacity -= z.CPUStep
+			missing -= before - lost(*z)
 		}
 	}
 }

@@ -23,6 +23,16 @@ func config() zones.Config {
 	return zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1}
 }
 
+// known are the kinds of memory that are offered by default.
+var known = []topology.MemoryType{topology.MemoryDRAM, topology.MemoryHBM, topology.MemoryCXL}
+
+// expander is T6 with a CXL expander.
+func expander() topologytest.Spec {
+	s := topologytest.T6()
+	s.Nodes[2].DAX = topologytest.CXL
+	return s
+}
+
 func compute(t *testing.T, s topologytest.Spec, c zones.Config) []zones.Zone {
 	t.Helper()
 	zs, pool, err := zones.Compute(s.Machine(), c)
@@ -97,8 +107,20 @@ func TestCompute(t *testing.T) {
 			[]brief{{"socket-0", "0-1,4-5", 3, []int{0}, m2}, {"socket-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
 		},
 		{
-			"T6 as machine", topologytest.T6(), func(c *zones.Config) { c.GroupBy = zones.Machine },
-			[]brief{{"machine", "0-7", 7, []int{0, 1, 2}, 2*m2 + 64*gi}},
+			"T6 as machine: likewise", topologytest.T6(), func(c *zones.Config) { c.GroupBy = zones.Machine },
+			[]brief{{"machine", "0-7", 7, []int{0, 1}, 2 * m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
+		},
+		{
+			"A75 T6: memory of unknown kind is not offered", topologytest.T6(), func(c *zones.Config) { c.MemoryTypes = known },
+			[]brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+		},
+		{
+			"A75 T6 with an expander", expander(), func(c *zones.Config) { c.MemoryTypes = known },
+			[]brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
+		},
+		{
+			"A75 T6 with an expander: its memory only", expander(), func(c *zones.Config) { c.MemoryTypes = []topology.MemoryType{topology.MemoryCXL} },
+			[]brief{{"numa-0", "0-1,4-5", 3, nil, 0}, {"numa-1", "2-3,6-7", 4, nil, 0}, {"numa-2", "", 0, []int{2}, 64 * gi}},
 		},
 		{
 			"A04 T7: memory is whole pages, huge ones out", topologytest.T7(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: gi + 1} },
@@ -112,8 +134,24 @@ func TestCompute(t *testing.T) {
 			[]brief{{"socket-0", "0-2,4-10", 9, []int{0}, 32 * gi}, {"socket-8", "80-82,84-90", 10, []int{8}, 32 * gi}},
 		},
 		{
-			"T8 whole cores: cores of three cannot add up to fours", topologytest.T8(), func(c *zones.Config) { c.WholeCores = true },
-			[]brief{{"numa-0", "4-7", 4, []int{0}, 32 * gi}, {"numa-8", "84-87", 4, []int{8}, 32 * gi}},
+			"T8 whole cores: more are of three than of four", topologytest.T8(), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-2,8-10", 6, []int{0}, 32 * gi}, {"numa-8", "80-82,88-90", 6, []int{8}, 32 * gi}},
+		},
+		{
+			"whole cores of four, some with threads offline: twos and ones add up", smt4(4, 4, 4, 2, 2, 2, 1, 1), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-13,16-17,20-21,24,28", 16, []int{0}, 32 * gi}},
+		},
+		{
+			"whole cores of four, some with threads offline: threes do not", smt4(4, 4, 3, 2, 2), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-7,12-13,16-17", 12, []int{0}, 32 * gi}},
+		},
+		{
+			"whole cores of four, one of them whole", smt4(3, 4, 3, 3, 3), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-2,8-10,12-14,16-18", 12, []int{0}, 32 * gi}},
+		},
+		{
+			"whole cores of six and less: twos and threes do not go together", smt(8, 6, 6, 3, 2, 2), func(c *zones.Config) { c.WholeCores = true },
+			[]brief{{"numa-0", "0-5,8-13,16-18", 12, []int{0}, 32 * gi}},
 		},
 		{
 			"more reserved than there is", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: 100 * gi} },
@@ -190,16 +228,24 @@ func TestHardware(t *testing.T) {
 		SocketID: 0, NumCPUs: 32, NumCores: 24, L3Caches: 1, ThreadsPerCore: 2, MemoryType: "dram", CPUType: zones.CPUMixed,
 		Distances: map[int]int{0: 10}, NearestCPUNode: -1, NearestCPUDistance: -1,
 	}, hardware(topologytest.T5(), zones.NUMANode))
-	expander := topologytest.T6()
-	expander.Nodes[2].DAX = topologytest.CXL
+	expander := expander()
 	expander.Nodes[2].Performance = topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250}
 	require.Equal(t, zones.Hardware{
 		SocketID: -1, MemoryType: "cxl", Performance: topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250},
 		Distances: map[int]int{0: 32, 1: 21, 2: 10}, NearestCPUNode: 1, NearestCPUDistance: 21,
 	}, hardware(expander, zones.NUMANode))
-	require.Equal(t, topology.MemoryUnknown, hardware(expander, zones.Machine).MemoryType, "several kinds")
-	require.Zero(t, hardware(expander, zones.Machine).Performance)
-	require.Equal(t, 1, hardware(expander, zones.Socket).NearestCPUNode, "a memory-only node stays a NUMA zone")
+	for _, by := range []zones.Kind{zones.Socket, zones.Machine} {
+		require.Equal(t, 1, hardware(expander, by).NearestCPUNode, "a memory-only node stays a NUMA zone")
+		require.Equal(t, topology.MemoryCXL, hardware(expander, by).MemoryType)
+	}
+	cfg := config()
+	cfg.MemoryTypes = []topology.MemoryType{topology.MemoryCXL}
+	require.Empty(t, compute(t, expander, cfg)[0].MemoryType, "no memory is offered there")
+	expander.Nodes[0].Performance = topology.MemoryPerformance{ReadBandwidth: 100000, ReadLatency: 100}
+	cfg = config()
+	cfg.GroupBy = zones.Machine
+	require.Zero(t, compute(t, expander, cfg)[0].Performance, "of several nodes")
+	require.NotZero(t, compute(t, expander, cfg)[1].Performance)
 	require.True(t, hardware(topologytest.T5(), zones.NUMANode).SMTEnabled())
 	require.False(t, hardware(topologytest.T7(), zones.NUMANode).SMTEnabled())
 }
@@ -266,6 +312,13 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 				cfg.SharedMode, candidates = zones.PoolFixed, rest
 			}
 		}
+		if rapid.IntRange(0, 3).Draw(t, "leave out") == 0 {
+			m.Isolated, m.Restricted = draw("isolated"), draw("restricted")
+			candidates = candidates.Difference(m.Isolated).Difference(m.Restricted)
+		}
+		if candidates.IsEmpty() {
+			return
+		}
 		cfg.SharedMinCPUs = min(cfg.SharedMinCPUs, candidates.Size())
 		zs, pool, err := zones.Compute(m, cfg)
 		require.NoError(t, err)
@@ -283,7 +336,7 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 			claimed += z.CPUCapacity
 			memory += z.Memory
 		}
-		require.True(t, all.Intersection(cfg.ReservedCPUs).IsEmpty())
+		require.True(t, all.Intersection(cfg.ReservedCPUs.Union(m.Isolated).Union(m.Restricted)).IsEmpty())
 		require.True(t, pool.CPUs.Equals(candidates))
 		require.True(t, pool.CPUs.Intersection(pool.Others).IsEmpty())
 		if cfg.SharedMode == zones.PoolFixed {

@@ -15,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // mount is a volume mount together with what stands behind it.
@@ -240,12 +243,30 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+// A75: a plain claim gets DRAM; other memory has classes of its own.
 func TestDeviceClass(t *testing.T) {
 	t.Parallel()
-	classes := of[*resourcev1.DeviceClass](render(t, "{}"))
-	require.Len(t, classes, 1)
-	require.Equal(t, "dra.cpumem", classes[0].Name)
-	require.Equal(t, `device.driver == "dra.cpumem"`, classes[0].Spec.Selectors[0].CEL.Expression)
+	for name, c := range map[string]struct {
+		values string
+		want   map[string]string
+	}{
+		"default": {"{}", map[string]string{"dra.cpumem": "dram"}},
+		"further": {"deviceClass: {memoryTypes: [cxl, unknown]}", map[string]string{"dra.cpumem": "dram", "dra.cpumem-cxl": "cxl", "dra.cpumem-unknown": "unknown"}},
+		"none":    {"deviceClass: {create: false, memoryTypes: [cxl]}", map[string]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, want := map[string]string{}, map[string]string{}
+			for _, class := range of[*resourcev1.DeviceClass](render(t, c.values)) {
+				require.Len(t, class.Spec.Selectors, 1)
+				got[class.Name] = class.Spec.Selectors[0].CEL.Expression
+			}
+			for class, kind := range c.want {
+				want[class] = resourceslices.ClassSelector(topology.MemoryType(kind))
+			}
+			require.Equal(t, want, got)
+		})
+	}
 }
 
 // Every port the monitor names is a port of a pod it selects.

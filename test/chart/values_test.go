@@ -36,7 +36,7 @@ var flipped = map[string]string{
 
 	"config.groupBy": `socket`, "config.reservedCPUs": `"0,4-5"`, "config.managedCPUs": `"1-3"`,
 	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
-	"config.exclusivity": `partition`, "config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`, "config.memoryQoS.throttlingFactor": `0.9`,
+	"config.memoryTypes": `[dram]`, "config.offerIsolcpus": `true`, "config.exclusivity": `partition`, "config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`, "config.memoryQoS.throttlingFactor": `0.9`,
 	"config.memoryQoS.protection": `low`, "config.hugepages.limits": `unlimited`, "config.cpu.wholeCores": `true`,
 	"config.cpu.placement": `spread`, "config.nodeAllocatable": `true`, "config.deviceMetadata": `true`, "config.guard": `false`, "config.guardWait": `1m5s`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
 	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.kubeletConfigFile": `/etc/kubernetes/kubelet.json`, "config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
@@ -55,7 +55,7 @@ var flipped = map[string]string{
 	"actuator.nodeSelector": `{pool: a}`, "actuator.affinity": affinity, "actuator.tolerations": `[]`,
 	"actuator.podLabels": `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
 
-	"deviceClass.create": `false`, "admissionPolicy.enabled": `false`,
+	"deviceClass.create": `false`, "deviceClass.memoryTypes": `[cxl]`, "admissionPolicy.enabled": `false`,
 	"metrics.enabled": `true`, "metrics.from": `[{ipBlock: {cidr: 10.0.0.0/8}}]`, "networkPolicy.enabled": `false`,
 	"podMonitor.enabled": `true`, "podMonitor.interval": `15s`, "podMonitor.labels": `{release: prometheus}`,
 	"cleanup.enabled": `false`, "cleanup.tolerations": `[]`,
@@ -175,6 +175,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.managedCPUs":                {`[0]`, `"1--2"`},
 		"config.reservedMemory":             {`512Mi`, `{node0: 1Gi}`, `{"00": 1Gi}`, `{"0": -1}`, `{"0": 1GB}`},
 		"config.reservedHugepages":          {`{"0": 8}`, `{"0": {2M: 8}}`, `{"0": {2Mi: -1}}`, `{"0": {2Mi: 1.5}}`, `{"0": {2Mi: "8"}}`},
+		"config.memoryTypes":                {`[]`, `[pmem]`, `dram`, `[cxl, cxl]`, `null`},
+		"config.offerIsolcpus":              {`"true"`, `"0-3"`},
 		"config.exclusivity":                {`kernel`, `Auto`, `true`, `null`},
 		"config.sharedPool.minCPUs":         {`0`, `"1"`, `1.5`},
 		"config.sharedPool.mode":            {`static`, `null`},
@@ -216,6 +218,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"podMonitor.interval":               {`15`, `soon`},
 		"test.image":                        {`""`, `"busybox 1"`},
 		"cleanup.enabled":                   {`"no"`},
+		"deviceClass.memoryTypes":           {`[dram]`, `cxl`, `[cxl, cxl]`, `[CXL]`},
 	} {
 		for _, value := range bad {
 			t.Run(path+"="+value, func(t *testing.T) {
@@ -262,8 +265,11 @@ func TestConfigIsTheDaemons(t *testing.T) {
 			t.Run(path, func(t *testing.T) {
 				t.Parallel()
 				values := nested(path, value)
-				if path == "config.sharedPool.mode" {
-					values = `config: {managedCPUs: "1-3", sharedPool: {mode: fixed}}` // one needs the other
+				switch path { // what needs another value
+				case "config.sharedPool.mode":
+					values = `config: {managedCPUs: "1-3", sharedPool: {mode: fixed}}`
+				case "config.offerIsolcpus":
+					values = `config: {offerIsolcpus: true, exclusivity: pool}`
 				}
 				_, err := config.Parse([]byte(configOf(t, render(t, values))))
 				require.NoError(t, err)
@@ -296,7 +302,8 @@ sysfsRoot: /host/sys
 procRoot: /proc`)
 	require.Equal(t, want, parse(configOf(t, render(t, "{}"))))
 	// What the daemon takes for the same is left out where it is set, too.
-	require.Equal(t, want, parse(configOf(t, render(t, `config: {reservedMemory: {"0": 0}, exclusivity: auto, guardWait: 20s, nodeAllocatable: false, kubeletConfigFile: ""}`))))
+	require.Equal(t, want, parse(configOf(t, render(t, `config:
+  {reservedMemory: {"0": 0}, memoryTypes: [cxl, dram, hbm], exclusivity: auto, guardWait: 20s, nodeAllocatable: false, kubeletConfigFile: ""}`))))
 	want["guard"] = false
 	require.Equal(t, want, parse(configOf(t, render(t, "config: {guard: false}"))))
 }

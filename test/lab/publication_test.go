@@ -3,10 +3,14 @@
 package lab_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
@@ -47,7 +51,9 @@ func TestPublication(t *testing.T) {
 		"A02 T2, reserved {0}": {topologytest.T2(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
 		"A02 T2, a whole node reserved": {topologytest.T2(), reserve("0-1,4-5"),
 			map[string]map[string]string{"numa-0": t2(""), "numa-1": t2("4")}},
-		"A03 T6": {topologytest.T6(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4"), "numa-2": {"memory": "64Gi"}}},
+		"A03 T6": {topologytest.T6(), func(c *config.Config) { reserve("0")(c); c.MemoryTypes = []string{"dram", "unknown"} },
+			map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4"), "numa-2": {"memory": "64Gi"}}},
+		"A75 T6, memory of unknown kind": {topologytest.T6(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
 		"A04 T7": {topologytest.T7(), reserve("0"), map[string]map[string]string{
 			"numa-0": {"cpu": "3", "memory": "48201920Ki", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
 			"numa-1": {"cpu": "4", "memory": "48201920Ki", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
@@ -119,5 +125,53 @@ func TestFrontendEndsWhilePublishing(t *testing.T) {
 		n.RestartFrontend()
 	}
 	n.Ready()
+	n.Check()
+}
+
+// A71: what is published of a machine with isolcpus is what containers can
+// have: claims get all of it, and neither they nor the shared pool the rest.
+func TestIsolcpusAreLeftOut(t *testing.T) {
+	spec := topologytest.T2()
+	spec.Isolated = []int{1, 5, 7}
+	n := newNode(t, spec)
+	require.Equal(t, []string{"1", "3"}, []string{offers(n)["numa-0"]["cpu"], offers(n)["numa-1"]["cpu"]})
+	require.Equal(t, int64(2), *n.API.Devices()["numa-0"].Attributes["dra.cpumem/numIsolatedCPUs"].IntValue)
+	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
+	require.Equal(t, "0,2-4,6", pool.CPUs())
+	for i, want := range []string{"0", "2-3,6"} {
+		name := fmt.Sprintf("claim-%d", i)
+		claim := n.Claim(name, lab.Request{Name: "r", Zone: fmt.Sprintf("numa-%d", i), Capacity: cpu([]string{"1", "3"}[i])})
+		require.Equal(t, want, start(t, n, n.Pod(name, lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}}))[0].CPUs())
+	}
+	n.Check()
+}
+
+// A72: a narrower kubepods and a partition of a service are left out; partitions
+// of claims, which take CPUs from the same files, are not.
+func TestRestrictedCPUsAreLeftOut(t *testing.T) {
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Partitions: true, Configure: func(c *config.Config) {
+		c.RefreshInterval.Duration = time.Second
+	}})
+	offered := func() string {
+		return offers(n)["numa-0"]["cpu"] + " " + offers(n)["numa-1"]["cpu"]
+	}
+	require.Equal(t, "3 4", offered())
+	both := start(t, n, ownPod(n, "p", isolation("partition")))
+	require.Equal(t, "2,6", both[0].CPUs())
+	require.Equal(t, "2,6", n.ReadCgroup("kubepods", contract.FileExclusive))
+
+	// The claim's partition and one of a service: CPU 7.
+	n.SetCgroup(".", "cpuset.cpus.effective", "0-1,3-5")
+	require.Eventually(t, func() bool { return offered() == "3 3" }, time.Minute, 10*time.Millisecond, "offered %s", offered())
+	require.Equal(t, int64(1), *n.API.Devices()["numa-1"].Attributes["dra.cpumem/numRestrictedCPUs"].IntValue)
+	require.NotContains(t, n.API.Devices()["numa-0"].Attributes, resourceapi.QualifiedName("dra.cpumem/numRestrictedCPUs"))
+	n.SetCgroup(".", "cpuset.cpus.effective", "0-1,3-5,7")
+	require.Eventually(t, func() bool { return offered() == "3 4" }, time.Minute, 10*time.Millisecond)
+
+	n.SetCgroup("kubepods", "cpuset.cpus", "1-7")
+	require.Eventually(t, func() bool { return offered() == "2 4" }, time.Minute, 10*time.Millisecond)
+	n.SetCgroup("kubepods", "cpuset.cpus", "")
+	require.Eventually(t, func() bool { return offered() == "3 4" }, time.Minute, 10*time.Millisecond)
+	require.Equal(t, "2,6", both[0].CPUs())
 	n.Check()
 }

@@ -16,6 +16,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // classes is the driver's DeviceClass, as the chart has it, with parameters if
@@ -25,7 +27,7 @@ type classes struct{ parameters string }
 // Get implements structured.DeviceClassLister.
 func (c classes) Get(string) (*resourceapi.DeviceClass, error) {
 	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin.DriverName}, Spec: resourceapi.DeviceClassSpec{
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "` + plugin.DriverName + `"`}}},
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: resourceslices.ClassSelector(topology.MemoryDRAM)}}},
 	}}
 	if c.parameters != "" {
 		class.Spec.Config = []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: configuration(c.parameters)}}

@@ -93,7 +93,7 @@
 The daemon refuses keys that it does not know. So the file leaves out what is
 empty, false or null, which is the daemon's default: an older image, pinned or
 not replaced yet, takes the file of a newer chart while nobody sets a newer key.
-Only the guard is on by default. Exclusivity and guardWait are younger than the
+Only the guard is on by default. Exclusivity, guardWait and memoryTypes are younger than the
 other keys with a default of their own.
 */}}
 {{- define "cpumem.configFile" -}}
@@ -108,5 +108,6 @@ other keys with a default of their own.
 {{- end -}}
 {{- if eq .Values.config.guardWait "20s" -}}{{- $_ := unset $file "guardWait" -}}{{- end -}}
 {{- if eq .Values.config.exclusivity "auto" -}}{{- $_ := unset $file "exclusivity" -}}{{- end -}}
+{{- if eq (sortAlpha .Values.config.memoryTypes | join " ") "cxl dram hbm" -}}{{- $_ := unset $file "memoryTypes" -}}{{- end -}}
 {{ toYaml $file }}
 {{- end -}}

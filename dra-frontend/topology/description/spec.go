@@ -31,6 +31,8 @@ type Spec struct {
 	// Present shows the list of present CPUs, from which the reader knows those
 	// that are offline.
 	Present bool
+	// Isolated are the CPUs of the kernel's parameter isolcpus.
+	Isolated []int
 }
 
 // CPU describes a hardware thread. Core, L3 and Cluster are any numbers that
@@ -98,6 +100,9 @@ func (s Spec) Sys() Files {
 	t.file("devices/system/cpu/online", "%s", s.ids(func(c CPU) bool { return true }))
 	if s.Present {
 		t.file("devices/system/cpu/present", "%s", s.present())
+	}
+	if len(s.Isolated) > 0 {
+		t.file("devices/system/cpu/isolated", "%s", contract.FormatList(s.Isolated))
 	}
 	for _, c := range s.CPUs {
 		if !c.Offline { // the kernel shows no topology of an offline CPU

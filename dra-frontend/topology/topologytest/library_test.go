@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
@@ -147,7 +148,10 @@ func TestLibraryIsCaptured(t *testing.T) {
 
 func devices(t *testing.T, m topology.Machine, by zones.Kind) ([]zones.Zone, []resourceapi.Device) {
 	t.Helper()
-	zs, pool, err := zones.Compute(m, zones.Config{GroupBy: by, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1})
+	cfg, err := config.Default().Zones()
+	require.NoError(t, err)
+	cfg.GroupBy = by
+	zs, pool, err := zones.Compute(m, cfg)
 	if by == zones.Socket && err != nil {
 		require.ErrorContains(t, err, "spans sockets")
 		return nil, nil

@@ -60,6 +60,15 @@ func TestA01_Slices(t *testing.T) {
 	}
 }
 
+// A75: the wide node offers memory that is not known to be DRAM. A plain claim
+// does not get it, even where it asks for that zone by name.
+func TestA75_PlainClaimsGetDRAM(t *testing.T) {
+	s := theSuite.on(wide)
+	s.claim(t, "a75", "numa-4", capacity{"memory": "64Mi"})
+	s.create(t, pod("a75", []string{"view", "sleep"}, "a75"))
+	s.unschedulable(t, "a75")
+}
+
 // A31, A32: pool containers are moved away before the exclusive container is
 // created, and get the CPUs back while they run.
 func TestA32_PoolMovesAwayAndBack(t *testing.T) {

@@ -193,3 +193,61 @@ func TestA06_MachineChanges(t *testing.T) {
 	require.Equal(t, first.Spec.Devices, s.slice(t).Spec.Devices)
 	kept()
 }
+
+// A72: kubepods lose a CPU while the driver runs. It is not published, a claim
+// of all that is published starts, and its partition, which takes CPUs from the
+// same files, changes nothing.
+func TestA72_RestrictedKubepods(t *testing.T) {
+	s := theSuite.on(wide)
+	file := s.levelDir("") + "/cpuset.cpus"
+	write := func(ctx context.Context, cpus string) error {
+		_, err := s.NodeExec(ctx, s.node, "echo "+cpus+" >"+file)
+		return err
+	}
+	all := map[string]int64{"numa-0": 3, "numa-1": 4, "numa-2": 4, "numa-3": 4, "numa-4": 0}
+	less := maps.Clone(all)
+	less["numa-3"] = 3
+	s.publishes(t, all)
+	t.Cleanup(func() {
+		if err := write(context.Background(), ""); err != nil {
+			t.Errorf("put %s back: %v", file, err)
+		}
+	})
+	require.NoError(t, write(t.Context(), "0-14"))
+	s.publishes(t, less)
+	require.Equal(t, "0-14", s.nodeState(t).Shared.CPUs)
+
+	s.claim(t, "a72", "numa-3", capacity{"cpu": "3", "memory": "32Mi"})
+	p := s.run(t, pod("a72", []string{"mask", "sleep"}, "a72"))
+	require.Equal(t, "12-14", s.cgroup(t, p, "main", "cpuset.cpus.effective"))
+	require.NoError(t, write(t.Context(), ""))
+	s.publishes(t, all)
+	require.Equal(t, "12-14", s.cgroup(t, p, "main", "cpuset.cpus.effective"))
+}
+
+// A71: on a node that was booted with isolcpus (-kernel-args) its CPUs are not
+// published, and a claim of all that is published of a zone starts.
+func TestA71_Isolcpus(t *testing.T) {
+	for _, name := range theSuite.NodeNames() {
+		s := theSuite.on(name)
+		left, isolated := map[string]int64{}, cpus(t, s.file(t, "/sys/devices/system/cpu/isolated"))
+		for _, cpu := range isolated.List() {
+			zone := s.file(t, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/node*/cpulist", cpu))
+			for _, d := range s.slice(t).Spec.Devices {
+				if s.file(t, fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", *d.Attributes["resource.kubernetes.io/numaNode"].IntValue)) == zone {
+					left[d.Name]++
+				}
+			}
+			require.NotContains(t, cpus(t, s.nodeState(t).Shared.CPUs).List(), cpu, "shared pool of %s", name)
+		}
+		for _, d := range s.slice(t).Spec.Devices {
+			require.Equal(t, left[d.Name], ptr.Deref(d.Attributes["dra.cpumem/numIsolatedCPUs"].IntValue, 0), "%s %s", name, d.Name)
+		}
+		all := amounts(s.slice(t))["numa-1"]["cpu"]
+		s.claim(t, "a71-"+name, "numa-1", capacity{"cpu": fmt.Sprint(all), "memory": "32Mi"})
+		p := s.run(t, pod("a71-"+name, []string{"mask", "sleep"}, "a71-"+name))
+		got := cpus(t, s.cgroup(t, p, "main", "cpuset.cpus.effective"))
+		require.Equal(t, int(all), got.Size())
+		require.Empty(t, got.Intersection(isolated).List())
+	}
+}

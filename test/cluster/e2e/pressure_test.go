@@ -15,7 +15,7 @@ import (
 
 // bench is the NUMA node without CPUs: nothing but the runs has memory there.
 func (s suite) bench(t *testing.T) *pressure.Bench {
-	return &pressure.Bench{Cluster: s.Cluster, Client: s.client, Node: wide, NUMA: 4, Log: t.Logf}
+	return &pressure.Bench{Cluster: s.Cluster, Client: s.client, Node: wide, NUMA: 4, Class: "dra.cpumem-unknown", Log: t.Logf}
 }
 
 // A43: when a neighbour wants the whole NUMA node, the protected container

@@ -33,6 +33,7 @@ var (
 	tag    = flag.String("tag", "e2e", "tag of the driver's images")
 	units  = flag.String("systemd", wide, "comma separated nodes with systemd; the others have cgroupfs as cgroup driver")
 	kernel = flag.String("kernel", "", "kernel of all nodes, stable or backports (default: stable, and backports on the wide node)")
+	words  = flag.String("kernel-args", "", "more words for the nodes' kernel, as isolcpus=3,7")
 	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )
@@ -117,7 +118,7 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	if *kernel != "" {
 		options.Kernel, options.Kernels = *kernel, nil
 	}
-	options.Subnet = *subnet
+	options.Subnet, options.KernelArgs = *subnet, *words
 	options.Systemd = strings.FieldsFunc(*units, func(r rune) bool { return r == ',' })
 	c := cluster.New(dir, options)
 	if !*keep {
@@ -182,7 +183,10 @@ func (s suite) helm(ctx context.Context, verb string, values []string) error {
 		"frontend.image.repository=dra-cpumem/dra-frontend", "actuator.image.repository=dra-cpumem/nri-actuator",
 		"frontend.image.tag=" + *tag, "actuator.image.tag=" + *tag,
 		"frontend.image.pullPolicy=Never", "actuator.image.pullPolicy=Never",
-		"metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0", "config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig, "test.image=" + cluster.BusyboxImage,
+		"metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0",
+		// The wide node has a NUMA node without CPUs.
+		"config.memoryTypes={dram,unknown}", "deviceClass.memoryTypes={unknown}",
+		"config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig, "test.image=" + cluster.BusyboxImage,
 	}, values...) {
 		args = append(args, "--set", v)
 	}

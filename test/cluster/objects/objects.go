@@ -5,6 +5,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,6 +49,7 @@ type Amounts = map[resourceapi.QualifiedName]resource.Quantity
 type Claim struct {
 	Amounts    Amounts
 	NUMA       int    // the zone
+	Class      string // DeviceClass; empty is the driver's own
 	Parameters string // fields of the claim's parameters, JSON, like `"cpu":{...}`; empty for none
 }
 
@@ -98,7 +100,7 @@ func (c *Claim) object(name string) *resourceapi.ResourceClaim {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
 			Name: "zone", Exactly: &resourceapi.ExactDeviceRequest{
-				DeviceClassName: driver,
+				DeviceClassName: cmp.Or(c.Class, driver),
 				Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
 					Expression: `device.attributes["resource.kubernetes.io"].numaNode == ` + strconv.Itoa(c.NUMA),
 				}}},

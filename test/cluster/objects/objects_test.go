@@ -17,13 +17,14 @@ import (
 
 func TestPodWithClaim(t *testing.T) {
 	o := Objects{Client: fake.NewClientset(), Node: "node0"}
-	cpus := Claim{NUMA: 1, Amounts: Amounts{"cpu": resource.MustParse("2")}, Parameters: `"cpu":{"isolation":"isolated"}`}
+	cpus := Claim{NUMA: 1, Class: "other", Amounts: Amounts{"cpu": resource.MustParse("2")}, Parameters: `"cpu":{"isolation":"isolated"}`}
 	require.NoError(t, o.Create(t.Context(), "pod", Container{Name: "main", Claim: &cpus, Args: []string{"sleep"}}, Container{Name: "other"}))
 
 	claim, err := o.Client.ResourceV1().ResourceClaims(namespace).Get(t.Context(), "pod-main", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters","cpu":{"isolation":"isolated"}}`,
 		string(claim.Spec.Devices.Config[0].Opaque.Parameters.Raw))
+	require.Equal(t, "other", claim.Spec.Devices.Requests[0].Exactly.DeviceClassName)
 	require.Contains(t, claim.Spec.Devices.Requests[0].Exactly.Selectors[0].CEL.Expression, "numaNode == 1")
 	pod, err := o.Pod(t.Context(), "pod")
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ func (b *Bench) create(ctx context.Context, name string, containers ...container
 		if c.claim == 0 {
 			out.Capabilities = []corev1.Capability{"SYS_NICE"}
 		} else {
-			out.Claim = &objects.Claim{NUMA: b.NUMA, Amounts: objects.Amounts{"memory": amount}}
+			out.Claim = &objects.Claim{NUMA: b.NUMA, Class: b.Class, Amounts: objects.Amounts{"memory": amount}}
 			if c.memory != "" {
 				out.Claim.Parameters = `"memory":` + c.memory
 			}

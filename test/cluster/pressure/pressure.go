@@ -19,7 +19,8 @@ type Bench struct {
 	Cluster *cluster.Cluster
 	Client  kubernetes.Interface
 	Node    string
-	NUMA    int // NUMA node that is put under pressure
+	NUMA    int    // NUMA node that is put under pressure
+	Class   string // DeviceClass of its memory; empty is the driver's own
 	Log     func(format string, args ...any)
 }
 

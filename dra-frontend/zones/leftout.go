@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zones
+
+import (
+	"fmt"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"k8s.io/utils/cpuset"
+)
+
+// LeftOut is a part of the machine that is not offered although the
+// configuration does not name it.
+type LeftOut struct {
+	// What names CPUs or the memory of a node, Why says what to do about it.
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// leftOut returns the CPUs that are neither claimed nor shared: a container
+// could not have them, or should not.
+func (c Config) leftOut(m topology.Machine) cpuset.CPUSet {
+	return m.Restricted.Union(c.isolated(m))
+}
+
+func (c Config) isolated(m topology.Machine) cpuset.CPUSet {
+	if c.OfferIsolated {
+		return cpuset.New()
+	}
+	return m.Isolated
+}
+
+// without says, for a message about the others, which CPUs are left out.
+func (c Config) without(m topology.Machine) string {
+	out := c.leftOut(m)
+	if out.IsEmpty() {
+		return ""
+	}
+	return fmt.Sprintf(" without %s (isolcpus: %q, no pod can have: %q)", out, c.isolated(m), m.Restricted)
+}
+
+func (c Config) manages(cpu int) bool { return c.ManagedCPUs.IsEmpty() || c.ManagedCPUs.Contains(cpu) }
+
+// LeftOut returns what of the machine is not offered, for the log and people.
+func (cut Cut) LeftOut() []LeftOut {
+	c, m := cut.config, cut.machine
+	var out []LeftOut
+	if cpus := c.isolated(m); !cpus.IsEmpty() {
+		out = append(out, LeftOut{"CPUs " + cpus.String(), "the kernel's parameter isolcpus has them; offerIsolcpus offers them"})
+	}
+	if cpus := m.Restricted; !cpus.IsEmpty() {
+		out = append(out, LeftOut{"CPUs " + cpus.String(),
+			"no pod can have them: cpuset.cpus of kubepods or of a cgroup above lacks them, or a cpuset partition of another program has them"})
+	}
+	for _, n := range m.NUMANodes {
+		if n.MemTotal > 0 && !c.offers(n) {
+			out = append(out, LeftOut{fmt.Sprintf("memory of NUMA node %d", n.ID), fmt.Sprintf("its kind is %s, memoryTypes are %v", n.Memory, c.MemoryTypes)})
+		}
+	}
+	return out
+}
+
+// countLeftOut counts what the zone lacks of the CPUs that may be managed.
+func (z *Zone) countLeftOut(m topology.Machine, c Config, cpus []topology.CPU) {
+	isolated := c.isolated(m)
+	for _, cpu := range cpus {
+		switch {
+		case !c.manages(cpu.ID):
+		case m.Restricted.Contains(cpu.ID):
+			z.Restricted++
+		case isolated.Contains(cpu.ID):
+			z.Isolated++
+		}
+	}
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zones_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/cpuset"
+	"pgregory.net/rapid"
+)
+
+// smt has cores of so many threads, of which these are online.
+func smt(threads int, online ...int) topologytest.Spec {
+	s := topologytest.Spec{PageSize: 64 * ki, Present: true, Nodes: []topologytest.Node{{Memory: 32 * gi}}}
+	for core, n := range online {
+		for i := range threads {
+			s.CPUs = append(s.CPUs, topologytest.CPU{
+				ID: core*threads + i, Core: core, CoreID: core * threads, Cluster: topologytest.NoCluster, Offline: i >= n,
+			})
+		}
+	}
+	return s
+}
+
+func smt4(online ...int) topologytest.Spec { return smt(4, online...) }
+
+// I2: what is published in steps can be had as whole cores, whatever claims came
+// and went before, and whichever threads are offline.
+func TestWholeCoresCanBeHad(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		threads := rapid.SampledFrom([]int{2, 4, 8}).Draw(t, "threads")
+		m := smt(threads, rapid.SliceOfN(rapid.IntRange(1, threads), 1, 12).Draw(t, "online")...).Machine()
+		cfg := config()
+		cfg.WholeCores = true
+		zs, _, err := zones.Compute(m, cfg)
+		require.NoError(t, err)
+		layout := placement.NewLayout(m)
+		for _, z := range zs {
+			free, left := z.CPUs, z.CPUCapacity
+			var held []cpuset.CPUSet
+			for range 12 {
+				if len(held) > 0 && rapid.Bool().Draw(t, "release") {
+					i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+					free, left = free.Union(held[i]), left+held[i].Size()
+					held = slices.Delete(held, i, i+1)
+				}
+				if left < z.CPUStep {
+					continue
+				}
+				n := z.CPUStep * rapid.IntRange(1, left/z.CPUStep).Draw(t, "steps")
+				got, err := layout.Pick(free, n, placement.Options{WholeCores: true})
+				require.NoError(t, err, "%d of %s", n, free)
+				free, left, held = free.Difference(got), left-n, append(held, got)
+			}
+		}
+	})
+}
+
+// A09, I7: a claim from before wholeCores holds half a core. What is withheld is
+// counted in CPUs, not in steps, or the pool ends below its minimum.
+func TestWithheldUnderAnOddClaim(t *testing.T) {
+	odd := map[string]cpuset.CPUSet{"numa-0": cpuset.New(0)}
+	for minCPUs, want := range map[int][]int{2: {2, 4}, 3: {0, 4}, 4: {0, 2}, 5: {0, 2}, 6: {0, 0}} {
+		cfg := config()
+		cfg.WholeCores, cfg.SharedMinCPUs = true, minCPUs
+		cut, err := zones.NewCut(topologytest.T2().Machine(), cfg)
+		require.NoError(t, err)
+		zs := cut.Offer(zones.Live{Held: cpuset.New(0), Displaced: cpuset.New(), Claimed: odd})
+		require.Equal(t, want, []int{zs[0].CPUCapacity, zs[1].CPUCapacity}, "minCPUs %d", minCPUs)
+		require.GreaterOrEqual(t, cut.Pool.CPUs.Size()-max(1, want[0])-want[1], minCPUs, "what claims can hold")
+	}
+}
+
+// A09, I7: whatever claims from before a change of wholeCores hold, the shared
+// pool keeps its minimum, unless every zone is down to what its claims hold.
+func TestSharedPoolKeepsItsMinimumUnderClaims(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := topologytest.Random(t).Machine()
+		cfg := config()
+		cfg.WholeCores = true
+		cfg.SharedMinCPUs = rapid.IntRange(1, len(m.CPUs)).Draw(t, "minCPUs")
+		cut, err := zones.NewCut(m, cfg)
+		require.NoError(t, err)
+		live := zones.Live{Held: cpuset.New(), Displaced: cpuset.New(), Claimed: make(map[string]cpuset.CPUSet)}
+		for _, c := range m.CPUs {
+			if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
+				zone := fmt.Sprintf("numa-%d", c.Node)
+				live.Claimed[zone] = live.Claimed[zone].Union(cpuset.New(c.ID))
+				live.Held = live.Held.Union(cpuset.New(c.ID))
+			}
+		}
+		more := false
+		lost := make(map[string]int)
+		for zone, cpus := range live.Claimed {
+			lost[zone] = cpus.Size()
+		}
+		for _, z := range cut.Offer(live) {
+			more = more || z.CPUCapacity > live.Claimed[z.Name].Size()
+			lost[z.Name] = max(lost[z.Name], z.CPUCapacity)
+		}
+		n := cut.Pool.CPUs.Size()
+		for _, cpus := range lost {
+			n -= cpus
+		}
+		if more {
+			require.GreaterOrEqual(t, n, cfg.SharedMinCPUs)
+		}
+	})
+}
