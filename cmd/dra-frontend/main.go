@@ -43,7 +43,7 @@ func main() {
 }
 
 type flags struct {
-	config, nodeName, podUID, kubeconfig, metricsAddress, logLevel string
+	config, nodeName, podUID, release, kubeconfig, metricsAddress, logLevel string
 }
 
 func command() *cobra.Command {
@@ -60,6 +60,7 @@ func command() *cobra.Command {
 	root.Flags().StringVar(&f.config, "config", "", "path of the configuration file; empty for defaults")
 	root.Flags().StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in the cluster")
 	root.Flags().StringVar(&f.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of this instance's pod, for rolling updates without a gap")
+	root.Flags().StringVar(&f.release, "release", os.Getenv("RELEASE"), "installation that this instance is part of, as namespace/name: instances of two do not share a node")
 	root.PersistentFlags().StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; empty inside a cluster")
 	root.Flags().StringVar(&f.metricsAddress, "metrics-address", ":9807", "address of /metrics, /healthz and /readyz")
 	root.PersistentFlags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -113,13 +114,13 @@ func run(f flags) error {
 	}
 	log.Info("starting", zap.String("version", versionString()), zap.String("node", f.nodeName), zap.Any("config", cfg))
 	d, err := daemon.New(daemon.Options{
-		Log: log, Config: cfg, Client: client, Metrics: m, PageSize: int64(os.Getpagesize()),
+		Log: log, Config: cfg, Client: client, Metrics: m, PageSize: int64(os.Getpagesize()), Release: f.release,
 		Kubelet: daemon.Kubelet{RootDir: cfg.KubeletRootDir, NodeName: f.nodeName, PodUID: f.podUID},
 	})
 	if err != nil {
 		return err
 	}
-	wait, err := serve.Serve(ctx, f.metricsAddress, serve.Handler(registry, d.Ready))
+	wait, err := serve.Serve(ctx, f.metricsAddress, serve.Handler(registry, d.Ready, d.Fitness))
 	if err != nil {
 		return err
 	}

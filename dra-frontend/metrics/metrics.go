@@ -19,6 +19,7 @@ type Metrics struct {
 	cpus      *prometheus.GaugeVec
 	blocked   prometheus.Gauge
 	actuator  prometheus.Gauge
+	active    prometheus.Gauge
 	displaced prometheus.Gauge
 	unhealthy prometheus.Gauge
 	status    *prometheus.CounterVec
@@ -53,6 +54,9 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		actuator: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_actuator_ready", Help: "1 while nri-actuator is alive and connected to the runtime.",
 		}),
+		active: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_active", Help: "1 while this instance serves the node, 0 while it waits for another one.",
+		}),
 		displaced: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_displaced_claims", Help: "Claims on devices that are not offered any more; capacities are published without what they hold.",
 		}),
@@ -78,7 +82,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_memory_protection", Help: "Results of claims with memory protection, by whether it is effective: True, False or Unknown.",
 		}, []string{"effective"}),
 	}
-	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced, m.unhealthy, m.status, m.accounted,
+	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.active, m.displaced, m.unhealthy, m.status, m.accounted,
 		m.overwritten, m.partitions, m.kubelet, m.protection} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -114,6 +118,9 @@ func (m *Metrics) Node(blocked, actuator error) {
 	m.blocked.Set(gauge(blocked != nil))
 	m.actuator.Set(gauge(actuator == nil))
 }
+
+// Active sets whether this instance is the one that serves the node.
+func (m *Metrics) Active(on bool) { m.active.Set(gauge(on)) }
 
 // Displaced sets the number of claims on devices of another configuration.
 func (m *Metrics) Displaced(n int) { m.displaced.Set(float64(n)) }

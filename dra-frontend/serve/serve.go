@@ -15,20 +15,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves /metrics, /healthz (the process answers) and /readyz, whose
-// body says why the node takes no new claims.
-func Handler(gatherer prometheus.Gatherer, ready func() error) http.Handler {
+// Handler serves /metrics, /healthz (the process answers) and /readyz, which
+// fails with the error of ready. The body of /readyz?full has the error of fit,
+// too, which fails nothing.
+func Handler(gatherer prometheus.Gatherer, ready, fit func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		status, body := http.StatusOK, "ok"
 		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
+			status, body = http.StatusServiceUnavailable, err.Error()
 		}
-		fmt.Fprintln(w, "ok")
+		if r.URL.Query().Has("full") {
+			body += "\n" + fitness(fit())
+		}
+		w.WriteHeader(status)
+		fmt.Fprintln(w, body)
 	})
 	return mux
+}
+
+func fitness(err error) string {
+	if err == nil {
+		return "new claims are taken"
+	}
+	return "no new claims are taken: " + err.Error()
 }
 
 // Serve serves the handler on the address until ctx ends. An address that
