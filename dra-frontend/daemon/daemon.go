@@ -9,7 +9,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -71,8 +70,11 @@ type Daemon struct {
 	displaced []contract.ClaimRecord
 	// claims are the prepared ones that were read last, health what the machine
 	// lacks of them.
-	claims     []contract.ClaimRecord
-	health     map[contract.Key]health.Finding
+	claims []contract.ClaimRecord
+	health map[contract.Key]health.Finding
+	// warnings are what preflight could not look at.
+	warnings   []string
+	fitness    fitness
 	protection *protected
 	partitions *partitions
 	joins      *reservations.Watcher
@@ -85,8 +87,9 @@ type Daemon struct {
 // a lock query of one small file.
 const pollInterval = time.Second
 
-// New does what can fail for good: it checks the node, reads the machine and
-// opens the CDI directory.
+// New does what can fail for good: it reads the machine and opens the CDI
+// directory. A node that is not fit is no error: claims that it has must be
+// released, and the update of other nodes goes on.
 func New(o Options) (*Daemon, error) {
 	d := &Daemon{o: o, kubelet: &registration{rootDir: o.Kubelet.RootDir}, status: newStatus()}
 	d.notices = notices.New(notices.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Node: o.Kubelet.NodeName})
@@ -94,15 +97,9 @@ func New(o Options) (*Daemon, error) {
 	d.partitions = newPartitions(o, d.notices.Send)
 	d.published = newPublication(o)
 	proc := os.DirFS(o.Config.ProcRoot)
-	warnings, err := preflight.Check(preflight.Node{
-		Proc: proc, Kubelet: os.DirFS(o.Config.KubeletRootDir),
-		MemoryHigh: o.Config.MemoryQoS.ThrottlingFactor != nil,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("this node is not fit: %w", err)
-	}
-	for _, w := range warnings {
-		o.Log.Warn("preflight", zap.String("finding", w))
+	d.fitness = fitness{metrics: o.Metrics, send: d.notices.Send}
+	if _, err := d.examine(); err != nil {
+		return nil, err
 	}
 	bootID, err := preflight.BootID(proc)
 	if err != nil {
@@ -131,7 +128,7 @@ func New(o Options) (*Daemon, error) {
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), BootID: bootID, Guard: o.Config.Guard,
 		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: pods.NewReader(o.Client),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
-		Actuator: actuator{dir: o.Config.CDIDir}, Recorder: o.Metrics,
+		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics,
 	})
 	return d, nil
 }
@@ -235,7 +232,11 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 				return err
 			}
 			d.watch(watcher)
-			changed = d.rediscover()
+			news, err := d.examine()
+			if err != nil {
+				return err
+			}
+			changed = d.rediscover() || news
 			changed = d.look(ctx) || changed
 		}
 		if changed {

@@ -44,9 +44,12 @@ func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 		return
 	}
 	k.log.Error(msg, zap.Error(err))
-	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		k.fail(fmt.Errorf("%s: %w", msg, err))
+	if errors.Is(err, kubeletplugin.ErrRecoverable) {
+		// The helper calls errors of publishing so, and no others.
+		k.published.notWritten(err)
+		return
 	}
+	k.fail(fmt.Errorf("%s: %w", msg, err))
 }
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin. What was written
@@ -139,12 +142,17 @@ func taints(n node) []resourceapi.DeviceTaint {
 			Key: plugin.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
 		})
 	}
-	if n.blocked != nil {
-		out = append(out, resourceapi.DeviceTaint{
-			Key: plugin.DriverName + "/node", Value: "blocked", Effect: resourceapi.DeviceTaintEffectNoSchedule,
-		})
+	// A device has one taint of a key.
+	value := ""
+	switch {
+	case n.unfit != nil:
+		value = "unfit"
+	case n.blocked != nil:
+		value = "blocked"
+	default:
+		return out
 	}
-	return out
+	return append(out, resourceapi.DeviceTaint{Key: plugin.DriverName + "/node", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 }
 
 // Kubelet says where kubelet is and who this instance is.

@@ -77,6 +77,7 @@ func (d *Daemon) stands(held *instances.HeldError) {
 	var err error
 	if held != nil {
 		err = held
+		d.fitness.tell(nil)
 	}
 	if text(err) == text(d.status.stand(err)) {
 		return

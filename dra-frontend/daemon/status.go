@@ -26,6 +26,8 @@ func newStatus() *status {
 type node struct {
 	// standby says why another instance is the active one.
 	standby error
+	// unfit says why the node cannot keep the driver's promises.
+	unfit error
 	// actuator says why nobody would apply a claim, blocked which claim files
 	// cannot be read.
 	actuator, blocked error
@@ -42,7 +44,7 @@ func (s *status) set(n node) bool {
 	defer s.mu.Unlock()
 	old := s.node
 	n.standby = old.standby
-	same := (old.actuator == nil) == (n.actuator == nil) && (old.blocked == nil) == (n.blocked == nil) && old.empty == n.empty
+	same := (old.unfit == nil) == (n.unfit == nil) && (old.actuator == nil) == (n.actuator == nil) && (old.blocked == nil) == (n.blocked == nil) && old.empty == n.empty
 	reworded := text(old.actuator) != text(n.actuator) || text(old.blocked) != text(n.blocked) || !maps.Equal(old.unhealthy, n.unhealthy)
 	s.node = n
 	if !same || reworded {
@@ -81,9 +83,10 @@ func (s *status) fitness() error {
 	if n.standby != nil {
 		return n.standby
 	}
-	errs := []error{n.actuator, n.blocked}
-	if n.empty {
-		errs = append(errs, errors.New("no zone of this node has anything to offer: look at reservedCPUs, reservedMemory and managedCPUs of the configuration"))
+	found := n.findings()
+	var errs []error
+	for _, reason := range unfitReasons() {
+		errs = append(errs, found[reason])
 	}
 	return errors.Join(errs...)
 }
