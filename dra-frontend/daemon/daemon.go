@@ -178,7 +178,9 @@ func (d *Daemon) turn(ctx context.Context) error {
 	changes := signals(watcher)
 	d.watch(watcher)
 	d.joins = reservations.New(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
-	d.statuses = claimstatus.New(claimstatus.Options{Log: d.o.Log, Client: d.o.Client, Driver: plugin.DriverName, Written: d.o.Metrics.StatusWritten})
+	d.statuses = claimstatus.New(claimstatus.Options{
+		Log: d.o.Log, Client: d.o.Client, Driver: plugin.DriverName, Written: d.o.Metrics.StatusWritten,
+	})
 	d.look(ctx)
 	var writers sync.WaitGroup
 	defer writers.Wait()

@@ -33,7 +33,8 @@ func unfitReasons() []string {
 // reasonSlices is the reason of the event about slices that are not written.
 const reasonSlices = "SlicesNotWritten"
 
-var errEmpty = errors.New("no zone of this node has anything to offer: look at reservedCPUs, reservedMemory and managedCPUs of the configuration")
+var errEmpty = errors.New("no zone of this node has anything to offer: " +
+	"look at reservedCPUs, reservedMemory and managedCPUs of the configuration")
 
 // findings returns why the node takes no new claims, by reason.
 func (n node) findings() map[string]error {

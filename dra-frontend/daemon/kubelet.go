@@ -152,7 +152,9 @@ func taints(n node) []resourceapi.DeviceTaint {
 	default:
 		return out
 	}
-	return append(out, resourceapi.DeviceTaint{Key: plugin.DriverName + "/node", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	return append(out, resourceapi.DeviceTaint{
+		Key: plugin.DriverName + "/node", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+	})
 }
 
 // Kubelet says where kubelet is and who this instance is.

@@ -44,7 +44,7 @@ func (s *status) set(n node) bool {
 	defer s.mu.Unlock()
 	old := s.node
 	n.standby = old.standby
-	same := (old.unfit == nil) == (n.unfit == nil) && (old.actuator == nil) == (n.actuator == nil) && (old.blocked == nil) == (n.blocked == nil) && old.empty == n.empty
+	same := alike(old.unfit, n.unfit) && alike(old.actuator, n.actuator) && alike(old.blocked, n.blocked) && old.empty == n.empty
 	reworded := text(old.actuator) != text(n.actuator) || text(old.blocked) != text(n.blocked) || !maps.Equal(old.unhealthy, n.unhealthy)
 	s.node = n
 	if !same || reworded {
@@ -62,6 +62,9 @@ func (s *status) stand(standby error) (before error) {
 	before, s.node.standby = s.node.standby, standby
 	return before
 }
+
+// alike reports whether both are nil or none is.
+func alike(a, b error) bool { return (a == nil) == (b == nil) }
 
 func text(err error) string {
 	if err == nil {

@@ -169,7 +169,9 @@ func TestReleaseWaitsForTheSection(t *testing.T) {
 
 // What stands in the files need not be what this program wrote.
 func TestForeignContent(t *testing.T) {
-	for name, content := range map[string]string{"empty": "", "binary": "\x00\xff", "another shape": "[]", "long": string(make([]byte, 1<<17))} {
+	for name, content := range map[string]string{
+		"empty": "", "binary": "\x00\xff", "another shape": "[]", "long": string(make([]byte, 1<<17)),
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, file := range []string{"active.lock", "next.lock"} {

@@ -67,7 +67,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_slice_write_failures_total", Help: "Writes of ResourceSlices that failed.",
 		}),
 		outdated: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_slices_outdated", Help: "1 while the node's ResourceSlices are not what they should be, because writing them failed.",
+			Name: "cpumem_frontend_slices_outdated", Help: "1 while the node's ResourceSlices are outdated because writing them failed.",
 		}),
 		displaced: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_displaced_claims", Help: "Claims on devices that are not offered any more; capacities are published without what they hold.",
