@@ -50,9 +50,10 @@ func TestMain(m *testing.M) {
 func serveFrontend() error {
 	pid := os.Getpid()
 	address := fmt.Sprintf("127.%d.%d.%d:9807", 64+pid>>16, pid>>8&0xff, pid&0xff)
+	fine := func() error { return nil }
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	wait, err := serve.Serve(context.Background(), address, serve.Handler(registry, func() error { return nil }))
+	wait, err := serve.Serve(context.Background(), address, serve.Handler(registry, fine, fine))
 	if err != nil {
 		return err
 	}

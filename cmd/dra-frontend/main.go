@@ -43,8 +43,8 @@ func main() {
 }
 
 type flags struct {
-	config, nodeName, podUID, kubeconfig, metricsAddress, logLevel string
-	metrics                                                        bool
+	config, nodeName, podUID, release, kubeconfig, metricsAddress, logLevel string
+	metrics                                                                 bool
 }
 
 func command() *cobra.Command {
@@ -61,6 +61,8 @@ func command() *cobra.Command {
 	root.Flags().StringVar(&f.config, "config", "", "path of the configuration file; empty for defaults")
 	root.Flags().StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in the cluster")
 	root.Flags().StringVar(&f.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of this instance's pod, for rolling updates without a gap")
+	root.Flags().StringVar(&f.release, "release", os.Getenv("RELEASE"),
+		"installation that this instance is part of, as namespace/name: instances of two do not share a node")
 	root.PersistentFlags().StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; empty inside a cluster")
 	root.Flags().StringVar(&f.metricsAddress, "metrics-address", ":9807", "address of /healthz, /readyz and, with --metrics, /metrics")
 	root.Flags().BoolVar(&f.metrics, "metrics", false, "serve /metrics")
@@ -115,7 +117,7 @@ func run(f flags) error {
 	}
 	log.Info("starting", zap.String("version", versionString()), zap.String("node", f.nodeName), zap.Any("config", cfg))
 	d, err := daemon.New(daemon.Options{
-		Log: log, Config: cfg, Client: client, Metrics: m, PageSize: int64(os.Getpagesize()),
+		Log: log, Config: cfg, Client: client, Metrics: m, PageSize: int64(os.Getpagesize()), Release: f.release,
 		Kubelet: daemon.Kubelet{RootDir: cfg.KubeletRootDir, NodeName: f.nodeName, PodUID: f.podUID},
 	})
 	if err != nil {
@@ -125,7 +127,7 @@ func run(f flags) error {
 	if f.metrics {
 		gatherer = registry
 	}
-	wait, err := serve.Serve(ctx, f.metricsAddress, serve.Handler(gatherer, d.Ready))
+	wait, err := serve.Serve(ctx, f.metricsAddress, serve.Handler(gatherer, d.Ready, d.Fitness))
 	if err != nil {
 		return err
 	}

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package daemon is the frontend as a running process: it starts the parts in
-// the order that keeps the invariants, then keeps them current. The ledger is
-// whole and the node state written before kubelet may call; slices come last.
+// the order that keeps the invariants, then keeps them current. Nothing is
+// written before this instance is the active one; then comes the node state,
+// and slices come last.
 package daemon
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -28,6 +26,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
@@ -41,7 +40,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// Options are what the daemon needs. All are required but Kubelet.PodUID.
+// Options are what the daemon needs. All are required but Kubelet.PodUID and
+// Release.
 type Options struct {
 	Log     *zap.Logger
 	Config  config.Config
@@ -50,23 +50,31 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// PageSize is the base page size in bytes.
 	PageSize int64
+	// Release is the installation that this instance is part of, as
+	// "namespace/name".
+	Release string
 }
 
 // Daemon is the running frontend.
 type Daemon struct {
-	o       Options
-	status  *status
-	driver  *plugin.Driver
-	helper  atomic.Pointer[kubeletplugin.Helper]
-	bootID  string
-	machine atomic.Pointer[inventory.Inventory]
+	o        Options
+	status   *status
+	instance *instances.Instance
+	kubelet  *registration
+	dir      cdidir.Dir
+	driver   *plugin.Driver
+	bootID   string
+	machine  atomic.Pointer[inventory.Inventory]
 	// offered are the zones to publish, less what claims hold of other zones.
 	offered   atomic.Pointer[[]zones.Zone]
 	displaced []contract.ClaimRecord
 	// claims are the prepared ones that were read last, health what the machine
 	// lacks of them.
-	claims     []contract.ClaimRecord
-	health     map[contract.Key]health.Finding
+	claims []contract.ClaimRecord
+	health map[contract.Key]health.Finding
+	// warnings are what preflight could not look at.
+	warnings   []string
+	fitness    fitness
 	protection *protected
 	partitions *partitions
 	joins      *reservations.Watcher
@@ -79,32 +87,19 @@ type Daemon struct {
 // a lock query of one small file.
 const pollInterval = time.Second
 
-// New does what can fail for good: it checks the node, reads the machine and
-// opens the CDI directory.
+// New does what can fail for good: it reads the machine and opens the CDI
+// directory. A node that is not fit is no error: claims that it has must be
+// released, and the update of other nodes goes on.
 func New(o Options) (*Daemon, error) {
-	d := &Daemon{o: o}
-	d.status = newStatus(func() error {
-		h := d.helper.Load()
-		if h == nil {
-			return errors.New("the kubelet plugin has not started yet")
-		}
-		return registration(h, o.Kubelet.RootDir)
-	})
-	d.statuses = claimstatus.New(claimstatus.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Written: o.Metrics.StatusWritten})
+	d := &Daemon{o: o, kubelet: &registration{rootDir: o.Kubelet.RootDir}, status: newStatus()}
 	d.notices = notices.New(notices.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Node: o.Kubelet.NodeName})
 	d.protection = newProtected(o, d.notices.Send)
 	d.partitions = newPartitions(o, d.notices.Send)
 	d.published = newPublication(o)
 	proc := os.DirFS(o.Config.ProcRoot)
-	warnings, err := preflight.Check(preflight.Node{
-		Proc: proc, Kubelet: os.DirFS(o.Config.KubeletRootDir),
-		MemoryHigh: o.Config.MemoryQoS.ThrottlingFactor != nil,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("this node is not fit: %w", err)
-	}
-	for _, w := range warnings {
-		o.Log.Warn("preflight", zap.String("finding", w))
+	d.fitness = fitness{metrics: o.Metrics, send: d.notices.Send}
+	if _, err := d.examine(); err != nil {
+		return nil, err
 	}
 	bootID, err := preflight.BootID(proc)
 	if err != nil {
@@ -118,43 +113,64 @@ func New(o Options) (*Daemon, error) {
 	d.machine.Store(&machine)
 	d.logLeftOut(machine)
 
-	dir, err := cdidir.Open(o.Config.CDIDir)
-	if err != nil {
+	if d.dir, err = cdidir.Open(o.Config.CDIDir); err != nil {
 		return nil, err
 	}
-	if err := dir.CheckWritable(); err != nil {
+	if err := d.dir.CheckWritable(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(o.Kubelet.dataDir(), 0o750); err != nil {
 		return nil, err
 	}
-	lock := cdidir.NewLock(filepath.Join(o.Kubelet.dataDir(), "ledger.lock"))
-	if err := removeStale(dir, lock); err != nil {
+	if d.instance, err = instances.Open(o.Kubelet.dataDir(), instances.Identity{PodUID: o.Kubelet.PodUID, Release: o.Release}); err != nil {
 		return nil, err
 	}
 	reader := pods.NewReader(o.Client)
 	d.driver = plugin.New(plugin.Options{
-		Log: o.Log, Lock: lock, Ledger: ledger.New(dir, bootID), BootID: bootID, Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
+		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), BootID: bootID, Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
 		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
-		Actuator: actuator{dir: o.Config.CDIDir}, Recorder: o.Metrics,
+		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics,
 	})
 	return d, nil
 }
 
-// removeStale runs under the lock: another instance may be writing.
-func removeStale(dir cdidir.Dir, lock cdidir.Lock) error {
-	release, err := lock.Acquire()
-	if err != nil {
-		return err
+// Run serves kubelet and keeps slices and node state current until ctx ends,
+// whenever this instance is the active one.
+func (d *Daemon) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer stop()
+	writers.Go(func() { d.notices.Run(ctx) })
+	for {
+		if err := d.turn(ctx); !errors.Is(err, errHandedOver) {
+			return err
+		}
+		d.o.Log.Info("handed over to a newer instance of the frontend, waiting in case that one ends")
 	}
-	return errors.Join(dir.RemoveStale(), release())
 }
 
-// Run serves kubelet and keeps slices and node state current until ctx ends.
-func (d *Daemon) Run(ctx context.Context) error {
+// turn waits until this instance is the active one and works as that one until
+// it hands over or ctx ends.
+func (d *Daemon) turn(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	helper, err := d.activate(ctx, fail)
+	// Last of all: nothing of this instance writes any more when the next one
+	// may.
+	defer d.release()
+	if err != nil {
+		return ended(ctx, err)
+	}
+	// Stop does not withdraw the slices: kubelet does when no instance comes
+	// back, and a restart must not make running claims' devices vanish.
+	defer func() { d.withdraw(helper) }()
+	if err := d.removeStale(); err != nil {
+		return err
+	}
+	// It may have waited for long.
+	d.rediscover()
 	// Before the first look, so that no change falls between the two.
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -164,33 +180,42 @@ func (d *Daemon) Run(ctx context.Context) error {
 	changes := signals(watcher)
 	d.watch(watcher)
 	d.joins = reservations.New(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
+	d.statuses = claimstatus.New(claimstatus.Options{
+		Log: d.o.Log, Client: d.o.Client, Driver: plugin.DriverName, Written: d.o.Metrics.StatusWritten,
+	})
 	d.look(ctx)
 	var writers sync.WaitGroup
 	defer writers.Wait()
-	defer fail(nil)
-	writers.Go(func() { d.statuses.Run(ctx) })
-	writers.Go(func() { d.published.run(ctx) })
-	writers.Go(func() { d.notices.Run(ctx) })
-	writers.Go(func() { newOwners(d.o, d.notices.Send).run(ctx) })
-	writers.Go(func() { newOrphans(d.o, d.driver, d.notices.Send).run(ctx) })
-	helper, err := d.o.Kubelet.start(ctx, kubeletSide{
-		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
-		published: d.published, metadata: metadata{on: d.o.Config.DeviceMetadata, cdiDir: d.o.Config.CDIDir, dataDir: d.o.Kubelet.dataDir()},
-		devices: func() []resourceapi.Device { return d.machine.Load().Devices(*d.offered.Load(), nil) },
-	}, d.o.Client)
-	if err != nil {
-		return err
-	}
-	// Stop does not withdraw the slices: kubelet does when no instance comes
-	// back, and a restart must not make running claims' devices vanish.
-	defer helper.Stop()
-	d.helper.Store(helper)
-	if err := d.publish(ctx, helper); err != nil {
-		return ended(ctx, err)
-	}
 	// After the watches of claims have ended nobody writes any more.
 	defer d.joins.Wait()
 	defer fail(nil)
+	writers.Go(func() { d.statuses.Run(ctx) })
+	writers.Go(func() { d.published.run(ctx) })
+	writers.Go(func() { newOwners(d.o, d.notices.Send).run(ctx) })
+	writers.Go(func() { newOrphans(d.o, d.driver, d.notices.Send).run(ctx) })
+	if helper == nil {
+		if helper, err = d.serve(ctx, fail); err != nil {
+			return ended(ctx, err)
+		}
+	}
+	if err := d.publish(ctx, helper); err != nil {
+		return ended(ctx, err)
+	}
+	return d.keep(ctx, helper, watcher, changes)
+}
+
+// removeStale runs under the lock: an instance of a release that knows of no
+// active one may be writing.
+func (d *Daemon) removeStale() error {
+	release, err := d.instance.Acquire()
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.dir.RemoveStale(), release())
+}
+
+// keep keeps slices and node state current.
+func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher *fsnotify.Watcher, changes <-chan struct{}) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
@@ -203,13 +228,20 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-changes:
 			changed = d.look(ctx)
 		case <-poll.C:
+			if d.asked() {
+				return errHandedOver
+			}
 			changed = d.lookAtActuator()
 		case <-refresh.C:
 			if err := durable.CheckDir(d.o.Config.CDIDir); errors.Is(err, durable.ErrReplaced) {
 				return err
 			}
 			d.watch(watcher)
-			changed = d.rediscover()
+			news, err := d.examine()
+			if err != nil {
+				return err
+			}
+			changed = d.rediscover() || news
 			changed = d.look(ctx) || changed
 		}
 		if changed {
@@ -241,5 +273,16 @@ func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) erro
 	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, devices))
 }
 
-// Ready returns why the node takes no new claims, nil if it does.
-func (d *Daemon) Ready() error { return d.status.ready() }
+// Ready returns why kubelet does not call this instance, nil if it does. A
+// rolling update goes on when it is nil: whether the node is fit for claims is
+// another matter (Fitness), which must not stop the update of other nodes.
+func (d *Daemon) Ready() error {
+	err := d.kubelet.missing()
+	if n, _ := d.status.get(); err != nil && n.standby != nil {
+		return n.standby
+	}
+	return err
+}
+
+// Fitness returns why this instance takes no new claims, nil if it does.
+func (d *Daemon) Fitness() error { return d.status.fitness() }

@@ -7,15 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"go.uber.org/zap"
 
@@ -43,9 +44,12 @@ func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 		return
 	}
 	k.log.Error(msg, zap.Error(err))
-	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		k.fail(fmt.Errorf("%s: %w", msg, err))
+	if errors.Is(err, kubeletplugin.ErrRecoverable) {
+		// The helper calls errors of publishing so, and no others.
+		k.published.notWritten(err)
+		return
 	}
+	k.fail(fmt.Errorf("%s: %w", msg, err))
 }
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin. What was written
@@ -138,12 +142,19 @@ func taints(n node) []resourceapi.DeviceTaint {
 			Key: plugin.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
 		})
 	}
-	if n.blocked != nil {
-		out = append(out, resourceapi.DeviceTaint{
-			Key: plugin.DriverName + "/node", Value: "blocked", Effect: resourceapi.DeviceTaintEffectNoSchedule,
-		})
+	// A device has one taint of a key.
+	value := ""
+	switch {
+	case n.unfit != nil:
+		value = "unfit"
+	case n.blocked != nil:
+		value = "blocked"
+	default:
+		return out
 	}
-	return out
+	return append(out, resourceapi.DeviceTaint{
+		Key: plugin.DriverName + "/node", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+	})
 }
 
 // Kubelet says where kubelet is and who this instance is.
@@ -158,29 +169,64 @@ type Kubelet struct {
 // dataDir is where the plugin's socket and lock live.
 func (k Kubelet) dataDir() string { return filepath.Join(k.RootDir, "plugins", plugin.DriverName) }
 
-func (k Kubelet) start(ctx context.Context, side kubeletSide, client kubernetes.Interface) (*kubeletplugin.Helper, error) {
-	if err := os.MkdirAll(k.dataDir(), 0o750); err != nil {
-		return nil, err
+// serve registers this instance with kubelet, which may call it from then on.
+func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kubeletplugin.Helper, error) {
+	side := kubeletSide{
+		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
+		published: d.published, metadata: metadata{on: d.o.Config.DeviceMetadata, cdiDir: d.o.Config.CDIDir, dataDir: d.o.Kubelet.dataDir()},
+		devices: d.devices,
 	}
 	options := append(side.metadata.options(),
 		kubeletplugin.DriverName(plugin.DriverName),
-		kubeletplugin.KubeClient(client),
-		kubeletplugin.NodeName(k.NodeName),
-		kubeletplugin.PluginDataDirectoryPath(k.dataDir()),
-		kubeletplugin.RegistrarDirectoryPath(filepath.Join(k.RootDir, "plugins_registry")),
+		kubeletplugin.KubeClient(d.o.Client),
+		kubeletplugin.NodeName(d.o.Kubelet.NodeName),
+		kubeletplugin.PluginDataDirectoryPath(d.o.Kubelet.dataDir()),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(d.o.Kubelet.RootDir, "plugins_registry")),
+		kubeletplugin.GRPCInterceptor(d.kubelet.intercept),
 	)
-	if k.PodUID != "" {
-		options = append(options, kubeletplugin.RollingUpdate(types.UID(k.PodUID)))
+	if d.o.Kubelet.PodUID != "" {
+		options = append(options, kubeletplugin.RollingUpdate(types.UID(d.o.Kubelet.PodUID)))
 	}
 	return kubeletplugin.Start(ctx, side, options...)
 }
 
-// registration turns the helper's registration status into a reason.
-func registration(h *kubeletplugin.Helper, rootDir string) error {
-	s := h.RegistrationStatus()
+// withdraw ends what serve began; without a helper there is nothing to end.
+func (d *Daemon) withdraw(helper *kubeletplugin.Helper) {
+	helper.Stop()
+	d.kubelet.last.Store(nil)
+}
+
+// devices are those that are offered, none before this instance was the active
+// one.
+func (d *Daemon) devices() []resourceapi.Device {
+	offered := d.offered.Load()
+	if offered == nil {
+		return nil
+	}
+	return d.machine.Load().Devices(*offered, nil)
+}
+
+// registration is what kubelet said last about this instance. The helper keeps
+// it, too, but writes and reads it without a lock.
+type registration struct {
+	rootDir string
+	last    atomic.Pointer[registerapi.RegistrationStatus]
+}
+
+// intercept sees kubelet's calls.
+func (r *registration) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if s, is := request.(*registerapi.RegistrationStatus); is {
+		r.last.Store(s)
+	}
+	return handle(ctx, request)
+}
+
+// missing returns why kubelet does not call this instance, nil if it does.
+func (r *registration) missing() error {
+	s := r.last.Load()
 	switch {
 	case s == nil:
-		return fmt.Errorf("kubelet has not registered the driver yet: check that it watches %s", filepath.Join(rootDir, "plugins_registry"))
+		return fmt.Errorf("kubelet has not registered the driver yet: check that it watches %s", filepath.Join(r.rootDir, "plugins_registry"))
 	case !s.PluginRegistered:
 		return fmt.Errorf("kubelet refused to register the driver: %s", s.Error)
 	}

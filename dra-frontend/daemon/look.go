@@ -107,6 +107,7 @@ func (d *Daemon) observe(n node) bool {
 	n.actuator = err
 	n.empty = len(d.machine.Load().Zones) == 0
 	d.o.Metrics.Node(n.blocked, n.actuator)
+	d.tell(n)
 	return d.status.set(n)
 }
 

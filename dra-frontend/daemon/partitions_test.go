@@ -44,7 +44,8 @@ func testInvalidPartition(t *testing.T) {
 	object.Status.Allocation = &resourceapi.AllocationResult{}
 	client := fake.NewClientset(object)
 	var n told
-	d := &Daemon{o: o, status: newStatus(func() error { return nil }), protection: newProtected(o, n.send), partitions: newPartitions(o, n.send),
+	d := &Daemon{o: o, status: newStatus(), fitness: fitness{metrics: m, send: new(told).send},
+		protection: newProtected(o, n.send), partitions: newPartitions(o, n.send), published: newPublication(o),
 		statuses: claimstatus.New(claimstatus.Options{Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", Written: func(error) {}})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -21,9 +22,10 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
-// publication learns what the API server made of the slices: a server without
-// a feature gate drops the fields of that feature. Everything works without
-// them, so they are reported and nothing else.
+// publication learns what the API server made of the slices: they may not be
+// written at all, and a server without a feature gate drops the fields of that
+// feature. Everything works without these, so they are reported and nothing
+// else.
 type publication struct {
 	log     *zap.Logger
 	metrics *metrics.Metrics
@@ -32,10 +34,14 @@ type publication struct {
 	// wanted is whether devices carry the node-allocatable mapping.
 	wanted bool
 	again  chan struct{}
+	// interval is how often slices are read back that could not be written.
+	interval time.Duration
 
 	mu    sync.Mutex
 	sent  []resourceapi.Device
 	state string
+	// failed is why the slices are not as they were sent.
+	failed error
 	// settled is the last state but pending, lacking are the features that the
 	// server lacks: both were logged.
 	settled string
@@ -45,21 +51,52 @@ type publication struct {
 func newPublication(o Options) *publication {
 	p := &publication{
 		log: o.Log, metrics: o.Metrics, client: o.Client, node: o.Kubelet.NodeName, wanted: o.Config.NodeAllocatable,
-		again: make(chan struct{}, 1), state: metrics.MappingOff,
+		again: make(chan struct{}, 1), state: metrics.MappingOff, interval: o.Config.RefreshInterval.Duration,
 	}
+	p.metrics.SlicesOutdated(false)
 	p.metrics.NodeAllocatable(p.state)
 	return p
 }
 
 // sending is told of the devices that are about to be written.
 func (p *publication) sending(devices []resourceapi.Device) {
-	if !p.wanted {
-		return
-	}
 	p.mu.Lock()
 	p.sent = devices
-	p.set(metrics.MappingPending)
+	if p.wanted {
+		p.set(metrics.MappingPending)
+	}
 	p.mu.Unlock()
+	p.wake()
+}
+
+// notWritten is told by the helper of a write that failed. The helper tries
+// again, and does not tell when it has succeeded.
+func (p *publication) notWritten(err error) {
+	p.mu.Lock()
+	p.fail(fmt.Errorf("ResourceSlices of this node are not written, pods are scheduled by what they said before: %w", err))
+	p.mu.Unlock()
+	p.metrics.SliceWriteFailed()
+	p.wake()
+}
+
+// failure returns why the slices are not as they were sent, nil if they are or
+// no write has failed.
+func (p *publication) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
+}
+
+// fail notes whether a write failed. The lock is held.
+func (p *publication) fail(err error) {
+	if err == nil && p.failed != nil {
+		p.log.Info("ResourceSlices of this node are written again")
+	}
+	p.failed = err
+	p.metrics.SlicesOutdated(err != nil)
+}
+
+func (p *publication) wake() {
 	select {
 	case p.again <- struct{}{}:
 	default:
@@ -74,6 +111,7 @@ func (p *publication) dropped(err *resourceslice.DroppedFieldsError) {
 	features := err.DisabledFeatures()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.fail(nil)
 	// The library cannot name this one.
 	if !resourceslices.KeepsNodeAllocatable(err.DesiredSlice.Spec.Devices, []resourceapi.ResourceSlice{*err.ActualSlice}) {
 		features = append(features, featureMapping)
@@ -88,37 +126,40 @@ func (p *publication) dropped(err *resourceslice.DroppedFieldsError) {
 }
 
 // run reads the slices back after each publication, until they carry the
-// mapping or the server is known to drop it.
+// mapping or the server is known to drop it, and after a write that failed.
 func (p *publication) run(ctx context.Context) {
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.again:
 		}
-		for p.pending() {
-			if p.readBack(ctx) {
-				break
-			}
+		for wait := p.wait(); wait > 0 && !p.readBack(ctx); wait = p.wait() {
 			select {
 			case <-ctx.Done():
 				return
-			case <-ticker.C:
+			case <-time.After(wait):
 			}
 		}
 	}
 }
 
-func (p *publication) pending() bool {
+// wait returns how long to wait between two readings, 0 if nothing is to be
+// read.
+func (p *publication) wait() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.state == metrics.MappingPending
+	switch {
+	case p.failed != nil:
+		return p.interval
+	case p.state == metrics.MappingPending:
+		return pollInterval
+	}
+	return 0
 }
 
-// readBack reports whether the mapping stands in the slices. One that is absent
-// may only not have been written yet.
+// readBack reports whether the slices are as they were sent. What is absent may
+// only not have been written yet.
 func (p *publication) readBack(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -131,11 +172,13 @@ func (p *publication) readBack(ctx context.Context) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != metrics.MappingPending || !resourceslices.KeepsNodeAllocatable(p.sent, list.Items) {
-		return false
+	if p.failed != nil && resourceslices.Published(p.sent, list.Items) {
+		p.fail(nil)
 	}
-	p.settle(metrics.MappingActive)
-	return true
+	if p.state == metrics.MappingPending && resourceslices.KeepsNodeAllocatable(p.sent, list.Items) {
+		p.settle(metrics.MappingActive)
+	}
+	return p.failed == nil && p.state != metrics.MappingPending
 }
 
 // callTimeout is of a read that nothing waits for.

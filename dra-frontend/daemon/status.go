@@ -8,28 +8,31 @@ import (
 	"sync"
 )
 
-// status is what the loop found last. Readiness, health and taints are read
+// status is what the loop found last. Fitness, health and taints are read
 // from it.
 type status struct {
-	mu         sync.Mutex
-	actuator   error
-	blocked    error
-	empty      bool
-	unhealthy  map[string]string
-	registered func() error
-	changed    chan struct{}
+	mu      sync.Mutex
+	node    node
+	changed chan struct{}
 }
 
 var errNotChecked = errors.New("not checked yet")
 
-func newStatus(registered func() error) *status {
-	return &status{actuator: errNotChecked, blocked: errNotChecked, registered: registered, changed: make(chan struct{})}
+func newStatus() *status {
+	return &status{node: node{actuator: errNotChecked, blocked: errNotChecked}, changed: make(chan struct{})}
 }
 
 // node is a snapshot of what decides about new claims.
 type node struct {
+	// standby says why another instance is the active one.
+	standby error
+	// unfit says why the node cannot keep the driver's promises.
+	unfit error
+	// actuator says why nobody would apply a claim, blocked which claim files
+	// cannot be read.
 	actuator, blocked error
-	empty             bool
+	// empty reports whether no zone has anything to offer.
+	empty bool
 	// unhealthy are devices by name, with what their claims lack.
 	unhealthy map[string]string
 }
@@ -39,15 +42,29 @@ type node struct {
 func (s *status) set(n node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	same := (s.actuator == nil) == (n.actuator == nil) && (s.blocked == nil) == (n.blocked == nil) && s.empty == n.empty
-	reworded := text(s.actuator) != text(n.actuator) || text(s.blocked) != text(n.blocked) || !maps.Equal(s.unhealthy, n.unhealthy)
-	s.actuator, s.blocked, s.empty, s.unhealthy = n.actuator, n.blocked, n.empty, n.unhealthy
+	old := s.node
+	n.standby = old.standby
+	same := alike(old.unfit, n.unfit) && alike(old.actuator, n.actuator) && alike(old.blocked, n.blocked) && old.empty == n.empty
+	reworded := text(old.actuator) != text(n.actuator) || text(old.blocked) != text(n.blocked) || !maps.Equal(old.unhealthy, n.unhealthy)
+	s.node = n
 	if !same || reworded {
 		close(s.changed)
 		s.changed = make(chan struct{})
 	}
 	return !same
 }
+
+// stand stores why another instance is the active one, nil if this one is, and
+// returns what was stored before.
+func (s *status) stand(standby error) (before error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.node.standby = s.node.standby, standby
+	return before
+}
+
+// alike reports whether both are nil or none is.
+func alike(a, b error) bool { return (a == nil) == (b == nil) }
 
 func text(err error) string {
 	if err == nil {
@@ -60,15 +77,19 @@ func text(err error) string {
 func (s *status) get() (node, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return node{actuator: s.actuator, blocked: s.blocked, empty: s.empty, unhealthy: s.unhealthy}, s.changed
+	return s.node, s.changed
 }
 
-// ready returns why the node takes no new claims, nil if it does.
-func (s *status) ready() error {
+// fitness returns why this instance takes no new claims, nil if it does.
+func (s *status) fitness() error {
 	n, _ := s.get()
-	errs := []error{n.actuator, n.blocked, s.registered()}
-	if n.empty {
-		errs = append(errs, errors.New("no zone of this node has anything to offer: look at reservedCPUs, reservedMemory and managedCPUs of the configuration"))
+	if n.standby != nil {
+		return n.standby
+	}
+	found := n.findings()
+	var errs []error
+	for _, reason := range unfitReasons() {
+		errs = append(errs, found[reason])
 	}
 	return errors.Join(errs...)
 }

@@ -49,13 +49,17 @@ func signals(w *fsnotify.Watcher) <-chan struct{} {
 	return changes
 }
 
-// concerns tells whether an event is of interest. The node file is written by
-// this instance, or by the other one during a rolling update: answering that
-// by writing again would not end. Its removal is another matter.
+// concerns reports whether an event is of interest. The node file is written by
+// this instance, and its removal is another matter. The actuator announces each
+// node state that it has applied: a look at all claims for each of them would
+// answer what this instance wrote itself, and the poll sees the announcement.
 func concerns(e fsnotify.Event) bool {
 	name := filepath.Base(e.Name)
-	if name == contract.NodeFile {
+	switch name {
+	case contract.NodeFile:
 		return e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
+	case contract.ActuatorFile:
+		return false
 	}
 	return name[0] != '.'
 }

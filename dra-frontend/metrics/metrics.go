@@ -19,6 +19,10 @@ type Metrics struct {
 	cpus      *prometheus.GaugeVec
 	blocked   prometheus.Gauge
 	actuator  prometheus.Gauge
+	active    prometheus.Gauge
+	unfit     *prometheus.GaugeVec
+	unwritten prometheus.Counter
+	outdated  prometheus.Gauge
 	displaced prometheus.Gauge
 	unhealthy prometheus.Gauge
 	status    *prometheus.CounterVec
@@ -54,6 +58,18 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		actuator: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_actuator_ready", Help: "1 while nri-actuator is alive and connected to the runtime.",
 		}),
+		active: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_active", Help: "1 while this instance serves the node, 0 while it waits for another one.",
+		}),
+		unfit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_unfit", Help: "1 for what keeps the node from taking new claims, by reason.",
+		}, []string{"reason"}),
+		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "cpumem_frontend_slice_write_failures_total", Help: "Writes of ResourceSlices that failed.",
+		}),
+		outdated: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_slices_outdated", Help: "1 while the node's ResourceSlices are outdated because writing them failed.",
+		}),
 		displaced: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_displaced_claims", Help: "Claims on devices that are not offered any more; capacities are published without what they hold.",
 		}),
@@ -82,8 +98,10 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_memory_protection", Help: "Results of claims with memory protection, by whether it is effective: True, False or Unknown.",
 		}, []string{"effective"}),
 	}
-	for _, c := range []prometheus.Collector{m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.displaced, m.unhealthy, m.status, m.accounted,
-		m.overwritten, m.partitions, m.orphaned, m.kubelet, m.protection} {
+	for _, c := range []prometheus.Collector{
+		m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.active, m.unfit, m.unwritten, m.outdated, m.displaced, m.unhealthy, m.status,
+		m.accounted, m.overwritten, m.partitions, m.orphaned, m.kubelet, m.protection,
+	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -118,6 +136,18 @@ func (m *Metrics) Node(blocked, actuator error) {
 	m.blocked.Set(gauge(blocked != nil))
 	m.actuator.Set(gauge(actuator == nil))
 }
+
+// Active sets whether this instance is the one that serves the node.
+func (m *Metrics) Active(on bool) { m.active.Set(gauge(on)) }
+
+// Unfit sets whether the reason keeps the node from taking new claims.
+func (m *Metrics) Unfit(reason string, on bool) { m.unfit.WithLabelValues(reason).Set(gauge(on)) }
+
+// SliceWriteFailed counts a write of ResourceSlices that failed.
+func (m *Metrics) SliceWriteFailed() { m.unwritten.Inc() }
+
+// SlicesOutdated sets whether a write is missing.
+func (m *Metrics) SlicesOutdated(on bool) { m.outdated.Set(gauge(on)) }
 
 // Displaced sets the number of claims on devices of another configuration.
 func (m *Metrics) Displaced(n int) { m.displaced.Set(float64(n)) }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 
 	"k8s.io/apimachinery/pkg/util/version"
 	kjson "sigs.k8s.io/json"
@@ -41,9 +40,8 @@ func ReadKubelet(path string) (Kubelet, error) {
 	if err != nil {
 		return Kubelet{}, fmt.Errorf("kubelet's configuration: %w", err)
 	}
-	// A mount of one file stays with that file when its name gets another.
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink == 0 {
-		return Kubelet{}, fmt.Errorf("kubelet's configuration %s was replaced by another file, and the old one is mounted here: delete the frontend's pod on this node, the new one sees it", path)
+	if replaced(info) {
+		return Kubelet{}, fmt.Errorf("kubelet's configuration %s %w: delete the frontend's pod on this node, the new one sees it", path, ErrReplaced)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKubelet+1))
 	if err != nil {

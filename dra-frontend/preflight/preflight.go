@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight looks, before the frontend registers with kubelet, whether
+// Package preflight looks, when the frontend starts and while it runs, whether
 // this node can keep the driver's promises. It reads files only.
 package preflight
 
@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/moby/sys/mountinfo"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -46,11 +47,13 @@ func Check(n Node) (warnings []string, err error) {
 			warnings = append(warnings, fmt.Sprintf("kubelet's %s is not visible: make sure that %s is %q", m.file, m.setting, m.none))
 			continue
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("kubelet's %s: %w", m.file, err))
-			continue
+		if err == nil {
+			err = checkPolicy(m.file, m.setting, m.none, data)
 		}
-		errs = append(errs, checkPolicy(m.file, m.setting, m.none, data))
+		if err == nil {
+			err = checkShown(n.Kubelet, m.file)
+		}
+		errs = append(errs, err)
 	}
 	return warnings, errors.Join(errs...)
 }
@@ -65,10 +68,32 @@ func checkPolicy(file, setting, none string, data []byte) error {
 		return fmt.Errorf("kubelet's %s: %w", file, err)
 	}
 	if !strings.EqualFold(state.PolicyName, none) {
-		return fmt.Errorf("kubelet runs with %s %q, which hands out the same CPUs and memory as this driver: set it to %q, drain the node, remove kubelet's %s and restart kubelet",
+		return fmt.Errorf("kubelet runs with %s %.40q, which hands out the same CPUs and memory as this driver: "+
+			"set it to %q, drain the node, remove kubelet's %s, restart kubelet and delete the frontend's pod on this node",
 			setting, state.PolicyName, none, file)
 	}
 	return nil
+}
+
+// ErrReplaced says that a file was replaced by another one of its name. A mount
+// of one file stays with the old one: only a new container sees the other.
+var ErrReplaced = errors.New("was replaced by another file, and the old one is mounted here")
+
+// checkShown reports whether what was read is what kubelet has now.
+func checkShown(kubelet fs.FS, file string) error {
+	info, err := fs.Stat(kubelet, file)
+	if err != nil {
+		return fmt.Errorf("kubelet's %s: %w", file, err)
+	}
+	if replaced(info) {
+		return fmt.Errorf("kubelet's %s %w", file, ErrReplaced)
+	}
+	return nil
+}
+
+func replaced(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Nlink == 0
 }
 
 func checkCgroup(proc fs.FS) error {

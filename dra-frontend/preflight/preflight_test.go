@@ -3,6 +3,10 @@
 package preflight_test
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/fstest"
 
@@ -78,4 +82,36 @@ func TestBootID(t *testing.T) {
 	require.Equal(t, "7a0c7a3e-0000-4000-8000-000000000000", id)
 	_, err = preflight.BootID(fstest.MapFS{})
 	require.ErrorContains(t, err, "boot id")
+}
+
+// The mount of a state file stays with the file that kubelet has replaced since:
+// what stands in it is of the past. An owner that was seen in it is said first.
+func TestReplacedStateFile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy, want string
+		replaced     bool
+	}{
+		"fit":    {"none", "was replaced by another file", true},
+		"static": {"static", `cpuManagerPolicy "static"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := os.Create(filepath.Join(t.TempDir(), "state"))
+			require.NoError(t, err)
+			defer f.Close()
+			_, err = fmt.Fprintf(f, `{"policyName":%q}`, tc.policy)
+			require.NoError(t, err)
+			kubelet := t.TempDir()
+			require.NoError(t, os.Symlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), filepath.Join(kubelet, "cpu_manager_state")))
+			n := node(cgroup2, "6.1", "", "")
+			n.Kubelet = os.DirFS(kubelet)
+			if tc.replaced {
+				_, err = preflight.Check(n)
+				require.NoError(t, err)
+			}
+			require.NoError(t, os.Remove(f.Name()))
+			_, err = preflight.Check(n)
+			require.ErrorContains(t, err, tc.want)
+			require.Equal(t, tc.replaced, errors.Is(err, preflight.ErrReplaced))
+		})
+	}
 }

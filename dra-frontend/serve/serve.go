@@ -17,9 +17,10 @@ import (
 // maxScrapes may be answered at a time; one more gets 503.
 const maxScrapes = 2
 
-// Handler serves /healthz (the process answers), /readyz, whose body says why
-// the node takes no new claims, and, unless gatherer is nil, /metrics.
-func Handler(gatherer prometheus.Gatherer, ready func() error) http.Handler {
+// Handler serves /healthz (the process answers), /readyz, which fails with the
+// error of ready, and, unless gatherer is nil, /metrics. The body of /readyz?full
+// has the error of fit, too, which fails nothing.
+func Handler(gatherer prometheus.Gatherer, ready, fit func() error) http.Handler {
 	mux := http.NewServeMux()
 	if gatherer != nil {
 		// Compressed, a page of some 20 KiB would cost a client megabytes of the server's.
@@ -27,14 +28,25 @@ func Handler(gatherer prometheus.Gatherer, ready func() error) http.Handler {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, options))
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		status, body := http.StatusOK, "ok"
 		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
+			status, body = http.StatusServiceUnavailable, err.Error()
 		}
-		fmt.Fprintln(w, "ok")
+		if r.URL.Query().Has("full") {
+			body += "\n" + fitness(fit())
+		}
+		w.WriteHeader(status)
+		fmt.Fprintln(w, body)
 	})
 	return mux
+}
+
+func fitness(err error) string {
+	if err == nil {
+		return "new claims are taken"
+	}
+	return "no new claims are taken: " + err.Error()
 }
 
 // Serve serves the handler on the address until ctx ends. An address that

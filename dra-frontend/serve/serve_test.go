@@ -28,6 +28,8 @@ func get(t *testing.T, server *httptest.Server, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
+func fine() error { return nil }
+
 func TestHandler(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
@@ -35,16 +37,25 @@ func TestHandler(t *testing.T) {
 	m.Claims(3, 8, 24)
 	m.Node(nil, errors.New("dead"))
 	m.Unprepared(nil)
-	ready := errors.New("the actuator is dead")
-	server := httptest.NewServer(serve.Handler(registry, func() error { return ready }))
+	ready, fit := errors.New("kubelet has not registered the driver"), errors.New("the actuator is dead")
+	server := httptest.NewServer(serve.Handler(registry, func() error { return ready }, func() error { return fit }))
 	defer server.Close()
 
 	status, body := get(t, server, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, body, "the actuator is dead", "readiness says why")
+	require.Equal(t, "kubelet has not registered the driver\n", body, "readiness says why")
+	status, body = get(t, server, "/readyz?full")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Equal(t, "kubelet has not registered the driver\nno new claims are taken: the actuator is dead\n", body)
 	ready = nil
 	status, _ = get(t, server, "/readyz")
+	require.Equal(t, http.StatusOK, status, "a node that is not fit does not stop a rollout")
+	status, body = get(t, server, "/readyz?full")
 	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, "ok\nno new claims are taken: the actuator is dead\n", body)
+	fit = nil
+	_, body = get(t, server, "/readyz?full")
+	require.Equal(t, "ok\nnew claims are taken\n", body)
 	status, _ = get(t, server, "/healthz")
 	require.Equal(t, http.StatusOK, status)
 	_, body = get(t, server, "/metrics")
@@ -58,7 +69,7 @@ func TestHandler(t *testing.T) {
 
 // Metrics are served where they are wanted.
 func TestNoMetrics(t *testing.T) {
-	server := httptest.NewServer(serve.Handler(nil, func() error { return nil }))
+	server := httptest.NewServer(serve.Handler(nil, fine, fine))
 	defer server.Close()
 	status, _ := get(t, server, "/metrics")
 	require.Equal(t, http.StatusNotFound, status)

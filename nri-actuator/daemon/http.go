@@ -40,8 +40,7 @@ const maxScrapes = 2
 // Handler serves /healthz (the process works), /readyz and, if they are wanted,
 // /metrics. Ready means ready for a rollout to go on: the process is while it
 // waits for the actuator before it to end, and on a node without a runtime that
-// takes it. With /readyz?full the answer is whether containers with claims can be
-// created; the body of both says why not.
+// takes it. The body says why containers with claims cannot be created.
 func (d *Daemon) Handler() http.Handler {
 	mux := http.NewServeMux()
 	if d.config.Metrics {
@@ -52,12 +51,8 @@ func (d *Daemon) Handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, d.alive(), nil)
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		unready, unfit := d.alive(), d.fit()
-		if r.URL.Query().Has("full") {
-			unready = unfit
-		}
-		reply(w, unready, unfit)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, d.alive(), d.fit())
 	})
 	return mux
 }

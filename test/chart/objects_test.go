@@ -118,7 +118,8 @@ var layouts = map[string]layoutNames{
 	"sidecar":  {names: []string{"node"}, frontend: "node", actuator: "node"},
 }
 
-// A52: root for the sake of file ownership, and nothing else of it.
+// A52: root for the sake of file ownership, and nothing else of it. A network of
+// its own lets two pods of a daemon run on a node while it is updated.
 func TestPodsArePlain(t *testing.T) {
 	t.Parallel()
 	for layout, daemonSets := range layouts {
@@ -176,17 +177,43 @@ func TestArguments(t *testing.T) {
 	require.Len(t, mounts(t, pod, container(t, pod, "actuator")), len(actuatorMounts)-1)
 }
 
-// The frontend overlaps with its successor, the actuator never does.
+// Old and new pod overlap, unless nodes may be without a daemon: the API takes
+// one of both. In the sidecar layout the frontend's settings hold.
 func TestUpdateStrategies(t *testing.T) {
 	t.Parallel()
-	strategy := func(ds *appsv1.DaemonSet) [2]string {
-		r := ds.Spec.UpdateStrategy.RollingUpdate
-		return [2]string{r.MaxSurge.String(), r.MaxUnavailable.String()}
+	for name, c := range map[string]struct{ values, daemonSet, surge, unavailable string }{
+		"frontend":                {"{}", "frontend", "1", "0"},
+		"actuator":                {"{}", "actuator", "1", "0"},
+		"sidecar":                 {"layout: sidecar", "node", "1", "0"},
+		"surge of the frontend":   {"frontend: {maxSurge: 30%}", "frontend", "30%", "0"},
+		"surge of the actuator":   {"actuator: {maxSurge: 3}", "actuator", "3", "0"},
+		"gap of the frontend":     {"frontend: {maxUnavailable: 2}", "frontend", "0", "2"},
+		"gap of the actuator":     {"actuator: {maxUnavailable: 10%}", "actuator", "0", "10%"},
+		"surge and gap":           {"actuator: {maxSurge: 3, maxUnavailable: 10%}", "actuator", "0", "10%"},
+		"gap of the sidecar":      {"{layout: sidecar, frontend: {maxUnavailable: 10%}}", "node", "0", "10%"},
+		"actuator's in a sidecar": {"{layout: sidecar, actuator: {maxUnavailable: 10%}}", "node", "1", "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := daemonSet(t, render(t, c.values), c.daemonSet).Spec.UpdateStrategy.RollingUpdate
+			require.Equal(t, []string{c.surge, c.unavailable}, []string{r.MaxSurge.String(), r.MaxUnavailable.String()})
+		})
 	}
-	separate := render(t, "actuator: {maxUnavailable: 10%}")
-	require.Equal(t, [2]string{"1", "0"}, strategy(daemonSet(t, separate, "frontend")))
-	require.Equal(t, [2]string{"0", "10%"}, strategy(daemonSet(t, separate, "actuator")))
-	require.Equal(t, [2]string{"0", "1"}, strategy(daemonSet(t, render(t, "layout: sidecar"), "node")))
+}
+
+// The frontend knows its release, so that two do not share a node.
+func TestReleaseName(t *testing.T) {
+	t.Parallel()
+	for layout, daemonSets := range layouts {
+		for values, want := range map[string]string{
+			"":                             "ns/r-dra-driver-cpumem",
+			"fullnameOverride: other":      "ns/other",
+			"namespaceOverride: elsewhere": "elsewhere/r-dra-driver-cpumem",
+		} {
+			pod := daemonSet(t, render(t, "layout: "+layout+"\n"+values), daemonSets.frontend).Spec.Template.Spec
+			require.Contains(t, container(t, pod, "frontend").Env, corev1.EnvVar{Name: "RELEASE", Value: want})
+		}
+	}
 }
 
 // A53: a change for one daemon leaves the other's pods alone.

@@ -43,6 +43,7 @@ var flipped = map[string]string{
 
 	"frontend.image.repository": `registry.example:5000/a/b`, "frontend.image.tag": `v9`, "frontend.image.pullPolicy": `Always`,
 	"frontend.logLevel": `debug`, "frontend.metricsPort": `1234`, "frontend.checkKubeletPolicies": `false`,
+	"frontend.maxSurge": `10%`, "frontend.maxUnavailable": `2`,
 	"frontend.resources.requests": `{cpu: 20m}`, "frontend.resources.limits": `{cpu: 1}`,
 	"frontend.nodeSelector": `{pool: a}`, "frontend.affinity": affinity, "frontend.tolerations": `[]`,
 	"frontend.podLabels": `{a: b}`, "frontend.podAnnotations": `{a: b}`, "frontend.seLinuxOptions": `{type: spc_t}`,
@@ -50,7 +51,7 @@ var flipped = map[string]string{
 	"actuator.image.repository": `registry.example:5000/a/b`, "actuator.image.tag": `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
 	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`, "actuator.systemBus": `/run/bus/system`, "actuator.repairPartitions": `false`,
 	"actuator.missingPluginAnnotation": `tolerate-missing-plugins.noderesource.dev`,
-	"actuator.guard.enabled":           `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxUnavailable": `25%`,
+	"actuator.guard.enabled":           `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxSurge": `25%`, "actuator.maxUnavailable": `25%`,
 	"actuator.resources.requests": `{cpu: 20m}`, "actuator.resources.limits": `{cpu: 1}`,
 	"actuator.nodeSelector": `{pool: a}`, "actuator.affinity": affinity, "actuator.tolerations": `[]`,
 	"actuator.podLabels": `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
@@ -117,7 +118,7 @@ func TestEveryValueCounts(t *testing.T) {
 // sidecarIgnores are the pod settings that the frontend's stand for, as values.yaml says.
 var sidecarIgnores = map[string]bool{
 	"actuator.nodeSelector": true, "actuator.affinity": true, "actuator.tolerations": true,
-	"actuator.podLabels": true, "actuator.podAnnotations": true,
+	"actuator.podLabels": true, "actuator.podAnnotations": true, "actuator.maxSurge": true, "actuator.maxUnavailable": true,
 }
 
 func merge(a, b map[string]any) map[string]any {
@@ -210,7 +211,10 @@ func TestSchemaRefuses(t *testing.T) {
 		"actuator.missingPluginAnnotation":  {`a/b`, `A.b`, `true`},
 		"actuator.guard":                    {`true`},
 		"actuator.guard.dir":                {`""`, `bin`},
-		"actuator.maxUnavailable":           {`0`, `0%`, `101%`, `some`},
+		"actuator.maxSurge":                 {`0`, `0%`, `101%`, `some`, `null`},
+		"actuator.maxUnavailable":           {`0%`, `101%`, `some`, `-1`},
+		"frontend.maxSurge":                 {`0`, `"1"`},
+		"frontend.maxUnavailable":           {`"0"`, `1.5`},
 		"actuator.seLinuxOptions":           {`{kind: spc_t}`},
 		"metrics.enabled":                   {`"on"`},
 		"metrics.from":                      {`{}`, `[{}]`, `[{selector: {}}]`, `[monitoring]`},

@@ -308,3 +308,15 @@ func (n *Node) Reconfigure(change func(*config.Config)) bool {
 	}
 	return true
 }
+
+// Applied waits until the actuator has applied the node state.
+func (n *Node) Applied() {
+	n.t.Helper()
+	n.eventually("the node state to be applied", func() error {
+		a, err := n.Announcement()
+		if err == nil && a.Generation != n.State().Generation {
+			err = fmt.Errorf("the actuator has applied generation %d, the node state is %d", a.Generation, n.State().Generation)
+		}
+		return err
+	})
+}

@@ -18,6 +18,7 @@ import (
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
@@ -86,6 +87,8 @@ func (n *Node) Taints(keys ...string) {
 // served is the frontend's daemon behind its sockets, and kubelet's side.
 type served struct {
 	n      *Node
+	config config.Config
+	podUID string
 	daemon *daemon.Daemon
 	cancel context.CancelFunc
 	ended  chan error
@@ -97,30 +100,38 @@ type served struct {
 }
 
 func newServed(n *Node) *served {
+	s := startServed(n, n.config, n.o.Instance)
+	n.eventually("the frontend to be registered", s.register)
+	return s
+}
+
+// startServed starts a daemon that kubelet has not registered yet.
+func startServed(n *Node, c config.Config, i Instance) *served {
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
 	require.NoError(n.t, err)
 	d, err := daemon.New(daemon.Options{
-		Log: n.o.Log, Config: n.config, Client: n.API.Client, Metrics: m, PageSize: n.spec.PageSize,
-		Kubelet: daemon.Kubelet{RootDir: n.config.KubeletRootDir, NodeName: NodeName},
+		Log: n.o.Log, Config: c, Client: n.API.Client, Metrics: m, PageSize: n.spec.PageSize,
+		Release: i.Release, Kubelet: daemon.Kubelet{RootDir: c.KubeletRootDir, NodeName: NodeName, PodUID: i.PodUID},
 	})
 	require.NoError(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &served{n: n, daemon: d, cancel: cancel, ended: make(chan error, 1), registry: registry}
+	s := &served{n: n, config: c, podUID: i.PodUID, daemon: d, cancel: cancel, ended: make(chan error, 1), registry: registry}
 	go func() { s.ended <- d.Run(ctx) }()
-	n.eventually("the frontend to be registered", func() error { return s.register(ctx) })
 	return s
 }
 
 // register does what kubelet does when a socket appears in plugins_registry.
-func (s *served) register(ctx context.Context) error {
+func (s *served) register() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	select {
 	case err := <-s.ended:
 		s.ended <- err
 		return fmt.Errorf("the frontend has ended: %w", err)
 	default:
 	}
-	sockets, err := filepath.Glob(filepath.Join(s.n.config.KubeletRootDir, "plugins_registry", "*.sock"))
+	sockets, err := filepath.Glob(filepath.Join(s.n.config.KubeletRootDir, "plugins_registry", "*"+s.podUID+"*.sock"))
 	if err != nil || len(sockets) != 1 {
 		return fmt.Errorf("%d sockets, want 1: %w", len(sockets), err)
 	}
@@ -152,7 +163,7 @@ func (s *served) dial(socket string) (*grpc.ClientConn, error) {
 	return conn, err
 }
 
-func (s *served) ready() error { return s.daemon.Ready() }
+func (s *served) ready() error { return errors.Join(s.daemon.Ready(), s.daemon.Fitness()) }
 
 func (s *served) stop() {
 	for _, conn := range s.conns {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -193,4 +195,11 @@ func (n *Node) Health() func() map[string]string {
 		}
 		return report
 	}
+}
+
+// SetKubeletPolicy writes kubelet's state file of a manager, as kubelet does
+// when it is started with that policy.
+func (n *Node) SetKubeletPolicy(file, policy string) {
+	n.t.Helper()
+	require.NoError(n.t, os.WriteFile(n.path(filepath.Join("kubelet", file)), fmt.Appendf(nil, `{"policyName":%q}`, policy), 0o600))
 }

@@ -77,6 +77,8 @@ type Options struct {
 	Class string
 	// NoActuator leaves the actuator to the test.
 	NoActuator bool
+	// Instance is who the frontend is.
+	Instance Instance
 }
 
 // Node is one node with its cluster.
@@ -101,6 +103,8 @@ type Node struct {
 
 	API      *API
 	frontend frontend
+	// beside are frontends that were started beside it.
+	beside   []*Frontend
 	actuator *Actuator
 	runtime  *runtime
 	pods     map[string]*Pod
@@ -206,6 +210,10 @@ func (n *Node) Reboot(spec topologytest.Spec) {
 func (n *Node) BootID() string { return fmt.Sprintf("11111111-2222-4333-8444-%012d", n.boots) }
 
 func (n *Node) stop() {
+	for _, f := range n.beside {
+		f.Stop()
+	}
+	n.beside = nil
 	if n.frontend != nil {
 		n.frontend.stop()
 		n.frontend = nil

@@ -17,6 +17,9 @@
     # Names the sockets of this instance, so that old and new can overlap.
     - name: POD_UID
       valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+    # Frontends of two releases do not share a node. A variable and no flag:
+    # older images refuse flags that they do not know.
+    - {name: RELEASE, value: {{ printf "%s/%s" (include "cpumem.namespace" .) (include "cpumem.fullname" .) }}}
   ports:
     - {name: frontend, containerPort: {{ .Values.frontend.metricsPort }}, protocol: TCP}
   {{- include "cpumem.probes" "frontend" | nindent 2 }}

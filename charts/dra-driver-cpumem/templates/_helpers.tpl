@@ -79,6 +79,12 @@ readinessProbe:
   failureThreshold: 2
 {{- end -}}
 
+{{/* Of surge and unavailability the API takes one. */}}
+{{- define "cpumem.updateStrategy" -}}
+type: RollingUpdate
+rollingUpdate: {maxSurge: {{ ternary .maxSurge 0 (empty .maxUnavailable) }}, maxUnavailable: {{ .maxUnavailable }}}
+{{- end -}}
+
 {{/* Pod settings that both daemons have. */}}
 {{- define "cpumem.podSettings" -}}
 automountServiceAccountToken: false

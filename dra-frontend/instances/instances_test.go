@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
+)
+
+// Pods by age.
+const (
+	first  = "00000000-0000-4000-8000-000000000003"
+	second = "00000000-0000-4000-8000-000000000002"
+	third  = "00000000-0000-4000-8000-000000000001"
+)
+
+func open(t *testing.T, dir, pod, release string) *instances.Instance {
+	t.Helper()
+	i, err := instances.Open(dir, instances.Identity{PodUID: pod, Release: release})
+	require.NoError(t, err)
+	return i
+}
+
+func asked(t *testing.T, i *instances.Instance) bool {
+	t.Helper()
+	is, err := i.Asked()
+	require.NoError(t, err)
+	return is
+}
+
+func held(t *testing.T, i *instances.Instance) *instances.HeldError {
+	t.Helper()
+	err := new(instances.HeldError)
+	require.ErrorAs(t, i.Activate(), &err)
+	return err
+}
+
+// A63: the newer instance asks, the older one hands over, and gets the place
+// back when the newer one has ended.
+func TestHandOver(t *testing.T) {
+	dir := t.TempDir()
+	a, b := open(t, dir, first, "ns/r"), open(t, dir, second, "ns/r")
+	require.NoError(t, a.Activate())
+	require.False(t, asked(t, a))
+	err := held(t, b)
+	require.True(t, err.Successor)
+	require.ErrorContains(t, err, "an older instance of the frontend serves this node (pod UID \""+first+"\" of release \"ns/r\")")
+	require.False(t, asked(t, a), "it waits for kubelet")
+	require.NoError(t, b.Ask())
+	require.NoError(t, b.Ask())
+	require.True(t, asked(t, a))
+	require.False(t, asked(t, b), "not by itself")
+
+	require.NoError(t, a.Release())
+	require.Error(t, a.Activate(), "the one that asks goes first")
+	require.NoError(t, b.Activate())
+	require.False(t, asked(t, a), "nobody asks any more")
+	require.False(t, held(t, a).Successor, "the older one does not ask for its place back")
+	require.NoError(t, b.Release(), "the kernel does the same when the process dies")
+	require.NoError(t, a.Activate())
+}
+
+// Who may succeed whom. The same pod, started again, is as old as before.
+func TestSuccessors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		active, waiting    instances.Identity
+		successor, foreign bool
+	}{
+		"newer pod":       {instances.Identity{PodUID: first}, instances.Identity{PodUID: second}, true, false},
+		"older pod":       {instances.Identity{PodUID: second}, instances.Identity{PodUID: first}, false, false},
+		"same pod":        {instances.Identity{PodUID: first}, instances.Identity{PodUID: first}, false, false},
+		"newest pod":      {instances.Identity{PodUID: first}, instances.Identity{PodUID: third}, true, false},
+		"no pods":         {instances.Identity{}, instances.Identity{}, false, false},
+		"not an UID":      {instances.Identity{PodUID: first}, instances.Identity{PodUID: "\n../x"}, false, false},
+		"another release": {instances.Identity{PodUID: first, Release: "a/r"}, instances.Identity{PodUID: second, Release: "b/r"}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, pod := range []string{first, second, third} {
+				open(t, dir, pod, "")
+			}
+			active, waiting := open(t, dir, tc.active.PodUID, tc.active.Release), open(t, dir, tc.waiting.PodUID, tc.waiting.Release)
+			require.NoError(t, active.Activate())
+			err := held(t, waiting)
+			require.Equal(t, instances.HeldError{By: tc.active, Successor: tc.successor, Foreign: tc.foreign}, *err)
+			// The active one decides for itself, whatever the other believes.
+			require.NoError(t, waiting.Ask())
+			require.Equal(t, tc.successor, asked(t, active))
+		})
+	}
+}
+
+// Two that ask: the newest goes first, whichever asked first.
+func TestTwoAsk(t *testing.T) {
+	dir := t.TempDir()
+	a, b, c := open(t, dir, first, ""), open(t, dir, second, ""), open(t, dir, third, "")
+	require.NoError(t, a.Activate())
+	require.NoError(t, b.Ask())
+	require.NoError(t, c.Ask())
+	require.True(t, asked(t, a))
+	require.NoError(t, a.Release())
+	held(t, b)
+	require.NoError(t, c.Activate())
+}
+
+// Only the active instance begins sections, and Release waits for the one that
+// has begun (I1).
+func TestSections(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := open(t, dir, first, ""), open(t, dir, second, "")
+		_, err := b.Acquire()
+		require.ErrorContains(t, err, "has not handed over yet", "kubelet's call ends in time")
+		require.NoError(t, a.Activate())
+		leave, err := a.Acquire()
+		require.NoError(t, err)
+		require.NoError(t, leave())
+
+		// A call that waits goes on once its instance is the active one.
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			leave, err := b.Acquire()
+			if err == nil {
+				err = leave()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		require.NoError(t, a.Release())
+		require.NoError(t, b.Activate())
+		calls.Wait()
+		_, err = a.Acquire()
+		require.ErrorContains(t, err, "has not handed over yet")
+	})
+}
+
+// Release waits until the section that has begun is over: it would be written
+// after the next instance has begun (I1).
+func TestReleaseWaitsForTheSection(t *testing.T) {
+	for range 50 {
+		dir := t.TempDir()
+		a, b := open(t, dir, first, ""), open(t, dir, second, "")
+		require.NoError(t, a.Activate())
+		leave, err := a.Acquire()
+		require.NoError(t, err)
+		begun, released := make(chan struct{}), make(chan error)
+		go func() {
+			close(begun)
+			released <- a.Release()
+		}()
+		<-begun
+		runtime.Gosched()
+		held(t, b)
+		require.NoError(t, leave())
+		require.NoError(t, <-released)
+		require.NoError(t, b.Activate())
+	}
+}
+
+// What stands in the files need not be what this program wrote.
+func TestForeignContent(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty": "", "binary": "\x00\xff", "another shape": "[]", "long": string(make([]byte, 1<<17)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, file := range []string{"active.lock", "next.lock"} {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
+			}
+			a, b := open(t, dir, first, ""), open(t, dir, second, "")
+			require.NoError(t, a.Activate())
+			require.True(t, held(t, b).Successor)
+			require.NoError(t, b.Ask())
+			require.True(t, asked(t, a))
+		})
+	}
+}
+
+// The order forgets the oldest pods, and an instance that it has forgotten is
+// the oldest.
+func TestOrderIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	old := open(t, dir, first, "")
+	for n := range 100 {
+		open(t, dir, "00000000-0000-4000-9000-0000000000"+string(rune('0'+n/10))+string(rune('0'+n%10)), "")
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "instances"))
+	require.NoError(t, err)
+	require.Less(t, len(data), 2000)
+	next := open(t, dir, second, "")
+	require.NoError(t, old.Activate())
+	require.True(t, held(t, next).Successor)
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A63: a rolling update of the frontend that changes what everybody has. The
+// node state is written once for each update, however long old and new frontend
+// overlap, so that no cpuset and no ancestor's file changes twice; and a claim
+// that is prepared meanwhile is prepared.
+func TestA63_RollingUpdates(t *testing.T) {
+	s := theSuite
+	s.configure(t)
+	s.claim(t, "a63", "numa-1", capacity{"cpu": "1", "memory": "64Mi"})
+	held := s.run(t, pod("a63", []string{"mask", "sleep"}, "a63"))
+	mine := s.cgroup(t, held, "main", "cpuset.cpus")
+	plain := s.run(t, pod("a63-plain", []string{"mask", "sleep"}))
+	for i, values := range [][]string{
+		{"config.managedCPUs=1-7"},
+		{"config.managedCPUs=2-7", "config.sharedPool.mode=fixed"},
+		{"config.memoryQoS.owner=kubelet"},
+		nil,
+	} {
+		before := s.nodeState(t).Generation
+		s.configure(t, values...)
+		eventually(t, "node state of the new configuration", func(context.Context) error {
+			if s.nodeState(t).Generation == before {
+				return fmt.Errorf("generation %d stands", before)
+			}
+			return nil
+		})
+		name := fmt.Sprintf("a63-%d", i)
+		s.claim(t, name, "", capacity{"cpu": "1"})
+		s.run(t, pod(name, []string{"mask", "sleep"}, name))
+		state := s.nodeState(t)
+		require.Equal(t, before+2, state.Generation, "values %q: one state for the update, one for the claim", values)
+		require.Equal(t, mine, s.cgroup(t, held, "main", "cpuset.cpus"))
+		require.Equal(t, state.Shared.CPUs, s.cgroup(t, plain, "main", "cpuset.cpus"))
+		require.Equal(t, "1", s.metric(t, "frontend", "cpumem_frontend_active"))
+	}
+}
