@@ -86,7 +86,7 @@ func TestScrapesAreBounded(t *testing.T) {
 		<-release
 		return 0
 	})))
-	server := httptest.NewServer(serve.Handler(registry, nil))
+	server := httptest.NewServer(serve.Handler(registry, nil, nil))
 	defer server.Close()
 	slow := make(chan int, 2)
 	for range 2 {
