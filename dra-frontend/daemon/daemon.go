@@ -132,7 +132,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.driver = plugin.New(plugin.Options{
-		Log: o.Log, Lock: lock, Ledger: ledger.New(dir, bootID), BootID: bootID, Guard: o.Config.Guard,
+		Log: o.Log, Lock: lock, Ledger: ledger.New(dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID, Guard: o.Config.Guard,
 		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: pods.NewReader(o.Client),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: actuator{dir: o.Config.CDIDir}, Recorder: o.Metrics,

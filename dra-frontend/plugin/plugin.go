@@ -91,6 +91,7 @@ type Driver struct {
 	lock      Lock
 	log       *zap.Logger
 	ledger    *ledger.Ledger
+	pool      string
 	bootID    string
 	guard     bool
 	inventory Inventory
@@ -105,9 +106,11 @@ type Driver struct {
 
 // Options are the parts of a Driver. All are required but NoMemoryHigh.
 type Options struct {
-	Log       *zap.Logger
-	Lock      Lock
-	Ledger    *ledger.Ledger
+	Log    *zap.Logger
+	Lock   Lock
+	Ledger *ledger.Ledger
+	// Pool is the name of the pool that this node publishes.
+	Pool      string
 	BootID    string
 	Guard     bool
 	Inventory Inventory
@@ -127,7 +130,7 @@ type Options struct {
 // itself always looks at the claim files (I4).
 func New(o Options) *Driver {
 	return &Driver{
-		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
+		log: o.Log, lock: o.Lock, ledger: o.Ledger, pool: o.Pool, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
 		settings: o.Settings, pods: o.Pods, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
 	}
 }

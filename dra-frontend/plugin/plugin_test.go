@@ -87,7 +87,7 @@ func (n *node) restart() {
 		pods = n.wrapPods(pods)
 	}
 	n.driver = plugin.New(plugin.Options{
-		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true,
+		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), Pool: "node0", BootID: n.boot, Guard: true,
 		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Node: n, Actuator: n, Recorder: discard{},
 		NoMemoryHigh: n.noMemoryHigh,
 	})
@@ -283,6 +283,8 @@ func TestPrepareRefuses(t *testing.T) {
 		"odd bytes":            {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "memory", "4097") }, "not a multiple of the page size 4096"},
 		"odd hugepages":        {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "hugepages_2Mi", "3Mi") }, "not a multiple of the page size"},
 		"unknown capacity":     {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "gpus", "1") }, "capacity gpus is not one"},
+		// A77: a slice that another node's token wrote leads here.
+		"pool of another node": {func(n *node, c *resourceapi.ResourceClaim) { result(c).Pool = "node1" }, `pool "node1", this node's pool is "node0"`},
 		"unknown device":       {func(n *node, c *resourceapi.ResourceClaim) { result(c).Device = "numa-9" }, "no such zone"},
 		"no allocation":        {func(n *node, c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "is not allocated"},
 		"admin access":         {func(n *node, c *resourceapi.ResourceClaim) { yes := true; result(c).AdminAccess = &yes }, "admin access"},
