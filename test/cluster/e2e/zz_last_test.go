@@ -76,7 +76,7 @@ func TestA52_Permissions(t *testing.T) {
 			"reservedFor": `{"status":{"reservedFor":null}}`,
 		}
 		if on == wide {
-			patches["another node's devices"] = `{"status":{"devices":null}}`
+			patches["another node's devices"] = `{"status":{"devices":[{"driver":"dra.cpumem","pool":"` + wide + `","device":"numa-0"}]}}`
 		}
 		for what, patch := range patches {
 			_, err := frontend.ResourceV1().ResourceClaims("default").Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
