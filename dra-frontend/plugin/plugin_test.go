@@ -566,6 +566,49 @@ func TestNodeFileLost(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
+// reserve reserves the claim for count more pods that use it.
+func (n *node) reserve(c *resourceapi.ResourceClaim, count int) {
+	for range count {
+		i := 10000 + len(n.pods)
+		name := fmt.Sprintf("pod-%d", i)
+		n.pods[name] = plugin.Pod{
+			Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBurstable},
+			Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: c.Name}}}},
+		}
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: types.UID(uid(i))})
+	}
+}
+
+// The node file has an end. A claim that comes near to it is refused with
+// numbers, nothing is written, and what is there can still change.
+func TestNodeFileIsFull(t *testing.T) {
+	n := newNode(t)
+	var err error
+	var first *resourceapi.ResourceClaim
+	last := 0
+	for err == nil {
+		last++
+		require.Less(t, last, 7, "the file has no end")
+		c := n.claim(last, fmt.Sprintf("numa-%d", last/4), capacity{"cpu": "1"})
+		n.reserve(c, 600)
+		if _, err = n.prepare(c); first == nil {
+			first = c
+		}
+	}
+	require.ErrorContains(t, err, fmt.Sprintf("for %d claims in %d pods", last, last*601))
+	require.ErrorContains(t, err, "bytes")
+	require.Len(t, n.claimFiles(), last-1)
+	requireReconciled(t, n.driver)
+
+	// A pod that joins is refused, too.
+	n.reserve(first, 400)
+	require.ErrorContains(t, n.driver.Join(context.Background(), first), fmt.Sprintf("for %d claims in %d pods", last-1, (last-1)*601+400))
+
+	require.NoError(t, n.unprepare(1))
+	_, err = n.prepare(n.claim(last, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+}
+
 // full is a directory in which node files can be written and claim files not.
 type full struct{ ledger.Directory }
 

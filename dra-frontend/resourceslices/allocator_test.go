@@ -131,7 +131,7 @@ func TestAllocatorTakesTheSlices(t *testing.T) {
 	require.Equal(t, "numa-1", r.Device, "one CPU is left on the first zone")
 
 	r = s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1000")})
-	require.Equal(t, map[string]string{"cpu": "0", "memory": "4Ki", "hugepages_2Mi": "0", "hugepages_1Gi": "0"}, consumed(r), "rounded to a page")
+	require.Equal(t, map[string]string{"cpu": "0", "memory": "1Mi", "hugepages_2Mi": "0", "hugepages_1Gi": "0"}, consumed(r), "rounded to a step")
 
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("3")}))
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"hugepages_16Gi": resource.MustParse("16Gi")}), "no such capacity")
