@@ -8,6 +8,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -206,7 +207,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	call := d.call(ctx, claims)
 	for _, claim := range claims {
 		start := time.Now()
-		devices, err := d.prepare(claim, call)
+		devices, err := d.prepare(ctx, claim, call)
 		d.recorder.Prepared(err, time.Since(start))
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}
@@ -240,12 +241,12 @@ func (d *Driver) unprepare(claim kubeletplugin.NamespacedObject) error {
 		return err
 	}
 	record, known := claims.Find(uid)
-	rest := claims.Without(uid)
 	if err := d.ledger.Forget(uid); err != nil {
 		log.Error("claim not released", zap.Error(err))
 		return err
 	}
-	// Its own file may have been the one that blocked the node: look again.
+	// Look again: its own file may have been the one that blocked the node, and
+	// what could not be read before is held, if it can be read now (I1).
 	if claims, err = d.ledger.Load(); err != nil {
 		return err
 	}
@@ -255,7 +256,13 @@ func (d *Driver) unprepare(claim kubeletplugin.NamespacedObject) error {
 		log.Warn("claim released; the node state waits for unreadable claim files")
 		return nil
 	}
-	if err := d.writeState(rest); err != nil {
+	switch err := d.writeState(claims.Prepared); {
+	case errors.Is(err, nodestate.ErrNoPool):
+		// The claim is released: kubelet has nothing to ask for again. Reconcile
+		// writes the state once there is a CPU for the pool (I7).
+		log.Warn("claim released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))
+		return nil
+	case err != nil:
 		return err
 	}
 	if known {
