@@ -165,6 +165,10 @@ func (k Kubelet) start(ctx context.Context, side kubeletSide, client kubernetes.
 	options := append(side.metadata.options(),
 		kubeletplugin.DriverName(plugin.DriverName),
 		kubeletplugin.KubeClient(client),
+		// The driver itself lets one call after the other to the directory, but none
+		// waits for what another one reads from the API server. What the helper
+		// writes for metadata is not under the driver's lock.
+		kubeletplugin.Serialize(side.metadata.on),
 		kubeletplugin.NodeName(k.NodeName),
 		kubeletplugin.PluginDataDirectoryPath(k.dataDir()),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(k.RootDir, "plugins_registry")),

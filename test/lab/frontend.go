@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -100,8 +101,12 @@ func newServed(n *Node) *served {
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
 	require.NoError(n.t, err)
+	var client kubernetes.Interface = n.API.Client
+	if n.o.Client != nil {
+		client = n.o.Client(client)
+	}
 	d, err := daemon.New(daemon.Options{
-		Log: n.o.Log, Config: n.config, Client: n.API.Client, Metrics: m, PageSize: n.spec.PageSize,
+		Log: n.o.Log, Config: n.config, Client: client, Metrics: m, PageSize: n.spec.PageSize,
 		Kubelet: daemon.Kubelet{RootDir: n.config.KubeletRootDir, NodeName: NodeName},
 	})
 	require.NoError(n.t, err)
