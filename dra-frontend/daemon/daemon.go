@@ -128,11 +128,12 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	lock := cdidir.NewLock(filepath.Join(o.Kubelet.dataDir(), "ledger.lock"))
-	if err := removeStale(dir, lock); err != nil {
+	placed := cdidir.NewPlaced(dir, filepath.Join(o.Kubelet.dataDir(), "cdi-dir.json"), bootID)
+	if err := removeStale(placed, lock); err != nil {
 		return nil, err
 	}
 	d.driver = plugin.New(plugin.Options{
-		Log: o.Log, Lock: lock, Ledger: ledger.New(dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID, Guard: o.Config.Guard,
+		Log: o.Log, Lock: lock, Ledger: ledger.New(placed, bootID), Pool: o.Kubelet.NodeName, BootID: bootID, Guard: o.Config.Guard,
 		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: pods.NewReader(o.Client),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: actuator{dir: o.Config.CDIDir}, Recorder: o.Metrics,
@@ -140,13 +141,15 @@ func New(o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// removeStale runs under the lock: another instance may be writing.
-func removeStale(dir cdidir.Dir, lock cdidir.Lock) error {
+// removeStale runs under the lock: another instance may be writing. A directory
+// that is not where the node's claims are is an error.
+func removeStale(dir cdidir.Placed, lock cdidir.Lock) error {
 	release, err := lock.Acquire()
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.RemoveStale(), release())
+	_, err = dir.List()
+	return errors.Join(err, dir.RemoveStale(), release())
 }
 
 // Run serves kubelet and keeps slices and node state current until ctx ends.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
@@ -31,6 +32,23 @@ func TestRuntimeRestarts(t *testing.T) {
 	}
 	n.Ready()
 	start(t, n, podWith(n, "q", lab.Request{Capacity: cpu("1")}))
+}
+
+// A79: the configuration names another CDI directory while claims are in this
+// one: the new frontend does not start, and says what to do.
+func TestCDIDirChangesUnderClaims(t *testing.T) {
+	n := newNode(t, topologytest.T2())
+	elsewhere := func(c *config.Config) { c.CDIDir = filepath.Join(t.TempDir(), "cdi") }
+	require.NoError(t, n.Start(elsewhere), "no claim")
+	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
+	start(t, n, p)
+	err := n.Start(elsewhere)
+	require.ErrorContains(t, err, "the claims of this node are in "+n.CDI)
+	require.ErrorContains(t, err, "set cdiDir back")
+	n.RestartFrontend()
+	n.Ready()
+	require.NoError(t, n.Remove(p))
+	require.NoError(t, n.Start(elsewhere), "the claim is released")
 }
 
 // A36, A37: the actuator is killed before each step of a pod with a claim. The

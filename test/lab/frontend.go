@@ -19,6 +19,7 @@ import (
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
@@ -99,22 +100,35 @@ type served struct {
 
 func newServed(n *Node) *served {
 	registry := prometheus.NewRegistry()
-	m, err := metrics.New(registry)
-	require.NoError(n.t, err)
-	var client kubernetes.Interface = n.API.Client
-	if n.o.Client != nil {
-		client = n.o.Client(client)
-	}
-	d, err := daemon.New(daemon.Options{
-		Log: n.o.Log, Config: n.config, Client: client, Metrics: m, PageSize: n.spec.PageSize,
-		Kubelet: daemon.Kubelet{RootDir: n.config.KubeletRootDir, NodeName: NodeName},
-	})
+	d, err := n.newDaemon(n.config, registry)
 	require.NoError(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &served{n: n, daemon: d, cancel: cancel, ended: make(chan error, 1), registry: registry}
 	go func() { s.ended <- d.Run(ctx) }()
 	n.eventually("the frontend to be registered", func() error { return s.register(ctx) })
 	return s
+}
+
+func (n *Node) newDaemon(c config.Config, registry *prometheus.Registry) (*daemon.Daemon, error) {
+	m, err := metrics.New(registry)
+	require.NoError(n.t, err)
+	var client kubernetes.Interface = n.API.Client
+	if n.o.Client != nil {
+		client = n.o.Client(client)
+	}
+	return daemon.New(daemon.Options{
+		Log: n.o.Log, Config: c, Client: client, Metrics: m, PageSize: n.spec.PageSize,
+		Kubelet: daemon.Kubelet{RootDir: c.KubeletRootDir, NodeName: NodeName},
+	})
+}
+
+// Start returns why a second frontend, with a changed configuration, does not
+// start on the node, nil if it would.
+func (n *Node) Start(change func(*config.Config)) error {
+	c := n.config
+	change(&c)
+	_, err := n.newDaemon(c, prometheus.NewRegistry())
+	return err
 }
 
 // register does what kubelet does when a socket appears in plugins_registry.
