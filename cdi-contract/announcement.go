@@ -12,6 +12,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
 // Announcement is the actuator's word about itself. That it is alive is not
@@ -124,8 +126,8 @@ func LockAnnouncement(f *os.File) error {
 // replaced meanwhile; the actuator replaces it only when its content changes.
 const maxReplaced = 100
 
-// ReadAnnouncement reads the actuator file in dir. An absent file or one that
-// nobody holds the lock of is [ErrActuatorDead].
+// ReadAnnouncement reads the actuator file in dir. An absent file, one that
+// nobody holds the lock of and what is no regular file are [ErrActuatorDead].
 func ReadAnnouncement(dir string) (Announcement, error) {
 	path := filepath.Join(dir, ActuatorFile)
 	for range maxReplaced {
@@ -142,9 +144,12 @@ func ReadAnnouncement(dir string) (Announcement, error) {
 var errReplaced = errors.New("announcement replaced")
 
 func readAnnouncement(path string) (Announcement, error) {
-	f, err := os.Open(path)
+	f, _, err := durable.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Announcement{}, fmt.Errorf("%w: no %s", ErrActuatorDead, path)
+	}
+	if errors.Is(err, durable.ErrNotRegular) {
+		return Announcement{}, fmt.Errorf("%w: %w", ErrActuatorDead, err)
 	}
 	if err != nil {
 		return Announcement{}, err

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,6 +49,23 @@ func TestReadAnnouncement(t *testing.T) {
 		_, err := contract.ReadAnnouncement(dir)
 		require.ErrorIs(t, err, contract.ErrActuatorDead)
 		require.ErrorContains(t, err, contract.ActuatorFile)
+	})
+	t.Run("a FIFO, which nobody can have locked", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, syscall.Mkfifo(filepath.Join(dir, contract.ActuatorFile), 0o600))
+		done := make(chan error, 1)
+		go func() {
+			_, err := contract.ReadAnnouncement(dir)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			require.ErrorIs(t, err, contract.ErrActuatorDead)
+			require.ErrorContains(t, err, "is not a regular file")
+		case <-time.After(time.Minute):
+			t.Fatal("the reader waits for a writer")
+		}
+		require.NoError(t, announce(t, dir, want).Close(), "an actuator puts its own in its place")
 	})
 	t.Run("never locked", func(t *testing.T) {
 		dir := t.TempDir()

@@ -3,6 +3,7 @@
 package contract
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -174,6 +175,16 @@ func EncodeNode(s NodeState) ([]byte, error) {
 		return nil, err
 	}
 	return encodeSpec(NodeKind, s, inertDevice("state"))
+}
+
+// NodeRoom returns the bytes that the state takes of the node file's record, and
+// how many the record may have.
+func NodeRoom(s NodeState) (used, limit int, err error) {
+	record, err := json.Marshal(s)
+	if err != nil {
+		return 0, 0, fmt.Errorf("node state: %w", err)
+	}
+	return len(escapeJSON(record)), maxRecord, nil
 }
 
 // DecodeNode reads the node file.

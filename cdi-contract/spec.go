@@ -18,8 +18,9 @@ const (
 	annotationVersion = Vendor + "/contract"
 	annotationRecord  = Vendor + "/record"
 
-	// maxAnnotations is the limit of the CDI specification.
+	// maxAnnotations is the limit of the CDI specification, for names and values.
 	maxAnnotations = 256 << 10
+	maxRecord      = maxAnnotations - len(annotationVersion) - len(Version) - len(annotationRecord)
 )
 
 // encodeSpec writes a CDI spec with the record as annotation. The bytes depend

@@ -64,10 +64,30 @@ func WriteHeld(dir, name string, data []byte, mode fs.FileMode, before func(*os.
 	return f, nil
 }
 
-// Read returns the content of the file dir/name, which may be at most max
-// bytes long.
+// ErrNotRegular says that a name stands for a directory, a FIFO or a device.
+var ErrNotRegular = errors.New("not a regular file")
+
+// Open opens the regular file at path to be read. Anything else is
+// [ErrNotRegular]: a FIFO would block its reader until somebody writes to it.
+func Open(path string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is %w (%s): remove it", path, ErrNotRegular, info.Mode().Type())
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
+// Read returns the content of the regular file dir/name, which may be at most
+// max bytes long.
 func Read(dir, name string, max int64) ([]byte, error) {
-	f, err := os.Open(filepath.Join(dir, name))
+	f, _, err := Open(filepath.Join(dir, name))
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,8 @@ func simulateCommand() *cobra.Command {
 		Use: "simulate FILE", Short: "Show where claims would land on this machine, a captured or a described one", Args: cobra.ExactArgs(1),
 		Long: "Takes the pods of a file one after the other through the scheduler's allocator and the driver, and draws who has\n" +
 			"which CPUs then. Nothing is changed on this machine. FILE is a stream of ResourceClaims, ResourceClaimTemplates,\n" +
-			"DeviceClasses, Pods and Deployments, - for standard input. A claim or template that no pod refers to gets a pod.",
+			"DeviceClasses, Pods and Deployments, - for standard input. A claim or template that no pod refers to gets a pod.\n" +
+			"Amounts are the granted ones: the scheduler rounds up to whole CPUs, steps of 1Mi and whole hugepages.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "picture" && format != "json" {
 				return fmt.Errorf("--output %q: want picture or json", format)

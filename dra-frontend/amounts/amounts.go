@@ -39,7 +39,7 @@ func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amoun
 		}
 		n, whole := q.AsInt64()
 		if !whole {
-			return a, fmt.Errorf("capacity %s: %s is not a whole number; exclusive CPUs and bytes cannot be split", name, q.String())
+			return a, fmt.Errorf("capacity %s: %s is not a whole number; exclusive CPUs and bytes cannot be split: the scheduler rounds up to what this driver's ResourceSlice says", name, q.String())
 		}
 		switch page, isHugepages := resourceslices.PageSize(name); {
 		case name == resourceslices.CPU:

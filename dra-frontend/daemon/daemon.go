@@ -61,7 +61,7 @@ type Daemon struct {
 	status   *status
 	instance *instances.Instance
 	kubelet  *registration
-	dir      cdidir.Dir
+	dir      cdidir.Placed
 	driver   *plugin.Driver
 	bootID   string
 	machine  atomic.Pointer[inventory.Inventory]
@@ -113,10 +113,12 @@ func New(o Options) (*Daemon, error) {
 	d.machine.Store(&machine)
 	d.logLeftOut(machine)
 
-	if d.dir, err = cdidir.Open(o.Config.CDIDir); err != nil {
+	dir, err := cdidir.Open(o.Config.CDIDir)
+	if err != nil {
 		return nil, err
 	}
-	if err := d.dir.CheckWritable(); err != nil {
+	d.dir = cdidir.NewPlaced(dir, filepath.Join(o.Kubelet.dataDir(), "cdi-dir.json"), bootID)
+	if err := errors.Join(d.dir.Check(), d.dir.CheckWritable()); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(o.Kubelet.dataDir(), 0o750); err != nil {
@@ -127,8 +129,10 @@ func New(o Options) (*Daemon, error) {
 	}
 	reader := pods.NewReader(o.Client)
 	d.driver = plugin.New(plugin.Options{
-		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), BootID: bootID, Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
-		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize), Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
+		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID,
+		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
+		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
+		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics,
 	})
@@ -211,7 +215,8 @@ func (d *Daemon) removeStale() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.dir.RemoveStale(), release())
+	// The instance before may have prepared claims elsewhere since New.
+	return errors.Join(d.dir.Check(), d.dir.RemoveStale(), release())
 }
 
 // keep keeps slices and node state current.

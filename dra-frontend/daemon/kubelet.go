@@ -179,6 +179,10 @@ func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kube
 	options := append(side.metadata.options(),
 		kubeletplugin.DriverName(plugin.DriverName),
 		kubeletplugin.KubeClient(d.o.Client),
+		// The driver itself lets one call after the other to the directory, but none
+		// waits for what another one reads from the API server. What the helper
+		// writes for metadata is not under the driver's lock.
+		kubeletplugin.Serialize(side.metadata.on),
 		kubeletplugin.NodeName(d.o.Kubelet.NodeName),
 		kubeletplugin.PluginDataDirectoryPath(d.o.Kubelet.dataDir()),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(d.o.Kubelet.RootDir, "plugins_registry")),

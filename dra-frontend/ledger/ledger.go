@@ -147,6 +147,9 @@ func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) e
 	if err != nil {
 		return err
 	}
+	if err := l.room(state); err != nil {
+		return err
+	}
 	if err := l.WriteNode(state); err != nil {
 		return errors.Join(err, l.WriteNode(before))
 	}
@@ -177,6 +180,9 @@ func (l *Ledger) Update(r contract.ClaimRecord, state contract.NodeState) error 
 	if _, err := contract.EncodeNode(state); err != nil {
 		return err
 	}
+	if err := l.room(state); err != nil {
+		return err
+	}
 	if err := l.dir.Write(name, data); err != nil {
 		return fmt.Errorf("write claim file: %w", err)
 	}
@@ -201,6 +207,33 @@ func (l *Ledger) Replace(r contract.ClaimRecord, between, after contract.NodeSta
 		return fmt.Errorf("write claim file: %w", err)
 	}
 	return l.WriteNode(after)
+}
+
+// room refuses a state that grows beyond three quarters of what the node file
+// can have: the rest is for what a changed configuration or machine adds to the
+// claims that are prepared (I4).
+func (l *Ledger) room(state contract.NodeState) error {
+	used, limit, err := contract.NodeRoom(state)
+	if err != nil {
+		return err
+	}
+	most := limit / 4 * 3
+	if used <= most {
+		return nil
+	}
+	if old, ok := l.Node(); ok {
+		if was, _, err := contract.NodeRoom(old); err == nil && used <= was {
+			return nil
+		}
+	}
+	claims := make(map[string]bool)
+	for _, pod := range state.Pods {
+		for _, uid := range pod.Claims {
+			claims[uid] = true
+		}
+	}
+	return fmt.Errorf("the node file would have %d bytes for %d claims in %d pods, and may have %d: ask for larger claims instead of many small ones, or delete pods with claims on this node",
+		used, len(claims), len(state.Pods), most)
 }
 
 // Forget removes a claim's file. The node state without it is written

@@ -8,6 +8,7 @@
 package nodestate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,8 +32,11 @@ type Base struct {
 	Protect bool
 }
 
+// ErrNoPool says that the shared pool would be empty (I7).
+var ErrNoPool = errors.New("no CPU would be left for containers without exclusive CPUs")
+
 // Compute returns the node state for the prepared claims. Its generation is
-// left for the caller. A shared pool that would be empty is an error (I7).
+// left for the caller. A shared pool that would be empty is [ErrNoPool].
 func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, error) {
 	state := contract.NodeState{
 		V:         contract.Version,
@@ -42,7 +46,7 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 	}
 	held := Exclusive(claims)
 	if base.CPUs.Difference(held).IsEmpty() {
-		return contract.NodeState{}, fmt.Errorf("no CPU would be left for containers without exclusive CPUs: %d claims hold all of %s", len(claims), base.CPUs)
+		return contract.NodeState{}, fmt.Errorf("%w: %d claims hold all of %s", ErrNoPool, len(claims), base.CPUs)
 	}
 	// What partitions hold the kernel takes out of the pool.
 	pool := base.CPUs.Difference(exclusive(claims, func(d contract.Decision) bool { return d.Partition == "" }))

@@ -86,7 +86,7 @@ type Memory struct {
 // Hugepages says what the hugepage limits are.
 type Hugepages struct {
 	// Limits is claim (the claimed amount), unlimited, or unchanged (what
-	// kubelet set).
+	// kubelet set). A claim may not ask for unlimited, a DeviceClass may.
 	Limits *string `json:"limits,omitempty"`
 }
 

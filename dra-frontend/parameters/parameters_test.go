@@ -119,8 +119,8 @@ func TestResolve(t *testing.T) {
 			func(s *parameters.Settings) { s.Isolation = parameters.IsolationPartition }},
 		"in any order": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, packed), config1(class, spread)}, func(*parameters.Settings) {}},
 		"field by field": {"zone", []resourceapi.DeviceAllocationConfiguration{
-			config1(class, with(`"cpu":{"placement":"spread","wholeCores":true},"memory":{"throttlingFactor":0.5}`)),
-			config1(claim, with(`"cpu":{"wholeCores":false,"wholeL3":true},"memory":{"limit":"12Gi","protection":"low","policy":"bind"},"hugepages":{"limits":"unlimited"}`)),
+			config1(class, with(`"cpu":{"placement":"spread","wholeCores":true},"memory":{"throttlingFactor":0.5},"hugepages":{"limits":"unlimited"}`)),
+			config1(claim, with(`"cpu":{"wholeCores":false,"wholeL3":true},"memory":{"limit":"12Gi","protection":"low","policy":"bind"}`)),
 		}, func(s *parameters.Settings) {
 			half := 0.5
 			s.CPU = placement.Options{Placement: placement.Spread, WholeL3: true}
@@ -168,6 +168,40 @@ func TestResolveRefuses(t *testing.T) {
 	})
 	require.ErrorContains(t, err, `the DeviceClass's parameters for all requests: cpu.placement: "x"`)
 	require.ErrorContains(t, err, `the claim's parameters for zone: parameters: unknown field "gpu"`)
+}
+
+// A78: only an administrator lifts hugepage limits: without them one user takes
+// the pages that other claims were granted.
+func TestUnlimitedHugepagesAreTheAdministrators(t *testing.T) {
+	limits := func(value string) []byte { return with(`"hugepages":{"limits":"` + value + `"}`) }
+	free := config.Default()
+	free.Hugepages.Limits = config.HugepagesUnlimited
+	for name, c := range map[string]struct {
+		node    config.Config
+		configs []resourceapi.DeviceAllocationConfiguration
+		want    string // empty for refused
+	}{
+		"a claim":                        {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"))}, ""},
+		"a claim, for one request":       {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"), "zone")}, ""},
+		"a claim of such a class":        {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(class, limits("unlimited")), config1(claim, limits("unlimited"))}, ""},
+		"a claim on such a node":         {free, []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"))}, ""},
+		"a source that is not known":     {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1("", limits("unlimited"))}, ""},
+		"a class":                        {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(class, limits("unlimited"))}, config.HugepagesUnlimited},
+		"the node":                       {free, nil, config.HugepagesUnlimited},
+		"a claim takes less":             {free, []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("claim"))}, config.HugepagesClaim},
+		"a claim takes what kubelet set": {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unchanged"))}, config.HugepagesUnchanged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := parameters.Defaults(c.node, pageSize).Resolve("zone", c.configs)
+			if c.want == "" {
+				require.ErrorContains(t, err, "hugepages.limits: unlimited is not a claim's to ask for")
+				require.ErrorContains(t, err, "the claim's parameters for")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, s.Hugepages)
+		})
+	}
 }
 
 // A node that does not protect memory says so instead of doing less than asked.

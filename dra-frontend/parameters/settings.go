@@ -66,6 +66,9 @@ func (s Settings) Resolve(request string, configs []resourceapi.DeviceAllocation
 			continue
 		}
 		p, err := Decode(c.Opaque.Parameters.Raw)
+		if err == nil && c.Source != resourceapi.AllocationConfigSourceClass {
+			err = p.refuseUnlimitedHugepages()
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", origin(c), err))
 			continue
@@ -80,6 +83,17 @@ func (s Settings) Resolve(request string, configs []resourceapi.DeviceAllocation
 		return s, err
 	}
 	return s.with(p)
+}
+
+// refuseUnlimitedHugepages is for parameters of a claim: a container without a
+// limit can take the pages that other claims were granted (I2), so that only an
+// administrator says who may.
+func (p ClaimParameters) refuseUnlimitedHugepages() error {
+	if l := p.Hugepages.Limits; l != nil && *l == config.HugepagesUnlimited {
+		return fmt.Errorf("hugepages.limits: %s is not a claim's to ask for, because its containers could take the pages of other claims: "+
+			"claim as many as are needed, or use a DeviceClass with this parameter", config.HugepagesUnlimited)
+	}
+	return nil
 }
 
 // origin names where parameters come from.

@@ -100,6 +100,11 @@ func about(r resourceapi.DeviceRequestAllocationResult, err error) error {
 // about a zone of this node: the scheduler's word is final.
 func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) (part, error) {
 	p := part{DeviceRequestAllocationResult: r}
+	if r.Pool != d.pool {
+		// Zones of all nodes have the same names: only the pool says whose.
+		return p, fmt.Errorf("it is allocated from pool %q, this node's pool is %q: the ResourceSlice it comes from is not of this node's driver; delete that slice and the pod",
+			r.Pool, d.pool)
+	}
 	var known bool
 	if p.zone, known = d.inventory.Zones[r.Device]; !known {
 		return p, fmt.Errorf("this node has no such zone now: delete the pod so that it is scheduled again")

@@ -21,7 +21,7 @@ func TestHugepages(t *testing.T) {
 	two := capacity{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "2Gi"}
 	for name, c := range map[string]struct {
 		// claims are the capacities of claims 1, 2 .. on one container, params
-		// their parameters.
+		// the parameters of their classes.
 		claims []capacity
 		params []string
 		// own are the container's own limits.
@@ -71,7 +71,7 @@ func TestHugepages(t *testing.T) {
 			for i, amounts := range c.claims {
 				claim := n.claim(i+1, "numa-0", amounts)
 				if i < len(c.params) && c.params[i] != "" {
-					claim.Status.Allocation.Devices.Config = opaque(c.params[i])
+					claim.Status.Allocation.Devices.Config = ofClass(c.params[i])
 				}
 				claims, ids = append(claims, claim), append(ids, i+1)
 			}

@@ -73,7 +73,7 @@ func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, re
 	if err != nil || len(users.pods) == 0 {
 		return err
 	}
-	_, err = d.prepare(claim, call)
+	_, err = d.prepare(ctx, claim, call)
 	return err
 }
 

@@ -27,6 +27,25 @@ func opaque(members string, requests ...string) []resourceapi.DeviceAllocationCo
 	}}
 }
 
+// ofClass returns the parameters of the claim's class with the JSON members.
+func ofClass(members string) []resourceapi.DeviceAllocationConfiguration {
+	config := opaque(members)
+	config[0].Source = resourceapi.AllocationConfigSourceClass
+	return config
+}
+
+// A78: it is refused before anything is written.
+func TestClaimCannotLiftHugepageLimits(t *testing.T) {
+	n := newNode(t)
+	before := n.state()
+	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})
+	c.Status.Allocation.Devices.Config = opaque(`"hugepages":{"limits":"unlimited"}`)
+	_, err := n.prepare(c)
+	require.ErrorContains(t, err, "hugepages.limits: unlimited is not a claim's to ask for")
+	require.Empty(t, n.claimFiles())
+	require.Equal(t, before, n.state())
+}
+
 // Everything a claim can ask for beside its amounts reaches the decision.
 func TestParametersReachTheDecision(t *testing.T) {
 	n := newNode(t)
@@ -38,8 +57,8 @@ func TestParametersReachTheDecision(t *testing.T) {
 	}
 	n.driver.SetInventory(inventory)
 	c := n.claim(1, "numa-1", capacity{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
-	c.Status.Allocation.Devices.Config = opaque(`"cpu":{"placement":"spread","wholeCores":true,"cores":"any"},` +
-		`"memory":{"limit":"2Gi","throttlingFactor":0.5,"protection":"min","policy":"bind"},"hugepages":{"limits":"unlimited"}`)
+	c.Status.Allocation.Devices.Config = append(opaque(`"cpu":{"placement":"spread","wholeCores":true,"cores":"any"},`+
+		`"memory":{"limit":"2Gi","throttlingFactor":0.5,"protection":"min","policy":"bind"}`), ofClass(`"hugepages":{"limits":"unlimited"}`)...)
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	require.Equal(t, placement.Options{Placement: placement.Spread, WholeCores: true, Cores: placement.CoresAny}, asked)

@@ -8,6 +8,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -104,6 +105,7 @@ type Driver struct {
 	lock      Lock
 	log       *zap.Logger
 	ledger    *ledger.Ledger
+	pool      string
 	bootID    string
 	guard     bool
 	guardWait time.Duration
@@ -121,9 +123,11 @@ type Driver struct {
 
 // Options are the parts of a Driver. All are required but NoMemoryHigh.
 type Options struct {
-	Log       *zap.Logger
-	Lock      Lock
-	Ledger    *ledger.Ledger
+	Log    *zap.Logger
+	Lock   Lock
+	Ledger *ledger.Ledger
+	// Pool is the name of the pool that this node publishes.
+	Pool      string
 	BootID    string
 	Guard     bool
 	GuardWait time.Duration // how long it waits for a container's values: whole seconds
@@ -146,7 +150,7 @@ type Options struct {
 // itself always looks at the claim files (I4).
 func New(o Options) *Driver {
 	return &Driver{
-		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, guardWait: o.GuardWait, inventory: o.Inventory,
+		log: o.Log, lock: o.Lock, ledger: o.Ledger, pool: o.Pool, bootID: o.BootID, guard: o.Guard, guardWait: o.GuardWait, inventory: o.Inventory,
 		settings: o.Settings, pods: o.Pods, claims: o.Claims, cgroups: o.Cgroups, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
 	}
 }
@@ -237,7 +241,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	call := d.call(ctx, claims, d.preparedNames)
 	for _, claim := range claims {
 		start := time.Now()
-		devices, err := d.prepare(claim, call)
+		devices, err := d.prepare(ctx, claim, call)
 		d.recorder.Prepared(err, time.Since(start))
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}
@@ -271,12 +275,12 @@ func (d *Driver) unprepare(claim kubeletplugin.NamespacedObject) error {
 		return err
 	}
 	record, known := claims.Find(uid)
-	rest := claims.Without(uid)
 	if err := d.ledger.Forget(uid); err != nil {
 		log.Error("claim not released", zap.Error(err))
 		return err
 	}
-	// Its own file may have been the one that blocked the node: look again.
+	// Look again: its own file may have been the one that blocked the node, and
+	// what could not be read before is held, if it can be read now (I1).
 	if claims, err = d.ledger.Load(); err != nil {
 		return err
 	}
@@ -286,7 +290,13 @@ func (d *Driver) unprepare(claim kubeletplugin.NamespacedObject) error {
 		log.Warn("claim released; the node state waits for unreadable claim files")
 		return nil
 	}
-	if err := d.writeState(rest); err != nil {
+	switch err := d.writeState(claims.Prepared); {
+	case errors.Is(err, nodestate.ErrNoPool):
+		// The claim is released: kubelet has nothing to ask for again. Reconcile
+		// writes the state once there is a CPU for the pool (I7).
+		log.Warn("claim released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))
+		return nil
+	case err != nil:
 		return err
 	}
 	if known {

@@ -98,7 +98,7 @@ func (n *node) restart() {
 		claims = n.wrapClaims
 	}
 	n.driver = plugin.New(plugin.Options{
-		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), BootID: n.boot, Guard: true, GuardWait: 25 * time.Second,
+		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), Pool: "node0", BootID: n.boot, Guard: true, GuardWait: 25 * time.Second,
 		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Claims: claims, Cgroups: n, Node: n, Actuator: n, Recorder: discard{},
 		NoMemoryHigh: n.noMemoryHigh,
 	})
@@ -308,6 +308,8 @@ func TestPrepareRefuses(t *testing.T) {
 		"odd bytes":            {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "memory", "4097") }, "not a multiple of the page size 4096"},
 		"odd hugepages":        {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "hugepages_2Mi", "3Mi") }, "not a multiple of the page size"},
 		"unknown capacity":     {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "gpus", "1") }, "capacity gpus is not one"},
+		// A77: a slice that another node's token wrote leads here.
+		"pool of another node": {func(n *node, c *resourceapi.ResourceClaim) { result(c).Pool = "node1" }, `pool "node1", this node's pool is "node0"`},
 		"unknown device":       {func(n *node, c *resourceapi.ResourceClaim) { result(c).Device = "numa-9" }, "no such zone"},
 		"no allocation":        {func(n *node, c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "is not allocated"},
 		"admin access":         {func(n *node, c *resourceapi.ResourceClaim) { yes := true; result(c).AdminAccess = &yes }, "admin access"},
@@ -589,6 +591,49 @@ func TestNodeFileLost(t *testing.T) {
 	require.Greater(t, after.Generation, before.Generation)
 	after.Generation = before.Generation
 	require.Equal(t, before, after)
+}
+
+// reserve reserves the claim for count more pods that use it.
+func (n *node) reserve(c *resourceapi.ResourceClaim, count int) {
+	for range count {
+		i := 10000 + len(n.pods)
+		name := fmt.Sprintf("pod-%d", i)
+		n.pods[name] = plugin.Pod{
+			Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBurstable},
+			Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: c.Name}}}},
+		}
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: types.UID(uid(i))})
+	}
+}
+
+// The node file has an end. A claim that comes near to it is refused with
+// numbers, nothing is written, and what is there can still change.
+func TestNodeFileIsFull(t *testing.T) {
+	n := newNode(t)
+	var err error
+	var first *resourceapi.ResourceClaim
+	last := 0
+	for err == nil {
+		last++
+		require.Less(t, last, 7, "the file has no end")
+		c := n.claim(last, fmt.Sprintf("numa-%d", last/4), capacity{"cpu": "1"})
+		n.reserve(c, 600)
+		if _, err = n.prepare(c); first == nil {
+			first = c
+		}
+	}
+	require.ErrorContains(t, err, fmt.Sprintf("for %d claims in %d pods", last, last*601))
+	require.ErrorContains(t, err, "bytes")
+	require.Len(t, n.claimFiles(), last-1)
+	requireReconciled(t, n.driver)
+
+	// A pod that joins is refused, too.
+	n.reserve(first, 400)
+	require.ErrorContains(t, n.driver.Join(context.Background(), first), fmt.Sprintf("for %d claims in %d pods", last-1, (last-1)*601+400))
+
+	require.NoError(t, n.unprepare(1))
+	_, err = n.prepare(n.claim(last, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
 }
 
 // full is a directory in which node files can be written and claim files not.

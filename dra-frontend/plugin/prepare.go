@@ -74,7 +74,7 @@ func (w wants) needsAllocatable(uid string) bool {
 }
 
 // prepare is the flow of one claim.
-func (d *Driver) prepare(claim *resourceapi.ResourceClaim, call call) ([]kubeletplugin.Device, error) {
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, call call) ([]kubeletplugin.Device, error) {
 	results, err := ownResults(claim)
 	if err != nil || len(results) == 0 {
 		return nil, err
@@ -98,6 +98,11 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim, call call) ([]kubelet
 		return nil, err
 	}
 	defer leave()
+	// Kubelet may have given this call up while it read or waited, and released
+	// the claim since: what is written now would never be released (I3).
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("claim %s/%s: kubelet has given the call up: %w", claim.Namespace, claim.Name, context.Cause(ctx))
+	}
 	log := d.log.With(zap.String("claim", claim.Namespace+"/"+claim.Name), zap.String("uid", string(claim.UID)))
 
 	claims, err := d.ledger.Load()

@@ -144,10 +144,27 @@ func TestAllocatorTakesTheSlices(t *testing.T) {
 	require.Equal(t, "numa-1", r.Device, "one CPU is left on the first zone")
 
 	r = s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1000")})
-	require.Equal(t, map[string]string{"cpu": "0", "memory": "4Ki", "hugepages_2Mi": "0", "hugepages_1Gi": "0"}, consumed(r), "rounded to a page")
+	require.Equal(t, map[string]string{"cpu": "0", "memory": "1Mi", "hugepages_2Mi": "0", "hugepages_1Gi": "0"}, consumed(r), "rounded to a step")
 
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("3")}))
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"hugepages_16Gi": resource.MustParse("16Gi")}), "no such capacity")
+}
+
+// What docs/resource-model.md says of fractions: the scheduler rounds up, so that
+// the driver never sees one.
+func TestAllocatorRoundsUpToTheStep(t *testing.T) {
+	for asked, want := range map[string]map[string]string{
+		"500m":  {"cpu": "1", "memory": "1Mi"},
+		"1500m": {"cpu": "2", "memory": "1Mi"},
+		"2":     {"cpu": "2", "memory": "1Mi"},
+	} {
+		s := newScheduler(devices(t, topologytest.T2(), zones.Config{}))
+		r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse(asked), "memory": resource.MustParse("100Ki")})
+		require.NotNil(t, r, asked)
+		for name, amount := range want {
+			require.Equal(t, amount, consumed(r)[name], "%s of a request of %s", name, asked)
+		}
+	}
 }
 
 func TestAllocatorRoundsToWholeCores(t *testing.T) {

@@ -84,7 +84,7 @@ const maxDistances = 8
 
 // Options are what devices have in common.
 type Options struct {
-	// PageSize is the base page size in bytes, the step of memory.
+	// PageSize is the base page size in bytes.
 	PageSize int64
 	// Taints keep new claims off all devices of the node.
 	Taints []resourceapi.DeviceTaint
@@ -150,7 +150,7 @@ func capacities(z zones.Zone, pageSize int64) map[resourceapi.QualifiedName]reso
 		}
 	}
 	add(CPU, int64(z.CPUCapacity), int64(z.CPUStep), resource.DecimalSI)
-	add(Memory, z.Memory, pageSize, resource.BinarySI)
+	add(Memory, z.Memory, zones.MemoryStep(pageSize), resource.BinarySI)
 	for size, pages := range z.Hugepages {
 		add(CapacityName(size), size*pages, size, resource.BinarySI)
 	}

@@ -55,24 +55,24 @@ func TestDevices(t *testing.T) {
 		want []device
 	}{
 		{"A01, A02: T2", topologytest.T2(), reserve0, []device{
-			{"numa-0", map[string]string{"cpu": "3/1", "memory": "13Gi/4Ki", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
-			{"numa-1", map[string]string{"cpu": "4/1", "memory": "13Gi/4Ki", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
+			{"numa-0", map[string]string{"cpu": "3/1", "memory": "13Gi/1Mi", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
+			{"numa-1", map[string]string{"cpu": "4/1", "memory": "13Gi/1Mi", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
 		}},
 		{"A03: T6, memory only", topologytest.T6(), zones.Config{ReservedCPUs: cpuset.New(0, 1, 4, 5)}, []device{
-			{"numa-0", map[string]string{"memory": "13Gi/4Ki", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
-			{"numa-1", map[string]string{"cpu": "4/1", "memory": "13Gi/4Ki", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
-			{"numa-2", map[string]string{"memory": "64Gi/4Ki"}},
+			{"numa-0", map[string]string{"memory": "13Gi/1Mi", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
+			{"numa-1", map[string]string{"cpu": "4/1", "memory": "13Gi/1Mi", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
+			{"numa-2", map[string]string{"memory": "64Gi/1Mi"}},
 		}},
 		{"A04: T7", topologytest.T7(), zones.Config{GroupBy: zones.Socket}, []device{
-			{"socket-0", map[string]string{"cpu": "3/1", "memory": "48201920Ki/64Ki", "hugepages_2Mi": "32Mi/2Mi", "hugepages_512Mi": "2Gi/512Mi", "hugepages_16Gi": "16Gi/16Gi"}},
-			{"socket-1", map[string]string{"cpu": "4/1", "memory": "48201920Ki/64Ki", "hugepages_2Mi": "32Mi/2Mi", "hugepages_512Mi": "2Gi/512Mi", "hugepages_16Gi": "16Gi/16Gi"}},
+			{"socket-0", map[string]string{"cpu": "3/1", "memory": "47072Mi/1Mi", "hugepages_2Mi": "32Mi/2Mi", "hugepages_512Mi": "2Gi/512Mi", "hugepages_16Gi": "16Gi/16Gi"}},
+			{"socket-1", map[string]string{"cpu": "4/1", "memory": "47072Mi/1Mi", "hugepages_2Mi": "32Mi/2Mi", "hugepages_512Mi": "2Gi/512Mi", "hugepages_16Gi": "16Gi/16Gi"}},
 		}},
 		{"A04: T8", topologytest.T8(), zones.Config{}, []device{
-			{"numa-0", map[string]string{"cpu": "9/1", "memory": "32Gi/64Ki"}},
-			{"numa-8", map[string]string{"cpu": "10/1", "memory": "32Gi/64Ki"}},
+			{"numa-0", map[string]string{"cpu": "9/1", "memory": "32Gi/1Mi"}},
+			{"numa-8", map[string]string{"cpu": "10/1", "memory": "32Gi/1Mi"}},
 		}},
 		{"whole cores", topologytest.T3(), zones.Config{WholeCores: true, GroupBy: zones.Machine}, []device{
-			{"machine", map[string]string{"cpu": "6/2", "memory": "3584Mi/4Ki", "hugepages_2Mi": "512Mi/2Mi"}},
+			{"machine", map[string]string{"cpu": "6/2", "memory": "3584Mi/1Mi", "hugepages_2Mi": "512Mi/2Mi"}},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -52,7 +52,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 		outcomes:  make(map[types.UID]outcome, len(o.claims)),
 	}
 	s.driver = plugin.New(plugin.Options{
-		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, BootID: bootID, Guard: c.Guard, GuardWait: c.GuardWait.Duration,
+		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, Pool: nodeName, BootID: bootID, Guard: c.Guard, GuardWait: c.GuardWait.Duration,
 		Inventory: offered.Plugin(c, bootID), Settings: parameters.Defaults(c, m.PageSize),
 		Pods: podLister(o.pods), Claims: s.objects, Cgroups: cgroups{}, Node: node{m}, Actuator: actuator{}, Recorder: discard{},
 	})

@@ -185,6 +185,14 @@ func (z *Zone) locate(m topology.Machine, nodes []topology.NUMANode) {
 	}
 }
 
+// minMemoryStep is below what any container needs, and keeps claims of a few
+// pages from filling the node file.
+const minMemoryStep = 1 << 20
+
+// MemoryStep returns the step in bytes of claimed memory on a machine with the
+// base page size in bytes.
+func MemoryStep(pageSize int64) int64 { return max(pageSize, minMemoryStep) }
+
 // addMemory adds what the node offers: memory is split from hugepages, as in
 // Kubernetes' resource model.
 func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
@@ -204,6 +212,7 @@ func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
 		}
 	}
 	if memory -= c.ReservedMemory[n.ID]; memory > 0 {
-		z.Memory += memory / pageSize * pageSize
+		step := MemoryStep(pageSize)
+		z.Memory += memory / step * step
 	}
 }

@@ -42,7 +42,7 @@ type Zone struct {
 	// CPUCapacity is published: at most the number of CPUs, less what the
 	// shared pool needs, a multiple of CPUStep.
 	CPUCapacity, CPUStep int
-	// Memory is bytes, a multiple of the page size.
+	// Memory is bytes, a multiple of [MemoryStep].
 	Memory int64
 	// Hugepages is page size in bytes to pages; sizes without pages are absent.
 	Hugepages map[int64]int64

@@ -123,10 +123,10 @@ func TestCompute(t *testing.T) {
 			[]brief{{"numa-0", "0-1,4-5", 3, nil, 0}, {"numa-1", "2-3,6-7", 4, nil, 0}, {"numa-2", "", 0, []int{2}, 64 * gi}},
 		},
 		{
-			"A04 T7: memory is whole pages, huge ones out", topologytest.T7(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: gi + 1} },
+			"A04 T7: memory is whole steps, hugepages out", topologytest.T7(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: gi + 1} },
 			[]brief{
-				{"numa-0", "0-3", 3, []int{0}, 45*gi - 32*mi + 128*ki},
-				{"numa-1", "4-7", 4, []int{1}, 46*gi - 32*mi + 192*ki},
+				{"numa-0", "0-3", 3, []int{0}, 45*gi - 32*mi},
+				{"numa-1", "4-7", 4, []int{1}, 46*gi - 32*mi},
 			},
 		},
 		{
@@ -330,7 +330,7 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 			require.GreaterOrEqual(t, z.CPUCapacity, 0)
 			require.LessOrEqual(t, z.CPUCapacity, z.CPUs.Size())
 			require.Zero(t, z.CPUCapacity%z.CPUStep)
-			require.Zero(t, z.Memory%m.PageSize)
+			require.Zero(t, z.Memory%zones.MemoryStep(m.PageSize))
 			require.True(t, z.CPUs.Intersection(all).IsEmpty(), "I1: a CPU in two zones")
 			all = all.Union(z.CPUs)
 			claimed += z.CPUCapacity

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,16 +45,19 @@ func TestProvenance(t *testing.T) {
 		reason  string
 		text    string
 	}{
-		"no claim":                      {env: []string{"PATH=/bin"}},
-		"both results":                  {env: env, want: 2},
-		"one result":                    {env: env[1:], want: 1},
-		"the same twice":                {env: []string{env[0], "A=b", env[0]}, want: 1},
-		"devices agree":                 {env: env, devices: []string{device(claim, 1), device(claim, 0), "vendor/class=x"}, known: true, want: 2},
-		"DRA_CPUSET is never read":      {env: []string{"DRA_CPUSET_" + claim + "=0-15"}},
-		"devices not told":              {env: env[:1], devices: nil, want: 1},
-		"made up":                       {env: []string{made}, reason: decisions.ReasonUnbacked, text: "pod " + pod + ": variable DRA_CPUMEM_00000000000040008000000000000099_0 names a claim without a file"},
-		"copied from another pod":       {env: foreign, reason: decisions.ReasonNotListed, text: "not prepared for this pod"},
-		"used in another pod":           {env: env, pod: other, reason: decisions.ReasonNotListed},
+		"no claim":                 {env: []string{"PATH=/bin"}},
+		"both results":             {env: env, want: 2},
+		"one result":               {env: env[1:], want: 1},
+		"the same twice":           {env: []string{env[0], "A=b", env[0]}, want: 1},
+		"devices agree":            {env: env, devices: []string{device(claim, 1), device(claim, 0), "vendor/class=x"}, known: true, want: 2},
+		"DRA_CPUSET is never read": {env: []string{"DRA_CPUSET_" + claim + "=0-15"}},
+		"devices not told":         {env: env[:1], devices: nil, want: 1},
+		"made up":                  {env: []string{made}, reason: decisions.ReasonUnbacked, text: "pod " + pod + ": variable DRA_CPUMEM_00000000000040008000000000000099_0 names a claim without a file"},
+		"copied from another pod":  {env: foreign, reason: decisions.ReasonNotListed, text: "not prepared for this pod"},
+		"used in another pod":      {env: env, pod: other, reason: decisions.ReasonNotListed},
+		// No oracle: whether a value is right is said to the pod it is of only.
+		"another pod's, guessed value":  {env: []string{changed}, pod: other, reason: decisions.ReasonNotListed, text: "not prepared for this pod"},
+		"another pod's, guessed result": {env: []string{beyond}, pod: other, reason: decisions.ReasonNotListed, text: "not prepared for this pod"},
 		"right key, other value":        {env: []string{changed}, reason: decisions.ReasonDiffers, text: "another value than device"},
 		"result that does not exist":    {env: []string{beyond}, reason: decisions.ReasonUnbacked, text: "has no device"},
 		"twice with different values":   {env: []string{env[0], changed}, reason: decisions.ReasonAmbiguous, text: "different values"},
@@ -153,6 +158,35 @@ func TestUnreadableIsNoRefusal(t *testing.T) {
 			require.False(t, errors.As(err, new(*decisions.Refusal)))
 			require.ErrorContains(t, err, contract.ClaimFile(claim))
 		})
+	}
+}
+
+// A FIFO in place of a file is answered and not waited for: the lock is held, and
+// every other container of the node would wait, too.
+func TestFIFODoesNotBlock(t *testing.T) {
+	pod, claim := testnode.UID(1), testnode.UID(11)
+	n := testnode.New(t, t.TempDir())
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: "4"})
+	for _, name := range []string{contract.ClaimFile(claim), contract.NodeFile} {
+		d := decisions.New(n.CDI, nil)
+		node, err := d.Node()
+		require.NoError(t, err)
+		path := filepath.Join(n.CDI, name)
+		require.NoError(t, os.Remove(path))
+		require.NoError(t, syscall.Mkfifo(path, 0o600))
+		done := make(chan error, 1)
+		go func() {
+			_, nodeErr := d.Node()
+			_, claimErr := d.ForContainer(node, decisions.Container{PodUID: pod, Env: env})
+			done <- errors.Join(nodeErr, claimErr)
+		}()
+		select {
+		case err := <-done:
+			require.ErrorContains(t, err, name+" is not a regular file")
+			require.False(t, errors.As(err, new(*decisions.Refusal)))
+		case <-time.After(time.Minute):
+			t.Fatal("the reader waits for a writer")
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
 // Directory is the CDI directory as the frontend left it. Contents are kept
@@ -118,18 +119,12 @@ func (d *Directory) load(name string, known identity) ([]byte, identity, error) 
 	if id := identify(info); id == known {
 		return nil, id, nil
 	}
-	f, err := os.Open(path)
+	// The name may have moved on to another file since.
+	f, info, err := durable.Open(path)
 	if err != nil {
 		return nil, identity{}, err
 	}
 	defer f.Close()
-	// The name may have moved on to another file since.
-	if info, err = f.Stat(); err != nil {
-		return nil, identity{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, identity{}, fmt.Errorf("%s is not a regular file", path)
-	}
 	data, err := io.ReadAll(io.LimitReader(f, contract.MaxFileSize+1))
 	if err != nil {
 		return nil, identity{}, err

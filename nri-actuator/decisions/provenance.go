@@ -129,14 +129,15 @@ func (d *Directory) trace(node contract.NodeState, c Container, key contract.Key
 		return fmt.Errorf("pod %s: variable %s: claim file: %w", c.PodUID, key.EnvName(), err)
 	}
 	switch backed, ok := entries[key]; {
+	// First: what the file says is no other pod's to find out by guesses.
+	case !listed(node, c.PodUID, key.ClaimUID):
+		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s, generation %d)",
+			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile, node.Generation)
 	case !ok:
 		return refuse(ReasonUnbacked, "pod %s: variable %s: %s has no device %s", c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID), key.DeviceName())
 	case backed != entry:
 		return refuse(ReasonDiffers, "pod %s: variable %s has another value than device %s in %s: it is set by dra-frontend only, remove it from the pod",
 			c.PodUID, key.EnvName(), key.DeviceName(), contract.ClaimFile(key.ClaimUID))
-	case !listed(node, c.PodUID, key.ClaimUID):
-		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s, generation %d)",
-			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile, node.Generation)
 	}
 	return nil
 }

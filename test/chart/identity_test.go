@@ -5,6 +5,7 @@ package chart_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/cel-go/cel"
@@ -135,21 +136,31 @@ type policy struct {
 	*admissionv1.ValidatingAdmissionPolicy
 }
 
-func newPolicy(t *testing.T, all objects) policy {
+// newPolicy returns the policy whose name ends in what it is about.
+func newPolicy(t *testing.T, all objects, about string) policy {
 	t.Helper()
 	env, err := cel.NewEnv(cel.OptionalTypes(),
 		cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType),
 		cel.Variable("request", cel.DynType), cel.Variable("variables", cel.DynType))
 	require.NoError(t, err)
-	policies := of[*admissionv1.ValidatingAdmissionPolicy](all)
-	bindings := of[*admissionv1.ValidatingAdmissionPolicyBinding](all)
-	require.Len(t, policies, 1)
-	require.Len(t, bindings, 1)
-	require.Equal(t, policies[0].Name, bindings[0].Spec.PolicyName)
-	require.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, bindings[0].Spec.ValidationActions)
-	require.Nil(t, bindings[0].Spec.MatchResources)
-	require.Equal(t, admissionv1.Fail, *policies[0].Spec.FailurePolicy)
-	return policy{t: t, env: env, ValidatingAdmissionPolicy: policies[0]}
+	for _, p := range of[*admissionv1.ValidatingAdmissionPolicy](all) {
+		if !strings.HasSuffix(p.Name, "-"+about) {
+			continue
+		}
+		var bindings []*admissionv1.ValidatingAdmissionPolicyBinding
+		for _, b := range of[*admissionv1.ValidatingAdmissionPolicyBinding](all) {
+			if b.Spec.PolicyName == p.Name {
+				bindings = append(bindings, b)
+			}
+		}
+		require.Len(t, bindings, 1)
+		require.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, bindings[0].Spec.ValidationActions)
+		require.Nil(t, bindings[0].Spec.MatchResources)
+		require.Equal(t, admissionv1.Fail, *p.Spec.FailurePolicy)
+		return policy{t: t, env: env, ValidatingAdmissionPolicy: p}
+	}
+	require.Fail(t, "no policy about "+about)
+	return policy{}
 }
 
 func (p policy) eval(expression string, in map[string]any) any {
@@ -204,24 +215,26 @@ func TestPolicyMeansTheFrontend(t *testing.T) {
 	for _, values := range identityValues {
 		all := render(t, values)
 		ds := daemonSet(t, all, layoutOf(all).frontend)
-		p := newPolicy(t, all)
 		account := ds.Spec.Template.Spec.ServiceAccountName
-		require.True(t, p.matches(fmt.Sprintf("system:serviceaccount:%s:%s", ds.Namespace, account)))
-		require.False(t, p.matches("system:serviceaccount:other-namespace:"+account))
-		require.False(t, p.matches("system:node:n1"))
+		for _, about := range []string{"resourceslices", "claimstatus"} {
+			p := newPolicy(t, all, about)
+			require.True(t, p.matches(fmt.Sprintf("system:serviceaccount:%s:%s", ds.Namespace, account)))
+			require.False(t, p.matches("system:serviceaccount:other-namespace:"+account))
+			require.False(t, p.matches("system:node:n1"))
+		}
 	}
 }
 
 // A52: own node, own driver, for each verb.
 func TestPolicyConfines(t *testing.T) {
 	t.Parallel()
-	p := newPolicy(t, render(t, "{}"))
+	p := newPolicy(t, render(t, "{}"), "resourceslices")
 	rule := p.Spec.MatchConstraints.ResourceRules[0]
 	require.Equal(t, []admissionv1.OperationType{admissionv1.Create, admissionv1.Update, admissionv1.Delete}, rule.Operations)
 	require.Equal(t, []string{"resourceslices"}, rule.Resources)
 
 	slice := func(driver string, where map[string]any) any {
-		spec := map[string]any{"driver": driver}
+		spec := map[string]any{"driver": driver, "pool": map[string]any{"name": "n1"}}
 		for k, v := range where {
 			spec[k] = v
 		}
@@ -247,12 +260,78 @@ func TestPolicyConfines(t *testing.T) {
 	require.True(t, p.allows(onNode("n1"), own, own), "update")
 	require.True(t, p.allows(onNode("n1"), nil, own), "delete")
 
+	// A77: a slice of its own node in another node's pool takes that node's devices
+	// away from the scheduler. One that is there already may go.
+	pooled := slice("dra.cpumem", map[string]any{"nodeName": "n1", "pool": map[string]any{"name": "n2"}})
+	require.False(t, p.allows(onNode("n1"), pooled, nil), "create")
+	require.False(t, p.allows(onNode("n1"), pooled, own), "update to")
+	require.True(t, p.allows(onNode("n1"), own, pooled), "update from")
+	require.True(t, p.allows(onNode("n1"), nil, pooled), "delete")
+
 	// A token that is bound to no pod says nothing about a node.
 	unbound := slice("dra.cpumem", map[string]any{"nodeName": ""})
 	for _, extra := range []map[string]any{nil, {}, {"authentication.kubernetes.io/pod-name": []any{"p"}}, onNode("")} {
 		require.False(t, p.allows(extra, own, nil))
 		require.False(t, p.allows(extra, unbound, nil))
 		require.False(t, p.allows(extra, nil, unbound))
+	}
+}
+
+// A77: in the status of a claim a frontend changes the entries of its own node's
+// devices only.
+func TestPolicyConfinesClaimStatus(t *testing.T) {
+	t.Parallel()
+	p := newPolicy(t, render(t, "{}"), "claimstatus")
+	rule := p.Spec.MatchConstraints.ResourceRules[0]
+	require.Equal(t, []admissionv1.OperationType{admissionv1.Update}, rule.Operations)
+	require.Equal(t, []string{"resourceclaims/status"}, rule.Resources)
+
+	device := func(driver, pool, data string) any {
+		return map[string]any{"driver": driver, "pool": pool, "device": "numa-0", "data": data}
+	}
+	type status = map[string]any
+	claim := func(changes ...func(status)) any {
+		s := status{
+			"allocation":  map[string]any{"devices": map[string]any{"results": []any{map[string]any{"driver": "dra.cpumem", "pool": "n1", "device": "numa-0"}}}},
+			"reservedFor": []any{map[string]any{"resource": "pods", "name": "p", "uid": "u"}},
+			"devices":     []any{device("gpu.example.com", "n1", "old"), device("dra.cpumem", "n2", "old")},
+		}
+		for _, change := range changes {
+			change(s)
+		}
+		return map[string]any{"status": s}
+	}
+	devices := func(all ...any) func(status) { return func(s status) { s["devices"] = all } }
+	without := func(field string) func(status) { return func(s status) { delete(s, field) } }
+	others := []any{device("gpu.example.com", "n1", "old"), device("dra.cpumem", "n2", "old")}
+	own := device("dra.cpumem", "n1", "new")
+
+	for name, c := range map[string]struct {
+		from, to any
+		allowed  bool
+	}{
+		"nothing changes":                {claim(), claim(), true},
+		"its own entry is added":         {claim(), claim(devices(append(others, own)...)), true},
+		"its own entry changes":          {claim(devices(device("dra.cpumem", "n1", "old"), others[0], others[1])), claim(devices(own, others[0], others[1])), true},
+		"its own entry goes":             {claim(devices(append(others, own)...)), claim(), true},
+		"the first entry":                {claim(without("devices")), claim(devices(own)), true},
+		"no status before":               {map[string]any{}, map[string]any{"status": status{"devices": []any{own}}}, true},
+		"another allocation":             {claim(), claim(func(s status) { s["allocation"] = map[string]any{"devices": map[string]any{}} }), false},
+		"no allocation any more":         {claim(), claim(without("allocation")), false},
+		"an allocation where none was":   {claim(without("allocation")), claim(), false},
+		"reserved for another pod":       {claim(), claim(func(s status) { s["reservedFor"] = []any{map[string]any{"resource": "pods", "name": "q", "uid": "v"}} }), false},
+		"reserved for nobody":            {claim(), claim(without("reservedFor")), false},
+		"another driver's entry changes": {claim(), claim(devices(device("gpu.example.com", "n1", "new"), others[1])), false},
+		"another driver's entry goes":    {claim(), claim(devices(others[1])), false},
+		"another node's entry changes":   {claim(), claim(devices(others[0], device("dra.cpumem", "n2", "new"))), false},
+		"another node's entry is added":  {claim(), claim(devices(append(others, device("dra.cpumem", "n3", "new"))...)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.allowed, p.allows(onNode("n1"), c.to, c.from))
+		})
+	}
+	for _, extra := range []map[string]any{nil, {}, onNode("")} {
+		require.False(t, p.allows(extra, claim(), claim()), "a token that is bound to no pod")
 	}
 }
 

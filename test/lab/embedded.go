@@ -45,8 +45,9 @@ func newEmbedded(n *Node) *embedded {
 	require.NoError(n.t, dir.RemoveStale())
 	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
 	e.driver = plugin.New(plugin.Options{
-		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()), BootID: n.BootID(),
-		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration, Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
+		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()), Pool: NodeName, BootID: n.BootID(),
+		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
+		Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e, Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
 	})
 	e.publish()

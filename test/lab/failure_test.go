@@ -54,6 +54,23 @@ func TestActuatorThatDoesNotAnswer(t *testing.T) {
 	require.Equal(t, 1.0, n.Metric("cpumem_actuator_hook_duration_seconds_count", "Synchronize"), "one connection")
 }
 
+// A79: the configuration names another CDI directory while claims are in this
+// one: the new frontend does not start, and says what to do.
+func TestCDIDirChangesUnderClaims(t *testing.T) {
+	n := newNode(t, topologytest.T2())
+	elsewhere := func(c *config.Config) { c.CDIDir = filepath.Join(t.TempDir(), "cdi") }
+	require.NoError(t, n.Start(elsewhere), "no claim")
+	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
+	start(t, n, p)
+	err := n.Start(elsewhere)
+	require.ErrorContains(t, err, "the claims of this node are in "+n.CDI)
+	require.ErrorContains(t, err, "set cdiDir back")
+	n.RestartFrontend()
+	n.Ready()
+	require.NoError(t, n.Remove(p))
+	require.NoError(t, n.Start(elsewhere), "the claim is released")
+}
+
 // A36, A37: the actuator is killed before each step of a pod with a claim. The
 // container does not run without its decision; when the actuator is back it
 // starts. Pods without a claim start all the same.

@@ -75,7 +75,7 @@ func TestForged(t *testing.T) {
 		"right key of the victim, other value": {func(v victim, _, own string) lab.ContainerSpec {
 			name, _, _ := strings.Cut(v.entry, "=")
 			return lab.ContainerSpec{Env: []string{name + own[strings.IndexByte(own, '='):]}}
-		}, "has another value than device"},
+		}, "is not prepared for this pod"},
 		"twice": {func(_ victim, claim, own string) lab.ContainerSpec {
 			return lab.ContainerSpec{Claims: []string{claim}, Env: []string{own, strings.Replace(own, `"v1"`, ` "v1"`, 1)}, OldCDI: true}
 		}, "occurs with different values"},

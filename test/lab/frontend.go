@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -108,17 +109,34 @@ func newServed(n *Node) *served {
 // startServed starts a daemon that kubelet has not registered yet.
 func startServed(n *Node, c config.Config, i Instance) *served {
 	registry := prometheus.NewRegistry()
-	m, err := metrics.New(registry)
-	require.NoError(n.t, err)
-	d, err := daemon.New(daemon.Options{
-		Log: n.o.Log, Config: c, Client: n.API.Client, Metrics: m, PageSize: n.spec.PageSize,
-		Release: i.Release, Kubelet: daemon.Kubelet{RootDir: c.KubeletRootDir, NodeName: NodeName, PodUID: i.PodUID},
-	})
+	d, err := n.newDaemon(c, i, registry)
 	require.NoError(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &served{n: n, config: c, podUID: i.PodUID, daemon: d, cancel: cancel, ended: make(chan error, 1), registry: registry}
 	go func() { s.ended <- d.Run(ctx) }()
 	return s
+}
+
+func (n *Node) newDaemon(c config.Config, i Instance, registry *prometheus.Registry) (*daemon.Daemon, error) {
+	m, err := metrics.New(registry)
+	require.NoError(n.t, err)
+	var client kubernetes.Interface = n.API.Client
+	if n.o.Client != nil {
+		client = n.o.Client(client)
+	}
+	return daemon.New(daemon.Options{
+		Log: n.o.Log, Config: c, Client: client, Metrics: m, PageSize: n.spec.PageSize,
+		Release: i.Release, Kubelet: daemon.Kubelet{RootDir: c.KubeletRootDir, NodeName: NodeName, PodUID: i.PodUID},
+	})
+}
+
+// Start returns why a second frontend, with a changed configuration, does not
+// start on the node, nil if it would.
+func (n *Node) Start(change func(*config.Config)) error {
+	c := n.config
+	change(&c)
+	_, err := n.newDaemon(c, n.o.Instance, prometheus.NewRegistry())
+	return err
 }
 
 // register does what kubelet does when a socket appears in plugins_registry.

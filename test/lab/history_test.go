@@ -117,9 +117,9 @@ func (h *history) request(name string) lab.Request {
 	}
 	if rapid.IntRange(0, 2).Draw(h.t, "with parameters") == 0 {
 		r.Parameters = rapid.SampledFrom([]string{
-			`"cpu":{"placement":"spread"}`, `"cpu":{"placement":"packed","cores":"any"}`, `"hugepages":{"limits":"unlimited"}`, `"hugepages":{"limits":"unchanged"}`,
+			`"cpu":{"placement":"spread"}`, `"cpu":{"placement":"packed","cores":"any"}`, `"hugepages":{"limits":"unchanged"}`,
 			`"memory":{"limit":"2Gi","throttlingFactor":0.5}`, `"memory":{"protection":"low"}`, `"memory":{"protection":"none","limit":"1Gi"}`,
-			isolation("none"), isolation("partition"), isolation("isolated"), isolation("isolated") + `,"hugepages":{"limits":"unlimited"}`,
+			isolation("none"), isolation("partition"), isolation("isolated"), isolation("isolated") + `,"hugepages":{"limits":"unchanged"}`,
 		}).Draw(h.t, "parameters")
 	}
 	return r

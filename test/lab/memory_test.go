@@ -112,7 +112,7 @@ func TestThrottlingOnAnOldKernel(t *testing.T) {
 func TestA42_Hugepages(t *testing.T) {
 	type amounts = map[string]string
 	for name, c := range map[string]struct {
-		// claims are on one container; params are those of all.
+		// claims are on one container; params are those of their class.
 		claims []amounts
 		params string
 		own    amounts
@@ -134,14 +134,14 @@ func TestA42_Hugepages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := newNode(t, topologytest.T2())
+			var class string
+			if c.params != "" {
+				class = `"hugepages":{"limits":"` + c.params + `"}`
+			}
+			n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Class: class})
 			spec := lab.ContainerSpec{Name: "main", Hugepages: c.own}
 			for i, capacity := range c.claims {
-				r := lab.Request{Name: "r", Zone: "numa-0", Capacity: capacity}
-				if c.params != "" {
-					r.Parameters = `"hugepages":{"limits":"` + c.params + `"}`
-				}
-				spec.Claims = append(spec.Claims, n.Claim(string(rune('a'+i)), r))
+				spec.Claims = append(spec.Claims, n.Claim(string(rune('a'+i)), lab.Request{Name: "r", Zone: "numa-0", Capacity: capacity}))
 			}
 			p := n.Pod("p", lab.Burstable, spec)
 			ctr := start(t, n, p)[0]

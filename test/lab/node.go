@@ -25,6 +25,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"k8s.io/client-go/kubernetes"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -73,6 +74,9 @@ type Options struct {
 	API func(*API)
 	// Log takes the frontend's log; nil: nobody reads it.
 	Log *zap.Logger
+	// Client, if set, returns what stands between the served frontend and the API
+	// server.
+	Client func(kubernetes.Interface) kubernetes.Interface
 	// Class, if set, is the members of the DeviceClass's parameters, as JSON.
 	Class string
 	// NoActuator leaves the actuator to the test.

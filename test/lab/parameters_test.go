@@ -54,10 +54,11 @@ func TestParametersRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		cpu, parameters, want string
 	}{
-		"three of whole cores": {"3", `"cpu":{"wholeCores":true}`, "3 CPUs are not whole free cores in the zone; 2 or 4 would be"},
-		"half an L3":           {"2", `"cpu":{"wholeL3":true}`, "4"},
-		"no such cores":        {"2", `"cpu":{"cores":"efficiency"}`, "efficiency"},
-		"unknown field":        {"2", `"cpu":{"pinned":true}`, `unknown field "cpu.pinned"`},
+		"three of whole cores":        {"3", `"cpu":{"wholeCores":true}`, "3 CPUs are not whole free cores in the zone; 2 or 4 would be"},
+		"half an L3":                  {"2", `"cpu":{"wholeL3":true}`, "4"},
+		"no such cores":               {"2", `"cpu":{"cores":"efficiency"}`, "efficiency"},
+		"A78 hugepages without limit": {"2", `"hugepages":{"limits":"unlimited"}`, "hugepages.limits: unlimited is not a claim's to ask for"},
+		"unknown field":               {"2", `"cpu":{"pinned":true}`, `unknown field "cpu.pinned"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := n.Claim("c", lab.Request{Name: "r", Zone: "numa-1", Capacity: cpu(c.cpu), Parameters: c.parameters})

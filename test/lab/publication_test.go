@@ -55,8 +55,8 @@ func TestPublication(t *testing.T) {
 			map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4"), "numa-2": {"memory": "64Gi"}}},
 		"A75 T6, memory of unknown kind": {topologytest.T6(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
 		"A04 T7": {topologytest.T7(), reserve("0"), map[string]map[string]string{
-			"numa-0": {"cpu": "3", "memory": "48201920Ki", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
-			"numa-1": {"cpu": "4", "memory": "48201920Ki", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
+			"numa-0": {"cpu": "3", "memory": "47072Mi", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
+			"numa-1": {"cpu": "4", "memory": "47072Mi", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
 		}},
 		"A04 T8": {topologytest.T8(), reserve("0"), map[string]map[string]string{
 			"numa-0": {"cpu": "9", "memory": "32Gi"}, "numa-8": {"cpu": "10", "memory": "32Gi"},

@@ -199,8 +199,8 @@ func TestA42_Hugepages(t *testing.T) {
 	})
 }
 
-// A42: the limits can be lifted, or left to kubelet: it allows a pod none that
-// has asked for none.
+// A42, A78: a class lifts the limits, or leaves them to kubelet, which allows a
+// pod none that has asked for none. A claim cannot lift them.
 func TestA42_HugepageLimits(t *testing.T) {
 	drivers(t, "a42-limits", func(t *testing.T, s suite, name string) {
 		want := map[string]struct {
@@ -209,7 +209,8 @@ func TestA42_HugepageLimits(t *testing.T) {
 		}{"unlimited": {"max", 5}, "unchanged": {"0", 0}}
 		for limits := range want {
 			name := name + "-" + limits
-			s.claim(t, name, "", capacity{"hugepages_2Mi": "8Mi"}, parameters(`"hugepages":{"limits":"`+limits+`"}`))
+			s.class(t, name, parameters(`"hugepages":{"limits":"`+limits+`"}`))
+			s.claimOf(t, name, name, "", capacity{"hugepages_2Mi": "8Mi"})
 			s.create(t, pod(name, []string{"hugepages", "2Mi", "5", "sleep"}, name))
 		}
 		for limits, want := range want {
@@ -219,6 +220,10 @@ func TestA42_HugepageLimits(t *testing.T) {
 			require.Equal(t, want.file, s.cgroup(t, p, "", "hugetlb.2MB.max"), limits)
 			require.Equal(t, want.file, s.cgroup(t, p, "", "hugetlb.2MB.rsvd.max"), limits)
 		}
+		greedy := name + "-greedy"
+		s.claim(t, greedy, "", capacity{"hugepages_2Mi": "2Mi"}, parameters(`"hugepages":{"limits":"unlimited"}`))
+		s.create(t, pod(greedy, []string{"sleep"}, greedy))
+		s.refused(t, greedy, "hugepages.limits", "DeviceClass")
 	})
 }
 

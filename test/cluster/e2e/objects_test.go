@@ -60,12 +60,18 @@ type capacity map[resourceapi.QualifiedName]string
 // device that must serve it. Parameters are of the whole claim, in JSON.
 func (s suite) claim(t *testing.T, name, zone string, amounts capacity, parameters ...string) *resourceapi.ResourceClaim {
 	t.Helper()
+	return s.claimOf(t, "dra.cpumem", name, zone, amounts, parameters...)
+}
+
+// claimOf creates a claim of a class.
+func (s suite) claimOf(t *testing.T, class, name, zone string, amounts capacity, parameters ...string) *resourceapi.ResourceClaim {
+	t.Helper()
 	requests := map[resourceapi.QualifiedName]resource.Quantity{}
 	for k, v := range amounts {
 		requests[k] = resource.MustParse(v)
 	}
 	exactly := &resourceapi.ExactDeviceRequest{
-		DeviceClassName: "dra.cpumem", Capacity: &resourceapi.CapacityRequirements{Requests: requests},
+		DeviceClassName: class, Capacity: &resourceapi.CapacityRequirements{Requests: requests},
 	}
 	if kind, id, _ := strings.Cut(zone, "-"); zone != "" {
 		attribute := map[string]string{"numa": `["resource.kubernetes.io"].numaNode`, "socket": `["dra.cpumem"].socketID`}[kind]
@@ -88,6 +94,26 @@ func (s suite) claim(t *testing.T, name, zone string, amounts capacity, paramete
 	require.NoError(t, err)
 	t.Cleanup(func() { s.deleteClaim(t, name) })
 	return c
+}
+
+// class creates a class of this driver's devices with parameters in JSON.
+func (s suite) class(t *testing.T, name, parameters string) {
+	t.Helper()
+	_, err := s.client.ResourceV1().DeviceClasses().Create(t.Context(), &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourceapi.DeviceClassSpec{
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "dra.cpumem"`}}},
+			Config: []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "dra.cpumem", Parameters: runtime.RawExtension{Raw: []byte(parameters)}},
+			}}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if err := s.client.ResourceV1().DeviceClasses().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("delete class %s: %v", name, err)
+		}
+	})
 }
 
 func (s suite) deleteClaim(t *testing.T, name string) {

@@ -15,12 +15,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
-// A52: the frontend's token, as its pod has it, writes slices of its own node
-// and driver only; the actuator has none.
+// A52, A77: the frontend's token, as its pod has it, writes slices of its own
+// node, pool and driver and the status of its own devices only; the actuator has
+// none.
 func TestA52_Permissions(t *testing.T) {
 	s := theSuite
 	pods, err := s.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
@@ -47,21 +49,39 @@ func TestA52_Permissions(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NotNil(t, frontend)
-	slice := func(node, driver string) *resourceapi.ResourceSlice {
+	slice := func(node, pool, driver string) *resourceapi.ResourceSlice {
 		return &resourceapi.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "forged-"},
 			Spec: resourceapi.ResourceSliceSpec{
 				Driver: driver, NodeName: &node,
-				Pool: resourceapi.ResourcePool{Name: "forged", Generation: 1, ResourceSliceCount: 1},
+				Pool: resourceapi.ResourcePool{Name: pool, Generation: 1 << 40, ResourceSliceCount: 1},
 			},
 		}
 	}
 	for name, forged := range map[string]*resourceapi.ResourceSlice{
-		"another node":   slice("node9", "dra.cpumem"),
-		"another driver": slice(node, "gpu.example.com"),
+		"another node":        slice("node9", "node9", "dra.cpumem"),
+		"another node's pool": slice(node, wide, "dra.cpumem"),
+		"a pool of no node":   slice(node, "forged", "dra.cpumem"),
+		"another driver":      slice(node, node, "gpu.example.com"),
 	} {
 		_, err := frontend.ResourceV1().ResourceSlices().Create(t.Context(), forged, metav1.CreateOptions{})
 		require.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%s: %v", name, err)
+	}
+	for _, on := range []string{node, wide} {
+		s, name := s.on(on), "a77-"+on
+		s.claim(t, name, "", capacity{"cpu": "1"})
+		s.run(t, pod(name, []string{"sleep"}, name))
+		patches := map[string]string{
+			"allocation":  `{"status":{"allocation":{"devices":{"config":[{"source":"FromClaim","opaque":{"driver":"dra.cpumem","parameters":{}}}]}}}}`,
+			"reservedFor": `{"status":{"reservedFor":null}}`,
+		}
+		if on == wide {
+			patches["another node's devices"] = `{"status":{"devices":[{"driver":"dra.cpumem","pool":"` + wide + `","device":"numa-0"}]}}`
+		}
+		for what, patch := range patches {
+			_, err := frontend.ResourceV1().ResourceClaims("default").Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+			require.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%s of a claim on %s: %v", what, on, err)
+		}
 	}
 	_, err = frontend.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)

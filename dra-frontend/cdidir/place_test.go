@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cdidir_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+)
+
+const (
+	boot      = "11111111-2222-3333-4444-555555555555"
+	otherBoot = "99999999-2222-3333-4444-555555555555"
+)
+
+var claimFile = contract.ClaimFile("00000000-0000-0000-0000-000000000001")
+
+// placed opens the directory of the name below root, with the place that all
+// directories of root share.
+func placed(t *testing.T, root, name, bootID string) cdidir.Placed {
+	d, err := cdidir.Open(filepath.Join(root, name))
+	require.NoError(t, err)
+	return cdidir.NewPlaced(d, filepath.Join(root, "place.json"), bootID)
+}
+
+func requireListed(t *testing.T, d cdidir.Placed) {
+	_, err := d.List()
+	require.NoError(t, err)
+}
+
+// A79, I1: while claims are in one directory no other one is taken for the
+// node's: it would be empty, and their CPUs handed out again.
+func TestClaimsInAnotherDirectory(t *testing.T) {
+	root := t.TempDir()
+	before, after := placed(t, root, "before", boot), placed(t, root, "after", boot)
+	requireListed(t, after)
+	require.NoError(t, before.Write(claimFile, nil))
+
+	// The old directory is out of sight, as in a container that does not mount it.
+	aside := filepath.Join(root, "aside")
+	require.NoError(t, os.Rename(filepath.Join(root, "before"), aside))
+	refused := func(err error) {
+		t.Helper()
+		require.ErrorContains(t, err, "the claims of this node are in "+filepath.Join(root, "before"))
+		require.ErrorContains(t, err, "cdiDir is "+filepath.Join(root, "after"))
+		require.ErrorContains(t, err, "set cdiDir back")
+		require.ErrorContains(t, err, filepath.Join(root, "place.json"))
+	}
+	_, err := after.List()
+	refused(err)
+	refused(after.Write(claimFile, nil))
+	refused(after.Remove(claimFile))
+	require.NoError(t, os.Rename(aside, filepath.Join(root, "before")))
+
+	// The directory itself goes on, whichever program opens it.
+	before = placed(t, root, "before/.", boot)
+	requireListed(t, before)
+	require.NoError(t, before.Write(contract.ClaimFile("00000000-0000-0000-0000-000000000002"), nil))
+	require.NoError(t, before.Remove(claimFile))
+	_, err = after.List()
+	refused(err)
+	require.NoError(t, before.Remove(contract.ClaimFile("00000000-0000-0000-0000-000000000002")))
+	requireListed(t, after)
+	require.NoError(t, after.Write(claimFile, nil))
+	_, err = before.List()
+	require.ErrorContains(t, err, "the claims of this node are in "+filepath.Join(root, "after"))
+}
+
+// Claims from before the place was remembered, and files that were removed by
+// hand, are seen when the directory is listed.
+func TestPlaceFollowsTheDirectory(t *testing.T) {
+	root := t.TempDir()
+	before, after := placed(t, root, "before", boot), placed(t, root, "after", boot)
+	file := filepath.Join(root, "before", claimFile)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	requireListed(t, before)
+	_, err := after.List()
+	require.ErrorContains(t, err, "the claims of this node are in")
+	require.NoError(t, os.Remove(file))
+	requireListed(t, before)
+	requireListed(t, after)
+}
+
+// Nothing runs any more after a reboot, so nothing holds a CPU.
+func TestPlaceOfAnotherBoot(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, placed(t, root, "before", otherBoot).Write(claimFile, nil))
+	after := placed(t, root, "after", boot)
+	requireListed(t, after)
+	require.NoError(t, after.Write(claimFile, nil))
+	requireListed(t, placed(t, root, "after", boot))
+}
+
+// What cannot be read is not taken for nothing (I4).
+func TestPlaceUnreadable(t *testing.T) {
+	for name, content := range map[string]string{"empty": "", "cut off": `{"bootID":"`, "no directory": `{"bootID":"` + boot + `"}`} {
+		root := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(root, "place.json"), []byte(content), 0o600))
+		_, err := placed(t, root, "cdi", boot).List()
+		require.ErrorContains(t, err, filepath.Join(root, "place.json"), name)
+		require.ErrorContains(t, err, "remove it", name)
+	}
+}
+
+// A claim that cannot be remembered is not written.
+func TestPlaceCannotBeWritten(t *testing.T) {
+	root := t.TempDir()
+	d, err := cdidir.Open(filepath.Join(root, "cdi"))
+	require.NoError(t, err)
+	p := cdidir.NewPlaced(d, filepath.Join(root, "absent", "place.json"), boot)
+	require.Error(t, p.Write(claimFile, nil))
+	require.NoFileExists(t, filepath.Join(root, "cdi", claimFile))
+	require.NoError(t, p.Write(contract.NodeFile, nil), "the node file holds nothing")
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// slow answers for one pod when it is released, for others at once.
+type slow struct {
+	plugin.Pods
+	name          string
+	asked, answer chan struct{}
+}
+
+func (s slow) Pod(ctx context.Context, namespace, name string) (plugin.Pod, error) {
+	if name == s.name {
+		close(s.asked)
+		<-s.answer
+	}
+	return s.Pods.Pod(ctx, namespace, name)
+}
+
+func newSlow(n *node, name string) slow {
+	s := slow{name: name, asked: make(chan struct{}), answer: make(chan struct{})}
+	n.wrapPods = func(p plugin.Pods) plugin.Pods {
+		s.Pods = p
+		return s
+	}
+	n.restart()
+	return s
+}
+
+// One slow read of the API server delays the claim that needs it, and no other
+// call: they are not in a queue.
+func TestSlowReadDelaysNoOtherClaim(t *testing.T) {
+	n := newNode(t)
+	first, second := n.claim(1, "numa-0", capacity{"cpu": "1"}), n.claim(2, "numa-0", capacity{"cpu": "1"})
+	api := newSlow(n, "pod-1")
+	done := make(chan error)
+	go func() {
+		_, err := n.prepare(first)
+		done <- err
+	}()
+	<-api.asked
+	_, err := n.prepare(second)
+	require.NoError(t, err)
+	require.NoError(t, n.unprepare(2))
+	close(api.answer)
+	require.NoError(t, <-done)
+	require.Equal(t, "1-7", n.state().Shared.CPUs)
+}
+
+// A call that kubelet has given up writes nothing: the claim may be released by
+// now, and nobody would ask for its release again (I3).
+func TestGivenUpCallPreparesNothing(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "1"})
+	api := newSlow(n, "pod-1")
+	ctx, giveUp := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		results, err := n.driver.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{c})
+		if err == nil {
+			err = results[c.UID].Err
+		}
+		done <- err
+	}()
+	<-api.asked
+	giveUp()
+	require.NoError(t, n.unprepare(1))
+	close(api.answer)
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.Empty(t, n.claimFiles())
+	require.Equal(t, "0-7", n.state().Shared.CPUs)
+}
+
+// I1, I3: calls for many pods at a time, each claim prepared by two of them.
+func TestCallsAtATime(t *testing.T) {
+	n := newNode(t)
+	var claims []*resourceapi.ResourceClaim
+	for i := range 6 {
+		claims = append(claims, n.claim(i+1, fmt.Sprintf("numa-%d", i%2), capacity{"cpu": "1"}))
+	}
+	for range 5 {
+		var wg sync.WaitGroup
+		for i, c := range claims {
+			for range 2 {
+				wg.Go(func() {
+					results, err := n.driver.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{c})
+					if err != nil || results[c.UID].Err != nil {
+						t.Errorf("claim %d: %v %v", i+1, err, results[c.UID].Err)
+					}
+				})
+			}
+			wg.Go(func() {
+				if _, err := n.driver.Reconcile(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, 6, n.held().Size())
+		require.Equal(t, t2().Base.CPUs.Difference(n.held()).String(), n.state().Shared.CPUs)
+		for i := range claims {
+			wg.Go(func() {
+				if err := n.unprepare(i + 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.Empty(t, n.claimFiles())
+		require.Equal(t, "0-7", n.state().Shared.CPUs)
+	}
+}
