@@ -26,7 +26,7 @@ reservedCPUs: 0-1,4
 reservedMemory: {"0": 512Mi}
 reservedHugepages: {"1": {2Mi: 8}}
 sharedPool: {minCPUs: 2}
-memoryQoS: {throttlingFactor: 0.9}
+memoryQoS: {throttlingFactor: 0.9, oomScore: keep}
 refreshInterval: 5s
 `))
 	require.NoError(t, err)
@@ -35,6 +35,7 @@ refreshInterval: 5s
 	require.Equal(t, []int{0, 1, 4}, c.Reserved().List())
 	require.True(t, c.Managed().IsEmpty())
 	require.Equal(t, 0.9, *c.MemoryQoS.ThrottlingFactor)
+	require.Equal(t, config.OOMScoreKeep, c.MemoryQoS.OOMScore)
 	require.Equal(t, "auto", c.MemoryQoS.Protection, "a key that is left out keeps its default")
 	memory, err := c.ReservedMemoryBytes()
 	require.NoError(t, err)
@@ -54,6 +55,7 @@ func TestParseRefuses(t *testing.T) {
 		"not YAML":           {"\t- x", "yaml"},
 		"groupBy":            {"groupBy: rack", `groupBy: "rack", want one of`},
 		"exclusivity":        {"exclusivity: kernel", `exclusivity: "kernel", want one of ["auto" "pool" "partition"]`},
+		"oomScore":           {"memoryQoS: {oomScore: spec}", `memoryQoS.oomScore: "spec", want one of ["claims" "keep"]`},
 		"empty exclusivity":  {`exclusivity: ""`, `exclusivity: "", want one of`},
 		"cpus":               {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
 		"minCPUs":            {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},

@@ -81,7 +81,7 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 		result.Parameters = p.settings.Record(decision, len(p.amounts.Hugepages) > 0)
 		record.Results = append(record.Results, result)
 	}
-	return record, nil
+	return record, d.scoreOOM(&record, users, announcement.Features)
 }
 
 // about says which request an error is about.

@@ -99,11 +99,13 @@ type Driver struct {
 	node      Node
 	actuator  Actuator
 	recorder  Recorder
-	// noMemoryHigh never changes.
-	noMemoryHigh error
+	// noMemoryHigh and memoryCapacity never change.
+	noMemoryHigh   error
+	memoryCapacity func() (int64, error)
 }
 
-// Options are the parts of a Driver. All are required but NoMemoryHigh.
+// Options are the parts of a Driver. All are required but NoMemoryHigh and
+// MemoryCapacity.
 type Options struct {
 	Log       *zap.Logger
 	Lock      Lock
@@ -120,6 +122,9 @@ type Options struct {
 	// NoMemoryHigh tells why memory.high cannot be written on this node, nil if
 	// it can.
 	NoMemoryHigh error
+	// MemoryCapacity reads the node's memory in bytes as kubelet counts it; nil
+	// leaves oom_score_adj to kubelet.
+	MemoryCapacity func() (int64, error)
 }
 
 // New returns a Driver. Reconcile is called before kubelet may call it, so that
@@ -129,6 +134,7 @@ func New(o Options) *Driver {
 	return &Driver{
 		log: o.Log, lock: o.Lock, ledger: o.Ledger, bootID: o.BootID, guard: o.Guard, inventory: o.Inventory,
 		settings: o.Settings, pods: o.Pods, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
+		memoryCapacity: o.MemoryCapacity,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 )
@@ -35,7 +36,7 @@ func TestPod(t *testing.T) {
 				{Name: "sidecar", RestartPolicy: &always},
 			},
 			Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
-				Limits: limits("1Gi", "4Mi"),
+				Limits: limits("1Gi", "4Mi"), Requests: corev1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("512Mi")},
 				Claims: []corev1.ResourceClaim{{Name: "a", Request: "zone"}, {Name: "b"}, {Name: "c"}},
 			}}},
 		},
@@ -54,11 +55,25 @@ func TestPod(t *testing.T) {
 			Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
 		},
 		Containers: []plugin.Container{
-			{Name: "init", Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
-			{Name: "sidecar", Runs: true},
-			{Name: "main", Runs: true, MemoryLimit: 1 << 30, Hugepages: map[string]int64{"2Mi": 4 << 20}, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
+			{Name: "init", Init: true, Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
+			{Name: "sidecar", Init: true, Runs: true},
+			{Name: "main", Runs: true, MemoryLimit: 1 << 30,
+				Resources: oomscore.Resources{CPU: oomscore.Amount{Request: 1500}, Memory: oomscore.Amount{Request: 512 << 20, Limit: 1 << 30}},
+				Hugepages: map[string]int64{"2Mi": 4 << 20}, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
 		},
 	}, got)
+}
+
+func TestWholePod(t *testing.T) {
+	pod, err := pods.Convert(&corev1.Pod{
+		Spec: corev1.PodSpec{Resources: &corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}, Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")},
+		}},
+		Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable},
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 2<<30, pod.MemoryLimit)
+	require.Equal(t, &oomscore.Resources{CPU: oomscore.Amount{Request: 1000}, Memory: oomscore.Amount{Limit: 2 << 30}}, pod.Resources)
 }
 
 func TestPodWithoutQOSClass(t *testing.T) {

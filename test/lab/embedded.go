@@ -47,6 +47,7 @@ func newEmbedded(n *Node) *embedded {
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()), BootID: n.BootID(),
 		Guard: n.config.Guard, Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
+		MemoryCapacity: func() (int64, error) { return topology.MemoryTotal(os.DirFS(n.config.ProcRoot)) },
 	})
 	e.publish()
 	return e
