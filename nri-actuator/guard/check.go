@@ -4,7 +4,7 @@
 // running when nobody applied its decision: the runtime goes on without an NRI
 // plugin that is gone or slow, but not past a hook that fails (I5). The
 // frontend puts the hook into the claim's CDI device, so it runs exactly where
-// a claim is; it compares and changes nothing.
+// a claim is; it compares, and changes nothing but an OOM score.
 package guard
 
 import (
@@ -58,6 +58,9 @@ func Check(state io.Reader, bundleConfig func(bundle string) ([]byte, error), po
 	}
 	if err == nil && decision.MemoryPolicy != nil {
 		err = checkPolicy(&spec, *decision.MemoryPolicy, policyModes)
+	}
+	if err == nil {
+		err = checkOOMScore(&spec, decision, s.Pid)
 	}
 	// Without a process, as a virtual machine's runtime may tell it, only
 	// StartContainer can look.

@@ -38,7 +38,7 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 		return nil, nil, fmt.Errorf("cpumem: container %s: %w", c.name, err)
 	}
 	c.applied, c.adjusted = files(d), true
-	return adjust(d), nil, nil
+	return adjust(d, oomScore(ctr)), nil, nil
 }
 
 // createPooled gives a container without a claim the shared pool. It never
@@ -108,7 +108,7 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	c.started = true
 	acted, err = s.bring(ctx, c, known)
 	if err == nil {
-		err = c.checkPolicy(ctr)
+		err = c.checkCreation(ctr)
 	}
 	if err == nil {
 		return nil

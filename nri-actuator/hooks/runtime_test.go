@@ -36,8 +36,10 @@ type runtime struct {
 	announced contract.Announcement
 	// nri and kernel are versions, good ones unless changed before connect.
 	nri, kernel string
-	containers  map[string]*container
-	now         time.Time
+	// version is containerd's.
+	version    string
+	containers map[string]*container
+	now        time.Time
 	// unpartitioned nodes have a kernel without partitions.
 	unpartitioned bool
 }
@@ -58,7 +60,7 @@ func (r *runtime) Set(change func(*contract.Announcement)) error {
 }
 
 func newRuntime(t require.TestingT, dir string) *runtime {
-	r := &runtime{t: t, node: testnode.New(t, dir), nri: "v0.12.0", kernel: "6.12.0", containers: make(map[string]*container)}
+	r := &runtime{t: t, node: testnode.New(t, dir), nri: "v0.12.0", kernel: "6.12.0", version: "v2.2.7", containers: make(map[string]*container)}
 	r.connect()
 	return r
 }
@@ -80,7 +82,7 @@ func (r *runtime) connect() {
 		Clock: func() time.Time { return r.now }, RefreshInterval: time.Minute,
 	})
 	r.session = r.plugin.NewSession(func() string { return r.nri })
-	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")
+	_, err = r.session.Configure(context.Background(), "", "containerd", r.version)
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.synchronize())
 }
@@ -115,11 +117,14 @@ func (r *runtime) addPod(uid string) {
 	}
 }
 
+// kubeletScore is the oom_score_adj that kubelet asks for in the tests.
+const kubeletScore = 936
+
 func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 	pod := sandbox(podUID)
 	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, spec: map[string]string{"memory.min": "0", "memory.low": "0"},
 		api: &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, Env: env, State: api.ContainerState_CONTAINER_CREATED,
-			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id}}}
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id, OomScoreAdj: api.Int(kubeletScore)}}}
 	r.addPod(podUID)
 	a, updates, err := r.session.CreateContainer(context.Background(), pod, c.api)
 	require.Empty(r.t, updates)
@@ -129,6 +134,9 @@ func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 	r.take(c, a.GetLinux().GetResources())
 	c.api.Annotations = a.GetAnnotations()
 	c.policy = a.GetLinux().GetMemoryPolicy()
+	if score := a.GetLinux().GetOomScoreAdj(); score != nil {
+		c.api.Linux.OomScoreAdj = score
+	}
 	r.containers[id] = c
 	return c, nil
 }

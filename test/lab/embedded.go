@@ -24,6 +24,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // ErrDied is the answer of a frontend that died during the call.

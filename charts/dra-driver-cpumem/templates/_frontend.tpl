@@ -104,5 +104,6 @@ a default of their own.
 {{- if and (empty (index $file $key)) (ne $key "guard") -}}{{- $_ := unset $file $key -}}{{- end -}}
 {{- end -}}
 {{- if eq .Values.config.exclusivity "auto" -}}{{- $_ := unset $file "exclusivity" -}}{{- end -}}
+{{- if eq .Values.config.memoryQoS.oomScore "claims" -}}{{- $_ := unset $file.memoryQoS "oomScore" -}}{{- end -}}
 {{ toYaml $file }}
 {{- end -}}
