@@ -95,7 +95,10 @@ func goldenClaims() map[string]contract.ClaimRecord {
 	partition := result("numa-0", partitionDecision("4-7", contract.PartitionIsolated))
 	partition.Parameters = map[string]string{"cpu.isolation": "isolated"}
 	scored := result("numa-0", oomDecision(-997))
+	mounted := memory
+	mounted.Hugetlbfs = []string{"1Gi", "2Mi"}
 	return map[string]contract.ClaimRecord{
+		"claim-hugetlbfs":        claim(mounted),
 		"claim-oom-score":        claim(scored),
 		"claim-memory-policy":    claim(weighted),
 		"claim-partition":        claim(partition),
@@ -307,6 +310,7 @@ func genClaim() *rapid.Generator[contract.ClaimRecord] {
 			r.Results = append(r.Results, contract.ResultRecord{
 				Request: word.Draw(t, "request"), Pool: word.Draw(t, "pool"), Device: word.Draw(t, "device"),
 				ShareID:    rapid.SampledFrom([]string{"", otherUID}).Draw(t, "share"),
+				Hugetlbfs:  optional(t, "hugetlbfs", rapid.SampledFrom([][]string{{"2Mi"}, {"1Gi", "2Mi"}})),
 				Parameters: nonEmpty(rapid.MapOfN(word, word, 0, 3).Draw(t, "parameters")),
 				Decision:   genDecision().Draw(t, "decision"),
 			})

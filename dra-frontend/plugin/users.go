@@ -20,6 +20,8 @@ type Pod struct {
 	contract.PodRecord
 	// RuntimeClass is the name of its runtime class, empty for none.
 	RuntimeClass string
+	// UserNamespace: its containers run in a user namespace of its own.
+	UserNamespace bool
 	// MemoryLimit is the limit in bytes of the whole pod, 0 for none.
 	MemoryLimit int64
 	// Resources are the requests and limits of the whole pod, nil without.
@@ -42,6 +44,8 @@ type Container struct {
 	Resources oomscore.Resources
 	// Hugepages are the limits in bytes of its own spec, by page size.
 	Hugepages map[string]int64
+	// MountPaths are where its volumes are mounted.
+	MountPaths []string
 	// Claims are the claims it names, claim object name to request name; an
 	// empty request name stands for all requests of the claim.
 	Claims []ClaimReference

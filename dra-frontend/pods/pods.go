@@ -75,6 +75,7 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	if pod.Spec.RuntimeClassName != nil {
 		out.RuntimeClass = *pod.Spec.RuntimeClassName
 	}
+	out.UserNamespace = pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
 	// A claim template's claim has a generated name: containers name the
 	// pod's entry, the plugin knows the object.
 	claims := make(map[string]string, len(pod.Spec.ResourceClaims))
@@ -115,6 +116,9 @@ func container(c *corev1.Container, runs bool, claims map[string]string) plugin.
 	out := plugin.Container{
 		Name: c.Name, Runs: runs, MemoryLimit: c.Resources.Limits.Memory().Value(), Hugepages: hugepages(c.Resources.Limits),
 		Resources: resources(c.Resources),
+	}
+	for _, m := range c.VolumeMounts {
+		out.MountPaths = append(out.MountPaths, m.MountPath)
 	}
 	for _, ref := range c.Resources.Claims {
 		if name, ok := claims[ref.Name]; ok {

@@ -25,7 +25,7 @@ func TestPod(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "00000000-0000-0000-0000-000000000001"},
 		Spec: corev1.PodSpec{
-			RuntimeClassName: &class,
+			RuntimeClassName: &class, HostUsers: new(false),
 			ResourceClaims: []corev1.PodResourceClaim{
 				{Name: "a", ResourceClaimName: &name},
 				{Name: "b", ResourceClaimTemplateName: &template},
@@ -35,7 +35,7 @@ func TestPod(t *testing.T) {
 				{Name: "init", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "b"}}}},
 				{Name: "sidecar", RestartPolicy: &always},
 			},
-			Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+			Containers: []corev1.Container{{Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/huge"}}, Resources: corev1.ResourceRequirements{
 				Limits: limits("1Gi", "4Mi"), Requests: corev1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("512Mi")},
 				Claims: []corev1.ResourceClaim{{Name: "a", Request: "zone"}, {Name: "b"}, {Name: "c"}},
 			}}},
@@ -49,7 +49,7 @@ func TestPod(t *testing.T) {
 	got, err := pods.NewReader(fake.NewClientset(pod)).Pod(t.Context(), "default", "p")
 	require.NoError(t, err)
 	require.Equal(t, plugin.Pod{
-		Name: "p", RuntimeClass: "kata",
+		Name: "p", RuntimeClass: "kata", UserNamespace: true,
 		PodRecord: contract.PodRecord{
 			UID: "00000000-0000-0000-0000-000000000001", QOS: contract.LevelBurstable,
 			Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
@@ -58,8 +58,8 @@ func TestPod(t *testing.T) {
 			{Name: "init", Init: true, Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
 			{Name: "sidecar", Init: true, Runs: true},
 			{Name: "main", Runs: true, MemoryLimit: 1 << 30,
-				Resources: oomscore.Resources{CPU: oomscore.Amount{Request: 1500}, Memory: oomscore.Amount{Request: 512 << 20, Limit: 1 << 30}},
-				Hugepages: map[string]int64{"2Mi": 4 << 20}, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
+				Resources:  oomscore.Resources{CPU: oomscore.Amount{Request: 1500}, Memory: oomscore.Amount{Request: 512 << 20, Limit: 1 << 30}},
+				MountPaths: []string{"/huge"}, Hugepages: map[string]int64{"2Mi": 4 << 20}, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
 		},
 	}, got)
 }

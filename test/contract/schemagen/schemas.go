@@ -159,6 +159,7 @@ func claim(s *jsonschema.Schema) {
 	for _, name := range []string{"request", "pool", "device"} {
 		result.Properties[name].MinLength = new(1)
 	}
+	result.Properties["hugetlbfs"].Items.Pattern = pageSizeForm
 	decision(result.Properties["decision"])
 }
 
