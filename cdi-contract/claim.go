@@ -61,7 +61,10 @@ type ResultRecord struct {
 	Consumed map[string]string `json:"consumed,omitempty"`
 	// Parameters are the parameters as resolved, name to value.
 	Parameters map[string]string `json:"parameters,omitempty"`
-	Decision   Decision          `json:"decision"`
+	// Hugetlbfs are the page sizes of which the device mounts a hugetlbfs into
+	// the container, at [HugetlbfsPath].
+	Hugetlbfs []string `json:"hugetlbfs,omitempty"`
+	Decision  Decision `json:"decision"`
 }
 
 // Keys of the QoS levels' cgroups, below kubepods.
@@ -106,6 +109,9 @@ func (r ClaimRecord) Validate() error {
 			return fmt.Errorf("claim record %s: result %d lacks request, pool or device", r.UID, i)
 		}
 		if err := res.Decision.Validate(); err != nil {
+			return fmt.Errorf("claim record %s: result %d: %w", r.UID, i, err)
+		}
+		if err := checkHugetlbfs(res.Hugetlbfs); err != nil {
 			return fmt.Errorf("claim record %s: result %d: %w", r.UID, i, err)
 		}
 	}
@@ -154,7 +160,7 @@ func EncodeClaim(r ClaimRecord) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		edits := specs.ContainerEdits{Env: []string{env}}
+		edits := specs.ContainerEdits{Env: []string{env}, Mounts: hugetlbfsMounts(res.Hugetlbfs)}
 		if cpus != "" {
 			edits.Env = append(edits.Env, CPUSetEnvPrefix+r.UID+"="+cpus)
 		}

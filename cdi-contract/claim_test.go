@@ -35,6 +35,9 @@ func TestEncodeClaimRefuses(t *testing.T) {
 		"no pool":           {func(r *contract.ClaimRecord) { r.Results[0].Pool = "" }, "lacks"},
 		"no device":         {func(r *contract.ClaimRecord) { r.Results[0].Device = "" }, "lacks"},
 		"invalid decision":  {func(r *contract.ClaimRecord) { r.Results[0].Decision.CPUs = "2,1" }, "normalised"},
+		"mount of no size":  {func(r *contract.ClaimRecord) { r.Results[0].Hugetlbfs = []string{"../2Mi"} }, "hugetlbfs: page size"},
+		"mounted twice":     {func(r *contract.ClaimRecord) { r.Results[0].Hugetlbfs = []string{"2Mi", "2Mi"} }, "not sorted and distinct"},
+		"mounts not sorted": {func(r *contract.ClaimRecord) { r.Results[0].Hugetlbfs = []string{"2Mi", "1Gi"} }, "not sorted and distinct"},
 		"record over limit": {func(r *contract.ClaimRecord) { r.Name = strings.Repeat("x", 256<<10) }, "CDI allows 262144"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,6 +29,9 @@ type Decision struct {
 	Hugepages map[string]Limit `json:"hugepages,omitempty"`
 	// MemoryPolicy is the NUMA policy within Mems.
 	MemoryPolicy *MemoryPolicy `json:"memoryPolicy,omitempty"`
+	// OOMScoreAdj is the oom_score_adj that the container's first process starts
+	// with, unless the container came with a lower one.
+	OOMScoreAdj *int `json:"oomScoreAdj,omitempty"`
 	// Requires names the features without which the decision must not be
 	// applied; a reader that does not know one refuses the decision.
 	Requires []string `json:"requires,omitzero"`
@@ -83,6 +86,9 @@ func (d Decision) Validate() error {
 		}
 	}
 	if err := d.checkPartition(); err != nil {
+		return err
+	}
+	if err := d.checkOOMScore(); err != nil {
 		return err
 	}
 	return d.checkPolicy()

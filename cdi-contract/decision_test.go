@@ -60,6 +60,11 @@ func TestDecisionValidate(t *testing.T) {
 			*d = partitionDecision("4", contract.PartitionRoot)
 			d.Requires = nil
 		}, err: `needs feature "partition"`},
+		"lowest OOM score":     {edit: func(d *contract.Decision) { *d = oomDecision(-1000) }},
+		"highest OOM score":    {edit: func(d *contract.Decision) { *d = oomDecision(1000) }},
+		"OOM score too low":    {edit: func(d *contract.Decision) { *d = oomDecision(-1001) }, err: "oomScoreAdj: -1001 is not between -1000 and 1000"},
+		"OOM score too high":   {edit: func(d *contract.Decision) { *d = oomDecision(1001) }, err: "oomScoreAdj: 1001 is not between"},
+		"OOM score not needed": {edit: func(d *contract.Decision) { *d = oomDecision(0); d.Requires = nil }, err: `oomScoreAdj: 0 needs feature "oomScoreAdj"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decision(tc.edit)
@@ -95,6 +100,21 @@ func TestCombinedPartitions(t *testing.T) {
 	require.Equal(t, partitionDecision("2,4", contract.PartitionIsolated), contract.Combine(root, isolated))
 	require.Equal(t, partitionDecision("2,7", contract.PartitionRoot), contract.Combine(cpuDecision("7"), root))
 	require.Empty(t, contract.Combine(cpuDecision("7"), cpuDecision("8")).Partition)
+}
+
+// The container has the lower of the decision's value and its own.
+func TestLowersOOMScore(t *testing.T) {
+	d := oomDecision(-997)
+	for name, tc := range map[string]struct {
+		came *int
+		want bool
+	}{
+		"none": {nil, true}, "best effort": {new(1000), true}, "one above": {new(-996), true}, "the same": {new(-997), false}, "lower": {new(-1000), false},
+	} {
+		require.Equal(t, tc.want, d.LowersOOMScore(tc.came), name)
+		require.False(t, decision(nil).LowersOOMScore(tc.came), name)
+	}
+	require.True(t, oomDecision(0).LowersOOMScore(new(1)), "zero is a value")
 }
 
 func TestWithShared(t *testing.T) {

@@ -44,6 +44,13 @@ func TestCombineLaws(t *testing.T) {
 		require.Equal(t, a.Mems, twice.Mems)
 		require.ElementsMatch(t, a.Requires, twice.Requires)
 		require.Equal(t, a.MemoryPolicy, twice.MemoryPolicy)
+		require.Equal(t, a.OOMScoreAdj, twice.OOMScoreAdj)
+	}))
+	t.Run("the lower OOM score holds", rapid.MakeCheck(func(t *rapid.T) {
+		a, b := genDecision().Draw(t, "a"), genDecision().Draw(t, "b")
+		c := contract.Combine(a, b)
+		require.False(t, a.LowersOOMScore(c.OOMScoreAdj) || b.LowersOOMScore(c.OOMScoreAdj), "neither is lower")
+		require.Contains(t, []*int{a.OOMScoreAdj, b.OOMScoreAdj}, c.OOMScoreAdj)
 	}))
 	t.Run("max absorbs", rapid.MakeCheck(func(t *rapid.T) {
 		a, b := genDecision().Draw(t, "a"), genDecision().Draw(t, "b")

@@ -16,7 +16,7 @@ func Merge(decisions map[Key]Decision) Decision {
 
 // Combine is the merge rule: sets are united, amounts are added ("max"
 // absorbs), the stricter memory policy holds for the nodes of both, the stricter
-// partition for the CPUs of both, and a member that only one side carries is
+// partition for the CPUs of both, the lower OOM score for all, and a member that only one side carries is
 // that side's. It is commutative and associative, and Decision{V: Version} is
 // its identity. Both sides must be valid.
 func Combine(a, b Decision) Decision {
@@ -27,6 +27,7 @@ func Combine(a, b Decision) Decision {
 
 		Partition:    combinePartitions(a.Partition, b.Partition),
 		MemoryPolicy: combinePolicies(a.MemoryPolicy, b.MemoryPolicy),
+		OOMScoreAdj:  combineOOMScores(a.OOMScoreAdj, b.OOMScoreAdj),
 	}
 	switch {
 	case a.Memory == nil:

@@ -68,6 +68,10 @@ func partitionDecision(cpus, kind string) contract.Decision {
 	})
 }
 
+func oomDecision(score int) contract.Decision {
+	return decision(func(d *contract.Decision) { d.OOMScoreAdj, d.Requires = &score, []string{contract.FeatureOOMScore} })
+}
+
 func goldenClaims() map[string]contract.ClaimRecord {
 	cpu := result("cpus-numa0", cpuDecision("4-7"))
 	cpu.Consumed = map[string]string{"cpus": "4"}
@@ -90,7 +94,12 @@ func goldenClaims() map[string]contract.ClaimRecord {
 	weighted.Parameters = map[string]string{"memory.policy": contract.ModeWeightedInterleave}
 	partition := result("numa-0", partitionDecision("4-7", contract.PartitionIsolated))
 	partition.Parameters = map[string]string{"cpu.isolation": "isolated"}
+	scored := result("numa-0", oomDecision(-997))
+	mounted := memory
+	mounted.Hugetlbfs = []string{"1Gi", "2Mi"}
 	return map[string]contract.ClaimRecord{
+		"claim-hugetlbfs":        claim(mounted),
+		"claim-oom-score":        claim(scored),
 		"claim-memory-policy":    claim(weighted),
 		"claim-partition":        claim(partition),
 		"claim-cpu":              claim(cpu),
@@ -171,7 +180,9 @@ func goldenAnnouncements() map[string]contract.Announcement {
 }
 
 // features are all that this version knows.
-func features() []string { return append(policies(), contract.FeaturePartition) }
+func features() []string {
+	return append(policies(), contract.FeaturePartition, contract.FeatureOOMScore)
+}
 
 func policies() []string {
 	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
@@ -188,6 +199,7 @@ func goldenDecisions() map[string]contract.Decision {
 		"decision-weighted-interleave": policyDecision("0-1", contract.ModeWeightedInterleave, "0-1"),
 		"decision-silent":              decision(nil),
 		"decision-partition":           partitionDecision("2,6", contract.PartitionRoot),
+		"decision-oom-score":           oomDecision(0),
 	}
 }
 
@@ -273,6 +285,10 @@ func genDecision() *rapid.Generator[contract.Decision] {
 			d.Partition = rapid.SampledFrom(contract.Partitions()).Draw(t, "kind")
 			d.Requires = sorted(append(d.Requires, contract.FeaturePartition))
 		}
+		if rapid.Bool().Draw(t, "with OOM score") {
+			score := rapid.IntRange(-1000, 1000).Draw(t, "OOM score")
+			d.OOMScoreAdj, d.Requires = &score, sorted(append(d.Requires, contract.FeatureOOMScore))
+		}
 		return d
 	})
 }
@@ -294,6 +310,7 @@ func genClaim() *rapid.Generator[contract.ClaimRecord] {
 			r.Results = append(r.Results, contract.ResultRecord{
 				Request: word.Draw(t, "request"), Pool: word.Draw(t, "pool"), Device: word.Draw(t, "device"),
 				ShareID:    rapid.SampledFrom([]string{"", otherUID}).Draw(t, "share"),
+				Hugetlbfs:  optional(t, "hugetlbfs", rapid.SampledFrom([][]string{{"2Mi"}, {"1Gi", "2Mi"}})),
 				Parameters: nonEmpty(rapid.MapOfN(word, word, 0, 3).Draw(t, "parameters")),
 				Decision:   genDecision().Draw(t, "decision"),
 			})

@@ -76,6 +76,13 @@ func TestNewerWriterOlderReader(t *testing.T) {
 		{"actuator without partitions refuses one", golden("claim-partition"), actuator(policies()...), `requires feature "partition"`},
 		{"actuator that knows partitions applies one", golden("claim-partition"), actuator(contract.FeaturePartition), ""},
 
+		{"frontend accounts for a claim with an OOM score", golden("claim-oom-score"), frontend, ""},
+		{"actuator without OOM scores refuses one", golden("claim-oom-score"), actuator(policies()...), `requires feature "oomScoreAdj"`},
+		{"actuator that knows OOM scores applies one", golden("claim-oom-score"), actuator(contract.FeatureOOMScore), ""},
+
+		{"frontend reads a claim with mounts", golden("claim-hugetlbfs"), frontend, ""},
+		{"actuator that knows no mounts reads a claim's decisions", golden("claim-hugetlbfs"), actuator(), ""},
+
 		{"optional members of the node state are ignored", "node-optional", node, ""},
 		{"node state of another version is refused", "node-v2", node, `version "v2"`},
 		{"a cgroup file off the list is no optional addition", "node-file", node, "not on the contract's list"},

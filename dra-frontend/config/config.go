@@ -112,7 +112,16 @@ type MemoryQoS struct {
 	ThrottlingFactor *float64 `json:"throttlingFactor"`
 	// Protection is auto, min, low or none.
 	Protection string `json:"protection"`
+	// OOMScore is claims (a container is killed as late as if the claimed amounts
+	// were its requests and limits) or keep (as kubelet has it from the spec).
+	OOMScore string `json:"oomScore"`
 }
+
+// What oom_score_adj follows.
+const (
+	OOMScoreClaims = "claims"
+	OOMScoreKeep   = "keep"
+)
 
 // Limits of hugepages: the claimed amount, none, or what kubelet set.
 const (
@@ -147,7 +156,7 @@ func Default() Config {
 		MemoryTypes:     []string{string(topology.MemoryDRAM), string(topology.MemoryHBM), string(topology.MemoryCXL)},
 		Exclusivity:     ExclusivityAuto,
 		SharedPool:      SharedPool{Mode: string(zones.PoolDynamic), MinCPUs: 1},
-		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto"},
+		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto", OOMScore: OOMScoreClaims},
 		Hugepages:       Hugepages{Limits: "claim"},
 		CPU:             CPU{Placement: "packed"},
 		Guard:           true,
@@ -215,6 +224,7 @@ func (c Config) validate() error {
 	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
 	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerKubelet, OwnerNone)
 	oneOf("memoryQoS.protection", c.MemoryQoS.Protection, string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None))
+	oneOf("memoryQoS.oomScore", c.MemoryQoS.OOMScore, OOMScoreClaims, OOMScoreKeep)
 	oneOf("hugepages.limits", c.Hugepages.Limits, HugepagesClaim, HugepagesUnlimited, HugepagesUnchanged)
 	oneOf("cpu.placement", c.CPU.Placement, placement.Packed, placement.Spread)
 	if c.SharedPool.MinCPUs < 1 {

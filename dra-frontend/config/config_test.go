@@ -27,7 +27,7 @@ reservedCPUs: 0-1,4
 reservedMemory: {"0": 512Mi}
 reservedHugepages: {"1": {2Mi: 8}}
 sharedPool: {minCPUs: 2}
-memoryQoS: {throttlingFactor: 0.9}
+memoryQoS: {throttlingFactor: 0.9, oomScore: keep}
 refreshInterval: 5s
 guardWait: 1m5s
 `))
@@ -38,6 +38,7 @@ guardWait: 1m5s
 	require.Equal(t, 65*time.Second, c.GuardWait.Duration)
 	require.True(t, c.Managed().IsEmpty())
 	require.Equal(t, 0.9, *c.MemoryQoS.ThrottlingFactor)
+	require.Equal(t, config.OOMScoreKeep, c.MemoryQoS.OOMScore)
 	require.Equal(t, "auto", c.MemoryQoS.Protection, "a key that is left out keeps its default")
 	memory, err := c.ReservedMemoryBytes()
 	require.NoError(t, err)
@@ -82,6 +83,7 @@ func TestParseRefuses(t *testing.T) {
 		"negative wait":       {"guardWait: -1s", "guardWait: -1s, want whole seconds from 0s to 1m30s"},
 		"broken wait":         {"guardWait: 1500ms", "guardWait: 1.5s, want whole seconds"},
 		"wait like kubelet's": {"guardWait: 91s", "guardWait: 1m31s, want whole seconds from 0s to 1m30s"},
+		"oomScore":            {"memoryQoS: {oomScore: spec}", `memoryQoS.oomScore: "spec", want one of ["claims" "keep"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Parse([]byte(tc.text))

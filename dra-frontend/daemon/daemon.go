@@ -9,6 +9,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -38,6 +39,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -135,9 +137,17 @@ func New(o Options) (*Daemon, error) {
 		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
-		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics,
+		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
 	})
 	return d, nil
+}
+
+// memoryCapacity is nil where oom_score_adj stays as it is.
+func memoryCapacity(c config.Config, proc fs.FS) func() (int64, error) {
+	if c.MemoryQoS.OOMScore == config.OOMScoreKeep {
+		return nil
+	}
+	return func() (int64, error) { return topology.MemoryTotal(proc) }
 }
 
 // Run serves kubelet and keeps slices and node state current until ctx ends,

@@ -88,6 +88,9 @@ type Hugepages struct {
 	// Limits is claim (the claimed amount), unlimited, or unchanged (what
 	// kubelet set). A claim may not ask for unlimited, a DeviceClass may.
 	Limits *string `json:"limits,omitempty"`
+	// Mount says whether the container gets a hugetlbfs of each claimed size;
+	// absent: where nothing speaks against it.
+	Mount *bool `json:"mount,omitempty"`
 }
 
 // Allowed are the values of the fields that choose among names.

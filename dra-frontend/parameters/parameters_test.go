@@ -119,13 +119,13 @@ func TestResolve(t *testing.T) {
 			func(s *parameters.Settings) { s.Isolation = parameters.IsolationPartition }},
 		"in any order": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, packed), config1(class, spread)}, func(*parameters.Settings) {}},
 		"field by field": {"zone", []resourceapi.DeviceAllocationConfiguration{
-			config1(class, with(`"cpu":{"placement":"spread","wholeCores":true},"memory":{"throttlingFactor":0.5},"hugepages":{"limits":"unlimited"}`)),
-			config1(claim, with(`"cpu":{"wholeCores":false,"wholeL3":true},"memory":{"limit":"12Gi","protection":"low","policy":"bind"}`)),
+			config1(class, with(`"cpu":{"placement":"spread","wholeCores":true},"memory":{"throttlingFactor":0.5},"hugepages":{"limits":"unlimited","mount":true}`)),
+			config1(claim, with(`"cpu":{"wholeCores":false,"wholeL3":true},"memory":{"limit":"12Gi","protection":"low","policy":"bind"},"hugepages":{"mount":false}`)),
 		}, func(s *parameters.Settings) {
 			half := 0.5
 			s.CPU = placement.Options{Placement: placement.Spread, WholeL3: true}
 			s.Memory = memoryqos.Policy{Limit: 12 * gi, Factor: &half, Protection: memoryqos.Low, PageSize: pageSize}
-			s.MemoryPolicy, s.Hugepages = contract.ModeBind, config.HugepagesUnlimited
+			s.MemoryPolicy, s.Hugepages, s.HugepagesMount = contract.ModeBind, config.HugepagesUnlimited, new(false)
 		}},
 		"two for a request that agree": {"zone", []resourceapi.DeviceAllocationConfiguration{
 			config1(claim, with(`"memory":{"limit":"1Gi"}`), "zone"), config1(claim, with(`"memory":{"limit":"1024Mi"},"cpu":{"placement":"spread"}`), "zone", "other"),
@@ -324,7 +324,7 @@ func TestResolveLaws(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(with(""))
-	f.Add(with(`"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"any","isolation":"isolated"},"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"auto","policy":"bind"},"hugepages":{"limits":"claim"}`))
+	f.Add(with(`"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"any","isolation":"isolated"},"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"auto","policy":"bind"},"hugepages":{"limits":"claim","mount":false}`))
 	f.Add([]byte(`{"apiVersion":1}`))
 	f.Add(with(`"memory":{"limit":"1e1000000000"}`))
 	f.Add(with(`"memory":{"limit":1e-100000000}`))

@@ -32,6 +32,8 @@ type Settings struct {
 	// Added reports whether claims count on top of the requests and limits of
 	// pods (nodeAllocatable), and are not mirrored in them.
 	Added bool
+	// HugepagesMount is hugepages.mount, nil where nobody says.
+	HugepagesMount *bool
 	// protects tells whether the driver writes memory.min, low and high of
 	// containers at all.
 	protects bool
@@ -147,6 +149,7 @@ func merge(sources []source) (ClaimParameters, error) {
 		choose(sources, "memory.protection", &p.Memory.Protection, func(p ClaimParameters) *string { return p.Memory.Protection }),
 		choose(sources, "memory.policy", &p.Memory.Policy, func(p ClaimParameters) *string { return p.Memory.Policy }),
 		choose(sources, "hugepages.limits", &p.Hugepages.Limits, func(p ClaimParameters) *string { return p.Hugepages.Limits }),
+		choose(sources, "hugepages.mount", &p.Hugepages.Mount, func(p ClaimParameters) *bool { return p.Hugepages.Mount }),
 	)
 	return p, err
 }
@@ -175,6 +178,7 @@ func (s Settings) with(p ClaimParameters) (Settings, error) {
 	set(&s.Isolation, p.CPU.Isolation)
 	set(&s.MemoryPolicy, p.Memory.Policy)
 	set(&s.Hugepages, p.Hugepages.Limits)
+	s.HugepagesMount = p.Hugepages.Mount
 	if p.CPU.WholeCores != nil {
 		// A node that hands out whole cores goes on doing so: a claim that
 		// broke one would leave the others' claims without (I2).

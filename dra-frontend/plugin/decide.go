@@ -85,10 +85,13 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 			taken = taken.Union(picked)
 		}
 		result := resultRecord(p.DeviceRequestAllocationResult, decision)
+		if result.Hugetlbfs, err = users.hugetlbfs(p.Request, p.settings.HugepagesMount, p.amounts.Hugepages); err != nil {
+			return record, about(p.DeviceRequestAllocationResult, err)
+		}
 		result.Parameters = p.settings.Record(decision, len(p.amounts.Hugepages) > 0)
 		record.Results = append(record.Results, result)
 	}
-	return record, nil
+	return record, d.scoreOOM(&record, users, announcement.Features)
 }
 
 // about says which request an error is about.

@@ -26,6 +26,8 @@ import (
 // cpuUse is a result with CPUs, as far as it matters to that.
 type cpuUse struct {
 	namespace, claim, uid, request string
+	// count is the number of CPUs.
+	count int
 	// isolation and exclusivity are as in the settings.
 	isolation, exclusivity string
 	pods                   []Pod
@@ -108,7 +110,7 @@ func (d *Driver) cpuUses(claims []*resourceapi.ResourceClaim, read map[types.UID
 				continue
 			}
 			k := cpuUse{
-				namespace: claim.Namespace, claim: claim.Name, uid: string(claim.UID), request: r.Request,
+				namespace: claim.Namespace, claim: claim.Name, uid: string(claim.UID), request: r.Request, count: a.CPUs,
 				isolation: settings.Isolation, exclusivity: settings.Exclusivity, pods: users.pods,
 			}
 			// Nobody comes to a claim with a partition.

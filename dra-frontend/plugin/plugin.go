@@ -117,11 +117,13 @@ type Driver struct {
 	node      Node
 	actuator  Actuator
 	recorder  Recorder
-	// noMemoryHigh never changes.
-	noMemoryHigh error
+	// noMemoryHigh and memoryCapacity never change.
+	noMemoryHigh   error
+	memoryCapacity func() (int64, error)
 }
 
-// Options are the parts of a Driver. All are required but NoMemoryHigh.
+// Options are the parts of a Driver. All are required but NoMemoryHigh and
+// MemoryCapacity.
 type Options struct {
 	Log    *zap.Logger
 	Lock   Lock
@@ -143,6 +145,9 @@ type Options struct {
 	// NoMemoryHigh tells why memory.high cannot be written on this node, nil if
 	// it can.
 	NoMemoryHigh error
+	// MemoryCapacity reads the node's memory in bytes as kubelet counts it; nil
+	// leaves oom_score_adj to kubelet.
+	MemoryCapacity func() (int64, error)
 }
 
 // New returns a Driver. Reconcile is called before kubelet may call it, so that
@@ -152,6 +157,7 @@ func New(o Options) *Driver {
 	return &Driver{
 		log: o.Log, lock: o.Lock, ledger: o.Ledger, pool: o.Pool, bootID: o.BootID, guard: o.Guard, guardWait: o.GuardWait, inventory: o.Inventory,
 		settings: o.Settings, pods: o.Pods, claims: o.Claims, cgroups: o.Cgroups, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
+		memoryCapacity: o.MemoryCapacity,
 	}
 }
 

@@ -61,6 +61,9 @@ type node struct {
 	allocatable  int64
 	gets         int
 	noMemoryHigh error
+	// capacity is the node's memory as kubelet counts it, nil to leave OOM
+	// scores alone.
+	capacity func() (int64, error)
 	// wrap lets a test stand between the ledger and the directory, wrapPods
 	// between the driver and the API server.
 	wrap     func(ledger.Directory) ledger.Directory
@@ -100,7 +103,7 @@ func (n *node) restart() {
 	n.driver = plugin.New(plugin.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), Pool: "node0", BootID: n.boot, Guard: true, GuardWait: 25 * time.Second,
 		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Claims: claims, Cgroups: n, Node: n, Actuator: n, Recorder: discard{},
-		NoMemoryHigh: n.noMemoryHigh,
+		NoMemoryHigh: n.noMemoryHigh, MemoryCapacity: n.capacity,
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
 )
 
 // Pod is what a claim's values depend on in a pod.
@@ -20,8 +21,12 @@ type Pod struct {
 	contract.PodRecord
 	// RuntimeClass is the name of its runtime class, empty for none.
 	RuntimeClass string
+	// UserNamespace: its containers run in a user namespace of its own.
+	UserNamespace bool
 	// MemoryLimit is the limit in bytes of the whole pod, 0 for none.
 	MemoryLimit int64
+	// Resources are the requests and limits of the whole pod, nil without.
+	Resources *oomscore.Resources
 	// Containers in the pod's order, init containers first.
 	Containers []Container
 }
@@ -32,10 +37,16 @@ type Container struct {
 	// Runs tells whether it runs at the same time as the main containers:
 	// main containers and sidecars do, other init containers do not.
 	Runs bool
+	// Init: it is among the pod's init containers, of which sidecars run.
+	Init bool
 	// MemoryLimit is the limit in bytes of its own spec, 0 for none.
 	MemoryLimit int64
+	// Resources are the requests and limits of its own spec.
+	Resources oomscore.Resources
 	// Hugepages are the limits in bytes of its own spec, by page size.
 	Hugepages map[string]int64
+	// MountPaths are where its volumes are mounted.
+	MountPaths []string
 	// Claims are the claims it names, claim object name to request name; an
 	// empty request name stands for all requests of the claim.
 	Claims []ClaimReference

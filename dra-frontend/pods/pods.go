@@ -19,6 +19,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
@@ -80,6 +81,7 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	if pod.Spec.RuntimeClassName != nil {
 		out.RuntimeClass = *pod.Spec.RuntimeClassName
 	}
+	out.UserNamespace = pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
 	// A claim template's claim has a generated name: containers name the
 	// pod's entry, the plugin knows the object.
 	claims := make(map[string]string, len(pod.Spec.ResourceClaims))
@@ -95,13 +97,17 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-		out.Containers = append(out.Containers, container(c, sidecar, claims))
+		init := container(c, sidecar, claims)
+		init.Init = true
+		out.Containers = append(out.Containers, init)
 	}
 	for i := range pod.Spec.Containers {
 		out.Containers = append(out.Containers, container(&pod.Spec.Containers[i], true, claims))
 	}
 	if pod.Spec.Resources != nil {
 		out.MemoryLimit = pod.Spec.Resources.Limits.Memory().Value()
+		whole := resources(*pod.Spec.Resources)
+		out.Resources = &whole
 	}
 	for size, bytes := range hugepages(resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})) {
 		if out.Hugepages == nil {
@@ -115,6 +121,10 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 func container(c *corev1.Container, runs bool, claims map[string]string) plugin.Container {
 	out := plugin.Container{
 		Name: c.Name, Runs: runs, MemoryLimit: c.Resources.Limits.Memory().Value(), Hugepages: hugepages(c.Resources.Limits),
+		Resources: resources(c.Resources),
+	}
+	for _, m := range c.VolumeMounts {
+		out.MountPaths = append(out.MountPaths, m.MountPath)
 	}
 	for _, ref := range c.Resources.Claims {
 		if name, ok := claims[ref.Name]; ok {
@@ -122,6 +132,13 @@ func container(c *corev1.Container, runs bool, claims map[string]string) plugin.
 		}
 	}
 	return out
+}
+
+func resources(r corev1.ResourceRequirements) oomscore.Resources {
+	return oomscore.Resources{
+		CPU:    oomscore.Amount{Request: r.Requests.Cpu().MilliValue(), Limit: r.Limits.Cpu().MilliValue()},
+		Memory: oomscore.Amount{Request: r.Requests.Memory().Value(), Limit: r.Limits.Memory().Value()},
+	}
 }
 
 // hugepages returns the hugepages among limits, bytes by page size. Sizes that

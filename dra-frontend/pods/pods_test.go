@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 )
@@ -24,7 +25,7 @@ func TestPod(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "00000000-0000-0000-0000-000000000001"},
 		Spec: corev1.PodSpec{
-			RuntimeClassName: &class,
+			RuntimeClassName: &class, HostUsers: new(false),
 			ResourceClaims: []corev1.PodResourceClaim{
 				{Name: "a", ResourceClaimName: &name},
 				{Name: "b", ResourceClaimTemplateName: &template},
@@ -34,8 +35,8 @@ func TestPod(t *testing.T) {
 				{Name: "init", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "b"}}}},
 				{Name: "sidecar", RestartPolicy: &always},
 			},
-			Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
-				Limits: limits("1Gi", "4Mi"),
+			Containers: []corev1.Container{{Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/huge"}}, Resources: corev1.ResourceRequirements{
+				Limits: limits("1Gi", "4Mi"), Requests: corev1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("512Mi")},
 				Claims: []corev1.ResourceClaim{{Name: "a", Request: "zone"}, {Name: "b"}, {Name: "c"}},
 			}}},
 		},
@@ -48,17 +49,31 @@ func TestPod(t *testing.T) {
 	got, err := pods.NewReader(fake.NewClientset(pod)).Pod(t.Context(), "default", "p")
 	require.NoError(t, err)
 	require.Equal(t, plugin.Pod{
-		Name: "p", RuntimeClass: "kata",
+		Name: "p", RuntimeClass: "kata", UserNamespace: true,
 		PodRecord: contract.PodRecord{
 			UID: "00000000-0000-0000-0000-000000000001", QOS: contract.LevelBurstable,
 			Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
 		},
 		Containers: []plugin.Container{
-			{Name: "init", Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
-			{Name: "sidecar", Runs: true},
-			{Name: "main", Runs: true, MemoryLimit: 1 << 30, Hugepages: map[string]int64{"2Mi": 4 << 20}, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
+			{Name: "init", Init: true, Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
+			{Name: "sidecar", Init: true, Runs: true},
+			{Name: "main", Runs: true, MemoryLimit: 1 << 30,
+				Resources:  oomscore.Resources{CPU: oomscore.Amount{Request: 1500}, Memory: oomscore.Amount{Request: 512 << 20, Limit: 1 << 30}},
+				MountPaths: []string{"/huge"}, Hugepages: map[string]int64{"2Mi": 4 << 20}, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
 		},
 	}, got)
+}
+
+func TestWholePod(t *testing.T) {
+	pod, err := pods.Convert(&corev1.Pod{
+		Spec: corev1.PodSpec{Resources: &corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}, Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")},
+		}},
+		Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable},
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 2<<30, pod.MemoryLimit)
+	require.Equal(t, &oomscore.Resources{CPU: oomscore.Amount{Request: 1000}, Memory: oomscore.Amount{Limit: 2 << 30}}, pod.Resources)
 }
 
 func TestPodWithoutQOSClass(t *testing.T) {

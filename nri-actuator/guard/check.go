@@ -6,8 +6,8 @@
 // hook that runs (I5). The hook is a barrier. It waits while the actuator can
 // still give the container what is missing, as it does when it comes back, and
 // refuses the container at once where nobody can. The frontend puts the hook
-// into the claim's CDI device, so it runs exactly where a claim is; it compares
-// and changes nothing.
+// into the claim's CDI device, so it runs exactly where a claim is; it compares,
+// and changes nothing but an OOM score.
 package guard
 
 import (
@@ -68,6 +68,9 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 	decision, err := decide(&spec, h.Features)
 	if err == nil {
 		err = h.checkCreation(&spec, decision)
+	}
+	if err == nil {
+		err = checkOOMScore(&spec, decision, s.Pid)
 	}
 	if err == nil {
 		err = h.await(ctx, start, &spec, decision)

@@ -9,16 +9,17 @@ import (
 )
 
 // The three forms of one decision: for a container that is created, that the
-// runtime updates, and that runs. The memory policy is in the first one only: a
-// process sets it for itself before its program runs, nobody can later. They are functions of the decision and of
-// nothing else (I9).
+// runtime updates, and that runs. The memory policy and the OOM score are in the
+// first one only: they are a process's, and NRI carries them at the creation.
+// They are functions of the decision and of nothing else (I9), but for the OOM
+// score: the lower of the decision's and of what the container came with holds.
 
 // adjust is the decision for a container that is created. Memory and hugepages
 // go through unified, the cgroup's files by name: NRI drops a reservation given
 // in the memory struct, and containerd drops hugepage limits while its
 // disable_hugetlb_controller is on, which is its default. OCI runtimes write
 // unified last, over what kubelet asked for.
-func adjust(d contract.Decision) *api.ContainerAdjustment {
+func adjust(d contract.Decision, came *int) *api.ContainerAdjustment {
 	a := &api.ContainerAdjustment{}
 	a.SetLinuxCPUSetCPUs(d.CPUs)
 	a.SetLinuxCPUSetMems(d.Mems)
@@ -31,8 +32,15 @@ func adjust(d contract.Decision) *api.ContainerAdjustment {
 		// would map them to others then (set_mempolicy(2)).
 		a.SetLinuxMemoryPolicy(api.MpolMode(api.MpolMode_value[p.OCIMode()]), p.Nodes, api.MpolFlag_MPOL_F_STATIC_NODES)
 	}
+	if d.LowersOOMScore(came) {
+		a.SetLinuxOomScoreAdj(d.OOMScoreAdj)
+	}
 	return a
 }
+
+// oomScore is the container's oom_score_adj as the runtime tells it, nil where
+// it does not.
+func oomScore(ctr *api.Container) *int { return ctr.GetLinux().GetOomScoreAdj().Get() }
 
 // pooledAnnotation marks containers that were created in the shared pool: the
 // runtime tells their cpuset later as if it was their own.
@@ -40,7 +48,7 @@ const pooledAnnotation = contract.Vendor + "/pooled"
 
 // pool is the decision for a container without a claim that is created.
 func pool(d contract.Decision) *api.ContainerAdjustment {
-	a := adjust(d)
+	a := adjust(d, nil)
 	a.AddAnnotation(pooledAnnotation, "true")
 	return a
 }

@@ -50,8 +50,8 @@ func TestForms(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := adjust(c.decision).GetLinux().GetResources()
-			require.Nil(t, adjust(c.decision).GetLinux().GetMemoryPolicy())
+			a := adjust(c.decision, nil).GetLinux().GetResources()
+			require.Nil(t, adjust(c.decision, nil).GetLinux().GetMemoryPolicy())
 			require.Equal(t, c.decision.CPUs, a.GetCpu().GetCpus())
 			require.Equal(t, c.decision.Mems, a.GetCpu().GetMems())
 			require.Equal(t, c.unified, a.GetUnified())
@@ -85,16 +85,45 @@ func TestPolicyForm(t *testing.T) {
 		t.Run(string(c.want), func(t *testing.T) {
 			spec := kubeletSpec()
 			d := contract.Decision{CPUs: "4", Mems: "0-1", MemoryPolicy: &c.policy}
-			require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d)))
+			require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d, nil)))
 			require.Equal(t, &specs.LinuxMemoryPolicy{Mode: c.want, Nodes: c.policy.Nodes,
 				Flags: []specs.MemoryPolicyFlagType{specs.MpolFStaticNodes}}, spec.Linux.MemoryPolicy)
 		})
 	}
 }
 
+// TestOOMScoreForm: the runtime's spec has the lower of the decision's and the
+// container's own.
+func TestOOMScoreForm(t *testing.T) {
+	for _, c := range []struct {
+		came, decided, want *int
+		set                 bool
+	}{
+		{new(1000), new(-997), new(-997), true},
+		{new(1), new(0), new(0), true},
+		{nil, new(500), new(500), true},
+		// NRI refuses a value that two plugins set.
+		{new(500), new(500), new(500), false},
+		{new(-997), new(500), new(-997), false},
+		{new(-1), new(0), new(-1), false},
+		{new(1000), nil, new(1000), false},
+		{nil, nil, nil, false},
+	} {
+		spec := kubeletSpec()
+		spec.Process.OOMScoreAdj = c.came
+		a := adjust(contract.Decision{CPUs: "4", Mems: "0", OOMScoreAdj: c.decided}, c.came)
+		require.Equal(t, c.set, a.GetLinux().GetOomScoreAdj() != nil, c)
+		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(a))
+		require.Equal(t, c.want, spec.Process.OOMScoreAdj, c)
+	}
+	require.Nil(t, pool(contract.Decision{CPUs: "4", Mems: "0"}).GetLinux().GetOomScoreAdj())
+}
+
 func TestAvailable(t *testing.T) {
-	policy, weighted := []string{contract.FeatureMemoryPolicy}, []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
-	require.Equal(t, append(weighted, contract.FeaturePartition), Features())
+	score := []string{contract.FeatureOOMScore}
+	policy := append(score, contract.FeatureMemoryPolicy)
+	weighted := append(policy, contract.FeatureWeightedInterleave)
+	require.ElementsMatch(t, append(weighted, contract.FeaturePartition), Features())
 	none := []string{}
 	for _, c := range []struct {
 		runtime, version, nri, kernel string
@@ -102,14 +131,18 @@ func TestAvailable(t *testing.T) {
 	}{
 		{"containerd", "v2.3.7", "v0.12.0", "6.12.43+deb13-amd64", weighted},
 		{"containerd", "v2.3.7", "v0.11.0", "6.9.0-rc1", weighted}, // as the stub guesses it
-		{"containerd", "2.2.7", "v0.11.0", "6.12.0", none},
+		{"containerd", "2.2.7", "v0.11.0", "6.12.0", score},
+		{"containerd", "2.0.11", "unknown", "6.12.0", score},
+		{"containerd", "1.7.28", "v0.6.1", "6.12.0", none},
 		{"containerd", "2.2.7", "v0.12.5", "6.12.0", weighted},
 		{"containerd", "2.10.0", "unknown", "7.0", weighted},
 		{"cri-o", "1.37.0", "unknown", "6.8.0-45-generic", policy},
-		{"cri-o", "1.36.3", "v0.11.0", "6.8.0-45-generic", none},
+		{"cri-o", "1.36.3", "v0.11.0", "6.8.0-45-generic", score},
+		{"cri-o", "1.32.0", "unknown", "6.1.0", score},
+		{"cri-o", "1.31.9", "unknown", "6.1.0", none},
 		{"other", "9.0", "v0.12.1-0.20260601000000-0123456789ab", "5.15.0", policy},
 		{"other", "9.0", "unknown", "6.12.0", none},
-		{"containerd", "2.3.0", "v0.12.0", "5.14.0-570.el9.x86_64", none},
+		{"containerd", "2.3.0", "v0.12.0", "5.14.0-570.el9.x86_64", score},
 		{"", "", "", "", none},
 	} {
 		require.Equal(t, c.want, available(c.runtime, c.version, c.nri, c.kernel), c)
@@ -135,7 +168,7 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 			spec.Process.Env = append(spec.Process.Env, entry)
 		}
 		d := contract.Merge(decisions).WithShared(contract.Shared{CPUs: "0-3", Mems: "0-1"})
-		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d)))
+		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d, spec.Process.OOMScoreAdj)))
 		config, err := json.Marshal(spec)
 		require.NoError(t, err)
 		h := guard.Hook{Config: func(string) ([]byte, error) { return config, nil }, PolicyModes: allModes, CgroupRoot: "/nonexistent", Features: Features()}
@@ -147,7 +180,7 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 func kubeletSpec() *specs.Spec {
 	limit := int64(1 << 30)
 	return &specs.Spec{
-		Process: &specs.Process{},
+		Process: &specs.Process{OOMScoreAdj: new(936)},
 		Linux: &specs.Linux{Resources: &specs.LinuxResources{
 			Memory:         &specs.LinuxMemory{Limit: &limit},
 			Unified:        map[string]string{"memory.min": "0", "memory.low": "0", "memory.oom.group": "1"},
@@ -175,6 +208,10 @@ func drawDecision(t *rapid.T) contract.Decision {
 	if d.Mems != "" && rapid.Bool().Draw(t, "policy") {
 		d.MemoryPolicy = &contract.MemoryPolicy{Mode: rapid.SampledFrom(contract.MemoryPolicyModes()).Draw(t, "mode"), Nodes: d.Mems}
 		d.Requires = d.MemoryPolicy.Features()
+	}
+	if rapid.Bool().Draw(t, "OOM score") {
+		d.OOMScoreAdj = new(rapid.IntRange(-1000, 1000).Draw(t, "score"))
+		d.Requires = append(d.Requires, contract.FeatureOOMScore)
 	}
 	return d
 }

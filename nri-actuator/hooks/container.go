@@ -5,6 +5,7 @@ package hooks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -194,11 +195,19 @@ func (p *Plugin) foreign(c *container, s contract.Shared) bool {
 	return err != nil || within(now)
 }
 
-// checkPolicy refuses the start of a container that may have been created
-// without its memory policy: there is no giving it one any more (I5). The
-// guard has looked at the ones that carry it.
-func (c *container) checkPolicy(ctr *api.Container) error {
-	if c.adjusted || contract.Merge(c.held).MemoryPolicy == nil {
+// checkCreation refuses the start of a container that may have been created
+// without its memory policy or its OOM score: there is no giving it one any more
+// (I5). The guard has looked at the ones that carry it.
+func (c *container) checkCreation(ctr *api.Container) error {
+	d, missing := contract.Merge(c.held), ""
+	switch came := oomScore(ctr); {
+	case c.adjusted:
+		return nil
+	case d.MemoryPolicy != nil:
+		missing = "memory policy"
+	case d.LowersOOMScore(came):
+		missing = "OOM score"
+	default:
 		return nil
 	}
 	for _, h := range ctr.GetHooks().GetCreateRuntime() {
@@ -206,7 +215,7 @@ func (c *container) checkPolicy(ctr *api.Container) error {
 			return nil
 		}
 	}
-	return errors.New("nothing tells whether it was created with its claim's memory policy, because this nri-actuator was not there then: it has to be created again")
+	return fmt.Errorf("nothing tells whether it was created with its claim's %s, because this nri-actuator was not there then: it has to be created again", missing)
 }
 
 // pooled tells whether the container's CPUs are those of the shared pool.

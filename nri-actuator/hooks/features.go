@@ -13,11 +13,12 @@ import (
 // Features are the contract features ("requires") this program implements.
 // What of it a node can do depends on its runtime and kernel.
 func Features() []string {
-	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition}
+	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition, contract.FeatureOOMScore}
 }
 
 // available are the features that hold with a runtime, its NRI version and a
-// kernel. NRI carries a memory policy from 0.12 on, before it is dropped
+// kernel. NRI carries an OOM score from 0.7 on, which containerd 2.0.0 and
+// CRI-O 1.32.0 were the first to have. It carries a memory policy from 0.12 on, before it is dropped
 // without a word. Runtimes do not always know their NRI's version, and
 // containerd 2.3.0 and CRI-O 1.37.0 were the first with that one. Linux has
 // MPOL_PREFERRED_MANY since 5.15, MPOL_WEIGHTED_INTERLEAVE since 6.9. The OCI
@@ -27,6 +28,9 @@ func available(runtime, version, nri, kernel string) []string {
 		runtime == "containerd" && atLeast(version, 2, 3) ||
 		runtime == "cri-o" && atLeast(version, 1, 37)
 	features := []string{}
+	if atLeast(nri, 0, 7) || runtime == "containerd" && atLeast(version, 2, 0) || runtime == "cri-o" && atLeast(version, 1, 32) {
+		features = append(features, contract.FeatureOOMScore)
+	}
 	if carried && atLeast(kernel, 5, 15) {
 		features = append(features, contract.FeatureMemoryPolicy)
 		if atLeast(kernel, 6, 9) {
@@ -49,15 +53,18 @@ func (s *Session) features() []string {
 // checkFeatures refuses a decision that this node cannot apply any more: the
 // runtime or the kernel is older than when the claim was prepared.
 func (s *Session) checkFeatures(d contract.Decision) error {
-	f := d.Unknown(s.features())
-	if f == contract.FeaturePartition {
+	f, runtime := d.Unknown(s.features()), s.runtime.Load()
+	switch f {
+	case "":
+		return nil
+	case contract.FeaturePartition:
 		return fmt.Errorf("its claim requires a cpuset partition, which this node (Linux %s) does not have any more", s.Kernel)
+	case contract.FeatureOOMScore:
+		return fmt.Errorf("its claim requires an OOM score, which %s %s (NRI %s) cannot set: it needs NRI 0.7 (containerd 2.0, CRI-O 1.32)",
+			runtime.name, runtime.version, s.nriVersion())
 	}
-	if f != "" {
-		return fmt.Errorf("its claim requires %q, which %s %s (NRI %s) on Linux %s cannot do: it needs NRI 0.12 (containerd 2.3, CRI-O 1.37) and Linux 5.15, 6.9 for %s",
-			f, s.runtime.Load().name, s.runtime.Load().version, s.nriVersion(), s.Kernel, contract.FeatureWeightedInterleave)
-	}
-	return nil
+	return fmt.Errorf("its claim requires %q, which %s %s (NRI %s) on Linux %s cannot do: it needs NRI 0.12 (containerd 2.3, CRI-O 1.37) and Linux 5.15, 6.9 for %s",
+		f, runtime.name, runtime.version, s.nriVersion(), s.Kernel, contract.FeatureWeightedInterleave)
 }
 
 var majorMinor = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})\b`)

@@ -22,7 +22,7 @@ import (
 func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (a *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	defer s.observe("CreateContainer", time.Now(), func() metrics.Outcome { return outcome(err, a != nil) })
 	c := s.newContainer(pod, ctr)
-	a, err = inTime(ctx, s, func(ctx context.Context) (*api.ContainerAdjustment, error) { return s.create(ctx, c) },
+	a, err = inTime(ctx, s, func(ctx context.Context) (*api.ContainerAdjustment, error) { return s.create(ctx, c, ctr) },
 		func() { s.undoCreate(c) })
 	if err == nil {
 		return a, nil, nil
@@ -34,7 +34,7 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	return nil, nil, refusal(c, err)
 }
 
-func (s *Session) create(ctx context.Context, c *container) (*api.ContainerAdjustment, error) {
+func (s *Session) create(ctx context.Context, c *container, ctr *api.Container) (*api.ContainerAdjustment, error) {
 	if !c.claims {
 		return s.createPooled(ctx, c), nil
 	}
@@ -45,7 +45,7 @@ func (s *Session) create(ctx context.Context, c *container) (*api.ContainerAdjus
 		return nil, err
 	}
 	c.applied, c.adjusted = files(d), true
-	return adjust(d), nil
+	return adjust(d, oomScore(ctr)), nil
 }
 
 // undoCreate forgets a container whose creation was refused before the work on it
@@ -133,7 +133,7 @@ func (s *Session) start(ctx context.Context, told *container, ctr *api.Container
 	c.started = true
 	acted, err = s.bring(ctx, c, known)
 	if err == nil {
-		err = c.checkPolicy(ctr)
+		err = c.checkCreation(ctr)
 	}
 	if err == nil {
 		return acted, nil

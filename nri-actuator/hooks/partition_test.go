@@ -37,7 +37,7 @@ func TestPartition(t *testing.T) {
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionIsolated))
 	beside := r.run("beside", podA)
 	c := r.run("c", podA, env...)
-	require.Equal(t, []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition}, r.tell().Features)
+	require.Equal(t, []string{contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition}, r.tell().Features)
 
 	holds := func() {
 		t.Helper()

@@ -22,7 +22,7 @@ func policed(mode string) contract.Decision {
 // decisions, and no later call repeats it.
 func TestMemoryPolicy(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
-	require.Equal(t, []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}, r.announced.Features)
+	require.Equal(t, []string{contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}, r.announced.Features)
 	interleaved := policed(contract.ModeInterleave)
 	interleaved.CPUs, interleaved.MemoryPolicy.Nodes = "8", "0"
 	env := r.node.Prepare(podA, claimA, policed(contract.ModeBind), interleaved)
@@ -54,7 +54,7 @@ func TestPolicyUnavailable(t *testing.T) {
 			r := newRuntime(t, t.TempDir())
 			r.nri, r.kernel, r.unpartitioned = c.nri, c.kernel, true
 			r.connect()
-			require.ElementsMatch(t, c.announced, r.announced.Features)
+			require.ElementsMatch(t, append(c.announced, contract.FeatureOOMScore), r.announced.Features)
 			env := r.node.Prepare(podA, claimA, policed(c.mode))
 			created, err := r.create("c", podA, env...)
 			if c.err == "" {

@@ -37,7 +37,9 @@ type runtime struct {
 	announced contract.Announcement
 	// nri and kernel are versions, good ones unless changed before connect.
 	nri, kernel string
-	containers  map[string]*container
+	// version is containerd's.
+	version    string
+	containers map[string]*container
 	// now is the time in nanoseconds, which does not pass by itself.
 	now atomic.Int64
 	// unpartitioned nodes have a kernel without partitions.
@@ -60,7 +62,7 @@ func (r *runtime) Set(change func(*contract.Announcement)) error {
 }
 
 func newRuntime(t require.TestingT, dir string) *runtime {
-	r := &runtime{t: t, node: testnode.New(t, dir), nri: "v0.12.0", kernel: "6.12.0", containers: make(map[string]*container)}
+	r := &runtime{t: t, node: testnode.New(t, dir), nri: "v0.12.0", kernel: "6.12.0", version: "v2.2.7", containers: make(map[string]*container)}
 	r.later(time.Hour)
 	r.connect()
 	return r
@@ -86,7 +88,7 @@ func (r *runtime) connect() {
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,
 	})
 	r.session = r.plugin.NewSession(func() string { return r.nri })
-	_, err = r.session.Configure(context.Background(), "", "containerd", "v2.2.7")
+	_, err = r.session.Configure(context.Background(), "", "containerd", r.version)
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.synchronize())
 }
@@ -123,11 +125,14 @@ func (r *runtime) addPod(uid string) {
 	}
 }
 
+// kubeletScore is the oom_score_adj that kubelet asks for in the tests.
+const kubeletScore = 936
+
 func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 	pod := sandbox(podUID)
 	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, spec: map[string]string{"memory.min": "0", "memory.low": "0"},
 		api: &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, Env: env, State: api.ContainerState_CONTAINER_CREATED,
-			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id}}}
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id, OomScoreAdj: api.Int(kubeletScore)}}}
 	r.addPod(podUID)
 	a, updates, err := r.session.CreateContainer(context.Background(), pod, c.api)
 	require.Empty(r.t, updates)
@@ -137,6 +142,9 @@ func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 	r.take(c, a.GetLinux().GetResources())
 	c.api.Annotations = a.GetAnnotations()
 	c.policy = a.GetLinux().GetMemoryPolicy()
+	if score := a.GetLinux().GetOomScoreAdj(); score != nil {
+		c.api.Linux.OomScoreAdj = score
+	}
 	r.containers[id] = c
 	return c, nil
 }

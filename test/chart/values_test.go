@@ -36,7 +36,7 @@ var flipped = map[string]string{
 
 	"config.groupBy": `socket`, "config.reservedCPUs": `"0,4-5"`, "config.managedCPUs": `"1-3"`,
 	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
-	"config.memoryTypes": `[dram]`, "config.offerIsolcpus": `true`, "config.exclusivity": `partition`, "config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`, "config.memoryQoS.throttlingFactor": `0.9`,
+	"config.memoryTypes": `[dram]`, "config.offerIsolcpus": `true`, "config.exclusivity": `partition`, "config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`, "config.memoryQoS.throttlingFactor": `0.9`, "config.memoryQoS.oomScore": `keep`,
 	"config.memoryQoS.protection": `low`, "config.hugepages.limits": `unlimited`, "config.cpu.wholeCores": `true`,
 	"config.cpu.placement": `spread`, "config.nodeAllocatable": `true`, "config.deviceMetadata": `true`, "config.guard": `false`, "config.guardWait": `1m5s`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
 	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.kubeletConfigFile": `/etc/kubernetes/kubelet.json`, "config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
@@ -307,7 +307,7 @@ procRoot: /proc`)
 	require.Equal(t, want, parse(configOf(t, render(t, "{}"))))
 	// What the daemon takes for the same is left out where it is set, too.
 	require.Equal(t, want, parse(configOf(t, render(t, `config:
-  {reservedMemory: {"0": 0}, memoryTypes: [cxl, dram, hbm], exclusivity: auto, guardWait: 20s, nodeAllocatable: false, kubeletConfigFile: ""}`))))
+  {reservedMemory: {"0": 0}, memoryTypes: [cxl, dram, hbm], exclusivity: auto, memoryQoS: {oomScore: claims}, guardWait: 20s, nodeAllocatable: false, kubeletConfigFile: ""}`))))
 	want["guard"] = false
 	require.Equal(t, want, parse(configOf(t, render(t, "config: {guard: false}"))))
 }

@@ -161,6 +161,27 @@ func TestInjection(t *testing.T) {
 	})
 }
 
+// A container with the devices has each file system once, and its own volumes.
+func TestMountInjection(t *testing.T) {
+	mounted := files(t, goldenDir, "claim-hugetlbfs")["claim-hugetlbfs.json"]
+	again, err := contract.DecodeClaim(contract.ClaimFile(claimUID), mounted)
+	require.NoError(t, err)
+	again.UID = otherUID
+	other, err := contract.EncodeClaim(again)
+	require.NoError(t, err)
+	_, cache := directory(t, map[string][]byte{contract.ClaimFile(claimUID): mounted, contract.ClaimFile(otherUID): other})
+	require.Empty(t, cache.GetErrors())
+	spec := &oci.Spec{Process: &oci.Process{}, Mounts: []oci.Mount{{Destination: "/dev", Type: "tmpfs"}, {Destination: "/volume", Type: "bind"}}}
+	_, err = cache.InjectDevices(spec, contract.Key{ClaimUID: claimUID}.CDIDevice(), contract.Key{ClaimUID: otherUID}.CDIDevice())
+	require.NoError(t, err)
+	var got []string
+	for _, m := range spec.Mounts {
+		got = append(got, m.Type+" "+m.Destination+" "+strings.Join(m.Options, ","))
+	}
+	require.Equal(t, []string{"tmpfs /dev ", "bind /volume ",
+		"hugetlbfs /dev/hugepages-1Gi pagesize=1G,mode=1777,nosuid,nodev", "hugetlbfs /dev/hugepages-2Mi pagesize=2M,mode=1777,nosuid,nodev"}, got)
+}
+
 // Runtimes read the files as YAML, which takes less text than JSON does.
 func TestCDILibraryTakesAnyText(t *testing.T) {
 	for name, text := range map[string]string{

@@ -22,7 +22,7 @@ const recordAnnotation = contract.Vendor + "/record"
 
 // known are the features of this version, and the one of the skew files.
 func known() []string {
-	return []string{"latency", contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}
+	return []string{"latency", contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeatureOOMScore}
 }
 
 // broken lists, as JSON, what a value is replaced by.
@@ -31,7 +31,7 @@ func broken() []string {
 	return []string{
 		`null`, `true`, `-1`, `0`, `1`, `4095`, `4096`, `1.5`, `1.0`, `1e3`, `9223372036854775807`,
 		`""`, `"max"`, `"Max"`, `"0"`, `"1,0"`, `"0-1"`, `"00"`, `"1-"`, `"v1"`, `"v2"`, `"/a"`, `"a/../b"`, `"x\n"`, uid, `"2026-02-03T04:05:06Z"`,
-		`[]`, `[""]`, `["latency"]`, `["memoryPolicy","weightedInterleave"]`, `"bind"`, `{"mode":"bind","nodes":"0"}`, `{"mode":"strict","nodes":"0"}`, `[null]`, `[` + uid + `]`, `{}`, `{"x":"1"}`,
+		`[]`, `[""]`, `["latency"]`, `["oomScoreAdj"]`, `-1001`, `-997`, `["memoryPolicy","weightedInterleave"]`, `"bind"`, `{"mode":"bind","nodes":"0"}`, `{"mode":"strict","nodes":"0"}`, `[null]`, `[` + uid + `]`, `{}`, `{"x":"1"}`,
 		`{"2Mi":0}`, `{"2Mi":"max","3Mi":0}`, `{"memory.min":"0"}`, `{"memory.max":"0"}`,
 	}
 }
@@ -39,7 +39,7 @@ func broken() []string {
 // names lists what a member is called instead, or what is added.
 func names() []string {
 	return []string{
-		"x", "", "v", "cpus", "CPUs", "mems", "memory", "hugepages", "requires", "memoryPolicy", "mode", "nodes", "min", "max", "2Mi", "2MB", "64Ki", "1024Ki",
+		"x", "", "v", "cpus", "CPUs", "mems", "memory", "hugepages", "requires", "memoryPolicy", "oomScoreAdj", "mode", "nodes", "min", "max", "2Mi", "2MB", "64Ki", "1024Ki",
 		"memory.min", "memory.max", "hugetlb.2MB.max", "burstable", "guaranteed", "guard", "pods", "runtime", claimUID, otherUID,
 	}
 }

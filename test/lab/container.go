@@ -86,7 +86,7 @@ func (n *Node) CreateContainer(p *Pod, name string) (*Container, error) {
 func (n *Node) baseSpec(c *Container, spec ContainerSpec) *specs.Spec {
 	s := &specs.Spec{
 		Version: specs.Version,
-		Process: &specs.Process{Args: []string{"/pause"}, Cwd: "/", Env: append([]string{"PATH=/bin"}, spec.Env...)},
+		Process: &specs.Process{Args: []string{"/pause"}, Cwd: "/", Env: append([]string{"PATH=/bin"}, spec.Env...), OOMScoreAdj: new(c.Pod.oomScore())},
 		Root:    &specs.Root{Path: "rootfs"},
 		Linux: &specs.Linux{CgroupsPath: "/" + c.cgroup(), Resources: &specs.LinuxResources{
 			CPU:     &specs.LinuxCPU{Shares: new(uint64(2))},
@@ -118,7 +118,7 @@ func (s ContainerSpec) hugepages(size string) uint64 {
 func (c *Container) nri() *api.Container {
 	out := &api.Container{
 		Id: c.ID, PodSandboxId: c.sandbox.Id, Name: c.Name, Env: c.Spec.Process.Env, State: api.ContainerState_CONTAINER_CREATED,
-		Linux:       &api.LinuxContainer{CgroupsPath: "/" + c.cgroup(), Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: c.Spec.Linux.Resources.CPU.Cpus}}},
+		Linux:       &api.LinuxContainer{CgroupsPath: "/" + c.cgroup(), OomScoreAdj: api.Int(c.Spec.Process.OOMScoreAdj), Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: c.Spec.Linux.Resources.CPU.Cpus}}},
 		Annotations: c.Spec.Annotations,
 	}
 	if c.started {
@@ -279,6 +279,11 @@ func (c *Container) cgroup() string { return c.Pod.cgroup() + "/" + c.ID }
 func (p *Pod) cgroup() string {
 	level := map[Level]string{Guaranteed: "", Burstable: "burstable/", BestEffort: "besteffort/"}[p.Level]
 	return "kubepods/" + level + "pod" + p.UID
+}
+
+// oomScore is what kubelet asks for, for Burstable pods somewhere in between.
+func (p *Pod) oomScore() int {
+	return map[Level]int{Guaranteed: -997, Burstable: 900, BestEffort: 1000}[p.Level]
 }
 
 // makePodCgroup does what kubelet does: no hugepages but what the containers'

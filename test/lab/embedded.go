@@ -25,6 +25,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // ErrDied is the answer of a frontend that died during the call.
@@ -49,6 +50,7 @@ func newEmbedded(n *Node) *embedded {
 		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
 		Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e, Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
+		MemoryCapacity: func() (int64, error) { return topology.MemoryTotal(os.DirFS(n.config.ProcRoot)) },
 	})
 	e.publish()
 	return e

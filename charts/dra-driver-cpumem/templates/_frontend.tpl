@@ -112,5 +112,6 @@ other keys with a default of their own.
 {{- if eq .Values.config.guardWait "20s" -}}{{- $_ := unset $file "guardWait" -}}{{- end -}}
 {{- if eq .Values.config.exclusivity "auto" -}}{{- $_ := unset $file "exclusivity" -}}{{- end -}}
 {{- if eq (sortAlpha .Values.config.memoryTypes | join " ") "cxl dram hbm" -}}{{- $_ := unset $file "memoryTypes" -}}{{- end -}}
+{{- if eq .Values.config.memoryQoS.oomScore "claims" -}}{{- $_ := unset $file.memoryQoS "oomScore" -}}{{- end -}}
 {{ toYaml $file }}
 {{- end -}}

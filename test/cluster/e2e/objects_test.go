@@ -258,6 +258,7 @@ type line struct {
 	CPUs, Mems   string
 	Cgroup       map[string]string
 	PagesPerNode map[string]int
+	PageSize     int
 	Got          int
 	Stopped      string
 }

@@ -33,7 +33,7 @@ var (
 	tag    = flag.String("tag", "e2e", "tag of the driver's images")
 	units  = flag.String("systemd", wide, "comma separated nodes with systemd; the others have cgroupfs as cgroup driver")
 	kernel = flag.String("kernel", "", "kernel of all nodes, stable or backports (default: stable, and backports on the wide node)")
-	words  = flag.String("kernel-args", "", "more words for the nodes' kernel, as isolcpus=3,7")
+	words  = flag.String("kernel-args", "", "more words for the kernel of all nodes")
 	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )

@@ -133,6 +133,38 @@ func hugepages(size, count int) (huge, error) {
 	return h, nil
 }
 
+// hugefile does the same through the file system, as DPDK does. The file is of one directory and so of one page size.
+func hugefile(dir string, count int) (huge, error) {
+	h := huge{Action: "hugefile", Asked: count}
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return h, fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	const hugetlbfsMagic = 0x958458f6
+	if uint32(fs.Type) != hugetlbfsMagic {
+		return h, fmt.Errorf("%s is no hugetlbfs (statfs says %#x)", dir, fs.Type)
+	}
+	h.PageSize = int(fs.Bsize)
+	f, err := os.CreateTemp(dir, "probe")
+	if err != nil {
+		return h, err
+	}
+	defer f.Close()
+	for i := range count {
+		mem, err := syscall.Mmap(int(f.Fd()), int64(i*h.PageSize), h.PageSize, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+		if err != nil {
+			h.Stopped = "mmap: " + err.Error()
+			return h, nil
+		}
+		if !writable(mem) {
+			h.Stopped = "fault: the page was mapped, but not charged (SIGBUS)"
+			return h, nil
+		}
+		h.Got++
+	}
+	return h, nil
+}
+
 // writable touches the mapping; a cgroup that may not charge the page sends SIGBUS, which Go turns into a panic here.
 func writable(mem []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

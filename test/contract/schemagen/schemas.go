@@ -122,6 +122,7 @@ func decision(s *jsonschema.Schema) {
 	policy := s.Properties["memoryPolicy"]
 	policy.Properties["mode"].Enum = modes()
 	policy.Properties["nodes"].Pattern = listForm
+	s.Properties["oomScoreAdj"].Minimum, s.Properties["oomScoreAdj"].Maximum = new(-1000.0), new(1000.0)
 	// The one optional member that may be empty, and always is written.
 	s.Properties["requires"].MinItems = nil
 	s.Properties["requires"].Items.MinLength = new(1)
@@ -159,6 +160,7 @@ func claim(s *jsonschema.Schema) {
 	for _, name := range []string{"request", "pool", "device"} {
 		result.Properties[name].MinLength = new(1)
 	}
+	result.Properties["hugetlbfs"].Items.Pattern = pageSizeForm
 	decision(result.Properties["decision"])
 }
 

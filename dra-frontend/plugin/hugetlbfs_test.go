@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+)
+
+// A76: a claim brings a hugetlbfs of each page size that it asks for, where the
+// kernel mounts one and the pod has nothing else there.
+func TestHugetlbfs(t *testing.T) {
+	both := capacity{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "1Gi"}
+	main := func(edit func(*plugin.Container)) plugin.Pod {
+		c := using("main", true, ref("claim-1"))
+		if edit != nil {
+			edit(&c)
+		}
+		return plugin.Pod{Containers: []plugin.Container{c, {Name: "other", Runs: true, MountPaths: []string{"/dev/hugepages-1Gi"}}}}
+	}
+	own, kata := main(nil), main(nil)
+	own.UserNamespace, kata.RuntimeClass = true, "kata"
+	for name, c := range map[string]struct {
+		asked      capacity
+		parameters string
+		pod        plugin.Pod
+		want       []string
+		err        string
+	}{
+		"both sizes":            {both, "", main(nil), []string{"1Gi", "2Mi"}, ""},
+		"one size":              {capacity{"hugepages_2Mi": "4Mi", "memory": "1Gi"}, "", main(nil), []string{"2Mi"}, ""},
+		"no hugepages":          {capacity{"memory": "1Gi"}, `"hugepages":{"mount":true}`, own, nil, ""},
+		"not wanted":            {both, `"hugepages":{"mount":false}`, main(nil), nil, ""},
+		"kubelet's limits":      {both, `"hugepages":{"limits":"unchanged"}`, main(nil), []string{"1Gi", "2Mi"}, ""},
+		"a volume at the path":  {both, "", main(func(c *plugin.Container) { c.MountPaths = []string{"/x", "/dev/hugepages-2Mi/"} }), []string{"1Gi"}, ""},
+		"a volume elsewhere":    {both, "", main(func(c *plugin.Container) { c.MountPaths = []string{"/dev/hugepages"} }), []string{"1Gi", "2Mi"}, ""},
+		"user namespace":        {both, "", own, nil, ""},
+		"runtime class":         {both, "", kata, nil, ""},
+		"runtime class, wanted": {both, `"hugepages":{"mount":true}`, kata, []string{"1Gi", "2Mi"}, ""},
+		"user namespace, wanted": {both, `"hugepages":{"mount":true}`, own, nil,
+			"hugepages.mount: true, but pod pod has a user namespace of its own (hostUsers: false)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			claim := isolation(n.claim(1, "numa-0", c.asked), c.parameters)
+			n.pod(c.pod, claim)
+			_, err := n.prepare(claim)
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, n.record(1).Results[0].Hugetlbfs)
+		})
+	}
+}

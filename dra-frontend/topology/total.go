@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import "io/fs"
+
+// MemoryTotal reads from the file system /proc the machine's memory in bytes.
+// Kubelet takes the node's memory capacity from the same line.
+func MemoryTotal(proc fs.FS) (int64, error) {
+	return memTotal(source{fsys: proc, name: "procfs"}, "meminfo")
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// checkOOMScore compares the configured oom_score_adj with the decision's. One
+// that is higher is a container's that the actuator has not seen, and neither a
+// cgroup file nor a wait will mend it: so the guard lowers that of the process,
+// whose program does not run yet. OCI runtimes have set theirs before this hook.
+func checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) error {
+	came := spec.Process.OOMScoreAdj
+	if !d.LowersOOMScore(came) {
+		return nil
+	}
+	err := errors.New("the container's state names no process to lower it of")
+	if pid > 0 {
+		err = lowerOOMScore(pid, d)
+	}
+	if err == nil {
+		return nil
+	}
+	got := ""
+	if came != nil {
+		got = strconv.Itoa(*came)
+	}
+	return fmt.Errorf("%w; %w", mismatch("oom_score_adj", got, strconv.Itoa(*d.OOMScoreAdj)), err)
+}
+
+func lowerOOMScore(pid int, d contract.Decision) error {
+	file := fmt.Sprintf("/proc/%d/oom_score_adj", pid)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	now, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if !d.LowersOOMScore(&now) {
+		return nil
+	}
+	return os.WriteFile(file, []byte(strconv.Itoa(*d.OOMScoreAdj)), 0)
+}

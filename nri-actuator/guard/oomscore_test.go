@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+)
+
+// A81, I5: no container runs with a higher oom_score_adj than decided. The
+// process is a real one.
+func TestOOMScore(t *testing.T) {
+	const decided = 500
+	for name, c := range map[string]struct {
+		configured *int
+		// process is its score before, want after.
+		process, want int
+	}{
+		"as decided":              {new(decided), 900, 900}, // the runtime sees to it
+		"came with a lower one":   {new(-997), 900, 900},
+		"not adjusted":            {new(1000), 900, decided},
+		"just above":              {new(decided + 1), 900, decided},
+		"not configured at all":   {nil, 900, decided},
+		"process has a lower one": {new(1000), 300, 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			process := exec.Command("sleep", "infinity")
+			require.NoError(t, process.Start())
+			t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
+			file := fmt.Sprintf("/proc/%d/oom_score_adj", process.Process.Pid)
+			require.NoError(t, os.WriteFile(file, fmt.Append(nil, c.process), 0))
+			require.NoError(t, check(t, c.configured, decided, process.Process.Pid))
+			got, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprintln(c.want), string(got))
+		})
+	}
+}
+
+func TestOOMScoreThatCannotBeLowered(t *testing.T) {
+	require.NoError(t, check(t, new(-997), -997, 0))
+	require.ErrorContains(t, check(t, new(1000), -997, 0),
+		"oom_score_adj is 1000, the claim's decision is -997: nri-actuator did not adjust this container")
+	require.ErrorContains(t, check(t, nil, -997, 0), "oom_score_adj is unset")
+	require.ErrorContains(t, check(t, new(1000), -997, 1<<30), "no such file")
+}
+
+func check(t *testing.T, configured *int, decided, pid int) error {
+	d := contract.Decision{OOMScoreAdj: &decided, Requires: []string{contract.FeatureOOMScore}}
+	spec := &specs.Spec{Process: &specs.Process{Env: []string{entry(t, 0, d)}, OOMScoreAdj: configured}}
+	state := fmt.Sprintf(`{"id":"c","bundle":"/b","pid":%d}`, pid)
+	h := guard.Hook{
+		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
+		PolicyModes: noModes, CgroupRoot: "/nonexistent", Features: []string{contract.FeatureOOMScore},
+	}
+	return h.Check(t.Context(), strings.NewReader(state))
+}
