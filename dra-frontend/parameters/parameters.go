@@ -114,9 +114,22 @@ func Choices() []Allowed {
 // maxSize is far above what any parameters need.
 const maxSize = 10 << 10
 
+// maxError bounds the text of an error about parameters, which quotes what their
+// author wrote: it goes into the log, and into an event of the pod.
+const maxError = 2 << 10
+
 // Decode reads parameters. Unknown, duplicate and miscased fields are errors,
-// as are values out of range; all are reported, with what is allowed.
+// as are values out of range; all are reported, with what is allowed, in at most
+// 2 KiB.
 func Decode(raw []byte) (ClaimParameters, error) {
+	p, err := decode(raw)
+	if err != nil && len(err.Error()) > maxError {
+		err = errors.New(contract.Excerpt(strings.ReplaceAll(err.Error(), "\n", "; "), maxError))
+	}
+	return p, err
+}
+
+func decode(raw []byte) (ClaimParameters, error) {
 	var p ClaimParameters
 	if len(raw) > maxSize {
 		return p, fmt.Errorf("parameters of %d bytes, want at most %d", len(raw), maxSize)

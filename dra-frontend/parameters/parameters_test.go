@@ -343,3 +343,18 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// What an author writes comes back bounded.
+func TestErrorsAreBounded(t *testing.T) {
+	for name, member := range map[string]string{
+		"a long value":         `"cpu":{"placement":"` + strings.Repeat(`\u0001`, 1500) + `"}`,
+		"a long unknown field": `"` + strings.Repeat("x", 9<<10) + `":1`,
+		"many unknown fields":  strings.TrimSuffix(strings.Repeat(`"a":1,`, 1500), ","),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parameters.Decode([]byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + member + `}`))
+			require.Error(t, err)
+			require.LessOrEqual(t, len(err.Error()), 2100)
+		})
+	}
+}

@@ -136,7 +136,7 @@ func TestHugepagesCountedWithTheSpec(t *testing.T) {
 			for i, amounts := range c.claims {
 				claims, ids = append(claims, n.claim(i+1, "numa-0", amounts)), append(ids, i+1)
 				if c.params != "" {
-					claims[i].Status.Allocation.Devices.Config = opaque(c.params)
+					claims[i].Status.Allocation.Devices.Config = ofClass(c.params)
 				}
 			}
 			n.together(0, claims...)
