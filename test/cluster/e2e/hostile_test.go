@@ -37,7 +37,7 @@ func TestA60_A61_HostilePods(t *testing.T) {
 			return fmt.Errorf("containers %+v", p.Status.ContainerStatuses)
 		}
 		message := p.Status.ContainerStatuses[0].State.Waiting.Message
-		if !strings.Contains(message, "DRA_CPUMEM_00000000000000000000000000000000_0") {
+		if !strings.Contains(message, "variables DRA_CPUMEM_... have 614446 bytes") {
 			return fmt.Errorf("it waits because of %.300q", message)
 		}
 		require.Less(t, len(message), 2000)
