@@ -120,6 +120,7 @@ func guardCommand() *cobra.Command {
 	}
 	// Not the daemon's: that one sees the host's mount where its pod has it.
 	cmd.Flags().StringVar(&hook.CgroupRoot, "cgroup-root", cgroupRoot, "mount point of cgroup v2")
+	cmd.Flags().StringVar(&hook.ProcRoot, "proc-root", "/proc", "mount point of proc")
 	return cmd
 }
 

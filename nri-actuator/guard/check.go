@@ -33,8 +33,8 @@ type Hook struct {
 	// PolicyModes returns the memory policies that the OCI runtime knows. It is
 	// asked only for a decision with a memory policy.
 	PolicyModes func() ([]string, error)
-	// CgroupRoot is where cgroup v2 is mounted.
-	CgroupRoot string
+	// CgroupRoot is where cgroup v2 is mounted, ProcRoot where proc is.
+	CgroupRoot, ProcRoot string
 	// Features are the contract's that this program knows.
 	Features []string
 }
@@ -70,7 +70,7 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 		err = h.checkCreation(&spec, decision)
 	}
 	if err == nil {
-		err = checkOOMScore(&spec, decision, s.Pid)
+		err = h.checkOOMScore(&spec, decision, s.Pid)
 	}
 	if err == nil {
 		err = h.await(ctx, start, &spec, decision)

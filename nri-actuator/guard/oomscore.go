@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -18,14 +19,14 @@ import (
 // that is higher is a container's that the actuator has not seen, and neither a
 // cgroup file nor a wait will mend it: so the guard lowers that of the process,
 // whose program does not run yet. OCI runtimes have set theirs before this hook.
-func checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) error {
+func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) error {
 	came := spec.Process.OOMScoreAdj
 	if !d.LowersOOMScore(came) {
 		return nil
 	}
 	err := errors.New("the container's state names no process to lower it of")
 	if pid > 0 {
-		err = lowerOOMScore(pid, d)
+		err = lowerOOMScore(filepath.Join(h.ProcRoot, strconv.Itoa(pid), "oom_score_adj"), d)
 	}
 	if err == nil {
 		return nil
@@ -37,8 +38,7 @@ func checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) error {
 	return fmt.Errorf("%w; %w", mismatch("oom_score_adj", got, strconv.Itoa(*d.OOMScoreAdj)), err)
 }
 
-func lowerOOMScore(pid int, d contract.Decision) error {
-	file := fmt.Sprintf("/proc/%d/oom_score_adj", pid)
+func lowerOOMScore(file string, d contract.Decision) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err

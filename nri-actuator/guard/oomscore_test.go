@@ -61,7 +61,7 @@ func check(t *testing.T, configured *int, decided, pid int) error {
 	state := fmt.Sprintf(`{"id":"c","bundle":"/b","pid":%d}`, pid)
 	h := guard.Hook{
 		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
-		PolicyModes: noModes, CgroupRoot: "/nonexistent", Features: []string{contract.FeatureOOMScore},
+		PolicyModes: noModes, CgroupRoot: "/nonexistent", ProcRoot: "/proc", Features: []string{contract.FeatureOOMScore},
 	}
 	return h.Check(t.Context(), strings.NewReader(state))
 }

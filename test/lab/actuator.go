@@ -102,6 +102,18 @@ func (n *Node) PauseActuator() (resume func()) {
 	n.t.Helper()
 	process := n.actuator.cmd.Process
 	require.NoError(n.t, process.Signal(syscall.SIGSTOP))
+	// Each thread stops when it is its turn.
+	n.eventually("the actuator to stand still", func() error {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", process.Pid))
+		for _, stat := range stats {
+			data, readErr := os.ReadFile(stat)
+			_, state, _ := strings.Cut(string(data), ") ")
+			if readErr == nil && !strings.HasPrefix(state, "T") {
+				return fmt.Errorf("a thread is in state %.1s", state)
+			}
+		}
+		return err
+	})
 	return func() {
 		n.t.Helper()
 		require.NoError(n.t, process.Signal(syscall.SIGCONT))

@@ -118,8 +118,11 @@ func (s ContainerSpec) hugepages(size string) uint64 {
 func (c *Container) nri() *api.Container {
 	out := &api.Container{
 		Id: c.ID, PodSandboxId: c.sandbox.Id, Name: c.Name, Env: c.Spec.Process.Env, State: api.ContainerState_CONTAINER_CREATED,
-		Linux:       &api.LinuxContainer{CgroupsPath: "/" + c.cgroup(), OomScoreAdj: api.Int(c.Spec.Process.OOMScoreAdj), Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: c.Spec.Linux.Resources.CPU.Cpus}}},
-		Annotations: c.Spec.Annotations,
+		Linux: &api.LinuxContainer{
+			CgroupsPath: "/" + c.cgroup(), OomScoreAdj: api.Int(c.Spec.Process.OOMScoreAdj),
+			Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: c.Spec.Linux.Resources.CPU.Cpus}},
+		},
+		Annotations: c.Spec.Annotations, Hooks: api.FromOCIHooks(c.Spec.Hooks),
 	}
 	if c.started {
 		out.State = api.ContainerState_CONTAINER_RUNNING
@@ -224,7 +227,7 @@ func (c *Container) values() map[string]string {
 }
 
 // runHooks runs the createRuntime hooks, with the state on stdin. Each is the
-// guard, which is told where the lab's cgroups are.
+// guard, which is told where the lab's cgroups and processes are.
 func (c *Container) runHooks() error {
 	if c.Spec.Hooks == nil {
 		return nil
@@ -239,18 +242,39 @@ func (c *Container) runHooks() error {
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
 		return err
 	}
-	state, err := json.Marshal(specs.State{Version: specs.Version, ID: c.ID, Status: specs.StateCreating, Bundle: bundle})
+	proc := filepath.Join(bundle, "proc")
+	if err := c.makeProcess(proc); err != nil {
+		return err
+	}
+	state, err := json.Marshal(specs.State{Version: specs.Version, ID: c.ID, Status: specs.StateCreating, Pid: hookPID, Bundle: bundle})
 	if err != nil {
 		return err
 	}
 	for _, hook := range c.Spec.Hooks.CreateRuntime {
 		cmd := exec.Command(hook.Path)
-		cmd.Args, cmd.Env, cmd.Stdin = append(slices.Clone(hook.Args), "--cgroup-root", c.n.Cgroup), hook.Env, bytes.NewReader(state)
+		cmd.Args, cmd.Env, cmd.Stdin = append(slices.Clone(hook.Args), "--cgroup-root", c.n.Cgroup, "--proc-root", proc), hook.Env, bytes.NewReader(state)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return errors.Join(fmt.Errorf("createRuntime hook: %w: %s", err, out))
 		}
 	}
 	return nil
+}
+
+// hookPID is the process that hooks are told of.
+const hookPID = 4242
+
+// makeProcess makes what hooks find in /proc of the container's process, whose
+// program does not run yet: an OCI runtime has given it the OOM score of the spec.
+func (c *Container) makeProcess(proc string) error {
+	dir := filepath.Join(proc, strconv.Itoa(hookPID))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	score := 0
+	if s := c.Spec.Process.OOMScoreAdj; s != nil {
+		score = *s
+	}
+	return os.WriteFile(filepath.Join(dir, "oom_score_adj"), fmt.Appendln(nil, score), 0o600)
 }
 
 // HasCgroup reports whether the OCI runtime has made the container's cgroup.
