@@ -4,7 +4,8 @@
 # KEEP=1 has left, with the driver that is in it. KERNEL=stable|backports is the
 # kernel of all nodes, STEPS=n how long the observers observe (two hundred take about
 # half an hour on two cores; many more want a longer -timeout among the arguments)
-# and how many pods start during upgrades, 12 to 40.
+# and how many pods start during upgrades, up to 40. LONG=1 also runs what CI leaves
+# out because it takes long.
 # KERNEL_ARGS='hugepagesz=1G hugepages=0:1' gives the nodes' kernels more words.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,5 +13,5 @@ root=$(cd "$here/../.." && pwd)
 . "$here/images.sh"
 [ -n "${REUSE:-}" ] && IMAGES=none || build_images "$root" e2e
 cd "$here"
-GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout 60m -v "$@" \
-  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} ${KERNEL:+-kernel "$KERNEL"} ${KERNEL_ARGS:+-kernel-args "$KERNEL_ARGS"}
+GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout ${LONG:+1}60m -v "$@" \
+  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep} ${LONG:+-long} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} ${KERNEL:+-kernel "$KERNEL"} ${KERNEL_ARGS:+-kernel-args "$KERNEL_ARGS"}

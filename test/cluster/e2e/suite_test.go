@@ -34,6 +34,7 @@ var (
 	units  = flag.String("systemd", wide, "comma separated nodes with systemd; the others have cgroupfs as cgroup driver")
 	kernel = flag.String("kernel", "", "kernel of all nodes, stable or backports (default: stable, and backports on the wide node)")
 	words  = flag.String("kernel-args", "", "more words for the kernel of all nodes")
+	long   = flag.Bool("long", false, "also the cases, and the parts of cases, that take long")
 	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )
@@ -87,6 +88,22 @@ func TestKernels(t *testing.T) {
 			s.file(t, s.levelDir("")+"/cpuset.cpus.exclusive")
 		}
 	}
+}
+
+// longOnly skips a case that is not of the short form, which CI runs.
+func longOnly(t *testing.T) {
+	t.Helper()
+	if !*long {
+		t.Skip("of the long form: LONG=1 make e2e")
+	}
+}
+
+// often is how often something is repeated in the short and in the long form.
+func often(short, whole int) int {
+	if *long {
+		return whole
+	}
+	return short
 }
 
 var theSuite suite

@@ -29,9 +29,9 @@ const (
 	alive = 4
 )
 
-// starts is how many pods start one after the other: STEPS=40 or more for all of
-// A80, by default fewer.
-func starts() int { return min(max(12, *steps), 40) }
+// starts is how many pods start one after the other on each node: STEPS=50 or more
+// for all of A80.
+func starts() int { return min(max(often(4, 12), *steps-10), 40) }
 
 // A80: both daemons go and come back again and again while pods with claims that
 // are not restarted start one after the other: all of them run, on CPUs of their
@@ -148,6 +148,7 @@ func (s suite) deleteDaemons(t *testing.T) (stop func() (times int)) {
 // the creation of its container fails nobody while the guard has patience, and
 // the pod with the reason when it has none left.
 func TestA80_ActuatorAwayForAMinute(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.configure(t, slowNode)
 	create := func(name string) (proceed func()) {

@@ -8,6 +8,7 @@ import "testing"
 
 // A80 with both daemons in one pod, which end and begin together.
 func TestA80_UpgradesOfOnePod(t *testing.T) {
+	longOnly(t)
 	theSuite.configure(t, "layout=sidecar", slowNode)
 	drivers(t, "a80-sidecar", upgrades)
 }

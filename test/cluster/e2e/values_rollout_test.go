@@ -23,12 +23,14 @@ func TestA63_RollingUpdates(t *testing.T) {
 	held := s.run(t, pod("a63", []string{"mask", "sleep"}, "a63"))
 	mine := s.cgroup(t, held, "main", "cpuset.cpus")
 	plain := s.run(t, pod("a63-plain", []string{"mask", "sleep"}))
-	for i, values := range [][]string{
-		{"config.managedCPUs=1-7"},
+	updates := [][]string{
 		{"config.managedCPUs=2-7", "config.sharedPool.mode=fixed"},
+		nil,
+		{"config.managedCPUs=1-7"},
 		{"config.memoryQoS.owner=kubelet"},
 		nil,
-	} {
+	}
+	for i, values := range updates[:often(2, len(updates))] {
 		before := s.nodeState(t).Generation
 		s.configure(t, values...)
 		eventually(t, "node state of the new configuration", func(context.Context) error {
