@@ -178,7 +178,8 @@ func TestA36_Restarts(t *testing.T) {
 	require.NoError(t, unchanged(t.Context()))
 }
 
-// ready reports whether all pods of the driver are ready.
+// ready returns an error unless all pods of the driver are ready, and all nodes
+// take claims.
 func (s suite) ready(ctx context.Context) error {
 	pods, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -188,6 +189,20 @@ func (s suite) ready(ctx context.Context) error {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
 				return fmt.Errorf("pod %s is not ready: %s", p.Name, c.Message)
+			}
+		}
+	}
+	slices, err := s.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
+	if err != nil {
+		return err
+	}
+	if found, want := len(slices.Items), len(s.NodeNames()); found < want {
+		return fmt.Errorf("%d slices of %d nodes", found, want)
+	}
+	for _, slice := range slices.Items {
+		for _, d := range slice.Spec.Devices {
+			if len(d.Taints) > 0 {
+				return fmt.Errorf("%s of %s has taints %+v", d.Name, slice.Name, d.Taints)
 			}
 		}
 	}

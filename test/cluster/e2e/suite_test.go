@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
 )
 
@@ -207,6 +208,10 @@ func (s suite) helm(ctx context.Context, verb string, values []string) error {
 	}, values...) {
 		args = append(args, "--set", v)
 	}
-	_, err = s.Helm(ctx, args...)
-	return err
+	if _, err = s.Helm(ctx, args...); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return objects.Eventually(ctx, "nodes that take claims", time.Second, s.ready)
 }
