@@ -28,7 +28,8 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 		return a, nil, nil
 	}
 	if errors.Is(err, errLate) && !c.claims {
-		return s.createLate(ctx, c), nil, nil
+		// Another value: the work on c may have begun, and goes on.
+		return s.createLate(ctx, s.newContainer(pod, ctr)), nil, nil
 	}
 	logs.From(ctx).Error("creation refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
 	return nil, nil, refusal(c, err)
@@ -118,8 +119,9 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	}
 	if errors.Is(err, errLate) && !told.claims {
 		// I7. It was created with a pool; the next holder of the lock looks at it.
-		told.started = true
-		s.later(told)
+		late := s.newContainer(pod, ctr)
+		late.started = true
+		s.later(late)
 		return nil
 	}
 	return refusal(told, err)
@@ -222,7 +224,7 @@ func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	case err == nil:
 		return updates, nil
 	case errors.Is(err, errLate) && !told.claims:
-		return s.updateLate(told), nil
+		return s.updateLate(s.newContainer(pod, ctr)), nil
 	}
 	logs.From(ctx).Error("update refused", zap.String("container", told.name), zap.String("id", told.id), zap.Error(err))
 	return nil, refusal(told, err)
