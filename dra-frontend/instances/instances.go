@@ -144,9 +144,15 @@ func (i *Instance) order() ([]string, error) {
 	return strings.Fields(string(data)), nil
 }
 
+// foreign reports whether the two are of different releases. An instance that does
+// not know its release, as with an older chart, may be of any.
+func (a Identity) foreign(b Identity) bool {
+	return a.Release != "" && b.Release != "" && a.Release != b.Release
+}
+
 // succeeds reports whether the instance a may take over from b.
 func (i *Instance) succeeds(a, b Identity) (bool, error) {
-	if a.Release != b.Release {
+	if a.foreign(b) {
 		return false, nil
 	}
 	order, err := i.order()
@@ -194,7 +200,7 @@ func (i *Instance) heldBy(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	return &HeldError{By: by, Successor: successor, Foreign: by.Release != i.me.Release}
+	return &HeldError{By: by, Successor: successor, Foreign: i.me.foreign(by)}
 }
 
 // sign writes who this instance is. A reader may see the name of the instance

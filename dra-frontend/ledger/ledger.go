@@ -197,7 +197,7 @@ func (l *Ledger) Replace(r contract.ClaimRecord, between, after contract.NodeSta
 	if err != nil {
 		return err
 	}
-	if _, err := contract.EncodeNode(after); err != nil {
+	if err := l.room(after); err != nil {
 		return err
 	}
 	if err := l.WriteNode(between); err != nil {

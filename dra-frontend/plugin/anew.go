@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -73,7 +74,7 @@ func (d *Driver) Release(record contract.ClaimRecord) error {
 			return err
 		}
 	}
-	err := d.unprepare(kubeletplugin.NamespacedObject{
+	err := d.unprepare(context.Background(), kubeletplugin.NamespacedObject{
 		NamespacedName: types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, UID: types.UID(record.UID),
 	})
 	d.recorder.Unprepared(err)

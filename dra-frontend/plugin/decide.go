@@ -141,8 +141,9 @@ func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared
 	decision := contract.Decision{V: contract.Version, Requires: []string{}}
 	a := p.amounts
 	switch {
-	case p.kept != "":
-		// I8: pods that come later have what those before had.
+	case p.kept != "" && nodestate.Set(p.kept).IsSubsetOf(p.zone.CPUs):
+		// I8: pods that come later have what the pods before had, while the zone
+		// has it.
 		decision.CPUs = p.kept
 	case a.CPUs > 0:
 		// I2: never another zone than the one allocated.

@@ -36,6 +36,10 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if err != nil || len(results) == 0 {
 		return err
 	}
+	if slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Pool != d.pool }) {
+		// It was allocated to another node meanwhile.
+		return nil
+	}
 	claims, err := d.Prepared()
 	if err != nil {
 		return err

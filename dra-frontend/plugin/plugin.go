@@ -255,22 +255,27 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 }
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (d *Driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := make(map[types.UID]error, len(claims))
 	for _, claim := range claims {
-		err := d.unprepare(claim)
+		err := d.unprepare(ctx, claim)
 		d.recorder.Unprepared(err)
 		results[claim.UID] = err
 	}
 	return results, nil
 }
 
-func (d *Driver) unprepare(claim kubeletplugin.NamespacedObject) error {
+func (d *Driver) unprepare(ctx context.Context, claim kubeletplugin.NamespacedObject) error {
 	leave, err := d.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
+	// I1: kubelet may have asked again since it gave this call up, and may have
+	// prepared the claim for the next pod.
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("claim %s: the call was given up: %w", claim, err)
+	}
 	log := d.log.With(zap.String("claim", claim.String()), zap.String("uid", string(claim.UID)))
 	uid := string(claim.UID)
 	if !contract.ValidUID(uid) {

@@ -48,7 +48,14 @@ func New(dir string, base contract.Announcement) (*Announcement, error) {
 		return nil, err
 	}
 	a := &Announcement{dir: dir, content: base}
-	return a, a.write(base)
+	if err := a.write(base); err != nil {
+		return nil, err
+	}
+	if !a.mine() {
+		// Two found it free at once, and the other one was the last.
+		return nil, errors.Join(fmt.Errorf("%w: it was taken at the same moment", ErrHeld), a.file.Close())
+	}
+	return a, nil
 }
 
 // Set changes the content. Nothing is written if it stays the same and the

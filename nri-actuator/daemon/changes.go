@@ -85,6 +85,8 @@ func (c *changes) run(ctx context.Context) {
 			}
 		case <-renew.C:
 			c.start(ctx)
+			// What changed before was perhaps not watched.
+			c.signal()
 		}
 	}
 }

@@ -111,7 +111,7 @@ func start(ctx context.Context, s stub.Stub, conn *connection) error {
 	}
 	conn.Close()
 	// The stub waits for the configuration without end. Its own method is what
-	// ends the wait: the session is refused, since it is not the present one.
+	// ends the wait.
 	if stub, ok := s.(interface {
 		Configure(context.Context, *api.ConfigureRequest) (*api.ConfigureResponse, error)
 	}); ok {

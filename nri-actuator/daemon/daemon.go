@@ -84,7 +84,9 @@ func (c Config) Validate() error {
 const (
 	// heldRetry is how soon an actuator takes over from the one before it on the
 	// node, which is one look at a lock each time.
-	heldRetry    = 20 * time.Millisecond
+	heldRetry = 20 * time.Millisecond
+	// haltTimeout is how long a write may keep the actuator from ending.
+	haltTimeout  = 5 * time.Second
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
 )
@@ -164,6 +166,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.stayConnected(ctx, plugin)
 	cancel(nil)
 	wg.Wait()
+	halt, stop := context.WithTimeout(context.WithoutCancel(ctx), haltTimeout)
+	defer stop()
+	if err := plugin.Halt(halt); err != nil {
+		logs.From(ctx).Error("end", zap.Error(err))
+	}
 	return ended(ctx, nil)
 }
 

@@ -65,6 +65,8 @@ func (p *Plugin) adopted(dir, podDir, uid string) *container {
 	if cpus, err := p.Tree.Read(dir, "cpuset.cpus"); err == nil {
 		c.pinned = cpus
 	}
+	// Or what is above a partition would lose its CPUs before it has ended.
+	p.keepHolds(c)
 	return c
 }
 

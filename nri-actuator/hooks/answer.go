@@ -103,11 +103,11 @@ func (s *Session) createLate(ctx context.Context, c *container) *api.ContainerAd
 	logs.From(ctx).Warn("created with the last known pool: another container's write takes long", zap.String("container", c.name))
 	d, ok := s.lastPool(c)
 	if !ok {
-		s.later(c)
+		s.later(event{container: c})
 		return nil
 	}
 	c.applied = files(d)
-	s.later(c)
+	s.later(event{container: c})
 	return pool(d)
 }
 
@@ -135,25 +135,53 @@ func (s *Session) lastPool(c *container) (d contract.Decision, ok bool) {
 	return decisions.Effective(nil, node.SharedOf(c.ask.PodUID)), true
 }
 
-// later keeps a container for the next holder of the lock.
-func (p *Plugin) later(c *container) {
-	p.inbox.mu.Lock()
-	defer p.inbox.mu.Unlock()
-	p.inbox.containers = append(p.inbox.containers, c)
+// event is what a call reported that could not get the lock: a container that was
+// created, or started, or is gone.
+type event struct {
+	container *container
+	gone      string
 }
 
-// enter takes the lock, and takes in the containers that were kept meanwhile.
+// later keeps an event for the next holder of the lock, and has all be brought to
+// the node state soon.
+func (p *Plugin) later(e event) {
+	p.inbox.mu.Lock()
+	p.inbox.events = append(p.inbox.events, e)
+	p.inbox.mu.Unlock()
+	p.due.after(createdPeriod, func() { p.due.apply = true })
+}
+
+// enter takes the lock, and takes in what was reported while it was not to be had.
 func (p *Plugin) enter(ctx context.Context) error {
 	if err := p.lock.acquire(ctx); err != nil {
 		return err
 	}
 	p.inbox.mu.Lock()
-	defer p.inbox.mu.Unlock()
-	for _, c := range p.inbox.containers {
-		if p.containers[c.id] == nil {
-			p.containers[c.id] = c
+	events := p.inbox.events
+	p.inbox.events = nil
+	p.inbox.mu.Unlock()
+	for _, e := range events {
+		switch known := p.containers[e.id()]; {
+		case e.container == nil:
+			// Its program may still end: until its cgroup is gone it is kept off
+			// the CPUs of claims.
+			if known != nil {
+				known.started, known.seen = true, true
+				p.settle(ctx, known)
+			}
+			p.removed(e.gone)
+		case known == nil:
+			p.containers[e.container.id] = e.container
+		default:
+			known.started = known.started || e.container.started
 		}
 	}
-	p.inbox.containers = nil
 	return nil
+}
+
+func (e event) id() string {
+	if e.container != nil {
+		return e.container.id
+	}
+	return e.gone
 }

@@ -46,8 +46,9 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		}
 		all = append(all, decided{c, want, refused})
 	}
-	// A partition can be made again only when nobody beside it names its CPUs.
-	slices.SortStableFunc(all, func(a, b decided) int { return cmp.Compare(len(a.partition), len(b.partition)) })
+	// I1: the pool leaves CPUs before a claim gets them. And a partition can be made
+	// again only when no cgroup beside it names its CPUs.
+	slices.SortStableFunc(all, func(a, b decided) int { return cmp.Compare(a.rank(), b.rank()) })
 	// Before the containers: a partition takes its CPUs from what is above it.
 	if err := p.writeTree(ctx, node); err != nil {
 		logs.From(ctx).Error("apply", zap.Error(err))
@@ -55,6 +56,11 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 	}
 	for _, d := range all {
 		c, refused := d.container, d.refused
+		if refused == nil && c.waits() {
+			// The guard lets its program start as soon as its cgroup has the
+			// decision: bringCreated writes it, in the order of a creation.
+			continue
+		}
 		err := p.write(ctx, c, d.want)
 		switch {
 		case errors.As(err, new(*invalid)):
@@ -78,6 +84,17 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		p.Metrics.Applied(node.Generation, len(cpus))
 	}
 	return node.Generation, errors.Join(errs...)
+}
+
+// rank orders containers that are brought to one node state.
+func (c *container) rank() int {
+	switch {
+	case c.pooled():
+		return 0
+	case c.partition == "":
+		return 1
+	}
+	return 2
 }
 
 // shrinkPool brings every container that draws on the shared pool to its
@@ -115,6 +132,17 @@ func (p *Plugin) settle(ctx context.Context, c *container) (over bool) {
 		p.forget(ctx, c)
 	}
 	return over
+}
+
+// removed notes a container that a list of the runtime may still have.
+func (p *Plugin) removed(id string) {
+	if p.link.isConnected() {
+		return
+	}
+	if p.gone == nil {
+		p.gone = make(map[string]bool)
+	}
+	p.gone[id] = true
 }
 
 func (p *Plugin) forget(ctx context.Context, c *container) {

@@ -36,6 +36,8 @@ type container struct {
 	podErr error
 	// started: a cgroup that is gone will not come back.
 	started bool
+	// session told of it, nil for one that was found without the runtime.
+	session *Session
 	// seen: its cgroup was found. A virtual machine's container has none.
 	seen bool
 	// kept: the container has a claim and the runtime did not list its pod, so that
@@ -71,7 +73,7 @@ type container struct {
 // needs is kept of it: a container's environment may have megabytes.
 func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *container {
 	c := &container{
-		id:   ctr.GetId(),
+		id: ctr.GetId(), session: s,
 		name: contract.Excerpt(pod.GetNamespace()+"/"+pod.GetName()+"/"+ctr.GetName(), maxName),
 		ask:  decisions.Container{PodUID: pod.GetUid()}.WithEnv(ctr.GetEnv()),
 
@@ -115,8 +117,11 @@ func (c *container) resume(before *container) {
 	if before == nil {
 		return
 	}
-	c.applied, c.overwritten, c.adjusted = before.applied, before.overwritten, before.adjusted
+	c.applied, c.overwritten = before.applied, before.overwritten
+	c.held, c.holds, c.invalid, c.tried, c.refused = before.held, before.holds, before.invalid, before.tried, before.refused
 	c.started, c.seen = c.started || before.started, before.seen
+	// That a creation was answered does not say that the runtime had the answer.
+	c.adjusted = before.adjusted && c.started
 }
 
 // decide returns what holds for the container at this node state. The error
@@ -152,7 +157,7 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 	}
 	if err != nil {
 		p.refuse(ctx, c, err)
-		if p.keepPartition(c, err) {
+		if p.keepPartition(c, err) || p.keepUnreadable(c, node, err) {
 			return d, nil, err
 		}
 		return d, map[string]string{"cpuset.cpus": d.CPUs}, err
@@ -160,6 +165,12 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 	c.held, c.refused = held, ""
 	d = decisions.Effective(held, shared)
 	return d, files(d), nil
+}
+
+// keepUnreadable reports whether a container runs on CPUs that can be its claim's,
+// whose file cannot be read: the frontend took nothing back (I4).
+func (p *Plugin) keepUnreadable(c *container, node contract.NodeState, refused error) bool {
+	return c.started && c.dirErr == nil && p.fresh && !errors.As(refused, new(*decisions.Refusal)) && p.backed(c, node)
 }
 
 // refuse logs and counts a refusal, once while it stays the same.

@@ -64,29 +64,36 @@ func (p *Plugin) CatchUp(ctx context.Context) error {
 	synchronise, apply := p.due.synchronise, p.due.apply
 	p.due.synchronise, p.due.apply = nil, false
 	p.due.mu.Unlock()
+	var errs []error
 	if synchronise != nil {
-		err := synchronise(ctx)
+		if err := synchronise(ctx); !errors.Is(err, errOver) {
+			errs = append(errs, err)
+		}
 		p.Announce(ctx)
-		return err
 	}
 	if apply {
-		return p.Apply(ctx)
+		return errors.Join(append(errs, p.Apply(ctx))...)
 	}
 	if err := p.enter(ctx); err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	defer p.lock.release()
 	p.bringCreated(ctx)
-	return nil
+	return errors.Join(errs...)
 }
 
-// bringCreated gives containers that were created while no actuator was there
-// their decisions as soon as their cgroups exist. The runtime may still be writing
-// its own values into such a cgroup, so it is looked at until the container starts.
+// waits reports whether the container has a claim and was not started: its guard
+// may be waiting for its cgroup to have the decision.
+func (c *container) waits() bool { return c.claims && !c.started && !c.kept }
+
+// bringCreated gives containers that were created without the actuator's answer,
+// because no actuator was there or the answer came too late, their decisions as soon
+// as their cgroups exist. The runtime may still be writing its own values into such
+// a cgroup, so it is looked at until the container starts.
 func (p *Plugin) bringCreated(ctx context.Context) {
 	waiting := false
 	for _, c := range p.sorted() {
-		if !c.claims || c.started || c.adjusted || c.kept {
+		if !c.waits() {
 			continue
 		}
 		waiting = true
@@ -113,7 +120,12 @@ func (p *Plugin) bringOne(ctx context.Context, c *container) error {
 	if err != nil || want == nil {
 		return err
 	}
-	if has, err := p.Tree.Read(c.dir, "cpuset.cpus"); err != nil || has != d.CPUs {
+	has, err := p.Tree.Read(c.dir, "cpuset.cpus")
+	if err == nil && has == d.CPUs && c.adjusted {
+		// The runtime writes the answer itself.
+		return nil
+	}
+	if err != nil || has != d.CPUs {
 		if err := p.clear(ctx, poolCPUs(c.held), node); err != nil {
 			return err
 		}

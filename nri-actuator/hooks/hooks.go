@@ -46,6 +46,7 @@ func (s *Session) create(ctx context.Context, c *container, ctr *api.Container) 
 		return nil, err
 	}
 	c.applied, c.adjusted = files(d), true
+	s.due.after(createdPeriod, func() {})
 	return adjust(d, oomScore(ctr)), nil
 }
 
@@ -121,7 +122,7 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 		// I7. It was created with a pool; the next holder of the lock looks at it.
 		late := s.newContainer(pod, ctr)
 		late.started = true
-		s.later(late)
+		s.later(event{container: late})
 		return nil
 	}
 	return refusal(told, err)
@@ -288,11 +289,12 @@ func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *a
 			logs.From(ctx).Error("remove", zap.String("container", c.name), zap.Error(err))
 		}
 		s.forget(ctx, c)
+		s.removed(c.id)
 	})
 }
 
 // leave does what the end of a container asks for. Where there is no time for it
-// the next look at the cgroups does it.
+// the next holder of the lock does it.
 func (s *Session) leave(ctx context.Context, ctr *api.Container, do func(context.Context, *container)) error {
 	_, err := inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
 		if c, known := s.containers[ctr.GetId()]; known {
@@ -301,6 +303,7 @@ func (s *Session) leave(ctx context.Context, ctr *api.Container, do func(context
 		return struct{}{}, nil
 	}, nil)
 	if errors.Is(err, errLate) {
+		s.later(event{gone: ctr.GetId()})
 		return nil
 	}
 	return err

@@ -198,9 +198,10 @@ func TestFailedUpdate(t *testing.T) {
 	require.NoError(t, err)
 	r.writeSpec(pool)
 	require.Equal(t, "0-15", r.cpus(pool))
-	<-r.plugin.Due()
-	require.NoError(t, r.plugin.CatchUp(t.Context()))
-	require.Equal(t, "0-3,8-15", r.cpus(pool))
+	for r.cpus(pool) != "0-3,8-15" {
+		<-r.plugin.Due()
+		require.NoError(t, r.plugin.CatchUp(t.Context()))
+	}
 }
 
 // TestCreatedWhileAway covers A80: a container that was created without the

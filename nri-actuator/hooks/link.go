@@ -50,6 +50,16 @@ func (l *link) isConnected() bool {
 	return l.connected
 }
 
+// served is the session that took the runtime's containers over, nil without one.
+func (l *link) served() *Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.connected {
+		return nil
+	}
+	return l.session
+}
+
 // begin makes s the session, nil for none, with the reason why none is connected.
 func (l *link) begin(s *Session, reason string) {
 	l.mu.Lock()

@@ -10,6 +10,7 @@ package hooks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,10 +57,10 @@ type Plugin struct {
 
 	lock *lock
 	link link
-	// inbox are containers that were created while the lock was not to be had.
+	// inbox are the events that came while the lock was not to be had.
 	inbox struct {
-		mu         sync.Mutex
-		containers []*container
+		mu     sync.Mutex
+		events []event
 	}
 	// due wakes [Plugin.Due].
 	due due
@@ -71,6 +72,9 @@ type Plugin struct {
 	// The lock guards what follows.
 
 	containers map[string]*container
+	// gone are containers that were removed since the runtime listed its
+	// containers, while the list is not taken over yet.
+	gone map[string]bool
 	// fresh reports whether the node state in use was read, and is not last.
 	fresh bool
 	// levels are the directories of kubepods and the QoS levels.
@@ -188,8 +192,28 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		s.due.after(0, func() { s.due.synchronise = func(ctx context.Context) error { return s.synchronizeLate(ctx, list) } })
 		return nil, nil
 	}
-	s.Announce(ctx)
+	s.announceInTime(ctx)
 	return nil, err
+}
+
+// announceInTime announces, and does not wait for a disk longer than the runtime
+// waits for an answer.
+func (s *Session) announceInTime(ctx context.Context) {
+	written := make(chan struct{})
+	go func() {
+		s.Announce(context.WithoutCancel(ctx))
+		close(written)
+	}()
+	timeout := make(<-chan time.Time)
+	if deadline, limited := ctx.Deadline(); limited {
+		timer := time.NewTimer(time.Until(deadline) / margin)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-written:
+	case <-timeout:
+	}
 }
 
 // synchronizeLate synchronises, if the work that was too late has not done it.
@@ -227,8 +251,19 @@ func (s *Session) synchronize(ctx context.Context, list []*container) {
 	s.levels, s.shared = nil, make(map[string]contract.Files)
 	var dirs []string
 	for _, c := range list {
-		c.resume(before[c.id])
-		s.containers[c.id] = c
+		if !s.gone[c.id] {
+			c.resume(before[c.id])
+			s.containers[c.id] = c
+		}
+	}
+	// The list may be older than calls that came meanwhile.
+	for id, c := range before {
+		if c.session == s && s.containers[id] == nil {
+			s.containers[id] = c
+		}
+	}
+	s.gone = nil
+	for _, c := range s.containers {
 		dirs = append(dirs, c.dir, c.podDir)
 	}
 	if err := s.Units.Reset(dirs); err != nil {
@@ -240,10 +275,9 @@ func (s *Session) synchronize(ctx context.Context, list []*container) {
 	if !s.link.synchronised(s) {
 		return
 	}
-	runtime := s.runtime.Load()
+	runtime, nri, features := s.runtime.Load(), s.nriVersion(), s.features()
 	s.link.say(func(a *contract.Announcement) {
-		a.Runtime, a.RuntimeVersion, a.NRIVersion = runtime.name, runtime.version, s.nriVersion()
-		a.Features = s.features()
+		a.Runtime, a.RuntimeVersion, a.NRIVersion, a.Features = runtime.name, runtime.version, nri, features
 		s.tell(a)
 		if err == nil {
 			a.Generation = generation
@@ -283,22 +317,27 @@ func (p *Plugin) bringAll(ctx context.Context, first func()) error {
 	first()
 	var generation uint64
 	var err error
-	connected := p.link.isConnected()
-	if connected || len(p.containers) > 0 {
+	session := p.link.served()
+	if session != nil || len(p.containers) > 0 {
 		generation, err = p.apply(ctx)
 	}
-	if connected {
+	if session != nil {
 		p.tryPartitions(ctx)
+	}
+	var features []string
+	if session != nil {
+		features = session.features()
 	}
 	p.link.say(func(a *contract.Announcement) {
 		p.tell(a)
-		if s := p.link.session; connected && s != nil {
-			a.Features = s.features()
+		if session != nil && p.link.session == session {
+			a.Features = features
 		}
-		if connected && err == nil {
+		if session != nil && err == nil {
 			a.Generation = generation
 		}
 	})
+	p.bringCreated(ctx)
 	p.lock.release()
 	p.Announce(ctx)
 	return err
@@ -316,4 +355,14 @@ func outcome(err error, acted bool) metrics.Outcome {
 		return metrics.Success
 	}
 	return metrics.Noop
+}
+
+// Halt ends all work for good, before another actuator may begin: a call that is
+// answered already may still be at work. It waits until ctx ends for a write that
+// the kernel keeps.
+func (p *Plugin) Halt(ctx context.Context) error {
+	if err := p.lock.acquire(ctx); err != nil {
+		return fmt.Errorf("%s, and the next nri-actuator may begin before it does", busyFor(p.lock.held()))
+	}
+	return nil
 }

@@ -53,6 +53,7 @@ func (s suite) oomScore(t *testing.T, p *corev1.Pod) string {
 // the one that uses all of its claim. Kubelet's own eviction, which looks at the
 // spec, would come before: it is switched off.
 func TestA81_TheNodeTakesWhoClaimedNothing(t *testing.T) {
+	longOnly(t)
 	const mib = 1 << 20
 	s := theSuite
 	s.kubelet(t, map[string]any{"evictionHard": map[string]any{"memory.available": "0%"}})

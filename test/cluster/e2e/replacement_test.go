@@ -138,6 +138,7 @@ func TestA64_Replacement(t *testing.T) {
 // A64, I1: a pod is deleted by force while its program goes on, and its claim is
 // allocated anew. The next pod waits until the program has ended.
 func TestA64_ForcedDeletion(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.claim(t, "a64-force", "numa-1", capacity{"cpu": "1", "memory": "32Mi"})
 	s.run(t, lasting(pod("a64-forced", []string{"mask", "sleep"}, "a64-force")))

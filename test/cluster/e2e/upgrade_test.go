@@ -37,6 +37,7 @@ func starts() int { return min(max(often(4, 12), *steps-10), 40) }
 // are not restarted start one after the other: all of them run, on CPUs of their
 // own from the first instruction.
 func TestA80_Upgrades(t *testing.T) {
+	longOnly(t)
 	theSuite.configure(t, slowNode)
 	drivers(t, "a80", upgrades)
 }

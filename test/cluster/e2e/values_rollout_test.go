@@ -17,6 +17,7 @@ import (
 // overlap, so that no cpuset and no ancestor's file changes twice; and a claim
 // that is prepared meanwhile is prepared.
 func TestA63_RollingUpdates(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.configure(t)
 	s.claim(t, "a63", "numa-1", capacity{"cpu": "1", "memory": "64Mi"})
