@@ -112,12 +112,12 @@ func TestA64_Replacement(t *testing.T) {
 				s.claim(t, name, "", c.amounts, c.parameters...)
 				s.deploy(t, name)
 				known := make(map[types.UID]bool)
-				p := s.generation(t, name, known)
+				s.generation(t, name, known)
 				for round := range often(1, 5) {
 					patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"round":"%d"}}}}}`, round)
 					_, err := s.client.AppsV1().Deployments("default").Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 					require.NoError(t, err)
-					p = s.generation(t, name, known)
+					p := s.generation(t, name, known)
 					own := s.lines(t, p.Name, "mask")["mask"].CPUs
 					require.Equal(t, 1, cpus(t, own).Size(), "round %d: %s", round, own)
 					require.Equal(t, own, s.cgroup(t, p, "main", "cpuset.cpus.effective"), "round %d", round)
