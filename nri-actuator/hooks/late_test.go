@@ -110,11 +110,73 @@ func TestSynchronizeThatTakesLong(t *testing.T) {
 	require.False(t, r.session.Synchronised())
 	_, _, err = r.session.CreateContainer(soon(t), sandbox(podA), &api.Container{Id: "c", Env: r.node.Prepare(podA, claimA, quad())})
 	require.ErrorContains(t, err, "busy")
+
+	// The list that waits is older than these.
+	pod := sandbox(podC)
+	r.addPod(podC)
+	plain := &api.Container{Id: "plain", PodSandboxId: pod.Id, Name: "plain", Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/plain"}}
+	_, _, err = r.session.CreateContainer(soon(t), pod, plain)
+	require.NoError(t, err)
+	r.node.AddCgroup("kubepods/burstable/pod" + podC + "/plain")
+	require.NoError(t, r.session.StartContainer(soon(t), pod, plain))
+
 	free()
+	for !r.session.Synchronised() {
+		<-r.plugin.Due()
+		require.NoError(t, r.plugin.CatchUp(t.Context()))
+	}
+	require.True(t, r.announced.Connected)
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-1" })
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-1", r.cpus(pool))
+	require.Equal(t, "0-1", r.node.File("kubepods/burstable/pod"+podC+"/plain", "cpuset.cpus"))
+}
+
+// TestReconnectWithoutANodeFile: what is known of containers survives a
+// reconnection, and with it the last known pool (I1).
+func TestReconnectWithoutANodeFile(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
+	r.session = r.plugin.NewSession(func() string { return r.nri })
+	_, err := r.session.Configure(t.Context(), "", "containerd", "v2.2.7")
+	require.NoError(t, err)
+	require.NoError(t, r.synchronize())
+	pool, err := r.create("pool", podB)
+	require.NoError(t, err)
+	require.Equal(t, "0-3,8-15", pool.spec["cpuset.cpus"])
+}
+
+// TestUnreadableClaimAtAStart: a container runs on its claim's CPUs, whose file a
+// new actuator cannot read: it stays there (I4).
+func TestUnreadableClaimAtAStart(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
+	r.node.WriteFile(contract.ClaimFile(claimA), []byte("{"))
+	r.connect()
+	require.Equal(t, "4-7", r.cpus(c))
+}
+
+// TestGuardedContainerWaitsForThePool covers A80, I1: the guard lets a program start
+// when its cgroup has the decision, so the cgroup has it after the pool has left.
+func TestGuardedContainerWaitsForThePool(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pool := r.run("pool", podB)
+	env := r.node.Prepare(podA, claimA, quad())
+	r.addPod(podA)
+	pod := sandbox(podA)
+	c := &container{pod: pod, dir: r.podDir(podA) + "/c", api: &api.Container{Id: "c", PodSandboxId: pod.Id, Name: "c", Env: env,
+		State: api.ContainerState_CONTAINER_CREATED, Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"}}}
+	r.containers["c"] = c
+	r.node.AddCgroup(c.dir)
+	r.node.RemoveFile(pool.dir, "cpuset.cpus")
+	r.connect()
+	require.Equal(t, "0-15", r.cpus(c))
+	r.node.SetFile(pool.dir, "cpuset.cpus", "0-15")
 	<-r.plugin.Due()
 	require.NoError(t, r.plugin.CatchUp(t.Context()))
-	require.True(t, r.session.Synchronised())
-	require.True(t, r.announced.Connected)
+	require.Equal(t, "4-7", r.cpus(c))
+	require.Equal(t, "0-3,8-15", r.cpus(pool))
 }
 
 // TestLostConnection: a late call of an ended session does nothing.
