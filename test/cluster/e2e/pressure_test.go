@@ -22,6 +22,7 @@ func (s suite) bench(t *testing.T) *pressure.Bench {
 // keeps its page cache and, on a node with swap, its anonymous memory; one
 // without protection loses both, and so does one whose ancestors have none.
 func TestA43_ProtectedPagesStay(t *testing.T) {
+	longOnly(t)
 	b := theSuite.bench(t)
 	disable, err := b.EnableSwap(t.Context(), 256<<20)
 	require.NoError(t, err)
@@ -34,6 +35,7 @@ func TestA43_ProtectedPagesStay(t *testing.T) {
 // A43: memory.high slows a container down instead of ending it, and memory.max
 // ends the one that goes over it and nobody beside it.
 func TestA43_LimitsHitWhoGoesOverThem(t *testing.T) {
+	longOnly(t)
 	l, err := theSuite.bench(t).Limits(t.Context(), 32<<20)
 	require.NoError(t, err)
 	require.NoError(t, l.Check())

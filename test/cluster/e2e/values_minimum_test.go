@@ -66,6 +66,7 @@ func (s suite) siblings(t *testing.T, cpu int, file string) cpuset.CPUSet {
 // A12: in a zone with two last-level caches a claim that fits one gets one,
 // and whole cores, whatever came and went before.
 func TestA12_OneL3AfterChurn(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	s.sockets(t)
 	const l3, core = "cache/index3/shared_cpu_list", "topology/thread_siblings_list"
