@@ -61,6 +61,7 @@ func (s suite) tainted(t *testing.T, want bool) error {
 // A21: while the actuator is gone no claim is scheduled here, and the devices
 // say so; claimless pods start (I7).
 func TestA21_ActuatorGone(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite
 	start := s.stopActuator(t)
 	s.claim(t, "a21", "", capacity{"cpu": "1"})

@@ -139,6 +139,7 @@ func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
 // An isolated partition is out of load balancing. Whatever takes it from the
 // claim is told while it cannot be made again, and it is made again.
 func TestExclusive_LostAndMadeAgain(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	if !s.partitions(t) {
 		s = theSuite

@@ -128,6 +128,7 @@ func (s suite) metric(t *testing.T, component, name string) string {
 // A06: CPUs go offline and come back, free ones and ones that a claim holds;
 // pools of hugepages grow. Each is published once, and running claims stay.
 func TestA06_MachineChanges(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	claim := s.claim(t, "a06", "numa-3", capacity{"cpu": "2"})
 	s.claim(t, "a06-later", "numa-3", capacity{"cpu": "1"})
@@ -198,6 +199,7 @@ func TestA06_MachineChanges(t *testing.T) {
 // of all that is published starts, and its partition, which takes CPUs from the
 // same files, changes nothing.
 func TestA72_RestrictedKubepods(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	file := s.levelDir("") + "/cpuset.cpus"
 	write := func(ctx context.Context, cpus string) error {

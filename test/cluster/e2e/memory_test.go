@@ -159,6 +159,7 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 
 // A41: a Burstable pod with a limit, throttled half-way to it.
 func TestA41_LimitAndThrottling(t *testing.T) {
+	ifTimeIsLeft(t)
 	drivers(t, "a41", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "", capacity{"memory": "64Mi"}, parameters(`"memory":{"throttlingFactor":0.5}`))
 		p := pod(name, []string{"sleep"}, name)
@@ -258,6 +259,7 @@ func (s suite) kubelet(t *testing.T, fields map[string]any) {
 // A44: kubelet writes zeros over the driver's values. They are put back, and
 // everybody is told.
 func TestA44_SecondWriter(t *testing.T) {
+	ifTimeIsLeft(t)
 	drivers(t, "a44", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "numa-0", capacity{"memory": "64Mi"})
 		s.run(t, pod(name, []string{"sleep"}, name))

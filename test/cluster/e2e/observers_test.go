@@ -197,6 +197,7 @@ func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
 // run on its CPUs, and where they are a partition's nothing else of the machine:
 // whatever starts, ends and restarts meanwhile. I1, A36.
 func TestExclusive_Observers(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	l := &lives{suite: s, all: map[string]stretch{}}
 	// Not "isolated": while such a partition is made Linux 6.12 stops all changes

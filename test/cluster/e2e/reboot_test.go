@@ -19,6 +19,7 @@ import (
 // devices, of which only memory has changed, same allocation, and the pods run
 // on CPUs of their zones.
 func TestA05_Reboot(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite
 	zones := map[string]struct{ name, mems, cpus string }{
 		node: {"numa-1", "1", "4-7"},

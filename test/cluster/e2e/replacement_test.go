@@ -95,6 +95,7 @@ func (s suite) generation(t *testing.T, name string, known map[types.UID]bool) *
 // once. Kubelet asks for
 // nothing, since the pod before still ends when the next one comes.
 func TestA64_Replacement(t *testing.T) {
+	ifTimeIsLeft(t)
 	drivers(t, "a64", func(t *testing.T, s suite, prefix string) {
 		for kind, c := range map[string]struct {
 			amounts    capacity

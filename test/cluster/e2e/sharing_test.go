@@ -24,6 +24,7 @@ func beside(p *corev1.Pod) *corev1.Pod {
 // A20: CPUs are shared by all containers of all pods that name the claim;
 // memory is not, except by an init container that is over by then.
 func TestA20_SharedClaims(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite
 	mask := []string{"mask", "sleep"}
 

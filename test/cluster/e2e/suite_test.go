@@ -99,6 +99,19 @@ func longOnly(t *testing.T) {
 	}
 }
 
+// budget is what the short form may take on a slow machine before it leaves out the
+// cases that come second: CI has an hour for everything.
+const budget = 35 * time.Minute
+
+// ifTimeIsLeft skips a case of the second rank where the short form has taken long.
+// The long form runs all.
+func ifTimeIsLeft(t *testing.T) {
+	t.Helper()
+	if !*long && time.Since(begun) > budget {
+		t.Skipf("the short form has taken %s on this machine: LONG=1 make e2e", budget)
+	}
+}
+
 // often is how often something is repeated in the short and in the long form.
 func often(short, whole int) int {
 	if *long {
@@ -107,7 +120,11 @@ func often(short, whole int) int {
 	return short
 }
 
-var theSuite suite
+var (
+	theSuite suite
+	// begun is when the suite began.
+	begun time.Time
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -166,6 +183,7 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	theSuite = suite{Cluster: c, client: client, config: config, node: node, values: new(string)}
 	started := time.Now()
+	begun = started
 	if *reuse {
 		*theSuite.values = "unknown"
 	} else if err := theSuite.install(ctx); err != nil {

@@ -44,6 +44,7 @@ func (s suite) elsewhere(t *testing.T, list string) (stays func()) {
 // A58: a node split in two, with the shared pool on the other side of the
 // split. Claims and everything else never meet.
 func TestA58_FixedPool(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite
 	s.configure(t, "config.managedCPUs=2-7", "config.sharedPool.mode=fixed")
 	s.publishes(t, map[string]int64{"numa-0": 2, "numa-1": 4})
@@ -70,6 +71,7 @@ func TestA58_FixedPool(t *testing.T) {
 // A58: the same split, where the other side is another driver's: claims and
 // pods without claims share what is managed.
 func TestA58_SomeoneElsesCPUs(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite
 	s.configure(t, "config.managedCPUs=2-7")
 	s.publishes(t, map[string]int64{"numa-0": 1, "numa-1": 4})

@@ -19,6 +19,7 @@ const claimed = "67108864"
 // A45: kubelet protects pods and their ancestors by what it knows, the pods'
 // own requests; the driver writes containers, and says whose are protected.
 func TestA45_OwnerKubelet(t *testing.T) {
+	ifTimeIsLeft(t)
 	theSuite.configure(t, "config.memoryQoS.owner=kubelet")
 	drivers(t, "a45-kubelet", func(t *testing.T, s suite, name string) {
 		// Kubelet leaves there what it has written.
@@ -46,6 +47,7 @@ func TestA45_OwnerKubelet(t *testing.T) {
 
 // A45: nobody protects; limits hold all the same.
 func TestA45_OwnerNone(t *testing.T) {
+	ifTimeIsLeft(t)
 	theSuite.configure(t, "config.memoryQoS.owner=none")
 	drivers(t, "a45-none", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "numa-0", capacity{"memory": "64Mi", "hugepages_2Mi": "4Mi"})

@@ -44,6 +44,7 @@ func (s suite) shows(t *testing.T, claim, want string) {
 // The kernel spreads a program's pages over the zone's NUMA nodes when its
 // claim says so, by way of NRI and the OCI runtime.
 func TestMemoryPolicy(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	s.sockets(t)
 	s.claim(t, "policy", "socket-1", capacity{"memory": "64Mi"}, parameters(`"memory":{"policy":"interleave"}`))
@@ -57,6 +58,7 @@ func TestMemoryPolicy(t *testing.T) {
 // A container can read what its claim got (KEP-5304), and an API server without
 // the gate of KEP-5517 changes nothing but what is reported.
 func TestMetadataAndNodeAllocatable(t *testing.T) {
+	ifTimeIsLeft(t)
 	s := theSuite
 	s.sockets(t)
 	s.claim(t, "metadata", "socket-1", capacity{"cpu": "2", "memory": "32Mi"})
