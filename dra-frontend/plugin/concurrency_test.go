@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
@@ -121,4 +123,22 @@ func TestCallsAtATime(t *testing.T) {
 		require.Empty(t, n.claimFiles())
 		require.Equal(t, "0-7", n.state().Shared.CPUs)
 	}
+}
+
+// I1: a release that kubelet gave up does nothing when its turn comes: the claim
+// may be the next pod's by then.
+func TestGivenUpCallReleasesNothing(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+	ctx, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	id := types.UID(uid(1))
+	results, err := n.driver.UnprepareResourceClaims(ctx, []kubeletplugin.NamespacedObject{
+		{NamespacedName: types.NamespacedName{Namespace: "default", Name: "claim-1"}, UID: id},
+	})
+	require.NoError(t, err)
+	require.ErrorIs(t, results[id], context.Canceled)
+	require.Len(t, n.claimFiles(), 1)
+	require.NoError(t, n.unprepare(1))
 }
