@@ -210,8 +210,10 @@ func TestA72_RestrictedKubepods(t *testing.T) {
 	less := maps.Clone(all)
 	less["numa-3"] = 3
 	s.publishes(t, all)
+	// Named, since the kernel refuses an empty list while processes are below.
+	whole := s.file(t, "/sys/devices/system/cpu/online")
 	t.Cleanup(func() {
-		if err := write(context.Background(), ""); err != nil {
+		if err := write(context.Background(), whole); err != nil {
 			t.Errorf("put %s back: %v", file, err)
 		}
 	})
@@ -222,7 +224,7 @@ func TestA72_RestrictedKubepods(t *testing.T) {
 	s.claim(t, "a72", "numa-3", capacity{"cpu": "3", "memory": "32Mi"})
 	p := s.run(t, pod("a72", []string{"mask", "sleep"}, "a72"))
 	require.Equal(t, "12-14", s.cgroup(t, p, "main", "cpuset.cpus.effective"))
-	require.NoError(t, write(t.Context(), ""))
+	require.NoError(t, write(t.Context(), whole))
 	s.publishes(t, all)
 	require.Equal(t, "12-14", s.cgroup(t, p, "main", "cpuset.cpus.effective"))
 }
