@@ -31,12 +31,13 @@ type ClaimRecord struct {
 	GuardTimeout int `json:"guardTimeout,omitempty"`
 	// Pods are the pods the claim is reserved for, in the order they came.
 	Pods []PodRecord `json:"pods,omitempty"`
-	// Joinable claims are nobody's own and can be shared: pods may come after
-	// the claim was prepared.
+	// Joinable claims can be shared by several pods: pods may come after the
+	// claim was prepared.
 	Joinable bool `json:"joinable,omitempty"`
-	// Named claims are no pod's own, made from a template: the pods that have
-	// the claim may all be gone while it stays prepared for the next ones.
-	Named bool `json:"named,omitempty"`
+	// OwnedByPod claims were made for one pod, from a template. The pods of
+	// every other claim may all be gone while the claim stays prepared for the
+	// next ones.
+	OwnedByPod bool `json:"ownedByPod,omitempty"`
 	// Results are this driver's allocation results, in the claim's order.
 	Results []ResultRecord `json:"results"`
 }

@@ -42,7 +42,7 @@ func record() contract.ClaimRecord {
 func writer(t *testing.T, s *server) (w *claimstatus.Writer, logged *observer.ObservedLogs) {
 	t.Helper()
 	core, logged := observer.New(zap.WarnLevel)
-	w = claimstatus.New(claimstatus.Options{Log: zap.New(core), Client: s, Driver: driver, Written: func(error) {}})
+	w = claimstatus.New(claimstatus.Options{Log: zap.New(core), Client: s, Driver: driver, Pool: "worker", Written: func(error) {}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx) }()

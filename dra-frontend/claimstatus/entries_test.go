@@ -48,6 +48,23 @@ func TestMeanwhile(t *testing.T) {
 	}
 }
 
+// A claim that was allocated to another node while it is prepared here gets the
+// other node's entries only.
+func TestAllocatedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Results[0].Pool = "elsewhere"
+			c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: driver, Pool: "elsewhere", Device: "numa-1"}}
+		})
+		w, logged := writer(t, s)
+		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
+		pass(time.Hour)
+		require.Empty(t, s.patches)
+		require.Len(t, s.claim(t).Status.Devices, 1)
+		require.Zero(t, logged.Len())
+	})
+}
+
 // A claim made anew under the same name between a read and a write is another.
 func TestMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -64,13 +81,21 @@ func TestMadeAnew(t *testing.T) {
 // The driver's entries become those wanted, wherever they stand between those
 // of others, of which none is touched.
 func TestEntries(t *testing.T) {
-	of := func(driver, pool string) resourceapi.AllocatedDeviceStatus {
-		return resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: pool, Device: "numa-0", Data: &runtime.RawExtension{Raw: []byte(`{"z":null,"a":1}`)}}
+	of := func(driver, device string) resourceapi.AllocatedDeviceStatus {
+		pool := "worker"
+		if at, other, moved := strings.Cut(device, "@"); moved {
+			device, pool = at, other
+		}
+		return resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: pool, Device: device, Data: &runtime.RawExtension{Raw: []byte(`{"z":null,"a":1}`)}}
 	}
 	names := func(list []resourceapi.AllocatedDeviceStatus) []string {
 		var out []string
 		for _, d := range list {
-			out = append(out, d.Driver+"/"+d.Pool)
+			name := d.Driver + "/" + d.Device
+			if d.Pool != "worker" {
+				name += "@" + d.Pool
+			}
+			out = append(out, name)
 		}
 		return out
 	}
@@ -84,6 +109,7 @@ func TestEntries(t *testing.T) {
 		"stale between":     {[]string{driver + "/3", "a/1", driver + "/4", "b/1", driver + "/5"}, []string{"1"}, []string{"a/1", "b/1", driver + "/1"}},
 		"changed and stale": {[]string{driver + "/3", "a/1", driver + "/1", "b/1", driver + "/2"}, []string{"1", "2", "6"}, []string{"a/1", driver + "/1", "b/1", driver + "/2", driver + "/6"}},
 		"only stale":        {[]string{"a/1", driver + "/3", "b/1"}, nil, []string{"a/1", "b/1"}},
+		"another node's":    {[]string{driver + "/1@elsewhere", driver + "/3"}, []string{"1"}, []string{driver + "/1@elsewhere", driver + "/1"}},
 		"all that fit":      {nil, many, all},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,14 +117,14 @@ func TestEntries(t *testing.T) {
 				s := newServer(func(claim *resourceapi.ResourceClaim) {
 					claim.Status.Devices = nil
 					for _, d := range c.before {
-						driver, pool, _ := strings.Cut(d, "/")
-						claim.Status.Devices = append(claim.Status.Devices, of(driver, pool))
+						driver, device, _ := strings.Cut(d, "/")
+						claim.Status.Devices = append(claim.Status.Devices, of(driver, device))
 					}
 				})
 				r := record()
 				r.Results = nil
-				for _, pool := range c.wanted {
-					r.Results = append(r.Results, contract.ResultRecord{Request: "r", Pool: pool, Device: "numa-0"})
+				for _, device := range c.wanted {
+					r.Results = append(r.Results, contract.ResultRecord{Request: "r", Pool: "worker", Device: device})
 				}
 				for range 2 { // the second writer finds nothing to write
 					w, logged := writer(t, s)
@@ -109,7 +135,7 @@ func TestEntries(t *testing.T) {
 					require.Zero(t, logged.Len())
 				}
 				for _, d := range s.claim(t).Status.Devices {
-					require.Equal(t, d.Driver == driver, len(d.Conditions) == 1, d.Pool)
+					require.Equal(t, d.Driver == driver && d.Pool == "worker", len(d.Conditions) == 1, d.Device)
 				}
 			})
 		})

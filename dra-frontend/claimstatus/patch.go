@@ -26,14 +26,15 @@ const entries = "/status/devices"
 
 // operations make the driver's entries in the status of a claim those wanted;
 // there are none if they are. They hold for this version of this claim only:
-// they name entries by their place.
-func operations(driver string, want []device, claim *resourceapi.ResourceClaim, now metav1.Time) []operation {
+// they name entries by their place. Entries of the driver in other pools than
+// this node's are another node's, to which the claim was allocated since.
+func operations(driver, pool string, want []device, claim *resourceapi.ResourceClaim, now metav1.Time) []operation {
 	var replace, remove, add []operation
 	have := make(map[device]bool, len(want))
 	devices := claim.Status.Devices
 	for i := len(devices) - 1; i >= 0; i-- { // from the end: a removal moves those behind it
 		old := &devices[i]
-		if old.Driver != driver {
+		if old.Driver != driver || old.Pool != pool {
 			continue
 		}
 		path := entries + "/" + strconv.Itoa(i)

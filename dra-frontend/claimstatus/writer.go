@@ -38,6 +38,8 @@ type Options struct {
 	Client kubernetes.Interface
 	// Driver is the name of the driver, and of the owner of what is written.
 	Driver string
+	// Pool is the name of this node's pool.
+	Pool string
 	// Written is told of every write.
 	Written func(err error)
 }
@@ -128,7 +130,12 @@ func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
 	if err != nil {
 		return err
 	}
-	operations := operations(w.o.Driver, want.devices, claim, metav1.Now())
+	if !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Driver == w.o.Driver && r.Pool == w.o.Pool
+	}) {
+		return nil // it was allocated to another node since
+	}
+	operations := operations(w.o.Driver, w.o.Pool, want.devices, claim, metav1.Now())
 	if len(operations) == 0 {
 		return nil
 	}

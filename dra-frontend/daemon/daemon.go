@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -64,10 +65,12 @@ type Daemon struct {
 	status   *status
 	instance *instances.Instance
 	kubelet  *registration
-	dir      cdidir.Placed
-	driver   *plugin.Driver
-	bootID   string
-	machine  atomic.Pointer[inventory.Inventory]
+	// helper answers kubelet, nil while this instance is not registered.
+	helper  atomic.Pointer[kubeletplugin.Helper]
+	dir     cdidir.Placed
+	driver  *plugin.Driver
+	bootID  string
+	machine atomic.Pointer[inventory.Inventory]
 	// offered are the zones to publish, less what claims hold of other zones.
 	offered   atomic.Pointer[[]zones.Zone]
 	displaced []contract.ClaimRecord
@@ -138,6 +141,9 @@ func New(o Options) (*Daemon, error) {
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
+		Metadata: func(ctx context.Context, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error {
+			return o.metadata().update(ctx, d.helper.Load(), claim, devices)
+		},
 	})
 	return d, nil
 }
@@ -196,7 +202,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	d.watch(watcher)
 	d.joins = reservations.New(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
 	d.statuses = claimstatus.New(claimstatus.Options{
-		Log: d.o.Log, Client: d.o.Client, Driver: plugin.DriverName, Written: d.o.Metrics.StatusWritten,
+		Log: d.o.Log, Client: d.o.Client, Driver: plugin.DriverName, Pool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
 	})
 	d.look(ctx)
 	var writers sync.WaitGroup

@@ -173,7 +173,7 @@ func (k Kubelet) dataDir() string { return filepath.Join(k.RootDir, "plugins", p
 func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kubeletplugin.Helper, error) {
 	side := kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
-		published: d.published, metadata: metadata{on: d.o.Config.DeviceMetadata, cdiDir: d.o.Config.CDIDir, dataDir: d.o.Kubelet.dataDir()},
+		published: d.published, metadata: d.o.metadata(),
 		devices: d.devices,
 	}
 	options := append(side.metadata.options(),
@@ -191,12 +191,15 @@ func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kube
 	if d.o.Kubelet.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(types.UID(d.o.Kubelet.PodUID)))
 	}
-	return kubeletplugin.Start(ctx, side, options...)
+	helper, err := kubeletplugin.Start(ctx, side, options...)
+	d.helper.Store(helper)
+	return helper, err
 }
 
 // withdraw ends what serve began; without a helper there is nothing to end.
 func (d *Daemon) withdraw(helper *kubeletplugin.Helper) {
 	helper.Stop()
+	d.helper.Store(nil)
 	d.kubelet.last.Store(nil)
 }
 

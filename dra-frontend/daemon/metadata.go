@@ -3,13 +3,18 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	metadatav1alpha1 "k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -26,6 +31,10 @@ type metadata struct {
 	dataDir string
 }
 
+func (o Options) metadata() metadata {
+	return metadata{on: o.Config.DeviceMetadata, cdiDir: o.Config.CDIDir, dataDir: o.Kubelet.dataDir()}
+}
+
 func (m metadata) options() []kubeletplugin.Option {
 	if !m.on {
 		return nil
@@ -37,9 +46,39 @@ func (m metadata) options() []kubeletplugin.Option {
 	}
 }
 
+// specs are the CDI specs that mount the claim's metadata, one for each request
+// that has some; the UID has been checked.
+func (m metadata) specs(uid types.UID) ([]string, error) {
+	return filepath.Glob(filepath.Join(m.cdiDir, fmt.Sprintf("%s_metadata_%s_*.json", plugin.DriverName, uid)))
+}
+
+// update rewrites the metadata of a claim that is decided anew. A claim that was
+// prepared while metadata was off has none; one that has some keeps the former
+// contents if metadata is off now, as only the helper can write them.
+func (m metadata) update(ctx context.Context, helper *kubeletplugin.Helper, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error {
+	if specs, err := m.specs(claim.UID); !m.on || err != nil || len(specs) == 0 {
+		return err
+	}
+	if helper == nil {
+		return errors.New("device metadata cannot be written yet: this instance is not registered with kubelet; it is tried again")
+	}
+	byRequest := make(map[string][]kubeletplugin.Device)
+	for _, d := range devices {
+		for _, r := range d.Requests {
+			byRequest[r] = append(byRequest[r], d)
+		}
+	}
+	for _, request := range slices.Sorted(maps.Keys(byRequest)) {
+		if err := helper.UpdateRequestMetadata(ctx, claim.Namespace, claim.Name, claim.UID, request, byRequest[request]); err != nil {
+			return fmt.Errorf("write device metadata: %w", err)
+		}
+	}
+	return nil
+}
+
 // remove removes the files of a claim; its UID has been checked.
 func (m metadata) remove(c kubeletplugin.NamespacedObject) error {
-	files, err := filepath.Glob(filepath.Join(m.cdiDir, fmt.Sprintf("%s_metadata_%s_*.json", plugin.DriverName, c.UID)))
+	files, err := m.specs(c.UID)
 	if err != nil || len(files) == 0 {
 		return err
 	}

@@ -9,7 +9,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"go.uber.org/zap"
 
@@ -35,6 +37,7 @@ type orphans struct {
 	client   kubernetes.Interface
 	send     func(notices.Notice)
 	driver   holder
+	metadata metadata
 	interval time.Duration
 	// since is when a claim's object was found gone first, by claim UID.
 	since map[string]time.Time
@@ -52,7 +55,7 @@ const (
 
 func newOrphans(o Options, driver holder, send func(notices.Notice)) *orphans {
 	return &orphans{
-		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, interval: o.Config.RefreshInterval.Duration,
+		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, metadata: o.metadata(), interval: o.Config.RefreshInterval.Duration,
 	}
 }
 
@@ -132,7 +135,13 @@ func (w *orphans) gone(ctx context.Context, c contract.ClaimRecord) (bool, error
 
 func (w *orphans) release(c contract.ClaimRecord) bool {
 	log := w.log.With(zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
-	if err := w.driver.Release(c); err != nil {
+	err := w.metadata.remove(kubeletplugin.NamespacedObject{
+		NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, UID: types.UID(c.UID),
+	})
+	if err == nil {
+		err = w.driver.Release(c)
+	}
+	if err != nil {
 		log.Error("orphaned claim not released, tried again", zap.Error(err))
 		return false
 	}

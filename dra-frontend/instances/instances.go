@@ -217,13 +217,21 @@ func (i *Instance) sign(f *os.File) error {
 	return err
 }
 
-// Ask asks the active instance to hand over. It stands until this instance is
-// the active one or ends, and may be repeated.
+// Ask asks the active instance to hand over, unless an instance asks that goes
+// before this one. It stands until this instance is the active one or ends, and
+// is repeated until then: of two that ask at the same moment the later one
+// replaces the other's question.
 func (i *Instance) Ask() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.asking != nil {
-		return nil
+	if next, err := i.next(); err != nil || next != nil {
+		return err
+	}
+	if stands, err := i.stands(); err != nil || stands {
+		return err
+	}
+	if err := i.silence(); err != nil {
+		return err
 	}
 	data, err := json.Marshal(i.me)
 	if err != nil {
@@ -234,6 +242,22 @@ func (i *Instance) Ask() error {
 		return fmt.Errorf("ask the active instance to hand over: %w", err)
 	}
 	return nil
+}
+
+// stands reports whether the question that is there is this instance's.
+func (i *Instance) stands() (bool, error) {
+	if i.asking == nil {
+		return false, nil
+	}
+	mine, err := i.asking.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(filepath.Join(i.dir, fileNext))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mine, there), err
 }
 
 // silence takes the question back. The mutex is held.

@@ -111,6 +111,32 @@ func TestTwoAsk(t *testing.T) {
 	require.NoError(t, c.Activate())
 }
 
+// The newest goes first when an older one asks after it, and when its question
+// was lost; then the other one has its turn.
+func TestQuestionIsNotOverwritten(t *testing.T) {
+	dir := t.TempDir()
+	a, b, c := open(t, dir, first, ""), open(t, dir, second, ""), open(t, dir, third, "")
+	require.NoError(t, a.Activate())
+	require.NoError(t, c.Ask())
+	require.NoError(t, b.Ask())
+	require.NoError(t, a.Release())
+	held(t, b)
+	require.NoError(t, c.Activate())
+	require.NoError(t, c.Release())
+	require.NoError(t, a.Activate())
+
+	require.NoError(t, c.Ask())
+	require.NoError(t, os.Remove(filepath.Join(dir, "next.lock")))
+	require.NoError(t, b.Ask(), "both asked at the same moment, and this one was the later")
+	require.NoError(t, c.Ask())
+	require.NoError(t, a.Release())
+	held(t, b)
+	require.NoError(t, c.Activate())
+	require.NoError(t, c.Release())
+	require.NoError(t, b.Ask())
+	require.NoError(t, b.Activate())
+}
+
 // Only the active instance begins sections, and Release waits for the one that
 // has begun (I1).
 func TestSections(t *testing.T) {

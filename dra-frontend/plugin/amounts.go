@@ -146,7 +146,7 @@ func (u users) memory(request string, index int, policy memoryqos.Policy, amount
 	}
 	if len(limited) > 0 && len(unlimited) > 0 {
 		return contract.Memory{}, fmt.Errorf("of the containers that use it some have a memory limit of their own (%s) and some have none (%s), and one value serves all: give all of them a limit, or none",
-			strings.Join(limited, ", "), strings.Join(unlimited, ", "))
+			few(limited), few(unlimited))
 	}
 	if tightest.Limit == 0 && tightest.Ceiling == 0 {
 		tightest.Ceiling = math.MaxInt64

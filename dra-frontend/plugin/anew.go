@@ -116,8 +116,9 @@ func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceReques
 }
 
 // replace writes another decision for a claim whose pods have ended. While its
-// file changes the pool is without the CPUs of either decision (I1), and no pod
-// has the claim, as a container could still be given the former values (I5).
+// file changes the pool is without the CPUs of either decision (I1) if it has
+// others, and no pod has the claim, as a container could still be given the
+// former values (I5).
 // After a crash between two writes Reconcile computes the node state from the
 // file that is there (I4).
 func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRecord) error {
@@ -128,6 +129,11 @@ func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRe
 	idle := is
 	was.Pods, idle.Pods = nil, nil
 	between, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), was, idle))
+	if errors.Is(err, nodestate.ErrNoPool) {
+		// I7: the pool needs a CPU of the former decision. No container can be given
+		// that CPU by the former file, which has no pod that is left.
+		between, err = nodestate.Compute(d.inventory.Base, append(slices.Clone(others), idle))
+	}
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func TestCrashAtAnyWrite(t *testing.T) {
 		work, err := os.MkdirTemp("/dev/shm", "cpumem")
 		require.NoError(rt, err)
 		defer os.RemoveAll(work)
-		n := &node{t: rt, dir: filepath.Join(work, "cdi"), lock: filepath.Join(work, "lock"), pods: podMap{}, boot: bootID, config: config.Default()}
+		n := &node{t: rt, dir: filepath.Join(work, "cdi"), lock: filepath.Join(work, "lock"), pods: podMap{}, boot: bootID, inventory: t2(), config: config.Default()}
 		dir, err := cdidir.Open(n.dir)
 		require.NoError(rt, err)
 		left := -1

@@ -57,7 +57,7 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 		return record, usersErr
 	}
 	record.Pods = users.records()
-	record.Named, record.Joinable = !ownedByPod(claim), joinable(claim, parts)
+	record.OwnedByPod, record.Joinable = ownedByPod(claim), joinable(claim, parts)
 	taken := nodestate.Exclusive(prepared)
 	for i, p := range parts {
 		decision, err := d.value(p, i, users, taken, prepared)
@@ -118,6 +118,9 @@ func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequ
 	}
 	if p.amounts.CPUs == 0 && !p.amounts.Divisible() {
 		return p, fmt.Errorf("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
+	}
+	if p.amounts.Divisible() && p.zone.Mems == "" {
+		return p, fmt.Errorf("memory or hugepages granted, the zone offers none: its memory is not of a kind in memoryTypes (any more); delete the pod so that it is scheduled again")
 	}
 	if p.amounts.CPUs > p.zone.CPUs.Size() {
 		return p, fmt.Errorf("%d CPUs granted, the zone has %d (%s)", p.amounts.CPUs, p.zone.CPUs.Size(), p.zone.CPUs)

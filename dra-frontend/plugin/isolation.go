@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,7 +60,7 @@ func (k cpuUse) obstacle(joinable bool) error {
 	case used == 0:
 		return errors.New("no container uses it")
 	case len(running) > 1:
-		return fmt.Errorf("%d containers that run at the same time use it (%s)", len(running), strings.Join(running, ", "))
+		return fmt.Errorf("%d containers that run at the same time use it (%s)", len(running), few(running))
 	case k.demand() != "":
 		return nil
 	case joinable:

@@ -120,10 +120,15 @@ type Driver struct {
 	// noMemoryHigh and memoryCapacity never change.
 	noMemoryHigh   error
 	memoryCapacity func() (int64, error)
+	metadata       Metadata
 }
 
-// Options are the parts of a Driver. All are required but NoMemoryHigh and
-// MemoryCapacity.
+// Metadata rewrites what containers read of a prepared claim (KEP-5304). It
+// writes nothing for a claim that was prepared without metadata.
+type Metadata func(ctx context.Context, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error
+
+// Options are the parts of a Driver. All are required but NoMemoryHigh,
+// MemoryCapacity and Metadata.
 type Options struct {
 	Log    *zap.Logger
 	Lock   Lock
@@ -148,32 +153,39 @@ type Options struct {
 	// MemoryCapacity reads the node's memory in bytes as kubelet counts it; nil
 	// leaves oom_score_adj to kubelet.
 	MemoryCapacity func() (int64, error)
+	// Metadata is called for claims that are decided anew while kubelet keeps
+	// them prepared; nil where no claim has metadata.
+	Metadata Metadata
 }
 
 // New returns a Driver. Reconcile is called before kubelet may call it, so that
 // the node state is not older than the claims when the first one comes; Prepare
 // itself always looks at the claim files (I4).
 func New(o Options) *Driver {
+	if o.Metadata == nil {
+		o.Metadata = func(context.Context, *resourceapi.ResourceClaim, []kubeletplugin.Device) error { return nil }
+	}
 	return &Driver{
 		log: o.Log, lock: o.Lock, ledger: o.Ledger, pool: o.Pool, bootID: o.BootID, guard: o.Guard, guardWait: o.GuardWait, inventory: o.Inventory,
 		settings: o.Settings, pods: o.Pods, claims: o.Claims, cgroups: o.Cgroups, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
-		memoryCapacity: o.MemoryCapacity,
+		memoryCapacity: o.MemoryCapacity, metadata: o.Metadata,
 	}
 }
 
-// enter begins a section that reads and writes the directory.
+// enter begins a section that reads and writes the directory. The lock comes
+// first: an instance that waits for its turn must not keep the mutex from a
+// change of the machine meanwhile.
 func (d *Driver) enter() (leave func(), err error) {
-	d.mu.Lock()
 	release, err := d.lock.Acquire()
 	if err != nil {
-		d.mu.Unlock()
 		return nil, err
 	}
+	d.mu.Lock()
 	return func() {
+		d.mu.Unlock()
 		if err := release(); err != nil {
 			d.log.Error("lock not released", zap.Error(err))
 		}
-		d.mu.Unlock()
 	}, nil
 }
 

@@ -70,11 +70,13 @@ type node struct {
 	wrapPods func(plugin.Pods) plugin.Pods
 	// wrapClaims, if set, reads claims instead.
 	wrapClaims plugin.Claims
+	metadata   plugin.Metadata
+	inventory  plugin.Inventory
 	driver     *plugin.Driver
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID, config: config.Default(), allocatable: 16 * gi, features: []string{contract.FeatureMemoryPolicy}}
+	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID, config: config.Default(), allocatable: 16 * gi, features: []string{contract.FeatureMemoryPolicy}, inventory: t2()}
 	n.restart()
 	requireReconciled(t, n.driver)
 	return n
@@ -102,8 +104,8 @@ func (n *node) restart() {
 	}
 	n.driver = plugin.New(plugin.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), Pool: "node0", BootID: n.boot, Guard: true, GuardWait: 25 * time.Second,
-		Inventory: t2(), Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Claims: claims, Cgroups: n, Node: n, Actuator: n, Recorder: discard{},
-		NoMemoryHigh: n.noMemoryHigh, MemoryCapacity: n.capacity,
+		Inventory: n.inventory, Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Claims: claims, Cgroups: n, Node: n, Actuator: n, Recorder: discard{},
+		NoMemoryHigh: n.noMemoryHigh, MemoryCapacity: n.capacity, Metadata: n.metadata,
 	})
 }
 
@@ -314,15 +316,29 @@ func TestPrepareRefuses(t *testing.T) {
 		// A77: a slice that another node's token wrote leads here.
 		"pool of another node": {func(n *node, c *resourceapi.ResourceClaim) { result(c).Pool = "node1" }, `pool "node1", this node's pool is "node0"`},
 		"unknown device":       {func(n *node, c *resourceapi.ResourceClaim) { result(c).Device = "numa-9" }, "no such zone"},
-		"no allocation":        {func(n *node, c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "is not allocated"},
-		"admin access":         {func(n *node, c *resourceapi.ResourceClaim) { yes := true; result(c).AdminAccess = &yes }, "admin access"},
-		"actuator dead":        {func(n *node, c *resourceapi.ResourceClaim) { n.actuator = contract.ErrActuatorDead }, "nri-actuator is not running"},
-		"pod gone":             {func(n *node, c *resourceapi.ResourceClaim) { delete(n.pods, "pod-1") }, "not reserved for any pod that exists"},
-		"not reserved":         {func(n *node, c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, "not reserved for any pod"},
+		"memory that is not offered any more": {func(n *node, c *resourceapi.ResourceClaim) {
+			consume(c, "memory", "1Gi")
+			n.offersNoMemory("numa-0")
+		}, "the zone offers none"},
+		"no allocation": {func(n *node, c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "is not allocated"},
+		"admin access":  {func(n *node, c *resourceapi.ResourceClaim) { yes := true; result(c).AdminAccess = &yes }, "admin access"},
+		"actuator dead": {func(n *node, c *resourceapi.ResourceClaim) { n.actuator = contract.ErrActuatorDead }, "nri-actuator is not running"},
+		"pod gone":      {func(n *node, c *resourceapi.ResourceClaim) { delete(n.pods, "pod-1") }, "not reserved for any pod that exists"},
+		"not reserved":  {func(n *node, c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, "not reserved for any pod"},
 		"limit below the claim": {func(n *node, c *resourceapi.ResourceClaim) {
 			consume(c, "memory", "1Gi")
 			n.pods["pod-1"].Containers[0].MemoryLimit = 1 << 20
 		}, "is below the claimed 1073741824 bytes"},
+		"memory shared by many containers": {func(n *node, c *resourceapi.ResourceClaim) {
+			consume(c, "memory", "1Gi")
+			p := n.pods["pod-1"]
+			one := p.Containers[0]
+			for i := range 99 {
+				one.Name = fmt.Sprintf("c%d", i)
+				p.Containers = append(p.Containers, one)
+			}
+			n.pods["pod-1"] = p
+		}, "pod-1/c4 and 94 more)"},
 		"memory shared by two containers": {func(n *node, c *resourceapi.ResourceClaim) {
 			consume(c, "memory", "1Gi")
 			p := n.pods["pod-1"]

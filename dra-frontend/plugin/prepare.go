@@ -141,6 +141,14 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		log.Warn("the claim is reserved for something that is no pod as well: pods that have it by that do not start",
 			zap.String("for", users.firstOther()))
 	}
+	if call.again {
+		// Before the decision: a container that starts must not read what another
+		// pod had.
+		if err := d.metadata(ctx, claim, answer(record)); err != nil {
+			log.Error("claim not decided anew", zap.Error(err))
+			return nil, err
+		}
+	}
 	if err := d.write(former, record, claims.Prepared); err != nil {
 		log.Error("claim not prepared", zap.Error(err))
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -36,7 +37,16 @@ func allocatedAnew(c *resourceapi.ResourceClaim, zone string) *resourceapi.Resou
 	return c
 }
 
-// pods are the UIDs that a claim's record has.
+// offersNoMemory takes the zone's memory away, as a configuration does that names
+// other kinds of memory.
+func (n *node) offersNoMemory(zone string) {
+	i := t2()
+	i.Zones[zone] = plugin.Zone{CPUs: i.Zones[zone].CPUs}
+	n.inventory = i
+	n.restart()
+}
+
+// recorded are the UIDs of the pods that a claim's record has.
 func (n *node) recorded(i int) []string {
 	var uids []string
 	for _, p := range n.record(i).Pods {
@@ -62,7 +72,7 @@ func TestReplacement(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, n.unprepare(9))
 			before := n.record(1)
-			require.True(t, before.Named)
+			require.False(t, before.OwnedByPod)
 			require.Equal(t, "1", before.CPUs(), "0 was taken then")
 			require.Equal(t, contract.PartitionRoot, before.Results[0].Decision.Partition)
 
@@ -416,4 +426,107 @@ func TestRelease(t *testing.T) {
 	require.NoError(t, n.driver.Release(record))
 	require.Empty(t, n.claimFiles())
 	require.Equal(t, "0-7", n.state().Shared.CPUs)
+}
+
+// A claim is decided anew where its former CPUs and its new ones are all that the
+// pool has: the former ones, which nothing runs on, become the pool (I7).
+func TestReplacementTakesTurnsWithThePool(t *testing.T) {
+	n := newNode(t)
+	_, err := n.prepare(n.claim(9, "numa-1", capacity{"cpu": "4"}))
+	require.NoError(t, err)
+	c := n.claim(1, "numa-0", capacity{"cpu": "1"})
+	_, err = n.prepare(c)
+	require.NoError(t, err)
+	require.Equal(t, "0", n.record(1).CPUs())
+	_, err = n.prepare(n.claim(8, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+	require.Equal(t, "1", n.record(8).CPUs())
+	_, err = n.prepare(n.claim(7, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+	require.Equal(t, "5", n.state().Shared.CPUs)
+	// CPU 0 cannot be taken again: the zone has lost it.
+	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: cpuset.New(1, 4, 5), Mems: "0"}
+	n.restart()
+	require.NoError(t, n.driver.Join(t.Context(), n.next(allocatedAnew(c, "numa-0"), 5)))
+	require.Equal(t, "5", n.record(1).CPUs())
+	require.Equal(t, "0", n.state().Shared.CPUs)
+	require.Equal(t, []string{uid(5)}, n.recorded(1))
+}
+
+// I2: CPUs that the zone has lost are not kept for the next pod.
+func TestReplacementKeepsNoCPUsBeyondTheZone(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	require.Equal(t, "0-1", n.record(1).CPUs())
+	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: cpuset.New(0, 4, 5), Mems: "0"}
+	n.restart()
+	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
+	require.Equal(t, "0,4", n.record(1).CPUs())
+}
+
+// A claim that is allocated to another node now is left to that node, and to
+// kubelet, which releases it here.
+func TestJoinOfAClaimOnAnotherNode(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	record, state := n.record(1), n.state()
+	next := n.next(allocatedAnew(c, "numa-0"), 5)
+	result(next).Pool = "node1"
+	require.NoError(t, n.driver.Join(t.Context(), next))
+	require.Equal(t, record, n.record(1))
+	require.Equal(t, state, n.state())
+}
+
+// A replacement that the node file has no room for is refused before anything is
+// written (I4).
+func TestReplacementWithoutRoom(t *testing.T) {
+	n := newNode(t)
+	c := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	record, state := n.record(1), n.state()
+	for i := range 2 {
+		crowd := record
+		crowd.UID, crowd.Name, crowd.Pods = uid(90+i), "crowd", nil
+		crowd.Results = slices.Clone(crowd.Results)
+		crowd.Results[0].Decision = contract.Decision{V: contract.Version, CPUs: "7", Requires: []string{}}
+		for j := range 2000 {
+			crowd.Pods = append(crowd.Pods, contract.PodRecord{UID: uid(10000 + 20000*i + j), QOS: contract.LevelBurstable})
+		}
+		data, err := contract.EncodeClaim(crowd)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(n.dir, contract.ClaimFile(crowd.UID)), data, 0o600))
+	}
+	require.ErrorContains(t, n.driver.Join(t.Context(), n.next(c, 5)), "the node file would have")
+	require.Equal(t, record, n.record(1))
+	require.Equal(t, state, n.state())
+}
+
+// What containers read of a claim is written before its new decision; where that
+// fails nothing is decided.
+func TestReplacementWritesMetadata(t *testing.T) {
+	n := newNode(t)
+	var written []string
+	away := errors.New("not registered")
+	n.metadata = func(_ context.Context, c *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error {
+		require.Equal(t, []string{uid(1001)}, n.recorded(1))
+		written = append(written, *devices[0].Metadata.Attributes["cpuset"].StringValue)
+		return away
+	}
+	n.restart()
+	c := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	require.Empty(t, written, "the helper writes it with the answer")
+	next := n.next(allocatedAnew(c, "numa-1"), 5)
+	require.ErrorIs(t, n.driver.Join(t.Context(), next), away)
+	require.Equal(t, []string{uid(1001)}, n.recorded(1))
+	away = nil
+	require.NoError(t, n.driver.Join(t.Context(), next))
+	require.Equal(t, []string{uid(5)}, n.recorded(1))
+	require.Equal(t, []string{"2-3", "2-3"}, written)
 }

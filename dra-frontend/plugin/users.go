@@ -142,9 +142,18 @@ func (u users) records() []contract.PodRecord {
 func (u users) exclusive(request string) error {
 	if _, running := containers(u.pods, u.claim, request); len(running) > 1 {
 		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): give each container a claim or a request of its own",
-			len(running), strings.Join(running, ", "))
+			len(running), few(running))
 	}
 	return nil
+}
+
+// few names the first of the names: a message must not grow with a pod's spec.
+func few(names []string) string {
+	const most = 6
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // containers counts those that use the request of the claim, and names those of

@@ -48,8 +48,8 @@ func New(client kubernetes.Interface, log *zap.Logger, resync time.Duration, joi
 func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 	gone := maps.Clone(w.watched)
 	for _, c := range claims {
-		// An older frontend has told so of joinable claims only.
-		if !c.Named && !c.Joinable {
+		// Records of an older frontend do not say it: their claims are followed.
+		if c.OwnedByPod {
 			continue
 		}
 		if _, watched := w.watched[c.UID]; watched {

@@ -30,21 +30,21 @@ func claim(name, uid string, reserved ...string) *resourceapi.ResourceClaim {
 }
 
 func record(name, uid string) contract.ClaimRecord {
-	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid, Named: true}
+	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid}
 }
 
-// older is a record of a frontend that followed joinable claims only.
-func older(name, uid string) contract.ClaimRecord {
+// joinable is a record of a claim that can be shared.
+func joinable(name, uid string) contract.ClaimRecord {
 	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid, Joinable: true}
 }
 
 func own(name, uid string) contract.ClaimRecord {
-	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid}
+	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid, OwnedByPod: true}
 }
 
 func TestFollow(t *testing.T) {
 	client := fake.NewClientset(claim("a", "a1", "one"), claim("b", "another", "one"),
-		claim("old", "old1", "one"), claim("own", "own1", "one"))
+		claim("shared", "shared1", "one"), claim("own", "own1", "one"))
 	shown := make(chan *resourceapi.ResourceClaim)
 	// What could not be done is shown again.
 	var tried atomic.Bool
@@ -59,15 +59,15 @@ func TestFollow(t *testing.T) {
 		return nil
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	w.Follow(ctx, []contract.ClaimRecord{record("a", "a1"), record("b", "b1"), older("old", "old1"), own("own", "own1")})
-	for seen := map[string]bool{}; !seen["a"] || !seen["old"]; {
+	w.Follow(ctx, []contract.ClaimRecord{record("a", "a1"), record("b", "b1"), joinable("shared", "shared1"), own("own", "own1")})
+	for seen := map[string]bool{}; !seen["a"] || !seen["shared"]; {
 		seen[(<-shown).Name] = true
 	}
 
 	_, err := client.ResourceV1().ResourceClaims("default").UpdateStatus(ctx, claim("a", "a1", "one", "two"), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	for c := range shown {
-		require.Contains(t, []string{"a", "old"}, c.Name, "the others are another claim of that name, and a pod's own")
+		require.Contains(t, []string{"a", "shared"}, c.Name, "the others are another claim of that name, and a pod's own")
 		if len(c.Status.ReservedFor) == 2 {
 			break
 		}

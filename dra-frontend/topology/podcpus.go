@@ -4,6 +4,7 @@ package topology
 
 import (
 	"path"
+	"slices"
 
 	"k8s.io/utils/cpuset"
 )
@@ -37,25 +38,29 @@ func readIsolated(sys source) (cpuset.CPUSet, error) {
 //     of the machine, with cpuset.cpus.exclusive of kubepods, which has those of
 //     the pods' partitions: what is in neither belongs to a partition elsewhere.
 //
-// Without a cgroup of all pods, or without cgroup v2, nothing is restricted.
+// Without a cgroup of all pods, or without cgroup v2, nothing is restricted. Where
+// another one is left from before kubelet's cgroup driver was changed, both count:
+// which of them has the pods is not in the files.
 func readRestricted(sys source, online cpuset.CPUSet) (cpuset.CPUSet, error) {
-	none := cpuset.New()
+	restricted := cpuset.New()
+	var found []string
 	for _, dir := range kubepodsDirs() {
 		kubepods := path.Join(cgroupDir, dir)
 		if _, err := sys.text(kubepods + "/cpuset.cpus"); missing(err) {
 			continue
 		}
-		restricted, err := configured(sys, kubepods, online)
+		found = append(found, kubepods)
+		out, err := configured(sys, kubepods, online)
 		if err != nil {
-			return none, err
+			return restricted, err
 		}
-		elsewhere, err := partitionedElsewhere(sys, kubepods, online)
-		if err != nil {
-			return none, err
-		}
-		return restricted.Union(elsewhere), nil
+		restricted = restricted.Union(out)
 	}
-	return none, nil
+	if len(found) == 0 {
+		return restricted, nil
+	}
+	elsewhere, err := partitionedElsewhere(sys, found, online)
+	return restricted.Union(elsewhere), err
 }
 
 // configured returns the CPUs that cpuset.cpus of the cgroup or of one above
@@ -80,16 +85,20 @@ func configured(sys source, dir string, online cpuset.CPUSet) (cpuset.CPUSet, er
 // partitionedElsewhere returns the CPUs of cpuset partitions that are not the
 // pods'. A partition may end between two reads, and kubepods give its CPUs back:
 // so what kubepods have is read before the root and after it.
-func partitionedElsewhere(sys source, kubepods string, online cpuset.CPUSet) (cpuset.CPUSet, error) {
+func partitionedElsewhere(sys source, kubepods []string, online cpuset.CPUSet) (cpuset.CPUSet, error) {
 	none := cpuset.New()
 	if _, err := sys.text(cgroupDir + "/cgroup.type"); !missing(err) {
 		return none, err // not the root: what is mounted is a part of the hierarchy
 	}
 	var known []int
-	ofPods, root := kubepods+"/cpuset.cpus.exclusive", cgroupDir+"/cpuset.cpus.effective"
-	for _, file := range []string{ofPods, root, ofPods} {
+	var ofPods []string
+	for _, dir := range kubepods {
+		ofPods = append(ofPods, dir+"/cpuset.cpus.exclusive")
+	}
+	const root = cgroupDir + "/cpuset.cpus.effective"
+	for _, file := range slices.Concat(ofPods, []string{root}, ofPods) {
 		ids, err := sys.list(file)
-		if missing(err) && file == ofPods { // kernels before 6.7
+		if missing(err) && file != root { // kernels before 6.7
 			continue
 		}
 		if missing(err) {

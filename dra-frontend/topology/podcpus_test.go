@@ -73,6 +73,10 @@ func TestRestrictedCPUs(t *testing.T) {
 		"partitions of pods below a restricted kubepods": {map[string]string{
 			root + "cpuset.cpus.effective": "0-1,4-7\n", plain + "cpuset.cpus": "0-6\n", plain + "cpuset.cpus.exclusive": "2-3\n",
 		}, "7"},
+		"kubepods of both cgroup drivers": {map[string]string{
+			root + "cpuset.cpus.effective": "0-1,4-7\n", plain + "cpuset.cpus": "\n", plain + "cpuset.cpus.exclusive": "\n",
+			systemd + "cpuset.cpus": "0-6\n", systemd + "cpuset.cpus.exclusive": "2-3\n",
+		}, "7"},
 		"before Linux 6.7":      {map[string]string{root + "cpuset.cpus.effective": "0-6\n", plain + "cpuset.cpus": "\n"}, "7"},
 		"no cpuset of the root": {map[string]string{plain + "cpuset.cpus": "\n"}, ""},
 	} {

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+	"github.com/containerd/ttrpc"
 	"go.uber.org/zap"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
@@ -54,6 +57,7 @@ func (d *Daemon) connect(ctx context.Context, plugin *hooks.Plugin) (synchronise
 	}
 	conn := &connection{Conn: raw, lost: make(chan struct{})}
 	defer conn.Close()
+	shake := &handshake{registered: make(chan struct{})}
 	var s stub.Stub
 	session := plugin.NewSession(func() string { return s.RuntimeNRIVersion() })
 	s, err = stub.New(session,
@@ -62,11 +66,14 @@ func (d *Daemon) connect(ctx context.Context, plugin *hooks.Plugin) (synchronise
 		stub.WithPluginIdx(d.config.PluginIndex),
 		stub.WithOnClose(conn.end),
 		stub.WithFailurePolicy(failurePolicy()),
+		stub.WithTTRPCOptions(
+			[]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(shake.called)},
+			[]ttrpc.ServerOpt{ttrpc.WithUnaryServerInterceptor(shake.serve)}),
 		stub.WithLogger(nriLog{}))
 	if err != nil {
 		return false, err
 	}
-	err = start(ctx, s, conn)
+	err = start(ctx, s, conn, shake)
 	if err == nil {
 		defer s.Stop()
 		select {
@@ -93,7 +100,7 @@ var errClosed = errors.New("the runtime closed the connection")
 func failurePolicy() *api.FailurePolicy { return &api.FailurePolicy{KeepConnected: true} }
 
 // start registers with the runtime and waits for its configuration.
-func start(ctx context.Context, s stub.Stub, conn *connection) error {
+func start(ctx context.Context, s stub.Stub, conn *connection, shake *handshake) error {
 	started := make(chan error, 1)
 	go func() { started <- s.Start(ctx) }()
 	timeout := time.NewTimer(configureTimeout)
@@ -110,19 +117,56 @@ func start(ctx context.Context, s stub.Stub, conn *connection) error {
 		why = ctx.Err()
 	}
 	conn.Close()
-	// The stub waits for the configuration without end. Its own method is what
-	// ends the wait.
+	go func() {
+		if shake.abandon(context.WithoutCancel(ctx), s, started) == nil {
+			s.Stop()
+		}
+	}()
+	return why
+}
+
+// handshake ends a stub's start on a connection that is closed. A stub that has
+// registered waits for the configuration without end, and only a call of its own
+// method Configure ends the wait. The stub's methods have no lock against each
+// other there, so Configure is called once, and after the registration.
+type handshake struct {
+	registered chan struct{}
+	configured atomic.Bool
+}
+
+// called notes that the runtime has answered the registration: a stub makes that
+// call once, and first.
+func (h *handshake) called(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+	err := invoke(ctx, request, response)
+	if err == nil && request.Method == "RegisterPlugin" {
+		close(h.registered)
+	}
+	return err
+}
+
+// serve lets the runtime configure the plugin while nobody has.
+func (h *handshake) serve(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+	if path.Base(info.FullMethod) == "Configure" && !h.configured.CompareAndSwap(false, true) {
+		return nil, errClosed
+	}
+	return method(ctx, unmarshal)
+}
+
+// abandon waits until the start of the stub has ended, which it brings about, and
+// returns the result of the start. The connection is closed: a stub that is not
+// registered ends by itself.
+func (h *handshake) abandon(ctx context.Context, s stub.Stub, started <-chan error) error {
+	select {
+	case err := <-started:
+		return err
+	case <-h.registered:
+	}
 	if stub, ok := s.(interface {
 		Configure(context.Context, *api.ConfigureRequest) (*api.ConfigureResponse, error)
-	}); ok {
-		go func() {
-			_, _ = stub.Configure(context.WithoutCancel(ctx), &api.ConfigureRequest{})
-			if <-started == nil {
-				s.Stop()
-			}
-		}()
+	}); ok && h.configured.CompareAndSwap(false, true) {
+		_, _ = stub.Configure(ctx, &api.ConfigureRequest{})
 	}
-	return why
+	return <-started
 }
 
 // connection reports when it is lost.
