@@ -150,6 +150,26 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
+// What containers read of an orphaned claim goes with it.
+func TestOrphansMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newOrphanage(t)
+		spec := filepath.Join(n.o.Config.CDIDir, "dra.cpumem_metadata_"+claimUID+"_zone.json")
+		other := filepath.Join(n.o.Config.CDIDir, "dra.cpumem_metadata_"+orphanPod+"_zone.json")
+		data := filepath.Join(n.o.Kubelet.dataDir(), "dra-device-metadata", "ns_left")
+		require.NoError(t, os.MkdirAll(filepath.Join(data, "zone"), 0o755))
+		for _, f := range []string{spec, other} {
+			require.NoError(t, os.WriteFile(f, []byte("{}"), 0o600))
+		}
+		n.require(true, true, 1)
+		time.Sleep(orphanGrace)
+		n.require(false, false, 1)
+		require.NoFileExists(t, spec)
+		require.NoDirExists(t, data)
+		require.FileExists(t, other)
+	})
+}
+
 // What was seen begins the time again, and what cannot be asked for releases
 // nothing.
 func TestOrphanThatRunsAgain(t *testing.T) {

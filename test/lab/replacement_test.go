@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
@@ -105,4 +106,31 @@ func TestReplacementOfAForcedDeletion(t *testing.T) {
 	require.NoError(t, c.Start())
 	n.Check()
 	require.NotEqual(t, before.Results[0].ShareID, only(t, n).Results[0].ShareID)
+}
+
+// A64: the next pod's containers read what the next pod has, with every decision
+// that is made anew.
+func TestReplacementOfMetadata(t *testing.T) {
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.DeviceMetadata = true }})
+	claim := n.Claim("named", lab.Request{Name: "r", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
+	p := named(n, "pod-0", claim)
+	first := start(t, n, p)[0]
+	require.Equal(t, first.CPUs(), *metadataOf(t, first).Attributes["cpuset"].StringValue)
+
+	n.Unreserve(claim, p)
+	hog := podWith(n, "hog", lab.Request{Zone: "numa-0", Capacity: cpu("3")})
+	require.True(t, n.Allocate(hog))
+	next := named(n, "pod-1", claim)
+	require.True(t, n.Allocate(next), "in the other zone")
+	require.NoError(t, n.Prepare(next), "kubelet does not ask")
+	require.NoError(t, n.Remove(p))
+	n.Joined(next)
+	c, err := n.CreateContainer(next, "main")
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	require.NotEqual(t, first.CPUs(), c.CPUs())
+	m := metadataOf(t, c)
+	require.Equal(t, "numa-1", m.Name)
+	require.Equal(t, c.CPUs(), *m.Attributes["cpuset"].StringValue)
+	n.Check()
 }

@@ -158,6 +158,18 @@ func TestNodeAllocatable(t *testing.T) {
 	start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))
 }
 
+// metadataOf reads the metadata of the device that was mounted into a container.
+func metadataOf(t *testing.T, c *lab.Container) metadata.Device {
+	t.Helper()
+	file, err := os.Open(c.Spec.Mounts[len(c.Spec.Mounts)-1].Source)
+	require.NoError(t, err)
+	defer file.Close()
+	var m metadata.DeviceMetadata
+	require.NoError(t, json.NewDecoder(file).Decode(&m))
+	require.Equal(t, "metadata.resource.k8s.io/v1beta1", m.APIVersion)
+	return m.Requests[0].Devices[0]
+}
+
 // Device metadata goes to the container beside the decision, and away with the
 // claim, also when it was switched off meanwhile.
 func TestDeviceMetadata(t *testing.T) {
@@ -170,13 +182,7 @@ func TestDeviceMetadata(t *testing.T) {
 		mount := c.Spec.Mounts[len(c.Spec.Mounts)-1]
 		require.Equal(t, "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/p/r/dra.cpumem-metadata.json", mount.Destination)
 		require.Contains(t, mount.Options, "ro")
-		file, err := os.Open(mount.Source)
-		require.NoError(t, err)
-		defer file.Close()
-		var m metadata.DeviceMetadata
-		require.NoError(t, json.NewDecoder(file).Decode(&m))
-		require.Equal(t, "metadata.resource.k8s.io/v1beta1", m.APIVersion)
-		device := m.Requests[0].Devices[0]
+		device := metadataOf(t, c)
 		require.Equal(t, []string{"dra.cpumem", lab.NodeName, "numa-1"}, []string{device.Driver, device.Pool, device.Name})
 		require.Equal(t, "2,6", *device.Attributes["cpuset"].StringValue)
 		require.Equal(t, "1", *device.Attributes["mems"].StringValue)
