@@ -8,11 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/cpuset"
 )
 
@@ -63,7 +65,12 @@ func TestA61_LargeEnvironments(t *testing.T) {
 		}
 		s.run(t, large)
 	}
-	_, err := s.NodeExec(t.Context(), s.node, "service kill containerd; service start containerd")
+	// The actuator keeps the contract's variables only.
+	actuator := s.daemon(t, "actuator")
+	peak, err := strconv.Atoi(s.cgroup(t, &actuator, "actuator", "memory.peak"))
+	require.NoError(t, err)
+	require.Less(t, int64(peak), actuator.Spec.Containers[0].Resources.Limits.Memory().Value()*9/10)
+	_, err = s.NodeExec(t.Context(), s.node, "service kill containerd; service start containerd")
 	require.NoError(t, err)
 	eventually(t, "the reason to be announced", func(context.Context) error {
 		if reason := s.disconnected(t); !strings.Contains(reason, "MiB of environment") {
@@ -82,6 +89,50 @@ func TestA61_LargeEnvironments(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A62: a pod that holds connections to the metrics of both daemons with headers
+// that do not end. Neither daemon ends, nor comes near its limit of memory.
+func TestA62_HostileConnections(t *testing.T) {
+	ifTimeIsLeft(t)
+	s := theSuite
+	before := map[string]corev1.Pod{}
+	args := []string{}
+	for _, component := range []string{"actuator", "frontend"} {
+		before[component] = s.daemon(t, component)
+		args = append(args, "flood", s.address(t, component), "300", "900Ki")
+	}
+	s.run(t, pod("a62", append(args, "mask", "sleep")))
+	s.lines(t, "a62", "mask") // after both floods
+	for component, was := range before {
+		is := s.daemon(t, component)
+		require.Equal(t, was.UID, is.UID)
+		require.Equal(t, was.Status.ContainerStatuses[0].RestartCount, is.Status.ContainerStatuses[0].RestartCount, component)
+		peak, err := strconv.Atoi(s.cgroup(t, &is, component, "memory.peak"))
+		require.NoError(t, err)
+		limit := is.Spec.Containers[0].Resources.Limits.Memory().Value()
+		require.Less(t, int64(peak), limit*9/10, "%s: most memory of %d", component, limit)
+		t.Logf("%s: %d MiB of %d", component, peak>>20, limit>>20)
+	}
+	require.Empty(t, s.disconnected(t), "the runtime keeps the actuator")
+}
+
+// daemon is the pod of a daemon on the node.
+func (s suite) daemon(t *testing.T, component string) corev1.Pod {
+	t.Helper()
+	pods, err := s.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{
+		FieldSelector: "spec.nodeName=" + s.node, LabelSelector: "app.kubernetes.io/component=" + component,
+	})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 1, "pods of the %s", component)
+	return pods.Items[0]
+}
+
+// address is that of a daemon's metrics.
+func (s suite) address(t *testing.T, component string) string {
+	t.Helper()
+	p := s.daemon(t, component)
+	return fmt.Sprintf("%s:%d", p.Status.PodIP, p.Spec.Containers[0].Ports[0].ContainerPort)
 }
 
 // offClaim runs a pod without a claim and waits until it is kept off CPUs.

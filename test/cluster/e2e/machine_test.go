@@ -108,13 +108,9 @@ func (s suite) healthy(t *testing.T, name, problem string) {
 // in its name.
 func (s suite) metric(t *testing.T, component, name string) string {
 	t.Helper()
-	pods, err := s.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{
-		FieldSelector: "spec.nodeName=" + s.node, LabelSelector: "app.kubernetes.io/component=" + component,
-	})
-	require.NoError(t, err)
-	require.Len(t, pods.Items, 1, "pods of the %s", component)
-	port := fmt.Sprint(pods.Items[0].Spec.Containers[0].Ports[0].ContainerPort)
-	data, err := s.client.CoreV1().Pods(namespace).ProxyGet("http", pods.Items[0].Name, port, "metrics", nil).DoRaw(t.Context())
+	p := s.daemon(t, component)
+	port := fmt.Sprint(p.Spec.Containers[0].Ports[0].ContainerPort)
+	data, err := s.client.CoreV1().Pods(namespace).ProxyGet("http", p.Name, port, "metrics", nil).DoRaw(t.Context())
 	require.NoError(t, err)
 	for line := range strings.Lines(string(data)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {

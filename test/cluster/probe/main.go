@@ -14,6 +14,9 @@
 //	grow SIZE STEP T   map SIZE of anonymous memory and write to STEP more of it every T
 //	hugepages SIZE N   map and write N hugepages of SIZE one by one, report how many there were
 //	hugefile DIR N     make a file of N pages in the hugetlbfs DIR, map it and write it page by page, report how many there were
+//	flood ADDRESS N SIZE
+//	                   open N connections to an HTTP server, send a header of SIZE without an end on each, wait until
+//	                   the server has given all of them up (a minute at most), report how many there were
 //	hog                keep every CPU this process may use busy, from now on and beside the actions that follow
 //	cycle T DURATION   wake up every T and count how late: quantiles and a histogram
 //	observe CPUS T     every T look which CPUs this process may run on, which of CPUS among them, and print a line each time
@@ -25,6 +28,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -162,6 +166,13 @@ func act(args []string) (line any, rest []string, err error) {
 		}
 		line, err := hugefile(args[1], n[0])
 		return line, args[3:], err
+	case "flood":
+		n, err := numbers(2, 3)
+		if err != nil {
+			return nil, nil, err
+		}
+		line, err := flood(context.Background(), args[1], n[0], n[1])
+		return line, args[4:], err
 	case "hog":
 		return hog(), args[1:], nil
 	case "cycle":
@@ -215,7 +226,7 @@ func act(args []string) (line any, rest []string, err error) {
 		}
 		os.Exit(code)
 	}
-	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, fill, grow, hugepages, hugefile, hog, cycle, observe, sleep, exit", args[0])
+	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, fill, grow, hugepages, hugefile, flood, hog, cycle, observe, sleep, exit", args[0])
 }
 
 // ended gets the signal that asks this process to end.
