@@ -6,7 +6,7 @@
 # half an hour on two cores; many more want a longer -timeout among the arguments)
 # and how many pods start during upgrades, up to 40. LONG=1 also runs what CI leaves
 # out because it takes long.
-# KERNEL_ARGS='hugepagesz=1G hugepages=0:1' gives the nodes' kernels more words.
+# KERNEL_ARGS='hugepagesz=1G hugepages=1:1' gives the nodes' kernels more words.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

@@ -51,7 +51,7 @@ func TestA76_HugepagesThroughAFileSystem(t *testing.T) {
 }
 
 // A76: both page sizes in one pod. The node has a page of 1 GiB only if it was
-// booted with one: KERNEL_ARGS='hugepagesz=1G hugepages=0:1' make e2e.
+// booted with one: KERNEL_ARGS='hugepagesz=1G hugepages=1:1' make e2e.
 func TestA76_BothPageSizes(t *testing.T) {
 	s := theSuite
 	out, err := s.NodeExec(t.Context(), s.node, "cat /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages || echo 0")
