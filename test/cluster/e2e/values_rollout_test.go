@@ -48,5 +48,13 @@ func TestA63_RollingUpdates(t *testing.T) {
 		require.Equal(t, mine, s.cgroup(t, held, "main", "cpuset.cpus"))
 		require.Equal(t, state.Shared.CPUs, s.cgroup(t, plain, "main", "cpuset.cpus"))
 		require.Equal(t, "1", s.metric(t, "frontend", "cpumem_frontend_active"))
+		// Its CPU could be the one that the next configuration takes away.
+		s.remove(t, name)
+		eventually(t, "claim released", func(context.Context) error {
+			if pods := s.nodeState(t).Pods; len(pods) != 1 {
+				return fmt.Errorf("%d pods have claims", len(pods))
+			}
+			return nil
+		})
 	}
 }
