@@ -28,8 +28,7 @@ type Cycle struct {
 	Histogram         [][3]uint64 // least and greatest value of a bucket, count
 }
 
-// Reach counts the samples in which a hog looked which CPUs it may use, and the samples in which it might use a CPU of
-// the thread's container.
+// Reach counts how often a hog looked which CPUs it may use, and how often a CPU of the thread's container was among them.
 type Reach struct{ Samples, Allowed int }
 
 // Latency is the result for a container of one kind.
@@ -140,8 +139,8 @@ func (b *Bench) fillBalance(ctx context.Context, l *Latency) error {
 	return nil
 }
 
-// CheckLatencies returns nil if each kind keeps away exactly the processes that it promises to keep away, and if a
-// partition's thread is less late than the pool's.
+// CheckLatencies returns nil if each kind keeps away exactly the processes that it promises to, and if a thread with a
+// partition wakes up and gets a CPU sooner than a thread with the pool.
 func CheckLatencies(all []Latency) error {
 	var errs []error
 	expect := func(ok bool, format string, args ...any) {
