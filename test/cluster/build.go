@@ -21,12 +21,12 @@ const kubernetesVersion = "v1.36.3"
 type program struct {
 	name     string
 	dir      string   // relative to this module
-	packages []string // what to build there
-	out      string   // below bin; a directory (ending in /) if there is more than one package
+	packages []string // as the arguments of `go build` in dir
+	out      string   // below bin; ends in / (a directory) if there are several packages
 	tags     string
 	ldflags  string
 	cgo      bool
-	links    []string // further names of the binary
+	links    []string // further names of the binary, in bin
 }
 
 func programs() []program {
@@ -52,7 +52,7 @@ func programs() []program {
 			name: "cni", dir: "programs/containerd", out: "cni/",
 			packages: []string{cni + "main/bridge", cni + "main/loopback", cni + "ipam/host-local"},
 		},
-		{ // every sandbox gets the default seccomp profile: without the tag none would start
+		{ // sandboxes have the default seccomp profile: without the tag seccomp none starts
 			name: "runc", dir: "programs/runc", packages: []string{"github.com/opencontainers/runc"}, out: "runc", cgo: true,
 			tags: "seccomp osusergo netgo", ldflags: "-linkmode external -extldflags -static -X main.version=1.5.2",
 		},
@@ -65,7 +65,8 @@ func programs() []program {
 	}
 }
 
-// Build makes the programs, unpacks kernels and systemd and installs what the host lacks. What is there and unchanged is kept.
+// Build installs packages that the host lacks, unpacks kernels and systemd, and builds the programs. Parts that exist
+// and have not changed are kept.
 func (c *Cluster) Build(ctx context.Context) error {
 	if err := c.prepareHost(ctx); err != nil {
 		return err
@@ -103,7 +104,7 @@ func (c *Cluster) buildProgram(ctx context.Context, source string, p program) er
 	if p.tags != "" {
 		args = append(args, "-tags", p.tags)
 	}
-	args = append(args, "-o", c.dir+"/bin/"+p.out) // not joined: the slash at the end says "a directory"
+	args = append(args, "-o", c.dir+"/bin/"+p.out) // filepath.Join would drop the slash that marks a directory
 	args = append(args, p.packages...)
 	key, err := sourceKey(dir, args)
 	if err != nil {
@@ -138,7 +139,7 @@ func (c *Cluster) buildProgram(ctx context.Context, source string, p program) er
 	return os.WriteFile(stamp, []byte(key), 0o644)
 }
 
-// sourceKey changes when a program would come out different.
+// sourceKey returns a hash of all that a program is built from: Go's version, the arguments, and dir's files except tests.
 func sourceKey(dir string, args []string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), args)
@@ -160,7 +161,7 @@ func sourceKey(dir string, args []string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// fileKey changes with a file's content.
+// fileKey writes the file's name and the hash of its content to h.
 func fileKey(h io.Writer, file string) error {
 	f, err := os.Open(file)
 	if err != nil {

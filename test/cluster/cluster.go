@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster runs a real Kubernetes cluster for the end-to-end tests, on one Debian machine without a container
-// engine and without hardware virtualisation: the control plane as plain processes, each node a QEMU machine with the
-// NUMA nodes and hugepages a test asks for, with containerd, runc and a kubelet built from Go modules.
+// engine or hardware virtualisation. The control plane runs as plain processes. Each node is a QEMU machine with the
+// NUMA nodes and hugepages that a test asks for, and runs containerd, runc and a kubelet built from Go modules.
 //
-// Everything of one cluster is below one directory and inside one network namespace named after it: Down kills what
-// runs in the namespace and nothing else, so it also cleans up after an Up that was killed.
+// A cluster has one directory and one network namespace, named after a hash of the directory's path. Down kills the
+// processes in the namespace and nothing else, so it also cleans up after a killed Up.
 //
 //	dir/bin        programs (Build)             dir/image   what nodes boot from, rebuilt when its inputs change
 //	dir/kernel-*   Debian's kernels, unpacked   dir/run     keys, logs, disks of the running cluster; gone after Down
@@ -37,7 +37,8 @@ func New(dir string, opts Options) *Cluster {
 	return &Cluster{dir: dir, opts: opts, started: time.Now()}
 }
 
-// Open attaches to the cluster that Up started in dir: what it was started with replaces opts, but for Source and Log.
+// Open attaches to the cluster that Up started in dir. The options of that Up replace opts, except Source and Log. It
+// is an error if no cluster is up.
 func Open(dir string, opts Options) (*Cluster, error) {
 	c := New(dir, opts)
 	data, err := os.ReadFile(c.path("run", "options.json"))
@@ -63,10 +64,10 @@ func (c *Cluster) logf(format string, args ...any) {
 	}
 }
 
-// id tells clusters of different directories apart in names that are global on the host.
+// id is a hash of the directory's path, 8 hex digits: names that are global on the host must differ between clusters.
 func (c *Cluster) id() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(c.dir)))[:8] }
 
-// Kubeconfig is the path of an administrator's kubeconfig. Its server is reachable from the host as it is.
+// Kubeconfig is the path of an administrator's kubeconfig. The host can reach its server's address.
 func (c *Cluster) Kubeconfig() string { return c.path("run", "kubeconfig") }
 
 // Program is the path of a built program: kubectl, helm, ...
@@ -75,8 +76,8 @@ func (c *Cluster) Program(name string) string { return c.path("bin", name) }
 // NodeNames are the nodes' names, node0 upwards.
 func (c *Cluster) NodeNames() []string { return c.opts.nodeNames() }
 
-// Up starts the cluster and returns when every node is Ready. Leftovers of an earlier, broken Up are removed first; a
-// running cluster is left alone and is an error.
+// Up starts the cluster and returns when every node is Ready. It first removes what a failed Up has left. A running
+// cluster is an error and is left alone.
 func (c *Cluster) Up(ctx context.Context) error {
 	c.started = time.Now()
 	if err := c.opts.validate(); err != nil {
@@ -111,7 +112,7 @@ func (c *Cluster) Up(ctx context.Context) error {
 	if err := c.controlPlaneStart(); err != nil {
 		return err
 	}
-	// Nodes boot while the API server comes up: the kubelet retries, and booting is the longer of the two.
+	// Nodes boot while the API server starts: booting takes longer, and the kubelet retries.
 	for i, name := range c.NodeNames() {
 		if err := c.startMachine(i, c.Machine(name), true); err != nil {
 			return err
@@ -153,7 +154,7 @@ func (c *Cluster) clean() error {
 	return os.RemoveAll(c.path("run"))
 }
 
-// prepareRun writes what the processes read: options, keys, tokens, kubeconfigs.
+// prepareRun writes the files that the processes read: options, keys, tokens, kubeconfigs.
 func (c *Cluster) prepareRun() error {
 	for _, d := range []string{"run/pki", "run/control-plane"} {
 		if err := os.MkdirAll(c.path(d), 0o755); err != nil {
@@ -170,7 +171,7 @@ func (c *Cluster) prepareRun() error {
 	return c.writeCredentials()
 }
 
-// lock keeps two commands from building, starting or stopping in the same directory at once.
+// lock lets one command at a time build, start or stop in the directory; a second command gets EWOULDBLOCK.
 func (c *Cluster) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return nil, err
@@ -186,7 +187,7 @@ func (c *Cluster) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// Addresses inside 10.<subnet>.0.0/16.
+// address returns 10.SUBNET.third.fourth. All addresses of the cluster are in 10.SUBNET.0.0/16.
 func (c *Cluster) address(third, fourth int) net.IP {
 	return net.IPv4(10, byte(c.opts.Subnet), byte(third), byte(fourth)).To4()
 }

@@ -96,8 +96,14 @@ func TestOptionsValidate(t *testing.T) {
 		"no systemd":    {func(o *Options) { o.Systemd = []string{"node1"} }, `systemd on "node1": there is no such node`},
 		"no kernel":     {func(o *Options) { o.Kernel = "" }, `kernel "": give one of [stable backports]`},
 		"kernel":        {func(o *Options) { o.Kernels = map[string]string{"node0": "6.12"} }, `kernel "6.12": give one of`},
-		"kernel's node": {func(o *Options) { o.Kernels = map[string]string{"node1": "stable"} }, `a kernel for "node1": there is no such node`},
-		"no such node":  {func(o *Options) { o.Machines = map[string]qemu.Machine{"node1": qemu.Wide()} }, `"node1": there is no such node, there are [node0]`},
+		"kernel's node": {
+			func(o *Options) { o.Kernels = map[string]string{"node1": "stable"} },
+			`a kernel for "node1": there is no such node`,
+		},
+		"no such node": {
+			func(o *Options) { o.Machines = map[string]qemu.Machine{"node1": qemu.Wide()} },
+			`"node1": there is no such node, there are [node0]`,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +146,7 @@ func TestSourceKey(t *testing.T) {
 	require.NotEqual(t, first, key("build"))
 }
 
-// The driver's own build must not see the versions of the programs: they stay modules of their own.
+// The programs have modules of their own, so that the driver's build does not see their versions.
 func TestProgramsExist(t *testing.T) {
 	source, err := findSource()
 	require.NoError(t, err)
@@ -168,7 +174,7 @@ func TestKernels(t *testing.T) {
 	require.Equal(t, []string{KernelBackports}, opts.kernels())
 }
 
-// Inputs that did not change cost nothing, and what could not be made is made the next time.
+// Unchanged inputs build nothing, and a failed build is repeated.
 func TestRenew(t *testing.T) {
 	dir := t.TempDir()
 	input, stamp := filepath.Join(dir, "input"), filepath.Join(dir, "stamp")

@@ -18,7 +18,7 @@ import (
 
 var controlPlane = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
-// flags renders a map as --key=value, sorted.
+// flags returns a map as arguments --key=value, sorted.
 func flags(m map[string]string) []string {
 	out := make([]string, 0, len(m))
 	for k, v := range m {
@@ -60,7 +60,7 @@ func (c *Cluster) controlPlaneFlags() map[string][]string {
 			"kubelet-client-certificate":      key("kubelet-client.crt"),
 			"kubelet-client-key":              key("kubelet-client.key"),
 			"kubelet-preferred-address-types": "InternalIP",
-			"enable-aggregator-routing":       "true", // webhooks straight to pods: nobody proxies service addresses
+			"enable-aggregator-routing":       "true", // webhooks go straight to pods: there is no service proxy
 			"endpoint-reconciler-type":        "none",
 			"allow-privileged":                "true",
 			"profiling":                       "false",
@@ -100,8 +100,8 @@ func (c *Cluster) startControlPlane(name string, args []string) error {
 	return c.start(c.path("run", "control-plane"), name, append([]string{c.Program(name)}, args...)...)
 }
 
-// controlPlaneReady waits for the API server, starts what talks to it, and waits until the default service account
-// exists, without which no pod can be made.
+// controlPlaneReady waits for the API server, starts the controller manager and the scheduler, and waits for the
+// default service account, without which the API server accepts no pod.
 func (c *Cluster) controlPlaneReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -146,7 +146,7 @@ func (c *Cluster) logTail(elem ...string) string {
 	return tail(string(data))
 }
 
-// get asks the API server as administrator.
+// get reads a path of the API server as administrator.
 func (c *Cluster) get(ctx context.Context, path string) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, path)
 }

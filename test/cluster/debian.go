@@ -11,8 +11,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/nodeimage"
 )
 
-// unpackSystemd gets systemd, the system bus and all they depend on, of the host's release but without installing them:
-// apt is told of a machine that has no package yet.
+// unpackSystemd downloads and unpacks systemd, the system bus and all that they depend on, of the host's release.
+// Nothing is installed. apt sees a machine without packages, so that it downloads every dependency.
 func (c *Cluster) unpackSystemd(ctx context.Context) error {
 	if _, err := os.Stat(c.path("systemd")); err == nil {
 		return nil
@@ -34,7 +34,7 @@ func (c *Cluster) unpackSystemd(ctx context.Context) error {
 	}), nil)
 }
 
-// updated tries again with new package lists: most often they are old or were never fetched.
+// updated returns get with a second try after an update of the package lists, which are often old or missing.
 func (c *Cluster) updated(ctx context.Context, get func(dir string) error) func(dir string) error {
 	return func(dir string) error {
 		if get(dir) == nil {
@@ -50,7 +50,7 @@ func (c *Cluster) updated(ctx context.Context, get func(dir string) error) func(
 	}
 }
 
-// remake makes dir, empty.
+// remake makes dir and empties it.
 func remake(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -58,8 +58,8 @@ func remake(dir string) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
-// unpack makes dir/name of the Debian packages that get puts into a scratch directory; finish, if there is one, is for
-// what their installation would have done.
+// unpack fills the cluster's directory name from the Debian packages that get puts into a scratch directory. finish, if
+// not nil, does what an installation would have done.
 func (c *Cluster) unpack(ctx context.Context, name string, get, finish func(dir string) error) error {
 	tmp := c.path(name + ".part")
 	if err := remake(tmp); err != nil {

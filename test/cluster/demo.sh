@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The whole path on a cluster made for it: builds the driver's images, boots the
-# cluster, installs the chart, and shows what a claim does, each promise checked.
-# Arguments go to the demo program. KEEP=1 leaves the cluster running.
+# Builds the driver's images, boots a cluster for the demo, installs the chart, and
+# shows what a claim does. Each promise is checked. Arguments go to the demo program.
+# KEEP=1 leaves the cluster running.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -19,7 +19,7 @@ dir=${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}
 echo "demo: compiling itself" >&2
 (cd "$here" && CGO_ENABLED=0 GOWORK=off go build -o "$root/_output/demo" ./cmd/demo)
 cd "$root"
-"$root/_output/demo" -free # before minutes go into images
+"$root/_output/demo" -free # before the images, which take minutes
 echo "demo: building the driver and its images" >&2
 . "$here/images.sh"
 IMAGES_DIR=$root/_output/demo-images build_images "$root" demo

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Builds the driver's images and runs the cluster cases. Arguments go to the
-# test program. KEEP=1 leaves the cluster running, REUSE=1 runs on the one that
-# KEEP=1 has left, with the driver that is in it. KERNEL=stable|backports is the
-# kernel of all nodes, STEPS=n how long the observers observe (two hundred take about
-# half an hour on two cores; many more want a longer -timeout among the arguments)
-# and how many pods start during upgrades, up to 40. LONG=1 also runs what CI leaves
-# out because it takes long.
-# KERNEL_ARGS='hugepagesz=1G hugepages=1:1' gives the nodes' kernels more words.
+# Builds the driver's images and runs the cluster cases. Arguments go to the test
+# program.
+#   KEEP=1      leaves the cluster running
+#   REUSE=1     runs on the cluster that KEEP=1 has left, with the driver that is in it
+#   KERNEL=stable|backports is the kernel of all nodes
+#   STEPS=n     how long the observers observe (200 take about half an hour on two
+#               cores; many more need a longer -timeout among the arguments), and how
+#               many pods start during upgrades, up to 40
+#   LONG=1      also runs the cases that CI leaves out because they take long
+#   KERNEL_ARGS='hugepagesz=1G hugepages=1:1' gives the nodes' kernels more words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -14,4 +16,6 @@ root=$(cd "$here/../.." && pwd)
 [ -n "${REUSE:-}" ] && IMAGES=none || build_images "$root" e2e
 cd "$here"
 GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout ${LONG:+1}60m -v "$@" \
-  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" ${KEEP:+-keep} ${LONG:+-long} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} ${KERNEL:+-kernel "$KERNEL"} ${KERNEL_ARGS:+-kernel-args "$KERNEL_ARGS"}
+  -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" \
+  ${KEEP:+-keep} ${LONG:+-long} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} \
+  ${KERNEL:+-kernel "$KERNEL"} ${KERNEL_ARGS:+-kernel-args "$KERNEL_ARGS"}

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// packages are the Debian packages the cluster needs beyond a minimal installation.
+// packages are the Debian packages that the cluster needs beyond a minimal installation.
 var packages = []string{
 	"qemu-system-x86", "busybox-static", "e2fsprogs", "kmod", "xz-utils", "iproute2", // to run nodes
 	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", // to build runc
 	"buildah", // for the images under test
 }
 
-// prepareHost says clearly what is missing on this machine, and installs packages.
+// prepareHost installs missing packages. It returns an error if this process is not root, or go or /dev/net/tun is missing.
 func (c *Cluster) prepareHost(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("user id %d: the cluster makes network namespaces and mounts, run it as root", os.Geteuid())
@@ -49,7 +49,8 @@ func (c *Cluster) prepareHost(ctx context.Context) error {
 func missingPackages(ctx context.Context) ([]string, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil || !slices.Contains(strings.Split(string(release), "\n"), "ID=debian") {
-		return nil, fmt.Errorf("this is no Debian (/etc/os-release): the nodes' kernel and tools come as Debian packages, run it on Debian 12 or in a privileged container of it")
+		return nil, fmt.Errorf("this is no Debian (/etc/os-release): the nodes' kernel and tools come as Debian packages, " +
+			"run it on Debian 12 or in a privileged container of it")
 	}
 	var missing []string
 	for _, p := range packages {
@@ -62,6 +63,7 @@ func missingPackages(ctx context.Context) ([]string, error) {
 }
 
 func apt(ctx context.Context, args ...string) error {
-	_, err := run(ctx, "", []string{"DEBIAN_FRONTEND=noninteractive"}, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=300"}, args...)...)
+	_, err := run(ctx, "", []string{"DEBIAN_FRONTEND=noninteractive"},
+		"apt-get", append([]string{"-o", "DPkg::Lock::Timeout=300"}, args...)...)
 	return err
 }

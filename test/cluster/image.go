@@ -15,7 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/ociarchive"
 )
 
-// Images every node has. Pods must not pull them.
+// Images that every node has; pods must not pull them.
 const (
 	ProbeImage   = "lab.local/probe:1"
 	BusyboxImage = "lab.local/busybox:1"
@@ -24,7 +24,7 @@ const (
 
 const busybox = "/bin/busybox"
 
-// buildImage makes what nodes boot from, each part if its inputs changed: the disk, and an initrd for each kernel.
+// buildImage makes the disk and, for each kernel, the initrd that nodes boot from. Parts with unchanged inputs are kept.
 func (c *Cluster) buildImage(ctx context.Context) error {
 	if err := os.MkdirAll(c.path("image", "archives"), 0o755); err != nil {
 		return err
@@ -67,7 +67,8 @@ func (c *Cluster) buildImage(ctx context.Context) error {
 	return nil
 }
 
-// renew runs build if the hash, which gets the inputs' sizes and times and how images are made, is not what the stamp says.
+// renew runs build unless the file stamp has the hash of the inputs. To h it adds the sizes and times of inputs and the
+// fingerprint of package nodeimage.
 func renew(stamp string, h hash.Hash, inputs []string, build func() error) error {
 	fingerprint, err := nodeimage.Fingerprint()
 	if err != nil {

@@ -1,6 +1,6 @@
-# Sourced: build_images ROOT TAG builds both images as archives that containerd
-# imports and sets IMAGES to their paths, comma separated. They lie in IMAGES_DIR,
-# by default ROOT/_output/images.
+# To be sourced. build_images ROOT TAG builds both images as archives for containerd
+# in IMAGES_DIR (default: ROOT/_output/images) and sets IMAGES to their paths, comma
+# separated.
 
 build_images() {
   local root=$1 tag=$2 out=${IMAGES_DIR:-$1/_output/images} name

@@ -23,7 +23,7 @@ var kernelPackage = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\S+)$`)
 // kernelDir is where a kernel's package is unpacked.
 func (c *Cluster) kernelDir(kernel string) string { return c.path("kernel-" + kernel) }
 
-// unpackKernel gets a kernel of Debian without installing it: the host's /boot stays as it is.
+// unpackKernel downloads and unpacks a kernel of Debian. Nothing is installed: the host's /boot stays as it is.
 func (c *Cluster) unpackKernel(ctx context.Context, kernel string) error {
 	if found, _ := filepath.Glob(filepath.Join(c.kernelDir(kernel), "lib/modules/*/modules.dep")); len(found) == 1 {
 		return nil
@@ -61,9 +61,8 @@ func (c *Cluster) unpackKernel(ctx context.Context, kernel string) error {
 	})
 }
 
-// useBackports fetches the package lists of this release's backports into dir, which must not exist, and gives the options
-// that make apt use them and nothing else. The mirror, its keyring and credentials are those of the host's configuration,
-// which stays as it is.
+// useBackports fetches the package lists of this release's backports into dir, which must not exist, and returns the options with
+// which apt uses only these lists. Mirror, keyring and credentials come from the host's configuration, which stays as it is.
 func useBackports(ctx context.Context, dir string) ([]string, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
@@ -89,7 +88,7 @@ func useBackports(ctx context.Context, dir string) ([]string, error) {
 	} {
 		options = append(options, "-o", o)
 	}
-	options = options[:len(options):len(options)] // whoever appends copies
+	options = options[:len(options):len(options)] // download appends twice: each append copies
 	if _, err := run(ctx, "", nil, "apt-get", append(options, "-o", "APT::Update::Error-Mode=any", "update", "-qq")...); err != nil {
 		return nil, fmt.Errorf("the mirror gives no backports of this release; use another mirror or no node with the kernel %q: %w\n%s",
 			KernelBackports, err, source.text)

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pki"
 )
 
-// renderKubeconfig writes JSON, which is YAML too.
+// renderKubeconfig returns a kubeconfig in JSON, which is YAML too.
 func renderKubeconfig(server string, ca []byte, token string) ([]byte, error) {
 	named := func(key string, v any) []map[string]any { return []map[string]any{{"name": "cpumem", key: v}} }
 	return json.MarshalIndent(map[string]any{
@@ -25,7 +25,7 @@ func renderKubeconfig(server string, ca []byte, token string) ([]byte, error) {
 	}, "", "  ")
 }
 
-// renderKubelet is the kubelet's configuration; more overrides what it sets.
+// renderKubelet returns the kubelet's configuration in JSON; the fields of more win.
 func renderKubelet(cgroupDriver string, gates map[string]bool, more map[string]any) ([]byte, error) {
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -55,13 +55,13 @@ func renderKubelet(cgroupDriver string, gates map[string]bool, more map[string]a
 	return json.MarshalIndent(config, "", "  ")
 }
 
-// renderRunc is the part of containerd's configuration that must agree with the kubelet's cgroupDriver.
+// renderRunc returns the part of containerd's configuration that must agree with the kubelet's cgroupDriver.
 func renderRunc(cgroupDriver string) []byte {
 	return fmt.Appendf(nil, "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = %t\n",
 		cgroupDriver == CgroupDriverSystemd)
 }
 
-// user is someone the API server knows by a static token.
+// user is a user that the API server knows by a static token; file is the user's kubeconfig, below run.
 type user struct{ file, name, group string }
 
 func (c *Cluster) users() []user {
@@ -76,7 +76,7 @@ func (c *Cluster) users() []user {
 	return users
 }
 
-// writeCredentials fills run/pki and writes a kubeconfig per user and what each node reads at boot.
+// writeCredentials fills run/pki and writes a kubeconfig for each user and the files that each node reads at boot.
 func (c *Cluster) writeCredentials() error {
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), c.apiAddress(), c.serviceAPI()}
 	if err := pki.Write(c.path("run", "pki"), time.Now(), ips); err != nil {

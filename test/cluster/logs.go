@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// CollectLogs gathers what explains a failure into dir: the control plane's logs, API objects, and per node the
-// console, the logs of kubelet, containerd and pods, the CDI directories, and the cgroups' values. It goes on where
-// something cannot be had and reports that at the end.
+// CollectLogs gathers into dir what explains a failure: the control plane's logs, API objects, and for each node the
+// console, the logs of kubelet, containerd and pods, the CDI directories, and the cgroups' values. It goes on after an
+// error and returns all errors at the end.
 func (c *Cluster) CollectLogs(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (c *Cluster) CollectLogs(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// nodeQuestions are asked of a node for its logs: file name → command.
+// nodeQuestions are the commands that collect a node's logs, by the file for the output.
 var nodeQuestions = map[string]string{
 	"dmesg.txt":      "dmesg",
 	"units.txt":      "[ ! -S /run/systemd/private ] || systemctl list-units --all --no-pager; true",
@@ -42,7 +42,8 @@ var nodeQuestions = map[string]string{
 	"memory.txt":     "cat /proc/meminfo /sys/devices/system/node/node*/meminfo",
 	"containers.txt": "ctr -n k8s.io containers list; ctr -n k8s.io tasks list; ctr -n k8s.io images list",
 	"cgroups.txt": "find /sys/fs/cgroup \\( -name 'cpuset.*' -o -name 'memory.m*' -o -name 'memory.low' -o -name memory.high " +
-		"-o -name memory.current -o -name 'memory.events' -o -name 'hugetlb.*' -o -name cgroup.procs \\) ! -path '*/system/*' ! -path '*/system.slice/*' ! -path /sys/fs/cgroup/cgroup.procs -exec grep -sH '' {} +; true",
+		"-o -name memory.current -o -name 'memory.events' -o -name 'hugetlb.*' -o -name cgroup.procs \\) " +
+		"! -path '*/system/*' ! -path '*/system.slice/*' ! -path /sys/fs/cgroup/cgroup.procs -exec grep -sH '' {} +; true",
 	"logs.tar": "tar -C / -cf - var/log etc/cdi run/cdi 2>/dev/null",
 }
 
@@ -52,7 +53,7 @@ func (c *Cluster) nodeLogs(ctx context.Context, node, dir string) error {
 		errs = append(errs, copyLog(c.path("run", node, name), filepath.Join(dir, name)))
 	}
 	if _, err := c.NodeExec(ctx, node, "true"); err != nil {
-		// The node does not answer: its disk still has what it wrote.
+		// The node does not answer, but its disk has its logs.
 		_, diskErr := run(ctx, dir, nil, "debugfs", "-R", "rdump /var/log .", c.path("run", node, "disk.ext4"))
 		return errors.Join(append(errs, err, diskErr)...)
 	}
@@ -76,7 +77,7 @@ func copyLog(from, to string) error {
 	return os.WriteFile(to, data, 0o644)
 }
 
-// Status tells what runs, a line each.
+// Status returns the state of the cluster, a line for each program of the control plane and each node.
 func (c *Cluster) Status(ctx context.Context) string {
 	var b strings.Builder
 	for _, name := range controlPlane {

@@ -21,9 +21,9 @@ import (
 func (c *Cluster) namespace() string { return "cpumem-" + c.id() }
 func (c *Cluster) hostLink() string  { return "cpumem" + c.id() } // 14 of the 15 characters a link name may have
 
-// networkUp makes the namespace: a bridge with the API server's address and the service address of `kubernetes` on it
-// (so no service proxy is needed to reach the API from pods), a tap per node, and a link to the host, which thereby
-// is a machine of the cluster's network.
+// networkUp makes the namespace with a bridge, a tap for each node, and a link that makes the host a machine of the
+// cluster's network. The bridge has the API server's address and the service address of `kubernetes`, so that pods
+// reach the API without a service proxy.
 func (c *Cluster) networkUp(ctx context.Context) error {
 	if err := c.subnetFree(); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (c *Cluster) networkDown() error {
 	return nil
 }
 
-// processes are the ids of everything that runs in the cluster's network namespace.
+// processes returns the ids of all processes in the cluster's network namespace.
 func (c *Cluster) processes() []int {
 	var ns syscall.Stat_t
 	if err := syscall.Stat(filepath.Join("/run/netns", c.namespace()), &ns); err != nil {
@@ -113,7 +113,8 @@ func (c *Cluster) processes() []int {
 	return pids
 }
 
-// killAll ends them and waits until they are gone, memory and open files included. They keep no state worth a gentle end.
+// killAll kills the processes of the cluster and waits until they are gone, memory and open files included. They have
+// no state that is worth a gentle end.
 func (c *Cluster) killAll() error {
 	deadline := time.Now().Add(20 * time.Second)
 	killed := map[int]bool{}
@@ -140,8 +141,8 @@ func (c *Cluster) killAll() error {
 	}
 }
 
-// ended is true for a process that is gone or only waits for its parent to notice. A process on its way out leaves the
-// namespace before it gives back its memory, so processes() cannot answer this.
+// ended reports whether a process is gone or a zombie. processes cannot answer this: a process that ends leaves the
+// namespace before it gives back its memory.
 func ended(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -43,15 +43,16 @@ func (c *Cluster) startMachine(i int, m qemu.Machine, fresh bool) error {
 	}
 	args := qemu.Args(m, qemu.Node{
 		Index: i, Accel: c.opts.Accel, Tap: fmt.Sprintf("tap%d", i),
-		Kernel: c.path("image", c.Kernel(name), "vmlinuz"), Initrd: c.path("image", c.Kernel(name), "initrd"), Append: strings.Join(words, " "),
-		Disk: disk, Share: filepath.Join(dir, "share"),
+		Kernel: c.path("image", c.Kernel(name), "vmlinuz"), Initrd: c.path("image", c.Kernel(name), "initrd"),
+		Append: strings.Join(words, " "),
+		Disk:   disk, Share: filepath.Join(dir, "share"),
 		Console: filepath.Join(dir, "console.log"), Monitor: filepath.Join(dir, "monitor"),
 	})
 	return c.start(dir, "qemu", append([]string{"qemu-system-x86_64"}, args...)...)
 }
 
-// awaitNode waits until node i is Ready. Emulated machines hang in their first seconds now and then, so a node that is
-// not Ready in time is started once more, and loudly: it must not hide a fault of what is tested.
+// awaitNode waits until node i is Ready. Emulated machines sometimes hang in their first seconds, so a node that is not
+// Ready in time is started once more. Warnings say so, because the cause may be a fault in the tested software.
 func (c *Cluster) awaitNode(ctx context.Context, i int) error {
 	name := c.NodeNames()[i]
 	first := c.awaitReady(ctx, name, c.opts.Ready)
@@ -72,7 +73,7 @@ func (c *Cluster) awaitNode(ctx context.Context, i int) error {
 	}
 	_, err := c.request(ctx, http.MethodDelete, "/api/v1/nodes/"+name)
 	if err != nil {
-		c.logf("node object of %s: %v", name, err) // most often it never came to be
+		c.logf("node object of %s: %v", name, err) // most often there is none
 	}
 	if err := c.startMachine(i, c.Machine(name), true); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (c *Cluster) awaitReady(ctx context.Context, name string, limit time.Durati
 	return nil
 }
 
-// nodeReady is nil if the API server sees the node Ready; with a boot id, if it sees that boot Ready and no earlier one.
+// nodeReady returns nil if the API server reports the node Ready; with a boot id, if this report is from that boot.
 func (c *Cluster) nodeReady(ctx context.Context, name, boot string) error {
 	data, err := c.get(ctx, "/api/v1/nodes/"+name)
 	if err != nil {
@@ -135,7 +136,7 @@ func (c *Cluster) nodeReady(ctx context.Context, name, boot string) error {
 	return fmt.Errorf("node %s has no condition Ready yet", name)
 }
 
-// StopNode switches a node off, as if its plug was pulled. Its disk stays.
+// StopNode switches a node off, as if its plug was pulled. The disk stays.
 func (c *Cluster) StopNode(ctx context.Context, node string) error {
 	if _, err := c.nodeIndex(node); err != nil {
 		return err
@@ -147,8 +148,8 @@ func (c *Cluster) StopNode(ctx context.Context, node string) error {
 	return c.stop(ctx, c.path("run", node), "qemu")
 }
 
-// StartNode boots a stopped node from its disk, on hardware that may differ from before, and returns when the API server
-// sees this boot as Ready.
+// StartNode boots a stopped node from its disk, on hardware that may differ from before, and returns when the API
+// server reports this boot Ready.
 func (c *Cluster) StartNode(ctx context.Context, node string, m qemu.Machine) error {
 	i, err := c.nodeIndex(node)
 	if err != nil {
@@ -174,17 +175,17 @@ func (c *Cluster) StartNode(ctx context.Context, node string, m qemu.Machine) er
 	})
 }
 
-// Machine is the hardware Up starts a node with.
+// Machine is the hardware with which Up starts a node.
 func (c *Cluster) Machine(node string) qemu.Machine { return c.opts.machine(node) }
 
-// Kernel is what a node boots: KernelStable or KernelBackports.
+// Kernel is the kernel that a node boots: KernelStable or KernelBackports.
 func (c *Cluster) Kernel(node string) string { return c.opts.kernel(node) }
 
-// CgroupDriver is that of the node's kubelet and runtime.
+// CgroupDriver is the cgroup driver of the node's kubelet and runtime: CgroupDriverFS or CgroupDriverSystemd.
 func (c *Cluster) CgroupDriver(node string) string { return c.opts.cgroupDriver(node) }
 
-// NodeExec runs a shell command as root on a node and gives its output, both streams. A command that ends with another
-// code than 0 is an error that holds the code; the output is given all the same.
+// NodeExec runs a shell command as root on a node and returns its output, both streams. If the command ends with a code
+// other than 0, the error is an *ExitError.
 func (c *Cluster) NodeExec(ctx context.Context, node, command string) (string, error) {
 	i, err := c.nodeIndex(node)
 	if err != nil {
@@ -216,15 +217,15 @@ func (c *Cluster) NodeExec(ctx context.Context, node, command string) (string, e
 	return out, fmt.Errorf("%s: %s: the connection ended before the command: %w", node, command, errors.Join(err, io.ErrUnexpectedEOF))
 }
 
-// ExitError is a command on a node that ended with another code than 0.
+// ExitError is a command on a node that ended with a code other than 0.
 type ExitError struct{ Node, Command, Code, Output string }
 
 func (e *ExitError) Error() string {
 	return fmt.Sprintf("%s: %s: exit code %s: %s", e.Node, e.Command, e.Code, tail(e.Output))
 }
 
-// LoadImage imports an image archive into a running node. Emulated, that is some ten seconds per 100 MB and more;
-// images known beforehand belong into Options.Images.
+// LoadImage imports an image archive into a running node. This is slow under emulation (21 s for 54 MB): images known
+// beforehand belong into Options.Images.
 func (c *Cluster) LoadImage(ctx context.Context, node, archive string) error {
 	if _, err := c.nodeIndex(node); err != nil {
 		return err

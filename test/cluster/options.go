@@ -14,17 +14,17 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
 )
 
-// Options says what cluster to make. Start from Defaults.
+// Options describe the cluster to make. Start from Defaults.
 type Options struct {
 	Nodes   int
 	Machine qemu.Machine // the nodes' hardware
 
 	Machines map[string]qemu.Machine // hardware of the nodes that differ, by name
 
-	Kernel  string            // what the nodes boot, KernelStable or KernelBackports
+	Kernel  string            // the nodes' kernel, KernelStable or KernelBackports
 	Kernels map[string]string // kernels of the nodes that differ, by name
 
-	Systemd []string // nodes whose init and cgroup driver is systemd; the others have busybox and cgroupfs
+	Systemd []string // nodes with systemd as init and cgroup driver; all other nodes have busybox and cgroupfs
 
 	Accel      string          // QEMU's -accel
 	KernelArgs string          // more words for the nodes' kernel
@@ -115,7 +115,7 @@ func (o Options) kernel(node string) string {
 	return o.Kernel
 }
 
-// kernels are those that any node boots.
+// kernels returns the kernels that the nodes boot, sorted, each once.
 func (o Options) kernels() []string {
 	var used []string
 	for _, node := range o.nodeNames() {
@@ -138,8 +138,7 @@ func (o Options) cgroupDriver(node string) string {
 	return CgroupDriverFS
 }
 
-// DefaultDir is where a cluster lives if nobody says otherwise: $CPUMEM_CLUSTER_DIR, or _output/cluster of the
-// repository.
+// DefaultDir is the default directory of a cluster: $CPUMEM_CLUSTER_DIR, or _output/cluster of the repository.
 func DefaultDir() (string, error) {
 	if dir := os.Getenv("CPUMEM_CLUSTER_DIR"); dir != "" {
 		return filepath.Abs(dir)
@@ -151,7 +150,7 @@ func DefaultDir() (string, error) {
 	return filepath.Join(source, "..", "..", "_output", "cluster"), nil
 }
 
-// findSource looks for this module's directory from the working directory upwards.
+// findSource looks for this module's directory from the working directory upwards and returns it.
 func findSource() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {

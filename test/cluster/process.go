@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// start runs a program inside the namespace that outlives this process. dir takes name.log and name.pid.
+// start starts a program in the cluster's namespace; the program outlives this process. Its output is in dir/name.log,
+// its id in dir/name.pid.
 func (c *Cluster) start(dir, name string, command ...string) error {
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -36,8 +37,8 @@ func (c *Cluster) start(dir, name string, command ...string) error {
 	return os.WriteFile(filepath.Join(dir, name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
-// pid gives the id of a program started by start, 0 if it does not run. A number alone could be someone else's by
-// now: it must also be in our namespace.
+// pid returns the process id of a program that start started, 0 if the program does not run. The process must also be
+// in the cluster's namespace, because the host may have given the id to another process.
 func (c *Cluster) pid(dir, name string) int {
 	data, err := os.ReadFile(filepath.Join(dir, name+".pid"))
 	if err != nil {
@@ -50,7 +51,7 @@ func (c *Cluster) pid(dir, name string) int {
 	return pid
 }
 
-// stop ends a program started by start and waits until it is gone.
+// stop kills a program that start started and waits until it is gone.
 func (c *Cluster) stop(ctx context.Context, dir, name string) error {
 	for {
 		pid := c.pid(dir, name)
@@ -66,7 +67,7 @@ func (c *Cluster) stop(ctx context.Context, dir, name string) error {
 	}
 }
 
-// poll asks until the answer is nil; the last answer is in the error when ctx ends.
+// poll calls ask until it returns nil. If ctx ends, the error wraps ask's last error.
 func poll(ctx context.Context, every time.Duration, ask func() error) error {
 	for {
 		err := ask()
@@ -88,7 +89,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// run runs a short-lived program on the host and gives its output; on an error what it said is in the error.
+// run runs a short-lived program on the host and returns its standard output; an error has the end of both streams.
 func run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -96,7 +97,8 @@ func run(ctx context.Context, dir string, env []string, name string, args ...str
 	var out, diag bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &diag
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(name), strings.Join(args, " "), err, tail(out.String()), tail(diag.String()))
+		return out.String(), fmt.Errorf("%s %s: %w\n%s%s",
+			filepath.Base(name), strings.Join(args, " "), err, tail(out.String()), tail(diag.String()))
 	}
 	return out.String(), nil
 }

@@ -13,8 +13,8 @@ import (
 // aptSource is one file of apt's sources.list.d.
 type aptSource struct{ file, text string }
 
-// backportsSource finds the entry of apt's configuration that packages of the release come from, and makes of it the entry
-// for the release's backports: another suite of the same mirror, signed with the same keys.
+// backportsSource finds the release's entry in apt's configuration and returns the entry for the release's backports:
+// another suite of the same mirror, signed with the same keys.
 func backportsSource(etc fs.FS, release string) (aptSource, error) {
 	lists, err := fs.Glob(etc, "sources.list.d/*.list")
 	if err != nil {
@@ -39,10 +39,12 @@ func backportsSource(etc fs.FS, release string) (aptSource, error) {
 			return source, nil
 		}
 	}
-	return aptSource{}, fmt.Errorf("apt's configuration has no enabled entry for %q main, so the mirror of its backports is unknown: add one", release)
+	return aptSource{}, fmt.Errorf("apt's configuration has no enabled entry for %q main, "+
+		"so the mirror of its backports is unknown: add one", release)
 }
 
-// backportsLine is for the format of one entry per line: deb [options] URI suite component...
+// backportsLine reads text in the format of one entry per line: deb [options] URI suite component... It returns the
+// entry for the backports, empty if text has no entry for the release.
 func backportsLine(text, release string) string {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
@@ -61,7 +63,7 @@ func backportsLine(text, release string) string {
 	return ""
 }
 
-// backportsStanza is for the format of paragraphs of fields (deb822).
+// backportsStanza does the same for the format of paragraphs of fields (deb822).
 func backportsStanza(text, release string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -93,7 +95,7 @@ func backportsStanza(text, release string) string {
 	return ""
 }
 
-// codename is the release's name in os-release.
+// codename returns the release's name in os-release, empty if it has none.
 func codename(osRelease string) string {
 	for line := range strings.Lines(osRelease) {
 		if value, ok := strings.CutPrefix(line, "VERSION_CODENAME="); ok {

@@ -43,15 +43,21 @@ Suites: bookworm
 Components: main non-free
 Signed-By: /k.gpg
 `},
-			want: aptSource{"backports.sources", "Types: deb\nSuites: bookworm-backports\nComponents: main\nURIs: http://m/debian\nSigned-By: /k.gpg\n"},
+			want: aptSource{"backports.sources",
+				"Types: deb\nSuites: bookworm-backports\nComponents: main\nURIs: http://m/debian\nSigned-By: /k.gpg\n"},
 		},
 		"a key in the stanza": {
-			etc: map[string]string{"sources.list.d/d.sources": "types: deb\nuris: http://m\nsuites: bookworm\ncomponents: main\nsigned-by:\n -----BEGIN\n .\n AAAA\n"},
+			etc: map[string]string{
+				"sources.list.d/d.sources": "types: deb\nuris: http://m\nsuites: bookworm\ncomponents: main\n" +
+					"signed-by:\n -----BEGIN\n .\n AAAA\n",
+			},
 			want: aptSource{"backports.sources",
 				"Types: deb\nSuites: bookworm-backports\nComponents: main\nuris: http://m\nsigned-by:\n -----BEGIN\n .\n AAAA\n"},
 		},
 		"disabled": {
-			etc: map[string]string{"sources.list.d/d.sources": "Enabled: no\nTypes: deb\nURIs: http://m\nSuites: bookworm\nComponents: main\n"},
+			etc: map[string]string{
+				"sources.list.d/d.sources": "Enabled: no\nTypes: deb\nURIs: http://m\nSuites: bookworm\nComponents: main\n",
+			},
 			say: `no enabled entry for "bookworm" main`,
 		},
 		"another release": {etc: map[string]string{"sources.list": "deb http://m trixie main\n"}, say: `no enabled entry`},
@@ -82,7 +88,7 @@ func TestCodename(t *testing.T) {
 	require.Empty(t, codename("ID=debian\n"), "unstable has none")
 }
 
-// Whatever a mirror's entry looks like, what is made of it asks for backports and for nothing else.
+// Whatever an entry looks like, the entry made from it asks for backports and for nothing else.
 func FuzzBackportsSource(f *testing.F) {
 	f.Add("deb [signed-by=/k] http://m bookworm main")
 	f.Add("Types: deb\nURIs: http://m\nSuites: bookworm\nComponents: main\n")

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Env is what kubectl and helm need in their environment, also to keep helm's files out of the user's home.
+// Env returns the environment that kubectl and helm need; it keeps helm's files out of the user's home.
 func (c *Cluster) Env() []string {
 	return []string{
 		"KUBECONFIG=" + c.Kubeconfig(),
@@ -19,18 +19,18 @@ func (c *Cluster) Env() []string {
 	}
 }
 
-// Kubectl runs kubectl as administrator and gives its standard output.
+// Kubectl runs kubectl as administrator and returns its standard output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "", c.Env(), c.Program("kubectl"), args...)
 }
 
-// Helm runs helm as administrator and gives its standard output.
+// Helm runs helm as administrator and returns its standard output.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "", c.Env(), c.Program("helm"), args...)
 }
 
-// InNamespace gives the command line that runs a program inside the cluster's network namespace. kubectl and helm need
-// no such thing; it is for looking at the network from where the control plane sees it.
+// InNamespace returns the command line that runs a program in the cluster's network namespace, to see the network as
+// the control plane sees it. kubectl and helm do not need this.
 func (c *Cluster) InNamespace(name string, args ...string) []string {
 	return append([]string{"/usr/bin/nsenter", "--net=" + filepath.Join("/run/netns", c.namespace()), name}, args...)
 }

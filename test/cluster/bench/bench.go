@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench is what the commands that measure on a cluster of their own have in common: their flags, the life of that
-// cluster (bench.go), and the document they write their results into (document.go).
+// Package bench is the common part of commands isolation and pressure, which measure on a cluster of their own: the
+// flags and the cluster's life (bench.go), and the document with the results (document.go).
 package bench
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
-// Bench is a command's cluster.
+// Bench is a measuring command with its cluster.
 type Bench struct {
 	Name string // of the command, for messages
-	Make string // the target that starts it
-	Docs string
-	Node string // node to use
+	Make string // the make target that starts the command
+	Docs string // directory of the document and its pictures
+	Node string // node to measure on
 
-	// Reuse says that the cluster was up before, and the driver and what else the command prepares in it.
+	// Reuse measures on a cluster that is up, with the driver and the command's other preparations in it.
 	Reuse bool
 
 	images, tag, chart, logs string
@@ -41,7 +41,7 @@ type Bench struct {
 	Client  kubernetes.Interface
 }
 
-// Flags declares the flags of every such command.
+// Flags declares the flags that all measuring commands have.
 func (b *Bench) Flags(set *flag.FlagSet) {
 	set.StringVar(&b.images, "images", "", "comma separated archives of the driver's images")
 	set.StringVar(&b.tag, "tag", "bench", "tag of the driver's images")
@@ -53,10 +53,11 @@ func (b *Bench) Flags(set *flag.FlagSet) {
 	set.BoolVar(&b.keep, "keep", false, "leave the cluster running")
 }
 
-// Main is a command's main function after its flags are parsed: measure has a cluster with these settings.
+// Main is a command's main function after its flags are parsed: it starts or reuses a cluster with the settings s, runs
+// measure and ends the cluster. An error makes the exit code 1.
 func (b *Bench) Main(s cluster.Options, measure func(context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The second signal finds the default handling and ends the process.
+	// A second signal gets the default handling, which ends the process.
 	context.AfterFunc(ctx, stop)
 	if err := b.run(ctx, s, measure); err != nil {
 		fmt.Fprintln(os.Stderr, b.Name+":", err)
@@ -81,12 +82,13 @@ func (b *Bench) run(ctx context.Context, s cluster.Options, measure func(context
 	case b.Reuse && err != nil:
 		return err
 	case !b.Reuse && err == nil:
-		return fmt.Errorf("a cluster is up in %s, or was left there: end it with `make cluster-down`, or choose another directory with CPUMEM_CLUSTER_DIR and another network with CPUMEM_CLUSTER_SUBNET", dir)
+		return fmt.Errorf("a cluster is up in %s, or was left there: end it with `make cluster-down`, or choose another directory with "+
+			"CPUMEM_CLUSTER_DIR and another network with CPUMEM_CLUSTER_SUBNET", dir)
 	case !b.Reuse:
 		c = cluster.New(dir, s)
 		err := c.Up(ctx)
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return err // another command is at work in the directory: its cluster is not ours to end
+			return err // another command holds the directory's lock: its cluster must not be ended here
 		}
 		if !b.keep {
 			defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
@@ -112,7 +114,7 @@ func (b *Bench) run(ctx context.Context, s cluster.Options, measure func(context
 	return measure(ctx)
 }
 
-// fromEnvironment takes the settings a second cluster on the machine needs from the same variables as the command cluster.
+// fromEnvironment reads the settings that a second cluster on this machine needs, from the variables that command cluster reads.
 func fromEnvironment(s *cluster.Options) error {
 	if accel, ok := os.LookupEnv("CPUMEM_CLUSTER_ACCEL"); ok {
 		s.Accel = accel
@@ -127,7 +129,7 @@ func fromEnvironment(s *cluster.Options) error {
 	return nil
 }
 
-// Install installs the chart with its default values and the images made here.
+// Install installs the chart with its default values and the images under test, and waits until the driver is ready.
 func (b *Bench) Install(ctx context.Context) error {
 	chart, err := filepath.Abs(b.chart)
 	if err != nil {
@@ -142,7 +144,7 @@ func (b *Bench) Install(ctx context.Context) error {
 	return err
 }
 
-// Log prints a line of progress.
+// Log prints a line of progress to standard error.
 func (b *Bench) Log(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s %5.1f s: %s\n", b.Name, time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }

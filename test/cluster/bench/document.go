@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// marks are the lines a document has around what the author, a command, writes.
+// marks returns the lines before and after the text that the author, a command, writes into a document.
 func marks(author string) (begin, end string) {
 	return "<!-- written by " + author + " -->\n", "<!-- end of what " + author + " writes -->\n"
 }
 
-// Insert replaces what stands between the author's marks of the document.
+// Insert replaces the text between the author's marks in the file. A file without the marks is an error.
 func Insert(file, author, text string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

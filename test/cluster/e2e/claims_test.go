@@ -21,7 +21,7 @@ func cpus(t *testing.T, list string) cpuset.CPUSet {
 	return set
 }
 
-// A01, A03: the API server took the slices as they were meant.
+// A01, A03: the slices at the API server have the nodes' zones, attributes and capacities.
 func TestA01_Slices(t *testing.T) {
 	require.Len(t, theSuite.slices(t), 2)
 	const noCPU = int64(-1)
@@ -60,8 +60,8 @@ func TestA01_Slices(t *testing.T) {
 	}
 }
 
-// A75: the wide node offers memory that is not known to be DRAM. A plain claim
-// does not get it, even where it asks for that zone by name.
+// A75: the wide node offers memory that is not known to be DRAM. A plain claim does
+// not get it, even if the claim asks for that zone by name.
 func TestA75_PlainClaimsGetDRAM(t *testing.T) {
 	s := theSuite.on(wide)
 	s.claim(t, "a75", "numa-4", capacity{"memory": "64Mi"})
@@ -69,8 +69,8 @@ func TestA75_PlainClaimsGetDRAM(t *testing.T) {
 	s.unschedulable(t, "a75")
 }
 
-// A31, A32: pool containers are moved away before the exclusive container is
-// created, and get the CPUs back while they run.
+// A31, A32: pool containers leave the CPUs of a claim before the claim's container
+// is created, and get them back while they run.
 func TestA32_PoolMovesAwayAndBack(t *testing.T) {
 	s := theSuite
 	var pool []*corev1.Pod
@@ -89,7 +89,7 @@ func TestA32_PoolMovesAwayAndBack(t *testing.T) {
 		require.True(t, effective.Intersection(mine).IsEmpty(), "pool container on %s, claim on %s", effective, mine)
 		require.Equal(t, 6, effective.Size())
 	}
-	// A container that is created while the claim lives.
+	// A container that is created while the claim is prepared.
 	late := s.run(t, pod("a32-late", []string{"mask", "sleep"}))
 	require.True(t, cpus(t, s.lines(t, "a32-late", "mask")["mask"].CPUs).Intersection(mine).IsEmpty())
 
@@ -117,8 +117,8 @@ func TestA30_TwoClaimsOnOneContainer(t *testing.T) {
 	require.Equal(t, "100663296", s.cgroup(t, p, "", "memory.min"))
 }
 
-// A38: a container that restarts in its pod gets the same CPUs, and nothing
-// else on the node moves.
+// A38: a container that restarts in its pod gets the same CPUs, and the node state
+// does not change.
 func TestA38_ContainerRestart(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite

@@ -23,8 +23,8 @@ var getOptions = metav1.GetOptions{}
 
 const actuatorSet = release + "-dra-driver-cpumem-actuator"
 
-// stopActuator takes the actuator off the node, and starts it again at the end
-// of the test at the latest.
+// stopActuator takes the actuator off all nodes. start brings it back, at the
+// latest at the end of the test.
 func (s suite) stopActuator(t *testing.T) (start func()) {
 	t.Helper()
 	s.selectNodes(t, "nowhere")
@@ -42,11 +42,13 @@ func (s suite) startActuator(t *testing.T) {
 
 func (s suite) selectNodes(t *testing.T, os string) {
 	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/os":%q}}}}}`, os)
-	_, err := s.client.AppsV1().DaemonSets(namespace).Patch(context.Background(), actuatorSet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := s.client.AppsV1().DaemonSets(namespace).
+		Patch(context.Background(), actuatorSet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
-// tainted returns an error unless all devices are tainted, or none.
+// tainted returns an error unless all devices of all nodes are tainted, or none if
+// want is false.
 func (s suite) tainted(t *testing.T, want bool) error {
 	for _, slice := range s.slices(t) {
 		for _, d := range slice.Spec.Devices {
@@ -58,8 +60,8 @@ func (s suite) tainted(t *testing.T, want bool) error {
 	return nil
 }
 
-// A21: while the actuator is gone no claim is scheduled here, and the devices
-// say so; claimless pods start (I7).
+// A21: while the actuator is gone, the devices are tainted and no claim is
+// scheduled; pods without a claim start (I7).
 func TestA21_ActuatorGone(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite
@@ -70,7 +72,8 @@ func TestA21_ActuatorGone(t *testing.T) {
 	s.unschedulable(t, "a21")
 	start()
 	s.running(t, "a21")
-	// The plain pod was created unconfined; it is in the pool again (A34).
+	// The plain pod's container was created on all CPUs; the actuator makes it a
+	// pool container (A34).
 	mine := cpus(t, s.lines(t, "a21", "mask")["mask"].CPUs)
 	plain, err := s.client.CoreV1().Pods("default").Get(t.Context(), "a21-plain", getOptions)
 	require.NoError(t, err)
@@ -83,8 +86,8 @@ func TestA21_ActuatorGone(t *testing.T) {
 }
 
 // prepared creates the pod and waits until its claims are prepared. Its container
-// is created when proceed is called: claims are prepared before the first init
-// container, which gives the time.
+// is created after proceed is called: an init container, before which kubelet
+// prepares the claims, waits for that.
 func (s suite) prepared(t *testing.T, p *corev1.Pod) (uid types.UID, proceed func()) {
 	t.Helper()
 	p.Spec.InitContainers = []corev1.Container{{
@@ -112,8 +115,8 @@ func (s suite) prepared(t *testing.T, p *corev1.Pod) (uid types.UID, proceed fun
 	}
 }
 
-// A37, I5: prepared, then the actuator dies before the container is created.
-// The runtime goes on without it; the guard does not.
+// A37, I5: the actuator ends between a claim's preparation and the creation of the
+// container. The runtime goes on without the actuator; the guard does not.
 func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
 	s := theSuite
 	s.claim(t, "a37", "", capacity{"cpu": "1", "memory": "32Mi"})
@@ -141,9 +144,8 @@ func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
 	require.Equal(t, 1, cpus(t, s.lines(t, "a37", "mask")["mask"].CPUs).Size())
 }
 
-// A34, A36: values changed by hand while the actuator is dead are put back
-// when it comes, and a restarted runtime finds it again; containers never
-// notice.
+// A34, A36: the actuator repairs values that were changed while it was away, and
+// connects to a restarted runtime. The container's values stay.
 func TestA36_Restarts(t *testing.T) {
 	s := theSuite
 	s.claim(t, "a36", "", capacity{"cpu": "2", "memory": "64Mi"})
@@ -179,8 +181,7 @@ func TestA36_Restarts(t *testing.T) {
 	require.NoError(t, unchanged(t.Context()))
 }
 
-// ready returns an error unless all pods of the driver are ready, and all nodes
-// take claims.
+// ready returns an error unless all pods of the driver are ready and all nodes take claims.
 func (s suite) ready(ctx context.Context) error {
 	pods, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// partitions tells whether the kernel of the suite's node makes partitions of
+// partitions reports whether the kernel of the suite's node can make a partition of
 // any cgroup.
 func (s suite) partitions(t *testing.T) bool {
 	t.Helper()
@@ -29,7 +29,7 @@ func (s suite) partitions(t *testing.T) bool {
 	return strings.HasSuffix(strings.TrimSpace(out), "exclusive")
 }
 
-// allowed are the CPUs that a program of the node may run on.
+// allowed returns the CPUs that a program of the node may run on.
 func (s suite) allowed(t *testing.T, program string) cpuset.CPUSet {
 	t.Helper()
 	out, err := s.NodeExec(t.Context(), s.node, "set -- $(pidof "+program+"); grep Cpus_allowed_list /proc/$1/status")
@@ -37,7 +37,7 @@ func (s suite) allowed(t *testing.T, program string) cpuset.CPUSet {
 	return cpus(t, strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(out), "Cpus_allowed_list:")))
 }
 
-// withSide adds a container without a claim.
+// withSide adds the container "side", without a claim, to the pod.
 func withSide(p *corev1.Pod) *corev1.Pod {
 	side := *p.Spec.Containers[0].DeepCopy()
 	side.Name, side.Args, side.Resources = "side", []string{"mask", "sleep"}, corev1.ResourceRequirements{}
@@ -45,9 +45,9 @@ func withSide(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// A claim that is one container's own is a partition where the kernel can, and
-// in the pool elsewhere: nobody else runs on its CPUs either way, and with a
-// partition no program of the node itself. A30, A32, A38.
+// A30, A32, A38: a claim of one container gets a partition where the kernel can
+// make one; elsewhere the shared pool leaves its CPUs out. Either way no other
+// container runs on the CPUs, and with a partition no program of the node does.
 func TestExclusive_ByKernelOrPool(t *testing.T) {
 	drivers(t, "exclusive", func(t *testing.T, s suite, name string) {
 		all := cpus(t, map[string]string{node: "0-7", wide: "0-15"}[s.node])
@@ -85,7 +85,7 @@ func TestExclusive_ByKernelOrPool(t *testing.T) {
 		s.reload(t)
 		holds()
 
-		// In-place: another container, the same claim.
+		// A new container in the same pod, with the same claim.
 		_, err := s.NodeExec(t.Context(), s.node, "kill -9 $(head -1 "+s.cgroupDir(t, p, "main")+"/cgroup.procs)")
 		require.NoError(t, err)
 		before := p
@@ -103,7 +103,7 @@ func TestExclusive_ByKernelOrPool(t *testing.T) {
 		require.Equal(t, own.String(), s.lines(t, name, "mask")["mask"].CPUs)
 		holds()
 
-		// What a node cannot do is refused by its name.
+		// The refusal names the parameter and the kernel that the node lacks.
 		if !partition {
 			s.claim(t, name+"-must", "", capacity{"cpu": "1"}, parameters(`"cpu":{"isolation":"partition"}`))
 			s.create(t, pod(name+"-must", []string{"sleep"}, name+"-must"))
@@ -120,7 +120,8 @@ func TestExclusive_ByKernelOrPool(t *testing.T) {
 	})
 }
 
-// domains are the CPUs among some that the scheduler balances load over.
+// domains returns the given CPUs that have scheduling domains: the scheduler
+// balances load over them.
 func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
 	t.Helper()
 	var balanced []int
@@ -136,8 +137,8 @@ func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
 	return balanced
 }
 
-// An isolated partition is out of load balancing. Whatever takes it from the
-// claim is told while it cannot be made again, and it is made again.
+// The CPUs of an isolated partition have no load balancing. A partition that is lost
+// is made again. While that is impossible, the claim, metrics and an event report it.
 func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
@@ -175,7 +176,7 @@ func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	s.becomes(t, own.String(), s.cgroupDir(t, p, ""), "cpuset.cpus.exclusive")
 	valid("after somebody took its CPUs from the pod")
 
-	// A cgroup that names one of its CPUs, beside it.
+	// A cgroup beside the container names one of its CPUs.
 	other := path.Dir(dir) + "/other"
 	_, err := s.NodeExec(t.Context(), s.node, "mkdir "+other)
 	require.NoError(t, err)
@@ -185,7 +186,9 @@ func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	require.Equal(t, "1", s.metric(t, "actuator", "cpumem_actuator_invalid_partitions"))
 	require.Equal(t, "1", s.metric(t, "frontend", "cpumem_frontend_invalid_partitions"))
 	eventually(t, "event on the node", func(ctx context.Context) error {
-		list, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=PartitionInvalid,involvedObject.name=" + s.node})
+		list, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=Node,reason=PartitionInvalid,involvedObject.name=" + s.node,
+		})
 		if err == nil && len(list.Items) == 0 {
 			err = fmt.Errorf("none with reason PartitionInvalid")
 		}
@@ -195,7 +198,7 @@ func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	require.NoError(t, err)
 	valid("when the other cgroup is gone")
 
-	// All its CPUs go offline and come back.
+	// All CPUs of the claim go offline and come back.
 	for _, value := range []string{"0", "1"} {
 		for _, cpu := range own.List() {
 			s.sysfs(t, value, online(cpu))

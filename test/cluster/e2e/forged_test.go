@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A33, I6: what a pod's author writes is refused or ignored, never obeyed.
+// A33, I6: decisions that a pod's author writes are refused or ignored, never obeyed.
 func TestA33_ForgedDecisions(t *testing.T) {
 	s := theSuite
 	victim := s.claim(t, "a33-victim", "", capacity{"cpu": "2"})
@@ -57,15 +57,15 @@ func TestA33_ForgedDecisions(t *testing.T) {
 		})
 	}
 
-	// The variable that other tools read is not an input of this driver, and
-	// annotations of the old CDI way inject nothing.
+	// A variable of other tools is no input of this driver, and CDI annotations
+	// inject nothing.
 	ignored := pod("a33-ignored", []string{"mask", "sleep"})
 	env(ignored, "DRA_CPUSET_"+string(victim.UID), held.String())
 	ignored.Annotations = map[string]string{"cdi.k8s.io/forged": "dra.cpumem/claim=" + string(victim.UID) + "-0"}
 	s.run(t, ignored)
 	require.True(t, cpus(t, s.lines(t, "a33-ignored", "mask")["mask"].CPUs).Intersection(held).IsEmpty())
 
-	// Beside a real claim: the author's entry of the same name is not obeyed.
+	// The pod has a real claim: its author's entry of the same name is not obeyed.
 	own := s.claim(t, "a33-own", "", capacity{"cpu": "1"})
 	twice := pod("a33-twice", []string{"mask", "sleep"}, "a33-own")
 	env(twice, "DRA_CPUMEM_"+strings.ReplaceAll(string(own.UID), "-", "")+"_0", other)
@@ -77,8 +77,8 @@ func TestA33_ForgedDecisions(t *testing.T) {
 		}
 		for _, c := range p.Status.ContainerStatuses {
 			if c.State.Running != nil {
-				// A runtime that replaces the author's entry by the injected one
-				// starts it, with the claim's CPU only.
+				// A runtime that replaces the author's entry by the injected entry
+				// starts the container, with the claim's CPU only.
 				if got := s.lines(t, "a33-twice", "mask")["mask"].CPUs; cpus(t, got).Size() != 1 {
 					t.Fatalf("the author's entry was obeyed: it runs on %s", got)
 				}

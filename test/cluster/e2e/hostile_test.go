@@ -18,9 +18,9 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// TestA60_ForgedVariable: a pod whose author wants the runtime to go on without the
-// actuator. It is refused with a bounded message, and the next pod is kept off the
-// victim's CPUs.
+// A60: a pod's author writes a huge variable, so that the runtime goes on without
+// the actuator. The pod is refused with a bounded message, and the next pod is kept
+// off the victim's CPUs.
 func TestA60_ForgedVariable(t *testing.T) {
 	s := theSuite
 	s.claim(t, "a60-victim", "", capacity{"cpu": "2"})
@@ -49,8 +49,8 @@ func TestA60_ForgedVariable(t *testing.T) {
 	require.Empty(t, s.disconnected(t), "the runtime keeps the actuator")
 }
 
-// TestA61_LargeEnvironments: a runtime that cannot list its containers. They are
-// started one after the other, which takes an emulated node minutes.
+// A61: the runtime cannot list its containers, because their environments are too
+// large. The pods start one after the other, which takes minutes on an emulated node.
 func TestA61_LargeEnvironments(t *testing.T) {
 	longOnly(t)
 	s := theSuite
@@ -59,13 +59,13 @@ func TestA61_LargeEnvironments(t *testing.T) {
 	held := cpus(t, s.lines(t, "a61-victim", "mask")["mask"].CPUs)
 	for i := range 8 {
 		large := pod(fmt.Sprintf("a61-large-%d", i), []string{"sleep"})
-		// A single variable of 128 KiB keeps Linux from running the program.
+		// Linux runs no program with a single variable of 128 KiB.
 		for j := range 12 {
 			env(large, fmt.Sprintf("LARGE_%d", j), strings.Repeat("x", 100<<10))
 		}
 		s.run(t, large)
 	}
-	// The actuator keeps the contract's variables only.
+	// The actuator keeps only the contract's variables in memory.
 	actuator := s.daemon(t, "actuator")
 	peak, err := strconv.Atoi(s.cgroup(t, &actuator, "actuator", "memory.peak"))
 	require.NoError(t, err)
@@ -91,8 +91,8 @@ func TestA61_LargeEnvironments(t *testing.T) {
 	})
 }
 
-// A62: a pod that holds connections to the metrics of both daemons with headers
-// that do not end. Neither daemon ends, nor comes near its limit of memory.
+// A62: a pod holds connections to the metrics of both daemons, with headers that do
+// not end. Neither daemon ends or comes near its memory limit.
 func TestA62_HostileConnections(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite
@@ -117,7 +117,7 @@ func TestA62_HostileConnections(t *testing.T) {
 	require.Empty(t, s.disconnected(t), "the runtime keeps the actuator")
 }
 
-// daemon is the pod of a daemon on the node.
+// daemon returns the pod of a daemon on the node; component is "actuator" or "frontend".
 func (s suite) daemon(t *testing.T, component string) corev1.Pod {
 	t.Helper()
 	pods, err := s.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{
@@ -128,14 +128,14 @@ func (s suite) daemon(t *testing.T, component string) corev1.Pod {
 	return pods.Items[0]
 }
 
-// address is that of a daemon's metrics.
+// address returns the address and port of a daemon's metrics.
 func (s suite) address(t *testing.T, component string) string {
 	t.Helper()
 	p := s.daemon(t, component)
 	return fmt.Sprintf("%s:%d", p.Status.PodIP, p.Spec.Containers[0].Ports[0].ContainerPort)
 }
 
-// offClaim runs a pod without a claim and waits until it is kept off CPUs.
+// offClaim runs a pod without a claim and waits until the pod is off the held CPUs.
 func (s suite) offClaim(t *testing.T, name string, held cpuset.CPUSet) *corev1.Pod {
 	t.Helper()
 	p := s.run(t, pod(name, []string{"mask", "sleep"}))
@@ -148,8 +148,7 @@ func (s suite) offClaim(t *testing.T, name string, held cpuset.CPUSet) *corev1.P
 	return p
 }
 
-// disconnected is why the actuator says that no runtime is connected, empty if
-// one is.
+// disconnected returns the announced reason why no runtime is connected, empty if one is.
 func (s suite) disconnected(t *testing.T) string {
 	t.Helper()
 	const member = `"disconnected":"`

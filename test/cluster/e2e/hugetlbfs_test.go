@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A76: a program maps hugepages through a file system, as DPDK does, in a pod
-// whose only ask is the claim and which is not root: as many as are claimed.
+// A76: a program maps hugepages through a file system, as DPDK does. It is not root,
+// and its pod requests nothing but the claim. It gets as many hugepages as are claimed.
 func TestA76_HugepagesThroughAFileSystem(t *testing.T) {
 	ifTimeIsLeft(t)
 	drivers(t, "a76", func(t *testing.T, s suite, name string) {
@@ -33,14 +33,17 @@ func TestA76_HugepagesThroughAFileSystem(t *testing.T) {
 		_, err := s.NodeExec(t.Context(), s.node, "test ! -e /dev/hugepages-2Mi")
 		require.NoError(t, err, "the mount is the container's alone")
 
-		// The pod's own volume at the path stays. Kubelet wants the request for it.
+		// The pod's own volume at the path stays. Kubelet makes the volume only
+		// with a request.
 		mirrored := name + "-mirrored"
 		s.claim(t, mirrored, "", asked)
 		p = pod(mirrored, args, mirrored)
 		amounts := corev1.ResourceList{"hugepages-2Mi": resource.MustParse("16Mi"), corev1.ResourceMemory: resource.MustParse("16Mi")}
 		p.Spec.Containers[0].Resources.Requests, p.Spec.Containers[0].Resources.Limits = amounts, amounts
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "pages", MountPath: "/dev/hugepages-2Mi"}}
-		p.Spec.Volumes = []corev1.Volume{{Name: "pages", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"}}}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "pages", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"},
+		}}}
 		s.run(t, p)
 		got = s.lines(t, mirrored, "hugefile")["hugefile"]
 		require.Equal(t, 8, got.Got, "pages, counted once; stopped by %q", got.Stopped)
@@ -50,8 +53,8 @@ func TestA76_HugepagesThroughAFileSystem(t *testing.T) {
 	})
 }
 
-// A76: both page sizes in one pod. The node has a page of 1 GiB only if it was
-// booted with one: KERNEL_ARGS='hugepagesz=1G hugepages=1:1' make e2e.
+// A76: both page sizes in one pod. The node has a page of 1 GiB only if its kernel
+// sets one aside: KERNEL_ARGS='hugepagesz=1G hugepages=1:1' make e2e.
 func TestA76_BothPageSizes(t *testing.T) {
 	s := theSuite
 	out, err := s.NodeExec(t.Context(), s.node, "cat /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages || echo 0")

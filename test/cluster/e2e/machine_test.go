@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// sysfs writes files below /sys/devices/system on the node, and writes the
-// values they had back at the end of the test.
+// sysfs writes a value to files below /sys/devices/system on the node, and the
+// former values back at the end of the test.
 func (s suite) sysfs(t *testing.T, value string, files ...string) {
 	t.Helper()
 	for _, f := range files {
@@ -40,11 +40,11 @@ func (s suite) sysfs(t *testing.T, value string, files ...string) {
 
 func online(cpu int) string { return fmt.Sprintf("cpu/cpu%d/online", cpu) }
 
-// changes are differences of capacities, by device.
+// changes are differences of capacities, by device and capacity.
 type changes map[string]map[string]int64
 
-// republished waits until the node's slice was written again, requires that it
-// was written once since before, and returns it with what differs.
+// republished waits until the node's slice is written again, requires that this is
+// the only write since before, and returns the slice and its changes.
 func (s suite) republished(t *testing.T, before resourceapi.ResourceSlice) (resourceapi.ResourceSlice, changes) {
 	t.Helper()
 	var after resourceapi.ResourceSlice
@@ -72,8 +72,8 @@ func (s suite) republished(t *testing.T, before resourceapi.ResourceSlice) (reso
 	return after, diff
 }
 
-// healthy waits until all that is said of the device of a claim, of the same
-// name as its pod, is that it is well, or that it has the problem.
+// healthy waits until pod, claim and metric report the claim's device as healthy,
+// or with the problem if that is not empty. The pod has the claim's name.
 func (s suite) healthy(t *testing.T, name, problem string) {
 	t.Helper()
 	health, ready, devices := corev1.ResourceHealthStatusHealthy, metav1.ConditionTrue, "0"
@@ -94,7 +94,8 @@ func (s suite) healthy(t *testing.T, name, problem string) {
 		if err != nil {
 			return err
 		}
-		if d := c.Status.Devices; len(d) != 1 || len(d[0].Conditions) == 0 || d[0].Conditions[0].Type != "Ready" || d[0].Conditions[0].Status != ready || !strings.Contains(d[0].Conditions[0].Message, problem) {
+		if d := c.Status.Devices; len(d) != 1 || len(d[0].Conditions) == 0 || d[0].Conditions[0].Type != "Ready" ||
+			d[0].Conditions[0].Status != ready || !strings.Contains(d[0].Conditions[0].Message, problem) {
 			return fmt.Errorf("claim says %+v, want Ready %s with %q", d, ready, problem)
 		}
 		if got := s.metric(t, "frontend", "cpumem_frontend_unhealthy_devices"); got != devices {
@@ -104,8 +105,7 @@ func (s suite) healthy(t *testing.T, name, problem string) {
 	})
 }
 
-// metric returns the value of a metric of the node's daemon, labels included
-// in its name.
+// metric returns the value of a metric of the node's daemon. The name includes the labels.
 func (s suite) metric(t *testing.T, component, name string) string {
 	t.Helper()
 	p := s.daemon(t, component)
@@ -121,8 +121,8 @@ func (s suite) metric(t *testing.T, component, name string) string {
 	return ""
 }
 
-// A06: CPUs go offline and come back, free ones and ones that a claim holds;
-// pools of hugepages grow. Each is published once, and running claims stay.
+// A06: free and claimed CPUs go offline and come back; hugepages are taken away and
+// come back. Each change of CPUs is published once, and running claims stay.
 func TestA06_MachineChanges(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
@@ -174,8 +174,8 @@ func TestA06_MachineChanges(t *testing.T) {
 
 	s.healthy(t, "a06", "")
 
-	// Fewer pages: making more takes the kernel a while, in which the amount
-	// grows page by page.
+	// The kernel takes a while to make pages, and the amount grows page by page:
+	// only the loss of pages is one change.
 	const pages = "node/node1/hugepages/hugepages-2048kB/nr_hugepages"
 	s.sysfs(t, "58", pages)
 	_, diff = s.republished(t, after)
@@ -191,9 +191,9 @@ func TestA06_MachineChanges(t *testing.T) {
 	kept()
 }
 
-// A72: kubepods lose a CPU while the driver runs. It is not published, a claim
-// of all that is published starts, and its partition, which takes CPUs from the
-// same files, changes nothing.
+// A72: kubepods loses a CPU while the driver runs. The CPU is not published, and a
+// claim of all published CPUs of its zone starts. The claim's partition takes CPUs
+// from the same cgroup files and does not change the slice.
 func TestA72_RestrictedKubepods(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
@@ -206,7 +206,7 @@ func TestA72_RestrictedKubepods(t *testing.T) {
 	less := maps.Clone(all)
 	less["numa-3"] = 3
 	s.publishes(t, all)
-	// Named, since the kernel refuses an empty list while processes are below.
+	// With names, because the kernel refuses an empty list while processes are below.
 	whole := s.file(t, "/sys/devices/system/cpu/online")
 	t.Cleanup(func() {
 		if err := write(context.Background(), whole); err != nil {
@@ -225,8 +225,8 @@ func TestA72_RestrictedKubepods(t *testing.T) {
 	require.Equal(t, "12-14", s.cgroup(t, p, "main", "cpuset.cpus.effective"))
 }
 
-// A71: on a node that was booted with isolcpus (-kernel-args) its CPUs are not
-// published, and a claim of all that is published of a zone starts.
+// A71: the CPUs of isolcpus (-kernel-args) are not published, and a claim of all
+// published CPUs of a zone starts.
 func TestA71_Isolcpus(t *testing.T) {
 	for _, name := range theSuite.NodeNames() {
 		s := theSuite.on(name)
@@ -234,7 +234,8 @@ func TestA71_Isolcpus(t *testing.T) {
 		for _, cpu := range isolated.List() {
 			zone := s.file(t, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/node*/cpulist", cpu))
 			for _, d := range s.slice(t).Spec.Devices {
-				if s.file(t, fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", *d.Attributes["resource.kubernetes.io/numaNode"].IntValue)) == zone {
+				if s.file(t, fmt.Sprintf("/sys/devices/system/node/node%d/cpulist",
+					*d.Attributes["resource.kubernetes.io/numaNode"].IntValue)) == zone {
 					left[d.Name]++
 				}
 			}

@@ -22,8 +22,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
-// drivers runs a case on a node of each cgroup driver, at the same time. name
-// is for the objects of the case on that node.
+// drivers runs a case at the same time on a node of each cgroup driver. run gets
+// name with the node's name appended, for the case's objects.
 func drivers(t *testing.T, name string, run func(t *testing.T, s suite, name string)) {
 	for _, n := range []string{node, wide} {
 		s := theSuite.on(n)
@@ -34,10 +34,10 @@ func drivers(t *testing.T, name string, run func(t *testing.T, s suite, name str
 	}
 }
 
-// systemd tells whether the cgroups of the suite's node are systemd's.
+// systemd reports whether systemd makes the cgroups of the suite's node.
 func (s suite) systemd() bool { return s.CgroupDriver(s.node) == cluster.CgroupDriverSystemd }
 
-// setMin gives a QoS level another memory.min, as kubelet does.
+// setMin gives a level another memory.min, as kubelet does.
 func (s suite) setMin(t *testing.T, dir, value string) {
 	command := "echo " + value + " >" + dir + "/memory.min"
 	if s.systemd() {
@@ -48,7 +48,7 @@ func (s suite) setMin(t *testing.T, dir, value string) {
 	}
 }
 
-// reload makes systemd write its own values into all cgroups.
+// reload makes systemd, if the node has it, write its own values into all cgroups.
 func (s suite) reload(t *testing.T) {
 	t.Helper()
 	if s.systemd() {
@@ -57,12 +57,13 @@ func (s suite) reload(t *testing.T) {
 	}
 }
 
-// unit returns what systemd knows of a slice's protection, for a failure.
+// unit returns what systemd knows about the protection of a slice unit, for a failure.
 func (s suite) unit(dir string) string {
 	if !s.systemd() {
 		return ""
 	}
-	out, err := s.NodeExec(context.Background(), s.node, "systemctl show -p MemoryMin,DropInPaths "+path.Base(dir)+"; grep MemoryMin /run/systemd/transient/*/*")
+	out, err := s.NodeExec(context.Background(), s.node,
+		"systemctl show -p MemoryMin,DropInPaths "+path.Base(dir)+"; grep MemoryMin /run/systemd/transient/*/*")
 	return fmt.Sprint(out, err)
 }
 
@@ -77,8 +78,8 @@ func (s suite) becomes(t *testing.T, want, dir, file string) {
 	})
 }
 
-// protection waits until the condition of the claim's one device has the status
-// and the reason.
+// protection waits until the protection condition of the claim's one device has the
+// status and the reason.
 func (s suite) protection(t *testing.T, claim string, status metav1.ConditionStatus, reason string) {
 	t.Helper()
 	eventually(t, "protection of claim "+claim, func(ctx context.Context) error {
@@ -97,9 +98,9 @@ func (s suite) protection(t *testing.T, claim string, status metav1.ConditionSta
 	})
 }
 
-// A30, A31, A40, A46: 4 CPUs and 512Mi of one NUMA node, as the container sees
-// them and as they stand in every cgroup above it, whatever systemd does, and
-// what stood there before once they are gone.
+// A30, A31, A40, A46: a claim of 4 CPUs and 512Mi of one NUMA node. The container
+// sees them, and every cgroup above it has their values, whatever systemd writes.
+// When the claim is gone, the former values are back.
 func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 	drivers(t, "a40", func(t *testing.T, s suite, name string) {
 		const m = "536870912"
@@ -107,7 +108,8 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 		rest := cpus(t, all).Difference(cpus(t, "4-7")).String()
 		pool, partition, isolation := rest, "", ""
 		if s.partitions(t) {
-			// The kernel takes them out of it.
+			// The pool keeps the claim's CPUs: the kernel takes them out of all
+			// other cgroups.
 			pool, partition, isolation = all, `"partition":"root",`, `"cpu.isolation":"partition",`
 		}
 		kubepods, level := s.levelDir(""), s.levelDir("besteffort")
@@ -142,8 +144,9 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 		s.protection(t, name, metav1.ConditionTrue, "Protected")
 		s.reload(t)
 		stands("after systemd has written its values")
-		s.shows(t, name, `{"request":"zone","cpus":"4-7",`+partition+`"mems":"1","memory":{"min":536870912,"low":0,"high":"max","max":536870912},
-			"parameters":{`+isolation+`"cpu.placement":"packed","cpu.wholeCores":"false","cpu.wholeL3":"false","memory.protection":"auto"}}`)
+		s.shows(t, name, `{"request":"zone","cpus":"4-7",`+partition+
+			`"mems":"1","memory":{"min":536870912,"low":0,"high":"max","max":536870912},"parameters":{`+isolation+
+			`"cpu.placement":"packed","cpu.wholeCores":"false","cpu.wholeL3":"false","memory.protection":"auto"}}`)
 
 		s.remove(t, name)
 		s.released(t, all)
@@ -157,7 +160,8 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 	})
 }
 
-// A41: a Burstable pod with a limit, throttled half-way to it.
+// A41: a claim on a Burstable pod with a limit. memory.high is half-way from the
+// claim to the limit.
 func TestA41_LimitAndThrottling(t *testing.T) {
 	ifTimeIsLeft(t)
 	drivers(t, "a41", func(t *testing.T, s suite, name string) {
@@ -178,7 +182,7 @@ func TestA41_LimitAndThrottling(t *testing.T) {
 	})
 }
 
-// A42: what is claimed is what can be mapped, and not a page more.
+// A42: a container can map as many hugepages as it has claimed, and not one more.
 func TestA42_Hugepages(t *testing.T) {
 	drivers(t, "a42", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "", capacity{"hugepages_2Mi": "64Mi"})
@@ -191,17 +195,18 @@ func TestA42_Hugepages(t *testing.T) {
 		}
 		s.reload(t)
 		require.Equal(t, "67108864", s.cgroup(t, p, "", "hugetlb.2MB.max"), "pod, after systemd has written its values")
-		require.Equal(t, s.nodeState(t).Shared.CPUs, cpus(t, s.lines(t, name, "mask")["mask"].CPUs).String(), "no CPUs claimed: it runs on the shared pool")
+		require.Equal(t, s.nodeState(t).Shared.CPUs, cpus(t, s.lines(t, name, "mask")["mask"].CPUs).String(),
+			"no CPUs claimed: it runs on the shared pool")
 
-		// A claimless pod has what kubelet gives it: nothing.
+		// A pod without a claim has what kubelet gives it: no hugepages.
 		plain := s.run(t, pod(name+"-plain", []string{"hugepages", "2Mi", "1", "sleep"}))
 		require.Zero(t, s.lines(t, name+"-plain", "hugepages")["hugepages"].Got)
 		require.Equal(t, "0", s.cgroup(t, plain, "", "hugetlb.2MB.max"), "sizes not claimed stay as kubelet set them")
 	})
 }
 
-// A42, A78: a class lifts the limits, or leaves them to kubelet, which allows a
-// pod none that has asked for none. A claim cannot lift them.
+// A42, A78: a DeviceClass lifts the hugepage limits, or leaves them to kubelet, which
+// allows no hugepages to a pod without a request for them. A claim cannot lift the limits.
 func TestA42_HugepageLimits(t *testing.T) {
 	drivers(t, "a42-limits", func(t *testing.T, s suite, name string) {
 		want := map[string]struct {
@@ -228,8 +233,8 @@ func TestA42_HugepageLimits(t *testing.T) {
 	})
 }
 
-// kubelet restarts the node's kubelet with other fields of its configuration,
-// till the end of the test.
+// kubelet restarts the node's kubelet with other fields in its configuration, until
+// the end of the test.
 func (s suite) kubelet(t *testing.T, fields map[string]any) {
 	t.Helper()
 	before := s.file(t, kubeletConfig)
@@ -256,8 +261,8 @@ func (s suite) kubelet(t *testing.T, fields map[string]any) {
 	})
 }
 
-// A44: kubelet writes zeros over the driver's values. They are put back, and
-// everybody is told.
+// A44: kubelet writes zeros over the driver's values. The driver repairs them, and
+// claim, metrics and events report it.
 func TestA44_SecondWriter(t *testing.T) {
 	ifTimeIsLeft(t)
 	drivers(t, "a44", func(t *testing.T, s suite, name string) {
@@ -270,9 +275,12 @@ func TestA44_SecondWriter(t *testing.T) {
 		s.becomes(t, "67108864", s.levelDir(""), "memory.min")
 		require.NotEqual(t, "0", s.metric(t, "actuator", `cpumem_actuator_repaired_total{file="memory.min"}`))
 		require.NotEqual(t, "0", s.metric(t, "frontend", "cpumem_frontend_memory_overwritten"))
-		require.Equal(t, "1", s.metric(t, "frontend", `cpumem_frontend_kubelet_findings{reason="SecondMemoryOwner"}`), "seen in kubelet's configuration")
+		require.Equal(t, "1", s.metric(t, "frontend", `cpumem_frontend_kubelet_findings{reason="SecondMemoryOwner"}`),
+			"seen in kubelet's configuration")
 		eventually(t, "events on the node", func(ctx context.Context) error {
-			list, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + s.node})
+			list, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{
+				FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + s.node,
+			})
 			if err != nil {
 				return err
 			}

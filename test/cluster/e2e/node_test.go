@@ -19,8 +19,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
-// cgroup reads a file of the pod's container (container is its name), or of
-// the pod itself for an empty name.
+// cgroup reads a file in the cgroup of the pod's container, or of the pod if the
+// container's name is empty.
 func (s suite) cgroup(t *testing.T, p *corev1.Pod, container, file string) string {
 	t.Helper()
 	return s.file(t, s.cgroupDir(t, p, container)+"/"+file)
@@ -28,7 +28,9 @@ func (s suite) cgroup(t *testing.T, p *corev1.Pod, container, file string) strin
 
 func (s suite) cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
 	t.Helper()
-	level := map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: "", corev1.PodQOSBurstable: "burstable", corev1.PodQOSBestEffort: "besteffort"}[p.Status.QOSClass]
+	level := map[corev1.PodQOSClass]string{
+		corev1.PodQOSGuaranteed: "", corev1.PodQOSBurstable: "burstable", corev1.PodQOSBestEffort: "besteffort",
+	}[p.Status.QOSClass]
 	dir := s.below(s.levelDir(level), "pod"+string(p.UID))
 	if container == "" {
 		return dir
@@ -42,7 +44,7 @@ func (s suite) cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
 	return ""
 }
 
-// containerDir is the cgroup of a container of the pod whose cgroup is dir.
+// containerDir returns the cgroup of the container with the ID in a pod's cgroup, dir.
 func (s suite) containerDir(dir, id string) string {
 	id = strings.TrimPrefix(id, "containerd://")
 	if s.systemd() {
@@ -51,7 +53,8 @@ func (s suite) containerDir(dir, id string) string {
 	return dir + "/" + id
 }
 
-// levelDir is the cgroup of kubepods, or of a QoS level.
+// levelDir returns the cgroup of a level: "burstable", "besteffort", or kubepods
+// for an empty name.
 func (s suite) levelDir(level string) string {
 	dir := "/sys/fs/cgroup/kubepods"
 	if s.CgroupDriver(s.node) == cluster.CgroupDriverSystemd {
@@ -63,8 +66,8 @@ func (s suite) levelDir(level string) string {
 	return s.below(dir, level)
 }
 
-// below names a cgroup inside of another; a slice's name holds those of all
-// slices above it.
+// below returns the cgroup of that name in dir. A systemd slice's name begins with
+// the names of all slices above it.
 func (s suite) below(dir, name string) string {
 	if s.CgroupDriver(s.node) != cluster.CgroupDriverSystemd {
 		return dir + "/" + name
@@ -80,7 +83,7 @@ func (s suite) file(t *testing.T, path string) string {
 	return strings.TrimSpace(out)
 }
 
-// nodeState is what the tests need of the node file.
+// nodeState is the part of the node state that the tests need.
 type nodeState struct {
 	Generation int
 	Shared     struct{ CPUs, Mems string }
@@ -96,15 +99,16 @@ func (s suite) nodeState(t *testing.T) nodeState {
 	return state
 }
 
-// slices are those of all nodes.
+// slices returns the slices of all nodes.
 func (s suite) slices(t *testing.T) []resourceapi.ResourceSlice {
 	t.Helper()
-	list, err := s.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
+	list, err := s.client.ResourceV1().ResourceSlices().
+		List(context.Background(), metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
 	require.NoError(t, err)
 	return list.Items
 }
 
-// slice is the one of the suite's node.
+// slice returns the one slice of the suite's node.
 func (s suite) slice(t *testing.T) resourceapi.ResourceSlice {
 	t.Helper()
 	var own []resourceapi.ResourceSlice
@@ -118,7 +122,7 @@ func (s suite) slice(t *testing.T) resourceapi.ResourceSlice {
 	return own[0]
 }
 
-// amounts are the capacities of a slice's devices, as numbers.
+// amounts returns the capacities of a slice as numbers, by device and capacity.
 func amounts(slice resourceapi.ResourceSlice) map[string]map[string]int64 {
 	out := map[string]map[string]int64{}
 	for _, d := range slice.Spec.Devices {

@@ -28,11 +28,11 @@ import (
 // patience bounds every wait: the node is emulated and slow.
 const patience = 4 * time.Minute
 
-// eventually waits until check succeeds and reports its last error if it does
-// not in time.
+// eventually waits until check returns nil. After patience it fails the test with
+// check's last error.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
-	// Not the test's own context: cleanups wait too.
+	// Not the test's own context: it ends before the cleanups, which wait too.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	tick := time.NewTicker(300 * time.Millisecond)
@@ -56,14 +56,14 @@ func eventually(t *testing.T, what string, check func(ctx context.Context) error
 
 type capacity map[resourceapi.QualifiedName]string
 
-// claim creates a claim of one request "zone"; zone, if not empty, names the
-// device that must serve it. Parameters are of the whole claim, in JSON.
+// claim creates a claim of one request "zone". zone names the device that must
+// serve it, any device if empty. parameters are JSON, for the whole claim.
 func (s suite) claim(t *testing.T, name, zone string, amounts capacity, parameters ...string) *resourceapi.ResourceClaim {
 	t.Helper()
 	return s.claimOf(t, "dra.cpumem", name, zone, amounts, parameters...)
 }
 
-// claimOf creates a claim of a class.
+// claimOf creates a claim of the DeviceClass; see claim.
 func (s suite) claimOf(t *testing.T, class, name, zone string, amounts capacity, parameters ...string) *resourceapi.ResourceClaim {
 	t.Helper()
 	requests := map[resourceapi.QualifiedName]resource.Quantity{}
@@ -96,7 +96,7 @@ func (s suite) claimOf(t *testing.T, class, name, zone string, amounts capacity,
 	return c
 }
 
-// class creates a class of this driver's devices with parameters in JSON.
+// class creates a DeviceClass of this driver's devices, with parameters in JSON.
 func (s suite) class(t *testing.T, name, parameters string) {
 	t.Helper()
 	_, err := s.client.ResourceV1().DeviceClasses().Create(t.Context(), &resourceapi.DeviceClass{
@@ -104,7 +104,9 @@ func (s suite) class(t *testing.T, name, parameters string) {
 		Spec: resourceapi.DeviceClassSpec{
 			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "dra.cpumem"`}}},
 			Config: []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
-				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "dra.cpumem", Parameters: runtime.RawExtension{Raw: []byte(parameters)}},
+				Opaque: &resourceapi.OpaqueDeviceConfiguration{
+					Driver: "dra.cpumem", Parameters: runtime.RawExtension{Raw: []byte(parameters)},
+				},
 			}}},
 		},
 	}, metav1.CreateOptions{})
@@ -123,8 +125,8 @@ func (s suite) deleteClaim(t *testing.T, name string) {
 	}
 }
 
-// pod returns a pod of one container that runs the probe with args; claims are
-// names of claim objects it uses.
+// pod returns a pod with one container "main" that runs the probe with args and
+// uses the claims with these names.
 func pod(name string, args []string, claims ...string) *corev1.Pod {
 	grace := int64(1)
 	p := &corev1.Pod{
@@ -143,7 +145,7 @@ func pod(name string, args []string, claims ...string) *corev1.Pod {
 	return p
 }
 
-// create creates the pod, for the suite's node.
+// create creates the pod on the suite's node. The end of the test removes it.
 func (s suite) create(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
@@ -202,7 +204,7 @@ func (s suite) running(t *testing.T, name string) *corev1.Pod {
 	return got
 }
 
-// unschedulable waits until the scheduler has said that the pod fits nowhere.
+// unschedulable waits until the scheduler reports that the pod fits nowhere.
 func (s suite) unschedulable(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, "pod "+name+" unschedulable", func(ctx context.Context) error {
@@ -219,7 +221,7 @@ func (s suite) unschedulable(t *testing.T, name string) {
 	})
 }
 
-// refused waits until the pod's events say that the preparation of its claims
+// refused waits until the pod's events report that the preparation of its claims
 // failed, with all of the words.
 func (s suite) refused(t *testing.T, name string, words ...string) {
 	t.Helper()
@@ -238,7 +240,7 @@ func (s suite) refused(t *testing.T, name string, words ...string) {
 	})
 }
 
-// events returns the messages of the events of an object, joined.
+// events returns the reasons and messages of an object's events, a line each.
 func (s suite) events(ctx context.Context, uid types.UID) string {
 	list, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(uid)})
 	if err != nil {
@@ -263,8 +265,8 @@ type line struct {
 	Stopped      string
 }
 
-// lines waits until the probe in the container main has written the line of
-// the action, and returns the lines by action.
+// lines waits until the probe in the container main has written the action's line,
+// and returns all lines by action.
 func (s suite) lines(t *testing.T, name, action string) map[string]line {
 	t.Helper()
 	return s.linesOf(t, name, "main", action)

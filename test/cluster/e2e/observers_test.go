@@ -31,14 +31,14 @@ var (
 	seed  = flag.Uint64("seed", 0, "of their order; 0: another each time")
 )
 
-// stretch is a time (ns of the node's clock) in which a program was seen to be
-// allowed to run on CPUs, at each sample.
+// stretch is a time (ns of the node's clock) in which every sample saw a program
+// allowed to run on the CPUs.
 type stretch struct {
 	cpus     cpuset.CPUSet
 	from, to int64
 }
 
-// stretches reads an observer's output.
+// stretches returns the stretches in an observer's output.
 func stretches(output string) ([]stretch, error) {
 	var out []stretch
 	for text := range strings.Lines(output) {
@@ -61,8 +61,8 @@ func stretches(output string) ([]stretch, error) {
 	return out, nil
 }
 
-// lives are the claim containers that there were, from their first instruction
-// to at least their last line.
+// lives are the containers with claims, by ID: each from its first instruction
+// until at least its last line.
 type lives struct {
 	suite
 	mu    sync.Mutex
@@ -74,8 +74,8 @@ func (l *lives) pods() objects.Objects {
 	return objects.Objects{Client: l.client, Node: l.node, Restarted: true}
 }
 
-// seen is what the pod's container has said. While the runtime is away kubelet
-// answers with an excuse.
+// seen returns the stretches that the pod's container has printed. It tries again,
+// because kubelet answers with an error text while the runtime is away.
 func (l *lives) seen(ctx context.Context, name string) (seen []stretch, err error) {
 	err = objects.Eventually(ctx, "output of "+name, time.Second, func(ctx context.Context) error {
 		text, err := l.pods().Log(ctx, name, "main")
@@ -90,7 +90,7 @@ func (l *lives) seen(ctx context.Context, name string) (seen []stretch, err erro
 	return seen, err
 }
 
-// note takes down the life of the pod's container so far: it observes itself.
+// note records the life of the pod's container so far, from the container's own output.
 func (l *lives) note(ctx context.Context, name, id string) error {
 	seen, err := l.seen(ctx, name)
 	if err != nil {
@@ -109,8 +109,7 @@ func (l *lives) note(ctx context.Context, name, id string) error {
 	return nil
 }
 
-// runs waits until the pod's container runs, another than the one before, and
-// returns its ID.
+// runs waits until the pod has a running container other than before, and returns its ID.
 func (l *lives) runs(ctx context.Context, name, before string) (id string, err error) {
 	err = objects.Eventually(ctx, "container of "+name, 300*time.Millisecond, func(ctx context.Context) error {
 		p, err := l.pods().Pod(ctx, name)
@@ -133,8 +132,8 @@ func (l *lives) runs(ctx context.Context, name, before string) (id string, err e
 	return id, err
 }
 
-// live is one claim: its pod starts, its container may be killed and come back,
-// and the pod goes.
+// live is the life of one claim: its pod starts, the container may be killed and
+// restarted, and the pod is removed.
 func (l *lives) live(ctx context.Context, name string, numa int, isolation string, random *rand.Rand) (err error) {
 	claim := objects.Claim{NUMA: numa, Parameters: `"cpu":{"isolation":"` + isolation + `"}`,
 		Amounts: objects.Amounts{"cpu": *resource.NewQuantity(1+random.Int64N(3), resource.DecimalSI)}}
@@ -172,7 +171,7 @@ func (l *lives) live(ctx context.Context, name string, numa int, isolation strin
 	return nil
 }
 
-// disturb restarts a program that claims need, when the one before is back.
+// disturb waits until all daemons are ready, and restarts a program that claims need.
 func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
 	if err := objects.Eventually(ctx, "daemons back", time.Second, l.ready); err != nil {
 		return err
@@ -193,16 +192,16 @@ func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
 	}
 }
 
-// From the first instruction of a claim's container to its end no other pod may
-// run on its CPUs, and where they are a partition's nothing else of the machine:
-// whatever starts, ends and restarts meanwhile. I1, A36.
+// I1, A36: from the first instruction of a claim's container to its end, no other
+// pod may run on the claim's CPUs, and no process of the machine at all if they are
+// a partition's. This holds whatever starts, ends or restarts meanwhile.
 func TestExclusive_Observers(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	l := &lives{suite: s, all: map[string]stretch{}}
-	// Not "isolated": while such a partition is made Linux 6.12 stops all changes
-	// of cgroups for minutes if somebody moves a process at the same moment
-	// (docs/exclusivity.md), and here somebody always does.
+	// Not "isolated": if a process is moved while an isolated partition is made,
+	// Linux 6.12 stops all changes of cgroups for minutes (docs/exclusivity.md).
+	// Here processes are moved all the time.
 	kind := "none"
 	if s.partitions(t) {
 		kind = "partition"

@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// meminfo returns a line of a meminfo file in bytes; id is the NUMA node's, -1
-// for the whole machine.
+// meminfo returns a number of a meminfo file, in bytes if it has a unit. id is the
+// NUMA node's, -1 for the machine.
 func (s suite) meminfo(t *testing.T, id int, name string) int64 {
 	t.Helper()
 	path := "/proc/meminfo"
@@ -41,17 +41,17 @@ func (s suite) meminfo(t *testing.T, id int, name string) int64 {
 	return 0
 }
 
-// oomScore is the oom_score_adj of the first process of the pod's container.
+// oomScore returns the oom_score_adj of the first process of the pod's container.
 func (s suite) oomScore(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
 	pid, _, _ := strings.Cut(s.cgroup(t, p, "main", "cgroup.procs"), "\n")
 	return s.file(t, "/proc/"+pid+"/oom_score_adj")
 }
 
-// A81: the node runs out of memory. Of pods that request nothing in their spec
-// the kernel takes those without a claim, although each of them is smaller than
-// the one that uses all of its claim. Kubelet's own eviction, which looks at the
-// spec, would come before: it is switched off.
+// A81: the node runs out of memory, and no pod requests any in its spec. The kernel
+// kills pods without a claim, although each of them is smaller than the pod that
+// uses nearly all of its claim. Kubelet's eviction, which looks at the spec, would
+// come first: it is switched off.
 func TestA81_TheNodeTakesWhoClaimedNothing(t *testing.T) {
 	longOnly(t)
 	const mib = 1 << 20
@@ -67,7 +67,7 @@ func TestA81_TheNodeTakesWhoClaimedNothing(t *testing.T) {
 	s.lines(t, "a81", "fill")
 	require.Equal(t, strconv.FormatInt(1000-1000*claimed*mib/s.meminfo(t, -1, "MemTotal"), 10), s.oomScore(t, p))
 
-	// One more of them than fit.
+	// One pod more than fits.
 	var others []string
 	for range s.meminfo(t, -1, "MemAvailable")/(each*mib) + 1 {
 		name := fmt.Sprintf("a81-other-%d", len(others))
@@ -96,8 +96,8 @@ func TestA81_TheNodeTakesWhoClaimedNothing(t *testing.T) {
 	require.Equal(t, "0", s.kills(t, p), "of the container with the claim")
 }
 
-// kills is how many processes of the pod's container the kernel has killed for
-// want of memory.
+// kills returns how many processes of the pod's container the kernel has killed for
+// lack of memory.
 func (s suite) kills(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
 	for line := range strings.Lines(s.cgroup(t, p, "main", "memory.events")) {

@@ -14,8 +14,7 @@ func parameters(fields string) string {
 	return `{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + fields + `}`
 }
 
-// A11, A19: what a claim says beyond its amounts arrives, and what is wrong
-// with it is in the pod's events.
+// A11, A19: a claim's parameters take effect, and errors in them are in the pod's events.
 func TestA19_Parameters(t *testing.T) {
 	s := theSuite
 	wrong := map[string]struct {

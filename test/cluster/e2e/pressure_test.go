@@ -13,14 +13,14 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
 )
 
-// bench is the NUMA node without CPUs: nothing but the runs has memory there.
+// bench measures on the NUMA node without CPUs: only the runs have memory there.
 func (s suite) bench(t *testing.T) *pressure.Bench {
 	return &pressure.Bench{Cluster: s.Cluster, Client: s.client, Node: wide, NUMA: 4, Class: "dra.cpumem-unknown", Log: t.Logf}
 }
 
-// A43: when a neighbour wants the whole NUMA node, the protected container
-// keeps its page cache and, on a node with swap, its anonymous memory; one
-// without protection loses both, and so does one whose ancestors have none.
+// A43: when a neighbour wants the whole NUMA node, the protected container keeps its page
+// cache and, on a node with swap, its anonymous memory. A container without protection
+// loses both; so does a container with protection that the cgroups above it lack.
 func TestA43_ProtectedPagesStay(t *testing.T) {
 	longOnly(t)
 	b := theSuite.bench(t)
@@ -32,8 +32,8 @@ func TestA43_ProtectedPagesStay(t *testing.T) {
 	require.NoError(t, r.Check())
 }
 
-// A43: memory.high slows a container down instead of ending it, and memory.max
-// ends the one that goes over it and nobody beside it.
+// A43: memory.high slows a container down instead of ending it, and memory.max ends
+// only the container that goes over it.
 func TestA43_LimitsHitWhoGoesOverThem(t *testing.T) {
 	longOnly(t)
 	l, err := theSuite.bench(t).Limits(t.Context(), 32<<20)

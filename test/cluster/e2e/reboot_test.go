@@ -14,10 +14,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// A05: the nodes' plugs are pulled and they come back with 2 MiB less memory in
-// each NUMA node. The CDI directory is empty then, and kubelet asks again: same
-// devices, of which only memory has changed, same allocation, and the pods run
-// on CPUs of their zones.
+// A05: the nodes lose power and come back with 2 MiB less memory in each NUMA node and an
+// empty CDI directory. Kubelet asks for the claims again. Allocations and devices are the
+// same, except for the devices' memory, and the pods run on CPUs of their zones.
 func TestA05_Reboot(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite
@@ -65,7 +64,8 @@ func TestA05_Reboot(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 || p.Status.ContainerStatuses[0].State.Running == nil {
+			if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 ||
+				p.Status.ContainerStatuses[0].State.Running == nil {
 				return fmt.Errorf("container %+v; events: %s", p.Status.ContainerStatuses, s.events(ctx, p.UID))
 			}
 			return nil
@@ -83,7 +83,8 @@ func TestA05_Reboot(t *testing.T) {
 		require.Len(t, after, len(before), node)
 		for i := range before {
 			was, is := before[i].Capacity["memory"], after[i].Capacity["memory"]
-			require.Positive(t, was.Value.Cmp(is.Value), "%s: %s has memory %s, had %s", node, after[i].Name, is.Value.String(), was.Value.String())
+			require.Positive(t, was.Value.Cmp(is.Value),
+				"%s: %s has memory %s, had %s", node, after[i].Name, is.Value.String(), was.Value.String())
 			before[i].Capacity["memory"] = after[i].Capacity["memory"]
 			require.Equal(t, before[i], after[i], "%s: more than the amount of memory has changed", node)
 		}

@@ -17,9 +17,9 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// A69: a container of the pool is resized, so that the runtime writes its cpuset,
-// while a claim takes CPUs out of the pool. systemd then writes all it knows of
-// the container, and the container stays off the claim's CPUs.
+// A69: a pool container is resized while a claim takes CPUs out of the pool, so
+// that the runtime writes the container's cpuset. systemd then writes all its
+// values of the container, which stays off the claim's CPUs.
 func TestA69_ReloadAfterARuntimeUpdate(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
@@ -33,7 +33,8 @@ func TestA69_ReloadAfterARuntimeUpdate(t *testing.T) {
 		s.claim(t, name, "", capacity{"cpu": "1"})
 		s.create(t, pod(name, []string{"mask", "sleep"}, name))
 		patch := fmt.Sprintf(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"%d"}}}]}}`, 2+i)
-		_, err := s.client.CoreV1().Pods("default").Patch(t.Context(), plain.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "resize")
+		_, err := s.client.CoreV1().Pods("default").
+			Patch(t.Context(), plain.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "resize")
 		require.NoError(t, err)
 		s.running(t, name)
 		held = held.Union(cpus(t, s.lines(t, name, "mask")["mask"].CPUs))

@@ -18,16 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// lasting gives the pod a program that takes some seconds to end, so that the
-// next pod comes while it does.
+// lasting makes the pod take some seconds to end, so that the next pod comes before that.
 func lasting(p *corev1.Pod) *corev1.Pod {
 	p.Spec.TerminationGracePeriodSeconds = new(int64(30))
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 8}}}
 	return p
 }
 
-// deploy creates a Deployment of one such pod on the suite's node. Its next pod is
-// made while the one before ends.
+// deploy creates a Deployment of one lasting pod on the suite's node. Its next pod
+// is made while the former pod ends.
 func (s suite) deploy(t *testing.T, name string) {
 	t.Helper()
 	labels := map[string]string{"app": name}
@@ -37,9 +36,12 @@ func (s suite) deploy(t *testing.T, name string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
-				MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1)),
-			}},
+			Strategy: appsv1.DeploymentStrategy{
+				Type: appsv1.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDeployment{
+					MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1)),
+				},
+			},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: p.Spec},
 		},
 	}, metav1.CreateOptions{})
@@ -50,7 +52,8 @@ func (s suite) deploy(t *testing.T, name string) {
 // undeploy deletes a Deployment and waits until its pods are gone.
 func (s suite) undeploy(t *testing.T, name string) {
 	t.Helper()
-	err := s.client.AppsV1().Deployments("default").Delete(context.Background(), name, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
+	err := s.client.AppsV1().Deployments("default").
+		Delete(context.Background(), name, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Errorf("delete deployment %s: %v", name, err)
 	}
@@ -71,8 +74,8 @@ func (s suite) podsOf(ctx context.Context, name string) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// generation waits until the Deployment's pods are one that runs and is not
-// among those that are known, and returns it.
+// generation waits until the Deployment has one pod, which is not known and runs.
+// It adds the pod to known and returns it.
 func (s suite) generation(t *testing.T, name string, known map[types.UID]bool) *corev1.Pod {
 	t.Helper()
 	var next *corev1.Pod
@@ -92,8 +95,8 @@ func (s suite) generation(t *testing.T, name string, known map[types.UID]bool) *
 }
 
 // A64: a Deployment with one named claim is rolled five times, in the short form
-// once. Kubelet asks for nothing, since the pod before still ends when the next
-// one comes.
+// once. Kubelet does not prepare the claim again, because the former pod is ending
+// when the next pod comes.
 func TestA64_Replacement(t *testing.T) {
 	ifTimeIsLeft(t)
 	drivers(t, "a64", func(t *testing.T, s suite, prefix string) {
@@ -117,7 +120,8 @@ func TestA64_Replacement(t *testing.T) {
 				rounds := often(1, 5)
 				for round := range rounds {
 					patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"round":"%d"}}}}}`, round)
-					_, err := s.client.AppsV1().Deployments("default").Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+					_, err := s.client.AppsV1().Deployments("default").
+						Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 					require.NoError(t, err)
 					p := s.generation(t, name, known)
 					own := s.lines(t, p.Name, "mask")["mask"].CPUs
@@ -138,13 +142,14 @@ func TestA64_Replacement(t *testing.T) {
 }
 
 // A64, I1: a pod is deleted by force while its program goes on, and its claim is
-// allocated anew. The next pod waits until the program has ended.
+// allocated anew. The next pod waits until that program has ended.
 func TestA64_ForcedDeletion(t *testing.T) {
 	longOnly(t)
 	s := theSuite
 	s.claim(t, "a64-force", "numa-1", capacity{"cpu": "1", "memory": "32Mi"})
 	s.run(t, lasting(pod("a64-forced", []string{"mask", "sleep"}, "a64-force")))
-	require.NoError(t, s.client.CoreV1().Pods("default").Delete(t.Context(), "a64-forced", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	require.NoError(t, s.client.CoreV1().Pods("default").
+		Delete(t.Context(), "a64-forced", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 	next := s.run(t, pod("a64-next", []string{"mask", "sleep"}, "a64-force"))
 	own := s.lines(t, next.Name, "mask")["mask"].CPUs
 	require.Equal(t, 1, cpus(t, own).Size())

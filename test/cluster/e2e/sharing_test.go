@@ -21,15 +21,15 @@ func beside(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// A20: CPUs are shared by all containers of all pods that name the claim;
-// memory is not, except by an init container that is over by then.
+// A20: all containers of all pods that name a claim share its CPUs. Memory is not
+// shared, except with an init container, which has ended before.
 func TestA20_SharedClaims(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite
 	mask := []string{"mask", "sleep"}
 
-	// The frontend stands still until both pods are scheduled, so that it prepares
-	// the claim for two.
+	// The frontend is stopped until both pods are scheduled, so that it prepares
+	// the claim for two pods.
 	frontend := func(ctx context.Context, signal string) error {
 		_, err := s.NodeExec(ctx, s.node, "kill -"+signal+" $(pidof dra-frontend)")
 		return err

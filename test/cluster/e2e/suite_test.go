@@ -51,8 +51,8 @@ const (
 	kubeletConfig = "/etc/kubernetes/kubelet.json" // on the nodes
 )
 
-// suite is the cluster all cases run on, as seen from one node: pods are
-// created there and files are read there.
+// suite is the cluster that all cases run on, as seen from one node: cases create
+// pods and read files there.
 type suite struct {
 	*cluster.Cluster
 	client kubernetes.Interface
@@ -61,20 +61,20 @@ type suite struct {
 	values *string // what the release was configured with
 }
 
-// on is the suite as seen from another node.
+// on returns the suite as seen from another node.
 func (s suite) on(node string) suite {
 	s.node = node
 	return s
 }
 
-// kernel is the release of the node's kernel: "6.12.95+deb12-amd64".
+// kernel returns the release of the node's kernel, like "6.12.95+deb12-amd64".
 func (s suite) kernel(t *testing.T) string {
 	t.Helper()
 	return s.file(t, "/proc/sys/kernel/osrelease")
 }
 
-// The other cases stand on it: each node boots the kernel it shall, and that of
-// Debian's backports can do cpuset partitions.
+// Each node boots the kernel of its options, and the kernel of Debian's backports
+// can make cpuset partitions. The other cases rely on both.
 func TestKernels(t *testing.T) {
 	releases := map[string]string{} // by the kernel's name
 	for _, name := range theSuite.NodeNames() {
@@ -91,7 +91,7 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// longOnly skips a case that is not of the short form, which CI runs.
+// longOnly skips a case in the short form, which CI runs.
 func longOnly(t *testing.T) {
 	t.Helper()
 	if !*long {
@@ -99,12 +99,12 @@ func longOnly(t *testing.T) {
 	}
 }
 
-// budget is what the short form may take on a slow machine before it leaves out the
-// cases that come second: CI has an hour for everything.
+// budget is how long the short form runs before it leaves out the cases of the
+// second rank: CI has an hour for everything.
 const budget = 35 * time.Minute
 
-// ifTimeIsLeft skips a case of the second rank where the short form has taken long.
-// The long form runs all.
+// ifTimeIsLeft skips a case of the second rank if the short form has used its
+// budget. The long form runs all cases.
 func ifTimeIsLeft(t *testing.T) {
 	t.Helper()
 	if !*long && time.Since(begun) > budget {
@@ -112,7 +112,7 @@ func ifTimeIsLeft(t *testing.T) {
 	}
 }
 
-// often is how often something is repeated in the short and in the long form.
+// often returns the number of repetitions: short in the short form, whole in the long form.
 func often(short, whole int) int {
 	if *long {
 		return whole
@@ -122,7 +122,7 @@ func often(short, whole int) int {
 
 var (
 	theSuite suite
-	// begun is when the suite began.
+	// begun is when the installation of the chart began.
 	begun time.Time
 )
 
@@ -193,14 +193,15 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// install is the first half of A51: helm install, until everything is ready.
+// install is the first half of A51: it runs helm install and waits until the driver
+// is ready.
 func (s suite) install(ctx context.Context, values ...string) error {
 	return s.helm(ctx, "install", values)
 }
 
-// configure gives the release other values, until everything is ready, unless
-// it has them already: each change rolls the frontends, so cases that need the
-// same ones follow each other.
+// configure gives the release the values and waits until the driver is ready,
+// unless the release has these values. Each change rolls the frontends, so cases
+// with the same values follow each other.
 func (s suite) configure(t *testing.T, values ...string) {
 	t.Helper()
 	if joined := strings.Join(values, " "); *s.values != joined {

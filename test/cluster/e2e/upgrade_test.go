@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// The node is emulated: its daemons take longer to come back than the guard
-	// waits by default.
+	// slowNode makes the guard wait longer than by default: on an emulated node the
+	// daemons take long to come back.
 	slowNode = "config.guardWait=1m30s"
-	// between two deletions of both daemons' pods.
+	// between is the least time between two deletions of both daemons' pods.
 	between = 30 * time.Second
-	// alive pods at a time.
+	// alive is how many pods run at a time.
 	alive = 4
 )
 
-// starts is how many pods start one after the other on each node: STEPS=50 or more
-// for all of A80.
+// starts returns how many pods start one after the other on each node: STEPS=50 or
+// more for all of A80.
 func starts() int { return min(max(often(4, 12), *steps-10), 40) }
 
-// A80: both daemons go and come back again and again while pods with claims that
-// are not restarted start one after the other: all of them run, on CPUs of their
-// own from the first instruction.
+// A80: both daemons go and come back again and again, while pods with claims start
+// one after the other. All pods run, each on CPUs of its own from its first
+// instruction, and none is ever restarted.
 func TestA80_Upgrades(t *testing.T) {
 	longOnly(t)
 	theSuite.configure(t, slowNode)
@@ -86,8 +86,8 @@ func upgrades(t *testing.T, s suite, name string) {
 	}
 }
 
-// firstCPUs waits for the first line of the pod's program: the CPUs it began on.
-// A pod that fails fails the test at once, since nothing starts it again.
+// firstCPUs waits for the first line of the pod's program and returns the CPUs on which
+// the program began. A failed pod fails the test at once, because it is not restarted.
 func (s suite) firstCPUs(t *testing.T, name string) cpuset.CPUSet {
 	t.Helper()
 	eventually(t, "pod "+name+" running", func(ctx context.Context) error {
@@ -106,8 +106,8 @@ func (s suite) firstCPUs(t *testing.T, name string) cpuset.CPUSet {
 	return cpus(t, s.lines(t, name, "mask")["mask"].CPUs)
 }
 
-// deleteDaemons deletes the pods of both daemons on the node now and then, each
-// time when they are back. stop ends that and returns how often it was.
+// deleteDaemons deletes the pods of both daemons on the node again and again, each
+// time after they are back. stop ends this and returns the number of deletions.
 func (s suite) deleteDaemons(t *testing.T) (stop func() (times int)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	times, failed := 0, error(nil)
@@ -145,9 +145,9 @@ func (s suite) deleteDaemons(t *testing.T) (stop func() (times int)) {
 	return stop
 }
 
-// A80: an actuator that is away for a minute between a claim's preparation and
-// the creation of its container fails nobody while the guard has patience, and
-// the pod with the reason when it has none left.
+// A80: the actuator is away for a minute between a claim's preparation and the
+// creation of its container. The pod starts if the guard waits that long, and fails
+// with the reason if it does not.
 func TestA80_ActuatorAwayForAMinute(t *testing.T) {
 	longOnly(t)
 	s := theSuite

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// elsewhere starts a process on the node that somebody pinned by a cgroup of
-// their own, as another driver would. It returns a check that it stays there.
+// elsewhere starts a process on the node in a cgroup of its own with the CPUs of
+// list, as another driver would. stays requires that process and CPUs are unchanged.
 func (s suite) elsewhere(t *testing.T, list string) (stays func()) {
 	t.Helper()
 	const dir = "/sys/fs/cgroup/elsewhere"
@@ -21,7 +21,8 @@ func (s suite) elsewhere(t *testing.T, list string) (stays func()) {
 		"{ sh -c 'echo $$ >"+dir+"/cgroup.procs && exec sleep 3600' >/dev/null 2>&1 & }")
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if _, err := s.NodeExec(context.Background(), s.node, "echo 1 >"+dir+"/cgroup.kill; until rmdir "+dir+"; do usleep 100000; done"); err != nil {
+		if _, err := s.NodeExec(context.Background(), s.node,
+			"echo 1 >"+dir+"/cgroup.kill; until rmdir "+dir+"; do usleep 100000; done"); err != nil {
 			t.Errorf("end the process: %v", err)
 		}
 	})
@@ -41,8 +42,8 @@ func (s suite) elsewhere(t *testing.T, list string) (stays func()) {
 	}
 }
 
-// A58: a node split in two, with the shared pool on the other side of the
-// split. Claims and everything else never meet.
+// A58: a node split in two, with the shared pool on one side and claims on the
+// other. The two never share a CPU.
 func TestA58_FixedPool(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite
@@ -68,8 +69,8 @@ func TestA58_FixedPool(t *testing.T) {
 	pooled()
 }
 
-// A58: the same split, where the other side is another driver's: claims and
-// pods without claims share what is managed.
+// A58: the same split, but the other side's CPUs are unmanaged: another driver
+// assigns them. Claims and the shared pool divide the managed CPUs.
 func TestA58_SomeoneElsesCPUs(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite
@@ -93,7 +94,7 @@ func TestA58_SomeoneElsesCPUs(t *testing.T) {
 	stays()
 }
 
-// publishes waits until the node's devices have the cpu capacities.
+// publishes waits until the node's devices have the given cpu capacities, by device.
 func (s suite) publishes(t *testing.T, want map[string]int64) {
 	t.Helper()
 	eventually(t, "new slice of "+s.node, func(context.Context) error {
@@ -108,7 +109,8 @@ func (s suite) publishes(t *testing.T, want map[string]int64) {
 	})
 }
 
-// takeAll claims all CPUs of zones, which must be the given ones.
+// takeAll claims all CPUs of each zone and requires that they are the CPUs given
+// for the zone.
 func (s suite) takeAll(t *testing.T, zones map[string]string) {
 	t.Helper()
 	for zone, list := range zones {
@@ -122,7 +124,8 @@ func (s suite) takeAll(t *testing.T, zones map[string]string) {
 	}
 }
 
-// released waits until no claim is prepared on the node.
+// released waits until no claim is prepared on the node and the shared pool has the
+// given CPUs.
 func (s suite) released(t *testing.T, shared string) {
 	t.Helper()
 	eventually(t, "claims released", func(context.Context) error {

@@ -6,7 +6,7 @@ package e2e
 
 import "testing"
 
-// A80 with both daemons in one pod, which end and begin together.
+// A80 with both daemons in one pod: they end and start together.
 func TestA80_UpgradesOfOnePod(t *testing.T) {
 	longOnly(t)
 	theSuite.configure(t, "layout=sidecar", slowNode)

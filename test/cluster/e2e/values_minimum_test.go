@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// sockets configures zones of several NUMA nodes, two CPUs for the shared pool,
-// and what is off by default.
+// sockets configures zones of several NUMA nodes, two CPUs for the shared pool, and
+// the options that are off by default.
 func (s suite) sockets(t *testing.T) {
 	t.Helper()
 	s.configure(t, "config.groupBy=socket", "config.sharedPool.minCPUs=2", "config.nodeAllocatable=true", "config.deviceMetadata=true")
@@ -25,8 +25,8 @@ func (s suite) sockets(t *testing.T) {
 	}
 }
 
-// A09: the scheduler, not the node, says no to the claim that would take one of
-// the last two shared CPUs, and thinks again when another claim is gone.
+// A09: the scheduler, not the node, refuses a claim that would take one of the last
+// two shared CPUs, and allocates it when another claim is gone.
 func TestA09_LastCPUsStayShared(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite
@@ -57,15 +57,15 @@ func TestA09_LastCPUsStayShared(t *testing.T) {
 	s.running(t, "a09-last")
 }
 
-// siblings returns the CPUs of the suite's node that share something with the
-// CPU, as the kernel says.
+// siblings returns the CPUs that share a core or a cache with the CPU, from a file
+// of the CPU in sysfs.
 func (s suite) siblings(t *testing.T, cpu int, file string) cpuset.CPUSet {
 	t.Helper()
 	return cpus(t, s.file(t, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/%s", cpu, file)))
 }
 
-// A12: in a zone with two last-level caches a claim that fits one gets one,
-// and whole cores, whatever came and went before.
+// A12: in a zone with two last-level caches, a claim that fits into one cache gets
+// CPUs of one cache and whole cores, whatever claims came and went before.
 func TestA12_OneL3AfterChurn(t *testing.T) {
 	longOnly(t)
 	s := theSuite.on(wide)
@@ -90,7 +90,7 @@ func TestA12_OneL3AfterChurn(t *testing.T) {
 	c := mask("a12-c")
 	require.Equal(t, s.siblings(t, a.List()[0], core), a.Union(c), "the third claim takes what the first left of its core")
 
-	// One cache is untouched still, the other one has a core free.
+	// One cache has no claim, the other cache has a free core.
 	s.remove(t, "a12-b")
 	run("a12-d", "4")
 	d := mask("a12-d")

@@ -16,13 +16,14 @@ import (
 
 const claimed = "67108864"
 
-// A45: kubelet protects pods and their ancestors by what it knows, the pods'
-// own requests; the driver writes containers, and says whose are protected.
+// A45: kubelet protects pods and the levels by the pods' own requests, and knows no
+// claims. The driver writes the containers' values and reports for each claim
+// whether it is protected.
 func TestA45_OwnerKubelet(t *testing.T) {
 	ifTimeIsLeft(t)
 	theSuite.configure(t, "config.memoryQoS.owner=kubelet")
 	drivers(t, "a45-kubelet", func(t *testing.T, s suite, name string) {
-		// Kubelet leaves there what it has written.
+		// Kubelet leaves its values there.
 		t.Cleanup(func() { s.setMin(t, s.levelDir(""), "0") })
 		s.kubelet(t, map[string]any{"featureGates": map[string]any{"MemoryQoS": true}, "memoryReservationPolicy": "TieredReservation"})
 		s.claim(t, name, "numa-0", capacity{"memory": "64Mi"})
@@ -45,7 +46,7 @@ func TestA45_OwnerKubelet(t *testing.T) {
 	})
 }
 
-// A45: nobody protects; limits hold all the same.
+// A45: without an owner nothing is protected; limits hold all the same.
 func TestA45_OwnerNone(t *testing.T) {
 	ifTimeIsLeft(t)
 	theSuite.configure(t, "config.memoryQoS.owner=none")
@@ -53,7 +54,9 @@ func TestA45_OwnerNone(t *testing.T) {
 		s.claim(t, name, "numa-0", capacity{"memory": "64Mi", "hugepages_2Mi": "4Mi"})
 		p := s.run(t, pod(name, []string{"hugepages", "2Mi", "3", "sleep"}, name))
 		require.Equal(t, 2, s.lines(t, name, "hugepages")["hugepages"].Got)
-		for file, want := range map[string]string{"memory.max": claimed, "memory.min": "0", "memory.low": "0", "memory.high": "max", "cpuset.mems": "0"} {
+		for file, want := range map[string]string{
+			"memory.max": claimed, "memory.min": "0", "memory.low": "0", "memory.high": "max", "cpuset.mems": "0",
+		} {
 			require.Equal(t, want, s.cgroup(t, p, "main", file), "container %s", file)
 		}
 		for _, dir := range []string{s.cgroupDir(t, p, ""), s.levelDir("besteffort"), s.levelDir("")} {
@@ -61,6 +64,7 @@ func TestA45_OwnerNone(t *testing.T) {
 		}
 		c, err := s.client.ResourceV1().ResourceClaims("default").Get(t.Context(), name, getOptions)
 		require.NoError(t, err)
-		require.Nil(t, meta.FindStatusCondition(c.Status.Devices[0].Conditions, "MemoryProtectionEffective"), "nothing is protected, nothing is said")
+		require.Nil(t, meta.FindStatusCondition(c.Status.Devices[0].Conditions, "MemoryProtectionEffective"),
+			"nothing is protected, nothing is said")
 	})
 }

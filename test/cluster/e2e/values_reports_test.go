@@ -16,7 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// shows waits until the claim's status has the data, JSON, for its one device.
+// shows waits until the claim's one device is Ready in the claim's status and has
+// the data want, JSON.
 func (s suite) shows(t *testing.T, claim, want string) {
 	t.Helper()
 	var wanted any
@@ -41,8 +42,8 @@ func (s suite) shows(t *testing.T, claim, want string) {
 	})
 }
 
-// The kernel spreads a program's pages over the zone's NUMA nodes when its
-// claim says so, by way of NRI and the OCI runtime.
+// A claim's memory policy reaches the kernel, by way of NRI and the OCI runtime: a
+// program's pages are spread over the zone's NUMA nodes.
 func TestMemoryPolicy(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
@@ -55,8 +56,8 @@ func TestMemoryPolicy(t *testing.T) {
 	require.InDelta(t, all/2, pages["3"], all/64, "pages by node: %v", pages)
 }
 
-// A container can read what its claim got (KEP-5304), and an API server without
-// the gate of KEP-5517 changes nothing but what is reported.
+// A container can read the CPUs and NUMA nodes of its claim (KEP-5304). An API
+// server without the gate of KEP-5517 changes nothing but what is reported.
 func TestMetadataAndNodeAllocatable(t *testing.T) {
 	ifTimeIsLeft(t)
 	s := theSuite
@@ -75,8 +76,9 @@ func TestMetadataAndNodeAllocatable(t *testing.T) {
 		}
 	}
 	pid := s.file(t, s.cgroupDir(t, p, "main")+"/cgroup.procs")
-	text := s.file(t, "/proc/"+pid+"/root/var/run/kubernetes.io/dra-device-attributes/resourceclaims/metadata/zone/dra.cpumem-metadata.json")
-	// One document for each version of the format, the newest first.
+	text := s.file(t, "/proc/"+pid+
+		"/root/var/run/kubernetes.io/dra-device-attributes/resourceclaims/metadata/zone/dra.cpumem-metadata.json")
+	// The file has one document for each version of the format, the newest first.
 	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(&file), text)
 	device := file.Requests[0].Devices[0]
 	require.Equal(t, "socket-1", device.Name)

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A61: a runtime that requires the actuator creates no container without it but
-// the actuator's own, and goes on when the actuator is back.
+// A61: a runtime that requires the actuator creates only the actuator's own
+// containers while it is away, and goes on when it is back.
 func TestA61_RequiredPlugin(t *testing.T) {
 	longOnly(t)
 	const annotation = "tolerate-missing-plugins.noderesource.dev"

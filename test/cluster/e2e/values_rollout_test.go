@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A63: a rolling update of the frontend that changes what everybody has. The
-// node state is written once for each update, however long old and new frontend
-// overlap, so that no cpuset and no ancestor's file changes twice; and a claim
-// that is prepared meanwhile is prepared.
+// A63: a rolling update of the frontend changes the configuration of the node
+// state. However long the old and the new frontend overlap, each update writes the
+// node state once, so that no cpuset and no ancestor's file changes twice. A claim
+// after the update is prepared.
 func TestA63_RollingUpdates(t *testing.T) {
 	longOnly(t)
 	s := theSuite

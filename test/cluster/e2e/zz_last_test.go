@@ -20,9 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A52, A77: the frontend's token, as its pod has it, writes slices of its own
-// node, pool and driver and the status of its own devices only; the actuator has
-// none.
+// A52, A77: with its pod's token the frontend can write only slices of its own node,
+// pool and driver, and only the status of its own devices. The actuator has no token.
 func TestA52_Permissions(t *testing.T) {
 	s := theSuite
 	pods, err := s.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
@@ -39,9 +38,12 @@ func TestA52_Permissions(t *testing.T) {
 		if p.Spec.NodeName != node {
 			continue
 		}
-		token, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), p.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
-			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}},
-		}, metav1.CreateOptions{})
+		token, err := s.client.CoreV1().ServiceAccounts(namespace).
+			CreateToken(t.Context(), p.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
+				Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+					Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID,
+				}},
+			}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		config := rest.AnonymousClientConfig(s.config)
 		config.BearerToken = token.Status.Token
@@ -72,14 +74,16 @@ func TestA52_Permissions(t *testing.T) {
 		s.claim(t, name, "", capacity{"cpu": "1"})
 		s.run(t, pod(name, []string{"sleep"}, name))
 		patches := map[string]string{
-			"allocation":  `{"status":{"allocation":{"devices":{"config":[{"source":"FromClaim","opaque":{"driver":"dra.cpumem","parameters":{}}}]}}}}`,
+			"allocation": `{"status":{"allocation":{"devices":{"config":[` +
+				`{"source":"FromClaim","opaque":{"driver":"dra.cpumem","parameters":{}}}]}}}}`,
 			"reservedFor": `{"status":{"reservedFor":null}}`,
 		}
 		if on == wide {
 			patches["another node's devices"] = `{"status":{"devices":[{"driver":"dra.cpumem","pool":"` + wide + `","device":"numa-0"}]}}`
 		}
 		for what, patch := range patches {
-			_, err := frontend.ResourceV1().ResourceClaims("default").Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+			_, err := frontend.ResourceV1().ResourceClaims("default").
+				Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 			require.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%s of a claim on %s: %v", what, on, err)
 		}
 	}
@@ -89,14 +93,14 @@ func TestA52_Permissions(t *testing.T) {
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 }
 
-// A51, second half: helm test; then uninstall, with a claim pod running that
-// must not notice, leaves no slice.
+// A51, second half: helm test passes. Then the chart is uninstalled, which leaves
+// no slice; a running pod with a claim keeps its CPUs.
 func TestZ_A51_TestAndUninstall(t *testing.T) {
 	s := theSuite
 	_, err := s.Helm(t.Context(), "test", release, "--namespace", namespace, "--timeout", "4m")
 	require.NoError(t, err)
 
-	// I3: every claim of the cases before is gone.
+	// I3: nothing is left of any case's claims.
 	for name, all := range map[string]string{node: "0-7", wide: "0-15"} {
 		s := s.on(name)
 		state := s.nodeState(t)
@@ -120,8 +124,8 @@ func TestZ_A51_TestAndUninstall(t *testing.T) {
 	})
 	require.Equal(t, mask, s.cgroup(t, p, "main", "cpuset.cpus"))
 
-	// Its claim can only be released by a driver that is there: install again,
-	// both daemons in one pod this time, which must serve claims as well.
+	// Only an installed driver can release the pod's claim. Install again, with
+	// both daemons in one pod, which must serve claims as well.
 	require.NoError(t, s.install(t.Context(), "layout=sidecar"))
 	s.remove(t, "a51")
 	s.claim(t, "a51-sidecar", "", capacity{"cpu": "2", "memory": "32Mi"})

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostprocess runs the probe as a process of a node itself, beside the kubelet and outside of all pods: a service
-// that nobody who watches containers knows of. It has a cgroup of its own, on a node with systemd by being a transient
-// unit.
+// Package hostprocess runs the probe as a process of a node, beside the kubelet and outside of all pods: programs that
+// watch containers do not know it. The process has a cgroup of its own; on a node with systemd it is a transient unit.
+// Package isolation and the end-to-end cases call it.
 package hostprocess
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
-// Process is one that was started. Names are unique on a node.
+// Process is a process that Start started. Its name is unique on its node.
 type Process struct {
 	cluster    *cluster.Cluster
 	node, name string
@@ -23,7 +23,7 @@ type Process struct {
 
 const program = "probe"
 
-// Start starts the probe with args, which are its actions, under the name, and returns when it runs.
+// Start starts the probe under the name, with its actions as args, and returns when it runs.
 func Start(ctx context.Context, c *cluster.Cluster, node, name string, args ...string) (*Process, error) {
 	p := &Process{cluster: c, node: node, name: name}
 	if err := share(c, node); err != nil {
@@ -35,7 +35,7 @@ func Start(ctx context.Context, c *cluster.Cluster, node, name string, args ...s
 	return p, nil
 }
 
-// share puts the program where the node finds it, in its /share.
+// share copies the program to the node's /share.
 func share(c *cluster.Cluster, node string) error {
 	data, err := os.ReadFile(c.Program(program))
 	if err != nil {
@@ -43,7 +43,7 @@ func share(c *cluster.Cluster, node string) error {
 	}
 	file := filepath.Join(filepath.Dir(c.Kubeconfig()), node, "share", program)
 	if old, err := os.ReadFile(file); err == nil && string(old) == string(data) {
-		return nil // and it may be running
+		return nil // do not write a file that may be running
 	}
 	return os.WriteFile(file, data, 0o755)
 }
@@ -54,7 +54,7 @@ func (p *Process) systemd() bool {
 	return p.cluster.CgroupDriver(p.node) == cluster.CgroupDriverSystemd
 }
 
-// startScript is the node's shell script that starts the process.
+// startScript returns the node's shell script that starts the process.
 func (p *Process) startScript(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -62,10 +62,11 @@ func (p *Process) startScript(args []string) string {
 	}
 	command := "/share/" + program + " " + strings.Join(words, " ")
 	if p.systemd() {
-		return fmt.Sprintf("rm -f %[1]s; systemd-run --quiet --collect --unit=%[2]s -p DefaultDependencies=no -p StandardOutput=file:%[1]s -p StandardError=file:%[1]s %[3]s",
+		return fmt.Sprintf("rm -f %[1]s; systemd-run --quiet --collect --unit=%[2]s -p DefaultDependencies=no "+
+			"-p StandardOutput=file:%[1]s -p StandardError=file:%[1]s %[3]s",
 			p.output(), p.name, command)
 	}
-	// The shell goes into the cgroup and becomes the process: everything it is starts there.
+	// The shell enters the cgroup and then becomes the process, so that all of the process starts there.
 	return fmt.Sprintf("mkdir %[1]s && { setsid sh -c 'echo $$ >%[1]s/cgroup.procs && exec \"$@\"' sh %[3]s </dev/null >%[2]s 2>&1 & } && "+
 		"for i in 1 2 3 4 5 6 7 8 9 10; do [ -z \"$(cat %[1]s/cgroup.procs)\" ] || exit 0; usleep 200000; done; cat %[2]s; exit 1",
 		p.cgroup(), p.output(), command)
@@ -73,12 +74,12 @@ func (p *Process) startScript(args []string) string {
 
 func (p *Process) cgroup() string { return "/sys/fs/cgroup/" + p.name }
 
-// Output is what it has printed so far.
+// Output returns what the process has printed so far.
 func (p *Process) Output(ctx context.Context) (string, error) {
 	return p.cluster.NodeExec(ctx, p.node, "cat "+p.output())
 }
 
-// Stop asks it to end, waits until it has, and gives what it printed.
+// Stop ends the process, waits until it has ended, and returns its output.
 func (p *Process) Stop(ctx context.Context) (string, error) {
 	script := "systemctl stop " + p.name
 	if !p.systemd() {

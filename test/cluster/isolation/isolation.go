@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package isolation measures, on a node of a running cluster with the driver on it, what the kinds of exclusive CPUs are
-// worth and what they cost: how late a thread wakes up while others burn CPUs (Latencies), and how much longer a pod with a
-// claim takes to be ready beside many containers than a pod without one does (Starts).
+// Package isolation measures what the kinds of exclusive CPUs are worth and what they cost, on a node of a running
+// cluster with the driver: how late a thread wakes up while other threads burn CPUs (Latencies), and how much more the
+// start of a pod with a claim slows down beside many containers than the start of a pod without (Starts).
 //
-// Command isolation draws its results. The flow: latency.go and start.go are the two runs, node.go reads the node.
+// Command isolation writes and draws the results. The flow: latency.go and start.go are the two runs, node.go reads the node.
 package isolation
 
 import (
@@ -27,16 +27,16 @@ type Bench struct {
 
 // Kinds of CPUs a container may have.
 const (
-	None      = "none"      // no claim: those of everybody
-	Pool      = "pool"      // a claim; containers without one are moved away
+	None      = "none"      // no claim: the shared pool's CPUs
+	Pool      = "pool"      // a claim; the shared pool leaves its CPUs out
 	Partition = "partition" // a claim that is a cpuset partition
-	Isolated  = "isolated"  // one that is out of load balancing as well
+	Isolated  = "isolated"  // an isolated partition: also without load balancing
 )
 
-// Kinds in the order in which they are shown.
+// Kinds returns the kinds in the order in which they are shown.
 func Kinds() []string { return []string{None, Pool, Partition, Isolated} }
 
-// container is one of a kind.
+// container returns a container with the CPUs of a kind.
 func (b *Bench) container(kind string, args ...string) objects.Container {
 	c := objects.Container{Name: "main", Args: args}
 	isolation := map[string]string{Pool: "none", Partition: "partition", Isolated: "isolated"}[kind]

@@ -25,7 +25,9 @@ cpu3 0 0 0 0 0 0 1 2 3
 	domains, err := parseDomains(text)
 	require.NoError(t, err)
 	require.Equal(t, map[int]int{0: 2, 1: 1, 2: 0, 3: 0}, domains)
-	for name, bad := range map[string]string{"empty": "", "no CPU": "version 16\n", "domain first": "domain0 3\ncpu0 1\n", "no number": "cpux 1\n", "negative": "cpu-1 1\n"} {
+	for name, bad := range map[string]string{
+		"empty": "", "no CPU": "version 16\n", "domain first": "domain0 3\ncpu0 1\n", "no number": "cpux 1\n", "negative": "cpu-1 1\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseDomains(bad)
 			require.Error(t, err)
@@ -84,11 +86,14 @@ func TestCheckLatencies(t *testing.T) {
 		change func([]Latency)
 		say    string
 	}{
-		"as it should be":             {change: func([]Latency) {}},
-		"nothing measured":            {func(all []Latency) { all[0].Cycle.Samples = 0 }, "none: no samples"},
-		"nothing shown":               {func(all []Latency) { all[0].Pod.Allowed = 0 }, "none: the other pod"},
-		"pool let a pod in":           {func(all []Latency) { all[1].Pod.Allowed = 1 }, "pool: the other pod could use CPUs 2-3 in 1 of 9"},
-		"partition let a process in":  {func(all []Latency) { all[2].Host.Allowed = 2 }, "partition: the host process could use CPUs 2-3 in 2 of 9"},
+		"as it should be":   {change: func([]Latency) {}},
+		"nothing measured":  {func(all []Latency) { all[0].Cycle.Samples = 0 }, "none: no samples"},
+		"nothing shown":     {func(all []Latency) { all[0].Pod.Allowed = 0 }, "none: the other pod"},
+		"pool let a pod in": {func(all []Latency) { all[1].Pod.Allowed = 1 }, "pool: the other pod could use CPUs 2-3 in 1 of 9"},
+		"partition let a process in": {
+			func(all []Latency) { all[2].Host.Allowed = 2 },
+			"partition: the host process could use CPUs 2-3 in 2 of 9",
+		},
 		"pool kept a process away":    {func(all []Latency) { all[1].Host.Allowed = 0 }, "pool: the host process"},
 		"isolated is balanced":        {func(all []Latency) { all[3].Domains = 1 }, "isolated: CPUs 2-3"},
 		"isolated are others":         {func(all []Latency) { all[3].Isolated = "3" }, `the kernel has "3" isolated`},

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hostprocess"
 )
 
-// Cycle is what the probe's action of that name says: how late a thread woke up, in nanoseconds.
+// Cycle is the line of the probe's action cycle: how late a thread woke up, in nanoseconds.
 type Cycle struct {
 	Scheduler         string
 	Locked            bool
@@ -28,22 +28,21 @@ type Cycle struct {
 	Histogram         [][3]uint64 // least and greatest value of a bucket, count
 }
 
-// Reach is how often somebody who burns CPUs looked which ones it may use, and how often some of the thread's were among
-// them.
+// Reach counts how often a hog looked which CPUs it may use, and how often a CPU of the thread's container was among them.
 type Reach struct{ Samples, Allowed int }
 
-// Latency is what a container of a kind got.
+// Latency is the result for a container of one kind.
 type Latency struct {
 	Kind     string
 	CPUs     string // the container's
 	Cycle    Cycle
-	Pod      Reach  // of the pod that burns
-	Host     Reach  // of the process of the node that burns
+	Pod      Reach  // of the pod that burns CPUs
+	Host     Reach  // of the process of the node that burns CPUs
 	Isolated string // CPUs of isolated partitions of the whole node
 	Domains  int    // the most scheduling domains one of the container's CPUs is in
 }
 
-// WaitedEach is how long the thread was ready and did not run, for each wake-up.
+// WaitedEach is how long the thread was ready and did not run, on average for each wake-up.
 func (l Latency) WaitedEach() time.Duration {
 	return time.Duration(l.Cycle.Waited / int64(max(l.Cycle.Samples, 1)))
 }
@@ -90,7 +89,7 @@ func (b *Bench) latency(ctx context.Context, kind string, interval, duration tim
 	if err := b.fillBalance(ctx, &l); err != nil {
 		return l, err
 	}
-	// Both look each 100 ms which CPUs they may burn: the proof of who was kept away.
+	// Pod and process look every 100 ms which CPUs they may burn. This proves which of them was kept away.
 	hog := []string{"hog", "observe", l.CPUs, "100ms"}
 	if err := b.objects().Create(ctx, hogPod, b.container(None, hog...)); err != nil {
 		return l, err
@@ -114,7 +113,7 @@ func (b *Bench) latency(ctx context.Context, kind string, interval, duration tim
 	return l, errors.Join(parseLast(burned, "observe", &l.Host), parseLast(log, "observe", &l.Pod))
 }
 
-// exec lets the probe do an action in the pod's container, beside what runs there.
+// exec runs an action of the probe in the pod's container, beside the container's program, and decodes the action's line.
 func (b *Bench) exec(ctx context.Context, pod string, into any, action ...string) error {
 	args := append([]string{"exec", "--namespace", "default", pod, "--container", "main", "--", "/probe"}, action...)
 	out, err := b.Cluster.Kubectl(ctx, args...)
@@ -140,7 +139,8 @@ func (b *Bench) fillBalance(ctx context.Context, l *Latency) error {
 	return nil
 }
 
-// CheckLatencies is nil if each kind keeps away whom it says it does, and the thread notices.
+// CheckLatencies returns nil if each kind keeps away exactly the processes that it promises to, and if a thread with a
+// partition wakes up and gets a CPU sooner than a thread with the pool.
 func CheckLatencies(all []Latency) error {
 	var errs []error
 	expect := func(ok bool, format string, args ...any) {
@@ -153,16 +153,22 @@ func CheckLatencies(all []Latency) error {
 		by[l.Kind] = l
 		claim, partition := l.Kind != None, l.Kind == Partition || l.Kind == Isolated
 		expect(l.Cycle.Samples > 0 && l.Pod.Samples > 0 && l.Host.Samples > 0, "%s: no samples: %+v", l.Kind, l)
-		expect((l.Pod.Allowed == 0) == claim, "%s: the other pod could use CPUs %s in %d of %d samples", l.Kind, l.CPUs, l.Pod.Allowed, l.Pod.Samples)
-		expect((l.Host.Allowed == 0) == partition, "%s: the host process could use CPUs %s in %d of %d samples", l.Kind, l.CPUs, l.Host.Allowed, l.Host.Samples)
+		expect((l.Pod.Allowed == 0) == claim,
+			"%s: the other pod could use CPUs %s in %d of %d samples", l.Kind, l.CPUs, l.Pod.Allowed, l.Pod.Samples)
+		expect((l.Host.Allowed == 0) == partition,
+			"%s: the host process could use CPUs %s in %d of %d samples", l.Kind, l.CPUs, l.Host.Allowed, l.Host.Samples)
 		if l.Kind == Isolated {
-			expect(l.Isolated == l.CPUs && l.Domains == 0, "%s: CPUs %s, the kernel has %q isolated, and scheduling domains %d", l.Kind, l.CPUs, l.Isolated, l.Domains)
+			expect(l.Isolated == l.CPUs && l.Domains == 0,
+				"%s: CPUs %s, the kernel has %q isolated, and scheduling domains %d", l.Kind, l.CPUs, l.Isolated, l.Domains)
 		} else {
-			expect(l.Isolated == "" && l.Domains > 0, "%s: CPUs %s, the kernel has %q isolated, and scheduling domains %d", l.Kind, l.CPUs, l.Isolated, l.Domains)
+			expect(l.Isolated == "" && l.Domains > 0,
+				"%s: CPUs %s, the kernel has %q isolated, and scheduling domains %d", l.Kind, l.CPUs, l.Isolated, l.Domains)
 		}
 		if partition {
-			expect(l.Cycle.P99 < by[Pool].Cycle.P99, "%s: p99 is %d ns, that of the pool %d", l.Kind, l.Cycle.P99, by[Pool].Cycle.P99)
-			expect(l.WaitedEach() < by[Pool].WaitedEach(), "%s: waited %s each time, with the pool %s", l.Kind, l.WaitedEach(), by[Pool].WaitedEach())
+			expect(l.Cycle.P99 < by[Pool].Cycle.P99,
+				"%s: p99 is %d ns, that of the pool %d", l.Kind, l.Cycle.P99, by[Pool].Cycle.P99)
+			expect(l.WaitedEach() < by[Pool].WaitedEach(),
+				"%s: waited %s each time, with the pool %s", l.Kind, l.WaitedEach(), by[Pool].WaitedEach())
 		}
 	}
 	return errors.Join(errs...)

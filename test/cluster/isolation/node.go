@@ -15,33 +15,35 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 )
 
-// settled waits until no claim is prepared, no cgroup of a pod lacks a CPU any more, and none is left of a pod that is gone, so
-// that what one pod leaves behind is not measured with the next one: a partition's CPUs are back when its container ends, long
-// before kubelet releases the claim, and a claim of CPUs that are still held is tried again after 15 s only. There must be no claim.
+// settled waits until no claim is prepared, all cgroups have all CPUs, and no cgroup of a removed pod is left. Otherwise a run
+// would measure what the pod before left behind: a partition's CPUs are back when its container ends, long before kubelet
+// releases the claim, and a claim of CPUs that are held is tried again only after 15 s. The cluster must have no claim.
 func (b *Bench) settled(ctx context.Context) error {
-	return objects.Eventually(ctx, "CPUs given back to everybody and cgroups removed", 300*time.Millisecond, func(ctx context.Context) error {
-		pods, err := b.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + b.Node})
-		if err != nil {
-			return err
-		}
-		out, err := b.Cluster.NodeExec(ctx, b.Node,
-			"find /sys/fs/cgroup/kubepods* -maxdepth 2 -type d -name '*pod[0-9a-f]*' | wc -l; "+
-				"ls -d /var/run/cdi/dra.cpumem-claim_* 2>/dev/null; cat /sys/devices/system/cpu/online; cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
-		if err != nil {
-			return err // of a container that ends now, for example
-		}
-		cgroups, sets, _ := strings.Cut(out, "\n")
-		if want := strconv.Itoa(len(pods.Items)); strings.TrimSpace(cgroups) != want {
-			return fmt.Errorf("%s pods on the node and %s cgroups of pods", want, strings.TrimSpace(cgroups))
-		}
-		if sets := strings.Fields(sets); len(sets) != 2 || sets[0] != sets[1] {
-			return fmt.Errorf("want no claim and all to have CPUs %s, found %v", sets[:min(1, len(sets))], sets[min(1, len(sets)):])
-		}
-		return nil
-	})
+	return objects.Eventually(ctx, "CPUs given back to everybody and cgroups removed", 300*time.Millisecond,
+		func(ctx context.Context) error {
+			pods, err := b.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + b.Node})
+			if err != nil {
+				return err
+			}
+			out, err := b.Cluster.NodeExec(ctx, b.Node,
+				"find /sys/fs/cgroup/kubepods* -maxdepth 2 -type d -name '*pod[0-9a-f]*' | wc -l; "+
+					"ls -d /var/run/cdi/dra.cpumem-claim_* 2>/dev/null; cat /sys/devices/system/cpu/online; "+
+					"cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
+			if err != nil {
+				return err // a cgroup may have gone while it was read
+			}
+			cgroups, sets, _ := strings.Cut(out, "\n")
+			if want := strconv.Itoa(len(pods.Items)); strings.TrimSpace(cgroups) != want {
+				return fmt.Errorf("%s pods on the node and %s cgroups of pods", want, strings.TrimSpace(cgroups))
+			}
+			if sets := strings.Fields(sets); len(sets) != 2 || sets[0] != sets[1] {
+				return fmt.Errorf("want no claim and all to have CPUs %s, found %v", sets[:min(1, len(sets))], sets[min(1, len(sets)):])
+			}
+			return nil
+		})
 }
 
-// balance is what the kernel balances load over.
+// balance is what the kernel reports about load balancing.
 type balance struct {
 	isolated string      // CPUs of isolated partitions, as the root cgroup says
 	domains  map[int]int // scheduling domains of each CPU
@@ -60,7 +62,7 @@ func (b *Bench) balance(ctx context.Context) (balance, error) {
 	return balance{isolated: strings.TrimSpace(out), domains: domains}, err
 }
 
-// parseDomains counts the lines "domainN ..." below each line "cpuN ..." of /proc/schedstat.
+// parseDomains counts the lines "domainN ..." below each line "cpuN ..." of /proc/schedstat, by CPU.
 func parseDomains(text string) (map[int]int, error) {
 	domains, cpu := map[int]int{}, -1
 	for line := range strings.Lines(text) {
@@ -85,7 +87,7 @@ func parseDomains(text string) (map[int]int, error) {
 	return domains, nil
 }
 
-// parseLast reads the probe's last line of the action.
+// parseLast decodes the probe's last line of the action. A line with an error is returned as an error.
 func parseLast(output, action string, into any) error {
 	found := ""
 	for line := range strings.Lines(output) {

@@ -12,25 +12,25 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 )
 
-// Starts is how long pods took from their creation until they were ready. Those without a claim are the control: the
-// runtime and kubelet take longer for every pod the more containers a node has.
+// Starts is how long pods took from their creation until they were ready. Pods without a claim are the control: the
+// more containers a node has, the longer the runtime and kubelet take for every pod.
 type Starts struct {
-	Levels  []int                  // numbers of containers without a claim beside it, the first one 0
-	Seconds map[string][][]float64 // by kind: for each level, each repetition
+	Levels  []int                  // numbers of containers without a claim beside the pod, the first is 0
+	Seconds map[string][][]float64 // by kind, level's index and repetition
 }
 
 // StartKinds are the kinds that are compared, the control first.
 func StartKinds() []string { return []string{None, Pool, Partition} }
 
-// ClaimKinds are those of them that have a claim.
+// ClaimKinds are the compared kinds with a claim.
 func ClaimKinds() []string { return StartKinds()[1:] }
 
-// Goal is how many times as much the growth of a kind with a claim may be as that of the control.
+// Goal is the greatest Ratio that a kind with a claim may have.
 func Goal(kind string) float64 {
 	return map[string]float64{Pool: 1.5, Partition: 1.2}[kind]
 }
 
-// Median of the repetitions at a level, given by its index.
+// Median returns the median of a level's repetitions, in seconds; level is an index of Levels.
 func (s Starts) Median(kind string, level int) float64 {
 	sorted := slices.Sorted(slices.Values(s.Seconds[kind][level]))
 	if n := len(sorted); n%2 == 0 {
@@ -39,12 +39,12 @@ func (s Starts) Median(kind string, level int) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// Growth is a level's median over that of the first level.
+// Growth is a level's median divided by the first level's median.
 func (s Starts) Growth(kind string, level int) float64 {
 	return s.Median(kind, level) / s.Median(kind, 0)
 }
 
-// Ratio of a kind's growth to that of the control: what the containers beside it cost a claim, 1 being nothing.
+// Ratio is a kind's growth divided by the control's growth: what the containers beside it cost a claim. 1 is no cost.
 func (s Starts) Ratio(kind string, level int) float64 {
 	return s.Growth(kind, level) / s.Growth(None, level)
 }
@@ -52,10 +52,10 @@ func (s Starts) Ratio(kind string, level int) float64 {
 // perPod is how many containers without a claim one pod has: the kubelet bounds pods, not containers.
 const perPod = 10
 
-// look is how often a start is looked at: it is what the times are exact to.
+// look is the interval at which a start is checked, and so the resolution of the times.
 const look = 50 * time.Millisecond
 
-// Starts measures at each level, whose numbers must rise and be multiples of ten, kinds in turn.
+// Starts measures the kinds in turn at each level. The levels must rise and be multiples of perPod.
 func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s Starts, err error) {
 	s = Starts{Levels: levels, Seconds: map[string][][]float64{}}
 	var crowd []string
@@ -80,7 +80,7 @@ func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s St
 		}
 		for r := range repetitions + 1 {
 			if r == 0 && i > 0 {
-				continue // only the first level is warmed up for
+				continue // one warm-up, at the first level
 			}
 			for _, kind := range inTurn(r) {
 				took, err := b.start(ctx, kind, fmt.Sprintf("isolation-start-%d-%d-%s", level, r, kind))
@@ -101,15 +101,15 @@ func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s St
 	return s, nil
 }
 
-// inTurn are the kinds in another order for each repetition: once a minute kubelet removes what is left of former pods, which
-// takes a while, and would meet the same kind again and again if the others take the rest of the minute.
+// inTurn returns the kinds, in another order for each repetition. Once a minute kubelet spends a while on removing what
+// is left of former pods; with one order this could meet the same kind again and again.
 func inTurn(repetition int) []string {
 	kinds := StartKinds()
 	first := repetition % len(kinds)
 	return slices.Concat(kinds[first:], kinds[:first])
 }
 
-// start is one pod's start, in seconds; what it leaves behind is gone afterwards.
+// start measures one pod's start, in seconds, and returns when all that the pod leaves behind is gone.
 func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, err error) {
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
@@ -125,13 +125,14 @@ func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, e
 	return time.Since(began).Seconds(), err
 }
 
-// Check is nil if every level's ratio is within the goal.
+// Check returns nil if every level's ratio is within the goal.
 func (s Starts) Check() error {
 	var errs []error
 	for _, kind := range ClaimKinds() {
 		for i, level := range s.Levels {
 			if ratio := s.Ratio(kind, i); ratio > Goal(kind) {
-				errs = append(errs, fmt.Errorf("%s: beside %d containers a start takes %.2f times as long as beside none, %.2f times as much as without a claim, want at most %.1f",
+				errs = append(errs, fmt.Errorf("%s: beside %d containers a start takes %.2f times as long as beside none, "+
+					"%.2f times as much as without a claim, want at most %.1f",
 					kind, level, s.Growth(kind, i), ratio, Goal(kind)))
 			}
 		}

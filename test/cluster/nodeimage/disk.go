@@ -14,8 +14,8 @@ import (
 	"text/template"
 )
 
-// preload imports the images with a containerd of the host into the node's root: unpacking and hashing them inside the
-// emulated node would take minutes. It runs in a mount and process namespace of its own, so nothing of it can stay.
+// preload imports the images into the node's root with a containerd on the host, because unpacking and hashing them in the
+// emulated node would take minutes. containerd runs in mount and process namespaces of its own, so that nothing of it stays.
 func preload(ctx context.Context, s Spec, root, work string) error {
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return fmt.Errorf("preload images: %w", err)
@@ -55,7 +55,7 @@ kill $pid; wait $pid; true`
 	return nil
 }
 
-// makeDisk packs root into an ext4 image. No journal: a node's disk never outlives its cluster.
+// makeDisk packs root into an ext4 image, without a journal: a node's disk never outlives its cluster.
 func makeDisk(ctx context.Context, root, disk string, freeMiB int) error {
 	size := int64(0)
 	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {

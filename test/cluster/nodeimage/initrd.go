@@ -22,7 +22,7 @@ const (
 	modeFile = 0o100755
 )
 
-// writeCPIO writes the "newc" archive the kernel unpacks as initrd.
+// writeCPIO writes the "newc" archive that the kernel unpacks as initrd.
 func writeCPIO(w io.Writer, entries []entry) error {
 	out := bufio.NewWriter(w)
 	written := 0
@@ -42,8 +42,8 @@ func writeCPIO(w io.Writer, entries []entry) error {
 	return out.Flush()
 }
 
-// moduleOrder reads modules.dep and lists the files to insert for the wanted modules, dependencies first, without
-// those in builtin. Modules are named as in modules.dep's file names, without directory and extension.
+// moduleOrder returns the files of modules.dep to insert for the wanted modules, dependencies first, without modules in
+// builtin. A module's name is its file's name without directory and extension.
 func moduleOrder(dep io.Reader, want []string, builtin map[string]bool) ([]string, error) {
 	file := map[string]string{}
 	needs := map[string][]string{}

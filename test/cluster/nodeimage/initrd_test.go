@@ -51,7 +51,9 @@ kernel/net/9p.ko.xz: kernel/lib/crc16.ko
 func TestWriteCPIO(t *testing.T) {
 	var buf bytes.Buffer
 	require.NoError(t, writeCPIO(&buf, []entry{
-		{name: "bin", mode: modeDir}, {name: "bin/a", mode: modeFile, data: []byte("12345")}, {name: "init", mode: modeFile, data: []byte("x")},
+		{name: "bin", mode: modeDir},
+		{name: "bin/a", mode: modeFile, data: []byte("12345")},
+		{name: "init", mode: modeFile, data: []byte("x")},
 	}))
 	// Header fields by hand: magic, inode 2, regular 0755, ids 0, one link, time 0, size 5, devices 0, name size 6.
 	require.Contains(t, buf.String(), "070701"+"00000002"+"000081ed"+"00000000"+"00000000"+"00000001"+"00000000"+"00000005"+

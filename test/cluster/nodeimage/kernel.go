@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// nodeModules are all a node needs. The initrd loads them, so that the disk is the same for every kernel. ext4 asks for
-// crc32c by an alias, which modules.dep does not know.
+// nodeModules are all modules that a node needs. The initrd loads them, so that the disk is the same for every kernel.
+// crc32c_generic is named because ext4 asks for it by an alias, which modules.dep does not know.
 var nodeModules = []string{
 	"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", // the disk
 	"virtio_net", "virtio-rng", "overlay", "veth", "bridge", "9pnet_virtio", "9p",
 }
 
-// BuildKernel writes vmlinuz and initrd of an unpacked kernel package, which has a modules.dep, into the directory out.
+// BuildKernel writes vmlinuz and initrd of an unpacked kernel package, which has a modules.dep, to the directory out.
 func BuildKernel(ctx context.Context, kernel, busybox, out string) error {
 	release, err := kernelRelease(kernel)
 	if err != nil {
@@ -73,7 +73,7 @@ func initrd(ctx context.Context, modules, busybox string) ([]entry, error) {
 	return append(entries, entry{"modules/order", modeFile, names.Bytes()}), nil
 }
 
-// wantedModules are nodeModules and what they need as files below dir, in the order to load them.
+// wantedModules returns the files below dir of nodeModules and of the modules that they need, in the order to load them.
 func wantedModules(dir string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
 	if err != nil {
@@ -91,7 +91,7 @@ func wantedModules(dir string) ([]string, error) {
 	return moduleOrder(dep, nodeModules, builtin)
 }
 
-// readModule gives a module as insmod wants it: newer kernels' packages have them compressed, and busybox cannot read that.
+// readModule returns a module uncompressed: packages of newer kernels compress modules, and busybox's insmod cannot read that.
 func readModule(ctx context.Context, file string) ([]byte, error) {
 	if !strings.HasSuffix(file, ".xz") {
 		return os.ReadFile(file)
@@ -103,7 +103,7 @@ func readModule(ctx context.Context, file string) ([]byte, error) {
 	return data, nil
 }
 
-// kernelRelease finds the one kernel in the unpacked package.
+// kernelRelease returns the release of the one kernel in the unpacked package.
 func kernelRelease(dir string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "lib/modules/*/modules.dep"))
 	if err != nil {

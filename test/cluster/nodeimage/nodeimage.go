@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeimage makes what a node boots from: for each kernel an initrd that loads its modules and finds the disk, and
-// for all kernels one root disk with busybox and systemd to choose from as init, the container runtime, the kubelet and
-// every container image that shall be there from the start. No loop mount, no installer; package cluster copies the disk
-// per node and starts QEMU on it.
+// Package nodeimage makes the files that a node boots from: for each kernel an initrd that loads its modules and finds
+// the disk, and for all kernels one root disk. The disk has busybox and systemd to choose from as init, the container
+// runtime, the kubelet, and every container image that must be there from the start. No loop mount or installer is
+// needed. Package cluster copies the disk for each node and starts QEMU on it.
 package nodeimage
 
 import (
@@ -24,7 +24,7 @@ var files embed.FS
 //go:embed disk.go initrd.go kernel.go nodeimage.go systemd.go
 var source embed.FS
 
-// Spec is what goes into the disk and where the result goes.
+// Spec is the content of the disk and the place of the result.
 type Spec struct {
 	Programs string   // directory with kubernetes, containerd, containerd-shim-runc-v2, ctr, runc, cni/
 	Systemd  string   // unpacked SystemdPackages and what they depend on
@@ -53,7 +53,7 @@ func Build(ctx context.Context, s Spec) error {
 	return os.RemoveAll(work)
 }
 
-// Fingerprint changes when this package does, its Go code included; callers cache images by it.
+// Fingerprint returns the content of this package, its Go code included: an image is out of date if it differs.
 func Fingerprint() ([]byte, error) {
 	var all bytes.Buffer
 	for _, tree := range []embed.FS{files, source} {
@@ -75,7 +75,7 @@ func Fingerprint() ([]byte, error) {
 var scripts = []string{"init", "setup", "daemon", "keep", "service"} // in /sbin
 
 func makeRoot(ctx context.Context, s Spec, root string) error {
-	for _, d := range strings.Fields("usr/bin usr/sbin usr/lib usr/lib64") { // one place for each, wherever a package has it
+	for _, d := range strings.Fields("usr/bin usr/sbin usr/lib usr/lib64") { // packages use /usr/bin or /bin: make them the same
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return fmt.Errorf("node root: %w", err)
 		}
@@ -142,7 +142,7 @@ func makeRoot(ctx context.Context, s Spec, root string) error {
 	return addSystemd(s.Systemd, root)
 }
 
-// Applets lists the names busybox answers to, its own left out.
+// Applets returns the names that busybox answers to, without its own.
 func Applets(ctx context.Context, busybox string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, busybox, "--list").Output()
 	if err != nil {

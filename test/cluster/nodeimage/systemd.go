@@ -20,8 +20,8 @@ const SystemdInit = "/usr/lib/systemd/systemd"
 // SystemdPackages are Debian's packages that hold systemd and the system bus.
 var SystemdPackages = []string{"systemd", "dbus-daemon", "dbus-system-bus-common"}
 
-// Of these packages a node has some programs and their libraries only: each unit and generator more would cost time at
-// every boot. The units are ours, files/systemd.
+// A node gets only some programs of these packages and their libraries, because each further unit and generator would
+// cost time at every boot. The units are in files/systemd.
 var (
 	systemdPrograms = []string{
 		"usr/lib/systemd/systemd", "usr/bin/systemctl", "usr/bin/systemd-run", "usr/bin/busctl", "usr/bin/dbus-daemon",
@@ -33,7 +33,7 @@ var (
 
 const loader = "ld-linux-x86-64.so.2"
 
-// addSystemd puts systemd, the system bus and our units into the node's root.
+// addSystemd puts systemd, the system bus and the units of files/systemd into the node's root.
 func addSystemd(packages, root string) error {
 	programs := slices.Clone(systemdPrograms)
 	for _, p := range systemdMaybe {
@@ -111,7 +111,7 @@ func addUnits(root string) error {
 	return nil
 }
 
-// find gives the place of usr/... in unpacked packages: some have it at the top.
+// find returns the place of usr/... in unpacked packages: some packages have it at the top, without usr.
 func find(packages, name string) (string, error) {
 	var errs []error
 	for _, n := range []string{name, strings.TrimPrefix(name, "usr/")} {
@@ -132,7 +132,7 @@ func install(from, to string) error {
 	return copyFile(from, to, 0o755)
 }
 
-// closure gives the files of all libraries that the files need, directly or not, by their names.
+// closure returns all libraries that the files need, directly or not: their files by their names.
 func closure(files []string, needs func(file string) ([]string, error), find func(name string) (string, error)) (map[string]string, error) {
 	libraries := map[string]string{}
 	for todo := slices.Clone(files); len(todo) > 0; todo = todo[1:] {

@@ -58,7 +58,7 @@ func TestClosure(t *testing.T) {
 	}
 }
 
-// Packages have a file below usr or at the top; in the node's root that is one place.
+// Packages have a file below usr or at the top. In the node's root both are the same place.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range []string{"usr/bin/busctl", "lib/systemd/systemd"} {
@@ -74,7 +74,7 @@ func TestFind(t *testing.T) {
 	require.ErrorContains(t, err, "usr/bin/none")
 }
 
-// Without systemd's own units there is nothing that default dependencies could name.
+// The node does not have systemd's own units, so its units have no default dependencies and name only each other.
 func TestUnits(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, addUnits(root))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package objects makes, reads and removes the pods and claims of programs that measure on a running cluster. Its
-// containers run the probe, whose output it reads back.
+// containers run the probe, and it reads the probe's output.
 package objects
 
 import (
@@ -30,15 +30,15 @@ const (
 	driver    = "dra.cpumem"
 	// patience bounds every wait: nodes are emulated and slow.
 	patience = 8 * time.Minute
-	// often is how often a wait looks again.
+	// often is the interval at which a wait looks again.
 	often = 300 * time.Millisecond
 )
 
-// Objects are those of one node.
+// Objects makes and reads the pods and claims of one node.
 type Objects struct {
 	Client kubernetes.Interface
 	Node   string
-	// Restarted tells whether containers that end are started again.
+	// Restarted gives pods the restart policy Always instead of Never.
 	Restarted bool
 }
 
@@ -117,10 +117,11 @@ func (c *Claim) object(name string) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// Said waits until the container's program has done the action and returns when that was.
+// Said waits until the container's program has done the action and returns the time of the action's log line.
 func (o Objects) Said(ctx context.Context, pod, container, action string) (at time.Time, err error) {
 	err = Eventually(ctx, pod+"/"+container+": "+action, often, func(ctx context.Context) error {
-		text, err := o.Client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, Timestamps: true}).DoRaw(ctx)
+		text, err := o.Client.CoreV1().Pods(namespace).
+			GetLogs(pod, &corev1.PodLogOptions{Container: container, Timestamps: true}).DoRaw(ctx)
 		if err != nil {
 			return errors.Join(err, o.events(ctx, pod))
 		}
@@ -147,13 +148,13 @@ func (o Objects) Said(ctx context.Context, pod, container, action string) (at ti
 	return at, err
 }
 
-// Log is what the container's program has printed.
+// Log returns what the container's program has printed.
 func (o Objects) Log(ctx context.Context, pod, container string) (string, error) {
 	text, err := o.Client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 	return string(text), err
 }
 
-// Ready waits until the pod is, looking again every so often.
+// Ready waits until the pod is ready; it looks at the interval every.
 func (o Objects) Ready(ctx context.Context, name string, every time.Duration) error {
 	err := Eventually(ctx, "pod "+name+" ready", every, func(ctx context.Context) error {
 		p, err := o.Pod(ctx, name)
@@ -173,7 +174,7 @@ func (o Objects) Ready(ctx context.Context, name string, every time.Duration) er
 	return nil
 }
 
-// events is an error that holds what the cluster says of a pod.
+// events returns an error with the messages of a pod's events.
 func (o Objects) events(ctx context.Context, pod string) error {
 	list, err := o.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 	if err != nil {
@@ -186,12 +187,12 @@ func (o Objects) events(ctx context.Context, pod string) error {
 	return fmt.Errorf("events: %s", strings.Join(messages, "; "))
 }
 
-// Pod is the pod as the API server knows it.
+// Pod returns the pod as the API server has it.
 func (o Objects) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return o.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// Remove deletes pods and their claims and waits until they are gone.
+// Remove deletes pods and their claims and waits until they are gone. Pods that do not exist are skipped.
 func (o Objects) Remove(ctx context.Context, pods ...string) error {
 	var claims []string
 	for _, name := range pods {
@@ -209,7 +210,8 @@ func (o Objects) Remove(ctx context.Context, pods ...string) error {
 		}
 	}
 	for _, c := range claims {
-		if err := o.Client.ResourceV1().ResourceClaims(namespace).Delete(ctx, c, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := o.Client.ResourceV1().ResourceClaims(namespace).
+			Delete(ctx, c, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -228,7 +230,8 @@ func (o Objects) Remove(ctx context.Context, pods ...string) error {
 	})
 }
 
-// Eventually asks until the answer is nil, and gives the last answer if it never is.
+// Eventually calls ask at the interval every until it returns nil. After patience, or when ctx ends, the error wraps
+// ask's last error.
 func Eventually(ctx context.Context, what string, every time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

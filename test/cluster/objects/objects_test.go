@@ -17,8 +17,12 @@ import (
 
 func TestPodWithClaim(t *testing.T) {
 	o := Objects{Client: fake.NewClientset(), Node: "node0"}
-	cpus := Claim{NUMA: 1, Class: "other", Amounts: Amounts{"cpu": resource.MustParse("2")}, Parameters: `"cpu":{"isolation":"isolated"}`}
-	require.NoError(t, o.Create(t.Context(), "pod", Container{Name: "main", Claim: &cpus, Args: []string{"sleep"}}, Container{Name: "other"}))
+	cpus := Claim{
+		NUMA: 1, Class: "other", Amounts: Amounts{"cpu": resource.MustParse("2")},
+		Parameters: `"cpu":{"isolation":"isolated"}`,
+	}
+	require.NoError(t, o.Create(t.Context(), "pod",
+		Container{Name: "main", Claim: &cpus, Args: []string{"sleep"}}, Container{Name: "other"}))
 
 	claim, err := o.Client.ResourceV1().ResourceClaims(namespace).Get(t.Context(), "pod-main", metav1.GetOptions{})
 	require.NoError(t, err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ociarchive writes one-layer OCI image archives, so that the images the test cluster needs for itself take
-// no image builder and no registry. Same input, same bytes.
+// Package ociarchive writes one-layer OCI image archives, so that the test cluster's own images need no image builder
+// and no registry. The same input gives the same bytes. Package cluster calls it.
 package ociarchive
 
 import (
@@ -39,7 +39,7 @@ type descriptor struct {
 
 const mediaPrefix = "application/vnd.oci.image."
 
-// Write writes the archive.
+// Write writes the image's archive to w.
 func Write(w io.Writer, img Image) error {
 	layer, err := packLayer(img.Files)
 	if err != nil {
@@ -95,7 +95,7 @@ func Write(w io.Writer, img Image) error {
 	return out.Close()
 }
 
-// packLayer writes the files and the directories above them, plus an empty /tmp.
+// packLayer returns a tar archive of the files, the directories above them, and an empty /tmp.
 func packLayer(files []File) ([]byte, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

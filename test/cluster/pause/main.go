@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause is the sandbox process of every pod on the test nodes: it holds the namespaces, reaps orphans and ends
-// when told to.
+// Command pause is the sandbox process of every pod on the test nodes: it holds the namespaces, reaps orphaned
+// processes, and ends on a signal.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki makes the short-lived certificates and keys of a test cluster: one authority, the API server's
-// certificate, its client certificate towards kubelets, and the key that signs service account tokens.
+// Package pki makes the short-lived certificates and keys of a test cluster: one authority, the API server's certificate,
+// its client certificate for kubelets, and the key that signs service account tokens. Package cluster calls it.
 package pki
 
 import (
@@ -31,7 +31,7 @@ type Authority struct {
 // Pair is a certificate and its key, PEM.
 type Pair struct{ Cert, Key []byte }
 
-// Subject is whom a certificate speaks for and under which addresses.
+// Subject is the name, the groups and the addresses in a certificate.
 type Subject struct {
 	Name   string
 	Groups []string
@@ -64,7 +64,7 @@ func NewAuthority(name string, now time.Time) (*Authority, error) {
 // CertPEM is the authority's certificate.
 func (a *Authority) CertPEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 
-// Issue makes a certificate good for both ends of TLS.
+// Issue makes a certificate that is valid for both ends of TLS.
 func (a *Authority) Issue(s Subject) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *Authority) Issue(s Subject) (Pair, error) {
 	return Pair{Cert: encode("CERTIFICATE", der), Key: encode("PRIVATE KEY", keyDER)}, nil
 }
 
-// SigningKey makes the key pair of service account tokens: public key, private key.
+// SigningKey makes the key pair for service account tokens, PEM: public key, private key.
 func SigningKey() (public, private []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -108,8 +108,8 @@ func SigningKey() (public, private []byte, err error) {
 	return encode("PUBLIC KEY", pub), encode("PRIVATE KEY", priv), nil
 }
 
-// Write puts everything a control plane needs into dir: ca.crt, apiserver.{crt,key}, kubelet-client.{crt,key},
-// sa.{pub,key}. The API server is reachable as any of ips.
+// Write writes all keys and certificates of a control plane to dir: ca.crt, apiserver.{crt,key},
+// kubelet-client.{crt,key}, sa.{pub,key}. The API server's certificate is valid for ips.
 func Write(dir string, now time.Time, ips []net.IP) error {
 	ca, err := NewAuthority("cpumem-test", now)
 	if err != nil {

@@ -61,7 +61,9 @@ func TestLimitsCheck(t *testing.T) {
 			l := Limits{
 				HighMiB: 128, MaxMiB: 64, HighEvents: map[string]int64{Throttled: 9}, OOMKills: map[string]int64{Offender: 1},
 				Rate: map[string]float64{Throttled: 1, Free: 20}, Ended: map[string]string{Offender: "OOMKilled"},
-				Resident: map[string][2]float64{Throttled: {133, 133}, Free: {176, 176}, Offender: {62, 0}, Neighbour: {48, 48}, Other: {48, 48}},
+				Resident: map[string][2]float64{
+					Throttled: {133, 133}, Free: {176, 176}, Offender: {62, 0}, Neighbour: {48, 48}, Other: {48, 48},
+				},
 			}
 			c.change(&l)
 			if c.say == "" {

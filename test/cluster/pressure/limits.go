@@ -22,18 +22,18 @@ const (
 	Other     = "other pod" // stays within its claim
 )
 
-// LimitNames are the lines' names, in the order in which they are shown.
+// LimitNames returns the lines' names in the order in which they are shown.
 func LimitNames() []string { return []string{Throttled, Free, Offender, Neighbour, Other} }
 
-// Limits is what became of containers that went over their values, and of those beside them.
+// Limits is what happened to containers that went over their values, and to the containers beside them.
 type Limits struct {
 	Current    []Line // memory.current
 	HighMiB    float64
 	MaxMiB     float64          // of Offender
-	HighEvents map[string]int64 // of memory.events, when last seen
+	HighEvents map[string]int64 // high of memory.events, when last seen
 	OOMKills   map[string]int64
 	Rate       map[string]float64    // of Throttled and Free above memory.high, MiB/s
-	Ended      map[string]string     // reason, for those that ended
+	Ended      map[string]string     // reason, for containers that ended
 	Resident   map[string][2]float64 // anonymous memory, MiB: the highest and the last that were seen
 }
 
@@ -42,8 +42,9 @@ const (
 	otherPod  = "pressure-other"
 )
 
-// Limits makes the run with claims of size and removes what it made. Throttled and Free may have three times their claim,
-// and memory.high is in the middle: twice the claim. None may swap: above memory.high there is nothing to reclaim.
+// Limits makes the run with claims of size bytes and removes its objects. The limit of Throttled and Free is three
+// times their claim; the memory.high of Throttled is in the middle: twice the claim. No container may swap: above
+// memory.high there is nothing to reclaim.
 func (b *Bench) Limits(ctx context.Context, size int) (l Limits, err error) {
 	defer func() { err = errors.Join(err, b.remove(context.WithoutCancel(ctx), limitsPod, otherPod)) }()
 	grow := func(to int) []string {
@@ -68,7 +69,7 @@ func (b *Bench) Limits(ctx context.Context, size int) (l Limits, err error) {
 		if err != nil {
 			return l, err
 		}
-		// The systemd driver writes underscores into names.
+		// The cgroup driver systemd writes UIDs with underscores.
 		patterns[i] = "/sys/fs/cgroup/kubepods*/*besteffort*/*pod" + strings.ReplaceAll(string(p.UID), "-", "?") + "*/*"
 	}
 	stop := b.watch(ctx, patterns, nil)
@@ -85,7 +86,7 @@ func (b *Bench) Limits(ctx context.Context, size int) (l Limits, err error) {
 	return l, l.fill(samples, pods[0], pods[1], size)
 }
 
-// goOver waits until the containers have gone over their values, and then some time for what comes of it.
+// goOver waits until the containers have gone over their values, and some time more for the effects.
 func (b *Bench) goOver(ctx context.Context) error {
 	if _, err := b.said(ctx, limitsPod, Free, "grow"); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (b *Bench) goOver(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(5 * time.Second): // that the others live on takes time to be seen
+	case <-time.After(5 * time.Second): // for all other containers to show that they live on
 		return nil
 	}
 }
@@ -152,7 +153,7 @@ func (l *Limits) fill(samples []sample, pod, other *corev1.Pod, size int) error 
 	return nil
 }
 
-// directory finds the container's cgroup among those that were sampled; it may be gone by now.
+// directory returns the container's cgroup among the sampled cgroups; it may be gone.
 func directory(samples []sample, pod *corev1.Pod, container string) (string, error) {
 	for _, c := range pod.Status.ContainerStatuses {
 		_, id, _ := strings.Cut(c.ContainerID, "://")
@@ -170,7 +171,7 @@ func directory(samples []sample, pod *corev1.Pod, container string) (string, err
 	return "", fmt.Errorf("container %s of %s was in no sample", container, pod.Name)
 }
 
-// rateAbove is how fast the line went up, in MiB/s, from where it went above level until its highest point.
+// rateAbove returns how fast the line rose from level to its highest point, in MiB/s; 0 without two points above level.
 func rateAbove(l Line, level float64) float64 {
 	var from, to *Point
 	for i := range l.Points {
@@ -191,7 +192,7 @@ func rateAbove(l Line, level float64) float64 {
 	return (to.MiB - from.MiB) / (to.Seconds - from.Seconds)
 }
 
-// Check is nil if who went over a value was held or ended, and nobody else noticed.
+// Check returns nil if the containers that went over a value were slowed down or ended, and the rest did not suffer.
 func (l Limits) Check() error {
 	var errs []error
 	expect := func(ok bool, format string, args ...any) {

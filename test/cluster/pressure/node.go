@@ -12,8 +12,8 @@ import (
 
 const swapFile = "/var/swap"
 
-// EnableSwap gives the node swap space on its disk and returns what takes it away again. Pods do not get any of it before
-// the kubelet is started again, with a swap behaviour that says so.
+// EnableSwap gives the node size bytes of swap space on its disk; disable removes it. Pods get no swap before a restart
+// of the kubelet with a swap behaviour that allows it.
 func (b *Bench) EnableSwap(ctx context.Context, size int) (disable func(context.Context) error, err error) {
 	script := fmt.Sprintf("fallocate -l %d %[2]s && chmod 600 %[2]s && mkswap %[2]s && swapon %[2]s", size, swapFile)
 	if _, err := b.Cluster.NodeExec(ctx, b.Node, script); err != nil {
@@ -25,7 +25,7 @@ func (b *Bench) EnableSwap(ctx context.Context, size int) (disable func(context.
 	}, nil
 }
 
-// cgroup is the directory of the pod's only container, whatever the node's cgroup driver calls it.
+// cgroup returns the cgroup directory of the pod's only container, for either cgroup driver.
 func (b *Bench) cgroup(ctx context.Context, pod string) (dir string, err error) {
 	err = eventually(ctx, "cgroup of "+pod, func(ctx context.Context) error {
 		p, err := b.pod(ctx, pod)
@@ -53,7 +53,7 @@ func (b *Bench) cgroup(ctx context.Context, pod string) (dir string, err error) 
 	return dir, err
 }
 
-// clock is how far the node's wall clock, which stamps log lines, is ahead of the time it is up, in seconds.
+// clock returns how far the node's wall clock, which stamps log lines, is ahead of the node's uptime, in seconds.
 func (b *Bench) clock(ctx context.Context) (float64, error) {
 	out, err := b.Cluster.NodeExec(ctx, b.Node, `sed -n 's/^btime //p' /proc/stat`)
 	if err != nil {
@@ -62,7 +62,7 @@ func (b *Bench) clock(ctx context.Context) (float64, error) {
 	return strconv.ParseFloat(strings.TrimSpace(out), 64)
 }
 
-// numaMemory is the NUMA node's meminfo in bytes.
+// numaMemory returns the NUMA node's meminfo, in bytes by name.
 func (b *Bench) numaMemory(ctx context.Context) (map[string]int64, error) {
 	out, err := b.Cluster.NodeExec(ctx, b.Node, fmt.Sprintf("cat /sys/devices/system/node/node%d/meminfo", b.NUMA))
 	if err != nil {

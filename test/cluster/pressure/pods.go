@@ -45,7 +45,7 @@ func (b *Bench) create(ctx context.Context, name string, containers ...container
 	return b.objects().Create(ctx, name, all...)
 }
 
-// said waits until the container's program has done the action and returns when that was, in seconds the node is up.
+// said waits until the container's program has done the action and returns the time of the action's log line, in seconds of uptime.
 func (b *Bench) said(ctx context.Context, pod, container, action string) (float64, error) {
 	ahead, err := b.clock(ctx)
 	if err != nil {
@@ -59,12 +59,11 @@ func (b *Bench) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return b.objects().Pod(ctx, name)
 }
 
-// remove deletes pods and their claims and waits until they are gone.
 func (b *Bench) remove(ctx context.Context, pods ...string) error {
 	return b.objects().Remove(ctx, pods...)
 }
 
-// eventually asks until the answer is nil, and gives the last answer if it never is.
+// eventually calls ask until it returns nil, and else returns ask's last error.
 func eventually(ctx context.Context, what string, ask func(context.Context) error) error {
 	return objects.Eventually(ctx, what, 300*time.Millisecond, ask)
 }

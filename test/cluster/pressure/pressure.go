@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pressure measures, on a node of a running cluster with the driver on it, what a claim's memory values are worth
-// when memory is short: pages kept against a neighbour that wants them (Reclaim), and limits that hit only who goes over
-// them (Limits).
+// Package pressure measures what a claim's memory values are worth when memory is short, on a node of a running cluster
+// with the driver: pages that stay although a neighbour wants them (Reclaim), and limits that hit only the container
+// that goes over them (Limits).
 //
-// Command pressure draws its results, the end-to-end cases compare them. The flow: reclaim.go and limits.go are the two
-// runs, pods.go says what their pods are, node.go prepares and reads the node, samples.go watches cgroups.
+// Command pressure draws the results, the end-to-end cases check them. The flow: reclaim.go and limits.go are the two
+// runs, pods.go makes their pods, node.go prepares and reads the node, samples.go watches cgroups.
 package pressure
 
 import (
@@ -33,7 +33,7 @@ type Line struct {
 	Points []Point
 }
 
-// At is the line's last value at a time or before it.
+// At returns the line's last value at or before a time, 0 if there is none.
 func (l Line) At(seconds float64) float64 {
 	value := 0.0
 	for _, p := range l.Points {
@@ -45,7 +45,7 @@ func (l Line) At(seconds float64) float64 {
 	return value
 }
 
-// Mark is a moment worth a name.
+// Mark is a moment of a run with a name.
 type Mark struct {
 	Name    string
 	Seconds float64

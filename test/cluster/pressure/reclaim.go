@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Sizes of a reclaim run, in bytes.
+// Sizes are the amounts of a reclaim run, in bytes.
 type Sizes struct {
 	Claim  int // of each of the three pods
 	Cache  int // page cache a pod has
@@ -19,7 +19,7 @@ type Sizes struct {
 	Room   int // what the neighbour leaves free on the NUMA node before it reads
 }
 
-// Sizes for the whole of the Bench's NUMA node.
+// Sizes returns the amounts for the whole of the Bench's NUMA node.
 func (b *Bench) Sizes(ctx context.Context) (Sizes, error) {
 	memory, err := b.numaMemory(ctx)
 	if err != nil {
@@ -40,22 +40,22 @@ const (
 	Unprotected = "unprotected"
 )
 
-// Reclaim is what became of three claims of the same size while a neighbour without a claim wanted their NUMA node: it maps
-// most of what is free, reads files, and maps more than there is. The claims differ in who protects them: the driver; the
-// container's own memory.min with nothing above it; nobody.
+// Reclaim is what happened to three claims of the same size while a neighbour without a claim wanted their NUMA node.
+// The neighbour maps most of the free memory, reads files, and maps more than there is. The claims differ in their
+// protection: by the driver; by the container's own memory.min with nothing above it; none.
 type Reclaim struct {
 	Cache, Anon, Swap       []Line
-	Reads, Maps, End        Mark // the neighbour begins to read files, begins to map memory, has it
+	Reads, Maps, End        Mark // the neighbour begins to read files, begins to map memory, has taken it
 	CacheBefore, CacheAfter map[string]float64
 	AnonBefore, AnonAfter   map[string]float64
 	NUMAMiB, HogReads       int
 	OOMKills                int64
 }
 
-// KeptCache is the part of the page cache that is left of what was there, 0 to 1.
+// KeptCache is the share of the page cache that was kept, 0 to 1.
 func (r Reclaim) KeptCache(name string) float64 { return r.CacheAfter[name] / r.CacheBefore[name] }
 
-// KeptAnon is the same for resident anonymous memory.
+// KeptAnon is the share of the resident anonymous memory that was kept, 0 to 1.
 func (r Reclaim) KeptAnon(name string) float64 { return r.AnonAfter[name] / r.AnonBefore[name] }
 
 const (
@@ -67,10 +67,10 @@ func reclaimPod(name string) string {
 	return map[string]string{Protected: "pressure-protected", LeafOnly: "pressure-leaf", Unprotected: "pressure-none"}[name]
 }
 
-// Names are the lines' names, in the order in which they are shown.
+// Names returns the lines' names in the order in which they are shown.
 func Names() []string { return []string{Protected, LeafOnly, Unprotected} }
 
-// Reclaim makes the run and removes what it made.
+// Reclaim makes the run and removes its objects.
 func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) {
 	pods := []string{hog}
 	for _, name := range Names() {
@@ -102,12 +102,12 @@ func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) 
 			return r, err
 		}
 		if strings.TrimSpace(granted) == "0" {
-			// The kubelet's default behaviour. All three may swap: what is measured is who must.
+			// By default the kubelet allows no swap. All three may swap here, because the run shows which of them must.
 			hold[dirs[name]+"/"+swapMax] = "max"
 			b.logf("%s: the kubelet grants no swap, the run does", name)
 		}
 	}
-	// What a plugin of the runtime alone could do. Held, because the actuator puts back what the claim says.
+	// A plugin of the runtime could do only this. The value is held, because the actuator repairs it.
 	hold[dirs[LeafOnly]+"/"+keyMin] = strconv.Itoa(size.Claim)
 
 	var all []string
@@ -123,15 +123,16 @@ func (b *Bench) Reclaim(ctx context.Context, size Sizes) (r Reclaim, err error) 
 	return r, r.fill(samples, dirs, marks)
 }
 
-// pressOn lets the neighbour have its way until the container of dir has lost most of its anonymous memory, and returns when
-// it began to read, began to map more than there is, and that was so, in seconds the node is up.
+// pressOn lets the neighbour take memory until the container of the cgroup dir has lost most of its anonymous memory. marks are
+// when the neighbour began to read, when it began to map more than there is, and when the loss was seen, in seconds of uptime.
 func (b *Bench) pressOn(ctx context.Context, size Sizes, r *Reclaim, dir string) (marks [3]float64, err error) {
 	memory, err := b.numaMemory(ctx)
 	if err != nil {
 		return marks, err
 	}
 	ballast := max((memory["MemFree"]-int64(size.Room))/mib, 1) * mib
-	// All that is free, page cache, or anonymous memory of the two pods without protection. It is stopped before.
+	// take is all free memory, page cache, and anonymous memory of the two pods without protection. The neighbour is
+	// stopped before it has mapped so much.
 	take := memory["MemFree"] + memory["Active(file)"] + memory["Inactive(file)"] - int64(size.Cache) + int64(2*size.Anon) - ballast
 	r.NUMAMiB, r.HogReads = int(memory["MemTotal"]/mib), size.Stream/mib
 	b.logf("NUMA node %d: %d MiB free of %d; the neighbour maps %d MiB, reads %d MiB and maps at most %d MiB more",
@@ -176,7 +177,7 @@ func (r *Reclaim) fill(samples []sample, dirs map[string]string, marks [3]float6
 		r.Cache, r.Anon = append(r.Cache, cache), append(r.Anon, anon)
 		r.Swap = append(r.Swap, line(name, samples, dirs[name], keySwap))
 		r.CacheBefore[name], r.AnonBefore[name] = cache.At(0), anon.At(0)
-		r.CacheAfter[name] = cache.At(r.Maps.Seconds) // before the neighbour changes its ways
+		r.CacheAfter[name] = cache.At(r.Maps.Seconds) // before the neighbour maps memory
 		r.AnonAfter[name] = anon.At(r.End.Seconds)
 		r.OOMKills += last(samples, dirs[name], keyOOMKill)
 		if r.CacheBefore[name] == 0 || r.AnonBefore[name] == 0 {
@@ -186,17 +187,19 @@ func (r *Reclaim) fill(samples []sample, dirs map[string]string, marks [3]float6
 	return nil
 }
 
-// Check is nil if protection kept the pages that everybody else lost.
+// Check returns nil if protection kept the pages that the two other containers lost.
 func (r Reclaim) Check() error {
 	var errs []error
 	for _, name := range Names() {
 		cache, anon := r.KeptCache(name), r.KeptAnon(name)
 		switch {
 		case name == Protected && min(cache, anon) < 0.95:
-			errs = append(errs, fmt.Errorf("%s: kept %.2f of its page cache and %.2f of its anonymous memory, want 0.95", name, cache, anon))
+			errs = append(errs, fmt.Errorf("%s: kept %.2f of its page cache and %.2f of its anonymous memory, want 0.95",
+				name, cache, anon))
 		case name != Protected && (cache > 0.5 || anon > 0.8):
-			// Not a fault of the driver, but then nothing is shown.
-			errs = append(errs, fmt.Errorf("%s: kept %.2f of its page cache and %.2f of its anonymous memory: the pressure was too low", name, cache, anon))
+			// Not a fault of the driver, but the run shows nothing.
+			errs = append(errs, fmt.Errorf("%s: kept %.2f of its page cache and %.2f of its anonymous memory: the pressure was too low",
+				name, cache, anon))
 		}
 	}
 	if r.OOMKills > 0 {

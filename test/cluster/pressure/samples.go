@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// sample is what the cgroups' files said at a time (seconds the node is up), by directory and key. A cgroup that is gone
-// is left out.
+// sample is the content of the cgroups' files at a time, in seconds of uptime: values by directory and key. A cgroup
+// that is gone is left out.
 type sample struct {
 	at     float64
 	values map[string]map[string]int64
@@ -28,8 +28,8 @@ const (
 
 const stopFile = "/tmp/pressure.stop"
 
-// watchScript prints the values of the cgroups again and again: one process for each sample, the node is slow. hold are
-// files and what is written into them before each sample, so that nobody puts another value there for long.
+// watchScript returns a script that prints the cgroups' values again and again, with one process for each sample, because the node
+// is slow. Before each sample it writes the values of hold to their files, so that no other program's value stays there long.
 func watchScript(dirs []string, hold map[string]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rm -f %s; while [ ! -e %s ]; do read up idle </proc/uptime; echo \"at $up\"; ", stopFile, stopFile)
@@ -47,12 +47,12 @@ func watchScript(dirs []string, hold map[string]string) string {
 			b.WriteString(" " + path.Join(d, f))
 		}
 	}
-	// The script ends with the connection: nothing can be printed then.
+	// If the connection has ended, echo fails and the script exits.
 	b.WriteString(" 2>/dev/null; echo || exit; usleep 300000; done; rm -f " + stopFile)
 	return b.String()
 }
 
-// parseSamples reads what watchScript printed.
+// parseSamples returns the samples that watchScript has printed.
 func parseSamples(text string) ([]sample, error) {
 	var out []sample
 	for line := range strings.Lines(text) {
@@ -92,7 +92,7 @@ func parseSamples(text string) ([]sample, error) {
 	return out, nil
 }
 
-// line draws one key of one cgroup.
+// line returns the values of one key of one cgroup over time, in MiB.
 func line(name string, samples []sample, dir, key string) Line {
 	l := Line{Name: name}
 	for _, s := range samples {
@@ -103,7 +103,7 @@ func line(name string, samples []sample, dir, key string) Line {
 	return l
 }
 
-// last is the last value a cgroup had before it went, if it did.
+// last returns the last value that a cgroup had, 0 if no sample has the cgroup.
 func last(samples []sample, dir, key string) int64 {
 	for _, s := range slices.Backward(samples) {
 		if values, ok := s.values[dir]; ok {
@@ -113,7 +113,7 @@ func last(samples []sample, dir, key string) int64 {
 	return 0
 }
 
-// watch samples the cgroups until stop, which gives what was seen.
+// watch samples the cgroups until stop is called, which returns the samples.
 func (b *Bench) watch(ctx context.Context, dirs []string, hold map[string]string) (stop func() ([]sample, error)) {
 	type result struct {
 		out string

@@ -70,16 +70,17 @@ func TestParseNUMAMemory(t *testing.T) {
 	}
 }
 
-// The script's own output is what the parser reads, files that come and go included.
+// The parser reads the script's own output, also when a cgroup is missing.
 func TestWatchScript(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"memory.stat": "anon 7\nfile_mapped 1\nfile 8\n", "memory.events": "high 3\noom_kill 0\n", "memory.current": "15\n", "memory.min": "0\n",
+		"memory.stat": "anon 7\nfile_mapped 1\nfile 8\n", "memory.events": "high 3\noom_kill 0\n",
+		"memory.current": "15\n", "memory.min": "0\n",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	script := watchScript([]string{dir, dir + "/gone"}, map[string]string{dir + "/memory.min": "5"})
-	// Once, and without touching the host's own files.
+	// Take one sample, and leave the host's files alone.
 	script = strings.ReplaceAll(script, stopFile, filepath.Join(dir, "stop"))
 	script = strings.ReplaceAll(script, "usleep 300000", "touch "+filepath.Join(dir, "stop"))
 	out, err := exec.Command("sh", "-c", script).Output()

@@ -22,26 +22,26 @@ const (
 	setTimerSlack  = 29 // PR_SET_TIMERSLACK
 )
 
-// cycled is what a thread that wanted to wake up in even steps found. Times are nanoseconds.
+// cycled is the result of cycle. Times are nanoseconds.
 type cycled struct {
 	Action    string `json:"action"`
 	Scheduler string `json:"scheduler"` // fifo, or normal if this process must not change it
 	Locked    bool   `json:"locked"`    // memory cannot be paged out
 	Interval  int64  `json:"interval"`
 	Samples   uint64 `json:"samples"`
-	Missed    int64  `json:"missed"` // wake-ups left out, because the one before was later than that
+	Missed    int64  `json:"missed"` // wake-ups left out, because the wake-up before came after their time
 	P50       int64  `json:"p50"`
 	P99       int64  `json:"p99"`
 	P999      int64  `json:"p99.9"`
 	P9999     int64  `json:"p99.99"`
 	Max       int64  `json:"max"`
-	// What the kernel says of the thread: how long it was ready to run and another one ran, and how often it had to make room.
+	// From the kernel: how long the thread was ready to run and did not, and how often it had to leave its CPU.
 	Waited    int64       `json:"waited"`
 	Preempted int64       `json:"preempted"`
 	Histogram [][3]uint64 `json:"histogram"` // least and greatest lateness of a bucket, count; empty buckets are left out
 }
 
-// cycle lets this thread sleep until the next multiple of interval, again and again, and counts how late it wakes up.
+// cycle makes this thread sleep until the next multiple of interval, again and again, and counts how late it wakes up.
 func cycle(interval, duration time.Duration) (cycled, error) {
 	c := cycled{Action: "cycle", Scheduler: "normal", Interval: interval.Nanoseconds()}
 	if interval <= 0 || duration < interval {
@@ -58,7 +58,7 @@ func cycle(interval, duration time.Duration) (cycled, error) {
 	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setTimerSlack, 1, 0); errno != 0 {
 		return c, fmt.Errorf("cycle: timer slack: %w", errno)
 	}
-	// Only what is mapped now: Go's runtime ends the program if a later mapping exceeds the limit of locked memory.
+	// Lock only what is mapped here: Go's runtime ends the program if a later mapping exceeds the limit of locked memory.
 	c.Locked = syscall.Mlockall(syscall.MCL_CURRENT) == nil
 	before, err := readThread()
 	if err != nil {
@@ -78,14 +78,15 @@ func cycle(interval, duration time.Duration) (cycled, error) {
 	return c, nil
 }
 
-// sleep is the loop: nothing in it allocates.
+// sleep is the loop of cycle. It allocates nothing. missed is the number of wake-ups left out.
 func (h *histogram) sleep(interval, duration int64) (missed int64, err error) {
 	start := monotonic()
 	end := start + duration
 	for next := start + interval; next <= end; next += interval {
 		until := syscall.NsecToTimespec(next)
 		for {
-			_, _, errno := syscall.Syscall6(syscall.SYS_CLOCK_NANOSLEEP, clockMonotonic, absoluteTime, uintptr(unsafe.Pointer(&until)), 0, 0, 0)
+			_, _, errno := syscall.Syscall6(syscall.SYS_CLOCK_NANOSLEEP,
+				clockMonotonic, absoluteTime, uintptr(unsafe.Pointer(&until)), 0, 0, 0)
 			if errno == 0 {
 				break
 			} else if errno != syscall.EINTR { // the runtime's own signals
@@ -94,7 +95,7 @@ func (h *histogram) sleep(interval, duration int64) (missed int64, err error) {
 		}
 		late := monotonic() - next
 		h.add(late)
-		// One delay is one sample, not one for each wake-up that fell into it; after the end there are none to miss.
+		// One delay is one sample, however many wake-ups fell into it. After the end no wake-up is missed.
 		fell := min(late, end-next) / interval
 		missed += fell
 		next += fell * interval
@@ -102,7 +103,7 @@ func (h *histogram) sleep(interval, duration int64) (missed int64, err error) {
 	return missed, nil
 }
 
-// monotonic is the time this machine is up, without suspensions, in nanoseconds.
+// monotonic returns the time that this machine is up, without suspensions, in nanoseconds.
 func monotonic() int64 {
 	var t syscall.Timespec
 	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&t)), 0)
@@ -111,7 +112,7 @@ func monotonic() int64 {
 
 type thread struct{ waited, preempted int64 }
 
-// readThread asks the kernel about the calling thread.
+// readThread returns how long the calling thread has waited for a CPU, in nanoseconds, and how often it was preempted.
 func readThread() (thread, error) {
 	const file = "/proc/thread-self/schedstat"
 	data, err := os.ReadFile(file)

@@ -31,7 +31,7 @@ func TestBuckets(t *testing.T) {
 	require.Equal(t, uint64(math.MaxInt64), last)
 }
 
-// Against the sorted values: a quantile is never below the true one, and at most a sixteenth above.
+// A quantile is never below the quantile of the sorted values, and at most a sixteenth above it.
 func TestQuantileLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(-5, 100), rapid.Int64Range(0, math.MaxInt64)), 1, 200).Draw(t, "values")
@@ -84,7 +84,7 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// Wake-ups that come too late for several, and past the end: those there was no time for are not missed.
+// One delay may cover several wake-ups and pass the end: wake-ups after the end are not missed.
 func TestCycleCountsNothingAfterTheEnd(t *testing.T) {
 	for range 20 {
 		c, err := cycle(time.Microsecond, 2*time.Millisecond)

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// floodTime bounds one connection: the server may let it wait for ever.
+// floodTime bounds a flood: the server may let connections wait for ever.
 const floodTime = time.Minute
 
-// flood opens count connections to an HTTP server at the same time, and each
-// sends size bytes of a header that does not end and then waits for the server
-// to give it up. It returns how many connections were made.
+// flood opens count connections to an HTTP server at the same time. On each it
+// sends size bytes of a header without an end and waits until the server closes the
+// connection. The result has the number of connections that were made.
 func flood(ctx context.Context, address string, count, size int) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, floodTime)
 	defer cancel()
@@ -44,7 +44,7 @@ func flood(ctx context.Context, address string, count, size int) (map[string]any
 			}
 			defer context.AfterFunc(ctx, func() { conn.Close() })()
 			defer conn.Close()
-			// The server may end it at any time: that is its right.
+			// The server may close the connection at any time: no error.
 			_, _ = io.WriteString(conn, request)
 			_, _ = io.Copy(io.Discard, conn)
 		})

@@ -7,15 +7,15 @@ import (
 	"math/bits"
 )
 
-// Buckets of a histogram: one for each value below 16, then 16 for each power of two, so that a bucket is at most a
-// sixteenth of its values wide.
+// A histogram has one bucket for each value below 16, then 16 buckets for each power of two, so that a bucket is at
+// most a sixteenth of its values wide.
 const (
 	bucketBits = 4
 	perOctave  = 1 << bucketBits
 	buckets    = (64 - bucketBits) * perOctave
 )
 
-// histogram counts values; adding one allocates nothing. Its zero value is empty.
+// histogram counts values; add allocates nothing. Its zero value is empty.
 type histogram struct {
 	counts [buckets]uint64
 	total  uint64
@@ -37,7 +37,7 @@ func bucketOf(v uint64) int {
 	return (octave+1)*perOctave + int(v>>octave)&(perOctave-1)
 }
 
-// bounds are the least and the greatest value of a bucket.
+// bounds returns the least and the greatest value of a bucket.
 func bounds(bucket int) (from, to uint64) {
 	if bucket < perOctave {
 		return uint64(bucket), uint64(bucket)
@@ -47,8 +47,8 @@ func bounds(bucket int) (from, to uint64) {
 	return from, from + 1<<octave - 1
 }
 
-// quantile is a value that at least the share q (0 to 1) of the values does not exceed: at most a sixteenth above the
-// least such value.
+// quantile returns a value that at least the share q (0 to 1) of the values does not exceed. It is at most a sixteenth
+// above the least such value.
 func (h *histogram) quantile(q float64) int64 {
 	rank := max(uint64(math.Ceil(q*float64(h.total))), 1)
 	seen := uint64(0)
@@ -61,7 +61,7 @@ func (h *histogram) quantile(q float64) int64 {
 	return h.max
 }
 
-// rows are the buckets that hold something: least value, greatest value, how many.
+// rows returns the buckets that are not empty: least value, greatest value, count.
 func (h *histogram) rows() [][3]uint64 {
 	rows := [][3]uint64{}
 	for i, n := range h.counts {

@@ -9,7 +9,7 @@ type hogging struct {
 	Threads int    `json:"threads"`
 }
 
-// hog keeps every CPU this process may use now busy from here on, beside the actions that follow.
+// hog keeps as many threads busy as this process may use CPUs, also during the actions that follow.
 func hog() hogging {
 	n := runtime.NumCPU()
 	runtime.GOMAXPROCS(n + 1) // one for the actions

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command probe is the program test containers run. It tells, as JSON lines on its output, what the kernel gives it:
-// CPUs, memory nodes, its own cgroup's files, where its pages landed, how many hugepages it got. Its arguments are
-// actions, done in order; each prints one line with the field "action".
+// Command probe is the program that test containers run. It prints, as JSON lines, what the kernel gives it: CPUs, NUMA
+// nodes, its own cgroup's files, the NUMA nodes of its pages, the number of hugepages. Its arguments are actions, done
+// in order; each prints one line with the field "action".
 //
 //	mask               CPUs this process may run on
-//	view               CPUs, memory nodes and the cgroup's values
+//	view               CPUs, NUMA nodes and the cgroup's values
 //	touch SIZE         map SIZE of anonymous memory, write to every page, count pages per NUMA node
 //	cache FILE SIZE    write and read a file of SIZE: page cache, which the kernel can reclaim
-//	bind NODE          take all memory from this NUMA node from now on (needs CAP_SYS_NICE)
+//	bind NODE          take all later memory from this NUMA node (needs CAP_SYS_NICE)
 //	read FILE SIZE N   make a sparse file of SIZE and read it N times: page cache that costs no disk
 //	fill SIZE          map SIZE of anonymous memory and write to it, in huge pages where the kernel gives them
 //	grow SIZE STEP T   map SIZE of anonymous memory and write to STEP more of it every T
@@ -16,15 +16,15 @@
 //	hugefile DIR N     make a file of N pages in the hugetlbfs DIR, map it and write it page by page, report how many there were
 //	flood ADDRESS N SIZE
 //	                   open N connections to an HTTP server, send a header of SIZE without an end on each, wait until
-//	                   the server has given all of them up (a minute at most), report how many there were
-//	hog                keep every CPU this process may use busy, from now on and beside the actions that follow
+//	                   the server has closed all of them (a minute at most), report how many there were
+//	hog                keep every CPU this process may use busy, also during the actions that follow
 //	cycle T DURATION   wake up every T and count how late: quantiles and a histogram
-//	observe CPUS T     every T look which CPUs this process may run on, which of CPUS among them, and print a line each time
-//	                   that changes and each second (until SIGTERM)
+//	observe CPUS T     look every T which CPUs this process may run on, and which of CPUS are among them; print a line for
+//	                   each change and each second (until SIGTERM)
 //	sleep [DURATION]   wait, without a duration for ever (until SIGTERM)
 //	exit CODE
 //
-// What was mapped stays mapped. Sizes are bytes or end in Ki, Mi, Gi. Without arguments: mask view sleep.
+// Mapped memory stays mapped. Sizes are bytes or end in Ki, Mi, Gi. Without arguments: mask view sleep.
 package main
 
 import (
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// act does the first action and gives its line (nil: nothing to say) and the arguments after it.
+// act does the first action and returns its line (nil: none) and the arguments after it.
 func act(args []string) (line any, rest []string, err error) {
 	need := func(n int) error {
 		if len(args) <= n {
@@ -226,10 +226,11 @@ func act(args []string) (line any, rest []string, err error) {
 		}
 		os.Exit(code)
 	}
-	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, fill, grow, hugepages, hugefile, flood, hog, cycle, observe, sleep, exit", args[0])
+	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, fill, grow, hugepages, hugefile, "+
+		"flood, hog, cycle, observe, sleep, exit", args[0])
 }
 
-// ended gets the signal that asks this process to end.
+// ended returns the channel of the signals that ask this process to end.
 func ended() <-chan os.Signal {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)

@@ -52,7 +52,7 @@ func touch(size int) (touched, error) {
 	return touched{Action: "touch", Bytes: size, Nodes: nodes}, err
 }
 
-// pagesPerNode finds the mapping that starts at addr in numa_maps.
+// pagesPerNode returns the pages of the mapping that starts at addr, by NUMA node; maps is the content of numa_maps.
 func pagesPerNode(maps string, addr uint64) (map[string]int, error) {
 	for line := range strings.Lines(maps) {
 		fields := strings.Fields(line)
@@ -92,7 +92,7 @@ func fillCache(file string, size int) error {
 			return err
 		}
 	}
-	// Dirty pages cannot be dropped: clean, they are what reclaim takes first.
+	// Write dirty pages back: the kernel can drop only clean pages.
 	if err := f.Sync(); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ type huge struct {
 	Stopped  string `json:"stopped,omitempty"` // why not all: mmap's errno (no reservation) or a fault (no charge)
 }
 
-// hugepages stops at the first page it does not get.
+// hugepages maps and writes count pages of size bytes, one by one, up to the first page that it does not get.
 func hugepages(size, count int) (huge, error) {
 	h := huge{Action: "hugepages", PageSize: size, Asked: count}
 	if bits.OnesCount(uint(size)) != 1 {
@@ -133,7 +133,7 @@ func hugepages(size, count int) (huge, error) {
 	return h, nil
 }
 
-// hugefile does the same through the file system, as DPDK does. The file is of one directory and so of one page size.
+// hugefile does the same with a file in the hugetlbfs dir, as DPDK does. The file system has one page size.
 func hugefile(dir string, count int) (huge, error) {
 	h := huge{Action: "hugefile", Asked: count}
 	var fs syscall.Statfs_t
@@ -165,7 +165,8 @@ func hugefile(dir string, count int) (huge, error) {
 	return h, nil
 }
 
-// writable touches the mapping; a cgroup that may not charge the page sends SIGBUS, which Go turns into a panic here.
+// writable writes to the mapping and reports whether it could. If the cgroup may not charge the page, the kernel sends
+// SIGBUS, which Go turns into a panic here.
 func writable(mem []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -16,18 +16,18 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// heartbeat is the longest time between two lines of an observer: how far its output reaches is known without its end.
+// heartbeat is the longest time between two lines of an observer, so that output without an end shows how far it reaches.
 const heartbeat = time.Second
 
-// observed is what an observer says each time what it may use has changed, each heartbeat, and at its end. A line holds
-// from its time on until the time of the next.
+// observed is a line of an observer: for each change of its CPUs, each heartbeat, and its end. A line holds from its
+// time until the time of the next line.
 type observed struct {
 	Action    string    `json:"action"`
 	Time      time.Time `json:"time"`
-	Monotonic int64     `json:"monotonic"`           // ns, the node's for all of its processes
+	Monotonic int64     `json:"monotonic"`           // ns, the same clock for all processes of the node
 	CPUs      string    `json:"cpus"`                // this process may run on
 	Effective string    `json:"effective,omitempty"` // its cgroup's cpuset.cpus.effective, if it has the file
-	Watched   string    `json:"watched"`             // which of the watched CPUs it may run on
+	Watched   string    `json:"watched"`             // the watched CPUs that it may run on
 	Before    int64     `json:"before"`              // ns, when the sample before this one was taken
 	Samples   int       `json:"samples"`             // so far
 	Allowed   int       `json:"allowed"`             // samples so far in which it could run on a watched CPU
@@ -35,14 +35,14 @@ type observed struct {
 	Ended     bool      `json:"ended,omitempty"`
 }
 
-// observer is what it knows of the samples so far.
+// observer is the state of an observer after the samples so far.
 type observer struct {
 	watched cpuset.CPUSet
 	last    observed
 	said    time.Time
 }
 
-// sample takes a sample in and tells whether there is something to say.
+// sample adds a sample and reports whether o.last is to be printed.
 func (o *observer) sample(at time.Time, monotonic int64, cpus, effective string) (say bool, err error) {
 	set, err := cpuset.Parse(cpus)
 	if err != nil {
@@ -68,7 +68,7 @@ func (o *observer) sample(at time.Time, monotonic int64, cpus, effective string)
 	return say, nil
 }
 
-// observe samples until stop and writes lines.
+// observe takes a sample every interval until stop, and writes lines to out.
 func observe(out io.Writer, watched cpuset.CPUSet, interval time.Duration, stop <-chan os.Signal) error {
 	own, err := ownCgroup()
 	if err != nil {
@@ -105,7 +105,7 @@ func observe(out io.Writer, watched cpuset.CPUSet, interval time.Duration, stop 
 	}
 }
 
-// ownCgroup is the directory of this process's cgroup, as far as it sees it.
+// ownCgroup returns the directory of this process's cgroup, as this process sees it.
 func ownCgroup() (string, error) {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

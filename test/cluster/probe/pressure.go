@@ -15,23 +15,23 @@ import (
 
 const policyBind = 2 // MPOL_BIND
 
-// bind lets everything this program allocates from now on, page cache of what it reads included, come from one NUMA node.
-// It needs CAP_SYS_NICE: the default seccomp profile refuses the call without.
+// bind makes all memory that this program takes later come from one NUMA node, also the page cache of files that it
+// reads. It needs CAP_SYS_NICE: without it the default seccomp profile refuses the call.
 func bind(node int) error {
 	if node < 0 || node > 62 {
 		return fmt.Errorf("bind: NUMA node %d: give 0 to 62", node)
 	}
-	runtime.LockOSThread() // the policy is the thread's, and so the actions' thread must stay the same
+	runtime.LockOSThread() // the policy is the thread's: all actions must run on this thread
 	mask := uint64(1) << node
-	// The kernel takes one bit less than it is told.
+	// The kernel uses one bit less than the given 64.
 	if _, _, errno := syscall.Syscall(syscall.SYS_SET_MEMPOLICY, policyBind, uintptr(unsafe.Pointer(&mask)), 64); errno != 0 {
 		return fmt.Errorf("bind to NUMA node %d: %w", node, errno)
 	}
 	return nil
 }
 
-// readFile makes a sparse file of size and reads it whole, times over. The page cache of a hole is like any other, but
-// costs no disk.
+// readFile makes a sparse file of size bytes and reads it whole, several times. The page cache of a hole is like any
+// other page cache, but costs no disk.
 func readFile(file string, size, times int) error {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -52,8 +52,8 @@ func readFile(file string, size, times int) error {
 	return nil
 }
 
-// grow maps size and writes to a step of it after each pause, page by page; with huge the kernel may give pages of 2 MiB,
-// which is fast.
+// grow maps size bytes and writes to them page by page, with a pause before each step bytes. With huge the kernel may
+// give pages of 2 MiB, which is fast.
 func grow(size, step int, pause time.Duration, huge bool) error {
 	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {

@@ -111,7 +111,8 @@ func TestActions(t *testing.T) {
 	for _, bad := range [][]string{{"touch"}, {"touch", "x"}, {"hugepages", "3Mi", "1"}, {"hugepages", "2Mi", "x"}, {"dance"}, {"exit"},
 		{"cycle", "1ms"}, {"cycle", "x", "1s"}, {"cycle", "1ms", "x"}, {"cycle", "0s", "1s"}, {"cycle", "2s", "1s"},
 		{"observe", "0"}, {"observe", "x", "1s"}, {"observe", "0", "0s"},
-		{"bind"}, {"bind", "x"}, {"bind", "63"}, {"read", sparse, "1Mi"}, {"read", sparse, "1Mi", "0"}, {"fill"}, {"grow", "1Mi", "64Ki"}, {"grow", "1Mi", "64Ki", "x"}} {
+		{"bind"}, {"bind", "x"}, {"bind", "63"}, {"read", sparse, "1Mi"}, {"read", sparse, "1Mi", "0"}, {"fill"},
+		{"grow", "1Mi", "64Ki"}, {"grow", "1Mi", "64Ki", "x"}} {
 		_, _, err := act(bad)
 		require.Error(t, err, bad)
 	}

@@ -22,7 +22,7 @@ type view struct {
 	Cgroup map[string]string `json:"cgroup"` // file name → content
 }
 
-// cgroupFiles are patterns below the process's own cgroup; what is not there is left out.
+// cgroupFiles are patterns of files in the process's own cgroup; missing files are left out.
 var cgroupFiles = []string{
 	"cpu.max", "cpu.weight",
 	"cpuset.cpus", "cpuset.cpus.effective", "cpuset.mems", "cpuset.mems.effective",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package qemu turns the machine a test wants (sockets, NUMA nodes, hugepages) into QEMU's arguments. It is pure:
-// package cluster starts the process and owns the paths it is given.
+// Package qemu turns the machine that a test wants (sockets, NUMA nodes, hugepages) into QEMU's arguments. It only
+// makes text: package cluster starts the process and owns the paths.
 package qemu
 
 import (
@@ -18,18 +18,18 @@ type Machine struct {
 	Cores           int // per socket, split evenly over its dies
 	Threads         int // per core
 	NUMAPerSocket   int
-	MemoryOnlyNodes int // NUMA nodes without CPUs, numbered after the others
+	MemoryOnlyNodes int // NUMA nodes without CPUs, numbered last
 	MemoryMiB       int // of the whole machine, split evenly over all NUMA nodes
 	Hugepages       int // 2 MiB pages set aside at boot on every NUMA node
 }
 
-// Default is the acceptance cases' T3: 2 sockets of 2 cores of 2 threads, a NUMA node each.
+// Default is the acceptance cases' T3: 2 sockets of 2 cores of 2 threads, a NUMA node for each socket.
 func Default() Machine {
 	return Machine{Sockets: 2, Cores: 2, Threads: 2, NUMAPerSocket: 1, MemoryMiB: 4096, Hugepages: 128}
 }
 
-// Wide is like T4 of the acceptance cases: two NUMA nodes on each of two sockets, and one without CPUs. Its 16 CPUs are as
-// many as emulation bears; groups of NUMA nodes (a socket) have several last-level caches.
+// Wide is like T4 of the acceptance cases: two NUMA nodes on each of two sockets, and one NUMA node without CPUs.
+// Emulation bears no more than its 16 CPUs. A group of NUMA nodes (a socket) has several last-level caches.
 func Wide() Machine {
 	return Machine{Sockets: 2, Dies: 2, Cores: 4, Threads: 2, NUMAPerSocket: 2, MemoryOnlyNodes: 1, MemoryMiB: 3840, Hugepages: 64}
 }
@@ -37,15 +37,15 @@ func Wide() Machine {
 // CPUs is the number of logical CPUs.
 func (m Machine) CPUs() int { return m.Sockets * m.Cores * m.Threads }
 
-// Nodes is the number of NUMA nodes, those without CPUs included.
+// Nodes is the number of NUMA nodes, with and without CPUs.
 func (m Machine) Nodes() int { return m.Sockets*m.NUMAPerSocket + m.MemoryOnlyNodes }
 
 func (m Machine) dies() int { return max(m.Dies, 1) }
 
-// nodeMiB is one NUMA node's memory, in whole 2 MiB pages.
+// nodeMiB is one NUMA node's memory in MiB, in whole 2 MiB pages.
 func (m Machine) nodeMiB() int { return m.MemoryMiB / m.Nodes() / 2 * 2 }
 
-// Validate says what cannot be built, with the numbers.
+// Validate returns an error, with the numbers, for a machine that cannot be built.
 func (m Machine) Validate() error {
 	switch {
 	case m.Sockets < 1 || m.Cores < 1 || m.Threads < 1 || m.NUMAPerSocket < 1:
@@ -67,7 +67,7 @@ func (m Machine) Validate() error {
 	return nil
 }
 
-// Args is the part of QEMU's arguments that makes the machine's CPUs and memory.
+// Args returns the part of QEMU's arguments that makes the machine's CPUs and memory.
 func (m Machine) Args() []string {
 	args := []string{
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", m.CPUs(), m.Sockets, m.dies(), m.Cores/m.dies(), m.Threads),
@@ -101,7 +101,7 @@ func (m Machine) distance(a, b int) int {
 	return 20
 }
 
-// KernelArgs is the part of the kernel's command line that sets hugepages aside.
+// KernelArgs returns the part of the kernel's command line that sets hugepages aside.
 func (m Machine) KernelArgs() string {
 	if m.Hugepages == 0 {
 		return ""
@@ -113,7 +113,7 @@ func (m Machine) KernelArgs() string {
 	return "hugepagesz=2M hugepages=" + strings.Join(per, ",")
 }
 
-// Node is everything else QEMU needs to know about one node.
+// Node is all else that QEMU needs for one node.
 type Node struct {
 	Index   int    // makes the network address unique
 	Accel   string // QEMU's -accel value
@@ -127,7 +127,7 @@ type Node struct {
 	Append  string // kernel command line
 }
 
-// Args is the whole command line after the program's name.
+// Args returns QEMU's whole command line after the program's name.
 func Args(m Machine, n Node) []string {
 	cpu := "host"
 	if strings.HasPrefix(n.Accel, "tcg") {

@@ -76,12 +76,14 @@ func TestMachineValidate(t *testing.T) {
 	}
 }
 
-// Whatever Validate lets through: every CPU is in exactly one NUMA node, and the nodes' memory adds up to the machine's.
+// For every machine that Validate accepts, every CPU is in exactly one NUMA node, and the NUMA nodes' memory adds up to
+// the machine's.
 func TestMachineArgsLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		small := rapid.IntRange(0, 4)
 		m := qemu.Machine{
-			Sockets: small.Draw(t, "sockets"), Dies: small.Draw(t, "dies"), Cores: small.Draw(t, "cores"), Threads: small.Draw(t, "threads"),
+			Sockets: small.Draw(t, "sockets"), Dies: small.Draw(t, "dies"),
+			Cores: small.Draw(t, "cores"), Threads: small.Draw(t, "threads"),
 			NUMAPerSocket: small.Draw(t, "numa"), MemoryOnlyNodes: small.Draw(t, "memory-only"),
 			MemoryMiB: rapid.IntRange(0, 1<<16).Draw(t, "memory"), Hugepages: rapid.IntRange(0, 2000).Draw(t, "hugepages"),
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package svg draws what the pictures of measurements consist of: text, rules, lines, on a white ground. What the axes and
-// lines mean is its callers' matter.
+// Package svg draws the parts of pictures of measurements: text, rules and lines on a white ground. Its callers,
+// commands isolation and pressure, give axes and lines their meaning.
 package svg
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Colours that can be told apart by everyone (Okabe and Ito).
+// Colours that all people can tell apart (Okabe and Ito).
 const (
 	Blue   = "#0072b2"
 	Orange = "#d55e00"
@@ -21,34 +21,36 @@ const (
 	Light  = "#dddddd"
 )
 
-// Picture is one that grows; Begin starts it.
+// Picture is a picture under construction; Begin starts it, End returns it.
 type Picture struct{ b strings.Builder }
 
-// Begin starts a picture of that many pixels; label says in words what it shows.
+// Begin starts a picture of width × height pixels; label says in words what it shows.
 func Begin(width, height int, label string) *Picture {
 	p := &Picture{}
-	fmt.Fprintf(&p.b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" font-family="sans-serif" font-size="12" role="img" aria-label="%[3]s">`+"\n",
+	fmt.Fprintf(&p.b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" `+
+		`font-family="sans-serif" font-size="12" role="img" aria-label="%[3]s">`+"\n",
 		width, height, html.EscapeString(label))
 	p.b.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
 	return p
 }
 
-// End gives the whole picture.
+// End returns the whole picture.
 func (p *Picture) End() string { return p.b.String() + "</svg>\n" }
 
-// At draws with another origin.
+// At calls draw with x, y as the origin.
 func (p *Picture) At(x, y int, draw func()) {
 	fmt.Fprintf(&p.b, `<g transform="translate(%d %d)">`+"\n", x, y)
 	draw()
 	p.b.WriteString("</g>\n")
 }
 
-// Text writes at a point; anchor is start, middle or end, extra more attributes with a blank before each.
+// Text writes at a point. anchor is start, middle or end; extra has further attributes, each after a blank.
 func (p *Picture) Text(x, y float64, anchor, fill, extra, text string) {
-	fmt.Fprintf(&p.b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s"%s>%s</text>`+"\n", x, y, anchor, fill, extra, html.EscapeString(text))
+	fmt.Fprintf(&p.b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s"%s>%s</text>`+"\n",
+		x, y, anchor, fill, extra, html.EscapeString(text))
 }
 
-// Upwards writes from bottom to top, its middle at the point.
+// Upwards writes from bottom to top, with the middle of the text at the point.
 func (p *Picture) Upwards(x, y int, fill, text string) {
 	p.Text(0, 0, "middle", fill, fmt.Sprintf(` transform="translate(%d %d) rotate(-90)"`, x, y), text)
 }
@@ -78,7 +80,7 @@ func (p *Picture) Key(x, y float64, stroke, extra, label string) {
 	p.Text(x+34, y, "start", "black", "", label)
 }
 
-// Dash is the extra of a dashed line, if it is to be one.
+// Dash returns the extra of a dashed line, empty if on is false.
 func Dash(on bool) string {
 	if on {
 		return ` stroke-dasharray="7 5"`
@@ -86,7 +88,7 @@ func Dash(on bool) string {
 	return ""
 }
 
-// GridStep gives at most six grid lines, at 1, 2 or 5 times a power of ten.
+// GridStep returns the least step of 1, 2 or 5 times a power of ten that gives at most six grid lines.
 func GridStep(span float64) float64 {
 	if span <= 0 {
 		return 1

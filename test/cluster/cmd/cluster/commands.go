@@ -162,7 +162,8 @@ func newStart(open opener) *cobra.Command {
 	}
 }
 
-// newTool becomes kubectl or helm, so that terminals, pipes and exit codes are theirs.
+// newTool is a command that replaces this process by kubectl or helm, so that the tool has the terminal, the pipes and
+// the exit code.
 func newTool(open opener, name string) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " ...", Short: "Run " + name + " as administrator", DisableFlagParsing: true,
@@ -192,7 +193,7 @@ func newExec(open opener) *cobra.Command {
 	}
 }
 
-// become replaces this process; it returns only if that cannot be done.
+// become replaces this process by the command; it returns only an error.
 func become(c *cluster.Cluster, command []string) error {
 	env := c.Env()
 	for _, old := range os.Environ() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cluster is the hand on package cluster: it makes, shows and removes the end-to-end test cluster.
+// Command cluster makes, shows and removes the cluster of the end-to-end tests, with package cluster.
 package main
 
 import (
@@ -30,7 +30,8 @@ func newCommand() *cobra.Command {
 		Use: "cluster", Short: "A real Kubernetes cluster in emulated machines, for the end-to-end tests",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	cmd.PersistentFlags().StringVar(&dir, "dir", "", "where the cluster lives (default: $CPUMEM_CLUSTER_DIR, or _output/cluster of the repository)")
+	cmd.PersistentFlags().StringVar(&dir, "dir", "",
+		"where the cluster lives (default: $CPUMEM_CLUSTER_DIR, or _output/cluster of the repository)")
 	at := func() (string, error) {
 		if dir != "" {
 			return absolute(dir)

@@ -18,8 +18,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
 )
 
-// newUp has a flag per option. Each flag's default can be set by the environment: CPUMEM_CLUSTER_NODES for --nodes and
-// so on.
+// newUp has a flag for each option. The environment can set a flag's default: CPUMEM_CLUSTER_NODES for --nodes and so on.
 func newUp(at where) *cobra.Command {
 	o := cluster.Defaults()
 	var gates, kubelet, containerd string

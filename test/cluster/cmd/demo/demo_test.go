@@ -22,7 +22,7 @@ func TestParseExample(t *testing.T) {
 	require.NoError(t, err)
 	template, pod, err := parseExample(string(data))
 	require.NoError(t, err)
-	// The story's promises are about these amounts.
+	// The promises are about these amounts.
 	require.Equal(t, map[string]string{"cpu": "2", "memory": "512Mi", "hugepages_2Mi": "64Mi"}, asked(template))
 	require.Equal(t, template.Name, *pod.Spec.ResourceClaims[0].ResourceClaimTemplateName)
 
@@ -43,7 +43,7 @@ func TestParseExample(t *testing.T) {
 	}
 }
 
-// What the README shows is what the demo applies.
+// The README shows the example that the demo applies.
 func TestReadmeShowsTheExample(t *testing.T) {
 	data, err := os.ReadFile(root + example)
 	require.NoError(t, err)

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows a newcomer what the driver does: it boots the cluster of
-// the end-to-end tests, installs the chart, applies the README's example beside
-// two pods without a claim, and prints what the API server, the CDI directory,
-// the container itself and the cgroups above and beside it say. Every statement
-// is a promise that is checked: one that is broken makes the exit code 1.
+// Command demo shows a newcomer what the driver does. It boots the cluster of the
+// end-to-end tests, installs the chart, applies the README's example beside two
+// pods without a claim, and prints what the API server, the CDI directory, the
+// container and the cgroups above and beside it show. Every statement is a promise
+// that is checked: a broken promise makes the exit code 1.
 //
-// The flow: main.go keeps the cluster's life, show.go tells the story,
-// objects.go makes and reads API objects, node.go reads the node, report.go
-// prints.
+// The flow: main.go starts and ends the cluster, show.go has the story, objects.go
+// makes and reads API objects, node.go reads the node, report.go prints.
 package main
 
 import (
@@ -44,7 +43,7 @@ func main() {
 	flag.BoolVar(&o.free, "free", false, "only check that no cluster is running")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The second signal finds the default handling and ends the process.
+	// A second signal gets the default handling, which ends the process.
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -78,14 +77,14 @@ func run(ctx context.Context, o options) error {
 	return err
 }
 
-// live is the life of the cluster. What was started is ended, whatever happens.
+// live starts the cluster, shows the demo on it, and ends it, also after an error.
 func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err error) {
 	if err := r.step("building what the cluster consists of, where it is not built yet", func() error { return c.Build(ctx) }); err != nil {
 		return err
 	}
 	err = r.step("booting the cluster: one node with 2 NUMA nodes, in an emulated machine", func() error { return c.Up(ctx) })
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return err // another command is at work in the directory: its cluster is not ours to end
+		return err // another command holds the directory's lock: its cluster must not be ended here
 	}
 	defer func() {
 		if o.keep {
@@ -96,7 +95,7 @@ func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err er
 	}()
 	defer func() {
 		if ctx.Err() != nil {
-			err = errors.New("interrupted") // what was going on failed because of it
+			err = errors.New("interrupted") // the signal is the cause of every other error
 			return
 		}
 		if o.logs != "" && (err != nil || r.kept != promises) {
@@ -136,22 +135,23 @@ func install(ctx context.Context, c *cluster.Cluster, tag string) error {
 	return err
 }
 
-// checkFree refuses a directory in which a cluster runs: it is someone's work.
+// checkFree returns an error if a cluster runs in dir: it may be in use.
 func checkFree(ctx context.Context, dir string) error {
 	c, err := cluster.Open(dir, cluster.Defaults())
 	if err != nil {
-		return nil // none was started, or nothing is left of it to be known
+		return nil // no cluster was started, or its options cannot be read
 	}
 	for line := range strings.Lines(c.Status(ctx)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "process" {
-			return fmt.Errorf("a cluster is running in %s: end it with `make cluster-down`, or choose another directory with CPUMEM_CLUSTER_DIR and another network with CPUMEM_CLUSTER_SUBNET", dir)
+			return fmt.Errorf("a cluster is running in %s: end it with `make cluster-down`, or choose another directory with "+
+				"CPUMEM_CLUSTER_DIR and another network with CPUMEM_CLUSTER_SUBNET", dir)
 		}
 	}
 	return nil
 }
 
-// clusterOptions takes the settings a second cluster on the machine needs from
-// the same variables as the command cluster.
+// clusterOptions reads the settings that a second cluster on this machine needs,
+// from the variables that command cluster reads.
 func clusterOptions(images string) (cluster.Options, error) {
 	settings := cluster.Defaults()
 	settings.Images = strings.Split(images, ",")

@@ -18,7 +18,7 @@ const (
 	kubepods = "/sys/fs/cgroup/kubepods"
 )
 
-// levelDir is the cgroup of the pod's QoS level.
+// levelDir is the cgroup of the pod's level.
 func levelDir(pod *corev1.Pod) string {
 	switch pod.Status.QOSClass {
 	case corev1.PodQOSBurstable:
@@ -36,7 +36,7 @@ func containerDir(pod *corev1.Pod) string {
 	return podDir(pod) + "/" + strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "containerd://")
 }
 
-// read returns the contents of files on the node, by path.
+// read returns the first line of each file on the node, by path.
 func (d *demo) read(ctx context.Context, files ...string) (map[string]string, error) {
 	out, err := d.NodeExec(ctx, node, "head -n 1 -q "+strings.Join(files, " "))
 	if err != nil {
@@ -53,18 +53,18 @@ func (d *demo) read(ctx context.Context, files ...string) (map[string]string, er
 	return contents, nil
 }
 
-// decision is what the story needs of a container decision.
+// decision is the part of a decision that the story needs.
 type decision struct {
 	CPUs, Mems string
 }
 
-// state is what the story needs of the node state.
+// state is the part of the node state that the story needs.
 type state struct {
 	Shared struct{ CPUs, Mems string }
 	Pods   map[string]struct{ Claims []string }
 }
 
-// spec is the part of a CDI spec file that is shown.
+// spec is the part of a CDI spec file that the story needs.
 type spec struct {
 	Annotations map[string]string
 	Devices     []struct {
@@ -91,7 +91,7 @@ func (d *demo) spec(ctx context.Context, name string) (spec, error) {
 	return s, nil
 }
 
-// env returns the first device's variable that carries the decision.
+// env returns the first variable of the contract; its value is a decision.
 func (s spec) env() (name, value string, err error) {
 	for _, dev := range s.Devices {
 		for _, entry := range dev.ContainerEdits.Env {

@@ -25,7 +25,7 @@ const (
 	patience  = 2 * time.Minute
 )
 
-// parseExample reads the example's two objects.
+// parseExample returns the example's two objects.
 func parseExample(data string) (*resourceapi.ResourceClaimTemplate, *corev1.Pod, error) {
 	var (
 		template *resourceapi.ResourceClaimTemplate
@@ -49,12 +49,12 @@ func parseExample(data string) (*resourceapi.ResourceClaimTemplate, *corev1.Pod,
 	return template, pod, nil
 }
 
-// asked is what the template's one request asks for.
+// asked returns the amounts of the template's one request, by capacity.
 func asked(t *resourceapi.ResourceClaimTemplate) map[string]string {
 	return amounts(t.Spec.Spec.Devices.Requests[0].Exactly.Capacity.Requests)
 }
 
-// probed lets the pod's container run the probe, which tells what it sees.
+// probed makes the pod's container run the probe, which prints what the kernel gives it.
 func probed(pod *corev1.Pod, args ...string) *corev1.Pod {
 	grace := int64(1)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
@@ -71,7 +71,7 @@ func neighbour(name string) *corev1.Pod {
 	}, "sleep")
 }
 
-// apply creates the example's objects.
+// apply creates the example's objects, waits until the pod runs, and returns both.
 func (d *demo) apply(ctx context.Context) (*resourceapi.ResourceClaimTemplate, *corev1.Pod, error) {
 	data, err := os.ReadFile(example)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *demo) apply(ctx context.Context) (*resourceapi.ResourceClaimTemplate, *
 	return template, pod, err
 }
 
-// run creates pods and waits until their containers run.
+// run creates the pod and waits until it runs.
 func (d *demo) run(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	if _, err := d.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (d *demo) remove(ctx context.Context, name string) error {
 	})
 }
 
-// claimOf returns the claim the template made for the pod.
+// claimOf returns the claim that was made from the template for the pod.
 func (d *demo) claimOf(ctx context.Context, pod *corev1.Pod) (*resourceapi.ResourceClaim, error) {
 	for _, s := range pod.Status.ResourceClaimStatuses {
 		if s.ResourceClaimName != nil {
@@ -153,8 +153,8 @@ type seen struct {
 	Stopped       string
 }
 
-// output waits until the probe has said its last line, and returns all by
-// action.
+// output waits until the probe has printed the line of the action last, and returns
+// all lines by action.
 func (d *demo) output(ctx context.Context, pod *corev1.Pod, last string) (map[string]seen, error) {
 	var lines map[string]seen
 	err := d.eventually(ctx, "waiting for the container's own view", func() error {
@@ -181,7 +181,7 @@ func (d *demo) output(ctx context.Context, pod *corev1.Pod, last string) (map[st
 	return lines, err
 }
 
-// eventually asks until the answer is nil.
+// eventually calls ask until it returns nil, for at most patience. what is for messages.
 func (d *demo) eventually(ctx context.Context, what string, ask func() error) error {
 	begin := time.Now()
 	defer d.report.ticking(what, begin)()

@@ -15,12 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// promises is how many promises the story checks; fewer at the end means that
-// it broke off.
+// promises is how many promises the story has. Fewer are kept if one is broken or
+// the story ends early.
 const promises = 15
 
-// report is what the newcomer reads: the story on out, what takes time on
-// progress.
+// report is what the newcomer reads: the story on out, signs of progress on progress.
 type report struct {
 	out, progress io.Writer
 	began         time.Time
@@ -45,7 +44,7 @@ func (r *report) block(text string) {
 	}
 }
 
-// promise checks one promise and prints it.
+// promise prints text as kept if got equals want, else as broken with both values.
 func (r *report) promise(text string, want, got any) {
 	if reflect.DeepEqual(want, got) {
 		r.kept++
@@ -59,7 +58,7 @@ func (r *report) say(format string, args ...any) {
 	fmt.Fprintf(r.progress, "[%4.0f s] %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// step does something that takes its time, and shows that it is going on.
+// step runs do and prints that it goes on and how long it took.
 func (r *report) step(what string, do func() error) error {
 	r.say("%s", what)
 	begin := time.Now()
@@ -77,7 +76,7 @@ func (r *report) step(what string, do func() error) error {
 
 const tickInterval = 10 * time.Second
 
-// ticking prints a sign of life every tickInterval until stop.
+// ticking prints a sign of life every tickInterval until stop is called.
 func (r *report) ticking(what string, begin time.Time) (stop func()) {
 	ticker := time.NewTicker(tickInterval)
 	done := make(chan struct{})
@@ -99,7 +98,7 @@ func (r *report) ticking(what string, begin time.Time) (stop func()) {
 	}
 }
 
-// clusterLog takes the progress lines of package cluster.
+// clusterLog returns the writer for the progress lines of package cluster.
 func (r *report) clusterLog() io.Writer { return clusterLog{r} }
 
 type clusterLog struct{ *report }
@@ -124,7 +123,7 @@ func size(text string) string {
 	return text + " = " + resource.NewQuantity(q.Value(), resource.BinarySI).String()
 }
 
-// pretty indents JSON.
+// pretty indents JSON and returns all other text as it is.
 func pretty(text string) string {
 	var b bytes.Buffer
 	if err := json.Indent(&b, []byte(text), "", "  "); err != nil {

@@ -20,27 +20,27 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
-// demo is the running cluster and what is told about it.
+// demo is the running cluster and the report about it.
 type demo struct {
 	*cluster.Cluster
 	client kubernetes.Interface
 	report *report
 }
 
-// tale is what one part of the story hands to the next.
+// tale is what the parts of the story hand to later parts.
 type tale struct {
 	neighbours []*corev1.Pod
 	template   *resourceapi.ResourceClaimTemplate
 	pod        *corev1.Pod
 	claim      *resourceapi.ResourceClaim
 	decision   decision
-	// mine and rest are the claim's CPUs and all others.
+	// mine and rest are the claim's CPUs and all other CPUs.
 	mine, rest cpuset.CPUSet
 }
 
 var allCPUs = cpuset.New(0, 1, 2, 3, 4, 5, 6, 7)
 
-// show tells the story; an error breaks it off.
+// show runs the parts of the story in order until one returns an error.
 func (d *demo) show(ctx context.Context) error {
 	var t tale
 	for _, part := range []func(context.Context, *tale) error{
@@ -104,14 +104,15 @@ func (d *demo) before(ctx context.Context, t *tale) error {
 	return d.neighbours(ctx, t, "they run on all CPUs", allCPUs)
 }
 
-// neighbours shows where the pods without a claim run, and checks it.
+// neighbours waits until the pods without a claim run on the CPUs want, prints
+// where they run, and checks it.
 func (d *demo) neighbours(ctx context.Context, t *tale, text string, want cpuset.CPUSet) error {
 	var files, wants []string
 	for _, pod := range t.neighbours {
 		files, wants = append(files, containerDir(pod)+"/cpuset.cpus.effective"), append(wants, want.String())
 	}
 	var got []string
-	// The pool grows a moment after the pod is gone.
+	// The shared pool grows a moment after the pod is gone.
 	err := d.eventually(ctx, "waiting until "+text, func() error {
 		contents, err := d.read(ctx, files...)
 		if err != nil {
@@ -228,12 +229,14 @@ func (d *demo) inside(ctx context.Context, t *tale) error {
 	d.report.line("the same asks for 33 hugepages and gets %d (%s)", huge.Got, huge.Stopped)
 
 	d.report.promise("from its first instruction it runs on the claim's CPUs and nowhere else", t.decision.CPUs, lines["mask"].CPUs)
-	d.report.promise("every page it touches is of its NUMA node", map[string]int{t.decision.Mems: 64 << 20 / 4096}, lines["touch"].PagesPerNode)
+	d.report.promise("every page it touches is of its NUMA node",
+		map[string]int{t.decision.Mems: 64 << 20 / 4096}, lines["touch"].PagesPerNode)
 	const m = "536870912"
 	d.report.promise("memory: protected up to the claim (min) and limited to it (max)",
 		[]string{m, "0", "max", m},
 		[]string{view.Cgroup["memory.min"], view.Cgroup["memory.low"], view.Cgroup["memory.high"], view.Cgroup["memory.max"]})
-	d.report.promise("64Mi of hugepages are 32 pages, and not one more", []any{32, "67108864"}, []any{huge.Got, view.Cgroup["hugetlb.2MB.max"]})
+	d.report.promise("64Mi of hugepages are 32 pages, and not one more",
+		[]any{32, "67108864"}, []any{huge.Got, view.Cgroup["hugetlb.2MB.max"]})
 	return nil
 }
 

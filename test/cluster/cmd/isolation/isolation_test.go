@@ -18,9 +18,11 @@ func latencies() []isolation.Latency {
 	for i, kind := range isolation.Kinds() {
 		scale := uint64(1000 >> (2 * i))
 		all = append(all, isolation.Latency{
-			Kind: kind, CPUs: "2-3", Pod: isolation.Reach{Samples: 600, Allowed: max(0, 300-300*i)}, Host: isolation.Reach{Samples: 600}, Domains: 3 - i,
+			Kind: kind, CPUs: "2-3", Domains: 3 - i,
+			Pod: isolation.Reach{Samples: 600, Allowed: max(0, 300-300*i)}, Host: isolation.Reach{Samples: 600},
 			Cycle: isolation.Cycle{
-				Scheduler: "normal", Interval: 2e6, Samples: 1000, P50: int64(100 * scale), P99: int64(1000 * scale), P999: int64(2000 * scale), Waited: 1e6, Preempted: 7,
+				Scheduler: "normal", Interval: 2e6, Samples: 1000, Waited: 1e6, Preempted: 7,
+				P50: int64(100 * scale), P99: int64(1000 * scale), P999: int64(2000 * scale),
 				Histogram: [][3]uint64{{100 * scale, 110 * scale, 900}, {150 * scale, 160 * scale, 95}, {5000 * scale, 5100 * scale, 5}},
 			},
 		})
@@ -73,7 +75,7 @@ func TestPictures(t *testing.T) {
 	require.NotContains(t, picture, "NaN")
 }
 
-// Both ways to draw a histogram leave no wake-up out, and later times are not more frequent.
+// Both panels count every wake-up of a histogram, and the share of later wake-ups never rises with the time.
 func TestShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := isolation.Cycle{}
@@ -98,7 +100,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// The document has the places the command writes to.
+// The document has the marks between which the command writes.
 func TestDocumentHasMarks(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("../../../../docs", document))
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
 )
 
-// Sizes of a panel in pixels, and the room inside of it for its texts.
+// Sizes of a panel and of its margins for texts, in pixels.
 const (
 	panelWidth, panelHeight  = 560, 400
 	left, right, top, bottom = 64, 28, 108, 46
@@ -19,7 +19,8 @@ const (
 
 func label(kind string) string {
 	return map[string]string{
-		isolation.None: "no claim", isolation.Pool: "claim, pool", isolation.Partition: "claim, partition", isolation.Isolated: "claim, isolated partition",
+		isolation.None: "no claim", isolation.Pool: "claim, pool",
+		isolation.Partition: "claim, partition", isolation.Isolated: "claim, isolated partition",
 	}[kind]
 }
 
@@ -29,7 +30,7 @@ func colour(kind string) string {
 	}[kind]
 }
 
-// latencyTable words the results; times are microseconds.
+// latencyTable returns the results as Markdown, times in microseconds; empty without results.
 func latencyTable(all []isolation.Latency) string {
 	var b strings.Builder
 	if len(all) == 0 {
@@ -41,7 +42,8 @@ func latencyTable(all []isolation.Latency) string {
 		memory = "memory locked"
 	}
 	fmt.Fprintf(&b, "A wake-up every %.1f ms, scheduler %s, %s. Microseconds.\n\n", float64(c.Interval)/1e6, c.Scheduler, memory)
-	b.WriteString("| | CPUs | samples | p50 | p99 | p99.9 | p99.99 | max | p99 to that of no claim | waited for a CPU, each | preempted | missed |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| | CPUs | samples | p50 | p99 | p99.9 | p99.99 | max | p99 to that of no claim | waited for a CPU, each " +
+		"| preempted | missed |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	us := func(ns int64) string { return fmt.Sprintf("%.0f", float64(ns)/1e3) }
 	for _, l := range all {
 		c := l.Cycle
@@ -49,7 +51,8 @@ func latencyTable(all []isolation.Latency) string {
 			us(c.P50), us(c.P99), us(c.P999), us(c.P9999), us(c.Max), float64(c.P99)/float64(max(all[0].Cycle.P99, 1)),
 			float64(l.WaitedEach().Nanoseconds())/1e3, c.Preempted, c.Missed)
 	}
-	b.WriteString("\n| | the other pod could use these CPUs | the host process could | `cpuset.cpus.isolated` of the root | scheduling domains of these CPUs |\n|---|---|---|---|--:|\n")
+	b.WriteString("\n| | the other pod could use these CPUs | the host process could | `cpuset.cpus.isolated` of the root " +
+		"| scheduling domains of these CPUs |\n|---|---|---|---|--:|\n")
 	reach := func(r isolation.Reach) string {
 		if r.Allowed == 0 {
 			return fmt.Sprintf("**never** (%d samples)", r.Samples)
@@ -66,11 +69,10 @@ func latencyTable(all []isolation.Latency) string {
 	return b.String()
 }
 
-// point is a lateness in microseconds and the share of all wake-ups.
+// point is a lateness in microseconds and a share of all wake-ups, 0 to 1.
 type point struct{ us, share float64 }
 
-// histogramOf is the share of wake-ups in each bin of a quarter of a power of two. Bins between two that hold something
-// are there with share 0.
+// histogramOf returns the share of wake-ups in each bin of a quarter of a power of two. Empty bins in between have share 0.
 func histogramOf(c isolation.Cycle) []point {
 	const perOctave = 4
 	bins, first, last := map[int]uint64{}, math.MaxInt, math.MinInt
@@ -86,7 +88,7 @@ func histogramOf(c isolation.Cycle) []point {
 	return points
 }
 
-// laterThan is the share of wake-ups that were later than a time.
+// laterThan returns for each bucket the share of wake-ups that were as late as its least value, or later.
 func laterThan(c isolation.Cycle) []point {
 	var points []point
 	rest := c.Samples
@@ -97,7 +99,7 @@ func laterThan(c isolation.Cycle) []point {
 	return points
 }
 
-// drawLatency draws two panels, both axes of powers of ten.
+// drawLatency draws two panels with logarithmic axes.
 func drawLatency(all []isolation.Latency) string {
 	p := svg.Begin(2*panelWidth, panelHeight, "How late a thread wakes up beside others that burn CPUs")
 	panels := []struct {
@@ -107,7 +109,7 @@ func drawLatency(all []isolation.Latency) string {
 		{"a. How late wake-ups were", "share of wake-ups", histogramOf},
 		{"b. How many were later than that", "share of wake-ups that were later", laterThan},
 	}
-	// The same axes for both.
+	// Both panels have the same axes.
 	from, to, least := math.Inf(1), math.Inf(-1), 1.0
 	for _, l := range all {
 		for _, panel := range panels {
@@ -128,7 +130,7 @@ func drawLatency(all []isolation.Latency) string {
 		p.At(i*panelWidth, 0, func() {
 			x := func(us float64) float64 { return left + (math.Log10(us)-from)/(to-from)*(panelWidth-left-right) }
 			y := func(share float64) float64 {
-				return top + min(-math.Log10(share)/decades, 1)*(panelHeight-top-bottom) // -Inf of 0 is the floor
+				return top + min(-math.Log10(share)/decades, 1)*(panelHeight-top-bottom) // share 0 is at the floor
 			}
 			p.Text(left, 20, "start", "black", ` font-size="14" font-weight="bold"`, panel.title)
 			for d := 0.0; d <= decades; d++ {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command isolation shows what the kinds of exclusive CPUs are worth and what they cost: it boots a cluster whose kernel
-// has cpuset partitions for containers, installs the chart, lets a thread of each kind wake up beside a pod and a process
-// of the node that burn all they may, starts pods with claims beside more and more containers without, and writes tables and
-// pictures into docs. An expectation that does not hold makes the exit code 1.
+// Command isolation shows what the kinds of exclusive CPUs are worth and what they cost. It boots a cluster with a kernel
+// that can make cpuset partitions for containers, and installs the chart. For each kind a thread wakes up beside a pod
+// and a process of the node that burn all CPUs they may use. Then pods with claims start beside more and more containers
+// without. The results go into docs as tables and pictures. An expectation that does not hold makes the exit code 1.
 //
-// The flow: main.go prepares the cluster, whose life package bench keeps, package isolation makes the runs, latency.go and
-// start.go draw and word one each.
+// The flow: main.go prepares the cluster, package bench starts and ends it, package isolation makes the runs,
+// latency.go and start.go write and draw one run each.
 package main
 
 import (
@@ -43,7 +43,8 @@ func main() {
 	flag.StringVar(&o.runs, "runs", "latency,start", "what to measure, comma separated")
 	flag.DurationVar(&o.interval, "interval", 2*time.Millisecond, "the thread wants to wake up so often")
 	flag.DurationVar(&o.duration, "duration", time.Minute, "for so long, each kind")
-	flag.IntVar(&o.repetitions, "repetitions", 6, "starts of each kind beside each number of containers; best a multiple of the three kinds")
+	flag.IntVar(&o.repetitions, "repetitions", 6,
+		"starts of each kind beside each number of containers; best a multiple of the three kinds")
 	flag.Parse()
 	b.Main(settings(), func(ctx context.Context) error {
 		if !b.Reuse {
@@ -55,8 +56,8 @@ func main() {
 	})
 }
 
-// settings' machine is as small as it can be: emulated CPUs share the host's, so that each one that burns slows the others
-// down, which no kernel in the machine can change.
+// settings asks for as small a machine as possible: emulated CPUs share the host's, so each busy CPU slows the rest
+// down, and no kernel in the machine can change that.
 func settings() cluster.Options {
 	s := cluster.Defaults()
 	s.Machine = qemu.Machine{Sockets: 2, Cores: 2, Threads: 1, NUMAPerSocket: 1, MemoryMiB: 4096}
@@ -103,7 +104,7 @@ func measure(ctx context.Context, b *bench.Bench, o options) error {
 	return errors.Join(broken...)
 }
 
-// writeDocument gives each run its own place in the document.
+// writeDocument writes the run's text to the run's own place in the document.
 func writeDocument(docs, run, text string) error {
 	return bench.Insert(filepath.Join(docs, document), target+": "+run, text)
 }

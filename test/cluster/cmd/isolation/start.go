@@ -12,10 +12,11 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
 )
 
-// startTable words the results.
+// startTable returns the results as Markdown.
 func startTable(s isolation.Starts) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Seconds from a pod's creation until it is ready, median of %d (least to most); ×: how many times that beside no container; ratio: × of a claim to × of no claim.\n\n",
+	fmt.Fprintf(&b, "Seconds from a pod's creation until it is ready, median of %d (least to most); "+
+		"×: how many times that beside no container; ratio: × of a claim to × of no claim.\n\n",
 		len(s.Seconds[isolation.None][0]))
 	fmt.Fprintf(&b, "| containers | %s | × |", label(isolation.None))
 	rule := "|--:|--:|--:|"
@@ -54,7 +55,8 @@ func drawStarts(s isolation.Starts) string {
 	y := func(seconds float64) float64 {
 		return height - bottom - seconds/highest*(height-top-bottom)
 	}
-	p.Text(left, 20, "start", "black", ` font-size="14" font-weight="bold"`, "How long a pod takes until it is ready, with a claim of CPUs and without")
+	p.Text(left, 20, "start", "black", ` font-size="14" font-weight="bold"`,
+		"How long a pod takes until it is ready, with a claim of CPUs and without")
 	for v := 0.0; v <= highest; v += step {
 		p.Rule(left, y(v), width-right, y(v), svg.Light, "")
 		p.Text(left-6, y(v)+4, "end", svg.Grey, "", fmt.Sprintf("%g", v))

@@ -10,16 +10,16 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
 )
 
-// chart is one set of axes: MiB over seconds.
+// chart is one panel: MiB over seconds.
 type chart struct {
 	title  string
 	yLabel string
 	lines  []styled
 	marks  []pressure.Mark // vertical
 	levels []level         // horizontal
-	from   float64         // seconds; the axis begins here with 0
+	from   float64         // seconds; the axis shows it as 0
 	to     float64
-	since  string // what the seconds are counted from
+	since  string // the label of the axis of seconds
 }
 
 type styled struct {
@@ -35,7 +35,8 @@ type level struct {
 
 const ofEach = "seconds since it began to grow"
 
-// fromItsStart leaves out what was before the line began to rise: containers of a pod are started one after the other.
+// fromItsStart drops the points before the line begins to rise and counts seconds from there: the containers of a pod
+// start one after the other.
 func fromItsStart(l pressure.Line) pressure.Line {
 	highest, first := 0.0, 0
 	for _, p := range l.Points {
@@ -51,7 +52,7 @@ func fromItsStart(l pressure.Line) pressure.Line {
 	return moved
 }
 
-// charts are the four panels.
+// charts returns the four panels of the two runs.
 func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 	labels := map[string]string{
 		pressure.Protected:   "protected by the driver, at every level",
@@ -62,7 +63,9 @@ func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 		c := chart{title: title, yLabel: "MiB in RAM", since: "seconds", marks: []pressure.Mark{r.Reads, r.Maps}}
 		for _, line := range lines {
 			s := styled{Line: line, label: labels[line.Name]}
-			s.colour, s.dashed = map[string]string{pressure.Protected: svg.Blue, pressure.LeafOnly: svg.Green, pressure.Unprotected: svg.Orange}[line.Name], line.Name == pressure.LeafOnly
+			s.colour, s.dashed = map[string]string{
+				pressure.Protected: svg.Blue, pressure.LeafOnly: svg.Green, pressure.Unprotected: svg.Orange,
+			}[line.Name], line.Name == pressure.LeafOnly
 			c.lines = append(c.lines, s)
 		}
 		c.from = max(0, r.Reads.Seconds-10)
@@ -78,7 +81,9 @@ func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 			if since == ofEach {
 				line = fromItsStart(line)
 			}
-			c.lines = append(c.lines, styled{Line: line, label: names[line.Name], colour: colours[line.Name], dashed: line.Name == pressure.Other})
+			c.lines = append(c.lines, styled{
+				Line: line, label: names[line.Name], colour: colours[line.Name], dashed: line.Name == pressure.Other,
+			})
 			c.from = min(c.from, line.Points[0].Seconds)
 			c.to = max(c.to, line.Points[len(line.Points)-1].Seconds)
 		}
@@ -93,12 +98,15 @@ func charts(r pressure.Reclaim, l pressure.Limits) []chart {
 			map[string]string{pressure.Throttled: svg.Blue, pressure.Free: svg.Orange}),
 		limits("d. Going over memory.max ends the offender alone", "seconds",
 			level{fmt.Sprintf("memory.max %.0f MiB", l.MaxMiB), l.MaxMiB},
-			map[string]string{pressure.Offender: "goes over its claim", pressure.Neighbour: "the same pod's other container", pressure.Other: "another pod"},
+			map[string]string{
+				pressure.Offender: "goes over its claim", pressure.Neighbour: "the same pod's other container",
+				pressure.Other: "another pod",
+			},
 			map[string]string{pressure.Offender: svg.Orange, pressure.Neighbour: svg.Blue, pressure.Other: svg.Green}),
 	}
 }
 
-// highest is the top of the chart's y axis and the step of its grid.
+// highest returns the top of the chart's y axis and the step of its grid, in MiB.
 func (c chart) highest() (top, step float64) {
 	for _, l := range c.lines {
 		for _, p := range l.Points {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pressure shows what a claim's memory values are worth when memory is short: it boots a cluster whose node has
-// two NUMA nodes and swap space, installs the chart, lets a neighbour take everything on one NUMA node, lets containers go
-// over their limits, and writes what became of them as a chart and a table into docs. An expectation that does not hold
-// makes the exit code 1.
+// Command pressure shows what a claim's memory values are worth when memory is short. It boots a cluster with a node of two
+// NUMA nodes and swap space, and installs the chart. A neighbour takes everything on one NUMA node; then containers go over
+// their limits. The results go into docs as a chart and a table. An expectation that does not hold makes the exit code 1.
 //
-// The flow: main.go prepares the cluster, whose life package bench keeps, package pressure makes the runs, chart.go and svg.go draw
-// them, table.go words them.
+// The flow: main.go prepares the cluster, package bench starts and ends it, package pressure makes the runs, chart.go
+// and svg.go draw them, table.go makes the tables.
 package main
 
 import (
@@ -42,8 +41,8 @@ func main() {
 	})
 }
 
-// settings' machine has NUMA nodes that are filled in a minute, and swap space of the size of its memory: the kubelet's LimitedSwap
-// grants a container the share of it that it requests of the memory.
+// settings asks for NUMA nodes that a neighbour fills in a minute, and for a disk with room for as much swap space as
+// memory: with LimitedSwap a container gets the same share of the swap space as it requests of the memory.
 func settings() cluster.Options {
 	s := cluster.Defaults()
 	s.Machine = qemu.Machine{Sockets: 2, Cores: 2, Threads: 1, NUMAPerSocket: 1, MemoryMiB: 4096}
@@ -52,7 +51,7 @@ func settings() cluster.Options {
 	return s
 }
 
-// prepare gives the node swap space, starts its kubelet anew so that it knows, and installs the driver.
+// prepare gives the node swap bytes of swap space, restarts the kubelet so that it sees them, and installs the driver.
 func prepare(ctx context.Context, b *bench.Bench, p *pressure.Bench, swap int) error {
 	if _, err := p.EnableSwap(ctx, swap); err != nil {
 		return err
@@ -63,7 +62,7 @@ func prepare(ctx context.Context, b *bench.Bench, p *pressure.Bench, swap int) e
 	return b.Install(ctx)
 }
 
-// claimOfLimits is the size of the claims of the limits run.
+// claimOfLimits is the size of a claim of the limits run, in bytes.
 const claimOfLimits = 64 << 20
 
 func measure(ctx context.Context, b *pressure.Bench, docs string) error {

@@ -27,7 +27,8 @@ func results() (pressure.Reclaim, pressure.Limits) {
 	}
 	r := pressure.Reclaim{
 		CacheBefore: values(100), CacheAfter: values(25), AnonBefore: values(80), AnonAfter: values(40),
-		Reads: pressure.Mark{Name: "reads", Seconds: 20}, Maps: pressure.Mark{Name: "maps", Seconds: 30}, End: pressure.Mark{Seconds: 40}, NUMAMiB: 2048,
+		Reads: pressure.Mark{Name: "reads", Seconds: 20}, Maps: pressure.Mark{Name: "maps", Seconds: 30},
+		End: pressure.Mark{Seconds: 40}, NUMAMiB: 2048,
 	}
 	r.CacheAfter[pressure.Protected], r.AnonAfter[pressure.Protected] = 100, 80
 	for _, name := range pressure.Names() {
@@ -48,7 +49,7 @@ func results() (pressure.Reclaim, pressure.Limits) {
 
 func TestDraw(t *testing.T) {
 	r, l := results()
-	l.Current[0].Points = nil // a container that never was
+	l.Current[0].Points = nil // a container without samples
 	picture := draw(charts(r, l))
 	for _, want := range []string{"a. Page cache", "d. Going over", "reads", "memory.high 128 MiB", "another pod"} {
 		require.Contains(t, picture, want)
@@ -65,7 +66,9 @@ func TestDraw(t *testing.T) {
 }
 
 func TestFromItsStart(t *testing.T) {
-	l := fromItsStart(pressure.Line{Points: []pressure.Point{{Seconds: 5, MiB: 4}, {Seconds: 7, MiB: 5}, {Seconds: 8, MiB: 60}, {Seconds: 9, MiB: 160}}})
+	l := fromItsStart(pressure.Line{Points: []pressure.Point{
+		{Seconds: 5, MiB: 4}, {Seconds: 7, MiB: 5}, {Seconds: 8, MiB: 60}, {Seconds: 9, MiB: 160},
+	}})
 	require.Equal(t, []pressure.Point{{Seconds: 0, MiB: 5}, {Seconds: 1, MiB: 60}, {Seconds: 2, MiB: 160}}, l.Points)
 	flat := pressure.Line{Points: []pressure.Point{{Seconds: 5, MiB: 4}}}
 	require.Equal(t, []pressure.Point{{MiB: 4}}, fromItsStart(flat).Points)
@@ -87,7 +90,7 @@ func TestTables(t *testing.T) {
 	require.NoError(t, l.Check())
 }
 
-// The document has the places the command writes to.
+// The document has the marks between which the command writes.
 func TestDocumentHasMarks(t *testing.T) {
 	const name = "memory-pressure.md"
 	data, err := os.ReadFile(filepath.Join("../../../../docs", name))

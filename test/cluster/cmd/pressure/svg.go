@@ -9,13 +9,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
 )
 
-// Sizes of a panel in pixels, and the room inside of it for its texts.
+// Sizes of a panel and of its margins for texts, in pixels.
 const (
 	panelWidth, panelHeight  = 560, 340
 	left, right, top, bottom = 60, 16, 92, 46
 )
 
-// draw puts the charts into one picture, two in a row.
+// draw returns one picture of the charts, two in a row.
 func draw(charts []chart) string {
 	rows := (len(charts) + 1) / 2
 	p := svg.Begin(2*panelWidth, rows*panelHeight, "Memory of containers under pressure, over time")
@@ -62,7 +62,7 @@ func (c chart) draw(p *svg.Picture) {
 		p.Rule(left, y(l.mib), panelWidth-right, y(l.mib), svg.Grey, ` stroke-dasharray="2 3"`)
 		p.Text(panelWidth-right-4, y(l.mib)+13, "end", svg.Grey, ` font-size="11"`, l.label)
 	}
-	// Dashed lines lie on top: what is below shows between the dashes.
+	// Dashed lines are drawn last: a line below shows between the dashes.
 	lines := slices.Clone(c.lines)
 	slices.SortStableFunc(lines, func(a, b styled) int { return order(a.dashed) - order(b.dashed) })
 	for _, l := range lines {

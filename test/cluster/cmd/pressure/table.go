@@ -9,12 +9,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
 )
 
-// tables are the results as text.
+// tables returns the results as Markdown.
 func tables(size pressure.Sizes, r pressure.Reclaim, l pressure.Limits) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Claims of %d MiB on a NUMA node of %d MiB. The neighbour reads %d MiB of files; then it maps memory until the claim "+
 		"without protection has lost most of its own.\n\n", size.Claim>>20, r.NUMAMiB, r.HogReads)
-	b.WriteString("| protection of the claim | page cache before | after | kept | anonymous memory before | after | kept |\n|---|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| protection of the claim | page cache before | after | kept | anonymous memory before | after | kept |\n" +
+		"|---|--:|--:|--:|--:|--:|--:|\n")
 	for _, name := range pressure.Names() {
 		label := map[string]string{
 			pressure.Protected:   "the driver's, at every level",
@@ -25,7 +26,8 @@ func tables(size pressure.Sizes, r pressure.Reclaim, l pressure.Limits) string {
 			r.CacheBefore[name], r.CacheAfter[name], 100*r.KeptCache(name), r.AnonBefore[name], r.AnonAfter[name], 100*r.KeptAnon(name))
 	}
 	fmt.Fprintf(&b, "\nClaims of %.0f MiB.\n\n", l.MaxMiB)
-	b.WriteString("| container | `memory.high` | `memory.max` | wants | most it had | at the end | events at high | ended |\n|---|--:|--:|--:|--:|--:|--:|---|\n")
+	b.WriteString("| container | `memory.high` | `memory.max` | wants | most it had | at the end | events at high | ended |\n" +
+		"|---|--:|--:|--:|--:|--:|--:|---|\n")
 	for _, name := range pressure.LimitNames() {
 		high, limit, wants := "none", 3*l.MaxMiB, l.MaxMiB*11/4
 		switch name {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubernetes is the control plane, the kubelet and kubectl in one binary: the parts share most of their
-// code, so one link and one file on the node's disk do for all. The name it is called by picks the part; called by
-// any other name it takes the part as its first argument.
+// Command kubernetes is the control plane, the kubelet and kubectl in one binary: the parts share most of their code,
+// so that one link and one file on the node's disk serve all. The program's name chooses the part; under any other name
+// the first argument does.
 package main
 
 import (
