@@ -57,13 +57,14 @@ func TestA61_LargeEnvironments(t *testing.T) {
 	s.claim(t, "a61-victim", "", capacity{"cpu": "2"})
 	s.run(t, pod("a61-victim", []string{"mask", "sleep"}, "a61-victim"))
 	held := cpus(t, s.lines(t, "a61-victim", "mask")["mask"].CPUs)
-	for i := range 8 {
-		large := pod(fmt.Sprintf("a61-large-%d", i), []string{"sleep"})
-		// Linux runs no program with a single variable of 128 KiB.
-		for j := range 12 {
-			env(large, fmt.Sprintf("LARGE_%d", j), strings.Repeat("x", 100<<10))
-		}
-		s.run(t, large)
+	// NRI lists at least four containers in a message of 4 MiB. Three of these
+	// do not fit, and so few others run that three of these meet in one message.
+	const large = 6
+	from := s.largeVariables(t, "a61-large")
+	for i := range large {
+		p := pod(fmt.Sprintf("a61-large-%d", i), []string{"sleep"})
+		p.Spec.Containers[0].EnvFrom = from
+		s.run(t, p)
 	}
 	// The actuator keeps only the contract's variables in memory.
 	actuator := s.daemon(t, "actuator")
@@ -80,7 +81,7 @@ func TestA61_LargeEnvironments(t *testing.T) {
 	})
 	s.offClaim(t, "a61-next", held)
 	require.NotEmpty(t, s.disconnected(t), "nobody is connected all the while")
-	for i := range 8 {
+	for i := range large {
 		s.remove(t, fmt.Sprintf("a61-large-%d", i))
 	}
 	eventually(t, "connected again", func(context.Context) error {
@@ -89,6 +90,31 @@ func TestA61_LargeEnvironments(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// largeVariables returns environment variables of 1.8 MiB. Linux runs no program
+// with 2 MiB of them, nor with a single one of 128 KiB, and a ConfigMap holds 1 MiB.
+func (s suite) largeVariables(t *testing.T, name string) []corev1.EnvFromSource {
+	t.Helper()
+	var from []corev1.EnvFromSource
+	configMaps := s.client.CoreV1().ConfigMaps("default")
+	for i, variables := range []int{8, 7} {
+		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", name, i)}, Data: map[string]string{}}
+		for j := range variables {
+			c.Data[fmt.Sprintf("LARGE_%d_%d", i, j)] = strings.Repeat("x", 120<<10)
+		}
+		_, err := configMaps.Create(t.Context(), c, metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			if err := configMaps.Delete(context.Background(), c.Name, metav1.DeleteOptions{}); err != nil {
+				t.Errorf("delete ConfigMap %s: %v", c.Name, err)
+			}
+		})
+		from = append(from, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: c.Name},
+		}})
+	}
+	return from
 }
 
 // A62: a pod holds connections to the metrics of both daemons, with headers that do

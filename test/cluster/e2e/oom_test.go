@@ -51,12 +51,17 @@ func (s suite) oomScore(t *testing.T, p *corev1.Pod) string {
 // A81: the node runs out of memory, and no pod requests any in its spec. The kernel
 // kills pods without a claim, although each of them is smaller than the pod that
 // uses nearly all of its claim. Kubelet's eviction, which looks at the spec, would
-// come first: it is switched off.
+// come first: it is switched off. The limit is kubelet's, on all pods together: a
+// node without any memory drops the pages of all running programs first, and an
+// emulated node then does nothing but read them again.
 func TestA81_TheNodeTakesWhoClaimedNothing(t *testing.T) {
 	longOnly(t)
 	const mib = 1 << 20
 	s := theSuite
-	s.kubelet(t, map[string]any{"evictionHard": map[string]any{"memory.available": "0%"}})
+	s.kubelet(t, map[string]any{
+		"evictionHard":   map[string]any{"memory.available": "0%"},
+		"systemReserved": map[string]any{"memory": "700Mi"},
+	})
 	pages := s.meminfo(t, 1, "HugePages_Total") * 2 * mib
 	claimed := (s.meminfo(t, 1, "MemTotal") - pages) / 2 / mib
 	used, each := claimed*9/10, claimed/2
