@@ -205,8 +205,8 @@ func ParseEnv(entry string, known []string) (k Key, d Decision, ours bool, err e
 	}
 	name, value, _ := strings.Cut(entry, "=")
 	if len(entry) > MaxEnv {
-		err = fmt.Errorf("variable %s has %d bytes, a decision has at most %d", Excerpt(name, len(EnvPrefix)+37), len(entry), MaxEnv)
-		return Key{}, Decision{}, true, err
+		return Key{}, Decision{}, true, fmt.Errorf("variable %s has %d bytes, a decision has at most %d",
+			Excerpt(name, len(EnvPrefix)+37), len(entry), MaxEnv)
 	}
 	if k, err = ParseEnvName(name); err != nil {
 		return Key{}, Decision{}, true, bounded(err)
