@@ -43,7 +43,7 @@ type ClaimRecord struct {
 	Results []ResultRecord `json:"results"`
 }
 
-// PodRecord is a pod with all that its cgroup values depend on.
+// PodRecord has the facts about a pod that determine its cgroup values.
 type PodRecord struct {
 	UID string `json:"uid"`
 	// QOS is the level of the pod: "" (guaranteed pods are directly below
@@ -182,8 +182,8 @@ func EncodeClaim(r ClaimRecord) ([]byte, error) {
 	return encodeSpec(ClaimKind, r, devices)
 }
 
-// DecodeClaim decodes the record of a claim file. A record of another claim
-// than the file's name has is an error.
+// DecodeClaim decodes the record of a claim file. The record must be of the
+// claim in the file's name.
 func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
 	var r ClaimRecord
 	spec, err := decodeRecord(ClaimKind, data, &r)

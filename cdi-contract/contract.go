@@ -6,8 +6,8 @@
 // container.
 //
 // The frontend writes claim files and the node file. The actuator writes its
-// announcement. Each program reads the other's files; nothing else connects
-// the two. They are upgraded one after the other, so a record names its
+// announcement. Each program reads the other's files; nothing else connects the
+// programs. They are upgraded one after the other, so a record names its
 // version. An optional addition is a new member that old readers ignore. A
 // mandatory addition is a new member and the name of its feature in "requires".
 package contract
@@ -79,8 +79,8 @@ func ClaimUIDOfFile(name string) (uid string, ours bool) {
 	return rest, true
 }
 
-// Key identifies a decision on the node: it is for the claim's result number
-// Index.
+// Key identifies a decision on the node: the decision for result number Index of
+// the claim.
 type Key struct {
 	ClaimUID string
 	Index    int

@@ -158,8 +158,7 @@ func goldenNames(t testing.TB, dir string) []string {
 	return names
 }
 
-// The golden files have the documented shape: a rewrite with -update does not
-// hide a change of it.
+// The golden files have the documented shape, also after a rewrite with -update.
 func TestGoldenShape(t *testing.T) {
 	several, err := contract.EncodeClaim(goldenClaims()["claim-several"])
 	require.NoError(t, err)

@@ -4,8 +4,8 @@ package contract
 
 import "slices"
 
-// Merge returns the one decision for a container with several decisions. The
-// map has each decision once. Their order does not matter to Combine.
+// Merge returns the one decision for a container with several decisions. The map
+// has each decision once. The order does not matter to Combine.
 func Merge(decisions map[Key]Decision) Decision {
 	merged := Decision{V: Version}
 	for _, k := range KeysOf(decisions) {

@@ -42,8 +42,8 @@ type Shared struct {
 
 // SharedOf returns the shared pool for containers of the pod: without the pod's
 // own partition CPUs. The kernel takes partition CPUs from all other cgroups,
-// but it ends a partition if cpuset.cpus of a sibling cgroup has one of them
-// (seen on Linux 6.12, which then loses the CPUs).
+// but it ends a partition if cpuset.cpus of a sibling cgroup has a CPU of the
+// partition (seen on Linux 6.12, which then loses the CPUs).
 func (s NodeState) SharedOf(podUID string) Shared {
 	shared := s.Shared
 	shared.CPUs = subtractList(shared.CPUs, s.Pods[podUID].Exclusive)
@@ -61,7 +61,7 @@ type PodState struct {
 }
 
 // Files are values for a cgroup: file name to content. A file of a pod or a
-// level gets its former value back when a node state does not name it.
+// level gets its former value back if the node state does not name the file.
 type Files map[string]string
 
 var (

@@ -34,8 +34,8 @@ func MemoryPolicyModes() []string {
 }
 
 // MemoryPolicy is the NUMA memory policy with which the container's first
-// process starts. The kernel prefers its nodes for pages; the decision's mems
-// are the limit.
+// process starts. The kernel looks for pages on its nodes first; the decision's
+// mems are the limit.
 type MemoryPolicy struct {
 	// Mode is one of [MemoryPolicyModes].
 	Mode string `json:"mode"`
@@ -80,8 +80,8 @@ func (d Decision) checkPolicy() error {
 	if err := checkList("memoryPolicy: nodes", p.Nodes); err != nil {
 		return err
 	}
-	// A policy without mems, merged with another decision's mems, could name a
-	// node outside of the merged mems.
+	// The nodes must be within the mems: otherwise the merge of two decisions
+	// could name a node outside of the merged mems.
 	if d.Mems == "" || unionList(d.Mems, p.Nodes) != d.Mems {
 		return fmt.Errorf("memoryPolicy: nodes %s are not all among mems %q", p.Nodes, d.Mems)
 	}

@@ -46,9 +46,9 @@ func (t *Tree) Override(dir string, files, ours map[string]string) (found map[st
 }
 
 // Restore gives the overridden files of the cgroup their former values, except
-// the files in keep. former has these files with their former values, changed
-// has the files that had another content. The cgroup keeps the former values
-// until [Tree.Release].
+// the files in keep. former has the files with their former values, changed has
+// the files that had another content. The cgroup keeps the former values until
+// [Tree.Release].
 func (t *Tree) Restore(dir string, keep map[string]string) (former map[string]string, changed []string, err error) {
 	d, err := t.open(dir)
 	if err != nil {

@@ -41,8 +41,8 @@ func Open(mount string) (*Tree, error) {
 // Close releases the tree.
 func (t *Tree) Close() error { return t.root.Close() }
 
-// Exists reports whether the cgroup dir exists. An error but "not found" counts
-// as existing: the CPUs of a container that is taken for gone are not kept free.
+// Exists reports whether the cgroup dir exists. Only "not found" means no: the
+// CPUs of a container that is taken for gone are not kept from other containers.
 func (t *Tree) Exists(dir string) bool {
 	_, err := t.root.Stat(dir)
 	return !errors.Is(err, fs.ErrNotExist)
@@ -175,7 +175,7 @@ func read(d *os.Root, file string) (string, error) {
 }
 
 // write writes the content in one call, as the kernel wants it. cgroupfs ignores
-// the truncation; in a test it makes a plain file hold exactly the content.
+// the truncation; with it a plain file in a test has exactly the content.
 func write(d *os.Root, file, content string) error {
 	f, err := d.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {

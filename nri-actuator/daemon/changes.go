@@ -16,8 +16,8 @@ import (
 )
 
 // pollPeriod is how often the CDI directory is polled if the kernel has no
-// inotify instance left. It has few, and any program on the node can use them
-// up.
+// inotify instance left. The kernel has few, and any program on the node can use
+// them up.
 const pollPeriod = time.Second
 
 // changes reports the frontend's changes in the CDI directory. It uses inotify,

@@ -15,7 +15,7 @@ import (
 // (TestHostileConnections).
 const maxConnections = 128
 
-// newServer returns a server that no client can make large or deaf. If nothing
+// newServer returns a server that no client can block or make large. If nothing
 // enforces network policies, any program in the cluster's network can connect.
 func newServer(h http.Handler) *http.Server {
 	open := &connections{}

@@ -74,8 +74,8 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 // missing returns the files of the container's cgroup that must be checked, with
 // the contents that they must have. An empty content means any content but
 // empty. Values in config.json need no check: the OCI runtime has written them,
-// or the creation has failed. Only a partition does, because the kernel refuses
-// it in the file's content.
+// or the creation has failed. Only a partition needs a check, because the kernel
+// refuses a partition in the file's content.
 func missing(spec *specs.Spec, d contract.Decision) map[string]string {
 	var resources specs.LinuxResources
 	if spec.Linux != nil && spec.Linux.Resources != nil {

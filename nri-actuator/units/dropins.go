@@ -67,8 +67,8 @@ func content(dir string, files map[string]string) (unit, text string, err error)
 			if _, err := contract.ParseList(value); err != nil {
 				return "", "", fmt.Errorf("unit %s: %s: %w", unit, p.file, err)
 			}
-			// systemd adds lists up. The empty list drops the lists of other
-			// drop-ins.
+			// systemd joins the lists of all drop-ins. The empty list drops the
+			// earlier lists.
 			text += fmt.Sprintf("%s=\n%s=%s\n", p.property, p.property, value)
 		}
 	}

@@ -31,8 +31,8 @@ type unit struct {
 	want, has map[string]string
 	// news reports whether Set was called after the last call began.
 	news bool
-	// due is the time of the last call or, after a failure, of the next call:
-	// wait after the failure.
+	// due is the time of the last call. After a failure it is the time of the
+	// next call, and wait is the delay between the two.
 	wait time.Duration
 	due  time.Time
 }
