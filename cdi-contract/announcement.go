@@ -16,37 +16,36 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// Announcement is the actuator's word about itself. That it is alive is not
-// said in the content: the kernel says it, by the lock on the file.
+// Announcement is the actuator's record about itself. The content does not say
+// that the actuator is alive: the lock on the file does.
 type Announcement struct {
 	V string `json:"v"`
 	// Versions are the contract versions the actuator reads.
 	Versions []string `json:"versions"`
-	// Features are the "requires" features that it knows and that its runtime
-	// and kernel have; none before it was connected.
+	// Features are the features that the actuator, its runtime and its kernel
+	// have. Empty until a runtime was connected.
 	Features       []string `json:"features"`
 	Runtime        string   `json:"runtime,omitempty"`
 	RuntimeVersion string   `json:"runtimeVersion,omitempty"`
 	NRIVersion     string   `json:"nriVersion,omitempty"`
-	// Connected tells whether the runtime has synchronised with the actuator.
+	// Connected reports whether the runtime has synchronised with the actuator.
 	Connected bool `json:"connected"`
-	// Disconnected is why Connected is false, for people.
+	// Disconnected is the reason if Connected is false, for people.
 	Disconnected string `json:"disconnected,omitempty"`
 	// Guard is the host path of the installed guard, empty for no guard.
 	Guard string `json:"guard,omitempty"`
-	// Generation is the last node state that was applied.
+	// Generation is the generation of the node state that was applied last.
 	Generation uint64 `json:"generation"`
-	// Kubepods is the cgroup of all pods below the cgroup mount, "kubepods" or
-	// "kubepods.slice" or deeper; empty until a pod was seen.
+	// Kubepods is the path of the cgroup of all pods below the cgroup mount:
+	// "kubepods", "kubepods.slice" or deeper. Empty until a pod was seen.
 	Kubepods string `json:"kubepods,omitempty"`
-	// Overwritten are values that someone else wrote over those of the node
-	// state, and that were put right, by QoS level or pod UID. An entry goes
-	// when that has not happened again for a while. It is for people: a newer
-	// actuator may name files that are unknown here, so nothing is checked.
+	// Overwritten is drift that was repaired: the values that another program
+	// wrote, by level or pod UID. An entry is removed after a while without
+	// drift. It is for people and unchecked: a newer actuator may name files
+	// that this program does not know.
 	Overwritten map[string]Files `json:"overwritten,omitempty"`
-	// InvalidPartitions are claims whose container is a partition that the
-	// kernel does not grant any more, with its reason, by claim UID. It is for
-	// people: nothing is checked.
+	// InvalidPartitions are claims with an invalid partition: claim UID to the
+	// kernel's reason. It is for people and unchecked.
 	InvalidPartitions map[string]string `json:"invalidPartitions,omitempty"`
 	// PID and Started are for people.
 	PID     int       `json:"pid"`
@@ -68,12 +67,13 @@ func (a Announcement) Validate() error {
 }
 
 // CommonVersion returns the highest contract version that the actuator and
-// this program both know, or an error that names both sides.
+// this program both know. Without a common version the error names both sides.
 func (a Announcement) CommonVersion() (string, error) {
 	if slices.Contains(a.Versions, Version) {
 		return Version, nil
 	}
-	return "", fmt.Errorf("nri-actuator reads contract versions %q, this frontend writes %q: upgrade the older of the two", a.Versions, Version)
+	return "", fmt.Errorf("nri-actuator reads contract versions %q, this frontend writes %q: upgrade the older of the two",
+		a.Versions, Version)
 }
 
 // EncodeAnnouncement returns the content of the actuator file.
@@ -90,7 +90,7 @@ func EncodeAnnouncement(a Announcement) ([]byte, error) {
 	return encodeSpec(ActuatorKind, a, inertDevice("announcement"))
 }
 
-// DecodeAnnouncement reads the actuator file.
+// DecodeAnnouncement decodes the content of the actuator file.
 func DecodeAnnouncement(data []byte) (Announcement, error) {
 	var a Announcement
 	if _, err := decodeRecord(ActuatorKind, data, &a); err != nil {
@@ -102,17 +102,18 @@ func DecodeAnnouncement(data []byte) (Announcement, error) {
 	return a, nil
 }
 
-// ErrActuatorDead is returned for an announcement whose writer is gone.
+// ErrActuatorDead means that no running actuator holds the announcement.
 var ErrActuatorDead = errors.New("nri-actuator is not running on this node")
 
-// Open file description locks, fcntl_linux.h; package syscall lacks the names.
+// Open file description locks (asm-generic/fcntl.h). Package syscall lacks the
+// names.
 const (
 	ofdGetLock = 36
 	ofdSetLock = 37
 )
 
-// LockAnnouncement takes the lock that says the writer of f is alive. The
-// kernel drops it when the last descriptor of f is closed, at the latest when
+// LockAnnouncement takes the lock on f. The lock shows that the writer is
+// alive: the kernel drops it with the last descriptor of f, at the latest when
 // the process ends (fcntl(2), "Open file description locks").
 func LockAnnouncement(f *os.File) error {
 	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart}
@@ -123,11 +124,11 @@ func LockAnnouncement(f *os.File) error {
 }
 
 // maxReplaced bounds how often a read starts again because the file was
-// replaced meanwhile; the actuator replaces it only when its content changes.
+// replaced meanwhile. The actuator replaces the file only to change its content.
 const maxReplaced = 100
 
-// ReadAnnouncement reads the actuator file in dir. An absent file, one that
-// nobody holds the lock of and what is no regular file are [ErrActuatorDead].
+// ReadAnnouncement reads the actuator file in dir. A file that is absent,
+// without a lock or not regular is [ErrActuatorDead].
 func ReadAnnouncement(dir string) (Announcement, error) {
 	path := filepath.Join(dir, ActuatorFile)
 	for range maxReplaced {
@@ -139,8 +140,8 @@ func ReadAnnouncement(dir string) (Announcement, error) {
 	return Announcement{}, fmt.Errorf("%s was replaced during each of %d reads", path, maxReplaced)
 }
 
-// errReplaced says that the file that was opened is no longer the one of that
-// name: nobody need hold its lock any more although the actuator is alive.
+// errReplaced means that the path names another file than the opened file. The
+// opened file can be without a lock although the actuator is alive.
 var errReplaced = errors.New("announcement replaced")
 
 func readAnnouncement(path string) (Announcement, error) {
@@ -158,7 +159,7 @@ func readAnnouncement(path string) (Announcement, error) {
 	return readHeld(f, path)
 }
 
-// readHeld reads the announcement in f, which was opened as path.
+// readHeld reads the announcement from f, which was opened at path.
 func readHeld(f *os.File, path string) (Announcement, error) {
 	lock := syscall.Flock_t{Type: syscall.F_RDLCK, Whence: io.SeekStart}
 	if err := syscall.FcntlFlock(f.Fd(), ofdGetLock, &lock); err != nil {
@@ -181,7 +182,7 @@ func readHeld(f *os.File, path string) (Announcement, error) {
 	return a, nil
 }
 
-// replaced reports whether path names another file than f by now.
+// replaced reports whether path names another file than f.
 func replaced(f *os.File, path string) bool {
 	was, err := f.Stat()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// announce writes an announcement as the actuator does and returns it held.
+// announce writes an announcement as the actuator does and returns the locked
+// file.
 func announce(t testing.TB, dir string, a contract.Announcement) *os.File {
 	data, err := contract.EncodeAnnouncement(a)
 	require.NoError(t, err)
@@ -91,7 +92,7 @@ func TestReadAnnouncement(t *testing.T) {
 		dir := t.TempDir()
 		f := announce(t, dir, want)
 		second, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
-		if errors.Is(err, os.ErrNotExist) { // f keeps the temporary's name
+		if errors.Is(err, os.ErrNotExist) { // f has the name before the rename
 			second, err = os.OpenFile(filepath.Join(dir, contract.ActuatorFile), os.O_RDWR, 0)
 		}
 		require.NoError(t, err)

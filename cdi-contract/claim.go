@@ -14,61 +14,62 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// ClaimRecord is the frontend's checkpoint of a prepared claim: everything
-// that answering again, releasing, recovering and explaining need. It stands
-// in the annotations of the claim file; only the frontend reads it.
+// ClaimRecord is the frontend's checkpoint of a prepared claim. From the record
+// the frontend answers kubelet again, releases the claim, recovers and
+// explains. It is an annotation of the claim file, for the frontend only.
 type ClaimRecord struct {
 	V         string `json:"v"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// BootID is /proc/sys/kernel/random/boot_id of the boot that prepared it.
+	// BootID is /proc/sys/kernel/random/boot_id when the claim was prepared.
 	BootID string `json:"bootID"`
 	// Guard is the host path of the guard program, empty for no guard.
 	Guard string `json:"guard,omitempty"`
 	// GuardTimeout is the timeout of the guard's hook in seconds; absent: 30.
 	// The guard waits [GuardMargin] less for the container's values.
 	GuardTimeout int `json:"guardTimeout,omitempty"`
-	// Pods are the pods the claim is reserved for, in the order they came.
+	// Pods are the pods that the claim was prepared for, in the order of their
+	// arrival.
 	Pods []PodRecord `json:"pods,omitempty"`
-	// Joinable claims can be shared by several pods: pods may come after the
-	// claim was prepared.
+	// Joinable reports whether more pods may use the claim after it was
+	// prepared.
 	Joinable bool `json:"joinable,omitempty"`
-	// OwnedByPod claims were made for one pod, from a template. The pods of
-	// every other claim may all be gone while the claim stays prepared for the
-	// next ones.
+	// OwnedByPod reports whether the claim was made for one pod, from a
+	// template. A named claim can stay prepared for its next pods when all its
+	// pods are gone.
 	OwnedByPod bool `json:"ownedByPod,omitempty"`
 	// Results are this driver's allocation results, in the claim's order.
 	Results []ResultRecord `json:"results"`
 }
 
-// PodRecord is what the pod's cgroup values depend on.
+// PodRecord has the facts about a pod that determine its cgroup values.
 type PodRecord struct {
 	UID string `json:"uid"`
-	// QOS is the cgroup level the pod lives under: "" (guaranteed pods sit
-	// directly under kubepods), "burstable" or "besteffort".
+	// QOS is the level of the pod: "" (guaranteed pods are directly below
+	// kubepods), "burstable" or "besteffort".
 	QOS string `json:"qos"`
-	// Hugepages are the amounts of the pod's own spec, per page size in bytes.
+	// Hugepages are the amounts in the pod's own spec, by page size ("2Mi").
 	Hugepages map[string]Limit `json:"hugepages,omitempty"`
 }
 
-// ResultRecord is one allocation result with the decision made for it.
+// ResultRecord is a result of the claim with its decision.
 type ResultRecord struct {
 	Request string `json:"request"`
 	Pool    string `json:"pool"`
 	Device  string `json:"device"`
 	ShareID string `json:"shareID,omitempty"`
-	// Consumed is the result's consumed capacity, as quantities.
+	// Consumed is the result's consumed capacity, name to quantity.
 	Consumed map[string]string `json:"consumed,omitempty"`
-	// Parameters are the parameters as resolved, name to value.
+	// Parameters are the resolved parameters, name to value.
 	Parameters map[string]string `json:"parameters,omitempty"`
-	// Hugetlbfs are the page sizes of which the device mounts a hugetlbfs into
-	// the container, at [HugetlbfsPath].
+	// Hugetlbfs are page sizes ("2Mi"). For each page size the device mounts a
+	// hugetlbfs into the container, at [HugetlbfsPath].
 	Hugetlbfs []string `json:"hugetlbfs,omitempty"`
 	Decision  Decision `json:"decision"`
 }
 
-// Keys of the QoS levels' cgroups, below kubepods.
+// The levels, as keys.
 const (
 	LevelKubepods   = ""
 	LevelBurstable  = "burstable"
@@ -123,7 +124,7 @@ func validLevel(qos string) bool {
 	return slices.Contains([]string{LevelKubepods, LevelBurstable, LevelBestEffort}, qos)
 }
 
-// CPUs returns the union of the claim's exclusive CPUs in list format.
+// CPUs returns the list of the claim's CPUs, the union of all its decisions.
 func (r ClaimRecord) CPUs() string {
 	all := ""
 	for _, res := range r.Results {
@@ -133,18 +134,20 @@ func (r ClaimRecord) CPUs() string {
 }
 
 const (
-	// GuardMargin is what the hook's timeout has beyond the guard's wait: time to
-	// start on a busy machine, and to say why the container must not run, before
-	// the OCI runtime kills the guard and says only that it was slow.
+	// GuardMargin is how much longer the hook's timeout is than the guard's
+	// wait. In this time the guard starts on a busy machine and reports why the
+	// container must not run. After the timeout the OCI runtime kills the guard
+	// and reports only that the guard was slow.
 	GuardMargin = 10 * time.Second
-	// guardTimeout is the hook's, in seconds, where the record has none.
+	// guardTimeout is the hook's timeout in seconds if the record has none.
 	guardTimeout = 30
 )
 
-// EncodeClaim returns the content of the claim's file: one CDI device for each
-// result, carrying the decision, the claim's cpuset and the guard hook.
+// EncodeClaim returns the content of the claim file. For each result it has one
+// CDI device with the decision, the list of the claim's CPUs and the guard's
+// hook.
 func EncodeClaim(r ClaimRecord) ([]byte, error) {
-	r.Results = slices.Clone(r.Results) // the caller's stay as they are
+	r.Results = slices.Clone(r.Results) // do not change the caller's results
 	for i := range r.Results {
 		if r.Results[i].Decision.Requires == nil {
 			r.Results[i].Decision.Requires = []string{}
@@ -179,8 +182,8 @@ func EncodeClaim(r ClaimRecord) ([]byte, error) {
 	return encodeSpec(ClaimKind, r, devices)
 }
 
-// DecodeClaim reads the record of a claim file. name is the file's name; the
-// record must be of the same claim.
+// DecodeClaim decodes the record of a claim file. The record must be of the
+// claim in the file's name.
 func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
 	var r ClaimRecord
 	spec, err := decodeRecord(ClaimKind, data, &r)
@@ -193,15 +196,16 @@ func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
 	if ClaimFile(r.UID) != name {
 		return ClaimRecord{}, fmt.Errorf("the record is of claim %s, the file is named %q", r.UID, name)
 	}
-	// What the frontend remembers and what the containers got must agree, or
-	// CPUs of a running container would be handed out again. They are compared
-	// by meaning: a newer frontend may have written members unknown here.
+	// The record and the injected decisions must agree: otherwise the CPUs of a
+	// running container could be given to another claim. The comparison is by
+	// meaning, because a newer frontend may have written unknown members.
 	entries, err := claimEntries(r.UID, spec)
 	if err != nil {
 		return ClaimRecord{}, err
 	}
 	if len(entries) != len(r.Results) {
-		return ClaimRecord{}, fmt.Errorf("claim %s: the devices inject %d decisions, the record has %d", r.UID, len(entries), len(r.Results))
+		return ClaimRecord{}, fmt.Errorf("claim %s: the devices inject %d decisions, the record has %d",
+			r.UID, len(entries), len(r.Results))
 	}
 	for i, res := range r.Results {
 		key := Key{ClaimUID: r.UID, Index: i}
@@ -212,8 +216,9 @@ func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
 	return r, nil
 }
 
-// WithPods returns the content of a claim's file for other pods. All else stays
-// as it is, what a newer program wrote included: containers run with it.
+// WithPods returns the content of a claim file with other pods. All other
+// members stay as they are, also unknown members of a newer frontend:
+// containers run with them.
 func WithPods(name string, data []byte, pods []PodRecord) ([]byte, error) {
 	if _, err := DecodeClaim(name, data); err != nil {
 		return nil, err
@@ -233,8 +238,8 @@ func WithPods(name string, data []byte, pods []PodRecord) ([]byte, error) {
 	return data, err
 }
 
-// sameDecision checks that the injected variable carries the decision d. It
-// does not look at required features: the frontend only accounts for them.
+// sameDecision returns an error unless the variable env carries the decision d.
+// It accepts unknown features: the frontend accounts for their claims, too.
 func sameDecision(k Key, env string, d Decision) error {
 	_, value, _ := strings.Cut(env, "=")
 	injected, err := decodeDecision(value)
@@ -255,9 +260,9 @@ func sameDecision(k Key, env string, d Decision) error {
 	return nil
 }
 
-// DecodeClaimEntries reads from a claim file what its devices inject: for each
-// key the whole variable, "NAME=value". It reads nothing else of the file, so
-// that a record written by a newer frontend does not matter to the actuator.
+// DecodeClaimEntries returns the variables that the devices of a claim file
+// inject: for each key "NAME=value". It reads nothing else of the file, so that
+// the actuator does not depend on the version of the record.
 func DecodeClaimEntries(claimUID string, data []byte) (map[Key]string, error) {
 	spec, err := decodeSpec(ClaimKind, data)
 	if err != nil {

@@ -57,8 +57,8 @@ func TestEncodeClaimLeavesTheRecordAlone(t *testing.T) {
 	require.Contains(t, string(data), `\"requires\":[]`, "a written decision always says what it requires")
 }
 
-// A80: the guard's hook has the timeout of the record, and is read back with it.
-// A record that says nothing, as older frontends write it, means 30 s.
+// A80: the guard's hook has the timeout of the record, and decoding gives the
+// timeout back. Older frontends write no timeout: the hook then has 30 s.
 func TestGuardTimeout(t *testing.T) {
 	for seconds, want := range map[int]int{0: 30, 10: 10, 30: 30, 75: 75} {
 		r := goldenClaims()["claim-guard"]
@@ -82,7 +82,8 @@ func TestDecodeClaimRefuses(t *testing.T) {
 	several, err := contract.EncodeClaim(claim(result("a", cpuDecision("4-7")), result("b", cpuDecision("9"))))
 	require.NoError(t, err)
 	envOf := func(uid string, index int, cpus string) string {
-		return fmt.Sprintf(`"DRA_CPUMEM_%s_%d={\"v\":\"v1\",\"cpus\":\"%s\",\"requires\":[]}"`, strings.ReplaceAll(uid, "-", ""), index, cpus)
+		return fmt.Sprintf(`"DRA_CPUMEM_%s_%d={\"v\":\"v1\",\"cpus\":\"%s\",\"requires\":[]}"`,
+			strings.ReplaceAll(uid, "-", ""), index, cpus)
 	}
 	device := func(name, env string) string {
 		return fmt.Sprintf(`{"name":%q,"containerEdits":{"env":[%s]}},`, name, env)
@@ -93,26 +94,34 @@ func TestDecodeClaimRefuses(t *testing.T) {
 		old, new string
 		err      string
 	}{
-		"record of another claim":   {file: contract.ClaimFile(otherUID), err: "the file is named"},
-		"another file name":         {file: "claim.json", err: "the file is named"},
-		"kind of another record":    {old: `"dra.cpumem/claim"`, new: `"dra.cpumem/node"`, err: `want "dra.cpumem/claim"`},
-		"no record":                 {old: "dra.cpumem/record", new: "dra.cpumem/other", err: `annotation "dra.cpumem/record" is missing`},
-		"no version":                {old: "dra.cpumem/contract", new: "dra.cpumem/other", err: "version"},
-		"file of another version":   {old: `"dra.cpumem/contract": "v1"`, new: `"dra.cpumem/contract": "v2"`, err: `version "v2"`},
-		"broken record":             {old: `"{\"v\":\"v1\",\"namespace\"`, new: `"\"v\":\"v1\",\"namespace\"`, err: "annotation"},
-		"miscased spec":             {old: `"kind"`, new: `"Kind"`, err: `spelt "kind"`},
-		"env differs from record":   {old: first, new: envOf(claimUID, 0, "4-6"), err: "differs from the record"},
-		"env is no decision":        {old: first, new: `"DRA_CPUMEM_` + hexUID + `_0=4-7"`, err: "decision"},
-		"env of another index":      {old: first, new: envOf(claimUID, 1, "4-7"), err: "carries the decision of"},
-		"env of another claim":      {old: first, new: envOf(otherUID, 0, "4-7"), err: "carries the decision of"},
-		"env of no claim":           {old: first, new: `"DRA_CPUMEM_X=1"`, err: "DRA_CPUMEM_X"},
-		"env is missing":            {old: first, new: `"A=1"`, err: "inject 1 decisions, the record has 2"},
-		"env twice":                 {old: first, new: first + "," + first, err: "two decisions"},
-		"device renamed":            {old: `"` + claimUID + `-0"`, new: `"` + claimUID + `-7"`, err: "carries the decision of"},
-		"device not in the record":  {old: `"devices": [`, new: `"devices": [` + device(claimUID+"-2", envOf(claimUID, 2, "0")), err: "inject 3 decisions, the record has 2"},
-		"device twice":              {old: `"devices": [`, new: `"devices": [` + device(claimUID+"-0", first), err: "two decisions"},
-		"devices missing":           {old: `"devices"`, new: `"gadgets"`, err: `"devices" is missing`},
-		"record differs from env":   {old: `\"device\":\"a\",\"decision\":{\"v\":\"v1\",\"cpus\":\"4-7\"`, new: `\"device\":\"a\",\"decision\":{\"v\":\"v1\",\"cpus\":\"4-5\"`, err: "differs from the record"},
+		"record of another claim": {file: contract.ClaimFile(otherUID), err: "the file is named"},
+		"another file name":       {file: "claim.json", err: "the file is named"},
+		"kind of another record":  {old: `"dra.cpumem/claim"`, new: `"dra.cpumem/node"`, err: `want "dra.cpumem/claim"`},
+		"no record":               {old: "dra.cpumem/record", new: "dra.cpumem/other", err: `annotation "dra.cpumem/record" is missing`},
+		"no version":              {old: "dra.cpumem/contract", new: "dra.cpumem/other", err: "version"},
+		"file of another version": {old: `"dra.cpumem/contract": "v1"`, new: `"dra.cpumem/contract": "v2"`, err: `version "v2"`},
+		"broken record":           {old: `"{\"v\":\"v1\",\"namespace\"`, new: `"\"v\":\"v1\",\"namespace\"`, err: "annotation"},
+		"miscased spec":           {old: `"kind"`, new: `"Kind"`, err: `spelt "kind"`},
+		"env differs from record": {old: first, new: envOf(claimUID, 0, "4-6"), err: "differs from the record"},
+		"env is no decision":      {old: first, new: `"DRA_CPUMEM_` + hexUID + `_0=4-7"`, err: "decision"},
+		"env of another index":    {old: first, new: envOf(claimUID, 1, "4-7"), err: "carries the decision of"},
+		"env of another claim":    {old: first, new: envOf(otherUID, 0, "4-7"), err: "carries the decision of"},
+		"env of no claim":         {old: first, new: `"DRA_CPUMEM_X=1"`, err: "DRA_CPUMEM_X"},
+		"env is missing":          {old: first, new: `"A=1"`, err: "inject 1 decisions, the record has 2"},
+		"env twice":               {old: first, new: first + "," + first, err: "two decisions"},
+		"device renamed":          {old: `"` + claimUID + `-0"`, new: `"` + claimUID + `-7"`, err: "carries the decision of"},
+		"device not in the record": {
+			old: `"devices": [`,
+			new: `"devices": [` + device(claimUID+"-2", envOf(claimUID, 2, "0")),
+			err: "inject 3 decisions, the record has 2",
+		},
+		"device twice":    {old: `"devices": [`, new: `"devices": [` + device(claimUID+"-0", first), err: "two decisions"},
+		"devices missing": {old: `"devices"`, new: `"gadgets"`, err: `"devices" is missing`},
+		"record differs from env": {
+			old: `\"device\":\"a\",\"decision\":{\"v\":\"v1\",\"cpus\":\"4-7\"`,
+			new: `\"device\":\"a\",\"decision\":{\"v\":\"v1\",\"cpus\":\"4-5\"`,
+			err: "differs from the record",
+		},
 		"member of record missing":  {old: `\"bootID\"`, new: `\"boot\"`, err: `"bootID" is missing`},
 		"member of record miscased": {old: `\"bootID\"`, new: `\"bootId\"`, err: `spelt "bootID"`},
 	} {

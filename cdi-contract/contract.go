@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package contract is the one implementation of the file format through which
-// dra-frontend and nri-actuator talk: the records, their encoding into CDI
-// spec files, their strict decoding, and the rule that merges several
-// decisions on one container.
+// Package contract implements the files through which dra-frontend and
+// nri-actuator communicate: the records, their encoding into CDI spec files,
+// their strict decoding, and the rule that merges several decisions for one
+// container.
 //
-// The frontend writes claim files and the node file, the actuator writes its
-// announcement; each reads what the other wrote and nothing else connects
-// them. Both are upgraded on their own, so a record names its version, an
-// optional addition is a new member that old readers ignore, and a mandatory
-// addition is a new member whose name also stands in "requires".
+// The frontend writes claim files and the node file. The actuator writes its
+// announcement. Each program reads the other's files; nothing else connects the
+// programs. They are upgraded one after the other, so a record names its
+// version. An optional addition is a new member that old readers ignore. A
+// mandatory addition is a new member and the name of its feature in "requires".
 package contract
 
 import (
@@ -26,9 +26,9 @@ const Version = "v1"
 const (
 	// Vendor is the vendor part of every CDI kind of the contract.
 	Vendor = "dra.cpumem"
-	// ClaimKind is the CDI kind of claim files; their devices are injected.
+	// ClaimKind is the CDI kind of claim files. Containers get their devices.
 	ClaimKind = Vendor + "/claim"
-	// NodeKind is the CDI kind of the node file; nobody injects its device.
+	// NodeKind is the CDI kind of the node file. No container gets its device.
 	NodeKind = Vendor + "/node"
 	// ActuatorKind is the CDI kind of the actuator's announcement.
 	ActuatorKind = Vendor + "/actuator"
@@ -38,35 +38,35 @@ const (
 	// ActuatorFile is the name of the announcement in the CDI directory.
 	ActuatorFile = Vendor + "-actuator.json"
 
-	// EnvPrefix starts the name of the variable that carries a decision. A pod
+	// EnvPrefix begins the name of a variable that carries a decision. A pod's
 	// author can set such a variable too: see the actuator's provenance rules.
 	EnvPrefix = "DRA_CPUMEM_"
-	// CPUSetEnvPrefix starts the name of the variable that tells the workload
-	// (virtual machine managers parse it) its exclusive CPUs. It is never read
-	// by the actuator.
+	// CPUSetEnvPrefix begins the name of the variable that lists the claim's
+	// CPUs for the workload. Virtual machine managers parse the variable; the
+	// actuator never reads it.
 	CPUSetEnvPrefix = "DRA_CPUSET_"
 
 	claimFilePrefix = Vendor + "-claim_"
 	fileSuffix      = ".json"
 
-	// MaxFileSize bounds what a reader takes into memory. CDI limits the
-	// annotations of a spec to 256 KiB; devices come on top.
+	// MaxFileSize is how many bytes of a file a reader takes into memory. CDI
+	// allows 256 KiB of annotations; devices come on top.
 	MaxFileSize = 4 << 20
 )
 
 var uidPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // ValidUID reports whether uid has the form of a Kubernetes object UID (RFC
-// 4122 text form, lower case). Everything that becomes part of a file name is
-// checked with it first.
+// 4122 text form, lower case). A UID is checked before it becomes part of a
+// file name.
 func ValidUID(uid string) bool { return uidPattern.MatchString(uid) }
 
 // ClaimFile returns the name of a claim's file.
 func ClaimFile(claimUID string) string { return claimFilePrefix + claimUID + fileSuffix }
 
-// ClaimUIDOfFile returns the claim UID that a file name stands for. ours is
-// true for every name that looks like a claim file, uid is empty where it does
-// and is none: such a file must block the node, not be passed over.
+// ClaimUIDOfFile returns the claim UID in a file name. ours is true for every
+// name that begins like a claim file's. uid is empty if the rest is not a UID
+// and the suffix: such a file must block the node, not be passed over.
 func ClaimUIDOfFile(name string) (uid string, ours bool) {
 	rest, ok := strings.CutPrefix(name, claimFilePrefix)
 	if !ok {
@@ -79,20 +79,20 @@ func ClaimUIDOfFile(name string) (uid string, ours bool) {
 	return rest, true
 }
 
-// Key identifies one decision on the node: the allocation result number Index
-// of the claim.
+// Key identifies a decision on the node: the decision for result number Index of
+// the claim.
 type Key struct {
 	ClaimUID string
 	Index    int
 }
 
-// DeviceName is the name of the CDI device of the key.
+// DeviceName returns the name of the key's CDI device.
 func (k Key) DeviceName() string { return k.ClaimUID + "-" + strconv.Itoa(k.Index) }
 
-// CDIDevice is the qualified CDI name, as kubelet hands it to the runtime.
+// CDIDevice returns the qualified CDI name, which kubelet passes to the runtime.
 func (k Key) CDIDevice() string { return ClaimKind + "=" + k.DeviceName() }
 
-// EnvName is the name of the variable that carries the decision of the key.
+// EnvName returns the name of the variable that carries the key's decision.
 func (k Key) EnvName() string {
 	return EnvPrefix + strings.ReplaceAll(k.ClaimUID, "-", "") + "_" + strconv.Itoa(k.Index)
 }
@@ -100,8 +100,8 @@ func (k Key) EnvName() string {
 // maxIndex bounds the index of a result: the API allows 32 results in a claim.
 const maxIndex = 1023
 
-// ParseEnvName is the inverse of [Key.EnvName]. name must start with
-// [EnvPrefix]; anything but the exact canonical form is refused.
+// ParseEnvName is the inverse of [Key.EnvName]. name must begin with
+// [EnvPrefix]. Every form but the canonical form is an error.
 func ParseEnvName(name string) (Key, error) {
 	hex, index, ok := strings.Cut(strings.TrimPrefix(name, EnvPrefix), "_")
 	if !ok || len(hex) != 32 {
@@ -133,8 +133,8 @@ func KeysOf[V any](m map[Key]V) []Key {
 	return keys
 }
 
-// checkVersion refuses records of another version: a change of meaning is a
-// new version, so nothing in them can be trusted to mean what it seems.
+// checkVersion refuses a record of another version: a change of meaning is a
+// new version, so each member may have another meaning there.
 func checkVersion(what, v string) error {
 	if v != Version {
 		return fmt.Errorf("%s has contract version %q, this program reads %q: upgrade the older of frontend and actuator", what, v, Version)

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Decision is what the frontend decided for every container that uses one
-// allocation result: the full cgroup values. An absent member says nothing
-// about its subject; it never means "clear it".
+// Decision is the frontend's decision for the containers that use one result:
+// complete cgroup values. An absent member means "not decided", never "clear".
 type Decision struct {
 	// V is the contract version, [Version].
 	V string `json:"v"`
-	// CPUs is the exclusive cpuset in list format, normalised.
+	// CPUs is the list of claimed CPUs, normalised.
 	CPUs string `json:"cpus,omitempty"`
-	// Partition is the kind of cpuset partition that the container becomes with
-	// its CPUs, one of [Partitions]; absent: none, the shared pool leaves them out.
+	// Partition is the kind of partition that the container becomes with its
+	// CPUs, one of [Partitions]. Absent: no partition; the shared pool leaves
+	// the CPUs out.
 	Partition string `json:"partition,omitempty"`
-	// Mems is the list of NUMA nodes memory may come from, normalised.
+	// Mems is the list of NUMA nodes that memory may come from, normalised.
 	Mems string `json:"mems,omitempty"`
 	// Memory holds the values of the memory controller.
 	Memory *Memory `json:"memory,omitempty"`
@@ -29,15 +29,15 @@ type Decision struct {
 	Hugepages map[string]Limit `json:"hugepages,omitempty"`
 	// MemoryPolicy is the NUMA policy within Mems.
 	MemoryPolicy *MemoryPolicy `json:"memoryPolicy,omitempty"`
-	// OOMScoreAdj is the oom_score_adj that the container's first process starts
-	// with, unless the container came with a lower one.
+	// OOMScoreAdj is the oom_score_adj with which the container's first process
+	// starts, unless the container came with a lower value.
 	OOMScoreAdj *int `json:"oomScoreAdj,omitempty"`
 	// Requires names the features without which the decision must not be
-	// applied; a reader that does not know one refuses the decision.
+	// applied. A reader that lacks a feature refuses the decision.
 	Requires []string `json:"requires,omitzero"`
 }
 
-// Memory is the memory controller's share of a decision, in bytes. Max ==
+// Memory has a decision's values for the memory controller, in bytes. Max ==
 // [Max] leaves memory.max as the container's own spec has it.
 type Memory struct {
 	Min  Limit `json:"min"`
@@ -46,7 +46,7 @@ type Memory struct {
 	Max  Limit `json:"max"`
 }
 
-// pageUnit divides every base page size in use (4, 16, 64 KiB).
+// pageUnit divides the base page sizes of all machines (4, 16, 64 KiB).
 const pageUnit = 4096
 
 // Validate checks the rules of the contract that types cannot express.
@@ -103,9 +103,8 @@ func (m Memory) values() []memoryValue {
 	return []memoryValue{{"min", m.Min}, {"low", m.Low}, {"high", m.High}, {"max", m.Max}}
 }
 
-// Files returns the memory controller's files and what to write into them.
-// memory.max is left out where the decision leaves it to the container's own
-// spec.
+// Files returns the memory controller's files with their content. memory.max
+// is absent if the decision leaves it to the container's own spec.
 func (m Memory) Files() map[string]string {
 	files := make(map[string]string, 4)
 	for _, v := range m.values() {
@@ -117,9 +116,9 @@ func (m Memory) Files() map[string]string {
 	return files
 }
 
-// Files returns the cgroup files that the decision sets beside cpuset.cpus and
-// cpuset.mems, and what to write into them. A hugepage limit holds for pages
-// in use and for reserved ones (cgroup-v2.rst, "HugeTLB").
+// Files returns the cgroup files that the decision sets, with their content,
+// except cpuset.cpus and cpuset.mems. A hugepage limit holds for used pages and
+// for reserved pages (cgroup-v2.rst, "HugeTLB").
 func (d Decision) Files() map[string]string {
 	files := make(map[string]string)
 	if d.Partition != "" {
@@ -135,7 +134,7 @@ func (d Decision) Files() map[string]string {
 	return files
 }
 
-// Unknown returns the first required feature that is not among known, or "".
+// Unknown returns the first required feature that known lacks, or "".
 func (d Decision) Unknown(known []string) string {
 	for _, f := range d.Requires {
 		if !slices.Contains(known, f) {
@@ -145,8 +144,9 @@ func (d Decision) Unknown(known []string) string {
 	return ""
 }
 
-// Env returns the variable that carries the decision, "NAME=value", the value
-// being compact JSON. The same decision gives the same bytes (I8).
+// Env returns the variable that carries the decision, "NAME=value". The value
+// is compact JSON. Equal decisions give equal bytes (I8). An invalid decision
+// is an error.
 func (d Decision) Env(k Key) (string, error) {
 	if d.Requires == nil {
 		d.Requires = []string{}
@@ -161,23 +161,24 @@ func (d Decision) Env(k Key) (string, error) {
 	return k.EnvName() + "=" + string(value), nil
 }
 
-// DecodeDecision reads the value of a decision variable. known are the
-// features the reader implements.
+// DecodeDecision decodes the value of a variable that carries a decision. A
+// required feature that known lacks is an error.
 func DecodeDecision(value string, known []string) (Decision, error) {
 	d, err := decodeDecision(value)
 	if err != nil {
 		return Decision{}, err
 	}
 	if f := d.Unknown(known); f != "" {
-		return Decision{}, fmt.Errorf("decision requires feature %q, this program knows [%s]: upgrade nri-actuator", f, strings.Join(known, " "))
+		return Decision{}, fmt.Errorf("decision requires feature %q, this program knows [%s]: upgrade nri-actuator",
+			f, strings.Join(known, " "))
 	}
 	return d, nil
 }
 
-// decodeDecision reads a decision whatever features it requires.
+// decodeDecision decodes a decision without a check of the required features.
 func decodeDecision(value string) (Decision, error) {
-	// The version first: another one may give a member another type, and the
-	// error must name the version then.
+	// The version comes first: another version may give a member another type,
+	// and the error must then name the version.
 	var version struct {
 		V string `json:"v"`
 	}
@@ -194,17 +195,18 @@ func decodeDecision(value string) (Decision, error) {
 	return d, d.Validate()
 }
 
-// ParseEnv reads a container's environment entry. ours is false for a variable
-// without the prefix. A variable with the prefix that is not exactly of the
-// contract's form, or longer than [MaxEnv], is an error. The error's text is
-// bounded and printable, whatever the variable holds.
+// ParseEnv parses an entry of a container's environment. ours is false for a
+// name without [EnvPrefix]. An entry with the prefix is an error if it has not
+// exactly the contract's form or is longer than [MaxEnv]. The error's text is
+// short and printable for every entry.
 func ParseEnv(entry string, known []string) (k Key, d Decision, ours bool, err error) {
 	if !strings.HasPrefix(entry, EnvPrefix) {
 		return Key{}, Decision{}, false, nil
 	}
 	name, value, _ := strings.Cut(entry, "=")
 	if len(entry) > MaxEnv {
-		return Key{}, Decision{}, true, fmt.Errorf("variable %s has %d bytes, a decision has at most %d", Excerpt(name, len(EnvPrefix)+37), len(entry), MaxEnv)
+		return Key{}, Decision{}, true, fmt.Errorf("variable %s has %d bytes, a decision has at most %d",
+			Excerpt(name, len(EnvPrefix)+37), len(entry), MaxEnv)
 	}
 	if k, err = ParseEnvName(name); err != nil {
 		return Key{}, Decision{}, true, bounded(err)

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// MaxEnv is how many bytes the decision variables of one container may have in
-// sum, names included. The largest decision of a machine with 4096 CPUs has a
-// sixth of it, and Linux runs no program with a string of 128 KiB
-// (execve(2), MAX_ARG_STRLEN). A reader refuses more: a pod's author can write
-// megabytes where the frontend writes a line.
+// MaxEnv is how many bytes the variables of one container may have in sum,
+// names included. The largest decision of a machine with 4096 CPUs has a sixth
+// of that, and Linux runs no program with a string of 128 KiB (execve(2),
+// MAX_ARG_STRLEN). A reader refuses more: a pod's author can write megabytes
+// where the frontend writes a line.
 const MaxEnv = 64 << 10
 
-// Excerpt returns at most size bytes of s for an error or a log: everything
-// that is not printable ASCII is a "?", and what was cut off is counted. Bytes
-// that a pod's author chose reach people through it only.
+// Excerpt returns at most size bytes of s for an error or a log. It replaces
+// each character but printable ASCII with "?" and counts the bytes that it cuts
+// off. Text that a pod's author chose reaches people only through Excerpt.
 func Excerpt(s string, size int) string {
 	cut := len(s) - size
 	if cut > 0 {
@@ -35,11 +35,11 @@ func Excerpt(s string, size int) string {
 	return s
 }
 
-// maxError is how much of an error about a pod's variable is kept.
+// maxError is how many bytes of an error about a pod's variable are kept.
 const maxError = 300
 
-// bounded is the error without what is beyond maxError. The decoders below quote
-// what they do not understand.
+// bounded returns the first maxError bytes of the error. The decoders quote
+// input that they do not understand.
 func bounded(err error) error {
 	if err == nil {
 		return nil

@@ -28,7 +28,7 @@ func TestExcerpt(t *testing.T) {
 }
 
 // TestParseEnvBounded covers A60: whatever a pod's author writes into a
-// variable, the error about it is a line that people can read.
+// variable, the error about the variable is one readable line.
 func TestParseEnvBounded(t *testing.T) {
 	const name = "DRA_CPUMEM_00000000000040008000000000000011_0="
 	huge := func(s string) string { return strings.Repeat(s, 600<<10/len(s)) }
@@ -52,7 +52,8 @@ func TestParseEnvBounded(t *testing.T) {
 		})
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		entry := rapid.SampledFrom([]string{contract.EnvPrefix, name, name + `{"v":"v1",`}).Draw(t, "begin") + rapid.String().Draw(t, "rest")
+		entry := rapid.SampledFrom([]string{contract.EnvPrefix, name, name + `{"v":"v1",`}).Draw(t, "begin") +
+			rapid.String().Draw(t, "rest")
 		if _, _, _, err := contract.ParseEnv(entry, nil); err != nil {
 			requireBounded(t, err)
 		}

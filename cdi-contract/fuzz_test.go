@@ -14,10 +14,10 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// The fuzz targets hold for every decoder of outside bytes: it does not panic,
-// and what it accepts it writes and reads again as the same value.
+// The fuzz targets try each decoder of foreign bytes: it does not panic, and a
+// value that it accepts is the same after encoding and decoding.
 
-// seeds adds the golden and skew files whose name starts with kind.
+// seeds adds the golden and skew files with names that begin with kind.
 func seeds(f *testing.F, kind string) {
 	for _, dir := range []string{goldenDir, "testdata/skew"} {
 		for _, name := range goldenNames(f, dir) {
@@ -33,8 +33,8 @@ func seeds(f *testing.F, kind string) {
 	}
 }
 
-// unchanged fails if what was read again is not what was accepted. Unknown
-// members are gone; empty and absent are one.
+// unchanged fails if the value that was decoded again differs from the accepted
+// value. Unknown members are gone; empty and absent are equal.
 func unchanged(t *testing.T, accepted, again any) {
 	t.Helper()
 	if diff := gocmp.Diff(accepted, again, cmpopts.EquateEmpty()); diff != "" {
@@ -59,7 +59,7 @@ func FuzzDecodeClaim(f *testing.F) {
 		}
 		written, err := contract.EncodeClaim(accepted)
 		if err != nil && strings.Contains(err.Error(), "CDI allows") {
-			return // escapes can make the record longer than it was
+			return // escapes can make the record too long
 		}
 		noError(t, err)
 		again, err := contract.DecodeClaim(file, written)
@@ -138,7 +138,7 @@ func FuzzDecodeDecision(f *testing.F) {
 		_, again, _, err := contract.ParseEnv(env, known)
 		noError(t, err)
 		unchanged(t, accepted, again)
-		// What is accepted can be merged and written.
+		// An accepted decision can be merged and written.
 		noError(t, contract.Combine(accepted, again).Validate())
 	})
 }

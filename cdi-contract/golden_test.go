@@ -19,8 +19,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Golden files of a released version are never changed: another program wrote
-// such bytes on somebody's node. -update is for versions not yet released.
+// The golden files of a released version are never changed: a program of that
+// version wrote such bytes on a node. -update is for an unreleased version.
 var update = flag.Bool("update", false, "rewrite the golden files of the current, unreleased version")
 
 const goldenDir = "testdata/" + contract.Version
@@ -41,7 +41,7 @@ func golden(t *testing.T, name string, got []byte) {
 	require.Equal(t, string(want), string(got))
 }
 
-// goldenValue is the decision as it stands after "NAME=".
+// goldenValue returns the value of the decision's variable.
 func goldenValue(t testing.TB, d contract.Decision) string {
 	env, err := d.Env(contract.Key{ClaimUID: claimUID})
 	require.NoError(t, err)
@@ -112,8 +112,8 @@ func TestGoldenValues(t *testing.T) {
 	}
 }
 
-// Every golden file of every version that was ever released is decoded for
-// ever, whatever records this version writes.
+// The golden files of all released versions can be decoded for ever, whatever
+// records this version writes.
 func TestGoldenOfAllVersionsDecode(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/v*")
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func goldenNames(t testing.TB, dir string) []string {
 	return names
 }
 
-// What the golden files must look like beyond being the same as last time.
+// The golden files have the documented shape, also after a rewrite with -update.
 func TestGoldenShape(t *testing.T) {
 	several, err := contract.EncodeClaim(goldenClaims()["claim-several"])
 	require.NoError(t, err)

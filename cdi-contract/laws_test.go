@@ -15,7 +15,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// same compares decisions up to nil against empty: both say nothing.
+// same fails if the decisions differ. nil and empty are equal: both mean "not
+// decided".
 func same(t *rapid.T, want, got contract.Decision) {
 	if diff := gocmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("want -, got +\n%s", diff)
@@ -90,7 +91,7 @@ func TestMergeIsOrderFree(t *testing.T) {
 	})
 }
 
-// I8: the same record gives the same bytes; and the bytes give the record.
+// I8: equal records give equal bytes, and the bytes give the record.
 func TestEncodeDecodeIdentity(t *testing.T) {
 	t.Run("decision", rapid.MakeCheck(func(t *rapid.T) {
 		d := genDecision().Draw(t, "decision")

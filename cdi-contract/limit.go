@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Limit is an amount of bytes or "max", the kernel's word for no limit
-// (cgroup-v2.rst, "Conventions"). In JSON it is a number or the string "max".
+// Limit is an amount of bytes or [Max]. In JSON it is a number or the string
+// "max", the kernel's word for no limit (cgroup-v2.rst, "Conventions").
 type Limit int64
 
-// Max is the absent limit.
+// Max means that there is no limit.
 const Max Limit = math.MaxInt64
 
-// String is the form that is written into a cgroup file.
+// String returns the form for a cgroup file.
 func (l Limit) String() string {
 	if l == Max {
 		return "max"
@@ -50,8 +50,8 @@ func (l *Limit) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// add sums two limits. "max" absorbs; a sum beyond int64 is "max" as well,
-// which keeps the sum associative.
+// add returns the sum of two limits. Max plus an amount is Max. A sum beyond
+// int64 is Max as well, so that addition is associative.
 func (l Limit) add(m Limit) Limit {
 	if l > Max-m {
 		return Max
@@ -59,8 +59,8 @@ func (l Limit) add(m Limit) Limit {
 	return l + m
 }
 
-// ParsePageSize reads a hugepage size in binary units ("64Ki", "2Mi", "1Gi")
-// into bytes. Only the one shortest form of a power of two is taken.
+// ParsePageSize returns the bytes of a hugepage size in binary units ("64Ki",
+// "2Mi", "1Gi"). Everything but the shortest form of a power of two is an error.
 func ParsePageSize(s string) (int64, error) {
 	for shift, unit := range map[uint]string{10: "Ki", 20: "Mi", 30: "Gi"} {
 		digits, ok := strings.CutSuffix(s, unit)
@@ -76,8 +76,7 @@ func ParsePageSize(s string) (int64, error) {
 	return 0, fmt.Errorf("page size %q: want a power of two in binary units, such as 64Ki, 2Mi or 1Gi", s)
 }
 
-// FormatPageSize is the inverse of [ParsePageSize] for page sizes of 1 KiB and
-// more.
+// FormatPageSize is the inverse of [ParsePageSize], for sizes from 1 KiB.
 func FormatPageSize(size int64) string {
 	switch {
 	case size >= 1<<30 && size%(1<<30) == 0:
@@ -89,7 +88,7 @@ func FormatPageSize(size int64) string {
 	}
 }
 
-// CgroupPageSize turns a page size of the contract ("2Mi") into the form of
-// cgroup file names and of the OCI runtime spec ("2MB"), which means the same
+// CgroupPageSize returns a page size of the contract ("2Mi") in the form of
+// cgroup file names and of the OCI runtime spec ("2MB"). Both mean the same
 // amount (Documentation/admin-guide/cgroup-v2.rst, "HugeTLB").
 func CgroupPageSize(size string) string { return strings.TrimSuffix(size, "i") + "B" }

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// maxListID bounds CPU and NUMA node ids: far above any kernel's NR_CPUS, low
-// enough that a hostile list cannot exhaust memory.
+// maxListID bounds CPU and NUMA node ids. It is far above every kernel's
+// NR_CPUS, and so low that a hostile list cannot exhaust memory.
 const maxListID = 1 << 16
 
-// ParseList reads a list in the kernel's format ("0-3,8,10-11"; see
-// cpuset(7), "List format") into sorted distinct ids. An empty string, ids
-// above 65536 and descending ranges are errors.
+// ParseList parses a list ("0-3,8,10-11"; cpuset(7), "List format") into
+// sorted distinct ids. An empty string, an id above 65536 and a descending
+// range are errors.
 func ParseList(s string) ([]int, error) {
 	var ids []int
 	for part := range strings.SplitSeq(s, ",") {
@@ -55,7 +55,7 @@ func parseID(s string) (int, error) {
 	return id, nil
 }
 
-// FormatList writes sorted distinct ids in the kernel's list format.
+// FormatList returns the list of sorted distinct ids.
 func FormatList(ids []int) string {
 	var b strings.Builder
 	for i := 0; i < len(ids); {
@@ -76,8 +76,8 @@ func FormatList(ids []int) string {
 	return b.String()
 }
 
-// checkList refuses a list that is not written the one normal way: the guard
-// and the provenance check compare text.
+// checkList refuses a list that is not normalised: the guard and the
+// provenance check compare lists as text.
 func checkList(what, s string) error {
 	ids, err := ParseList(s)
 	if err != nil {
@@ -89,7 +89,7 @@ func checkList(what, s string) error {
 	return nil
 }
 
-// unionList merges two normalised lists; an empty one contributes nothing.
+// unionList returns the union of two lists. Both are normalised or empty.
 func unionList(a, b string) string {
 	switch {
 	case a == "":
@@ -100,7 +100,7 @@ func unionList(a, b string) string {
 	x, errA := ParseList(a)
 	y, errB := ParseList(b)
 	if errA != nil || errB != nil {
-		// Both were validated when they were decoded.
+		// The decoder validated both.
 		panic(fmt.Sprintf("contract: merging unvalidated lists %q and %q", a, b))
 	}
 	x = append(x, y...)
@@ -108,7 +108,8 @@ func unionList(a, b string) string {
 	return FormatList(slices.Compact(x))
 }
 
-// subtractList returns the ids of a that are not in b. Both are normalised.
+// subtractList returns the ids of a that are not in b. Both lists are
+// normalised or empty.
 func subtractList(a, b string) string {
 	if a == "" || b == "" {
 		return a

@@ -4,8 +4,8 @@ package contract
 
 import "slices"
 
-// Merge folds the distinct decisions on one container into one. The map makes
-// them distinct; Combine makes their order irrelevant.
+// Merge returns the one decision for a container with several decisions. The map
+// has each decision once. The order does not matter to Combine.
 func Merge(decisions map[Key]Decision) Decision {
 	merged := Decision{V: Version}
 	for _, k := range KeysOf(decisions) {
@@ -14,11 +14,12 @@ func Merge(decisions map[Key]Decision) Decision {
 	return merged
 }
 
-// Combine is the merge rule: sets are united, amounts are added ("max"
-// absorbs), the stricter memory policy holds for the nodes of both, the stricter
-// partition for the CPUs of both, the lower OOM score for all, and a member that only one side carries is
-// that side's. It is commutative and associative, and Decision{V: Version} is
-// its identity. Both sides must be valid.
+// Combine is the merge rule. CPUs, mems and required features are united.
+// Amounts are added; [Max] plus an amount is Max. The stricter memory policy
+// holds for the nodes of both sides, the stricter partition for the CPUs of
+// both sides. The lower OOM score holds. A member that only one side has is
+// taken from that side. Combine is commutative and associative, and
+// Decision{V: Version} is its identity. Both sides must be valid.
 func Combine(a, b Decision) Decision {
 	c := Decision{
 		V:    Version,
@@ -56,7 +57,7 @@ func Combine(a, b Decision) Decision {
 	return c
 }
 
-// WithShared fills what no decision says from the shared pool.
+// WithShared returns d with the shared pool's CPUs or mems if d has none.
 func (d Decision) WithShared(s Shared) Decision {
 	if d.CPUs == "" {
 		d.CPUs = s.CPUs

@@ -11,58 +11,57 @@ import (
 	"strconv"
 )
 
-// NodeState is the frontend's word about the whole node.
+// NodeState is the frontend's record about the whole node.
 type NodeState struct {
 	V string `json:"v"`
-	// Generation grows with every change.
+	// Generation grows with each state that differs.
 	Generation uint64 `json:"generation"`
 	BootID     string `json:"bootID"`
 	Shared     Shared `json:"shared"`
-	// Pods holds exactly the pods a claim of this driver is reserved and
-	// prepared for, by pod UID: it is what ties a claim to a pod.
+	// Pods are exactly the pods that a prepared claim of this driver is reserved
+	// for, by pod UID. From here the actuator knows which claims a pod has.
 	Pods map[string]PodState `json:"pods"`
 	// Ancestors are the values of kubepods ("") and of the QoS levels below it.
 	Ancestors map[string]Files `json:"ancestors"`
-	// Exclusive are the CPUs of all partitions below kubepods ("") and below the
-	// QoS levels, in list format: what their cpuset.cpus.exclusive must have for
-	// the kernel to give them to a partition.
+	// Exclusive is the list of partition CPUs below each level. The kernel gives
+	// CPUs to a partition only if the level's cpuset.cpus.exclusive has them.
 	Exclusive map[string]string `json:"exclusive,omitempty"`
 }
 
-// Shared is the shared pool, in list format.
+// Shared is the shared pool, as lists.
 type Shared struct {
-	// CPUs are all but those of claims without a partition: what partitions hold
-	// the kernel takes out of it, and gives back. Never empty (I7).
+	// CPUs leaves out the claimed CPUs that are no partition CPUs. The kernel
+	// itself takes partition CPUs out of the pool and gives them back. Never
+	// empty (I7).
 	CPUs string `json:"cpus"`
 	Mems string `json:"mems"`
-	// Others are CPUs that belong to someone else, who may pin containers to
-	// them: one without a claim whose own spec pins it to some of them stays.
+	// Others are the unmanaged CPUs. A container without a claim stays on them
+	// if its own spec pins it to some of them.
 	Others string `json:"others,omitempty"`
 }
 
-// SharedOf is the shared pool as containers of the pod get it: without the CPUs
-// of the pod's own partitions. The kernel takes these from everybody, but it
-// ends a partition when a cgroup beside it names one of its CPUs in cpuset.cpus
-// (seen on Linux 6.12, which then loses the CPUs).
+// SharedOf returns the shared pool for containers of the pod: without the pod's
+// own partition CPUs. The kernel takes partition CPUs from all other cgroups,
+// but it ends a partition if cpuset.cpus of a sibling cgroup has a CPU of the
+// partition (seen on Linux 6.12, which then loses the CPUs).
 func (s NodeState) SharedOf(podUID string) Shared {
 	shared := s.Shared
 	shared.CPUs = subtractList(shared.CPUs, s.Pods[podUID].Exclusive)
 	return shared
 }
 
-// PodState is the frontend's word about one pod.
+// PodState is the part of the node state about one pod.
 type PodState struct {
 	// Claims are the UIDs of the pod's prepared claims, sorted.
 	Claims []string `json:"claims"`
 	// Cgroup are values for the pod's own cgroup.
 	Cgroup Files `json:"cgroup,omitempty"`
-	// Exclusive are the CPUs of all partitions in the pod, in list format.
+	// Exclusive is the list of the pod's partition CPUs.
 	Exclusive string `json:"exclusive,omitempty"`
 }
 
-// Files are values ready to be written: cgroup file name to content. A file of
-// a pod or an ancestor that is not named any more gets back what it had before
-// this driver wrote it.
+// Files are values for a cgroup: file name to content. A file of a pod or a
+// level gets its former value back if the node state does not name the file.
 type Files map[string]string
 
 var (
@@ -71,8 +70,8 @@ var (
 	writtenFilePattern  = regexp.MustCompile(podFilePattern.String() + `|^` + regexp.QuoteMeta(FileExclusive) + `$`)
 )
 
-// Validate checks that the files are among those that are written to pods or
-// QoS levels, with contents as the kernel shows them.
+// Validate checks that the actuator may write such files to pods or levels, and
+// that each content has the kernel's form.
 func (f Files) Validate() error { return f.check("cgroup", writtenFilePattern) }
 
 func (f Files) check(what string, allowed *regexp.Regexp) error {
@@ -106,8 +105,8 @@ func (s NodeState) Validate() error {
 	if s.BootID == "" {
 		return fmt.Errorf("node state: bootID is required")
 	}
-	// I7: an empty cpuset means "no change" to NRI and "inherit" to the
-	// kernel; either way pool containers would run on exclusive CPUs.
+	// I7: an empty cpuset means "no change" to NRI and "inherit" to the kernel.
+	// Either way pool containers would run on claimed CPUs.
 	if err := checkList("node state: shared cpus", s.Shared.CPUs); err != nil {
 		return err
 	}
@@ -140,7 +139,8 @@ func (s NodeState) Validate() error {
 				return err
 			}
 			if s.SharedOf(uid).CPUs == "" {
-				return fmt.Errorf("node state: pod %s: nothing is left of the shared pool %s without its exclusive %s", uid, s.Shared.CPUs, p.Exclusive)
+				return fmt.Errorf("node state: pod %s: nothing is left of the shared pool %s without its exclusive %s",
+					uid, s.Shared.CPUs, p.Exclusive)
 			}
 		}
 	}
@@ -177,8 +177,8 @@ func EncodeNode(s NodeState) ([]byte, error) {
 	return encodeSpec(NodeKind, s, inertDevice("state"))
 }
 
-// NodeRoom returns the bytes that the state takes of the node file's record, and
-// how many the record may have.
+// NodeRoom returns the size of the state's record in the node file, and the
+// limit of a record, in bytes.
 func NodeRoom(s NodeState) (used, limit int, err error) {
 	record, err := json.Marshal(s)
 	if err != nil {
@@ -187,7 +187,7 @@ func NodeRoom(s NodeState) (used, limit int, err error) {
 	return len(escapeJSON(record)), maxRecord, nil
 }
 
-// DecodeNode reads the node file.
+// DecodeNode decodes the content of the node file.
 func DecodeNode(data []byte) (NodeState, error) {
 	var s NodeState
 	if _, err := decodeRecord(NodeKind, data, &s); err != nil {

@@ -16,21 +16,30 @@ func TestEncodeNodeRefuses(t *testing.T) {
 		edit func(*contract.NodeState)
 		err  string
 	}{
-		"version":             {func(s *contract.NodeState) { s.V = "v2" }, "version"},
-		"boot id":             {func(s *contract.NodeState) { s.BootID = "" }, "bootID"},
-		"no shared cpus":      {func(s *contract.NodeState) { s.Shared.CPUs = "" }, "shared cpus"}, // I7
-		"loose cpus":          {func(s *contract.NodeState) { s.Shared.CPUs = "1,0" }, "normalised"},
-		"no shared mems":      {func(s *contract.NodeState) { s.Shared.Mems = "" }, "shared mems"},
-		"pod UID":             {func(s *contract.NodeState) { s.Pods["pod"] = contract.PodState{Claims: []string{claimUID}} }, "object UID"},
-		"pod, no claim":       {func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{} }, "no claim"},
-		"claim UID":           {func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{Claims: []string{"x"}} }, "object UID"},
-		"unknown level":       {func(s *contract.NodeState) { s.Ancestors["guaranteed"] = nil }, "QoS level"},
-		"empty content":       {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "" }, "neither bytes"},
-		"padded content":      {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "01" }, "neither bytes"},
-		"negative":            {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "-1" }, "neither bytes"},
-		"two lines":           {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "1\n" }, "neither bytes"},
-		"units":               {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "1G" }, "neither bytes"},
-		"beyond int64":        {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "9223372036854775808" }, "neither bytes"},
+		"version":        {func(s *contract.NodeState) { s.V = "v2" }, "version"},
+		"boot id":        {func(s *contract.NodeState) { s.BootID = "" }, "bootID"},
+		"no shared cpus": {func(s *contract.NodeState) { s.Shared.CPUs = "" }, "shared cpus"}, // I7
+		"loose cpus":     {func(s *contract.NodeState) { s.Shared.CPUs = "1,0" }, "normalised"},
+		"no shared mems": {func(s *contract.NodeState) { s.Shared.Mems = "" }, "shared mems"},
+		"pod UID": {
+			edit: func(s *contract.NodeState) { s.Pods["pod"] = contract.PodState{Claims: []string{claimUID}} },
+			err:  "object UID",
+		},
+		"pod, no claim": {func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{} }, "no claim"},
+		"claim UID": {
+			edit: func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{Claims: []string{"x"}} },
+			err:  "object UID",
+		},
+		"unknown level":  {func(s *contract.NodeState) { s.Ancestors["guaranteed"] = nil }, "QoS level"},
+		"empty content":  {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "" }, "neither bytes"},
+		"padded content": {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "01" }, "neither bytes"},
+		"negative":       {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "-1" }, "neither bytes"},
+		"two lines":      {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "1\n" }, "neither bytes"},
+		"units":          {func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "1G" }, "neither bytes"},
+		"beyond int64": {
+			edit: func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "9223372036854775808" },
+			err:  "neither bytes",
+		},
 		"exclusive of nobody": {func(s *contract.NodeState) { s.Exclusive = map[string]string{"guaranteed": "1"} }, "QoS level"},
 		"exclusive, loose":    {func(s *contract.NodeState) { s.Exclusive = map[string]string{"": "1,0"} }, "normalised"},
 		"exclusive, empty":    {func(s *contract.NodeState) { s.Exclusive = map[string]string{"": ""} }, "exclusive"},
@@ -62,7 +71,8 @@ func TestSharedOf(t *testing.T) {
 	require.Equal(t, s.Shared, s.SharedOf(otherUID), "the kernel takes partitions from others by itself")
 }
 
-// The frontend's values are written as they are, so the names are closed.
+// The actuator writes the frontend's files as they are, so the list of names is
+// closed.
 func TestCgroupFilesAreAClosedList(t *testing.T) {
 	for name, allowed := range map[string]struct{ pod, ancestor bool }{
 		"memory.min":            {true, true},
@@ -75,7 +85,7 @@ func TestCgroupFilesAreAClosedList(t *testing.T) {
 		"memory.minimum":        {},
 		"memoryxmin":            {},
 		"cpuset.cpus":           {},
-		"cpuset.cpus.exclusive": {}, // not as a file: an older actuator would refuse the whole state
+		"cpuset.cpus.exclusive": {}, // an older actuator would refuse the whole state
 		"cgroup.procs":          {},
 		"cgroup.kill":           {},
 		"hugetlb.2MB.min":       {},
@@ -139,8 +149,8 @@ func TestEncodeNodeFillsWhatIsNil(t *testing.T) {
 	require.Equal(t, string(want), string(got))
 }
 
-// nodeWith returns a node with n pods of the largest usual kind: two claims,
-// every file, long amounts.
+// nodeWith returns a node state with n pods of the largest usual kind: two
+// claims, all files, long amounts.
 func nodeWith(n int) contract.NodeState {
 	s := goldenNodes()["node"]
 	s.Pods = make(map[string]contract.PodState, n)
@@ -157,7 +167,7 @@ func nodeWith(n int) contract.NodeState {
 }
 
 func TestNodeFitsTheAnnotationLimit(t *testing.T) {
-	// Double of the 250 pods a node is expected to have, and room to spare.
+	// Twice the 250 pods that a node is expected to have.
 	data, err := contract.EncodeNode(nodeWith(500))
 	require.NoError(t, err)
 	got, err := contract.DecodeNode(data)

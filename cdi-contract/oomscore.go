@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// FeatureOOMScore: the decision has an oom_score_adj, and the actuator's
-// runtime can give a container one.
+// FeatureOOMScore is the feature of a decision with an oom_score_adj. The
+// actuator has it if its runtime can set a container's oom_score_adj.
 const FeatureOOMScore = "oomScoreAdj"
 
 // The kernel's bounds (proc_pid_oom_score_adj(5)).
@@ -17,9 +17,9 @@ const (
 	maxOOMScoreAdj = 1000
 )
 
-// LowersOOMScore reports whether a container that came with an oom_score_adj
-// gets the decision's instead: the lower of both holds, so that a claim never
-// makes a container worse off. came is nil where the container has none.
+// LowersOOMScore reports whether the decision's oom_score_adj replaces came,
+// the container's own (nil: none). The lower value holds, so that a claim never
+// makes a container worse off.
 func (d Decision) LowersOOMScore(came *int) bool {
 	return d.OOMScoreAdj != nil && (came == nil || *came > *d.OOMScoreAdj)
 }
@@ -36,8 +36,8 @@ func (d Decision) checkOOMScore() error {
 	return nil
 }
 
-// combineOOMScores is the lower of both. It does not add up as amounts do: the
-// writer puts the value of the whole container into each of its decisions.
+// combineOOMScores returns the lower score. Scores are not added: the frontend
+// writes the value for the whole container into each of its decisions.
 func combineOOMScores(a, b *int) *int {
 	if a == nil || b != nil && *b < *a {
 		return b

@@ -8,20 +8,21 @@ import (
 	"strings"
 )
 
-// FeaturePartition: the decision makes its container a cpuset partition below
-// cgroups that are none, which the kernel can since 6.7 (cgroup-v2.rst,
-// "cpuset.cpus.partition").
+// FeaturePartition is the feature of a decision with a partition. The
+// container's cgroup becomes a partition below cgroups that are no partitions.
+// Linux can do this since 6.7 (cgroup-v2.rst, "cpuset.cpus.partition").
 const FeaturePartition = "partition"
 
 // Kinds of a partition, as the kernel names them.
 const (
 	// PartitionRoot: the kernel takes the CPUs from all other cgroups.
 	PartitionRoot = "root"
-	// PartitionIsolated: the scheduler does not balance load over them either.
+	// PartitionIsolated: as root, and the scheduler balances no load over the
+	// CPUs.
 	PartitionIsolated = "isolated"
 )
 
-// Partitions returns the kinds of a partition, the stricter one last.
+// Partitions returns the kinds of a partition, the stricter kind last.
 func Partitions() []string { return []string{PartitionRoot, PartitionIsolated} }
 
 // The files of a partition.
@@ -30,7 +31,7 @@ const (
 	FilePartition = "cpuset.cpus.partition"
 )
 
-// checkPartition checks the partition of a decision whose lists are valid.
+// checkPartition checks the partition. CPUs of d must be valid.
 func (d Decision) checkPartition() error {
 	switch {
 	case d.Partition == "":
@@ -45,9 +46,9 @@ func (d Decision) checkPartition() error {
 	return nil
 }
 
-// combinePartitions is the stricter of both. A container is a partition with
-// all its CPUs or not at all: those of a claim that asks for none are nobody
-// else's either.
+// combinePartitions returns the stricter kind. A container is a partition with
+// all its CPUs or with none. The CPUs of its claims without a partition can be
+// in the partition, because no other container has them.
 func combinePartitions(a, b string) string {
 	kinds := Partitions()
 	return append([]string{""}, kinds...)[max(slices.Index(kinds, a), slices.Index(kinds, b))+1]

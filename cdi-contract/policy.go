@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Features, the names that stand in a decision's "requires" and in the
-// actuator's announcement.
+// Features: the names in a decision's "requires" and in the actuator's
+// announcement.
 const (
-	// FeatureMemoryPolicy: the decision has a memory policy, and the actuator's
-	// runtime and kernel can set one.
+	// FeatureMemoryPolicy is the feature of a decision with a memory policy. The
+	// actuator has it if its runtime and its kernel can set a memory policy.
 	FeatureMemoryPolicy = "memoryPolicy"
-	// FeatureWeightedInterleave: the policy's mode is weightedInterleave, which
-	// the kernel knows since 6.9.
+	// FeatureWeightedInterleave is the feature of a policy with the mode
+	// weightedInterleave. Linux has the mode since 6.9.
 	FeatureWeightedInterleave = "weightedInterleave"
 )
 
@@ -27,24 +27,24 @@ const (
 	ModeInterleave         = "interleave"
 )
 
-// MemoryPolicyModes returns the modes, the strictest first: where decisions
-// differ the first one holds.
+// MemoryPolicyModes returns the modes, the strictest first. If decisions
+// differ, the stricter mode holds.
 func MemoryPolicyModes() []string {
 	return []string{ModeBind, ModePreferred, ModeWeightedInterleave, ModeInterleave}
 }
 
-// MemoryPolicy is the NUMA memory policy that the container's first process
-// starts with. It says where pages are looked for first; the decision's mems
-// are the fence around it.
+// MemoryPolicy is the NUMA memory policy with which the container's first
+// process starts. The kernel looks for pages on its nodes first; the decision's
+// mems are the limit.
 type MemoryPolicy struct {
 	// Mode is one of [MemoryPolicyModes].
 	Mode string `json:"mode"`
-	// Nodes is the list of NUMA nodes of the policy, normalised: some or all of
+	// Nodes is the list of the policy's NUMA nodes, normalised: some or all of
 	// the decision's mems.
 	Nodes string `json:"nodes"`
 }
 
-// Features returns what a decision with the policy has to require.
+// Features returns the features that a decision with the policy must require.
 func (p MemoryPolicy) Features() []string {
 	if p.Mode == ModeWeightedInterleave {
 		return []string{FeatureMemoryPolicy, FeatureWeightedInterleave}
@@ -52,8 +52,8 @@ func (p MemoryPolicy) Features() []string {
 	return []string{FeatureMemoryPolicy}
 }
 
-// OCIMode is the mode's name in an OCI configuration (config-linux.md, "Memory
-// policy"). MPOL_PREFERRED takes one node and ignores the others.
+// OCIMode returns the mode's name in an OCI configuration (config-linux.md,
+// "Memory policy"). MPOL_PREFERRED uses the first node only.
 func (p MemoryPolicy) OCIMode() string {
 	switch {
 	case p.Mode == ModeBind:
@@ -68,7 +68,7 @@ func (p MemoryPolicy) OCIMode() string {
 	return "MPOL_INTERLEAVE"
 }
 
-// checkPolicy checks the policy of a decision whose lists are valid.
+// checkPolicy checks the memory policy. CPUs and mems of d must be valid.
 func (d Decision) checkPolicy() error {
 	p := d.MemoryPolicy
 	if p == nil {
@@ -80,8 +80,8 @@ func (d Decision) checkPolicy() error {
 	if err := checkList("memoryPolicy: nodes", p.Nodes); err != nil {
 		return err
 	}
-	// Without the fence the union of two decisions could name a node that only
-	// the other one's mems leave out.
+	// The nodes must be within the mems: otherwise the merge of two decisions
+	// could name a node outside of the merged mems.
 	if d.Mems == "" || unionList(d.Mems, p.Nodes) != d.Mems {
 		return fmt.Errorf("memoryPolicy: nodes %s are not all among mems %q", p.Nodes, d.Mems)
 	}
@@ -93,7 +93,7 @@ func (d Decision) checkPolicy() error {
 	return nil
 }
 
-// combinePolicies unites the nodes; of two modes the stricter one holds.
+// combinePolicies returns a policy of the stricter mode and the nodes of both.
 func combinePolicies(a, b *MemoryPolicy) *MemoryPolicy {
 	switch {
 	case a == nil:

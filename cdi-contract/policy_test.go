@@ -29,7 +29,8 @@ func TestCombinePolicies(t *testing.T) {
 	bind, weighted := policyDecision("0-1", contract.ModeBind, "1"), policyDecision("2", contract.ModeWeightedInterleave, "2")
 	both := contract.Combine(weighted, bind)
 	require.Equal(t, "0-2", both.Mems)
-	require.Equal(t, &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "1-2"}, both.MemoryPolicy, "the stricter mode, the nodes of both")
+	require.Equal(t, &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "1-2"}, both.MemoryPolicy,
+		"the stricter mode, the nodes of both")
 	require.Equal(t, policies(), both.Requires, "who lacks what one of them requires must not apply the two")
 
 	alone := contract.Combine(bind, decision(func(d *contract.Decision) { d.Mems = "3" }))

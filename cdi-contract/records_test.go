@@ -12,8 +12,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// The records of the golden files. Every golden claim has the same UID: each
-// test has a directory of its own.
+// The records of the golden files. All golden claims have the same UID, because
+// each test has its own directory.
 const (
 	claimUID  = "4f1c2a7e-0b3d-4c5e-8f60-718293a4b5c6"
 	otherUID  = "a0b1c2d3-e4f5-4061-8273-8495a6b7c8d9"
@@ -179,7 +179,7 @@ func goldenAnnouncements() map[string]contract.Announcement {
 	}
 }
 
-// features are all that this version knows.
+// features returns the features that this version knows.
 func features() []string {
 	return append(policies(), contract.FeaturePartition, contract.FeatureOOMScore)
 }
@@ -267,8 +267,8 @@ func genPolicy(mems string) *rapid.Generator[*contract.MemoryPolicy] {
 	})
 }
 
-// genDecision draws a decision as decoders return it, with the required
-// features sorted and distinct, as the merge rule returns them.
+// genDecision draws a decision in the form of a decoded decision. Its required
+// features are sorted and distinct, as after a merge.
 func genDecision() *rapid.Generator[contract.Decision] {
 	return rapid.Custom(func(t *rapid.T) contract.Decision {
 		d := decision(nil)
@@ -276,7 +276,8 @@ func genDecision() *rapid.Generator[contract.Decision] {
 		d.Mems = optional(t, "mems", genList())
 		d.Memory = optional(t, "memory", genMemory())
 		d.Hugepages = genHugepages().Draw(t, "hugepages")
-		d.Requires = append(d.Requires, sorted(rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID[string]).Draw(t, "requires"))...)
+		d.Requires = append(d.Requires, sorted(
+			rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID[string]).Draw(t, "requires"))...)
 		if d.Mems != "" && rapid.Bool().Draw(t, "with policy") {
 			d.MemoryPolicy = genPolicy(d.Mems).Draw(t, "policy")
 			d.Requires = sorted(append(d.Requires, d.MemoryPolicy.Features()...))
@@ -299,7 +300,8 @@ func genClaim() *rapid.Generator[contract.ClaimRecord] {
 		r := contract.ClaimRecord{
 			V: contract.Version, Namespace: word.Draw(t, "namespace"), Name: word.Draw(t, "name"),
 			UID: genUID().Draw(t, "uid"), BootID: genUID().Draw(t, "bootID"),
-			Guard: rapid.SampledFrom([]string{"", guardPath}).Draw(t, "guard"), GuardTimeout: rapid.IntRange(0, 300).Draw(t, "guard timeout"),
+			Guard:        rapid.SampledFrom([]string{"", guardPath}).Draw(t, "guard"),
+			GuardTimeout: rapid.IntRange(0, 300).Draw(t, "guard timeout"),
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "pods") {
 			r.Pods = append(r.Pods, contract.PodRecord{
@@ -345,8 +347,11 @@ func genNode() *rapid.Generator[contract.NodeState] {
 		})
 		return contract.NodeState{
 			V: contract.Version, Generation: rapid.Uint64().Draw(t, "generation"), BootID: genUID().Draw(t, "bootID"),
-			// The last id is in no other list: something is left for every pod.
-			Shared:    contract.Shared{CPUs: contract.Combine(cpuDecision("50"), cpuDecision(genList().Draw(t, "cpus"))).CPUs, Mems: genList().Draw(t, "mems")},
+			// CPU 50 is in no other list, so that each pod has a shared pool.
+			Shared: contract.Shared{
+				CPUs: contract.Combine(cpuDecision("50"), cpuDecision(genList().Draw(t, "cpus"))).CPUs,
+				Mems: genList().Draw(t, "mems"),
+			},
 			Pods:      rapid.MapOfN(genUID(), pod, 0, 4).Draw(t, "pods"),
 			Ancestors: rapid.MapOf(genLevel(), genFiles("memory.min", "memory.low")).Draw(t, "ancestors"),
 			Exclusive: nonEmpty(rapid.MapOfN(genLevel(), genList(), 0, 3).Draw(t, "exclusive")),
@@ -388,7 +393,7 @@ func nonEmpty[M ~map[string]string](m M) M {
 	return m
 }
 
-// swap replaces the one occurrence of old in data, or fails loudly.
+// swap replaces the one occurrence of old in data. Another count is a panic.
 func swap(data []byte, old, replacement string) []byte {
 	if n := strings.Count(string(data), old); n != 1 {
 		panic(fmt.Sprintf("%q occurs %d times in\n%s", old, n, data))

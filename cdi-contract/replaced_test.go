@@ -12,8 +12,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// A reader that opened the file just before it was replaced must not take the
-// actuator for dead. It is in the package because the moment in between is.
+// A reader that opened the file just before its replacement must not take the
+// actuator for dead. The test is in the package to stop between open and read.
 func TestReadHeldOfAReplacedFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, ActuatorFile)

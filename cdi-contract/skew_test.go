@@ -13,7 +13,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// A54: what this version does with what a newer one wrote. The files in
+// A54: this version reads the files of a newer version. The files in
 // testdata/skew are written by hand; each case is the documented outcome.
 func TestNewerWriterOlderReader(t *testing.T) {
 	file := contract.ClaimFile(claimUID)
@@ -48,7 +48,7 @@ func TestNewerWriterOlderReader(t *testing.T) {
 		outcome string
 		file    string
 		read    func([]byte) error
-		err     string // empty: it is read
+		err     string // empty: the file is read
 	}{
 		{"optional member of a decision is ignored", "decision-optional", value(), ""},
 		{"required feature is refused by who does not know it", "decision-requires", value(), `requires feature "latency"`},
@@ -67,7 +67,12 @@ func TestNewerWriterOlderReader(t *testing.T) {
 
 		{"frontend accounts for a claim with a memory policy", golden("claim-memory-policy"), frontend, ""},
 		{"actuator without memory policies refuses one", golden("claim-memory-policy"), actuator(), `requires feature "memoryPolicy"`},
-		{"actuator without the mode refuses it", golden("claim-memory-policy"), actuator(contract.FeatureMemoryPolicy), `requires feature "weightedInterleave"`},
+		{
+			outcome: "actuator without the mode refuses it",
+			file:    golden("claim-memory-policy"),
+			read:    actuator(contract.FeatureMemoryPolicy),
+			err:     `requires feature "weightedInterleave"`,
+		},
 		{"actuator that knows both applies it", golden("claim-memory-policy"), actuator(features()...), ""},
 		{"actuator that knows policies applies one", golden("decision-policy"), value(contract.FeatureMemoryPolicy), ""},
 		{"what an older frontend writes has no policy and requires nothing", golden("claim-cpu"), actuator(), ""},
@@ -108,7 +113,7 @@ func TestNewerWriterOlderReader(t *testing.T) {
 	}
 }
 
-// What a reader ignores does not change what it reads.
+// Ignored members do not change the rest of a record.
 func TestOptionalMembersDoNotChangeTheRest(t *testing.T) {
 	read := func(name string) []byte {
 		data, err := os.ReadFile(filepath.Join("testdata", "skew", name+".json"))
@@ -129,8 +134,8 @@ func TestOptionalMembersDoNotChangeTheRest(t *testing.T) {
 	require.Equal(t, contract.Version, v, "the highest version both know")
 }
 
-// A frontend that was rolled back changes the pods of a claim and nothing else
-// of what a newer one wrote: containers run with it.
+// A frontend that was rolled back changes the pods in a newer frontend's claim
+// file and nothing else: containers run with the rest.
 func TestWithPodsKeepsWhatItDoesNotKnow(t *testing.T) {
 	file := contract.ClaimFile(claimUID)
 	was, err := os.ReadFile(filepath.Join("testdata", "skew", "claim-optional.json"))

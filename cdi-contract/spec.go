@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// annotationVersion, annotationRecord: CDI annotations stay in the file,
-	// runtimes do not read them (CDI spec, "annotations").
+	// annotationVersion and annotationRecord are in the file only: runtimes do
+	// not read CDI annotations (CDI spec, "annotations").
 	annotationVersion = Vendor + "/contract"
 	annotationRecord  = Vendor + "/record"
 
-	// maxAnnotations is the limit of the CDI specification, for names and values.
+	// maxAnnotations is the limit of the CDI specification: bytes of all names
+	// and values.
 	maxAnnotations = 256 << 10
 	maxRecord      = maxAnnotations - len(annotationVersion) - len(Version) - len(annotationRecord)
 )
 
-// encodeSpec writes a CDI spec with the record as annotation. The bytes depend
-// on the arguments only (I8).
+// encodeSpec returns a CDI spec with the record as an annotation. The bytes
+// depend on the arguments only (I8).
 func encodeSpec(kind string, record any, devices []specs.Device) ([]byte, error) {
 	rec, err := json.Marshal(record)
 	if err != nil {
@@ -45,8 +46,8 @@ func encodeSpec(kind string, record any, devices []specs.Device) ([]byte, error)
 	if size > maxAnnotations {
 		return nil, fmt.Errorf("record of %s: %d bytes of annotations, CDI allows %d", kind, size, maxAnnotations)
 	}
-	// The lowest version that can carry the content, so that old runtimes
-	// accept the file.
+	// The lowest version that allows the content, so that old runtimes accept
+	// the file.
 	if spec.Version, err = specs.MinimumRequiredVersion(&spec); err != nil {
 		return nil, fmt.Errorf("spec of %s: %w", kind, err)
 	}
@@ -60,9 +61,9 @@ func encodeSpec(kind string, record any, devices []specs.Device) ([]byte, error)
 	return b.Bytes(), nil
 }
 
-// escapeJSON escapes everything beyond printable ASCII in a JSON text.
-// Runtimes read specs as YAML, which refuses control and other characters that
-// JSON allows; one of them in a name would make the file unreadable for them.
+// escapeJSON escapes every character beyond printable ASCII in a JSON text.
+// Runtimes read specs as YAML. YAML refuses control characters and more that
+// JSON allows: with such a character in a name runtimes could not read the file.
 func escapeJSON(text []byte) string {
 	var b strings.Builder
 	for _, r := range string(text) {
@@ -79,7 +80,7 @@ func escapeJSON(text []byte) string {
 	return b.String()
 }
 
-// decodeSpec reads a spec of the given kind, whatever its version.
+// decodeSpec decodes a spec of the given kind and of every contract version.
 func decodeSpec(kind string, data []byte) (*specs.Spec, error) {
 	var spec specs.Spec
 	if err := decodeStrict(data, &spec); err != nil {
@@ -91,7 +92,7 @@ func decodeSpec(kind string, data []byte) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// decodeRecord reads the record in a spec of the given kind.
+// decodeRecord decodes the record in a spec of the given kind.
 func decodeRecord(kind string, data []byte, record any) (*specs.Spec, error) {
 	spec, err := decodeSpec(kind, data)
 	if err != nil {
@@ -110,8 +111,8 @@ func decodeRecord(kind string, data []byte, record any) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// inertDevice is the one device of files that nobody injects: CDI wants at
-// least one device with non-empty edits.
+// inertDevice returns the one device of a file that is for no container: CDI
+// wants at least one device with non-empty edits.
 func inertDevice(name string) []specs.Device {
 	return []specs.Device{{
 		Name:           name,

@@ -13,13 +13,13 @@ import (
 	"unicode/utf8"
 )
 
-// decodeStrict decodes one JSON value into v and refuses what encoding/json
-// lets pass: names that differ in case from a member's, duplicate names, null,
-// bytes that are not UTF-8 and anything after the value. A member must be
-// there unless its type marks it omitempty or omitzero: a missing memory.max
-// would otherwise read as a limit of 0 bytes. An omitempty member that is
-// there must not be empty, so that every value has one form. Members it does
-// not know are ignored, because an optional addition to the contract is one.
+// decodeStrict decodes one JSON value into v. It refuses input that
+// encoding/json accepts: names that differ from a member's in case, duplicate
+// names, null, bytes that are not UTF-8, and text after the value. A member
+// without omitempty or omitzero must be present: a missing memory.max would
+// otherwise mean a limit of 0 bytes. A member with omitempty must not be empty,
+// so that each value has one form. Unknown members are ignored, because they
+// are optional additions to the contract.
 func decodeStrict(data []byte, v any) error {
 	if !utf8.Valid(data) {
 		return errors.New("not UTF-8")
@@ -38,8 +38,7 @@ func decodeStrict(data []byte, v any) error {
 const maxDepth = 32
 
 // walk consumes one value and reports whether it is an empty string, list or
-// object; t is the Go type it will be decoded into, nil for a value that will
-// be ignored.
+// object. t is the Go type of the value, nil for a value that is ignored.
 func walk(dec *json.Decoder, t reflect.Type, depth int) (empty bool, err error) {
 	if depth > maxDepth {
 		return false, fmt.Errorf("nested deeper than %d", maxDepth)
@@ -111,8 +110,8 @@ func walkObject(dec *json.Decoder, t reflect.Type, depth int) (empty bool, err e
 	return len(seen) == 0, nil
 }
 
-// member is what the strict decoder knows about a member of an object. The
-// zero value stands for one that will be ignored.
+// member describes a member of an object to the strict decoder. The zero value
+// is a member that is ignored.
 type member struct {
 	name     string
 	typ      reflect.Type
@@ -120,7 +119,7 @@ type member struct {
 	nonEmpty bool
 }
 
-// membersOf lists the members of a struct; other types have none.
+// membersOf returns the members of a struct type, and none for other types.
 func membersOf(t reflect.Type) []member {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil

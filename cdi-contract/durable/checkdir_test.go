@@ -18,7 +18,7 @@ func TestCheckDir(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	require.NoError(t, durable.CheckDir(dir))
 
-	// A descriptor shows the directory that is gone, as a mount does.
+	// A descriptor shows a removed directory, as a mount does.
 	held, err := os.Open(dir)
 	require.NoError(t, err)
 	defer held.Close()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durable replaces and removes files of the CDI directory so that a
-// reader sees the old content or the new one, also after a crash. Both daemons
-// write through it.
+// Package durable replaces and removes files of the CDI directory. A reader
+// sees the old content or the new content, also after a crash. Both daemons
+// write through this package.
 package durable
 
 import (
@@ -16,12 +16,12 @@ import (
 	"syscall"
 )
 
-// tempMark stands in the name of a file that is being written. Such a name
-// starts with a dot and has no extension a CDI reader takes. It must be in the
-// directory itself: runtimes notice a new file only by a rename within it.
+// tempMark is part of the name of a file that is being written. The name begins
+// with a dot and has no extension of a CDI file. The file is in the directory
+// itself: runtimes notice a new file only by a rename within the directory.
 const tempMark = ".tmp-"
 
-// Write replaces the file dir/name by data.
+// Write replaces the file dir/name with data.
 func Write(dir, name string, data []byte, mode fs.FileMode) error {
 	f, err := WriteHeld(dir, name, data, mode, func(*os.File) error { return nil })
 	if err != nil {
@@ -30,9 +30,9 @@ func Write(dir, name string, data []byte, mode fs.FileMode) error {
 	return f.Close()
 }
 
-// WriteHeld replaces the file dir/name by data and returns it still open.
-// before runs after the content is on disk and before the name is taken, so a
-// lock taken there is never seen missing.
+// WriteHeld replaces the file dir/name with data and returns the open file.
+// before runs after the content is on disk and before the rename. A lock that
+// before takes is in place when a reader first sees the file.
 func WriteHeld(dir, name string, data []byte, mode fs.FileMode, before func(*os.File) error) (_ *os.File, err error) {
 	f, err := os.CreateTemp(dir, "."+name+tempMark+"*")
 	if err != nil {
@@ -64,11 +64,11 @@ func WriteHeld(dir, name string, data []byte, mode fs.FileMode, before func(*os.
 	return f, nil
 }
 
-// ErrNotRegular says that a name stands for a directory, a FIFO or a device.
+// ErrNotRegular means that a path names a directory, a FIFO or a device.
 var ErrNotRegular = errors.New("not a regular file")
 
-// Open opens the regular file at path to be read. Anything else is
-// [ErrNotRegular]: a FIFO would block its reader until somebody writes to it.
+// Open opens the regular file at path for reading. Every other kind of file is
+// [ErrNotRegular]: a FIFO would block its reader until a writer opens it.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -84,8 +84,8 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// Read returns the content of the regular file dir/name, which may be at most
-// max bytes long.
+// Read returns the content of the regular file dir/name. More than max bytes
+// are an error.
 func Read(dir, name string, max int64) ([]byte, error) {
 	f, _, err := Open(filepath.Join(dir, name))
 	if err != nil {
@@ -102,7 +102,7 @@ func Read(dir, name string, max int64) ([]byte, error) {
 	return data, nil
 }
 
-// Remove removes the file dir/name; an absent one is success.
+// Remove removes the file dir/name. An absent file is no error.
 func Remove(dir, name string) error {
 	if err := ignoreAbsent(os.Remove(filepath.Join(dir, name))); err != nil {
 		return err
@@ -123,13 +123,14 @@ func SyncDir(dir string) error {
 	return nil
 }
 
-// ErrReplaced tells that a directory was removed while a mount still shows it:
-// nothing can be written to it any more, and what others made in its place is
-// out of sight until the mount is made again.
-var ErrReplaced = errors.New("the directory was removed from the host while it is mounted here; the program must be started again to see the new one")
+// ErrReplaced means that a directory was removed while a mount shows it.
+// Writing to it is impossible, and a new directory in its place is invisible
+// until the mount is made again.
+var ErrReplaced = errors.New("the directory was removed from the host while it is mounted here; " +
+	"the program must be started again to see the new one")
 
-// CheckDir returns [ErrReplaced] for such a directory, or why it cannot be
-// looked at.
+// CheckDir returns [ErrReplaced] if dir was removed under its mount, and the
+// error of stat if it fails.
 func CheckDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -141,8 +142,8 @@ func CheckDir(dir string) error {
 	return nil
 }
 
-// RemoveStale removes what writers that died left of the files that mine
-// accepts. Only the one writer of those files may call it.
+// RemoveStale removes unfinished files that dead writers left. mine reports
+// whether the caller is the only writer of the file name; all other files stay.
 func RemoveStale(dir string, mine func(name string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -135,7 +135,7 @@ func TestRemoveStale(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
 		".mine.json.tmp-1", ".mine.json.tmp-2.tmp-3", // stale
-		".other.json.tmp-1", // somebody else is writing it
+		".other.json.tmp-1", // another program is writing it
 		"mine.json", ".mine.json", "mine.json.tmp-1", ".mine.json.swp", "..mine.json.tmp-1",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// What is no regular file is refused and not waited for: a FIFO that nobody
-// writes to would block its reader, and whatever lock that holds, for ever.
+// A file that is not regular is refused without waiting: a FIFO without a
+// writer would block its reader for ever, and every lock that the reader holds.
 func TestReadOfNoRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))

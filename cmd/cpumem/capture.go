@@ -20,7 +20,9 @@ import (
 func captureCommand() *cobra.Command {
 	var file, configuration string
 	cmd := &cobra.Command{
-		Use: "capture", Short: "Write the files that describe this machine into an archive, for inspect --from and bug reports", Args: cobra.NoArgs,
+		Use:   "capture",
+		Short: "Write the files that describe this machine into an archive, for inspect --from and bug reports",
+		Args:  cobra.NoArgs,
 		Long: "Writes the files of /sys and /proc that the driver reads to know CPUs, caches, NUMA nodes, memory and hugepages\n" +
 			"into a .tar.gz archive. It holds no serial numbers, addresses or host names. With --config it holds that file as well,\n" +
 			"comments included, and inspect --from and simulate --from use it.",
@@ -32,7 +34,8 @@ func captureCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// All of it first: a failure leaves a file of that name as it was.
+			// A failure must not damage an existing file: build all of the
+			// archive before the file is opened.
 			var archive bytes.Buffer
 			if err := capture.Write(&archive, roots(c), int64(os.Getpagesize()), text); err != nil {
 				return err
@@ -49,7 +52,8 @@ func captureCommand() *cobra.Command {
 	return cmd
 }
 
-// readConfig reads a configuration with its text: defaults and nil for no file.
+// readConfig returns the configuration in a file, and the file's text. Without
+// a file it returns the defaults and nil.
 func readConfig(file string) (config.Config, []byte, error) {
 	if file == "" {
 		return config.Default(), nil, nil
@@ -65,7 +69,8 @@ func readConfig(file string) (config.Config, []byte, error) {
 	return c, text, nil
 }
 
-// interactive tells whether somebody looks at what is written to w.
+// interactive reports whether w is a character device other than the null
+// device: a person may read it.
 func interactive(w io.Writer) bool {
 	f, isFile := w.(*os.File)
 	if !isFile {
@@ -107,12 +112,12 @@ func inspectCommand() *cobra.Command {
 	return cmd
 }
 
-// configUsage is what --config means where there is --from.
+// configUsage is the usage of --config in commands with --from.
 const configUsage = "configuration file of dra-frontend; empty for the one in the archive, else defaults"
 
 func roots(c config.Config) topology.Roots { return topology.At(c.SysfsRoot, c.ProcRoot) }
 
-// about says which archive the error is about, if there is one.
+// about adds the name of the archive, if any, to the error.
 func about(archive string, err error) error {
 	if archive == "" {
 		return err
@@ -120,8 +125,8 @@ func about(archive string, err error) error {
 	return fmt.Errorf("%s: %w", archive, err)
 }
 
-// openMachine returns this machine, or that of the archive, with the
-// configuration of the file, else of the archive, else with defaults.
+// openMachine returns this machine, or the machine in the archive if there is
+// one. The configuration is the file's, else the archive's, else the defaults.
 func openMachine(archive, file string) (capture.Machine, config.Config, error) {
 	c, err := config.Read(file)
 	if err != nil {

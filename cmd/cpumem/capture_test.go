@@ -29,7 +29,7 @@ func TestCapture(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, `"memoryType": "dram"`)
 
-	// Redirected output is the file.
+	// Redirected output is the archive.
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	out, err = execute("capture")
@@ -47,7 +47,7 @@ func TestCapture(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The configuration of the daemon comes with the archive; one that is named wins.
+// The archive has the daemon's configuration. A file in --config wins.
 func TestCaptureWithConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	const claims = "../../examples/latency-critical.yaml"
@@ -77,7 +77,7 @@ func TestCaptureWithConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, "open "+dir+"/sys/devices/system/cpu/online: no such file or directory")
 }
 
-// Errors name the archive that they are about.
+// An error about an archive names the archive.
 func TestErrorsNameTheArchive(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.tar.gz")
 	s := topologytest.T2()
@@ -97,7 +97,7 @@ func TestErrorsNameTheArchive(t *testing.T) {
 	}
 }
 
-// A07: what the kernel says and cannot be is said beside the picture.
+// A07: impossible facts from the kernel give a warning beside the picture.
 func TestWarnings(t *testing.T) {
 	s := topologytest.T2()
 	sys := s.Sys()
@@ -115,7 +115,7 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestNoCaptureOnATerminal(t *testing.T) {
-	// A device with characters, as a terminal is.
+	// A character device, as a terminal is.
 	terminal, err := os.Open("/dev/zero")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = terminal.Close() })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cpumem is the operator's tool: it shows what the daemons see and
-// wrote on this node. It only wires: see package inspect.
+// Command cpumem is the operator's tool. It shows this node as the daemons see
+// it, and the files that they wrote. For the work see package inspect.
 package main
 
 import (

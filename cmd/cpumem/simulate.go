@@ -20,7 +20,9 @@ import (
 func simulateCommand() *cobra.Command {
 	var file, from, machine, format string
 	cmd := &cobra.Command{
-		Use: "simulate FILE", Short: "Show where claims would land on this machine, a captured or a described one", Args: cobra.ExactArgs(1),
+		Use:   "simulate FILE",
+		Short: "Show where claims would land on this machine, a captured or a described one",
+		Args:  cobra.ExactArgs(1),
 		Long: "Takes the pods of a file one after the other through the scheduler's allocator and the driver, and draws who has\n" +
 			"which CPUs then. Nothing is changed on this machine. FILE is a stream of ResourceClaims, ResourceClaimTemplates,\n" +
 			"DeviceClasses, Pods and Deployments, - for standard input. A claim or template that no pod refers to gets a pod.\n" +
@@ -59,13 +61,15 @@ func simulateCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "config", "", configUsage)
 	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
-	cmd.Flags().StringVar(&machine, "machine", "", "description of a machine, a file or inline as '{sockets: 2, ...}'; empty for this machine")
+	cmd.Flags().StringVar(&machine, "machine", "",
+		"description of a machine, a file or inline as '{sockets: 2, ...}'; empty for this machine")
 	cmd.MarkFlagsMutuallyExclusive("from", "machine")
 	cmd.Flags().StringVarP(&format, "output", "o", "picture", "picture or json")
 	return cmd
 }
 
-// openDescription makes the machine that a file describes, or the text itself.
+// openDescription returns a described machine. text is the description, or the
+// name of a file with the description.
 func openDescription(text string) (capture.Machine, error) {
 	data, where := []byte(text), "--machine"
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
@@ -102,11 +106,11 @@ func readObjects(stdin io.Reader, name string) (simulation.Objects, error) {
 	return objects, nil
 }
 
-// fileWidth is the width of a picture that does not go to a terminal.
+// fileWidth is the width of a picture outside of a terminal, in columns.
 const fileWidth = 100
 
-// view is how a picture fits where it goes. Colours are for terminals only, and
-// not for users who say so (NO_COLOR) or whose terminal has none.
+// view returns the width and the colours of a picture on w. Only a terminal
+// gets colours, unless NO_COLOR is set or TERM is dumb.
 func view(w io.Writer) simulation.View {
 	f, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {

@@ -48,7 +48,8 @@ func TestSimulateDescribedMachine(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/simulate.md")
 	require.NoError(t, err)
 	require.Contains(t, string(doc), "```\n"+out+"```\n", "the documentation shows it")
-	out, err = execute("simulate", "--machine", "{coresPerL3: 4, threadsPerCore: 2, efficiencyCoresPerL3: 6, offlineCPUs: '3'}", examples+"hybrid.yaml")
+	out, err = execute("simulate",
+		"--machine", "{coresPerL3: 4, threadsPerCore: 2, efficiencyCoresPerL3: 6, offlineCPUs: '3'}", examples+"hybrid.yaml")
 	require.NoError(t, err)
 	golden(t, "inline-hybrid.txt", out)
 
@@ -97,7 +98,8 @@ func TestSimulateGolden(t *testing.T) {
 }
 
 func TestSimulateInput(t *testing.T) {
-	claim := "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: dra.cpumem}}]}}\n"
+	claim := "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +
+		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: dra.cpumem}}]}}\n"
 	cmd := command()
 	var out strings.Builder
 	cmd.SetOut(&out)
@@ -122,7 +124,7 @@ func TestSimulateInput(t *testing.T) {
 	require.ErrorContains(t, err, "capture")
 }
 
-// Colours are for terminals: a file has none whatever the environment says.
+// A file gets no colours, whatever the environment says.
 func TestSimulateIntoAFile(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "picture"))
 	require.NoError(t, err)

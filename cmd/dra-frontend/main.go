@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command dra-frontend is the daemon that offers a node's CPUs, memory and
-// hugepages to the scheduler and decides what claims get. It only wires: see
-// package daemon for the flow.
+// hugepages to the scheduler, and decides which of them a claim gets. For the
+// flow see package daemon.
 package main
 
 import (
@@ -151,7 +151,7 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	// A Prepare reads every pod of its claim while kubelet waits.
+	// While kubelet waits, a Prepare reads every pod of its claim.
 	rc.QPS, rc.Burst = 50, 100
 	return kubernetes.NewForConfig(rc)
 }
@@ -165,7 +165,7 @@ func newLogger(level string) (*zap.Logger, error) {
 	c.Level = zap.NewAtomicLevelAt(l)
 	c.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
 	c.Sampling = nil
-	// Errors say what and where themselves.
+	// The text of an error has its context; a stack trace adds nothing.
 	c.DisableStacktrace = true
 	return c.Build()
 }

@@ -21,7 +21,7 @@ func execute(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// A57: what is wrong on the command line is said before anything starts.
+// A57: a wrong command line is an error before anything starts.
 func TestCommandLine(t *testing.T) {
 	t.Setenv("NODE_NAME", "")
 	bad := filepath.Join(t.TempDir(), "config.yaml")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nri-actuator runs on every node beside the container runtime. It
-// gives containers the CPUs and the memory that dra-frontend decided for them.
-// As "nri-actuator guard" it is the OCI hook of containers with claims.
+// Command nri-actuator runs on each node beside the runtime. It gives
+// containers the CPUs and the memory that dra-frontend decided for them.
+// "nri-actuator guard" is the guard, the OCI hook of containers with claims.
 package main
 
 import (
@@ -30,12 +30,12 @@ import (
 // version is set by the linker.
 var version string
 
-// cgroupRoot is where cgroup v2 is mounted on a host, unless a flag says else.
+// cgroupRoot is the default of --cgroup-root.
 const cgroupRoot = "/sys/fs/cgroup"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The second signal finds the default handling and ends the process.
+	// A second signal gets the default handling: it ends the process.
 	context.AfterFunc(ctx, stop)
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "nri-actuator:", err)
@@ -64,9 +64,11 @@ func command() *cobra.Command {
 	f.StringVar(&config.PluginName, "plugin-name", "cpumem", "name the plugin registers with")
 	f.StringVar(&config.PluginIndex, "plugin-index", "90", "two digits that order the plugin among others")
 	f.StringVar(&config.CgroupRoot, "cgroup-root", cgroupRoot, "mount point of cgroup v2")
-	f.StringVar(&config.SystemBus, "system-bus", "/run/dbus/system_bus_socket", "socket of the host's D-Bus, for nodes where systemd manages the cgroups")
+	f.StringVar(&config.SystemBus, "system-bus", "/run/dbus/system_bus_socket",
+		"socket of the host's D-Bus, for nodes where systemd manages the cgroups")
 	f.StringVar(&config.UnitDir, "unit-dir", "/run/systemd/system.control", "systemd's directory of runtime drop-ins, likewise")
-	f.StringVar(&config.GuardDir, "guard-dir", "", "directory to install the guard hook in, with the same path on the host; empty for no guard")
+	f.StringVar(&config.GuardDir, "guard-dir", "",
+		"directory to install the guard hook in, with the same path on the host; empty for no guard")
 	f.StringVar(&config.MetricsAddress, "metrics-address", ":9808",
 		"address that serves /healthz, /readyz and, with --metrics, /metrics; empty for none")
 	f.BoolVar(&config.Metrics, "metrics", false, "serve /metrics")
@@ -78,7 +80,7 @@ func command() *cobra.Command {
 
 func run(ctx context.Context, config daemon.Config, level zapcore.Level) error {
 	logConfig := zap.NewProductionConfig()
-	// Errors say what and where themselves.
+	// The text of an error has its context; a stack trace adds nothing.
 	logConfig.DisableStacktrace = true
 	logConfig.Level = zap.NewAtomicLevelAt(level)
 	logConfig.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -118,7 +120,8 @@ func guardCommand() *cobra.Command {
 			return nil
 		},
 	}
-	// Not the daemon's: that one sees the host's mount where its pod has it.
+	// Not the daemon's flag: the daemon sees the host's mount at a path in its
+	// pod.
 	cmd.Flags().StringVar(&hook.CgroupRoot, "cgroup-root", cgroupRoot, "mount point of cgroup v2")
 	cmd.Flags().StringVar(&hook.ProcRoot, "proc-root", "/proc", "mount point of proc")
 	return cmd
@@ -134,7 +137,7 @@ func programVersion() string {
 	return "unknown"
 }
 
-// levelFlag makes a log level a flag.
+// levelFlag is a log level as a flag.
 type levelFlag struct{ level *zapcore.Level }
 
 func (f *levelFlag) String() string     { return f.level.String() }

@@ -20,7 +20,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// program builds the program as it is shipped: static.
+// program builds the program as a release does: static.
 func program(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "nri-actuator")
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version=v1.2.3", "-o", path, ".")
@@ -96,9 +96,9 @@ func TestProgram(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "cdi", contract.ActuatorFile))
 }
 
-// testWait covers A80 with the program itself: as the hook of a container that
-// was created while the actuator was away, it ends well when the cgroup has the
-// decision, and with the reason when its time is over.
+// testWait covers A80 with the built program, as the hook of a container that
+// was created while no actuator ran. The program succeeds when the cgroup has
+// the decision, and fails with the reason after its timeout.
 func testWait(t *testing.T, path, state, bundle, entry string) {
 	root := t.TempDir()
 	cgroup := filepath.Join(root, "kubepods/podx/c")
@@ -127,6 +127,7 @@ func testWait(t *testing.T, path, state, bundle, entry string) {
 	late, errs := hook(11)
 	require.Error(t, late.Wait())
 	require.Equal(t, 1, late.ProcessState.ExitCode())
-	require.Contains(t, errs.String(), "kubepods/podx/c lacks what nri-actuator gives it, after 1s: cpuset.cpus is unset, the claim's decision is 4;")
+	require.Contains(t, errs.String(),
+		"kubepods/podx/c lacks what nri-actuator gives it, after 1s: cpuset.cpus is unset, the claim's decision is 4;")
 	require.Equal(t, 1, strings.Count(errs.String(), "\n"))
 }

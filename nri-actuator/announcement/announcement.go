@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package announcement holds the actuator's word about itself in the CDI
-// directory: a file whose content says what this actuator can do and whose
-// lock says that it is alive. The frontend prepares no claim without it.
+// Package announcement keeps the actuator's announcement in the CDI directory.
+// The file's content says what this actuator can do; the file's lock shows that
+// the actuator is alive. Without it the frontend prepares no claim.
 package announcement
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// mode lets a frontend that is not root read the file.
+// mode allows a frontend that is not root to read the file.
 const mode = 0o644
 
-// ErrHeld tells that another actuator is alive on this node.
+// ErrHeld means that another actuator is alive on this node.
 var ErrHeld = errors.New("another nri-actuator holds the announcement")
 
-// Announcement is the file, open and locked.
+// Announcement is the open and locked file.
 type Announcement struct {
 	dir string
 
@@ -33,15 +33,15 @@ type Announcement struct {
 }
 
 // New writes the announcement into dir and holds it. While another process
-// holds it the answer is [ErrHeld]: two actuators would claim the same fields
-// of every container and fail each other's containers.
+// holds it, the error is [ErrHeld]: two actuators would claim the same fields
+// of each container and fail each other's containers.
 func New(dir string, base contract.Announcement) (*Announcement, error) {
 	switch other, err := contract.ReadAnnouncement(dir); {
 	case err == nil:
 		return nil, fmt.Errorf("%w: process %d, started %s: end it first", ErrHeld, other.PID, other.Started)
 	case errors.Is(err, contract.ErrActuatorDead):
 	default:
-		// Alive, but of a version or a state this program cannot read.
+		// The holder is alive, but this program cannot read the announcement.
 		return nil, fmt.Errorf("%w: %w", ErrHeld, err)
 	}
 	if err := durable.RemoveStale(dir, func(name string) bool { return name == contract.ActuatorFile }); err != nil {
@@ -52,14 +52,14 @@ func New(dir string, base contract.Announcement) (*Announcement, error) {
 		return nil, err
 	}
 	if !a.mine() {
-		// Two found it free at once, and the other one was the last.
+		// Two actuators found it free at once, and the other wrote last.
 		return nil, errors.Join(fmt.Errorf("%w: it was taken at the same moment", ErrHeld), a.file.Close())
 	}
 	return a, nil
 }
 
-// Set changes the content. Nothing is written if it stays the same and the
-// file is still in its place.
+// Set changes the content. It writes nothing if the content stays the same and
+// the file is in its place.
 func (a *Announcement) Set(change func(*contract.Announcement)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +71,8 @@ func (a *Announcement) Set(change func(*contract.Announcement)) error {
 	return a.write(content)
 }
 
-// Close removes the file, unless it is another actuator's by now.
+// Close drops the lock and removes the file, unless another actuator has
+// replaced it.
 func (a *Announcement) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,8 +93,8 @@ func (a *Announcement) write(content contract.Announcement) error {
 	if err != nil {
 		return err
 	}
-	// The lock is taken before the file has its name, and the old file stays
-	// open until then: no reader ever finds the name without a holder.
+	// The new file is locked before it gets its name, and the old file stays
+	// open until then: no reader finds an unlocked file.
 	file, err := durable.WriteHeld(a.dir, contract.ActuatorFile, data, mode, contract.LockAnnouncement)
 	if err != nil {
 		return fmt.Errorf("announcement: %w", err)
@@ -105,7 +106,7 @@ func (a *Announcement) write(content contract.Announcement) error {
 	return err
 }
 
-// mine tells whether the name still stands for the held file.
+// mine reports whether the name is the held file's.
 func (a *Announcement) mine() bool {
 	if a.file == nil {
 		return false

@@ -15,8 +15,11 @@ import (
 
 func TestContainerDir(t *testing.T) {
 	for name, c := range map[string]struct{ path, want, err string }{
-		"cgroupfs":            {path: "/kubepods/besteffort/podu/id", want: "kubepods/besteffort/podu/id"},
-		"systemd":             {path: "kubepods-besteffort-podu_1.slice:cri-containerd:id", want: "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice/cri-containerd-id.scope"},
+		"cgroupfs": {path: "/kubepods/besteffort/podu/id", want: "kubepods/besteffort/podu/id"},
+		"systemd": {
+			path: "kubepods-besteffort-podu_1.slice:cri-containerd:id",
+			want: "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice/cri-containerd-id.scope",
+		},
 		"systemd, guaranteed": {path: "kubepods-podu.slice:crio:id", want: "kubepods.slice/kubepods-podu.slice/crio-id.scope"},
 		"empty":               {path: "", err: "want /path or slice"},
 		"the mount itself":    {path: "/", err: "not a clean absolute path"},
@@ -45,21 +48,52 @@ func TestPodDirAndLevels(t *testing.T) {
 		parent, dir, err string
 		levels           map[string]string
 	}{
-		"cgroupfs, guaranteed": {parent: "/kubepods/podu", dir: "kubepods/podu",
-			levels: map[string]string{"": "kubepods", "burstable": "kubepods/burstable", "besteffort": "kubepods/besteffort"}},
-		"cgroupfs, burstable": {parent: "/kubepods/burstable/podu", dir: "kubepods/burstable/podu",
-			levels: map[string]string{"": "kubepods", "burstable": "kubepods/burstable", "besteffort": "kubepods/besteffort"}},
-		"cgroupfs, kubelet in a cgroup": {parent: "/kubelet/kubepods/besteffort/podu", dir: "kubelet/kubepods/besteffort/podu",
-			levels: map[string]string{"": "kubelet/kubepods", "burstable": "kubelet/kubepods/burstable", "besteffort": "kubelet/kubepods/besteffort"}},
-		"systemd, slice name": {parent: "kubepods-burstable-podu.slice", dir: "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu.slice",
-			levels: map[string]string{"": "kubepods.slice", "burstable": "kubepods.slice/kubepods-burstable.slice", "besteffort": "kubepods.slice/kubepods-besteffort.slice"}},
-		"systemd, path": {parent: "/kubepods.slice/kubepods-podu.slice", dir: "kubepods.slice/kubepods-podu.slice",
-			levels: map[string]string{"": "kubepods.slice", "burstable": "kubepods.slice/kubepods-burstable.slice", "besteffort": "kubepods.slice/kubepods-besteffort.slice"}},
-		"systemd, kubelet in a slice": {parent: "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
-			dir: "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
-			levels: map[string]string{"": "kubelet.slice/kubelet-kubepods.slice",
+		"cgroupfs, guaranteed": {
+			parent: "/kubepods/podu",
+			dir:    "kubepods/podu",
+			levels: map[string]string{"": "kubepods", "burstable": "kubepods/burstable", "besteffort": "kubepods/besteffort"},
+		},
+		"cgroupfs, burstable": {
+			parent: "/kubepods/burstable/podu",
+			dir:    "kubepods/burstable/podu",
+			levels: map[string]string{"": "kubepods", "burstable": "kubepods/burstable", "besteffort": "kubepods/besteffort"},
+		},
+		"cgroupfs, kubelet in a cgroup": {
+			parent: "/kubelet/kubepods/besteffort/podu",
+			dir:    "kubelet/kubepods/besteffort/podu",
+			levels: map[string]string{
+				"":           "kubelet/kubepods",
+				"burstable":  "kubelet/kubepods/burstable",
+				"besteffort": "kubelet/kubepods/besteffort",
+			},
+		},
+		"systemd, slice name": {
+			parent: "kubepods-burstable-podu.slice",
+			dir:    "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu.slice",
+			levels: map[string]string{
+				"":           "kubepods.slice",
+				"burstable":  "kubepods.slice/kubepods-burstable.slice",
+				"besteffort": "kubepods.slice/kubepods-besteffort.slice",
+			},
+		},
+		"systemd, path": {
+			parent: "/kubepods.slice/kubepods-podu.slice",
+			dir:    "kubepods.slice/kubepods-podu.slice",
+			levels: map[string]string{
+				"":           "kubepods.slice",
+				"burstable":  "kubepods.slice/kubepods-burstable.slice",
+				"besteffort": "kubepods.slice/kubepods-besteffort.slice",
+			},
+		},
+		"systemd, kubelet in a slice": {
+			parent: "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
+			dir:    "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
+			levels: map[string]string{
+				"":           "kubelet.slice/kubelet-kubepods.slice",
 				"burstable":  "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice",
-				"besteffort": "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice"}},
+				"besteffort": "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice",
+			},
+		},
 		"not kubelet's":       {parent: "/machine/vm", dir: "machine/vm"},
 		"empty":               {parent: "", err: "not a clean absolute path"},
 		"steps up":            {parent: "/kubepods/../x", err: "not a clean absolute path"},

@@ -14,20 +14,20 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// formerAttribute with a file's name behind it is the extended attribute of a
-// cgroup that keeps what the file had before it was overridden. It stands on
-// the cgroup itself, so it lives exactly as long, and survives the actuator
-// (I4). Linux has such attributes on cgroups since 5.7; on an older kernel
-// nothing is kept, and nothing is given back.
+// formerAttribute, followed by a file's name, is the extended attribute of a
+// cgroup that keeps the file's former value. The attribute is on the cgroup
+// itself: it lives as long as the cgroup and survives the actuator (I4). Linux
+// has such attributes on cgroups since 5.7. On an older kernel no former value
+// is kept or given back.
 const formerAttribute = "user." + contract.Vendor + ".former."
 
-// Override is Write for a cgroup that others own: what each file had before is
-// kept with the cgroup, for [Tree.Restore]. ours is what the files are known to
-// have had from this driver: another content was written by someone else since,
-// and that is what is given back some day.
+// Override is Write for a cgroup of another program. It keeps the former value
+// of each file with the cgroup, for [Tree.Restore]. ours are the contents that
+// this driver wrote last, as far as known. If a file has another content than
+// in ours, another program wrote it since: it is the new former value.
 func (t *Tree) Override(dir string, files, ours map[string]string) (found map[string]string, err error) {
 	return t.write(dir, files, func(d *os.Root, file, found string) error {
-		// Kept before it is overwritten: a crash in between loses nothing.
+		// Keep the value before the write: a crash in between loses nothing.
 		f, err := d.Open(".")
 		if err != nil {
 			return err
@@ -45,9 +45,10 @@ func (t *Tree) Override(dir string, files, ours map[string]string) (found map[st
 	})
 }
 
-// Restore gives files of the cgroup that were overridden what they had before,
-// but those in keep. former are all of these with that value, changed are those
-// of them that had another. The values are kept on until [Tree.Release].
+// Restore gives the overridden files of the cgroup their former values, except
+// the files in keep. former has the files with their former values, changed has
+// the files that had another content. The cgroup keeps the former values until
+// [Tree.Release].
 func (t *Tree) Restore(dir string, keep map[string]string) (former map[string]string, changed []string, err error) {
 	d, err := t.open(dir)
 	if err != nil {
@@ -83,7 +84,7 @@ func (t *Tree) Restore(dir string, keep map[string]string) (former map[string]st
 }
 
 func restore(d *os.Root, fd int, file string) (former string, wrote bool, err error) {
-	// As much as an attribute can hold (xattr(7)): lists of CPUs are long.
+	// The largest attribute (xattr(7)): lists of CPUs can be long.
 	value := make([]byte, 64<<10)
 	n, err := unix.Fgetxattr(fd, formerAttribute+file, value)
 	if err != nil {
@@ -99,7 +100,7 @@ func restore(d *os.Root, fd int, file string) (former string, wrote bool, err er
 	return former, true, write(d, file, former)
 }
 
-// Release forgets the former values of files that have them again.
+// Release removes the kept former values of files, after [Tree.Restore].
 func (t *Tree) Release(dir string, files map[string]string) error {
 	d, err := t.open(dir)
 	if err != nil {
@@ -120,9 +121,9 @@ func (t *Tree) Release(dir string, files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// overridden lists the files that have a former value.
+// overridden returns the files with a kept former value.
 func overridden(fd int) ([]string, error) {
-	// The kernel bounds a cgroup's attributes of users to 128 KiB.
+	// The kernel allows 128 KiB of user attributes on a cgroup.
 	var names [4 << 10]byte
 	n, err := unix.Flistxattr(fd, names[:])
 	list := names[:max(n, 0)]

@@ -18,7 +18,8 @@ import (
 
 type files = map[string]string
 
-// level makes a cgroup "level" with memory.min 10 and hugetlb.2MB.max 0.
+// level makes a cgroup "level" with memory.min 10 and hugetlb.2MB.max 0. get
+// and put read and write its files.
 func level(t require.TestingT, mount string) (tree *cgroups.Tree, get func(string) string, put func(string, string)) {
 	dir := filepath.Join(mount, "level")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
@@ -37,7 +38,7 @@ func level(t require.TestingT, mount string) (tree *cgroups.Tree, get func(strin
 	return tree, get, put
 }
 
-// Lists of CPUs are as long as they are, and come back.
+// A long list of CPUs comes back whole.
 func TestRestoreOfALongList(t *testing.T) {
 	tree, get, put := level(t, t.TempDir())
 	var ids []int
@@ -81,18 +82,18 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, "0", get("hugetlb.2MB.max"))
 	require.Equal(t, "30", get("memory.min"))
 
-	// Another actuator takes over: it does not know what was written.
+	// A new actuator does not know what the old one wrote.
 	override(files{"memory.min": "40"}, nil, files{"memory.min": "30"})
 	restored(nil, files{"memory.min": "10"})
 	restored(nil, files{})
 
-	// What someone else wrote meanwhile is what is given back.
+	// The value that another program wrote meanwhile is given back.
 	override(files{"memory.min": "20"}, nil, files{"memory.min": "10"})
 	put("memory.min", "15")
 	override(files{"memory.min": "20"}, files{"memory.min": "20"}, files{"memory.min": "15"})
 	restored(nil, files{"memory.min": "15"})
 
-	// The same value as wanted is not this driver's doing.
+	// A value that was there before is not the driver's.
 	override(files{"memory.min": "15"}, nil, files{})
 	restored(nil, files{})
 
@@ -115,9 +116,9 @@ func TestRestoreRefuses(t *testing.T) {
 	require.Equal(t, "10", get("memory.min"))
 }
 
-// Whatever is overridden, however often the actuator dies, also between keeping
-// a value and writing, and between giving it back and forgetting it: what was
-// there before comes back (A46).
+// A46: the former value comes back, whatever is overridden and however often
+// the actuator dies, also between keeping a value and writing, and between
+// giving it back and forgetting it.
 func TestFormerValuesSurvive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mount, err := os.MkdirTemp("", "former")
@@ -163,7 +164,7 @@ func TestFormerValuesSurvive(t *testing.T) {
 			"someone else": func(t *rapid.T) {
 				value := values.Draw(t, "value")
 				if held && (ours == "" || value == ours) {
-					return // it cannot be told from what a predecessor wrote
+					return // an earlier actuator could have written the value
 				}
 				put("memory.min", value)
 				former = value

@@ -15,15 +15,15 @@ import (
 // probeName is the cgroup of the dry run.
 const probeName = contract.Vendor + ".probe"
 
-// Partitions finds out, by a dry run below the cgroup dir, whether the kernel
-// makes partitions of cgroups whose parent is none (cgroup-v2.rst,
-// "cpuset.cpus.partition": remote partitions). The error says why not. No CPU
-// changes hands: the probe's parent has no exclusive CPU to give, so that the
-// kernel takes the words and refuses with that reason. Whether the runtime may
-// do it shows in each container.
+// Partitions returns an error unless the kernel has remote partitions, that is
+// partitions below a parent that is none (cgroup-v2.rst,
+// "cpuset.cpus.partition"). It tries this in a dry run below the cgroup dir. No
+// CPU changes hands: the probe's parent has no exclusive CPUs, so the kernel
+// accepts the words and calls the partition invalid. Whether the runtime can
+// make partitions shows in each container.
 func (t *Tree) Partitions(dir string) error {
-	// A cgroup that is mounted as if it was the root has this file. What is
-	// done to kubepods would have to be done above the mount as well.
+	// Only a cgroup that is not the root has this file. The writes to kubepods
+	// would be needed above the mount, too.
 	if _, err := t.root.Stat("cgroup.events"); err == nil {
 		return fmt.Errorf("%w: the cgroup mount is not the root of the hierarchy", errors.ErrUnsupported)
 	}
@@ -33,7 +33,7 @@ func (t *Tree) Partitions(dir string) error {
 		if err := t.root.Mkdir(d, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("dry run: %w", err)
 		}
-		// The next dry run takes what stays.
+		// A directory that stays serves the next dry run.
 		defer func() { _ = t.root.Remove(d) }()
 		if d == parent {
 			if err := t.put(parent, "cgroup.subtree_control", "+cpuset"); err != nil {
@@ -62,7 +62,7 @@ func (t *Tree) Partitions(dir string) error {
 	return err
 }
 
-// put writes one file, whatever it has.
+// put writes a file, whatever its content is.
 func (t *Tree) put(dir, file, content string) error {
 	d, err := t.open(dir)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 )
 
-// The dry run on plain files: what the kernel has to have, and how what it says
-// is read. What it really says is seen in the cluster.
+// The dry run on plain files: which files the kernel must have, and how its
+// answer is read. Real answers are tried in the cluster.
 func TestPartitions(t *testing.T) {
 	const probe = "kubepods/dra.cpumem.probe"
 	for name, c := range map[string]struct {
@@ -36,7 +36,10 @@ func TestPartitions(t *testing.T) {
 			mount := t.TempDir()
 			require.NoError(t, os.MkdirAll(filepath.Join(mount, probe, "partition"), 0o755))
 			for file, content := range map[string]string{
-				"cgroup.subtree_control": "", "partition/cpuset.cpus.effective": "2-3", "partition/cpuset.cpus.exclusive": "", "partition/cpuset.cpus.partition": "member",
+				"cgroup.subtree_control":          "",
+				"partition/cpuset.cpus.effective": "2-3",
+				"partition/cpuset.cpus.exclusive": "",
+				"partition/cpuset.cpus.partition": "member",
 			} {
 				require.NoError(t, os.WriteFile(filepath.Join(mount, probe, file), []byte(content+"\n"), 0o644))
 			}

@@ -15,9 +15,9 @@ const (
 	kubepods    = "kubepods"
 )
 
-// ContainerDir turns the cgroups path of a container, as it stands in the OCI
-// spec, into its directory below the cgroup mount. Two forms exist: a path
-// (cgroupfs driver) and "slice:prefix:name" (systemd driver).
+// ContainerDir returns the directory, below the cgroup mount, for a container's
+// cgroups path in the OCI spec. The path has one of two forms: a path (cgroupfs
+// driver) or "slice:prefix:name" (systemd driver).
 func ContainerDir(cgroupsPath string) (string, error) {
 	if strings.HasPrefix(cgroupsPath, "/") {
 		return clean(cgroupsPath)
@@ -33,9 +33,9 @@ func ContainerDir(cgroupsPath string) (string, error) {
 	return slice + "/" + parts[1] + "-" + parts[2] + ".scope", nil
 }
 
-// PodDir turns the cgroup parent of a pod sandbox into the pod's directory
-// below the cgroup mount. Kubelet gives a path in both drivers; with systemd
-// only its last element, the slice's name, says where the slice is.
+// PodDir returns the pod's directory, below the cgroup mount, for the cgroup
+// parent of its sandbox. Kubelet gives a path with both drivers. With systemd
+// only the path's last element, the slice's name, determines the directory.
 func PodDir(cgroupParent string) (string, error) {
 	if !strings.HasSuffix(cgroupParent, sliceSuffix) {
 		return clean(cgroupParent)
@@ -52,9 +52,9 @@ func PodDir(cgroupParent string) (string, error) {
 	return dir, nil
 }
 
-// Levels returns the directories of kubepods and of the QoS levels below it,
-// by the contract's level names, given any pod's directory. A level need not
-// exist.
+// Levels returns the directories of kubepods and of the QoS levels below it, by
+// the contract's level keys. podDir is the directory of any pod. A level need
+// not exist.
 func Levels(podDir string) (map[string]string, error) {
 	root := path.Dir(podDir)
 	if l := lastWord(root); l == contract.LevelBurstable || l == contract.LevelBestEffort {
@@ -75,7 +75,8 @@ func Levels(podDir string) (map[string]string, error) {
 	return levels, nil
 }
 
-// Kubepods returns the directory of the cgroup of all pods right below the mount.
+// Kubepods returns the directory of the cgroup of all pods, if it is directly
+// below the mount.
 func (t *Tree) Kubepods() (dir string, ok bool) {
 	for _, dir := range []string{kubepods, kubepods + sliceSuffix} {
 		if _, err := t.root.Stat(dir); err == nil {
@@ -85,10 +86,10 @@ func (t *Tree) Kubepods() (dir string, ok bool) {
 	return "", false
 }
 
-// PodUID returns the UID of the pod whose cgroup is dir, empty for a cgroup that
-// is no pod's. Kubelet names it "pod<UID>", with the systemd driver in a slice's
-// name and with "_" for "-" (pkg/kubelet/cm, pod_container_manager_linux.go). The
-// UID of a static pod has no dashes.
+// PodUID returns the UID of the pod of the cgroup dir, empty if dir is no pod's.
+// Kubelet names the cgroup "pod<UID>", with the systemd driver in a slice's name
+// and with "_" for "-" (pkg/kubelet/cm, pod_container_manager_linux.go). The UID
+// of a static pod has no dashes.
 func PodUID(dir string) string {
 	name, systemd := strings.CutSuffix(path.Base(dir), sliceSuffix)
 	if systemd {
@@ -104,8 +105,8 @@ func PodUID(dir string) string {
 	return uid
 }
 
-// lastWord is the name of the cgroup dir without what the systemd driver adds:
-// "kubepods-burstable.slice" is "burstable".
+// lastWord returns the name of the cgroup dir without the systemd driver's
+// additions: "burstable" for "kubepods-burstable.slice".
 func lastWord(dir string) string {
 	name, systemd := strings.CutSuffix(path.Base(dir), sliceSuffix)
 	if systemd {
@@ -114,8 +115,8 @@ func lastWord(dir string) string {
 	return name
 }
 
-// clean accepts exactly the absolute paths that name a cgroup below the mount
-// and nothing that steps elsewhere.
+// clean returns an absolute path without the leading slash. A path that does not
+// name a cgroup below the mount, or is not clean, is an error.
 func clean(p string) (string, error) {
 	rel, ok := strings.CutPrefix(p, "/")
 	if !ok || rel == "" || path.Clean(p) != p || strings.ContainsRune(p, 0) {
@@ -124,7 +125,7 @@ func clean(p string) (string, error) {
 	return rel, nil
 }
 
-// expandSlice finds a slice's directory: systemd nests "a-b.slice" in
+// expandSlice returns a slice's directory: systemd nests "a-b.slice" in
 // "a.slice" (systemd.slice(5)).
 func expandSlice(name string) (string, error) {
 	stem, ok := strings.CutSuffix(name, sliceSuffix)

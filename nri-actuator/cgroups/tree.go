@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroups writes values into the cgroups of running containers, of
-// pods and of their ancestors. It is the last step of everything the actuator
-// does outside of container creation; creation itself goes through the
-// runtime.
+// Package cgroups writes values into the cgroups of running containers, of pods
+// and of levels. Only the values of a container that is being created go
+// through the runtime instead.
 //
-// Files are written directly: that is exact and fast with both cgroup drivers.
-// With the systemd driver, package units tells systemd as well.
+// Files are written directly, which is exact and fast with both cgroup drivers.
+// With the systemd driver, package units gives the values to systemd, too.
 package cgroups
 
 import (
@@ -21,12 +20,11 @@ import (
 	"syscall"
 )
 
-// ErrGone tells that a cgroup does not exist: its container was not started
-// yet, or is over.
+// ErrGone means that a cgroup does not exist: its container has not started or
+// has ended.
 var ErrGone = errors.New("the cgroup does not exist")
 
-// Tree is a mounted cgroup v2 hierarchy. Nothing outside of the mount can be
-// reached through it, whatever a path says.
+// Tree is a mounted cgroup v2 hierarchy. No path leads out of the mount.
 type Tree struct {
 	root *os.Root
 }
@@ -43,14 +41,14 @@ func Open(mount string) (*Tree, error) {
 // Close releases the tree.
 func (t *Tree) Close() error { return t.root.Close() }
 
-// Exists tells whether the cgroup dir exists. One that cannot be looked at does:
-// who is taken for gone loses what keeps others off its CPUs.
+// Exists reports whether the cgroup dir exists. Only "not found" means no: the
+// CPUs of a container that is taken for gone are not kept from other containers.
 func (t *Tree) Exists(dir string) bool {
 	_, err := t.root.Stat(dir)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Children returns the names of the cgroups right below the cgroup dir.
+// Children returns the names of the cgroups directly below the cgroup dir.
 func (t *Tree) Children(dir string) ([]string, error) {
 	d, err := t.open(dir)
 	if err != nil {
@@ -84,13 +82,13 @@ func (t *Tree) Read(dir, file string) (string, error) {
 	return got, nil
 }
 
-// Write brings the files of the cgroup dir to the given contents and returns
-// those that had another, with what they had. A file that has the content
-// already is not written: some writes cost (memory.high reclaims, cpuset.mems
-// migrates). It goes on after an error; [ErrGone] in the error means there is no
-// cgroup.
+// Write gives the files of the cgroup dir these contents. It returns the files
+// that it changed, with their previous contents. A file that has the content is
+// not written, because some writes cost (memory.high reclaims, cpuset.mems
+// migrates). Write goes on after an error; [ErrGone] in the error means that
+// there is no cgroup.
 //
-// Values must be in the kernel's own form, which the contract's are. before is
+// Values must be in the kernel's form, as the contract's values are. before is
 // called before the first file is written.
 func (t *Tree) Write(dir string, files map[string]string, before func()) (found map[string]string, err error) {
 	first := true
@@ -103,8 +101,12 @@ func (t *Tree) Write(dir string, files map[string]string, before func()) (found 
 	})
 }
 
-// write calls before for each file that is about to be written.
-func (t *Tree) write(dir string, files map[string]string, before func(d *os.Root, file, found string) error) (map[string]string, error) {
+// write is Write with a call of before for each file that is about to be
+// written. found is the file's content. After an error of before the file is
+// not written.
+func (t *Tree) write(dir string, files map[string]string,
+	before func(d *os.Root, file, found string) error,
+) (map[string]string, error) {
 	if len(files) == 0 {
 		return nil, nil
 	}
@@ -147,8 +149,8 @@ func (t *Tree) open(dir string) (*os.Root, error) {
 	return d, nil
 }
 
-// explain names the place, and tells a cgroup that is gone from one that lacks
-// the file because its controller is off.
+// explain adds the place to the error. It distinguishes a cgroup that is gone
+// from a cgroup without the file, because the controller is off.
 func (t *Tree) explain(dir, file string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENODEV), errors.Is(err, fs.ErrNotExist) && !t.Exists(dir):
@@ -172,15 +174,15 @@ func read(d *os.Root, file string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// write writes in one call, as the kernel wants it. Truncating means nothing
-// to cgroupfs, and makes a plain file hold exactly the content.
+// write writes the content in one call, as the kernel wants it. cgroupfs ignores
+// the truncation; with it a plain file in a test has exactly the content.
 func write(d *os.Root, file, content string) error {
 	f, err := d.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
 	if content == "" {
-		// Nothing is no write at all to some kernels.
+		// Some kernels ignore an empty write.
 		content = "\n"
 	}
 	_, err = f.WriteString(content)

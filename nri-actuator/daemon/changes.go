@@ -15,17 +15,17 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// pollPeriod is how often the CDI directory is looked at where the kernel has no
-// inotify instance left: there are few, and any program on the node can use
+// pollPeriod is how often the CDI directory is polled if the kernel has no
+// inotify instance left. The kernel has few, and any program on the node can use
 // them up.
 const pollPeriod = time.Second
 
-// changes reports what the frontend changes in the CDI directory: by inotify, or
-// else by the directory's time of change, which moves on with every file that
-// comes, goes or is replaced.
+// changes reports the frontend's changes in the CDI directory. It uses inotify,
+// or else the directory's modification time, which changes with each file that
+// is created, removed or replaced.
 type changes struct {
 	dir string
-	// renew is how often a watch is made anew: the directory may have been
+	// renew is how often the watch is set again: the directory may have been
 	// replaced.
 	renew   time.Duration
 	changed chan struct{}
@@ -36,7 +36,7 @@ func newChanges(dir string, renew time.Duration) *changes {
 	return &changes{dir: dir, renew: renew, changed: make(chan struct{}, 1)}
 }
 
-// start begins to watch, so that no later change is missed, and goes on in run.
+// start sets the watch, so that run misses no later change.
 func (c *changes) start(ctx context.Context) {
 	if c.watcher == nil {
 		watcher, err := fsnotify.NewWatcher()
@@ -75,7 +75,7 @@ func (c *changes) run(ctx context.Context) {
 				c.signal()
 			}
 		case err := <-lost:
-			// Events were lost; the files say what they said.
+			// Events were lost. The files have the state.
 			logs.From(ctx).Warn("watch CDI directory", zap.Error(err))
 			c.signal()
 		case <-poll.C:
@@ -85,7 +85,7 @@ func (c *changes) run(ctx context.Context) {
 			}
 		case <-renew.C:
 			c.start(ctx)
-			// What changed before was perhaps not watched.
+			// The old watch may have missed changes.
 			c.signal()
 		}
 	}
@@ -98,8 +98,8 @@ func (c *changes) signal() {
 	}
 }
 
-// concerns reports whether an event changes what holds: the node file's do, and
-// claims that go.
+// concerns reports whether the actuator must act on an event: the node file
+// changed, or a claim file was removed.
 func concerns(event fsnotify.Event) bool {
 	name := filepath.Base(event.Name)
 	if name == contract.NodeFile {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestChangesWithoutInotify: where the kernel has no inotify instance left the
-// directory is polled.
+// TestChangesWithoutInotify: the directory is polled if the kernel has no inotify
+// instance left.
 func TestChangesWithoutInotify(t *testing.T) {
 	dir := t.TempDir()
 	c := newChanges(dir, time.Hour)
@@ -23,7 +23,7 @@ func TestChangesWithoutInotify(t *testing.T) {
 	running.Go(func() { c.run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	<-c.changed // the directory as it was found
+	<-c.changed // the first poll
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	<-c.changed
 }

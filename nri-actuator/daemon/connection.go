@@ -21,7 +21,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// stayConnected connects to the runtime, again and again, until ctx ends.
+// stayConnected connects to the runtime, and again after each loss, until ctx
+// ends.
 func (d *Daemon) stayConnected(ctx context.Context, plugin *hooks.Plugin) {
 	wait := minReconnect
 	for ctx.Err() == nil {
@@ -42,13 +43,13 @@ func (d *Daemon) stayConnected(ctx context.Context, plugin *hooks.Plugin) {
 }
 
 // configureTimeout is how long a runtime may take from the registration to the
-// configuration. A runtime that hangs there is left.
+// configuration. Then the actuator closes the connection.
 const configureTimeout = 30 * time.Second
 
-// connect serves one connection until it is lost, and returns why it was, and
-// whether the runtime had synchronised with the actuator before. Each connection
-// has a stub and a session of its own, so that nothing of a lost one reaches the
-// next.
+// connect serves one connection until it is lost. It returns the cause of the
+// loss, and whether the runtime had synchronised with the actuator. Each
+// connection has its own stub and session, so that nothing of a lost connection
+// reaches the next.
 func (d *Daemon) connect(ctx context.Context, plugin *hooks.Plugin) (synchronised bool, err error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, "unix", d.config.NRISocket)
@@ -92,14 +93,15 @@ func (d *Daemon) connect(ctx context.Context, plugin *hooks.Plugin) (synchronise
 
 var errClosed = errors.New("the runtime closed the connection")
 
-// failurePolicy is what a runtime with NRI 0.12.5 or later does with a call that
-// the actuator does not answer in time: it goes on without the answer, as all
-// others do, and the actuator stays connected. A failed call would keep pods
-// without claims from starting (I7); a lost connection would leave every
-// container that is created until the next one on all CPUs (I1).
+// failurePolicy is for a runtime with NRI 0.12.5 or later: if the actuator does
+// not answer a call in time, the runtime goes on without the answer, as older
+// runtimes do, and the actuator stays connected. A failed call would keep pods
+// without claims from starting (I7). A lost connection would leave each
+// container that is created before the next connection on all CPUs (I1).
 func failurePolicy() *api.FailurePolicy { return &api.FailurePolicy{KeepConnected: true} }
 
-// start registers with the runtime and waits for its configuration.
+// start registers with the runtime and waits until the runtime has configured
+// the plugin.
 func start(ctx context.Context, s stub.Stub, conn *connection, shake *handshake) error {
 	started := make(chan error, 1)
 	go func() { started <- s.Start(ctx) }()
@@ -125,18 +127,20 @@ func start(ctx context.Context, s stub.Stub, conn *connection, shake *handshake)
 	return why
 }
 
-// handshake ends a stub's start on a connection that is closed. A stub that has
-// registered waits for the configuration without end, and only a call of its own
-// method Configure ends the wait. The stub's methods have no lock against each
-// other there, so Configure is called once, and after the registration.
+// handshake ends a stub's start on a closed connection. A registered stub waits
+// for the configuration without end; only a call of the stub's method Configure
+// ends the wait. The stub's methods have no lock against each other at that
+// point, so Configure is called once, and after the registration.
 type handshake struct {
 	registered chan struct{}
 	configured atomic.Bool
 }
 
-// called notes that the runtime has answered the registration: a stub makes that
-// call once, and first.
-func (h *handshake) called(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+// called closes registered when the runtime has answered the registration. A
+// stub registers once, with its first call.
+func (h *handshake) called(
+	ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker,
+) error {
 	err := invoke(ctx, request, response)
 	if err == nil && request.Method == "RegisterPlugin" {
 		close(h.registered)
@@ -144,17 +148,20 @@ func (h *handshake) called(ctx context.Context, request *ttrpc.Request, response
 	return err
 }
 
-// serve lets the runtime configure the plugin while nobody has.
-func (h *handshake) serve(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+// serve serves the runtime's calls, but refuses Configure if it was called
+// before.
+func (h *handshake) serve(
+	ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method,
+) (any, error) {
 	if path.Base(info.FullMethod) == "Configure" && !h.configured.CompareAndSwap(false, true) {
 		return nil, errClosed
 	}
 	return method(ctx, unmarshal)
 }
 
-// abandon waits until the start of the stub has ended, which it brings about, and
-// returns the result of the start. The connection is closed: a stub that is not
-// registered ends by itself.
+// abandon ends the start of the stub and returns the result of the start. The
+// connection must be closed: the start of an unregistered stub then ends by
+// itself.
 func (h *handshake) abandon(ctx context.Context, s stub.Stub, started <-chan error) error {
 	select {
 	case err := <-started:
@@ -169,7 +176,7 @@ func (h *handshake) abandon(ctx context.Context, s stub.Stub, started <-chan err
 	return <-started
 }
 
-// connection reports when it is lost.
+// connection is a connection that closes the channel lost at its end.
 type connection struct {
 	net.Conn
 	once sync.Once
@@ -178,7 +185,8 @@ type connection struct {
 
 func (c *connection) end() { c.once.Do(func() { close(c.lost) }) }
 
-// Read implements net.Conn. The stub reads all the time.
+// Read implements net.Conn. The stub always reads, so an error shows the loss at
+// once.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {

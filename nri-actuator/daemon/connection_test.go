@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dying is a runtime that takes the registration and dies.
+// dying is a runtime that accepts the registration and dies.
 type dying struct{ registered chan struct{} }
 
 func (d *dying) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
@@ -25,8 +25,8 @@ func (d *dying) UpdateContainers(context.Context, *api.UpdateContainersRequest) 
 	return &api.UpdateContainersResponse{}, nil
 }
 
-// TestRuntimeDiesWhileRegistering covers A36: at whatever point a connection
-// ends, the next one is made.
+// TestRuntimeDiesWhileRegistering covers A36: the actuator connects again, at
+// whatever point the connection ended.
 func TestRuntimeDiesWhileRegistering(t *testing.T) {
 	h := newHost(t)
 	l, err := net.Listen("unix", h.config.NRISocket)
@@ -57,7 +57,8 @@ func TestRuntimeDiesWhileRegistering(t *testing.T) {
 	h.plugged()
 }
 
-// serveRegistration is a runtime that takes a registration and does nothing more.
+// serveRegistration serves a runtime that accepts a registration and does
+// nothing more. registered is closed after the registration.
 func (h *host) serveRegistration() (registered <-chan struct{}) {
 	l, err := net.Listen("unix", h.config.NRISocket)
 	require.NoError(h.t, err)

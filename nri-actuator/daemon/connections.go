@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// maxConnections may be open at a time: with clients that send all they may or
-// read nothing the process then has 15 MB more (TestHostileConnections).
+// maxConnections is how many connections may be open at a time. With clients
+// that send the maximum or read nothing, the process then has 15 MB more
+// (TestHostileConnections).
 const maxConnections = 128
 
-// newServer returns a server that no client can make large or deaf: anybody in
-// the cluster's network may be one where nothing enforces network policies.
+// newServer returns a server that no client can block or make large. If nothing
+// enforces network policies, any program in the cluster's network can connect.
 func newServer(h http.Handler) *http.Server {
 	open := &connections{}
 	server := &http.Server{
 		Handler: h, ConnState: open.changed, MaxHeaderBytes: 4 << 10,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
 	}
-	// A connection serves one request, so that the oldest is never one that
-	// only waits for its next.
+	// A connection serves one request: it must not grow old between requests.
 	server.SetKeepAlivesEnabled(false)
 	return server
 }
 
-// connections are the open ones, oldest first. One too many closes the oldest
-// and not itself: kubelet's probe, which takes milliseconds, is answered
-// however many connections wait for nothing.
+// connections are the open connections, the oldest first. If there are too
+// many, the oldest is closed and not the new one. So kubelet's probe, which
+// takes milliseconds, is answered however many connections are idle.
 type connections struct {
 	mu   sync.Mutex
 	open []net.Conn

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon runs the actuator: it puts the other packages together,
-// keeps the connection to the container runtime, watches the CDI directory and
-// serves metrics and probes.
+// Package daemon runs the actuator: it wires the other packages, keeps the
+// connection to the runtime, watches the CDI directory and serves metrics and
+// probes.
 package daemon
 
 import (
@@ -32,28 +32,28 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
-// Config is what the operator chooses.
+// Config is the operator's configuration.
 type Config struct {
 	// CDIDir is the directory shared with the frontend and the runtime.
 	CDIDir string
 	// NRISocket is the runtime's NRI socket.
 	NRISocket string
-	// PluginName and PluginIndex are how the plugin registers; the index is two
-	// digits and orders plugins.
+	// PluginName and PluginIndex identify the plugin to the runtime. The index
+	// has two digits and orders the plugins.
 	PluginName, PluginIndex string
-	// CgroupRoot is where cgroup v2 is mounted.
+	// CgroupRoot is the mount point of cgroup v2.
 	CgroupRoot string
-	// GuardDir is where the guard is installed, empty for no guard. It must
-	// have the same path on the host and here.
+	// GuardDir is the directory of the guard, empty for no guard. It must have
+	// the same path on the host and in the actuator's container.
 	GuardDir string
-	// MetricsAddress is where probes and metrics are served, empty for nowhere.
+	// MetricsAddress is the address of probes and metrics, empty for none.
 	MetricsAddress string
-	// Metrics are served, not the probes only.
+	// Metrics reports whether metrics are served, too, not only probes.
 	Metrics bool
-	// SystemBus is the socket of the host's D-Bus, over which systemd is told of
-	// what is written into its units; it need not exist where there are none.
+	// SystemBus is the socket of the host's D-Bus, through which systemd gets the
+	// values of its units. It may be absent if systemd manages no cgroups.
 	SystemBus string
-	// UnitDir is systemd's directory of runtime drop-ins, likewise.
+	// UnitDir is systemd's directory of runtime drop-ins. It may be absent, too.
 	UnitDir string
 	// RefreshInterval is the time between two repairs without an event.
 	RefreshInterval time.Duration
@@ -63,7 +63,9 @@ var indexPattern = regexp.MustCompile(`^[0-9]{2}$`)
 
 // Validate checks the configuration.
 func (c Config) Validate() error {
-	for name, path := range map[string]string{"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot, "system-bus": c.SystemBus, "unit-dir": c.UnitDir} {
+	for name, path := range map[string]string{
+		"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot, "system-bus": c.SystemBus, "unit-dir": c.UnitDir,
+	} {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("--%s: %q is not an absolute path", name, path)
 		}
@@ -82,10 +84,10 @@ func (c Config) Validate() error {
 }
 
 const (
-	// heldRetry is how soon an actuator takes over from the one before it on the
-	// node, which is one look at a lock each time.
+	// heldRetry is how often a new actuator checks whether the old one has ended.
+	// A check is one look at a lock.
 	heldRetry = 20 * time.Millisecond
-	// haltTimeout is how long a write may keep the actuator from ending.
+	// haltTimeout is how long a write may delay the actuator's end.
 	haltTimeout  = 5 * time.Second
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
@@ -99,11 +101,12 @@ type Daemon struct {
 	tree     *cgroups.Tree
 	dir      *decisions.Directory
 	kernel   string
-	// plugin is set once the actuator is the only one on its node.
+	// plugin is set when the actuator is the only actuator on its node.
 	plugin atomic.Pointer[hooks.Plugin]
 }
 
-// New checks what must be there before anything is announced.
+// New returns a daemon that has announced nothing. An invalid configuration and
+// a node without cgroup v2 are errors.
 func New(config Config) (*Daemon, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -128,11 +131,13 @@ func New(config Config) (*Daemon, error) {
 	if err != nil {
 		return nil, errors.Join(err, tree.Close())
 	}
-	return &Daemon{config: config, registry: registry, metrics: m, tree: tree, dir: decisions.New(config.CDIDir, hooks.Features()), kernel: strings.TrimSpace(string(kernel))}, nil
+	return &Daemon{
+		config: config, registry: registry, metrics: m, tree: tree,
+		dir: decisions.New(config.CDIDir, hooks.Features()), kernel: strings.TrimSpace(string(kernel)),
+	}, nil
 }
 
-// Run works until ctx ends. A runtime that is not there, or goes and comes
-// back, is no error.
+// Run works until ctx ends. A runtime that is absent or restarts is no error.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.tree.Close()) }()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -174,7 +179,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	return ended(ctx, nil)
 }
 
-// ended separates an error that ended the daemon from the end that was asked for.
+// ended returns the error that ended ctx, nil if ctx was cancelled on request,
+// and err if ctx has not ended.
 func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -185,8 +191,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// announce installs the guard and takes the announcement, waiting for an old
-// actuator to end.
+// announce installs the guard, waits until the old actuator has ended, and takes
+// the announcement.
 func (d *Daemon) announce(ctx context.Context) (*announcement.Announcement, error) {
 	base := contract.Announcement{
 		V: contract.Version, Versions: []string{contract.Version},
@@ -228,7 +234,7 @@ func installGuard(ctx context.Context, config Config) (string, error) {
 	return path, nil
 }
 
-// sleep waits and reports whether ctx goes on.
+// sleep waits for d. It reports whether d passed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -26,8 +26,8 @@ var (
 	claimA     = testnode.UID(11)
 )
 
-// TestThroughTheRuntime covers A30 to A32 and A35 with the runtime's own side
-// of NRI and its way of applying an answer to a spec.
+// TestThroughTheRuntime covers A30 to A32 and A35 with the code of real runtimes
+// for NRI and for applying an answer to an OCI spec.
 func TestThroughTheRuntime(t *testing.T) {
 	h := newHost(t)
 	h.startRuntime()
@@ -80,8 +80,8 @@ func TestThroughTheRuntime(t *testing.T) {
 	}
 }
 
-// TestNodeStateIsFollowed covers A32: the pool grows and shrinks in running
-// containers when the frontend writes, with no call of the runtime.
+// TestNodeStateIsFollowed covers A32: the CPUs of running pool containers grow
+// and shrink when the frontend writes, without an NRI call.
 func TestNodeStateIsFollowed(t *testing.T) {
 	h := newHost(t)
 	h.startRuntime()
@@ -102,8 +102,8 @@ func TestNodeStateIsFollowed(t *testing.T) {
 	}
 }
 
-// TestRuntimeRestarts covers A36: the runtime goes and comes back 20 times;
-// each time the actuator is there again and has set right what changed.
+// TestRuntimeRestarts covers A36: the runtime restarts 20 times. Each time the
+// actuator connects again and repairs the values that changed meanwhile.
 func TestRuntimeRestarts(t *testing.T) {
 	h := newHost(t)
 	d, _ := h.startActuator()
@@ -128,8 +128,8 @@ func TestRuntimeRestarts(t *testing.T) {
 	h.stopRuntime()
 }
 
-// TestActuatorRestarts covers A36 and I4: the actuator continues from the
-// files, and while it is away the frontend sees that.
+// TestActuatorRestarts covers A36 and I4: the actuator continues from the files,
+// and the frontend sees when no actuator runs.
 func TestActuatorRestarts(t *testing.T) {
 	h := newHost(t)
 	h.startRuntime()
@@ -156,8 +156,8 @@ func TestActuatorRestarts(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-// TestFilesLost covers A36 and I7: without the node file claimless containers
-// start, and the frontend's return is noticed.
+// TestFilesLost covers A36 and I7: without the node file containers without
+// claims start, and the actuator notices a new node file.
 func TestFilesLost(t *testing.T) {
 	h := newHost(t)
 	h.config.RefreshInterval = 10 * time.Millisecond
@@ -179,7 +179,7 @@ func TestFilesLost(t *testing.T) {
 	require.Eventually(t, func() bool { return h.cpus(podB, "pool") == "0-3" }, patience, pause)
 }
 
-// TestSecondActuatorWaits: two would fail each other's containers.
+// TestSecondActuatorWaits: two actuators would fail each other's containers.
 func TestSecondActuatorWaits(t *testing.T) {
 	h := newHost(t)
 	h.startRuntime()

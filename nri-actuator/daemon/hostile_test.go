@@ -19,7 +19,7 @@ import (
 )
 
 // TestForgedVariables covers A60 through the runtime's side of NRI: the answer
-// is bounded, and the runtime keeps the actuator.
+// is short, and the runtime keeps the actuator.
 func TestForgedVariables(t *testing.T) {
 	const name = "DRA_CPUMEM_00000000000040008000000000000099_0"
 	many := make([]string, 5000)
@@ -58,9 +58,9 @@ func TestForgedVariables(t *testing.T) {
 	}
 }
 
-// TestRuntimeThatCannotList covers A61: a runtime that cannot put its list into
-// messages drops the actuator again and again. What runs is kept in order, and
-// the reason is said.
+// TestRuntimeThatCannotList covers A61: a runtime that cannot put its list of
+// containers into messages drops the actuator again and again. Running
+// containers keep the right CPUs, and the announcement has the reason.
 func TestRuntimeThatCannotList(t *testing.T) {
 	h := newHost(t)
 	h.config.RefreshInterval = 20 * time.Millisecond
@@ -92,12 +92,13 @@ func TestRuntimeThatCannotList(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, "one node must not stop the update of the others")
 	require.Contains(t, body, "containers with claims cannot be created: not connected")
 
-	// Created while the runtime does not ask, by a pod that is new and one that has
-	// a claim.
+	// Containers that are created without an NRI call: of a new pod, and of a pod
+	// with a claim.
 	h.node.AddCgroup("kubepods/burstable/pod" + testnode.UID(3) + "/unseen")
 	h.node.AddCgroup("kubepods/pod" + podA + "/unseen")
 	require.Eventually(t, func() bool {
-		return h.node.File("kubepods/burstable/pod"+testnode.UID(3)+"/unseen", "cpuset.cpus") == "0-3,9-15" && h.cpus(podA, "unseen") == "0-3,9-15"
+		return h.node.File("kubepods/burstable/pod"+testnode.UID(3)+"/unseen", "cpuset.cpus") == "0-3,9-15" &&
+			h.cpus(podA, "unseen") == "0-3,9-15"
 	}, patience, pause)
 	h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-1" })
 	require.Eventually(t, func() bool { return h.cpus(podB, "pool") == "0-1" && h.cpus(podA, "unseen") == "0-1" }, patience, pause)
@@ -107,8 +108,8 @@ func TestRuntimeThatCannotList(t *testing.T) {
 	require.Eventually(t, func() bool { return h.cpus(podA, "claimed") != "4-7" }, patience, pause, "no claim backs it any more")
 }
 
-// TestRestartWithoutRuntime covers A61 for an actuator that never was connected:
-// it knows no container, and leaves the claims' where they are.
+// TestRestartWithoutRuntime covers A61 for an actuator that was never connected:
+// it knows no container. Containers on claimed CPUs stay there.
 func TestRestartWithoutRuntime(t *testing.T) {
 	h := newHost(t)
 	h.config.RefreshInterval = 20 * time.Millisecond
@@ -125,15 +126,16 @@ func TestRestartWithoutRuntime(t *testing.T) {
 	h.startActuator()
 	pool := "0-3,9-15"
 	require.Eventually(t, func() bool {
-		return h.node.File("kubepods/besteffort/pod"+podB+"/pool", "cpuset.cpus") == pool && h.cpus(podA, "all") == pool && h.cpus(podA, "astray") == pool
+		return h.node.File("kubepods/besteffort/pod"+podB+"/pool", "cpuset.cpus") == pool &&
+			h.cpus(podA, "all") == pool && h.cpus(podA, "astray") == pool
 	}, patience, pause)
 	require.Equal(t, "5", h.cpus(podA, "claimed"))
 	require.Equal(t, "3-4,9", h.cpus(podA, "free"), "of its pod's claim and pool")
 	require.Equal(t, "3-7", h.cpus(podA, "mixed"))
 }
 
-// TestLargeEnvironmentsAreNotKept: of what a runtime tells, the contract's
-// variables are kept and nothing else.
+// TestLargeEnvironmentsAreNotKept: of a container's environment the actuator
+// keeps the contract's variables only.
 func TestLargeEnvironmentsAreNotKept(t *testing.T) {
 	h := newHost(t)
 	h.startRuntime()
@@ -164,13 +166,15 @@ func TestAnnouncementThatCannotBeWritten(t *testing.T) {
 	h := newHost(t)
 	h.startActuator()
 	h.connected(false)
-	// A directory in the file's place is what no write can replace.
+	// No write can replace a directory in the file's place.
 	file := filepath.Join(h.node.CDI, contract.ActuatorFile)
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, os.MkdirAll(filepath.Join(file, "x"), 0o755))
 	h.startRuntime()
 	defer h.stopRuntime()
-	require.Eventually(t, func() bool { return h.logs.FilterMessage("announcement not written, it is tried again").Len() > 1 }, patience, pause)
+	require.Eventually(t, func() bool {
+		return h.logs.FilterMessage("announcement not written, it is tried again").Len() > 1
+	}, patience, pause)
 	require.Eventually(t, func() bool { return h.logs.FilterMessage("synchronising").Len() > 0 }, patience, pause)
 	block := h.nri.BlockPluginSync()
 	block.Unblock()
@@ -182,8 +186,8 @@ func TestAnnouncementThatCannotBeWritten(t *testing.T) {
 	h.connected(true)
 }
 
-// TestHungRuntime: a runtime that hangs between registration and configuration
-// keeps the actuator neither from ending nor from the next connection.
+// TestHungRuntime: the actuator can end although the runtime hangs between
+// registration and configuration.
 func TestHungRuntime(t *testing.T) {
 	h := newHost(t)
 	registered := h.serveRegistration()

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// listen opens the address for probes and metrics; the returned function
-// serves until ctx ends.
+// listen opens the address for probes and metrics. serve serves them until ctx
+// ends.
 func (d *Daemon) listen(ctx context.Context) (serve func() error, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.config.MetricsAddress)
 	if err != nil {
@@ -34,17 +34,18 @@ func (d *Daemon) listen(ctx context.Context) (serve func() error, err error) {
 	}, nil
 }
 
-// maxScrapes may be answered at a time; one more gets 503.
+// maxScrapes is how many scrapes are answered at a time. The next gets 503.
 const maxScrapes = 2
 
-// Handler serves /healthz (the process works), /readyz and, if they are wanted,
-// /metrics. Ready means ready for a rollout to go on: the process is while it
-// waits for the actuator before it to end, and on a node without a runtime that
-// takes it. The body says why containers with claims cannot be created.
+// Handler serves /healthz (the process works), /readyz and, if configured,
+// /metrics. Ready means that a rollout can go on: also while the process waits
+// for the old actuator to end, and on a node where no runtime accepts it. The
+// body then says why containers with claims cannot be created.
 func (d *Daemon) Handler() http.Handler {
 	mux := http.NewServeMux()
 	if d.config.Metrics {
-		// Compressed, a page of some 20 KiB would cost a client megabytes of the server's.
+		// To compress a page of some 20 KiB, the server takes megabytes for each
+		// client.
 		options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, DisableCompression: true}
 		mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, options))
 	}
@@ -71,7 +72,7 @@ func (d *Daemon) fit() error {
 	return errors.New("starting, or waiting for another nri-actuator on this node to end")
 }
 
-// reply is 503 with the error, or 200 with what else is to be known.
+// reply answers 503 with err, or 200 with the note.
 func reply(w http.ResponseWriter, err, note error) {
 	switch {
 	case err != nil:

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 )
 
-// TestMemoryPolicyThroughTheRuntime: the policy stands in the configuration
-// that the runtime writes, and the guard demands it (I5).
+// TestMemoryPolicyThroughTheRuntime: the policy is in the configuration that the
+// runtime writes, and the guard demands it (I5).
 func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 	h := newHost(t)
 	h.runtime, h.version = "cri-o", "1.37.0"
@@ -42,7 +42,7 @@ func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 	}
 	require.NoError(t, check())
 	require.NoError(t, h.start("c", spec))
-	spec.Linux.MemoryPolicy = nil // as a runtime does that does not know it
+	spec.Linux.MemoryPolicy = nil // as a runtime without memory policies does
 	require.ErrorContains(t, check(), "memory policy is unset")
 
 	pool, err := h.create("pool", podB)
@@ -50,7 +50,8 @@ func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 	require.Nil(t, pool.Linux.MemoryPolicy)
 }
 
-// TestOldRuntimeAnnouncesNoPolicy: the frontend learns it before it prepares.
+// TestOldRuntimeAnnouncesNoPolicy: the frontend must know before it prepares a
+// claim.
 func TestOldRuntimeAnnouncesNoPolicy(t *testing.T) {
 	h := newHost(t)
 	h.startRuntime()

@@ -12,7 +12,7 @@ import (
 )
 
 // TestRuntimeThatRequiresTheActuator: with the settings of docs/operations.md
-// the runtime creates no container while the actuator is away, but its own.
+// and no actuator the runtime creates only the actuator's own container.
 func TestRuntimeThatRequiresTheActuator(t *testing.T) {
 	const tolerate = "tolerate-missing-plugins.noderesource.dev"
 	h := newHost(t)

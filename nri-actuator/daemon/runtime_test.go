@@ -41,7 +41,7 @@ type host struct {
 	t      *testing.T
 	node   *testnode.Node
 	config daemon.Config
-	// runtime and version say what its NRI can do.
+	// runtime and version determine the features of the runtime.
 	runtime, version string
 	logs             *observer.ObservedLogs
 	// options are further settings of the runtime's NRI.
@@ -60,12 +60,13 @@ func newHost(t *testing.T) *host {
 	h := &host{t: t, node: testnode.New(t, dir), runtime: "containerd", version: "v2.2.7"}
 	h.config = daemon.Config{
 		CDIDir: h.node.CDI, NRISocket: filepath.Join(dir, "nri.sock"), PluginName: "cpumem", PluginIndex: "90",
-		CgroupRoot: h.node.Cgroup, SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour, Metrics: true,
+		CgroupRoot: h.node.Cgroup, SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"),
+		GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour, Metrics: true,
 	}
 	return h
 }
 
-// startRuntime starts the runtime's side.
+// startRuntime starts the runtime's side of NRI.
 func (h *host) startRuntime() {
 	// A busy machine must not make the runtime drop the actuator.
 	adaptation.SetPluginRequestTimeout(patience)
@@ -93,8 +94,8 @@ func (h *host) startRuntime() {
 	go h.forward(h.listener)
 }
 
-// forward passes the actuator's connections on, so that stopRuntime can cut
-// them: within one process the runtime's side leaves them open.
+// forward relays the actuator's connections, so that stopRuntime can cut them:
+// within one process the runtime's side leaves them open.
 func (h *host) forward(l net.Listener) {
 	for {
 		from, err := l.Accept()
@@ -114,7 +115,7 @@ func (h *host) forward(l net.Listener) {
 	}
 }
 
-// stopRuntime ends the runtime's side and its connections.
+// stopRuntime ends the runtime's side and cuts its connections.
 func (h *host) stopRuntime() {
 	h.listener.Close()
 	h.mu.Lock()
@@ -126,7 +127,7 @@ func (h *host) stopRuntime() {
 	h.nri.Stop()
 }
 
-// startActuator runs the daemon; stop ends it and waits.
+// startActuator runs the daemon. stop ends the daemon and waits for its end.
 func (h *host) startActuator() (d *daemon.Daemon, stop func()) {
 	d, err := daemon.New(h.config)
 	require.NoError(h.t, err)
@@ -151,7 +152,7 @@ func (h *host) startActuator() (d *daemon.Daemon, stop func()) {
 	return d, stop
 }
 
-// connected waits until the frontend would see a connected actuator.
+// connected waits for an announcement with Connected == want and returns it.
 func (h *host) connected(want bool) contract.Announcement {
 	var got contract.Announcement
 	require.Eventually(h.t, func() bool {
@@ -162,7 +163,7 @@ func (h *host) connected(want bool) contract.Announcement {
 	return got
 }
 
-// plugged waits until the runtime calls the plugin: it takes it in after the
+// plugged waits until the runtime calls the plugin, which is after the
 // synchronisation.
 func (h *host) plugged() {
 	h.connected(true)
@@ -170,8 +171,8 @@ func (h *host) plugged() {
 	block.Unblock()
 }
 
-// create asks the plugins and returns the container's spec as the runtime
-// makes it.
+// create calls the plugins and returns the container's OCI spec with their
+// answer applied, as a runtime does.
 func (h *host) create(id, pod string, env ...string) (*specs.Spec, error) {
 	sandbox := &api.PodSandbox{Id: "s" + pod, Name: "pod", Namespace: "ns", Uid: pod,
 		Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/pod" + pod}}
@@ -191,7 +192,7 @@ func (h *host) create(id, pod string, env ...string) (*specs.Spec, error) {
 	return spec, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(reply.Adjust)
 }
 
-// start makes the container's cgroup and starts it.
+// start makes the container's cgroup and starts the container.
 func (h *host) start(id string, spec *specs.Spec) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// watch applies the node state when the frontend changes it, and repairs what
-// others changed at every refresh.
+// watch applies the node state when the frontend changes it, and repairs drift
+// at each refresh.
 func (d *Daemon) watch(ctx context.Context, plugin *hooks.Plugin, changed <-chan struct{}) error {
 	refresh := time.NewTicker(d.config.RefreshInterval)
 	defer refresh.Stop()
@@ -28,7 +28,7 @@ func (d *Daemon) watch(ctx context.Context, plugin *hooks.Plugin, changed <-chan
 		case <-plugin.Due():
 			do, what = plugin.CatchUp, "catch up"
 		case <-refresh.C:
-			// The directory may have been removed and come back.
+			// The directory may have been removed and made again.
 			if err := durable.CheckDir(d.config.CDIDir); errors.Is(err, durable.ErrReplaced) {
 				return err
 			}
@@ -40,11 +40,12 @@ func (d *Daemon) watch(ctx context.Context, plugin *hooks.Plugin, changed <-chan
 	}
 }
 
-// announcePeriod is how soon the announcement says that a write does not return,
-// and how soon one that could not be written is tried again.
+// announcePeriod is how soon the announcement says that a write does not
+// return, and how soon a failed announcement is written again.
 const announcePeriod = time.Second
 
-// keepAnnounced keeps the announcement true while the others wait for the kernel.
+// keepAnnounced keeps the announcement true while other goroutines wait for the
+// kernel.
 func (d *Daemon) keepAnnounced(ctx context.Context, plugin *hooks.Plugin) {
 	period := time.NewTicker(announcePeriod)
 	defer period.Stop()

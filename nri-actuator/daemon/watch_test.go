@@ -20,8 +20,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
-// A32: on a busy machine the watch may be read only after the synchronisation.
-// What the frontend wrote between the two is applied, and not at the next refresh.
+// A32: on a busy machine the actuator may read the watch only after the
+// synchronisation. It applies a node state that the frontend wrote in between,
+// without waiting for the next refresh.
 func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	dir := t.TempDir()
 	node := testnode.New(t, dir)
@@ -47,7 +48,7 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	ended := make(chan error)
 	go c.run(ctx)
 	go func() { ended <- d.watch(ctx, plugin, c.changed) }()
-	// The time only bounds a hang.
+	// The timeout only bounds a hang.
 	require.Eventually(t, func() bool {
 		a, err := contract.ReadAnnouncement(node.CDI)
 		return err == nil && a.Generation == node.State.Generation

@@ -19,8 +19,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
-// TestProvenance covers A33 and I6: only what the frontend gave to this pod is
-// obeyed.
+// TestProvenance covers A33 and I6: only decisions that the frontend gave to
+// this pod are obeyed.
 func TestProvenance(t *testing.T) {
 	pod, other, claim, second := testnode.UID(1), testnode.UID(2), testnode.UID(11), testnode.UID(12)
 	n := testnode.New(t, t.TempDir())
@@ -45,27 +45,58 @@ func TestProvenance(t *testing.T) {
 		reason  string
 		text    string
 	}{
-		"no claim":                 {env: []string{"PATH=/bin"}},
-		"both results":             {env: env, want: 2},
-		"one result":               {env: env[1:], want: 1},
-		"the same twice":           {env: []string{env[0], "A=b", env[0]}, want: 1},
-		"devices agree":            {env: env, devices: []string{device(claim, 1), device(claim, 0), "vendor/class=x"}, known: true, want: 2},
+		"no claim":       {env: []string{"PATH=/bin"}},
+		"both results":   {env: env, want: 2},
+		"one result":     {env: env[1:], want: 1},
+		"the same twice": {env: []string{env[0], "A=b", env[0]}, want: 1},
+		"devices agree": {
+			env:     env,
+			devices: []string{device(claim, 1), device(claim, 0), "vendor/class=x"},
+			known:   true,
+			want:    2,
+		},
 		"DRA_CPUSET is never read": {env: []string{"DRA_CPUSET_" + claim + "=0-15"}},
 		"devices not told":         {env: env[:1], devices: nil, want: 1},
-		"made up":                  {env: []string{made}, reason: decisions.ReasonUnbacked, text: "pod " + pod + ": variable DRA_CPUMEM_00000000000040008000000000000099_0 names a claim without a file"},
-		"copied from another pod":  {env: foreign, reason: decisions.ReasonNotListed, text: "not prepared for this pod"},
-		"used in another pod":      {env: env, pod: other, reason: decisions.ReasonNotListed},
-		// No oracle: whether a value is right is said to the pod it is of only.
-		"another pod's, guessed value":  {env: []string{changed}, pod: other, reason: decisions.ReasonNotListed, text: "not prepared for this pod"},
-		"another pod's, guessed result": {env: []string{beyond}, pod: other, reason: decisions.ReasonNotListed, text: "not prepared for this pod"},
-		"right key, other value":        {env: []string{changed}, reason: decisions.ReasonDiffers, text: "another value than device"},
-		"result that does not exist":    {env: []string{beyond}, reason: decisions.ReasonUnbacked, text: "has no device"},
-		"twice with different values":   {env: []string{env[0], changed}, reason: decisions.ReasonAmbiguous, text: "different values"},
-		"prefix only":                   {env: []string{"DRA_CPUMEM_X=1"}, reason: decisions.ReasonMalformed, text: "DRA_CPUMEM_X"},
-		"requires what nobody knows":    {env: []string{required}, reason: decisions.ReasonMalformed, text: "teleport"},
-		"variable without device":       {env: env[:1], devices: []string{"vendor/class=x"}, known: true, reason: decisions.ReasonDevices, text: "is not asked for"},
+		"made up": {
+			env:    []string{made},
+			reason: decisions.ReasonUnbacked,
+			text:   "pod " + pod + ": variable DRA_CPUMEM_00000000000040008000000000000099_0 names a claim without a file",
+		},
+		"copied from another pod": {env: foreign, reason: decisions.ReasonNotListed, text: "not prepared for this pod"},
+		"used in another pod":     {env: env, pod: other, reason: decisions.ReasonNotListed},
+		// No oracle: only the claim's own pod may learn whether a value is right.
+		"another pod's, guessed value": {
+			env:    []string{changed},
+			pod:    other,
+			reason: decisions.ReasonNotListed,
+			text:   "not prepared for this pod",
+		},
+		"another pod's, guessed result": {
+			env:    []string{beyond},
+			pod:    other,
+			reason: decisions.ReasonNotListed,
+			text:   "not prepared for this pod",
+		},
+		"right key, other value":      {env: []string{changed}, reason: decisions.ReasonDiffers, text: "another value than device"},
+		"result that does not exist":  {env: []string{beyond}, reason: decisions.ReasonUnbacked, text: "has no device"},
+		"twice with different values": {env: []string{env[0], changed}, reason: decisions.ReasonAmbiguous, text: "different values"},
+		"prefix only":                 {env: []string{"DRA_CPUMEM_X=1"}, reason: decisions.ReasonMalformed, text: "DRA_CPUMEM_X"},
+		"requires what nobody knows":  {env: []string{required}, reason: decisions.ReasonMalformed, text: "teleport"},
+		"variable without device": {
+			env:     env[:1],
+			devices: []string{"vendor/class=x"},
+			known:   true,
+			reason:  decisions.ReasonDevices,
+			text:    "is not asked for",
+		},
 		"variable and no device at all": {env: env[:1], known: true, reason: decisions.ReasonDevices},
-		"device without variable":       {env: env[:1], devices: []string{device(claim, 0), device(claim, 1)}, known: true, reason: decisions.ReasonDevices, text: "did not inject"},
+		"device without variable": {
+			env:     env[:1],
+			devices: []string{device(claim, 0), device(claim, 1)},
+			known:   true,
+			reason:  decisions.ReasonDevices,
+			text:    "did not inject",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decisions.New(n.CDI, []string{"known"})
@@ -89,8 +120,8 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// TestEffective covers I9: what holds is the contract's merge, filled from the
-// shared pool.
+// TestEffective covers I9: a container gets the contract's merge, completed from
+// the shared pool.
 func TestEffective(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
@@ -106,7 +137,7 @@ func TestEffective(t *testing.T) {
 	require.Equal(t, "0-3,6-7,9-15", decisions.Effective(nil, node.Shared).CPUs)
 }
 
-// TestNeverStale: every answer is of the files as they are at the call.
+// TestNeverStale: each answer has the files' content at the time of the call.
 func TestNeverStale(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
@@ -141,8 +172,8 @@ func TestNeverStale(t *testing.T) {
 	require.Equal(t, n.State.Generation, node.Generation)
 }
 
-// TestUnreadableIsNoRefusal: a file that cannot be read says nothing about the
-// container (I4).
+// TestUnreadableIsNoRefusal: an unreadable file says nothing about the container
+// (I4).
 func TestUnreadableIsNoRefusal(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
@@ -161,8 +192,8 @@ func TestUnreadableIsNoRefusal(t *testing.T) {
 	}
 }
 
-// A FIFO in place of a file is answered and not waited for: the lock is held, and
-// every other container of the node would wait, too.
+// A FIFO in place of a file is an error without waiting: the lock is held, and
+// all other containers of the node would wait, too.
 func TestFIFODoesNotBlock(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
@@ -206,7 +237,7 @@ func FuzzForContainer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// I6: whatever was accepted stands in the claim's file.
+		// I6: each accepted entry is in the claim's file.
 		for key := range got {
 			require.Contains(t, env, ask.Env[slices.IndexFunc(ask.Env, func(e string) bool { return e == env[key.Index] })])
 		}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decisions reads the CDI directory and answers what the frontend
-// decided for a container. It is the only place that decides whose word
-// counts: an environment variable is obeyed when a file of the frontend backs
-// it, and refused otherwise.
+// Package decisions reads the CDI directory and returns the frontend's decisions
+// for a container. Only this package decides which variables count: a variable
+// is obeyed if a file of the frontend backs it, and refused otherwise.
 package decisions
 
 import (
@@ -20,9 +19,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// Directory is the CDI directory as the frontend left it. Contents are kept
-// as long as the file is the same one, which is asked at every call, so no
-// answer is ever older than the call.
+// Directory is the CDI directory as the frontend left it. The content of a file
+// is kept in memory while the file is the same, which is checked in each call.
+// So no answer is older than the call.
 type Directory struct {
 	path     string
 	features []string
@@ -38,7 +37,7 @@ type claim struct {
 	entries map[contract.Key]string
 }
 
-// identity tells two contents of one name apart: files are replaced by rename
+// identity distinguishes two contents of one name: files are replaced by rename
 // and never written in place.
 type identity struct {
 	dev, ino     uint64
@@ -46,8 +45,8 @@ type identity struct {
 	mtime, ctime syscall.Timespec
 }
 
-// New returns the directory at path. features are the contract features this
-// program implements.
+// New returns the directory at path. features are the features that this program
+// implements.
 func New(path string, features []string) *Directory {
 	return &Directory{path: path, features: features, claims: make(map[string]claim)}
 }
@@ -72,7 +71,7 @@ func (d *Directory) Node() (contract.NodeState, error) {
 	return node, nil
 }
 
-// forgetReleased drops the contents of claims no pod has any more.
+// forgetReleased drops the contents of claims that no pod has.
 func (d *Directory) forgetReleased() {
 	live := make(map[string]bool)
 	for _, pod := range d.node.Pods {
@@ -87,7 +86,7 @@ func (d *Directory) forgetReleased() {
 	}
 }
 
-// entries returns what the claim's file injects.
+// entries returns the variables that the claim's file injects, "NAME=value".
 func (d *Directory) entries(uid string) (map[contract.Key]string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +108,8 @@ func (d *Directory) entries(uid string) (map[contract.Key]string, error) {
 	return entries, nil
 }
 
-// load reads a file unless it is still the known one.
+// load returns the content of a file and its identity. It returns no content if
+// the identity is the known one.
 func (d *Directory) load(name string, known identity) ([]byte, identity, error) {
 	path := filepath.Join(d.path, name)
 	info, err := os.Stat(path)
@@ -119,7 +119,7 @@ func (d *Directory) load(name string, known identity) ([]byte, identity, error) 
 	if id := identify(info); id == known {
 		return nil, id, nil
 	}
-	// The name may have moved on to another file since.
+	// The file may have been replaced since.
 	f, info, err := durable.Open(path)
 	if err != nil {
 		return nil, identity{}, err

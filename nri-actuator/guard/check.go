@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package guard is the OCI hook that keeps the program of a container with a
-// claim from starting before the container has the claim's decision: the
-// runtime goes on without an NRI plugin that is gone or slow, but not past a
-// hook that runs (I5). The hook is a barrier. It waits while the actuator can
-// still give the container what is missing, as it does when it comes back, and
-// refuses the container at once where nobody can. The frontend puts the hook
-// into the claim's CDI device, so it runs exactly where a claim is; it compares,
-// and changes nothing but an OOM score.
+// claim from starting before the container has the claim's decision. The runtime
+// goes on without an NRI plugin that is gone or slow, but not past a running
+// hook (I5). The guard waits while the actuator, perhaps after its restart, can
+// give the container the missing values. If no program can, the guard refuses
+// the container at once. The frontend puts the hook into the claim's CDI device,
+// so the guard runs exactly for containers with claims. It compares, and changes
+// nothing but an OOM score.
 package guard
 
 import (
@@ -31,19 +31,19 @@ type Hook struct {
 	// Config returns the content of a bundle's config.json.
 	Config func(bundle string) ([]byte, error)
 	// PolicyModes returns the memory policies that the OCI runtime knows. It is
-	// asked only for a decision with a memory policy.
+	// called only for a decision with a memory policy.
 	PolicyModes func() ([]string, error)
-	// CgroupRoot is where cgroup v2 is mounted, ProcRoot where proc is.
+	// CgroupRoot and ProcRoot are the mount points of cgroup v2 and proc.
 	CgroupRoot, ProcRoot string
-	// Features are the contract's that this program knows.
+	// Features are the features that this program implements.
 	Features []string
 }
 
-// Check reads the container's state, as the OCI runtime gives it to a hook, and
-// returns nil once the container has the decisions of its environment. It waits
-// for them at most as long as the hook's timeout in the container's
-// configuration allows, [contract.GuardMargin] less, and until ctx is done. The
-// error says why the container must not run.
+// Check reads the container's state, which the OCI runtime gives to a hook, and
+// returns nil when the container has the decisions in its environment. It waits
+// until ctx ends, at most for the hook's timeout in the container's
+// configuration less [contract.GuardMargin]. The error says why the container
+// must not run.
 func (h Hook) Check(ctx context.Context, state io.Reader) error {
 	start := time.Now()
 	data, err := io.ReadAll(io.LimitReader(state, maxState))
@@ -81,8 +81,8 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 	return nil
 }
 
-// decide returns what the container's variables say together. A variable that
-// is not of the contract does not become so by waiting.
+// decide returns the merged decision of the container's variables. An invalid
+// variable is an error at once: waiting does not repair it.
 func decide(spec *specs.Spec, features []string) (contract.Decision, error) {
 	if spec.Process == nil {
 		return contract.Decision{}, errors.New("configuration has no process")
@@ -103,14 +103,15 @@ func decide(spec *specs.Spec, features []string) (contract.Decision, error) {
 		seen[key], decisions[key] = entry, decision
 	}
 	if len(decisions) == 0 {
-		return contract.Decision{}, fmt.Errorf("the guard ran for a container without a variable %s…: the claim's environment was removed on its way", contract.EnvPrefix)
+		return contract.Decision{}, fmt.Errorf("the guard ran for a container without a variable %s…: "+
+			"the claim's environment was removed on its way", contract.EnvPrefix)
 	}
 	return contract.Merge(decisions), nil
 }
 
-// checkCreation compares what a container has from its creation or not at all:
-// members of config.json that are no cgroup file, so that nobody can write them
-// later. It is the place for each member of a decision that is of this kind.
+// checkCreation compares the values that a container gets at its creation or
+// never: members of config.json that no cgroup file has, so that no program can
+// write them later. All members of a decision of this kind belong here.
 func (h Hook) checkCreation(spec *specs.Spec, d contract.Decision) error {
 	if d.MemoryPolicy != nil {
 		if err := checkPolicy(spec, *d.MemoryPolicy, h.PolicyModes); err != nil {
@@ -120,14 +121,16 @@ func (h Hook) checkCreation(spec *specs.Spec, d contract.Decision) error {
 	return nil
 }
 
-// mismatch is the error for a member that only the creation could have brought.
+// mismatch returns the error for a value that a container gets only at its
+// creation.
 func mismatch(what, got, want string) error {
 	return fmt.Errorf("%s: nri-actuator did not adjust this container at its creation, and nobody can later; %s",
 		differs(what, got, want), advice)
 }
 
-// advice ends every refusal: what a person should look at, and what happens.
-const advice = "check that nri-actuator runs on this node and what it logs; the pod's restart policy decides whether the container is tried again"
+// advice ends each refusal: what a person should check, and what happens next.
+const advice = "check that nri-actuator runs on this node and what it logs; " +
+	"the pod's restart policy decides whether the container is tried again"
 
 func differs(what, got, want string) string {
 	if got == "" {

@@ -30,8 +30,8 @@ func entry(t require.TestingT, index int, d contract.Decision) string {
 	return e
 }
 
-// hooks are those of claims whose guards have these timeouts in seconds, and
-// somebody else's before them.
+// hooks returns hooks of other programs, and then guards with these timeouts in
+// seconds.
 func hooks(timeouts ...int) *specs.Hooks {
 	all := []specs.Hook{{Path: "/bin/bare"},
 		{Path: "/bin/other", Args: []string{"other", "guard", "dog"}, Timeout: new(1)},
@@ -61,10 +61,10 @@ func valid(t require.TestingT) *specs.Spec {
 	}
 }
 
-// noModes is an OCI runtime that is not asked.
+// noModes is an OCI runtime that must not be asked.
 func noModes() ([]string, error) { return nil, errors.New("asked without need") }
 
-// hook is the guard for a container of spec, on a machine without cgroups.
+// hook returns the guard for a container of spec, on a machine without cgroups.
 func hook(spec *specs.Spec) guard.Hook {
 	return guard.Hook{
 		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
@@ -72,9 +72,9 @@ func hook(spec *specs.Spec) guard.Hook {
 	}
 }
 
-// TestCheck covers A37 and I5: a container whose configuration has the whole
-// decision gets past the guard, and the guard looks at no cgroup for it. What is
-// wrong with the variables is said at once.
+// TestCheck covers A37 and I5: a container with the whole decision in its
+// configuration gets past the guard without a look at its cgroup. Invalid
+// variables are an error at once.
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*specs.Spec)
@@ -92,9 +92,14 @@ func TestCheck(t *testing.T) {
 		"unknown feature": {change: func(s *specs.Spec) {
 			s.Process.Env = append(s.Process.Env, entry(t, 2, contract.Decision{Requires: []string{"teleport"}}))
 		}, err: "teleport"},
-		"not of the contract": {change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, "DRA_CPUMEM_X=1") }, err: "DRA_CPUMEM_X"},
-		"no cgroup to look at": {change: func(s *specs.Spec) { s.Linux.Resources, s.Linux.CgroupsPath = nil, "" },
-			err: "it has not all that was decided for its claim"},
+		"not of the contract": {
+			change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, "DRA_CPUMEM_X=1") },
+			err:    "DRA_CPUMEM_X",
+		},
+		"no cgroup to look at": {
+			change: func(s *specs.Spec) { s.Linux.Resources, s.Linux.CgroupsPath = nil, "" },
+			err:    "it has not all that was decided for its claim",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := valid(t)
@@ -117,7 +122,11 @@ func TestCheck(t *testing.T) {
 
 func TestCheckUnreadable(t *testing.T) {
 	check := func(state, config string, err error) error {
-		h := guard.Hook{Config: func(string) ([]byte, error) { return []byte(config), err }, PolicyModes: noModes, CgroupRoot: "/nonexistent"}
+		h := guard.Hook{
+			Config:      func(string) ([]byte, error) { return []byte(config), err },
+			PolicyModes: noModes,
+			CgroupRoot:  "/nonexistent",
+		}
 		return h.Check(t.Context(), strings.NewReader(state))
 	}
 	require.ErrorContains(t, check("", "", nil), "container state")
@@ -137,7 +146,7 @@ func FuzzCheck(f *testing.F) {
 	config, err = json.Marshal(other)
 	require.NoError(f, err)
 	f.Add([]byte(state), config)
-	// Nothing is waited for.
+	// A check that would wait ends at once.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	root := f.TempDir()

@@ -23,14 +23,14 @@ import (
 
 const (
 	prefix = "nri-actuator-"
-	// keepRecent versions stay even if no claim names them: a claim may just
-	// be on its way to the disk with the path of the actuator before this one.
+	// keepRecent guards stay even if no claim names them: the frontend may just
+	// be writing a claim file with the path of the old actuator's guard.
 	keepRecent = 3
 )
 
 // Install copies the program self into dir and returns the copy's path. The
-// copy is named by its content: claim files live as long as their claims and
-// name the guard of their time, so no installed guard is ever overwritten.
+// path depends on the content: a claim file names the guard of its time as long
+// as the claim lives, so no other version may take that guard's path.
 func Install(dir, self string) (string, error) {
 	if !filepath.IsAbs(dir) {
 		return "", fmt.Errorf("guard directory %q is not an absolute path", dir)
@@ -71,8 +71,8 @@ func installed(path string, program []byte) bool {
 }
 
 // Prune removes installed guards that no claim file in cdiDir names, except
-// current and the most recent ones. If any claim file cannot be read nothing
-// is removed: a container whose hook is missing does not start.
+// current and the most recent guards. If a claim file cannot be read, it removes
+// nothing: a container without its hook's program does not start.
 func Prune(dir, current, cdiDir string) error {
 	claims, err := claimFiles(cdiDir)
 	if err != nil {

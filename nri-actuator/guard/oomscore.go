@@ -15,10 +15,11 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// checkOOMScore compares the configured oom_score_adj with the decision's. One
-// that is higher is a container's that the actuator has not seen, and neither a
-// cgroup file nor a wait will mend it: so the guard lowers that of the process,
-// whose program does not run yet. OCI runtimes have set theirs before this hook.
+// checkOOMScore compares the configured oom_score_adj with the decision's. If
+// the configured score is higher, the actuator has not seen the container. No
+// wait can help, because no cgroup file has the score. So the guard lowers the
+// score of the process before the container's program runs. OCI runtimes set the
+// score before this hook.
 func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) error {
 	came := spec.Process.OOMScoreAdj
 	if !d.LowersOOMScore(came) {

@@ -17,16 +17,16 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 )
 
-// A81, I5: no container runs with a higher oom_score_adj than decided. The
-// process is a real one.
+// A81, I5: no container runs with a higher oom_score_adj than decided. The test
+// uses a real process.
 func TestOOMScore(t *testing.T) {
 	const decided = 500
 	for name, c := range map[string]struct {
 		configured *int
-		// process is its score before, want after.
+		// process is the process's score before the check, want the score after.
 		process, want int
 	}{
-		"as decided":              {new(decided), 900, 900}, // the runtime sees to it
+		"as decided":              {new(decided), 900, 900}, // the OCI runtime sets it
 		"came with a lower one":   {new(-997), 900, 900},
 		"not adjusted":            {new(1000), 900, decided},
 		"just above":              {new(decided + 1), 900, decided},

@@ -19,8 +19,8 @@ import (
 )
 
 // checkPolicy compares the configured memory policy with the decision's, and
-// asks whether the OCI runtime heeds it: an older one ignores the member. The
-// process itself cannot be looked at, since the policy is set after this hook.
+// checks that the OCI runtime supports it: an older OCI runtime ignores the
+// policy. The policy of the process cannot be checked: it is set after this hook.
 func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]string, error)) error {
 	wanted := text(want.OCIMode(), want.Nodes, string(specs.MpolFStaticNodes))
 	got := ""
@@ -29,14 +29,17 @@ func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]s
 		got = text(string(p.Mode), p.Nodes, p.Flags...)
 	}
 	if got != wanted {
-		return fmt.Errorf("%w; a container runtime older than containerd 2.3 or CRI-O 1.37 drops memory policies", mismatch("memory policy", got, wanted))
+		return fmt.Errorf("%w; a container runtime older than containerd 2.3 or CRI-O 1.37 drops memory policies",
+			mismatch("memory policy", got, wanted))
 	}
 	known, err := modes()
 	if err != nil {
-		return fmt.Errorf("memory policy %s: the OCI runtime does not tell whether it sets one, which runc from 1.4 and crun from 1.24 on do: %w", wanted, err)
+		return fmt.Errorf("memory policy %s: the OCI runtime does not tell whether it sets one, "+
+			"which runc from 1.4 and crun from 1.24 on do: %w", wanted, err)
 	}
 	if !slices.Contains(known, want.OCIMode()) {
-		return fmt.Errorf("memory policy %s: the OCI runtime would ignore it, it sets [%s]: use runc 1.4, crun 1.24 or later", wanted, strings.Join(known, " "))
+		return fmt.Errorf("memory policy %s: the OCI runtime would ignore it, it sets [%s]: use runc 1.4, crun 1.24 or later",
+			wanted, strings.Join(known, " "))
 	}
 	return nil
 }
@@ -49,11 +52,11 @@ func text[F ~string](mode, nodes string, flags ...F) string {
 	return strings.Join(words, " ")
 }
 
-// featuresTimeout is far below the hook's own.
+// featuresTimeout is below the hook's usual timeout.
 const featuresTimeout = 10 * time.Second
 
-// PolicyModes asks the OCI runtime that runs this hook, which is the parent
-// process, for the memory policies it knows.
+// PolicyModes returns the memory policies that the OCI runtime knows. It asks the
+// parent process, which is the OCI runtime that runs this hook.
 func PolicyModes() ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), featuresTimeout)
 	defer cancel()

@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestPolicy covers I5: the guard stops a container whose memory policy the
-// container runtime dropped, or the OCI runtime would.
+// TestPolicy covers I5: the guard stops a container if the runtime dropped its
+// memory policy, or the OCI runtime would ignore it.
 func TestPolicy(t *testing.T) {
 	policed := func(mode, nodes string) contract.Decision {
 		d := contract.Decision{Mems: "0-1", MemoryPolicy: &contract.MemoryPolicy{Mode: mode, Nodes: nodes}}
@@ -69,9 +69,21 @@ func TestPolicy(t *testing.T) {
 		"other nodes": {policed("bind", "0-1"), bound, modes("MPOL_BIND"), known, "the claim's decision is MPOL_BIND 0-1"},
 		"other flags": {policed("bind", "1"), &specs.LinuxMemoryPolicy{Mode: specs.MpolBind, Nodes: "1"}, modes("MPOL_BIND"), known,
 			"memory policy is MPOL_BIND 1, the claim's decision is MPOL_BIND 1 MPOL_F_STATIC_NODES"},
-		"old OCI runtime":      {policed("bind", "1"), bound, modes(), known, "the OCI runtime would ignore it, it sets []"},
-		"mode is newer":        {policed("bind", "1"), bound, modes("MPOL_DEFAULT", "MPOL_LOCAL"), known, "it sets [MPOL_DEFAULT MPOL_LOCAL]"},
-		"silent OCI runtime":   {policed("bind", "1"), bound, func() ([]string, error) { return nil, errors.New("no such command") }, known, "no such command"},
+		"old OCI runtime": {policed("bind", "1"), bound, modes(), known, "the OCI runtime would ignore it, it sets []"},
+		"mode is newer": {
+			decision: policed("bind", "1"),
+			policy:   bound,
+			modes:    modes("MPOL_DEFAULT", "MPOL_LOCAL"),
+			features: known,
+			err:      "it sets [MPOL_DEFAULT MPOL_LOCAL]",
+		},
+		"silent OCI runtime": {
+			decision: policed("bind", "1"),
+			policy:   bound,
+			modes:    func() ([]string, error) { return nil, errors.New("no such command") },
+			features: known,
+			err:      "no such command",
+		},
 		"guard is older":       {policed("bind", "1"), bound, noModes, nil, `requires feature "memoryPolicy"`},
 		"not of the decision":  {contract.Decision{Mems: "0-1"}, bound, noModes, nil, ""},
 		"no policy, not asked": {contract.Decision{Mems: "0-1"}, nil, noModes, known, ""},
@@ -83,7 +95,7 @@ func TestPolicy(t *testing.T) {
 			}
 			h := hook(spec)
 			h.PolicyModes, h.Features = c.modes, c.features
-			// A wait would outlast the test: nobody can set a policy later (A80).
+			// A wait would outlast the test: no program can set a policy later (A80).
 			spec.Hooks = hooks(3600)
 			err := h.Check(t.Context(), strings.NewReader(state))
 			if c.err == "" {
@@ -96,16 +108,19 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestPolicyModes: the process that runs the hook is asked, as it answers.
+// TestPolicyModes: PolicyModes asks the process that runs the hook.
 func TestPolicyModes(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ answer, want string }{
-		"knows policies": {`{"ociVersionMin":"1.0.0","linux":{"memoryPolicy":{"modes":["MPOL_BIND","MPOL_INTERLEAVE"]}}}`, "MPOL_BIND MPOL_INTERLEAVE<nil>"},
-		"knows none":     {`{"linux":{"cgroup":{"v2":true}}}`, "<nil>"},
-		"no Linux":       {`{}`, "<nil>"},
-		"no JSON":        {`Incorrect Usage`, filepath.Base(self) + " features: invalid character"},
-		"no command":     {``, filepath.Base(self) + " features: exit status 1"},
+		"knows policies": {
+			answer: `{"ociVersionMin":"1.0.0","linux":{"memoryPolicy":{"modes":["MPOL_BIND","MPOL_INTERLEAVE"]}}}`,
+			want:   "MPOL_BIND MPOL_INTERLEAVE<nil>",
+		},
+		"knows none": {`{"linux":{"cgroup":{"v2":true}}}`, "<nil>"},
+		"no Linux":   {`{}`, "<nil>"},
+		"no JSON":    {`Incorrect Usage`, filepath.Base(self) + " features: invalid character"},
+		"no command": {``, filepath.Base(self) + " features: exit status 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(self)

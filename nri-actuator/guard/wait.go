@@ -20,22 +20,22 @@ import (
 const (
 	fileCPUs = "cpuset.cpus"
 	fileMems = "cpuset.mems"
-	// period is how often the cgroup is looked at: the kernel tells nobody that
-	// one of these files has changed.
+	// period is how often the guard reads the cgroup: the kernel sends no event
+	// when such a file changes.
 	period = 100 * time.Millisecond
 	// maxDifferences bounds the error: Kubernetes keeps 1 KiB of an event.
 	maxDifferences = 3
 )
 
-// await returns nil once the container's cgroup has the decision. It looks where
-// the actuator writes, so the two cannot mean different cgroups; an OCI runtime
-// may put the process below it, where the values bound it as well.
+// await returns nil when the container's cgroup has the decision. It reads the
+// cgroup that the actuator writes. An OCI runtime may put the process into a
+// cgroup below, where these values bound it as well.
 //
-// The container's own cgroup is enough for I1, too: the actuator writes to it
-// last. Before, it moves the containers of the shared pool off the claim's CPUs
-// and gives the pod and its ancestors their values. So it does with a container
-// that it adjusts at the creation, and with one that was created while it was
-// away.
+// A look at the container's own cgroup is enough for I1, too, because the
+// actuator writes it last. First the actuator moves pool containers off the
+// claim's CPUs and gives the pod and the levels their values. It does so for a
+// container that it adjusts at the creation, and for a container that was
+// created while no actuator ran.
 func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d contract.Decision) error {
 	want := missing(spec, d)
 	if len(want) == 0 {
@@ -71,11 +71,11 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 	}
 }
 
-// missing returns the files of the container's cgroup that have to be looked at,
-// and what they must have; an empty content stands for any that is not empty.
-// What config.json has needs no look: the OCI runtime has written it by now, or
-// the creation has failed. But the kernel refuses a partition in the file's
-// content only.
+// missing returns the files of the container's cgroup that must be checked, with
+// the contents that they must have. An empty content means any content but
+// empty. Values in config.json need no check: the OCI runtime has written them,
+// or the creation has failed. Only a partition needs a check, because the kernel
+// refuses a partition in the file's content.
 func missing(spec *specs.Spec, d contract.Decision) map[string]string {
 	var resources specs.LinuxResources
 	if spec.Linux != nil && spec.Linux.Resources != nil {
@@ -96,8 +96,8 @@ func missing(spec *specs.Spec, d contract.Decision) map[string]string {
 	case agrees:
 		return map[string]string{contract.FilePartition: d.Partition}
 	}
-	// I1: without CPUs of its own it gets the shared pool's, which only the
-	// actuator knows. A cpuset that nobody has written has all CPUs.
+	// I1: a container without claimed CPUs gets the shared pool, which only the
+	// actuator knows. An unwritten cpuset has all CPUs.
 	files[fileCPUs] = d.CPUs
 	if d.Mems != "" {
 		files[fileMems] = d.Mems
@@ -105,8 +105,8 @@ func missing(spec *specs.Spec, d contract.Decision) map[string]string {
 	return files
 }
 
-// differences compares files with what they must have, in the order of their
-// names. It ends at a cgroup that does not exist: there is no more to say.
+// differences returns the differences between the files and want, sorted by
+// file. A cgroup that does not exist is the only difference.
 func differences(want map[string]string, read func(file string) (string, error)) []string {
 	var found []string
 	for _, file := range slices.Sorted(maps.Keys(want)) {
@@ -125,7 +125,7 @@ func differences(want map[string]string, read func(file string) (string, error))
 	return found
 }
 
-// refusal is the error for a container that has waited long enough.
+// refusal returns the error for a container after its wait.
 func refusal(dir string, found []string, waited time.Duration, want map[string]string) error {
 	text := strings.Join(found[:min(len(found), maxDifferences)], "; ")
 	if more := len(found) - maxDifferences; more > 0 {
@@ -137,9 +137,9 @@ func refusal(dir string, found []string, waited time.Duration, want map[string]s
 	return fmt.Errorf("cgroup %s lacks what nri-actuator gives it, after %s: %s; %s", dir, waited.Round(time.Second), text, advice)
 }
 
-// patience is how long the guard may wait: the timeout of its hook, less the
-// margin. A container with several claims has several guards; the shortest
-// timeout is below that of each. A hook without one is not the frontend's.
+// patience returns how long the guard may wait: the timeout of its hook, less
+// the margin. A container with several claims has several guards: the shortest
+// timeout counts. A hook without a timeout is not the frontend's.
 func patience(spec *specs.Spec) time.Duration {
 	if spec.Hooks == nil {
 		return 0

@@ -17,7 +17,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// decided are the files of valid's decision, as the kernel shows them.
+// decided returns the files of valid's decision, as the kernel shows them.
 func decided() map[string]string {
 	return map[string]string{
 		"cpuset.cpus": "4-5,8", "cpuset.mems": "0-1",
@@ -35,28 +35,34 @@ func write(t testing.TB, root string, files map[string]string) {
 	}
 }
 
-// unadjusted is the configuration of a container that was created while the
-// actuator was away.
+// unadjusted returns the configuration of a container that was created while no
+// actuator ran.
 func unadjusted(t require.TestingT) *specs.Spec {
 	spec := valid(t)
 	spec.Linux.Resources = &specs.LinuxResources{Unified: map[string]string{"memory.min": "0"}}
 	return spec
 }
 
-// A37, A80, I5: what the configuration lacks must be in the cgroup, all of it.
+// A37, A80, I5: all values that the configuration lacks must be in the cgroup.
 // Each error names file, value and decision.
 func TestCgroup(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(files map[string]string)
 		err    string
 	}{
-		"all there":       {change: func(map[string]string) {}},
-		"other cpus":      {func(f map[string]string) { f["cpuset.cpus"] = "4-15" }, "cpuset.cpus is 4-15, the claim's decision is 4-5,8; check"},
-		"no cpus":         {func(f map[string]string) { f["cpuset.cpus"] = "" }, "cpuset.cpus is unset, the claim's decision is 4-5,8"},
-		"other mems":      {func(f map[string]string) { f["cpuset.mems"] = "0" }, "cpuset.mems is 0, the claim's decision is 0-1"},
-		"kubelet's zero":  {func(f map[string]string) { f["memory.min"] = "0" }, "memory.min is 0, the claim's decision is 4096"},
-		"no limit":        {func(f map[string]string) { f["memory.max"] = "max" }, "memory.max is max, the claim's decision is 8192"},
-		"hugepages zero":  {func(f map[string]string) { f["hugetlb.2MB.max"] = "0" }, "hugetlb.2MB.max is 0, the claim's decision is 4194304"},
+		"all there": {change: func(map[string]string) {}},
+		"other cpus": {
+			change: func(f map[string]string) { f["cpuset.cpus"] = "4-15" },
+			err:    "cpuset.cpus is 4-15, the claim's decision is 4-5,8; check",
+		},
+		"no cpus":        {func(f map[string]string) { f["cpuset.cpus"] = "" }, "cpuset.cpus is unset, the claim's decision is 4-5,8"},
+		"other mems":     {func(f map[string]string) { f["cpuset.mems"] = "0" }, "cpuset.mems is 0, the claim's decision is 0-1"},
+		"kubelet's zero": {func(f map[string]string) { f["memory.min"] = "0" }, "memory.min is 0, the claim's decision is 4096"},
+		"no limit":       {func(f map[string]string) { f["memory.max"] = "max" }, "memory.max is max, the claim's decision is 8192"},
+		"hugepages zero": {
+			change: func(f map[string]string) { f["hugetlb.2MB.max"] = "0" },
+			err:    "hugetlb.2MB.max is 0, the claim's decision is 4194304",
+		},
 		"no reservation":  {func(f map[string]string) { delete(f, "hugetlb.2MB.rsvd.max") }, "no file hugetlb.2MB.rsvd.max, is"},
 		"nothing written": {func(f map[string]string) { clear(f) }, "; and 7 more"},
 	} {
@@ -80,8 +86,8 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// A claim without CPUs draws on the shared pool. A container that was created
-// without an actuator is in no pool, it has all CPUs, until it gets some (I1).
+// The container of a claim without CPUs uses the shared pool. If it was created
+// while no actuator ran, it has all CPUs until it gets the pool's (I1).
 func TestSharedPool(t *testing.T) {
 	spec := unadjusted(t)
 	spec.Process.Env = []string{entry(t, 0, contract.Decision{Mems: "0"})}
@@ -95,9 +101,9 @@ func TestSharedPool(t *testing.T) {
 	require.NoError(t, h.Check(ctx, strings.NewReader(state)))
 }
 
-// I5: a container whose partition the kernel refuses does not come to run, and
-// the kernel's reason stands in the error. One that was asked for in the
-// configuration is all that is looked at then.
+// I5: a container does not run if the kernel refuses its partition, and the error
+// has the kernel's reason. If the configuration asks for the partition, the guard
+// checks the partition file only.
 func TestPartition(t *testing.T) {
 	isolated := contract.Decision{CPUs: "4-7", Partition: contract.PartitionIsolated, Requires: []string{contract.FeaturePartition}}
 	asked := map[string]string{contract.FileExclusive: "4-7", contract.FilePartition: "isolated"}
@@ -112,12 +118,16 @@ func TestPartition(t *testing.T) {
 		"granted": {asked, map[string]string{contract.FilePartition: "isolated"}, ""},
 		"refused": {asked, whole("isolated invalid (Cpu list in cpuset.cpus not exclusive)"),
 			"isolated invalid (Cpu list in cpuset.cpus not exclusive), the claim's decision is isolated"},
-		"of another kind": {asked, whole("root"), "cpuset.cpus.partition is root, the claim's decision is isolated; look at who has the CPUs"},
-		"nobody made it":  {asked, whole("member"), "cpuset.cpus.partition is member"},
-		"an old kernel":   {asked, map[string]string{"cpuset.cpus": "4-7"}, "no file cpuset.cpus.partition"},
-		"no cgroup":       {asked, nil, "the cgroup does not exist"},
-		"made since":      {nil, whole("isolated"), ""},
-		"not made since":  {nil, whole("member"), "cpuset.cpus.partition is member"},
+		"of another kind": {
+			unified: asked,
+			cgroup:  whole("root"),
+			err:     "cpuset.cpus.partition is root, the claim's decision is isolated; look at who has the CPUs",
+		},
+		"nobody made it": {asked, whole("member"), "cpuset.cpus.partition is member"},
+		"an old kernel":  {asked, map[string]string{"cpuset.cpus": "4-7"}, "no file cpuset.cpus.partition"},
+		"no cgroup":      {asked, nil, "the cgroup does not exist"},
+		"made since":     {nil, whole("isolated"), ""},
+		"not made since": {nil, whole("member"), "cpuset.cpus.partition is member"},
 		"other CPUs asked": {map[string]string{contract.FileExclusive: "4", contract.FilePartition: "isolated"},
 			map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4", contract.FilePartition: "isolated"},
 			"cpuset.cpus.exclusive is 4, the claim's decision is 4-7"},
@@ -144,8 +154,8 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// The systemd driver's cgroup of the container is found, too; crun puts the
-// process below it, and the actuator writes to the scope.
+// The guard finds the container's cgroup with the systemd driver, too: the scope,
+// which the actuator writes. crun puts the process below the scope.
 func TestScope(t *testing.T) {
 	spec := unadjusted(t)
 	spec.Linux.CgroupsPath = "kubepods-besteffort-pod1.slice:crio:c1"
@@ -160,8 +170,8 @@ func TestScope(t *testing.T) {
 	require.NoError(t, h.Check(t.Context(), strings.NewReader(state)))
 }
 
-// A80: the guard waits until the actuator has brought everything, one file after
-// the other, and lets the container go at the next look.
+// A80: the guard waits until the actuator has written all files, one after the
+// other, and lets the container start at the next look.
 func TestWaits(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,9 +193,9 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// A80: at the end of its patience, which is its hook's timeout less the margin,
-// the guard says for how long it waited, for what and what to do. Of several
-// guards the shortest timeout counts: their containers are the same.
+// A80: after its patience, which is its hook's timeout less the margin, the guard
+// reports how long it waited, the missing values and what to do. Of several
+// guards of a container the shortest timeout counts.
 func TestWaitEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		hooks  *specs.Hooks
@@ -222,8 +232,8 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// A80: time that was spent before the wait is not waited again, or the runtime
-// would kill the guard before it has said why.
+// A80: time before the wait counts, too. Otherwise the OCI runtime would kill the
+// guard before the guard has reported the reason.
 func TestWaitCountsFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -239,7 +249,8 @@ func TestWaitCountsFromTheStart(t *testing.T) {
 	})
 }
 
-// A37: what waiting cannot mend is refused at once, whatever the cgroup has.
+// A37: a mistake that waiting cannot repair is refused at once, whatever the
+// cgroup has.
 func TestRefusesAtOnce(t *testing.T) {
 	policed := contract.Decision{Mems: "0-1", MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "0"}}
 	policed.Requires = policed.MemoryPolicy.Features()
@@ -247,9 +258,12 @@ func TestRefusesAtOnce(t *testing.T) {
 		env []string
 		err string
 	}{
-		"memory policy":  {[]string{entry(t, 0, policed)}, "memory policy is unset"},
-		"broken value":   {[]string{"DRA_CPUMEM_" + strings.Repeat("0", 32) + "_0=4"}, "decision"},
-		"other value":    {[]string{entry(t, 0, contract.Decision{CPUs: "4"}), entry(t, 0, contract.Decision{CPUs: "5"})}, "different values"},
+		"memory policy": {[]string{entry(t, 0, policed)}, "memory policy is unset"},
+		"broken value":  {[]string{"DRA_CPUMEM_" + strings.Repeat("0", 32) + "_0=4"}, "decision"},
+		"other value": {
+			env: []string{entry(t, 0, contract.Decision{CPUs: "4"}), entry(t, 0, contract.Decision{CPUs: "5"})},
+			err: "different values",
+		},
 		"no variable":    {nil, "without a variable"},
 		"newer contract": {[]string{strings.Replace(entry(t, 0, contract.Decision{CPUs: "4"}), `"v1"`, `"v2"`, 1)}, `version "v2"`},
 	} {

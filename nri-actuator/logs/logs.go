@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logs carries the logger in the context, so that a runtime's call,
-// which brings its own arguments, still logs with what is known about it.
+// Package logs carries the logger in the context. So functions with a fixed
+// signature, such as NRI calls, use the daemon's logger, too.
 package logs
 
 import (
@@ -17,7 +17,7 @@ func With(ctx context.Context, l *zap.Logger) context.Context {
 	return context.WithValue(ctx, key{}, l)
 }
 
-// From returns the logger in ctx, or one that writes nothing.
+// From returns the logger in ctx, or a logger that writes nothing.
 func From(ctx context.Context) *zap.Logger {
 	if l, ok := ctx.Value(key{}).(*zap.Logger); ok {
 		return l

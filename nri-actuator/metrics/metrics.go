@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics holds what the actuator tells Prometheus. Every label has a
-// closed set of values, whatever a pod author or a runtime sends.
+// Package metrics has the actuator's metrics for Prometheus. Each label has a
+// closed set of values, whatever a pod's author or a runtime sends.
 package metrics
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Outcome is how a hook ended.
+// Outcome is the outcome of an NRI call.
 type Outcome string
 
-// Outcomes of a hook.
+// Outcomes of an NRI call.
 const (
-	// Noop: nothing of the container concerned the actuator.
+	// Noop: the container did not concern the actuator.
 	Noop Outcome = "noop"
-	// Success: values were given or written.
+	// Success: values were returned or written.
 	Success Outcome = "success"
 	// Failed: an error was returned or logged.
 	Failed Outcome = "failed"
@@ -42,7 +42,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		hooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "cpumem_actuator_hook_duration_seconds",
 			Help: "Time the actuator took for a call of the container runtime. The runtime drops a plugin after 2 s.",
-			// The runtime holds its node-wide lock all the while.
+			// The runtime holds its node-wide lock during the call.
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
 		}, []string{"hook", "outcome"}),
 		repaired: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -82,12 +82,12 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// Hook records a hook that began at start.
+// Hook records an NRI call that began at start.
 func (m *Metrics) Hook(hook string, outcome Outcome, start time.Time) {
 	m.hooks.WithLabelValues(hook, string(outcome)).Observe(time.Since(start).Seconds())
 }
 
-// Repaired counts a repaired cgroup file. All hugepage sizes share a label.
+// Repaired counts a repair of a cgroup file. All hugepage sizes share a label.
 func (m *Metrics) Repaired(file string) {
 	if strings.HasPrefix(file, "hugetlb.") {
 		file = "hugetlb"
@@ -109,7 +109,7 @@ func (m *Metrics) Connected(yes bool) {
 	}
 }
 
-// InvalidPartitions records how many claims have lost their partition.
+// InvalidPartitions records how many claims have an invalid partition.
 func (m *Metrics) InvalidPartitions(n int) { m.invalid.Set(float64(n)) }
 
 // Applied records an applied node state.

@@ -14,12 +14,12 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Bus is a connection to systemd. It keeps the order: systemd takes calls in
-// the order they were made, whether anybody waits for the answers or not.
+// Bus is a connection to systemd. It keeps the order: systemd executes calls in
+// the order in which they were made, whether or not the caller awaits answers.
 type Bus interface {
-	// SetUnitProperties sets properties of a unit that exists, all or none, and
-	// has applied them to its cgroup when it returns without an error. An error
-	// that was answered is a [dbus.Error].
+	// SetUnitProperties sets properties of a unit that exists, all or none. When
+	// it returns without an error, systemd has applied them to the unit's cgroup.
+	// An error in systemd's answer is a [dbus.Error].
 	SetUnitProperties(ctx context.Context, unit string, runtime bool, properties ...Property) error
 	Close() error
 }
@@ -36,8 +36,8 @@ type systemBus struct {
 	systemd dbus.BusObject
 }
 
-// stream is closed by a write that fails: what would come after half of a
-// message would be taken for its other half.
+// stream closes itself after a failed write: the receiver would take the next
+// message for the rest of the broken message.
 type stream struct{ net.Conn }
 
 func (s stream) Write(p []byte) (int, error) {
@@ -49,8 +49,8 @@ func (s stream) Write(p []byte) (int, error) {
 }
 
 // Dial connects to systemd over the system bus that listens on socket, normally
-// /run/dbus/system_bus_socket. When ctx ends, connecting does; the connection
-// stays.
+// /run/dbus/system_bus_socket. The end of ctx ends the connecting, not the
+// connection.
 func Dial(ctx context.Context, socket string) (Bus, error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, "unix", socket)
@@ -79,7 +79,8 @@ func Dial(ctx context.Context, socket string) (Bus, error) {
 
 // SetUnitProperties implements Bus.
 func (b *systemBus) SetUnitProperties(ctx context.Context, unit string, runtime bool, properties ...Property) error {
-	// Nor do its writes, and a bus that reads nothing holds them.
+	// The library's writes know no context either, and a bus that reads nothing
+	// blocks them.
 	if err := b.raw.SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -93,8 +94,8 @@ func (b *systemBus) SetUnitProperties(ctx context.Context, unit string, runtime 
 			<-over
 		}
 	}()
-	// systemd makes a slice that it does not know rather than refuse it: one of
-	// a pod that is gone, or a directory that only looks like a unit's.
+	// Ask for the unit first: systemd would make an unknown slice instead of
+	// refusing it, for a pod that is gone or a directory with a unit's name.
 	if err := b.systemd.CallWithContext(ctx, manager+"GetUnit", 0, unit).Err; err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ import (
 )
 
 // listen serves the first connection to a bus socket: the handshake, Hello, and
-// then answer, which returns the error to answer a call with, or no answer.
+// then calls. answer returns the name of the error for a call, empty for
+// success; answered is false for no answer.
 func listen(t *testing.T, answer func(call *dbus.Message) (err string, answered bool)) (socket string) {
 	socket = filepath.Join(t.TempDir(), "bus")
 	l, err := net.Listen("unix", socket)
@@ -117,7 +118,7 @@ func TestDial(t *testing.T) {
 	require.Equal(t, "org.freedesktop.systemd1.NoSuchUnit", e.Name)
 	require.ErrorAs(t, bus.SetUnitProperties(t.Context(), "bad.slice", true, properties...), &e)
 	require.Equal(t, "org.freedesktop.DBus.Error.InvalidArgs", e.Name)
-	// Its time is over when the bus has the call, and not inside the write of it.
+	// Cancel the call when the bus has it, not while it is written.
 	short, cancel := context.WithCancel(t.Context())
 	go func() { <-stuck; cancel() }()
 	require.ErrorIs(t, bus.SetUnitProperties(short, "stuck.slice", true, properties...), context.Canceled)
@@ -142,7 +143,7 @@ func TestDialErrors(t *testing.T) {
 	_, err := units.Dial(t.Context(), filepath.Join(t.TempDir(), "none"))
 	require.ErrorContains(t, err, "system bus")
 
-	// One that accepts and says nothing.
+	// A bus that accepts and does not answer.
 	socket := filepath.Join(t.TempDir(), "bus")
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
@@ -161,8 +162,8 @@ func TestDialErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A bus that takes no more does not hold the caller, and a message that was cut
-// is not followed by another.
+// A bus that reads nothing does not block the caller, and no message follows a
+// broken message.
 func TestBusThatReadsNothing(t *testing.T) {
 	release := make(chan struct{})
 	socket := listen(t, func(*dbus.Message) (string, bool) {

@@ -14,21 +14,21 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Dropins are runtime drop-ins of units (systemd.unit(5)): what a unit's cpuset
-// shall be is read from them at systemd's next reload. No call to systemd is
-// needed, so none can come late, and one that reloads between the drop-in and
-// the cgroup's own file only writes the new value first (I1).
+// Dropins are runtime drop-ins of units (systemd.unit(5)). At its next reload
+// systemd reads a unit's cpuset from them. No call to systemd is needed, so no
+// call can come late. A reload between the writes of the drop-in and of the
+// cgroup's own file only writes the new value first (I1).
 type Dropins struct{ dir string }
 
-// dropin sorts behind the drop-ins that systemd writes for others' properties.
+// dropin sorts behind the drop-ins that systemd itself writes.
 const dropin = "90-dra.cpumem.conf"
 
-// NewDropins returns the drop-ins in dir, normally /run/systemd/system.control,
-// from which systemd removes nothing by itself.
+// NewDropins returns the drop-ins in dir, normally /run/systemd/system.control.
+// systemd removes nothing from there by itself.
 func NewDropins(dir string) Dropins { return Dropins{dir: dir} }
 
-// Set replaces the drop-in of the unit of the cgroup dir by one with the cpuset
-// files among files. It does nothing if there are none, or dir is no unit's.
+// Set writes the drop-in of the unit of the cgroup dir with the cpuset files
+// among files. It does nothing without cpuset files or if dir is no unit's.
 func (d Dropins) Set(dir string, files map[string]string) error {
 	unit, text, err := content(dir, files)
 	if err != nil || text == "" {
@@ -40,7 +40,7 @@ func (d Dropins) Set(dir string, files map[string]string) error {
 	return nil
 }
 
-// Correct is Set for a unit that has a drop-in already, with another content.
+// Correct is Set for a unit with a drop-in that has another content.
 func (d Dropins) Correct(dir string, files map[string]string) error {
 	unit, text, err := content(dir, files)
 	if err != nil || text == "" {
@@ -55,7 +55,8 @@ func (d Dropins) Correct(dir string, files map[string]string) error {
 	return d.Set(dir, files)
 }
 
-// content is the drop-in of the unit of the cgroup dir, empty for none.
+// content returns the unit of the cgroup dir and the text of its drop-in, empty
+// for no drop-in.
 func content(dir string, files map[string]string) (unit, text string, err error) {
 	unit, ok := Unit(dir)
 	if !ok {
@@ -66,7 +67,8 @@ func content(dir string, files map[string]string) (unit, text string, err error)
 			if _, err := contract.ParseList(value); err != nil {
 				return "", "", fmt.Errorf("unit %s: %s: %w", unit, p.file, err)
 			}
-			// Lists add up: the empty one drops what others have said.
+			// systemd joins the lists of all drop-ins. The empty list drops the
+			// earlier lists.
 			text += fmt.Sprintf("%s=\n%s=%s\n", p.property, p.property, value)
 		}
 	}
@@ -77,7 +79,7 @@ func content(dir string, files map[string]string) (unit, text string, err error)
 	return unit, "[" + strings.ToUpper(section[:1]) + section[1:] + "]\n" + text, nil
 }
 
-// write replaces the file as a whole: systemd may be reading.
+// write replaces the file by a rename: systemd may be reading it.
 func (d Dropins) write(dir, text string) error {
 	root, err := os.OpenRoot(d.dir)
 	if err != nil {
@@ -119,14 +121,14 @@ func (d Dropins) remove(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Others' drop-ins stay, and so does the directory then.
+	// Other programs' drop-ins stay, and their directory with them.
 	if entries, err := fs.ReadDir(root.FS(), dir); err != nil || len(entries) > 0 {
 		return err
 	}
 	return root.Remove(dir)
 }
 
-// Prune removes the drop-ins of all units but those of the cgroups dirs.
+// Prune removes the drop-ins of all units but the units of the cgroups dirs.
 func (d Dropins) Prune(dirs []string) error {
 	keep := make(map[string]bool, len(dirs))
 	for _, dir := range dirs {

@@ -19,7 +19,7 @@ const (
 	scope    = podSlice + "/cri-containerd-1.scope"
 )
 
-// tree returns all files below dir with their contents.
+// tree returns all files below dir, path to content.
 func tree(t *testing.T, dir string) map[string]string {
 	found := make(map[string]string)
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -49,7 +49,7 @@ func TestDropins(t *testing.T) {
 	}
 	require.Equal(t, want, tree(t, dir))
 
-	// What others keep there stays.
+	// Other programs' drop-ins stay.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "kubepods-podx.slice.d/50-MemoryMin.conf"), nil, 0o644))
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "other.scope.d"), 0o755))
 	require.NoError(t, d.Prune([]string{scope}))
@@ -67,8 +67,8 @@ func TestDropinsWithoutSystemd(t *testing.T) {
 	require.ErrorContains(t, d.Set(scope, map[string]string{"cpuset.cpus": "1"}), "drop-in of unit cri-containerd-1.scope")
 }
 
-// TestDropinIsCorrected: a drop-in that says something else than the files is
-// written anew, and none is made where the runtime told systemd.
+// TestDropinIsCorrected: a drop-in that differs from the files is rewritten. No
+// drop-in is made if systemd has the runtime's values.
 func TestDropinIsCorrected(t *testing.T) {
 	dir := t.TempDir()
 	d := units.NewDropins(dir)
@@ -78,6 +78,8 @@ func TestDropinIsCorrected(t *testing.T) {
 	require.Empty(t, tree(t, dir))
 	require.NoError(t, d.Set(scope, map[string]string{"cpuset.cpus": "0-15"}))
 	require.NoError(t, d.Correct(scope, want))
-	require.Equal(t, map[string]string{"cri-containerd-1.scope.d/90-dra.cpumem.conf": "[Scope]\nAllowedCPUs=\nAllowedCPUs=0-3\n"}, tree(t, dir))
+	require.Equal(t, map[string]string{
+		"cri-containerd-1.scope.d/90-dra.cpumem.conf": "[Scope]\nAllowedCPUs=\nAllowedCPUs=0-3\n",
+	}, tree(t, dir))
 	require.Error(t, d.Correct(scope, map[string]string{"cpuset.cpus": "1\nDelegate=yes"}))
 }

@@ -20,27 +20,27 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
-// systemd is a model of it: a queue of calls in the order they were made, which
-// it executes when told to, whether the caller still waits or not. It writes
-// all properties of a unit when one is set.
+// systemd is a model of systemd: a queue of calls in the order in which they
+// were made. Each step executes a call, whether or not the caller waits. A call
+// for one property writes all properties of the unit.
 type systemd struct {
 	mu    sync.Mutex
 	units map[string]*slice
 	queue []*message
-	// conn is the open connection; off refuses new ones.
+	// conn is the open connection. off refuses new connections.
 	conn *connection
 	off  bool
 	sent int
 }
 
-// slice is a unit: the properties, by their files, and what the files hold.
+// slice is a unit: its properties, by file, and the contents of its files.
 type slice struct{ properties, files map[string]string }
 
 type message struct {
 	unit  string
 	files map[string]string
 	done  chan error
-	// waiting tells whether the caller does.
+	// waiting reports whether the caller waits.
 	waiting bool
 }
 
@@ -54,7 +54,7 @@ func (s *systemd) create(unit string) {
 	s.units[unit] = &slice{properties: make(map[string]string), files: make(map[string]string)}
 }
 
-// connect is what the Writer gets.
+// connect returns the Writer's connection.
 func (s *systemd) connect(context.Context) (units.Bus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,8 @@ func (c *connection) Close() error {
 func (c *connection) SetUnitProperties(ctx context.Context, unit string, runtime bool, properties ...units.Property) error {
 	m := &message{unit: unit, files: make(map[string]string), done: make(chan error, 1), waiting: true}
 	for _, p := range properties {
-		m.files[map[string]string{"MemoryMin": "memory.min", "MemoryLow": "memory.low"}[p.Name]] = strconv.FormatUint(p.Value.Value().(uint64), 10)
+		m.files[map[string]string{"MemoryMin": "memory.min", "MemoryLow": "memory.low"}[p.Name]] =
+			strconv.FormatUint(p.Value.Value().(uint64), 10)
 	}
 	c.locked(func() {
 		if runtime && len(m.files) > 0 {
@@ -121,12 +122,12 @@ func (s *systemd) locked(f func()) {
 	f()
 }
 
-// tb hides that it is a *testing.T, whose deadline a bubble has not.
+// tb hides that it is a *testing.T: a bubble allows no call of its Deadline.
 type tb struct{ rapid.TB }
 
-// Whatever the bus does, a unit is Settled only while properties and files are
-// what was Set last and no call is under way, and in the end it is. What systemd
-// has is not sent again.
+// Whatever the bus does, a unit is Settled only while its properties and files
+// have the newest values and no call is under way. In the end each unit is
+// Settled. Values that systemd has are not sent again.
 func TestNewestValueHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(tb{t}, func(t *rapid.T) {
@@ -155,10 +156,12 @@ func TestNewestValueHolds(t *testing.T) {
 					settled := w.Settled(name)
 					require.True(t, settled || !end, "%s settles", name)
 					for _, m := range s.queue {
-						require.False(t, settled && m.unit == name && (m.waiting || len(want[name]) > 0), "%s: %v is to be executed", name, m.files)
+						require.False(t, settled && m.unit == name && (m.waiting || len(want[name]) > 0),
+							"%s: %v is to be executed", name, m.files)
 					}
 					for file, v := range want[name] {
-						require.True(t, !settled || s.units[name].properties[file] == v && s.units[name].files[file] == v, "%s: %s of %+v", name, file, s.units[name])
+						require.True(t, !settled || s.units[name].properties[file] == v && s.units[name].files[file] == v,
+							"%s: %s of %+v", name, file, s.units[name])
 					}
 				}
 			}
@@ -167,7 +170,8 @@ func TestNewestValueHolds(t *testing.T) {
 			t.Repeat(map[string]func(*rapid.T){
 				"": func(*rapid.T) { check(false) },
 				"set": func(t *rapid.T) {
-					set(unit.Draw(t, "unit"), rapid.MapOfN(rapid.SampledFrom([]string{"memory.min", "memory.low"}), content, 1, 2).Draw(t, "files"))
+					set(unit.Draw(t, "unit"),
+						rapid.MapOfN(rapid.SampledFrom([]string{"memory.min", "memory.low"}), content, 1, 2).Draw(t, "files"))
 				},
 				"execute": func(t *rapid.T) { s.step(rapid.IntRange(0, 3).Draw(t, "refuse") == 0) },
 				"lose": func(*rapid.T) {
@@ -178,7 +182,9 @@ func TestNewestValueHolds(t *testing.T) {
 				"off":   func(*rapid.T) { s.locked(func() { s.off = !s.off }) },
 				"reset": func(*rapid.T) { w.Reset() },
 				"time": func(t *rapid.T) {
-					time.Sleep(rapid.SampledFrom([]time.Duration{50 * time.Millisecond, 700 * time.Millisecond, 6 * time.Second, 40 * time.Second}).Draw(t, "time"))
+					time.Sleep(rapid.SampledFrom([]time.Duration{
+						50 * time.Millisecond, 700 * time.Millisecond, 6 * time.Second, 40 * time.Second,
+					}).Draw(t, "time"))
 				},
 				"foreign": func(t *rapid.T) {
 					name := unit.Draw(t, "unit")
@@ -215,7 +221,7 @@ func TestNewestValueHolds(t *testing.T) {
 	})
 }
 
-// start runs a Writer.
+// start runs a Writer. stop ends it and waits for its end.
 func start(ctx context.Context, s *systemd, failed func(string)) (w *units.Writer, stop func()) {
 	w = units.New(s.connect, failed)
 	ctx, cancel := context.WithCancel(ctx)

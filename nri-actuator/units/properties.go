@@ -12,14 +12,14 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Property is a property of a unit, as it goes over D-Bus: (sv).
+// Property is a property of a unit, in its D-Bus form (sv).
 type Property struct {
 	Name  string
 	Value dbus.Variant
 }
 
-// property returns the unit property that stands for a cgroup file of a slice,
-// empty for files that systemd is not told of.
+// property returns the unit property for a cgroup file of a slice, empty for a
+// file that systemd does not get.
 func property(file string) string {
 	switch file {
 	case "memory.min":
@@ -30,9 +30,9 @@ func property(file string) string {
 	return ""
 }
 
-// Properties returns the unit properties that stand for the contents of a
-// slice's cgroup files, in the order of the files. Those but memory.min and
-// memory.low are left out.
+// Properties returns the unit properties for the contents of a slice's cgroup
+// files, sorted by file. All files but memory.min and memory.low are ignored. A
+// content that is neither bytes nor "max" is an error.
 func Properties(files map[string]string) ([]Property, error) {
 	var properties []Property
 	for _, file := range slices.Sorted(maps.Keys(files)) {
@@ -40,7 +40,7 @@ func Properties(files map[string]string) ([]Property, error) {
 		if name == "" {
 			continue
 		}
-		// The greatest number is systemd's "infinity".
+		// systemd's "infinity" is the greatest number.
 		value := uint64(math.MaxUint64)
 		if content := files[file]; content != "max" {
 			var err error

@@ -15,13 +15,21 @@ import (
 
 func TestUnit(t *testing.T) {
 	for name, c := range map[string]struct{ dir, want string }{
-		"container":  {dir: "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice/cri-containerd-id.scope", want: "cri-containerd-id.scope"},
+		"container": {
+			dir:  "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice/cri-containerd-id.scope",
+			want: "cri-containerd-id.scope",
+		},
 		"guaranteed": {dir: "kubepods.slice/kubepods-podu.slice/crio-id.scope", want: "crio-id.scope"},
-		"pod":        {dir: "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu.slice", want: "kubepods-besteffort-podu.slice"},
-		"level":      {dir: "kubepods.slice/kubepods-burstable.slice", want: "kubepods-burstable.slice"},
-		"kubepods":   {dir: "kubepods.slice", want: "kubepods.slice"},
-		"kubelet in a slice": {dir: "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
-			want: "kubelet-kubepods-podu.slice"},
+		"pod": {
+			dir:  "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu.slice",
+			want: "kubepods-besteffort-podu.slice",
+		},
+		"level":    {dir: "kubepods.slice/kubepods-burstable.slice", want: "kubepods-burstable.slice"},
+		"kubepods": {dir: "kubepods.slice", want: "kubepods.slice"},
+		"kubelet in a slice": {
+			dir:  "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice",
+			want: "kubelet-kubepods-podu.slice",
+		},
 		"service":                       {dir: "system.slice/containerd.service", want: "containerd.service"},
 		"service in the root":           {dir: "init.scope", want: "init.scope"},
 		"name of a kernel file":         {dir: "kubepods.slice/_memory.scope", want: "memory.scope"},
@@ -57,14 +65,20 @@ func TestProperties(t *testing.T) {
 		want  map[string]any
 		err   string
 	}{
-		"all":               {files: map[string]string{"memory.min": "0", "memory.low": "4096"}, want: map[string]any{"MemoryMin": uint64(0), "MemoryLow": uint64(4096)}},
+		"all": {
+			files: map[string]string{"memory.min": "0", "memory.low": "4096"},
+			want:  map[string]any{"MemoryMin": uint64(0), "MemoryLow": uint64(4096)},
+		},
 		"others":            {files: map[string]string{"hugetlb.2MB.max": "0", "memory.high": "x", "cpuset.cpus": "1"}},
 		"nothing":           {},
 		"protection of all": {files: map[string]string{"memory.min": "max"}, want: map[string]any{"MemoryMin": uint64(math.MaxUint64)}},
-		"no amount":         {files: map[string]string{"memory.low": "4k"}, err: `unit property MemoryLow for memory.low: "4k" is neither bytes nor "max"`},
-		"empty amount":      {files: map[string]string{"memory.min": ""}, err: "neither bytes"},
-		"negative":          {files: map[string]string{"memory.min": "-1"}, err: "neither bytes"},
-		"too much":          {files: map[string]string{"memory.low": "18446744073709551616"}, err: "neither bytes"},
+		"no amount": {
+			files: map[string]string{"memory.low": "4k"},
+			err:   `unit property MemoryLow for memory.low: "4k" is neither bytes nor "max"`,
+		},
+		"empty amount": {files: map[string]string{"memory.min": ""}, err: "neither bytes"},
+		"negative":     {files: map[string]string{"memory.min": "-1"}, err: "neither bytes"},
+		"too much":     {files: map[string]string{"memory.low": "18446744073709551616"}, err: "neither bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := units.Properties(c.files)

@@ -34,10 +34,10 @@ type call struct {
 	files map[string]string
 }
 
-// Run sends what is pending, one call at a time, until ctx ends. A call that
-// was not answered may be executed still. It is made again nonetheless: later
-// calls are executed later, and each carries the newest of all values that
-// systemd does not have for sure, so the newest holds in the end.
+// Run sends pending values, one call at a time, until ctx ends. systemd may
+// execute an unanswered call late, and Run makes the call again. The newest
+// values hold in the end: systemd executes later calls later, and each call has
+// the newest of all values that systemd may lack.
 func (w *Writer) Run(ctx context.Context) {
 	var bus Bus
 	defer func() {
@@ -57,7 +57,7 @@ func (w *Writer) Run(ctx context.Context) {
 		bus, reason, err = w.send(ctx, bus, c)
 		w.finish(c, reason, err)
 		if ctx.Err() != nil {
-			// What the end of the actuator cut off is no failure.
+			// A call that the actuator's end cut off is no failure.
 			return
 		}
 		if reason != "" {
@@ -75,8 +75,8 @@ func (w *Writer) Run(ctx context.Context) {
 	}
 }
 
-// take returns the call to make now, for the unit that is due first, or how long
-// there is none.
+// take returns the call to make, for the unit that is due first. Without a call
+// it returns nil and how long to wait.
 func (w *Writer) take() (*call, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,8 +100,8 @@ func (w *Writer) take() (*call, time.Duration) {
 	return next, 0
 }
 
-// send makes the call and returns the connection for the next one. There is a
-// reason where the call is to be made again.
+// send makes the call and returns the connection for the next call. reason is
+// set if the call must be made again.
 func (w *Writer) send(ctx context.Context, bus Bus, c *call) (_ Bus, reason string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -110,7 +110,7 @@ func (w *Writer) send(ctx context.Context, bus Bus, c *call) (_ Bus, reason stri
 			return nil, ReasonConnect, err
 		}
 	}
-	// Values were checked when they were Set.
+	// Set has checked the values.
 	properties, _ := Properties(c.files)
 	err = bus.SetUnitProperties(ctx, c.name, true, properties...)
 	var answer dbus.Error
@@ -121,17 +121,18 @@ func (w *Writer) send(ctx context.Context, bus Bus, c *call) (_ Bus, reason stri
 			reason = ReasonRefused
 		}
 	case errors.Is(err, context.DeadlineExceeded):
-		// Only slow: on the same connection the next call comes behind this one.
+		// systemd may only be slow: on this connection it executes the next call
+		// after this call.
 		reason = ReasonSilent
 	default:
-		// The bus takes what it was sent here before it lets a new connection in.
+		// The bus reads the rest of this connection before it accepts a new one.
 		bus.Close()
 		bus, reason = nil, ReasonSilent
 	}
 	return bus, reason, err
 }
 
-// finish notes how a call ended.
+// finish notes the result of a call.
 func (w *Writer) finish(c *call, reason string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,14 +146,14 @@ func (w *Writer) finish(c *call, reason string, err error) {
 		maps.Copy(u.has, c.files)
 		u.wait = 0
 	case u.news:
-		// No such unit, but there may be one since.
+		// There was no such unit, but it may have been made since.
 		clear(u.has)
 	case w.units[c.name] == u:
 		delete(w.units, c.name)
 	}
 }
 
-// sleep waits for something new to send, at most d.
+// sleep waits for new values, at most d.
 func (w *Writer) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

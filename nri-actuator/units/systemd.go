@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Systemd has systemd follow what is written into the cgroups of its units:
-// cpusets by drop-ins, the memory protection of slices over D-Bus.
+// Systemd gives systemd the values that the actuator writes into the cgroups of
+// units: cpusets by drop-ins, the protection of slices over D-Bus.
 type Systemd struct {
 	Bus     *Writer
 	Dropins Dropins
 }
 
-// Set notes what files of the cgroup dir shall have.
+// Set gives systemd the contents that files of the cgroup dir shall have.
 func (s Systemd) Set(dir string, files map[string]string) error {
 	protection := make(map[string]string)
 	for file, value := range files {
-		// The runtime has told systemd of its scopes' memory.
+		// systemd has the memory values of scopes from the runtime.
 		if strings.HasPrefix(file, "memory.") && strings.HasSuffix(dir, ".slice") {
 			protection[file] = value
 		}
@@ -26,28 +26,28 @@ func (s Systemd) Set(dir string, files map[string]string) error {
 	return errors.Join(s.Dropins.Set(dir, files), s.Bus.Set(dir, protection))
 }
 
-// Correct writes the drop-in of the cgroup dir anew if it says something else than
-// files. Where there is no drop-in, systemd has what the runtime told it.
+// Correct rewrites the drop-in of the cgroup dir if it differs from files.
+// Without a drop-in systemd has the runtime's values.
 func (s Systemd) Correct(dir string, files map[string]string) error {
 	return s.Dropins.Correct(dir, files)
 }
 
-// Again has Set tell the values again that systemd was told already: someone
-// else has changed them.
+// Again makes Set send values again that systemd has: another program has
+// changed them.
 func (s Systemd) Again(dir string) { s.Bus.Forget(dir) }
 
-// Settled tells whether systemd has all that was Set.
+// Settled reports whether systemd has all values of the cgroup dir that were
+// Set.
 func (s Systemd) Settled(dir string) bool { return s.Bus.Settled(dir) }
 
-// Forget drops a unit that is gone, or whose values are not the driver's any
-// more.
+// Forget drops a unit that is gone, or to which the driver gives no values.
 func (s Systemd) Forget(dir string) error {
 	s.Bus.Forget(dir)
 	return s.Dropins.Remove(dir)
 }
 
-// Reset forgets what systemd was told, and the drop-ins of all units but those
-// of the cgroups dirs.
+// Reset forgets which values systemd has, and removes the drop-ins of all units
+// but the units of the cgroups dirs.
 func (s Systemd) Reset(dirs []string) error {
 	s.Bus.Reset()
 	return s.Dropins.Prune(dirs)

@@ -5,50 +5,49 @@
 //
 // With systemd as the cgroup driver, containers are scopes, and pods, QoS
 // levels and kubepods are slices. Package cgroups writes their files, which is
-// fast and exact, but systemd knows nothing of it and puts its own values back
-// some day. So it learns them, in the way that fits the kind of unit:
+// fast and exact. But systemd does not see these writes and puts its own values
+// back some day. So systemd gets the values, in a way for each kind of unit:
 //
-//   - Slices follow over D-Bus (a [Writer]). Kubelet sets properties of theirs
-//     every minute, at which systemd writes all of a unit's controllers again
-//     from its own values: it has to have ours at once. These are memory.min and
-//     memory.low only, which change rarely. A slice's cpuset.cpus is not ours, and
-//     cpuset.cpus.exclusive systemd has no property for and never writes: no
-//     value that is late or lost breaks I1.
-//   - Scopes follow by runtime drop-ins, which systemd reads at its next reload,
-//     the only time when it writes to a scope unasked. Over D-Bus, setting one
-//     property would make systemd write all controllers of the scope,
-//     memory.oom.group and the device rules included, and a call under way could
-//     undo a newer cpuset (I1).
+//   - Slices over D-Bus (a [Writer]). Every minute kubelet sets properties of
+//     slices, and systemd then writes all controllers of the unit from its own
+//     values. So it needs the actuator's values at once. These are memory.min
+//     and memory.low only, which change rarely. The actuator does not write
+//     cpuset.cpus of a slice. systemd has no property for cpuset.cpus.exclusive
+//     and never writes it. So no late or lost value breaks I1.
+//   - Scopes by runtime drop-ins. systemd reads them at its next reload, the
+//     only time when it writes to a scope unasked. Over D-Bus, one property
+//     would make systemd write all controllers of the scope, memory.oom.group
+//     and the device rules included, and a call under way could undo a newer
+//     cpuset (I1).
 //
-// Directories that are no units, as all are with the cgroupfs driver, are left
-// alone. Until systemd has answered ([Writer.Settled]) it may put an old value
-// of a slice back; the call, which is repeated until then, brings the new one.
+// Directories that are no units are left alone, as all directories with the
+// cgroupfs driver. Until systemd has answered ([Writer.Settled]), it may put an
+// old value of a slice back. The call is repeated and brings the new value.
 package units
 
 import "strings"
 
-// maxName is the length that systemd allows a unit's name (systemd.unit(5)).
+// maxName is the largest length of a unit's name (systemd.unit(5)).
 const maxName = 255
 
-// Unit returns the name of the unit whose cgroup is dir, a directory below the
-// cgroup mount. ok is false for all others: those of the cgroupfs driver, and
-// what is inside of a scope or service, which belongs to whoever runs there.
+// Unit returns the name of the unit of the cgroup dir, a path below the cgroup
+// mount. ok is false if dir is no unit's: a cgroup of the cgroupfs driver, or
+// inside of a scope or service, where the unit's own program makes the cgroups.
 func Unit(dir string) (name string, ok bool) {
 	parent := ""
 	for element := range strings.SplitSeq(dir, "/") {
-		// Nothing but slices is above a unit.
+		// Only slices are above a unit.
 		if name != "" && !strings.HasSuffix(name, ".slice") {
 			return "", false
 		}
-		// systemd marks the names that a kernel file could have (cgroup.x).
+		// systemd puts "_" before a name that a kernel file could have (cgroup.x).
 		name = strings.TrimPrefix(element, "_")
 		stem := validStem(name)
 		if stem == "" {
 			return "", false
 		}
 		if strings.HasSuffix(name, ".slice") {
-			// A slice is nested as its name says, and nowhere else
-			// (systemd.slice(5)).
+			// A slice's name determines its parents (systemd.slice(5)).
 			word, nested := strings.CutPrefix(stem, parent)
 			if !nested || word == "" || strings.Contains(word, "-") {
 				return "", false
@@ -59,8 +58,8 @@ func Unit(dir string) (name string, ok bool) {
 	return name, true
 }
 
-// validStem returns the unit's name without its type, empty if it is no name of
-// a unit that has a cgroup.
+// validStem returns a unit's name without its type, empty if no unit with a
+// cgroup can have the name.
 func validStem(name string) string {
 	if len(name) > maxName {
 		return ""

@@ -9,44 +9,45 @@ import (
 	"time"
 )
 
-// Writer keeps the properties of slices at the values that were written into
-// their cgroups. Its lock is never held over a call.
+// Writer sets the properties of slices to the values in their cgroups. It never
+// holds its lock during a call.
 type Writer struct {
 	connect func(context.Context) (Bus, error)
 	failed  func(reason string)
-	// wake makes Run look for what is new.
+	// wake makes Run look for new values.
 	wake chan struct{}
 
 	mu    sync.Mutex
 	units map[string]*unit
-	// calling is the unit that a call is under way for.
+	// calling is the unit of the call under way.
 	calling string
 }
 
-// unit is what is known of a unit.
+// unit is the Writer's knowledge of a unit.
 type unit struct {
-	// want are the contents its files shall have, has are those of them that
-	// systemd has as properties for sure. What differs is pending.
+	// want are the contents that the unit's files shall have. has are the
+	// contents that systemd surely has as properties. Different contents are
+	// pending.
 	want, has map[string]string
-	// news tells whether Set came after the last call was made.
+	// news reports whether Set was called after the last call began.
 	news bool
-	// due is when the last call was or, after a failure, when the next is: wait
-	// later.
+	// due is the time of the last call. After a failure it is the time of the
+	// next call, and wait is the delay between the two.
 	wait time.Duration
 	due  time.Time
 }
 
-// New returns a Writer. connect is asked for a connection when something is to
-// be sent and there is none; [Dial] makes one. failed is called for each
-// failure, with one of the reasons below.
+// New returns a Writer. connect makes a connection when the Writer needs one,
+// for example with [Dial]. failed is called for each failure, with
+// [ReasonConnect], [ReasonSilent] or [ReasonRefused].
 func New(connect func(context.Context) (Bus, error), failed func(reason string)) *Writer {
 	return &Writer{connect: connect, failed: failed, wake: make(chan struct{}, 1), units: make(map[string]*unit)}
 }
 
-// Set notes the contents that files of the cgroup dir shall have. It does not
-// wait for anything. Of several values for a file the newest holds; one that
-// systemd is known to have is not sent again, but after a Forget. Files that
-// are no property are left out. After an error nothing is noted.
+// Set notes the contents that files of the cgroup dir shall have, and does not
+// wait. The newest value of a file holds. A value that systemd surely has is
+// not sent again, except after Forget. Files without a property are ignored. An
+// invalid value is an error, and nothing is noted.
 func (w *Writer) Set(dir string, files map[string]string) error {
 	name, ok := Unit(dir)
 	if !ok {
@@ -71,8 +72,8 @@ func (w *Writer) Set(dir string, files map[string]string) error {
 	return nil
 }
 
-// Settled tells whether systemd has all that was Set for the cgroup dir, and no
-// call for it is under way. It has where nothing was.
+// Settled reports whether systemd surely has all values that were Set for the
+// cgroup dir, and no call for it is under way. It is true if nothing was Set.
 func (w *Writer) Settled(dir string) bool {
 	name, ok := Unit(dir)
 	if !ok {
@@ -84,18 +85,19 @@ func (w *Writer) Settled(dir string) bool {
 	return w.calling != name && (u == nil || len(u.pending()) == 0)
 }
 
-// Forget drops what is known of the cgroup dir, and what is not sent yet. After
-// somebody else may have changed the unit, Forget and Set send all of it again.
+// Forget drops all knowledge of the cgroup dir, unsent values included. If
+// another program may have changed the unit, Forget and Set send all values
+// again.
 func (w *Writer) Forget(dir string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if name, ok := Unit(dir); ok {
-		// What a call under way will report is of the old one.
+		// A call under way reports its result to the dropped entry.
 		delete(w.units, name)
 	}
 }
 
-// Reset forgets what systemd has, so that everything is sent again.
+// Reset forgets which values systemd has, so that all values are sent again.
 func (w *Writer) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +114,7 @@ func (w *Writer) awaken() {
 	}
 }
 
-// pending returns what systemd is yet to be told.
+// pending returns the contents that systemd may lack.
 func (u *unit) pending() map[string]string {
 	files := make(map[string]string)
 	for file, content := range u.want {

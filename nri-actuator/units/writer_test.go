@@ -21,7 +21,7 @@ const (
 	b = "kubepods.slice/kubepods-podb.slice"
 )
 
-// node is a running Writer and the systemd it talks to, in a time of its own.
+// node is a running Writer with a model of systemd, in the time of a bubble.
 type node struct {
 	*testing.T
 	*systemd
@@ -39,7 +39,7 @@ func run(t *testing.T, test func(n *node)) {
 		w, stop := start(logs.With(t.Context(), zap.New(core)), n.systemd, func(reason string) {
 			n.locked(func() { n.reasons = append(n.reasons, reason) })
 		})
-		// It ends whatever is under way.
+		// The Writer ends, also during a call.
 		defer stop()
 		n.writer = w
 		test(n)
@@ -56,7 +56,7 @@ func (n *node) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// waiting returns what systemd is to execute.
+// waiting returns the files of the calls that systemd has not executed.
 func (n *node) waiting() (queue []map[string]string) {
 	n.locked(func() {
 		for _, m := range n.queue {
@@ -66,7 +66,7 @@ func (n *node) waiting() (queue []map[string]string) {
 	return queue
 }
 
-// execute executes the calls of the queue, which are to be want.
+// execute executes the calls in the queue, which must be want.
 func (n *node) execute(want ...map[string]string) {
 	require.Equal(n, want, n.waiting())
 	for range want {
@@ -131,7 +131,7 @@ func TestCallWithoutAnswerIsMadeAgain(t *testing.T) {
 	}
 }
 
-// What is sent after a call does not depend on what that call will report.
+// The values that are sent after a call do not depend on the call's result.
 func TestChangeDuringACall(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(n *node)
@@ -179,7 +179,7 @@ func TestUnitThatIsGone(t *testing.T) {
 		n.set(a, low("1"))
 		n.set(a, low("2"))
 		n.execute(low("1"))
-		n.execute(low("2")) // it could have been made after the first call
+		n.execute(low("2")) // the unit could have been made after the first call
 		require.True(n, n.writer.Settled(a))
 		n.writer.Reset()
 		synctest.Wait()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testnode is a node for the actuator's tests: a CDI directory written
-// as the frontend writes it, and a directory tree in place of cgroups.
+// Package testnode is a node for the actuator's tests: a CDI directory as the
+// frontend writes it, and a directory tree in place of cgroups.
 package testnode
 
 import (
@@ -21,9 +21,9 @@ type Node struct {
 	t require.TestingT
 	// CDI is the CDI directory, Cgroup the cgroup mount.
 	CDI, Cgroup string
-	// State is the node state as written last.
+	// State is the node state that was written last.
 	State contract.NodeState
-	// partitions are the CPUs of cgroups that were granted one.
+	// partitions are the CPUs of granted partitions, by cgroup.
 	partitions map[string]string
 }
 
@@ -38,7 +38,7 @@ func New(t require.TestingT, dir string) *Node {
 		n.AddCgroup(filepath.Join("kubepods", level))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(n.Cgroup, "cgroup.controllers"), nil, 0o644))
-	// What the kernel would make of the actuator's dry run.
+	// The cgroup files for the actuator's dry run.
 	const probe = "kubepods/dra.cpumem.probe"
 	n.AddCgroup(probe + "/partition")
 	n.SetFile(probe, "cgroup.subtree_control", "")
@@ -65,9 +65,9 @@ func (n *Node) WriteFile(name string, data []byte) {
 	require.NoError(n.t, durable.Write(n.CDI, name, data, 0o600))
 }
 
-// Prepare writes a claim with one result for each decision, for the pod: the
-// pool shrinks first, then the claim appears. It returns the environment its
-// devices inject.
+// Prepare writes a claim of the pod, with one result for each decision. The pool
+// shrinks first, then the claim file appears. It returns the variables that the
+// claim's devices inject.
 func (n *Node) Prepare(podUID, claimUID string, decisions ...contract.Decision) []string {
 	record := contract.ClaimRecord{V: contract.Version, Namespace: "ns", Name: "claim", UID: claimUID, BootID: "boot"}
 	var env []string
@@ -99,7 +99,7 @@ func (n *Node) Prepare(podUID, claimUID string, decisions ...contract.Decision) 
 	return env
 }
 
-// Unprepare removes a pod's only claim; the pool grows by cpus.
+// Unprepare removes a pod's only claim. The pool grows by cpus.
 func (n *Node) Unprepare(podUID, claimUID, cpus string) {
 	require.NoError(n.t, durable.Remove(n.CDI, contract.ClaimFile(claimUID)))
 	n.Change(func(s *contract.NodeState) {
@@ -113,13 +113,13 @@ func (n *Node) Unprepare(podUID, claimUID, cpus string) {
 	})
 }
 
-// Free are the CPUs that no claim holds.
+// Free returns the CPUs that no claim has.
 func (n *Node) Free() string { return subtract(n.State.Shared.CPUs, n.State.Exclusive[""]) }
 
-// MakePartition does what the kernel does with a write of kind to a cgroup's
-// partition file: it is granted if all ancestors below the mount name its CPUs
-// as exclusive, and refused in the file's content if not or if another
-// partition has one of them.
+// MakePartition does what the kernel does when kind is written to a cgroup's
+// partition file. The kernel grants the partition if cpuset.cpus.exclusive of
+// all cgroups above has its CPUs, and no other partition has one of the CPUs.
+// Otherwise it refuses the partition in the file's content.
 func (n *Node) MakePartition(dir, kind string) {
 	cpus := n.File(dir, contract.FileExclusive)
 	granted := cpus != ""
@@ -140,8 +140,9 @@ func (n *Node) MakePartition(dir, kind string) {
 	n.SetFile(dir, contract.FilePartition, kind)
 }
 
-// AddCgroup makes a cgroup with the files the actuator writes, as the kernel
-// makes them, except cpuset.cpus, which the runtime would write: it is all.
+// AddCgroup makes a cgroup with the files that the actuator writes, in the
+// kernel's initial state. Only cpuset.cpus, which a runtime would write, has all
+// CPUs.
 func (n *Node) AddCgroup(dir string) {
 	files := map[string]string{
 		"cpuset.cpus": "0-15", "cpuset.mems": "0-1",
@@ -162,12 +163,12 @@ func (n *Node) RemoveCgroup(dir string) {
 	require.NoError(n.t, os.RemoveAll(filepath.Join(n.Cgroup, dir)))
 }
 
-// SetFile writes a cgroup file as somebody else would.
+// SetFile writes a cgroup file as another program would.
 func (n *Node) SetFile(dir, file, content string) {
 	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, dir, file), []byte(content+"\n"), 0o644))
 }
 
-// RemoveFile removes a cgroup file, as if the kernel had none.
+// RemoveFile removes a cgroup file, as on a kernel without it.
 func (n *Node) RemoveFile(dir, file string) {
 	require.NoError(n.t, os.Remove(filepath.Join(n.Cgroup, dir, file)))
 }
@@ -179,7 +180,7 @@ func (n *Node) File(dir, file string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// Overlap tells whether two CPU lists share a CPU.
+// Overlap reports whether two CPU lists share a CPU.
 func Overlap(a, b string) bool {
 	return a != "" && b != "" && subtract(a, b) != a
 }
