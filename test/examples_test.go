@@ -20,7 +20,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
-// What users copy is what the API server and the driver take.
+// The API server's types and the driver take each example.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../examples/*.yaml")
 	require.NoError(t, err)

@@ -32,8 +32,9 @@ const (
 	// hostile is the number of connections, each with up to hostileBytes.
 	hostile      = 1000
 	hostileBytes = 900 << 10
-	// growth is what they may cost: with what a daemon needs otherwise it is
-	// below the chart's limits, 128Mi for the actuator.
+	// growth is the memory in bytes that the connections may cost a daemon.
+	// With the daemon's own memory it is below the chart's limits: 128Mi for
+	// the actuator.
 	growth = 64 << 20
 )
 
@@ -45,8 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// serveFrontend serves what the frontend serves, on an address of its own that
-// it prints first.
+// serveFrontend is the frontend's server, on an unused address that it prints
+// first.
 func serveFrontend() error {
 	pid := os.Getpid()
 	address := fmt.Sprintf("127.%d.%d.%d:9807", 64+pid>>16, pid>>8&0xff, pid&0xff)
@@ -61,13 +62,13 @@ func serveFrontend() error {
 	return wait()
 }
 
-// server is a daemon's server in a process of its own.
+// server is a daemon's server in another process.
 type server struct {
 	pid     int
 	address string
 }
 
-// startServer starts a program that says its address in a line of JSON on
+// startServer starts a program that prints its address in a line of JSON on
 // standard error.
 func startServer(t *testing.T, cmd *exec.Cmd) server {
 	out, err := cmd.StderrPipe()
@@ -92,7 +93,7 @@ func startServer(t *testing.T, cmd *exec.Cmd) server {
 	return server{}
 }
 
-// peak returns the most memory that the process ever had, in bytes.
+// peak returns the largest memory that the process has had, in bytes.
 func (s server) peak(t *testing.T) int {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
 	require.NoError(t, err)
@@ -103,7 +104,7 @@ func (s server) peak(t *testing.T) int {
 }
 
 func (s server) get(t *testing.T, page string) {
-	// The time only bounds a hang.
+	// The timeout only keeps a failure from hanging.
 	client := http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	reply, err := client.Get("http://" + s.address + page)
 	require.NoError(t, err)
@@ -111,8 +112,8 @@ func (s server) get(t *testing.T, page string) {
 	require.Equal(t, http.StatusOK, reply.StatusCode, page)
 }
 
-// A62: a thousand connections that send what they want and read nothing cost
-// each daemon a bounded amount of memory, and a probe is answered meanwhile.
+// A62: a thousand connections of hostile clients cost each daemon a bounded
+// amount of memory, and a probe is answered meanwhile.
 func TestHostileConnections(t *testing.T) {
 	actuator := filepath.Join(t.TempDir(), "nri-actuator")
 	build := exec.Command("go", "build", "-o", actuator, "./cmd/nri-actuator")
@@ -154,7 +155,7 @@ func TestHostileConnections(t *testing.T) {
 					defer conn.Close()
 					writers.Go(func() { _, _ = io.WriteString(conn, sent) })
 					if i%20 == 0 {
-						// In time, before it takes the machine.
+						// A daemon without a limit fails before it takes the machine's memory.
 						require.Less(t, s.peak(t)-before, growth, "after %d connections", i+1)
 					}
 				}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package test holds what concerns several modules. Here: the walls between
-// them, which are the walls between the processes.
+// Package test has the tests of several modules. This file tests the walls
+// between modules, which are also the walls between processes.
 package test
 
 import (
@@ -14,8 +14,8 @@ import (
 
 const project = "github.com/dra-driver-cpumem/dra-driver-cpumem/"
 
-// dependencies returns the import paths that the packages of a module need,
-// tests left out.
+// dependencies returns the import paths that a module's packages need, without
+// tests.
 func dependencies(t *testing.T, dir string) []string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "./...")
@@ -28,7 +28,7 @@ func dependencies(t *testing.T, dir string) []string {
 	return deps
 }
 
-// A wall that is broken is broken by one import: the message names it.
+// No module imports a package beyond its wall.
 func TestWalls(t *testing.T) {
 	for name, wall := range map[string]struct {
 		dir     string

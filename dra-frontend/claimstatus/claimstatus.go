@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claimstatus shows what was decided for a claim in the claim's own
-// status (KEP-4817): for each device the decision, a condition that turns
-// false when the machine lacks what the claim holds, and one that says whether
-// its memory protection is effective. It stands beside the path
-// of a claim: the daemon tells it what is prepared, and it writes what the API
-// server does not have yet, in its own time. Nothing waits for it, and nothing
-// fails with it.
+// Package claimstatus writes the status of claims (KEP-4817). The entry of each
+// device has the decision, a condition that turns false when the machine lacks a
+// part of it, and a condition about memory protection. The daemon sets the
+// prepared claims, and neither waits for a write nor fails with it.
 //
-// Nobody has to remove the entries: the API server does when a claim is
-// deallocated.
+// The API server removes the entries when a claim is deallocated.
 package claimstatus
 
 import (
@@ -27,16 +23,15 @@ import (
 )
 
 const (
-	// ConditionReady is the condition that Kubernetes names for this.
+	// ConditionReady is the name that Kubernetes proposes.
 	ConditionReady = "Ready"
-	// ConditionProtection stands beside it for devices with memory protection.
+	// ConditionProtection is the condition of devices with memory protection.
 	ConditionProtection = "MemoryProtectionEffective"
-	// ReasonPrepared is the reason while all is well.
+	// ReasonPrepared is the reason of ConditionReady without a finding.
 	ReasonPrepared = "Prepared"
 )
 
-// Data is what stands in the status beside the condition: the decision as the
-// contract has it.
+// Data is the opaque part of an entry: the decision in the contract's form.
 type Data struct {
 	Request      string                    `json:"request"`
 	CPUs         string                    `json:"cpus,omitempty"`
@@ -48,15 +43,15 @@ type Data struct {
 	Parameters   map[string]string         `json:"parameters,omitempty"`
 }
 
-// Report is what was found about results of claims.
+// Report has the findings about results of claims.
 type Report struct {
-	// Health has what the machine lacks.
+	// Health has the parts of decisions that the machine lacks.
 	Health map[contract.Key]health.Finding
-	// Protection has whether memory protection is effective, where there is any.
+	// Protection has a finding for each result with memory protection.
 	Protection map[contract.Key]protection.Finding
 }
 
-// device is an entry as it shall be. Entries are compared with ==.
+// device is an entry to be written. Entries are compared with ==.
 type device struct {
 	pool, name, shareID string
 	ready               condition
@@ -65,21 +60,25 @@ type device struct {
 	data       string
 }
 
-// condition is one as it shall be. Its place tells numbers that follow other
-// claims in the message from another finding.
+// condition is a condition to be written. where is the cgroup file of a finding:
+// with the same file, a different message is not a different finding.
 type condition struct {
 	kind, reason, message, where string
 	status                       metav1.ConditionStatus
 }
 
-// devices returns the entries of a claim; before are those of the last time.
+// devices returns the entries of a claim; before has the entries of the last
+// call.
 func devices(c contract.ClaimRecord, report Report, before []device) []device {
 	out := make([]device, len(c.Results))
 	for i, r := range c.Results {
 		key := contract.Key{ClaimUID: c.UID, Index: i}
 		d := device{
 			pool: r.Pool, name: r.Device, shareID: r.ShareID, data: encode(r),
-			ready: condition{kind: ConditionReady, status: metav1.ConditionTrue, reason: ReasonPrepared, message: "the claim is prepared on this node"},
+			ready: condition{
+				kind: ConditionReady, status: metav1.ConditionTrue, reason: ReasonPrepared,
+				message: "the claim is prepared on this node",
+			},
 		}
 		if f, found := report.Health[key]; found {
 			d.ready = condition{kind: ConditionReady, status: metav1.ConditionFalse, reason: f.Reason, message: f.Message}
@@ -95,8 +94,8 @@ func devices(c contract.ClaimRecord, report Report, before []device) []device {
 	return out
 }
 
-// keep returns the condition of before where only the words differ: each claim
-// that comes or goes changes the sums that all others are compared with.
+// keep returns before if only the message differs: each claim that comes or goes
+// changes the sums in the messages of the other claims.
 func (c condition) keep(before condition) condition {
 	worded := before
 	worded.message = c.message
@@ -106,7 +105,7 @@ func (c condition) keep(before condition) condition {
 	return c
 }
 
-// conditions returns those that the entry has.
+// conditions returns one or two conditions.
 func (d device) conditions() []condition {
 	if d.protection == (condition{}) {
 		return []condition{d.ready}
@@ -114,14 +113,15 @@ func (d device) conditions() []condition {
 	return []condition{d.ready, d.protection}
 }
 
-// maxData is the API's limit. Only lists of many hundreds of single CPUs reach
-// it; what is too long is left out.
+// maxData is the API's limit in bytes. Longer data is left out; only lists of
+// many hundreds of single CPUs are longer.
 const maxData = 10 << 10
 
 func encode(r contract.ResultRecord) string {
 	d := r.Decision
 	data, err := json.Marshal(Data{
-		Request: r.Request, CPUs: d.CPUs, Partition: d.Partition, Mems: d.Mems, Memory: d.Memory, Hugepages: d.Hugepages, MemoryPolicy: d.MemoryPolicy, Parameters: r.Parameters,
+		Request: r.Request, CPUs: d.CPUs, Partition: d.Partition, Mems: d.Mems, Memory: d.Memory, Hugepages: d.Hugepages,
+		MemoryPolicy: d.MemoryPolicy, Parameters: r.Parameters,
 	})
 	if err != nil || len(data) > maxData {
 		return ""
@@ -129,7 +129,7 @@ func encode(r contract.ResultRecord) string {
 	return string(data)
 }
 
-// about tells whether the entry, one of the driver's, is the device's.
+// about reports whether an entry of this driver is the device's.
 func (d device) about(s *resourceapi.AllocatedDeviceStatus) bool {
 	share := ""
 	if s.ShareID != nil {
@@ -138,7 +138,7 @@ func (d device) about(s *resourceapi.AllocatedDeviceStatus) bool {
 	return s.Pool == d.pool && s.Device == d.name && share == d.shareID
 }
 
-// is tells whether the status says what it shall.
+// is reports whether the entry has the wanted data and conditions.
 func (d device) is(s *resourceapi.AllocatedDeviceStatus) bool {
 	if d.protection == (condition{}) && meta.FindStatusCondition(s.Conditions, ConditionProtection) != nil {
 		return false
@@ -156,7 +156,7 @@ func (d device) is(s *resourceapi.AllocatedDeviceStatus) bool {
 	return sameJSON(raw, d.data)
 }
 
-// sameJSON compares by meaning: the server orders members as it likes.
+// sameJSON compares by meaning: the server may reorder members.
 func sameJSON(a, b string) bool {
 	if a == b {
 		return true
@@ -165,7 +165,7 @@ func sameJSON(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// entry returns the entry to be written. A condition that stays as it was keeps
+// entry returns the entry to be written. A condition with the same status keeps
 // the time of its last transition.
 func (d device) entry(driver string, old *resourceapi.AllocatedDeviceStatus, now metav1.Time) resourceapi.AllocatedDeviceStatus {
 	entry := resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: d.pool, Device: d.name}

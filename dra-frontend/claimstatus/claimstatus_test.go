@@ -38,7 +38,7 @@ func record() contract.ClaimRecord {
 	}}}
 }
 
-// writer starts a writer; logged are its warnings.
+// writer starts a writer; logged has its warnings.
 func writer(t *testing.T, s *server) (w *claimstatus.Writer, logged *observer.ObservedLogs) {
 	t.Helper()
 	core, logged := observer.New(zap.WarnLevel)
@@ -50,7 +50,7 @@ func writer(t *testing.T, s *server) (w *claimstatus.Writer, logged *observer.Ob
 	return w, logged
 }
 
-// pass lets time pass, and the writer do what it does then.
+// pass lets time pass and the writer do its work.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -67,13 +67,14 @@ func TestWriter(t *testing.T) {
 		require.Contains(t, s.patches[0], uid, "bound to this claim")
 		got := s.own(t)
 		require.Equal(t, []string{driver, "worker", "numa-1", share}, []string{got.Driver, got.Pool, got.Device, *got.ShareID})
-		require.JSONEq(t, `{"request":"r","cpus":"2,6","partition":"root","mems":"1","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824},
+		require.JSONEq(t, `{"request":"r","cpus":"2,6","partition":"root","mems":"1",`+
+			`"memory":{"min":1073741824,"low":0,"high":"max","max":1073741824},
 			"hugepages":{"2Mi":4194304},"parameters":{"cpu.placement":"packed"}}`, string(got.Data.Raw))
 		require.Len(t, got.Conditions, 1)
 		ready := got.Conditions[0]
 		require.Equal(t, []string{"Ready", "True", "Prepared"}, []string{ready.Type, string(ready.Status), ready.Reason})
 
-		// A08: what is told again is not written again, not even looked at.
+		// A08: unchanged claims are neither read nor written again.
 		reads := s.reads
 		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		synctest.Wait()
@@ -101,7 +102,7 @@ func TestWriter(t *testing.T) {
 	})
 }
 
-// A08: a new instance reads and finds nothing to write.
+// A08: a new instance reads the claim and needs no write.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
@@ -116,8 +117,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// Memory protection has a condition of its own. The numbers of its message
-// follow other claims: they alone are no reason to write (A08).
+// Memory protection has its own condition. The numbers of its message follow
+// other claims and alone need no write (A08).
 func TestProtection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
@@ -131,7 +132,8 @@ func TestProtection(t *testing.T) {
 		first := set(w, short)
 		require.Len(t, first, 2)
 		require.Equal(t, []string{"Ready", "MemoryProtectionEffective"}, []string{first[0].Type, first[1].Type})
-		require.Equal(t, []string{"False", "AncestorUnprotected", "needs 1"}, []string{string(first[1].Status), first[1].Reason, first[1].Message})
+		require.Equal(t, []string{"False", "AncestorUnprotected", "needs 1"},
+			[]string{string(first[1].Status), first[1].Reason, first[1].Message})
 
 		pass(time.Hour)
 		more := short
@@ -162,7 +164,8 @@ func TestProtection(t *testing.T) {
 	})
 }
 
-// A claim that is another one, or not allocated any more, is left alone.
+// The writer does not write to a deallocated claim or to another claim of the
+// same name.
 func TestNotThisClaim(t *testing.T) {
 	for name, change := range map[string]func(*resourceapi.ResourceClaim){
 		"another UID":   func(c *resourceapi.ResourceClaim) { c.UID = "other" },
@@ -183,8 +186,7 @@ func TestNotThisClaim(t *testing.T) {
 	}
 }
 
-// A server that refuses or cannot be reached is asked again, ever less often,
-// and complained about once.
+// A failed write is tried again, at growing intervals. Its error is logged once.
 func TestRefused(t *testing.T) {
 	for name, err := range map[string]error{
 		"forbidden":   apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "c", errors.New("no")),
@@ -208,8 +210,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A server without the gate keeps nothing: that is said once, and is no reason
-// to try again.
+// A server without the feature gate drops the entries: a log line says so once,
+// and the write is not tried again.
 func TestDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
@@ -226,7 +228,7 @@ func TestDropped(t *testing.T) {
 	})
 }
 
-// Many claims at once do not take the client's rate from Prepare.
+// Many claims at once leave the client's rate to Prepare.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
@@ -247,7 +249,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// The API takes 10 KiB; a longer decision is left out and the condition stays.
+// The API takes 10 KiB of data. A longer decision is left out, the condition not.
 func TestTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)

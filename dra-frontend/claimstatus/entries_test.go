@@ -17,8 +17,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 )
 
-// Several writers of a claim: what one wrote between a read and a write of the
-// driver stays, whether or not entries moved.
+// Another program's write between the driver's read and write stays, whether or
+// not entries moved.
 func TestMeanwhile(t *testing.T) {
 	for name, change := range map[string]func(*resourceapi.ResourceClaim){
 		"another driver's entry": func(c *resourceapi.ResourceClaim) {
@@ -48,8 +48,8 @@ func TestMeanwhile(t *testing.T) {
 	}
 }
 
-// A claim that was allocated to another node while it is prepared here gets the
-// other node's entries only.
+// A claim that is prepared here and allocated to another node keeps only the
+// other node's entries.
 func TestAllocatedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(func(c *resourceapi.ResourceClaim) {
@@ -65,7 +65,8 @@ func TestAllocatedElsewhere(t *testing.T) {
 	})
 }
 
-// A claim made anew under the same name between a read and a write is another.
+// A claim that is made anew between a read and a write gets no entries of the
+// former claim.
 func TestMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
@@ -78,15 +79,17 @@ func TestMadeAnew(t *testing.T) {
 	})
 }
 
-// The driver's entries become those wanted, wherever they stand between those
-// of others, of which none is touched.
+// The driver's entries become the wanted entries, at any place among other
+// drivers' entries, which stay.
 func TestEntries(t *testing.T) {
 	of := func(driver, device string) resourceapi.AllocatedDeviceStatus {
 		pool := "worker"
 		if at, other, moved := strings.Cut(device, "@"); moved {
 			device, pool = at, other
 		}
-		return resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: pool, Device: device, Data: &runtime.RawExtension{Raw: []byte(`{"z":null,"a":1}`)}}
+		return resourceapi.AllocatedDeviceStatus{
+			Driver: driver, Pool: pool, Device: device, Data: &runtime.RawExtension{Raw: []byte(`{"z":null,"a":1}`)},
+		}
 	}
 	names := func(list []resourceapi.AllocatedDeviceStatus) []string {
 		var out []string
@@ -105,12 +108,24 @@ func TestEntries(t *testing.T) {
 		all = append(all, fmt.Sprintf("%s/%d", driver, i))
 	}
 	for name, c := range map[string]struct{ before, wanted, after []string }{
-		"none yet":          {nil, []string{"1", "2"}, []string{driver + "/1", driver + "/2"}},
-		"stale between":     {[]string{driver + "/3", "a/1", driver + "/4", "b/1", driver + "/5"}, []string{"1"}, []string{"a/1", "b/1", driver + "/1"}},
-		"changed and stale": {[]string{driver + "/3", "a/1", driver + "/1", "b/1", driver + "/2"}, []string{"1", "2", "6"}, []string{"a/1", driver + "/1", "b/1", driver + "/2", driver + "/6"}},
-		"only stale":        {[]string{"a/1", driver + "/3", "b/1"}, nil, []string{"a/1", "b/1"}},
-		"another node's":    {[]string{driver + "/1@elsewhere", driver + "/3"}, []string{"1"}, []string{driver + "/1@elsewhere", driver + "/1"}},
-		"all that fit":      {nil, many, all},
+		"none yet": {nil, []string{"1", "2"}, []string{driver + "/1", driver + "/2"}},
+		"stale between": {
+			before: []string{driver + "/3", "a/1", driver + "/4", "b/1", driver + "/5"},
+			wanted: []string{"1"},
+			after:  []string{"a/1", "b/1", driver + "/1"},
+		},
+		"changed and stale": {
+			before: []string{driver + "/3", "a/1", driver + "/1", "b/1", driver + "/2"},
+			wanted: []string{"1", "2", "6"},
+			after:  []string{"a/1", driver + "/1", "b/1", driver + "/2", driver + "/6"},
+		},
+		"only stale": {[]string{"a/1", driver + "/3", "b/1"}, nil, []string{"a/1", "b/1"}},
+		"another node's": {
+			before: []string{driver + "/1@elsewhere", driver + "/3"},
+			wanted: []string{"1"},
+			after:  []string{driver + "/1@elsewhere", driver + "/1"},
+		},
+		"all that fit": {nil, many, all},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// operation is one of a JSON patch (RFC 6902). The server compares what a write
-// leaves of the allocation, and of other drivers' entries, with what it has,
-// opaque JSON byte by byte. Of all patches only this kind leaves alone what it
-// does not name: a server-side apply sorts the members of opaque parameters, and
-// a merge patch has to restate the whole list and drops nulls from it. Opaque
-// JSON with white space or with <, > or & no patch leaves alone, as the server
-// encodes it anew before it patches: such a claim's status is refused.
+// operation is an operation of a JSON patch (RFC 6902). The server refuses a
+// write that changes the allocation or other drivers' entries, and compares
+// opaque JSON byte by byte. Only a JSON patch leaves the rest of a claim alone: a
+// server-side apply sorts the members of opaque parameters, and a merge patch
+// repeats the whole list and drops nulls. No patch works for opaque JSON with
+// white space, <, > or &, because the server encodes it anew before it patches:
+// the status of such a claim is not written.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -24,15 +24,15 @@ type operation struct {
 
 const entries = "/status/devices"
 
-// operations make the driver's entries in the status of a claim those wanted;
-// there are none if they are. They hold for this version of this claim only:
-// they name entries by their place. Entries of the driver in other pools than
-// this node's are another node's, to which the claim was allocated since.
+// operations returns the operations that change this pool's entries to want; nil
+// if the entries need no change. The operations name entries by index, so they
+// hold only for this version of the claim. The driver's entries in another pool
+// are another node's, to which the claim was allocated since.
 func operations(driver, pool string, want []device, claim *resourceapi.ResourceClaim, now metav1.Time) []operation {
 	var replace, remove, add []operation
 	have := make(map[device]bool, len(want))
 	devices := claim.Status.Devices
-	for i := len(devices) - 1; i >= 0; i-- { // from the end: a removal moves those behind it
+	for i := len(devices) - 1; i >= 0; i-- { // from the end: a removal moves the entries behind it
 		old := &devices[i]
 		if old.Driver != driver || old.Pool != pool {
 			continue
@@ -58,7 +58,7 @@ func operations(driver, pool string, want []device, claim *resourceapi.ResourceC
 	if len(replace)+len(remove)+len(add) == 0 {
 		return nil
 	}
-	// The server refuses them for another version.
+	// The server refuses the patch for another version of the claim.
 	out := []operation{
 		{Op: "replace", Path: "/metadata/uid", Value: claim.UID},
 		{Op: "replace", Path: "/metadata/resourceVersion", Value: claim.ResourceVersion},
@@ -67,7 +67,7 @@ func operations(driver, pool string, want []device, claim *resourceapi.ResourceC
 	return append(append(out, remove...), add...)
 }
 
-// find returns the device that an entry is about.
+// find returns the wanted device of an entry.
 func find(want []device, s *resourceapi.AllocatedDeviceStatus) (device, bool) {
 	for _, d := range want {
 		if d.about(s) {

@@ -20,19 +20,20 @@ import (
 	ktesting "k8s.io/client-go/testing"
 )
 
-// unsorted are parameters as a client may write them: no member is where the
-// server's own encoding would have it.
+// unsorted has a client's parameters: the server's own encoding would have each
+// member at another place.
 const unsorted = `{"kind":"K","apiVersion":"v1","cpu":{"placement":"packed","isolation":"none"},"big":1.50e3}`
 
-// server is an API server with one claim and what happened to it.
+// server is an API server with one claim. It keeps the patches and counts the
+// reads.
 type server struct {
 	*fake.Clientset
 	patches []string
 	reads   int
 	mu      sync.Mutex
-	err     error // of the next writes
-	drop    bool
-	// meanwhile is another write, between a read and a write of the driver.
+	err     error // the error of the next writes
+	drop    bool  // writes change nothing
+	// meanwhile is another program's write, between the driver's read and write.
 	meanwhile func(*resourceapi.ResourceClaim)
 }
 
@@ -45,13 +46,23 @@ func (s *server) refuse(err error) {
 func newServer(change func(*resourceapi.ResourceClaim)) *server {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: uid}}
 	id := types.UID(share)
-	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-		{Request: "r", Driver: driver, Pool: "worker", Device: "numa-1", ShareID: &id},
-	}, Config: []resourceapi.DeviceAllocationConfiguration{{Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: resourceapi.DeviceConfiguration{
-		Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(unsorted)}},
-	}}}}}
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{
+			{Request: "r", Driver: driver, Pool: "worker", Device: "numa-1", ShareID: &id},
+		},
+		Config: []resourceapi.DeviceAllocationConfiguration{{
+			Source: resourceapi.AllocationConfigSourceClaim,
+			DeviceConfiguration: resourceapi.DeviceConfiguration{
+				Opaque: &resourceapi.OpaqueDeviceConfiguration{
+					Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(unsorted)},
+				},
+			},
+		}},
+	}}
 	c.ResourceVersion = "1"
-	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: "other", Pool: "p", Device: "d", Data: &runtime.RawExtension{Raw: []byte(`{"z":null,"a":1}`)}}}
+	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: "other", Pool: "p", Device: "d", Data: &runtime.RawExtension{Raw: []byte(`{"z":null,"a":1}`)},
+	}}
 	if change != nil {
 		change(c)
 	}
@@ -86,8 +97,8 @@ func (s *server) get(r schema.GroupVersionResource) (*resourceapi.ResourceClaim,
 	return c.(*resourceapi.ResourceClaim).DeepCopy(), nil
 }
 
-// write does as an API server that knows what the driver may write: a refused
-// write is undone.
+// write writes, then undoes the write and returns an error if the driver may not
+// write it or the version is outdated. An API server checks the same.
 func (s *server) write(a ktesting.Action) (*resourceapi.ResourceClaim, error) {
 	before, err := s.get(a.GetResource())
 	if err != nil {
@@ -110,15 +121,17 @@ func (s *server) write(a ktesting.Action) (*resourceapi.ResourceClaim, error) {
 	}
 	if after.UID != before.UID || after.ResourceVersion != before.ResourceVersion {
 		err = apierrors.NewConflict(a.GetResource().GroupResource(), "c", errors.New("the object has been modified"))
-	} else if !equality.Semantic.DeepEqual(before.Status.Allocation, after.Status.Allocation) || !equality.Semantic.DeepEqual(others(before), others(after)) {
-		err = apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), "c", field.ErrorList{field.Forbidden(field.NewPath("status"), "written by others")})
+	} else if !equality.Semantic.DeepEqual(before.Status.Allocation, after.Status.Allocation) ||
+		!equality.Semantic.DeepEqual(others(before), others(after)) {
+		err = apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), "c",
+			field.ErrorList{field.Forbidden(field.NewPath("status"), "written by others")})
 	} else {
 		before, after.ResourceVersion = after, before.ResourceVersion+"1"
 	}
 	return before, errors.Join(err, s.Tracker().Update(a.GetResource(), before, "ns"))
 }
 
-// others are the entries of other drivers.
+// others returns the entries of other drivers.
 func others(c *resourceapi.ResourceClaim) []resourceapi.AllocatedDeviceStatus {
 	var out []resourceapi.AllocatedDeviceStatus
 	for _, d := range c.Status.Devices {

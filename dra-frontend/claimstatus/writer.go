@@ -26,7 +26,7 @@ import (
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
-	// callTimeout is of one request.
+	// callTimeout limits one request.
 	callTimeout = 10 * time.Second
 	// claimsPerSecond, after a burst, leaves the client's rate to Prepare.
 	claimsPerSecond, burst = 10, 20
@@ -36,16 +36,16 @@ const (
 type Options struct {
 	Log    *zap.Logger
 	Client kubernetes.Interface
-	// Driver is the name of the driver, and of the owner of what is written.
+	// Driver is the driver's name, also as field manager.
 	Driver string
 	// Pool is the name of this node's pool.
 	Pool string
-	// Written is told of every write.
+	// Written is called after each write.
 	Written func(err error)
 }
 
-// Writer writes the status of claims, one after the other: several changes of
-// one claim become one write.
+// Writer writes the status of claims, one after the other. Changes of one claim
+// that come before its write share the write.
 type Writer struct {
 	o     Options
 	queue workqueue.TypedRateLimitingInterface[string]
@@ -58,19 +58,23 @@ type Writer struct {
 	complaint string
 }
 
-// wanted is the status a claim shall have.
+// wanted has the entries that a claim should have.
 type wanted struct {
 	namespace, name string
 	devices         []device
 }
 
-// New returns a writer. It writes while Run runs.
+// New returns a writer, which writes while Run runs.
 func New(o Options) *Writer {
-	return &Writer{o: o, want: make(map[string]wanted), pace: flowcontrol.NewTokenBucketRateLimiter(claimsPerSecond, burst), queue: workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))}
+	return &Writer{
+		o: o, want: make(map[string]wanted), pace: flowcontrol.NewTokenBucketRateLimiter(claimsPerSecond, burst),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
+	}
 }
 
-// Set tells all claims that are prepared. It does not wait.
+// Set takes all prepared claims and the findings about them. It does not wait
+// for a write.
 func (w *Writer) Set(claims []contract.ClaimRecord, report Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,14 +122,14 @@ func (w *Writer) handle(ctx context.Context, uid string) {
 	w.queue.Forget(uid)
 }
 
-// write reads the claim first: after a restart there is mostly nothing to write.
+// write reads the claim first: after a restart most entries need no write.
 func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	claims := w.o.Client.ResourceV1().ResourceClaims(want.namespace)
 	claim, err := claims.Get(ctx, want.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (claim.UID != uid || claim.Status.Allocation == nil) {
-		return nil // on its way out: it is unprepared soon
+		return nil // the claim is unprepared soon
 	}
 	if err != nil {
 		return err
@@ -133,7 +137,7 @@ func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
 	if !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
 		return r.Driver == w.o.Driver && r.Pool == w.o.Pool
 	}) {
-		return nil // it was allocated to another node since
+		return nil // the claim was allocated to another node since
 	}
 	operations := operations(w.o.Driver, w.o.Pool, want.devices, claim, metav1.Now())
 	if len(operations) == 0 {
@@ -155,7 +159,7 @@ func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
 	return nil
 }
 
-// check says once that a server keeps no status of devices.
+// check logs, once, that the server keeps no status of devices.
 func (w *Writer) check(want wanted, claim *resourceapi.ResourceClaim) {
 	own := func(s resourceapi.AllocatedDeviceStatus) bool { return s.Driver == w.o.Driver }
 	if len(want.devices) > 0 && !slices.ContainsFunc(claim.Status.Devices, own) {
@@ -171,7 +175,7 @@ func (w *Writer) complain(want wanted, err error) {
 	w.say("status of a claim not written, it is tried again", want, err)
 }
 
-// say logs what differs from what was said last.
+// say logs a message unless the last message was the same.
 func (w *Writer) say(message string, want wanted, err error) {
 	complaint := message
 	if err != nil {
@@ -186,7 +190,7 @@ func (w *Writer) say(message string, want wanted, err error) {
 	w.o.Log.Warn(message, zap.String("claim", want.namespace+"/"+want.name), zap.Error(err))
 }
 
-// reasonOf is the kind of an error: its text names the claim.
+// reasonOf returns the kind of an error: the text differs for each claim.
 func reasonOf(err error) string {
 	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
 		return string(reason)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon is the frontend as a running process: it starts the parts in
-// the order that keeps the invariants, then keeps them current. Nothing is
-// written before this instance is the active one; then comes the node state,
-// and slices come last.
+// Package daemon is the frontend as a running process. It starts the parts in
+// the order that keeps the invariants: only the active instance writes, the
+// node state before the slices. Then it keeps node state and slices current.
 package daemon
 
 import (
@@ -54,8 +53,7 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// PageSize is the base page size in bytes.
 	PageSize int64
-	// Release is the installation that this instance is part of, as
-	// "namespace/name".
+	// Release is the release of this instance, as "namespace/name".
 	Release string
 }
 
@@ -65,20 +63,22 @@ type Daemon struct {
 	status   *status
 	instance *instances.Instance
 	kubelet  *registration
-	// helper answers kubelet, nil while this instance is not registered.
+	// helper answers kubelet; nil while this instance is not registered.
 	helper  atomic.Pointer[kubeletplugin.Helper]
 	dir     cdidir.Placed
 	driver  *plugin.Driver
 	bootID  string
 	machine atomic.Pointer[inventory.Inventory]
-	// offered are the zones to publish, less what claims hold of other zones.
-	offered   atomic.Pointer[[]zones.Zone]
+	// offered are the zones to publish. Amounts that displaced claims hold are
+	// subtracted.
+	offered atomic.Pointer[[]zones.Zone]
+	// displaced are the claims with a result on a device that is not offered.
 	displaced []contract.ClaimRecord
-	// claims are the prepared ones that were read last, health what the machine
-	// lacks of them.
+	// claims are the prepared claims at the last reading, health the findings
+	// about their results.
 	claims []contract.ClaimRecord
 	health map[contract.Key]health.Finding
-	// warnings are what preflight could not look at.
+	// warnings are the checks that preflight could not do.
 	warnings   []string
 	fitness    fitness
 	protection *protected
@@ -89,13 +89,13 @@ type Daemon struct {
 	published  *publication
 }
 
-// pollInterval is how soon a dead actuator is noticed. Looking is an open and
+// pollInterval is how soon a dead actuator is noticed. A poll costs an open and
 // a lock query of one small file.
 const pollInterval = time.Second
 
-// New does what can fail for good: it reads the machine and opens the CDI
-// directory. A node that is not fit is no error: claims that it has must be
-// released, and the update of other nodes goes on.
+// New does the steps that may fail for good: it reads the machine and opens the
+// CDI directory. An unfit node is no error: its claims must be released, and a
+// rolling update must go on to other nodes.
 func New(o Options) (*Daemon, error) {
 	d := &Daemon{o: o, kubelet: &registration{rootDir: o.Kubelet.RootDir}, status: newStatus()}
 	d.notices = notices.New(notices.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Node: o.Kubelet.NodeName})
@@ -148,7 +148,8 @@ func New(o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// memoryCapacity is nil where oom_score_adj stays as it is.
+// memoryCapacity returns a function that reads the node's memory in bytes, nil
+// if the configuration leaves oom_score_adj to kubelet.
 func memoryCapacity(c config.Config, proc fs.FS) func() (int64, error) {
 	if c.MemoryQoS.OOMScore == config.OOMScoreKeep {
 		return nil
@@ -156,8 +157,9 @@ func memoryCapacity(c config.Config, proc fs.FS) func() (int64, error) {
 	return func() (int64, error) { return topology.MemoryTotal(proc) }
 }
 
-// Run serves kubelet and keeps slices and node state current until ctx ends,
-// whenever this instance is the active one.
+// Run waits until this instance is the active one, then serves kubelet and
+// keeps slices and node state current. After handing over it waits again. It
+// returns when ctx ends or on an error.
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var writers sync.WaitGroup
@@ -172,27 +174,27 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 }
 
-// turn waits until this instance is the active one and works as that one until
-// it hands over or ctx ends.
+// turn waits until this instance is the active one and works until it hands
+// over (errHandedOver) or ctx ends.
 func (d *Daemon) turn(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	helper, err := d.activate(ctx, fail)
-	// Last of all: nothing of this instance writes any more when the next one
-	// may.
+	// release runs last: the next instance may write only after all goroutines
+	// of this instance have ended.
 	defer d.release()
 	if err != nil {
 		return ended(ctx, err)
 	}
-	// Stop does not withdraw the slices: kubelet does when no instance comes
-	// back, and a restart must not make running claims' devices vanish.
+	// Slices stay: a restart must not make the devices of running claims
+	// vanish. Kubelet removes the slices if no instance comes back.
 	defer func() { d.withdraw(helper) }()
 	if err := d.removeStale(); err != nil {
 		return err
 	}
-	// It may have waited for long.
+	// The machine may have changed while this instance waited.
 	d.rediscover()
-	// Before the first look, so that no change falls between the two.
+	// The watch starts before the first look, so that no change is missed.
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
@@ -207,7 +209,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	d.look(ctx)
 	var writers sync.WaitGroup
 	defer writers.Wait()
-	// After the watches of claims have ended nobody writes any more.
+	// Watches of claims write claim files: they end before the hand-over.
 	defer d.joins.Wait()
 	defer fail(nil)
 	writers.Go(func() { d.statuses.Run(ctx) })
@@ -225,18 +227,20 @@ func (d *Daemon) turn(ctx context.Context) error {
 	return d.keep(ctx, helper, watcher, changes)
 }
 
-// removeStale runs under the lock: an instance of a release that knows of no
-// active one may be writing.
+// removeStale removes unfinished files, under the lock of the CDI directory: a
+// version of the frontend without the active instance's lock may be writing.
 func (d *Daemon) removeStale() error {
 	release, err := d.instance.Acquire()
 	if err != nil {
 		return err
 	}
-	// The instance before may have prepared claims elsewhere since New.
+	// Since New, the previous active instance may have prepared claims in
+	// another directory.
 	return errors.Join(d.dir.Check(), d.dir.RemoveStale(), release())
 }
 
-// keep keeps slices and node state current.
+// keep keeps slices and node state current until ctx ends. It returns
+// errHandedOver when a newer instance asks to take over.
 func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher *fsnotify.Watcher, changes <-chan struct{}) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -274,8 +278,8 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 	}
 }
 
-// ended tells an end that was asked for, which may interrupt a publication,
-// from a failure.
+// ended returns err while ctx goes on, the cause if a part of the daemon ended
+// ctx, and nil if ctx was cancelled: an interrupted publication is no failure.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -295,9 +299,9 @@ func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) erro
 	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, devices))
 }
 
-// Ready returns why kubelet does not call this instance, nil if it does. A
-// rolling update goes on when it is nil: whether the node is fit for claims is
-// another matter (Fitness), which must not stop the update of other nodes.
+// Ready returns why kubelet does not call this instance, nil if kubelet does. A
+// rolling update waits for nil. An unfit node must not stop the update of other
+// nodes, so Fitness is separate.
 func (d *Daemon) Ready() error {
 	err := d.kubelet.missing()
 	if n, _ := d.status.get(); err != nil && n.standby != nil {
@@ -306,5 +310,5 @@ func (d *Daemon) Ready() error {
 	return err
 }
 
-// Fitness returns why this instance takes no new claims, nil if it does.
+// Fitness returns why this instance takes no new claims, nil if it takes them.
 func (d *Daemon) Fitness() error { return d.status.fitness() }

@@ -26,10 +26,10 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
-// These look inside, as they wait for hours and minutes: of the daemon as a
-// whole, which has sockets and processes, the clock cannot be turned.
+// These tests use unexported parts, as they wait for minutes and hours of fake
+// time. A whole daemon, with sockets and processes, cannot run in fake time.
 
-// told collects what is told.
+// told collects the reasons of notices.
 type told struct {
 	mu      sync.Mutex
 	reasons []string
@@ -55,14 +55,16 @@ func options(t *testing.T) Options {
 	return o
 }
 
-// A44: what an actuator does not get done within its time is said to be
-// missing; progress and a new state give it time again.
+// A44: pending ends with the actuator's grace. Progress and a new state begin
+// the grace again.
 func TestPendingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t)
 		p := newProtected(o, new(told).send)
 		write := func(generation uint64) {
-			data, err := contract.EncodeNode(contract.NodeState{V: contract.Version, Generation: generation, BootID: "boot", Shared: contract.Shared{CPUs: "0", Mems: "0"}})
+			data, err := contract.EncodeNode(contract.NodeState{
+				V: contract.Version, Generation: generation, BootID: "boot", Shared: contract.Shared{CPUs: "0", Mems: "0"},
+			})
 			require.NoError(t, err)
 			require.NoError(t, durable.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
 		}
@@ -74,7 +76,7 @@ func TestPendingEnds(t *testing.T) {
 		write(2)
 		require.True(t, p.pending())
 		time.Sleep(grace - time.Second)
-		p.heard(contract.Announcement{}) // it is away
+		p.heard(contract.Announcement{}) // the actuator is away
 		require.True(t, p.pending())
 		write(3)
 		heard(2)
@@ -91,7 +93,8 @@ func TestPendingEnds(t *testing.T) {
 	})
 }
 
-// A44: events are gone after an hour; what stays wrong is told again.
+// A44: the API server drops events after an hour, so a lasting fault is
+// reported again.
 func TestToldAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		version, reason string
@@ -99,8 +102,11 @@ func TestToldAgain(t *testing.T) {
 		invalid         map[string]string
 	}{
 		"kubelet's configuration": {version: "v1.37.0", reason: "SecondMemoryOwner"},
-		"values written over":     {version: "v1.36.0", reason: "MemoryValuesOverwritten", overwritten: map[string]contract.Files{"": {"memory.min": "0"}, "burstable": {"memory.min": "0"}}},
-		"partitions lost":         {version: "v1.36.0", reason: "PartitionInvalid", invalid: map[string]string{claimUID: "x"}},
+		"values written over": {
+			version: "v1.36.0", reason: "MemoryValuesOverwritten",
+			overwritten: map[string]contract.Files{"": {"memory.min": "0"}, "burstable": {"memory.min": "0"}},
+		},
+		"partitions lost": {version: "v1.36.0", reason: "PartitionInvalid", invalid: map[string]string{claimUID: "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,7 +116,10 @@ func TestToldAgain(t *testing.T) {
 					require.NoError(t, os.WriteFile(o.Config.KubeletConfigFile, []byte("kind: KubeletConfiguration\n"+text), 0o600))
 				}
 				write("")
-				o.Client = fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: tc.version}}})
+				o.Client = fake.NewClientset(&corev1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: "worker"},
+					Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: tc.version}},
+				})
 				o.Kubelet.NodeName = "worker"
 				var n told
 				p, partitions := newProtected(o, n.send), newPartitions(o, n.send)
@@ -140,7 +149,8 @@ func TestToldAgain(t *testing.T) {
 	}
 }
 
-// What is new is told at once, and all an hour after all was told.
+// A new fault is reported at once; all faults are reported an hour after the
+// last report of all.
 func TestReminder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r reminder
@@ -149,7 +159,15 @@ func TestReminder(t *testing.T) {
 			now  map[string]string
 			want []string
 		}{
-			{nil, nil}, {a, []string{"a"}}, {both, []string{"b"}}, {both, []string{"a", "b"}}, {both, nil}, {a, []string{"a"}}, {nil, nil}, {a, []string{"a"}}, {a, nil},
+			{nil, nil},
+			{a, []string{"a"}},
+			{both, []string{"b"}},
+			{both, []string{"a", "b"}},
+			{both, nil},
+			{a, []string{"a"}},
+			{nil, nil},
+			{a, []string{"a"}},
+			{a, nil},
 		} {
 			require.Equal(t, step.want, r.fresh(step.now), "after %d half hours", i)
 			time.Sleep(30 * time.Minute)

@@ -30,13 +30,15 @@ func unfitReasons() []string {
 	return []string{reasonNodeUnfit, reasonBlocked, reasonActuator, reasonEmpty}
 }
 
-// reasonSlices is the reason of the event about slices that are not written.
+// reasonSlices is the reason of the event about slices that the API server does
+// not take.
 const reasonSlices = "SlicesNotWritten"
 
 var errEmpty = errors.New("no zone of this node has anything to offer: " +
 	"look at reservedCPUs, reservedMemory and managedCPUs of the configuration")
 
-// findings returns why the node takes no new claims, by reason.
+// findings returns the errors that keep the node from taking new claims, by
+// reason; empty if it takes claims.
 func (n node) findings() map[string]error {
 	found := map[string]error{reasonNodeUnfit: n.unfit, reasonBlocked: n.blocked, reasonActuator: n.actuator}
 	if n.empty {
@@ -46,18 +48,17 @@ func (n node) findings() map[string]error {
 	return found
 }
 
-// fitness tells people what is wrong with the node. The zero value of since and
-// told has told nothing.
+// fitness reports faults of the node as metrics and events. The zero values of
+// since and told are ready to use.
 type fitness struct {
 	metrics *metrics.Metrics
 	send    func(notices.Notice)
-	// since is when each thing was found.
+	// since has the time when each fault was found first, by reason.
 	since map[string]time.Time
 	told  reminder
 }
 
-// tell tells people what is wrong with the node and with what is published of
-// it.
+// tell reports faults of the node and of its slices.
 func (d *Daemon) tell(n node) {
 	found := n.findings()
 	if err := d.published.failure(); err != nil {
@@ -66,7 +67,8 @@ func (d *Daemon) tell(n node) {
 	d.fitness.tell(found)
 }
 
-// tell is told of what is wrong now, as reason to error, again and again.
+// tell takes all present faults, as reason to error, at each look. It sets the
+// metrics and sends the events that are due.
 func (f *fitness) tell(found map[string]error) {
 	for _, reason := range unfitReasons() {
 		f.metrics.Unfit(reason, found[reason] != nil)
@@ -87,8 +89,9 @@ func (f *fitness) tell(found map[string]error) {
 	}
 }
 
-// patience is how long something is wrong before people are told: an actuator
-// is away while it is replaced, and slices are written again after a conflict.
+// patience returns how long a fault lasts before an event reports it. An
+// actuator that is replaced is away for a while, and a conflicting write of
+// slices is retried.
 func patience(reason string) time.Duration {
 	if slices.Contains([]string{reasonActuator, reasonSlices}, reason) {
 		return grace
@@ -96,8 +99,8 @@ func patience(reason string) time.Duration {
 	return 0
 }
 
-// examine looks whether the node can keep the driver's promises, and reports
-// whether that is news. The error is one that only another container mends.
+// examine checks whether the node is unfit and reports whether the answer
+// differs from the last one. After an error only a new container helps.
 func (d *Daemon) examine() (changed bool, err error) {
 	warnings, unfit := preflight.Check(preflight.Node{
 		Proc: os.DirFS(d.o.Config.ProcRoot), Kubelet: os.DirFS(d.o.Config.KubeletRootDir),
@@ -128,8 +131,8 @@ func (d *Daemon) examine() (changed bool, err error) {
 	return d.status.set(n), nil
 }
 
-// applier is the actuator as claims are prepared with it: on a node that is not
-// fit nobody would apply them as promised.
+// applier is the actuator for preparing claims. It returns an error on an unfit
+// node, where a decision would not be applied as promised.
 type applier struct {
 	actuator
 	status *status

@@ -15,9 +15,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 )
 
-// What is wrong with the node is told once and each hour while it stays; an
-// actuator that is being replaced, and a write of slices that is tried again,
-// only if it lasts. The metric is not late.
+// An event reports a fault of the node at once, and each hour while the fault
+// stays. Actuators are replaced and writes of slices retried, so an event
+// reports these two faults only if they last. The metric has no delay.
 func TestFitnessIsTold(t *testing.T) {
 	wrong := errors.New("what is wrong")
 	for _, tc := range []struct {
@@ -60,7 +60,7 @@ func TestFitnessIsTold(t *testing.T) {
 	}
 }
 
-// countOf counts the reasons whose metric has the value.
+// countOf counts the reasons with this value of the metric.
 func countOf(t *testing.T, registry *prometheus.Registry, value float64) int {
 	t.Helper()
 	families, err := registry.Gather()

@@ -23,8 +23,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// kubeletSide completes plugin.Driver to what the helper library calls: health
-// and background errors concern the daemon, not the claims.
+// kubeletSide implements the helper library's interface: claims go to
+// plugin.Driver, health and background errors to the daemon.
 type kubeletSide struct {
 	*plugin.Driver
 	log     *zap.Logger
@@ -37,7 +37,8 @@ type kubeletSide struct {
 	metadata  metadata
 }
 
-// HandleError implements kubeletplugin.DRAPlugin.
+// HandleError implements kubeletplugin.DRAPlugin. An error that the helper does
+// not retry ends this instance.
 func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 	if dropped := new(resourceslice.DroppedFieldsError); errors.As(err, &dropped) {
 		k.published.dropped(dropped)
@@ -45,16 +46,16 @@ func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 	}
 	k.log.Error(msg, zap.Error(err))
 	if errors.Is(err, kubeletplugin.ErrRecoverable) {
-		// The helper calls errors of publishing so, and no others.
+		// In the helper only errors of publishing are recoverable.
 		k.published.notWritten(err)
 		return
 	}
 	k.fail(fmt.Errorf("%s: %w", msg, err))
 }
 
-// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. What was written
-// for a claim while metadata was on goes with it when it is off, too: then the
-// helper does not know of it.
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. With metadata off,
+// it removes the metadata files that a claim got while metadata was on: the
+// helper does not remove them then.
 func (k kubeletSide) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results, err := k.Driver.UnprepareResourceClaims(ctx, claims)
 	if err != nil || k.metadata.on {
@@ -72,9 +73,9 @@ func (k kubeletSide) UnprepareResourceClaims(ctx context.Context, claims []kubel
 // health unknown.
 const healthInterval = 10 * time.Second
 
-// WatchHealthStatus implements kubeletplugin.DRAPlugin: devices are unhealthy
-// while nobody would apply a decision for them, or the machine lacks what their
-// claims hold. A kubelet that does not ask is none the worse.
+// WatchHealthStatus implements kubeletplugin.DRAPlugin. Devices are unhealthy
+// while no actuator applies decisions, or while the machine lacks CPUs or NUMA
+// nodes of their claims. A kubelet may leave the health unread.
 func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
@@ -105,8 +106,9 @@ func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubel
 	}
 }
 
-// problems are those of the devices that are offered and of those that claims
-// are on, by name; empty for none.
+// problems returns the problem of each device by name, empty for a healthy
+// device. The devices are the offered devices and the devices of unhealthy
+// claims.
 func (k kubeletSide) problems(n node) map[string]string {
 	problems := maps.Clone(n.unhealthy)
 	if problems == nil {
@@ -134,7 +136,8 @@ func clip(s string) string {
 	return s
 }
 
-// taints keep new pods away while claims could not be prepared here.
+// taints returns the taints that keep new pods off a node where claims cannot
+// be prepared.
 func taints(n node) []resourceapi.DeviceTaint {
 	var out []resourceapi.DeviceTaint
 	if n.actuator != nil {
@@ -142,7 +145,7 @@ func taints(n node) []resourceapi.DeviceTaint {
 			Key: plugin.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
 		})
 	}
-	// A device has one taint of a key.
+	// Each key may occur once among a device's taints.
 	value := ""
 	switch {
 	case n.unfit != nil:
@@ -157,19 +160,19 @@ func taints(n node) []resourceapi.DeviceTaint {
 	})
 }
 
-// Kubelet says where kubelet is and who this instance is.
+// Kubelet has kubelet's directory and the names of this instance.
 type Kubelet struct {
 	RootDir  string
 	NodeName string
-	// PodUID names the sockets of this instance, so that a new one can start
-	// before the old one ends (rolling update).
+	// PodUID names the sockets of this instance, so that in a rolling update
+	// two instances can run. Empty outside of a pod.
 	PodUID string
 }
 
-// dataDir is where the plugin's socket and lock live.
+// dataDir is the directory of the plugin's socket and locks.
 func (k Kubelet) dataDir() string { return filepath.Join(k.RootDir, "plugins", plugin.DriverName) }
 
-// serve registers this instance with kubelet, which may call it from then on.
+// serve registers this instance with kubelet, which may call it at once.
 func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kubeletplugin.Helper, error) {
 	side := kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
@@ -179,9 +182,9 @@ func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kube
 	options := append(side.metadata.options(),
 		kubeletplugin.DriverName(plugin.DriverName),
 		kubeletplugin.KubeClient(d.o.Client),
-		// The driver itself lets one call after the other to the directory, but none
-		// waits for what another one reads from the API server. What the helper
-		// writes for metadata is not under the driver's lock.
+		// The driver serializes access to the CDI directory itself, and calls read
+		// from the API server in parallel. The helper's metadata files are outside
+		// of the driver's lock.
 		kubeletplugin.Serialize(side.metadata.on),
 		kubeletplugin.NodeName(d.o.Kubelet.NodeName),
 		kubeletplugin.PluginDataDirectoryPath(d.o.Kubelet.dataDir()),
@@ -196,15 +199,15 @@ func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kube
 	return helper, err
 }
 
-// withdraw ends what serve began; without a helper there is nothing to end.
+// withdraw ends the registration by serve. The helper may be nil.
 func (d *Daemon) withdraw(helper *kubeletplugin.Helper) {
 	helper.Stop()
 	d.helper.Store(nil)
 	d.kubelet.last.Store(nil)
 }
 
-// devices are those that are offered, none before this instance was the active
-// one.
+// devices returns the offered devices, none before this instance was first the
+// active instance.
 func (d *Daemon) devices() []resourceapi.Device {
 	offered := d.offered.Load()
 	if offered == nil {
@@ -213,14 +216,14 @@ func (d *Daemon) devices() []resourceapi.Device {
 	return d.machine.Load().Devices(*offered, nil)
 }
 
-// registration is what kubelet said last about this instance. The helper keeps
-// it, too, but writes and reads it without a lock.
+// registration has kubelet's last answer about this instance. The helper has
+// the answer too, but writes and reads it without a lock.
 type registration struct {
 	rootDir string
 	last    atomic.Pointer[registerapi.RegistrationStatus]
 }
 
-// intercept sees kubelet's calls.
+// intercept stores the registration status of kubelet's calls.
 func (r *registration) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if s, is := request.(*registerapi.RegistrationStatus); is {
 		r.last.Store(s)
@@ -228,12 +231,13 @@ func (r *registration) intercept(ctx context.Context, request any, _ *grpc.Unary
 	return handle(ctx, request)
 }
 
-// missing returns why kubelet does not call this instance, nil if it does.
+// missing returns why kubelet does not call this instance, nil if kubelet does.
 func (r *registration) missing() error {
 	s := r.last.Load()
 	switch {
 	case s == nil:
-		return fmt.Errorf("kubelet has not registered the driver yet: check that it watches %s", filepath.Join(r.rootDir, "plugins_registry"))
+		return fmt.Errorf("kubelet has not registered the driver yet: check that it watches %s",
+			filepath.Join(r.rootDir, "plugins_registry"))
 	case !s.PluginRegistered:
 		return fmt.Errorf("kubelet refused to register the driver: %s", s.Error)
 	}

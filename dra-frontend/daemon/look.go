@@ -18,13 +18,13 @@ import (
 )
 
 // look reconciles the node state and reads the actuator's announcement. It
-// reports whether what is published must change.
+// reports whether the slices must change.
 func (d *Daemon) look(ctx context.Context) bool {
 	n, _ := d.status.get()
 	claims, blocked := d.driver.Reconcile()
 	changed := false
 	if blocked == nil || claims != nil || d.offered.Load() == nil {
-		// A directory that cannot be read has not lost its claims.
+		// An unreadable directory still has its claims: the last list stays.
 		d.joins.Follow(ctx, claims)
 		changed = d.offer(claims)
 		d.assess(&n, claims)
@@ -41,15 +41,16 @@ func (d *Daemon) look(ctx context.Context) bool {
 	return changed
 }
 
-// offer computes what is published while there are these claims, and reports
-// whether it changed.
+// offer computes the zones to publish beside these claims, and reports whether
+// the zones changed.
 func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
 	machine := d.machine.Load()
 	zs := machine.Offer(claims)
 	displaced := machine.Displaced(claims)
 	for _, c := range displaced {
 		if !slices.ContainsFunc(d.displaced, func(known contract.ClaimRecord) bool { return known.UID == c.UID }) {
-			d.o.Log.Warn("claim is on a device that is not offered any more: what it holds is left out of the capacities until it is released",
+			d.o.Log.Warn("claim is on a device that is not offered any more: "+
+				"what it holds is left out of the capacities until it is released",
 				zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
 		}
 	}
@@ -61,8 +62,9 @@ func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
 	return true
 }
 
-// assess finds what claims hold and the machine lacks, and tells kubelet, the
-// log and people.
+// assess finds the CPUs and NUMA nodes that claims hold and the machine lacks,
+// and the lost partitions. It reports them to kubelet (in n), in the log, as
+// metrics and as events.
 func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
 	report := health.Check(d.machine.Load().Machine, claims, d.partitions.invalid)
 	for device, reason := range report.Devices {
@@ -81,6 +83,8 @@ func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
 	d.partitions.tell(claims)
 }
 
+// lookAtActuator reads the announcement and reports whether the slices must
+// change.
 func (d *Daemon) lookAtActuator() bool {
 	n, _ := d.status.get()
 	before := d.health
@@ -91,6 +95,8 @@ func (d *Daemon) lookAtActuator() bool {
 	return changed
 }
 
+// observe adds the announcement's findings to n and stores n. It reports
+// whether the slices must change.
 func (d *Daemon) observe(n node) bool {
 	before := n.actuator
 	a, err := actuator{dir: d.o.Config.CDIDir}.Announcement()
@@ -98,7 +104,8 @@ func (d *Daemon) observe(n node) bool {
 		d.o.Log.Error("claims wait for the actuator", zap.Error(err))
 	}
 	if err == nil && before != nil {
-		d.o.Log.Info("actuator is ready", zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
+		d.o.Log.Info("actuator is ready",
+			zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
 	}
 	d.protection.heard(a)
 	if err == nil && d.partitions.heard(a) {
@@ -111,15 +118,16 @@ func (d *Daemon) observe(n node) bool {
 	return d.status.set(n)
 }
 
-// rediscover looks at the machine again. A machine that cannot be read keeps
-// the last good one: claims live on it.
+// rediscover reads the machine again and reports whether the offer changed. On
+// an error the last machine stays: claims depend on it.
 func (d *Daemon) rediscover() bool {
 	machine, err := d.discover()
 	if err != nil {
 		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
 		return false
 	}
-	// Health looks at more than what is offered.
+	// The swap comes before the comparison: health checks more of the machine
+	// than the offer has.
 	before := d.machine.Swap(&machine)
 	if machine.Equal(*before) {
 		return false
@@ -130,7 +138,7 @@ func (d *Daemon) rediscover() bool {
 	return true
 }
 
-// logLeftOut says what of the machine is not offered, and why.
+// logLeftOut logs the parts of the machine that are not offered, and why.
 func (d *Daemon) logLeftOut(machine inventory.Inventory) {
 	for _, l := range machine.LeftOut() {
 		d.o.Log.Warn("a part of the machine is not offered", zap.String("what", l.What), zap.String("why", l.Why))

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
-// A07: what the kernel says and cannot be is logged when it is seen first, not
-// at every look.
+// A07: an impossible statement of the kernel is logged when it is seen first,
+// not at every look.
 func TestWarningsAboutTheMachine(t *testing.T) {
 	s, dir := topologytest.T2(), t.TempDir()
 	sys := s.Sys()

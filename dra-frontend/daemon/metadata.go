@@ -22,9 +22,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// metadata shows containers what their claims got in a file (KEP-5304). The
-// helper writes it below the plugin's directory, with a CDI device of its own
-// that mounts it; the contract's files are not concerned.
+// metadata shows containers their claims' devices in a file (KEP-5304). The
+// helper writes the file below the plugin's directory, and a CDI spec that
+// mounts the file. The contract's files have no part in this.
 type metadata struct {
 	on      bool
 	cdiDir  string
@@ -40,22 +40,26 @@ func (m metadata) options() []kubeletplugin.Option {
 		return nil
 	}
 	return []kubeletplugin.Option{
-		// Newest first: a reader takes the first it understands.
-		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}),
+		// Newest first: readers take the first version that they understand.
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{
+			metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion,
+		}),
 		kubeletplugin.CDIDirectory(m.cdiDir),
 	}
 }
 
-// specs are the CDI specs that mount the claim's metadata, one for each request
-// that has some; the UID has been checked.
+// specs returns the paths of the CDI specs that mount the claim's metadata, one
+// for each request with metadata. The caller has checked the UID.
 func (m metadata) specs(uid types.UID) ([]string, error) {
 	return filepath.Glob(filepath.Join(m.cdiDir, fmt.Sprintf("%s_metadata_%s_*.json", plugin.DriverName, uid)))
 }
 
 // update rewrites the metadata of a claim that is decided anew. A claim that was
-// prepared while metadata was off has none; one that has some keeps the former
-// contents if metadata is off now, as only the helper can write them.
-func (m metadata) update(ctx context.Context, helper *kubeletplugin.Helper, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error {
+// prepared with metadata off has no file to rewrite. With metadata off, existing
+// files keep their contents: only the helper can write them.
+func (m metadata) update(
+	ctx context.Context, helper *kubeletplugin.Helper, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device,
+) error {
 	if specs, err := m.specs(claim.UID); !m.on || err != nil || len(specs) == 0 {
 		return err
 	}
@@ -76,13 +80,13 @@ func (m metadata) update(ctx context.Context, helper *kubeletplugin.Helper, clai
 	return nil
 }
 
-// remove removes the files of a claim; its UID has been checked.
+// remove removes the metadata files of a claim. The caller has checked the UID.
 func (m metadata) remove(c kubeletplugin.NamespacedObject) error {
 	files, err := m.specs(c.UID)
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	// These last: they tell a retry that there is something left.
+	// The specs go last: by them a retry finds the claim's files.
 	if err := os.RemoveAll(filepath.Join(m.dataDir, "dra-device-metadata", c.Namespace+"_"+c.Name)); err != nil {
 		return err
 	}

@@ -20,17 +20,17 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
-// holder is what prepares claims, a plugin.Driver.
+// holder has the prepared claims; a plugin.Driver.
 type holder interface {
 	Prepared() ([]contract.ClaimRecord, error)
 	Runs(contract.ClaimRecord) (bool, error)
 	Release(contract.ClaimRecord) error
 }
 
-// orphans are claims that are prepared although their objects are gone: kubelet
-// has forgotten them, as its checkpoint was lost, and will never release them.
-// Beside the daemon's loop, as it asks the API server; it asks about claims only
-// of which nothing seems to run.
+// orphans finds prepared claims without objects, and releases them. Kubelet
+// never releases these claims if its checkpoint was lost. orphans runs
+// beside the daemon's loop because it asks the API server. It does not ask
+// about a claim with running pods.
 type orphans struct {
 	log      *zap.Logger
 	metrics  *metrics.Metrics
@@ -39,10 +39,10 @@ type orphans struct {
 	driver   holder
 	metadata metadata
 	interval time.Duration
-	// since is when a claim's object was found gone first, by claim UID.
+	// since has the time when a claim's object was found gone first, by UID.
 	since map[string]time.Time
 	told  reminder
-	// complaint is the last thing that was in the way.
+	// complaint is the last error that was logged.
 	complaint string
 }
 
@@ -55,7 +55,8 @@ const (
 
 func newOrphans(o Options, driver holder, send func(notices.Notice)) *orphans {
 	return &orphans{
-		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, metadata: o.metadata(), interval: o.Config.RefreshInterval.Duration,
+		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, metadata: o.metadata(),
+		interval: o.Config.RefreshInterval.Duration,
 	}
 }
 
@@ -96,7 +97,7 @@ func (w *orphans) look(ctx context.Context) {
 		if !before {
 			first = time.Now()
 		}
-		// I1: what may run is never released.
+		// I1: a claim is never released while its pods may run.
 		if err == nil && unknown == nil && time.Since(first) >= orphanGrace && w.release(c) {
 			continue
 		}
@@ -118,8 +119,8 @@ func describeOrphan(c contract.ClaimRecord, unknown error) string {
 	return text
 }
 
-// gone reports whether the claim has no object any more. Another claim of its
-// name is another one.
+// gone reports whether the claim's object is gone. An object of the same name
+// with another UID is another claim.
 func (w *orphans) gone(ctx context.Context, c contract.ClaimRecord) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

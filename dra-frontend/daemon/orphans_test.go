@@ -35,7 +35,7 @@ const (
 	orphanDir = "kubepods/burstable/pod" + orphanPod
 )
 
-// orphanage is a node with one prepared claim.
+// orphanage is a node with one prepared claim, ns/left on CPUs 0 and 4.
 type orphanage struct {
 	t        *testing.T
 	o        Options
@@ -82,9 +82,11 @@ func (n *orphanage) mkdir(dir string) {
 	require.NoError(n.t, os.MkdirAll(filepath.Join(n.o.Config.SysfsRoot, "fs/cgroup", dir), 0o755))
 }
 
-// announce starts an actuator that says where the pods' cgroups are.
+// announce starts an actuator that announces the cgroup of all pods.
 func (n *orphanage) announce(kubepods string) {
-	data, err := contract.EncodeAnnouncement(contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true, Kubepods: kubepods})
+	data, err := contract.EncodeAnnouncement(contract.Announcement{
+		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Kubepods: kubepods,
+	})
 	require.NoError(n.t, err)
 	require.NoError(n.t, durable.Write(n.o.Config.CDIDir, contract.ActuatorFile, data, 0o600))
 	n.actuator, err = os.OpenFile(filepath.Join(n.o.Config.CDIDir, contract.ActuatorFile), os.O_RDWR, 0)
@@ -93,12 +95,15 @@ func (n *orphanage) announce(kubepods string) {
 	n.t.Cleanup(func() { _ = n.actuator.Close() })
 }
 
-// object makes a claim of the name.
+// object makes the object of a claim ns/left with this UID.
 func (n *orphanage) object(uid types.UID) {
-	require.NoError(n.t, n.client.Tracker().Add(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "left", UID: uid}}))
+	require.NoError(n.t, n.client.Tracker().Add(&resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "left", UID: uid},
+	}))
 }
 
-// require looks and says what is expected then.
+// require looks once, then checks the metric, the claim file and the number of
+// events.
 func (n *orphanage) require(orphaned, prepared bool, events int) {
 	n.t.Helper()
 	n.orphans.look(n.t.Context())
@@ -117,8 +122,8 @@ func (n *orphanage) require(orphaned, prepared bool, events int) {
 	require.Len(n.t, n.told.all(), events)
 }
 
-// A claim whose object is gone is told of, and released a while after nothing of
-// it runs any more.
+// A claim without an object is reported. It is released when its pods have
+// ended and orphanGrace is over.
 func TestOrphans(t *testing.T) {
 	for name, c := range map[string]struct {
 		change             func(*orphanage)
@@ -132,7 +137,9 @@ func TestOrphans(t *testing.T) {
 		"I1: no pod seen yet":   {func(n *orphanage) { n.announce("") }, true, false},
 		"I1: another's cgroups": {func(n *orphanage) { n.announce("kubepods.slice") }, true, false},
 		"no API server": {func(n *orphanage) {
-			n.client.PrependReactor("get", "*", func(ktesting.Action) (bool, kruntime.Object, error) { return true, nil, errors.New("away") })
+			n.client.PrependReactor("get", "*", func(ktesting.Action) (bool, kruntime.Object, error) {
+				return true, nil, errors.New("away")
+			})
 		}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +157,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// What containers read of an orphaned claim goes with it.
+// The release of an orphan removes its metadata files.
 func TestOrphansMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newOrphanage(t)
@@ -170,8 +177,8 @@ func TestOrphansMetadata(t *testing.T) {
 	})
 }
 
-// What was seen begins the time again, and what cannot be asked for releases
-// nothing.
+// A running pod begins orphanGrace again, and no claim is released while the API
+// server is away.
 func TestOrphanThatRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newOrphanage(t)

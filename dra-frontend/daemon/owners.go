@@ -19,8 +19,9 @@ import (
 )
 
 // owners compares the configured owner of memory protection with kubelet's
-// configuration, again and again: kubelet is restarted with another one, and
-// upgraded. Beside the daemon's loop, as it asks the API server.
+// configuration. It repeats the comparison, as kubelet may be upgraded or
+// restarted with another configuration. It runs beside the daemon's loop
+// because it asks the API server.
 type owners struct {
 	log      *zap.Logger
 	metrics  *metrics.Metrics
@@ -31,30 +32,29 @@ type owners struct {
 	path     string
 	interval time.Duration
 
-	// version is kubelet's, asked for at that time.
+	// version is kubelet's version, asked the time when the API server gave it.
 	version string
 	asked   time.Time
 	read    kubeletRead
-	// found was told at that time.
+	// found is the last finding, told the time of its report.
 	found preflight.Finding
 	told  time.Time
-	// complaint is the last thing that was in the way.
+	// complaint is the last error that was logged.
 	complaint string
 }
 
-// kubeletRead is what reading the configuration gave.
+// kubeletRead is kubelet's configuration, or the problem with reading it.
 type kubeletRead struct {
 	kubelet preflight.Kubelet
 	problem string
 }
 
-// versionInterval is how long kubelet's version is believed. A kubelet of
-// another one mostly comes with another configuration, too.
+// versionInterval is how long kubelet's version is believed. A changed
+// configuration, which most upgrades bring, makes the daemon ask at once.
 const versionInterval = time.Hour
 
-// againInterval is how often what stays wrong is told again: the API server
-// keeps events for an hour, and may have been away for longer than a notice
-// waits.
+// againInterval is how often a lasting fault is reported again. The API server
+// keeps events for an hour, and may be away for longer than a notice waits.
 const againInterval = time.Hour
 
 func newOwners(o Options, send func(notices.Notice)) *owners {
@@ -125,7 +125,8 @@ func (w *owners) complain(ctx context.Context, err error) {
 	}
 }
 
-// report tells of what is found, again while it stays, and when it is gone.
+// report reports a finding as event, log line and metric, each hour while it
+// stays. The end of a finding is logged.
 func (w *owners) report(finding *preflight.Finding) {
 	now := preflight.Finding{}
 	if finding != nil {

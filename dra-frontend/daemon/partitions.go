@@ -14,13 +14,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
-// partitions knows which claims have lost their cpuset partition, from what the
-// actuator says.
+// partitions reports claims that have lost their cpuset partition. The actuator
+// announces them.
 type partitions struct {
 	log     *zap.Logger
 	metrics *metrics.Metrics
 	send    func(notices.Notice)
-	// invalid has the kernel's reason by claim UID.
+	// invalid has the kernel's reasons by claim UID.
 	invalid map[string]string
 	lost    reminder
 }
@@ -29,15 +29,16 @@ func newPartitions(o Options, send func(notices.Notice)) *partitions {
 	return &partitions{log: o.Log, metrics: o.Metrics, send: send}
 }
 
-// heard is told what the actuator says of itself, and reports whether that is
-// news. While it is away nothing is known to be well again.
+// heard stores the lost partitions of an announcement, and reports whether they
+// differ from the last ones. While the actuator is away its last announcement
+// counts.
 func (p *partitions) heard(a contract.Announcement) bool {
 	news := !maps.Equal(p.invalid, a.InvalidPartitions)
 	p.invalid = a.InvalidPartitions
 	return news
 }
 
-// tell tells people which of the claims have lost theirs.
+// tell reports which of the claims have lost their partition.
 func (p *partitions) tell(claims []contract.ClaimRecord) {
 	now := make(map[string]string)
 	for _, c := range claims {
@@ -54,6 +55,10 @@ func (p *partitions) tell(claims []contract.ClaimRecord) {
 		return
 	}
 	p.log.Warn("the kernel does not grant cpuset partitions any more, others may run on their CPUs", zap.Strings("claims", fresh))
-	p.send(notices.Notice{Reason: health.ReasonPartition, Note: "the kernel does not grant cpuset partitions any more, others may run on their CPUs: " + few(fresh) +
-		" (nri-actuator tries again; look for a CPU that went offline, and for who else writes cpuset.cpus.exclusive or cpuset.cpus.partition)"})
+	p.send(notices.Notice{
+		Reason: health.ReasonPartition,
+		Note: "the kernel does not grant cpuset partitions any more, others may run on their CPUs: " + few(fresh) +
+			" (nri-actuator tries again; look for a CPU that went offline," +
+			" and for who else writes cpuset.cpus.exclusive or cpuset.cpus.partition)",
+	})
 }

@@ -28,8 +28,8 @@ import (
 
 const claimUID = "4f1c2a7e-0b3d-4c5e-8f60-718293a4b5c6"
 
-// A partition that the kernel does not grant any more is the claim's and the
-// device's ill health, and an event, from the announcement on that names it.
+// A lost partition is reported from its announcement on: in the claim's status,
+// in the device's health and as an event.
 func TestInvalidPartition(t *testing.T) {
 	synctest.Test(t, testInvalidPartition)
 }
@@ -58,7 +58,8 @@ func testInvalidPartition(t *testing.T) {
 		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: "0", Partition: contract.PartitionRoot}},
 	}}}
 
-	// announce returns an actuator that lives until it is closed.
+	// announce starts an actuator and returns its announcement's file. Closing
+	// the file ends the actuator.
 	announce := func(connected bool, invalid map[string]string) *os.File {
 		data, err := contract.EncodeAnnouncement(contract.Announcement{
 			V: contract.Version, Versions: []string{contract.Version}, Connected: connected, InvalidPartitions: invalid,
@@ -74,7 +75,7 @@ func testInvalidPartition(t *testing.T) {
 	requireLost := func(lost bool, events int) {
 		t.Helper()
 		d.lookAtActuator()
-		time.Sleep(time.Minute) // so long may the write of the status be put off
+		time.Sleep(time.Minute) // the longest delay of a status write
 		synctest.Wait()
 		c, err := client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "pinned", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -110,7 +111,7 @@ func testInvalidPartition(t *testing.T) {
 	requireLost(true, 1)
 	requireLost(true, 1)
 	require.NoError(t, f.Close())
-	requireLost(true, 1) // an actuator that is away has put nothing right
+	requireLost(true, 1) // an actuator that is away has repaired nothing
 	f = announce(false, nil)
 	requireLost(true, 1)
 	require.NoError(t, f.Close())
@@ -123,7 +124,7 @@ func testInvalidPartition(t *testing.T) {
 	f = announce(true, lost)
 	requireLost(true, 2)
 
-	// What a claim has lost goes with it.
+	// A claim's findings go when the claim goes.
 	d.claims = nil
 	state, _ := d.status.get()
 	d.assess(&state, d.claims)

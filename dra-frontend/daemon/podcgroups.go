@@ -14,7 +14,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
 
-// podCgroups looks for the cgroups of pods where the actuator says that they are.
+// podCgroups looks for pods' cgroups below the cgroup that the actuator
+// announces.
 type podCgroups struct {
 	root   fs.FS
 	cdiDir string
@@ -24,7 +25,8 @@ func newPodCgroups(c config.Config) podCgroups {
 	return podCgroups{root: os.DirFS(filepath.Join(c.SysfsRoot, "fs", "cgroup")), cdiDir: c.CDIDir}
 }
 
-// Has implements plugin.Cgroups.
+// Has implements plugin.Cgroups. Without the actuator the answer is unknown, an
+// error.
 func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
 	a, err := contract.ReadAnnouncement(c.cdiDir)
 	if err != nil {
@@ -33,7 +35,7 @@ func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
 	if a.Kubepods == "" {
 		return false, errors.New("nri-actuator has seen no pod yet and does not know the cgroup of all pods")
 	}
-	// What is not the host's tree has no cgroup of any pod.
+	// Only the host's tree can show that a pod has no cgroup.
 	if _, err := fs.Stat(c.root, a.Kubepods); err != nil {
 		return false, fmt.Errorf("the cgroup of all pods, does sysfsRoot show the host's? %w", err)
 	}

@@ -23,19 +23,19 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
 
-// protected knows whether claims have the memory protection they were given:
-// from what the actuator says and from the cgroups themselves.
+// protected checks whether claims have the memory protection of their
+// decisions. It reads the announcement and the cgroups.
 type protected struct {
 	log     *zap.Logger
 	metrics *metrics.Metrics
 	send    func(notices.Notice)
 	cdiDir  string
 	node    protection.Node
-	// generation is the last that the actuator has applied, behind the time
-	// since when that was found not to be the node file's.
+	// generation is the last one that the actuator has applied. behind is the
+	// time since which the node file has a later one; zero if it has none.
 	generation uint64
 	behind     time.Time
-	// places are the cgroup files that were written over.
+	// places are the cgroup files that another program wrote over.
 	places   reminder
 	findings map[contract.Key]protection.Finding
 }
@@ -43,13 +43,14 @@ type protected struct {
 func newProtected(o Options, send func(notices.Notice)) *protected {
 	p := &protected{log: o.Log, metrics: o.Metrics, send: send, cdiDir: o.Config.CDIDir}
 	p.node = protection.Node{
-		Cgroups: os.DirFS(filepath.Join(o.Config.SysfsRoot, "fs", "cgroup")), Owner: o.Config.MemoryQoS.Owner, PageSize: o.PageSize, Pending: p.pending,
+		Cgroups: os.DirFS(filepath.Join(o.Config.SysfsRoot, "fs", "cgroup")), Owner: o.Config.MemoryQoS.Owner,
+		PageSize: o.PageSize, Pending: p.pending,
 	}
 	p.metrics.Protection(nil)
 	return p
 }
 
-// protect compares claims with cgroups and tells the claims' status.
+// protect compares claims with cgroups and writes the claims' status.
 func (d *Daemon) protect() {
 	changed, err := d.protection.check(d.claims)
 	if err != nil {
@@ -77,8 +78,8 @@ func (p *protected) check(claims []contract.ClaimRecord) (changed bool, err erro
 	return changed, nil
 }
 
-// unsettled tells whether something may get better without a file of the CDI
-// directory changing.
+// unsettled reports whether a finding may improve without a change in the CDI
+// directory.
 func (p *protected) unsettled() bool {
 	for _, f := range p.findings {
 		if f.Status != metav1.ConditionTrue {
@@ -88,11 +89,12 @@ func (p *protected) unsettled() bool {
 	return false
 }
 
-// grace is how long an actuator may be behind without any progress: longer than
-// it takes to replace one. After that what is missing is a fault.
+// grace is how long an actuator may be behind without any progress. The
+// replacement of an actuator takes less; after that, missing values are a fault.
 const grace = time.Minute
 
-// pending tells whether the actuator has yet to apply the node file.
+// pending reports whether the actuator has yet to apply the node file and is
+// within its grace.
 func (p *protected) pending() bool {
 	data, err := durable.Read(p.cdiDir, contract.NodeFile, contract.MaxFileSize)
 	if err != nil {
@@ -109,7 +111,7 @@ func (p *protected) pending() bool {
 	return time.Since(p.behind) < grace
 }
 
-// heard is told what the actuator says of itself, nothing if it is not running.
+// heard stores an announcement, the zero value if the actuator is not running.
 func (p *protected) heard(a contract.Announcement) {
 	if a.V != "" && a.Generation != p.generation {
 		p.generation, p.behind = a.Generation, time.Time{}
@@ -135,7 +137,7 @@ func (p *protected) heard(a contract.Announcement) {
 // reasonOverwritten is the reason of the event.
 const reasonOverwritten = "MemoryValuesOverwritten"
 
-// list returns the cgroup files that were written over, and what with.
+// list returns the cgroup files that were written over, with their values.
 func (p *protected) list(overwritten map[string]contract.Files) map[string]string {
 	out := make(map[string]string)
 	for cgroup, files := range overwritten {

@@ -22,28 +22,27 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
-// publication learns what the API server made of the slices: they may not be
-// written at all, and a server without a feature gate drops the fields of that
-// feature. Everything works without these, so they are reported and nothing
-// else.
+// publication reports how the API server keeps the slices. A write may fail,
+// and a server without a feature gate drops that feature's fields. The driver
+// works without these fields, so publication only reports.
 type publication struct {
 	log     *zap.Logger
 	metrics *metrics.Metrics
 	client  kubernetes.Interface
 	node    string
-	// wanted is whether devices carry the node-allocatable mapping.
+	// wanted reports whether devices carry the node-allocatable mapping.
 	wanted bool
 	again  chan struct{}
-	// interval is how often slices are read back that could not be written.
+	// interval is the pause between readings after a failed write.
 	interval time.Duration
 
 	mu    sync.Mutex
 	sent  []resourceapi.Device
 	state string
-	// failed is why the slices are not as they were sent.
+	// failed is the error of a write, nil once the server has the slices.
 	failed error
-	// settled is the last state but pending, lacking are the features that the
-	// server lacks: both were logged.
+	// settled is the last state other than pending, lacking has the features
+	// that the server lacks. Both were logged.
 	settled string
 	lacking []string
 }
@@ -58,7 +57,7 @@ func newPublication(o Options) *publication {
 	return p
 }
 
-// sending is told of the devices that are about to be written.
+// sending stores the devices that are about to be written.
 func (p *publication) sending(devices []resourceapi.Device) {
 	p.mu.Lock()
 	p.sent = devices
@@ -69,8 +68,8 @@ func (p *publication) sending(devices []resourceapi.Device) {
 	p.wake()
 }
 
-// notWritten is told by the helper of a write that failed. The helper tries
-// again, and does not tell when it has succeeded.
+// notWritten stores the error of a write. The helper writes again and does not
+// report success, so the slices are read back.
 func (p *publication) notWritten(err error) {
 	p.mu.Lock()
 	p.fail(fmt.Errorf("ResourceSlices of this node are not written, pods are scheduled by what they said before: %w", err))
@@ -79,15 +78,15 @@ func (p *publication) notWritten(err error) {
 	p.wake()
 }
 
-// failure returns why the slices are not as they were sent, nil if they are or
-// no write has failed.
+// failure returns why the slices are not as they were sent, nil after a
+// successful write or before the first failure.
 func (p *publication) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed
 }
 
-// fail notes whether a write failed. The lock is held.
+// fail stores the error of a write, nil for success. The caller holds the lock.
 func (p *publication) fail(err error) {
 	if err == nil && p.failed != nil {
 		p.log.Info("ResourceSlices of this node are written again")
@@ -106,18 +105,19 @@ func (p *publication) wake() {
 // featureMapping is the feature gate of the node-allocatable mapping.
 const featureMapping = "DRANodeAllocatableResources"
 
-// dropped is told by the helper, after a write, what the server has not kept.
+// dropped stores the fields that the server did not keep. The helper calls it
+// after a write.
 func (p *publication) dropped(err *resourceslice.DroppedFieldsError) {
 	features := err.DisabledFeatures()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fail(nil)
-	// The library cannot name this one.
+	// The library cannot name the mapping's feature.
 	if !resourceslices.KeepsNodeAllocatable(err.DesiredSlice.Spec.Devices, []resourceapi.ResourceSlice{*err.ActualSlice}) {
 		features = append(features, featureMapping)
 		p.settle(metrics.MappingDropped)
 	}
-	// Every write of every slice tells it again.
+	// Each write of each slice reports the features again.
 	if fresh := slices.DeleteFunc(slices.Clone(features), func(f string) bool { return slices.Contains(p.lacking, f) }); len(fresh) > 0 {
 		p.lacking = append(p.lacking, fresh...)
 		p.log.Warn("the API server dropped fields of the ResourceSlices: these feature gates are off, or of another release",
@@ -125,8 +125,9 @@ func (p *publication) dropped(err *resourceslice.DroppedFieldsError) {
 	}
 }
 
-// run reads the slices back after each publication, until they carry the
-// mapping or the server is known to drop it, and after a write that failed.
+// run reads the slices back after a failed write until they are as sent, and
+// after each publication until they have the mapping or the server has dropped
+// it.
 func (p *publication) run(ctx context.Context) {
 	for {
 		select {
@@ -144,8 +145,7 @@ func (p *publication) run(ctx context.Context) {
 	}
 }
 
-// wait returns how long to wait between two readings, 0 if nothing is to be
-// read.
+// wait returns the pause between two readings, 0 if no reading is needed.
 func (p *publication) wait() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,8 +158,8 @@ func (p *publication) wait() time.Duration {
 	return 0
 }
 
-// readBack reports whether the slices are as they were sent. What is absent may
-// only not have been written yet.
+// readBack reads the slices and reports whether no further reading is needed.
+// An absent mapping stays pending: the server may not have the slices yet.
 func (p *publication) readBack(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -181,10 +181,10 @@ func (p *publication) readBack(ctx context.Context) bool {
 	return p.failed == nil && p.state != metrics.MappingPending
 }
 
-// callTimeout is of a read that nothing waits for.
+// callTimeout limits a read that blocks no other work.
 const callTimeout = 10 * time.Second
 
-// settle ends the wait. The lock is held.
+// settle stores and logs the mapping's final state. The caller holds the lock.
 func (p *publication) settle(state string) {
 	if !p.wanted {
 		return
@@ -197,7 +197,8 @@ func (p *publication) settle(state string) {
 	if state == metrics.MappingActive {
 		p.log.Info("claims are counted against what the node can allocate: the API server keeps the mapping")
 	} else {
-		p.log.Warn("claims are not counted against what the node can allocate: the API server drops the mapping", zap.String("featureGate", featureMapping))
+		p.log.Warn("claims are not counted against what the node can allocate: the API server drops the mapping",
+			zap.String("featureGate", featureMapping))
 	}
 }
 

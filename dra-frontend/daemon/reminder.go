@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// reminder knows what was told as an event. The zero value has told nothing.
+// reminder remembers which faults were reported as events. The zero value is
+// ready to use.
 type reminder struct {
 	known map[string]string
-	// told is when all of it was told.
+	// told is when all faults were reported together.
 	told time.Time
 }
 
-// fresh returns the sorted keys of what is to be told now: what was not there
-// the last time, and from time to time all.
+// fresh returns the sorted keys of the faults to report: faults that were absent
+// at the last call, or all faults once againInterval is over.
 func (r *reminder) fresh(now map[string]string) []string {
 	again := time.Since(r.told) >= againInterval
 	var keys []string
@@ -34,9 +35,10 @@ func (r *reminder) fresh(now map[string]string) []string {
 	return keys
 }
 
-// maxNamed is how many things an event names.
+// maxNamed is how many names few shows.
 const maxNamed = 6
 
+// few joins the first names and gives the number of further names.
 func few(names []string) string {
 	if more := len(names) - maxNamed; more > 0 {
 		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", more)

@@ -15,20 +15,21 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
-// standbyInterval is how often an instance that waits tries to become the
-// active one: two tries of a lock.
+// standbyInterval is how often a waiting instance tries to become the active
+// one. A try costs two lock calls.
 const standbyInterval = 200 * time.Millisecond
 
-// errHandedOver ends the turn of an instance that a newer one has asked.
+// errHandedOver ends a turn after a newer instance has asked to take over.
 var errHandedOver = errors.New("a newer instance of the frontend has asked to take over")
 
-// reasonSecondRelease is the reason of the event about another installation.
+// reasonSecondRelease is the reason of the event about another release on this
+// node.
 const reasonSecondRelease = "SecondRelease"
 
-// activate waits until this instance is the active one. One that may succeed
-// the active instance registers with kubelet before it asks for its place, so
-// that an instance that kubelet does not take changes nothing on the node. The
-// helper is nil if there was no need to register yet.
+// activate waits until this instance is the active one. A successor registers
+// with kubelet before it asks the active instance to hand over, so that an
+// instance that kubelet refuses changes nothing on the node. The helper is nil
+// if this instance has not registered.
 func (d *Daemon) activate(ctx context.Context, fail context.CancelCauseFunc) (helper *kubeletplugin.Helper, err error) {
 	defer func() {
 		if err != nil {
@@ -51,7 +52,7 @@ func (d *Daemon) activate(ctx context.Context, fail context.CancelCauseFunc) (he
 		d.stands(held)
 		switch {
 		case !held.Successor:
-			// Kubelet prefers what it registered last.
+			// Kubelet calls the instance that it registered last.
 			d.withdraw(helper)
 			helper = nil
 		case helper == nil:
@@ -71,7 +72,8 @@ func (d *Daemon) activate(ctx context.Context, fail context.CancelCauseFunc) (he
 	}
 }
 
-// stands notes for which active instance this one waits, nil for none.
+// stands stores and reports which active instance this one waits for, nil if
+// this instance is the active one.
 func (d *Daemon) stands(held *instances.HeldError) {
 	d.o.Metrics.Active(held == nil)
 	var err error
@@ -93,7 +95,7 @@ func (d *Daemon) stands(held *instances.HeldError) {
 	}
 }
 
-// asked reports whether a newer instance asks for the place of this one.
+// asked reports whether a newer instance asks this one to hand over.
 func (d *Daemon) asked() bool {
 	asked, err := d.instance.Asked()
 	if err != nil {

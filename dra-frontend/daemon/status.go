@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// status is what the loop found last. Fitness, health and taints are read
-// from it.
+// status has the last findings of the loop. Fitness, health and taints come
+// from them.
 type status struct {
 	mu      sync.Mutex
 	node    node
@@ -22,23 +22,24 @@ func newStatus() *status {
 	return &status{node: node{actuator: errNotChecked, blocked: errNotChecked}, changed: make(chan struct{})}
 }
 
-// node is a snapshot of what decides about new claims.
+// node is a snapshot of the findings that decide about new claims. Each error
+// is nil if its fault is absent.
 type node struct {
-	// standby says why another instance is the active one.
+	// standby is why another instance is the active one.
 	standby error
-	// unfit says why the node cannot keep the driver's promises.
+	// unfit is why the node cannot keep the driver's promises.
 	unfit error
-	// actuator says why nobody would apply a claim, blocked which claim files
-	// cannot be read.
+	// actuator is why no actuator would apply a claim. blocked names the claim
+	// files that cannot be read.
 	actuator, blocked error
 	// empty reports whether no zone has anything to offer.
 	empty bool
-	// unhealthy are devices by name, with what their claims lack.
+	// unhealthy has the problem of each unhealthy device by name.
 	unhealthy map[string]string
 }
 
-// set stores the findings and reports whether they differ from the last ones
-// in more than their wording. Watchers are woken for another wording too.
+// set stores all findings but standby and reports whether a fault came or went.
+// Watchers are also woken if only a wording or an unhealthy device differs.
 func (s *status) set(n node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +55,8 @@ func (s *status) set(n node) bool {
 	return !same
 }
 
-// stand stores why another instance is the active one, nil if this one is, and
-// returns what was stored before.
+// stand stores why another instance is the active one, nil if this one is. It
+// returns the previous value.
 func (s *status) stand(standby error) (before error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +64,7 @@ func (s *status) stand(standby error) (before error) {
 	return before
 }
 
-// alike reports whether both are nil or none is.
+// alike reports whether both errors are nil or neither is.
 func alike(a, b error) bool { return (a == nil) == (b == nil) }
 
 func text(err error) string {
@@ -80,7 +81,7 @@ func (s *status) get() (node, <-chan struct{}) {
 	return s.node, s.changed
 }
 
-// fitness returns why this instance takes no new claims, nil if it does.
+// fitness returns why this instance takes no new claims, nil if it takes them.
 func (s *status) fitness() error {
 	n, _ := s.get()
 	if n.standby != nil {

@@ -12,21 +12,22 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// watch watches the CDI directory. It is asked again with each refresh, as a
-// directory that was removed and made anew is another one; without a watch the
-// refresh finds what changed, later.
+// watch watches the CDI directory. Each refresh calls it again, because a watch
+// ends with its directory and the directory may be made anew. Without a watch
+// the refresh finds changes later.
 func (d *Daemon) watch(w *fsnotify.Watcher) {
 	if err := w.Add(d.o.Config.CDIDir); err != nil {
 		d.o.Log.Error("CDI directory not watched", zap.Error(err))
 	}
 }
 
-// signals tells of changes; several within a moment are one.
+// signals returns a channel that signals changes. Changes that come before the
+// reader takes the signal share it.
 func signals(w *fsnotify.Watcher) <-chan struct{} {
 	changes := make(chan struct{}, 1)
 	go func() {
 		for {
-			// An error is an overflow of the queue: something changed.
+			// An error means a queue overflow, thus changes.
 			select {
 			case e, open := <-w.Events:
 				if !open {
@@ -49,10 +50,10 @@ func signals(w *fsnotify.Watcher) <-chan struct{} {
 	return changes
 }
 
-// concerns reports whether an event is of interest. The node file is written by
-// this instance, and its removal is another matter. The actuator announces each
-// node state that it has applied: a look at all claims for each of them would
-// answer what this instance wrote itself, and the poll sees the announcement.
+// concerns reports whether an event needs a look at all claims. Of the node
+// file only the removal does: this instance writes it. An announcement does
+// not: the actuator announces each node state of this instance, and the poll
+// reads the announcement.
 func concerns(e fsnotify.Event) bool {
 	name := filepath.Base(e.Name)
 	switch name {

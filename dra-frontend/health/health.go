@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health compares what prepared claims hold with what the machine still
-// has: CPUs can go offline, page pools can be shrunk and partitions be lost under
-// a running claim.
-// Nothing is taken from a claim then; the daemon tells kubelet about the
-// devices, and the claims' status about the claims. Pure.
+// Package health compares the amounts of prepared claims with the machine: CPUs
+// can go offline, page pools shrink and partitions be lost under a running claim.
+// The claim keeps its decision; the daemon reports the device to kubelet and the
+// result in the claim's status. The package neither reads nor writes files.
 package health
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// Reasons of findings; those of Kubernetes' conditions look like this.
+// Reasons of findings, in the form of Kubernetes' conditions.
 const (
 	ReasonCPUs      = "CPUsOffline"
 	ReasonMemory    = "MemoryShort"
@@ -31,23 +30,23 @@ const (
 	ReasonPartition = "PartitionInvalid"
 )
 
-// Finding is something that a claim holds and the machine lacks.
+// Finding is a part of a result that the machine lacks.
 type Finding struct {
 	Reason  string
 	Message string
 }
 
-// Report is what is wrong. What is not in it is well.
+// Report has the unhealthy devices and results only.
 type Report struct {
-	// Devices by name.
+	// Devices has the problem of each device by name.
 	Devices map[string]string
-	// Results of claims. Of several findings about one, the first gives the
-	// reason and the message names all.
+	// Results has the findings of results. With several findings about one
+	// result, the first gives the reason and the message has all.
 	Results map[contract.Key]Finding
 }
 
-// Check compares the claims with the machine. Invalid are those whose partition
-// the kernel does not grant, with its words, by claim UID.
+// Check compares the claims with the machine. invalid has the kernel's reasons
+// for lost partitions by claim UID.
 func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string]string) Report {
 	r := Report{Devices: make(map[string]string), Results: make(map[contract.Key]Finding)}
 	zones := make(map[string]*zone)
@@ -56,10 +55,13 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 		for i, result := range c.Results {
 			held := holder{key: contract.Key{ClaimUID: c.UID, Index: i}, claim: c.Namespace + "/" + c.Name}
 			if off := nodestate.Set(result.Decision.CPUs).Difference(online); !off.IsEmpty() {
-				r.add(result.Device, ReasonCPUs, fmt.Sprintf("CPUs %s are offline and held by claim %s (%s)", off, held.claim, result.Decision.CPUs), held)
+				r.add(result.Device, ReasonCPUs,
+					fmt.Sprintf("CPUs %s are offline and held by claim %s (%s)", off, held.claim, result.Decision.CPUs), held)
 			}
 			if why, found := invalid[c.UID]; found && result.Decision.Partition != "" {
-				r.add(result.Device, ReasonPartition, fmt.Sprintf("others may run on CPUs %s of claim %s: the kernel does not grant its cpuset partition (%.200q)", result.Decision.CPUs, held.claim, why), held)
+				r.add(result.Device, ReasonPartition,
+					fmt.Sprintf("others may run on CPUs %s of claim %s: the kernel does not grant its cpuset partition (%.200q)",
+						result.Decision.CPUs, held.claim, why), held)
 			}
 			if zones[result.Device] == nil {
 				zones[result.Device] = &zone{mems: cpuset.New(), held: make(map[int64]int64), holders: make(map[int64][]holder)}
@@ -102,13 +104,13 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// holder is a claim's result that holds something.
+// holder is a result that holds an amount.
 type holder struct {
 	key   contract.Key
 	claim string
 }
 
-// maxNames bounds a message: it stands in the status of each of the claims.
+// maxNames limits a message, which goes into the status of each claim.
 const maxNames = 8
 
 func names(holders []holder) string {
@@ -123,18 +125,18 @@ func names(holders []holder) string {
 	return strings.Join(out, ", ")
 }
 
-// basePages is the size that stands for memory that is no hugepage.
+// basePages is the page size that stands for memory outside of hugepages.
 const basePages = 0
 
-// zone is what the claims on a device hold of its memory, in bytes by page size.
+// zone has the memory that claims hold of a device, in bytes by page size.
 type zone struct {
 	mems    cpuset.CPUSet
 	held    map[int64]int64
 	holders map[int64][]holder
 }
 
-// add takes the nodes from the decision, not from the zones of today: the
-// configuration may have cut the machine otherwise since.
+// add takes the NUMA nodes from the decision: the configuration, and with it the
+// zones, may have changed since the decision.
 func (z *zone) add(r contract.ResultRecord, h holder) {
 	for name, amount := range r.Consumed {
 		page, hugepages := resourceslices.PageSize(resourceapi.QualifiedName(name))
@@ -151,7 +153,7 @@ func (z *zone) add(r contract.ResultRecord, h holder) {
 	z.mems = z.mems.Union(nodestate.Set(r.Decision.Mems))
 }
 
-// has is what the nodes of the zone have of a page size.
+// has returns the bytes that the zone's NUMA nodes have of a page size.
 func (z *zone) has(m topology.Machine, page int64) int64 {
 	total := int64(0)
 	for _, id := range z.mems.List() {

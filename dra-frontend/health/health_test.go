@@ -28,7 +28,8 @@ func result(device, cpus, mems string, consumed map[string]string) contract.Resu
 
 func key(name string, i int) contract.Key { return contract.Key{ClaimUID: name, Index: i} }
 
-// A06: live claims are kept, and what they lack is said with numbers and names.
+// A06: live claims are kept. The message about a missing amount has the numbers
+// and the claims' names.
 func TestCheck(t *testing.T) {
 	offline := func(ids ...int) func(*topologytest.Spec) {
 		return func(s *topologytest.Spec) {
@@ -49,7 +50,8 @@ func TestCheck(t *testing.T) {
 
 	isolated := claim("isolated", result("numa-0", "0", "", nil), result("numa-1", "3", "", nil))
 	isolated.Results[1].Decision.Partition = contract.PartitionIsolated
-	const lost = `others may run on CPUs 3 of claim ns/isolated: the kernel does not grant its cpuset partition ("Cpu list in cpuset.cpus not exclusive")`
+	const lost = `others may run on CPUs 3 of claim ns/isolated: ` +
+		`the kernel does not grant its cpuset partition ("Cpu list in cpuset.cpus not exclusive")`
 
 	type results = map[contract.Key]health.Finding
 	for name, c := range map[string]struct {
@@ -57,7 +59,7 @@ func TestCheck(t *testing.T) {
 		claims  []contract.ClaimRecord
 		devices map[string]string
 		results results
-		// invalid are partitions that the kernel does not grant.
+		// invalid has the kernel's reasons for lost partitions.
 		invalid map[string]string
 	}{
 		"no claim": {change: offline(2, 3, 6, 7)},
@@ -72,7 +74,8 @@ func TestCheck(t *testing.T) {
 			results: results{key("isolated", 1): {"PartitionInvalid", lost}},
 		},
 		"a partition lost with its CPU": {
-			change: offline(3), claims: []contract.ClaimRecord{isolated}, invalid: map[string]string{"isolated": "Cpu list in cpuset.cpus not exclusive"},
+			change: offline(3), claims: []contract.ClaimRecord{isolated},
+			invalid: map[string]string{"isolated": "Cpu list in cpuset.cpus not exclusive"},
 			devices: map[string]string{"numa-1": "CPUs 3 are offline and held by claim ns/isolated (3); " + lost},
 			results: results{key("isolated", 1): {"CPUsOffline", "CPUs 3 are offline and held by claim ns/isolated (3); " + lost}},
 		},
@@ -93,37 +96,51 @@ func TestCheck(t *testing.T) {
 		"page pool as large as the claims": {change: pages(0, 2*mi, 512), claims: []contract.ClaimRecord{a, b}},
 		"page pool shrunk": {
 			change: pages(0, 2*mi, 511), claims: []contract.ClaimRecord{a, b},
-			devices: map[string]string{"numa-0": "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
+			devices: map[string]string{"numa-0": "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, " +
+				"less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
 			results: results{
-				key("a", 0): {"HugepagesShort", "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
-				key("b", 0): {"HugepagesShort", "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
+				key("a", 0): {"HugepagesShort", "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, " +
+					"less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
+				key("b", 0): {"HugepagesShort", "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, " +
+					"less than the 1073741824 bytes held by claim ns/a, claim ns/b"},
 			},
 		},
 		"page pool gone, one claim": {
 			change: pages(0, gi, 2), claims: []contract.ClaimRecord{a},
-			devices: map[string]string{"numa-0": "NUMA nodes 0 have 0 bytes of hugepages_2Mi, less than the 536870912 bytes held by claim ns/a"},
-			results: results{key("a", 0): {"HugepagesShort", "NUMA nodes 0 have 0 bytes of hugepages_2Mi, less than the 536870912 bytes held by claim ns/a"}},
+			devices: map[string]string{"numa-0": "NUMA nodes 0 have 0 bytes of hugepages_2Mi, " +
+				"less than the 536870912 bytes held by claim ns/a"},
+			results: results{key("a", 0): {"HugepagesShort", "NUMA nodes 0 have 0 bytes of hugepages_2Mi, " +
+				"less than the 536870912 bytes held by claim ns/a"}},
 		},
 		"hugepages of another size take the memory": {
 			change: pages(0, gi, 5), claims: []contract.ClaimRecord{memory},
-			devices: map[string]string{"numa-0": "NUMA nodes 0 have 11811160064 bytes of memory, less than the 12884901888 bytes held by claim ns/m"},
-			results: results{key("m", 0): {"MemoryShort", "NUMA nodes 0 have 11811160064 bytes of memory, less than the 12884901888 bytes held by claim ns/m"}},
+			devices: map[string]string{"numa-0": "NUMA nodes 0 have 11811160064 bytes of memory, " +
+				"less than the 12884901888 bytes held by claim ns/m"},
+			results: results{key("m", 0): {"MemoryShort", "NUMA nodes 0 have 11811160064 bytes of memory, " +
+				"less than the 12884901888 bytes held by claim ns/m"}},
 		},
 		"several at once": {
 			change: func(s *topologytest.Spec) { offline(2)(s); pages(1, gi, 0)(s) },
 			claims: []contract.ClaimRecord{claim("c",
 				result("numa-0", "0", "", map[string]string{"cpu": "1"}),
 				result("numa-1", "2", "1", map[string]string{"cpu": "1", "hugepages_1Gi": "1Gi"}))},
-			devices: map[string]string{"numa-1": "CPUs 2 are offline and held by claim ns/c (2); NUMA nodes 1 have 0 bytes of hugepages_1Gi, less than the 1073741824 bytes held by claim ns/c"},
-			results: results{key("c", 1): {"CPUsOffline", "CPUs 2 are offline and held by claim ns/c (2); NUMA nodes 1 have 0 bytes of hugepages_1Gi, less than the 1073741824 bytes held by claim ns/c"}},
+			devices: map[string]string{"numa-1": "CPUs 2 are offline and held by claim ns/c (2); " +
+				"NUMA nodes 1 have 0 bytes of hugepages_1Gi, " +
+				"less than the 1073741824 bytes held by claim ns/c"},
+			results: results{key("c", 1): {"CPUsOffline", "CPUs 2 are offline and held by claim ns/c (2); " +
+				"NUMA nodes 1 have 0 bytes of hugepages_1Gi, " +
+				"less than the 1073741824 bytes held by claim ns/c"}},
 		},
 		"socket zone": {
-			change: pages(1, 2*mi, 100), claims: []contract.ClaimRecord{claim("s", result("machine", "", "0-1", map[string]string{"hugepages_2Mi": "1224Mi"}))},
+			change: pages(1, 2*mi, 100),
+			claims: []contract.ClaimRecord{claim("s", result("machine", "", "0-1", map[string]string{"hugepages_2Mi": "1224Mi"}))},
 		},
 		"a node that is gone": {
-			change: func(*topologytest.Spec) {}, claims: []contract.ClaimRecord{claim("g", result("numa-7", "", "7", map[string]string{"memory": "1Gi"}))},
+			change:  func(*topologytest.Spec) {},
+			claims:  []contract.ClaimRecord{claim("g", result("numa-7", "", "7", map[string]string{"memory": "1Gi"}))},
 			devices: map[string]string{"numa-7": "NUMA nodes 7 have 0 bytes of memory, less than the 1073741824 bytes held by claim ns/g"},
-			results: results{key("g", 0): {"MemoryShort", "NUMA nodes 7 have 0 bytes of memory, less than the 1073741824 bytes held by claim ns/g"}},
+			results: results{key("g", 0): {"MemoryShort", "NUMA nodes 7 have 0 bytes of memory, " +
+				"less than the 1073741824 bytes held by claim ns/g"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,11 +14,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 )
 
-// kubelet is memory.high by KEP-2570 in kubelet's arithmetic:
+// kubelet returns memory.high by KEP-2570 in kubelet's arithmetic:
 //
 //	floor[(requests.memory + factor * (limits.memory or node allocatable - requests.memory)) / pageSize] * pageSize
 //
-// written where request and limit differ and the result is above the request.
+// written reports whether kubelet writes the value: request and limit differ and
+// the value is above the request.
 func kubelet(request, limit, allocatable int64, factor float64, pageSize int64) (high int64, written bool) {
 	if request == limit {
 		return 0, false
@@ -31,7 +32,7 @@ func kubelet(request, limit, allocatable int64, factor float64, pageSize int64) 
 	return high, high > request
 }
 
-// exact is the same in rational numbers, the factor being what users wrote.
+// exact returns the same in rational numbers, from the factor that users wrote.
 func exact(request, limit int64, factor string, pageSize int64) int64 {
 	f, ok := new(big.Rat).SetString(factor)
 	if !ok {
@@ -42,13 +43,14 @@ func exact(request, limit int64, factor string, pageSize int64) int64 {
 	return new(big.Int).Quo(r.Num(), r.Denom()).Int64() * pageSize
 }
 
-// A41: the table of KEP-2570, the claimed amount standing for the request.
+// A41: the table of KEP-2570, with the claimed amount as the request.
 func TestTheTableOfTheKEP(t *testing.T) {
 	const allocatable = 16 * gi
 	for name, c := range map[string]struct {
 		amount, limit int64
 		factor        float64
-		// high is for pages of 4, 16 and 64 KiB, calculated by hand; 0: none.
+		// high has the value for pages of 4, 16 and 64 KiB, calculated by hand; 0
+		// for none.
 		high     [3]int64
 		min, low int64
 	}{
@@ -72,7 +74,9 @@ func TestTheTableOfTheKEP(t *testing.T) {
 				}
 				got, err := alone(c.amount, c.limit, p)
 				require.NoError(t, err)
-				want := contract.Memory{Min: contract.Limit(c.min), Low: contract.Limit(c.low), High: contract.Limit(c.high[i]), Max: contract.Max}
+				want := contract.Memory{
+					Min: contract.Limit(c.min), Low: contract.Limit(c.low), High: contract.Limit(c.high[i]), Max: contract.Max,
+				}
 				high, written := kubelet(c.amount, c.limit, allocatable, c.factor, page)
 				require.Equal(t, c.high[i] != 0, written)
 				if !written {
@@ -90,8 +94,8 @@ func TestTheTableOfTheKEP(t *testing.T) {
 	})
 }
 
-// Where float64 and then floor differs from whole numbers kubelet is followed:
-// 0.57 of 100 pages are 56.99999999999999 in float64.
+// The driver follows kubelet's rounding in float64, which differs from whole
+// numbers: 0.57 of 100 pages are 56.99999999999999 in float64.
 func TestKubeletsRoundingIsFollowed(t *testing.T) {
 	const page, amount, limit = 4 * ki, 4 * ki, 101 * 4 * ki
 	got, err := alone(amount, limit, memoryqos.Policy{Protection: memoryqos.None, Factor: new(0.57), PageSize: page})
@@ -102,8 +106,8 @@ func TestKubeletsRoundingIsFollowed(t *testing.T) {
 	require.Equal(t, int64(58*page), exact(amount, limit, "0.57", page), "in whole numbers")
 }
 
-// The difference is one page and seldom: it is measured over all factors of two
-// digits and up to 1000 pages between amount and limit.
+// The difference between both arithmetics is one page, and rare. This test counts
+// it for all factors of two digits and up to 1000 pages between amount and limit.
 func TestRoundingDifference(t *testing.T) {
 	differ, all := 0, 0
 	for hundredths := int64(1); hundredths <= 100; hundredths++ {
@@ -126,8 +130,8 @@ func TestRoundingDifference(t *testing.T) {
 	require.Less(t, differ, all/100)
 }
 
-// It is never more than one page, up to a limit of 4Ei, and kubelet's value is
-// what is written.
+// Up to a limit of 4Ei, the difference is at most one page. The driver writes
+// kubelet's value.
 func TestRoundingLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		page := rapid.SampledFrom([]int64{4 * ki, 16 * ki, 64 * ki}).Draw(t, "page")
@@ -149,9 +153,9 @@ func TestRoundingLaws(t *testing.T) {
 	})
 }
 
-// The merged values of a container whose results have policies of their own
-// do not depend on the order of the results, and are ordered as the kernel
-// needs them.
+// Results of one container may have different policies. The merged values satisfy
+// protection <= amount <= high <= limit (a few pages more for different factors),
+// and with one policy they do not depend on the order of the results.
 func TestContainerLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		page := rapid.SampledFrom([]int64{4 * ki, 16 * ki, 64 * ki}).Draw(t, "page")
@@ -161,8 +165,11 @@ func TestContainerLaws(t *testing.T) {
 		var amount, limit int64
 		unlimited := 0
 		for i := range rapid.IntRange(1, 6).Draw(t, "results") {
-			p := memoryqos.Policy{PageSize: page, Factor: new(rapid.Float64Range(0.001, 1).Draw(t, "factor")),
-				Protection: rapid.SampledFrom([]memoryqos.Protection{memoryqos.Auto, memoryqos.Min, memoryqos.Low, memoryqos.None}).Draw(t, "protection")}
+			p := memoryqos.Policy{
+				PageSize: page, Factor: new(rapid.Float64Range(0.001, 1).Draw(t, "factor")),
+				Protection: rapid.SampledFrom([]memoryqos.Protection{
+					memoryqos.Auto, memoryqos.Min, memoryqos.Low, memoryqos.None,
+				}).Draw(t, "protection")}
 			if same && i > 0 {
 				p = policies[0]
 			}
@@ -177,7 +184,7 @@ func TestContainerLaws(t *testing.T) {
 			}
 			use, err := p.Use(of)
 			require.NoError(t, err)
-			// Those without a limit come last.
+			// Uses without a limit come last.
 			at := len(c.Uses) - unlimited
 			if use.Limit == contract.Max {
 				at = len(c.Uses)
@@ -207,7 +214,7 @@ func TestContainerLaws(t *testing.T) {
 		if got.High != contract.Max {
 			require.Zero(t, int64(got.High)%page)
 			require.GreaterOrEqual(t, int64(got.High), amount)
-			// A part has no more than a page too much where the factors differ.
+			// With different factors, each part but one may have a page too much.
 			require.LessOrEqual(t, int64(got.High), limit+int64(len(c.Uses)-1)*page)
 		}
 		require.LessOrEqual(t, int64(got.Min+got.Low), amount)
@@ -233,9 +240,10 @@ func TestContainerLaws(t *testing.T) {
 			require.Equal(t, contract.Limit(amount), got.Min+got.Low)
 		}
 		if c.Limit == 0 && unlimited > 0 && unlimited < len(c.Uses) {
-			return // those without a limit stay last
+			return // uses without a limit must stay last
 		}
 		order := rapid.Permutation(c.Uses).Draw(t, "order")
-		require.Equal(t, got, merged(t, memoryqos.Container{Limit: c.Limit, Ceiling: c.Ceiling, Uses: order}, func(int) memoryqos.Policy { return p }))
+		require.Equal(t, got, merged(t, memoryqos.Container{Limit: c.Limit, Ceiling: c.Ceiling, Uses: order},
+			func(int) memoryqos.Policy { return p }))
 	})
 }

@@ -40,8 +40,12 @@ func TestContainer(t *testing.T) {
 			contract.Memory{Low: 512 * mi, High: 768 * mi, Max: contract.Max}},
 		"factor one": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1.0)},
 			contract.Memory{Low: 512 * mi, High: 1024 * mi, Max: contract.Max}},
-		"factor so small that high would be the amount": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1e-9)},
-			contract.Memory{Low: 512 * mi, High: contract.Max, Max: contract.Max}},
+		"factor so small that high would be the amount": {
+			amount: 512 * mi,
+			limit:  1024 * mi,
+			policy: memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1e-9)},
+			want:   contract.Memory{Low: 512 * mi, High: contract.Max, Max: contract.Max},
+		},
 		"no factor": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Auto},
 			contract.Memory{Low: 512 * mi, High: contract.Max, Max: contract.Max}},
 		"protection min": {512 * mi, 1024 * mi, memoryqos.Policy{Protection: memoryqos.Min},
@@ -54,24 +58,48 @@ func TestContainer(t *testing.T) {
 			contract.Memory{Low: 512 * mi, High: 768 * mi, Max: 1024*mi + 4096}},
 		"a limit of the parameters equal to the amount": {512 * mi, 0, memoryqos.Policy{Limit: 512 * mi, Protection: memoryqos.Auto},
 			contract.Memory{Min: 512 * mi, High: contract.Max, Max: 512 * mi}},
-		"the container's own limit before that of the parameters": {512 * mi, 600 * mi, memoryqos.Policy{Limit: 1024 * mi, Protection: memoryqos.None},
-			contract.Memory{High: contract.Max, Max: contract.Max}},
-		"unlimited: the ceiling stands for the limit": {512 * mi, 0, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
-			contract.Memory{Low: 512 * mi, High: (512*mi + 16*gi) / 2, Max: contract.Max}},
+		"the container's own limit before that of the parameters": {
+			amount: 512 * mi,
+			limit:  600 * mi,
+			policy: memoryqos.Policy{Limit: 1024 * mi, Protection: memoryqos.None},
+			want:   contract.Memory{High: contract.Max, Max: contract.Max},
+		},
+		"unlimited: the ceiling stands for the limit": {
+			amount: 512 * mi,
+			limit:  0,
+			policy: memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
+			want:   contract.Memory{Low: 512 * mi, High: (512*mi + 16*gi) / 2, Max: contract.Max},
+		},
 		"unlimited without a factor": {512 * mi, 0, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto},
 			contract.Memory{Low: 512 * mi, High: contract.Max, Max: contract.Max}},
 		"unlimited, all of the node": {16 * gi, 0, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
 			contract.Memory{Low: 16 * gi, High: contract.Max, Max: contract.Max}},
-		"unlimited, more than the node says it has": {17 * gi, 0, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
-			contract.Memory{Low: 17 * gi, High: contract.Max, Max: contract.Max}},
-		"unlimited and a limit of its own": {512 * mi, 512 * mi, memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
-			contract.Memory{Min: 512 * mi, High: contract.Max, Max: contract.Max}},
+		"unlimited, more than the node says it has": {
+			amount: 17 * gi,
+			limit:  0,
+			policy: memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
+			want:   contract.Memory{Low: 17 * gi, High: contract.Max, Max: contract.Max},
+		},
+		"unlimited and a limit of its own": {
+			amount: 512 * mi,
+			limit:  512 * mi,
+			policy: memoryqos.Policy{Limit: contract.Max, Protection: memoryqos.Auto, Factor: new(0.5)},
+			want:   contract.Memory{Min: 512 * mi, High: contract.Max, Max: contract.Max},
+		},
 		"16Ki pages": {16 * ki, 100 * 16 * ki, memoryqos.Policy{Protection: memoryqos.None, Factor: new(0.5), PageSize: 16 * ki},
 			contract.Memory{High: 50 * 16 * ki, Max: contract.Max}},
-		"64Ki pages round down": {64 * ki, 100 * 64 * ki, memoryqos.Policy{Protection: memoryqos.None, Factor: new(0.333), PageSize: 64 * ki},
-			contract.Memory{High: 33 * 64 * ki, Max: contract.Max}},
-		"less than a 64Ki page above": {64 * mi, 64*mi + 60*ki, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1.0), PageSize: 64 * ki},
-			contract.Memory{Low: 64 * mi, High: contract.Max, Max: contract.Max}},
+		"64Ki pages round down": {
+			amount: 64 * ki,
+			limit:  100 * 64 * ki,
+			policy: memoryqos.Policy{Protection: memoryqos.None, Factor: new(0.333), PageSize: 64 * ki},
+			want:   contract.Memory{High: 33 * 64 * ki, Max: contract.Max},
+		},
+		"less than a 64Ki page above": {
+			amount: 64 * mi,
+			limit:  64*mi + 60*ki,
+			policy: memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1.0), PageSize: 64 * ki},
+			want:   contract.Memory{Low: 64 * mi, High: contract.Max, Max: contract.Max},
+		},
 		"a limit without end": {512 * mi, 1<<63 - 1, memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(1.0)},
 			contract.Memory{Low: 512 * mi, High: 1 << 62, Max: contract.Max}},
 	} {
@@ -98,8 +126,7 @@ func TestContainerRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "limit of 943718400 bytes is below the claimed 1073741824 bytes")
 }
 
-// Each result carries its part of what the container would have from one claim
-// of the sum.
+// The parts of several results add up to the values of one claim of the sum.
 func TestSeveralResults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		container memoryqos.Container
@@ -109,16 +136,22 @@ func TestSeveralResults(t *testing.T) {
 			contract.Memory{Low: gi, High: 3 * gi / 2, Max: contract.Max}},
 		"all of its limit": {memoryqos.Container{Limit: gi, Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
 			contract.Memory{Min: gi, High: contract.Max, Max: contract.Max}},
-		"one so small that its own part is below a page": {memoryqos.Container{Limit: 2 * gi, Uses: []memoryqos.Use{{4 * ki, 4 * ki}, {gi - 4*ki, gi - 4*ki}}},
-			contract.Memory{Low: gi, High: 3 * gi / 2, Max: contract.Max}},
+		"one so small that its own part is below a page": {
+			container: memoryqos.Container{Limit: 2 * gi, Uses: []memoryqos.Use{{4 * ki, 4 * ki}, {gi - 4*ki, gi - 4*ki}}},
+			want:      contract.Memory{Low: gi, High: 3 * gi / 2, Max: contract.Max},
+		},
 		"no limits": {memoryqos.Container{Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
 			contract.Memory{Min: gi, High: contract.Max, Max: gi}},
 		"a limit of one's parameters": {memoryqos.Container{Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 1792 * mi}}},
 			contract.Memory{Low: gi, High: 3 * gi / 2, Max: 2 * gi}},
-		"unlimited by one's parameters": {memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}},
-			contract.Memory{Low: gi, High: 3 * gi, Max: contract.Max}},
-		"unlimited by both": {memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, contract.Max}, {768 * mi, contract.Max}}},
-			contract.Memory{Low: gi, High: 3 * gi, Max: contract.Max}},
+		"unlimited by one's parameters": {
+			container: memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}},
+			want:      contract.Memory{Low: gi, High: 3 * gi, Max: contract.Max},
+		},
+		"unlimited by both": {
+			container: memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, contract.Max}, {768 * mi, contract.Max}}},
+			want:      contract.Memory{Low: gi, High: 3 * gi, Max: contract.Max},
+		},
 		"limits without end": {memoryqos.Container{Uses: []memoryqos.Use{{gi, 1 << 62}, {gi, 1 << 62}, {gi, 1 << 62}}},
 			contract.Memory{Low: 3 * gi, High: (3*gi + 1<<62) / 2, Max: contract.Max}},
 	} {
@@ -129,8 +162,8 @@ func TestSeveralResults(t *testing.T) {
 	}
 }
 
-// A result with a limit does not depend on the ceiling, which only those read
-// that need it.
+// A result with a limit does not depend on the ceiling: the caller reads the
+// ceiling only for results without a limit.
 func TestCeilingIsForTheUnlimited(t *testing.T) {
 	policy := memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(0.5), PageSize: 4 * ki}
 	c := memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}}
@@ -142,7 +175,7 @@ func TestCeilingIsForTheUnlimited(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// merged is what the container gets: the contract's merge of all parts.
+// merged returns the container's values: the contract's merge of all parts.
 func merged(t require.TestingT, c memoryqos.Container, policy func(i int) memoryqos.Policy) contract.Memory {
 	decisions := make(map[contract.Key]contract.Decision)
 	for i := range c.Uses {

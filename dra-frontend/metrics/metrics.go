@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics holds the frontend's Prometheus metrics. No label grows with
-// the number of claims or pods.
+// Package metrics has the frontend's Prometheus metrics. The number of series
+// does not grow with claims or pods.
 package metrics
 
 import (
@@ -11,24 +11,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Metrics records what the frontend does.
+// Metrics has the frontend's collectors.
 type Metrics struct {
-	prepare   *prometheus.HistogramVec
-	unprepare *prometheus.CounterVec
-	claims    prometheus.Gauge
-	cpus      *prometheus.GaugeVec
-	blocked   prometheus.Gauge
-	actuator  prometheus.Gauge
-	active    prometheus.Gauge
-	unfit     *prometheus.GaugeVec
-	unwritten prometheus.Counter
-	outdated  prometheus.Gauge
-	displaced prometheus.Gauge
-	unhealthy prometheus.Gauge
-	status    *prometheus.CounterVec
-	accounted *prometheus.GaugeVec
-	// About memory protection: values written over, what kubelet's configuration
-	// lacks, and claims by what became of them.
+	prepare     *prometheus.HistogramVec
+	unprepare   *prometheus.CounterVec
+	claims      prometheus.Gauge
+	cpus        *prometheus.GaugeVec
+	blocked     prometheus.Gauge
+	actuator    prometheus.Gauge
+	active      prometheus.Gauge
+	unfit       *prometheus.GaugeVec
+	unwritten   prometheus.Counter
+	outdated    prometheus.Gauge
+	displaced   prometheus.Gauge
+	unhealthy   prometheus.Gauge
+	status      *prometheus.CounterVec
+	accounted   *prometheus.GaugeVec
 	overwritten prometheus.Gauge
 	partitions  prometheus.Gauge
 	orphaned    prometheus.Gauge
@@ -71,36 +69,43 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_slices_outdated", Help: "1 while the node's ResourceSlices are outdated because writing them failed.",
 		}),
 		displaced: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_displaced_claims", Help: "Claims on devices that are not offered any more; capacities are published without what they hold.",
+			Name: "cpumem_frontend_displaced_claims",
+			Help: "Claims on devices that are not offered any more; capacities are published without what they hold.",
 		}),
 		unhealthy: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_unhealthy_devices", Help: "Devices with claims that hold what the machine lacks: CPUs offline, pages or memory gone.",
+			Name: "cpumem_frontend_unhealthy_devices",
+			Help: "Devices with claims that hold what the machine lacks: CPUs offline, pages or memory gone.",
 		}),
 		status: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_frontend_claim_status_writes_total", Help: "Writes of the status of claims, by result.",
 		}, []string{"result"}),
 		accounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_node_allocatable", Help: "1 for the state of the node-allocatable mapping: off, pending, active, or dropped by the API server.",
+			Name: "cpumem_frontend_node_allocatable",
+			Help: "1 for the state of the node-allocatable mapping: off, pending, active, or dropped by the API server.",
 		}, []string{"state"}),
 		overwritten: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_memory_overwritten", Help: "Cgroup files of pods and their ancestors that another program has written over the driver's values lately.",
+			Name: "cpumem_frontend_memory_overwritten",
+			Help: "Cgroup files of pods and their ancestors that another program has written over the driver's values lately.",
 		}),
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_invalid_partitions", Help: "Claims whose cpuset partition the kernel does not grant any more: others may run on their CPUs.",
+			Name: "cpumem_frontend_invalid_partitions",
+			Help: "Claims whose cpuset partition the kernel does not grant any more: others may run on their CPUs.",
 		}),
 		orphaned: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_orphaned_claims", Help: "Claims that are prepared although their objects are gone.",
 		}),
 		kubelet: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_kubelet_findings", Help: "1 for what kubelet's configuration has against the owner of memory protection, by reason.",
+			Name: "cpumem_frontend_kubelet_findings",
+			Help: "1 for what kubelet's configuration has against the owner of memory protection, by reason.",
 		}, []string{"reason"}),
 		protection: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_memory_protection", Help: "Results of claims with memory protection, by whether it is effective: True, False or Unknown.",
+			Name: "cpumem_frontend_memory_protection",
+			Help: "Results of claims with memory protection, by whether it is effective: True, False or Unknown.",
 		}, []string{"effective"}),
 	}
 	for _, c := range []prometheus.Collector{
-		m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.active, m.unfit, m.unwritten, m.outdated, m.displaced, m.unhealthy, m.status,
-		m.accounted, m.overwritten, m.partitions, m.orphaned, m.kubelet, m.protection,
+		m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.active, m.unfit, m.unwritten, m.outdated, m.displaced,
+		m.unhealthy, m.status, m.accounted, m.overwritten, m.partitions, m.orphaned, m.kubelet, m.protection,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -116,7 +121,7 @@ func result(err error) string {
 	return "success"
 }
 
-// Prepared counts a prepared claim.
+// Prepared counts the preparation of a claim and its duration.
 func (m *Metrics) Prepared(err error, took time.Duration) {
 	m.prepare.WithLabelValues(result(err)).Observe(took.Seconds())
 }
@@ -124,20 +129,20 @@ func (m *Metrics) Prepared(err error, took time.Duration) {
 // Unprepared counts a released claim.
 func (m *Metrics) Unprepared(err error) { m.unprepare.WithLabelValues(result(err)).Inc() }
 
-// Claims sets what is held now.
+// Claims sets the number of prepared claims, claimed CPUs and shared CPUs.
 func (m *Metrics) Claims(n, exclusive, shared int) {
 	m.claims.Set(float64(n))
 	m.cpus.WithLabelValues("exclusive").Set(float64(exclusive))
 	m.cpus.WithLabelValues("shared").Set(float64(shared))
 }
 
-// Node sets whether the node takes new claims.
+// Node sets whether claim files are unreadable and whether the actuator is ready.
 func (m *Metrics) Node(blocked, actuator error) {
 	m.blocked.Set(gauge(blocked != nil))
 	m.actuator.Set(gauge(actuator == nil))
 }
 
-// Active sets whether this instance is the one that serves the node.
+// Active sets whether this instance is the active one.
 func (m *Metrics) Active(on bool) { m.active.Set(gauge(on)) }
 
 // Unfit sets whether the reason keeps the node from taking new claims.
@@ -146,13 +151,13 @@ func (m *Metrics) Unfit(reason string, on bool) { m.unfit.WithLabelValues(reason
 // SliceWriteFailed counts a write of ResourceSlices that failed.
 func (m *Metrics) SliceWriteFailed() { m.unwritten.Inc() }
 
-// SlicesOutdated sets whether a write is missing.
+// SlicesOutdated sets whether the slices are outdated after a failed write.
 func (m *Metrics) SlicesOutdated(on bool) { m.outdated.Set(gauge(on)) }
 
-// Displaced sets the number of claims on devices of another configuration.
+// Displaced sets the number of claims on devices that are not offered.
 func (m *Metrics) Displaced(n int) { m.displaced.Set(float64(n)) }
 
-// Unhealthy sets the number of devices whose claims lack something.
+// Unhealthy sets the number of unhealthy devices.
 func (m *Metrics) Unhealthy(n int) { m.unhealthy.Set(float64(n)) }
 
 // StatusWritten counts a write of a claim's status.
@@ -176,20 +181,21 @@ func (m *Metrics) NodeAllocatable(state string) {
 // Overwritten sets the number of files that another program wrote over.
 func (m *Metrics) Overwritten(n int) { m.overwritten.Set(float64(n)) }
 
-// InvalidPartitions sets the number of claims whose partition was lost.
+// InvalidPartitions sets the number of claims with a lost partition.
 func (m *Metrics) InvalidPartitions(n int) { m.partitions.Set(float64(n)) }
 
-// Orphaned sets the number of claims that are prepared and have no object.
+// Orphaned sets the number of prepared claims without an object.
 func (m *Metrics) Orphaned(n int) { m.orphaned.Set(float64(n)) }
 
-// KubeletFinding sets which of all reasons there is a finding for, "" for none.
+// KubeletFinding sets the reason of the present finding, "" for none; all has all
+// reasons.
 func (m *Metrics) KubeletFinding(reason string, all []string) {
 	for _, r := range all {
 		m.kubelet.WithLabelValues(r).Set(gauge(r == reason))
 	}
 }
 
-// Protection sets how many results are protected, are not, and may be.
+// Protection sets the numbers of results with memory protection by status.
 func (m *Metrics) Protection(effective map[metav1.ConditionStatus]int) {
 	for _, s := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
 		m.protection.WithLabelValues(string(s)).Set(float64(effective[s]))

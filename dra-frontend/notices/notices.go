@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notices tells people what is wrong with the node, as events about it:
-// what stands in the log of one of many daemons nobody looks for. The daemon
-// hands it what it has found; nothing waits for it, and nothing fails with it.
+// Package notices reports faults of the node as events about the node, because
+// people seldom read the logs of one daemon among many. The daemon sends its
+// findings; it neither waits for an event nor fails with it.
 package notices
 
 import (
@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// waiting bounds what is kept for a server that does not answer.
+	// waiting bounds the events that wait for a server without an answer.
 	waiting = 16
-	// attempts, with pauses that double, are some minutes.
+	// attempts, with pauses that double from firstRetry, take some minutes.
 	attempts   = 9
 	firstRetry = time.Second
-	// callTimeout is of one request.
+	// callTimeout limits one request.
 	callTimeout = 10 * time.Second
-	// burst, and one more each pause, bound what a node writes whatever happens
-	// to it.
+	// burst events, and one event more each pause, are the most that a node
+	// writes.
 	burst = 10
 	pause = 30 * time.Second
 )
@@ -43,7 +43,7 @@ const (
 	maxInstance = 128
 )
 
-// Notice is something that a person shall know of the node.
+// Notice is a fault of the node that people should know.
 type Notice struct {
 	// Reason is a word for machines, Note a sentence for people.
 	Reason, Note string
@@ -53,7 +53,7 @@ type Notice struct {
 type Options struct {
 	Log    *zap.Logger
 	Client kubernetes.Interface
-	// Driver is the name of the driver, Node that of the node.
+	// Driver is the driver's name, Node the node's.
 	Driver, Node string
 }
 
@@ -66,13 +66,14 @@ type Writer struct {
 	complaint string
 }
 
-// New returns a writer. It writes while Run runs.
+// New returns a writer, which writes while Run runs.
 func New(o Options) *Writer {
 	return &Writer{o: o, queue: make(chan *eventsv1.Event, waiting),
 		pace: flowcontrol.NewTokenBucketRateLimiter(float32(time.Second)/float32(pause), burst)}
 }
 
-// Send writes an event about the node, some time or never. It does not wait.
+// Send queues an event about the node and returns at once. The event is dropped
+// if too many wait, or if the API server refuses it or stays away.
 func (w *Writer) Send(n Notice) {
 	select {
 	case w.queue <- w.event(n, time.Now()):
@@ -81,17 +82,21 @@ func (w *Writer) Send(n Notice) {
 	}
 }
 
-// event has a name of its own, so that an attempt that is made again after an
-// answer was lost makes no second one.
+// event returns the event with a unique name, so that a retry after a lost
+// answer makes no second event.
 func (w *Writer) event(n Notice, now time.Time) *eventsv1.Event {
 	suffix := fmt.Sprintf(".%x", now.UnixNano())
 	return &eventsv1.Event{
-		// Events about what has no namespace live in this one.
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: strings.TrimRight(clip(w.o.Node, maxName-len(suffix)), "-.") + suffix},
-		EventTime:  metav1.NewMicroTime(now), Type: corev1.EventTypeWarning,
+		// Events about objects without a namespace live in the default namespace.
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault,
+			Name:      strings.TrimRight(clip(w.o.Node, maxName-len(suffix)), "-.") + suffix,
+		},
+		EventTime: metav1.NewMicroTime(now), Type: corev1.EventTypeWarning,
 		ReportingController: w.o.Driver, ReportingInstance: clip(w.o.Driver+"-"+w.o.Node, maxInstance), Action: "Observing",
 		Reason: n.Reason, Note: clip(n.Note, maxNote),
-		// As kubelet does: `kubectl describe node` looks for the name in the UID.
+		// The UID is the node's name, as in kubelet's events: `kubectl describe
+		// node` looks for that.
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: w.o.Node, UID: types.UID(w.o.Node)},
 	}
 }
@@ -125,7 +130,8 @@ func (w *Writer) write(ctx context.Context, e *eventsv1.Event) {
 			return
 		}
 		w.complain(err)
-		if err == nil || left == 0 || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
+		if err == nil || left == 0 || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) ||
+			apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
 			return
 		}
 		select {
@@ -147,7 +153,7 @@ func (w *Writer) create(ctx context.Context, e *eventsv1.Event) error {
 	return err
 }
 
-// complain logs the first error, and each of another kind.
+// complain logs an error unless the last attempt had an error of the same kind.
 func (w *Writer) complain(err error) {
 	complaint := ""
 	if err != nil {

@@ -24,12 +24,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
-// server counts what is asked of it, and answers with an error while there is one.
+// server counts its requests, and answers with err unless err is nil.
 type server struct {
 	*fake.Clientset
 	asked int
 	err   error
-	// late answers when the caller has gone.
+	// late delays answers until the caller has gone.
 	late bool
 }
 
@@ -47,7 +47,8 @@ func newServer() *server {
 
 func (s *server) events(t *testing.T) []eventsv1.Event {
 	t.Helper()
-	list, err := s.Tracker().List(eventsv1.SchemeGroupVersion.WithResource("events"), eventsv1.SchemeGroupVersion.WithKind("Event"), metav1.NamespaceDefault)
+	list, err := s.Tracker().List(eventsv1.SchemeGroupVersion.WithResource("events"),
+		eventsv1.SchemeGroupVersion.WithKind("Event"), metav1.NamespaceDefault)
 	require.NoError(t, err)
 	return list.(*eventsv1.EventList).Items
 }
@@ -74,14 +75,15 @@ func TestEvent(t *testing.T) {
 		e := events[0]
 		require.Equal(t, []string{"default", "Warning", "MemoryValuesOverwritten", "a note", "dra.cpumem", "dra.cpumem-worker"},
 			[]string{e.Namespace, e.Type, e.Reason, e.Note, e.ReportingController, e.ReportingInstance})
-		require.Equal(t, []string{"v1", "Node", "worker", "worker"}, []string{e.Regarding.APIVersion, e.Regarding.Kind, e.Regarding.Name, string(e.Regarding.UID)})
+		require.Equal(t, []string{"v1", "Node", "worker", "worker"},
+			[]string{e.Regarding.APIVersion, e.Regarding.Kind, e.Regarding.Name, string(e.Regarding.UID)})
 		require.NotEmpty(t, e.Action)
 		require.False(t, e.EventTime.IsZero())
 		require.Zero(t, logged.Len())
 	})
 }
 
-// The API server refuses what is longer than this.
+// Names and notes stay within the API's limits.
 func TestLengths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -97,8 +99,8 @@ func TestLengths(t *testing.T) {
 	})
 }
 
-// What a server refuses is not asked again, what is in its way is, for some
-// minutes; both are said once.
+// A refused event is not sent again. After any other error the event is sent
+// again for some minutes. Both errors are logged once.
 func TestErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err   error
@@ -139,13 +141,13 @@ func TestLastAttempt(t *testing.T) {
 		w, _ := writer(t, s, "worker")
 		w.Send(notices.Notice{Reason: "R", Note: "first"})
 		w.Send(notices.Notice{Reason: "R", Note: "second"})
-		time.Sleep(256 * time.Second) // the pauses between nine attempts are 255
+		time.Sleep(256 * time.Second) // the pauses between nine attempts take 255 s
 		synctest.Wait()
 		require.Equal(t, 11, s.asked, "nine and two")
 	})
 }
 
-// A server that does not answer holds nobody, and a flood ends up as a trickle.
+// A server without answers blocks no sender, and a flood of notices is limited.
 func TestNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

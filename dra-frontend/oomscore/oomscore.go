@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package oomscore computes the oom_score_adj of a container from requests and
-// limits as kubelet does (pkg/kubelet/qos of Kubernetes 1.36). The caller says
-// which amounts stand for these: those of claims, too. Pure.
+// limits as kubelet does (pkg/kubelet/qos of Kubernetes 1.36). The caller adds
+// the amounts of claims. The package neither reads nor writes files.
 package oomscore
 
-// Values that do not depend on amounts, and the lowest of those that do.
+// Values of oom_score_adj that do not depend on amounts.
 const (
 	Guaranteed = -997
 	BestEffort = 1000
-	// CPUsOnly is that of a container without a memory request.
+	// CPUsOnly is the value of a container without a memory request.
 	CPUsOnly = BestEffort - 1
 
+	// lowest is the lowest value that depends on amounts.
 	lowest = BestEffort + Guaranteed
 )
 
@@ -22,8 +23,8 @@ func (a Amount) none() bool { return a == Amount{} }
 
 func (a Amount) guaranteed() bool { return a.Limit > 0 && a.Request == a.Limit }
 
-// Resources are those that a QoS class depends on, CPU in thousandths, memory
-// in bytes.
+// Resources are the amounts that decide the QoS class: thousandths of CPUs and
+// bytes of memory.
 type Resources struct{ CPU, Memory Amount }
 
 func (r Resources) guaranteed() bool { return r.CPU.guaranteed() && r.Memory.guaranteed() }
@@ -33,22 +34,22 @@ func (r Resources) none() bool { return r.CPU.none() && r.Memory.none() }
 // Container is one container of a pod.
 type Container struct {
 	Resources
-	// Init: it is among the pod's init containers, a sidecar if it also Runs
-	// beside the main containers.
+	// Init reports whether the container is an init container, Runs whether it
+	// runs beside the main containers. A sidecar has both.
 	Init, Runs bool
 }
 
-// Pod is all that the value of a container depends on.
+// Pod is the input of Score: a container's value depends on the whole pod.
 type Pod struct {
-	// Resources are those of the whole pod, nil without; the QoS class follows
-	// them then.
+	// Resources are the pod's own requests and limits, nil for none. The QoS
+	// class depends on them alone if there are any.
 	Resources *Resources
 	// Containers are in the pod's order, init containers first.
 	Containers []Container
 }
 
-// Score returns the oom_score_adj of container number i on a node with the
-// memory capacity in bytes, which is above 0.
+// Score returns the oom_score_adj of container number i on a node with capacity
+// bytes of memory, more than 0.
 func (p Pod) Score(i int, capacity int64) int {
 	switch {
 	case p.guaranteed():
@@ -58,10 +59,11 @@ func (p Pod) Score(i int, capacity int64) int {
 	}
 	request := p.Containers[i].Memory.Request
 	if p.Containers[i].Init && p.Containers[i].Runs {
-		// A sidecar does not go before the containers that it serves.
+		// The kernel must not kill a sidecar before the containers that it serves.
 		request = max(request, p.least())
 	}
-	// More than all memory is as good as all, and does not overflow.
+	// A request above the capacity counts as the capacity, so that the product
+	// cannot overflow.
 	request = min(request+p.unassigned(), capacity)
 	return int(min(max(BestEffort-BestEffort*request/capacity, lowest), CPUsOnly))
 }
@@ -101,13 +103,13 @@ func (p Pod) least() int64 {
 	return max(least, 0)
 }
 
-// unassigned is each container's share of what the whole pod requests of
-// memory beyond its containers.
+// unassigned is each container's share, in bytes, of the pod's own memory
+// request beyond the requests of its containers.
 func (p Pod) unassigned() int64 {
 	if p.Resources == nil {
 		return 0
 	}
-	// Init containers run one after the other, beside the sidecars before them.
+	// An init container runs beside the sidecars before it and alone otherwise.
 	running, most := int64(0), int64(0)
 	for _, c := range p.Containers {
 		most = max(most, running+c.Memory.Request)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods reads from the API server what a claim's values depend on: the
-// pods it is reserved for, claims that these have beside, and this node where a
-// claim has no limit. One GET for each and Prepare; no watch, so that a large cluster is not watched by
-// every node.
+// Package pods reads the objects that a claim's values depend on: the claim's
+// consumers, their other claims, and this node if a claim has no limit. Each
+// Prepare needs one GET for each object. There are no watches, because in a large
+// cluster a watch by each node is too much.
 package pods
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// Reader reads pods.
+// Reader reads pods and claims.
 type Reader struct{ client kubernetes.Interface }
 
 // NewReader returns a Reader.
@@ -52,7 +52,7 @@ type Node struct {
 // NewNode returns a reader of the named node.
 func NewNode(client kubernetes.Interface, name string) Node { return Node{client: client, name: name} }
 
-// AllocatableMemory implements plugin.Node.
+// AllocatableMemory implements plugin.Node: bytes, from the node's status.
 func (n Node) AllocatableMemory(ctx context.Context) (int64, error) {
 	node, err := n.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
@@ -65,7 +65,8 @@ func (n Node) AllocatableMemory(ctx context.Context) (int64, error) {
 	return bytes, nil
 }
 
-// Convert picks out of a pod what the plugin needs.
+// Convert returns the parts of a pod that the plugin needs. It fails for a pod
+// without a QoS class or with a claim that has no object yet.
 func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	out := plugin.Pod{Name: pod.Name, PodRecord: contract.PodRecord{UID: string(pod.UID)}}
 	switch pod.Status.QOSClass {
@@ -82,8 +83,8 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 		out.RuntimeClass = *pod.Spec.RuntimeClassName
 	}
 	out.UserNamespace = pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
-	// A claim template's claim has a generated name: containers name the
-	// pod's entry, the plugin knows the object.
+	// A claim from a template has a generated name. Containers name the pod's
+	// entry, the plugin needs the object's name.
 	claims := make(map[string]string, len(pod.Spec.ResourceClaims))
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
@@ -141,8 +142,8 @@ func resources(r corev1.ResourceRequirements) oomscore.Resources {
 	}
 }
 
-// hugepages returns the hugepages among limits, bytes by page size. Sizes that
-// the API server takes and no kernel has are left out.
+// hugepages returns the hugepages among limits, bytes by page size. It leaves out
+// sizes that no kernel has: the API server takes them.
 func hugepages(limits corev1.ResourceList) map[string]int64 {
 	var out map[string]int64
 	for name, q := range limits {

@@ -35,14 +35,19 @@ func TestPod(t *testing.T) {
 				{Name: "init", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "b"}}}},
 				{Name: "sidecar", RestartPolicy: &always},
 			},
-			Containers: []corev1.Container{{Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/huge"}}, Resources: corev1.ResourceRequirements{
-				Limits: limits("1Gi", "4Mi"), Requests: corev1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("512Mi")},
-				Claims: []corev1.ResourceClaim{{Name: "a", Request: "zone"}, {Name: "b"}, {Name: "c"}},
-			}}},
+			Containers: []corev1.Container{{
+				Name:         "main",
+				VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/huge"}},
+				Resources: corev1.ResourceRequirements{
+					Limits:   limits("1Gi", "4Mi"),
+					Requests: corev1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("512Mi")},
+					Claims:   []corev1.ResourceClaim{{Name: "a", Request: "zone"}, {Name: "b"}, {Name: "c"}},
+				},
+			}},
 		},
 		Status: corev1.PodStatus{
 			QOSClass: corev1.PodQOSBurstable,
-			// c's claim was not needed: its entry has no object.
+			// The entry c needed no claim, so it has no object.
 			ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: &generated}, {Name: "c"}},
 		},
 	}
@@ -57,9 +62,15 @@ func TestPod(t *testing.T) {
 		Containers: []plugin.Container{
 			{Name: "init", Init: true, Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
 			{Name: "sidecar", Init: true, Runs: true},
-			{Name: "main", Runs: true, MemoryLimit: 1 << 30,
-				Resources:  oomscore.Resources{CPU: oomscore.Amount{Request: 1500}, Memory: oomscore.Amount{Request: 512 << 20, Limit: 1 << 30}},
-				MountPaths: []string{"/huge"}, Hugepages: map[string]int64{"2Mi": 4 << 20}, Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}}},
+			{
+				Name: "main", Runs: true, MemoryLimit: 1 << 30,
+				Resources: oomscore.Resources{
+					CPU:    oomscore.Amount{Request: 1500},
+					Memory: oomscore.Amount{Request: 512 << 20, Limit: 1 << 30},
+				},
+				MountPaths: []string{"/huge"}, Hugepages: map[string]int64{"2Mi": 4 << 20},
+				Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}},
+			},
 		},
 	}, got)
 }

@@ -16,20 +16,21 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 )
 
-// Kubelet is what matters here of kubelet's configuration. It is read from the
-// file: to ask kubelet (configz) takes the right nodes/proxy, which is that to
-// run commands in every pod of the node. So what flags and drop-in directories
-// change is not seen.
+// Kubelet has the settings of kubelet's configuration file that preflight
+// needs. It lacks the changes by flags and drop-in directories: to ask kubelet
+// (configz) takes the right nodes/proxy, which also allows to run commands in
+// every pod of the node.
 type Kubelet struct {
 	Kind                    string          `json:"kind"`
 	FeatureGates            map[string]bool `json:"featureGates"`
 	MemoryReservationPolicy string          `json:"memoryReservationPolicy"`
 }
 
-// maxKubelet is far above what a configuration has.
+// maxKubelet is the largest size in bytes, far above a real configuration's.
 const maxKubelet = 1 << 20
 
-// ReadKubelet reads kubelet's configuration file.
+// ReadKubelet reads kubelet's configuration file. A replaced file is
+// ErrReplaced.
 func ReadKubelet(path string) (Kubelet, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,7 +42,8 @@ func ReadKubelet(path string) (Kubelet, error) {
 		return Kubelet{}, fmt.Errorf("kubelet's configuration: %w", err)
 	}
 	if replaced(info) {
-		return Kubelet{}, fmt.Errorf("kubelet's configuration %s %w: delete the frontend's pod on this node, the new one sees it", path, ErrReplaced)
+		return Kubelet{}, fmt.Errorf("kubelet's configuration %s %w: delete the frontend's pod on this node, the new one sees it",
+			path, ErrReplaced)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKubelet+1))
 	if err != nil {
@@ -58,7 +60,7 @@ func ReadKubelet(path string) (Kubelet, error) {
 }
 
 // ParseKubelet reads a KubeletConfiguration, YAML or JSON. Like kubelet it
-// minds the case of names; what it does not know is not its business.
+// minds the case of names. It ignores all other fields.
 func ParseKubelet(data []byte) (Kubelet, error) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
@@ -74,14 +76,14 @@ func ParseKubelet(data []byte) (Kubelet, error) {
 	return k, nil
 }
 
-// memoryQoSBeta is the release whose kubelet has the gate on by default.
+// memoryQoSBeta is the first release with the gate on by default.
 var memoryQoSBeta = version.MustParseGeneric("1.37")
 
-// memoryQoSPolicy is the release from which on the gate alone protects nothing:
-// older kubelets have no memoryReservationPolicy.
+// memoryQoSPolicy is the first release with memoryReservationPolicy: from it on
+// the gate alone protects no memory.
 var memoryQoSPolicy = version.MustParseGeneric("1.36")
 
-// memoryQoS tells whether kubelet's feature gate MemoryQoS is on.
+// memoryQoS reports whether kubelet's feature gate MemoryQoS is on.
 func (k Kubelet) memoryQoS(v *version.Version) bool {
 	if on, set := k.FeatureGates["MemoryQoS"]; set {
 		return on
@@ -104,21 +106,21 @@ const (
 	ReasonUnknown     = "KubeletConfigUnknown"
 )
 
-// Reasons are all of them.
+// Reasons returns all reasons of findings about kubelet's configuration.
 func Reasons() []string { return []string{ReasonSecondOwner, ReasonNoOwner, ReasonUnknown} }
 
-// Finding is something that a person has to change.
+// Finding is a fault that people have to mend.
 type Finding struct{ Reason, Message string }
 
-// ErrNotShown is said of a configuration that nobody asked to be read.
+// ErrNotShown means that no kubeletConfigFile is set.
 var ErrNotShown = errors.New("kubelet's configuration is not shown to the frontend (kubeletConfigFile)")
 
 // tiered is the policy with which kubelet protects requests.
 const tiered = "TieredReservation"
 
-// Owners compares the owner of memory protection, as this driver is configured,
-// with what kubelet of that version ("v1.37.0") does with its configuration, or
-// err instead of it. There is at most one finding: nil is well.
+// Owners compares the driver's owner of memory protection with the settings of a
+// kubelet of that version ("v1.37.0"). err is the error of reading k, if any.
+// There is at most one finding, nil if the two fit.
 func Owners(owner, kubeletVersion string, k Kubelet, err error) (*Finding, error) {
 	if owner == config.OwnerNone {
 		return nil, nil
@@ -131,34 +133,42 @@ func Owners(owner, kubeletVersion string, k Kubelet, err error) (*Finding, error
 		return unknown(owner, v, err), nil
 	}
 	on, policy := k.memoryQoS(v), cmp.Or(k.MemoryReservationPolicy, "None")
-	gate, settings := "feature gate MemoryQoS is on, memoryReservationPolicy "+fmt.Sprintf("%.30s", policy), "featureGates: {MemoryQoS: true} and memoryReservationPolicy: TieredReservation"
+	gate, settings := "feature gate MemoryQoS is on, memoryReservationPolicy "+fmt.Sprintf("%.30s", policy),
+		"featureGates: {MemoryQoS: true} and memoryReservationPolicy: TieredReservation"
 	if !v.AtLeast(memoryQoSPolicy) {
 		policy, gate, settings = tiered, "feature gate MemoryQoS is on", "featureGates: {MemoryQoS: true}"
 	}
 	switch {
 	case owner == config.OwnerDriver && on:
 		return &Finding{ReasonSecondOwner, fmt.Sprintf("kubelet %s writes memory.min and memory.low of pods' ancestors every minute (%s) "+
-			"and so does this driver (memoryQoS.owner driver): set featureGates: {MemoryQoS: false} in kubelet's configuration, or memoryQoS.owner: kubelet in the driver's", kubeletVersion, gate)}, nil
+			"and so does this driver (memoryQoS.owner driver): "+
+			"set featureGates: {MemoryQoS: false} in kubelet's configuration, or memoryQoS.owner: kubelet in the driver's",
+			kubeletVersion, gate)}, nil
 	case owner == config.OwnerKubelet && !on:
-		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: memoryQoS.owner is kubelet, and kubelet %s has the feature gate MemoryQoS off: "+
+		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: "+
+			"memoryQoS.owner is kubelet, and kubelet %s has the feature gate MemoryQoS off: "+
 			"set %s in kubelet's configuration, or memoryQoS.owner: driver in the driver's", kubeletVersion, settings)}, nil
 	case owner == config.OwnerKubelet && policy != tiered:
-		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: memoryQoS.owner is kubelet, and kubelet has memoryReservationPolicy %.30s: "+
+		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: "+
+			"memoryQoS.owner is kubelet, and kubelet has memoryReservationPolicy %.30s: "+
 			"set it to TieredReservation, or memoryQoS.owner: driver in the driver's configuration", policy)}, nil
 	}
 	return nil, nil
 }
 
-// unknown is the finding where there is no configuration to look at. A kubelet
-// that does nothing unless told to is believed to do nothing.
+// unknown is the finding if err kept the configuration from being read. It is
+// nil for the owner driver if no file is set and the gate is off by default.
 func unknown(owner string, v *version.Version, err error) *Finding {
 	switch {
 	case owner == config.OwnerKubelet:
-		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is on and memoryReservationPolicy (from 1.36 on) is TieredReservation, for memoryQoS.owner is kubelet", err)}
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is on "+
+			"and memoryReservationPolicy (from 1.36 on) is TieredReservation, for memoryQoS.owner is kubelet", err)}
 	case v.AtLeast(memoryQoSBeta):
-		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that it has featureGates: {MemoryQoS: false}, for from 1.37 on kubelet writes what this driver writes (memoryQoS.owner driver)", err)}
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that it has featureGates: {MemoryQoS: false}, "+
+			"for from 1.37 on kubelet writes what this driver writes (memoryQoS.owner driver)", err)}
 	case !errors.Is(err, ErrNotShown):
-		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is off, for memoryQoS.owner is driver", err)}
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is off, "+
+			"for memoryQoS.owner is driver", err)}
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ cgroupDriver: systemd
 evictionHard: {memory.available: 5%}
 futureField: [{a: 1}]
 `,
-		"JSON": `{"kind":"KubeletConfiguration","featureGates":{"MemoryQoS":true,"Other":false},"memoryReservationPolicy":"TieredReservation",
+		"JSON": `{"kind":"KubeletConfiguration",` +
+			`"featureGates":{"MemoryQoS":true,"Other":false},"memoryReservationPolicy":"TieredReservation",
 "memoryThrottlingFactor":1.0,"cgroupDriver":"systemd","authentication":{"x509":{"clientCAFile":"x"}},"MEMORYRESERVATIONPOLICY":"None"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,8 +41,18 @@ futureField: [{a: 1}]
 		})
 	}
 	for name, text := range map[string]string{
-		"empty": "", "another kind": "kind: Pod\n", "a list": "[]", "no text": "\x00\xff", "gate is no bool": kind + `featureGates: {MemoryQoS: "true"}`,
-		"YAML bomb": kind + "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n",
+		"empty":           "",
+		"another kind":    "kind: Pod\n",
+		"a list":          "[]",
+		"no text":         "\x00\xff",
+		"gate is no bool": kind + `featureGates: {MemoryQoS: "true"}`,
+		"YAML bomb": kind + "a: &a [x,x,x,x,x,x,x,x,x]\n" +
+			"b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n" +
+			"c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n" +
+			"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
+			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n" +
+			"f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n" +
+			"g: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := preflight.ParseKubelet([]byte(text))
@@ -65,7 +76,7 @@ func TestReadKubelet(t *testing.T) {
 	_, err = preflight.ReadKubelet(path)
 	require.ErrorContains(t, err, "longer than")
 
-	// A descriptor's name stays with its file as a mount does.
+	// Like a mount, a descriptor stays with its file after a replacement.
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
@@ -74,7 +85,7 @@ func TestReadKubelet(t *testing.T) {
 	require.ErrorContains(t, err, "was replaced")
 }
 
-// A44, A45: who writes the values of ancestors.
+// A44, A45: exactly one program writes the values of ancestors.
 func TestOwners(t *testing.T) {
 	gates := func(kv ...any) preflight.Kubelet {
 		k := preflight.Kubelet{FeatureGates: map[string]bool{}}
@@ -92,30 +103,102 @@ func TestOwners(t *testing.T) {
 		reason         string
 		words          []string
 	}{
-		"off by default up to 1.36":          {owner: "driver", version: "v1.36.3"},
-		"on by default from 1.37":            {owner: "driver", version: "v1.37.0", reason: "SecondMemoryOwner", words: []string{"MemoryQoS: false", "owner: kubelet", "v1.37.0", "None"}},
-		"on by default, a vendor's build":    {owner: "driver", version: "v1.38.1-rc.0+k3s1", reason: "SecondMemoryOwner"},
-		"turned off":                         {owner: "driver", version: "v1.37.0", kubelet: gates("MemoryQoS", false)},
-		"turned on":                          {owner: "driver", version: "v1.36.3", kubelet: gates("MemoryQoS", true), reason: "SecondMemoryOwner"},
-		"turned on, tiered":                  {owner: "driver", version: "v1.36.3", kubelet: tiered(gates("MemoryQoS", true)), reason: "SecondMemoryOwner", words: []string{"TieredReservation"}},
-		"all alpha":                          {owner: "driver", version: "v1.36.3", kubelet: gates("AllAlpha", true), reason: "SecondMemoryOwner"},
-		"all alpha but this":                 {owner: "driver", version: "v1.36.3", kubelet: gates("AllAlpha", true, "MemoryQoS", false)},
-		"no beta":                            {owner: "driver", version: "v1.37.0", kubelet: gates("AllBeta", false)},
-		"all alpha says nothing of beta":     {owner: "driver", version: "v1.37.0", kubelet: gates("AllAlpha", false), reason: "SecondMemoryOwner"},
-		"kubelet does":                       {owner: "kubelet", version: "v1.37.0", kubelet: tiered(gates())},
-		"kubelet has the gate off":           {owner: "kubelet", version: "v1.36.3", kubelet: tiered(gates()), reason: "NoMemoryOwner", words: []string{"MemoryQoS: true", "owner: driver"}},
-		"kubelet has no policy":              {owner: "kubelet", version: "v1.37.0", reason: "NoMemoryOwner", words: []string{"memoryReservationPolicy None", "TieredReservation"}},
-		"a policy is needed from 1.36 on":    {owner: "kubelet", version: "v1.36.0", kubelet: gates("MemoryQoS", true), reason: "NoMemoryOwner"},
-		"the gate is enough before":          {owner: "kubelet", version: "v1.35.4", kubelet: gates("MemoryQoS", true)},
-		"the gate is enough for all alpha":   {owner: "kubelet", version: "v1.34.0", kubelet: gates("AllAlpha", true)},
-		"the gate is off before":             {owner: "kubelet", version: "v1.35.4", kubelet: tiered(gates()), reason: "NoMemoryOwner", words: []string{"set featureGates: {MemoryQoS: true} in kubelet's"}},
-		"turned on before":                   {owner: "driver", version: "v1.34.9", kubelet: gates("MemoryQoS", true), reason: "SecondMemoryOwner", words: []string{"(feature gate MemoryQoS is on)"}},
-		"nobody owns":                        {owner: "none", version: "v1.37.0"},
-		"nobody owns and nobody looks":       {owner: "none", version: "", err: preflight.ErrNotShown},
-		"not shown, off by default":          {owner: "driver", version: "v1.36.3", err: preflight.ErrNotShown},
-		"not shown, on by default":           {owner: "driver", version: "v1.37.0", err: preflight.ErrNotShown, reason: "KubeletConfigUnknown", words: []string{"kubeletConfigFile", "MemoryQoS: false"}},
-		"not shown, kubelet shall do it":     {owner: "kubelet", version: "v1.36.3", err: preflight.ErrNotShown, reason: "KubeletConfigUnknown", words: []string{"TieredReservation"}},
-		"unreadable though off by default":   {owner: "driver", version: "v1.36.3", err: broken, reason: "KubeletConfigUnknown", words: []string{"is broken"}},
+		"off by default up to 1.36": {owner: "driver", version: "v1.36.3"},
+		"on by default from 1.37": {
+			owner:   "driver",
+			version: "v1.37.0",
+			reason:  "SecondMemoryOwner",
+			words:   []string{"MemoryQoS: false", "owner: kubelet", "v1.37.0", "None"},
+		},
+		"on by default, a vendor's build": {owner: "driver", version: "v1.38.1-rc.0+k3s1", reason: "SecondMemoryOwner"},
+		"turned off":                      {owner: "driver", version: "v1.37.0", kubelet: gates("MemoryQoS", false)},
+		"turned on": {
+			owner:   "driver",
+			version: "v1.36.3",
+			kubelet: gates("MemoryQoS", true),
+			reason:  "SecondMemoryOwner",
+		},
+		"turned on, tiered": {
+			owner:   "driver",
+			version: "v1.36.3",
+			kubelet: tiered(gates("MemoryQoS", true)),
+			reason:  "SecondMemoryOwner",
+			words:   []string{"TieredReservation"},
+		},
+		"all alpha": {
+			owner:   "driver",
+			version: "v1.36.3",
+			kubelet: gates("AllAlpha", true),
+			reason:  "SecondMemoryOwner",
+		},
+		"all alpha but this": {owner: "driver", version: "v1.36.3", kubelet: gates("AllAlpha", true, "MemoryQoS", false)},
+		"no beta":            {owner: "driver", version: "v1.37.0", kubelet: gates("AllBeta", false)},
+		"all alpha says nothing of beta": {
+			owner:   "driver",
+			version: "v1.37.0",
+			kubelet: gates("AllAlpha", false),
+			reason:  "SecondMemoryOwner",
+		},
+		"kubelet does": {owner: "kubelet", version: "v1.37.0", kubelet: tiered(gates())},
+		"kubelet has the gate off": {
+			owner:   "kubelet",
+			version: "v1.36.3",
+			kubelet: tiered(gates()),
+			reason:  "NoMemoryOwner",
+			words:   []string{"MemoryQoS: true", "owner: driver"},
+		},
+		"kubelet has no policy": {
+			owner:   "kubelet",
+			version: "v1.37.0",
+			reason:  "NoMemoryOwner",
+			words:   []string{"memoryReservationPolicy None", "TieredReservation"},
+		},
+		"a policy is needed from 1.36 on": {
+			owner:   "kubelet",
+			version: "v1.36.0",
+			kubelet: gates("MemoryQoS", true),
+			reason:  "NoMemoryOwner",
+		},
+		"the gate is enough before":        {owner: "kubelet", version: "v1.35.4", kubelet: gates("MemoryQoS", true)},
+		"the gate is enough for all alpha": {owner: "kubelet", version: "v1.34.0", kubelet: gates("AllAlpha", true)},
+		"the gate is off before": {
+			owner:   "kubelet",
+			version: "v1.35.4",
+			kubelet: tiered(gates()),
+			reason:  "NoMemoryOwner",
+			words:   []string{"set featureGates: {MemoryQoS: true} in kubelet's"},
+		},
+		"turned on before": {
+			owner:   "driver",
+			version: "v1.34.9",
+			kubelet: gates("MemoryQoS", true),
+			reason:  "SecondMemoryOwner",
+			words:   []string{"(feature gate MemoryQoS is on)"},
+		},
+		"nobody owns":                  {owner: "none", version: "v1.37.0"},
+		"nobody owns and nobody looks": {owner: "none", version: "", err: preflight.ErrNotShown},
+		"not shown, off by default":    {owner: "driver", version: "v1.36.3", err: preflight.ErrNotShown},
+		"not shown, on by default": {
+			owner:   "driver",
+			version: "v1.37.0",
+			err:     preflight.ErrNotShown,
+			reason:  "KubeletConfigUnknown",
+			words:   []string{"kubeletConfigFile", "MemoryQoS: false"},
+		},
+		"not shown, kubelet shall do it": {
+			owner:   "kubelet",
+			version: "v1.36.3",
+			err:     preflight.ErrNotShown,
+			reason:  "KubeletConfigUnknown",
+			words:   []string{"TieredReservation"},
+		},
+		"unreadable though off by default": {
+			owner:   "driver",
+			version: "v1.36.3",
+			err:     broken,
+			reason:  "KubeletConfigUnknown",
+			words:   []string{"is broken"},
+		},
 		"unreadable and on by default":       {owner: "driver", version: "v1.37.0", err: broken, reason: "KubeletConfigUnknown"},
 		"unreadable, kubelet shall write it": {owner: "kubelet", version: "v1.37.0", err: broken, reason: "KubeletConfigUnknown"},
 	} {
@@ -138,8 +221,7 @@ func TestOwners(t *testing.T) {
 	require.ErrorContains(t, err, `"unknown"`)
 }
 
-// FuzzParseKubelet: what is read has a kind and an answer about the owner, or
-// is an error.
+// FuzzParseKubelet: Owners takes each configuration that ParseKubelet accepts.
 func FuzzParseKubelet(f *testing.F) {
 	f.Add([]byte(kind + "featureGates: {MemoryQoS: true}"))
 	f.Add([]byte(`{"kind":"KubeletConfiguration","memoryReservationPolicy":"None"}`))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight looks, when the frontend starts and while it runs, whether
-// this node can keep the driver's promises. It reads files only.
+// Package preflight checks whether this node is unfit, when the frontend starts
+// and while it runs. It reads files only.
 package preflight
 
 import (
@@ -18,18 +18,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Node is where to look.
+// Node has the directories and settings that Check needs.
 type Node struct {
 	// Proc is the /proc file system.
 	Proc fs.FS
 	// Kubelet is kubelet's root directory, or a view of its state files.
 	Kubelet fs.FS
-	// MemoryHigh tells whether memory.high will be written.
+	// MemoryHigh reports whether the driver will write memory.high.
 	MemoryHigh bool
 }
 
-// Check returns what makes the node unfit, all of it in one error, and what
-// could not be looked at.
+// Check returns all faults that make the node unfit, as one error, and warnings
+// about absent files.
 func Check(n Node) (warnings []string, err error) {
 	var errs []error
 	errs = append(errs, checkCgroup(n.Proc))
@@ -58,8 +58,8 @@ func Check(n Node) (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
-// checkPolicy refuses kubelet's own managers: they write cpusets too, and both
-// would hand out the same CPUs.
+// checkPolicy refuses kubelet's own managers: they write cpusets too, and would
+// assign the CPUs that this driver assigns.
 func checkPolicy(file, setting, none string, data []byte) error {
 	var state struct {
 		PolicyName string `json:"policyName"`
@@ -75,11 +75,11 @@ func checkPolicy(file, setting, none string, data []byte) error {
 	return nil
 }
 
-// ErrReplaced says that a file was replaced by another one of its name. A mount
-// of one file stays with the old one: only a new container sees the other.
+// ErrReplaced means that a mounted file was replaced. The mount of a file stays
+// with the old file: only a new container sees the new file.
 var ErrReplaced = errors.New("was replaced by another file, and the old one is mounted here")
 
-// checkShown reports whether what was read is what kubelet has now.
+// checkShown returns ErrReplaced if kubelet has replaced the file.
 func checkShown(kubelet fs.FS, file string) error {
 	info, err := fs.Stat(kubelet, file)
 	if err != nil {
@@ -102,29 +102,31 @@ func checkCgroup(proc fs.FS) error {
 		return fmt.Errorf("cgroup version: %w", err)
 	}
 	mounts, err := mountinfo.GetMountsFromReader(bytes.NewReader(data), func(m *mountinfo.Info) (skip, stop bool) {
-		// Others mount a second cgroup2 elsewhere; the node's is this one.
+		// Other programs may mount cgroup2 elsewhere too.
 		return m.FSType != "cgroup2" || m.Mountpoint != "/sys/fs/cgroup", false
 	})
 	if err != nil {
 		return fmt.Errorf("cgroup version: %w", err)
 	}
 	if len(mounts) == 0 {
-		return errors.New("/sys/fs/cgroup is not cgroup v2: the driver needs the unified hierarchy, boot with systemd.unified_cgroup_hierarchy=1 or a newer system")
+		return errors.New("/sys/fs/cgroup is not cgroup v2: the driver needs the unified hierarchy, " +
+			"boot with systemd.unified_cgroup_hierarchy=1 or a newer system")
 	}
 	for _, m := range mounts {
 		if slices.Contains(strings.Split(m.VFSOptions, ","), "memory_hugetlb_accounting") {
-			return errors.New("cgroup2 is mounted with memory_hugetlb_accounting, which counts hugepages as memory, and claims account for them apart: remount it without")
+			return errors.New("cgroup2 is mounted with memory_hugetlb_accounting, which counts hugepages as memory, " +
+				"and claims account for them apart: remount it without")
 		}
 	}
 	return nil
 }
 
-// minMemoryHigh is the first kernel in which a task at memory.high cannot loop
-// for ever between allocation and reclaim (commit b3ff92916af3).
+// minMemoryHigh is the first kernel without endless loops of tasks at
+// memory.high between allocation and reclaim (commit b3ff92916af3).
 var minMemoryHigh = version.MustParseGeneric("5.9")
 
-// MemoryHigh tells why memory.high cannot be written on this node, nil if it
-// can. Claims ask for it, too.
+// MemoryHigh returns why memory.high cannot be written on this node, nil if it
+// can. Claims may ask for memory.high too.
 func MemoryHigh(proc fs.FS) error {
 	data, err := fs.ReadFile(proc, "sys/kernel/osrelease")
 	if err != nil {

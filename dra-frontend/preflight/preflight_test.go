@@ -15,7 +15,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 )
 
-const cgroup2 = "25 21 0:23 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
+const cgroup2 = "25 21 0:23 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - " +
+	"cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
 
 func node(mountinfo, osrelease, cpuManager, memoryManager string) preflight.Node {
 	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
@@ -47,14 +48,30 @@ func TestCheck(t *testing.T) {
 		"fit":                   {node(cgroup2, "6.1.0-56-amd64\n", none, `{"policyName":"None"}`), "", 0},
 		"state files not shown": {node(cgroup2, "5.9.0", "", ""), "", 2},
 		"cgroup v1":             {node("25 21 0:23 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n", "6.1", none, none), "not cgroup v2", 0},
-		"a second cgroup2 elsewhere does not count":   {node("25 21 0:23 / /run/calico/cgroup rw - cgroup2 none rw\n", "6.1", none, none), "not cgroup v2", 0},
-		"a second cgroup2 elsewhere does not disturb": {node(cgroup2+"26 21 0:23 / /run/calico/cgroup rw - cgroup2 none rw\n", "6.1", none, none), "", 0},
-		"hugetlb accounting":                          {node("25 21 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,memory_hugetlb_accounting\n", "6.1", none, none), "memory_hugetlb_accounting", 0},
-		"old kernel":                                  {node(cgroup2, "5.8.18-generic", none, none), "kernel 5.8.18-generic can hang", 0},
-		"not a kernel version":                        {node(cgroup2, "linux", none, none), `kernel version "linux"`, 0},
-		"static CPU manager":                          {node(cgroup2, "6.1", static, none), `cpuManagerPolicy "static"`, 0},
-		"static memory manager":                       {node(cgroup2, "6.1", none, `{"policyName":"Static"}`), `memoryManagerPolicy "Static"`, 0},
-		"broken state file":                           {node(cgroup2, "6.1", "{", none), "cpu_manager_state", 0},
+		"a second cgroup2 elsewhere does not count": {
+			node:     node("25 21 0:23 / /run/calico/cgroup rw - cgroup2 none rw\n", "6.1", none, none),
+			want:     "not cgroup v2",
+			warnings: 0,
+		},
+		"a second cgroup2 elsewhere does not disturb": {
+			node:     node(cgroup2+"26 21 0:23 / /run/calico/cgroup rw - cgroup2 none rw\n", "6.1", none, none),
+			want:     "",
+			warnings: 0,
+		},
+		"hugetlb accounting": {
+			node:     node("25 21 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,memory_hugetlb_accounting\n", "6.1", none, none),
+			want:     "memory_hugetlb_accounting",
+			warnings: 0,
+		},
+		"old kernel":           {node(cgroup2, "5.8.18-generic", none, none), "kernel 5.8.18-generic can hang", 0},
+		"not a kernel version": {node(cgroup2, "linux", none, none), `kernel version "linux"`, 0},
+		"static CPU manager":   {node(cgroup2, "6.1", static, none), `cpuManagerPolicy "static"`, 0},
+		"static memory manager": {
+			node:     node(cgroup2, "6.1", none, `{"policyName":"Static"}`),
+			want:     `memoryManagerPolicy "Static"`,
+			warnings: 0,
+		},
+		"broken state file": {node(cgroup2, "6.1", "{", none), "cpu_manager_state", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			warnings, err := preflight.Check(tc.node)
@@ -68,7 +85,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Kernels without memory.high written have nothing to fear.
+// An old kernel is fit if memory.high is not written.
 func TestKernelMattersForMemoryHighOnly(t *testing.T) {
 	n := node(cgroup2, "4.19", "", "")
 	n.MemoryHigh = false
@@ -84,8 +101,8 @@ func TestBootID(t *testing.T) {
 	require.ErrorContains(t, err, "boot id")
 }
 
-// The mount of a state file stays with the file that kubelet has replaced since:
-// what stands in it is of the past. An owner that was seen in it is said first.
+// The mount of a state file stays with the old file after kubelet has replaced
+// it. A manager's policy in the old file is reported before the replacement.
 func TestReplacedStateFile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		policy, want string

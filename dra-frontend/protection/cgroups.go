@@ -15,8 +15,8 @@ import (
 
 const slice = ".slice"
 
-// LevelDir returns the directory of a QoS level below the cgroup mount, for
-// either of kubelet's cgroup drivers: the name of kubepods tells which.
+// LevelDir returns the directory of a level below the cgroup mount. The name of
+// kubepods shows which cgroup driver kubelet uses.
 func LevelDir(kubepods, level string) string {
 	if level == contract.LevelKubepods {
 		return kubepods
@@ -27,22 +27,23 @@ func LevelDir(kubepods, level string) string {
 	return path.Join(kubepods, level)
 }
 
-// PodDir returns the directory of a pod of a QoS level.
+// PodDir returns the directory of a pod of a level, below the cgroup mount.
 func PodDir(kubepods, level, uid string) string {
 	parent := LevelDir(kubepods, level)
 	if stem, systemd := strings.CutSuffix(path.Base(parent), slice); systemd {
-		// A dash would be another level of slices.
+		// In the name of a systemd slice, a dash separates levels.
 		return path.Join(parent, stem+"-pod"+strings.ReplaceAll(uid, "-", "_")+slice)
 	}
 	return path.Join(parent, "pod"+uid)
 }
 
-// tree reads cgroup files, each once.
+// tree reads cgroup files below root, each file once.
 type tree struct {
 	root fs.FS
 	seen map[string]reading
 }
 
+// reading is a file's value, "max" as MaxInt64, or the error of reading it.
 type reading struct {
 	value int64
 	err   error

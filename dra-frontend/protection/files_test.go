@@ -8,7 +8,7 @@ import (
 	"testing/fstest"
 )
 
-// texts are files by name.
+// texts is a file system of texts by file name.
 type texts map[string]string
 
 func (t texts) Open(name string) (fs.File, error) {

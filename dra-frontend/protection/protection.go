@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protection compares the memory protection that claims were given with
-// what their pods' cgroups and the ancestors of these have. The kernel grants a
-// cgroup no more protection than each of its ancestors has, whoever owns their
-// values: so a claim's own memory.min or memory.low says little. It stands
-// beside the path of a claim: the daemon calls it, and package claimstatus
-// shows the result. It only reads.
+// Package protection compares the memory protection of decisions with the values
+// of the pods' cgroups and of their ancestors. The kernel grants a cgroup no more
+// protection than each of its ancestors has, so a pod's own memory.min or
+// memory.low proves little. The daemon calls the package, and package claimstatus
+// shows the findings. The package only reads.
 package protection
 
 import (
@@ -34,47 +33,48 @@ const (
 	ReasonUnknown     = "CgroupsUnknown"
 )
 
-// Finding is what is said of one result of a claim.
+// Finding is the state of the protection of one result.
 type Finding struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
-	// Where is the cgroup file that the finding is about: findings with the
-	// same status, reason and place are the same one, though its numbers follow
-	// other claims as they come and go.
+	// Where is the cgroup file of the finding. Findings with the same status,
+	// reason and file are the same finding: the numbers in the message also
+	// follow other claims.
 	Where string
 }
 
-// Node is what is looked at.
+// Node is the input of Check beside the claims.
 type Node struct {
 	// Cgroups is the cgroup mount of the host.
 	Cgroups fs.FS
-	// Kubepods is the cgroup of all pods in it, empty for not known.
+	// Kubepods is the directory of the cgroup of all pods, empty if not known.
 	Kubepods string
-	// Owner of memory protection, as in the configuration; empty for not known.
+	// Owner of memory protection, as in the configuration; empty if not known.
 	Owner string
-	// Overwritten is what the actuator says was written over its values.
+	// Overwritten has the actuator's announcement of values that another program
+	// wrote.
 	Overwritten map[string]contract.Files
-	// Pending tells whether the actuator has yet to apply the claims' state. It
-	// is asked only when that matters, and once.
+	// Pending reports whether the actuator has yet to apply the node state. Check
+	// calls it at most once.
 	Pending func() bool
-	// Before are the findings of the last time. They stand while what is missing
-	// is pending: each claim that comes raises what ancestors need, and takes
-	// nothing from the others but for that moment.
+	// Before has the findings of the last Check. A finding stays while missing
+	// values are pending: each new claim raises the values that ancestors need,
+	// and lowers the protection of other claims only until they are written.
 	Before map[contract.Key]Finding
 	// PageSize is the base page size: the kernel counts in pages.
 	PageSize int64
 }
 
-// Check returns the findings about all results that were given protection.
+// Check returns a finding for each result with protection.
 func Check(n Node, claims []contract.ClaimRecord) (map[contract.Key]Finding, error) {
 	if !slices.ContainsFunc(claims, func(c contract.ClaimRecord) bool {
 		return slices.ContainsFunc(c.Results, func(r contract.ResultRecord) bool { return len(kinds(r.Decision)) > 0 })
 	}) {
 		return nil, nil
 	}
-	// What is needed is the same whoever owns the values. Of the CPUs nothing
-	// is asked: one that no claim can hold keeps them from mattering.
+	// The needed values do not depend on their owner. CPUs do not matter here:
+	// Compute gets a CPU that no claim can hold.
 	need, err := nodestate.Compute(nodestate.Base{CPUs: cpuset.New(noCPU), Protect: true}, claims)
 	if err != nil {
 		return nil, err
@@ -103,13 +103,13 @@ func Check(n Node, claims []contract.ClaimRecord) (map[contract.Key]Finding, err
 	return findings, nil
 }
 
-// notApplied is said of what the actuator has yet to write.
+// notApplied is the message about pending values.
 const notApplied = "nri-actuator has not applied the claim yet"
 
-// noCPU is above the ids that lists of the contract may have.
+// noCPU is above the CPU ids that the contract's lists may have.
 const noCPU = 1 << 20
 
-// kinds returns the files by which a decision protects.
+// kinds returns the cgroup files by which a decision protects memory.
 func kinds(d contract.Decision) []string {
 	var files []string
 	if m := d.Memory; m != nil && m.Min > 0 {
@@ -121,7 +121,7 @@ func kinds(d contract.Decision) []string {
 	return files
 }
 
-// rank orders findings: a claim is as well protected as the worst of its pods.
+// rank orders findings, worst first: a result's finding is its worst pod's.
 func rank(f Finding) int {
 	return slices.Index([]metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown, metav1.ConditionTrue}, f.Status)
 }
@@ -132,17 +132,18 @@ type check struct {
 	tree tree
 }
 
-// cgroup is one on the way from a pod to the cgroup mount.
+// cgroup is a pod's cgroup or one of its ancestors.
 type cgroup struct {
-	// name is the cgroup's in the announcement.
+	// name is the cgroup's name in the announcement.
 	name, dir string
 	need      contract.Files
-	// foreign ones, above kubepods, are neither the driver's nor kubelet's.
+	// foreign reports whether the cgroup is above kubepods: neither the driver
+	// nor kubelet writes there.
 	foreign bool
 }
 
-// way returns the cgroups of a pod, the pod's own first. The mount itself is
-// left out: the root of all cgroups bounds nothing.
+// way returns a pod's cgroup and its ancestors, the pod's first. The mount
+// itself is left out: the root cgroup limits no protection.
 func (c check) way(p contract.PodRecord) []cgroup {
 	way := []cgroup{{name: p.UID, dir: PodDir(c.Kubepods, p.QOS, p.UID), need: c.need.Pods[p.UID].Cgroup}}
 	if p.QOS != contract.LevelKubepods {
@@ -156,35 +157,45 @@ func (c check) way(p contract.PodRecord) []cgroup {
 	return way
 }
 
-// pod looks at the way of one pod for one kind of protection.
+// pod returns the finding of one pod for one kind of protection: memory.min or
+// memory.low.
 func (c check) pod(p contract.PodRecord, kind string) Finding {
 	if c.Kubepods == "" {
-		return Finding{Status: metav1.ConditionUnknown, Reason: ReasonUnknown, Message: "nri-actuator has not said yet which cgroup the pods are in"}
+		return Finding{
+			Status: metav1.ConditionUnknown, Reason: ReasonUnknown,
+			Message: "nri-actuator has not said yet which cgroup the pods are in",
+		}
 	}
 	way := c.way(p)
 	for _, g := range way {
 		if value, overwritten := c.Overwritten[g.name][kind]; overwritten && !g.foreign {
-			return Finding{metav1.ConditionFalse, ReasonOverwritten, fmt.Sprintf("another program wrote %.30q to %s of the cgroup %s, and nri-actuator put it right: %s",
-				value, kind, g.dir, WhoWrites), path.Join(g.dir, kind)}
+			return Finding{metav1.ConditionFalse, ReasonOverwritten,
+				fmt.Sprintf("another program wrote %.30q to %s of the cgroup %s, and nri-actuator put it right: %s",
+					value, kind, g.dir, WhoWrites),
+				path.Join(g.dir, kind)}
 		}
 	}
-	// From above: a pod that has not started is short of its own value only.
+	// From the top down: a pod that has not started lacks only its own value.
 	for i, g := range slices.Backward(way) {
 		if f := c.look(g, kind, i == 0); f.Status != metav1.ConditionTrue {
 			return f
 		}
 	}
-	return Finding{Status: metav1.ConditionTrue, Reason: ReasonProtected, Message: "the cgroups of the pod and above it have the protection that the claims below them need"}
+	return Finding{
+		Status: metav1.ConditionTrue, Reason: ReasonProtected,
+		Message: "the cgroups of the pod and above it have the protection that the claims below them need",
+	}
 }
 
-// WhoWrites is what to do about a second writer.
-const WhoWrites = "find what writes there and stop it; kubelet does every minute while its feature gate MemoryQoS is on (featureGates: {MemoryQoS: false} turns it off), " +
+// WhoWrites is the advice about a second writer.
+const WhoWrites = "find what writes there and stop it; " +
+	"kubelet does every minute while its feature gate MemoryQoS is on (featureGates: {MemoryQoS: false} turns it off), " +
 	"and with the gate off from 1.37 on once at each of its starts: then there is nothing to do"
 
-// look looks at one cgroup; own is that of the pod itself.
+// look returns the finding of one cgroup; own is true for the pod's cgroup.
 func (c check) look(g cgroup, kind string, own bool) Finding {
-	need, _ := strconv.ParseInt(g.need[kind], 10, 64) // absent is none
-	need -= need % c.PageSize                         // as the kernel does
+	need, _ := strconv.ParseInt(g.need[kind], 10, 64) // an absent value is 0
+	need -= need % c.PageSize                         // the kernel counts pages
 	has, err := c.tree.read(g.dir, kind)
 	f := Finding{Where: path.Join(g.dir, kind)}
 	absent := errors.Is(err, fs.ErrNotExist)
@@ -201,7 +212,8 @@ func (c check) look(g cgroup, kind string, own bool) Finding {
 		f.Status, f.Reason, f.Message = metav1.ConditionUnknown, ReasonNotStarted, notApplied
 	default:
 		f.Status, f.Reason = metav1.ConditionFalse, ReasonUnprotected
-		f.Message = fmt.Sprintf("%s of the cgroup %s is %d, which bounds the protection of all below it, and the claims need %d", kind, g.dir, has, need)
+		f.Message = fmt.Sprintf("%s of the cgroup %s is %d, which bounds the protection of all below it, and the claims need %d",
+			kind, g.dir, has, need)
 		if advice := c.advice(g); advice != "" {
 			f.Message += ": " + advice
 		}
@@ -212,11 +224,13 @@ func (c check) look(g cgroup, kind string, own bool) Finding {
 func (c check) advice(g cgroup) string {
 	switch {
 	case g.foreign:
-		return "neither nri-actuator nor kubelet writes there (kubelet's cgroupRoot and above), so who set up that cgroup has to raise it or set it to max, with systemctl set-property if it is a slice"
+		return "neither nri-actuator nor kubelet writes there (kubelet's cgroupRoot and above), " +
+			"so who set up that cgroup has to raise it or set it to max, with systemctl set-property if it is a slice"
 	case c.Owner == config.OwnerDriver:
 		return "look at the log of nri-actuator on this node"
 	case c.Owner == config.OwnerKubelet:
-		return "kubelet protects what it knows of, so set its memoryReservationPolicy to TieredReservation, and give the pod memory requests or have claims counted among them (nodeAllocatable)"
+		return "kubelet protects what it knows of, so set its memoryReservationPolicy to TieredReservation, " +
+			"and give the pod memory requests or have claims counted among them (nodeAllocatable)"
 	case c.Owner != "":
 		return "nobody writes it with memoryQoS.owner " + strconv.Quote(c.Owner)
 	}

@@ -24,7 +24,7 @@ const page = 4096
 
 func uid(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
 
-// claim is one with a result for each pair of min and low.
+// claim returns a claim with a result for each pair of min and low, in bytes.
 func claim(i int, pods []contract.PodRecord, memory ...[2]int64) contract.ClaimRecord {
 	c := contract.ClaimRecord{Namespace: "ns", Name: "c", UID: uid(i), Pods: pods}
 	for _, m := range memory {
@@ -36,7 +36,7 @@ func claim(i int, pods []contract.PodRecord, memory ...[2]int64) contract.ClaimR
 
 func pod(i int, qos string) contract.PodRecord { return contract.PodRecord{UID: uid(i), QOS: qos} }
 
-// mount makes a cgroup mount of the files, in a directory as the daemon has it.
+// mount makes a cgroup mount of the files, as a directory like the daemon's.
 func mount(t *testing.T, files map[string]string) fs.FS {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,8 @@ func TestDirectories(t *testing.T) {
 	escaped := strings.ReplaceAll(u, "-", "_")
 	for kubepods, want := range map[string]map[string]string{
 		"kubepods": {
-			contract.LevelKubepods: "kubepods/pod" + u, contract.LevelBurstable: "kubepods/burstable/pod" + u, contract.LevelBestEffort: "kubepods/besteffort/pod" + u,
+			contract.LevelKubepods: "kubepods/pod" + u, contract.LevelBurstable: "kubepods/burstable/pod" + u,
+			contract.LevelBestEffort: "kubepods/besteffort/pod" + u,
 		},
 		"a/b/kubepods": {contract.LevelBurstable: "a/b/kubepods/burstable/pod" + u},
 		"kubepods.slice": {
@@ -64,8 +65,9 @@ func TestDirectories(t *testing.T) {
 			contract.LevelBestEffort: "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + escaped + ".slice",
 		},
 		"foo.slice/foo-kubepods.slice": {
-			contract.LevelKubepods:  "foo.slice/foo-kubepods.slice/foo-kubepods-pod" + escaped + ".slice",
-			contract.LevelBurstable: "foo.slice/foo-kubepods.slice/foo-kubepods-burstable.slice/foo-kubepods-burstable-pod" + escaped + ".slice",
+			contract.LevelKubepods: "foo.slice/foo-kubepods.slice/foo-kubepods-pod" + escaped + ".slice",
+			contract.LevelBurstable: "foo.slice/foo-kubepods.slice/foo-kubepods-burstable.slice/" +
+				"foo-kubepods-burstable-pod" + escaped + ".slice",
 		},
 	} {
 		for level, dir := range want {
@@ -74,8 +76,8 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// A45: the finding for one claim of 8 MiB with a burstable pod, beside one of
-// 4 MiB of another pod, on either cgroup driver.
+// A45: the finding for a claim of 8 MiB with a burstable pod, beside a claim of
+// 4 MiB of another pod, on both cgroup drivers.
 func TestCheck(t *testing.T) {
 	for _, layout := range []struct{ kubepods, level, pod string }{
 		{"kubepods", "kubepods/burstable", "kubepods/burstable/pod" + uid(101)},
@@ -101,27 +103,145 @@ func TestCheck(t *testing.T) {
 			words       []string
 			ends        string
 		}{
-			"protected":                  {owner: "driver", status: "True", reason: "Protected"},
-			"protected by kubelet":       {owner: "kubelet", status: "True", reason: "Protected"},
-			"more than needed":           {owner: "kubelet", change: map[string]string{low(layout.level): "max"}, status: "True", reason: "Protected"},
-			"the other kind is no help":  {owner: "kubelet", change: map[string]string{low(layout.kubepods): "0", layout.kubepods + "/memory.min": "max"}, status: "False", reason: "AncestorUnprotected", where: low(layout.kubepods)},
-			"level one page short":       {owner: "driver", change: map[string]string{low(layout.level): "12578816"}, status: "False", reason: "AncestorUnprotected", where: low(layout.level), words: []string{"12578816", "12582912", layout.level, "nri-actuator"}},
-			"kubepods zeroed":            {owner: "driver", change: map[string]string{low(layout.kubepods): "0"}, status: "False", reason: "AncestorUnprotected", where: low(layout.kubepods), words: []string{"is 0,", "12582912"}},
-			"not applied yet":            {owner: "driver", change: map[string]string{low(layout.kubepods): "0"}, pending: true, status: "Unknown", reason: "NotStarted", where: low(layout.kubepods)},
-			"pod not started":            {owner: "driver", change: map[string]string{low(layout.pod): "0"}, status: "Unknown", reason: "NotStarted", where: low(layout.pod)},
-			"pod not there":              {owner: "driver", gone: []string{layout.pod}, status: "Unknown", reason: "NotStarted", where: low(layout.pod)},
-			"pod not there, kubelet's":   {owner: "kubelet", gone: []string{layout.pod}, status: "Unknown", reason: "NotStarted", where: low(layout.pod)},
-			"pod short, kubelet's":       {owner: "kubelet", change: map[string]string{low(layout.pod): "0"}, pending: true, status: "False", reason: "AncestorUnprotected", where: low(layout.pod), words: []string{"TieredReservation", "8388608"}},
-			"owner not known":            {change: map[string]string{low(layout.kubepods): "0"}, status: "False", reason: "AncestorUnprotected", where: low(layout.kubepods), ends: "need 12582912"},
-			"nobody's":                   {owner: "none", change: map[string]string{low(layout.pod): "0"}, status: "False", reason: "AncestorUnprotected", where: low(layout.pod), words: []string{`owner "none"`}},
-			"overwritten level":          {owner: "driver", overwritten: map[string]contract.Files{"burstable": {"memory.low": "0"}}, status: "False", reason: "Overwritten", where: low(layout.level), words: []string{`"0"`, "MemoryQoS"}},
-			"overwritten kubepods":       {owner: "driver", overwritten: map[string]contract.Files{"": {"memory.low": "77"}}, status: "False", reason: "Overwritten", where: low(layout.kubepods), words: []string{`"77"`}},
-			"overwritten pod":            {owner: "driver", overwritten: map[string]contract.Files{uid(101): {"memory.low": "0"}}, status: "False", reason: "Overwritten", where: low(layout.pod)},
-			"overwritten elsewhere":      {owner: "driver", overwritten: map[string]contract.Files{"besteffort": {"memory.low": "0"}, uid(102): {"memory.low": "0"}, "": {"memory.min": "0"}}, status: "True", reason: "Protected"},
-			"kubepods not known":         {owner: "driver", unknown: true, status: "Unknown", reason: "CgroupsUnknown"},
-			"cgroups not shown":          {owner: "driver", gone: []string{layout.kubepods}, status: "Unknown", reason: "CgroupsUnknown", where: low(layout.kubepods), words: []string{"sysfsRoot"}},
-			"not a number":               {owner: "driver", change: map[string]string{low(layout.level): "many"}, status: "Unknown", reason: "CgroupsUnknown", where: low(layout.level), words: []string{`"many"`}},
-			"an old file with no number": {owner: "driver", change: map[string]string{low(layout.pod): ""}, status: "Unknown", reason: "CgroupsUnknown", where: low(layout.pod)},
+			"protected":            {owner: "driver", status: "True", reason: "Protected"},
+			"protected by kubelet": {owner: "kubelet", status: "True", reason: "Protected"},
+			"more than needed": {
+				owner:  "kubelet",
+				change: map[string]string{low(layout.level): "max"},
+				status: "True",
+				reason: "Protected",
+			},
+			"the other kind is no help": {
+				owner:  "kubelet",
+				change: map[string]string{low(layout.kubepods): "0", layout.kubepods + "/memory.min": "max"},
+				status: "False",
+				reason: "AncestorUnprotected",
+				where:  low(layout.kubepods),
+			},
+			"level one page short": {
+				owner:  "driver",
+				change: map[string]string{low(layout.level): "12578816"},
+				status: "False",
+				reason: "AncestorUnprotected",
+				where:  low(layout.level),
+				words:  []string{"12578816", "12582912", layout.level, "nri-actuator"},
+			},
+			"kubepods zeroed": {
+				owner:  "driver",
+				change: map[string]string{low(layout.kubepods): "0"},
+				status: "False",
+				reason: "AncestorUnprotected",
+				where:  low(layout.kubepods),
+				words:  []string{"is 0,", "12582912"},
+			},
+			"not applied yet": {
+				owner:   "driver",
+				change:  map[string]string{low(layout.kubepods): "0"},
+				pending: true,
+				status:  "Unknown",
+				reason:  "NotStarted",
+				where:   low(layout.kubepods),
+			},
+			"pod not started": {
+				owner:  "driver",
+				change: map[string]string{low(layout.pod): "0"},
+				status: "Unknown",
+				reason: "NotStarted",
+				where:  low(layout.pod),
+			},
+			"pod not there": {
+				owner:  "driver",
+				gone:   []string{layout.pod},
+				status: "Unknown",
+				reason: "NotStarted",
+				where:  low(layout.pod),
+			},
+			"pod not there, kubelet's": {
+				owner:  "kubelet",
+				gone:   []string{layout.pod},
+				status: "Unknown",
+				reason: "NotStarted",
+				where:  low(layout.pod),
+			},
+			"pod short, kubelet's": {
+				owner:   "kubelet",
+				change:  map[string]string{low(layout.pod): "0"},
+				pending: true,
+				status:  "False",
+				reason:  "AncestorUnprotected",
+				where:   low(layout.pod),
+				words:   []string{"TieredReservation", "8388608"},
+			},
+			"owner not known": {
+				change: map[string]string{low(layout.kubepods): "0"},
+				status: "False",
+				reason: "AncestorUnprotected",
+				where:  low(layout.kubepods),
+				ends:   "need 12582912",
+			},
+			"nobody's": {
+				owner:  "none",
+				change: map[string]string{low(layout.pod): "0"},
+				status: "False",
+				reason: "AncestorUnprotected",
+				where:  low(layout.pod),
+				words:  []string{`owner "none"`},
+			},
+			"overwritten level": {
+				owner:       "driver",
+				overwritten: map[string]contract.Files{"burstable": {"memory.low": "0"}},
+				status:      "False",
+				reason:      "Overwritten",
+				where:       low(layout.level),
+				words:       []string{`"0"`, "MemoryQoS"},
+			},
+			"overwritten kubepods": {
+				owner:       "driver",
+				overwritten: map[string]contract.Files{"": {"memory.low": "77"}},
+				status:      "False",
+				reason:      "Overwritten",
+				where:       low(layout.kubepods),
+				words:       []string{`"77"`},
+			},
+			"overwritten pod": {
+				owner:       "driver",
+				overwritten: map[string]contract.Files{uid(101): {"memory.low": "0"}},
+				status:      "False",
+				reason:      "Overwritten",
+				where:       low(layout.pod),
+			},
+			"overwritten elsewhere": {
+				owner: "driver",
+				overwritten: map[string]contract.Files{
+					"besteffort": {"memory.low": "0"}, uid(102): {"memory.low": "0"}, "": {"memory.min": "0"},
+				},
+				status: "True",
+				reason: "Protected",
+			},
+			"kubepods not known": {owner: "driver", unknown: true, status: "Unknown", reason: "CgroupsUnknown"},
+			"cgroups not shown": {
+				owner:  "driver",
+				gone:   []string{layout.kubepods},
+				status: "Unknown",
+				reason: "CgroupsUnknown",
+				where:  low(layout.kubepods),
+				words:  []string{"sysfsRoot"},
+			},
+			"not a number": {
+				owner:  "driver",
+				change: map[string]string{low(layout.level): "many"},
+				status: "Unknown",
+				reason: "CgroupsUnknown",
+				where:  low(layout.level),
+				words:  []string{`"many"`},
+			},
+			"an old file with no number": {
+				owner:  "driver",
+				change: map[string]string{low(layout.pod): ""},
+				status: "Unknown",
+				reason: "CgroupsUnknown",
+				where:  low(layout.pod),
+			},
 		} {
 			t.Run(layout.kubepods+"/"+name, func(t *testing.T) {
 				files := maps.Clone(well)
@@ -153,8 +273,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A45: below a cgroupRoot every directory up to the mount bounds protection. Of
-// those above kubepods nobody here writes any, so nothing is pending there.
+// A45: below a cgroupRoot each directory up to the mount limits protection. The
+// driver writes no directory above kubepods, so no value is pending there.
 func TestAboveKubepods(t *testing.T) {
 	for kubepods, above := range map[string][]string{
 		"foo/bar/kubepods": {"foo/bar", "foo"},
@@ -166,10 +286,13 @@ func TestAboveKubepods(t *testing.T) {
 				files[dir+"/memory.min"] = "max"
 			}
 			check := func() protection.Finding {
-				n := protection.Node{Cgroups: mount(t, files), Kubepods: kubepods, Owner: owner, PageSize: page, Pending: func() bool { return true },
-					// The place of no level, and not of these.
+				n := protection.Node{
+					Cgroups: mount(t, files), Kubepods: kubepods, Owner: owner, PageSize: page, Pending: func() bool { return true },
+					// The name "" is kubepods', not an ancestor's.
 					Overwritten: map[string]contract.Files{"": {"memory.low": "0"}}}
-				got, err := protection.Check(n, []contract.ClaimRecord{claim(1, []contract.PodRecord{pod(101, contract.LevelKubepods)}, [2]int64{page, 0})})
+				got, err := protection.Check(n, []contract.ClaimRecord{
+					claim(1, []contract.PodRecord{pod(101, contract.LevelKubepods)}, [2]int64{page, 0}),
+				})
 				require.NoError(t, err)
 				return got[contract.Key{ClaimUID: uid(1)}]
 			}
@@ -177,7 +300,8 @@ func TestAboveKubepods(t *testing.T) {
 			for _, dir := range above {
 				files[dir+"/memory.min"] = "0"
 				f := check()
-				require.Equal(t, []string{"False", protection.ReasonUnprotected, dir + "/memory.min"}, []string{string(f.Status), f.Reason, f.Where})
+				require.Equal(t, []string{"False", protection.ReasonUnprotected, dir + "/memory.min"},
+					[]string{string(f.Status), f.Reason, f.Where})
 				require.Contains(t, f.Message, "need 4096: neither nri-actuator nor kubelet writes there")
 				files[dir+"/memory.min"] = "4096"
 			}
@@ -185,8 +309,8 @@ func TestAboveKubepods(t *testing.T) {
 	}
 }
 
-// While the actuator is behind, claims keep what was said of them: another
-// claim has raised what ancestors need. It is asked once whether it is.
+// While values are pending, claims keep their findings: new claims have raised
+// the values that ancestors need. Check calls Pending once.
 func TestBehind(t *testing.T) {
 	files := map[string]string{"kubepods/memory.min": "8192"}
 	var claims []contract.ClaimRecord
@@ -214,7 +338,7 @@ func TestBehind(t *testing.T) {
 	require.Equal(t, protected, n.Before[key(1)])
 	require.Equal(t, protection.ReasonNotStarted, n.Before[key(2)].Reason)
 	require.Equal(t, protection.ReasonNotStarted, n.Before[key(3)].Reason)
-	// Another reason than that counts at once, and this one when it is done.
+	// Another reason counts at once, missing values after the pending time.
 	n.Overwritten = map[string]contract.Files{uid(100): {"memory.min": "0"}}
 	check(claims)
 	require.Equal(t, protection.ReasonOverwritten, n.Before[key(0)].Reason)
@@ -225,15 +349,17 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// A claim is as well off as the worst of its pods, each result for itself.
+// The finding of a result is the worst of all pods.
 func TestSharedClaim(t *testing.T) {
 	files := map[string]string{
-		"kubepods/memory.min": "1048576", "kubepods/memory.low": "max", "kubepods/burstable/memory.low": "max", "kubepods/burstable/memory.min": "max",
+		"kubepods/memory.min": "1048576", "kubepods/memory.low": "max",
+		"kubepods/burstable/memory.low": "max", "kubepods/burstable/memory.min": "max",
 		"kubepods/pod" + uid(101) + "/memory.min": "max", "kubepods/pod" + uid(101) + "/memory.low": "max",
 	}
 	n := protection.Node{Cgroups: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, Pending: no, PageSize: page}
 	got, err := protection.Check(n, []contract.ClaimRecord{claim(1,
-		[]contract.PodRecord{pod(101, contract.LevelKubepods), pod(102, contract.LevelBurstable)}, [2]int64{2 << 20, 0}, [2]int64{0, 4 << 20})})
+		[]contract.PodRecord{pod(101, contract.LevelKubepods), pod(102, contract.LevelBurstable)},
+		[2]int64{2 << 20, 0}, [2]int64{0, 4 << 20})})
 	require.NoError(t, err)
 	require.Len(t, got, 2)
 	require.Equal(t, protection.ReasonUnprotected, got[contract.Key{ClaimUID: uid(1), Index: 0}].Reason)
@@ -242,14 +368,16 @@ func TestSharedClaim(t *testing.T) {
 }
 
 func TestNothingToSay(t *testing.T) {
-	got, err := protection.Check(protection.Node{}, []contract.ClaimRecord{claim(1, []contract.PodRecord{pod(101, "")}, [2]int64{0, 0}), {UID: uid(2),
-		Results: []contract.ResultRecord{{Decision: contract.Decision{CPUs: "1"}}}}})
+	got, err := protection.Check(protection.Node{}, []contract.ClaimRecord{
+		claim(1, []contract.PodRecord{pod(101, "")}, [2]int64{0, 0}),
+		{UID: uid(2), Results: []contract.ResultRecord{{Decision: contract.Decision{CPUs: "1"}}}},
+	})
 	require.NoError(t, err)
 	require.Empty(t, got)
 }
 
-// Values as nodestate computes them protect every claim; one page less
-// anywhere on a claim's way does not.
+// The values of package nodestate protect each claim. One page less in any
+// cgroup above or at a claim's pod does not.
 func TestSumsProtect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		levels := []string{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort}
@@ -290,13 +418,15 @@ func TestSumsProtect(t *testing.T) {
 			kind = "/memory.low"
 		}
 		level := one.Pods[0].QOS
-		cut := rapid.SampledFrom([]string{"kubepods", protection.LevelDir("kubepods", level), protection.PodDir("kubepods", level, one.Pods[0].UID)}).Draw(t, "cut")
+		cut := rapid.SampledFrom([]string{
+			"kubepods", protection.LevelDir("kubepods", level), protection.PodDir("kubepods", level, one.Pods[0].UID),
+		}).Draw(t, "cut")
 		files[cut+kind] -= page
 		require.Equal(t, protection.ReasonUnprotected, check()[contract.Key{ClaimUID: one.UID}].Reason)
 	})
 }
 
-// FuzzValue: whatever a cgroup file holds, there is a finding and no panic.
+// FuzzValue: each content of a cgroup file gives a finding, and no panic.
 func FuzzValue(f *testing.F) {
 	f.Add("max")
 	f.Add("4096\n")

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// maxConnections may be open at a time: with clients that send all they may or
-// read nothing the process then has 15 MB more (TestHostileConnections).
+// maxConnections is how many connections may be open at a time. Hostile clients
+// on all of them cost the process 15 MB (TestHostileConnections).
 const maxConnections = 128
 
-// newServer returns a server that no client can make large or deaf: anybody in
-// the cluster's network may be one where nothing enforces network policies.
+// newServer returns a server that bounds the memory and time of each client: if
+// no network policy is enforced, any pod of the cluster may be a client.
 func newServer(h http.Handler) *http.Server {
 	open := &connections{}
 	server := &http.Server{
 		Handler: h, ConnState: open.changed, MaxHeaderBytes: 4 << 10,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
 	}
-	// A connection serves one request, so that the oldest is never one that
-	// only waits for its next.
+	// A connection serves one request, so that the oldest connection is never an
+	// idle one.
 	server.SetKeepAlivesEnabled(false)
 	return server
 }
 
-// connections are the open ones, oldest first. One too many closes the oldest
-// and not itself: kubelet's probe, which takes milliseconds, is answered
-// however many connections wait for nothing.
+// connections has the open connections, oldest first. A new connection above the
+// limit closes the oldest, so that kubelet's probe, which takes milliseconds, is
+// answered beside any number of idle connections.
 type connections struct {
 	mu   sync.Mutex
 	open []net.Conn

@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A62: a probe is answered while as many connections as may be open wait for
-// nothing. The oldest makes room, and the next is not touched.
+// A62: a probe is answered beside maxConnections idle connections. The server
+// closes the oldest connection only.
 func TestTheOldestConnectionMakesRoom(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
-	// These would close a connection as well, later.
+	// Without timeouts, only the limit closes connections.
 	server.ReadHeaderTimeout, server.ReadTimeout = 0, 0
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
@@ -28,7 +28,7 @@ func TestTheOldestConnectionMakesRoom(t *testing.T) {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
 		defer conn.Close()
-		// Nothing here takes that long: a failure must not hang.
+		// The deadline only keeps a failure from hanging.
 		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 		waiting = append(waiting, conn)
 	}

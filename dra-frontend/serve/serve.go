@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve answers the probes and the metrics scraper.
+// Package serve is the HTTP server for probes and metrics.
 package serve
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// maxScrapes may be answered at a time; one more gets 503.
+// maxScrapes is how many scrapes are answered at a time; a further one gets 503.
 const maxScrapes = 2
 
-// Handler serves /healthz (the process answers), /readyz, which fails with the
+// Handler serves /healthz, which always succeeds, /readyz, which fails with the
 // error of ready, and, unless gatherer is nil, /metrics. The body of /readyz?full
-// has the error of fit, too, which fails nothing.
+// also has the error of fit, which does not change the status.
 func Handler(gatherer prometheus.Gatherer, ready, fit func() error) http.Handler {
 	mux := http.NewServeMux()
 	if gatherer != nil {
-		// Compressed, a page of some 20 KiB would cost a client megabytes of the server's.
+		// No compression: for a page of some 20 KiB it costs the server megabytes.
 		options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, DisableCompression: true}
 		mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, options))
 	}
@@ -49,8 +49,8 @@ func fitness(err error) string {
 	return "no new claims are taken: " + err.Error()
 }
 
-// Serve serves the handler on the address until ctx ends. An address that
-// cannot be bound is an error at once.
+// Serve serves the handler on the address until ctx ends. It returns at once, with
+// an error if the address cannot be bound. wait returns when the server has ended.
 func Serve(ctx context.Context, address string, h http.Handler) (wait func() error, err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

@@ -67,7 +67,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// Metrics are served where they are wanted.
+// Without a gatherer no metrics are served.
 func TestNoMetrics(t *testing.T) {
 	server := httptest.NewServer(serve.Handler(nil, fine, fine))
 	defer server.Close()
@@ -77,7 +77,7 @@ func TestNoMetrics(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 }
 
-// A62: however many scrape, two pages are made at a time.
+// A62: two pages of metrics are made at a time, and further scrapes get 503.
 func TestScrapesAreBounded(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	registry := prometheus.NewRegistry()

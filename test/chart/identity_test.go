@@ -86,10 +86,19 @@ func TestFrontendsRights(t *testing.T) {
 			}
 		}
 		require.Equal(t, []rbacv1.PolicyRule{
-			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+			{
+				APIGroups: []string{"resource.k8s.io"},
+				Resources: []string{"resourceslices"},
+				Verbs:     []string{"get", "list", "watch", "create", "update", "patch", "delete"},
+			},
 			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims/status"}, Verbs: []string{"patch"}},
-			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims/driver"}, ResourceNames: []string{"dra.cpumem"}, Verbs: []string{"associated-node:patch"}},
+			{
+				APIGroups:     []string{"resource.k8s.io"},
+				Resources:     []string{"resourceclaims/driver"},
+				ResourceNames: []string{"dra.cpumem"},
+				Verbs:         []string{"associated-node:patch"},
+			},
 			{APIGroups: []string{""}, Resources: []string{"pods", "nodes"}, Verbs: []string{"get"}},
 		}, rules)
 

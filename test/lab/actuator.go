@@ -20,7 +20,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Programs are the project's programs, built.
+// Programs has the paths of the built programs.
 type Programs struct {
 	// Actuator is the path of nri-actuator.
 	Actuator string
@@ -37,7 +37,7 @@ func Build(root, dir string) (Programs, error) {
 	return p, nil
 }
 
-// Actuator is the actuator as a process.
+// Actuator is a process of the actuator.
 type Actuator struct {
 	n     *Node
 	cmd   *exec.Cmd
@@ -58,8 +58,9 @@ func (n *Node) StartActuator() {
 		"--cdi-dir", n.CDI, "--cgroup-root", n.Cgroup, "--nri-socket", n.runtime.socket, "--guard-dir", n.path("guard"),
 		"--metrics-address", "127.0.0.1:0", "--metrics", "--refresh-interval", "1h")
 	a.cmd.Stderr = log
-	// It must not outlive the test. The kernel means the thread that started it
-	// (prctl(2), PR_SET_PDEATHSIG), so that one is kept until it has ended.
+	// The actuator must not outlive the test. The signal comes when the thread
+	// that started the actuator ends (prctl(2), PR_SET_PDEATHSIG), so that thread
+	// is kept until the actuator has ended.
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
@@ -78,7 +79,7 @@ func (n *Node) StartActuator() {
 	}
 }
 
-// StopActuator ends the actuator, politely or not.
+// StopActuator ends the actuator with SIGTERM, or with SIGKILL if kill.
 func (n *Node) StopActuator(kill bool) {
 	n.t.Helper()
 	a := n.actuator
@@ -96,13 +97,13 @@ func (n *Node) StopActuator(kill bool) {
 	}
 }
 
-// PauseActuator keeps a living actuator from doing anything until the returned
-// function is called.
+// PauseActuator stops all threads of the actuator until the returned function is
+// called.
 func (n *Node) PauseActuator() (resume func()) {
 	n.t.Helper()
 	process := n.actuator.cmd.Process
 	require.NoError(n.t, process.Signal(syscall.SIGSTOP))
-	// Each thread stops when it is its turn.
+	// A thread stops only when it is scheduled.
 	n.eventually("the actuator to stand still", func() error {
 		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", process.Pid))
 		for _, stat := range stats {
@@ -127,8 +128,8 @@ func (n *Node) RestartActuator(kill bool) {
 	n.StartActuator()
 }
 
-// connected waits until the actuator says that it is connected, and the
-// runtime calls it: it takes a plugin in after the synchronisation.
+// connected waits until the actuator announces that it is connected and the
+// runtime calls it. The runtime calls a plugin only after the synchronisation.
 func (n *Node) connected() {
 	n.t.Helper()
 	n.eventually("the actuator to be connected", func() error {
@@ -142,7 +143,7 @@ func (n *Node) connected() {
 	block.Unblock()
 }
 
-// Announcement is the actuator's, an error without a living one.
+// Announcement returns the actuator's announcement. It fails if no actuator runs.
 func (n *Node) Announcement() (contract.Announcement, error) {
 	return contract.ReadAnnouncement(n.CDI)
 }
@@ -158,7 +159,7 @@ func (n *Node) actuatorLog() string {
 	return string(data)
 }
 
-// Scrape returns a page of the actuator: "/metrics", "/readyz".
+// Scrape returns a page of the actuator's server, such as "/metrics".
 func (n *Node) Scrape(page string) string {
 	n.t.Helper()
 	var address string
@@ -184,7 +185,7 @@ func (n *Node) Scrape(page string) string {
 	return string(body)
 }
 
-// Metric sums the samples of a metric whose line contains all of labels.
+// Metric returns the sum of a metric's samples with all of these label values.
 func (n *Node) Metric(name string, labels ...string) float64 {
 	n.t.Helper()
 	sum := 0.0

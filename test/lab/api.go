@@ -23,10 +23,10 @@ import (
 
 const namespace = "default"
 
-// Allocatable is the memory that kubelet reports for pods.
+// Allocatable is the node's allocatable memory.
 const Allocatable = "24Gi"
 
-// API is the API server, as far as this driver calls it.
+// API is the part of an API server that this driver calls.
 type API struct {
 	t      T
 	Client *fake.Clientset
@@ -35,8 +35,8 @@ type API struct {
 	versions atomic.Int64
 }
 
-// newAPI returns a server. It keeps no records of who wrote which field, which
-// takes its time and only server-side apply needs.
+// newAPI returns a server. It is a simple clientset, without the slow records of
+// each field's writer, which only server-side apply needs.
 func newAPI(t T) *API {
 	a := &API{t: t, Client: fake.NewSimpleClientset(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node"},
@@ -55,7 +55,8 @@ func newAPI(t T) *API {
 	return a
 }
 
-// name names an object as the server does; the fake one leaves that out.
+// name gives a slice a name and a UID as the server does. The fake clientset does
+// not.
 func (a *API) name(s *resourceapi.ResourceSlice) {
 	if s.Name == "" {
 		s.Name = fmt.Sprintf("%s%05d", s.GenerateName, a.writes.Load())
@@ -101,16 +102,17 @@ func byName(devices []resourceapi.Device) map[string]resourceapi.Device {
 // Writes counts the writes of slices.
 func (a *API) Writes() int { return int(a.writes.Load()) }
 
-// Request is one request of a claim.
+// Request is a request of a claim.
 type Request struct {
 	Name string
-	// Capacity is capacity name to quantity.
+	// Capacity has quantities by capacity name.
 	Capacity map[string]string
-	// Zone, if set, is the device it must be on.
+	// Zone, if set, is the device that the request needs.
 	Zone string
-	// Parameters, if set, are the members of its ClaimParameters, as JSON.
+	// Parameters, if set, has the members of the request's ClaimParameters, as
+	// JSON.
 	Parameters string
-	// First, if set, are subrequests of which the first that fits is taken.
+	// First, if set, has subrequests. The scheduler takes the first that fits.
 	First []Request
 }
 
@@ -120,8 +122,8 @@ func (n *Node) Claim(name string, requests ...Request) string {
 	return n.claim(metav1.ObjectMeta{Name: name}, requests)
 }
 
-// TemplateClaim creates a claim as from a template, the pod's own, and returns
-// its name.
+// TemplateClaim creates a claim as if from a template, owned by the pod, and
+// returns its name.
 func (n *Node) TemplateClaim(pod, name string, requests ...Request) string {
 	n.t.Helper()
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod, Controller: new(true)}
@@ -140,7 +142,8 @@ func (n *Node) claim(meta metav1.ObjectMeta, requests []Request) string {
 		for _, sub := range r.First {
 			e := sub.exactly()
 			request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
-				Name: sub.Name, DeviceClassName: e.DeviceClassName, Selectors: e.Selectors, AllocationMode: e.AllocationMode, Count: e.Count, Capacity: e.Capacity,
+				Name: sub.Name, DeviceClassName: e.DeviceClassName, Selectors: e.Selectors,
+				AllocationMode: e.AllocationMode, Count: e.Count, Capacity: e.Capacity,
 			})
 		}
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, request)
@@ -167,11 +170,13 @@ func (r Request) exactly() *resourceapi.ExactDeviceRequest {
 	return e
 }
 
-// configurations are the parameters of the request and of its subrequests.
+// configurations returns the parameters of the request and of its subrequests.
 func (r Request) configurations(parent string) []resourceapi.DeviceClaimConfiguration {
 	var out []resourceapi.DeviceClaimConfiguration
 	if r.Parameters != "" {
-		out = append(out, resourceapi.DeviceClaimConfiguration{Requests: []string{parent + r.Name}, DeviceConfiguration: configuration(r.Parameters)})
+		out = append(out, resourceapi.DeviceClaimConfiguration{
+			Requests: []string{parent + r.Name}, DeviceConfiguration: configuration(r.Parameters),
+		})
 	}
 	for _, sub := range r.First {
 		out = append(out, sub.configurations(r.Name+"/")...)
@@ -189,21 +194,21 @@ const (
 	BestEffort = corev1.PodQOSBestEffort
 )
 
-// ContainerSpec is a container of a pod as its author writes it.
+// ContainerSpec is a container in a pod's spec.
 type ContainerSpec struct {
 	Name string
-	// Claims are names of claims; "claim/request" is one request of it.
+	// Claims has names of claims; "claim/request" is one request of a claim.
 	Claims []string
 	Env    []string
-	// MemoryLimit is the limit of its own.
+	// MemoryLimit is the container's own limit.
 	MemoryLimit string
-	// Hugepages are the limits of its own, page size to quantity.
+	// Hugepages has the container's own limits by page size.
 	Hugepages map[string]string
 	Init      bool
-	// OldCDI makes the runtime's CDI library one that adds a variable beside
-	// one of the same name, as those up to 1.1.0 do.
+	// OldCDI gives the runtime a CDI library up to 1.1.0, which adds a variable
+	// beside a variable of the same name.
 	OldCDI bool
-	// Annotated are CDI devices asked for by the annotations of old.
+	// Annotated has CDI devices that the container asks for by annotations.
 	Annotated []string
 }
 
@@ -212,18 +217,18 @@ type Pod struct {
 	Name, UID  string
 	Level      Level
 	Containers []ContainerSpec
-	// prepared is what kubelet was told: claim name to devices.
+	// prepared has the frontend's answers to kubelet: devices by claim name.
 	prepared map[string][]device
 	made     bool
 }
 
-// device is one device of a prepared claim.
+// device is a device of a prepared claim.
 type device struct {
 	requests []string
 	cdi      []string
 }
 
-// Claims are the names of the pod's claims.
+// Claims returns the names of the pod's claims, sorted.
 func (p *Pod) Claims() []string {
 	names := make(map[string]bool)
 	for _, c := range p.Containers {
@@ -257,7 +262,8 @@ func (n *Node) Pod(name string, level Level, containers ...ContainerSpec) *Pod {
 		ref := corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim}
 		if metav1.GetControllerOf(n.API.ReadClaim(claim)) != nil {
 			ref = corev1.PodResourceClaim{Name: claim, ResourceClaimTemplateName: new("template")}
-			object.Status.ResourceClaimStatuses = append(object.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: claim, ResourceClaimName: &claim})
+			object.Status.ResourceClaimStatuses = append(object.Status.ResourceClaimStatuses,
+				corev1.PodResourceClaimStatus{Name: claim, ResourceClaimName: &claim})
 		}
 		object.Spec.ResourceClaims = append(object.Spec.ResourceClaims, ref)
 	}

@@ -18,7 +18,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// publication is what the slices offer, as text.
+// publication returns the devices of the slices as text.
 func (n *Node) publication() string { return asText(n.API.Devices()) }
 
 func asText(devices map[string]resourceapi.Device) string {
@@ -29,7 +29,8 @@ func asText(devices map[string]resourceapi.Device) string {
 	return string(data)
 }
 
-// Check asserts what holds at every moment, from files and specs alone.
+// Check checks the invariants that hold at every moment. It reads only files and
+// container specs.
 func (n *Node) Check() {
 	n.t.Helper()
 	n.checkFiles()
@@ -44,8 +45,8 @@ func (n *Node) Check() {
 	}
 }
 
-// checkFiles: all files are of the contract's schemas, and the CDI library
-// takes them.
+// checkFiles checks that the contract's schemas and the CDI library accept all
+// files.
 func (n *Node) checkFiles() {
 	n.t.Helper()
 	files, same := n.Files(), true
@@ -68,8 +69,8 @@ func (n *Node) checkFiles() {
 	require.Empty(n.t, n.cdiCache().GetErrors())
 }
 
-// checkDirectory: I1 and I7 in the files, and I4: the node file says what the
-// claim files say.
+// checkDirectory checks I1 and I7 in the files, and I4: the node file follows from
+// the claim files.
 func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
 	n.t.Helper()
 	held, pooled, below := make(cpus), make(cpus), make(map[string]cpus)
@@ -107,7 +108,8 @@ func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
 	}
 	state := n.State()
 	require.NotEmpty(n.t, n.pool().without(held), "I7")
-	require.Equal(n.t, n.pool().without(pooled).String(), state.Shared.CPUs, "I4: shared pool; claims hold %s, without partitions %s", held, pooled)
+	require.Equal(n.t, n.pool().without(pooled).String(), state.Shared.CPUs,
+		"I4: shared pool; claims hold %s, without partitions %s", held, pooled)
 	n.checkExclusive(state, below)
 	require.Len(n.t, state.Pods, len(pods), "I4")
 	for uid, claims := range pods {
@@ -131,8 +133,8 @@ func levelsOf(qos string) []string {
 	return []string{"", qos}
 }
 
-// settle waits until the actuator has applied the node state: running
-// containers follow the file.
+// settle waits until the actuator has applied the node state to the running
+// containers.
 func (n *Node) settle() {
 	n.t.Helper()
 	if !n.acting() {
@@ -151,11 +153,11 @@ func (n *Node) settle() {
 	})
 }
 
-// acting tells whether there is an actuator that is connected.
+// acting reports whether a connected actuator runs.
 func (n *Node) acting() bool { return n.actuator != nil && n.runtime.running() }
 
-// checkContainers: each container has what its claims' files and the node file
-// say, and nothing else decides (I1, I5, I6, I9).
+// checkContainers checks that each container has the values of its claim files and
+// of the node file, and no other values (I1, I5, I6, I9).
 func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 	n.t.Helper()
 	state := n.State()
@@ -164,7 +166,8 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 	for _, c := range containers {
 		decision, err := c.decision(records)
 		if err != nil {
-			// Its claim is gone: it must at least not be on others' CPUs.
+			// The claim is gone. The check below keeps the container off the CPUs of
+			// other containers.
 			continue
 		}
 		if decision.CPUs != "" && (decision.Partition == "" || c.started) {
@@ -186,7 +189,7 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 			continue
 		}
 		if pooled && !n.acting() {
-			continue // it follows when there is an actuator again
+			continue // an actuator moves the container later
 		}
 		require.Equal(n.t, want.CPUs, c.ReadCgroup("cpuset.cpus"), "I9: cpuset.cpus of %s, pool %s", c.ID, state.Shared.CPUs)
 		require.Equal(n.t, want.Mems, c.ReadCgroup("cpuset.mems"), "I9: cpuset.mems of %s", c.ID)
@@ -235,7 +238,8 @@ func (n *Node) has(got, want map[string]string, what string) {
 	}
 }
 
-// decision is what the claim files say about the container.
+// decision returns the merged decisions of the container's claim files. It fails
+// if a claim file is gone.
 func (c *Container) decision(records map[string]contract.ClaimRecord) (contract.Decision, error) {
 	decisions := make(map[contract.Key]contract.Decision)
 	for _, d := range c.devices {
@@ -254,8 +258,8 @@ func (c *Container) decision(records map[string]contract.ClaimRecord) (contract.
 	return contract.Merge(decisions), nil
 }
 
-// checkCgroups: pods whose claims are in use and the QoS levels have the values
-// of the node file.
+// checkCgroups checks that levels, and pods with a started container with claims,
+// have the values of the node file.
 func (n *Node) checkCgroups() {
 	n.t.Helper()
 	if !n.acting() {
@@ -277,7 +281,7 @@ func (n *Node) checkCgroups() {
 	}
 }
 
-// checkEmpty: I3, without claims all is as at the start.
+// checkEmpty checks I3: without claims, all is as at the start.
 func (n *Node) checkEmpty() {
 	n.t.Helper()
 	state := n.State()

@@ -16,14 +16,15 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// ReadClaim returns the claim as the server has it.
+// ReadClaim returns the server's claim object.
 func (a *API) ReadClaim(name string) *resourceapi.ResourceClaim {
 	c, err := a.Client.ResourceV1().ResourceClaims(namespace).Get(a.t.Context(), name, metav1.GetOptions{})
 	require.NoError(a.t, err)
 	return c
 }
 
-// UpdateClaim changes a claim's status, also its allocation, as a scheduler may.
+// UpdateClaim changes a claim's status. It may change the allocation, as the
+// scheduler does.
 func (a *API) UpdateClaim(name string, change func(*resourceapi.ResourceClaim)) {
 	require.NoError(a.t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		c := a.ReadClaim(name)
@@ -37,9 +38,9 @@ func (a *API) deleteClaim(name string) {
 	require.NoError(a.t, a.Client.ResourceV1().ResourceClaims(namespace).Delete(a.t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// writeClaim does what the server does with writes of claims and the fake one
-// leaves out: claims have versions, and a patch, which is the driver's, may not
-// change the allocation by as much as a byte of its opaque parameters.
+// writeClaim adds two behaviours of the server that the fake clientset lacks:
+// claims have versions, and a patch, which only the driver sends, must not change
+// any byte of the allocation's opaque parameters.
 func (a *API) writeClaim(action ktesting.Action) (bool, kruntime.Object, error) {
 	switch write := action.(type) {
 	case ktesting.CreateActionImpl:
@@ -61,7 +62,7 @@ func (a *API) writeClaim(action ktesting.Action) (bool, kruntime.Object, error) 
 	return false, nil, nil
 }
 
-// patchClaim undoes a patch that is refused.
+// patchClaim applies a patch, and undoes it if the server would refuse it.
 func (a *API) patchClaim(patch ktesting.PatchActionImpl) (*resourceapi.ResourceClaim, error) {
 	tracker := a.Client.Tracker()
 	before, err := a.stored(patch, patch.Name)
@@ -79,7 +80,8 @@ func (a *API) patchClaim(patch ktesting.PatchActionImpl) (*resourceapi.ResourceC
 	case after.ResourceVersion != before.ResourceVersion || after.UID != before.UID:
 		err = conflict(patch, patch.Name)
 	case !equality.Semantic.DeepEqual(after.Status.Allocation, before.Status.Allocation):
-		err = apierrors.NewForbidden(patch.Resource.GroupResource(), patch.Name, errors.New("the allocation is not the driver's to change"))
+		err = apierrors.NewForbidden(patch.Resource.GroupResource(), patch.Name,
+			errors.New("the allocation is not the driver's to change"))
 	default:
 		after.ResourceVersion = a.version()
 		return after, tracker.Update(patch.Resource, after, namespace)
@@ -89,7 +91,7 @@ func (a *API) patchClaim(patch ktesting.PatchActionImpl) (*resourceapi.ResourceC
 
 func (a *API) version() string { return strconv.FormatInt(a.versions.Add(1), 10) }
 
-// stored returns a copy of the claim as it is stored.
+// stored returns a copy of the stored claim.
 func (a *API) stored(action ktesting.Action, name string) (*resourceapi.ResourceClaim, error) {
 	c, err := a.Client.Tracker().Get(action.GetResource(), namespace, name)
 	if err != nil {

@@ -37,15 +37,16 @@ type Container struct {
 	devices []string
 	sandbox *api.PodSandbox
 	started bool
-	// unadjusted tells that the runtime created it without an actuator.
+	// unadjusted reports whether the runtime created the container without an
+	// actuator.
 	unadjusted bool
-	// overwritten tells that kubelet updated it without an actuator.
+	// overwritten reports whether kubelet updated the container without an
+	// actuator.
 	overwritten bool
 }
 
-// CreateContainer does what the runtime does when kubelet asks for a
-// container: make the OCI spec, inject the CDI devices, ask the NRI plugins,
-// apply their answer.
+// CreateContainer creates a container as a runtime does: make the OCI spec, inject
+// the CDI devices, ask the NRI plugins, apply their answer.
 func (n *Node) CreateContainer(p *Pod, name string) (*Container, error) {
 	n.t.Helper()
 	n.makePodCgroup(p)
@@ -80,14 +81,15 @@ func (n *Node) CreateContainer(p *Pod, name string) (*Container, error) {
 	return c, nil
 }
 
-// baseSpec is the spec before CDI and NRI, with what kubelet asks for: it
-// writes zeros for the protection, and for hugepages that the container does
-// not ask for.
+// baseSpec returns kubelet's spec, before CDI and NRI. Kubelet writes zeros for the
+// protection and for hugepages that the container does not request.
 func (n *Node) baseSpec(c *Container, spec ContainerSpec) *specs.Spec {
 	s := &specs.Spec{
 		Version: specs.Version,
-		Process: &specs.Process{Args: []string{"/pause"}, Cwd: "/", Env: append([]string{"PATH=/bin"}, spec.Env...), OOMScoreAdj: new(c.Pod.oomScore())},
-		Root:    &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{
+			Args: []string{"/pause"}, Cwd: "/", Env: append([]string{"PATH=/bin"}, spec.Env...), OOMScoreAdj: new(c.Pod.oomScore()),
+		},
+		Root: &specs.Root{Path: "rootfs"},
 		Linux: &specs.Linux{CgroupsPath: "/" + c.cgroup(), Resources: &specs.LinuxResources{
 			CPU:     &specs.LinuxCPU{Shares: new(uint64(2))},
 			Unified: map[string]string{"memory.min": "0", "memory.low": "0"},
@@ -98,12 +100,14 @@ func (n *Node) baseSpec(c *Container, spec ContainerSpec) *specs.Spec {
 		s.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(q.Value())}
 	}
 	for _, size := range n.pageSizes() {
-		s.Linux.Resources.HugepageLimits = append(s.Linux.Resources.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: size, Limit: spec.hugepages(size)})
+		s.Linux.Resources.HugepageLimits = append(s.Linux.Resources.HugepageLimits,
+			specs.LinuxHugepageLimit{Pagesize: size, Limit: spec.hugepages(size)})
 	}
 	return s
 }
 
-// hugepages is the limit of its own of a page size in the kernel's form.
+// hugepages returns the container's own limit, in bytes, for a page size in the
+// kernel's form.
 func (s ContainerSpec) hugepages(size string) uint64 {
 	for of, limit := range s.Hugepages {
 		if contract.CgroupPageSize(of) == size {
@@ -114,7 +118,7 @@ func (s ContainerSpec) hugepages(size string) uint64 {
 	return 0
 }
 
-// nri is the container as NRI plugins see it.
+// nri returns the container in the form that NRI plugins get.
 func (c *Container) nri() *api.Container {
 	out := &api.Container{
 		Id: c.ID, PodSandboxId: c.sandbox.Id, Name: c.Name, Env: c.Spec.Process.Env, State: api.ContainerState_CONTAINER_CREATED,
@@ -135,15 +139,16 @@ func (c *Container) nri() *api.Container {
 	return out
 }
 
-// tellsDevices: containerd names CDI devices from 2.3 on.
+// tellsDevices reports whether NRI plugins get the names of CDI devices:
+// containerd gives them from 2.3 on.
 func (n *Node) tellsDevices() bool {
 	return !slices.ContainsFunc([]string{"v1.", "v2.0.", "v2.1.", "v2.2."}, func(old string) bool {
 		return strings.HasPrefix(n.o.RuntimeVersion, old)
 	})
 }
 
-// Start does what the OCI runtime does and then the container runtime: make
-// the cgroup, run the hooks, tell the NRI plugins. Only then the program runs.
+// Start starts the container: the OCI runtime makes the cgroup and runs the hooks,
+// then the container runtime calls the NRI plugins. The program runs after that.
 func (c *Container) Start() error {
 	c.n.t.Helper()
 	c.n.makeCgroup(c.cgroup(), c.values())
@@ -176,20 +181,21 @@ func (c *Container) Stop() {
 	require.NoError(c.n.t, err)
 }
 
-// Update is kubelet's update of a running container: it brings zeros, and the
-// runtime writes its whole spec again.
+// Update is kubelet's update of a running container. Kubelet sends zeros for the
+// protection, and the runtime writes the whole spec again.
 func (c *Container) Update() error {
 	c.n.t.Helper()
 	c.overwritten = !c.n.acting()
 	kubelet := &api.LinuxResources{Unified: map[string]string{"memory.min": "0", "memory.low": "0"}}
-	reply, err := c.n.runtime.nri.UpdateContainer(c.n.t.Context(), &adaptation.UpdateContainerRequest{Pod: c.sandbox, Container: c.nri(), LinuxResources: kubelet})
+	reply, err := c.n.runtime.nri.UpdateContainer(c.n.t.Context(),
+		&adaptation.UpdateContainerRequest{Pod: c.sandbox, Container: c.nri(), LinuxResources: kubelet})
 	if err != nil {
 		return err
 	}
 	r := c.Spec.Linux.Resources
 	maps.Copy(r.Unified, kubelet.Unified)
 	for _, u := range reply.GetUpdate() {
-		if id := u.GetContainerId(); id != "" && id != c.ID { // NRI's own answer names none
+		if id := u.GetContainerId(); id != "" && id != c.ID { // NRI's own answer has no id
 			return fmt.Errorf("an update of container %s", u.GetContainerId())
 		}
 		got := u.GetLinux().GetResources()
@@ -205,10 +211,11 @@ func (c *Container) Update() error {
 		c.n.writeCgroup(c.cgroup(), file, value)
 	}
 	c.n.judge()
-	return c.n.runtime.nri.PostUpdateContainer(c.n.t.Context(), &adaptation.PostUpdateContainerRequest{Pod: c.sandbox, Container: c.nri()})
+	return c.n.runtime.nri.PostUpdateContainer(c.n.t.Context(),
+		&adaptation.PostUpdateContainerRequest{Pod: c.sandbox, Container: c.nri()})
 }
 
-// values are the cgroup's values by the OCI spec, as runc writes them.
+// values returns the cgroup's values that runc writes for the OCI spec.
 func (c *Container) values() map[string]string {
 	r := c.Spec.Linux.Resources
 	out := map[string]string{"cpuset.cpus": r.CPU.Cpus, "cpuset.mems": r.CPU.Mems}
@@ -226,8 +233,8 @@ func (c *Container) values() map[string]string {
 	return out
 }
 
-// runHooks runs the createRuntime hooks, with the state on stdin. Each is the
-// guard, which is told where the lab's cgroups and processes are.
+// runHooks runs the createRuntime hooks, with the state on standard input. Each
+// hook is the guard, with arguments for the lab's cgroups and processes.
 func (c *Container) runHooks() error {
 	if c.Spec.Hooks == nil {
 		return nil
@@ -252,7 +259,8 @@ func (c *Container) runHooks() error {
 	}
 	for _, hook := range c.Spec.Hooks.CreateRuntime {
 		cmd := exec.Command(hook.Path)
-		cmd.Args, cmd.Env, cmd.Stdin = append(slices.Clone(hook.Args), "--cgroup-root", c.n.Cgroup, "--proc-root", proc), hook.Env, bytes.NewReader(state)
+		cmd.Args, cmd.Env, cmd.Stdin = append(slices.Clone(hook.Args), "--cgroup-root", c.n.Cgroup, "--proc-root", proc),
+			hook.Env, bytes.NewReader(state)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return errors.Join(fmt.Errorf("createRuntime hook: %w: %s", err, out))
 		}
@@ -260,11 +268,11 @@ func (c *Container) runHooks() error {
 	return nil
 }
 
-// hookPID is the process that hooks are told of.
+// hookPID is the container's process id in the hooks' state.
 const hookPID = 4242
 
-// makeProcess makes what hooks find in /proc of the container's process, whose
-// program does not run yet: an OCI runtime has given it the OOM score of the spec.
+// makeProcess makes the /proc files of the container's process that hooks read.
+// The OCI runtime has written the spec's OOM score; the program does not run yet.
 func (c *Container) makeProcess(proc string) error {
 	dir := filepath.Join(proc, strconv.Itoa(hookPID))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -277,7 +285,7 @@ func (c *Container) makeProcess(proc string) error {
 	return os.WriteFile(filepath.Join(dir, "oom_score_adj"), fmt.Appendln(nil, score), 0o600)
 }
 
-// HasCgroup reports whether the OCI runtime has made the container's cgroup.
+// HasCgroup reports whether the container's cgroup exists.
 func (c *Container) HasCgroup() bool {
 	_, err := os.Stat(filepath.Join(c.n.Cgroup, c.cgroup()))
 	return err == nil
@@ -286,10 +294,11 @@ func (c *Container) HasCgroup() bool {
 // ReadCgroup reads a file of the container's cgroup.
 func (c *Container) ReadCgroup(file string) string { return c.n.ReadCgroup(c.cgroup(), file) }
 
-// SetCgroup writes a file of the container's cgroup as somebody else would.
+// SetCgroup writes a file of the container's cgroup, as another program would.
 func (c *Container) SetCgroup(file, value string) { c.n.SetCgroup(c.cgroup(), file, value) }
 
-// CPUs is the container's cpuset: that of its cgroup, of its spec before.
+// CPUs returns the cpuset of the container's cgroup, or of its spec before the
+// start.
 func (c *Container) CPUs() string {
 	if c.started {
 		return c.ReadCgroup("cpuset.cpus")
@@ -299,19 +308,20 @@ func (c *Container) CPUs() string {
 
 func (c *Container) cgroup() string { return c.Pod.cgroup() + "/" + c.ID }
 
-// cgroup is the pod's cgroup, as kubelet's cgroupfs driver names it.
+// cgroup returns the pod's cgroup in the form of kubelet's cgroupfs driver.
 func (p *Pod) cgroup() string {
 	level := map[Level]string{Guaranteed: "", Burstable: "burstable/", BestEffort: "besteffort/"}[p.Level]
 	return "kubepods/" + level + "pod" + p.UID
 }
 
-// oomScore is what kubelet asks for, for Burstable pods somewhere in between.
+// oomScore returns kubelet's oom_score_adj, some value in the range for a Burstable
+// pod.
 func (p *Pod) oomScore() int {
 	return map[Level]int{Guaranteed: -997, Burstable: 900, BestEffort: 1000}[p.Level]
 }
 
-// makePodCgroup does what kubelet does: no hugepages but what the containers'
-// specs say.
+// makePodCgroup makes the pod's cgroup as kubelet does: its hugepage limits are the
+// sums of the containers' own limits.
 func (n *Node) makePodCgroup(p *Pod) {
 	if p.made {
 		return

@@ -18,8 +18,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// A30: what a container gets from one claim, two, one request of a claim, or a
-// claim of memory only; in the OCI spec and in the cgroup.
+// A30: a container has the values of one claim, two claims, one request of a claim,
+// or a claim of memory only, in the OCI spec and in the cgroup.
 func TestDecisions(t *testing.T) {
 	both := map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"}
 	for name, c := range map[string]struct {
@@ -29,7 +29,10 @@ func TestDecisions(t *testing.T) {
 	}{
 		"one claim": {func(n *lab.Node) []string {
 			return []string{n.Claim("c", lab.Request{Name: "r", Zone: "numa-1", Capacity: both})}
-		}, "2,6", "1", map[string]string{"memory.min": "1073741824", "memory.low": "0", "memory.high": "max", "memory.max": "1073741824", "hugetlb.2MB.max": "4194304", "hugetlb.1GB.max": "0"}},
+		}, "2,6", "1", map[string]string{
+			"memory.min": "1073741824", "memory.low": "0", "memory.high": "max", "memory.max": "1073741824",
+			"hugetlb.2MB.max": "4194304", "hugetlb.1GB.max": "0",
+		}},
 		"two claims on two zones": {func(n *lab.Node) []string {
 			return []string{
 				n.Claim("c", lab.Request{Name: "r", Zone: "numa-1", Capacity: both}),
@@ -41,12 +44,18 @@ func TestDecisions(t *testing.T) {
 			return []string{"c/s"}
 		}, "0,4", "0", map[string]string{"memory.min": "1073741824", "hugetlb.2MB.max": "4194304"}},
 		"both requests of a claim": {func(n *lab.Node) []string {
-			return []string{n.Claim("c", lab.Request{Name: "r", Zone: "numa-1", Capacity: both}, lab.Request{Name: "s", Zone: "numa-0", Capacity: both})}
+			return []string{n.Claim("c",
+				lab.Request{Name: "r", Zone: "numa-1", Capacity: both}, lab.Request{Name: "s", Zone: "numa-0", Capacity: both})}
 		}, "0,2,4,6", "0-1", map[string]string{"memory.min": "2147483648"}},
 		"memory only": {func(n *lab.Node) []string {
 			return []string{n.Claim("c", lab.Request{Name: "r", Zone: "numa-1", Capacity: map[string]string{"memory": "2Gi"}})}
 		}, "0-7", "1", map[string]string{"memory.min": "2147483648", "memory.max": "2147483648"}},
-		"A31 no claim": {func(*lab.Node) []string { return nil }, "0-7", "0-1", map[string]string{"memory.min": "0", "memory.max": "max", "hugetlb.2MB.max": "0"}},
+		"A31 no claim": {
+			claims: func(*lab.Node) []string { return nil },
+			cpus:   "0-7",
+			mems:   "0-1",
+			files:  map[string]string{"memory.min": "0", "memory.max": "max", "hugetlb.2MB.max": "0"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,9 +74,9 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// A32: all pool containers are off the CPUs before the first container of the
-// claim is created, and get them back while they run. A38: a restart of the
-// container has the same CPUs and moves nobody.
+// A32: all pool containers are off the CPUs before the first container of the claim
+// is created, and get the CPUs back while they run. A38: a container that is started
+// again has the same CPUs, and no pool container moves.
 func TestPoolMoves(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	var pool []*lab.Container
@@ -106,8 +115,8 @@ func TestPoolMoves(t *testing.T) {
 	}
 }
 
-// A35: kubelet's zeros and the runtime's repetition of the spec do not stay;
-// what was written while no actuator was there is set right when it is back.
+// A35: zeros from kubelet and old values from the runtime's spec do not stay. Values
+// that were written without an actuator are repaired when the actuator is back.
 func TestUpdates(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
@@ -129,8 +138,8 @@ func TestUpdates(t *testing.T) {
 	require.Equal(t, 1.0, n.Metric("cpumem_actuator_repaired_total", "memory.min"))
 }
 
-// A34: 500 containers are synchronised in one go, and what was changed by hand
-// is repaired and counted.
+// A34: 500 containers are synchronised at once. Values that were changed by hand are
+// repaired and counted.
 func TestSynchronizeManyContainers(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	var all []*lab.Container
@@ -161,12 +170,13 @@ func TestSynchronizeManyContainers(t *testing.T) {
 	t.Logf("start, connection and synchronisation took %s", time.Since(before))
 	n.Check()
 	require.Equal(t, "2,6", exclusive.CPUs())
-	require.Equal(t, 1.0, n.Metric("cpumem_actuator_repaired_total", "cpuset.cpus"), "the pool may have changed while no actuator was there")
+	require.Equal(t, 1.0, n.Metric("cpumem_actuator_repaired_total", "cpuset.cpus"),
+		"the pool may have changed while no actuator was there")
 	require.Equal(t, 1.0, n.Metric("cpumem_actuator_hook_duration_seconds_count", "Synchronize", "success"))
 }
 
-// A21: without an actuator that would apply it nothing is prepared; the
-// devices are tainted and unhealthy meanwhile.
+// A21: without a working actuator no claim is prepared, and the devices are tainted
+// and unhealthy.
 func TestActuatorIsMissed(t *testing.T) {
 	for name, c := range map[string]struct {
 		away, back func(t *testing.T, n *lab.Node)
@@ -210,7 +220,7 @@ func TestActuatorIsMissed(t *testing.T) {
 			c.away(t, n)
 			require.ErrorContains(t, n.Prepare(p), c.err)
 			n.Taints("dra.cpumem/actuator")
-			waitHealth(health, "nri-actuator") // another reason is told with the next report
+			waitHealth(health, "nri-actuator") // the reason may change with the next report
 			require.Empty(t, n.Records())
 			require.False(t, n.Allocate(podWith(n, "other", lab.Request{Capacity: cpu("1")})), "the taint keeps it away")
 
@@ -222,8 +232,8 @@ func TestActuatorIsMissed(t *testing.T) {
 	}
 }
 
-// waitHealth follows the reports until both devices are unhealthy with the
-// message, or healthy for none. The stream ends with an error if they never are.
+// waitHealth reads reports until both devices are unhealthy with the message want,
+// or healthy if want is empty. Otherwise the stream ends with an error.
 func waitHealth(health func() map[string]string, want string) {
 	for {
 		report := health()

@@ -28,11 +28,11 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// ErrDied is the answer of a frontend that died during the call.
+// ErrDied is the error of a call during which the frontend died.
 var ErrDied = errors.New("the frontend died")
 
-// embedded is the frontend's core: package daemon's start in small, without
-// sockets, watches and publishing in the background.
+// embedded is the frontend's core: package daemon without sockets, watches and
+// publishing in the background.
 type embedded struct {
 	n      *Node
 	driver *plugin.Driver
@@ -46,17 +46,19 @@ func newEmbedded(n *Node) *embedded {
 	require.NoError(n.t, dir.RemoveStale())
 	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
 	e.driver = plugin.New(plugin.Options{
-		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()), Pool: NodeName, BootID: n.BootID(),
+		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()),
+		Pool: NodeName, BootID: n.BootID(),
 		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
 		Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
-		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e, Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
+		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e,
+		Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
 		MemoryCapacity: func() (int64, error) { return topology.MemoryTotal(os.DirFS(n.config.ProcRoot)) },
 	})
 	e.publish()
 	return e
 }
 
-// publish puts the slices to the API server, if they differ.
+// publish writes the slices if they differ from the published ones.
 func (e *embedded) publish() {
 	claims, err := e.driver.Reconcile()
 	require.NoError(e.n.t, err)
@@ -79,8 +81,8 @@ func (e *embedded) publish() {
 	}
 }
 
-// Announcement implements plugin.Actuator. A node without an actuator has one
-// that always works: then it is the frontend alone that is tried.
+// Announcement implements plugin.Actuator. With the option NoActuator it is always
+// a working actuator's, to test the frontend alone.
 func (e *embedded) Announcement() (contract.Announcement, error) {
 	if e.n.o.NoActuator {
 		a := contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true}
@@ -153,19 +155,19 @@ func (e *embedded) unprepare(ctx context.Context, claims []*resourceapi.Resource
 	return answers, nil
 }
 
-// KillFrontendAfter lets the frontend die before its change number n+1 of the
-// CDI directory. Restart it then.
+// KillFrontendAfter lets the frontend die before change number changes+1 of the CDI
+// directory. Restart the frontend then.
 func (n *Node) KillFrontendAfter(changes int) {
 	e, ok := n.frontend.(*embedded)
 	require.True(n.t, ok, "only an embedded frontend dies at will")
 	e.dir.left = changes
 }
 
-// mortal is the CDI directory of a process that dies after a number of
-// changes, leaving what a killed writer leaves. From then on it does nothing.
+// mortal is the CDI directory of a process that dies after a number of changes. It
+// leaves the unfinished file of a killed writer, and fails each later change.
 type mortal struct {
 	cdidir.Dir
-	// left are the changes it lives for, negative for ever.
+	// left is the number of changes before the death; negative for no death.
 	left int
 	over bool
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// A36: the runtime goes and comes back 20 times; what was changed meanwhile is
-// set right each time, and pods come and go in between.
+// A36: the runtime restarts 20 times. Each time, values that were changed while it
+// was away are repaired. A new pod starts afterwards.
 func TestRuntimeRestarts(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
@@ -36,8 +36,8 @@ func TestRuntimeRestarts(t *testing.T) {
 	start(t, n, podWith(n, "q", lab.Request{Capacity: cpu("1")}))
 }
 
-// An actuator that does not answer stays connected: the runtime goes on without
-// its answers (I7), and when it works again it puts right what passed it by.
+// The runtime goes on without a connected actuator that does not answer (I7). When
+// the actuator works again, it repairs the containers that it missed.
 func TestActuatorThatDoesNotAnswer(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))
@@ -54,8 +54,8 @@ func TestActuatorThatDoesNotAnswer(t *testing.T) {
 	require.Equal(t, 1.0, n.Metric("cpumem_actuator_hook_duration_seconds_count", "Synchronize"), "one connection")
 }
 
-// A79: the configuration names another CDI directory while claims are in this
-// one: the new frontend does not start, and says what to do.
+// A79: with another CDI directory in its configuration and claims in the present
+// directory, a frontend does not start. The error says what to do.
 func TestCDIDirChangesUnderClaims(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	elsewhere := func(c *config.Config) { c.CDIDir = filepath.Join(t.TempDir(), "cdi") }
@@ -72,8 +72,8 @@ func TestCDIDirChangesUnderClaims(t *testing.T) {
 }
 
 // A36, A37: the actuator is killed before each step of a pod with a claim. The
-// container does not run without its decision; when the actuator is back it
-// starts. Pods without a claim start all the same.
+// container does not run without its decision, and starts when the actuator is
+// back. Pods without a claim start without the actuator.
 func TestActuatorIsKilledAtEachStep(t *testing.T) {
 	for name, away := range map[string]struct{ create, start, update, stop bool }{
 		"before creation": {create: true},
@@ -135,8 +135,8 @@ func TestActuatorIsKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// A36, I7: without the node file claimless pods start, pods with a claim wait,
-// and the frontend writes it again.
+// A36, I7: without the node file, pods without claims start and pods with a claim
+// wait. The frontend writes the file again.
 func TestNodeFileIsRemoved(t *testing.T) {
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Embedded: true})
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
@@ -157,7 +157,7 @@ func TestNodeFileIsRemoved(t *testing.T) {
 	require.Equal(t, "2,6", again.CPUs())
 }
 
-// The daemon notices by itself that its node file is gone.
+// The daemon notices the removal of its node file without a restart.
 func TestNodeFileIsWrittenAgain(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))
@@ -167,8 +167,8 @@ func TestNodeFileIsWrittenAgain(t *testing.T) {
 	require.Equal(t, "0-1,3-5,7", n.Pool())
 }
 
-// A36: a claim file removed while its container runs. Nobody but the frontend
-// may do that; the container is moved to the pool, whose CPUs they are now.
+// A36: another program removes a claim file while its container runs. The claim's
+// CPUs become the shared pool's, and the container moves to the pool.
 func TestClaimFileIsRemoved(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
@@ -180,16 +180,16 @@ func TestClaimFileIsRemoved(t *testing.T) {
 	_, err := n.CreateContainer(p, "main")
 	require.Error(t, err)
 
-	// Its CPUs are free: another claim may get them.
+	// The former CPUs are free for another claim.
 	other := podWith(n, "q", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
 	require.True(t, n.Allocate(other))
 	require.Equal(t, "2,6", startAllocated(t, n, other)[0].CPUs())
 	require.Equal(t, "0-1,3-5,7", c.CPUs())
 }
 
-// A80: an actuator that is away while a container with a claim is created and
-// started fails nobody. The guard waits, the actuator that comes back gives the
-// container its values, and only then the program may start.
+// A80: a container with a claim that is created while the actuator is away does not
+// fail. The guard waits until the actuator is back and has written the container's
+// values; then the program starts.
 func TestGuardWaitsForTheActuator(t *testing.T) {
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs,
 		Configure: func(c *config.Config) { c.GuardWait.Duration = time.Minute }})
@@ -216,7 +216,7 @@ func TestGuardWaitsForTheActuator(t *testing.T) {
 	n.Check()
 }
 
-// A37: the guard on the configuration alone.
+// A37: the guard finds a spec that differs from the decision.
 func TestGuard(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"}})
@@ -224,11 +224,14 @@ func TestGuard(t *testing.T) {
 		change func(c *lab.Container)
 		err    string
 	}{
-		"right":  {func(*lab.Container) {}, ""},
-		"cpus":   {func(c *lab.Container) { c.Spec.Linux.Resources.CPU.Cpus = "2" }, "cpuset.cpus is 2, the claim's decision is 2,6"},
-		"mems":   {func(c *lab.Container) { c.Spec.Linux.Resources.CPU.Mems = "" }, "cpuset.mems is unset, the claim's decision is 1"},
-		"memory": {func(c *lab.Container) { c.Spec.Linux.Resources.Unified["memory.min"] = "0" }, "memory.min is 0, the claim's decision is 1073741824"},
-		"env":    {func(c *lab.Container) { c.Spec.Process.Env = nil }, "the claim's environment was removed on its way"},
+		"right": {func(*lab.Container) {}, ""},
+		"cpus":  {func(c *lab.Container) { c.Spec.Linux.Resources.CPU.Cpus = "2" }, "cpuset.cpus is 2, the claim's decision is 2,6"},
+		"mems":  {func(c *lab.Container) { c.Spec.Linux.Resources.CPU.Mems = "" }, "cpuset.mems is unset, the claim's decision is 1"},
+		"memory": {
+			change: func(c *lab.Container) { c.Spec.Linux.Resources.Unified["memory.min"] = "0" },
+			err:    "memory.min is 0, the claim's decision is 1073741824",
+		},
+		"env": {func(c *lab.Container) { c.Spec.Process.Env = nil }, "the claim's environment was removed on its way"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if len(p.CDIDevices("p")) == 0 {
@@ -249,9 +252,9 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// A20: a second pod joins a claim after it was prepared. Kubelet does not ask
-// again, but the claim says so, and the pod's container starts on the claim's
-// CPUs as soon as the frontend has seen it.
+// A20: a second pod comes to a prepared claim. Kubelet does not call the frontend
+// again, but the claim names the new consumer. When the frontend has read that, the
+// pod's container starts on the claim's CPUs.
 func TestPodThatJoinsALaterClaim(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	claim := n.Claim("shared", lab.Request{Name: "r", Zone: "numa-1", Capacity: cpu("2")})

@@ -35,8 +35,8 @@ func merge(a, b map[string]string) map[string]string {
 	return out
 }
 
-// mountCgroups makes the cgroups that a kubelet makes at its start, also where
-// the frontend looks for them.
+// mountCgroups makes the cgroups that kubelet makes at its start, and a link to
+// them in the frontend's sysfs.
 func (n *Node) mountCgroups() {
 	n.mkdir("sys/fs")
 	_ = os.Remove(n.path("sys/fs/cgroup"))
@@ -65,7 +65,7 @@ func (n *Node) makeCgroup(dir string, values map[string]string) {
 	}
 }
 
-// SetCgroup writes a cgroup file as somebody else would.
+// SetCgroup writes a cgroup file, as another program would.
 func (n *Node) SetCgroup(dir, file, value string) {
 	n.writeCgroup(dir, file, value)
 	n.judge()
@@ -82,7 +82,7 @@ func (n *Node) ReadCgroup(dir, file string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// pageSizes are the machine's hugepage sizes in the kernel's form.
+// pageSizes returns the machine's hugepage sizes in the kernel's form.
 func (n *Node) pageSizes() []string {
 	sizes := make(map[string]bool)
 	for _, node := range n.machine.NUMANodes {
@@ -108,13 +108,13 @@ func (n *Node) state() (contract.NodeState, error) {
 	return decodeOnce(n.decoded, contract.NodeFile, data, func() (contract.NodeState, error) { return contract.DecodeNode(data) })
 }
 
-// decoded is a file's content and what it was decoded to.
+// decoded is a file's content and its decoded value.
 type decoded struct {
 	data  string
 	value any
 }
 
-// decodeOnce decodes a file when its content is new.
+// decodeOnce decodes a file unless known has its content.
 func decodeOnce[V any](known map[string]decoded, name string, data []byte, decode func() (V, error)) (V, error) {
 	if d, ok := known[name]; ok && d.data == string(data) {
 		return d.value.(V), nil
@@ -138,7 +138,7 @@ func (n *Node) HasState() {
 	})
 }
 
-// Joined waits until the node state ties claims to the pod.
+// Joined waits until the pod has claims in the node state.
 func (n *Node) Joined(p *Pod) {
 	n.t.Helper()
 	n.eventually("the pod to be tied to its claims", func() error {
@@ -150,7 +150,7 @@ func (n *Node) Joined(p *Pod) {
 	})
 }
 
-// WaitPool waits until the shared pool is the given one.
+// WaitPool waits until the shared pool has exactly the CPUs of the list want.
 func (n *Node) WaitPool(want string) {
 	n.t.Helper()
 	n.eventually("the shared pool "+want, func() error {
@@ -167,7 +167,9 @@ func (n *Node) Records() map[string]contract.ClaimRecord {
 	records := make(map[string]contract.ClaimRecord)
 	for name, data := range n.Files() {
 		if uid, ours := contract.ClaimUIDOfFile(name); ours {
-			record, err := decodeOnce(n.decoded, name, data, func() (contract.ClaimRecord, error) { return contract.DecodeClaim(name, data) })
+			record, err := decodeOnce(n.decoded, name, data, func() (contract.ClaimRecord, error) {
+				return contract.DecodeClaim(name, data)
+			})
 			require.NoError(n.t, err, name)
 			records[uid] = record
 		}
@@ -175,13 +177,13 @@ func (n *Node) Records() map[string]contract.ClaimRecord {
 	return records
 }
 
-// Files reads the CDI directory, temporaries left out.
+// Files reads the contract's files in the CDI directory, without unfinished files.
 func (n *Node) Files() map[string][]byte {
 	entries, err := os.ReadDir(n.CDI)
 	require.NoError(n.t, err)
 	files := make(map[string][]byte)
 	for _, e := range entries {
-		// Device metadata is a library's; see [Node.MetadataFiles].
+		// A library writes device metadata; see [Node.MetadataFiles].
 		if strings.HasPrefix(e.Name(), ".") || strings.HasPrefix(e.Name(), metadataPrefix) {
 			continue
 		}
@@ -195,10 +197,10 @@ func (n *Node) Files() map[string][]byte {
 	return files
 }
 
-// metadataPrefix starts the names of CDI files for device metadata.
+// metadataPrefix is the prefix of CDI files for device metadata.
 const metadataPrefix = plugin.DriverName + "_metadata_"
 
-// MetadataFiles are the CDI files that give device metadata to containers.
+// MetadataFiles returns the CDI files for device metadata.
 func (n *Node) MetadataFiles() []string {
 	names, err := filepath.Glob(filepath.Join(n.CDI, metadataPrefix+"*.json"))
 	require.NoError(n.t, err)
@@ -208,7 +210,7 @@ func (n *Node) MetadataFiles() []string {
 // cpus is a set of CPU ids.
 type cpus map[int]bool
 
-// parse reads a list; the empty one is none.
+// parse reads a list, which may be empty.
 func parse(list string) cpus {
 	set := make(cpus)
 	if list == "" {
@@ -261,7 +263,7 @@ func (s cpus) String() string {
 	return contract.FormatList(ids)
 }
 
-// pool are the CPUs of the shared pool while there is no claim.
+// pool returns the CPUs of the shared pool without claims.
 func (n *Node) pool() cpus {
 	set := make(cpus)
 	for _, id := range n.offered().Pool.CPUs.UnsortedList() {
@@ -270,10 +272,10 @@ func (n *Node) pool() cpus {
 	return set
 }
 
-// CPUs are all CPUs of the machine.
+// CPUs returns the machine's online CPUs.
 func (n *Node) CPUs() []int { return n.machine.Online().List() }
 
-// offered is what the machine offers with the present configuration.
+// offered returns the inventory with the present configuration.
 func (n *Node) offered() inventory.Inventory {
 	if n.inventory == nil {
 		offered, err := inventory.Compute(n.config, n.machine)
@@ -283,9 +285,9 @@ func (n *Node) offered() inventory.Inventory {
 	return *n.inventory
 }
 
-// Reconfigure restarts the frontend with another configuration. It does
-// nothing and tells so where that does not fit the machine, or where the
-// claims would leave nothing to the shared pool.
+// Reconfigure restarts the frontend with another configuration. It reports whether
+// it did: the configuration must fit the machine, and the claims must leave CPUs to
+// the shared pool.
 func (n *Node) Reconfigure(change func(*config.Config)) bool {
 	n.t.Helper()
 	next := n.config

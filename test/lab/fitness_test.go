@@ -11,9 +11,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// A node that is not fit does not stop the update of other nodes: kubelet has
-// registered the frontend, which says by taint, metric and event what is wrong,
-// and takes no new claim. Claims that it has are kept and released.
+// An unfit node does not stop the update of other nodes: the frontend is ready. It
+// reports the fault by taint, metric and event, and takes no new claims. Prepared
+// claims are kept and can be released.
 func TestKubeletGetsAnotherPolicy(t *testing.T) {
 	for _, policy := range []struct{ file, none, static, reason string }{
 		{"cpu_manager_state", "none", "static", `cpuManagerPolicy "static"`},
@@ -38,7 +38,7 @@ func TestKubeletGetsAnotherPolicy(t *testing.T) {
 			require.NoError(t, n.Prepare(held), "a prepared claim has its answer")
 			require.NoError(t, n.Remove(held))
 
-			// The next instance starts on such a node, too.
+			// The next instance starts on an unfit node too.
 			n.RestartFrontend()
 			n.Taints("dra.cpumem/node")
 			require.NoError(t, n.Frontend().Ready())
@@ -51,7 +51,7 @@ func TestKubeletGetsAnotherPolicy(t *testing.T) {
 	}
 }
 
-// What else keeps a node from taking claims does not stop a rollout either.
+// A missing actuator does not stop the update of other nodes either.
 func TestReadyWithoutClaims(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	n.StopActuator(true)
@@ -66,8 +66,8 @@ func TestReadyWithoutClaims(t *testing.T) {
 	n.WaitMetric(0, "cpumem_frontend_unfit", "reason=ActuatorUnavailable")
 }
 
-// A slice that is not written is said to people: claims are allocated from an
-// old one meanwhile.
+// A failed write of slices is reported: the scheduler allocates claims from outdated
+// slices meanwhile.
 func TestSlicesNotWritten(t *testing.T) {
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: often})
 	n.WaitMetric(0, "cpumem_frontend_slices_outdated")

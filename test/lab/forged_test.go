@@ -13,8 +13,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// victim is a pod with exclusive CPUs, and what its container's environment
-// and CDI devices say.
+// victim is a container with claimed CPUs, with its variable and CDI device.
 type victim struct {
 	*lab.Container
 	entry  string
@@ -34,16 +33,17 @@ func newVictim(t *testing.T, n *lab.Node) victim {
 	return v
 }
 
-// A33, I6: what a pod author writes never changes a cgroup. Each forgery is
-// tried on a runtime that names CDI devices and on one that does not.
+// A33, I6: a pod's author cannot change a cgroup with forged variables or
+// annotations. Each forgery is tried on a runtime with and on a runtime without names
+// of CDI devices.
 func TestForged(t *testing.T) {
 	const madeUp = contract.EnvPrefix + "00000000000040008000999999999999_0"
 	value := func(v victim) string { return v.entry[strings.IndexByte(v.entry, '=')+1:] }
 	for name, c := range map[string]struct {
 		// forge returns the attacker's container. claim is the attacker's own
-		// claim, its entry is own.
+		// claim, own its variable with value.
 		forge func(v victim, claim, own string) lab.ContainerSpec
-		// err is empty where the forgery is ignored.
+		// err is empty if the forgery is ignored.
 		err string
 	}{
 		"made up": {func(v victim, _, _ string) lab.ContainerSpec {
@@ -67,7 +67,7 @@ func TestForged(t *testing.T) {
 		"right key, other value": {func(v victim, claim, own string) lab.ContainerSpec {
 			name, _, _ := strings.Cut(own, "=")
 			return lab.ContainerSpec{Claims: []string{claim}, Env: []string{name + "=" + value(v)}}
-		}, ""}, // the CDI library puts the right value in its place
+		}, ""}, // the CDI library replaces the value by the right value
 		"right key, other value, with an old CDI library": {func(v victim, claim, own string) lab.ContainerSpec {
 			name, _, _ := strings.Cut(own, "=")
 			return lab.ContainerSpec{Claims: []string{claim}, Env: []string{name + "=" + value(v)}, OldCDI: true}
@@ -137,9 +137,9 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// A33: a container that brings a claim's variable of its own pod without
-// asking for its device. Where the runtime names devices it is refused; where
-// not, it is what its pod may have.
+// A33: a container has a variable of its own pod's claim and does not request the
+// device. A runtime that gives the names of devices lets the actuator refuse the
+// container. Without names the container is accepted: its pod may use the claim.
 func TestForgedWithinThePod(t *testing.T) {
 	for version, refused := range map[string]bool{"v2.3.7": true, "v2.2.1": false} {
 		t.Run(version, func(t *testing.T) {

@@ -25,13 +25,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// frontend is the frontend as kubelet sees it.
+// frontend has the calls that kubelet makes.
 type frontend interface {
-	// prepare and unprepare are one call of kubelet for several claims; the
-	// error of a claim is in its answer, call-level errors are of the call.
+	// prepare and unprepare are calls for several claims. They return an answer
+	// for each claim, by UID, or an error of the whole call.
 	prepare(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[string]answer, error)
 	unprepare(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[string]error, error)
-	// ready tells why new claims have to wait.
+	// ready returns why new claims have to wait, nil if they need not.
 	ready() error
 	stop()
 }
@@ -58,14 +58,14 @@ func (n *Node) RestartFrontend() {
 	n.startFrontend()
 }
 
-// Ready waits until the frontend takes new claims and has published that.
+// Ready waits until the frontend takes new claims and its slices have no taints.
 func (n *Node) Ready() {
 	n.t.Helper()
 	n.eventually("the frontend to be ready", n.frontend.ready)
 	n.Taints()
 }
 
-// Taints waits until the published devices carry exactly these taints.
+// Taints waits until each published device has exactly these taints.
 func (n *Node) Taints(keys ...string) {
 	n.t.Helper()
 	n.eventually("the slices to be published", func() error {
@@ -85,7 +85,7 @@ func (n *Node) Taints(keys ...string) {
 	})
 }
 
-// served is the frontend's daemon behind its sockets, and kubelet's side.
+// served is the frontend's daemon with kubelet's clients of its sockets.
 type served struct {
 	n      *Node
 	config config.Config
@@ -96,7 +96,7 @@ type served struct {
 	conns  []*grpc.ClientConn
 	dra    dra.DRAPluginClient
 	health health.DRAResourceHealthClient
-	// registry has its metrics.
+	// registry has the frontend's metrics.
 	registry *prometheus.Registry
 }
 
@@ -106,7 +106,7 @@ func newServed(n *Node) *served {
 	return s
 }
 
-// startServed starts a daemon that kubelet has not registered yet.
+// startServed starts a daemon and does not register it.
 func startServed(n *Node, c config.Config, i Instance) *served {
 	registry := prometheus.NewRegistry()
 	d, err := n.newDaemon(c, i, registry)
@@ -130,8 +130,8 @@ func (n *Node) newDaemon(c config.Config, i Instance, registry *prometheus.Regis
 	})
 }
 
-// Start returns why a second frontend, with a changed configuration, does not
-// start on the node, nil if it would.
+// Start returns the error with which a second frontend, with a changed
+// configuration, would not start on the node, or nil.
 func (n *Node) Start(change func(*config.Config)) error {
 	c := n.config
 	change(&c)
@@ -139,7 +139,8 @@ func (n *Node) Start(change func(*config.Config)) error {
 	return err
 }
 
-// register does what kubelet does when a socket appears in plugins_registry.
+// register registers the frontend by its socket in plugins_registry, as kubelet
+// does.
 func (s *served) register() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

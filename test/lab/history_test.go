@@ -18,46 +18,52 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// history is a node's random life. What it does in each step is drawn; what
-// must hold is asked after each.
+// history is a node's random life. Each step is drawn; the invariants are checked
+// after each step.
 type history struct {
 	t    *rapid.T
 	n    *lab.Node
 	next int
 	pods []*pod
-	// actuator tells that there is one.
+	// actuator reports whether the actuator runs.
 	actuator bool
-	// partitions tells that the kernel makes cpuset partitions, exclusivity is
-	// the node's configuration.
+	// partitions reports whether the kernel makes cpuset partitions. exclusivity
+	// is the node's configuration.
 	partitions  bool
 	exclusivity string
 	claims      map[string]claim
 }
 
-// newHistory starts a node, with all that a history draws about it.
+// newHistory starts a node with a drawn machine and configuration.
 func newHistory(t *rapid.T, o lab.Options) *history {
-	h := &history{t: t, actuator: true, claims: map[string]claim{}, partitions: rapid.Bool().Draw(t, "partitions"), exclusivity: drawExclusivity(t)}
+	h := &history{
+		t: t, actuator: true, claims: map[string]claim{},
+		partitions: rapid.Bool().Draw(t, "partitions"), exclusivity: drawExclusivity(t),
+	}
 	o.Programs, o.Partitions = programs, h.partitions
 	o.Configure = func(c *config.Config) { c.Exclusivity = h.exclusivity }
 	h.n = lab.NewNode(t, machine(t), o)
 	return h
 }
 
-// drawExclusivity mostly draws what leaves claims a choice.
+// drawExclusivity draws auto, which leaves claims a choice, in most cases.
 func drawExclusivity(t *rapid.T) string {
-	return rapid.SampledFrom([]string{config.ExclusivityAuto, config.ExclusivityAuto, config.ExclusivityAuto, config.ExclusivityPool, config.ExclusivityPartition}).Draw(t, "exclusivity")
+	return rapid.SampledFrom([]string{
+		config.ExclusivityAuto, config.ExclusivityAuto, config.ExclusivityAuto, config.ExclusivityPool, config.ExclusivityPartition,
+	}).Draw(t, "exclusivity")
 }
 
 type pod struct {
 	*lab.Pod
 	prepared bool
-	// outdated: the machine was cut otherwise between allocation and Prepare.
+	// outdated reports whether the configuration changed between allocation and
+	// Prepare.
 	outdated   bool
 	containers map[string]*lab.Container
 }
 
-// fraction runs a property with a part of rapid's checks: whole nodes are
-// slower than functions. -rapid.checks still scales it.
+// fraction runs a property with 1/part of rapid's checks, because whole nodes are
+// slow. -rapid.checks scales the number.
 func fraction(t *testing.T, part int, property func(*rapid.T)) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")
@@ -69,7 +75,7 @@ func fraction(t *testing.T, part int, property func(*rapid.T)) {
 	rapid.Check(t, property)
 }
 
-// machine draws a machine; the kernel always has memory somewhere.
+// machine draws a machine with memory in at least one NUMA node.
 func machine(t *rapid.T) topologytest.Spec {
 	spec := topologytest.Random(t)
 	total := int64(0)
@@ -82,7 +88,8 @@ func machine(t *rapid.T) topologytest.Spec {
 	return spec
 }
 
-// run takes steps of these names; one named twice is twice as likely.
+// run takes steps of these names; a repeated name is more likely. Then it removes
+// all pods.
 func (h *history) run(steps int, names ...string) {
 	actions := map[string]func(){
 		"add pod": h.addPod, "prepare": h.prepareSome, "start or stop": h.start, "update": h.update, "remove pod": h.removeSome,
@@ -118,15 +125,17 @@ func (h *history) request(name string) lab.Request {
 	if rapid.IntRange(0, 2).Draw(h.t, "with parameters") == 0 {
 		r.Parameters = rapid.SampledFrom([]string{
 			`"cpu":{"placement":"spread"}`, `"cpu":{"placement":"packed","cores":"any"}`, `"hugepages":{"limits":"unchanged"}`,
-			`"memory":{"limit":"2Gi","throttlingFactor":0.5}`, `"memory":{"protection":"low"}`, `"memory":{"protection":"none","limit":"1Gi"}`,
-			isolation("none"), isolation("partition"), isolation("isolated"), isolation("isolated") + `,"hugepages":{"limits":"unchanged"}`,
+			`"memory":{"limit":"2Gi","throttlingFactor":0.5}`,
+			`"memory":{"protection":"low"}`, `"memory":{"protection":"none","limit":"1Gi"}`,
+			isolation("none"), isolation("partition"), isolation("isolated"),
+			isolation("isolated") + `,"hugepages":{"limits":"unchanged"}`,
 		}).Draw(h.t, "parameters")
 	}
 	return r
 }
 
-// reconfigure cuts the machine otherwise under live claims: they stay, and what
-// the scheduler gives from then on can still be prepared (I1, I2, I7).
+// reconfigure changes the zones and the shared pool under live claims. The claims
+// stay, and later allocations can be prepared (I1, I2, I7).
 func (h *history) reconfigure() {
 	var managed []int
 	for _, c := range h.n.CPUs() {
@@ -156,8 +165,9 @@ func (h *history) reconfigure() {
 	}
 }
 
-// addPod schedules a pod. It may have no claim, or several in one container,
-// or one of CPUs that two containers share, or name one request of two.
+// addPod schedules a pod: without a claim, with several claims in one container,
+// with a claim of CPUs that two containers share, or with one request of a claim for
+// each container.
 func (h *history) addPod() {
 	h.next++
 	name := fmt.Sprintf("p%d", h.next)
@@ -189,8 +199,8 @@ func (h *history) addPod() {
 	h.prepare(p)
 }
 
-// prepare: I2, what the scheduler gave is prepared, unless nobody would apply
-// it, or it demands a partition that cannot be.
+// prepare prepares a pod and checks I2: each allocation can be prepared, unless no
+// actuator runs or a claim requires a partition that is impossible.
 func (h *history) prepare(p *pod) {
 	if p.prepared {
 		return
@@ -229,7 +239,7 @@ func (h *history) prepareSome() {
 	}
 }
 
-// start creates and starts a container, or stops it where it runs.
+// start creates and starts a container, or stops a running container.
 func (h *history) start() {
 	p := h.somePod()
 	if p == nil || !p.prepared {
@@ -253,8 +263,8 @@ func (h *history) start() {
 	p.containers[spec.Name] = c
 }
 
-// update: without an actuator kubelet's values would go through, and it sets
-// them right when it is back.
+// update updates a container as kubelet does. It needs an actuator, without which
+// kubelet's values stay until the actuator is back.
 func (h *history) update() {
 	p := h.somePod()
 	if p == nil || !h.actuator {
@@ -288,12 +298,12 @@ func (h *history) removeSome() {
 	}
 }
 
-// killFrontend lets it die at one of its next writes.
+// killFrontend lets the frontend die at one of its next writes.
 func (h *history) killFrontend() {
 	h.n.KillFrontendAfter(rapid.IntRange(0, 4).Draw(h.t, "writes"))
 }
 
-// restartKubelet: I8, the same answers.
+// restartKubelet checks I8: kubelet gets the same answers again.
 func (h *history) restartKubelet() {
 	h.n.RestartKubelet()
 	for _, p := range h.pods {
@@ -325,19 +335,20 @@ func (h *history) restartActuator() {
 	h.actuator = false
 }
 
-// A23: the scheduler's allocator and the frontend, which may die at any write:
-// whatever is allocated is prepared, nothing leaks (I1 to I4, I8). 10 000 steps
-// and more at rapid's default of 100 checks.
+// A23: each allocation of the scheduler's allocator is prepared, and nothing leaks
+// (I1 to I4, I8), although the frontend may die at any write. rapid's default of 100
+// checks takes at least 10 000 steps.
 func TestAllocatorAndPrepare(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{Embedded: true, NoActuator: true})
 		h.run(rapid.IntRange(100, 110).Draw(rt, "steps"),
-			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod", "restart frontend", "kill frontend", "restart kubelet", "reconfigure")
+			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod",
+			"restart frontend", "kill frontend", "restart kubelet", "reconfigure")
 	})
 }
 
-// The whole node with an actuator that comes and goes and a frontend that dies
-// at any write (I1 to I9).
+// TestHistory runs the whole node. The actuator comes and goes, and the frontend may
+// die at any write (I1 to I9).
 func TestHistory(t *testing.T) {
 	fraction(t, 4, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{Embedded: true})
@@ -347,7 +358,8 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// The same through kubelet's sockets and the frontend's daemon.
+// TestHistoryThroughSockets runs the same node with the frontend's daemon and its
+// sockets.
 func TestHistoryThroughSockets(t *testing.T) {
 	fraction(t, 10, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{})

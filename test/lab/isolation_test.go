@@ -13,15 +13,15 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// How others are kept off the CPUs of a claim, as a history expects it: said
-// once more, from what its claims ask for.
+// This file is a second implementation of the choice between partition and shared
+// pool, from the claims' requests. A history compares the driver with it.
 
-// isolation is the claim parameter.
+// isolation returns the claim parameter cpu.isolation.
 func isolation(kind string) string { return `"cpu":{"isolation":"` + kind + `"}` }
 
-// claim is what a claim of a history asks for.
+// claim has the requests of a history's claim.
 type claim struct {
-	// own claims are from a template: no other pod comes to them.
+	// own reports whether the claim is from a template, for one pod only.
 	own      bool
 	requests []lab.Request
 }
@@ -40,9 +40,10 @@ func (h *history) claim(pod, name string, requests ...lab.Request) string {
 type use struct {
 	claim, request string
 	containers     map[string]bool
-	// kind is the partition that its containers become, empty for none.
+	// kind is the expected kind of partition, empty for none.
 	kind string
-	// demanded tells that it is that or nothing, known that it is prepared.
+	// demanded reports whether the claim requires a partition, known whether the
+	// claim is prepared.
 	demanded, known bool
 }
 
@@ -55,8 +56,8 @@ func (u use) meets(other use) bool {
 	return false
 }
 
-// outcome is what becomes of the pod's requests of CPUs if they are prepared
-// now: a container is a partition with all its CPUs or with none.
+// outcome returns the expected kinds of the pod's requests of CPUs. A container is a
+// partition with all its CPUs or with none.
 func (h *history) outcome(p *pod) []use {
 	var uses []use
 	for _, name := range p.Claims() {
@@ -69,7 +70,10 @@ func (h *history) outcome(p *pod) []use {
 			if r.Capacity["cpu"] == "" {
 				continue
 			}
-			u := use{claim: name, request: r.Name, containers: users(p, name, r.Name), demanded: h.demands(r), known: known, kind: contract.PartitionRoot}
+			u := use{
+				claim: name, request: r.Name, containers: users(p, name, r.Name), demanded: h.demands(r), known: known,
+				kind: contract.PartitionRoot,
+			}
 			switch {
 			case known:
 				u.kind = kindOf(record, r.Name)
@@ -94,14 +98,15 @@ func (h *history) outcome(p *pod) []use {
 }
 
 func (h *history) demands(r lab.Request) bool {
-	return r.Capacity["cpu"] != "" && (isolationOf(r, "partition") || isolationOf(r, "isolated") || h.exclusivity == config.ExclusivityPartition)
+	return r.Capacity["cpu"] != "" &&
+		(isolationOf(r, "partition") || isolationOf(r, "isolated") || h.exclusivity == config.ExclusivityPartition)
 }
 
 func isolationOf(r lab.Request, kind string) bool {
 	return strings.Contains(r.Parameters, `"isolation":"`+kind+`"`)
 }
 
-// users are the containers that use the request of the claim.
+// users returns the containers that use a request of a claim.
 func users(p *pod, claim, request string) map[string]bool {
 	out := make(map[string]bool)
 	for _, c := range p.Containers {
@@ -132,7 +137,7 @@ func (h *history) record(claim string) (contract.ClaimRecord, bool) {
 	return contract.ClaimRecord{}, false
 }
 
-// prepared: what was prepared is what was expected.
+// prepared checks that prepared requests have the expected kinds.
 func (h *history) prepared(want []use) {
 	for _, u := range want {
 		if record, known := h.record(u.claim); known {
@@ -141,8 +146,8 @@ func (h *history) prepared(want []use) {
 	}
 }
 
-// refused: I2, the error is about the claims that want a partition which cannot
-// be, and about no other.
+// refused checks I2: the error is exactly about the claims for which a partition is
+// required and impossible, or a partition is in the way.
 func (h *history) refused(want []use, err error) {
 	reasons := make(map[string]string)
 	for _, u := range want {

@@ -18,7 +18,7 @@ import (
 )
 
 // Prepare prepares a pod's claims, as kubelet does before it starts the pod. A
-// claim that is prepared already, for another pod, is not asked for again.
+// claim that is prepared for another pod needs no call.
 func (n *Node) Prepare(p *Pod) error {
 	n.t.Helper()
 	var claims []*resourceapi.ResourceClaim
@@ -39,7 +39,7 @@ func (n *Node) Prepare(p *Pod) error {
 	return n.take(p, claims, answers)
 }
 
-// take keeps what kubelet was told.
+// take stores the answers, as kubelet does.
 func (n *Node) take(p *Pod, claims []*resourceapi.ResourceClaim, answers map[string]answer) error {
 	var errs []error
 	for _, c := range claims {
@@ -56,7 +56,7 @@ func (n *Node) take(p *Pod, claims []*resourceapi.ResourceClaim, answers map[str
 	return errors.Join(errs...)
 }
 
-// PrepareAll prepares the claims of many pods at once, with a call for each.
+// PrepareAll prepares the claims of many pods at once, with one call for each pod.
 func (n *Node) PrepareAll(pods []*Pod) error {
 	n.t.Helper()
 	claims := make([][]*resourceapi.ResourceClaim, len(pods))
@@ -77,7 +77,7 @@ func (n *Node) PrepareAll(pods []*Pod) error {
 	return errors.Join(errs...)
 }
 
-// RestartKubelet makes kubelet ask for all claims again.
+// RestartKubelet makes kubelet prepare all claims again.
 func (n *Node) RestartKubelet() { n.prepared = make(map[string][]device) }
 
 // Unprepare releases the claims that no other pod uses.
@@ -121,8 +121,8 @@ func (n *Node) usedByOthers(claim string, p *Pod) bool {
 	return false
 }
 
-// Remove ends a pod: its containers are stopped, its claims released and
-// deleted, and its objects go.
+// Remove stops a pod's containers, releases and deletes its claims, and deletes the
+// pod.
 func (n *Node) Remove(p *Pod) error {
 	n.t.Helper()
 	for _, c := range n.runtime.list() {
@@ -137,7 +137,7 @@ func (n *Node) Remove(p *Pod) error {
 	return nil
 }
 
-// Withdraw deletes a pod that no kubelet has seen, and its claims.
+// Withdraw deletes a pod and its claims without a call to the frontend.
 func (n *Node) Withdraw(p *Pod) {
 	n.t.Helper()
 	for _, name := range p.Claims() {
@@ -149,7 +149,7 @@ func (n *Node) Withdraw(p *Pod) {
 	n.deletePod(p)
 }
 
-// devices are the CDI devices that kubelet asks for a container.
+// devices returns the CDI devices that kubelet requests for a container.
 func (p *Pod) devices(c ContainerSpec) []string {
 	var ids []string
 	for _, ref := range c.Claims {
@@ -168,13 +168,13 @@ func (p *Pod) devices(c ContainerSpec) []string {
 	return ids
 }
 
-// CDIDevices are the CDI devices that kubelet was told for a claim of the pod.
+// CDIDevices returns the CDI devices of a prepared claim of the pod.
 func (p *Pod) CDIDevices(claim string) []string {
 	return p.devices(ContainerSpec{Claims: []string{claim}})
 }
 
-// Health follows what kubelet is told about the devices. Each call returns the
-// next report: device name to unhealthy message, empty for a healthy one.
+// Health returns a function that waits for the next health report and returns it:
+// a message by device name, empty for a healthy device.
 func (n *Node) Health() func() map[string]string {
 	n.t.Helper()
 	s, ok := n.frontend.(*served)
@@ -197,8 +197,8 @@ func (n *Node) Health() func() map[string]string {
 	}
 }
 
-// SetKubeletPolicy writes kubelet's state file of a manager, as kubelet does
-// when it is started with that policy.
+// SetKubeletPolicy writes a manager's state file, as a kubelet with that policy
+// does.
 func (n *Node) SetKubeletPolicy(file, policy string) {
 	n.t.Helper()
 	require.NoError(n.t, os.WriteFile(n.path(filepath.Join("kubelet", file)), fmt.Appendf(nil, `{"policyName":%q}`, policy), 0o600))

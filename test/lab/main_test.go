@@ -16,14 +16,15 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// programs are built once for all tests.
+// programs has the programs, built once for all tests.
 var programs lab.Programs
 
 func TestMain(m *testing.M) {
-	// The guard asks the program that called it what it can do: here that is
-	// this one, in the place of runc.
+	// The guard asks its parent process, normally runc, for its features. Here the
+	// parent is the test binary.
 	if len(os.Args) == 2 && os.Args[1] == "features" {
-		fmt.Println(`{"linux":{"memoryPolicy":{"modes":["MPOL_BIND","MPOL_PREFERRED","MPOL_PREFERRED_MANY","MPOL_INTERLEAVE","MPOL_WEIGHTED_INTERLEAVE"]}}}`)
+		fmt.Println(`{"linux":{"memoryPolicy":{"modes":["MPOL_BIND","MPOL_PREFERRED","MPOL_PREFERRED_MANY",` +
+			`"MPOL_INTERLEAVE","MPOL_WEIGHTED_INTERLEAVE"]}}}`)
 		return
 	}
 	code, err := run(m)
@@ -51,8 +52,8 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// requestTimeout is long: a busy machine must not make the runtime go on without
-// the actuator's answer.
+// requestTimeout is long, so that on a busy machine the runtime waits for the
+// actuator's answer.
 const requestTimeout = 5 * time.Minute
 
 type discard struct{}

@@ -16,8 +16,8 @@ import (
 
 func throttled(c *config.Config) { c.MemoryQoS.ThrottlingFactor = new(0.5) }
 
-// A41: memory.high and its companions of one container with one claim and with
-// several, down to its spec, its cgroup and its pod.
+// A41: memory.high and the other memory values of a container with one claim or
+// several, in its spec, its cgroup and its pod's cgroup.
 func TestA41_MemoryOfAContainer(t *testing.T) {
 	quarter := lab.Request{Name: "r", Zone: "numa-0", Capacity: map[string]string{"memory": "256Mi"}}
 	rest := lab.Request{Name: "s", Zone: "numa-1", Capacity: map[string]string{"memory": "768Mi"}}
@@ -36,22 +36,30 @@ func TestA41_MemoryOfAContainer(t *testing.T) {
 	}{
 		"one claim and a limit": {func(n *lab.Node) []string {
 			return []string{n.Claim("c", lab.Request{Name: "r", Capacity: map[string]string{"memory": "1Gi"}})}
-		}, "2Gi", files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736", "memory.max": "2147483648"}, files{"memory.low": "1073741824"}},
+		}, "2Gi", files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736", "memory.max": "2147483648"},
+			files{"memory.low": "1073741824"}},
 		"two claims and a limit": {two(quarter, rest), "2Gi",
-			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736", "memory.max": "2147483648"}, files{"memory.low": "1073741824"}},
+			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736", "memory.max": "2147483648"},
+			files{"memory.low": "1073741824"}},
 		"two requests and a limit": {func(n *lab.Node) []string { return []string{n.Claim("c", quarter, rest)} }, "2Gi",
-			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736", "memory.max": "2147483648"}, files{"memory.low": "1073741824"}},
+			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736", "memory.max": "2147483648"},
+			files{"memory.low": "1073741824"}},
 		"two claims that are the limit": {two(quarter, rest), "1Gi",
-			files{"memory.min": "1073741824", "memory.low": "0", "memory.high": "max", "memory.max": "1073741824"}, files{"memory.min": "1073741824"}},
+			files{"memory.min": "1073741824", "memory.low": "0", "memory.high": "max", "memory.max": "1073741824"},
+			files{"memory.min": "1073741824"}},
 		"two claims": {two(quarter, rest), "",
-			files{"memory.min": "1073741824", "memory.low": "0", "memory.high": "max", "memory.max": "1073741824"}, files{"memory.min": "1073741824"}},
-		// Half of what is between 1Gi and the node's 24Gi.
+			files{"memory.min": "1073741824", "memory.low": "0", "memory.high": "max", "memory.max": "1073741824"},
+			files{"memory.min": "1073741824"}},
+		// memory.high is halfway between 1Gi and the node's 24Gi.
 		"no limit at all": {two(without(quarter), without(rest)), "",
-			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "13421772800", "memory.max": "max"}, files{"memory.low": "1073741824"}},
+			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "13421772800", "memory.max": "max"},
+			files{"memory.low": "1073741824"}},
 		"no limit of one claim": {two(quarter, without(rest)), "",
-			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "13421772800", "memory.max": "max"}, files{"memory.low": "1073741824"}},
+			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "13421772800", "memory.max": "max"},
+			files{"memory.low": "1073741824"}},
 		"no limit but its own": {two(without(quarter), without(rest)), "2Gi",
-			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736", "memory.max": "2147483648"}, files{"memory.low": "1073741824"}},
+			files{"memory.min": "0", "memory.low": "1073741824", "memory.high": "1610612736", "memory.max": "2147483648"},
+			files{"memory.low": "1073741824"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,11 +87,13 @@ func TestA41_MemoryOfAContainer(t *testing.T) {
 	}
 }
 
-// A13, A41: what a container claims in all must fit into its own limit.
+// A13, A41: the sum of a container's claims must fit into its own limit.
 func TestA41_ClaimsAboveTheLimit(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	request := lab.Request{Name: "r", Capacity: map[string]string{"memory": "768Mi"}}
-	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{Name: "main", MemoryLimit: "1Gi", Claims: []string{n.Claim("c", request), n.Claim("d", request)}})
+	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{
+		Name: "main", MemoryLimit: "1Gi", Claims: []string{n.Claim("c", request), n.Claim("d", request)},
+	})
 	require.True(t, n.Allocate(p))
 	err := n.Prepare(p)
 	require.ErrorContains(t, err, "claim c, request r: 805306368")
@@ -93,7 +103,8 @@ func TestA41_ClaimsAboveTheLimit(t *testing.T) {
 	n.Check()
 }
 
-// A kernel that can hang tasks at memory.high runs claims that want none.
+// On a kernel that can hang tasks at memory.high, only claims with memory.high are
+// refused.
 func TestThrottlingOnAnOldKernel(t *testing.T) {
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: "5.4.0-100-generic"})
 	request := lab.Request{Name: "r", Capacity: map[string]string{"memory": "1Gi"}, Parameters: `"memory":{"limit":"2Gi"}`}
@@ -107,30 +118,101 @@ func TestThrottlingOnAnOldKernel(t *testing.T) {
 	n.Check()
 }
 
-// A42: what the OCI spec, the container's cgroup and the pod's cgroup say about
-// hugepages: claimed sizes by hugepages.limits, others as kubelet set them.
+// A42: hugepage limits in the OCI spec, the container's cgroup and the pod's cgroup:
+// claimed sizes follow hugepages.limits, other sizes keep kubelet's limits.
 func TestA42_Hugepages(t *testing.T) {
 	type amounts = map[string]string
 	for name, c := range map[string]struct {
-		// claims are on one container; params are those of their class.
+		// claims are one container's claims; params is their class's
+		// hugepages.limits.
 		claims []amounts
 		params string
 		own    amounts
-		// container and pod are by page size; spec is what is in the container's
-		// spec by name, the rest of it is kubelet's.
+		// container and pod have the cgroups' limits by page size. spec has the
+		// limits that the actuator adds to the container's spec.
 		spec, container, pod amounts
 	}{
-		"no claim":                           {nil, "", nil, amounts{}, amounts{"2MB": "0", "1GB": "0"}, amounts{"2MB": "0", "1GB": "0"}},
-		"no claim, a limit of its own":       {nil, "", amounts{"2Mi": "4Mi"}, amounts{}, amounts{"2MB": "4194304", "1GB": "0"}, amounts{"2MB": "4194304", "1GB": "0"}},
-		"one size":                           {[]amounts{{"hugepages_2Mi": "4Mi"}}, "", nil, amounts{"2MB": "4194304"}, amounts{"2MB": "4194304", "1GB": "0"}, amounts{"2MB": "4194304", "1GB": "0"}},
-		"two sizes":                          {[]amounts{{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "1Gi"}}, "", nil, amounts{"2MB": "4194304", "1GB": "1073741824"}, amounts{"2MB": "4194304", "1GB": "1073741824"}, amounts{"2MB": "4194304", "1GB": "1073741824"}},
-		"unlimited":                          {[]amounts{{"hugepages_2Mi": "4Mi"}}, "unlimited", nil, amounts{"2MB": "max"}, amounts{"2MB": "max", "1GB": "0"}, amounts{"2MB": "max", "1GB": "0"}},
-		"unchanged":                          {[]amounts{{"hugepages_2Mi": "4Mi"}}, "unchanged", nil, amounts{}, amounts{"2MB": "0", "1GB": "0"}, amounts{"2MB": "0", "1GB": "0"}},
-		"unchanged, a limit of its own":      {[]amounts{{"hugepages_2Mi": "4Mi"}}, "unchanged", amounts{"2Mi": "6Mi"}, amounts{}, amounts{"2MB": "6291456", "1GB": "0"}, amounts{"2MB": "6291456", "1GB": "0"}},
-		"mirrored":                           {[]amounts{{"hugepages_2Mi": "4Mi"}}, "claim", amounts{"2Mi": "4Mi"}, amounts{"2MB": "4194304"}, amounts{"2MB": "4194304", "1GB": "0"}, amounts{"2MB": "8388608", "1GB": "0"}},
-		"a limit of its own above the claim": {[]amounts{{"hugepages_2Mi": "4Mi"}}, "claim", amounts{"2Mi": "6Mi"}, amounts{"2MB": "6291456"}, amounts{"2MB": "6291456", "1GB": "0"}, amounts{"2MB": "12582912", "1GB": "0"}},
-		"a limit of its own of another size": {[]amounts{{"hugepages_2Mi": "4Mi"}}, "claim", amounts{"1Gi": "1Gi"}, amounts{"2MB": "4194304"}, amounts{"2MB": "4194304", "1GB": "1073741824"}, amounts{"2MB": "4194304", "1GB": "1073741824"}},
-		"two claims, mirrored":               {[]amounts{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "2Mi"}}, "claim", amounts{"2Mi": "6Mi"}, amounts{"2MB": "6291456"}, amounts{"2MB": "6291456", "1GB": "0"}, amounts{"2MB": "12582912", "1GB": "0"}},
+		"no claim": {nil, "", nil, amounts{}, amounts{"2MB": "0", "1GB": "0"}, amounts{"2MB": "0", "1GB": "0"}},
+		"no claim, a limit of its own": {
+			claims:    nil,
+			params:    "",
+			own:       amounts{"2Mi": "4Mi"},
+			spec:      amounts{},
+			container: amounts{"2MB": "4194304", "1GB": "0"},
+			pod:       amounts{"2MB": "4194304", "1GB": "0"},
+		},
+		"one size": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi"}},
+			params:    "",
+			own:       nil,
+			spec:      amounts{"2MB": "4194304"},
+			container: amounts{"2MB": "4194304", "1GB": "0"},
+			pod:       amounts{"2MB": "4194304", "1GB": "0"},
+		},
+		"two sizes": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "1Gi"}},
+			params:    "",
+			own:       nil,
+			spec:      amounts{"2MB": "4194304", "1GB": "1073741824"},
+			container: amounts{"2MB": "4194304", "1GB": "1073741824"},
+			pod:       amounts{"2MB": "4194304", "1GB": "1073741824"},
+		},
+		"unlimited": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi"}},
+			params:    "unlimited",
+			own:       nil,
+			spec:      amounts{"2MB": "max"},
+			container: amounts{"2MB": "max", "1GB": "0"},
+			pod:       amounts{"2MB": "max", "1GB": "0"},
+		},
+		"unchanged": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi"}},
+			params:    "unchanged",
+			own:       nil,
+			spec:      amounts{},
+			container: amounts{"2MB": "0", "1GB": "0"},
+			pod:       amounts{"2MB": "0", "1GB": "0"},
+		},
+		"unchanged, a limit of its own": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi"}},
+			params:    "unchanged",
+			own:       amounts{"2Mi": "6Mi"},
+			spec:      amounts{},
+			container: amounts{"2MB": "6291456", "1GB": "0"},
+			pod:       amounts{"2MB": "6291456", "1GB": "0"},
+		},
+		"mirrored": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi"}},
+			params:    "claim",
+			own:       amounts{"2Mi": "4Mi"},
+			spec:      amounts{"2MB": "4194304"},
+			container: amounts{"2MB": "4194304", "1GB": "0"},
+			pod:       amounts{"2MB": "8388608", "1GB": "0"},
+		},
+		"a limit of its own above the claim": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi"}},
+			params:    "claim",
+			own:       amounts{"2Mi": "6Mi"},
+			spec:      amounts{"2MB": "6291456"},
+			container: amounts{"2MB": "6291456", "1GB": "0"},
+			pod:       amounts{"2MB": "12582912", "1GB": "0"},
+		},
+		"a limit of its own of another size": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi"}},
+			params:    "claim",
+			own:       amounts{"1Gi": "1Gi"},
+			spec:      amounts{"2MB": "4194304"},
+			container: amounts{"2MB": "4194304", "1GB": "1073741824"},
+			pod:       amounts{"2MB": "4194304", "1GB": "1073741824"},
+		},
+		"two claims, mirrored": {
+			claims:    []amounts{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "2Mi"}},
+			params:    "claim",
+			own:       amounts{"2Mi": "6Mi"},
+			spec:      amounts{"2MB": "6291456"},
+			container: amounts{"2MB": "6291456", "1GB": "0"},
+			pod:       amounts{"2MB": "12582912", "1GB": "0"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

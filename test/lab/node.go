@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lab is a node of real parts in one process: the frontend behind
-// kubelet's sockets, the API server's objects, the scheduler's allocator, the
-// CDI library, the runtime's side of NRI and its way of applying an answer to
-// an OCI spec, and the actuator as its own process. Only kubelet, the container
-// runtime and the cgroup file system are stand-ins, and the last is a tree of
-// plain files. A claim takes the way it takes on a node:
+// Package lab is a node of real parts: the frontend behind kubelet's sockets, the
+// API server's objects, the scheduler's allocator, the CDI library, the runtime's
+// side of NRI with its changes of OCI specs, and a process of the actuator. Kubelet
+// and the container runtime are stand-ins, and the cgroup file system is a tree of
+// plain files. A claim takes the same steps as on a real node:
 //
 //	Claim, Pod → Allocate → Prepare → CreateContainer → Start
 //
-// and [Node.Check] looks at what must hold after each step, from files and
-// container specs alone.
+// After each step, [Node.Check] checks the invariants in files and container specs.
 package lab
 
 import (
@@ -36,7 +34,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/contract/records"
 )
 
-// T is *testing.T and *rapid.T.
+// T has the methods of *testing.T and *rapid.T that package lab uses.
 type T interface {
 	require.TestingT
 	Helper()
@@ -46,11 +44,11 @@ type T interface {
 	Failed() bool
 }
 
-// NodeName is the name of every node: each is a cluster of its own.
+// NodeName is the name of each node: a cluster has one node.
 const NodeName = "worker"
 
 const (
-	// patience only bounds a hang.
+	// patience only keeps a failure from hanging.
 	patience = 5 * time.Minute
 	pause    = 2 * time.Millisecond
 )
@@ -61,27 +59,28 @@ type Options struct {
 	Programs Programs
 	// Configure changes the frontend's configuration.
 	Configure func(*config.Config)
-	// RuntimeVersion is containerd's version; from 2.3 on it names CDI devices.
+	// RuntimeVersion is containerd's version. From 2.3 on, containerd gives the
+	// names of CDI devices to NRI plugins.
 	RuntimeVersion string
 	// Kernel is the kernel's release.
 	Kernel string
 	// Partitions gives the kernel cpuset partitions.
 	Partitions bool
-	// Embedded runs the frontend's core without daemon and sockets: faster,
-	// and it can die between any two writes.
+	// Embedded runs the frontend's core without daemon and sockets. It is faster
+	// and can die between any two writes.
 	Embedded bool
-	// API changes the API server before anything runs.
+	// API changes the API server before the node boots.
 	API func(*API)
-	// Log takes the frontend's log; nil: nobody reads it.
+	// Log is the frontend's logger; nil for none.
 	Log *zap.Logger
-	// Client, if set, returns what stands between the served frontend and the API
+	// Client, if set, returns a client between the served frontend and the API
 	// server.
 	Client func(kubernetes.Interface) kubernetes.Interface
-	// Class, if set, is the members of the DeviceClass's parameters, as JSON.
+	// Class, if set, has the members of the DeviceClass's parameters, as JSON.
 	Class string
-	// NoActuator leaves the actuator to the test.
+	// NoActuator leaves the start of the actuator to the test.
 	NoActuator bool
-	// Instance is who the frontend is.
+	// Instance identifies the frontend.
 	Instance Instance
 }
 
@@ -93,10 +92,10 @@ type Node struct {
 	spec    topologytest.Spec
 	machine topology.Machine
 	config  config.Config
-	// inventory is computed when it is needed first.
+	// inventory is nil until offered computes it.
 	inventory *inventory.Inventory
 	records   *records.Validator
-	// seen are the CDI files that were found valid.
+	// seen has the contents of valid CDI files by name.
 	seen    map[string]string
 	decoded map[string]decoded
 	serial  int
@@ -107,18 +106,17 @@ type Node struct {
 
 	API      *API
 	frontend frontend
-	// beside are frontends that were started beside it.
+	// beside are further frontends.
 	beside   []*Frontend
 	actuator *Actuator
 	runtime  *runtime
 	pods     map[string]*Pod
 	prepared map[string][]device
-	// published is what was published at the start.
+	// published is the publication at the start, as text.
 	published string
 }
 
-// NewNode starts a node. It has one pod without claims from the start, as
-// every node has.
+// NewNode starts a node with one pod without claims, as on each real node.
 func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	t.Helper()
 	if o.Log == nil {
@@ -134,7 +132,8 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &Node{
-		t: t, o: o, dir: dir, spec: spec, machine: spec.Machine(), pods: make(map[string]*Pod), prepared: make(map[string][]device), decoded: make(map[string]decoded),
+		t: t, o: o, dir: dir, spec: spec, machine: spec.Machine(),
+		pods: make(map[string]*Pod), prepared: make(map[string][]device), decoded: make(map[string]decoded),
 		CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup"),
 	}
 	n.records, err = records.New()
@@ -142,7 +141,7 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	n.config = config.Default()
 	n.config.CDIDir, n.config.KubeletRootDir = n.CDI, n.path("kubelet")
 	n.config.SysfsRoot, n.config.ProcRoot = n.path("sys"), n.path("proc")
-	// A test that starts a container without an actuator wants to see it refused.
+	// A container without an actuator is refused at once.
 	n.config.GuardWait.Duration = 0
 	if o.Configure != nil {
 		o.Configure(&n.config)
@@ -158,7 +157,7 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	return n
 }
 
-// boot starts everything, in the order of a node whose pods start last.
+// boot starts all parts of the node, pods last.
 func (n *Node) boot() {
 	n.t.Helper()
 	n.boots++
@@ -166,7 +165,7 @@ func (n *Node) boot() {
 	n.mountCgroups()
 	n.runtime.start()
 	if n.o.Partitions {
-		// As on a node, where the actuator is a pod: it finds kubepods by one.
+		// The actuator finds kubepods by a pod. On a real node it is a pod itself.
 		n.startSystem()
 	}
 	if !n.o.NoActuator {
@@ -183,7 +182,7 @@ func (n *Node) boot() {
 	}
 }
 
-// startSystem starts a pod that needs nothing.
+// startSystem starts a pod without claims.
 func (n *Node) startSystem() {
 	n.t.Helper()
 	system, err := n.CreateContainer(n.Pod(fmt.Sprintf("system-%d", n.boots), Burstable, ContainerSpec{Name: "main"}), "main")
@@ -191,9 +190,9 @@ func (n *Node) startSystem() {
 	require.NoError(n.t, system.Start())
 }
 
-// Reboot boots the node with another machine. What was in memory is gone: the
-// CDI directory, cgroups and containers. Kubelet deletes all slices of its node
-// when it starts.
+// Reboot boots the node with another machine. The contents of memory are lost: the
+// CDI directory, cgroups and containers. Kubelet deletes all slices of its node at
+// its start.
 func (n *Node) Reboot(spec topologytest.Spec) {
 	n.t.Helper()
 	n.stop()
@@ -210,7 +209,7 @@ func (n *Node) Reboot(spec topologytest.Spec) {
 	n.boot()
 }
 
-// BootID is the id of the running boot.
+// BootID returns the id of the running boot.
 func (n *Node) BootID() string { return fmt.Sprintf("11111111-2222-4333-8444-%012d", n.boots) }
 
 func (n *Node) stop() {
@@ -228,10 +227,11 @@ func (n *Node) stop() {
 	n.runtime.stop()
 }
 
-// base is a file system in memory where there is one that may hold programs
-// (the guard), as /var/run is: every step of a claim syncs files to it. What
-// stands for cgroups needs extended attributes, which it has since Linux 6.6.
-// Unix sockets need short paths.
+// base returns the directory of the nodes' directories. It is a file system in
+// memory if possible, because each step of a claim syncs files. The file system
+// must allow programs (the guard) and, for the tree of cgroups, extended attributes,
+// which memory file systems have since Linux 6.6. The path is short, for Unix
+// sockets.
 func base() string {
 	const memory, noexec = "/dev/shm", 0x8 // statfs(2), ST_NOEXEC
 	var fs syscall.Statfs_t
@@ -255,7 +255,7 @@ func (n *Node) mkdir(rel string) {
 	require.NoError(n.t, os.MkdirAll(n.path(rel), 0o755))
 }
 
-// writeMachine writes what the kernel would show.
+// writeMachine writes the machine's files of sysfs and proc.
 func (n *Node) writeMachine() {
 	for root, files := range map[string]map[string]string{
 		"sys": text(n.spec.Sys()),
@@ -279,7 +279,7 @@ func (n *Node) uid() string {
 	return fmt.Sprintf("00000000-0000-4000-8000-%012d", n.serial)
 }
 
-// eventually waits for a condition.
+// eventually waits until condition returns nil.
 func (n *Node) eventually(what string, condition func() error) {
 	n.t.Helper()
 	var err error

@@ -11,15 +11,16 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 )
 
-// Instance says which instance a frontend is.
+// Instance identifies a frontend.
 type Instance struct {
-	// PodUID is the UID of its pod, empty for one that never overlaps.
+	// PodUID is the UID of the frontend's pod, empty for a frontend that never
+	// overlaps.
 	PodUID string
-	// Release is the installation that it is part of.
+	// Release is the frontend's release, as "namespace/name".
 	Release string
 }
 
-// Frontend is one of several frontends on the node.
+// Frontend is a frontend among several on the node.
 type Frontend struct{ s *served }
 
 // Frontend returns the frontend that kubelet calls.
@@ -29,8 +30,8 @@ func (n *Node) Frontend() *Frontend {
 	return &Frontend{s: s}
 }
 
-// StartBeside starts another frontend beside those that run, as during a
-// rolling update. Kubelet does not know it before [Frontend.Register].
+// StartBeside starts a further frontend, as a rolling update does. Kubelet does not
+// know it before [Frontend.Register].
 func (n *Node) StartBeside(i Instance, change func(*config.Config)) *Frontend {
 	n.t.Helper()
 	c := n.config
@@ -40,8 +41,8 @@ func (n *Node) StartBeside(i Instance, change func(*config.Config)) *Frontend {
 	return f
 }
 
-// Register waits until kubelet can register the frontend. From then on kubelet
-// calls it, as it prefers the one that it registered last.
+// Register waits until kubelet has registered the frontend. Kubelet calls the
+// frontend that it registered last.
 func (f *Frontend) Register() {
 	n := f.s.n
 	n.t.Helper()
@@ -55,7 +56,8 @@ func (f *Frontend) Register() {
 // Ready returns why kubelet does not call the frontend.
 func (f *Frontend) Ready() error { return f.s.daemon.Ready() }
 
-// Waits waits until the frontend says that another one is the active one.
+// Waits waits until the frontend's fitness has the reason why another instance is
+// the active one.
 func (f *Frontend) Waits(reason string) {
 	f.s.n.t.Helper()
 	f.s.n.eventually("the frontend to wait", func() error {

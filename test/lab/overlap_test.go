@@ -17,9 +17,9 @@ var (
 	newer = lab.Instance{PodUID: "00000000-0000-4000-9000-000000000002"}
 )
 
-// A63: a rolling update that changes the node state. The older frontend writes
-// until the newer one takes over, and never again: each node state is written
-// once, so no cpuset or ancestor file changes twice.
+// A63: a rolling update changes the node state. The older frontend writes until the
+// newer frontend takes over, and not after that. Each node state is written once, so
+// no cpuset or ancestor file changes twice.
 func TestOverlapOfConfigurations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change         func(*config.Config)
@@ -44,14 +44,14 @@ func TestOverlapOfConfigurations(t *testing.T) {
 
 			f := n.StartBeside(newer, tc.change)
 			f.Register()
-			// Kubelet calls the newer one at once, before it is the active one. What is
-			// prepared and released wakes each frontend that watches the directory.
+			// Kubelet calls the newer frontend before that is the active instance. The
+			// claim's file wakes both frontends, which watch the directory.
 			q := podWith(n, "q", lab.Request{Zone: "numa-0", Capacity: map[string]string{"memory": "1Gi"}})
 			require.True(t, n.Allocate(q))
 			require.NoError(t, n.Prepare(q))
 			require.NoError(t, n.Unprepare(q))
 			n.Applied()
-			// The new configuration may come with the claim, in one state.
+			// One node state may have both the new configuration and the claim.
 			after := n.State().Generation
 			require.LessOrEqual(t, after, generation+states+2, "node states")
 			require.Equal(t, tc.pool, pool.CPUs())
@@ -67,8 +67,8 @@ func TestOverlapOfConfigurations(t *testing.T) {
 	}
 }
 
-// A63: an instance that kubelet does not register takes nothing over, and one
-// that ends gives the place back to the instance before.
+// A63: an instance that kubelet does not register does not take over. When the active
+// instance ends, the older instance takes over again.
 func TestNewerInstanceFails(t *testing.T) {
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Instance: older})
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
@@ -93,7 +93,7 @@ func TestNewerInstanceFails(t *testing.T) {
 	n.WaitPool("0-1,3-5,7")
 	start(t, n, podWith(n, "q", lab.Request{Zone: "numa-1", Capacity: cpu("1")}))
 
-	// A container that kubelet starts again is not the newest instance by that.
+	// A restarted container does not become the newest instance.
 	f = n.StartBeside(newer, reserve)
 	f.Register()
 	n.WaitPool("1,4-5,7")
@@ -104,8 +104,8 @@ func TestNewerInstanceFails(t *testing.T) {
 	require.Equal(t, "1,4-5,7", n.Pool())
 }
 
-// A63: of two releases on a node the one that was there writes, and the other
-// one says so until it is alone.
+// A63: with two releases on a node, the first release writes. The second release
+// waits, and reports it, until the first has ended.
 func TestTwoReleases(t *testing.T) {
 	first, second := older, newer
 	first.Release, second.Release = "a/cpumem", "b/cpumem"

@@ -12,18 +12,24 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// A19: what class, claim and subrequest say, by the allocator's own hand, down
-// to the container's spec and cgroup.
+// A19: the parameters of class, claim and subrequest, from the allocator to the
+// container's spec and cgroup.
 func TestParameters(t *testing.T) {
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Class: `"cpu":{"placement":"spread"},"memory":{"protection":"low"}`})
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{
+		Programs: programs, Class: `"cpu":{"placement":"spread"},"memory":{"protection":"low"}`,
+	})
 	both := map[string]string{"cpu": "2", "memory": "1Gi"}
 	for name, c := range map[string]struct {
 		request lab.Request
 		cpus    string
 		want    map[string]string
 	}{
-		"class":           {lab.Request{Capacity: both}, "2-3", map[string]string{"memory.low": "1073741824", "memory.max": "1073741824"}},
-		"class and claim": {lab.Request{Capacity: both, Parameters: `"cpu":{"placement":"packed"},"memory":{"limit":"2Gi"}`}, "2,6", map[string]string{"memory.low": "1073741824", "memory.max": "2147483648"}},
+		"class": {lab.Request{Capacity: both}, "2-3", map[string]string{"memory.low": "1073741824", "memory.max": "1073741824"}},
+		"class and claim": {
+			request: lab.Request{Capacity: both, Parameters: `"cpu":{"placement":"packed"},"memory":{"limit":"2Gi"}`},
+			cpus:    "2,6",
+			want:    map[string]string{"memory.low": "1073741824", "memory.max": "2147483648"},
+		},
 		"subrequest": {lab.Request{Parameters: `"cpu":{"placement":"packed"}`, First: []lab.Request{
 			{Name: "large", Capacity: map[string]string{"cpu": "64"}, Parameters: `"memory":{"limit":"9Gi"}`},
 			{Name: "small", Capacity: both, Parameters: `"cpu":{"wholeCores":true},"memory":{"protection":"min"}`, Zone: "numa-1"},
@@ -48,17 +54,22 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// A19, I3: what cannot be had is refused, with what could be, and holds nothing.
+// A19, I3: an impossible request is refused and holds nothing. The error says what is
+// possible.
 func TestParametersRefused(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	for name, c := range map[string]struct {
 		cpu, parameters, want string
 	}{
-		"three of whole cores":        {"3", `"cpu":{"wholeCores":true}`, "3 CPUs are not whole free cores in the zone; 2 or 4 would be"},
-		"half an L3":                  {"2", `"cpu":{"wholeL3":true}`, "4"},
-		"no such cores":               {"2", `"cpu":{"cores":"efficiency"}`, "efficiency"},
-		"A78 hugepages without limit": {"2", `"hugepages":{"limits":"unlimited"}`, "hugepages.limits: unlimited is not a claim's to ask for"},
-		"unknown field":               {"2", `"cpu":{"pinned":true}`, `unknown field "cpu.pinned"`},
+		"three of whole cores": {"3", `"cpu":{"wholeCores":true}`, "3 CPUs are not whole free cores in the zone; 2 or 4 would be"},
+		"half an L3":           {"2", `"cpu":{"wholeL3":true}`, "4"},
+		"no such cores":        {"2", `"cpu":{"cores":"efficiency"}`, "efficiency"},
+		"A78 hugepages without limit": {
+			cpu:        "2",
+			parameters: `"hugepages":{"limits":"unlimited"}`,
+			want:       "hugepages.limits: unlimited is not a claim's to ask for",
+		},
+		"unknown field": {"2", `"cpu":{"pinned":true}`, `unknown field "cpu.pinned"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := n.Claim("c", lab.Request{Name: "r", Zone: "numa-1", Capacity: cpu(c.cpu), Parameters: c.parameters})
@@ -72,11 +83,12 @@ func TestParametersRefused(t *testing.T) {
 	}
 }
 
-// I5: a runtime that cannot set a memory policy gets no claim that needs one.
+// I5: on a runtime without memory policies, a claim that needs one is refused.
 func TestMemoryPolicyOnAnOldRuntime(t *testing.T) {
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, RuntimeVersion: "v2.2.7"})
 	claim := n.Claim("c", lab.Request{Name: "r", Capacity: map[string]string{"memory": "1Gi"}, Parameters: `"memory":{"policy":"bind"}`})
 	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}})
 	require.True(t, n.Allocate(p))
-	require.ErrorContains(t, n.Prepare(p), `its parameters need "`+contract.FeatureMemoryPolicy+`", which nri-actuator cannot do with this node's runtime (containerd v2.2.7)`)
+	require.ErrorContains(t, n.Prepare(p), `its parameters need "`+contract.FeatureMemoryPolicy+
+		`", which nri-actuator cannot do with this node's runtime (containerd v2.2.7)`)
 }

@@ -13,11 +13,11 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// The kernel's part in cpuset partitions. The files take whatever is written,
-// so what they have is judged afterwards: after each write but the actuator's,
+// This file is the kernel's part in cpuset partitions. A plain file takes any
+// value, so judge checks the values later: after each write but the actuator's,
 // and before each check.
 
-// offerPartitions makes what the actuator's dry run finds.
+// offerPartitions makes the cgroup that the actuator's dry run finds.
 func (n *Node) offerPartitions() {
 	if !n.o.Partitions {
 		return
@@ -43,9 +43,9 @@ func (n *Node) judge() {
 	}
 }
 
-// obstacle tells why the container's cgroup dir is no partition: all above it
-// must name its CPUs as exclusive, and nobody beside it or beside these may,
-// nor a container beside it run on them.
+// obstacle returns why the container's cgroup dir cannot be a partition, empty if it
+// can. Each ancestor must have the CPUs as exclusive CPUs, no sibling of dir or of
+// an ancestor may have them so, and no sibling of dir may run on them.
 func (n *Node) obstacle(dir string) string {
 	own := parse(n.ReadCgroup(dir, contract.FileExclusive))
 	if len(own) == 0 {
@@ -60,7 +60,8 @@ func (n *Node) obstacle(dir string) string {
 			if beside == at {
 				continue
 			}
-			if own.overlaps(parse(n.ReadCgroup(beside, contract.FileExclusive))) || at == dir && own.overlaps(parse(n.ReadCgroup(beside, "cpuset.cpus"))) {
+			if own.overlaps(parse(n.ReadCgroup(beside, contract.FileExclusive))) ||
+				at == dir && own.overlaps(parse(n.ReadCgroup(beside, "cpuset.cpus"))) {
 				return beside + " has some of " + own.String()
 			}
 		}
@@ -68,7 +69,7 @@ func (n *Node) obstacle(dir string) string {
 	return ""
 }
 
-// parted are the cgroups of a pattern that have the files of partitions.
+// parted returns the cgroups of a pattern that have the files of partitions.
 func (n *Node) parted(pattern string) []string {
 	files, err := filepath.Glob(filepath.Join(n.Cgroup, pattern, contract.FilePartition))
 	require.NoError(n.t, err)
@@ -80,7 +81,7 @@ func (n *Node) parted(pattern string) []string {
 	return dirs
 }
 
-// granted are the CPUs of the container's partition, none if it is none.
+// granted returns the CPUs of the container's partition, none without a partition.
 func (c *Container) granted() cpus {
 	if !c.n.o.Partitions || !c.started || !slices.Contains(contract.Partitions(), c.ReadCgroup(contract.FilePartition)) {
 		return nil
@@ -88,8 +89,8 @@ func (c *Container) granted() cpus {
 	return parse(c.ReadCgroup(contract.FileExclusive))
 }
 
-// effective are the CPUs that the kernel lets each started container run on:
-// those of its cpuset but for other containers' partitions.
+// effective returns the CPUs that the kernel lets each started container use, by
+// container: its cpuset without the CPUs of other containers' partitions.
 func (n *Node) effective(containers []*Container) map[string]cpus {
 	out := make(map[string]cpus)
 	for _, c := range containers {
@@ -114,8 +115,9 @@ func (n *Node) effective(containers []*Container) map[string]cpus {
 	return out
 }
 
-// checkExclusive: I4, the CPUs of partitions by QoS level and pod are the unions
-// of what is below. below has them from the claim files.
+// checkExclusive checks I4: in the node file, the partition CPUs of a level or pod
+// are the union of the partition CPUs below it. below has these unions, from the
+// claim files.
 func (n *Node) checkExclusive(state contract.NodeState, below map[string]cpus) {
 	n.t.Helper()
 	levels, pods := map[string]string{}, map[string]string{}
@@ -135,16 +137,16 @@ func (n *Node) checkExclusive(state contract.NodeState, below map[string]cpus) {
 	}
 }
 
-// checkAncestors: kubepods, the QoS levels and pods whose claims are in use name
-// the exclusive CPUs of the node file, so nothing without claims (I3); a pod
-// without containers may keep its own until it is gone.
+// checkAncestors checks that levels and pods have the partition CPUs of the node
+// file, thus none without claims (I3, I4). A pod without containers may have fewer.
 func (n *Node) checkAncestors(state contract.NodeState) {
 	n.t.Helper()
 	if !n.o.Partitions {
 		return
 	}
 	for _, level := range []string{"", "burstable", "besteffort"} {
-		require.Equal(n.t, state.Exclusive[level], n.ReadCgroup(filepath.Join("kubepods", level), contract.FileExclusive), "I3, I4: level %q", level)
+		require.Equal(n.t, state.Exclusive[level],
+			n.ReadCgroup(filepath.Join("kubepods", level), contract.FileExclusive), "I3, I4: level %q", level)
 	}
 	for _, dir := range append(n.parted("kubepods/pod*"), n.parted("kubepods/*/pod*")...) {
 		_, uid, _ := strings.Cut(filepath.Base(dir), "pod")
@@ -153,12 +155,13 @@ func (n *Node) checkAncestors(state contract.NodeState) {
 	}
 	for _, c := range n.runtime.list() {
 		if len(c.devices) > 0 {
-			require.Equal(n.t, state.Pods[c.Pod.UID].Exclusive, n.ReadCgroup(c.Pod.cgroup(), contract.FileExclusive), "I4: pod of %s", c.ID)
+			require.Equal(n.t, state.Pods[c.Pod.UID].Exclusive,
+				n.ReadCgroup(c.Pod.cgroup(), contract.FileExclusive), "I4: pod of %s", c.ID)
 		}
 	}
 }
 
-// Feature waits until the actuator has the feature, or has it not.
+// Feature waits until the actuator announces the feature, or lacks it if not want.
 func (n *Node) Feature(feature string, want bool) {
 	n.t.Helper()
 	n.eventually("the actuator to announce "+feature, func() error {

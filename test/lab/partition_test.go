@@ -22,14 +22,14 @@ func partitionNode(t *testing.T) *lab.Node {
 	return lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Partitions: true})
 }
 
-// ownPod makes a pod of two containers, the first with a claim of CPUs of zone 1
-// from a template.
+// ownPod makes a pod with two containers. The first has a claim from a template, of
+// 2 CPUs in zone numa-1.
 func ownPod(n *lab.Node, name, parameters string) *lab.Pod {
 	claim := n.TemplateClaim(name, name, lab.Request{Name: "r", Zone: "numa-1", Capacity: cpu("2"), Parameters: parameters})
 	return n.Pod(name, lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}}, lab.ContainerSpec{Name: "beside"})
 }
 
-// exclusive are the exclusive CPUs of kubepods, the QoS level and the pod.
+// exclusive returns the partition CPUs of kubepods, the pod's level and the pod.
 func exclusive(n *lab.Node, p *lab.Pod) []string {
 	var out []string
 	for _, dir := range []string{"kubepods", "kubepods/burstable", "kubepods/burstable/pod" + p.UID} {
@@ -38,8 +38,8 @@ func exclusive(n *lab.Node, p *lab.Pod) []string {
 	return out
 }
 
-// I1, I3: a claim that is its pod's own becomes a partition: nobody is moved but
-// the container beside it, and nothing is left of it.
+// I1, I3: a claim from a template becomes a partition. Only the container beside it
+// in its pod moves, and the end of the pod leaves no partition CPUs.
 func TestPartition(t *testing.T) {
 	n := partitionNode(t)
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
@@ -57,11 +57,13 @@ func TestPartition(t *testing.T) {
 
 	require.NoError(t, n.Remove(p))
 	n.Check()
-	require.Equal(t, []string{"", ""}, []string{n.ReadCgroup("kubepods", contract.FileExclusive), n.ReadCgroup("kubepods/burstable", contract.FileExclusive)})
+	require.Equal(t, []string{"", ""}, []string{
+		n.ReadCgroup("kubepods", contract.FileExclusive), n.ReadCgroup("kubepods/burstable", contract.FileExclusive),
+	})
 }
 
-// I3: a pod whose cgroup is still there when its claim is gone holds no CPUs:
-// the next claim's partition may have them.
+// I3: when its claim is released, a pod with a cgroup gives up its partition CPUs.
+// The next claim's partition may have them.
 func TestPartitionAfterAnother(t *testing.T) {
 	for name, between := range map[string]func(n *lab.Node){
 		"at once":                  func(*lab.Node) {},
@@ -86,14 +88,14 @@ func TestPartitionAfterAnother(t *testing.T) {
 	}
 }
 
-// I4: an actuator that finds no partitions any more takes none from those that
-// run, and keeps new containers of such a claim from running without; so do
-// restarts of the frontend. New claims go by the pool, or are refused.
+// I4: an actuator that loses the feature of partitions leaves running partitions
+// alone, and refuses new containers of claims with a partition. Restarts of the
+// frontend change nothing. New claims use the shared pool, or are refused.
 func TestPartitionsOutliveTheFeature(t *testing.T) {
 	n := partitionNode(t)
 	p := ownPod(n, "p", "")
 	running := start(t, n, p)[0]
-	// The file that no root of a hierarchy has: a mount of a part of it.
+	// The root of a hierarchy lacks this file, so the mount is a part of one.
 	part := filepath.Join(n.Cgroup, "cgroup.events")
 	require.NoError(t, os.WriteFile(part, nil, 0o600))
 	n.RestartActuator(true)
@@ -119,7 +121,8 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 
 	demands := ownPod(n, "demands", isolation("partition"))
 	require.True(t, n.Allocate(demands))
-	require.ErrorContains(t, n.Prepare(demands), "cpu.isolation: partition, but it cannot be a cpuset partition: nri-actuator has found no way")
+	require.ErrorContains(t, n.Prepare(demands),
+		"cpu.isolation: partition, but it cannot be a cpuset partition: nri-actuator has found no way")
 	require.NoError(t, n.Remove(demands))
 	other := ownPod(n, "other", "")
 	pooled := start(t, n, other)[0]
@@ -143,8 +146,8 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 	n.Check()
 }
 
-// I5: what the kernel made of the container is looked at before its program
-// runs, whatever the runtime makes of it.
+// I5: the partition is read back before the container's program runs, even if the
+// runtime does not check it.
 func TestPartitionIsReadBack(t *testing.T) {
 	for name, c := range map[string]struct{ command, err string }{
 		"refused when it was made": {`echo "root invalid (Cpu list in cpuset.cpus not exclusive)" >%q`, ""},
@@ -162,7 +165,8 @@ func TestPartitionIsReadBack(t *testing.T) {
 			n.Check()
 			file := filepath.Join(n.Cgroup, "kubepods/burstable/pod"+p.UID, ctr.ID, contract.FilePartition)
 			// A hook runs between the making of the cgroup and the program.
-			ctr.Spec.Hooks.CreateRuntime = append(ctr.Spec.Hooks.CreateRuntime, specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", fmt.Sprintf(c.command, file)}})
+			ctr.Spec.Hooks.CreateRuntime = append(ctr.Spec.Hooks.CreateRuntime,
+				specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", fmt.Sprintf(c.command, file)}})
 			err = ctr.Start()
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
@@ -176,8 +180,7 @@ func TestPartitionIsReadBack(t *testing.T) {
 	}
 }
 
-// I1: a partition that was lost while it ran is made again as soon as there is
-// an actuator that looks.
+// I1: an actuator makes a lost partition of a running container again.
 func TestPartitionIsMadeAgain(t *testing.T) {
 	n := partitionNode(t)
 	p := ownPod(n, "p", "")

@@ -17,7 +17,7 @@ func newNode(t *testing.T, spec topologytest.Spec) *lab.Node {
 	return n
 }
 
-// cpu is a capacity of CPUs only.
+// cpu returns a capacity of CPUs only.
 func cpu(count string) map[string]string { return map[string]string{"cpu": count} }
 
 // start allocates and prepares the pod and starts all its containers.
@@ -42,8 +42,7 @@ func startAllocated(t *testing.T, n *lab.Node, p *lab.Pod) []*lab.Container {
 	return out
 }
 
-// A10, A30, A31, A32 on the whole path: from the published slice to the cgroup
-// and back.
+// A10, A30, A31, A32: the whole path from the published slice to the cgroup and back.
 func TestWholePath(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	n.Check()

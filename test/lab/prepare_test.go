@@ -20,13 +20,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// podWith makes a pod of one container with one claim of its own.
+// podWith makes a pod with one container and one named claim.
 func podWith(n *lab.Node, name string, r lab.Request) *lab.Pod {
 	r.Name = "r"
 	return n.Pod(name, lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{n.Claim(name, r)}})
 }
 
-// A10: which CPUs a claim gets, in its container's cgroup.
+// A10: the CPUs of a claim, in its container's cgroup.
 func TestPlacement(t *testing.T) {
 	type ask struct {
 		zone, cpus, want string
@@ -37,18 +37,30 @@ func TestPlacement(t *testing.T) {
 		asks     []ask
 		refused  *lab.Request
 	}{
-		"T1, one core, then the other":   {topologytest.T1(), "", []ask{{"numa-0", "2", "0,2"}}, nil},
-		"T1, {0,2} taken":                {topologytest.T1(), "", []ask{{"numa-0", "2", "0,2"}, {"numa-0", "1", "1"}}, nil},
-		"T2, all of zone 1":              {topologytest.T2(), "", []ask{{"numa-1", "4", "2-3,6-7"}}, nil},
-		"T2, a whole core beside {0,4}":  {topologytest.T2(), "0,4", []ask{{"numa-0", "2", "1,5"}}, nil},
-		"T2, repeated core ids, 4 of 3":  {topologytest.T2(), "", []ask{{"numa-1", "1", "2"}}, &lab.Request{Zone: "numa-1", Capacity: cpu("4")}},
-		"T2, repeated core ids, 3 of 3":  {topologytest.T2(), "", []ask{{"numa-1", "1", "2"}, {"numa-1", "3", "3,6-7"}}, nil},
-		"A12 T4, 16 CPUs are one L3":     {topologytest.T4(), "", []ask{{"numa-3", "16", "96-103,352-359"}}, nil},
-		"A12 T4, one L3 and a free core": {topologytest.T4(), "", []ask{{"numa-3", "2", "96,352"}, {"numa-3", "16", "104-111,360-367"}}, nil},
+		"T1, one core, then the other":  {topologytest.T1(), "", []ask{{"numa-0", "2", "0,2"}}, nil},
+		"T1, {0,2} taken":               {topologytest.T1(), "", []ask{{"numa-0", "2", "0,2"}, {"numa-0", "1", "1"}}, nil},
+		"T2, all of zone 1":             {topologytest.T2(), "", []ask{{"numa-1", "4", "2-3,6-7"}}, nil},
+		"T2, a whole core beside {0,4}": {topologytest.T2(), "0,4", []ask{{"numa-0", "2", "1,5"}}, nil},
+		"T2, repeated core ids, 4 of 3": {
+			spec:     topologytest.T2(),
+			reserved: "",
+			asks:     []ask{{"numa-1", "1", "2"}},
+			refused:  &lab.Request{Zone: "numa-1", Capacity: cpu("4")},
+		},
+		"T2, repeated core ids, 3 of 3": {topologytest.T2(), "", []ask{{"numa-1", "1", "2"}, {"numa-1", "3", "3,6-7"}}, nil},
+		"A12 T4, 16 CPUs are one L3":    {topologytest.T4(), "", []ask{{"numa-3", "16", "96-103,352-359"}}, nil},
+		"A12 T4, one L3 and a free core": {
+			spec:     topologytest.T4(),
+			reserved: "",
+			asks:     []ask{{"numa-3", "2", "96,352"}, {"numa-3", "16", "104-111,360-367"}},
+			refused:  nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := lab.NewNode(t, c.spec, lab.Options{Programs: programs, Configure: func(cfg *config.Config) { cfg.ReservedCPUs = c.reserved }})
+			n := lab.NewNode(t, c.spec, lab.Options{
+				Programs: programs, Configure: func(cfg *config.Config) { cfg.ReservedCPUs = c.reserved },
+			})
 			for i, a := range c.asks {
 				p := podWith(n, fmt.Sprintf("p%d", i), lab.Request{Zone: a.zone, Capacity: cpu(a.cpus)})
 				require.Equal(t, a.want, start(t, n, p)[0].CPUs(), "claim %d", i)
@@ -60,8 +72,8 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// A13: what the API server may hold and the driver cannot give, each with its
-// own message, and nothing left behind.
+// A13: allocations that the API server accepts and the driver cannot give are refused
+// with a message for each fault, and leave nothing behind.
 func TestRefusedClaims(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	result := func(c *resourceapi.ResourceClaim) *resourceapi.DeviceRequestAllocationResult {
@@ -123,8 +135,8 @@ func TestRefusedClaims(t *testing.T) {
 	})
 }
 
-// A14: kubelet asks again, also after restarts of everything: the same answer,
-// the same bytes.
+// A14: a repeated call of kubelet, also after restarts, has the same answer and
+// changes no byte of the files.
 func TestPrepareAgain(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Capacity: map[string]string{"cpu": "3", "memory": "1Gi"}})
@@ -152,7 +164,7 @@ func TestPrepareAgain(t *testing.T) {
 	}
 }
 
-// A15: 64 calls at once get disjoint CPUs; the last one of the pool stays.
+// A15: 64 calls at once get disjoint CPUs. The shared pool keeps a CPU.
 func TestPrepareInParallel(t *testing.T) {
 	n := newNode(t, topologytest.T4())
 	const claims = 64
@@ -178,8 +190,8 @@ func TestPrepareInParallel(t *testing.T) {
 	n.Check()
 }
 
-// A18: a claim file that cannot be read blocks new claims and touches nothing
-// that runs; removing it is the way out.
+// A18: an unreadable claim file blocks new claims and does not touch running
+// containers. A readable file in its place ends that.
 func TestUnreadableClaimFile(t *testing.T) {
 	for name, damage := range map[string]func(n *lab.Node, data string) string{
 		"truncated":         func(_ *lab.Node, data string) string { return data[:len(data)/2] },
@@ -196,7 +208,7 @@ func TestUnreadableClaimFile(t *testing.T) {
 			path := filepath.Join(n.CDI, contract.ClaimFile(string(n.API.ReadClaim("held").UID)))
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
-			// Somebody's editor writes a new file in its place.
+			// The damaged file replaces the old file, as with an editor.
 			require.NoError(t, os.WriteFile(path+".new", []byte(damage(n, string(data))), 0o600))
 			require.NoError(t, os.Rename(path+".new", path))
 
@@ -221,12 +233,13 @@ func TestUnreadableClaimFile(t *testing.T) {
 	}
 }
 
-// A20: a claim of CPUs shared by two pods and two containers; amounts of memory
-// are not shared by what runs at the same time.
+// A20: two pods and two containers share a claim of CPUs. Containers that run at the
+// same time cannot share memory.
 func TestSharedClaims(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	claim := n.Claim("shared", lab.Request{Name: "r", Capacity: cpu("2")})
-	one := n.Pod("one", lab.Burstable, lab.ContainerSpec{Name: "a", Claims: []string{claim}}, lab.ContainerSpec{Name: "b", Claims: []string{claim}})
+	one := n.Pod("one", lab.Burstable,
+		lab.ContainerSpec{Name: "a", Claims: []string{claim}}, lab.ContainerSpec{Name: "b", Claims: []string{claim}})
 	two := n.Pod("two", lab.BestEffort, lab.ContainerSpec{Name: "main", Claims: []string{claim}})
 	require.True(t, n.Allocate(one))
 	require.True(t, n.Allocate(two))
@@ -242,19 +255,21 @@ func TestSharedClaims(t *testing.T) {
 	n.Check()
 
 	memory := n.Claim("memory", lab.Request{Name: "r", Capacity: map[string]string{"memory": "1Gi"}})
-	both := n.Pod("both", lab.Burstable, lab.ContainerSpec{Name: "a", Claims: []string{memory}}, lab.ContainerSpec{Name: "b", Claims: []string{memory}})
+	both := n.Pod("both", lab.Burstable,
+		lab.ContainerSpec{Name: "a", Claims: []string{memory}}, lab.ContainerSpec{Name: "b", Claims: []string{memory}})
 	require.True(t, n.Allocate(both))
 	require.ErrorContains(t, n.Prepare(both), "both/a, both/b")
 	n.Withdraw(both)
 
 	memory = n.Claim("memory", lab.Request{Name: "r", Capacity: map[string]string{"memory": "1Gi"}})
-	turns := n.Pod("turns", lab.Burstable, lab.ContainerSpec{Name: "a", Init: true, Claims: []string{memory}}, lab.ContainerSpec{Name: "b", Claims: []string{memory}})
+	turns := n.Pod("turns", lab.Burstable,
+		lab.ContainerSpec{Name: "a", Init: true, Claims: []string{memory}}, lab.ContainerSpec{Name: "b", Claims: []string{memory}})
 	for _, c := range start(t, n, turns) {
 		require.Equal(t, "1073741824", c.ReadCgroup("memory.min"))
 	}
 }
 
-// A22.
+// A22: claims are released, also twice and without a Prepare.
 func TestUnprepare(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Capacity: cpu("2")})
@@ -268,7 +283,8 @@ func TestUnprepare(t *testing.T) {
 	require.NoError(t, n.Prepare(p), "its pod was not gone after all")
 	n.Check()
 
-	// Nobody can remove a directory as a file: the CPUs stay taken till then.
+	// A directory that is not empty cannot be removed as a file: until it is gone, the
+	// CPUs stay taken.
 	path := filepath.Join(n.CDI, contract.ClaimFile(string(n.API.ReadClaim("p").UID)))
 	require.NoError(t, os.Rename(path, path+".aside"))
 	require.NoError(t, os.MkdirAll(filepath.Join(path, "in use"), 0o755))

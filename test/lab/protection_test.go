@@ -16,8 +16,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// A44: a claim's status says whether its memory is protected all the way up;
-// a second writer is told to everybody once, and what it wrote is put right.
+// A44: a claim's status has whether all ancestors protect its memory. A second
+// writer is reported once, by status, metric and event, and its values are repaired.
 func TestProtection(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}})
@@ -35,14 +35,14 @@ func TestProtection(t *testing.T) {
 	n.WaitEvents("MemoryValuesOverwritten", 0)
 	writes := n.API.StatusWrites()
 
-	// A08: a restart finds it said already.
+	// A08: a restart writes no status.
 	n.RestartFrontend()
 	n.Ready()
 	n.WaitMetric(1, "cpumem_frontend_memory_protection", "effective=True")
 	require.Equal(t, writes, n.API.StatusWrites())
 
 	n.SetCgroup("kubepods/burstable", "memory.min", "0")
-	// Another claim is an occasion to look.
+	// Another claim is an occasion for the daemons to look.
 	start(t, n, podWith(n, "other", lab.Request{Capacity: cpu("1")}))
 	message := n.WaitProtection("p", "False", "Overwritten")
 	require.Contains(t, message, "kubepods/burstable")
@@ -59,8 +59,8 @@ func TestProtection(t *testing.T) {
 	n.Check()
 }
 
-// A44: a claim raises what ancestors need. Until the actuator has written it
-// nothing is said anew of the other claims.
+// A44: a new claim raises the values that ancestors need. Until the actuator has
+// written them, other claims keep their findings.
 func TestProtectionWhileTheActuatorIsBehind(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	memory := lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}}
@@ -83,15 +83,17 @@ func TestProtectionWhileTheActuatorIsBehind(t *testing.T) {
 	require.NoError(t, c.Start())
 	n.WaitProtection("q", "True", "Protected")
 	n.WaitMetric(2, "cpumem_frontend_memory_protection", "effective=True")
-	// Behind, perhaps not started yet, and protected: all of q.
+	// At most three writes for q: pending, perhaps not started, protected.
 	require.LessOrEqual(t, n.API.StatusWrites(), writes+3)
 	n.Check()
 }
 
-// A45: with kubelet as the owner the container gets its values, the cgroups
-// above it stay as they are, and the claim's status says what that is worth.
+// A45: with kubelet as the owner, the driver writes the container's values and not
+// its ancestors'. The claim's status has whether kubelet's values are enough.
 func TestKubeletOwnsAncestors(t *testing.T) {
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.MemoryQoS.Owner = config.OwnerKubelet }})
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{
+		Programs: programs, Configure: func(c *config.Config) { c.MemoryQoS.Owner = config.OwnerKubelet },
+	})
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}})
 	c := start(t, n, p)[0]
 	require.Equal(t, "1073741824", c.ReadCgroup("memory.min"))
@@ -102,7 +104,7 @@ func TestKubeletOwnsAncestors(t *testing.T) {
 	}
 	require.Contains(t, n.WaitProtection("p", "False", "AncestorUnprotected"), "TieredReservation")
 
-	// Kubelet writes; no file of the driver changes.
+	// Only kubelet writes; the driver's files do not change.
 	for _, dir := range levels {
 		n.SetCgroup(dir, "memory.min", "1073741824")
 	}
@@ -110,17 +112,19 @@ func TestKubeletOwnsAncestors(t *testing.T) {
 	n.Check()
 }
 
-// A45: nobody protects anything, and there is nothing to say about it.
+// A45: without an owner, no memory is protected and no condition is about protection.
 func TestNobodyOwnsMemory(t *testing.T) {
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.MemoryQoS.Owner = config.OwnerNone }})
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{
+		Programs: programs, Configure: func(c *config.Config) { c.MemoryQoS.Owner = config.OwnerNone },
+	})
 	c := start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}}))[0]
 	require.Equal(t, []string{"0", "1073741824"}, []string{c.ReadCgroup("memory.min"), c.ReadCgroup("memory.max")})
 	require.Equal(t, "0", n.ReadCgroup("kubepods", "memory.min"))
 	require.Len(t, n.WaitStatus("p", "True", "Prepared").Conditions, 1)
 }
 
-// A44: kubelet's configuration has a second owner; it is told once for each
-// change of the file.
+// A44: a second owner in kubelet's configuration is reported once for each change of
+// the file.
 func TestKubeletsConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubelet.json")
 	write := func(gates string) {

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// offers are the published devices as device name to capacity name to amount.
+// offers returns the published amounts by device name and capacity name.
 func offers(n *lab.Node) map[string]map[string]string {
 	out := make(map[string]map[string]string)
 	for name, d := range n.API.Devices() {
@@ -28,12 +28,12 @@ func offers(n *lab.Node) map[string]map[string]string {
 	return out
 }
 
-// What each machine publishes, through sysfs files, daemon and API server.
+// The slices of each machine, from sysfs files to the API server.
 func TestPublication(t *testing.T) {
 	reserve := func(list string) func(*config.Config) {
 		return func(c *config.Config) { c.ReservedCPUs = list }
 	}
-	// Of 16Gi, 512 pages of 2Mi and 2 of 1Gi are no memory.
+	// Of 16Gi, 512 pages of 2Mi and 2 pages of 1Gi do not count as memory.
 	t2 := func(cpus string) map[string]string {
 		m := map[string]string{"memory": "13Gi", "hugepages_2Mi": "1Gi", "hugepages_1Gi": "2Gi"}
 		if cpus != "" {
@@ -46,14 +46,18 @@ func TestPublication(t *testing.T) {
 		configure func(*config.Config)
 		want      map[string]map[string]string
 	}{
-		// Without a reserved CPU one is kept back for the shared pool (I7).
+		// Without reserved CPUs, one CPU is withheld for the shared pool (I7).
 		"A01 T2":               {topologytest.T2(), nil, map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
 		"A02 T2, reserved {0}": {topologytest.T2(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
 		"A02 T2, a whole node reserved": {topologytest.T2(), reserve("0-1,4-5"),
 			map[string]map[string]string{"numa-0": t2(""), "numa-1": t2("4")}},
 		"A03 T6": {topologytest.T6(), func(c *config.Config) { reserve("0")(c); c.MemoryTypes = []string{"dram", "unknown"} },
 			map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4"), "numa-2": {"memory": "64Gi"}}},
-		"A75 T6, memory of unknown kind": {topologytest.T6(), reserve("0"), map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")}},
+		"A75 T6, memory of unknown kind": {
+			spec:      topologytest.T6(),
+			configure: reserve("0"),
+			want:      map[string]map[string]string{"numa-0": t2("3"), "numa-1": t2("4")},
+		},
 		"A04 T7": {topologytest.T7(), reserve("0"), map[string]map[string]string{
 			"numa-0": {"cpu": "3", "memory": "47072Mi", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
 			"numa-1": {"cpu": "4", "memory": "47072Mi", "hugepages_2Mi": "32Mi", "hugepages_512Mi": "2Gi", "hugepages_16Gi": "16Gi"},
@@ -82,12 +86,14 @@ func TestPublication(t *testing.T) {
 	}
 }
 
-// A05: a restart publishes the same; an allocation made before is prepared
-// after it, and nothing is written to the API server without a change.
+// A05: a restart publishes the same slices and writes nothing to the API server. A
+// claim that was allocated before the restart is prepared after it.
 func TestPublicationAfterRestart(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	before, writes := n.API.Devices(), n.API.Writes()
-	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{n.Claim("c", lab.Request{Name: "r", Capacity: cpu("2")})}})
+	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{
+		Name: "main", Claims: []string{n.Claim("c", lab.Request{Name: "r", Capacity: cpu("2")})},
+	})
 	require.True(t, n.Allocate(p))
 	n.RestartFrontend()
 	n.Ready()
@@ -98,7 +104,7 @@ func TestPublicationAfterRestart(t *testing.T) {
 	n.Check()
 }
 
-// A05: after a reboot with less memory names stay, numbers change.
+// A05: a reboot with less memory changes amounts, not names.
 func TestPublicationAfterReboot(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	before := offers(n)
@@ -118,7 +124,7 @@ func TestPublicationAfterReboot(t *testing.T) {
 	n.Check()
 }
 
-// An end while slices are being written is an end, not an error.
+// The frontend can end without an error while it writes slices.
 func TestFrontendEndsWhilePublishing(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	for range 10 {
@@ -128,8 +134,8 @@ func TestFrontendEndsWhilePublishing(t *testing.T) {
 	n.Check()
 }
 
-// A71: what is published of a machine with isolcpus is what containers can
-// have: claims get all of it, and neither they nor the shared pool the rest.
+// A71: on a machine with isolcpus, the slices offer the CPUs that containers can
+// have. Neither claims nor the shared pool get isolated CPUs.
 func TestIsolcpusAreLeftOut(t *testing.T) {
 	spec := topologytest.T2()
 	spec.Isolated = []int{1, 5, 7}
@@ -146,8 +152,8 @@ func TestIsolcpusAreLeftOut(t *testing.T) {
 	n.Check()
 }
 
-// A72: a narrower kubepods and a partition of a service are left out; partitions
-// of claims, which take CPUs from the same files, are not.
+// A72: CPUs outside of kubepods' cpuset and CPUs of a service's partition are not
+// offered. Partitions of claims do not lower the offer.
 func TestRestrictedCPUsAreLeftOut(t *testing.T) {
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Partitions: true, Configure: func(c *config.Config) {
 		c.RefreshInterval.Duration = time.Second
@@ -160,7 +166,7 @@ func TestRestrictedCPUsAreLeftOut(t *testing.T) {
 	require.Equal(t, "2,6", both[0].CPUs())
 	require.Equal(t, "2,6", n.ReadCgroup("kubepods", contract.FileExclusive))
 
-	// The claim's partition and one of a service: CPU 7.
+	// The claim's partition has CPUs 2 and 6, a service's partition CPU 7.
 	n.SetCgroup(".", "cpuset.cpus.effective", "0-1,3-5")
 	require.Eventually(t, func() bool { return offered() == "3 3" }, time.Minute, 10*time.Millisecond, "offered %s", offered())
 	require.Equal(t, int64(1), *n.API.Devices()["numa-1"].Attributes["dra.cpumem/numRestrictedCPUs"].IntValue)

@@ -16,12 +16,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// named makes a pod with a claim that is no template's.
+// named makes a pod with a named claim.
 func named(n *lab.Node, name, claim string) *lab.Pod {
 	return n.Pod(name, lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}})
 }
 
-// only is the one claim on the node.
+// only returns the only claim on the node.
 func only(t *testing.T, n *lab.Node) contract.ClaimRecord {
 	t.Helper()
 	records := slices.Collect(maps.Values(n.Records()))
@@ -29,9 +29,9 @@ func only(t *testing.T, n *lab.Node) contract.ClaimRecord {
 	return records[0]
 }
 
-// A64: a Deployment with one named claim is rolled. The next pod is there while
-// the one before ends, so kubelet asks for nothing; the container starts when
-// the one before is gone, on the same CPUs.
+// A64: a rolling update of a Deployment with one named claim. The next pod comes
+// while the former pod ends, so kubelet does not call the frontend. The next
+// container starts after the end of the former pod, on the same CPUs.
 func TestReplacement(t *testing.T) {
 	for name, r := range map[string]lab.Request{
 		"cpu":       {Capacity: cpu("2")},
@@ -76,9 +76,9 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
-// A64, I1: a pod is deleted by force while its program goes on, and the claim is
-// allocated anew under its UID. Its CPUs stay its own until it has ended; then
-// the next pod gets what the scheduler says now.
+// A64, I1: a pod is deleted by force while its program runs, and its claim gets a new
+// allocation under the same UID. The running pod keeps the CPUs until it has ended;
+// then the claim is decided anew for the next pod.
 func TestReplacementOfAForcedDeletion(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	claim := n.Claim("named", lab.Request{Name: "r", Zone: "numa-0", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
@@ -108,10 +108,12 @@ func TestReplacementOfAForcedDeletion(t *testing.T) {
 	require.NotEqual(t, before.Results[0].ShareID, only(t, n).Results[0].ShareID)
 }
 
-// A64: the next pod's containers read what the next pod has, with every decision
-// that is made anew.
+// A64: after a claim is decided anew, the next pod's containers read the metadata of
+// the new decision.
 func TestReplacementOfMetadata(t *testing.T) {
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.DeviceMetadata = true }})
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{
+		Programs: programs, Configure: func(c *config.Config) { c.DeviceMetadata = true },
+	})
 	claim := n.Claim("named", lab.Request{Name: "r", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
 	p := named(n, "pod-0", claim)
 	first := start(t, n, p)[0]

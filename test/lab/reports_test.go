@@ -21,19 +21,21 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// often makes the frontend look at the machine as often as it can.
+// often makes the frontend look at the machine each second.
 func often(c *config.Config) { c.RefreshInterval.Duration = time.Second }
 
-// The claim's status has the decision; a restart writes nothing (A08). The
-// parameters are not in the order in which the server encodes them.
+// The claim's status has the decision, and a restart writes no status (A08). The
+// order of the parameters differs from the server's encoding.
 func TestClaimStatus(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	c := start(t, n, podWith(n, "p", lab.Request{
-		Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"}, Parameters: `"cpu":{"placement":"packed"}`,
+		Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"},
+		Parameters: `"cpu":{"placement":"packed"}`,
 	}))[0]
 	s := n.WaitStatus("p", "True", "Prepared")
 	result := n.API.ReadClaim("p").Status.Allocation.Devices.Results[0]
-	require.Equal(t, []string{"dra.cpumem", lab.NodeName, "numa-1", string(*result.ShareID)}, []string{s.Driver, s.Pool, s.Device, *s.ShareID})
+	require.Equal(t, []string{"dra.cpumem", lab.NodeName, "numa-1", string(*result.ShareID)},
+		[]string{s.Driver, s.Pool, s.Device, *s.ShareID})
 	var data claimstatus.Data
 	require.NoError(t, json.Unmarshal(s.Data.Raw, &data))
 	require.Equal(t, c.CPUs(), data.CPUs)
@@ -52,8 +54,8 @@ func TestClaimStatus(t *testing.T) {
 	n.Check()
 }
 
-// A06: CPUs go offline and a page pool shrinks under live claims. These are
-// kept; kubelet is told, and so is whoever looks at the claim.
+// A06: CPUs go offline and a page pool shrinks under live claims. The claims are
+// kept; kubelet and the claims' status get the problem.
 func TestMachineShrinks(t *testing.T) {
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: often})
 	cpus := start(t, n, podWith(n, "cpus", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))[0]
@@ -70,7 +72,8 @@ func TestMachineShrinks(t *testing.T) {
 	smaller.Nodes[0].Hugepages = map[int64]int64{2 * topologytest.Mi: 100}
 	n.ChangeMachine(smaller)
 	want := map[string]string{
-		"numa-0": "UNHEALTHY: NUMA nodes 0 have 209715200 bytes of hugepages_2Mi, less than the 1073741824 bytes held by claim default/pages",
+		"numa-0": "UNHEALTHY: NUMA nodes 0 have 209715200 bytes of hugepages_2Mi, " +
+			"less than the 1073741824 bytes held by claim default/pages",
 		"numa-1": "UNHEALTHY: CPUs 6 are offline and held by claim default/cpus (2,6)",
 	}
 	waitReport(t, report, want)
@@ -88,8 +91,8 @@ func TestMachineShrinks(t *testing.T) {
 	n.Check()
 }
 
-// waitReport follows the reports until one says this. The stream ends with an
-// error if none does.
+// waitReport reads reports until one equals want. Otherwise the stream ends with an
+// error.
 func waitReport(t *testing.T, next func() map[string]string, want map[string]string) {
 	t.Helper()
 	for {
@@ -107,8 +110,8 @@ func waitReport(t *testing.T, next func() map[string]string, want map[string]str
 	}
 }
 
-// A server without any of the features: everything works, and each loss is
-// said once, however often slices are written.
+// On a server without the optional features the driver works. Each missing feature
+// is logged once, although slices are written several times.
 func TestServerWithoutFeatures(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{
@@ -139,15 +142,17 @@ func TestServerWithoutFeatures(t *testing.T) {
 	} {
 		require.Equal(t, times, logged.FilterMessageSnippet(snippet).Len(), snippet)
 	}
-	// The taint comes and goes, and with it what is dropped.
+	// The dropped fields change when the taint comes and goes.
 	dropped := logged.FilterMessageSnippet("dropped fields").All()
 	require.NotEmpty(t, dropped)
 	require.LessOrEqual(t, len(dropped), 2)
 }
 
-// A server with the gate keeps the mapping, and the frontend finds out.
+// On a server with the feature gate, the frontend finds that the mapping is kept.
 func TestNodeAllocatable(t *testing.T) {
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.NodeAllocatable = true }})
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{
+		Programs: programs, Configure: func(c *config.Config) { c.NodeAllocatable = true },
+	})
 	for range 2 {
 		n.WaitMetric(1, "cpumem_frontend_node_allocatable", "state=active")
 		n.WaitMetric(0, "cpumem_frontend_node_allocatable", "state=pending")
@@ -158,7 +163,7 @@ func TestNodeAllocatable(t *testing.T) {
 	start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))
 }
 
-// metadataOf reads the metadata of the device that was mounted into a container.
+// metadataOf reads the device metadata that is mounted into a container.
 func metadataOf(t *testing.T, c *lab.Container) metadata.Device {
 	t.Helper()
 	file, err := os.Open(c.Spec.Mounts[len(c.Spec.Mounts)-1].Source)
@@ -170,11 +175,13 @@ func metadataOf(t *testing.T, c *lab.Container) metadata.Device {
 	return m.Requests[0].Devices[0]
 }
 
-// Device metadata goes to the container beside the decision, and away with the
-// claim, also when it was switched off meanwhile.
+// A container gets its device metadata, which is removed with the claim. The removal
+// works too if metadata was switched off meanwhile.
 func TestDeviceMetadata(t *testing.T) {
 	for _, off := range []bool{false, true} {
-		n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: func(c *config.Config) { c.DeviceMetadata = true }})
+		n := lab.NewNode(t, topologytest.T2(), lab.Options{
+			Programs: programs, Configure: func(c *config.Config) { c.DeviceMetadata = true },
+		})
 		p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
 		c := start(t, n, p)[0]
 		require.Equal(t, "2,6", c.CPUs())
@@ -203,7 +210,7 @@ func TestDeviceMetadata(t *testing.T) {
 	}
 }
 
-// A kubelet may ask for health late, twice, or never.
+// Kubelet may watch the health late, twice, or never.
 func TestHealthIsNotWaitedFor(t *testing.T) {
 	n := newNode(t, topologytest.T2())
 	healthy := map[string]string{"numa-0": "", "numa-1": ""}

@@ -16,16 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runtime is the container runtime: it keeps the containers, and tells NRI
-// plugins of them through NRI's own runtime side.
+// runtime is the container runtime. It has the containers, and calls NRI plugins
+// with NRI's own runtime side.
 type runtime struct {
 	n      *Node
 	socket string
 
 	mu         sync.Mutex
 	containers map[string]*Container
-	// told are the containers as plugins are told of them, which happens at
-	// any time.
+	// told has the containers in the form that plugins get. A synchronisation
+	// may read them at any time.
 	told     map[string]told
 	serial   int
 	nri      *adaptation.Adaptation
@@ -33,7 +33,7 @@ type runtime struct {
 	conns    []net.Conn
 }
 
-// told is a container and its pod as NRI plugins see them.
+// told is a container and its pod in the form that NRI plugins get.
 type told struct {
 	pod       *adaptation.PodSandbox
 	container *adaptation.Container
@@ -65,8 +65,8 @@ func (r *runtime) start() {
 	go r.forward(r.listener)
 }
 
-// forward passes plugins' connections on, so that stop can cut them: within
-// one process the runtime's side leaves them open.
+// forward relays plugins' connections, so that stop can close them: NRI's runtime
+// side leaves them open while its process lives.
 func (r *runtime) forward(l net.Listener) {
 	for {
 		from, err := l.Accept()
@@ -101,7 +101,8 @@ func (r *runtime) stop() {
 	r.nri = nil
 }
 
-// StopRuntime ends the container runtime; containers run on.
+// StopRuntime ends the container runtime and waits until the actuator announces
+// that. Containers run on.
 func (n *Node) StopRuntime() {
 	n.t.Helper()
 	n.runtime.stop()
@@ -133,7 +134,7 @@ func (n *Node) RestartRuntime() {
 	n.StartRuntime()
 }
 
-// synchronize tells a plugin of all containers.
+// synchronize sends all containers to a plugin.
 func (r *runtime) synchronize(ctx context.Context, callback adaptation.SyncCB) error {
 	r.mu.Lock()
 	pods := make(map[string]bool)
@@ -170,7 +171,7 @@ func (r *runtime) list() []*Container {
 	return all
 }
 
-// keep adds a container, or notes its present state.
+// keep adds a container, or updates its state.
 func (r *runtime) keep(c *Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

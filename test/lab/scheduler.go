@@ -20,14 +20,15 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// classes is the driver's DeviceClass, as the chart has it, with parameters if
-// a node's Options have some.
+// classes has the chart's DeviceClass, with the parameters of the node's Options.
 type classes struct{ parameters string }
 
 // Get implements structured.DeviceClassLister.
 func (c classes) Get(string) (*resourceapi.DeviceClass, error) {
 	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin.DriverName}, Spec: resourceapi.DeviceClassSpec{
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: resourceslices.ClassSelector(topology.MemoryDRAM)}}},
+		Selectors: []resourceapi.DeviceSelector{{
+			CEL: &resourceapi.CELDeviceSelector{Expression: resourceslices.ClassSelector(topology.MemoryDRAM)},
+		}},
 	}}
 	if c.parameters != "" {
 		class.Spec.Config = []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: configuration(c.parameters)}}
@@ -35,7 +36,7 @@ func (c classes) Get(string) (*resourceapi.DeviceClass, error) {
 	return class, nil
 }
 
-// configuration is claim parameters with these JSON members.
+// configuration returns claim parameters with these JSON members.
 func configuration(members string) resourceapi.DeviceConfiguration {
 	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
 		Driver:     plugin.DriverName,
@@ -49,15 +50,15 @@ func (c classes) List() ([]*resourceapi.DeviceClass, error) {
 	return []*resourceapi.DeviceClass{class}, err
 }
 
-// features are those of Kubernetes 1.37, which select the "incubating"
-// allocator.
+// features are the allocator's features in Kubernetes 1.37. They select the
+// "incubating" allocator.
 var features = structured.Features{
 	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
 	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
 }
 
-// Allocate schedules a pod: it allocates its claims by the published slices
-// and reserves them for the pod. It returns false if they do not fit.
+// Allocate schedules a pod: it allocates the pod's claims from the published slices
+// and reserves them for the pod. It reports whether the claims fit.
 func (n *Node) Allocate(p *Pod) bool {
 	n.t.Helper()
 	var todo []*resourceapi.ResourceClaim
@@ -86,7 +87,7 @@ func (n *Node) Allocate(p *Pod) bool {
 	return true
 }
 
-// Reserve reserves a claim for a pod.
+// Reserve makes a pod a consumer of a claim.
 func (n *Node) Reserve(claim string, p *Pod) {
 	n.API.UpdateClaim(claim, func(c *resourceapi.ResourceClaim) {
 		c.Status.ReservedFor = append(c.Status.ReservedFor,
@@ -94,7 +95,7 @@ func (n *Node) Reserve(claim string, p *Pod) {
 	})
 }
 
-// allocated is what the scheduler knows to be in use, from the claims.
+// allocated returns the devices and amounts in use, from the claims' status.
 func (n *Node) allocated() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -120,8 +121,8 @@ func (n *Node) allocated() structured.AllocatedState {
 	return state
 }
 
-// Unreserve does what the claim controller does when a pod has ended or its
-// object is gone: a claim that nobody has is not allocated any more.
+// Unreserve removes a consumer that has ended, as the claim controller does. A
+// claim without consumers loses its allocation.
 func (n *Node) Unreserve(claim string, p *Pod) {
 	n.API.UpdateClaim(claim, func(c *resourceapi.ResourceClaim) {
 		c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {

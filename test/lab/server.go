@@ -21,15 +21,15 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
-// Drop makes the server one that does not know some fields of devices, or has
-// their feature gates off: it stores what drop leaves, and says nothing.
+// Drop makes the server drop fields of devices without an error, as for fields that
+// it does not know or has no feature gate for. drop removes the fields.
 func (a *API) Drop(drop func(*resourceapi.Device)) {
 	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
 		write, ok := action.(ktesting.CreateAction)
 		if !ok || !slices.Contains([]string{"create", "update"}, action.GetVerb()) {
 			return false, nil, nil
 		}
-		// A copy: the client keeps the original, to compare.
+		// A copy, because the client compares the answer with the original.
 		s := write.GetObject().(*resourceapi.ResourceSlice).DeepCopy()
 		for i := range s.Spec.Devices {
 			drop(&s.Spec.Devices[i])
@@ -43,8 +43,8 @@ func (a *API) Drop(drop func(*resourceapi.Device)) {
 	})
 }
 
-// RefuseSlices makes the server one that refuses every slice, until the returned
-// function is called.
+// RefuseSlices makes the server refuse each slice until the returned function is
+// called.
 func (a *API) RefuseSlices() (allow func()) {
 	var allowed atomic.Bool
 	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
@@ -56,7 +56,7 @@ func (a *API) RefuseSlices() (allow func()) {
 	return func() { allowed.Store(true) }
 }
 
-// DropStatus makes the server one that keeps no status of devices in claims.
+// DropStatus makes the server drop the status of devices in claims.
 func (a *API) DropStatus() {
 	a.Client.PrependReactor("patch", "resourceclaims", func(action ktesting.Action) (bool, kruntime.Object, error) {
 		claim, err := a.Client.Tracker().Get(action.GetResource(), namespace, action.(ktesting.PatchAction).GetName())
@@ -64,7 +64,7 @@ func (a *API) DropStatus() {
 	})
 }
 
-// StatusWrites counts the writes of claims' status by the driver.
+// StatusWrites returns the number of the driver's writes of claims' status.
 func (a *API) StatusWrites() int {
 	count := 0
 	for _, action := range a.Client.Actions() {
@@ -75,15 +75,15 @@ func (a *API) StatusWrites() int {
 	return count
 }
 
-// WaitStatus waits for the status that the driver wrote for a claim with one
-// device, and for this state and reason of its Ready condition.
+// WaitStatus waits until the Ready condition of a claim with one device has this
+// state and reason, and returns the device's entry.
 func (n *Node) WaitStatus(claim, state, reason string) resourceapi.AllocatedDeviceStatus {
 	n.t.Helper()
 	return n.waitCondition(claim, "Ready", state, reason)
 }
 
-// WaitProtection waits for this state and reason of the condition about memory
-// protection, and returns its message.
+// WaitProtection waits until the condition about memory protection has this state
+// and reason, and returns its message.
 func (n *Node) WaitProtection(claim, state, reason string) string {
 	n.t.Helper()
 	status := n.waitCondition(claim, "MemoryProtectionEffective", state, reason)
@@ -107,8 +107,8 @@ func (n *Node) waitCondition(claim, kind, state, reason string) resourceapi.Allo
 	return got
 }
 
-// WaitEvents waits until there are this many events about the node with the
-// reason, and returns their notes.
+// WaitEvents waits until the node has count events with the reason, and returns
+// their notes.
 func (n *Node) WaitEvents(reason string, count int) []string {
 	n.t.Helper()
 	var notes []string
@@ -142,8 +142,8 @@ func (n *Node) NotReady() {
 	})
 }
 
-// WaitMetric waits for a value of one of the frontend's metrics; labels are
-// name=value.
+// WaitMetric waits until a metric of the frontend has the value; labels have the
+// form name=value.
 func (n *Node) WaitMetric(value float64, name string, labels ...string) {
 	n.t.Helper()
 	s, ok := n.frontend.(*served)
@@ -176,8 +176,8 @@ func metric(registry *prometheus.Registry, name string, labels []string) (float6
 	return 0, errors.New("no metric " + name + "{" + strings.Join(labels, ",") + "}")
 }
 
-// ChangeMachine changes the machine under the running node, as when CPUs go
-// offline or page pools are resized.
+// ChangeMachine changes the machine of the running node: CPUs may go offline and
+// page pools change their size.
 func (n *Node) ChangeMachine(spec topologytest.Spec) {
 	n.t.Helper()
 	n.spec, n.machine, n.inventory = spec, spec.Machine(), nil

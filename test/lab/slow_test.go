@@ -17,7 +17,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// slow is an API server that answers the reads of one pod when it is released.
+// slow is an API server that delays the reads of one pod until answer is closed.
 type slow struct {
 	kubernetes.Interface
 	pod    string
@@ -25,7 +25,7 @@ type slow struct {
 	answer <-chan struct{}
 }
 
-// IsWatchListSemanticsUnSupported says what the fake server says of itself.
+// IsWatchListSemanticsUnSupported reports the same as the fake server.
 func (slow) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (s slow) CoreV1() typed.CoreV1Interface { return slowCore{s.Interface.CoreV1(), s} }
@@ -52,14 +52,15 @@ func (p slowPods) Get(ctx context.Context, name string, o metav1.GetOptions) (*c
 	return p.PodInterface.Get(ctx, name, o)
 }
 
-// A slow read of the API server delays the claim that it is for; all others are
-// prepared and released meanwhile.
+// A slow read of the API server delays only the claim that needs the read. Other
+// claims are prepared and released meanwhile.
 func TestSlowAPIServerDelaysOneClaim(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Client: func(c kubernetes.Interface) kubernetes.Interface {
 		return slow{Interface: c, pod: "late", asked: sync.OnceFunc(func() { close(asked) }), answer: answer}
 	}})
-	late, prompt := podWith(n, "late", lab.Request{Zone: "numa-0", Capacity: cpu("1")}), podWith(n, "prompt", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
+	late, prompt := podWith(n, "late", lab.Request{Zone: "numa-0", Capacity: cpu("1")}),
+		podWith(n, "prompt", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
 	require.True(t, n.Allocate(late))
 	require.True(t, n.Allocate(prompt))
 	done := make(chan error, 1)

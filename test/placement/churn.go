@@ -13,41 +13,41 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// variant is what claims ask for.
+// variant is a kind of claims.
 type variant struct {
 	name       string
 	wholeCores bool
 }
 
-// zone is what a claim is placed in: a NUMA node, or with node -1 the machine.
+// zone is a claim's zone: a NUMA node, or the machine with node -1.
 type zone struct {
 	node int
 	cpus cpuset.CPUSet
 }
 
-// claim is a request for CPUs of a zone. One that wants whole L3s takes others
-// where there are none, so that both sides hold the same claims at all times.
+// claim is a request for CPUs of a zone. A request for whole L3s takes other CPUs if
+// no L3 is free, so that both placers hold the same claims at all times.
 type claim struct {
 	id, cpus int
 	zone     zone
 	wholeL3  bool
 }
 
-// placer places claims.
+// placer places claims. prepare does the work that is not measured and returns the
+// call that is.
 type placer interface {
 	prepare(claim) (func() (cpuset.CPUSet, error), error)
 	release(claim, cpuset.CPUSet) error
 }
 
-// event is a claim that comes, or one that goes.
+// event is a claim that comes or goes.
 type event struct {
 	claim claim
 	goes  bool
 }
 
-// history draws what a scheduler would admit: it looks at amounts only, so the
-// history is the same whoever places the claims. The machine stays 60 to 95 %
-// full.
+// history draws claims that a scheduler would admit. It looks at amounts only, so
+// that both placers have the same history. The machine stays 60 to 95 % full.
 func history(s scenario, v variant, seed uint64, events int) []event {
 	random := rand.New(rand.NewPCG(seed, 1))
 	free := make([]int, len(s.zones))
@@ -77,7 +77,7 @@ func history(s scenario, v variant, seed uint64, events int) []event {
 		if random.IntN(8) == 0 {
 			c.cpus, c.wholeL3 = s.l3, true
 		}
-		// A claim comes more often than it goes while the machine fills.
+		// While the machine fills, more claims come than go.
 		comes := random.IntN(4) < 1
 		if filling {
 			comes = random.IntN(4) < 3
@@ -108,7 +108,7 @@ func history(s scenario, v variant, seed uint64, events int) []event {
 	return out
 }
 
-// run lets the placer live through the history.
+// run lets the placer place the claims of a history.
 func run(p placer, m topology.Machine, events []event, countAllocations bool) (figures, error) {
 	var f figures
 	b := newBook(m)

@@ -9,23 +9,25 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// driver places claims as this project does.
+// driver places claims with this project's placement.
 type driver struct {
 	layout  *placement.Layout
 	options placement.Options
-	// free is by the zone's node.
+	// free has the free CPUs by the zone's node.
 	free map[int]cpuset.CPUSet
 }
 
 func newDriver(s scenario, v variant) *driver {
-	d := &driver{layout: placement.NewLayout(s.machine), options: placement.Options{WholeCores: v.wholeCores}, free: make(map[int]cpuset.CPUSet)}
+	d := &driver{
+		layout: placement.NewLayout(s.machine), options: placement.Options{WholeCores: v.wholeCores}, free: make(map[int]cpuset.CPUSet),
+	}
 	for _, z := range s.zones {
 		d.free[z.node] = z.cpus
 	}
 	return d
 }
 
-// prepare makes the call that places the claim.
+// prepare returns the call that places the claim.
 func (d *driver) prepare(c claim) (func() (cpuset.CPUSet, error), error) {
 	return func() (cpuset.CPUSet, error) {
 		free := d.free[c.zone.node]

@@ -11,14 +11,13 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// figures count what went wrong, and what it took.
+// figures has the faults and the costs of a placer.
 type figures struct {
 	claims, wholeL3s int
-	// wider are claims over more NUMA nodes, or in as few of them over more
-	// L3s, than the free CPUs of the zone required. split are the cores of
-	// which claims got only some threads, beyond the fewest that were possible.
-	// refused are requests for whole L3s in zones that had the CPUs free but no
-	// L3 as a whole.
+	// wider counts claims with more NUMA nodes than the free CPUs of the zone
+	// required, or with the fewest nodes and more L3s. split counts cores with only
+	// some threads in a claim, beyond the fewest possible. refused counts requests
+	// for whole L3s in zones with enough free CPUs and no free L3.
 	wider, split, refused int
 	time                  time.Duration
 	allocations           uint64
@@ -36,7 +35,7 @@ func (f *figures) add(o figures) {
 	f.allocations += o.allocations
 }
 
-// book has the parts of a machine.
+// book has the CPUs of each NUMA node, L3, core and kind of core.
 type book struct {
 	nodes, l3s, cores, kinds []cpuset.CPUSet
 }
@@ -67,7 +66,7 @@ func parts(m topology.Machine, id func(topology.CPU) any) []cpuset.CPUSet {
 	return out
 }
 
-// judge measures a claim that got CPUs of the zone's free ones.
+// judge returns the figures of a claim that got these CPUs of the zone's free CPUs.
 func (b book) judge(c claim, free, got cpuset.CPUSet) figures {
 	f := figures{claims: 1}
 	nodes, l3s := spanned(b.nodes, got), spanned(b.l3s, got)
@@ -100,7 +99,7 @@ func spanned(groups []cpuset.CPUSet, got cpuset.CPUSet) int {
 	return n
 }
 
-// partial counts the cores of which only some threads are in got.
+// partial counts the cores with only some threads in got.
 func (b book) partial(got cpuset.CPUSet) int {
 	count := 0
 	for _, c := range b.cores {
@@ -111,8 +110,8 @@ func (b book) partial(got cpuset.CPUSet) int {
 	return count
 }
 
-// least tells how few NUMA nodes n CPUs can have, and in so many how few L3s
-// and how few cores in part. It tries all sets of NUMA nodes.
+// least returns the fewest NUMA nodes that n CPUs can have and, with that many nodes,
+// the fewest L3s and the fewest partial cores. It tries all sets of NUMA nodes.
 func (b book) least(free cpuset.CPUSet, n int) (nodes, l3s, partial int) {
 	nodes = len(b.nodes) + 1
 	for mask := uint(1); mask < 1<<len(b.nodes); mask++ {
@@ -138,7 +137,7 @@ func (b book) least(free cpuset.CPUSet, n int) (nodes, l3s, partial int) {
 	return nodes, l3s, partial
 }
 
-// fewest tells how few of the groups have n CPUs.
+// fewest returns the smallest number of groups that have n CPUs together.
 func fewest(groups []cpuset.CPUSet, have cpuset.CPUSet, n int) int {
 	var sizes []int
 	for _, g := range groups {
@@ -152,8 +151,8 @@ func fewest(groups []cpuset.CPUSet, have cpuset.CPUSet, n int) int {
 	return count
 }
 
-// leastPartial tells how few cores n CPUs can take in part. Where one kind of
-// cores has n, it is of one kind.
+// leastPartial returns the fewest partial cores that n CPUs can have. All CPUs are of
+// one kind of core if a kind has n CPUs.
 func (b book) leastPartial(have cpuset.CPUSet, n int) int {
 	least := -1
 	for _, kind := range b.kinds {
@@ -164,12 +163,12 @@ func (b book) leastPartial(have cpuset.CPUSet, n int) int {
 		}
 	}
 	if least < 0 {
-		return 0 // of several kinds: no claim is blamed for it
+		return 0 // no claim of several kinds is counted as split
 	}
 	return least
 }
 
-// partialOf is leastPartial for cores of one size.
+// partialOf is leastPartial for cores of one kind.
 func (b book) partialOf(have cpuset.CPUSet, n int) int {
 	var whole, broken []cpuset.CPUSet
 	for _, c := range b.cores {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// kubelet places claims as containers of kubelet's static policy. It
-// gets its NUMA nodes from the topology manager.
+// kubelet places claims as containers with kubelet's static policy, which gets the
+// NUMA nodes from zone, in place of the topology manager.
 type kubelet struct {
 	policy  cpumanager.Policy
 	state   state.State
@@ -55,7 +55,7 @@ func kubeletTopology(m topology.Machine) *kubelettopology.CPUTopology {
 	}
 }
 
-// prepare makes the call that places the claim.
+// prepare returns the call that places the claim.
 func (k *kubelet) prepare(c claim) (func() (cpuset.CPUSet, error), error) {
 	k.zone = nil
 	mask, err := bitmask.NewBitMask(k.nodes(c)...)
@@ -77,8 +77,8 @@ func (k *kubelet) prepare(c claim) (func() (cpuset.CPUSet, error), error) {
 	}, nil
 }
 
-// nodes are the fewest NUMA nodes of the zone that have the CPUs free, the
-// first of those sets: what the topology manager would choose.
+// nodes returns the choice of the topology manager: the first of the smallest sets
+// of NUMA nodes with enough free CPUs of the zone.
 func (k *kubelet) nodes(c claim) []int {
 	free := k.state.GetDefaultCPUSet().Intersection(c.zone.cpus)
 	var best []int

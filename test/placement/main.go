@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The placement benchmark: the same random history of claims, once placed by
-// this project and once by kubelet's static CPU manager policy. It prints the
-// table of docs/placement.md. It is a module of its own because it compiles
-// kubelet.
+// The placement benchmark places the same random history of claims with this project
+// and with kubelet's static CPU manager policy. It prints the table of
+// docs/placement.md. It is a separate module because it compiles kubelet.
 package main
 
 import (
@@ -14,7 +13,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
-// scenario is a machine that is cut into zones.
+// scenario is a machine with zones, the sizes of claims in CPUs, and the CPUs of an
+// L3.
 type scenario struct {
 	name    string
 	machine topology.Machine
@@ -23,8 +23,8 @@ type scenario struct {
 	l3      int
 }
 
-// variants are what claims ask for, and the options of kubelet's static policy:
-// prefer-align-cpus-by-uncorecache in both, full-pcpus-only with whole cores.
+// variants are the kinds of claims. Kubelet's static policy has the option
+// prefer-align-cpus-by-uncorecache in both, and full-pcpus-only with whole cores.
 var variants = []variant{{name: "any CPUs"}, {name: "whole cores", wholeCores: true}}
 
 func scenarios() []scenario {
@@ -48,7 +48,8 @@ func upTo(n int) []int {
 	return out
 }
 
-// dual96 has two sockets of 96 cores, an L3 per 8 cores.
+// dual96 returns a machine with two sockets of 96 cores, 2 threads per core and an
+// L3 per 8 cores.
 func dual96() topology.Machine {
 	const perSocket, perL3 = 96, 8
 	s := topologytest.Spec{PageSize: 4096}
@@ -75,13 +76,13 @@ func nodes(m topology.Machine) []zone {
 
 func whole(m topology.Machine) []zone { return []zone{{-1, m.Online()}} }
 
-// size is how much is run.
+// size is the size of a run.
 type size struct {
 	seeds  uint64
 	events int
 }
 
-// compare runs both over the scenario's histories.
+// compare runs both placers with the scenario's histories.
 func compare(s scenario, v variant, of size, countAllocations bool) (ours, theirs figures, err error) {
 	for seed := range of.seeds {
 		h := history(s, v, seed, of.events)
@@ -109,7 +110,7 @@ func main() {
 	}
 }
 
-// report prints the table: ours / kubelet's.
+// report prints the table, each figure as ours / kubelet's.
 func report(of size) error {
 	fmt.Println("| machine | claims of | claims | wider | split | whole L3 refused | sum | µs | allocations |")
 	fmt.Println("|---|---|--:|--:|--:|--:|--:|--:|--:|")
@@ -120,7 +121,7 @@ func report(of size) error {
 			if err != nil {
 				return err
 			}
-			// Counting allocations stops the world: the time is not taken then.
+			// Counting allocations stops the world, so time has its own run.
 			oa, ta, err := compare(s, v, size{seeds: 1, events: of.events / 4}, true)
 			if err != nil {
 				return err

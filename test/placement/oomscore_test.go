@@ -15,15 +15,15 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
 )
 
-// A81: for any pod each container has the oom_score_adj that kubelet gives it.
-// It is here because this module compiles kubelet.
+// A81: for any pod, each container has kubelet's oom_score_adj. The test is here
+// because this module compiles kubelet.
 func TestOOMScoreIsKubelets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const mi = 1 << 20
 		capacity := rapid.Int64Range(mi, 1<<42).Draw(t, "capacity")
 		amount := func(most int64) oomscore.Amount {
 			a := oomscore.Amount{Limit: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, most)).Draw(t, "limit")}
-			// The API server sets a request that is missing to the limit, and refuses more.
+			// The API server sets a missing request to the limit, and refuses a larger one.
 			a.Request = rapid.SampledFrom([]int64{a.Limit, a.Limit / 2}).Draw(t, "request")
 			if a.Limit == 0 {
 				a.Request = rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, most)).Draw(t, "request alone")
@@ -33,7 +33,8 @@ func TestOOMScoreIsKubelets(t *testing.T) {
 		resources := func() oomscore.Resources { return oomscore.Resources{CPU: amount(64000), Memory: amount(2 * capacity)} }
 		var p oomscore.Pod
 		for range rapid.IntRange(0, 2).Draw(t, "init containers") {
-			p.Containers = append(p.Containers, oomscore.Container{Resources: resources(), Init: true, Runs: rapid.Bool().Draw(t, "sidecar")})
+			p.Containers = append(p.Containers,
+				oomscore.Container{Resources: resources(), Init: true, Runs: rapid.Bool().Draw(t, "sidecar")})
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "containers") {
 			p.Containers = append(p.Containers, oomscore.Container{Resources: resources(), Runs: true})
@@ -48,7 +49,7 @@ func TestOOMScoreIsKubelets(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "whole pod") {
 			whole := resources()
-			// The API server refuses less than the containers have.
+			// The API server refuses less than the sum of the containers.
 			for _, c := range p.Containers {
 				whole.Memory.Request += c.Memory.Request
 			}
@@ -64,7 +65,7 @@ func TestOOMScoreIsKubelets(t *testing.T) {
 	})
 }
 
-// kubeletPod is the pod as the API server has it, with its containers in order.
+// kubeletPod returns the pod as an API object, and its containers in order.
 func kubeletPod(p oomscore.Pod) (pod *corev1.Pod, containers []*corev1.Container) {
 	pod = &corev1.Pod{}
 	for i, c := range p.Containers {
