@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inventory computes what a machine offers with a configuration: its
-// zones, the devices published for them, and what the plugin prepares claims
-// from. The daemon, `cpumem inspect` and `cpumem simulate` all go through it,
-// so that they cannot see different machines. Pure.
+// zones, the devices published for them, and the plugin's inventory, from which
+// claims are prepared. The daemon, `cpumem inspect` and `cpumem simulate` all
+// use it, so that they see the same machine. It is pure.
 package inventory
 
 import (
@@ -27,16 +27,16 @@ import (
 type Inventory struct {
 	Machine topology.Machine
 	Zones   []zones.Zone
-	// Pool is what containers without exclusive CPUs run on while there is no
-	// claim.
+	// Pool is the shared pool while there is no claim.
 	Pool zones.Pool
-	// NodeAllocatable is the configuration's.
+	// NodeAllocatable is the configuration's field of this name.
 	NodeAllocatable bool
 
 	cut zones.Cut
 }
 
-// Compute cuts the machine into zones as the configuration says.
+// Compute divides the machine into zones. A configuration that does not fit the
+// machine is an error.
 func Compute(c config.Config, m topology.Machine) (Inventory, error) {
 	wanted, err := c.Zones()
 	if err != nil {
@@ -46,10 +46,12 @@ func Compute(c config.Config, m topology.Machine) (Inventory, error) {
 	if err != nil {
 		return Inventory{}, fmt.Errorf("configuration does not fit this machine: %w", err)
 	}
-	return Inventory{Machine: m, Zones: cut.Offer(zones.Live{}), Pool: cut.Pool, NodeAllocatable: c.NodeAllocatable, cut: cut}, nil
+	return Inventory{
+		Machine: m, Zones: cut.Offer(zones.Live{}), Pool: cut.Pool, NodeAllocatable: c.NodeAllocatable, cut: cut,
+	}, nil
 }
 
-// Plugin returns what claims are prepared from.
+// Plugin returns the inventory from which the plugin prepares claims.
 func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
 	p := plugin.Inventory{
 		Zones:    make(map[string]plugin.Zone, len(i.Zones)),
@@ -68,7 +70,9 @@ func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
 
 // Devices returns the devices of zones of the inventory, all with the taints.
 func (i Inventory) Devices(zs []zones.Zone, taints []resourceapi.DeviceTaint) []resourceapi.Device {
-	return resourceslices.Devices(zs, resourceslices.Options{PageSize: i.Machine.PageSize, Taints: taints, NodeAllocatable: i.NodeAllocatable})
+	return resourceslices.Devices(zs, resourceslices.Options{
+		PageSize: i.Machine.PageSize, Taints: taints, NodeAllocatable: i.NodeAllocatable,
+	})
 }
 
 // Names returns the zones' names.
@@ -80,10 +84,10 @@ func (i Inventory) Names() []string {
 	return names
 }
 
-// LeftOut returns what of the machine is not offered.
+// LeftOut returns the parts of the machine that are not offered.
 func (i Inventory) LeftOut() []zones.LeftOut { return i.cut.LeftOut() }
 
-// Equal tells whether both offer the same.
+// Equal reports whether both offer the same zones and shared pool.
 func (i Inventory) Equal(other Inventory) bool {
 	return reflect.DeepEqual(i.Zones, other.Zones) && reflect.DeepEqual(i.Pool, other.Pool)
 }

@@ -34,11 +34,14 @@ func offer(t *testing.T, i inventory.Inventory, claims ...contract.ClaimRecord) 
 }
 
 func held(device string, d contract.Decision, consumed map[string]string) contract.ClaimRecord {
-	return contract.ClaimRecord{Namespace: "default", Name: "c", UID: device, Results: []contract.ResultRecord{{Device: device, Decision: d, Consumed: consumed}}}
+	return contract.ClaimRecord{
+		Namespace: "default", Name: "c", UID: device,
+		Results: []contract.ResultRecord{{Device: device, Decision: d, Consumed: consumed}},
+	}
 }
 
-// A45: values of pods and ancestors are written where the driver owns them, and
-// only there.
+// A45: values of pods and ancestors are written only where the driver owns
+// them.
 func TestOwner(t *testing.T) {
 	for owner, protect := range map[string]bool{config.OwnerDriver: true, config.OwnerKubelet: false, config.OwnerNone: false} {
 		c := config.Default()
@@ -49,10 +52,11 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// Claims of zones that are cut otherwise now are left out of what is published,
-// so that the scheduler cannot give their CPUs and memory away again (I1).
+// CPUs and memory of claims on devices of another configuration are not
+// published, so that the scheduler cannot give them away twice (I1).
 func TestDisplaced(t *testing.T) {
-	node1 := held("numa-1", contract.Decision{CPUs: "2,6", Mems: "1"}, map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
+	node1 := held("numa-1", contract.Decision{CPUs: "2,6", Mems: "1"},
+		map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
 	node0 := held("numa-0", contract.Decision{CPUs: "0"}, map[string]string{"cpu": "1"})
 	claims := []contract.ClaimRecord{node0, node1}
 
@@ -83,7 +87,7 @@ func TestDisplaced(t *testing.T) {
 func TestDisplacedInSteps(t *testing.T) {
 	cores := compute(t, func(c *config.Config) { c.CPU.WholeCores = true })
 	require.Equal(t, 2, offer(t, cores, held("machine", contract.Decision{CPUs: "2"}, map[string]string{"cpu": "1"}))[1].CPUCapacity)
-	// One from before the whole cores: its sibling is nobody's.
+	// A claim from before wholeCores: no claim can get the sibling of its CPU.
 	require.Equal(t, 2, offer(t, cores, held("numa-1", contract.Decision{CPUs: "2"}, map[string]string{"cpu": "1"}))[1].CPUCapacity)
 }
 
@@ -93,8 +97,8 @@ func TestDisplacedTakesAll(t *testing.T) {
 		map[string]string{"cpu": "8", "memory": "1Ti", "hugepages_2Mi": "1Ti", "hugepages_1Gi": "1Ti"})))
 }
 
-// I7: claims may hold all of the zone that the shared pool's CPU is withheld
-// from now; it is withheld from another one then.
+// I7: claims may hold all of the zone from which the shared pool's CPU is
+// withheld. The CPU is withheld from another zone then.
 func TestWithheldElsewhere(t *testing.T) {
 	i := compute(t, func(*config.Config) {})
 	zs := offer(t, i, held("numa-0", contract.Decision{CPUs: "0-1,4-5"}, map[string]string{"cpu": "4"}))
@@ -102,8 +106,8 @@ func TestWithheldElsewhere(t *testing.T) {
 	require.Equal(t, 3, zs[1].CPUCapacity)
 }
 
-// A06: a CPU that a claim holds goes offline. The zone loses it, the others
-// nothing.
+// A06: a CPU that a claim holds goes offline. Its zone loses the CPU, all other
+// zones lose nothing.
 func TestHeldCPUGoesOffline(t *testing.T) {
 	m := topologytest.T2().Machine()
 	m.CPUs = slices.DeleteFunc(m.CPUs, func(c topology.CPU) bool { return c.ID == 6 || c.ID == 7 })

@@ -14,9 +14,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// Displaced returns the claims with a result on a device that is not offered
-// any more: the configuration has cut the machine otherwise since. They keep
-// what they hold, and the scheduler does not count it on the devices of today.
+// Displaced returns the claims with a result on a device that is not offered,
+// because another configuration divided the machine. Such claims keep their
+// CPUs and memory, which the scheduler does not subtract from offered devices.
 func (i Inventory) Displaced(claims []contract.ClaimRecord) []contract.ClaimRecord {
 	return slices.DeleteFunc(slices.Clone(claims), func(c contract.ClaimRecord) bool {
 		return !slices.ContainsFunc(c.Results, func(r contract.ResultRecord) bool { return !i.has(r.Device) })
@@ -27,8 +27,8 @@ func (i Inventory) has(device string) bool {
 	return slices.ContainsFunc(i.Zones, func(z zones.Zone) bool { return z.Name == device })
 }
 
-// Offer returns the zones to publish while there are these claims: those of
-// the inventory, less what claims hold that do not fit it.
+// Offer returns the zones to publish with these claims: the inventory's zones,
+// without the CPUs and memory of claims that do not fit.
 func (i Inventory) Offer(claims []contract.ClaimRecord) []zones.Zone {
 	live := zones.Live{Held: nodestate.Exclusive(claims), Displaced: cpuset.New(), Claimed: make(map[string]cpuset.CPUSet)}
 	var displaced []contract.ResultRecord
@@ -52,8 +52,9 @@ func (i Inventory) Offer(claims []contract.ClaimRecord) []zones.Zone {
 	return slices.DeleteFunc(zs, zones.Zone.Empty)
 }
 
-// takeMemory takes what a displaced result holds off a zone that it may hold
-// it of. Memory that several zones may hold is taken off each of them.
+// takeMemory subtracts a displaced result's memory and hugepages from a zone
+// that they may come from. Memory that may come from several zones is
+// subtracted from each.
 func takeMemory(z *zones.Zone, r contract.ResultRecord) {
 	if nodestate.Set(r.Decision.Mems).Intersection(cpuset.New(z.Mems...)).IsEmpty() {
 		return

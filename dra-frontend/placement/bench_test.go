@@ -12,7 +12,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Machines of 8 to 4096 CPUs as one zone, a third of them taken at random.
+// Machines of 8 to 4096 CPUs as one zone, with a third of the CPUs taken at
+// random.
 func BenchmarkPick(b *testing.B) {
 	for _, size := range []struct{ sockets, nodes, l3s, cores int }{{1, 1, 1, 4}, {1, 1, 4, 8}, {4, 2, 4, 8}, {8, 8, 4, 8}} {
 		m := tree(size.sockets, size.nodes, size.l3s, size.cores, 2)

@@ -4,27 +4,27 @@ package placement
 
 import "cmp"
 
-// cost is what a pick costs the claim and those to come. It is a list of
-// numbers, the first that differs decides. Each of them is the sum of what the
-// parts of the machine cost on their own, so that the cheapest way to take a
-// number of CPUs from several parts is made of the cheapest ways for each. The
-// numbers share words, which have room for machines of up to 65535 CPUs.
+// cost is what a pick costs this claim and later claims. It is a list of
+// numbers; the first difference decides. Each number is a sum over the parts of
+// the machine, so the cheapest way to take CPUs from several parts consists of
+// the cheapest ways for each part. The numbers share words, with room for
+// machines of up to 65535 CPUs.
 type cost struct {
 	// spans counts, in this order, sockets, NUMA nodes, cores of which the
 	// claim gets only some threads, and L3s.
 	spans uint64
-	// breaks counts L3s that were free as a whole and no longer are, L3s of
-	// which the claim gets only some CPUs, and cores that were free as a whole
-	// and keep only a part.
+	// breaks counts L3s that were free as a whole, L3s of which the claim gets
+	// only some CPUs, and cores that were free as a whole and of which the
+	// claim gets only some threads.
 	breaks uint64
-	// loses is what NUMA nodes lose, and what L3s lose.
+	// loses is the loss of NUMA nodes and of L3s.
 	loses uint64
-	// cores is what cores lose.
+	// cores is the loss of cores.
 	cores uint64
 }
 
-// impossible is the cost of what cannot be done. It may be added to others
-// once.
+// impossible is the cost of a pick that cannot be made. It may be added to
+// another cost once.
 var impossible = cost{spans: 1 << 63}
 
 const (
@@ -62,19 +62,20 @@ func (c cost) less(o cost) bool {
 	return c.cores < o.cores
 }
 
-// loss tells what a part with free CPUs loses when n are taken: free CPUs are
-// worth the more the more of them are together, so a part counts with the
-// square of its free CPUs. The least loss is the tightest fit.
+// loss returns what a part with free CPUs loses if n are taken. Free CPUs are
+// worth more together, so a part is worth the square of its free CPUs. The
+// least loss is the tightest fit.
 func loss(free, n int) uint64 { return uint64(n * (2*free - n)) }
 
-// offer is a pick with what decides between offers.
+// offer is a possible pick with the numbers that decide between offers.
 type offer struct {
 	table *table
 	n     int
-	// radius is the distance within which the NUMA nodes are.
+	// radius is a distance from one NUMA node; all nodes of the offer are
+	// within it.
 	radius int
 	cost   cost
-	// kind is what the kind of cores loses.
+	// kind is the loss of the kind of cores.
 	kind uint64
 }
 
@@ -82,6 +83,8 @@ func (o offer) better(than offer) bool {
 	if than.table == nil {
 		return true
 	}
-	return cmp.Or(cmp.Compare(o.radius, than.radius), cmp.Compare(o.cost.spans, than.cost.spans), cmp.Compare(o.cost.breaks, than.cost.breaks),
-		cmp.Compare(o.kind, than.kind), cmp.Compare(o.cost.loses, than.cost.loses), cmp.Compare(o.cost.cores, than.cost.cores)) < 0
+	return cmp.Or(
+		cmp.Compare(o.radius, than.radius), cmp.Compare(o.cost.spans, than.cost.spans), cmp.Compare(o.cost.breaks, than.cost.breaks),
+		cmp.Compare(o.kind, than.kind), cmp.Compare(o.cost.loses, than.cost.loses), cmp.Compare(o.cost.cores, than.cost.cores),
+	) < 0
 }

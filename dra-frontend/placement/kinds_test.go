@@ -24,7 +24,13 @@ func TestKinds(t *testing.T) {
 		{"all efficiency cores", "0-31", 16, placement.Options{Cores: placement.CoresEfficiency}, "16-31"},
 		{"whole performance cores", "1-31", 4, placement.Options{Cores: placement.CoresPerformance, WholeCores: true}, "2-5"},
 		{"spread performance", "0-31", 3, placement.Options{Cores: placement.CoresPerformance, Placement: placement.Spread}, "0,2,4"},
-		{"spread whole performance", "0-31", 4, placement.Options{Cores: placement.CoresPerformance, Placement: placement.Spread, WholeCores: true}, "0-3"},
+		{
+			name:    "spread whole performance",
+			free:    "0-31",
+			n:       4,
+			options: placement.Options{Cores: placement.CoresPerformance, Placement: placement.Spread, WholeCores: true},
+			want:    "0-3",
+		},
 		{"any is both", "0-31", 32, placement.Options{Cores: placement.CoresAny}, "0-31"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -45,11 +51,39 @@ func TestKindsRefused(t *testing.T) {
 		options placement.Options
 		want    string
 	}{
-		{"too few performance", t5, "0-2,16-31", 4, placement.Options{Cores: placement.CoresPerformance}, "4 CPUs of performance cores wanted, 3 free in the zone"},
-		{"too few efficiency", t5, "0-15,31", 2, placement.Options{Cores: placement.CoresEfficiency}, "2 CPUs of efficiency cores wanted, 1 free in the zone"},
-		{"no kinds", t4, "0-511", 1, placement.Options{Cores: placement.CoresEfficiency}, `cores "efficiency": this machine has no such cores`},
+		{
+			name:    "too few performance",
+			layout:  t5,
+			free:    "0-2,16-31",
+			n:       4,
+			options: placement.Options{Cores: placement.CoresPerformance},
+			want:    "4 CPUs of performance cores wanted, 3 free in the zone",
+		},
+		{
+			name:    "too few efficiency",
+			layout:  t5,
+			free:    "0-15,31",
+			n:       2,
+			options: placement.Options{Cores: placement.CoresEfficiency},
+			want:    "2 CPUs of efficiency cores wanted, 1 free in the zone",
+		},
+		{
+			name:    "no kinds",
+			layout:  t4,
+			free:    "0-511",
+			n:       1,
+			options: placement.Options{Cores: placement.CoresEfficiency},
+			want:    `cores "efficiency": this machine has no such cores`,
+		},
 		{"unknown kind", t5, "0-31", 1, placement.Options{Cores: "fast"}, `cores "fast": want "any", "performance" or "efficiency"`},
-		{"a cache that both kinds share", t5, "0-31", 16, placement.Options{Cores: placement.CoresEfficiency, WholeL3: true}, "no whole L3 caches"},
+		{
+			name:    "a cache that both kinds share",
+			layout:  t5,
+			free:    "0-31",
+			n:       16,
+			options: placement.Options{Cores: placement.CoresEfficiency, WholeL3: true},
+			want:    "no whole L3 caches",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := c.layout.Pick(parse(t, c.free), c.n, c.options)

@@ -58,8 +58,8 @@ func drawOptions(t *rapid.T) placement.Options {
 	}
 }
 
-// Exact number, a subset of the free ones, whole where asked for, the same
-// answer every time and for every order of the machine's CPUs (I8).
+// A pick has exactly n of the free CPUs, whole units where wanted, and is the
+// same every time and for every order of the machine's CPUs (I8).
 func TestPickLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topologytest.Random(t).Machine()
@@ -97,9 +97,9 @@ func requireWhole(t require.TestingT, groups []cpuset.CPUSet, got cpuset.CPUSet)
 	}
 }
 
-// A12: whatever is free besides, a number that fits a free L3 gets one L3 where
-// cores are of one size. (Else cores of two L3s may add up to it, and in the L3
-// one would have to be broken.)
+// A12: where cores are of one size, a number that fits a free L3 gets one L3,
+// whatever else is free. (With several sizes, cores of two L3s may add up to
+// the number while one L3 would need a broken core.)
 func TestPackedFitsOneL3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topologytest.Random(t).Machine()
@@ -116,9 +116,9 @@ func TestPackedFitsOneL3(t *testing.T) {
 	})
 }
 
-// With cores of two threads, in the zone of a NUMA node: as long as whole cores
-// suffice, an even number breaks no core and shares none, an odd one has one
-// thread beside.
+// In the zone of a NUMA node with cores of two threads: while whole cores
+// suffice, an even number of CPUs breaks and shares no core, an odd number has
+// one thread more.
 func TestPackedTakesWholeCores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := topologytest.Random(t)
@@ -131,7 +131,8 @@ func TestPackedTakesWholeCores(t *testing.T) {
 			return
 		}
 		zone := m.CPUs[0].Node
-		free := drawFree(t, m).Intersection(m.NUMANodes[slices.IndexFunc(m.NUMANodes, func(n topology.NUMANode) bool { return n.ID == zone })].CPUs)
+		node := slices.IndexFunc(m.NUMANodes, func(n topology.NUMANode) bool { return n.ID == zone })
+		free := drawFree(t, m).Intersection(m.NUMANodes[node].CPUs)
 		whole := 0
 		for _, c := range pairs {
 			if c.IsSubsetOf(free) {
@@ -154,7 +155,7 @@ func TestPackedTakesWholeCores(t *testing.T) {
 	})
 }
 
-// A12 on T4, after churn: 16 CPUs get one L3 as long as one is free.
+// A12 on T4, after churn: up to 16 CPUs get one L3 while an L3 is free.
 func TestChurn(t *testing.T) {
 	m := topologytest.T4().Machine()
 	l, caches := placement.NewLayout(m), l3s(m)
@@ -208,7 +209,10 @@ func TestWholeCoresNeverStuck(t *testing.T) {
 				continue
 			}
 			n := 2 * rapid.IntRange(1, free.Size()/2).Draw(t, "n")
-			got, err := l.Pick(free, n, placement.Options{WholeCores: true, Placement: rapid.SampledFrom([]string{placement.Packed, placement.Spread}).Draw(t, "placement")})
+			got, err := l.Pick(free, n, placement.Options{
+				WholeCores: true,
+				Placement:  rapid.SampledFrom([]string{placement.Packed, placement.Spread}).Draw(t, "placement"),
+			})
 			require.NoError(t, err)
 			free = free.Difference(got)
 			held = append(held, got)

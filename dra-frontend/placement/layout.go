@@ -9,12 +9,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// span is a range of what the layout orders: lo to hi-1.
+// span is a range of indexes in the layout: lo to hi-1.
 type span struct{ lo, hi int }
 
 func (s span) size() int { return s.hi - s.lo }
 
-// core is a core: its CPUs as a range of the layout's, and its L3.
+// core has its CPUs as a span of the layout's CPUs, and its L3 and kind.
 type core struct {
 	span
 	l3, kind int
@@ -33,27 +33,27 @@ type place struct {
 	socket, node int
 }
 
-// Layout is the machine in the order in which CPUs are near to each other.
-// It is made once and never changes.
+// Layout is the machine in an order that keeps near CPUs together. It never
+// changes.
 type Layout struct {
 	cpus   []int
 	cores  []core
 	l3s    []l3
 	places []place
-	// coreOf is the core of each CPU of cpus; at is the index in cpus of each
-	// id, -1 for none.
+	// coreOf is the core of each CPU of cpus; at maps a CPU's id to its index
+	// in cpus, -1 for no CPU.
 	coreOf, at []int
-	// distance is between places, 0 from each to itself; radii are the values
-	// it has, in order.
+	// distance is between places, 0 from a place to itself; radii are its
+	// values, sorted.
 	distance [][]int
 	radii    []int
-	// kinds are the kinds of cores that the machine has, after anyKind.
-	// coreSize is how many CPUs every core of the kind has, 0 if they differ.
+	// kinds are anyKind and the kinds of the machine's cores. coreSize is the
+	// number of CPUs of each core of the kind, 0 if cores differ.
 	kinds    []topology.CPUType
 	coreSize []int
 }
 
-// anyKind is the index of no kind in particular.
+// anyKind is the index that stands for all kinds.
 const anyKind = 0
 
 // NewLayout orders the machine. The order of m.CPUs does not matter.
@@ -105,7 +105,7 @@ func (l *Layout) kind(of topology.CPUType) int {
 	return i
 }
 
-// compareCores fills in coreSize.
+// compareCores sets coreSize.
 func (l *Layout) compareCores() {
 	seen := make([]bool, len(l.kinds))
 	for _, c := range l.cores {

@@ -27,7 +27,7 @@ func (b *builder) addL3(socket, node int, kinds func() topology.CPUType, threads
 	}
 }
 
-// machine sets the distances between NUMA nodes.
+// machine returns the machine with these distances between NUMA nodes.
 func (b *builder) machine(distance func(a, b int) int) topology.Machine {
 	for i := range b.m.NUMANodes {
 		n := &b.m.NUMANodes[i]
@@ -54,7 +54,7 @@ func flat(a, b int) int {
 	return 20
 }
 
-// tree is a regular machine; all numbers are per the next larger thing.
+// tree returns a regular machine: each number is per next larger part.
 func tree(sockets, nodes, l3s, cores, threads int) topology.Machine {
 	b := &builder{}
 	sizes := make([]int, cores)

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// small is a machine of up to 16 CPUs as bits, bit i is CPUs[i].
+// small is a machine of up to 16 CPUs with groups as masks: bit i is CPUs[i].
 type small struct {
 	machine                           topology.Machine
 	sockets, places, l3s, cores, kind []uint32
@@ -67,9 +67,9 @@ func newSmall(m topology.Machine) small {
 	return s
 }
 
-// want is the cost of a pick, the numbers that packed placement wants to be
-// low, the most important one first. It is written from docs/placement.md, not
-// from the code.
+// want is the cost of a pick: the numbers that packed placement keeps low, the
+// most important first. It is written from docs/placement.md, not from the
+// code.
 type want [13]int
 
 func (s small) want(free, take uint32, o placement.Options) want {
@@ -103,7 +103,7 @@ func (s small) want(free, take uint32, o placement.Options) want {
 		}
 		w[9] = loss(s.kind)
 	}
-	w[1] = 1 << 30 // distance of NUMA nodes from one that has CPUs to give
+	w[1] = 1 << 30 // distance of the NUMA nodes from a node that has CPUs to give
 	for a, from := range s.places {
 		if from&eligible == 0 {
 			continue
@@ -139,7 +139,7 @@ func (s small) want(free, take uint32, o placement.Options) want {
 	return w
 }
 
-// eligible are the free CPUs that may be taken with the options.
+// eligible returns the free CPUs that may be taken with the options.
 func (s small) eligible(free uint32, o placement.Options) uint32 {
 	for _, k := range s.kind {
 		kind := string(s.machine.CPUs[bits.TrailingZeros32(k)].Type)
@@ -162,14 +162,14 @@ func (s small) eligible(free uint32, o placement.Options) uint32 {
 	return free
 }
 
-// allowed tells whether the pick is of whole units where they are wanted.
+// allowed reports whether the pick has whole units where they are wanted.
 func (s small) allowed(take uint32, o placement.Options) bool {
 	broken := func(u uint32) bool { return u&take != 0 && u&take != u }
 	return !(o.WholeL3 && slices.ContainsFunc(s.l3s, broken) || o.WholeCores && slices.ContainsFunc(s.cores, broken))
 }
 
-// optimum tries all picks: the least cost of each number of CPUs that can be
-// had.
+// optimum tries all picks and returns the least cost for each possible number
+// of CPUs.
 func (s small) optimum(free uint32, o placement.Options) map[int]want {
 	best := make(map[int]want)
 	eligible := s.eligible(free, o)
@@ -221,7 +221,7 @@ func (s small) requireOptimal(t require.TestingT, l *placement.Layout, free uint
 
 var wishes = []placement.Options{{}, {WholeCores: true}, {WholeL3: true}}
 
-// Every number of every set of free CPUs of the small machines.
+// Every number of CPUs from every set of free CPUs of the small machines.
 func TestOptimalEverywhere(t *testing.T) {
 	smt4 := tree(1, 1, 2, 1, 4)
 	cores3 := tree(1, 1, 1, 3, 3)

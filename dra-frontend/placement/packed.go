@@ -4,21 +4,22 @@ package placement
 
 import "slices"
 
-// search looks for the cheapest n CPUs among those it may take.
+// search finds the cheapest n of the CPUs that may be taken.
 type search struct {
 	*pick
 	n int
 	// kind is the kind of cores to take.
 	kind                int
 	wholeCores, wholeL3 bool
-	// l3s and places are how many CPUs may be taken of each, all of the zone.
+	// l3s and places count the CPUs of each that may be taken; all is their
+	// sum.
 	l3s, places []int
 	all         int
-	// classes are those of L3 i from first[i] to first[i+1].
+	// classes of L3 i are from first[i] to first[i+1].
 	classes []class
 	first   []int
 	tables  tables
-	// ofPlace are the tables of NUMA nodes, made when needed.
+	// ofPlace are the tables of places, made when needed.
 	ofPlace []*table
 }
 
@@ -59,7 +60,7 @@ func (s *search) addL3(i int, l3 l3) {
 	}
 }
 
-// addCore counts a core in its class, one of those from index first.
+// addCore counts a core in its class. The classes of its L3 begin at first.
 func addCore(classes []class, first int, like alike) []class {
 	for i := first; i < len(classes); i++ {
 		if classes[i].alike == like {
@@ -70,12 +71,12 @@ func addCore(classes []class, first int, like alike) []class {
 	return append(classes, class{like, 1})
 }
 
-// best finds the cheapest offer: of one L3 if one has all, of one NUMA node,
-// of NUMA nodes near to each other.
+// best returns the cheapest offer: from one L3 if an L3 has all CPUs, from one
+// NUMA node, from NUMA nodes near to each other.
 func (s *search) best() offer {
 	best := s.oneL3()
 	if best.table != nil && best.cost.partialCores() <= s.leastPartial() {
-		return best // every other one takes more L3s
+		return best // every other offer takes more L3s
 	}
 	s.tables = newTables(s.n)
 	for _, radius := range s.radii {
@@ -89,7 +90,7 @@ func (s *search) best() offer {
 	return best
 }
 
-// oneL3 finds the cheapest offer of an L3.
+// oneL3 returns the cheapest offer from one L3.
 func (s *search) oneL3() offer {
 	var best offer
 	if len(s.l3s) == 0 || slices.Max(s.l3s) < s.n {
@@ -104,7 +105,7 @@ func (s *search) oneL3() offer {
 		t, place := s.l3Table(i, s.n), s.Layout.l3s[i].place
 		t.charge(s.n, func(n int) cost { return s.nodeCost(place, n).plus(cost{spans: oneSocket}) })
 		if o := s.choose(best, offer{table: t}); o.table == t {
-			best, kept, spare = o, spare, kept // the next one may not write where the best is
+			best, kept, spare = o, spare, kept // the next table must not overwrite the best
 		}
 	}
 	return best
@@ -124,8 +125,8 @@ func (s *search) choose(best, o offer) offer {
 	return best
 }
 
-// leastPartial is the fewest cores that n CPUs take only in part, whatever is
-// free; 0 where it is not known.
+// leastPartial returns the least number of cores that n CPUs take only in part,
+// whichever CPUs are free; 0 if it is unknown.
 func (s *search) leastPartial() int {
 	if size := s.coreSize[s.kind]; size > 0 && s.n%size > 0 {
 		return 1
@@ -133,7 +134,7 @@ func (s *search) leastPartial() int {
 	return 0
 }
 
-// l3Table is the table of an L3. Numbers below from are of no interest.
+// l3Table makes the table of an L3. Numbers below from are not needed.
 func (s *search) l3Table(i, from int) *table {
 	var t *table
 	for at, last := s.first[i], s.first[i+1]-1; at <= last; at++ {
@@ -156,7 +157,7 @@ func (s *search) l3Table(i, from int) *table {
 	return t
 }
 
-// placeTable is the table of a NUMA node.
+// placeTable returns the table of a place. Numbers below from are not needed.
 func (s *search) placeTable(i, from int) *table {
 	if s.ofPlace == nil {
 		s.ofPlace = make([]*table, len(s.places))
@@ -190,7 +191,7 @@ func onlyIf(is bool, n int) int {
 	return 0
 }
 
-// nodesTable is the table of NUMA nodes, of which only n is of interest.
+// nodesTable makes the table of places. Only its cost of n CPUs is needed.
 func (s *search) nodesTable(places []int) *table {
 	var all *table
 	for len(places) > 0 {
@@ -215,8 +216,8 @@ func (s *search) nodesTable(places []int) *table {
 	return all
 }
 
-// within returns the sets of NUMA nodes that are within the radius of one of
-// them and have n CPUs together.
+// within returns the sets of places that have n CPUs together and are within
+// the radius of one of the places.
 func (s *search) within(radius int) [][]int {
 	var sets [][]int
 	for a, free := range s.places {

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placement picks which CPUs of a zone a claim gets. The scheduler has
-// decided the zone and the number; what is left is to pick them so that the
-// claim's threads are near to each other and the next claims find whole cores
-// and whole L3s. It is pure and deterministic: the same free CPUs give the same
-// answer (I8), and any number up to the free ones can be had (I2).
+// Package placement picks the CPUs of a zone that a claim gets. The scheduler
+// has decided the zone and the number. Placement keeps the claim's threads near
+// to each other, and leaves whole cores and whole L3s for the next claims. It
+// is pure and deterministic: the same free CPUs give the same answer (I8), and
+// any number up to all free CPUs can be had (I2).
 //
-// What packed placement wants, the first that differs decides: cores of one
-// kind; NUMA nodes near to each other; few sockets; few NUMA nodes; few cores of
-// which the claim gets only some threads; few L3s; few of them whole ones; few
-// of which it gets only some CPUs; few whole cores broken; and the tightest fit,
-// which leaves what is free together: of a kind of cores, of NUMA nodes, of L3s,
-// of cores. Of all ways to take the CPUs it takes one that no other one beats in
-// that order.
+// Packed placement takes a pick that no other pick beats in this order; the
+// first difference decides:
+//
+//   - cores of one kind;
+//   - NUMA nodes near to each other;
+//   - few sockets;
+//   - few NUMA nodes;
+//   - few cores of which the claim gets only some threads;
+//   - few L3s;
+//   - few L3s that are free as a whole;
+//   - few L3s of which the claim gets only some CPUs;
+//   - few whole cores broken;
+//   - the tightest fit, which leaves free CPUs together: of a kind of cores, of
+//     NUMA nodes, of L3s, of cores.
 package placement
 
 import (
@@ -23,11 +30,11 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Placements.
+// Placements that a claim can want.
 const (
 	// Packed takes whole cores, then whole L3s, nearest first.
 	Packed = "packed"
-	// Spread takes CPUs of as many L3s as it can, then of as many cores.
+	// Spread takes CPUs of as many L3s as possible, then of as many cores.
 	Spread = "spread"
 )
 
@@ -44,16 +51,17 @@ type Options struct {
 	Placement string
 	// WholeCores takes all online threads of a core or none.
 	WholeCores bool
-	// WholeL3 takes all online CPUs of an L3 or none; placement does not matter
+	// WholeL3 takes all online CPUs of an L3 or none. Placement has no effect
 	// then.
 	WholeL3 bool
-	// Cores is CoresAny, CoresPerformance or CoresEfficiency: only CPUs of such
-	// cores are picked. Empty is CoresAny: one kind if one has enough.
+	// Cores is CoresAny, CoresPerformance or CoresEfficiency: the kind of cores
+	// to pick from. Empty is CoresAny: one kind if a kind has enough free CPUs.
 	Cores string
 }
 
-// Pick picks n of the free CPUs. free are those of the zone that no claim
-// holds; CPUs that the layout does not have count as not free.
+// Pick picks n of the free CPUs, which are the CPUs of the zone that no claim
+// holds. CPUs that the layout lacks count as not free. The error says why n
+// CPUs cannot be had.
 func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, error) {
 	kind, err := l.wanted(o)
 	if err != nil {
@@ -82,7 +90,7 @@ func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, erro
 	return cpuset.New(p.taken...), nil
 }
 
-// wanted checks what kind of cores is wanted.
+// wanted returns the index of the wanted kind of cores, or anyKind.
 func (l *Layout) wanted(o Options) (int, error) {
 	switch o.Cores {
 	case "", CoresAny:
@@ -97,8 +105,8 @@ func (l *Layout) wanted(o Options) (int, error) {
 	return 0, fmt.Errorf("cores %q: this machine has no such cores, leave the field out", o.Cores)
 }
 
-// choices are the kinds of cores to pick from: what is wanted, else each kind
-// that has n free.
+// choices returns the kinds of cores to pick from: the wanted kind, else each
+// kind with n free CPUs.
 func (p *pick) choices(n, wanted int) []int {
 	if wanted != anyKind {
 		return []int{wanted}
@@ -141,16 +149,16 @@ func (p *pick) takeClass(t *table, n int) {
 	}
 }
 
-// alike tells what the core is like, before anything is taken.
+// alike returns the core's kind, threads and free threads before the pick.
 func (p *pick) alike(core int) alike {
 	return alike{p.cores[core].kind, p.cores[core].size(), p.coreFree[core]}
 }
 
-// pick is the state of one call.
+// pick is the state of one call of Pick.
 type pick struct {
 	*Layout
-	// free tells which CPUs are free, the others how many of each part. Only
-	// free changes when CPUs are taken.
+	// free is true for each free CPU; the counts are of free CPUs of each part.
+	// Only free changes when CPUs are taken.
 	free                                  []bool
 	coreFree, l3Free, placeFree, kindFree []int
 	taken                                 []int

@@ -45,7 +45,14 @@ func TestPick(t *testing.T) {
 		{"an odd rest takes the broken core", t4, "0-7,257-263", 3, placement.Options{}, "0-1,257"},
 		{"a whole core elsewhere before two shared ones", t4, "0-1,8,264", 2, placement.Options{}, "8,264"},
 		{"the tightest L3", t4, "0-7,8-11,256-263,264-267,16-21,272-277", 8, placement.Options{}, "8-11,264-267"},
-		{"two L3s of one node, the larger first", t4, "0-3,256-259,8-13,264-269,16-17,272-273", 16, placement.Options{}, "8-13,16-17,264-269,272-273"},
+		{
+			name:    "two L3s of one node, the larger first",
+			machine: t4,
+			free:    "0-3,256-259,8-13,264-269,16-17,272-273",
+			n:       16,
+			options: placement.Options{},
+			want:    "8-13,16-17,264-269,272-273",
+		},
 		{"one node before another", t4, "0-7,256-263,32-47,288-303", 24, placement.Options{}, "32-43,288-299"},
 		{"more than a node: the other node of the socket", t4, "0-31,256-287,64-127,320-383", 80, placement.Options{}, "64-103,320-359"},
 		{"zero", t1, "0-3", 0, placement.Options{}, ""},
@@ -57,7 +64,14 @@ func TestPick(t *testing.T) {
 		{"SMT8: the rest from one broken core", t8, "0-7,8-9,11-15", 10, placement.Options{}, "0-9"},
 		{"A11 spread: two cores", t2, "0-1,4-5", 2, spread, "0-1"},
 		{"A11 spread: then siblings", t2, "0-1,4-5", 3, spread, "0-1,4"},
-		{"A11 spread: over L3s", t4, "0-511", 33, spread, "0-1,8,16,24,32,40,48,56,64,72,80,88,96,104,112,120,128,136,144,152,160,168,176,184,192,200,208,216,224,232,240,248"},
+		{
+			name:    "A11 spread: over L3s",
+			machine: t4,
+			free:    "0-511",
+			n:       33,
+			options: spread,
+			want:    "0-1,8,16,24,32,40,48,56,64,72,80,88,96,104,112,120,128,136,144,152,160,168,176,184,192,200,208,216,224,232,240,248",
+		},
 		{"A11 spread: an unshared core first", t2, "1,4-5", 2, spread, "1,4"},
 		{"A11 whole cores", t2, "1,4-5", 2, cores, "1,5"},
 		{"A11 whole cores of two sizes", t5, "0-31", 17, cores, "0-1,16-30"},
@@ -104,7 +118,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A machine without CPUs that matter has nothing to pick, and does not panic.
+// A machine without CPUs has nothing to pick, and does not panic.
 func TestEmptyLayout(t *testing.T) {
 	l := placement.NewLayout(topology.Machine{})
 	_, err := l.Pick(cpuset.New(0), 1, placement.Options{})

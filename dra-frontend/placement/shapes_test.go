@@ -77,8 +77,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// From 1 to 4096 CPUs: the number that was wanted, of the free ones, by every
-// option, with and without other claims.
+// Machines of 1 to 4096 CPUs: every option picks the wanted number of free
+// CPUs, with and without other claims.
 func TestSizes(t *testing.T) {
 	for _, m := range []topology.Machine{
 		tree(1, 1, 1, 1, 1), tree(1, 1, 1, 1, 2), tree(1, 1, 1, 3, 1), tree(2, 1, 1, 4, 4), asymmetric(), sparse(tree(2, 2, 2, 4, 2), 9),
@@ -112,8 +112,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A kind that is wanted is the only one that is taken, and as many as it has
-// free can be had; without a wish kinds are mixed only if no one has enough.
+// A wanted kind is the only kind that is taken, up to all its free CPUs.
+// Without a wish, kinds are mixed only if no kind has enough.
 func TestKindLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawSmall(t)

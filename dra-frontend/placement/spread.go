@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// spreading is a way to spread CPUs over cores of one kind, or of any.
+// spreading is a way to spread CPUs over cores of one kind, or of any kind.
 type spreading struct {
-	// l3s is how many L3s it uses; cores is how many cores it could use.
+	// l3s is how many L3s are used, cores is how many cores could be used.
 	l3s, cores int
-	// take takes the CPUs; nil where they cannot be had.
+	// take takes the CPUs; nil if they cannot be had.
 	take func()
 }
 
@@ -19,8 +19,8 @@ func (s spreading) wider(than spreading) bool {
 	return s.take != nil && (than.take == nil || cmp.Or(cmp.Compare(s.l3s, than.l3s), cmp.Compare(s.cores, than.cores)) > 0)
 }
 
-// spread takes CPUs of the kind of cores that is on the most L3s, else of the
-// kind that has the most cores to spread over.
+// spread takes CPUs of the kind of cores that is on the most L3s; of several
+// such kinds, the kind with the most cores.
 func (p *pick) spread(n, wanted int, o Options) error {
 	way := p.spreadThreads
 	if o.WholeCores {
@@ -42,16 +42,16 @@ func (p *pick) spread(n, wanted int, o Options) error {
 	return nil
 }
 
-// turn is when a free CPU is taken. The fields decide in their order, less is
-// sooner.
+// turn is the position of a free CPU in the order of taking. The fields decide
+// in their order; the lower value comes first.
 type turn struct {
-	// later is 0 for the CPU that comes first in its L3, 1 for every other one.
+	// later is 0 for the first CPU of its L3, 1 for every other CPU.
 	later int
-	// busy is twice the number of threads of the core that are in use by then,
-	// and one more if the claim has one of them.
+	// busy is twice the number of the core's threads that are in use before
+	// this turn, plus one if the claim has one of these threads.
 	busy int
-	// round counts the CPUs of the L3 that are equal so far; l3 is the place of
-	// the L3 in its order.
+	// round numbers the CPUs of the L3 with the same busy; l3 is the L3's
+	// position in the order of L3s.
 	round, l3 int
 	core      int
 }
@@ -60,9 +60,9 @@ func (t turn) compare(o turn) int {
 	return cmp.Or(cmp.Compare(t.later, o.later), cmp.Compare(t.busy, o.busy), cmp.Compare(t.round, o.round), cmp.Compare(t.l3, o.l3))
 }
 
-// spreadThreads takes one CPU of each L3, then CPUs of cores of which the claim
-// has none, then second threads: always those first beside which least runs,
-// and the L3s in turn.
+// spreadThreads takes one CPU of each L3, then CPUs of the cores with the
+// fewest threads in use: cores that the claim does not have first, and from the
+// L3s in turn.
 func (p *pick) spreadThreads(n, kind int) spreading {
 	s := p.search(n, kind, Options{})
 	l3s, cores := s.freest(), 0
@@ -90,7 +90,7 @@ func (p *pick) spreadThreads(n, kind int) spreading {
 	}}
 }
 
-// turns appends the turns of the CPUs of an L3, which is at a place in the
+// turns appends the turns of the CPUs of an L3. at is the L3's position in the
 // order of L3s.
 func (s *search) turns(turns []turn, l3, at int) []turn {
 	first := len(turns)
@@ -113,8 +113,8 @@ func (s *search) turns(turns []turn, l3, at int) []turn {
 	return turns
 }
 
-// spreadCores takes whole cores: of the ways to make n of them that are on the
-// most L3s, one that takes as equal numbers of CPUs from these as can be.
+// spreadCores takes whole cores with n CPUs from as many L3s as possible, in
+// numbers as equal as possible.
 func (p *pick) spreadCores(n, kind int) spreading {
 	s := p.search(n, kind, Options{WholeCores: true})
 	s.tables = newTables(n)
@@ -130,7 +130,7 @@ func (p *pick) spreadCores(n, kind int) spreading {
 				t.cost[k] = cost{loses: uint64(k * k), cores: c.cores}
 			}
 		}
-		t.cost[0] = cost{spans: oneL3} // here an L3 costs where it is left out
+		t.cost[0] = cost{spans: oneL3} // here the cost is of an L3 that is left out
 		all = s.tables.merge(all, t, 0, n)
 		cores += s.cores(l3)
 	}
@@ -140,7 +140,7 @@ func (p *pick) spreadCores(n, kind int) spreading {
 	return spreading{len(l3s) - int(all.cost[n].spans), cores, func() { all.each(n, p.takeClass) }}
 }
 
-// cores is how many cores of the L3 may be taken.
+// cores returns how many cores of the L3 may be taken.
 func (s *search) cores(l3 int) int {
 	n := 0
 	for _, c := range s.classes[s.first[l3]:s.first[l3+1]] {
@@ -149,7 +149,7 @@ func (s *search) cores(l3 int) int {
 	return n
 }
 
-// freest returns the L3s that have CPUs to take, those with most of them first.
+// freest returns the L3s with CPUs to take, sorted by most CPUs first.
 func (s *search) freest() []int {
 	order := make([]int, 0, len(s.l3s))
 	for i, free := range s.l3s {

@@ -54,7 +54,8 @@ func TestSpread(t *testing.T) {
 		{"the kind with more cores where more L3s are of no use", hybrid, "0-6", 1, false, "3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := placement.NewLayout(c.machine).Pick(parse(t, c.free), c.n, placement.Options{Placement: placement.Spread, WholeCores: c.whole})
+			got, err := placement.NewLayout(c.machine).Pick(parse(t, c.free), c.n,
+				placement.Options{Placement: placement.Spread, WholeCores: c.whole})
 			require.NoError(t, err)
 			require.Equal(t, c.want, got.String())
 		})
@@ -64,8 +65,8 @@ func TestSpread(t *testing.T) {
 func performance() topology.CPUType { return topology.CPUPerformance }
 func efficiency() topology.CPUType  { return topology.CPUEfficiency }
 
-// widest tries all picks: the most L3s that each number of CPUs can be on, of
-// one kind of cores where one kind has the number.
+// widest tries all picks and returns the most L3s for each number of CPUs; with
+// one kind of cores if a kind has the number.
 func (s small) widest(free uint32, o placement.Options) map[int]int {
 	pure, mixed := make(map[int]int), make(map[int]int)
 	eligible := s.eligible(free, o)
@@ -92,7 +93,7 @@ func (s small) widest(free uint32, o placement.Options) map[int]int {
 	return mixed
 }
 
-// A73: whatever is taken, spread uses as many L3s as it can, also with whole
+// A73: spread uses as many L3s as possible with any CPUs taken, also with whole
 // cores of several sizes and on machines with two kinds of cores.
 func TestSpreadUsesTheMostL3s(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -122,9 +123,8 @@ func count(groups []cpuset.CPUSet, got cpuset.CPUSet) int {
 	return used
 }
 
-// A73 on machines as they exist, with any CPUs taken: as many L3s as can be;
-// no second thread of a core while a core is free; free cores of the L3s in
-// turn.
+// A73 on real machines with any CPUs taken: as many L3s as possible; no second
+// thread of a core while a core is free; free cores of the L3s in turn.
 func TestSpreadOnRealMachines(t *testing.T) {
 	type machine struct {
 		topology.Machine
@@ -170,7 +170,8 @@ func TestSpreadOnRealMachines(t *testing.T) {
 		for a := range caches {
 			require.False(t, second && left[a] > 0, "a second thread while %d cores are free", left[a])
 			for b := range caches {
-				require.False(t, left[a] > 0 && taken[b] > taken[a]+1, "%d cores of one L3, %d of another with %d free", taken[b], taken[a], left[a])
+				require.False(t, left[a] > 0 && taken[b] > taken[a]+1,
+					"%d cores of one L3, %d of another with %d free", taken[b], taken[a], left[a])
 			}
 		}
 	})

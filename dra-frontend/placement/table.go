@@ -2,18 +2,19 @@
 
 package placement
 
-// alike is what cores of a class have in common: their kind, how many threads
-// they have and how many of them are free.
+// alike is what the cores of a class have in common: kind, number of threads
+// and number of free threads.
 type alike struct{ kind, size, free int }
 
-// class is the cores of an L3 that are alike.
+// class is the cores of one L3 that are alike.
 type class struct {
 	alike
 	cores int
 }
 
-// cost is the cheapest way to take n CPUs: core after core, because that
-// touches the fewest, and breaks at most one.
+// cost returns the least cost of n CPUs. Cores are taken one after the other,
+// because that uses the fewest cores and breaks at most one. whole allows whole
+// cores only.
 func (c class) cost(n int, whole bool) cost {
 	full, rest := n/c.free, n%c.free
 	out := cost{cores: uint64(full) * loss(c.free, c.free)}
@@ -33,26 +34,26 @@ func (c class) cost(n int, whole bool) cost {
 	return out
 }
 
-// table has, for every number of CPUs, the cheapest way to take them from a
-// part of the machine: from a class of cores of an L3, or from two tables.
+// table has the cheapest way to take each number of CPUs from a part of the
+// machine: from a class of cores of an L3, or from two tables.
 type table struct {
 	// cost is indexed by the number of CPUs.
 	cost []cost
-	// took[n] is how many of n CPUs come from right, the others from left.
+	// took[n] of n CPUs come from right, the rest from left.
 	left, right *table
 	took        []int32
-	// class and l3 are set where left is not.
+	// class and l3 are set if left is nil.
 	class class
 	l3    int
 }
 
 func (t *table) most() int { return len(t.cost) - 1 }
 
-// possible tells whether n CPUs can be taken.
+// possible reports whether n CPUs can be taken.
 func (t *table) possible(n int) bool { return t != nil && n <= t.most() && t.cost[n].possible() }
 
-// charge adds what taking any CPUs of the part as a whole costs. Numbers below
-// from are of no interest.
+// charge adds the cost of n CPUs from the part as a whole, for each n that is
+// at least from.
 func (t *table) charge(from int, of func(n int) cost) {
 	for n := max(from, 1); n < len(t.cost); n++ {
 		if t.cost[n].possible() {
@@ -61,7 +62,8 @@ func (t *table) charge(from int, of func(n int) cost) {
 	}
 }
 
-// each calls visit with every class that the n CPUs come from, and how many.
+// each calls visit for each class that the n CPUs come from, with the number of
+// its CPUs.
 func (t *table) each(n int, visit func(t *table, n int)) {
 	switch {
 	case n == 0:
@@ -74,7 +76,7 @@ func (t *table) each(n int, visit func(t *table, n int)) {
 	}
 }
 
-// tables makes tables. It allocates costs by the chunk.
+// tables makes tables. It allocates costs in chunks.
 type tables struct {
 	chunk int
 	costs []cost
@@ -82,7 +84,7 @@ type tables struct {
 	store []table
 }
 
-// newTables has room for those of an L3 with cores of a few classes.
+// newTables has room for the tables of an L3 with a few classes of cores.
 func newTables(n int) tables {
 	chunk := min(6*(n+1), 400)
 	return tables{chunk, make([]cost, chunk), make([]int32, chunk), make([]table, storeChunk)}
@@ -99,7 +101,7 @@ func cut[T any](from *[]T, n, atLeast int) []T {
 	return out
 }
 
-// class makes the table of a class. whole takes its cores as a whole.
+// class makes the table of a class. whole allows whole cores only.
 func (ts *tables) class(c class, l3, limit int, whole bool) *table {
 	t := &cut(&ts.store, 1, storeChunk)[0]
 	*t = table{class: c, l3: l3, cost: cut(&ts.costs, min(limit, c.cores*c.free)+1, ts.chunk)}
@@ -109,8 +111,8 @@ func (ts *tables) class(c class, l3, limit int, whole bool) *table {
 	return t
 }
 
-// merge makes the table of two parts, of which left may be missing. Numbers
-// below from are of no interest, nor are those above limit.
+// merge makes the table of two parts; left may be nil. Numbers below from and
+// above limit are not needed.
 func (ts *tables) merge(left, right *table, from, limit int) *table {
 	if left == nil {
 		return right
@@ -121,7 +123,7 @@ func (ts *tables) merge(left, right *table, from, limit int) *table {
 	for n := range t.cost {
 		t.cost[n] = impossible
 	}
-	// With equal cost the left one gives the more.
+	// Of equal costs, left gives the more CPUs.
 	for k, added := range right.cost {
 		if !added.possible() {
 			continue
@@ -138,7 +140,7 @@ func (ts *tables) merge(left, right *table, from, limit int) *table {
 	return t
 }
 
-// copy copies a table, to be charged apart from the original.
+// copy copies a table, so that a charge does not change the original.
 func (ts *tables) copy(from *table) *table {
 	t := &cut(&ts.store, 1, storeChunk)[0]
 	*t = *from

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// sumTable tells which numbers up to limit whole cores of the classes add up
-// to; nil if there are none.
+// sumTable returns a table of the numbers up to limit that whole cores of the
+// classes add up to; nil if there are no classes.
 func sumTable(classes []class, limit int) *table {
 	var all tables
 	var sum *table
@@ -18,7 +18,8 @@ func sumTable(classes []class, limit int) *table {
 	return sum
 }
 
-// refuse tells which numbers next to n whole cores or whole L3s would do.
+// refuse returns an error with the numbers next to n that whole cores or whole
+// L3s add up to.
 func (s *search) refuse() error {
 	what, units := "cores", []class(nil)
 	for i, l3 := range s.Layout.l3s {

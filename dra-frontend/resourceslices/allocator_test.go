@@ -28,28 +28,29 @@ import (
 
 const driver = "dra.cpumem"
 
-// testingT is *testing.T and *rapid.T.
+// testingT is implemented by *testing.T and *rapid.T.
 type testingT interface {
 	require.TestingT
 	Context() context.Context
 }
 
-// scheduler is the real allocator over the slices of one node. It keeps what
-// it has allocated, as the scheduler reads it from claims.
+// scheduler is the real allocator over the slices of one node. It keeps its
+// allocations, as the scheduler reads them from claims.
 type scheduler struct {
 	slices []*resourceapi.ResourceSlice
 	state  structured.AllocatedState
 	claims int
 }
 
-// chartClasses are the chart's DeviceClasses: the driver's own, and one for each
-// kind of memory, as dra.cpumem-cxl.
+// chartClasses are the chart's DeviceClasses: the driver's own, and a class for
+// each kind of memory, as dra.cpumem-cxl.
 type chartClasses struct{}
 
 func (chartClasses) Get(name string) (*resourceapi.DeviceClass, error) {
 	kind := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(name, driver), "-"), string(topology.MemoryDRAM))
+	expression := resourceslices.ClassSelector(topology.MemoryType(kind))
 	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: resourceslices.ClassSelector(topology.MemoryType(kind))}}},
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}},
 	}}, nil
 }
 
@@ -78,12 +79,14 @@ func newScheduler(devices []resourceapi.Device) *scheduler {
 	return s
 }
 
-// allocate returns nil when the claim does not fit, or no device is selected.
-func (s *scheduler) allocate(t testingT, requests map[resourceapi.QualifiedName]resource.Quantity, selectors ...string) *resourceapi.DeviceRequestAllocationResult {
+// allocate returns nil if the claim does not fit, or if no device is selected.
+func (s *scheduler) allocate(
+	t testingT, requests map[resourceapi.QualifiedName]resource.Quantity, selectors ...string,
+) *resourceapi.DeviceRequestAllocationResult {
 	return s.allocateOf(t, driver, requests, selectors...)
 }
 
-// allocateOf allocates from a class.
+// allocateOf allocates from a class. It returns nil like allocate.
 func (s *scheduler) allocateOf(
 	t testingT, class string, requests map[resourceapi.QualifiedName]resource.Quantity, selectors ...string,
 ) *resourceapi.DeviceRequestAllocationResult {
@@ -100,13 +103,16 @@ func (s *scheduler) allocateOf(
 	}
 	for _, expression := range selectors {
 		exactly := claim.Spec.Devices.Requests[0].Exactly
-		exactly.Selectors = append(exactly.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
+		exactly.Selectors = append(exactly.Selectors, resourceapi.DeviceSelector{
+			CEL: &resourceapi.CELDeviceSelector{Expression: expression},
+		})
 	}
 	features := structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
 		FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
 	}
-	allocator, err := structured.NewAllocator(t.Context(), features, s.state, chartClasses{}, s.slices, cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
+	allocator, err := structured.NewAllocator(t.Context(), features, s.state, chartClasses{}, s.slices,
+		cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
 	require.NoError(t, err)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 	results, err := allocator.Allocate(t.Context(), node, []*resourceapi.ResourceClaim{claim})
@@ -144,14 +150,16 @@ func TestAllocatorTakesTheSlices(t *testing.T) {
 	require.Equal(t, "numa-1", r.Device, "one CPU is left on the first zone")
 
 	r = s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1000")})
-	require.Equal(t, map[string]string{"cpu": "0", "memory": "1Mi", "hugepages_2Mi": "0", "hugepages_1Gi": "0"}, consumed(r), "rounded to a step")
+	require.Equal(t, map[string]string{"cpu": "0", "memory": "1Mi", "hugepages_2Mi": "0", "hugepages_1Gi": "0"}, consumed(r),
+		"rounded to a step")
 
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("3")}))
-	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"hugepages_16Gi": resource.MustParse("16Gi")}), "no such capacity")
+	r = s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"hugepages_16Gi": resource.MustParse("16Gi")})
+	require.Nil(t, r, "no such capacity")
 }
 
-// What docs/resource-model.md says of fractions: the scheduler rounds up, so that
-// the driver never sees one.
+// docs/resource-model.md: the scheduler rounds fractions up, so that the driver
+// never sees a fraction.
 func TestAllocatorRoundsUpToTheStep(t *testing.T) {
 	for asked, want := range map[string]map[string]string{
 		"500m":  {"cpu": "1", "memory": "1Mi"},
@@ -159,7 +167,9 @@ func TestAllocatorRoundsUpToTheStep(t *testing.T) {
 		"2":     {"cpu": "2", "memory": "1Mi"},
 	} {
 		s := newScheduler(devices(t, topologytest.T2(), zones.Config{}))
-		r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse(asked), "memory": resource.MustParse("100Ki")})
+		r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{
+			"cpu": resource.MustParse(asked), "memory": resource.MustParse("100Ki"),
+		})
 		require.NotNil(t, r, asked)
 		for name, amount := range want {
 			require.Equal(t, amount, consumed(r)[name], "%s of a request of %s", name, asked)
@@ -179,7 +189,7 @@ func TestAllocatorKeepsOffTaintedDevices(t *testing.T) {
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("1")}))
 }
 
-// The selectors are those of docs/machines.md.
+// The selectors are from docs/machines.md.
 func TestAllocatorSelectsByDistanceAndMemory(t *testing.T) {
 	expander := topologytest.T6()
 	expander.Nodes[2].DAX = topologytest.CXL
@@ -208,8 +218,8 @@ func TestAllocatorSelectsByDistanceAndMemory(t *testing.T) {
 	}
 }
 
-// A75: the driver's own class takes DRAM, and zones without memory, and nothing
-// else, however zones are cut.
+// A75: the driver's own class takes zones with DRAM or without memory, and no
+// other zones, with each groupBy.
 func TestClassSelectsDRAM(t *testing.T) {
 	expander := topologytest.T6()
 	expander.Nodes[2].DAX = topologytest.CXL
@@ -219,15 +229,40 @@ func TestClassSelectsDRAM(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec topologytest.Spec
 		cfg  zones.Config
-		// takes are the zones that claims of 10Gi and of a CPU get, until there
-		// are no more.
+		// memory and cpu count the claims of 10Gi and of one CPU that each zone
+		// gets until no claim fits.
 		memory, cpu map[string]int
 	}{
-		"expander":             {expander, zones.Config{}, map[string]int{"numa-0": 1, "numa-1": 1}, map[string]int{"numa-0": 3, "numa-1": 4}},
-		"expander, sockets":    {expander, zones.Config{GroupBy: zones.Socket}, map[string]int{"socket-0": 1, "socket-1": 1}, map[string]int{"socket-0": 3, "socket-1": 4}},
-		"expander, machine":    {expander, zones.Config{GroupBy: zones.Machine}, map[string]int{"machine": 2}, map[string]int{"machine": 7}},
-		"unknown":              {topologytest.T6(), zones.Config{}, map[string]int{"numa-0": 1, "numa-1": 1}, map[string]int{"numa-0": 3, "numa-1": 4}},
-		"zones without memory": {expander, zones.Config{MemoryTypes: []topology.MemoryType{topology.MemoryCXL}}, map[string]int{}, map[string]int{"numa-0": 3, "numa-1": 4}},
+		"expander": {
+			spec:   expander,
+			cfg:    zones.Config{},
+			memory: map[string]int{"numa-0": 1, "numa-1": 1},
+			cpu:    map[string]int{"numa-0": 3, "numa-1": 4},
+		},
+		"expander, sockets": {
+			spec:   expander,
+			cfg:    zones.Config{GroupBy: zones.Socket},
+			memory: map[string]int{"socket-0": 1, "socket-1": 1},
+			cpu:    map[string]int{"socket-0": 3, "socket-1": 4},
+		},
+		"expander, machine": {
+			spec:   expander,
+			cfg:    zones.Config{GroupBy: zones.Machine},
+			memory: map[string]int{"machine": 2},
+			cpu:    map[string]int{"machine": 7},
+		},
+		"unknown": {
+			spec:   topologytest.T6(),
+			cfg:    zones.Config{},
+			memory: map[string]int{"numa-0": 1, "numa-1": 1},
+			cpu:    map[string]int{"numa-0": 3, "numa-1": 4},
+		},
+		"zones without memory": {
+			spec:   expander,
+			cfg:    zones.Config{MemoryTypes: []topology.MemoryType{topology.MemoryCXL}},
+			memory: map[string]int{},
+			cpu:    map[string]int{"numa-0": 3, "numa-1": 4},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			take := func(requests map[resourceapi.QualifiedName]resource.Quantity) map[string]int {
@@ -257,7 +292,8 @@ func TestAllocatorLeavesTheSharedPool(t *testing.T) {
 		taken := int64(0)
 		for _, n := range append(rapid.SliceOfN(rapid.Int64Range(1, 8), 0, 8).Draw(t, "claims"), make([]int64, pool.CPUs.Size())...) {
 			n = max(1, n) // at the end, one by one until nothing is left
-			if r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": *resource.NewQuantity(n, resource.DecimalSI)}); r != nil {
+			requests := map[resourceapi.QualifiedName]resource.Quantity{"cpu": *resource.NewQuantity(n, resource.DecimalSI)}
+			if r := s.allocate(t, requests); r != nil {
 				q := r.ConsumedCapacity["cpu"]
 				taken += q.Value()
 			} else if n == 1 {

@@ -11,12 +11,14 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// nodeAllocatable tells the scheduler that the capacities are the node's own
-// CPUs, memory and hugepages (KEP-5517), so that it counts a claim like the
-// requests of a pod. The form is that of Kubernetes 1.37: the field of 1.36 has
-// another name and cannot be sent with these types, so that such a server drops
-// ours as one without the gate does.
-func nodeAllocatable(capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity) map[corev1.ResourceName]resourceapi.NodeAllocatableResource {
+// nodeAllocatable maps the capacities to the node's own CPUs, memory and
+// hugepages (KEP-5517), so that the scheduler counts a claim like the requests
+// of a pod. The form is of Kubernetes 1.37. The field of 1.36 has another name
+// and cannot be sent with these types, so a server of 1.36 drops this field, as
+// a server without the feature gate does.
+func nodeAllocatable(
+	capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity,
+) map[corev1.ResourceName]resourceapi.NodeAllocatableResource {
 	out := make(map[corev1.ResourceName]resourceapi.NodeAllocatableResource, len(capacities))
 	for name := range capacities {
 		out[resourceName(name)] = resourceapi.NodeAllocatableResource{Mapping: &resourceapi.NodeAllocatableMapping{
@@ -26,7 +28,7 @@ func nodeAllocatable(capacities map[resourceapi.QualifiedName]resourceapi.Device
 	return out
 }
 
-// resourceName is what pods call the resource of a capacity.
+// resourceName returns the name that pods use for the capacity's resource.
 func resourceName(capacity resourceapi.QualifiedName) corev1.ResourceName {
 	if size, ok := PageSize(capacity); ok {
 		return corev1.ResourceName(corev1.ResourceHugePagesPrefix + contract.FormatPageSize(size))
@@ -34,8 +36,8 @@ func resourceName(capacity resourceapi.QualifiedName) corev1.ResourceName {
 	return corev1.ResourceName(capacity)
 }
 
-// KeepsNodeAllocatable tells whether the published slices carry the mapping of
-// every device, as it was sent.
+// KeepsNodeAllocatable reports whether the published slices have the mapping of
+// every device as it was sent.
 func KeepsNodeAllocatable(sent []resourceapi.Device, published []resourceapi.ResourceSlice) bool {
 	kept := make(map[string]resourceapi.Device)
 	for _, s := range published {

@@ -21,17 +21,21 @@ func mapped(t *testing.T, s topologytest.Spec) []resourceapi.Device {
 	return resourceslices.Devices(zs, resourceslices.Options{PageSize: s.PageSize, NodeAllocatable: true})
 }
 
-// What goes over the wire, for exactly the capacities of each device.
+// The mapping that is sent has exactly the capacities of each device.
 func TestNodeAllocatable(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec topologytest.Spec
 		want map[string]string
 	}{
 		"T2": {topologytest.T2(), map[string]string{
-			"numa-0": `{"cpu":{"mapping":{"capacityKey":"cpu","capacityMultiplier":"1"}},"hugepages-1Gi":{"mapping":{"capacityKey":"hugepages_1Gi","capacityMultiplier":"1"}},` +
-				`"hugepages-2Mi":{"mapping":{"capacityKey":"hugepages_2Mi","capacityMultiplier":"1"}},"memory":{"mapping":{"capacityKey":"memory","capacityMultiplier":"1"}}}`,
-			"numa-1": `{"cpu":{"mapping":{"capacityKey":"cpu","capacityMultiplier":"1"}},"hugepages-1Gi":{"mapping":{"capacityKey":"hugepages_1Gi","capacityMultiplier":"1"}},` +
-				`"hugepages-2Mi":{"mapping":{"capacityKey":"hugepages_2Mi","capacityMultiplier":"1"}},"memory":{"mapping":{"capacityKey":"memory","capacityMultiplier":"1"}}}`,
+			"numa-0": `{"cpu":{"mapping":{"capacityKey":"cpu","capacityMultiplier":"1"}},` +
+				`"hugepages-1Gi":{"mapping":{"capacityKey":"hugepages_1Gi","capacityMultiplier":"1"}},` +
+				`"hugepages-2Mi":{"mapping":{"capacityKey":"hugepages_2Mi","capacityMultiplier":"1"}},` +
+				`"memory":{"mapping":{"capacityKey":"memory","capacityMultiplier":"1"}}}`,
+			"numa-1": `{"cpu":{"mapping":{"capacityKey":"cpu","capacityMultiplier":"1"}},` +
+				`"hugepages-1Gi":{"mapping":{"capacityKey":"hugepages_1Gi","capacityMultiplier":"1"}},` +
+				`"hugepages-2Mi":{"mapping":{"capacityKey":"hugepages_2Mi","capacityMultiplier":"1"}},` +
+				`"memory":{"mapping":{"capacityKey":"memory","capacityMultiplier":"1"}}}`,
 		}},
 		"T6, memory only": {topologytest.T6(), map[string]string{
 			"numa-2": `{"memory":{"mapping":{"capacityKey":"memory","capacityMultiplier":"1"}}}`,

@@ -10,8 +10,8 @@ import (
 )
 
 // Published reports whether the slices have the devices that were sent, with
-// their attributes, amounts and taints, and no other devices. What a server may
-// add or leave out by itself is not compared.
+// their attributes, amounts and taints, and no other devices. Fields that a
+// server may add or drop are not compared.
 func Published(sent []resourceapi.Device, published []resourceapi.ResourceSlice) bool {
 	has := make(map[string]resourceapi.Device)
 	for _, s := range published {
@@ -24,7 +24,8 @@ func Published(sent []resourceapi.Device, published []resourceapi.ResourceSlice)
 	}
 	for _, d := range sent {
 		got, known := has[d.Name]
-		if !known || !apiequality.Semantic.DeepEqual(d.Attributes, got.Attributes) || !sameAmounts(d, got) || !slices.EqualFunc(d.Taints, got.Taints, sameTaint) {
+		if !known || !apiequality.Semantic.DeepEqual(d.Attributes, got.Attributes) ||
+			!sameAmounts(d, got) || !slices.EqualFunc(d.Taints, got.Taints, sameTaint) {
 			return false
 		}
 	}
@@ -43,7 +44,7 @@ func sameAmounts(a, b resourceapi.Device) bool {
 	return true
 }
 
-// sameTaint leaves out the time, which the server adds.
+// sameTaint ignores the time, which the server adds.
 func sameTaint(a, b resourceapi.DeviceTaint) bool {
 	return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect
 }

@@ -31,9 +31,11 @@ func TestPublished(t *testing.T) {
 		published []resourceapi.Device
 		want      bool
 	}{
-		"as sent":         {[]resourceapi.Device{other, device(same)}, true},
-		"time of a taint": {[]resourceapi.Device{other, device(func(d *resourceapi.Device) { d.Taints[0].TimeAdded = new(metav1.Now()) })}, true},
-		"policy dropped":  {[]resourceapi.Device{other, device(func(d *resourceapi.Device) { d.AllowMultipleAllocations = nil })}, true},
+		"as sent": {[]resourceapi.Device{other, device(same)}, true},
+		"time of a taint": {[]resourceapi.Device{other, device(func(d *resourceapi.Device) {
+			d.Taints[0].TimeAdded = new(metav1.Now())
+		})}, true},
+		"policy dropped": {[]resourceapi.Device{other, device(func(d *resourceapi.Device) { d.AllowMultipleAllocations = nil })}, true},
 		"another form of an amount": {[]resourceapi.Device{other, device(func(d *resourceapi.Device) {
 			d.Capacity["cpu"] = resourceapi.DeviceCapacity{Value: resource.MustParse("4000m")}
 		})}, true},
@@ -62,7 +64,9 @@ func TestPublished(t *testing.T) {
 			sent := []resourceapi.Device{device(func(d *resourceapi.Device) { d.AllowMultipleAllocations = new(true) }), other}
 			var published []resourceapi.ResourceSlice
 			for _, d := range tc.published {
-				published = append(published, resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}})
+				published = append(published, resourceapi.ResourceSlice{
+					Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}},
+				})
 			}
 			require.Equal(t, tc.want, resourceslices.Published(sent, published))
 		})

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package resourceslices turns zones into the API objects that the scheduler
-// allocates from: one device per zone with several capacities, so that one
-// request gets CPU, memory and hugepages of the same zone. It stands at the end
-// of the publishing flow (topology, zones, resourceslices); the names it gives
+// allocates from: one device for each zone, with several capacities, so that
+// one request gets CPUs, memory and hugepages of the same zone. It is the end
+// of the publishing flow (topology, zones, resourceslices). The devices' names
 // come back in the allocation of every claim.
 //
-// Names, order and content depend on the zones alone (I8).
+// Names, order and content depend on the arguments alone (I8).
 package resourceslices
 
 import (
@@ -25,7 +25,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// Capacities are published unqualified: requests match the published form only.
+// Capacities are published unqualified: requests match only the published form.
 const (
 	CPU    resourceapi.QualifiedName = "cpu"
 	Memory resourceapi.QualifiedName = "memory"
@@ -47,58 +47,60 @@ const (
 	AttributeMemoryType     resourceapi.QualifiedName = domain + "memoryType"
 	AttributeCPUType        resourceapi.QualifiedName = domain + "cpuType"
 
-	// CPUs of the zone that are left out, where there are some: those of
-	// isolcpus, and those that no pod can have.
+	// The zone's CPUs that are left out, if there are any: CPUs of isolcpus,
+	// and CPUs that no pod can have.
 	AttributeNumIsolatedCPUs   resourceapi.QualifiedName = domain + "numIsolatedCPUs"
 	AttributeNumRestrictedCPUs resourceapi.QualifiedName = domain + "numRestrictedCPUs"
 
-	// Of NUMA zones: distances as firmware tells them, 10 for the zone's own
-	// node; a node's id follows the prefix.
+	// Of NUMA zones: distances that firmware reports, 10 for the zone's own
+	// node. A node's id follows the prefix.
 	AttributeDistancePrefix     resourceapi.QualifiedName = domain + "distanceToNode"
 	AttributeNearestCPUNode     resourceapi.QualifiedName = domain + "nearestCPUNode"
 	AttributeNearestCPUDistance resourceapi.QualifiedName = domain + "nearestCPUDistance"
-	// MB/s and nanoseconds.
+	// In MB/s and in nanoseconds.
 	AttributeReadBandwidth resourceapi.QualifiedName = domain + "memoryReadBandwidth"
 	AttributeReadLatency   resourceapi.QualifiedName = domain + "memoryReadLatency"
 
-	// Names of other drivers that stand for the same number, for claims that
-	// align with their devices.
+	// Other drivers' names for the id of the NUMA node, for claims that align
+	// with devices of these drivers.
 	attributeNetNUMANode resourceapi.QualifiedName = "dra.net/numaNode"
 	attributeCPUNUMANode resourceapi.QualifiedName = "dra.cpu/numaNodeID"
 )
 
-// ClassSelector returns the CEL expression of the chart's DeviceClass for a kind
-// of memory. That of DRAM, the default class, takes zones without memory, too.
+// ClassSelector returns the CEL expression of the chart's DeviceClass for a
+// kind of memory. The class of DRAM, the default, takes zones without memory,
+// too.
 func ClassSelector(kind topology.MemoryType) string {
-	return fmt.Sprintf(`device.driver == %q && device.attributes[%[1]q].?memoryType.orValue(%q) == %q`, contract.Vendor, topology.MemoryDRAM, kind)
+	return fmt.Sprintf(`device.driver == %q && device.attributes[%[1]q].?memoryType.orValue(%q) == %q`,
+		contract.Vendor, topology.MemoryDRAM, kind)
 }
 
-// maxDevices is the API's limit of devices in a slice with taints; used with
-// and without, so that a taint does not move devices between slices.
+// maxDevices is the API's limit of devices in a slice with taints. It holds for
+// all slices, so that a taint moves no device to another slice.
 const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
 // maxDistances keeps a device within the API's limit of attributes and
-// capacities. Machines with more nodes publish the nearest CPUs only: a
-// selector that works on some nodes' distances would be a trap.
+// capacities. Machines with more nodes publish only the nearest CPUs: a
+// selector on distances that only some nodes publish would be a trap.
 const maxDistances = 8
 
-// Options are what devices have in common.
+// Options apply to all devices.
 type Options struct {
 	// PageSize is the base page size in bytes.
 	PageSize int64
 	// Taints keep new claims off all devices of the node.
 	Taints []resourceapi.DeviceTaint
-	// NodeAllocatable has the scheduler count claims against what the node can
-	// allocate.
+	// NodeAllocatable has the scheduler count claims against the node's
+	// allocatable amounts.
 	NodeAllocatable bool
 }
 
-// CapacityName returns the capacity of a hugepage size in bytes.
+// CapacityName returns the name of the capacity for a hugepage size in bytes.
 func CapacityName(pageSize int64) resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(hugepagesPrefix + contract.FormatPageSize(pageSize))
 }
 
-// PageSize is the inverse of [CapacityName].
+// PageSize is the inverse of [CapacityName]; false for any other capacity.
 func PageSize(name resourceapi.QualifiedName) (int64, bool) {
 	text, found := strings.CutPrefix(string(name), hugepagesPrefix)
 	if !found {
@@ -108,7 +110,7 @@ func PageSize(name resourceapi.QualifiedName) (int64, bool) {
 	return size, err == nil
 }
 
-// Devices returns a device for each zone, in their order.
+// Devices returns a device for each zone, in the order of the zones.
 func Devices(zs []zones.Zone, o Options) []resourceapi.Device {
 	devices := make([]resourceapi.Device, 0, len(zs))
 	for _, z := range zs {
@@ -128,7 +130,7 @@ func Devices(zs []zones.Zone, o Options) []resourceapi.Device {
 }
 
 // DriverResources puts the devices into one pool named after the node. Without
-// devices it has one empty slice, which says that the driver is there.
+// devices the pool has one empty slice, which shows that the driver runs.
 func DriverResources(nodeName string, devices []resourceapi.Device) resourceslice.DriverResources {
 	pool := resourceslice.Pool{}
 	for chunk := range slices.Chunk(devices, maxDevices) {
@@ -140,8 +142,8 @@ func DriverResources(nodeName string, devices []resourceapi.Device) resourceslic
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{nodeName: pool}}
 }
 
-// capacities leaves out what there is none of: the API refuses a step larger
-// than the value.
+// capacities leaves out amounts of less than a step: the API refuses a step
+// larger than the value.
 func capacities(z zones.Zone, pageSize int64) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	out := make(map[resourceapi.QualifiedName]resourceapi.DeviceCapacity)
 	add := func(name resourceapi.QualifiedName, value, step int64, format resource.Format) {
@@ -157,8 +159,8 @@ func capacities(z zones.Zone, pageSize int64) map[resourceapi.QualifiedName]reso
 	return out
 }
 
-// capacity has a policy always: a request that does not name a capacity
-// without one would take all of it.
+// capacity always has a policy. Without a policy, a request that does not name
+// the capacity would take all of it.
 func capacity(value, step int64, format resource.Format) resourceapi.DeviceCapacity {
 	return resourceapi.DeviceCapacity{
 		Value: *resource.NewQuantity(value, format),
@@ -180,7 +182,9 @@ func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAt
 		out[AttributeMemoryType] = text(string(z.MemoryType))
 	}
 	if z.Kind == zones.NUMANode {
-		for _, name := range []resourceapi.QualifiedName{deviceattribute.StandardDeviceAttributeNUMANode, attributeNetNUMANode, attributeCPUNUMANode} {
+		for _, name := range []resourceapi.QualifiedName{
+			deviceattribute.StandardDeviceAttributeNUMANode, attributeNetNUMANode, attributeCPUNUMANode,
+		} {
 			out[name] = number(z.ID)
 		}
 	}

@@ -33,7 +33,7 @@ func devices(t *testing.T, s topologytest.Spec, cfg zones.Config, taints ...reso
 	return resourceslices.Devices(zs, resourceslices.Options{PageSize: s.PageSize, Taints: taints})
 }
 
-// values shows capacities as users read them: value/step.
+// values returns capacities as users read them: value/step.
 func values(d resourceapi.Device) map[string]string {
 	out := make(map[string]string)
 	for name, c := range d.Capacity {
@@ -64,8 +64,14 @@ func TestDevices(t *testing.T) {
 			{"numa-2", map[string]string{"memory": "64Gi/1Mi"}},
 		}},
 		{"A04: T7", topologytest.T7(), zones.Config{GroupBy: zones.Socket}, []device{
-			{"socket-0", map[string]string{"cpu": "3/1", "memory": "47072Mi/1Mi", "hugepages_2Mi": "32Mi/2Mi", "hugepages_512Mi": "2Gi/512Mi", "hugepages_16Gi": "16Gi/16Gi"}},
-			{"socket-1", map[string]string{"cpu": "4/1", "memory": "47072Mi/1Mi", "hugepages_2Mi": "32Mi/2Mi", "hugepages_512Mi": "2Gi/512Mi", "hugepages_16Gi": "16Gi/16Gi"}},
+			{"socket-0", map[string]string{
+				"cpu": "3/1", "memory": "47072Mi/1Mi",
+				"hugepages_2Mi": "32Mi/2Mi", "hugepages_512Mi": "2Gi/512Mi", "hugepages_16Gi": "16Gi/16Gi",
+			}},
+			{"socket-1", map[string]string{
+				"cpu": "4/1", "memory": "47072Mi/1Mi",
+				"hugepages_2Mi": "32Mi/2Mi", "hugepages_512Mi": "2Gi/512Mi", "hugepages_16Gi": "16Gi/16Gi",
+			}},
 		}},
 		{"A04: T8", topologytest.T8(), zones.Config{}, []device{
 			{"numa-0", map[string]string{"cpu": "9/1", "memory": "32Gi/1Mi"}},
@@ -105,7 +111,8 @@ func TestAttributes(t *testing.T) {
 	expander.Nodes[2].Performance = topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250}
 	ds := devices(t, expander, zones.Config{})
 	require.JSONEq(t, `{"resource.kubernetes.io/numaNode":{"int":1},"dra.net/numaNode":{"int":1},"dra.cpu/numaNodeID":{"int":1},
-		"dra.cpumem/zone":{"string":"numanode"},"dra.cpumem/socketID":{"int":1},"dra.cpumem/numCPUs":{"int":4},"dra.cpumem/numCores":{"int":2},
+		"dra.cpumem/zone":{"string":"numanode"},"dra.cpumem/socketID":{"int":1},"dra.cpumem/numCPUs":{"int":4},
+		"dra.cpumem/numCores":{"int":2},
 		"dra.cpumem/threadsPerCore":{"int":2},"dra.cpumem/smtEnabled":{"bool":true},"dra.cpumem/l3Caches":{"int":1},
 		"dra.cpumem/distanceToNode0":{"int":21},"dra.cpumem/distanceToNode1":{"int":10},"dra.cpumem/distanceToNode2":{"int":21},
 		"dra.cpumem/memoryType":{"string":"dram"},"dra.cpumem/cpuType":{"string":"standard"}}`, read(ds[1]))
@@ -120,7 +127,8 @@ func TestAttributes(t *testing.T) {
 		read(devices(t, topologytest.T4(), zones.Config{GroupBy: zones.Machine})[0]))
 }
 
-// A05: the same machine gives the same bytes; less memory changes its number only.
+// A05: the same machine gives the same bytes; less memory changes only its
+// amount.
 func TestStable(t *testing.T) {
 	read := func(s topologytest.Spec) string {
 		data, err := json.Marshal(devices(t, s, zones.Config{}))
@@ -171,7 +179,9 @@ func TestCapacityNames(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, size, got)
 	}
-	for _, name := range []resourceapi.QualifiedName{"cpu", "memory", "hugepages_", "hugepages_3Mi", "hugepages-2Mi", "hugepages_2M", "hugepages_1024Mi"} {
+	for _, name := range []resourceapi.QualifiedName{
+		"cpu", "memory", "hugepages_", "hugepages_3Mi", "hugepages-2Mi", "hugepages_2M", "hugepages_1024Mi",
+	} {
 		_, ok := resourceslices.PageSize(name)
 		require.False(t, ok, name)
 	}

@@ -17,7 +17,8 @@ func (b *builder) addClaim(c *resourceapi.ResourceClaim) error {
 	}
 	requests := c.Spec.Devices.Requests
 	if len(requests) > resourceapi.DeviceRequestsMaxSize {
-		return fmt.Errorf("%s: %d requests, want at most %d", identity(kindClaim, c.Namespace, c.Name), len(requests), resourceapi.DeviceRequestsMaxSize)
+		return fmt.Errorf("%s: %d requests, want at most %d",
+			identity(kindClaim, c.Namespace, c.Name), len(requests), resourceapi.DeviceRequestsMaxSize)
 	}
 	names := make(map[string]bool)
 	for i := range requests {
@@ -30,7 +31,7 @@ func (b *builder) addClaim(c *resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// admit sets defaults and checks what the allocator takes for checked.
+// admit sets defaults and makes the checks that the allocator relies on.
 func admit(r *resourceapi.DeviceRequest, names map[string]bool) error {
 	if err := admitName(r.Name, names); err != nil {
 		return err
@@ -42,7 +43,8 @@ func admit(r *resourceapi.DeviceRequest, names map[string]bool) error {
 		return admitAmounts(r.Name, &e.AllocationMode, &e.Count, e.Capacity)
 	}
 	if len(r.FirstAvailable) > resourceapi.FirstAvailableDeviceRequestMaxSize {
-		return fmt.Errorf("%s: firstAvailable of %d, want at most %d", r.Name, len(r.FirstAvailable), resourceapi.FirstAvailableDeviceRequestMaxSize)
+		return fmt.Errorf("%s: firstAvailable of %d, want at most %d",
+			r.Name, len(r.FirstAvailable), resourceapi.FirstAvailableDeviceRequestMaxSize)
 	}
 	subrequests := make(map[string]bool)
 	for i := range r.FirstAvailable {

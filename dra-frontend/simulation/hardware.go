@@ -11,8 +11,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// cpusOf returns all CPUs of the hardware that the zone stands for, those that
-// it does not offer included.
+// cpusOf returns all CPUs of the part of the machine that the zone stands for,
+// also CPUs that the zone does not offer.
 func cpusOf(z zones.Zone, m topology.Machine) []topology.CPU {
 	return slices.DeleteFunc(slices.Clone(m.CPUs), func(c topology.CPU) bool {
 		switch z.Kind {
@@ -25,7 +25,8 @@ func cpusOf(z zones.Zone, m topology.Machine) []topology.CPU {
 	})
 }
 
-// l3sOf groups CPUs: the L3s of each node, the cores of each L3.
+// l3sOf groups CPUs: the L3s of each node by kind of cores, the cores of each
+// L3.
 func l3sOf(cpus []topology.CPU) []L3 {
 	cpus = slices.SortedFunc(slices.Values(cpus), func(a, b topology.CPU) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.L3, b.L3), -cmp.Compare(a.Type, b.Type),

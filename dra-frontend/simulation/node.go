@@ -19,22 +19,24 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// bootID is the simulated node's.
+// bootID is the boot id of the simulated node.
 const bootID = "simulated"
 
-// actuator is one that works and knows every feature.
+// actuator is a working actuator with every feature.
 type actuator struct{}
 
 // Announcement implements plugin.Actuator.
 func (actuator) Announcement() (contract.Announcement, error) {
-	a := contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true, Features: []string{contract.FeaturePartition}}
+	a := contract.Announcement{
+		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Features: []string{contract.FeaturePartition},
+	}
 	for _, mode := range contract.MemoryPolicyModes() {
 		a.Features = append(a.Features, contract.MemoryPolicy{Mode: mode}.Features()...)
 	}
 	return a, nil
 }
 
-// podLister are the pods of the API server.
+// podLister has the pods in place of the API server.
 type podLister []*corev1.Pod
 
 // Pod implements plugin.Pods.
@@ -55,17 +57,18 @@ func (o Objects) Claim(_ context.Context, namespace, name string) (*resourceapi.
 	return nil, apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), name)
 }
 
-// cgroups are those of pods that do not end.
+// cgroups has a cgroup for every pod: simulated pods do not end.
 type cgroups struct{}
 
 // Has implements plugin.Cgroups.
 func (cgroups) Has(contract.PodRecord) (bool, error) { return true, nil }
 
-// node is the simulated one.
+// node is the simulated node.
 type node struct{ machine topology.Machine }
 
-// AllocatableMemory implements plugin.Node: nothing is reserved for kubelet, as
-// nobody has said how much.
+// AllocatableMemory implements plugin.Node: all memory without hugepages, in
+// bytes. No memory is reserved for kubelet, because the input has no such
+// amount.
 func (n node) AllocatableMemory(context.Context) (int64, error) {
 	bytes := int64(0)
 	for _, numa := range n.machine.NUMANodes {
@@ -77,7 +80,7 @@ func (n node) AllocatableMemory(context.Context) (int64, error) {
 	return bytes, nil
 }
 
-// lock is that of a ledger that nobody else writes to.
+// lock is the lock of a ledger with one writer.
 type lock struct{}
 
 // Acquire implements plugin.Lock.

@@ -22,7 +22,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// Objects are the pods to simulate, in order, with all that they refer to.
+// Objects are the pods to simulate, in order, with all objects that they refer
+// to.
 type Objects struct {
 	pods    []*corev1.Pod
 	claims  map[key]*resourceapi.ResourceClaim
@@ -33,11 +34,12 @@ type key struct{ namespace, name string }
 
 // Read reads a stream of YAML documents of the kinds ResourceClaim,
 // ResourceClaimTemplate, DeviceClass, Pod and Deployment. It is strict: other
-// kinds and unknown fields are errors, as are references to what is not there.
+// kinds, unknown fields and references to missing objects are errors.
 //
 // Every replica of a Deployment is a pod. A claim or a template that no pod
-// refers to gets a pod of its own, with one container that uses all of it. The
-// driver's DeviceClass is there unless the stream has one of its name.
+// refers to gets a pod of its own, with one container that uses the whole
+// claim. The chart's DeviceClasses are there; a class of the stream replaces
+// the class of the same name.
 func Read(r io.Reader) (Objects, error) {
 	docs := documents{classes: chartClasses(), known: make(map[string]bool), referred: make(map[string]bool)}
 	stream := utilyaml.NewYAMLReader(bufio.NewReader(r))
@@ -56,7 +58,7 @@ func Read(r io.Reader) (Objects, error) {
 	return docs.objects()
 }
 
-// chartClasses are the DeviceClasses that the chart can make.
+// chartClasses returns the DeviceClasses that the chart can make, by name.
 func chartClasses() classes {
 	out := make(classes)
 	for name, kind := range map[string]topology.MemoryType{
@@ -74,11 +76,11 @@ func chartClasses() classes {
 type documents struct {
 	ordered []any
 	classes classes
-	// known and referred are objects, as kind namespace/name.
+	// known and referred have objects as "kind namespace/name".
 	known, referred map[string]bool
 }
 
-// add reads one document. An empty one is none.
+// add reads one document. An empty document is skipped.
 func (d *documents) add(doc []byte) error {
 	data, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil || string(data) == "null" {
@@ -100,7 +102,8 @@ func (d *documents) add(doc []byte) error {
 	case "apps/v1 Deployment":
 		return add[appsv1.Deployment](d, data)
 	}
-	return fmt.Errorf("apiVersion %q, kind %q: what is simulated are ResourceClaim, ResourceClaimTemplate and DeviceClass of resource.k8s.io/v1, Pod of v1 and Deployment of apps/v1",
+	return fmt.Errorf("apiVersion %q, kind %q: what is simulated are ResourceClaim, ResourceClaimTemplate and DeviceClass "+
+		"of resource.k8s.io/v1, Pod of v1 and Deployment of apps/v1",
 		meta.APIVersion, meta.Kind)
 }
 
@@ -159,7 +162,7 @@ func kindOf(object any) string {
 
 func identity(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
-// refer notes what a pod's claims refer to.
+// refer notes the claims and templates that a pod refers to.
 func (d *documents) refer(object metav1.Object) error {
 	var spec *corev1.PodSpec
 	switch o := object.(type) {
@@ -186,7 +189,8 @@ func (d *documents) refer(object metav1.Object) error {
 	return nil
 }
 
-// checkClaims refuses what the API server does and a simulation would pass over.
+// checkClaims refuses references to claims that the API server refuses and that
+// the simulation would ignore.
 func checkClaims(spec *corev1.PodSpec) error {
 	entries := make(map[string]bool)
 	for i, c := range spec.ResourceClaims {

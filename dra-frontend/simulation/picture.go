@@ -14,22 +14,22 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// View is how a picture is drawn.
+// View has the options of a picture.
 type View struct {
-	// Width is that of the terminal, in columns.
+	// Width is the terminal's width in columns.
 	Width int
-	// Colour colours by terminal escape sequences.
+	// Colour adds colours, as escape sequences of a terminal.
 	Colour bool
 }
 
-// indent is the depth of an L3, gap stands between two of them.
+// indent is before an L3, gap is between two L3s.
 const (
 	indent = "  "
 	gap    = "   "
 )
 
-// Picture draws the result: a block for each zone with its L3s, the cores of
-// each as groups of threads, every thread as the sign of who has it.
+// Picture draws the result: a block for each zone with its L3s, each core as a
+// group of threads, each thread as the sign of its use.
 func (r Result) Picture(w io.Writer, v View) error {
 	out := bufio.NewWriter(w)
 	signs, err := r.signs(v.Colour)
@@ -87,7 +87,7 @@ type drawing struct {
 // block is an L3: its label and its cores.
 type block struct {
 	label string
-	// cores are ready to print, each so many columns wide.
+	// cores are ready to print; widths are their widths in columns.
 	cores  []string
 	widths []int
 }
@@ -121,7 +121,7 @@ func (d drawing) l3s(l3s []L3) {
 	}
 }
 
-// block draws one L3, on several lines if it must.
+// block draws one L3, on several lines if it is too wide for one.
 func (d drawing) block(b block) {
 	d.WriteString(b.label)
 	column := len(indent) + len(b.label)
@@ -135,7 +135,7 @@ func (d drawing) block(b block) {
 	}
 }
 
-// blocks labels L3s by what tells them apart.
+// blocks labels L3s by the properties in which they differ.
 func (d drawing) blocks(l3s []L3) []block {
 	nodes, types := make(map[int]bool), make(map[string]bool)
 	for _, l := range l3s {
@@ -166,7 +166,7 @@ func (d drawing) blocks(l3s []L3) []block {
 	return out
 }
 
-// size is an amount in the largest unit that keeps it short.
+// size formats an amount of bytes in the largest unit that it reaches.
 func size(bytes int64) string {
 	units := []string{"", "Ki", "Mi", "Gi", "Ti"}
 	value, unit := float64(bytes), 0

@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxReplicas is above what a node runs.
+// maxReplicas is more than a node can run.
 const maxReplicas = 1000
 
-// objects does what the API server and the controllers do: fill in defaults,
-// make pods of Deployments and claims of templates.
+// objects does the work of the API server and its controllers: it fills in
+// defaults, makes pods of Deployments and claims from templates.
 func (d *documents) objects() (Objects, error) {
 	b := builder{
 		Objects:   Objects{claims: make(map[key]*resourceapi.ResourceClaim), classes: d.classes},
@@ -75,7 +75,7 @@ func (d *documents) podsOf(object any) []*corev1.Pod {
 	return nil
 }
 
-// podFor returns a pod for a claim that none refers to.
+// podFor returns a pod for a claim or template that no pod refers to.
 func podFor(o metav1.Object, claim corev1.PodResourceClaim) *corev1.Pod {
 	claim.Name = "claim"
 	return &corev1.Pod{
@@ -106,18 +106,22 @@ func (b *builder) addPod(pod *corev1.Pod) error {
 	for _, entry := range pod.Spec.ResourceClaims {
 		if entry.ResourceClaimName != nil {
 			if b.claims[key{pod.Namespace, *entry.ResourceClaimName}] == nil {
-				return fmt.Errorf("resourceClaims %s: ResourceClaim %s/%s is not in the file", entry.Name, pod.Namespace, *entry.ResourceClaimName)
+				return fmt.Errorf("resourceClaims %s: ResourceClaim %s/%s is not in the file",
+					entry.Name, pod.Namespace, *entry.ResourceClaimName)
 			}
 			continue
 		}
 		template := b.templates[key{pod.Namespace, *entry.ResourceClaimTemplateName}]
 		if template == nil {
-			return fmt.Errorf("resourceClaims %s: ResourceClaimTemplate %s/%s is not in the file", entry.Name, pod.Namespace, *entry.ResourceClaimTemplateName)
+			return fmt.Errorf("resourceClaims %s: ResourceClaimTemplate %s/%s is not in the file",
+				entry.Name, pod.Namespace, *entry.ResourceClaimTemplateName)
 		}
 		claim := &resourceapi.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: pod.Namespace, Name: pod.Name + "-" + entry.Name,
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true)}},
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true),
+				}},
 			},
 			Spec: *template.Spec.Spec.DeepCopy(),
 		}
@@ -131,13 +135,13 @@ func (b *builder) addPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// uid makes an object's UID of its name (I8).
+// uid makes an object's UID from its kind and name (I8).
 func uid(kind string, id key) types.UID {
 	h := sha256.Sum256([]byte(kind + " " + id.namespace + "/" + id.name))
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16]))
 }
 
-// clone returns objects whose claims can be changed.
+// clone returns objects with copies of the claims.
 func (o Objects) clone() Objects {
 	claims := make(map[key]*resourceapi.ResourceClaim, len(o.claims))
 	for id, c := range o.claims {
@@ -147,7 +151,7 @@ func (o Objects) clone() Objects {
 	return o
 }
 
-// of returns the claims of a pod, in its order.
+// of returns the claims of a pod, in the pod's order.
 func (o Objects) of(pod *corev1.Pod) []*resourceapi.ResourceClaim {
 	var out []*resourceapi.ResourceClaim
 	made := make(map[string]string)

@@ -8,8 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// qosClass is the class that the API server gives a pod: the cgroup level it
-// lives under depends on it. A limit without a request is a request, too.
+// qosClass returns the QoS class that the API server gives a pod; the level of
+// the pod's cgroup depends on the class. A limit without a request is a
+// request, too.
 func qosClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	resources := []corev1.ResourceRequirements{}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {

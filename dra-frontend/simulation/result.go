@@ -17,17 +17,17 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// Result is where everything landed. Lists of CPUs and NUMA nodes are in the
-// kernel's list format, amounts are in bytes.
+// Result is the outcome for all pods. CPUs and NUMA nodes are in the kernel's
+// list format, amounts are in bytes.
 type Result struct {
 	Machine Machine `json:"machine"`
 	Zones   []Zone  `json:"zones"`
-	// OutsideZones are the L3s of CPUs that no zone offers anything of.
+	// OutsideZones are the L3s of CPUs outside all zones.
 	OutsideZones []L3 `json:"outsideZones,omitempty"`
-	// Claims are in the order in which pods came to them.
+	// Claims are in the order of the pods that use them.
 	Claims []Claim `json:"claims"`
 	CPUs   CPUs    `json:"cpus"`
-	// NodeState is what the frontend would tell the actuator.
+	// NodeState is the node state that the frontend would write.
 	NodeState contract.NodeState `json:"nodeState"`
 }
 
@@ -52,7 +52,7 @@ type Zone struct {
 	L3s        []L3                `json:"l3s"`
 }
 
-// Usage is what the scheduler knows of a capacity.
+// Usage is a capacity and its used amount, as the scheduler counts them.
 type Usage struct {
 	Used     int64 `json:"used"`
 	Capacity int64 `json:"capacity"`
@@ -64,35 +64,35 @@ type L3 struct {
 	ID   int              `json:"id"`
 	Node int              `json:"numaNode"`
 	Type topology.CPUType `json:"cpuType"`
-	// Cores are lists of CPUs, the threads of each.
+	// Cores has the list of CPUs of each core.
 	Cores []string `json:"cores"`
 }
 
-// State is how far a claim came.
+// State is how far a claim got.
 type State string
 
 // States of claims.
 const (
 	// Allocated claims were prepared: their pods run.
 	Allocated State = "allocated"
-	// Unschedulable claims have no zone, their pods are pending.
+	// Unschedulable claims have no zone: their pods are pending.
 	Unschedulable State = "unschedulable"
 	// Refused claims have a zone and could not be prepared there: their pods
 	// are created and do not start.
 	Refused State = "refused"
 )
 
-// Claim is what became of a claim.
+// Claim is the outcome for one claim.
 type Claim struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
 	UID       string   `json:"uid"`
 	Pods      []string `json:"pods"`
 	Result    State    `json:"result"`
-	// Reason is what the user is told: why it has no zone, was refused, or, for
-	// an allocated one, why a later pod cannot share it.
+	// Reason is the message for the user: why the claim has no zone, why it was
+	// refused, or why a later pod cannot share an allocated claim.
 	Reason string `json:"reason,omitempty"`
-	// CPUs are all that it holds.
+	// CPUs are all CPUs that the claim holds.
 	CPUs    string    `json:"cpus,omitempty"`
 	Results []Request `json:"results,omitempty"`
 }
@@ -102,17 +102,17 @@ type Request struct {
 	Request  string            `json:"request"`
 	Zone     string            `json:"zone"`
 	Consumed map[string]string `json:"consumed"`
-	// Decision and Parameters are missing where the claim was refused.
+	// Decision and Parameters are missing if the claim was refused.
 	Decision   *contract.Decision `json:"decision,omitempty"`
 	Parameters map[string]string  `json:"parameters,omitempty"`
 }
 
-// CPUs says who has the CPUs that no claim holds.
+// CPUs lists the CPUs that no claim holds, by their use.
 type CPUs struct {
-	// Shared is the shared pool, reserved CPUs included in dynamic mode.
+	// Shared is the shared pool; in dynamic mode it includes reserved CPUs.
 	Shared   string `json:"shared"`
 	Reserved string `json:"reserved,omitempty"`
-	// Others are someone else's.
+	// Others are the unmanaged CPUs.
 	Others  string `json:"others,omitempty"`
 	Offline string `json:"offline,omitempty"`
 }
@@ -126,7 +126,7 @@ func (r Result) JSON(w io.Writer) error {
 
 func (s *simulation) result(c config.Config) (Result, error) {
 	state, _ := s.ledger.Node()
-	// The kernel takes those of partitions out of the pool.
+	// The kernel takes partition CPUs out of the pool.
 	shared := nodestate.Set(state.Shared.CPUs).Difference(nodestate.Set(state.Exclusive[contract.LevelKubepods]))
 	m := s.offered.Machine
 	out := Result{
@@ -180,7 +180,10 @@ func (s *simulation) result(c config.Config) (Result, error) {
 }
 
 func (s *simulation) zone(offered zones.Zone, l3s []L3) Zone {
-	z := Zone{Name: offered.Name, Mems: contract.FormatList(offered.Mems), MemoryType: offered.MemoryType, L3s: l3s, Hugepages: make(map[string]Usage)}
+	z := Zone{
+		Name: offered.Name, Mems: contract.FormatList(offered.Mems), MemoryType: offered.MemoryType,
+		L3s: l3s, Hugepages: make(map[string]Usage),
+	}
 	for capacity, value := range s.scheduler.capacities(z.Name) {
 		used := s.scheduler.used(z.Name, capacity)
 		usage := Usage{Used: used.Value(), Capacity: value.Value.Value()}
@@ -216,7 +219,7 @@ func (s *simulation) claim(c *resourceapi.ResourceClaim) (Claim, error) {
 		for name, q := range r.ConsumedCapacity {
 			request.Consumed[string(name)] = q.String()
 		}
-		// There is one driver: the record has the results one by one.
+		// There is one driver: the record has the results in the same order.
 		if i < len(record.Results) {
 			request.Decision, request.Parameters = &record.Results[i].Decision, record.Results[i].Parameters
 		}

@@ -29,7 +29,7 @@ type scheduler struct {
 	slices  []*resourceapi.ResourceSlice
 	classes classes
 	cache   *cel.Cache
-	// results are those of all allocated claims.
+	// results are the results of all allocated claims.
 	results []resourceapi.DeviceRequestAllocationResult
 }
 
@@ -44,7 +44,7 @@ func newScheduler(classes classes) *scheduler {
 	}
 }
 
-// publish replaces the devices that it allocates from.
+// publish replaces the devices to allocate from.
 func (s *scheduler) publish(devices []resourceapi.Device) {
 	s.devices, s.slices = devices, nil
 	for name, pool := range resourceslices.DriverResources(nodeName, devices).Pools {
@@ -60,7 +60,7 @@ func (s *scheduler) publish(devices []resourceapi.Device) {
 	}
 }
 
-// features are those of Kubernetes 1.37.
+// features returns the features of Kubernetes 1.37.
 func features() structured.Features {
 	return structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
@@ -68,8 +68,8 @@ func features() structured.Features {
 	}
 }
 
-// schedule allocates those of a pod's claims that are not allocated yet, all
-// or none. The reason says why it cannot.
+// schedule allocates the pod's claims that have no allocation, all or none. If
+// it cannot, reason says why.
 func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.ResourceClaim) (reason string, err error) {
 	todo := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
 	if len(todo) == 0 {
@@ -84,8 +84,8 @@ func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.Resource
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err != nil:
-		// Wrong selectors and unknown classes: kube-scheduler says the same in
-		// the pod's events.
+		// Wrong selectors and unknown classes: kube-scheduler gives the same
+		// message in the pod's events.
 		return err.Error(), nil
 	case len(allocations) == 0:
 		return s.explain(todo), nil
@@ -97,7 +97,7 @@ func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.Resource
 	return "", nil
 }
 
-// allocated is what the scheduler knows to be in use.
+// allocated returns the devices and amounts that are in use.
 func (s *scheduler) allocated() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -116,7 +116,7 @@ func (s *scheduler) allocated() structured.AllocatedState {
 	return state
 }
 
-// used is what claims consume of a device's capacity.
+// used returns the amount of a device's capacity that claims consume.
 func (s *scheduler) used(device string, name resourceapi.QualifiedName) resource.Quantity {
 	var sum resource.Quantity
 	for _, r := range s.results {
@@ -127,7 +127,7 @@ func (s *scheduler) used(device string, name resourceapi.QualifiedName) resource
 	return sum
 }
 
-// capacities are those of a published device.
+// capacities returns the capacities of a published device.
 func (s *scheduler) capacities(device string) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	for _, d := range s.devices {
 		if d.Name == device {
@@ -137,7 +137,8 @@ func (s *scheduler) capacities(device string) map[resourceapi.QualifiedName]reso
 	return nil
 }
 
-// explain says what the allocator does not: which amount is the one too much.
+// explain returns the reason that the allocator does not give: the amounts that
+// no zone has free.
 func (s *scheduler) explain(claims []*resourceapi.ResourceClaim) string {
 	const what = "cannot allocate all claims"
 	var details []string
@@ -160,7 +161,7 @@ func (s *scheduler) explain(claims []*resourceapi.ResourceClaim) string {
 	return what + ": " + strings.Join(details, "; ")
 }
 
-// lacks names the amounts that no device has free.
+// lacks names the wanted amounts that no device has free.
 func (s *scheduler) lacks(wanted map[resourceapi.QualifiedName]resource.Quantity) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {

@@ -17,13 +17,13 @@ const (
 	signIdle     = ':'
 )
 
-// signs draw CPUs.
+// signs are the signs of all CPUs.
 type signs struct {
-	// claims are the letters of claims with CPUs by their index, all of one
-	// length, and of holders by CPU.
+	// claims are the letters of claims with CPUs, by index, all of the same
+	// length; holder is the index of the claim that holds a CPU.
 	claims map[int]string
 	holder map[int]int
-	// free are the signs of the other CPUs.
+	// free is the sign of each CPU while no claim holds it.
 	free   map[int]rune
 	length int
 	colour bool
@@ -85,8 +85,8 @@ func each(list string, do func(cpu int)) error {
 	return err
 }
 
-// One letter serves as many claims as there are; of longer signs the first
-// letter is upper case, so that they are told apart without a space.
+// Up to 52 claims have one letter each. Longer signs begin with an upper-case
+// letter, so that they need no space between them.
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 func lettersFor(claims int) int {
@@ -113,11 +113,11 @@ func letters(n, length int) string {
 	return string(out)
 }
 
-// core draws the threads of a core and returns the columns that takes.
+// core draws the threads of a core and returns their width in columns.
 func (s signs) core(list string) (string, int) {
 	var out strings.Builder
 	width := 0
-	// The list is of this package's making.
+	// Result.signs has parsed the list without an error.
 	_ = each(list, func(cpu int) {
 		width += s.length
 		if claim, held := s.holder[cpu]; held {
@@ -134,7 +134,7 @@ func (s signs) core(list string) (string, int) {
 	return out.String(), width
 }
 
-// claim is the sign of the claim with the index.
+// claim returns the sign of the claim with the index.
 func (s signs) claim(i int) string {
 	text, has := s.claims[i]
 	if !has {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package simulation answers where claims would land on a machine. It runs the
-// whole flow in one process and touches nothing: the machine is cut and
-// published as the daemon does (inventory), the real structured allocator
-// stands for the scheduler, and the daemon's own plugin prepares what it
-// allocates, with a ledger in memory. So what it refuses, the cluster refuses;
-// what Prepare says, the user's events say.
+// whole flow in one process and changes nothing: inventory divides and
+// publishes the machine as in the daemon, the real structured allocator stands
+// for the scheduler, and the daemon's own plugin prepares the allocated claims,
+// with a ledger in memory. So a claim that is refused here is refused in the
+// cluster, and the reason is the message in the user's events.
 //
 // Pods are taken one after the other, in the file's order: each is scheduled
-// and its claims are prepared before the next one is looked at. One that does
-// not get what it wants stays where it got stuck, as it would in a cluster.
+// and its claims are prepared before the next pod is looked at. A pod that does
+// not get its claims stays where it got stuck, as in a cluster.
 //
 // The same input gives the same result (I8).
 package simulation
@@ -79,7 +79,8 @@ type simulation struct {
 	outcomes  map[types.UID]outcome
 }
 
-// publish does what the daemon does when the directory has changed.
+// publish publishes the zones, as the daemon does when the directory has
+// changed.
 func (s *simulation) publish() error {
 	claims, err := s.driver.Reconcile()
 	if err != nil {
@@ -89,7 +90,8 @@ func (s *simulation) publish() error {
 	return nil
 }
 
-// outcome is what became of a claim; the zero value is one that nobody came to.
+// outcome is what happened to a claim; the zero value is for a claim without
+// pods.
 type outcome struct {
 	state  State
 	reason string
@@ -111,12 +113,14 @@ func (s *simulation) start(ctx context.Context, pod *corev1.Pod) error {
 	}
 	var fresh []*resourceapi.ResourceClaim
 	for _, c := range claims {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+			Resource: "pods", Name: pod.Name, UID: pod.UID,
+		})
 		if s.outcomes[c.UID].state != Allocated {
 			fresh = append(fresh, c)
 		}
 	}
-	// As kubelet does: in one call what is not prepared yet.
+	// Like kubelet: one call for all claims that are not prepared.
 	prepared, err := s.driver.PrepareResourceClaims(ctx, fresh)
 	if err != nil {
 		return err
@@ -129,7 +133,7 @@ func (s *simulation) start(ctx context.Context, pod *corev1.Pod) error {
 		}
 		now.pods = append(before.pods, pod.Name)
 		if before.state == Allocated && now.state == Refused {
-			// The pods that have it keep it.
+			// The pods that have the claim keep it.
 			now.state, now.reason = Allocated, fmt.Sprintf("pod %s: %s", pod.Name, now.reason)
 		}
 		s.outcomes[c.UID] = now
@@ -137,9 +141,11 @@ func (s *simulation) start(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// prepared returns what became of a claim when the pod came to it: kubelet has it
-// prepared once, the driver itself sees to those that come later.
-func (s *simulation) prepared(ctx context.Context, c *resourceapi.ResourceClaim, pod *corev1.Pod, results map[types.UID]kubeletplugin.PrepareResult) (outcome, error) {
+// prepared returns the outcome of a claim for a pod. Kubelet has a claim
+// prepared once; later pods join the claim through the driver itself.
+func (s *simulation) prepared(
+	ctx context.Context, c *resourceapi.ResourceClaim, pod *corev1.Pod, results map[types.UID]kubeletplugin.PrepareResult,
+) (outcome, error) {
 	if s.outcomes[c.UID].state == Allocated {
 		if err := s.driver.Join(ctx, c); err != nil {
 			return outcome{}, err
@@ -149,7 +155,10 @@ func (s *simulation) prepared(ctx context.Context, c *resourceapi.ResourceClaim,
 			return outcome{}, err
 		}
 		if found && !slices.ContainsFunc(record.Pods, func(p contract.PodRecord) bool { return p.UID == string(pod.UID) }) {
-			return outcome{state: Refused, reason: "the claim is prepared for other pods, and memory, hugepages and cpuset partitions cannot be shared"}, nil
+			return outcome{
+				state:  Refused,
+				reason: "the claim is prepared for other pods, and memory, hugepages and cpuset partitions cannot be shared",
+			}, nil
 		}
 		return outcome{state: Allocated, reason: s.outcomes[c.UID].reason}, nil
 	}

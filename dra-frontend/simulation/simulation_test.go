@@ -21,7 +21,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
-// claim is a document with a claim of one request; parameters may be empty.
+// claim returns a document with a claim of one request; parameters may be
+// empty.
 func claim(name, capacity, parameters string) string {
 	out := fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -32,12 +33,14 @@ spec:
     requests: [{name: zone, exactly: {deviceClassName: dra.cpumem, capacity: {requests: {%s}}}}]
 `, name, capacity)
 	if parameters != "" {
-		out += "    config: [{opaque: {driver: dra.cpumem, parameters: {apiVersion: dra.cpumem/v1alpha1, kind: ClaimParameters, " + parameters + "}}}]\n"
+		out += "    config: [{opaque: {driver: dra.cpumem, parameters: " +
+			"{apiVersion: dra.cpumem/v1alpha1, kind: ClaimParameters, " + parameters + "}}}]\n"
 	}
 	return out + "---\n"
 }
 
-// pod is a document with a pod whose one container uses an existing claim.
+// pod returns a document with a pod of one container, which uses an existing
+// claim.
 func pod(name, claim, more string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -85,7 +88,8 @@ func TestPodsInOrder(t *testing.T) {
 
 	both := byName["both"]
 	require.Equal(t, simulation.Allocated, both.Result)
-	require.Equal(t, "pod fourth: the claim is prepared for other pods, and memory, hugepages and cpuset partitions cannot be shared", both.Reason)
+	require.Equal(t, "pod fourth: the claim is prepared for other pods, "+
+		"and memory, hugepages and cpuset partitions cannot be shared", both.Reason)
 	require.Equal(t, "numa-1", both.Results[0].Zone, "one CPU was left on the first zone")
 	require.Equal(t, "1", both.Results[0].Decision.Mems)
 
@@ -137,11 +141,13 @@ spec:
 		"prod/worker-1-c allocated zone/less numa-0 0,4",
 		"prod/worker-2-c unschedulable",
 	}, got)
-	require.Equal(t, "cannot allocate all claims: no zone has all of it free at once and is one that selectors and constraints allow", result.Claims[2].Reason)
+	require.Equal(t, "cannot allocate all claims: no zone has all of it free at once and is one that selectors and constraints allow",
+		result.Claims[2].Reason)
 }
 
 func TestWhatTheAllocatorSays(t *testing.T) {
-	result := run(t, topologytest.T1().Machine(), config.Default(), strings.ReplaceAll(claim("classless", "cpu: 1", ""), "deviceClassName: dra.cpumem", "deviceClassName: gpu"),
+	result := run(t, topologytest.T1().Machine(), config.Default(),
+		strings.ReplaceAll(claim("classless", "cpu: 1", ""), "deviceClassName: dra.cpumem", "deviceClassName: gpu"),
 		claim("second", "cpu: 1, hugepages_4Ki: 4Ki", ""))
 	require.Contains(t, result.Claims[0].Reason, "could not retrieve device class gpu")
 	require.Equal(t, `cannot allocate all claims: request zone: no zone has a capacity "hugepages_4Ki"`, result.Claims[1].Reason)
@@ -154,8 +160,7 @@ func TestConfigurationThatDoesNotFit(t *testing.T) {
 	require.ErrorContains(t, err, "reservedCPUs 99")
 }
 
-// What a container has of several claims is decided for all of them, as in one
-// call of kubelet's.
+// Claims of one container are decided together, as in one call of kubelet.
 func TestClaimsOnOneContainer(t *testing.T) {
 	const container = `
 apiVersion: v1
@@ -183,14 +188,15 @@ spec:
 // A claim without a limit is throttled by what the machine has for pods: its
 // memory without hugepages.
 func TestUnlimitedMemory(t *testing.T) {
-	result := run(t, topologytest.T2().Machine(), config.Default(), claim("c", "memory: 1Gi", "memory: {limit: unlimited, throttlingFactor: 1}"), pod("p", "c", ""))
+	result := run(t, topologytest.T2().Machine(), config.Default(),
+		claim("c", "memory: 1Gi", "memory: {limit: unlimited, throttlingFactor: 1}"), pod("p", "c", ""))
 	require.Equal(t, simulation.Allocated, result.Claims[0].Result, result.Claims[0].Reason)
 	got := result.Claims[0].Results[0]
 	require.Equal(t, contract.Memory{Low: 1 << 30, High: 26 << 30, Max: contract.Max}, *got.Decision.Memory)
 	require.Equal(t, "unlimited", got.Parameters["memory.limit"])
 }
 
-// Objects are an input: a second run finds them as the first one did.
+// Run does not change its objects: a second run has the same result.
 func TestRunTwice(t *testing.T) {
 	objects, err := simulation.Read(strings.NewReader(claim("a", "cpu: 1", "") + claim("b", "cpu: 9", "")))
 	require.NoError(t, err)
@@ -202,9 +208,9 @@ func TestRunTwice(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
-// A set of claims on any machine: exclusive CPUs are disjoint, of the claim's
-// zone and as many as granted; the shared pool is the rest and never empty
-// (I2, I7); the same input gives the same bytes (I8).
+// A set of claims on any machine: claimed CPUs are disjoint, of the claim's
+// zone and as many as granted; the shared pool is the rest and never empty (I2,
+// I7); the same input gives the same bytes (I8).
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topologytest.Random(t).Machine()
@@ -216,7 +222,9 @@ func TestLaws(t *testing.T) {
 		c.CPU.WholeCores = rapid.Bool().Draw(t, "wholeCores")
 		var documents []string
 		for i := range rapid.IntRange(1, 8).Draw(t, "claims") {
-			parameters := rapid.SampledFrom([]string{"", "cpu: {placement: spread}", "cpu: {wholeCores: true}", "cpu: {wholeL3: true}"}).Draw(t, "parameters")
+			parameters := rapid.SampledFrom([]string{
+				"", "cpu: {placement: spread}", "cpu: {wholeCores: true}", "cpu: {wholeL3: true}",
+			}).Draw(t, "parameters")
 			documents = append(documents, claim(fmt.Sprintf("c%d", i), fmt.Sprintf("cpu: %d, memory: %dMi",
 				rapid.IntRange(0, 12).Draw(t, "cpu"), rapid.IntRange(0, 2000).Draw(t, "memory")), parameters))
 		}

@@ -13,8 +13,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// claims writes a line for each request that landed, and after them why the
-// others did not.
+// claims writes a line for each prepared request, and after all lines the
+// reasons of claims.
 func (d drawing) claims(claims []Claim) error {
 	var rows []int
 	// Escape sequences would count as columns: the table is made without signs.
@@ -46,7 +46,8 @@ func (d drawing) claims(claims []Claim) error {
 	return nil
 }
 
-// name is the claim's, with the request and the pods if there are several.
+// name returns the claim's name, with the request and the number of pods if
+// there are several.
 func (c Claim) name(request string) string {
 	name := c.Namespace + "/" + c.Name
 	if len(c.Results) > 1 {
@@ -58,7 +59,7 @@ func (c Claim) name(request string) string {
 	return name
 }
 
-// memory is the claimed amount and the values that follow from it.
+// memory returns the claimed amount and the values that follow from it.
 func (r Request) memory() string {
 	m := r.Decision.Memory
 	if m == nil {
@@ -69,7 +70,10 @@ func (r Request) memory() string {
 		name  string
 		limit contract.Limit
 		says  bool
-	}{{"min", m.Min, m.Min > 0}, {"low", m.Low, m.Low > 0}, {"high", m.High, m.High != contract.Max}, {"max", m.Max, m.Max != contract.Max}} {
+	}{
+		{"min", m.Min, m.Min > 0}, {"low", m.Low, m.Low > 0},
+		{"high", m.High, m.High != contract.Max}, {"max", m.Max, m.Max != contract.Max},
+	} {
 		if v.says {
 			out += " " + v.name + "=" + limit(v.limit)
 		}
@@ -92,7 +96,7 @@ func limit(l contract.Limit) string {
 	return size(int64(l))
 }
 
-// reasons says once what several claims are told.
+// reasons writes each reason once, with its claims.
 func (d drawing) reasons(claims []Claim, state State, title string) {
 	told := make(map[string][]string)
 	var reasons []string

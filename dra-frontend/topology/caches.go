@@ -12,10 +12,10 @@ type place struct{ node, socket int }
 
 func (c CPU) place() place { return place{c.Node, c.Socket} }
 
-// readCaches gives each CPU its L3. A cache that spans NUMA nodes or sockets
-// (Intel's sub-NUMA clusters report the L3 of the socket, but each node's
-// memory is cached in its own part) is one L3 for each of them. Where caches
-// cannot be made out, the node on the socket is one L3; the warnings say so.
+// readCaches sets the L3 of each CPU. A cache that spans NUMA nodes or sockets
+// is one L3 for each place: Intel's sub-NUMA clusters report the L3 of the
+// socket, but each node's memory is cached in its own part. A place with
+// unknown or faulty caches is one L3; a faulty place gives one warning.
 func (m Machine) readCaches(sys source) (warnings []string) {
 	lists, faults := m.readLastLevelCaches(sys)
 	agreed := make(map[int]bool, len(m.CPUs))
@@ -36,13 +36,14 @@ func (m Machine) readCaches(sys source) (warnings []string) {
 		place place
 	}
 	first, warned := make(map[l3]int, len(m.CPUs)), make(map[place]bool, len(faults))
-	for i := range m.CPUs { // in order of ids: the first one is the lowest
+	for i := range m.CPUs { // in order of ids: the first CPU of an L3 is the lowest
 		c := &m.CPUs[i]
 		at := l3{cache: -1, place: c.place()}
 		switch fault, list := faults[at.place], lists[c.ID]; {
 		case fault != nil && !warned[at.place]:
 			warned[at.place] = true
-			warnings = append(warnings, fmt.Sprintf("%v; the CPUs of NUMA node %d on socket %d are taken for one L3", fault, c.Node, c.Socket))
+			warnings = append(warnings,
+				fmt.Sprintf("%v; the CPUs of NUMA node %d on socket %d are taken for one L3", fault, c.Node, c.Socket))
 		case fault == nil && list != nil:
 			at.cache = list[0]
 		}
@@ -54,8 +55,8 @@ func (m Machine) readCaches(sys source) (warnings []string) {
 	return warnings
 }
 
-// readLastLevelCaches returns the CPUs that share the last cache of each CPU,
-// and the first fault of each place that has one.
+// readLastLevelCaches returns for each CPU the CPUs that share its last-level
+// cache, and the first fault of each place with a fault.
 func (m Machine) readLastLevelCaches(sys source) (lists map[int][]int, faults map[place]error) {
 	online, threads := make([]int, 0, len(m.CPUs)), make(map[int]int, len(m.CPUs))
 	for _, c := range m.CPUs {
@@ -75,9 +76,10 @@ func (m Machine) readLastLevelCaches(sys source) (lists map[int][]int, faults ma
 	return lists, faults
 }
 
-// readLastLevelCache returns the CPUs that share the CPU's unified cache of
-// level 3, or of the last level where there is no third; nil where the kernel
-// knows none, or none that more than a core shares.
+// readLastLevelCache returns the online CPUs that share the CPU's unified cache
+// of level 3, or of the highest level where there is no level 3. It returns nil
+// if the kernel shows no such cache, or if the cache is below level 3 and one
+// core alone has it.
 func readLastLevelCache(sys source, id, threads int, online []int) ([]int, error) {
 	dir, level, err := lastLevelCache(sys, id)
 	if err != nil || level == 0 {
@@ -102,8 +104,9 @@ func readLastLevelCache(sys source, id, threads int, online []int) ([]int, error
 	return list, nil
 }
 
-// lastLevelCache returns the directory of the cache; level 0 for none. Attributes
-// that the kernel does not know are absent, such an entry is passed over.
+// lastLevelCache returns the cache's directory and level; level 0 for no cache.
+// Entries without type or level are skipped: the kernel leaves out attributes
+// that it does not know.
 func lastLevelCache(sys source, id int) (best string, bestLevel int64, err error) {
 	dir := cpuPath(id, "cache")
 	names, err := sys.names(dir)

@@ -52,7 +52,8 @@ func readSiblings(sys source, id int, online []int) ([]int, error) {
 	return readRenamed(sys, id, "core_cpus_list", "thread_siblings_list", online)
 }
 
-// readRenamed reads a list of CPUs that had an older name in kernels before 5.3.
+// readRenamed returns the online CPUs of a list that has an older name in
+// kernels before 5.3.
 func readRenamed(sys source, id int, file, older string, online []int) ([]int, error) {
 	list, err := sys.list(cpuPath(id, "topology/"+file))
 	if missing(err) {
@@ -67,8 +68,10 @@ func readRenamed(sys source, id int, file, older string, online []int) ([]int, e
 	return intersect(list, online), nil
 }
 
-// readSockets returns the socket of each CPU: its package id, else the number of
-// its package in the order of CPUs, else 0.
+// readSockets returns the socket of each CPU: its package id. If a CPU has no
+// id, packages are numbered in the order of their CPUs. Without lists of
+// packages, all CPUs are on socket 0 if none has an id; an id that only some
+// CPUs lack is an error.
 func readSockets(sys source, online []int, cores map[int][]int) (map[int]int, error) {
 	sockets, unknown := make(map[int]int, len(online)), 0
 	for _, id := range online {
@@ -104,8 +107,9 @@ func readSockets(sys source, online []int, cores map[int][]int) (map[int]int, er
 	return sockets, nil
 }
 
-// readPackages returns the lowest CPU of each CPU's package; nil where the
-// kernel has no lists, or has lists of cores only because it knows no more.
+// readPackages returns the lowest CPU of each CPU's package. It returns nil if
+// a list is missing, or if no list is longer than its core's: such a kernel
+// knows cores only.
 func readPackages(sys source, online []int, cores map[int][]int) (map[int]int, error) {
 	packages, known := make(map[int][]int, len(online)), false
 	for _, id := range online {
@@ -125,8 +129,9 @@ func readPackages(sys source, online []int, cores map[int][]int) (map[int]int, e
 	return partition(sys, "topology/package_cpus_list", packages)
 }
 
-// readCluster returns the lowest CPU of the cluster. Kernels that know of no
-// clusters show none, or the CPU alone.
+// readCluster returns the lowest CPU of the CPU's cluster, or of its core if
+// the cluster lacks a CPU of the core: kernels without clusters show no file,
+// or the CPU alone.
 func readCluster(sys source, id int, core, online []int) (int, error) {
 	cluster, err := sys.list(cpuPath(id, "topology/cluster_cpus_list"))
 	if err != nil && !missing(err) {
@@ -139,14 +144,14 @@ func readCluster(sys source, id int, core, online []int) (int, error) {
 	return cluster[0], nil
 }
 
-// partition checks that the lists of all CPUs are groups without overlap, and
-// returns the lowest CPU of each CPU's group. files names, under a CPU's
-// directory, where its list comes from.
+// partition checks that the CPUs' lists are groups without overlap, and returns
+// the lowest CPU of each CPU's group. files is the lists' file below a CPU's
+// directory, for errors.
 func partition(sys source, files string, lists map[int][]int) (map[int]int, error) {
 	groupOf := make(map[int]int, len(lists))
 	for _, id := range slices.Sorted(maps.Keys(lists)) {
 		if _, seen := groupOf[id]; seen {
-			continue // its list equals that of a lower CPU in it
+			continue // agrees compared this list with a lower CPU's
 		}
 		if err := agrees(sys, files, lists, id); err != nil {
 			return nil, err
@@ -158,8 +163,8 @@ func partition(sys source, files string, lists map[int][]int) (map[int]int, erro
 	return groupOf, nil
 }
 
-// agrees checks that the list of the CPU has the CPU and is the list of all CPUs
-// in it.
+// agrees returns an error unless the CPU's list has the CPU itself and equals
+// the list of each CPU in it.
 func agrees(sys source, files string, lists map[int][]int, id int) error {
 	list := lists[id]
 	if !slices.Contains(list, id) {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// readTypes tells kinds of cores apart: by the event sources that x86 has for
-// each kind, else by part number and capacity (arm64).
+// readTypes sets the type of each CPU: from the event sources that x86 has for
+// each kind of core, else from part number and capacity (arm64).
 func (m Machine) readTypes(sys source) error {
 	performance, err := readEventCPUs(sys, "devices/cpu_core/cpus")
 	if err != nil {
@@ -47,14 +47,15 @@ func readEventCPUs(sys source, path string) (cpuset.CPUSet, error) {
 	return cpuset.New(ids...), nil
 }
 
-// noKinds is how much more capacity CPUs may have than others of unknown part
-// and be of one kind: frequencies differ from core to core.
+// noKinds is the largest factor between neighbouring capacities of one kind
+// where part numbers are unknown: frequencies differ from core to core.
 const noKinds = 1.1
 
-// readCapacities tells kinds apart by capacity. CPUs of one part are of one
-// kind, whatever the frequencies of single cores make of their capacities;
-// parts, or capacities where parts are not known, are of two kinds on both sides
-// of the largest gap, as a factor.
+// readCapacities sets the CPUs' types from their capacities. CPUs of one part
+// are of one kind and count with the part's largest capacity: frequencies, and
+// so capacities, differ from core to core. Parts, or capacities where parts are
+// unknown, are split at the largest gap (a factor): efficiency cores are below,
+// performance cores above. Without a gap all CPUs stay standard.
 func (m Machine) readCapacities(sys source) error {
 	levels := make([]float64, 0, len(m.CPUs))
 	for _, c := range m.CPUs {
@@ -101,11 +102,12 @@ func (m Machine) readCapacities(sys source) error {
 	return nil
 }
 
-// part is the design of an Arm core: who made it and its number there.
+// part is the design of an Arm core: the implementer's code and its part
+// number.
 type part struct{ implementer, number uint64 }
 
-// readParts returns the part of each CPU; nil where the kernel does not show
-// all of them.
+// readParts returns the part of each CPU; nil unless the kernel shows all
+// parts.
 func (m Machine) readParts(sys source) ([]part, error) {
 	parts := make([]part, 0, len(m.CPUs))
 	for _, c := range m.CPUs {

@@ -26,7 +26,7 @@ func TestKindsOfCores(t *testing.T) {
 		name        string
 		capacities  []int
 		registers   []uint64
-		performance string // the others are efficiency cores; empty: all are standard
+		performance string // all other CPUs are efficiency cores; empty: all are standard
 	}{
 		{"one capacity", []int{1024, 1024, 1024, 1024}, nil, ""},
 		{"A74 the largest gap", gb10, nil, "2-3,6-7"},
@@ -68,7 +68,7 @@ func TestKindsOfCores(t *testing.T) {
 	}
 }
 
-// The kernel shows an empty register where it has not read it.
+// The kernel shows an empty file for a register that it has not read.
 func TestUnreadRegister(t *testing.T) {
 	s := topologytest.T7()
 	for i := range s.CPUs {

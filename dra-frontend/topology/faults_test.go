@@ -32,7 +32,7 @@ func l3s(m topology.Machine) []int {
 	return out
 }
 
-// A07: kernels show masks of CPUs besides lists, or instead of them.
+// A07: kernels show masks of CPUs besides lists, or instead of lists.
 func TestMasksOfCaches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := topologytest.Random(t)
@@ -52,8 +52,8 @@ func TestMasksOfCaches(t *testing.T) {
 	})
 }
 
-// mask writes a list as the kernel writes masks: words of 32 bits, the highest
-// first.
+// mask returns the list in the kernel's format of masks: words of 32 bits, the
+// highest first.
 func mask(t *rapid.T, list string) string {
 	ids, err := cpuset.Parse(list)
 	require.NoError(t, err)
@@ -72,12 +72,12 @@ func mask(t *rapid.T, list string) string {
 	return strings.Join(out, ",")
 }
 
-// A07: what is wrong with caches costs the nodes with the fault their caches,
-// not the machine, and is reported.
+// A07: a faulty cache file costs only its NUMA node the caches, not the
+// machine, and gives a warning.
 func TestFaultyCaches(t *testing.T) {
 	s := topologytest.T2()
 	for i := range s.CPUs {
-		s.CPUs[i].L3 = s.CPUs[i].Core // two on each node
+		s.CPUs[i].L3 = s.CPUs[i].Core // two L3s on each node
 	}
 	require.Equal(t, []int{0, 1, 2, 3, 0, 1, 2, 3}, l3s(s.Machine()))
 	const dir = "devices/system/cpu/cpu1/cache/index2/"
@@ -182,7 +182,7 @@ func TestSocketsWithoutIDs(t *testing.T) {
 
 func all(text string) func(int) string { return func(int) string { return text } }
 
-// halves are the sockets of T2.
+// halves returns the CPUs of the CPU's socket on T2.
 func halves(cpu int) string { return []string{"0-1,4-5", "2-3,6-7"}[cpu/2%2] }
 
 func some(cpu int) string { return []string{"-1", "3"}[cpu%2] }
@@ -206,7 +206,7 @@ func TestNUL(t *testing.T) {
 	require.ErrorContains(t, err, "devices/system/cpu/online")
 }
 
-// Messages name the file where it is.
+// Messages name the file with the path of its root.
 func TestMessagesNameTheRoot(t *testing.T) {
 	host := t.TempDir()
 	roots := topology.At(filepath.Join(host, "sys"), filepath.Join(host, "proc"))
@@ -241,8 +241,8 @@ func TestMessagesNameTheRoot(t *testing.T) {
 	}
 }
 
-// flapping is a machine whose CPUs change while it is read: after the number of
-// files that were opened, it is the next one.
+// flapping is a file tree that changes while it is read: after the given number
+// of opened files, the next phase begins.
 type flapping struct {
 	phases []fstest.MapFS
 	after  int
@@ -258,8 +258,8 @@ func (f *flapping) Open(name string) (fs.File, error) {
 
 func (f *flapping) ReadDir(name string) ([]fs.DirEntry, error) { return f.now().ReadDir(name) }
 
-// A CPU that goes away, or comes, at any moment of the reading: the machine is
-// read as it is after that.
+// CPUs may go or come at any moment of the reading. The machine is read as it
+// is afterwards.
 func TestCPUsThatGoWhileTheyAreRead(t *testing.T) {
 	whole, part := topologytest.T2(), topologytest.T2()
 	part.CPUs[7].Offline, part.CPUs[4].Offline = true, true
@@ -292,7 +292,7 @@ func TestCPUsThatGoWhileTheyAreRead(t *testing.T) {
 	})
 }
 
-// restless says something else each time it is asked which CPUs are online.
+// restless shows another list of online CPUs at each reading.
 type restless struct {
 	fstest.MapFS
 	other fstest.MapFS

@@ -11,19 +11,20 @@ import (
 // MemoryType is the kind of memory of a NUMA node.
 type MemoryType string
 
-// Sysfs has no word for the kind of memory. It is told from evidence, the
-// first that there is:
+// Kinds of memory. Sysfs has no word for them, so the first evidence that
+// exists decides:
 //
-//  1. a node with CPUs has DRAM, as the kernel itself takes it (so the HBM of
-//     a machine that has nothing else is dram, too);
-//  2. the target of a DAX device of the CXL bus is CXL; that of the NVDIMM bus
-//     is persistent memory, which is unknown;
-//  3. what firmware (HMAT) says of bandwidth and latency, compared with the
-//     nodes with CPUs: [MemoryPerformance.against];
-//  4. the memory tier: faster than those of the nodes with CPUs is HBM.
+//  1. A node with CPUs has DRAM, as the kernel itself assumes (so the HBM of a
+//     machine without other memory is dram, too).
+//  2. The target of a DAX device on the CXL bus is CXL. The target of a DAX
+//     device on the NVDIMM bus is persistent memory, which is unknown.
+//  3. Bandwidth and latency that firmware reports (HMAT), compared with the
+//     nodes with CPUs: [MemoryPerformance.against].
+//  4. The memory tier: a node with a faster tier than all nodes with CPUs has
+//     HBM.
 //
-// Slow memory is CXL only on a machine that has a CXL memory device: the
-// memory of an accelerator is slow for CPUs, too.
+// Slow memory is CXL only on a machine that has a CXL memory device: an
+// accelerator's memory is slow for CPUs, too.
 const (
 	MemoryDRAM    MemoryType = "dram"
 	MemoryHBM     MemoryType = "hbm"
@@ -31,12 +32,12 @@ const (
 	MemoryUnknown MemoryType = "unknown"
 )
 
-// MemoryPerformance is what firmware says of reads by the nearest CPUs; 0
-// where it says nothing.
+// MemoryPerformance is what firmware reports for reads by the nearest CPUs; 0
+// for no report.
 type MemoryPerformance struct {
-	// ReadBandwidth is MB/s.
+	// ReadBandwidth is in MB/s.
 	ReadBandwidth int64
-	// ReadLatency is nanoseconds.
+	// ReadLatency is in nanoseconds.
 	ReadLatency int64
 }
 
@@ -46,7 +47,7 @@ const (
 	nvdDir  = "bus/nd/devices"
 )
 
-// speed compares memory with that of the nodes with CPUs.
+// speed is a node's memory compared with the memory of nodes with CPUs.
 type speed int
 
 const (
@@ -55,14 +56,14 @@ const (
 	slower
 )
 
-// memories is the evidence about all nodes.
+// memories is the evidence for the kinds of memory of all nodes.
 type memories struct {
 	tiers                   map[int]int64
 	cxlTargets, pmemTargets map[int]bool
 	cxlDevice               bool
 }
 
-// readMemoryTypes tells the kinds of memory.
+// readMemoryTypes sets the nodes' kinds of memory and their performance.
 func readMemoryTypes(sys source, nodes []NUMANode) error {
 	var found memories
 	var err error
@@ -121,10 +122,10 @@ func (m memories) typeOf(n NUMANode, nodes []NUMANode) MemoryType {
 	return MemoryUnknown
 }
 
-// against compares with the best of the DRAM: half as much bandwidth again at
-// no more than half as much latency again is faster, more latency without more
-// bandwidth is slower. HBM has several times the bandwidth of DRAM, CXL about
-// twice its latency.
+// against compares p with the best values of the DRAM. Faster has at least 1.5
+// times the bandwidth at no more than 1.5 times the latency; slower has more
+// latency than that without more bandwidth. HBM has several times the bandwidth
+// of DRAM, CXL about twice its latency.
 func (p MemoryPerformance) against(dram []NUMANode) speed {
 	var best MemoryPerformance
 	for _, n := range dram {
@@ -166,7 +167,7 @@ func (m memories) tierAgainst(node int, dram []NUMANode) speed {
 	return alike
 }
 
-// readTiers returns the tier of each node; a lower one is faster.
+// readTiers returns the tier of each node; a lower tier is faster.
 func readTiers(sys source) (map[int]int64, error) {
 	names, err := sys.names(tierDir)
 	if err != nil {
@@ -190,8 +191,8 @@ func readTiers(sys source) (map[int]int64, error) {
 	return tiers, nil
 }
 
-// readTargets returns the nodes that DAX devices below the bus's devices of
-// the kind have their memory on.
+// readTargets returns the target nodes of DAX devices. kind is the prefix of
+// the bus's devices that have DAX devices below them.
 func readTargets(sys source, bus, kind string) (map[int]bool, error) {
 	targets := make(map[int]bool)
 	parents, err := sys.names(bus)
@@ -223,15 +224,15 @@ func readTargets(sys source, bus, kind string) (map[int]bool, error) {
 	return targets, nil
 }
 
-// numbered tells whether the name is the prefix and something that starts with
-// a digit, as in dax0.1.
+// numbered reports whether the name is the prefix and a digit, with anything
+// after them, as dax0.1.
 func numbered(name, prefix string) bool {
 	rest, found := strings.CutPrefix(name, prefix)
 	return found && rest != "" && rest[0] >= '0' && rest[0] <= '9'
 }
 
-// readPerformance prefers access class 1, reads by CPUs; class 0, all that
-// older kernels have, can be about an accelerator.
+// readPerformance prefers access class 1, which is about CPUs. Class 0 can be
+// about an accelerator, but older kernels have no other class.
 func readPerformance(sys source, node int) (MemoryPerformance, error) {
 	for _, class := range []string{"access1", "access0"} {
 		dir := nodeDir + "/node" + strconv.Itoa(node) + "/" + class + "/initiators/"
@@ -250,8 +251,9 @@ func readPerformance(sys source, node int) (MemoryPerformance, error) {
 	return MemoryPerformance{}, nil
 }
 
-// NearestCPUNode returns the node with CPUs that is nearest to n, the lowest
-// of several, and its distance; false where no node has CPUs.
+// NearestCPUNode returns the id and distance of the node with CPUs that is
+// nearest to n; the lowest id of equally near nodes. found is false if no node
+// has CPUs.
 func (m Machine) NearestCPUNode(n NUMANode) (id, distance int, found bool) {
 	for i, other := range m.NUMANodes {
 		if !other.CPUs.IsEmpty() && (!found || n.Distances[i] < distance) {

@@ -25,26 +25,81 @@ var (
 func TestMemoryTypes(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// node 0 has CPUs, node 2 has not.
+		// Node 0 has CPUs, node 2 has none.
 		zero, two topologytest.Node
 		expander  bool
 		want      topology.MemoryType
 	}{
 		{name: "no evidence", want: "unknown"},
 		{name: "a DAX device of the CXL bus", two: topologytest.Node{DAX: topologytest.CXL}, want: "cxl"},
-		{name: "the bus is stronger than a tier", zero: topologytest.Node{Tier: 4}, two: topologytest.Node{DAX: topologytest.CXL, Tier: 4}, want: "cxl"},
-		{name: "persistent memory", zero: topologytest.Node{Tier: 4, Performance: ddr}, two: topologytest.Node{DAX: topologytest.NVD, Tier: 22, Performance: slow}, expander: true, want: "unknown"},
-		{name: "a DAX device of no known bus", zero: topologytest.Node{Tier: 4}, two: topologytest.Node{DAX: topologytest.HMEM, Tier: 22}, want: "unknown"},
+		{
+			name: "the bus is stronger than a tier",
+			zero: topologytest.Node{Tier: 4},
+			two:  topologytest.Node{DAX: topologytest.CXL, Tier: 4},
+			want: "cxl",
+		},
+		{
+			name:     "persistent memory",
+			zero:     topologytest.Node{Tier: 4, Performance: ddr},
+			two:      topologytest.Node{DAX: topologytest.NVD, Tier: 22, Performance: slow},
+			expander: true,
+			want:     "unknown",
+		},
+		{
+			name: "a DAX device of no known bus",
+			zero: topologytest.Node{Tier: 4},
+			two:  topologytest.Node{DAX: topologytest.HMEM, Tier: 22},
+			want: "unknown",
+		},
 		{name: "fast by HMAT", zero: topologytest.Node{Performance: ddr}, two: topologytest.Node{Performance: fast}, want: "hbm"},
-		{name: "HMAT is stronger than a tier", zero: topologytest.Node{Performance: ddr, Tier: 4}, two: topologytest.Node{Performance: fast, Tier: 22, DAX: topologytest.HMEM}, expander: true, want: "hbm"},
-		{name: "much bandwidth, far away", zero: topologytest.Node{Performance: ddr}, two: topologytest.Node{Performance: performance{ReadBandwidth: 1600000, ReadLatency: 800}}, want: "unknown"},
-		{name: "slow by HMAT beside an expander", zero: topologytest.Node{Performance: ddr}, two: topologytest.Node{Performance: slow}, expander: true, want: "cxl"},
-		{name: "slow by HMAT, no expander", zero: topologytest.Node{Performance: ddr}, two: topologytest.Node{Performance: slow}, want: "unknown"},
-		{name: "DRAM by HMAT", zero: topologytest.Node{Performance: ddr}, two: topologytest.Node{Performance: ddr}, expander: true, want: "unknown"},
+		{
+			name:     "HMAT is stronger than a tier",
+			zero:     topologytest.Node{Performance: ddr, Tier: 4},
+			two:      topologytest.Node{Performance: fast, Tier: 22, DAX: topologytest.HMEM},
+			expander: true,
+			want:     "hbm",
+		},
+		{
+			name: "much bandwidth, far away",
+			zero: topologytest.Node{Performance: ddr},
+			two:  topologytest.Node{Performance: performance{ReadBandwidth: 1600000, ReadLatency: 800}},
+			want: "unknown",
+		},
+		{
+			name:     "slow by HMAT beside an expander",
+			zero:     topologytest.Node{Performance: ddr},
+			two:      topologytest.Node{Performance: slow},
+			expander: true,
+			want:     "cxl",
+		},
+		{
+			name: "slow by HMAT, no expander",
+			zero: topologytest.Node{Performance: ddr},
+			two:  topologytest.Node{Performance: slow},
+			want: "unknown",
+		},
+		{
+			name:     "DRAM by HMAT",
+			zero:     topologytest.Node{Performance: ddr},
+			two:      topologytest.Node{Performance: ddr},
+			expander: true,
+			want:     "unknown",
+		},
 		{name: "HMAT of one node only", two: topologytest.Node{Performance: fast}, want: "unknown"},
-		{name: "HMAT without latency", zero: topologytest.Node{Performance: performance{ReadBandwidth: 1}}, two: topologytest.Node{Performance: performance{ReadBandwidth: 9}}, want: "unknown"},
+		{
+			name: "HMAT without latency",
+			zero: topologytest.Node{Performance: performance{ReadBandwidth: 1}},
+			two:  topologytest.Node{Performance: performance{ReadBandwidth: 9}},
+			want: "unknown",
+		},
 		{name: "a faster tier", zero: topologytest.Node{Tier: 4}, two: topologytest.Node{Tier: 1}, want: "hbm"},
-		{name: "a slower tier beside an expander", zero: topologytest.Node{Tier: 4}, two: topologytest.Node{Tier: 22}, expander: true, want: "cxl"},
+		{
+			name:     "a slower tier beside an expander",
+			zero:     topologytest.Node{Tier: 4},
+			two:      topologytest.Node{Tier: 22},
+			expander: true,
+			want:     "cxl",
+		},
 		{name: "a slower tier", zero: topologytest.Node{Tier: 4}, two: topologytest.Node{Tier: 22}, want: "unknown"},
 		{name: "the same tier", zero: topologytest.Node{Tier: 4}, two: topologytest.Node{Tier: 4}, expander: true, want: "unknown"},
 		{name: "a tier of one node only", two: topologytest.Node{Tier: 1}, want: "unknown"},
@@ -87,7 +142,7 @@ func TestPerformanceOfCPUs(t *testing.T) {
 	require.Equal(t, int64(4000000), m.NUMANodes[2].Performance.ReadBandwidth)
 }
 
-// What is not of the expected form is no evidence.
+// Names of an unexpected form are no evidence.
 func TestOtherNamesInDirectories(t *testing.T) {
 	sys := topologytest.T6().Sys()
 	for _, path := range []string{

@@ -129,7 +129,7 @@ func readDistances(sys source, path string, index, nodes int) ([]int, error) {
 	return distances, nil
 }
 
-// intersect returns the ids of sorted that are in the sorted of.
+// intersect returns the ids that are in both of two sorted lists.
 func intersect(sorted, of []int) []int {
 	var out []int
 	for _, id := range sorted {

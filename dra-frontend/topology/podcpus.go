@@ -9,17 +9,17 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// cgroupDir is where cgroup v2 is mounted.
+// cgroupDir is the mount point of cgroup v2, below /sys.
 const cgroupDir = "fs/cgroup"
 
-// kubepodsDirs are the places of kubelet's cgroup of all pods: of its two cgroup
-// drivers, right below the root and where kind has it.
+// kubepodsDirs returns the paths of kubelet's cgroup of all pods: for both
+// cgroup drivers, below the root and below the cgroup that kind uses.
 func kubepodsDirs() []string {
 	return []string{"kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"}
 }
 
 // readIsolated returns the CPUs of the kernel's parameter isolcpus. The file is
-// about the boot only: cpuset partitions that are isolated are not in it.
+// about the boot only: it lacks the CPUs of isolated cpuset partitions.
 func readIsolated(sys source) (cpuset.CPUSet, error) {
 	ids, err := sys.list(cpuDir + "/isolated")
 	if err != nil && !missing(err) {
@@ -28,19 +28,19 @@ func readIsolated(sys source) (cpuset.CPUSet, error) {
 	return cpuset.New(ids...), nil
 }
 
-// readRestricted returns the online CPUs that no pod can have. It must not
-// depend on what this driver does: the CPUs of its own partitions are taken from
-// cpuset.cpus.effective of all other cgroups. So it reads
+// readRestricted returns the online CPUs that no pod can have. The result must
+// not depend on this driver's own writes: the CPUs of its partitions are
+// missing in cpuset.cpus.effective of all other cgroups. So it reads
 //
-//   - cpuset.cpus of kubepods and its ancestors, which says what somebody has
-//     configured; empty is no restriction;
+//   - cpuset.cpus of kubepods and its ancestors, which is configuration; an empty
+//     file is no restriction;
 //   - cpuset.cpus.effective of the root, which lacks the CPUs of all partitions
-//     of the machine, with cpuset.cpus.exclusive of kubepods, which has those of
-//     the pods' partitions: what is in neither belongs to a partition elsewhere.
+//     of the machine, and cpuset.cpus.exclusive of kubepods, which has the CPUs of
+//     the pods' partitions: a CPU in neither belongs to a partition elsewhere.
 //
-// Without a cgroup of all pods, or without cgroup v2, nothing is restricted. Where
-// another one is left from before kubelet's cgroup driver was changed, both count:
-// which of them has the pods is not in the files.
+// Without a cgroup of all pods, or without cgroup v2, no CPU is restricted.
+// After a change of kubelet's cgroup driver there may be two such cgroups. Then
+// both count, because the files do not say which cgroup has the pods.
 func readRestricted(sys source, online cpuset.CPUSet) (cpuset.CPUSet, error) {
 	restricted := cpuset.New()
 	var found []string
@@ -63,8 +63,8 @@ func readRestricted(sys source, online cpuset.CPUSet) (cpuset.CPUSet, error) {
 	return restricted.Union(elsewhere), err
 }
 
-// configured returns the CPUs that cpuset.cpus of the cgroup or of one above
-// leaves out.
+// configured returns the online CPUs that cpuset.cpus of the cgroup, or of an
+// ancestor, leaves out.
 func configured(sys source, dir string, online cpuset.CPUSet) (cpuset.CPUSet, error) {
 	out := cpuset.New()
 	for ; dir != path.Dir(cgroupDir); dir = path.Dir(dir) {
@@ -82,13 +82,13 @@ func configured(sys source, dir string, online cpuset.CPUSet) (cpuset.CPUSet, er
 	return out, nil
 }
 
-// partitionedElsewhere returns the CPUs of cpuset partitions that are not the
-// pods'. A partition may end between two reads, and kubepods give its CPUs back:
-// so what kubepods have is read before the root and after it.
+// partitionedElsewhere returns the CPUs of cpuset partitions outside kubepods.
+// A partition of pods may end between two reads, and kubepods lose its CPUs
+// then: so the files of kubepods are read before the root's file and after it.
 func partitionedElsewhere(sys source, kubepods []string, online cpuset.CPUSet) (cpuset.CPUSet, error) {
 	none := cpuset.New()
 	if _, err := sys.text(cgroupDir + "/cgroup.type"); !missing(err) {
-		return none, err // not the root: what is mounted is a part of the hierarchy
+		return none, err // not the root: only a part of the hierarchy is mounted
 	}
 	var known []int
 	var ofPods []string

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readWith reads T2 with further files of /sys.
+// readWith reads T2 with additional files in /sys.
 func readWith(files map[string]string) (topology.Machine, error) {
 	s := topologytest.T2()
 	sys := maps.Clone(s.Sys())
@@ -23,7 +23,7 @@ func readWith(files map[string]string) (topology.Machine, error) {
 	return topology.Discover(topology.Roots{Sys: sys, Proc: s.Proc()}, s.PageSize)
 }
 
-// A71: what the kernel says at boot. CPUs that are not there do not count.
+// A71: the CPUs of the boot parameter. Absent CPUs do not count.
 func TestIsolatedCPUs(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -44,28 +44,40 @@ func TestIsolatedCPUs(t *testing.T) {
 	}
 }
 
-// A72: what cgroups leave to pods, and that partitions of the pods themselves,
-// which take CPUs from the root and from everybody, are no restriction.
+// A72: cgroups may keep CPUs from pods. Partitions of the pods themselves are
+// no restriction, although they take CPUs from the root and all other cgroups.
 func TestRestrictedCPUs(t *testing.T) {
-	const root, plain, systemd, kind = "fs/cgroup/", "fs/cgroup/kubepods/", "fs/cgroup/kubepods.slice/", "fs/cgroup/kubelet.slice/kubelet-kubepods.slice/"
+	const root, plain = "fs/cgroup/", "fs/cgroup/kubepods/"
+	const systemd, kind = "fs/cgroup/kubepods.slice/", "fs/cgroup/kubelet.slice/kubelet-kubepods.slice/"
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string
 	}{
 		"no cgroups": {nil, ""},
-		"no kubepods, as in a container of its own":   {map[string]string{root + "cpuset.cpus.effective": "0-3", root + "cpuset.cpus": "0-3", root + "cgroup.type": "domain"}, ""},
-		"nothing restricted":                          {map[string]string{root + "cpuset.cpus.effective": "0-7\n", plain + "cpuset.cpus": "\n"}, ""},
-		"kubepods":                                    {map[string]string{root + "cpuset.cpus.effective": "0-7\n", plain + "cpuset.cpus": "0-5\n"}, "6-7"},
+		"no kubepods, as in a container of its own": {
+			files: map[string]string{root + "cpuset.cpus.effective": "0-3", root + "cpuset.cpus": "0-3", root + "cgroup.type": "domain"},
+			want:  "",
+		},
+		"nothing restricted": {
+			files: map[string]string{root + "cpuset.cpus.effective": "0-7\n", plain + "cpuset.cpus": "\n"},
+			want:  "",
+		},
+		"kubepods": {
+			files: map[string]string{root + "cpuset.cpus.effective": "0-7\n", plain + "cpuset.cpus": "0-5\n"},
+			want:  "6-7",
+		},
 		"kubepods of systemd, wider than the machine": {map[string]string{systemd + "cpuset.cpus": "2-31\n"}, "0-1"},
 		"an ancestor and the container that is the node": {map[string]string{
 			root + "cgroup.type": "domain\n", root + "cpuset.cpus": "0-5\n", root + "cpuset.cpus.effective": "0-4\n",
 			"fs/cgroup/kubelet.slice/cpuset.cpus": "1-7\n", kind + "cpuset.cpus": "\n",
 		}, "0,6-7"},
 		"a service's partition": {map[string]string{
-			root + "cpuset.cpus.effective": "0-5\n", plain + "cpuset.cpus": "\n", plain + "cpuset.cpus.effective": "0-5\n", plain + "cpuset.cpus.exclusive": "\n",
+			root + "cpuset.cpus.effective": "0-5\n", plain + "cpuset.cpus": "\n",
+			plain + "cpuset.cpus.effective": "0-5\n", plain + "cpuset.cpus.exclusive": "\n",
 		}, "6-7"},
 		"partitions of pods": {map[string]string{
-			root + "cpuset.cpus.effective": "0-1,4-7\n", plain + "cpuset.cpus": "\n", plain + "cpuset.cpus.effective": "0-1,4-7\n", plain + "cpuset.cpus.exclusive": "2-3\n",
+			root + "cpuset.cpus.effective": "0-1,4-7\n", plain + "cpuset.cpus": "\n",
+			plain + "cpuset.cpus.effective": "0-1,4-7\n", plain + "cpuset.cpus.exclusive": "2-3\n",
 		}, ""},
 		"partitions of pods and of a service": {map[string]string{
 			root + "cpuset.cpus.effective": "0-1,4-5\n", plain + "cpuset.cpus": "\n", plain + "cpuset.cpus.exclusive": "2-3\n",
@@ -91,7 +103,10 @@ func TestRestrictedCPUs(t *testing.T) {
 
 // A07: a list that cannot be read is an error that names the file.
 func TestPodCPUsThatCannotBeRead(t *testing.T) {
-	for _, file := range []string{"devices/system/cpu/isolated", "fs/cgroup/kubepods/cpuset.cpus", "fs/cgroup/kubepods/cpuset.cpus.exclusive", "fs/cgroup/cpuset.cpus.effective"} {
+	for _, file := range []string{
+		"devices/system/cpu/isolated", "fs/cgroup/kubepods/cpuset.cpus", "fs/cgroup/kubepods/cpuset.cpus.exclusive",
+		"fs/cgroup/cpuset.cpus.effective",
+	} {
 		files := map[string]string{"fs/cgroup/kubepods/cpuset.cpus": "", "fs/cgroup/cpuset.cpus.effective": "0-7"}
 		files[file] = "some"
 		_, err := readWith(files)
@@ -99,8 +114,8 @@ func TestPodCPUsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// ending is a tree in which the pods' last partition ends when the root has been
-// read.
+// ending is a tree in which the pods' last partition ends when the root's file
+// has been read.
 type ending struct{ fstest.MapFS }
 
 func (e ending) Open(name string) (fs.File, error) {
@@ -111,11 +126,13 @@ func (e ending) Open(name string) (fs.File, error) {
 	return f, err
 }
 
-// A72: a partition that ends meanwhile is not taken for somebody else's.
+// A72: a partition of pods that ends during the reading restricts no CPU.
 func TestPartitionEndsWhileReading(t *testing.T) {
 	s := topologytest.T2()
 	sys := ending{maps.Clone(s.Sys())}
-	for name, data := range map[string]string{"cpuset.cpus.effective": "0-1,4-7", "kubepods/cpuset.cpus": "", "kubepods/cpuset.cpus.exclusive": "2-3"} {
+	for name, data := range map[string]string{
+		"cpuset.cpus.effective": "0-1,4-7", "kubepods/cpuset.cpus": "", "kubepods/cpuset.cpus.exclusive": "2-3",
+	} {
 		sys.MapFS["fs/cgroup/"+name] = &fstest.MapFile{Data: []byte(data)}
 	}
 	m, err := topology.Discover(topology.Roots{Sys: sys, Proc: s.Proc()}, s.PageSize)

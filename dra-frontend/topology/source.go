@@ -17,13 +17,14 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// maxFileSize bounds a file: the longest are lists of CPUs and meminfo.
+// maxFileSize bounds a file, in bytes. The longest are lists of CPUs and
+// meminfo.
 const maxFileSize = 1 << 20
 
-// source reads small files; its errors name them.
+// source reads small files. Its errors name the file.
 type source struct {
 	fsys fs.FS
-	// name is what stands for the root in messages if it has no path.
+	// name stands for root, the path of fsys, in messages if root is empty.
 	name, root string
 }
 
@@ -34,7 +35,7 @@ func (s source) at(name string) string {
 	return path.Join(s.root, name)
 }
 
-// fault names the file by its whole path.
+// fault returns the error with the file's whole path.
 func (s source) fault(name string, err error) error {
 	if inside, isPath := errors.AsType[*fs.PathError](err); isPath {
 		return &fs.PathError{Op: inside.Op, Path: s.at(name), Err: inside.Err}
@@ -74,7 +75,7 @@ func (s source) list(path string) ([]int, error) {
 	return ids, nil
 }
 
-// mask reads a mask of CPUs.
+// mask reads sorted ids from a mask of CPUs.
 func (s source) mask(path string) ([]int, error) {
 	text, err := s.text(path)
 	if err != nil {
@@ -100,7 +101,7 @@ func (s source) number(path string, lowest int64) (int64, error) {
 	return n, nil
 }
 
-// names lists a directory; an absent one is empty.
+// names returns the names in a directory; none if the directory is absent.
 func (s source) names(path string) ([]string, error) {
 	entries, err := fs.ReadDir(s.fsys, path)
 	if err != nil && !missing(err) {
@@ -113,11 +114,11 @@ func (s source) names(path string) ([]string, error) {
 	return names, nil
 }
 
-// missing reports whether the file does not exist; ENODEV is one that went while
-// it was open.
+// missing reports whether the error is about an absent file. ENODEV is about a
+// file that disappeared while it was open.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
-// maxNumber bounds every number: products with a page size stay in int64.
+// maxNumber bounds every number: kilobytes become bytes without overflow.
 const maxNumber = 1 << 48
 
 func parseNumber(text string, lowest int64) (int64, error) {
@@ -128,7 +129,7 @@ func parseNumber(text string, lowest int64) (int64, error) {
 	return n, nil
 }
 
-// maxMaskWords is those of the ids that a list may have.
+// maxMaskWords is the words of a mask with as many ids as a list may have.
 const maxMaskWords = 1 << 16 / 32
 
 // parseMask reads sorted ids from the kernel's format of masks: hexadecimal
@@ -151,8 +152,8 @@ func parseMask(text string) ([]int, error) {
 	return ids, nil
 }
 
-// parseMemTotal reads the total of /proc/meminfo or of a node's meminfo, whose
-// lines start with "Node <id>", in bytes.
+// parseMemTotal returns MemTotal in bytes. text is /proc/meminfo or a node's
+// meminfo, where lines start with "Node <id>".
 func parseMemTotal(text string) (int64, error) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package topology reads what the kernel says about the machine: CPUs, cores,
-// caches, sockets, NUMA nodes, memory and hugepages. It is the first step of
-// the frontend's flow; everything after it (zones, resourceslices, placement)
-// is computed from its one value, [Machine], and never looks at a file.
+// Package topology reads the machine: CPUs, cores, caches, sockets, NUMA nodes,
+// memory and hugepages. It is the first step of the frontend's flow: zones,
+// resourceslices and placement compute from its one value, [Machine], and read
+// no file.
 //
-// Ids are taken as the kernel gives them and may be sparse. Groups of CPUs are
-// known by their members, never by ids that firmware may repeat (core_id) or
-// leave out (a cache's id): a core is its list of thread siblings, an L3 its
-// list of sharing CPUs.
+// Ids are the kernel's and may be sparse. The members identify a group of CPUs,
+// never an id that firmware may repeat (core_id) or leave out (a cache's id): a
+// core is its list of thread siblings, an L3 its list of sharing CPUs.
 //
-// A file that is malformed, or missing where the kernel always has it, is an
-// error that names the file: a guess would put a CPU into a wrong zone. Caches
-// decide no zone: where they are malformed or contradict each other, the NUMA
-// node stands for them, with a warning. What some kernels, architectures or
-// virtual machines leave out has a fallback:
+// A malformed file is an error that names the file, and so is a missing file
+// that the kernel always has: a guess would put a CPU into a wrong zone. Caches
+// decide no zone: where their files are malformed or contradict each other, the
+// NUMA node is one L3, with a warning. Facts that some kernels, architectures
+// or virtual machines leave out have a fallback:
 //
-//   - no NUMA nodes: one node 0 with all CPUs and memory of /proc/meminfo;
+//   - no NUMA nodes: one node 0 with all CPUs and the memory of /proc/meminfo;
 //   - no hugepage directory of a node: no hugepages there;
 //   - no distances: 10 within a node, 20 between nodes;
 //   - no memory tiers, no HMAT, no CXL: the memory of nodes without CPUs is of
 //     unknown type and performance;
 //   - no core_cpus_list: thread_siblings_list, its older name;
 //   - no package id of some CPU (-1): package_cpus_list, or core_siblings_list,
-//     its older name, numbered from 0; without these, if no CPU has a package id,
-//     one socket 0;
+//     its older name, numbered from 0; without these lists, if no CPU has a
+//     package id, one socket 0;
 //   - no shared_cpu_list of a cache: shared_cpu_map;
 //   - no shared cache: the CPUs of a NUMA node on one socket;
 //   - no clusters: the core;
@@ -48,27 +47,29 @@ import (
 // Roots are the file systems of the kernel: /sys and /proc.
 type Roots struct {
 	Sys, Proc fs.FS
-	// SysPath and ProcPath are where Sys and Proc are mounted, for messages;
-	// empty for file systems that are mounted nowhere.
+	// SysPath and ProcPath are the mount points of Sys and Proc, for messages;
+	// empty for a file system without a mount point.
 	SysPath, ProcPath string
 }
 
-// At returns the file systems that are mounted at two directories.
+// At returns the file systems /sys and /proc that are mounted at two
+// directories.
 func At(sys, proc string) Roots {
 	return Roots{Sys: os.DirFS(sys), Proc: os.DirFS(proc), SysPath: sys, ProcPath: proc}
 }
 
-// Machine is what the kernel says, sorted by id.
+// Machine is what the frontend read from sysfs. CPUs and nodes are sorted by
+// id.
 type Machine struct {
 	// PageSize is the base page size in bytes.
 	PageSize  int64
 	NUMANodes []NUMANode
-	// CPUs are the online ones.
+	// CPUs are the online CPUs.
 	CPUs []CPU
-	// Offline are the ids of CPUs that are present and not online.
+	// Offline are the CPUs that are present and not online.
 	Offline cpuset.CPUSet
-	// Warnings are what the kernel says and cannot be, and what the reader took
-	// instead.
+	// Warnings say which files contradict each other or are malformed, and what
+	// the reader assumed instead.
 	Warnings []string
 	// Isolated are the online CPUs of the kernel's parameter isolcpus: the kernel
 	// balances no load between them, and makes no root partition of them.
@@ -78,41 +79,41 @@ type Machine struct {
 	Restricted cpuset.CPUSet
 }
 
-// NUMANode is a node that is online; it may lack CPUs, or memory.
+// NUMANode is an online node. It may lack CPUs or memory.
 type NUMANode struct {
 	ID   int
 	CPUs cpuset.CPUSet
-	// MemTotal is bytes, hugepages included.
+	// MemTotal is in bytes, with hugepages.
 	MemTotal int64
-	// Hugepages is the persistent pool: page size in bytes to pages. Surplus
-	// pages come and go with their users and are not counted.
+	// Hugepages maps page size in bytes to pages of the persistent pool.
+	// Surplus pages are not counted: they come and go with their users.
 	Hugepages map[int64]int64
-	// Distances are to the nodes of the machine, in their order.
+	// Distances has a distance for each node of the machine, in their order.
 	Distances []int
 	Memory    MemoryType
-	// Performance is of the node's memory.
+	// Performance is what firmware reports about the node's memory.
 	Performance MemoryPerformance
 }
 
 // CPUType is the kind of core that a CPU belongs to.
 type CPUType string
 
-// Kinds of cores; only machines with more than one kind tell them apart.
+// Kinds of cores. CPUs are standard where the kernel shows no kinds.
 const (
 	CPUStandard    CPUType = "standard"
 	CPUPerformance CPUType = "performance"
 	CPUEfficiency  CPUType = "efficiency"
 )
 
-// CPU is an online hardware thread. Core, Cluster and L3 are named by the
-// lowest CPU in them.
+// CPU is an online hardware thread. Core, Cluster and L3 are the lowest CPU of
+// the group.
 type CPU struct {
 	ID, Core, Cluster, L3, Node, Socket int
 	Type                                CPUType
 }
 
-// attempts bounds how often the machine is read because CPUs went or came
-// while it was read.
+// attempts bounds the readings of a machine with CPUs that go or come
+// meanwhile.
 const attempts = 8
 
 // Discover reads the machine. pageSize is the base page size in bytes.
@@ -128,7 +129,7 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 	for range attempts {
 		m, err := read(sys, proc, online)
 		m.PageSize = pageSize
-		// The files of a CPU go with it, so an error may be about one that went.
+		// A CPU that goes offline loses its files: err may be about such a CPU.
 		now, errNow := sys.list(cpuDir + "/online")
 		if errNow != nil {
 			return Machine{}, errNow
@@ -141,7 +142,7 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 	return Machine{}, fmt.Errorf("%s: CPUs go or come while they are read, at each of %d attempts", sys.at(cpuDir+"/online"), attempts)
 }
 
-// read reads the machine with these CPUs.
+// read reads the machine with these online CPUs.
 func read(sys, proc source, online []int) (Machine, error) {
 	if len(online) == 0 {
 		return Machine{}, fmt.Errorf("%s names no CPU", sys.at(cpuDir+"/online"))
@@ -179,7 +180,7 @@ func read(sys, proc source, online []int) (Machine, error) {
 	return m, nil
 }
 
-// Online returns the ids of all CPUs.
+// Online returns the ids of the online CPUs.
 func (m Machine) Online() cpuset.CPUSet {
 	ids := make([]int, 0, len(m.CPUs))
 	for _, c := range m.CPUs {
@@ -197,14 +198,15 @@ func (m Machine) Node(id int) (NUMANode, bool) {
 	return m.NUMANodes[i], true
 }
 
-// assignNodes gives each CPU its node and refuses what cannot be: the zones
-// are built on it.
+// assignNodes sets the node of each CPU. Contradictions are errors, because
+// zones are built from nodes.
 func (m Machine) assignNodes() error {
 	nodeOf := make(map[int]int, len(m.CPUs))
 	for _, n := range m.NUMANodes {
 		for _, id := range n.CPUs.List() {
 			if other, taken := nodeOf[id]; taken {
-				return fmt.Errorf("CPU %d is in the cpulist of NUMA nodes %d and %d: a CPU of several nodes (numa=fake) is not supported", id, other, n.ID)
+				return fmt.Errorf("CPU %d is in the cpulist of NUMA nodes %d and %d: a CPU of several nodes (numa=fake) is not supported",
+					id, other, n.ID)
 			}
 			nodeOf[id] = n.ID
 		}
@@ -223,10 +225,12 @@ func (m Machine) assignNodes() error {
 			continue
 		}
 		if sibling.Socket != c.Socket {
-			return fmt.Errorf("CPUs %d and %d are siblings of one core but on sockets %d and %d", sibling.ID, c.ID, sibling.Socket, c.Socket)
+			return fmt.Errorf("CPUs %d and %d are siblings of one core but on sockets %d and %d",
+				sibling.ID, c.ID, sibling.Socket, c.Socket)
 		}
 		if sibling.Node != c.Node {
-			return fmt.Errorf("CPUs %d and %d are siblings of one core but on NUMA nodes %d and %d", sibling.ID, c.ID, sibling.Node, c.Node)
+			return fmt.Errorf("CPUs %d and %d are siblings of one core but on NUMA nodes %d and %d",
+				sibling.ID, c.ID, sibling.Node, c.Node)
 		}
 	}
 	return nil

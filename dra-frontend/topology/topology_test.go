@@ -121,14 +121,15 @@ func TestThisMachine(t *testing.T) {
 	require.NotZero(t, m.NUMANodes[0].MemTotal)
 }
 
-// A07: each file that the reader opens is taken away, emptied, and filled with
-// rubbish. What comes out is an error that names the file, or a machine that
-// has every CPU in its right place.
+// A07: each file is removed, emptied, and filled with rubbish. The result is an
+// error that names the file, or a machine with every CPU in its right place.
 func TestMissingAndMalformedFiles(t *testing.T) {
-	fallbacks := map[string]string{ // file → what may differ without it
+	fallbacks := map[string]string{ // file → what may differ without the file
 		"cluster_cpus_list": "cluster", "distance": "distance", "nr_hugepages": "", "surplus_hugepages": "nothing",
-		"type": "cache", "level": "cache", "shared_cpu_list": "cache", "cpu_capacity": "type", "cpus": "type", "midr_el1": "type",
-		"core_id": "nothing", "physical_package_id": "nothing", "nodelist": "memory", "target_node": "memory", "read_bandwidth": "memory", "read_latency": "memory",
+		"type": "cache", "level": "cache", "shared_cpu_list": "cache",
+		"cpu_capacity": "type", "cpus": "type", "midr_el1": "type",
+		"core_id": "nothing", "physical_package_id": "nothing",
+		"nodelist": "memory", "target_node": "memory", "read_bandwidth": "memory", "read_latency": "memory",
 		"numa_node": "nothing", "size": "nothing",
 	}
 	tiered := topologytest.T6()
@@ -163,7 +164,7 @@ func TestMissingAndMalformedFiles(t *testing.T) {
 					}
 					got, err := topology.Discover(topology.Roots{Sys: sys, Proc: proc}, c.Spec.PageSize)
 					if err != nil {
-						if rubbish != "" { // an empty list is a list: the contradiction is reported
+						if rubbish != "" { // an empty list is valid: the error is about the contradiction
 							require.ErrorContains(t, err, file)
 						}
 						return
@@ -193,16 +194,56 @@ func TestContradictions(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, text, want string
 	}{
-		"CPU in two nodes":         {"devices/system/node/node1/cpulist", "2-4,6-7", "CPU 4 is in the cpulist of NUMA nodes 0 and 1"},
-		"CPU in no node":           {"devices/system/node/node1/cpulist", "2-3,6", "CPU 7 is online but in the cpulist of no NUMA node"},
-		"siblings across sockets":  {"devices/system/cpu/cpu4/topology/physical_package_id", "1", "CPUs 0 and 4 are siblings of one core but on sockets 0 and 1"},
-		"siblings disagree":        {"devices/system/cpu/cpu4/topology/core_cpus_list", "4", `cpu0/topology/core_cpus_list: "0,4", but CPU 4 in it says "4"`},
-		"siblings without oneself": {"devices/system/cpu/cpu0/topology/core_cpus_list", "4", "lacks CPU 0 itself"},
-		"a larger list above":      {"devices/system/cpu/cpu5/topology/core_cpus_list", "0,4-5", `cpu1/topology/core_cpus_list: "1,5", but CPU 5 in it says "0,4-5"`},
-		"a larger list of another": {"devices/system/cpu/cpu7/topology/core_cpus_list", "2-3,6-7", "but CPU 7 in it says"},
-		"some sockets unknown":     {"devices/system/cpu/cpu4/topology/physical_package_id", "-1", "1 of 8 CPUs have no socket"},
-		"hugepages beyond reason":  {"devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "281474976710656", "281474976710656 pages of 2097152 bytes"},
-		"no such hugepage size":    {"devices/system/node/node0/hugepages/hugepages-3kB/nr_hugepages", "1", `"hugepages-3kB" is not the name of a hugepage size`},
+		"CPU in two nodes": {
+			path: "devices/system/node/node1/cpulist",
+			text: "2-4,6-7",
+			want: "CPU 4 is in the cpulist of NUMA nodes 0 and 1",
+		},
+		"CPU in no node": {
+			path: "devices/system/node/node1/cpulist",
+			text: "2-3,6",
+			want: "CPU 7 is online but in the cpulist of no NUMA node",
+		},
+		"siblings across sockets": {
+			path: "devices/system/cpu/cpu4/topology/physical_package_id",
+			text: "1",
+			want: "CPUs 0 and 4 are siblings of one core but on sockets 0 and 1",
+		},
+		"siblings disagree": {
+			path: "devices/system/cpu/cpu4/topology/core_cpus_list",
+			text: "4",
+			want: `cpu0/topology/core_cpus_list: "0,4", but CPU 4 in it says "4"`,
+		},
+		"siblings without oneself": {
+			path: "devices/system/cpu/cpu0/topology/core_cpus_list",
+			text: "4",
+			want: "lacks CPU 0 itself",
+		},
+		"a larger list above": {
+			path: "devices/system/cpu/cpu5/topology/core_cpus_list",
+			text: "0,4-5",
+			want: `cpu1/topology/core_cpus_list: "1,5", but CPU 5 in it says "0,4-5"`,
+		},
+		"a larger list of another": {
+			path: "devices/system/cpu/cpu7/topology/core_cpus_list",
+			text: "2-3,6-7",
+			want: "but CPU 7 in it says",
+		},
+		"some sockets unknown": {
+			path: "devices/system/cpu/cpu4/topology/physical_package_id",
+			text: "-1",
+			want: "1 of 8 CPUs have no socket",
+		},
+		"hugepages beyond reason": {
+			path: "devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
+			text: "281474976710656",
+			want: "281474976710656 pages of 2097152 bytes",
+		},
+		"no such hugepage size": {
+			path: "devices/system/node/node0/hugepages/hugepages-3kB/nr_hugepages",
+			text: "1",
+			want: `"hugepages-3kB" is not the name of a hugepage size`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sys := topologytest.T2().Sys()
@@ -231,7 +272,7 @@ func TestContradictions(t *testing.T) {
 	})
 }
 
-// Every random machine is read, and comes out as it was described.
+// Every random machine is read as it was described.
 func TestRandomMachines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := topologytest.Random(t)

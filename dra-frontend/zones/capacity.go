@@ -13,7 +13,7 @@ import (
 // CPUMixed is the type of a zone with several kinds of cores.
 const CPUMixed topology.CPUType = "mixed"
 
-// Hardware describes what the zone is made of. Counts are of what may be
+// Hardware describes the parts of a zone. Counts are of CPUs that may be
 // claimed; they are zero in a zone without such CPUs.
 type Hardware struct {
 	// SocketID is the socket of all CPUs of the zone, -1 for none or several.
@@ -21,27 +21,29 @@ type Hardware struct {
 	NumCPUs  int
 	NumCores int
 	L3Caches int
-	// ThreadsPerCore is that of the largest core that may be claimed.
+	// ThreadsPerCore is the number of threads of the largest core that may be
+	// claimed.
 	ThreadsPerCore int
 	// MemoryType is empty in a zone without memory. All memory of a zone is of
 	// one kind: only nodes with CPUs, which have DRAM, share a zone.
 	MemoryType topology.MemoryType
-	// Performance is of the memory of a zone that has memory of one node.
+	// Performance is the memory's performance if one node has all memory of the
+	// zone.
 	Performance topology.MemoryPerformance
-	// Distances of a NUMA zone are to all nodes that have CPUs or memory, by
-	// id, its own included.
+	// Distances of a NUMA zone maps the id of each node with CPUs or memory,
+	// its own included, to the distance.
 	Distances map[int]int
-	// NearestCPUNode and its distance are of a zone whose node has no CPUs; -1
-	// for none.
+	// NearestCPUNode and NearestCPUDistance are for a zone of a node without
+	// CPUs; -1 in all other zones.
 	NearestCPUNode, NearestCPUDistance int
-	// Isolated and Restricted count CPUs that are left out: those of isolcpus,
-	// and those that no pod can have.
+	// Isolated and Restricted count the zone's CPUs that are left out: CPUs of
+	// isolcpus, and CPUs that no pod can have.
 	Isolated, Restricted int
 	// CPUType is empty in a zone without CPUs.
 	CPUType topology.CPUType
 }
 
-// SMTEnabled tells whether cores have more than one thread.
+// SMTEnabled reports whether a core has more than one thread.
 func (h Hardware) SMTEnabled() bool { return h.ThreadsPerCore > 1 }
 
 func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSet) Zone {
@@ -77,10 +79,10 @@ func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSe
 	return z
 }
 
-// wholeCores returns the step in which whole cores are claimed, the number of
-// threads of one, and the CPUs of those that fit: of all steps, the one that
-// offers most CPUs, the largest of several. threads is the number of online
-// threads by core.
+// wholeCores returns the step for claims of whole cores, and the CPUs of the
+// cores that fit the step. A step is the number of threads of a core. The step
+// that offers most CPUs is taken, the largest of several. threads maps each
+// core to its online threads.
 func wholeCores(cpus []topology.CPU, threads map[int]int) (step int, fit []topology.CPU) {
 	sizes := make(map[int]bool)
 	for _, cpu := range cpus {
@@ -97,10 +99,11 @@ func wholeCores(cpus []topology.CPU, threads map[int]int) (step int, fit []topol
 	return step, fit
 }
 
-// coresOf returns the CPUs of the cores of which any that are free add up to
-// the first size exactly, as soon as they have so many CPUs (I2): each size
-// that is taken divides the one before. Two cores of two add up to one of four,
-// a core of three (of four, one thread offline) to nothing.
+// coresOf returns the CPUs of cores that fit the first size: any free cores
+// that have so many CPUs together contain cores of exactly so many (I2). For
+// this, each size that is taken divides the size taken before it. Two cores of
+// two threads add up to four; a core of three (four, with one thread offline)
+// does not fit.
 func coresOf(cpus []topology.CPU, threads map[int]int, descending []int) []topology.CPU {
 	taken, last := make(map[int]bool), descending[0]
 	for _, size := range descending {
@@ -117,8 +120,9 @@ func coresOf(cpus []topology.CPU, threads map[int]int, descending []int) []topol
 	return out
 }
 
-// strays counts the free CPUs of cores that claims hold in part: where whole
-// cores are handed out nobody can get them, and only claims from before do so.
+// strays counts the free CPUs of cores that claims hold in part. Where claims
+// get whole cores, no claim can get these CPUs. Only claims from before
+// WholeCores hold parts of cores.
 func strays(cpus []topology.CPU, held cpuset.CPUSet, step int) int {
 	if step == 1 {
 		return 0
@@ -165,7 +169,7 @@ func socketOf(cpus []topology.CPU) int {
 	return cpus[0].Socket
 }
 
-// locate tells where the zone is in the machine.
+// locate sets a NUMA zone's distances and its nearest node with CPUs.
 func (z *Zone) locate(m topology.Machine, nodes []topology.NUMANode) {
 	z.NearestCPUNode, z.NearestCPUDistance = -1, -1
 	if z.Kind != NUMANode {
@@ -185,16 +189,16 @@ func (z *Zone) locate(m topology.Machine, nodes []topology.NUMANode) {
 	}
 }
 
-// minMemoryStep is below what any container needs, and keeps claims of a few
-// pages from filling the node file.
+// minMemoryStep, in bytes, is less than any container needs. It keeps claims of
+// a few pages from filling the node file.
 const minMemoryStep = 1 << 20
 
-// MemoryStep returns the step in bytes of claimed memory on a machine with the
-// base page size in bytes.
+// MemoryStep returns the step of claimed memory in bytes. pageSize is the
+// machine's base page size in bytes.
 func MemoryStep(pageSize int64) int64 { return max(pageSize, minMemoryStep) }
 
-// addMemory adds what the node offers: memory is split from hugepages, as in
-// Kubernetes' resource model.
+// addMemory adds the node's memory and hugepages. Memory excludes hugepages, as
+// in Kubernetes' resource model.
 func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
 	if !c.offers(n) {
 		return

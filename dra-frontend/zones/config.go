@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// PoolMode is how the shared pool is made.
+// PoolMode selects the CPUs of the shared pool.
 type PoolMode string
 
 // Modes of the shared pool.
@@ -20,30 +20,29 @@ const (
 	PoolFixed   PoolMode = "fixed"
 )
 
-// Config is what the administrator wants of the node.
+// Config is the administrator's configuration of the node.
 type Config struct {
 	GroupBy Kind
-	// ReservedCPUs are never claimed; they stay in the shared pool.
+	// ReservedCPUs are never claimed; a dynamic shared pool keeps them.
 	ReservedCPUs cpuset.CPUSet
-	// ManagedCPUs, unless empty, are the only ones that may be claimed.
+	// ManagedCPUs, unless empty, are the only CPUs that may be claimed.
 	ManagedCPUs cpuset.CPUSet
-	// ReservedMemory is NUMA node id to bytes.
+	// ReservedMemory maps NUMA node id to bytes.
 	ReservedMemory map[int]int64
-	// ReservedHugepages is NUMA node id to page size in bytes to pages.
+	// ReservedHugepages maps NUMA node id to page size in bytes to pages.
 	ReservedHugepages map[int]map[int64]int64
-	// SharedMode is how the shared pool is made.
-	SharedMode PoolMode
-	// SharedMinCPUs stay in the shared pool whatever is claimed; 1 or more.
+	SharedMode        PoolMode
+	// SharedMinCPUs, 1 or more, stay in the shared pool with any claims.
 	SharedMinCPUs int
-	// MemoryTypes are the kinds of memory that are offered; nil for all.
+	// MemoryTypes are the offered kinds of memory; nil for all.
 	MemoryTypes []topology.MemoryType
-	// OfferIsolated offers CPUs of isolcpus as if they were like others.
+	// OfferIsolated offers CPUs of isolcpus like all other CPUs.
 	OfferIsolated bool
 	// WholeCores offers whole cores only.
 	WholeCores bool
 }
 
-// pool returns the shared pool while there is no claim.
+// pool returns the shared pool of a node without claims.
 func (c Config) pool(m topology.Machine) (Pool, error) {
 	managed := m.Online()
 	if !c.ManagedCPUs.IsEmpty() {
@@ -56,8 +55,10 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 	}
 	// I7
 	if pool.CPUs.Size() < c.SharedMinCPUs {
-		return Pool{}, fmt.Errorf("sharedPool.minCPUs %d, but with mode %s and managedCPUs %q the shared pool has %d CPUs (%s) of those online (%s)%s: %s",
-			c.SharedMinCPUs, c.SharedMode, c.ManagedCPUs, pool.CPUs.Size(), pool.CPUs, m.Online(), c.without(m), "change managedCPUs, or lower minCPUs")
+		return Pool{}, fmt.Errorf("sharedPool.minCPUs %d, but with mode %s and managedCPUs %q "+
+			"the shared pool has %d CPUs (%s) of those online (%s)%s: %s",
+			c.SharedMinCPUs, c.SharedMode, c.ManagedCPUs, pool.CPUs.Size(), pool.CPUs, m.Online(), c.without(m),
+			"change managedCPUs, or lower minCPUs")
 	}
 	for _, n := range m.NUMANodes {
 		if n.MemTotal > 0 {
@@ -72,15 +73,15 @@ func (c Config) offers(n topology.NUMANode) bool {
 	return n.MemTotal > 0 && (c.MemoryTypes == nil || slices.Contains(c.MemoryTypes, n.Memory))
 }
 
-// check refuses a configuration that does not fit the machine.
+// check returns an error if the configuration does not fit the machine.
 func (c Config) check(m topology.Machine) error {
 	online := m.Online()
 	for _, set := range []struct {
 		key  string
 		cpus cpuset.CPUSet
 	}{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
-		// A CPU that went offline is no error of the configuration: the driver
-		// must come up and serve those that are left.
+		// An offline CPU is no error of the configuration: the driver must
+		// start and serve the online CPUs.
 		if absent := set.cpus.Difference(online.Union(m.Offline)); !absent.IsEmpty() {
 			return fmt.Errorf("%s %s: this machine has no CPUs %s (online are %s)", set.key, set.cpus, absent, online)
 		}
@@ -112,9 +113,8 @@ func (c Config) check(m topology.Machine) error {
 	return nil
 }
 
-// claimable returns the CPUs that claims may hold. With WholeCores these are
-// whole cores: one with a reserved, unmanaged, left out or displaced sibling is
-// not.
+// claimable returns the CPUs that claims may hold. With WholeCores it leaves
+// out each core with a reserved, unmanaged, left-out or displaced CPU.
 func (c Config) claimable(m topology.Machine, displaced cpuset.CPUSet) cpuset.CPUSet {
 	offered, out := make(map[int]bool, len(m.CPUs)), c.leftOut(m)
 	broken := make(map[int]bool)

@@ -12,13 +12,13 @@ import (
 // LeftOut is a part of the machine that is not offered although the
 // configuration does not name it.
 type LeftOut struct {
-	// What names CPUs or the memory of a node, Why says what to do about it.
+	// What names CPUs or the memory of a node. Why is the reason.
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
-// leftOut returns the CPUs that are neither claimed nor shared: a container
-// could not have them, or should not.
+// leftOut returns the CPUs that are neither claimed nor shared: pods cannot
+// have them, or isolcpus has them.
 func (c Config) leftOut(m topology.Machine) cpuset.CPUSet {
 	return m.Restricted.Union(c.isolated(m))
 }
@@ -30,7 +30,8 @@ func (c Config) isolated(m topology.Machine) cpuset.CPUSet {
 	return m.Isolated
 }
 
-// without says, for a message about the others, which CPUs are left out.
+// without returns a part of a message, which names the CPUs that are left out;
+// empty if none are.
 func (c Config) without(m topology.Machine) string {
 	out := c.leftOut(m)
 	if out.IsEmpty() {
@@ -41,7 +42,8 @@ func (c Config) without(m topology.Machine) string {
 
 func (c Config) manages(cpu int) bool { return c.ManagedCPUs.IsEmpty() || c.ManagedCPUs.Contains(cpu) }
 
-// LeftOut returns what of the machine is not offered, for the log and people.
+// LeftOut returns the parts of the machine that are not offered, for the log
+// and the operator.
 func (cut Cut) LeftOut() []LeftOut {
 	c, m := cut.config, cut.machine
 	var out []LeftOut
@@ -50,17 +52,19 @@ func (cut Cut) LeftOut() []LeftOut {
 	}
 	if cpus := m.Restricted; !cpus.IsEmpty() {
 		out = append(out, LeftOut{"CPUs " + cpus.String(),
-			"no pod can have them: cpuset.cpus of kubepods or of a cgroup above lacks them, or a cpuset partition of another program has them"})
+			"no pod can have them: cpuset.cpus of kubepods or of a cgroup above lacks them, " +
+				"or a cpuset partition of another program has them"})
 	}
 	for _, n := range m.NUMANodes {
 		if n.MemTotal > 0 && !c.offers(n) {
-			out = append(out, LeftOut{fmt.Sprintf("memory of NUMA node %d", n.ID), fmt.Sprintf("its kind is %s, memoryTypes are %v", n.Memory, c.MemoryTypes)})
+			out = append(out, LeftOut{fmt.Sprintf("memory of NUMA node %d", n.ID),
+				fmt.Sprintf("its kind is %s, memoryTypes are %v", n.Memory, c.MemoryTypes)})
 		}
 	}
 	return out
 }
 
-// countLeftOut counts what the zone lacks of the CPUs that may be managed.
+// countLeftOut counts the zone's managed CPUs that are left out.
 func (z *Zone) countLeftOut(m topology.Machine, c Config, cpus []topology.CPU) {
 	isolated := c.isolated(m)
 	for _, cpu := range cpus {

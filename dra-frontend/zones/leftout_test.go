@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// A71, A72: CPUs of isolcpus and those that no pod can have are neither claimed
-// nor shared.
+// A71, A72: CPUs of isolcpus, and CPUs that no pod can have, are neither
+// claimed nor shared.
 func TestLeftOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		isolated, restricted cpuset.CPUSet

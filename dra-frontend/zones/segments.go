@@ -55,12 +55,13 @@ func groupByNode(m topology.Machine, wanted func(topology.NUMANode) bool) []segm
 	return out
 }
 
-// withoutCPUs are nodes that stay zones of their own, whatever zones are: they
-// belong to no socket that the kernel could tell, and their memory is of another
-// kind than that of nodes with CPUs, or of unknown.
+// withoutCPUs reports whether the node has no CPUs. Such a node is always a
+// zone of its own: the kernel knows no socket for it, and its memory is of
+// another kind than the memory of nodes with CPUs, or of unknown kind.
 func withoutCPUs(n topology.NUMANode) bool { return n.CPUs.IsEmpty() }
 
-// groupBySocket gives each socket the nodes of its CPUs.
+// groupBySocket gives each socket the nodes of its CPUs. A node that spans
+// sockets is an error.
 func groupBySocket(m topology.Machine) ([]segment, error) {
 	sockets := make(map[int]*segment)
 	socketOf := make(map[int]int)
@@ -73,7 +74,8 @@ func groupBySocket(m topology.Machine) ([]segment, error) {
 		s.cpus = append(s.cpus, c)
 		other, seen := socketOf[c.Node]
 		if seen && other != c.Socket {
-			return nil, fmt.Errorf("groupBy %s: NUMA node %d spans sockets %d and %d, its memory cannot be divided between them; use %s or %s",
+			return nil, fmt.Errorf("groupBy %s: NUMA node %d spans sockets %d and %d, "+
+				"its memory cannot be divided between them; use %s or %s",
 				Socket, c.Node, other, c.Socket, NUMANode, Machine)
 		}
 		socketOf[c.Node] = c.Socket

@@ -15,7 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// smt has cores of so many threads, of which these are online.
+// smt returns a machine with a core of the given threads for each number of
+// online threads.
 func smt(threads int, online ...int) topologytest.Spec {
 	s := topologytest.Spec{PageSize: 64 * ki, Present: true, Nodes: []topologytest.Node{{Memory: 32 * gi}}}
 	for core, n := range online {
@@ -30,8 +31,8 @@ func smt(threads int, online ...int) topologytest.Spec {
 
 func smt4(online ...int) topologytest.Spec { return smt(4, online...) }
 
-// I2: what is published in steps can be had as whole cores, whatever claims came
-// and went before, and whichever threads are offline.
+// I2: published steps can be placed on whole cores after any claims and
+// releases, with any threads offline.
 func TestWholeCoresCanBeHad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		threads := rapid.SampledFrom([]int{2, 4, 8}).Draw(t, "threads")
@@ -62,8 +63,8 @@ func TestWholeCoresCanBeHad(t *testing.T) {
 	})
 }
 
-// A09, I7: a claim from before wholeCores holds half a core. What is withheld is
-// counted in CPUs, not in steps, or the pool ends below its minimum.
+// A09, I7: a claim from before wholeCores holds half a core. Withheld capacity
+// is counted in CPUs, not in steps; else the pool ends below its minimum.
 func TestWithheldUnderAnOddClaim(t *testing.T) {
 	odd := map[string]cpuset.CPUSet{"numa-0": cpuset.New(0)}
 	for minCPUs, want := range map[int][]int{2: {2, 4}, 3: {0, 4}, 4: {0, 2}, 5: {0, 2}, 6: {0, 0}} {
@@ -77,8 +78,8 @@ func TestWithheldUnderAnOddClaim(t *testing.T) {
 	}
 }
 
-// A09, I7: whatever claims from before a change of wholeCores hold, the shared
-// pool keeps its minimum, unless every zone is down to what its claims hold.
+// A09, I7: with any claims from before a change of wholeCores, the shared pool
+// keeps its minimum, unless no zone offers more than its claims hold.
 func TestSharedPoolKeepsItsMinimumUnderClaims(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topologytest.Random(t).Machine()

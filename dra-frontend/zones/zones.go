@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package zones cuts the machine into pools of capacity: what of each NUMA
-// node, socket or the machine may be claimed once the node's own reservations
-// are taken out. It stands between topology (what there is) and resourceslices
-// (what is published); placement later picks CPUs of a zone.
+// Package zones divides the machine into zones: the capacity of each NUMA node,
+// of each socket or of the machine that may be claimed, without the node's own
+// reservations. It stands between topology (the machine) and resourceslices
+// (the published devices); placement later picks CPUs of a zone.
 //
-// The shared pool is what everything without exclusive CPUs runs on. Dynamic, it
-// is all managed CPUs that no claim holds, reserved ones included; unmanaged
-// CPUs are someone else's and stay untouched. Fixed, it is exactly the
-// unmanaged CPUs, for ever. It never becomes empty by scheduling (I7): the
-// published capacity is so small that any set of claims leaves SharedMinCPUs.
+// The shared pool is for all containers without claimed CPUs. In dynamic mode
+// it is all managed CPUs that no claim holds, with the reserved CPUs; unmanaged
+// CPUs are another program's and stay untouched. In fixed mode it is exactly
+// the CPUs that managedCPUs lacks, always. Scheduling never makes it empty
+// (I7): the published capacity is so small that any set of claims leaves
+// SharedMinCPUs.
 package zones
 
 import (
@@ -19,7 +20,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Kind is what a zone stands for; it is also the value of Config.GroupBy.
+// Kind is what a zone stands for: a NUMA node, a socket or the machine.
 type Kind string
 
 // Kinds of zones.
@@ -29,53 +30,55 @@ const (
 	Machine  Kind = "machine"
 )
 
-// Zone is a pool of capacity, one device.
+// Zone is the capacity of one device.
 type Zone struct {
 	Name string
 	Kind Kind
 	// ID is the kernel's id of the NUMA node or socket, 0 for the machine.
 	ID int
-	// CPUs may be claimed: online, managed, not reserved.
+	// CPUs may be claimed: they are online, managed, not reserved and not left
+	// out.
 	CPUs cpuset.CPUSet
-	// Mems are the NUMA nodes that hold the zone's memory.
+	// Mems are the NUMA nodes with the zone's memory.
 	Mems []int
-	// CPUCapacity is published: at most the number of CPUs, less what the
-	// shared pool needs, a multiple of CPUStep.
+	// CPUCapacity is the published number of CPUs: a multiple of CPUStep, and
+	// at most the size of CPUs less what the shared pool needs.
 	CPUCapacity, CPUStep int
-	// Memory is bytes, a multiple of [MemoryStep].
+	// Memory is in bytes, a multiple of [MemoryStep].
 	Memory int64
-	// Hugepages is page size in bytes to pages; sizes without pages are absent.
+	// Hugepages maps page size in bytes to pages; sizes without pages are
+	// absent.
 	Hugepages map[int64]int64
 
 	Hardware
 }
 
-// Empty tells whether the zone has nothing to offer.
+// Empty reports whether the zone has nothing to offer.
 func (z Zone) Empty() bool { return z.CPUCapacity == 0 && z.Memory == 0 && len(z.Hugepages) == 0 }
 
-// Pool is what containers without exclusive CPUs run on while no claim holds
-// any: the ledger takes claimed CPUs off it.
+// Pool is the shared pool of a node without claims. The ledger subtracts
+// claimed CPUs.
 type Pool struct {
 	CPUs cpuset.CPUSet
-	// Others are online CPUs that belong to someone else: what is pinned to
-	// them is left alone.
+	// Others are the online unmanaged CPUs: containers that are pinned to them
+	// are left alone.
 	Others cpuset.CPUSet
 	// Mems are the NUMA nodes with memory.
 	Mems []int
 }
 
-// Live is what claims hold that were prepared with another configuration of
-// the machine, or of a machine with other CPUs.
+// Live is what the node's claims hold. Claims may be prepared with another
+// configuration, or on a machine with other CPUs.
 type Live struct {
-	// Held are the CPUs of all claims, Displaced those of results on devices
-	// that are no zone any more.
+	// Held are the CPUs of all claims. Displaced are the CPUs of results on
+	// devices that are no zones.
 	Held, Displaced cpuset.CPUSet
-	// Claimed are the CPUs that results hold on devices that still are a zone,
-	// by its name; some may be offline now.
+	// Claimed maps a zone's name to the CPUs of results on its device. Some may
+	// be offline.
 	Claimed map[string]cpuset.CPUSet
 }
 
-// Cut is a machine divided as a configuration says that fits it.
+// Cut is a machine divided by a configuration that fits it.
 type Cut struct {
 	Pool Pool
 
@@ -84,7 +87,7 @@ type Cut struct {
 	segments []segment
 }
 
-// NewCut checks the configuration against the machine.
+// NewCut divides the machine. A configuration that does not fit is an error.
 func NewCut(m topology.Machine, c Config) (Cut, error) {
 	if err := c.check(m); err != nil {
 		return Cut{}, err
@@ -97,8 +100,9 @@ func NewCut(m topology.Machine, c Config) (Cut, error) {
 	return Cut{Pool: pool, machine: m, config: c, segments: segments}, err
 }
 
-// Compute cuts m into zones, ordered as nodes and sockets are by id. Zones
-// with nothing to offer are left out.
+// Compute returns the zones of m and its shared pool without claims. Zones are
+// ordered by the ids of nodes and sockets; zones with nothing to offer are left
+// out.
 func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
 	cut, err := NewCut(m, c)
 	if err != nil {
@@ -107,11 +111,11 @@ func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
 	return cut.Offer(Live{}), cut.Pool, nil
 }
 
-// Offer returns the zones of a node with claims. As long as the claims fit the
-// configuration the result does not depend on them; what does not fit is left
-// out of the capacities, so that the scheduler gives nothing away twice (I1)
-// and never more than can be prepared (I2) or than the shared pool can spare
-// (I7).
+// Offer returns the zones of a node with claims. While the claims fit the
+// configuration, the result does not depend on them. CPUs of claims that do not
+// fit are subtracted from the capacities, so that the scheduler gives no CPU
+// twice (I1), never more than can be prepared (I2) and never more than the
+// shared pool can spare (I7).
 func (cut Cut) Offer(live Live) []Zone {
 	c := cut.config
 	claimable := c.claimable(cut.machine, live.Displaced)
@@ -125,16 +129,17 @@ func (cut Cut) Offer(live Live) []Zone {
 	return slices.DeleteFunc(zs, Zone.Empty)
 }
 
-// withhold keeps minCPUs CPUs out of the published capacity (I7). CPUs that
-// are never published count first; what is missing is taken from the first
-// zone, then from the next, so that the shared pool stays in one place. What
-// claims already hold cannot be withheld: a step that a claim holds in part, one
-// from before WholeCores, gives back only the rest of it.
+// withhold keeps minCPUs CPUs out of the published capacity (I7). CPUs that are
+// never published count first; missing CPUs are taken from the first zone, then
+// from the next, so that the shared pool stays in one place. CPUs that claims
+// hold cannot be withheld: if a claim from before WholeCores holds a part of a
+// step, only the rest of the step comes back.
 func withhold(zs []Zone, pool cpuset.CPUSet, minCPUs int, claimed map[string]cpuset.CPUSet) {
-	// lost is what the pool can lose to the zone's claims, now and when these
-	// are released before the capacity is published again.
+	// lost is how many CPUs the pool can lose to the zone's claims: to the
+	// present claims, or to new claims when these are released before the
+	// capacity is published again.
 	lost := func(z Zone) int {
-		// A held CPU that is offline is not in the pool any more.
+		// A held CPU that is offline is not in the pool.
 		return max(z.CPUCapacity, claimed[z.Name].Intersection(pool).Size())
 	}
 	missing := minCPUs - pool.Size()

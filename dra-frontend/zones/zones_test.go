@@ -26,7 +26,7 @@ func config() zones.Config {
 // known are the kinds of memory that are offered by default.
 var known = []topology.MemoryType{topology.MemoryDRAM, topology.MemoryHBM, topology.MemoryCXL}
 
-// expander is T6 with a CXL expander.
+// expander returns T6 with a CXL expander.
 func expander() topologytest.Spec {
 	s := topologytest.T6()
 	s.Nodes[2].DAX = topologytest.CXL
@@ -41,7 +41,7 @@ func compute(t *testing.T, s topologytest.Spec, c zones.Config) []zones.Zone {
 	return zs
 }
 
-// brief is what the tables compare.
+// brief is the part of a zone that the tables compare.
 type brief struct {
 	Name     string
 	CPUs     string
@@ -59,7 +59,7 @@ func briefs(zs []zones.Zone) []brief {
 }
 
 func TestCompute(t *testing.T) {
-	const m2 = 16*gi - 512*2*mi - 2*gi // a node of T2
+	const m2 = 16*gi - 512*2*mi - 2*gi // memory of a node of T2
 	for _, c := range []struct {
 		name   string
 		spec   topologytest.Spec
@@ -67,95 +67,148 @@ func TestCompute(t *testing.T) {
 		want   []brief
 	}{
 		{
-			"A01 T2: the shared pool's CPU is withheld from the first zone", topologytest.T2(), func(*zones.Config) {},
-			[]brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			name:   "A01 T2: the shared pool's CPU is withheld from the first zone",
+			spec:   topologytest.T2(),
+			change: func(*zones.Config) {},
+			want:   []brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
 		},
 		{
-			"A02 T2: a reserved CPU is the shared pool's", topologytest.T2(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0) },
-			[]brief{{"numa-0", "1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			name:   "A02 T2: a reserved CPU is the shared pool's",
+			spec:   topologytest.T2(),
+			change: func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0) },
+			want:   []brief{{"numa-0", "1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
 		},
 		{
-			"A02 T2: a node reserved keeps its memory", topologytest.T2(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 1, 4, 5) },
-			[]brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			name:   "A02 T2: a node reserved keeps its memory",
+			spec:   topologytest.T2(),
+			change: func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 1, 4, 5) },
+			want:   []brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
 		},
 		{
-			"A09 minCPUs beyond the first zone", topologytest.T2(), func(c *zones.Config) { c.SharedMinCPUs = 6; c.ReservedCPUs = cpuset.New(7) },
-			[]brief{{"numa-0", "0-1,4-5", 0, []int{0}, m2}, {"numa-1", "2-3,6", 2, []int{1}, m2}},
+			name:   "A09 minCPUs beyond the first zone",
+			spec:   topologytest.T2(),
+			change: func(c *zones.Config) { c.SharedMinCPUs = 6; c.ReservedCPUs = cpuset.New(7) },
+			want:   []brief{{"numa-0", "0-1,4-5", 0, []int{0}, m2}, {"numa-1", "2-3,6", 2, []int{1}, m2}},
 		},
 		{
-			"A58 managed CPUs only: the shared pool is one of them", topologytest.T2(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7) },
-			[]brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "2-3,6-7", 3, []int{1}, m2}},
+			name:   "A58 managed CPUs only: the shared pool is one of them",
+			spec:   topologytest.T2(),
+			change: func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7) },
+			want:   []brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "2-3,6-7", 3, []int{1}, m2}},
 		},
 		{
-			"A58 managed CPUs, one reserved", topologytest.T2(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7); c.ReservedCPUs = cpuset.New(2) },
-			[]brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "3,6-7", 3, []int{1}, m2}},
+			name:   "A58 managed CPUs, one reserved",
+			spec:   topologytest.T2(),
+			change: func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7); c.ReservedCPUs = cpuset.New(2) },
+			want:   []brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "3,6-7", 3, []int{1}, m2}},
 		},
 		{
-			"whole cores: a reserved sibling takes its core out", topologytest.T2(), func(c *zones.Config) { c.WholeCores = true; c.ReservedCPUs = cpuset.New(0) },
-			[]brief{{"numa-0", "1,5", 2, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			name:   "whole cores: a reserved sibling takes its core out",
+			spec:   topologytest.T2(),
+			change: func(c *zones.Config) { c.WholeCores = true; c.ReservedCPUs = cpuset.New(0) },
+			want:   []brief{{"numa-0", "1,5", 2, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
 		},
 		{
-			"whole cores: a core is withheld", topologytest.T2(), func(c *zones.Config) { c.WholeCores = true },
-			[]brief{{"numa-0", "0-1,4-5", 2, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			name:   "whole cores: a core is withheld",
+			spec:   topologytest.T2(),
+			change: func(c *zones.Config) { c.WholeCores = true },
+			want:   []brief{{"numa-0", "0-1,4-5", 2, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
 		},
 		{
-			"A03 T6", topologytest.T6(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0) },
-			[]brief{{"numa-0", "1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
-		},
-		{
-			"T6 by socket: the memory-only node stays a zone", topologytest.T6(), func(c *zones.Config) { c.GroupBy = zones.Socket },
-			[]brief{{"socket-0", "0-1,4-5", 3, []int{0}, m2}, {"socket-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
-		},
-		{
-			"T6 as machine: likewise", topologytest.T6(), func(c *zones.Config) { c.GroupBy = zones.Machine },
-			[]brief{{"machine", "0-7", 7, []int{0, 1}, 2 * m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
-		},
-		{
-			"A75 T6: memory of unknown kind is not offered", topologytest.T6(), func(c *zones.Config) { c.MemoryTypes = known },
-			[]brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
-		},
-		{
-			"A75 T6 with an expander", expander(), func(c *zones.Config) { c.MemoryTypes = known },
-			[]brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
-		},
-		{
-			"A75 T6 with an expander: its memory only", expander(), func(c *zones.Config) { c.MemoryTypes = []topology.MemoryType{topology.MemoryCXL} },
-			[]brief{{"numa-0", "0-1,4-5", 3, nil, 0}, {"numa-1", "2-3,6-7", 4, nil, 0}, {"numa-2", "", 0, []int{2}, 64 * gi}},
-		},
-		{
-			"A04 T7: memory is whole steps, hugepages out", topologytest.T7(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: gi + 1} },
-			[]brief{
-				{"numa-0", "0-3", 3, []int{0}, 45*gi - 32*mi},
-				{"numa-1", "4-7", 4, []int{1}, 46*gi - 32*mi},
+			name:   "A03 T6",
+			spec:   topologytest.T6(),
+			change: func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0) },
+			want: []brief{
+				{"numa-0", "1,4-5", 3, []int{0}, m2},
+				{"numa-1", "2-3,6-7", 4, []int{1}, m2},
+				{"numa-2", "", 0, []int{2}, 64 * gi},
 			},
 		},
 		{
-			"A04 T8: the kernel's ids", topologytest.T8(), func(c *zones.Config) { c.GroupBy = zones.Socket },
-			[]brief{{"socket-0", "0-2,4-10", 9, []int{0}, 32 * gi}, {"socket-8", "80-82,84-90", 10, []int{8}, 32 * gi}},
+			name:   "T6 by socket: the memory-only node stays a zone",
+			spec:   topologytest.T6(),
+			change: func(c *zones.Config) { c.GroupBy = zones.Socket },
+			want: []brief{
+				{"socket-0", "0-1,4-5", 3, []int{0}, m2},
+				{"socket-1", "2-3,6-7", 4, []int{1}, m2},
+				{"numa-2", "", 0, []int{2}, 64 * gi},
+			},
 		},
 		{
-			"T8 whole cores: more are of three than of four", topologytest.T8(), func(c *zones.Config) { c.WholeCores = true },
-			[]brief{{"numa-0", "0-2,8-10", 6, []int{0}, 32 * gi}, {"numa-8", "80-82,88-90", 6, []int{8}, 32 * gi}},
+			name:   "T6 as machine: likewise",
+			spec:   topologytest.T6(),
+			change: func(c *zones.Config) { c.GroupBy = zones.Machine },
+			want:   []brief{{"machine", "0-7", 7, []int{0, 1}, 2 * m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
 		},
 		{
-			"whole cores of four, some with threads offline: twos and ones add up", smt4(4, 4, 4, 2, 2, 2, 1, 1), func(c *zones.Config) { c.WholeCores = true },
-			[]brief{{"numa-0", "0-13,16-17,20-21,24,28", 16, []int{0}, 32 * gi}},
+			name:   "A75 T6: memory of unknown kind is not offered",
+			spec:   topologytest.T6(),
+			change: func(c *zones.Config) { c.MemoryTypes = known },
+			want:   []brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
 		},
 		{
-			"whole cores of four, some with threads offline: threes do not", smt4(4, 4, 3, 2, 2), func(c *zones.Config) { c.WholeCores = true },
-			[]brief{{"numa-0", "0-7,12-13,16-17", 12, []int{0}, 32 * gi}},
+			name:   "A75 T6 with an expander",
+			spec:   expander(),
+			change: func(c *zones.Config) { c.MemoryTypes = known },
+			want: []brief{
+				{"numa-0", "0-1,4-5", 3, []int{0}, m2},
+				{"numa-1", "2-3,6-7", 4, []int{1}, m2},
+				{"numa-2", "", 0, []int{2}, 64 * gi},
+			},
 		},
 		{
-			"whole cores of four, one of them whole", smt4(3, 4, 3, 3, 3), func(c *zones.Config) { c.WholeCores = true },
-			[]brief{{"numa-0", "0-2,8-10,12-14,16-18", 12, []int{0}, 32 * gi}},
+			name:   "A75 T6 with an expander: its memory only",
+			spec:   expander(),
+			change: func(c *zones.Config) { c.MemoryTypes = []topology.MemoryType{topology.MemoryCXL} },
+			want:   []brief{{"numa-0", "0-1,4-5", 3, nil, 0}, {"numa-1", "2-3,6-7", 4, nil, 0}, {"numa-2", "", 0, []int{2}, 64 * gi}},
 		},
 		{
-			"whole cores of six and less: twos and threes do not go together", smt(8, 6, 6, 3, 2, 2), func(c *zones.Config) { c.WholeCores = true },
-			[]brief{{"numa-0", "0-5,8-13,16-18", 12, []int{0}, 32 * gi}},
+			name:   "A04 T7: memory is whole steps, hugepages out",
+			spec:   topologytest.T7(),
+			change: func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: gi + 1} },
+			want:   []brief{{"numa-0", "0-3", 3, []int{0}, 45*gi - 32*mi}, {"numa-1", "4-7", 4, []int{1}, 46*gi - 32*mi}},
 		},
 		{
-			"more reserved than there is", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: 100 * gi} },
-			[]brief{{"numa-0", "0-3", 3, []int{0}, 0}},
+			name:   "A04 T8: the kernel's ids",
+			spec:   topologytest.T8(),
+			change: func(c *zones.Config) { c.GroupBy = zones.Socket },
+			want:   []brief{{"socket-0", "0-2,4-10", 9, []int{0}, 32 * gi}, {"socket-8", "80-82,84-90", 10, []int{8}, 32 * gi}},
+		},
+		{
+			name:   "T8 whole cores: more are of three than of four",
+			spec:   topologytest.T8(),
+			change: func(c *zones.Config) { c.WholeCores = true },
+			want:   []brief{{"numa-0", "0-2,8-10", 6, []int{0}, 32 * gi}, {"numa-8", "80-82,88-90", 6, []int{8}, 32 * gi}},
+		},
+		{
+			name:   "whole cores of four, some with threads offline: twos and ones add up",
+			spec:   smt4(4, 4, 4, 2, 2, 2, 1, 1),
+			change: func(c *zones.Config) { c.WholeCores = true },
+			want:   []brief{{"numa-0", "0-13,16-17,20-21,24,28", 16, []int{0}, 32 * gi}},
+		},
+		{
+			name:   "whole cores of four, some with threads offline: threes do not",
+			spec:   smt4(4, 4, 3, 2, 2),
+			change: func(c *zones.Config) { c.WholeCores = true },
+			want:   []brief{{"numa-0", "0-7,12-13,16-17", 12, []int{0}, 32 * gi}},
+		},
+		{
+			name:   "whole cores of four, one of them whole",
+			spec:   smt4(3, 4, 3, 3, 3),
+			change: func(c *zones.Config) { c.WholeCores = true },
+			want:   []brief{{"numa-0", "0-2,8-10,12-14,16-18", 12, []int{0}, 32 * gi}},
+		},
+		{
+			name:   "whole cores of six and less: twos and threes do not go together",
+			spec:   smt(8, 6, 6, 3, 2, 2),
+			change: func(c *zones.Config) { c.WholeCores = true },
+			want:   []brief{{"numa-0", "0-5,8-13,16-18", 12, []int{0}, 32 * gi}},
+		},
+		{
+			name:   "more reserved than there is",
+			spec:   topologytest.T1(),
+			change: func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: 100 * gi} },
+			want:   []brief{{"numa-0", "0-3", 3, []int{0}, 0}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -261,19 +314,59 @@ func TestErrors(t *testing.T) {
 		change func(*zones.Config)
 		want   string
 	}{
-		{"reserved CPUs", topologytest.T8(), func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 3, 99) }, "reservedCPUs 0,3,99: this machine has no CPUs 3,99"},
-		{"managed CPUs", topologytest.T1(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(4) }, "managedCPUs 4: this machine has no CPUs 4 (online are 0-3)"},
+		{
+			name:   "reserved CPUs",
+			spec:   topologytest.T8(),
+			change: func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 3, 99) },
+			want:   "reservedCPUs 0,3,99: this machine has no CPUs 3,99",
+		},
+		{
+			name:   "managed CPUs",
+			spec:   topologytest.T1(),
+			change: func(c *zones.Config) { c.ManagedCPUs = cpuset.New(4) },
+			want:   "managedCPUs 4: this machine has no CPUs 4 (online are 0-3)",
+		},
 		{"no shared pool", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 0 }, "sharedPool.minCPUs 0: want 1 to 4"},
-		{"shared pool larger than the machine", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 5 }, "sharedPool.minCPUs 5: want 1 to 4"},
-		{"managed CPUs without room for the pool", topologytest.T1(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(1); c.SharedMinCPUs = 2 }, `minCPUs 2, but with mode dynamic and managedCPUs "1" the shared pool has 1 CPUs (1)`},
-		{"fixed without managed CPUs", topologytest.T1(), func(c *zones.Config) { c.SharedMode = zones.PoolFixed }, `minCPUs 1, but with mode fixed and managedCPUs "" the shared pool has 0 CPUs`},
+		{
+			name:   "shared pool larger than the machine",
+			spec:   topologytest.T1(),
+			change: func(c *zones.Config) { c.SharedMinCPUs = 5 },
+			want:   "sharedPool.minCPUs 5: want 1 to 4",
+		},
+		{
+			name:   "managed CPUs without room for the pool",
+			spec:   topologytest.T1(),
+			change: func(c *zones.Config) { c.ManagedCPUs = cpuset.New(1); c.SharedMinCPUs = 2 },
+			want:   `minCPUs 2, but with mode dynamic and managedCPUs "1" the shared pool has 1 CPUs (1)`,
+		},
+		{
+			name:   "fixed without managed CPUs",
+			spec:   topologytest.T1(),
+			change: func(c *zones.Config) { c.SharedMode = zones.PoolFixed },
+			want:   `minCPUs 1, but with mode fixed and managedCPUs "" the shared pool has 0 CPUs`,
+		},
 		{"mode", topologytest.T1(), func(c *zones.Config) { c.SharedMode = "static" }, `sharedPool.mode "static"`},
 		{"groupBy", topologytest.T1(), func(c *zones.Config) { c.GroupBy = "die" }, `groupBy "die"`},
 		{"node over sockets", oneNode, func(c *zones.Config) { c.GroupBy = zones.Socket }, "NUMA node 0 spans sockets 0 and 1"},
-		{"memory of no node", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{1: 1} }, "reservedMemory: there is no NUMA node 1"},
+		{
+			name:   "memory of no node",
+			spec:   topologytest.T1(),
+			change: func(c *zones.Config) { c.ReservedMemory = map[int]int64{1: 1} },
+			want:   "reservedMemory: there is no NUMA node 1",
+		},
 		{"negative memory", topologytest.T1(), func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: -1} }, "-1 bytes"},
-		{"hugepages of no node", topologytest.T1(), func(c *zones.Config) { c.ReservedHugepages = map[int]map[int64]int64{7: nil} }, "reservedHugepages: there is no NUMA node 7"},
-		{"negative hugepages", topologytest.T1(), func(c *zones.Config) { c.ReservedHugepages = map[int]map[int64]int64{0: {2 * mi: -1}} }, "-1 pages"},
+		{
+			name:   "hugepages of no node",
+			spec:   topologytest.T1(),
+			change: func(c *zones.Config) { c.ReservedHugepages = map[int]map[int64]int64{7: nil} },
+			want:   "reservedHugepages: there is no NUMA node 7",
+		},
+		{
+			name:   "negative hugepages",
+			spec:   topologytest.T1(),
+			change: func(c *zones.Config) { c.ReservedHugepages = map[int]map[int64]int64{0: {2 * mi: -1}} },
+			want:   "-1 pages",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := config()
@@ -284,8 +377,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A09, I7: whatever is claimed up to the published capacity, in any order,
-// the shared pool keeps its minimum, and no zone promises CPUs it lacks.
+// A09, I7: with any claims up to the published capacity, in any order, the
+// shared pool keeps its minimum, and no zone publishes CPUs that it lacks.
 func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topologytest.Random(t).Machine()
@@ -361,7 +454,12 @@ func TestReservedCPUGoesOffline(t *testing.T) {
 	m := topologytest.T1().Machine()
 	m.CPUs = m.CPUs[:3]
 	m.Offline = cpuset.New(3)
-	zs, pool, err := zones.Compute(m, zones.Config{GroupBy: zones.NUMANode, ReservedCPUs: cpuset.New(0, 3), SharedMode: zones.PoolDynamic, SharedMinCPUs: 1})
+	zs, pool, err := zones.Compute(m, zones.Config{
+		GroupBy:       zones.NUMANode,
+		ReservedCPUs:  cpuset.New(0, 3),
+		SharedMode:    zones.PoolDynamic,
+		SharedMinCPUs: 1,
+	})
 	require.NoError(t, err)
 	require.Equal(t, "1-2", zs[0].CPUs.String())
 	require.Equal(t, "0-2", pool.CPUs.String())

@@ -16,26 +16,26 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// Machine is a machine as people describe it, in YAML: a regular one, with what
-// it may have besides.
+// Machine is a machine as people describe it in YAML: a regular machine, with
+// optional additions.
 type Machine struct {
 	Sockets            int `json:"sockets"`
 	NUMANodesPerSocket int `json:"numaNodesPerSocket"`
 	L3sPerNUMANode     int `json:"l3sPerNUMANode"`
 	CoresPerL3         int `json:"coresPerL3"`
 	ThreadsPerCore     int `json:"threadsPerCore"`
-	// EfficiencyCoresPerL3 come on top, with one thread each; the others are
+	// EfficiencyCoresPerL3 are added, with one thread each; all other cores are
 	// performance cores then.
 	EfficiencyCoresPerL3 int `json:"efficiencyCoresPerL3"`
 	// AdjacentSiblings numbers the threads of a core one after the other; else
-	// second threads come after all first ones.
+	// all first threads come before all second threads.
 	AdjacentSiblings bool `json:"adjacentSiblings"`
-	// OfflineCPUs is a list of ids.
+	// OfflineCPUs is a list of CPU ids.
 	OfflineCPUs string `json:"offlineCPUs"`
 
 	PageSize          string            `json:"pageSize"`
 	MemoryPerNUMANode resource.Quantity `json:"memoryPerNUMANode"`
-	// HugepagesPerNUMANode is page size to pages.
+	// HugepagesPerNUMANode maps page size to pages.
 	HugepagesPerNUMANode map[string]int64 `json:"hugepagesPerNUMANode"`
 	MemoryOnlyNodes      []MemoryOnlyNode `json:"memoryOnlyNodes"`
 }
@@ -46,12 +46,12 @@ type MemoryOnlyNode struct {
 	Type      topology.MemoryType `json:"type"`
 	Memory    resource.Quantity   `json:"memory"`
 	Hugepages map[string]int64    `json:"hugepages"`
-	// Socket is the one that it is near to.
+	// Socket is the nearest socket.
 	Socket int `json:"socket"`
 }
 
-// Parse reads a description over a machine with one of everything. Unknown,
-// duplicate and miscased keys are errors.
+// Parse reads a description. Keys that it lacks have the values of a machine
+// with one of everything. Unknown, duplicate and miscased keys are errors.
 func Parse(data []byte) (Spec, error) {
 	m := Machine{
 		Sockets: 1, NUMANodesPerSocket: 1, L3sPerNUMANode: 1, CoresPerL3: 1, ThreadsPerCore: 1,
@@ -71,20 +71,20 @@ func Parse(data []byte) (Spec, error) {
 	return m.spec()
 }
 
-// Limits are those of the kernel, roughly; they keep the product in bounds.
+// Limits, roughly the kernel's. They bound the product of all counts.
 const (
 	maxCPUs   = 8192
 	maxNodes  = 1024
 	maxMemory = int64(1) << 46
 )
 
-// Distances between nodes of one socket, of two, and to memory without CPUs.
+// Distances between nodes of one socket, of two, and to memory-only nodes.
 const (
 	near, far  = 12, 32
 	memoryOnly = 20
 )
 
-// Memory tiers: the lower is the faster.
+// Memory tiers; a lower tier is faster.
 const (
 	hbmTier  = 2
 	dramTier = 4
@@ -108,7 +108,8 @@ func (m Machine) spec() (Spec, error) {
 	}
 	l3s := m.Sockets * m.NUMANodesPerSocket * m.L3sPerNUMANode
 	if m.EfficiencyCoresPerL3 < 0 || m.EfficiencyCoresPerL3 > (maxCPUs-cpus)/l3s {
-		return Spec{}, fmt.Errorf("efficiencyCoresPerL3: %d, want 0 or more, and a machine of at most %d CPUs", m.EfficiencyCoresPerL3, maxCPUs)
+		return Spec{}, fmt.Errorf("efficiencyCoresPerL3: %d, want 0 or more, and a machine of at most %d CPUs",
+			m.EfficiencyCoresPerL3, maxCPUs)
 	}
 	if nodes := m.Sockets*m.NUMANodesPerSocket + len(m.MemoryOnlyNodes); nodes > maxNodes {
 		return Spec{}, fmt.Errorf("%d NUMA nodes, want at most %d", nodes, maxNodes)
@@ -157,7 +158,7 @@ func amounts(memory resource.Quantity, hugepages map[string]int64) (int64, map[i
 	return bytes, pages, nil
 }
 
-// addEfficiencyCores adds them after all other CPUs.
+// addEfficiencyCores adds the efficiency cores after all other CPUs.
 func (m Machine) addEfficiencyCores(s *Spec) {
 	if m.EfficiencyCoresPerL3 == 0 {
 		return
@@ -178,7 +179,7 @@ func (m Machine) addEfficiencyCores(s *Spec) {
 	}
 }
 
-// addMemoryOnly adds a node with what the reader tells its type from.
+// addMemoryOnly adds a node with the evidence for its type of memory.
 func (m Machine) addMemoryOnly(s *Spec, n MemoryOnlyNode) error {
 	if n.Socket < 0 || n.Socket >= m.Sockets {
 		return fmt.Errorf("socket %d, want 0 to %d", n.Socket, m.Sockets-1)
@@ -198,13 +199,14 @@ func (m Machine) addMemoryOnly(s *Spec, n MemoryOnlyNode) error {
 		}
 	case topology.MemoryUnknown:
 	default:
-		return fmt.Errorf("type %q, want one of %q", n.Type, []topology.MemoryType{topology.MemoryCXL, topology.MemoryHBM, topology.MemoryUnknown})
+		return fmt.Errorf("type %q, want one of %q",
+			n.Type, []topology.MemoryType{topology.MemoryCXL, topology.MemoryHBM, topology.MemoryUnknown})
 	}
 	s.Nodes = append(s.Nodes, node)
 	return nil
 }
 
-// measure sets the distances.
+// measure sets the distances of all nodes.
 func (m Machine) measure(s *Spec) {
 	withCPUs := m.Sockets * m.NUMANodesPerSocket
 	socket := func(node int) int {

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 )
 
-// read takes a description through the real reader.
+// read reads the described machine with the real reader.
 func read(t require.TestingT, text string) topology.Machine {
 	spec, err := description.Parse([]byte(text))
 	require.NoError(t, err)
@@ -84,12 +84,15 @@ func TestParseRefuses(t *testing.T) {
 		"memory":                 {"{memoryPerNUMANode: -1}", "memory of -1, want 0 to 64Ti"},
 		"hugepage size":          {"{hugepagesPerNUMANode: {2M: 1}}", `page size "2M"`},
 		"more pages than memory": {"{hugepagesPerNUMANode: {1Gi: 10, 2Mi: 4000}}", "4000 pages of 2Mi"},
-		"a node's type":          {"{memoryOnlyNodes: [{memory: 1Gi}]}", `memoryOnlyNodes[0]: type "", want one of ["cxl" "hbm" "unknown"]`},
-		"a node's socket":        {"{memoryOnlyNodes: [{type: cxl, memory: 1Gi, socket: 1}]}", "memoryOnlyNodes[0]: socket 1, want 0 to 0"},
-		"a node's pages":         {"{memoryOnlyNodes: [{type: cxl, hugepages: {1Gi: 1}}]}", "memoryOnlyNodes[0]: 1 pages of 1Gi"},
-		"offline":                {"{offlineCPUs: a}", "offlineCPUs: "},
-		"offline and absent":     {"{coresPerL3: 2, offlineCPUs: '2'}", "offlineCPUs: the machine has CPUs 0 to 1, not 2"},
-		"all offline":            {"{offlineCPUs: '0'}", "no CPU would be online"},
+		"a node's type": {
+			text: "{memoryOnlyNodes: [{memory: 1Gi}]}",
+			want: `memoryOnlyNodes[0]: type "", want one of ["cxl" "hbm" "unknown"]`,
+		},
+		"a node's socket":    {"{memoryOnlyNodes: [{type: cxl, memory: 1Gi, socket: 1}]}", "memoryOnlyNodes[0]: socket 1, want 0 to 0"},
+		"a node's pages":     {"{memoryOnlyNodes: [{type: cxl, hugepages: {1Gi: 1}}]}", "memoryOnlyNodes[0]: 1 pages of 1Gi"},
+		"offline":            {"{offlineCPUs: a}", "offlineCPUs: "},
+		"offline and absent": {"{coresPerL3: 2, offlineCPUs: '2'}", "offlineCPUs: the machine has CPUs 0 to 1, not 2"},
+		"all offline":        {"{offlineCPUs: '0'}", "no CPU would be online"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := description.Parse([]byte(c.text))
@@ -98,7 +101,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// What is taken is a machine that the reader takes.
+// The reader takes every machine that Parse takes.
 func FuzzParse(f *testing.F) {
 	example, err := os.ReadFile("../../../examples/simulate/machine.yaml")
 	require.NoError(f, err)

@@ -4,20 +4,19 @@ package description
 
 import "slices"
 
-// Regular is a machine whose parts are all alike: every count is of what is in
-// one of the next larger parts.
+// Regular is a machine of equal parts: each count is per next larger part.
 type Regular struct {
 	Sockets, Nodes, L3s, Cores, Threads int
-	// PageSize is the base page size, Memory that of a node, in bytes.
+	// PageSize is the base page size, Memory the memory of a node, in bytes.
 	PageSize, Memory int64
-	// Hugepages of a node is page size in bytes to pages.
+	// Hugepages maps page size in bytes to pages of a node.
 	Hugepages map[int64]int64
-	// Adjacent numbers siblings one after the other; else all first threads
-	// of the machine come before all second ones.
+	// Adjacent numbers siblings one after the other; else all first threads of
+	// the machine come before all second threads.
 	Adjacent bool
 }
 
-// Spec spells the machine out.
+// Spec returns the machine with every CPU and node.
 func (r Regular) Spec() Spec {
 	s := Spec{PageSize: r.PageSize}
 	total := r.Sockets * r.Nodes * r.L3s * r.Cores

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package description turns a description of a machine into the files that a
-// kernel would show for it, for simulations of machines that are not at hand:
-// what it makes goes through the real reader, as a captured machine does. It
+// kernel would show for it, for simulations of machines that are not at hand.
+// The real reader reads these files, as it reads a captured machine. The package
 // is the inverse of package topology.
 package description
 
@@ -15,7 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// NoCache and NoCluster say that the kernel knows none.
+// NoCache and NoCluster mean that the kernel shows none.
 const (
 	NoCache   = -1
 	NoCluster = -1
@@ -28,51 +28,52 @@ type Spec struct {
 	Nodes    []Node
 	// NoNUMA leaves the node directory out: everything is on Nodes[0].
 	NoNUMA bool
-	// Present shows the list of present CPUs, from which the reader knows those
-	// that are offline.
+	// Present adds the list of present CPUs, from which the reader learns the
+	// offline CPUs.
 	Present bool
 	// Isolated are the CPUs of the kernel's parameter isolcpus.
 	Isolated []int
 }
 
 // CPU describes a hardware thread. Core, L3 and Cluster are any numbers that
-// members of a group have in common, over the whole machine.
+// the members of a group share, unique in the machine.
 type CPU struct {
 	ID, Core, Cluster, L3, Node, Socket int
-	// CoreID is what the kernel shows in core_id, which may repeat.
+	// CoreID is the content of core_id, which may repeat.
 	CoreID  int
 	Offline bool
 	// Type is performance or efficiency on hybrid machines.
 	Type topology.CPUType
 	// Capacity is the scheduler's capacity, 0 for no such file.
 	Capacity int
-	// MIDR is the register that names an Arm core, 0 for no such file.
+	// MIDR is the register that identifies an Arm core's design, 0 for no such
+	// file.
 	MIDR uint64
 }
 
 // Node describes a NUMA node.
 type Node struct {
 	ID int
-	// Memory is bytes.
+	// Memory is in bytes.
 	Memory int64
-	// Hugepages is page size in bytes to pages.
+	// Hugepages maps page size in bytes to pages.
 	Hugepages map[int64]int64
-	// Distances are to the nodes of the machine, in their order; without any,
-	// they grow with the difference of ids.
+	// Distances has a distance for each node of the machine, in their order.
+	// Nil: the distances grow with the difference of ids.
 	Distances []int
 	// Tier is the memory tier, 0 for none.
 	Tier int
-	// Performance is what firmware says; zeros for nothing.
+	// Performance is what firmware reports; zero for no report.
 	Performance topology.MemoryPerformance
-	// DAX is the bus that the node's memory came from, if any.
+	// DAX is the bus of the node's memory; empty for none.
 	DAX DAX
 }
 
-// DAX is a bus whose devices become memory of a node of their own.
+// DAX is a bus. Its devices become memory of a NUMA node of their own.
 type DAX string
 
-// Buses. HMEM is for memory that firmware reserves for a purpose; what
-// firmware maps as memory at boot has no DAX device.
+// Buses. HMEM is for memory that firmware reserves for a purpose. CXLMapped is
+// for memory that firmware maps at boot, without a DAX device.
 const (
 	CXL       DAX = "cxl"
 	CXLMapped DAX = "cxl, mapped by firmware"
@@ -80,7 +81,7 @@ const (
 	HMEM      DAX = "hmem"
 )
 
-// Files are the contents of files by path.
+// Files maps paths to contents.
 type Files map[string][]byte
 
 // Proc returns the files of /proc.
@@ -148,7 +149,7 @@ func (s Spec) distances(n Node) string {
 	return strings.Join(out, " ")
 }
 
-// addMemory adds what tells the kind of memory of the node at the index.
+// addMemory adds the evidence for the kind of memory of the node at the index.
 func (s Spec) addMemory(t Files, index int, n Node) {
 	if n.Tier != 0 {
 		var members []int
@@ -212,7 +213,7 @@ func (s Spec) present() string {
 	return contract.FormatList(ids)
 }
 
-// ids lists the online CPUs that match.
+// ids returns the list of the online CPUs that match.
 func (s Spec) ids(match func(CPU) bool) string {
 	var ids []int
 	for _, c := range s.CPUs {

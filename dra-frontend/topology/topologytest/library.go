@@ -8,22 +8,22 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// Library returns machines as they exist: CPUs, caches, nodes and page sizes
-// follow public facts about the hardware and what Linux shows on it. Amounts
-// of memory are one common fitting; distances and latencies are typical ones,
-// bandwidths theoretical peaks, nothing is measured.
+// Library returns real machines: CPUs, caches, nodes and page sizes follow
+// public facts about the hardware and what Linux shows on it. Amounts of memory
+// are a common fitting; distances and latencies are typical, bandwidths
+// theoretical peaks, nothing is measured.
 func Library() []Case {
 	return slices.Concat(xeons(), epycs(), arms(), others(), virtual())
 }
 
-// Page sizes that the kernel knows, without any pages: x86, and arm64 by the
-// base page size.
+// Hugepage sizes that the kernel knows, without any pages: x86, and arm64 by
+// the base page size.
 func x86() map[int64]int64    { return map[int64]int64{2 * Mi: 0, Gi: 0} }
 func arm4k() map[int64]int64  { return map[int64]int64{64 * Ki: 0, 2 * Mi: 0, 32 * Mi: 0, Gi: 0} }
 func arm64k() map[int64]int64 { return map[int64]int64{2 * Mi: 0, 512 * Mi: 0, 16 * Gi: 0} }
 
-// levels are distances of nodes on several sockets of perSocket nodes each:
-// 10 to itself, near on the socket, far to another one.
+// levels returns the distances of nodes on sockets of perSocket nodes each: 10
+// to the node itself, near on the socket, far to another socket.
 func levels(nodes, perSocket, near, far int) [][]int {
 	rows := make([][]int, nodes)
 	for a := range rows {
@@ -48,8 +48,8 @@ func (s Spec) slit(rows [][]int) Spec {
 	return s
 }
 
-// clusters puts neighbouring cores into clusters: those that share an L2 on
-// x86, or what firmware says on arm64.
+// clusters puts neighbouring cores into clusters: cores that share an L2 on
+// x86, cores that firmware groups on arm64.
 func (s Spec) clusters(cores int) Spec {
 	for i := range s.CPUs {
 		s.CPUs[i].Cluster = s.CPUs[i].Core / cores
@@ -76,7 +76,7 @@ func (s Spec) pages(size int64) Spec {
 	return s
 }
 
-// dram describes the memory of the nodes that there are.
+// dram sets tier and performance of the nodes that s has.
 func (s Spec) dram(tier int, p topology.MemoryPerformance) Spec {
 	for i := range s.Nodes {
 		s.Nodes[i].Tier, s.Nodes[i].Performance = tier, p
@@ -84,7 +84,7 @@ func (s Spec) dram(tier int, p topology.MemoryPerformance) Spec {
 	return s
 }
 
-// add appends memory-only nodes like n, with the next ids.
+// add appends count memory-only nodes like n, with the next ids.
 func (s Spec) add(count int, n Node) Spec {
 	for range count {
 		n.ID = s.Nodes[len(s.Nodes)-1].ID + 1
@@ -93,8 +93,8 @@ func (s Spec) add(count int, n Node) Spec {
 	return s
 }
 
-// tierDRAM is the kernel's tier of memory that it knows nothing about;
-// tierDAX that of a DAX device that it knows nothing about.
+// tierDRAM is the kernel's tier of memory without known performance; tierDAX is
+// its tier of a DAX device without known performance.
 const (
 	tierDRAM = 4
 	tierDAX  = 22
@@ -102,22 +102,34 @@ const (
 
 func xeons() []Case {
 	icelake := grid{sockets: 2, nodes: 1, l3s: 1, cores: 40, threads: 2, memory: 256 * Gi, hugepages: x86()}.spec().clusters(1)
-	sapphire := grid{sockets: 2, nodes: 4, l3s: 1, cores: 14, threads: 2, memory: 64 * Gi, hugepages: map[int64]int64{2 * Mi: 0, Gi: 16}}.spec().clusters(1)
+	sapphire := grid{sockets: 2, nodes: 4, l3s: 1, cores: 14, threads: 2, memory: 64 * Gi, hugepages: map[int64]int64{2 * Mi: 0, Gi: 16}}.
+		spec().clusters(1)
 	flat := grid{sockets: 2, nodes: 1, l3s: 1, cores: 56, threads: 2, memory: 128 * Gi, hugepages: x86()}.spec().clusters(1).
 		dram(tierDRAM, topology.MemoryPerformance{ReadBandwidth: 307200, ReadLatency: 110}).
-		add(2, Node{Memory: 64 * Gi, Hugepages: x86(), Tier: 1, DAX: HMEM, Performance: topology.MemoryPerformance{ReadBandwidth: 1638400, ReadLatency: 130}})
-	flat4 := grid{sockets: 2, nodes: 4, l3s: 1, cores: 14, threads: 2, memory: 32 * Gi, hugepages: x86()}.spec().clusters(1).cacheOfSocket().
+		add(2, Node{
+			Memory: 64 * Gi, Hugepages: x86(), Tier: 1, DAX: HMEM,
+			Performance: topology.MemoryPerformance{ReadBandwidth: 1638400, ReadLatency: 130},
+		})
+	flat4 := grid{sockets: 2, nodes: 4, l3s: 1, cores: 14, threads: 2, memory: 32 * Gi, hugepages: x86()}.spec().
+		clusters(1).cacheOfSocket().
 		dram(tierDRAM, topology.MemoryPerformance{ReadBandwidth: 76800, ReadLatency: 105}).
-		add(8, Node{Memory: 16 * Gi, Hugepages: x86(), Tier: 1, DAX: HMEM, Performance: topology.MemoryPerformance{ReadBandwidth: 409600, ReadLatency: 120}})
+		add(8, Node{
+			Memory: 16 * Gi, Hugepages: x86(), Tier: 1, DAX: HMEM,
+			Performance: topology.MemoryPerformance{ReadBandwidth: 409600, ReadLatency: 120},
+		})
 	optane := grid{sockets: 2, nodes: 1, l3s: 1, cores: 28, threads: 2, memory: 192 * Gi, hugepages: x86()}.spec().clusters(1).
 		dram(tierDRAM, topology.MemoryPerformance{}).
 		add(2, Node{Memory: 756 * Gi, Hugepages: x86(), Tier: tierDAX, DAX: NVD})
 	emerald := grid{sockets: 2, nodes: 1, l3s: 1, cores: 64, threads: 2, memory: 512 * Gi, hugepages: x86()}.spec().clusters(1).
 		dram(tierDRAM, topology.MemoryPerformance{ReadBandwidth: 358400, ReadLatency: 110}).
-		add(1, Node{Memory: 256 * Gi, Hugepages: x86(), Tier: tierDRAM, DAX: CXLMapped, Performance: topology.MemoryPerformance{ReadBandwidth: 64000, ReadLatency: 250}})
+		add(1, Node{
+			Memory: 256 * Gi, Hugepages: x86(), Tier: tierDRAM, DAX: CXLMapped,
+			Performance: topology.MemoryPerformance{ReadBandwidth: 64000, ReadLatency: 250},
+		})
 	return []Case{
 		{"xeon-8380", "2 × Xeon Platinum 8380 (Ice Lake), SNC off", icelake.slit(levels(2, 1, 0, 20))},
-		{"xeon-8480-snc4", "2 × Xeon Platinum 8480+ (Sapphire Rapids), SNC4: the L3 of the socket spans its nodes", sapphire.cacheOfSocket().slit(levels(8, 4, 12, 21))},
+		{"xeon-8480-snc4", "2 × Xeon Platinum 8480+ (Sapphire Rapids), SNC4: the L3 of the socket spans its nodes",
+			sapphire.cacheOfSocket().slit(levels(8, 4, 12, 21))},
 		{"xeon-max-9480-flat", "2 × Xeon Max 9480, HBM beside DDR5 (flat mode), firmware with HMAT",
 			flat.slit([][]int{{10, 21, 13, 23}, {21, 10, 23, 13}, {13, 23, 10, 23}, {23, 13, 23, 10}})},
 		{"xeon-max-9480-flat-snc4", "the same with SNC4: 16 nodes, 8 of them HBM", flat4.slit(flatDistances(8, 4))},
@@ -128,8 +140,9 @@ func xeons() []Case {
 	}
 }
 
-// flatDistances are those of sockets of perSocket nodes with DRAM, all first,
-// each with a node of HBM.
+// flatDistances returns the distances of dram nodes with DRAM, perSocket on
+// each socket, and of a node with HBM for each of them. The DRAM nodes come
+// first.
 func flatDistances(dram, perSocket int) [][]int {
 	rows := make([][]int, 2*dram)
 	for a := range rows {

@@ -22,10 +22,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// facts are counts of a machine as Linux shows it.
+// facts are the counts of a machine as Linux shows it.
 type facts struct {
 	CPUs, Cores, L3s, Sockets, Nodes int
-	// Memory is the types of the nodes' memory, by how many have it.
+	// Memory is how many nodes have each type of memory.
 	Memory string
 }
 
@@ -108,11 +108,12 @@ func TestNumbering(t *testing.T) {
 	} {
 		i := slices.IndexFunc(library, func(o topologytest.Case) bool { return o.Name == name })
 		m := library[i].Spec.Machine()
-		require.Equal(t, topology.CPU{ID: c.id, Core: c.core, L3: c.l3, Cluster: c.cluster, Node: c.node, Socket: c.s, Type: c.kind}, m.CPUs[c.id], name)
+		want := topology.CPU{ID: c.id, Core: c.core, L3: c.l3, Cluster: c.cluster, Node: c.node, Socket: c.s, Type: c.kind}
+		require.Equal(t, want, m.CPUs[c.id], name)
 	}
 }
 
-// A74: kinds of cores that differ in more than one capacity.
+// A74: kinds of cores that have more than one capacity.
 func TestKindsOfCores(t *testing.T) {
 	for name, want := range map[string]map[topology.CPUType]int{
 		"gb10":               {topology.CPUPerformance: 10, topology.CPUEfficiency: 10},
@@ -131,7 +132,7 @@ func TestKindsOfCores(t *testing.T) {
 	}
 }
 
-// Every machine is captured and comes back as it is.
+// Every machine is captured and read back as it is.
 func TestLibraryIsCaptured(t *testing.T) {
 	for _, c := range topologytest.Library() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -165,14 +166,15 @@ func devices(t *testing.T, m topology.Machine, by zones.Kind) ([]zones.Zone, []r
 	return zs, resourceslices.Devices(zs, resourceslices.Options{PageSize: m.PageSize})
 }
 
-// What is published keeps the API's limits.
+// The published devices keep the API's limits.
 func TestLimits(t *testing.T) {
 	for _, c := range slices.Concat(topologytest.All(), topologytest.Library()) {
 		m := c.Spec.Machine()
 		for _, by := range []zones.Kind{zones.NUMANode, zones.Socket, zones.Machine} {
 			_, ds := devices(t, m, by)
 			for _, d := range ds {
-				require.LessOrEqual(t, len(d.Attributes)+len(d.Capacity), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice, "%s %s", c.Name, d.Name)
+				require.LessOrEqual(t, len(d.Attributes)+len(d.Capacity),
+					resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice, "%s %s", c.Name, d.Name)
 				for name := range d.Attributes {
 					domain, id, _ := strings.Cut(string(name), "/")
 					require.LessOrEqual(t, len(domain), resourceapi.DeviceMaxDomainLength)
@@ -191,7 +193,7 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// The table of docs/machines.md is what the driver publishes.
+// The table of docs/machines.md shows what the driver publishes.
 func TestPage(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("\n| machine | CPUs | cores | L3s | NUMA nodes | devices with `sharedPool.minCPUs: 1` |\n|---|---|---|---|---|---|\n")
@@ -199,7 +201,8 @@ func TestPage(t *testing.T) {
 		m := c.Spec.Machine()
 		f := factsOf(m)
 		zs, _ := devices(t, m, zones.NUMANode)
-		fmt.Fprintf(&table, "| `%s`: %s | %d | %d | %d | %d | %s |\n", c.Name, c.Hardware, f.CPUs, f.Cores, f.L3s, f.Nodes, strings.Join(published(zs), "<br>"))
+		fmt.Fprintf(&table, "| `%s`: %s | %d | %d | %d | %d | %s |\n",
+			c.Name, c.Hardware, f.CPUs, f.Cores, f.L3s, f.Nodes, strings.Join(published(zs), "<br>"))
 	}
 	table.WriteString("\n")
 
@@ -218,7 +221,7 @@ func TestPage(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the table of docs/machines.md")
 
-// published describes zones, neighbours that offer the same in one line.
+// published describes the zones; neighbours with equal offers share a line.
 func published(zs []zones.Zone) []string {
 	var out []string
 	for i := 0; i < len(zs); {

@@ -15,13 +15,13 @@ const (
 	Gi = int64(1) << 30
 )
 
-// grid is a regular machine: all counts are per the next larger thing.
+// grid is a regular machine: each count is per next larger part.
 type grid struct {
 	sockets, nodes, l3s, cores, threads int
 	memory                              int64
 	hugepages                           map[int64]int64
-	// adjacent numbers siblings one after the other; else all first threads
-	// of the machine come before all second ones.
+	// adjacent numbers siblings one after the other; else all first threads of
+	// the machine come before all second threads.
 	adjacent bool
 }
 
@@ -46,12 +46,18 @@ func T2() Spec {
 // T3 is the test cluster's node: 2 sockets of 2 cores of 2 threads, 2 NUMA
 // nodes, 2Mi hugepages on both.
 func T3() Spec {
-	return grid{sockets: 2, nodes: 1, l3s: 1, cores: 2, threads: 2, memory: 2 * Gi, hugepages: map[int64]int64{2 * Mi: 128}, adjacent: true}.spec()
+	return grid{
+		sockets: 2, nodes: 1, l3s: 1, cores: 2, threads: 2,
+		memory: 2 * Gi, hugepages: map[int64]int64{2 * Mi: 128}, adjacent: true,
+	}.spec()
 }
 
 // T4 has 4 sockets, 8 NUMA nodes and 512 CPUs, an L3 per 8 cores.
 func T4() Spec {
-	return grid{sockets: 4, nodes: 2, l3s: 4, cores: 8, threads: 2, memory: 128 * Gi, hugepages: map[int64]int64{2 * Mi: 1024, Gi: 8}}.spec()
+	return grid{
+		sockets: 4, nodes: 2, l3s: 4, cores: 8, threads: 2,
+		memory: 128 * Gi, hugepages: map[int64]int64{2 * Mi: 1024, Gi: 8},
+	}.spec()
 }
 
 // T5 is hybrid: 8 performance cores of 2 threads and 16 efficiency cores in
@@ -106,7 +112,7 @@ func T8() Spec {
 // Case is a named machine.
 type Case struct {
 	Name string
-	// Hardware is what it is made of.
+	// Hardware names the hardware.
 	Hardware string
 	Spec     Spec
 }
@@ -161,7 +167,8 @@ func Random(t *rapid.T) Spec {
 		s.Nodes[i].Tier = rapid.SampledFrom([]int{0, 1, 4, 4, 22}).Draw(t, "tier")
 		if rapid.Bool().Draw(t, "HMAT") {
 			s.Nodes[i].Performance = topology.MemoryPerformance{
-				ReadBandwidth: rapid.Int64Range(0, 900).Draw(t, "bandwidth") * 1000, ReadLatency: rapid.Int64Range(0, 400).Draw(t, "latency"),
+				ReadBandwidth: rapid.Int64Range(0, 900).Draw(t, "bandwidth") * 1000,
+				ReadLatency:   rapid.Int64Range(0, 400).Draw(t, "latency"),
 			}
 		}
 	}

@@ -5,7 +5,7 @@ package topologytest
 import "github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 
 func arms() []Case {
-	// The system cache is no cache of CPUs, and two cores share a port to it.
+	// The system cache is no cache of CPUs. Two cores share a port to it.
 	altra := func(pages map[int64]int64) Spec {
 		return grid{sockets: 2, nodes: 1, l3s: 1, cores: 128, threads: 1, memory: 256 * Gi, hugepages: pages}.spec().
 			noCache().clusters(2).slit(levels(2, 1, 0, 20))
@@ -15,7 +15,7 @@ func arms() []Case {
 	grace := func(sockets int, memory int64) Spec {
 		return grid{sockets: sockets, nodes: 1, l3s: 1, cores: 72, threads: 1, memory: memory, hugepages: arm64k()}.spec().pages(64 * Ki)
 	}
-	// The GPU's memory, and nodes for its partitions, which have none yet.
+	// The GPU's memory, and 7 nodes for the GPU's partitions, without memory.
 	hopper := grace(1, 480*Gi).dram(tierDRAM, topology.MemoryPerformance{}).
 		add(1, Node{Memory: 96 * Gi, Hugepages: arm64k(), Tier: tierDRAM}).add(7, Node{})
 	rows := levels(9, 9, 255, 0)
@@ -62,7 +62,8 @@ func phone() Spec {
 }
 
 func others() []Case {
-	power := grid{sockets: 2, nodes: 1, l3s: 10, cores: 2, threads: 4, memory: 256 * Gi, hugepages: x86(), adjacent: true}.spec().pages(64 * Ki)
+	power := grid{sockets: 2, nodes: 1, l3s: 10, cores: 2, threads: 4, memory: 256 * Gi, hugepages: x86(), adjacent: true}.spec().
+		pages(64 * Ki)
 	power.Nodes[1].ID = 8
 	for i := range power.CPUs {
 		power.CPUs[i].Node *= 8
@@ -76,7 +77,8 @@ func others() []Case {
 	raptor := T5()
 	raptor.Nodes[0].Hugepages = x86()
 	return []Case{
-		{"power9-ac922", "IBM AC922: 2 × POWER9, 20 cores of 4 threads, 64 KiB pages; memory of 4 GPUs as nodes 252 to 255", power.slit(rows)},
+		{"power9-ac922", "IBM AC922: 2 × POWER9, 20 cores of 4 threads, 64 KiB pages; memory of 4 GPUs as nodes 252 to 255",
+			power.slit(rows)},
 		{"core-i9-13900k", "Core i9-13900K (Raptor Lake): 8 performance and 16 efficiency cores", raptor},
 	}
 }
@@ -84,7 +86,10 @@ func others() []Case {
 func virtual() []Case {
 	single := grid{sockets: 1, nodes: 1, l3s: 1, cores: 1, threads: 1, memory: 2 * Gi, hugepages: map[int64]int64{2 * Mi: 0}}.spec()
 	single.NoNUMA = true
-	numa := grid{sockets: 2, nodes: 1, l3s: 1, cores: 4, threads: 2, memory: 32 * Gi, hugepages: map[int64]int64{2 * Mi: 4096, Gi: 0}, adjacent: true}.spec()
+	numa := grid{
+		sockets: 2, nodes: 1, l3s: 1, cores: 4, threads: 2,
+		memory: 32 * Gi, hugepages: map[int64]int64{2 * Mi: 4096, Gi: 0}, adjacent: true,
+	}.spec()
 	plain := grid{sockets: 8, nodes: 1, l3s: 1, cores: 1, threads: 1, memory: 0}.spec().noCache()
 	plain.Nodes = []Node{{ID: 0, Memory: 16 * Gi, Hugepages: map[int64]int64{2 * Mi: 0}}}
 	for i := range plain.CPUs {
@@ -92,7 +97,8 @@ func virtual() []Case {
 	}
 	return []Case{
 		{"vm-1cpu", "virtual machine with one CPU, kernel without NUMA", single},
-		{"vm-vnuma", "virtual machine with 2 virtual NUMA nodes, 4 cores of 2 threads each, and 2 MiB hugepages", numa.slit(levels(2, 1, 0, 20))},
+		{"vm-vnuma", "virtual machine with 2 virtual NUMA nodes, 4 cores of 2 threads each, and 2 MiB hugepages",
+			numa.slit(levels(2, 1, 0, 20))},
 		{"vm-no-l3", "virtual machine with 8 CPUs, each a socket, one node, no L3", plain},
 	}
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package topologytest has machines for tests: those of the acceptance cases,
-// machines as they exist and random ones. Each is a description that becomes
-// the tree of files that a kernel would show for it, so that tests of every
-// layer go through the real reader.
+// Package topologytest has machines for tests: the machines of the acceptance
+// cases, real machines and random machines. Each machine is a description that
+// becomes the files that a kernel would show for it, so tests of every layer go
+// through the real reader.
 package topologytest
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 )
 
-// What a machine is described by.
+// Types of package description.
 type (
 	CPU  = description.CPU
 	Node = description.Node
 	DAX  = description.DAX
 )
 
-// Names of package description.
+// Constants of package description.
 const (
 	NoCache   = description.NoCache
 	NoCluster = description.NoCluster
@@ -35,7 +35,7 @@ const (
 // Spec describes a machine.
 type Spec description.Spec
 
-// Machine reads the spec through the real reader.
+// Machine reads the spec with the real reader. It panics on an error.
 func (s Spec) Machine() topology.Machine {
 	m, err := topology.Discover(s.Roots(), s.PageSize)
 	if err != nil {

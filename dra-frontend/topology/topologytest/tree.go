@@ -22,8 +22,9 @@ func mapFS(files description.Files) fstest.MapFS {
 	return m
 }
 
-// indexed is a MapFS that finds directories, and that a file is missing,
-// without looking at all files: machines have thousands.
+// indexed is a MapFS with an index of directories. A MapFS looks at all files
+// to find a directory or that a file is missing, and machines have thousands of
+// files.
 type indexed struct {
 	fstest.MapFS
 	dirs map[string][]fs.DirEntry
