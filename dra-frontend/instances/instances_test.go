@@ -82,10 +82,9 @@ func TestSuccessors(t *testing.T) {
 		"no pods":    {instances.Identity{}, instances.Identity{}, false, false},
 		"not an UID": {instances.Identity{PodUID: first}, instances.Identity{PodUID: "\n../x"}, false, false},
 		"another release": {
-			active:    instances.Identity{PodUID: first, Release: "a/r"},
-			waiting:   instances.Identity{PodUID: second, Release: "b/r"},
-			successor: false,
-			foreign:   true,
+			active:  instances.Identity{PodUID: first, Release: "a/r"},
+			waiting: instances.Identity{PodUID: second, Release: "b/r"},
+			foreign: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
