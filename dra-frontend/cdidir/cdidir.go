@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cdidir is the frontend's edge to the CDI directory: durable writes
-// and bounded reads. Nothing is kept between calls, so a directory that was
-// unmounted, full or read-only works again as soon as it does.
+// Package cdidir reads and writes the CDI directory for the frontend: writes
+// are durable, reads are bounded. Nothing is kept between calls, so calls
+// succeed again as soon as a directory that was unmounted, full or read-only is
+// usable.
 package cdidir
 
 import (
@@ -19,12 +20,11 @@ import (
 // Dir is a CDI directory.
 type Dir struct{ path string }
 
-// fileMode keeps decisions from unprivileged users of the host; runtimes that
+// fileMode keeps decisions from unprivileged users of the host. Runtimes that
 // read CDI files run as root.
 const fileMode = 0o600
 
-// Open prepares the directory for the one frontend that writes to it: it is
-// created if absent, and what a killed writer left behind is removed.
+// Open returns the directory at path, and creates it if it is absent.
 func Open(path string) (Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return Dir{}, err
@@ -32,8 +32,8 @@ func Open(path string) (Dir, error) {
 	return Dir{path: path}, nil
 }
 
-// RemoveStale removes unfinished files of a frontend that was killed. Only the
-// instance that is about to write may call it.
+// RemoveStale removes the unfinished files of killed frontends. Only the active
+// instance may call it.
 func (d Dir) RemoveStale() error {
 	return durable.RemoveStale(d.path, func(name string) bool {
 		_, claim := contract.ClaimUIDOfFile(name)
@@ -41,7 +41,7 @@ func (d Dir) RemoveStale() error {
 	})
 }
 
-// List returns the directory's entries.
+// List returns the entries of the directory.
 func (d Dir) List() ([]fs.FileInfo, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -71,22 +71,23 @@ func (d Dir) Write(name string, data []byte) error {
 	return durable.Write(d.path, name, data, fileMode)
 }
 
-// Remove removes a file; an absent one is success.
+// Remove removes a file. An absent file is no error.
 func (d Dir) Remove(name string) error { return durable.Remove(d.path, name) }
 
 // Path returns a file's path.
 func (d Dir) Path(name string) string { return filepath.Join(d.path, name) }
 
-// CheckWritable tries a write, for a clear message at start.
+// CheckWritable returns an error if no file can be created in the directory.
 func (d Dir) CheckWritable() error {
-	// Named like an unfinished node file, which RemoveStale takes away.
+	// RemoveStale removes a file of this name if a crash leaves it behind.
 	f, err := os.CreateTemp(d.path, "."+contract.NodeFile+".tmp-*")
 	if err != nil {
 		return fmt.Errorf("CDI directory %s is not writable: %w", d.path, err)
 	}
 	err = os.Remove(f.Name())
 	if errors.Is(err, fs.ErrNotExist) {
-		// The other instance of a rolling update took it for a leftover.
+		// In a rolling update the other instance's RemoveStale may have removed
+		// it.
 		err = nil
 	}
 	return errors.Join(f.Close(), err)

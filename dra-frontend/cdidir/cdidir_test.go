@@ -34,7 +34,7 @@ func TestRemoveStale(t *testing.T) {
 	require.NoError(t, d.CheckWritable())
 }
 
-// A17: a directory that is none is said at start.
+// A17: a path that is no directory is refused at start.
 func TestOpenRefusesAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cdi")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -42,8 +42,8 @@ func TestOpenRefusesAFile(t *testing.T) {
 	require.ErrorContains(t, err, "not a directory")
 }
 
-// Two locks of one file stand for two processes: the kernel keeps them apart
-// by the open file.
+// Two locks of one file stand for two processes: the kernel gives the lock to
+// an open file, not to a process.
 func TestLockExcludes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	inside, most := 0, 0

@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// Lock excludes other processes, and other goroutines of this one, by a lock
-// on a file. The kernel releases it when the holder dies.
+// Lock excludes other processes, and other goroutines of this process, by a
+// lock on a file. The kernel releases the lock when its holder dies.
 type Lock struct{ path string }
 
-// NewLock returns a lock on the file, which is created when it is first taken.
-// It must be outside the CDI directory, where every change makes runtimes read
-// everything again.
+// NewLock returns a lock on the file at path, which Acquire creates. The file
+// must be outside the CDI directory, because each change there makes runtimes
+// read all CDI files again.
 func NewLock(path string) Lock { return Lock{path: path} }
 
-// Acquire waits for the lock.
+// Acquire waits for the lock. release gives it back.
 func (l Lock) Acquire() (release func() error, err error) {
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -14,27 +14,28 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// Placed is a CDI directory that is the only one of its node while claims are
-// in it. Which one that is stands in a file outside of it: after a change of
-// the configuration the new directory is empty, the old one may not even be
-// mounted, and the CPUs of running claims would be handed out again (I1).
+// Placed is a CDI directory that is the only one of its node while claim files
+// are in it. A file outside the directory names it: after a change of cdiDir
+// the new directory is empty and the old one may not be mounted, and the CPUs
+// of running claims would be given away again (I1).
 type Placed struct {
 	Dir
 	file   string
 	bootID string
 }
 
-// place is the content of the file; it is there while there are claims.
+// place is the content of that file, which exists while there are claim files.
 type place struct {
 	BootID string `json:"bootID"`
 	CDIDir string `json:"cdiDir"`
 }
 
-// maxPlace is far above what a place needs.
+// maxPlace is in bytes, far above the size of a place.
 const maxPlace = 16 << 10
 
-// NewPlaced returns the directory with the file that says where claims of the
-// running boot are. The caller excludes other processes from all calls.
+// NewPlaced returns the directory d. file names the directory that has the
+// claims of the boot bootID. The caller excludes other processes from all
+// calls.
 func NewPlaced(d Dir, file, bootID string) Placed { return Placed{Dir: d, file: file, bootID: bootID} }
 
 // Check returns an error if the node's claims are in another directory.
@@ -56,7 +57,7 @@ func (p Placed) List() ([]fs.FileInfo, error) {
 	}
 	switch claims := slices.ContainsFunc(infos, func(i fs.FileInfo) bool { return isClaim(i.Name()) }); {
 	case claims && !remembered:
-		// They are of a release that remembered nothing.
+		// An older frontend, which writes no place, wrote these claim files.
 		err = p.remember()
 	case !claims && remembered:
 		err = durable.Remove(filepath.Dir(p.file), filepath.Base(p.file))
@@ -64,7 +65,7 @@ func (p Placed) List() ([]fs.FileInfo, error) {
 	return infos, err
 }
 
-// Write replaces a file. The place is remembered before its first claim.
+// Write replaces a file. The place is written before the first claim file.
 func (p Placed) Write(name string, data []byte) error {
 	if isClaim(name) {
 		remembered, err := p.check()
@@ -78,7 +79,7 @@ func (p Placed) Write(name string, data []byte) error {
 	return p.Dir.Write(name, data)
 }
 
-// Remove removes a file; an absent one is success.
+// Remove removes a file. An absent file is no error.
 func (p Placed) Remove(name string) error {
 	if _, err := p.check(); err != nil {
 		return err
@@ -95,8 +96,8 @@ func isClaim(name string) bool {
 	return claim
 }
 
-// check reports whether this directory is remembered as the place of claims; it
-// is an error if another one is.
+// check reports whether the place of this boot is this directory. A place that
+// is another directory or cannot be read is an error.
 func (p Placed) check() (bool, error) {
 	data, err := durable.Read(filepath.Dir(p.file), filepath.Base(p.file), maxPlace)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,8 +118,9 @@ func (p Placed) check() (bool, error) {
 		return false, nil
 	}
 	if own := filepath.Clean(p.path); at.CDIDir != own {
-		return false, fmt.Errorf("the claims of this node are in %s and cdiDir is %s: set cdiDir back and delete the pods with claims on this node "+
-			"before you change it; if there are no such pods any more, remove %s", at.CDIDir, own, p.file)
+		return false, fmt.Errorf("the claims of this node are in %s and cdiDir is %s: "+
+			"set cdiDir back and delete the pods with claims on this node before you change it; "+
+			"if there are no such pods any more, remove %s", at.CDIDir, own, p.file)
 	}
 	return true, nil
 }

@@ -20,8 +20,8 @@ const (
 
 var claimFile = contract.ClaimFile("00000000-0000-0000-0000-000000000001")
 
-// placed opens the directory of the name below root, with the place that all
-// directories of root share.
+// placed opens the directory called name below root. All directories below one
+// root share one place file.
 func placed(t *testing.T, root, name, bootID string) cdidir.Placed {
 	d, err := cdidir.Open(filepath.Join(root, name))
 	require.NoError(t, err)
@@ -33,8 +33,8 @@ func requireListed(t *testing.T, d cdidir.Placed) {
 	require.NoError(t, err)
 }
 
-// A79, I1: while claims are in one directory no other one is taken for the
-// node's: it would be empty, and their CPUs handed out again.
+// A79, I1: while claim files are in one directory, another one is refused. It
+// would be empty, and the CPUs of the claims would be given away again.
 func TestClaimsInAnotherDirectory(t *testing.T) {
 	root := t.TempDir()
 	before, after := placed(t, root, "before", boot), placed(t, root, "after", boot)
@@ -57,7 +57,7 @@ func TestClaimsInAnotherDirectory(t *testing.T) {
 	refused(after.Remove(claimFile))
 	require.NoError(t, os.Rename(aside, filepath.Join(root, "before")))
 
-	// The directory itself goes on, whichever program opens it.
+	// The directory stays usable under another spelling of its path.
 	before = placed(t, root, "before/.", boot)
 	requireListed(t, before)
 	require.NoError(t, before.Write(contract.ClaimFile("00000000-0000-0000-0000-000000000002"), nil))
@@ -71,8 +71,8 @@ func TestClaimsInAnotherDirectory(t *testing.T) {
 	require.ErrorContains(t, err, "the claims of this node are in "+filepath.Join(root, "after"))
 }
 
-// Claims from before the place was remembered, and files that were removed by
-// hand, are seen when the directory is listed.
+// List notices claim files that were written without a place, and claim files
+// that were removed by hand.
 func TestPlaceFollowsTheDirectory(t *testing.T) {
 	root := t.TempDir()
 	before, after := placed(t, root, "before", boot), placed(t, root, "after", boot)
@@ -86,7 +86,7 @@ func TestPlaceFollowsTheDirectory(t *testing.T) {
 	requireListed(t, after)
 }
 
-// Nothing runs any more after a reboot, so nothing holds a CPU.
+// After a reboot no container runs, so no claim holds a CPU.
 func TestPlaceOfAnotherBoot(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, placed(t, root, "before", otherBoot).Write(claimFile, nil))
@@ -96,7 +96,7 @@ func TestPlaceOfAnotherBoot(t *testing.T) {
 	requireListed(t, placed(t, root, "after", boot))
 }
 
-// What cannot be read is not taken for nothing (I4).
+// A place that cannot be read does not count as absent (I4).
 func TestPlaceUnreadable(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "cut off": `{"bootID":"`, "no directory": `{"bootID":"` + boot + `"}`} {
 		root := t.TempDir()
@@ -107,7 +107,7 @@ func TestPlaceUnreadable(t *testing.T) {
 	}
 }
 
-// A claim that cannot be remembered is not written.
+// No claim file is written if the place cannot be written.
 func TestPlaceCannotBeWritten(t *testing.T) {
 	root := t.TempDir()
 	d, err := cdidir.Open(filepath.Join(root, "cdi"))

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instances decides which of the frontends on a node is the active
-// one: it alone serves kubelet, writes the CDI directory and publishes. During
-// a rolling update two frontends run, with configurations that may differ, and
-// two that write would overwrite each other without end.
+// Package instances decides which frontend of a node is the active instance.
+// The active instance alone serves kubelet, writes the CDI directory and
+// publishes slices. During a rolling update two frontends run, and their
+// configurations may differ: if both wrote, they would overwrite each other
+// without end.
 //
-// The active instance holds a lock that the kernel drops when it dies. A newer
-// instance of the same release asks for it once kubelet has registered it, and
-// the active one hands over; an older one waits until the lock is free, as does
-// one of another release. Pods are ordered by their first start, so that a
-// container that is started again does not become the newest.
+// The active instance holds a lock, which the kernel drops when the instance
+// dies. A newer instance of the same release asks for the lock once kubelet has
+// registered it, and the active instance hands over. An older instance and an
+// instance of another release wait until the lock is free. Pods are ordered by
+// their first start, so that a restarted container does not become the newest.
 package instances
 
 import (
@@ -31,12 +32,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 )
 
-// Files in the directory of the locks.
+// Files in the directory of the instances.
 const (
-	// fileActive is locked by the active instance and names it.
+	// fileActive is locked by the active instance and has its identity.
 	fileActive = "active.lock"
-	// fileNext is locked by the instance that asks to be the active one and
-	// names it.
+	// fileNext is locked by the instance that asks to become the active one and
+	// has its identity.
 	fileNext = "next.lock"
 	// fileOrder lists pods by their first start, oldest first.
 	fileOrder = "instances"
@@ -45,36 +46,37 @@ const (
 )
 
 const (
-	// maxFile is far above what one of the files has.
+	// maxFile is in bytes, far above the size of these files.
 	maxFile = 64 << 10
-	// maxOrder is how many pods are remembered: more than ever overlap.
+	// maxOrder is how many pods fileOrder keeps, more than ever run together.
 	maxOrder = 32
 	fileMode = 0o600
 )
 
 // patience is how long a call of kubelet waits for its instance to become the
-// active one. Kubelet itself waits for 45 s.
+// active one. Kubelet waits 45 s for the call.
 const patience = 10 * time.Second
 
-// Identity is who an instance is.
+// Identity is the pod and the release of an instance.
 type Identity struct {
-	// PodUID is the UID of the instance's pod, empty outside of a pod.
+	// PodUID is the UID of the instance's pod, empty outside a pod.
 	PodUID string `json:"podUID"`
-	// Release is the installation that the instance is part of, as
-	// "namespace/name"; empty if it is not known.
+	// Release is the release of the instance as "namespace/name", empty if it
+	// is not known.
 	Release string `json:"release"`
 }
 
-// String names the instance for people, in a few printable bytes.
+// String returns the identity for messages, printable and bounded.
 func (i Identity) String() string {
 	return fmt.Sprintf("pod UID %.80q of release %.160q", i.PodUID, i.Release)
 }
 
-// HeldError says that another instance is the active one.
+// HeldError means that another instance is the active one.
 type HeldError struct {
 	// By is the active instance.
 	By Identity
-	// Successor reports whether the active instance hands over when it is asked.
+	// Successor reports whether the active instance hands over when this one
+	// asks.
 	Successor bool
 	// Foreign reports whether the active instance is of another release.
 	Foreign bool
@@ -84,30 +86,31 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	switch {
 	case e.Foreign:
-		return fmt.Sprintf("a frontend of another release serves this node (%s): two releases cannot share a node, uninstall one of them", e.By)
+		return fmt.Sprintf("a frontend of another release serves this node (%s): "+
+			"two releases cannot share a node, uninstall one of them", e.By)
 	case e.Successor:
-		return fmt.Sprintf("an older instance of the frontend serves this node (%s) and hands over once kubelet has registered this one", e.By)
+		return fmt.Sprintf("an older instance of the frontend serves this node (%s) "+
+			"and hands over once kubelet has registered this one", e.By)
 	}
 	return fmt.Sprintf("a newer instance of the frontend serves this node (%s): this one waits in case that one ends", e.By)
 }
 
-// Instance is this process among the frontends of the node. Its methods may be
-// called at the same time.
+// Instance is this process as one of the node's frontends. Its methods are safe
+// for concurrent use.
 type Instance struct {
 	dir      string
 	me       Identity
 	sections cdidir.Lock
 
 	mu sync.Mutex
-	// active is the locked file while this instance is the active one, and
-	// became is closed then. asking is the locked file while it asks.
+	// While this instance is the active one, active is the locked fileActive
+	// and became is closed. While it asks, asking is the locked fileNext.
 	active, asking *os.File
 	became         chan struct{}
 }
 
-// Open enters this instance in the order of the instances. dir is a directory
-// that all instances of the node share and nothing else uses, outside of the
-// CDI directory.
+// Open enters this instance into the order of instances. dir is the directory
+// that all instances of the node share, outside the CDI directory.
 func Open(dir string, me Identity) (*Instance, error) {
 	i := &Instance{dir: dir, me: me, sections: cdidir.NewLock(filepath.Join(dir, fileSections)), became: make(chan struct{})}
 	release, err := i.sections.Acquire()
@@ -144,13 +147,13 @@ func (i *Instance) order() ([]string, error) {
 	return strings.Fields(string(data)), nil
 }
 
-// foreign reports whether the two are of different releases. An instance that does
-// not know its release, as with an older chart, may be of any.
+// foreign reports whether a and b are of different releases. An instance that
+// does not know its release, as with an older chart, is foreign to none.
 func (a Identity) foreign(b Identity) bool {
 	return a.Release != "" && b.Release != "" && a.Release != b.Release
 }
 
-// succeeds reports whether the instance a may take over from b.
+// succeeds reports whether instance a may take over from instance b.
 func (i *Instance) succeeds(a, b Identity) (bool, error) {
 	if a.foreign(b) {
 		return false, nil
@@ -159,8 +162,9 @@ func (i *Instance) succeeds(a, b Identity) (bool, error) {
 	return slices.Index(order, a.PodUID) > slices.Index(order, b.PodUID), err
 }
 
-// Activate makes this instance the active one if no other is and none asks that
-// goes before this one. Else the error is a *HeldError.
+// Activate makes this instance the active one. The error is a *HeldError if
+// another instance is active, or if an instance asks that may take over from
+// this one.
 func (i *Instance) Activate() error {
 	if next, err := i.next(); err != nil || next != nil {
 		return errors.Join(err, asError(next))
@@ -186,7 +190,7 @@ func (i *Instance) Activate() error {
 	return i.silence()
 }
 
-// asError keeps a nil *HeldError from becoming an error that is not nil.
+// asError keeps a nil *HeldError from becoming a non-nil error.
 func asError(e *HeldError) error {
 	if e == nil {
 		return nil
@@ -203,8 +207,9 @@ func (i *Instance) heldBy(f *os.File) error {
 	return &HeldError{By: by, Successor: successor, Foreign: i.me.foreign(by)}
 }
 
-// sign writes who this instance is. A reader may see the name of the instance
-// before: the active one looks again whom it hands over to.
+// sign writes the identity of this instance. Until then readers see the former
+// active instance and may ask in vain, so the active instance checks each
+// question itself.
 func (i *Instance) sign(f *os.File) error {
 	data, err := json.Marshal(i.me)
 	if err != nil {
@@ -217,10 +222,10 @@ func (i *Instance) sign(f *os.File) error {
 	return err
 }
 
-// Ask asks the active instance to hand over, unless an instance asks that goes
-// before this one. It stands until this instance is the active one or ends, and
-// is repeated until then: of two that ask at the same moment the later one
-// replaces the other's question.
+// Ask asks the active instance to hand over, unless an instance asks that may
+// take over from this one. The question stands until this instance is active or
+// ends. The caller repeats the call until then: of two instances that ask at
+// the same moment, the later one replaces the question of the earlier one.
 func (i *Instance) Ask() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -244,7 +249,7 @@ func (i *Instance) Ask() error {
 	return nil
 }
 
-// stands reports whether the question that is there is this instance's.
+// stands reports whether the question in the directory is from this instance.
 func (i *Instance) stands() (bool, error) {
 	if i.asking == nil {
 		return false, nil
@@ -260,7 +265,7 @@ func (i *Instance) stands() (bool, error) {
 	return err == nil && os.SameFile(mine, there), err
 }
 
-// silence takes the question back. The mutex is held.
+// silence takes the question back. The caller holds the mutex.
 func (i *Instance) silence() error {
 	if i.asking == nil {
 		return nil
@@ -270,15 +275,13 @@ func (i *Instance) silence() error {
 	return err
 }
 
-// Asked reports whether a newer instance of the same release asks for the
-// place of this one.
+// Asked reports whether a newer instance of the same release asks to take over.
 func (i *Instance) Asked() (bool, error) {
 	next, err := i.next()
 	return next != nil, err
 }
 
-// next returns the instance that asks and goes before this one, nil if there is
-// none.
+// next returns the instance that asks and may take over from this one, or nil.
 func (i *Instance) next() (*HeldError, error) {
 	f, err := os.OpenFile(filepath.Join(i.dir, fileNext), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -300,8 +303,8 @@ func (i *Instance) next() (*HeldError, error) {
 	return &HeldError{By: by}, nil
 }
 
-// Release makes this instance one that waits. A section that has begun ends
-// before it; none begins after it.
+// Release makes this instance wait again. It returns after the section that has
+// begun, and no section begins after it.
 func (i *Instance) Release() error {
 	release, err := i.sections.Acquire()
 	if err != nil {
@@ -320,9 +323,9 @@ func (i *Instance) Release() error {
 // errWaiting is the answer to kubelet while another instance is the active one.
 var errWaiting = errors.New("another instance of the frontend serves this node and has not handed over yet: kubelet tries again")
 
-// Acquire implements plugin.Lock: it begins a section in which the CDI
-// directory is read and written. One instance writes (I1): the others wait a
-// while for their turn and are refused then.
+// Acquire implements plugin.Lock: it begins a section that reads and writes the
+// CDI directory. Only the active instance has sections (I1). Another instance
+// waits for its turn for as long as patience, and the error is errWaiting then.
 func (i *Instance) Acquire() (release func() error, err error) {
 	i.mu.Lock()
 	became := i.became
@@ -344,7 +347,8 @@ func (i *Instance) Acquire() (release func() error, err error) {
 	return release, nil
 }
 
-// lock takes the file's lock, which the kernel drops with the file.
+// lock takes the file's lock without waiting. The kernel drops the lock when
+// the file is closed.
 func lock(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -357,8 +361,7 @@ func lock(f *os.File) error {
 	}
 }
 
-// read returns the identity in the file, that of an unknown instance if there
-// is none yet.
+// read returns the identity in the file, or an empty identity if there is none.
 func read(f *os.File) Identity {
 	var id Identity
 	data, err := io.ReadAll(io.NewSectionReader(f, 0, maxFile))

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
 )
 
-// Pods by age.
+// Pods by age, oldest first.
 const (
 	first  = "00000000-0000-4000-8000-000000000003"
 	second = "00000000-0000-4000-8000-000000000002"
@@ -43,8 +43,8 @@ func held(t *testing.T, i *instances.Instance) *instances.HeldError {
 	return err
 }
 
-// A63: the newer instance asks, the older one hands over, and gets the place
-// back when the newer one has ended.
+// A63: the newer instance asks and the older one hands over. The older one
+// becomes active again when the newer one has ended.
 func TestHandOver(t *testing.T) {
 	dir := t.TempDir()
 	a, b := open(t, dir, first, "ns/r"), open(t, dir, second, "ns/r")
@@ -68,19 +68,24 @@ func TestHandOver(t *testing.T) {
 	require.NoError(t, a.Activate())
 }
 
-// Who may succeed whom. The same pod, started again, is as old as before.
+// Only a newer pod of the same release is a successor. A restarted pod keeps
+// its age.
 func TestSuccessors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		active, waiting    instances.Identity
 		successor, foreign bool
 	}{
-		"newer pod":       {instances.Identity{PodUID: first}, instances.Identity{PodUID: second}, true, false},
-		"older pod":       {instances.Identity{PodUID: second}, instances.Identity{PodUID: first}, false, false},
-		"same pod":        {instances.Identity{PodUID: first}, instances.Identity{PodUID: first}, false, false},
-		"newest pod":      {instances.Identity{PodUID: first}, instances.Identity{PodUID: third}, true, false},
-		"no pods":         {instances.Identity{}, instances.Identity{}, false, false},
-		"not an UID":      {instances.Identity{PodUID: first}, instances.Identity{PodUID: "\n../x"}, false, false},
-		"another release": {instances.Identity{PodUID: first, Release: "a/r"}, instances.Identity{PodUID: second, Release: "b/r"}, false, true},
+		"newer pod":  {instances.Identity{PodUID: first}, instances.Identity{PodUID: second}, true, false},
+		"older pod":  {instances.Identity{PodUID: second}, instances.Identity{PodUID: first}, false, false},
+		"same pod":   {instances.Identity{PodUID: first}, instances.Identity{PodUID: first}, false, false},
+		"newest pod": {instances.Identity{PodUID: first}, instances.Identity{PodUID: third}, true, false},
+		"no pods":    {instances.Identity{}, instances.Identity{}, false, false},
+		"not an UID": {instances.Identity{PodUID: first}, instances.Identity{PodUID: "\n../x"}, false, false},
+		"another release": {
+			active:  instances.Identity{PodUID: first, Release: "a/r"},
+			waiting: instances.Identity{PodUID: second, Release: "b/r"},
+			foreign: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -91,14 +96,15 @@ func TestSuccessors(t *testing.T) {
 			require.NoError(t, active.Activate())
 			err := held(t, waiting)
 			require.Equal(t, instances.HeldError{By: tc.active, Successor: tc.successor, Foreign: tc.foreign}, *err)
-			// The active one decides for itself, whatever the other believes.
+			// The active instance decides for itself, whatever the waiting one
+			// believes.
 			require.NoError(t, waiting.Ask())
 			require.Equal(t, tc.successor, asked(t, active))
 		})
 	}
 }
 
-// Two that ask: the newest goes first, whichever asked first.
+// Of two instances that ask, the newest goes first, whichever asked first.
 func TestTwoAsk(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := open(t, dir, first, ""), open(t, dir, second, ""), open(t, dir, third, "")
@@ -111,8 +117,8 @@ func TestTwoAsk(t *testing.T) {
 	require.NoError(t, c.Activate())
 }
 
-// The newest goes first when an older one asks after it, and when its question
-// was lost; then the other one has its turn.
+// The newest instance goes first if an older one asks after it, and if its
+// question was lost. Then the older one has its turn.
 func TestQuestionIsNotOverwritten(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := open(t, dir, first, ""), open(t, dir, second, ""), open(t, dir, third, "")
@@ -137,8 +143,7 @@ func TestQuestionIsNotOverwritten(t *testing.T) {
 	require.NoError(t, b.Activate())
 }
 
-// Only the active instance begins sections, and Release waits for the one that
-// has begun (I1).
+// Only the active instance begins sections (I1).
 func TestSections(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,8 +175,8 @@ func TestSections(t *testing.T) {
 	})
 }
 
-// Release waits until the section that has begun is over: it would be written
-// after the next instance has begun (I1).
+// Release waits for the section that has begun: the section would otherwise
+// write after the next instance has begun (I1).
 func TestReleaseWaitsForTheSection(t *testing.T) {
 	for range 50 {
 		dir := t.TempDir()
@@ -193,7 +198,7 @@ func TestReleaseWaitsForTheSection(t *testing.T) {
 	}
 }
 
-// What stands in the files need not be what this program wrote.
+// The files may have content that this program did not write.
 func TestForeignContent(t *testing.T) {
 	for name, content := range map[string]string{
 		"empty": "", "binary": "\x00\xff", "another shape": "[]", "long": string(make([]byte, 1<<17)),
@@ -212,8 +217,8 @@ func TestForeignContent(t *testing.T) {
 	}
 }
 
-// The order forgets the oldest pods, and an instance that it has forgotten is
-// the oldest.
+// The order drops the oldest pods. An instance that it has dropped is the
+// oldest.
 func TestOrderIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	old := open(t, dir, first, "")

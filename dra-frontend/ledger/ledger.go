@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger knows who holds what on this node. The CDI directory is the
-// state (I4): every call looks at the directory again, and what is kept in
-// memory is only the decoded content of files that have not changed. So a
-// restart, a second instance during a rolling update and a file removed by
-// hand are all the same case.
+// Package ledger reads and writes the claims that are prepared on this node.
+// The CDI directory is the state (I4): every call reads the directory again,
+// and memory holds only the decoded content of files that have not changed. So
+// a restart, a second instance during a rolling update and a file removed by
+// hand are the same case.
 package ledger
 
 import (
@@ -28,13 +28,14 @@ type Directory interface {
 	Path(name string) string
 }
 
-// Ledger reads and writes the claims of the node. It is not safe for
-// concurrent use: the caller serialises, as it must for the choice of CPUs.
+// Ledger reads and writes the claims of the node. It is not safe for concurrent
+// use: its caller holds a lock from reading the claims to writing a choice of
+// CPUs.
 type Ledger struct {
 	dir    Directory
 	bootID string
 	files  map[string]cached
-	// generation is the last one written, for a node file that got lost.
+	// generation is the last generation written, in case the node file is lost.
 	generation uint64
 }
 
@@ -50,15 +51,16 @@ func New(dir Directory, bootID string) *Ledger {
 	return &Ledger{dir: dir, bootID: bootID, files: make(map[string]cached)}
 }
 
-// Claims is the content of the directory at one moment.
+// Claims are the claim files of the directory at one moment.
 type Claims struct {
 	// Prepared are the readable claims, sorted by UID.
 	Prepared []contract.ClaimRecord
-	// Unreadable are the files of claims that cannot be read, with the reason.
+	// Unreadable are the paths of claim files that cannot be read, with the
+	// reason.
 	Unreadable map[string]error
 }
 
-// Find returns the record of a claim.
+// Find returns the record of a readable claim.
 func (c Claims) Find(uid string) (contract.ClaimRecord, bool) {
 	i, found := slices.BinarySearchFunc(c.Prepared, uid, func(r contract.ClaimRecord, uid string) int {
 		return strings.Compare(r.UID, uid)
@@ -69,13 +71,14 @@ func (c Claims) Find(uid string) (contract.ClaimRecord, bool) {
 	return c.Prepared[i], true
 }
 
-// Without returns the readable claims but one.
+// Without returns the readable claims except the named one.
 func (c Claims) Without(uid string) []contract.ClaimRecord {
 	return slices.DeleteFunc(slices.Clone(c.Prepared), func(r contract.ClaimRecord) bool { return r.UID == uid })
 }
 
-// Blocked returns an error that names the unreadable files, if there are any.
-// What they hold is unknown, so nothing new may be handed out (I4).
+// Blocked returns an error that names the unreadable files, or nil if there are
+// none. The CPUs in unreadable files are unknown, so no claim may get new CPUs
+// (I4).
 func (c Claims) Blocked() error {
 	if len(c.Unreadable) == 0 {
 		return nil
@@ -84,11 +87,12 @@ func (c Claims) Blocked() error {
 	for _, path := range slices.Sorted(maps.Keys(c.Unreadable)) {
 		errs = append(errs, fmt.Errorf("%s: %w", path, c.Unreadable[path]))
 	}
-	return fmt.Errorf("no new claim is prepared on this node while %d claim file(s) cannot be read, because the CPUs they hold are unknown; "+
-		"drain the pods of these claims and remove the files: %w", len(errs), errors.Join(errs...))
+	return fmt.Errorf("no new claim is prepared on this node while %d claim file(s) cannot be read, "+
+		"because the CPUs they hold are unknown; drain the pods of these claims and remove the files: %w",
+		len(errs), errors.Join(errs...))
 }
 
-// Load reads the directory.
+// Load reads all claim files.
 func (l *Ledger) Load() (Claims, error) {
 	infos, err := l.dir.List()
 	if err != nil {
@@ -138,9 +142,9 @@ func (l *Ledger) read(uid string, info fs.FileInfo) cached {
 	return entry
 }
 
-// Add writes a claim: the node state first, so that at any instant a CPU named
-// by a claim file is not in the shared pool (I1). state must already contain
-// the claim; before is the state without it, which is put back if the claim's
+// Add writes the node state and then the claim file, so that the shared pool
+// never has a CPU that a claim file names (I1). state must already contain the
+// claim. before is the state without the claim: Add writes it back if the claim
 // file cannot be written, so that an error leaves nothing behind (I3).
 func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) error {
 	data, err := contract.EncodeClaim(r)
@@ -156,8 +160,8 @@ func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) e
 	name := contract.ClaimFile(r.UID)
 	if err := l.dir.Write(name, data); err != nil {
 		err = fmt.Errorf("write claim file: %w", err)
-		// The rename may have happened before the error: while the file is
-		// there its CPUs stay out of the pool.
+		// The rename may have happened before the error. While the claim file
+		// exists, its CPUs stay out of the pool.
 		if removeErr := l.dir.Remove(name); removeErr != nil {
 			return errors.Join(err, removeErr)
 		}
@@ -166,8 +170,8 @@ func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) e
 	return nil
 }
 
-// Update replaces the pods of a claim: who may use its decisions. state must
-// already contain the change; what cannot be written is written nowhere.
+// Update replaces the pods that may use the decisions of a claim. state must
+// already contain the change. Both files are checked before one is written.
 func (l *Ledger) Update(r contract.ClaimRecord, state contract.NodeState) error {
 	name := contract.ClaimFile(r.UID)
 	data, err := l.dir.Read(name)
@@ -189,9 +193,9 @@ func (l *Ledger) Update(r contract.ClaimRecord, state contract.NodeState) error 
 	return l.WriteNode(state)
 }
 
-// Replace writes another decision for a claim. The state between must suit the
-// file that is there and the new one; it is there while the one replaces the
-// other, and stays if that fails.
+// Replace writes a new decision for a claim. The state between must suit the
+// former claim file and the new one: it is the node state while the file is
+// replaced, and stays the node state if that fails.
 func (l *Ledger) Replace(r contract.ClaimRecord, between, after contract.NodeState) error {
 	data, err := contract.EncodeClaim(r)
 	if err != nil {
@@ -209,9 +213,9 @@ func (l *Ledger) Replace(r contract.ClaimRecord, between, after contract.NodeSta
 	return l.WriteNode(after)
 }
 
-// room refuses a state that grows beyond three quarters of what the node file
-// can have: the rest is for what a changed configuration or machine adds to the
-// claims that are prepared (I4).
+// room refuses a state that is larger than the written one and takes more than
+// three quarters of the node file's limit. The last quarter is for what a
+// changed configuration or machine adds to the prepared claims (I4).
 func (l *Ledger) room(state contract.NodeState) error {
 	used, limit, err := contract.NodeRoom(state)
 	if err != nil {
@@ -232,13 +236,14 @@ func (l *Ledger) room(state contract.NodeState) error {
 			claims[uid] = true
 		}
 	}
-	return fmt.Errorf("the node file would have %d bytes for %d claims in %d pods, and may have %d: ask for larger claims instead of many small ones, or delete pods with claims on this node",
+	return fmt.Errorf("the node file would have %d bytes for %d claims in %d pods, and may have %d: "+
+		"ask for larger claims instead of many small ones, or delete pods with claims on this node",
 		used, len(claims), len(state.Pods), most)
 }
 
-// Forget removes a claim's file. The node state without it is written
-// afterwards: the reverse order of Add, for the same reason (I1). An unknown
-// claim is success.
+// Forget removes a claim file. The caller writes the node state without the
+// claim afterwards: the reverse order of Add, for the same reason (I1). An
+// unknown claim is no error.
 func (l *Ledger) Forget(uid string) error {
 	if err := l.dir.Remove(contract.ClaimFile(uid)); err != nil {
 		return fmt.Errorf("remove claim file, its CPUs stay taken until it can be removed: %w", err)
@@ -246,8 +251,8 @@ func (l *Ledger) Forget(uid string) error {
 	return nil
 }
 
-// Node returns the node state as written, ok is false if there is none that
-// can be read; it is recomputed from the claims then.
+// Node returns the node state as written. ok is false if no node state can be
+// read; the caller computes it from the claims then.
 func (l *Ledger) Node() (state contract.NodeState, ok bool) {
 	data, err := l.dir.Read(contract.NodeFile)
 	if err != nil {
@@ -257,8 +262,8 @@ func (l *Ledger) Node() (state contract.NodeState, ok bool) {
 	return state, err == nil
 }
 
-// WriteNode replaces the node file if the state differs from the written one,
-// with the next generation.
+// WriteNode writes the state with the next generation if it differs from the
+// written state.
 func (l *Ledger) WriteNode(state contract.NodeState) error {
 	state.Generation = l.generation
 	if old, ok := l.Node(); ok {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodestate computes the frontend's word about the whole node from the
-// claims that are prepared on it: the shared pool, and the cgroup values of
-// pods and their ancestors. Pure; the ledger calls it before every write and
-// at start, so that the node file can always be recomputed from the claim
-// files.
+// Package nodestate computes the node state from the prepared claims: the
+// shared pool, and the cgroup values of pods and levels. The result depends on
+// the arguments only. Package plugin calls it at start and before every write,
+// so that the node file can always be computed again from the claim files.
 package nodestate
 
 import (
@@ -19,24 +18,24 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Base is what the node state depends on beside the claims.
+// Base is the part of the node state's input that does not come from claims.
 type Base struct {
 	BootID string
-	// CPUs are those of the shared pool while no claim holds any, Mems all
-	// NUMA nodes with memory.
+	// CPUs are the CPUs of the shared pool while no claim holds any. Mems are
+	// all NUMA nodes with memory.
 	CPUs cpuset.CPUSet
 	Mems cpuset.CPUSet
-	// Others are CPUs of someone else.
+	// Others are the unmanaged CPUs.
 	Others cpuset.CPUSet
 	// Protect writes memory.min and memory.low of pods and ancestors.
 	Protect bool
 }
 
-// ErrNoPool says that the shared pool would be empty (I7).
+// ErrNoPool means that the shared pool would be empty (I7).
 var ErrNoPool = errors.New("no CPU would be left for containers without exclusive CPUs")
 
-// Compute returns the node state for the prepared claims. Its generation is
-// left for the caller. A shared pool that would be empty is [ErrNoPool].
+// Compute returns the node state for the prepared claims. The ledger sets the
+// generation. The error is [ErrNoPool] if the shared pool would be empty.
 func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, error) {
 	state := contract.NodeState{
 		V:         contract.Version,
@@ -48,7 +47,7 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 	if base.CPUs.Difference(held).IsEmpty() {
 		return contract.NodeState{}, fmt.Errorf("%w: %d claims hold all of %s", ErrNoPool, len(claims), base.CPUs)
 	}
-	// What partitions hold the kernel takes out of the pool.
+	// The kernel takes partition CPUs out of the pool, so its list keeps them.
 	pool := base.CPUs.Difference(exclusive(claims, func(d contract.Decision) bool { return d.Partition == "" }))
 	state.Shared = contract.Shared{CPUs: pool.String(), Mems: base.Mems.String(), Others: base.Others.Difference(held).String()}
 
@@ -79,9 +78,9 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		}
 	}
 	if base.Protect {
-		// Protection of a container is capped by every ancestor's own value
-		// (cgroup-v2.rst, "memory.min"), so each level gets the sum of what
-		// is below.
+		// Each ancestor's own value caps the protection of a container
+		// (cgroup-v2.rst, "memory.min"), so each level gets the sum of the pods
+		// below it.
 		for level, s := range levels {
 			files := contract.Files{}
 			s.protection(files)
@@ -93,7 +92,7 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 	return state, nil
 }
 
-// Exclusive returns the CPUs that the claims hold.
+// Exclusive returns the claimed CPUs of the claims.
 func Exclusive(claims []contract.ClaimRecord) cpuset.CPUSet {
 	return exclusive(claims, func(contract.Decision) bool { return true })
 }
@@ -110,11 +109,11 @@ func exclusive(claims []contract.ClaimRecord, counts func(contract.Decision) boo
 	return cpuset.New(held...)
 }
 
-// CPUsOf returns the CPUs that one claim holds.
+// CPUsOf returns the claimed CPUs of one claim.
 func CPUsOf(c contract.ClaimRecord) cpuset.CPUSet { return Set(c.CPUs()) }
 
-// Set reads a list of a record. Records are validated when they are read: what
-// could not be a list must not count as holding nothing (I1).
+// Set parses a list of a record. It panics on an invalid list, which a
+// validated record cannot have: an empty set would free the CPUs (I1).
 func Set(list string) cpuset.CPUSet { return cpuset.New(ids(list)...) }
 
 func ids(list string) []int {
@@ -130,7 +129,7 @@ func ids(list string) []int {
 
 type sums struct {
 	min, low int64
-	// exclusive are the CPUs of partitions.
+	// exclusive are the partition CPUs.
 	exclusive cpuset.CPUSet
 }
 
@@ -140,8 +139,8 @@ func (s *sums) add(o sums) {
 	s.exclusive = s.exclusive.Union(o.exclusive)
 }
 
-// protection adds what is needed. Nothing stands where nothing is claimed: the
-// actuator gives such a file its former value back.
+// protection adds the files whose sum is not zero. The actuator gives a file
+// that is not named its former value back.
 func (s *sums) protection(files contract.Files) {
 	for file, sum := range map[string]int64{"memory.min": s.min, "memory.low": s.low} {
 		if sum > 0 {
@@ -157,7 +156,7 @@ type podSum struct {
 	hugepages map[string]hugepageSum
 }
 
-// hugepageSum is the limit of one page size on the pod's cgroup.
+// hugepageSum are the parts of a pod's limit for one page size.
 type hugepageSum struct {
 	claimed   int64
 	unlimited bool
@@ -201,9 +200,10 @@ func (p *podSum) add(d contract.Decision, pod contract.PodRecord) {
 	}
 }
 
-// hugetlb adds the pod's limits. Kubelet writes 0 for sizes the pod's spec does
-// not ask for, which would make the claim useless; both the fault-time and the
-// reservation limit must be raised (cgroup-v2.rst, "HugeTLB").
+// hugetlb adds the pod's hugepage limits. Kubelet writes 0 for page sizes that
+// the pod's spec does not request, and the claim would be useless. Both the
+// limit at fault time and the limit of reservations must be raised
+// (cgroup-v2.rst, "HugeTLB").
 func (p *podSum) hugetlb(files contract.Files) {
 	for size, h := range p.hugepages {
 		value := "max"

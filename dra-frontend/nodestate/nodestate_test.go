@@ -45,7 +45,7 @@ func TestSumsAlongTheTree(t *testing.T) {
 		uid(101): {Claims: []string{uid(1)}, Cgroup: contract.Files{"memory.min": "110"}},
 		uid(102): {Claims: []string{uid(2), uid(3)}, Cgroup: contract.Files{
 			"memory.low": "7",
-			// The pod's own 4Mi, 8Mi and 2Mi of the claims.
+			// The pod's own 4Mi, and the 8Mi and 2Mi of its claims.
 			"hugetlb.2MB.max": "14680064", "hugetlb.2MB.rsvd.max": "14680064",
 			"hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max",
 		}},
@@ -74,7 +74,7 @@ func TestEmptyPoolIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "no CPU would be left")
 }
 
-// A full node of 500 pods fits into the node file.
+// The node state of 500 pods fits into the node file.
 func TestManyPodsFit(t *testing.T) {
 	var claims []contract.ClaimRecord
 	for i := range 500 {

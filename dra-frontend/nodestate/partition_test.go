@@ -18,8 +18,8 @@ func partition(cpus string) contract.Decision {
 	return contract.Decision{CPUs: cpus, Partition: contract.PartitionRoot}
 }
 
-// The kernel takes the CPUs of partitions out of the pool, if their ancestors
-// may hand them down.
+// The kernel takes partition CPUs out of the pool if the levels above have them
+// in cpuset.cpus.exclusive.
 func TestPartitions(t *testing.T) {
 	b := base
 	b.CPUs, b.Others = cpuset.New(0, 1, 2, 3, 4, 5, 6, 7), cpuset.New(8, 9)
@@ -33,18 +33,39 @@ func TestPartitions(t *testing.T) {
 		levels, pods   map[string]string
 	}{
 		"none, as an older frontend wrote it": {
-			claims: []contract.ClaimRecord{claim(1, burstable, pooled)}, shared: "0-6", others: "8-9", pods: map[string]string{uid(102): ""}},
+			claims: []contract.ClaimRecord{claim(1, burstable, pooled)},
+			shared: "0-6",
+			others: "8-9",
+			pods:   map[string]string{uid(102): ""},
+		},
 		"on each level": {
-			claims: []contract.ClaimRecord{claim(1, guaranteed, partition("1")), claim(2, burstable, partition("2-3")), claim(3, bestEffort, partition("4"))},
-			shared: "0-7", others: "8-9",
-			levels: map[string]string{"": "1-4", "burstable": "2-3", "besteffort": "4"}, pods: map[string]string{uid(101): "1", uid(102): "2-3", uid(103): "4"}},
+			claims: []contract.ClaimRecord{
+				claim(1, guaranteed, partition("1")),
+				claim(2, burstable, partition("2-3")),
+				claim(3, bestEffort, partition("4")),
+			},
+			shared: "0-7",
+			others: "8-9",
+			levels: map[string]string{"": "1-4", "burstable": "2-3", "besteffort": "4"},
+			pods:   map[string]string{uid(101): "1", uid(102): "2-3", uid(103): "4"},
+		},
 		"of one pod, beside the pool": {
-			claims: []contract.ClaimRecord{claim(1, burstable, partition("1"), pooled), claim(2, burstable, partition("5"), contract.Decision{Mems: "0"})},
-			shared: "0-6", others: "8-9",
-			levels: map[string]string{"": "1,5", "burstable": "1,5"}, pods: map[string]string{uid(102): "1,5"}},
+			claims: []contract.ClaimRecord{
+				claim(1, burstable, partition("1"), pooled),
+				claim(2, burstable, partition("5"), contract.Decision{Mems: "0"}),
+			},
+			shared: "0-6",
+			others: "8-9",
+			levels: map[string]string{"": "1,5", "burstable": "1,5"},
+			pods:   map[string]string{uid(102): "1,5"},
+		},
 		"of CPUs that are someone else's now": {
-			claims: []contract.ClaimRecord{claim(1, guaranteed, partition("8"))}, shared: "0-7", others: "9",
-			levels: map[string]string{"": "8"}, pods: map[string]string{uid(101): "8"}},
+			claims: []contract.ClaimRecord{claim(1, guaranteed, partition("8"))},
+			shared: "0-7",
+			others: "9",
+			levels: map[string]string{"": "8"},
+			pods:   map[string]string{uid(101): "8"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := nodestate.Compute(b, c.claims)
@@ -62,22 +83,25 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// I7: what is left by partitions is all that others run on, whatever stands in
-// their cpuset.cpus.
+// I7: pool containers run on the CPUs that partitions leave, whatever their
+// cpuset.cpus names.
 func TestPoolOfPartitionsIsRefused(t *testing.T) {
-	_, err := nodestate.Compute(base, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101)}, partition("0-2")), claim(2, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: "3"})})
+	_, err := nodestate.Compute(base, []contract.ClaimRecord{
+		claim(1, contract.PodRecord{UID: uid(101)}, partition("0-2")),
+		claim(2, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: "3"}),
+	})
 	require.ErrorContains(t, err, "no CPU would be left")
 	_, err = nodestate.Compute(base, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101)}, partition("0-3"))})
 	require.ErrorContains(t, err, "no CPU would be left")
 }
 
-// Each ancestor has the union of what is below it; pool and partitions are
-// apart as far as claims are; nobody's CPUs stay where they were.
+// Each pod and level has the union of the partition CPUs below it. The pool
+// leaves out all other claimed CPUs. Claimed CPUs are not unmanaged.
 func TestPartitionLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := base
 		b.CPUs, b.Others = cpuset.New(), cpuset.New()
-		var holders [32]int // 0 nobody, else a claim
+		var holders [32]int // 0 for no claim, else the claim's number
 		for cpu := range 32 {
 			if rapid.Bool().Draw(t, "managed") {
 				b.CPUs = b.CPUs.Union(cpuset.New(cpu))

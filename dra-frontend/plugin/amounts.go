@@ -18,24 +18,25 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 )
 
-// claimed is one result that holds memory or hugepages: what a container's
-// values depend on where it uses several.
+// claimed is one result with memory or hugepages. The values of a container
+// depend on all results that it uses.
 type claimed struct {
 	namespace, claim, request string
-	// uid and index tell results apart.
+	// uid is the claim's UID, index the number of the result in the claim.
 	uid   string
 	index int
-	// memory is zero without memory.
+	// memory is zero for a result without memory.
 	memory memoryqos.Use
-	// hugepages are the amounts by page size whose limits follow the claim.
+	// hugepages are bytes by page size, nil if the parameters leave the limits
+	// unchanged.
 	hugepages map[string]int64
-	// throttled tells whether the parameters have a throttling factor.
+	// throttled reports whether the parameters have a throttling factor.
 	throttled bool
 }
 
-// asked returns the results that hold memory or hugepages in the claims of one
-// call, in an order of their own. Those that cannot be read are left out: their claims are refused, and
-// the pod does not start.
+// asked returns the results with memory or hugepages of one call's claims,
+// in the order of [order]. Results that cannot be read are left out: their
+// claims are refused, and the pod does not start.
 func (d *Driver) asked(claims []*resourceapi.ResourceClaim) []claimed {
 	var out []claimed
 	for _, claim := range claims {
@@ -44,7 +45,7 @@ func (d *Driver) asked(claims []*resourceapi.ResourceClaim) []claimed {
 			continue
 		}
 		for i, r := range results {
-			// The page size is the machine's: no lock is needed for it.
+			// This page size never changes, so no lock is needed.
 			a, err := amounts.Of(r, d.settings.Memory.PageSize)
 			if err != nil || !a.Divisible() {
 				continue
@@ -53,7 +54,10 @@ func (d *Driver) asked(claims []*resourceapi.ResourceClaim) []claimed {
 			if err != nil {
 				continue
 			}
-			c := claimed{namespace: claim.Namespace, claim: claim.Name, request: r.Request, uid: string(claim.UID), index: i, throttled: settings.Memory.Factor != nil}
+			c := claimed{
+				namespace: claim.Namespace, claim: claim.Name, request: r.Request, uid: string(claim.UID), index: i,
+				throttled: settings.Memory.Factor != nil,
+			}
 			if a.Memory > 0 {
 				if c.memory, err = settings.Memory.Use(a.Memory); err != nil {
 					continue
@@ -68,11 +72,11 @@ func (d *Driver) asked(claims []*resourceapi.ResourceClaim) []claimed {
 	return order(out)
 }
 
-// order sorts what a call asks for, so that it does not depend on the order of
-// claims (I8). Nothing of the pods' other claims is missing: kubelet reads all
-// claims of a pod or asks for none, and asks for all of them again until one
-// call has prepared all. What it knows to be prepared, for a pod that is ending,
-// is read beside.
+// order sorts results by claim UID and index, unlimited memory last, so that
+// the order of claims does not matter (I8). The results of a pod's claims are
+// complete: kubelet asks for all claims of a pod in one call, until one call
+// has prepared all of them. beside reads the claims that kubelet leaves out
+// because it knows them to be prepared.
 func order(asked []claimed) []claimed {
 	slices.SortFunc(asked, func(a, b claimed) int {
 		return cmp.Or(boolCompare(a.unlimited(), b.unlimited()), cmp.Compare(a.uid, b.uid), cmp.Compare(a.index, b.index))
@@ -94,7 +98,7 @@ func (c claimed) unlimited() bool { return c.memory.Limit == contract.Max }
 
 func (c claimed) is(uid string, index int) bool { return c.uid == uid && c.index == index }
 
-// usedBy returns those that a container uses of what is asked for.
+// usedBy returns the results of the call that the container uses.
 func (u users) usedBy(c Container) []claimed {
 	var out []claimed
 	for _, k := range u.asked {
@@ -105,9 +109,9 @@ func (u users) usedBy(c Container) []claimed {
 	return out
 }
 
-// memory returns the values for the result number index of the claim. One
-// decision serves all containers that use the result; the one with the least
-// room above what it claims decides.
+// memory returns the memory values for the result number index of the claim.
+// One decision serves all containers that use the result. The container with
+// the least room above its claimed memory decides.
 func (u users) memory(request string, index int, policy memoryqos.Policy, amount int64) (contract.Memory, error) {
 	self, err := policy.Use(amount)
 	if err != nil {
@@ -134,7 +138,8 @@ func (u users) memory(request string, index int, policy memoryqos.Policy, amount
 			all := slices.DeleteFunc(u.usedBy(c), func(k claimed) bool { return k.memory.Amount == 0 })
 			at := slices.IndexFunc(all, func(k claimed) bool { return k.is(u.uid, index) })
 			if at < 0 {
-				return contract.Memory{}, fmt.Errorf("container %s uses it, and it is not among what this call asks for (%s): a fault of this driver", name, describe(all))
+				return contract.Memory{}, fmt.Errorf("container %s uses it, and it is not among what this call asks for (%s): "+
+					"a fault of this driver", name, describe(all))
 			}
 			for _, k := range all {
 				of.Uses = append(of.Uses, k.memory)
@@ -145,14 +150,16 @@ func (u users) memory(request string, index int, policy memoryqos.Policy, amount
 		}
 	}
 	if len(limited) > 0 && len(unlimited) > 0 {
-		return contract.Memory{}, fmt.Errorf("of the containers that use it some have a memory limit of their own (%s) and some have none (%s), and one value serves all: give all of them a limit, or none",
+		return contract.Memory{}, fmt.Errorf("of the containers that use it some have a memory limit of their own (%s) "+
+			"and some have none (%s), and one value serves all: give all of them a limit, or none",
 			few(limited), few(unlimited))
 	}
 	if tightest.Limit == 0 && tightest.Ceiling == 0 {
 		tightest.Ceiling = math.MaxInt64
 		if self.Limit == contract.Max && policy.Factor != nil {
 			if tightest.Ceiling, err = u.allocatable, u.allocatableErr; err != nil {
-				return contract.Memory{}, fmt.Errorf("memory.limit is unlimited, so that memory.high depends on the node's allocatable memory: %w", err)
+				return contract.Memory{}, fmt.Errorf("memory.limit is unlimited, "+
+					"so that memory.high depends on the node's allocatable memory: %w", err)
 			}
 		}
 	}
@@ -163,8 +170,8 @@ func (u users) memory(request string, index int, policy memoryqos.Policy, amount
 	return m, nil
 }
 
-// fits refuses amounts above the limit of the whole pod: those of containers
-// that run at the same time count together.
+// fits refuses claimed memory above the limit of the whole pod. The claims of
+// containers that run at the same time count together.
 func (u users) fits(p Pod) error {
 	if p.MemoryLimit == 0 {
 		return nil
@@ -182,7 +189,8 @@ func (u users) fits(p Pod) error {
 			sum += k.memory.Amount
 		}
 		if sum > p.MemoryLimit {
-			return fmt.Errorf("the memory limit of pod %s of %d bytes is below the claimed %d bytes (%s): raise the limit or drop it", p.Name, p.MemoryLimit, sum, describe(now))
+			return fmt.Errorf("the memory limit of pod %s of %d bytes is below the claimed %d bytes (%s): raise the limit or drop it",
+				p.Name, p.MemoryLimit, sum, describe(now))
 		}
 		if c.Runs {
 			running = now
@@ -202,11 +210,11 @@ func describe(all []claimed) string {
 	return strings.Join(out, "; ")
 }
 
-// hugepages returns the amounts, raised to what a container's own spec allows:
-// a claim takes nothing away, and users mirror claims in the spec. Where claims
-// are counted with the spec (added), the spec's limit is on top of the claims',
-// as kubelet has it then. Of several results the first is raised, so that they
-// add up to that.
+// hugepages returns the amounts in bytes by page size. It raises them so that
+// the results of a container add up to the limit of its own spec: a claim takes
+// nothing away, and users mirror claims in the spec. With added, the spec's
+// limit comes on top of the claims, as in kubelet. Only the first result of a
+// container is raised.
 func (u users) hugepages(request string, index int, amounts map[string]int64, added bool) map[string]int64 {
 	raised := maps.Clone(amounts)
 	for _, p := range u.pods {

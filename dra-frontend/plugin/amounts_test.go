@@ -40,7 +40,7 @@ func (n *node) pod(p plugin.Pod, claims ...*resourceapi.ResourceClaim) {
 	}
 }
 
-// prepareAll is one call of kubelet; the error is that of all claims.
+// prepareAll is one call of kubelet. The error joins the errors of all claims.
 func (n *node) prepareAll(claims ...*resourceapi.ResourceClaim) error {
 	results, err := n.driver.PrepareResourceClaims(context.Background(), claims)
 	require.NoError(n.t, err)
@@ -51,7 +51,7 @@ func (n *node) prepareAll(claims ...*resourceapi.ResourceClaim) error {
 	return errors.Join(errs...)
 }
 
-// merged is what a container that uses all of the claims gets.
+// merged returns the decision for a container that uses all of the claims.
 func (n *node) merged(ids ...int) contract.Decision {
 	decisions := make(map[contract.Key]contract.Decision)
 	for _, i := range ids {
@@ -73,8 +73,8 @@ func throttled(n *node, factor float64) {
 	n.restart()
 }
 
-// A41: several claims on a container with a limit of its own have the values
-// of one claim of the sum.
+// A41: several claims on a container with a limit of its own give the values of
+// one claim of their sum.
 func TestClaimsOnOneContainer(t *testing.T) {
 	n := newNode(t)
 	throttled(n, 0.5)
@@ -85,7 +85,7 @@ func TestClaimsOnOneContainer(t *testing.T) {
 	require.Equal(t, contract.Memory{Low: gi, High: gi + gi/2, Max: contract.Max}, *n.merged(1, 2).Memory)
 	require.Equal(t, contract.Files{"memory.low": "1073741824"}, n.state().Pods[uid(999)].Cgroup)
 
-	// With the limit of the sum both are protected by memory.min.
+	// With a limit equal to the sum, memory.min protects both.
 	require.NoError(t, n.unprepare(1))
 	require.NoError(t, n.unprepare(2))
 	n.together(gi, a, b)
@@ -103,15 +103,16 @@ func TestClaimsAboveTheLimitOfTheirContainer(t *testing.T) {
 	results, err := n.driver.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{a, b})
 	require.NoError(t, err)
 	for _, c := range []*resourceapi.ResourceClaim{a, b} {
-		require.ErrorContains(t, results[c.UID].Err, "container pod/main (claim claim-1, request zone: 805306368; claim claim-2, request zone: 805306368): "+
+		require.ErrorContains(t, results[c.UID].Err, "container pod/main "+
+			"(claim claim-1, request zone: 805306368; claim claim-2, request zone: 805306368): "+
 			"the container's memory limit of 1073741824 bytes is below the claimed 1610612736 bytes: raise the limit or drop it")
 	}
 	require.Empty(t, n.claimFiles())
 	require.Equal(t, before, n.state())
 }
 
-// The same for several requests of one claim; one that another container uses
-// is not counted.
+// The results of several requests of one claim count together. A request that
+// another container uses does not count.
 func TestRequestsOnOneContainer(t *testing.T) {
 	n := newNode(t)
 	throttled(n, 0.5)
@@ -122,7 +123,10 @@ func TestRequestsOnOneContainer(t *testing.T) {
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, r)
 	}
 	n.pod(plugin.Pod{Containers: []plugin.Container{
-		{Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: []plugin.ClaimReference{{Claim: "claim-1", Request: "zone"}, {Claim: "claim-1", Request: "second"}}},
+		{Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: []plugin.ClaimReference{
+			{Claim: "claim-1", Request: "zone"},
+			{Claim: "claim-1", Request: "second"},
+		}},
 		{Name: "side", Runs: true, MemoryLimit: gi, Claims: []plugin.ClaimReference{{Claim: "claim-1", Request: "third"}}},
 	}}, c)
 	require.NoError(t, n.prepareAll(c))
@@ -133,7 +137,7 @@ func TestRequestsOnOneContainer(t *testing.T) {
 }
 
 // Kubelet asks again for all claims of a pod until one call has prepared them
-// all: those that are prepared count for the others as the first time (I8).
+// all. The claims that are prepared then count as they did the first time (I8).
 func TestSecondCall(t *testing.T) {
 	for _, unlimited := range []int{0, 1, 2} {
 		n := newNode(t)
@@ -160,8 +164,9 @@ func TestSecondCall(t *testing.T) {
 	}
 }
 
-// An init container has a claim for itself that the main container has beside
-// another: the tighter of the two decides, and one value serves both.
+// An init container uses a claim alone, and the main container uses it beside
+// another claim. The container with less room decides, and one value serves
+// both.
 func TestClaimOfTwoContainers(t *testing.T) {
 	n := newNode(t)
 	throttled(n, 0.5)
@@ -196,7 +201,16 @@ func TestOrderOfClaimsInACall(t *testing.T) {
 			work, err := os.MkdirTemp("/dev/shm", "cpumem")
 			require.NoError(rt, err)
 			defer os.RemoveAll(work)
-			n := &node{t: rt, dir: filepath.Join(work, "cdi"), lock: filepath.Join(work, "lock"), pods: podMap{}, boot: bootID, inventory: t2(), config: config.Default(), allocatable: limit}
+			n := &node{
+				t:           rt,
+				dir:         filepath.Join(work, "cdi"),
+				lock:        filepath.Join(work, "lock"),
+				pods:        podMap{},
+				boot:        bootID,
+				inventory:   t2(),
+				config:      config.Default(),
+				allocatable: limit,
+			}
 			throttled(n, factor)
 			requireReconciled(rt, n.driver)
 			var claims, call []*resourceapi.ResourceClaim
@@ -244,8 +258,8 @@ func TestOrderOfClaimsInACall(t *testing.T) {
 	})
 }
 
-// A claim without a limit depends on the node's memory where it is throttled:
-// read once for a call, and only then.
+// The memory.high of an unlimited claim depends on the node's memory. That
+// memory is read once for a call, and only if the claim is throttled.
 func TestUnlimited(t *testing.T) {
 	n := newNode(t)
 	unlimited := func() (a, b *resourceapi.ResourceClaim) {
@@ -266,7 +280,8 @@ func TestUnlimited(t *testing.T) {
 
 	throttled(n, 0.5)
 	n.allocatable = 0
-	require.ErrorContains(t, n.prepareAll(a, b), "memory.limit is unlimited, so that memory.high depends on the node's allocatable memory: the API server is away")
+	require.ErrorContains(t, n.prepareAll(a, b), "memory.limit is unlimited, "+
+		"so that memory.high depends on the node's allocatable memory: the API server is away")
 	require.Empty(t, n.claimFiles())
 	n.allocatable, n.gets = 16*gi, 0
 	require.NoError(t, n.prepareAll(a, b))
@@ -275,7 +290,7 @@ func TestUnlimited(t *testing.T) {
 	n.allocatable = 0
 	require.NoError(t, n.prepareAll(a, b), "I8")
 
-	// What has a limit of its own, or of its pod, is limited.
+	// A claim is limited if its container or its pod has a limit.
 	n.allocatable = 16 * gi
 	require.NoError(t, n.unprepare(1))
 	require.NoError(t, n.unprepare(2))
@@ -292,7 +307,7 @@ func TestUnlimited(t *testing.T) {
 	require.Equal(t, contract.Memory{Low: gi, High: 2 * gi, Max: contract.Max}, *n.merged(1, 2).Memory)
 }
 
-// One claim has a limit and one has none: the container has none.
+// One claim has a limit and the other claim has none: the container has none.
 func TestUnlimitedBesideALimit(t *testing.T) {
 	n := newNode(t)
 	throttled(n, 0.5)
@@ -303,7 +318,7 @@ func TestUnlimitedBesideALimit(t *testing.T) {
 	require.Equal(t, contract.Memory{Low: gi, High: (gi + 16*gi) / 2, Max: contract.Max}, *n.merged(1, 2).Memory)
 }
 
-// A kernel that can hang tasks at memory.high gets none, whoever asks for it.
+// No claim gets memory.high on a kernel that can hang tasks at it.
 func TestThrottlingOnAnOldKernel(t *testing.T) {
 	n := newNode(t)
 	n.noMemoryHigh = errors.New("kernel 5.8.18 can hang tasks at memory.high, which is mended in 5.9")
@@ -311,16 +326,17 @@ func TestThrottlingOnAnOldKernel(t *testing.T) {
 	c := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
 	c.Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"2Gi","throttlingFactor":0.5}`)
 	_, err := n.prepare(c)
-	require.ErrorContains(t, err, `request "zone" on device "numa-0": memory.throttlingFactor: 0.5, but kernel 5.8.18 can hang tasks at memory.high, which is mended in 5.9: leave it out`)
+	require.ErrorContains(t, err, `request "zone" on device "numa-0": memory.throttlingFactor: 0.5, `+
+		`but kernel 5.8.18 can hang tasks at memory.high, which is mended in 5.9: leave it out`)
 	require.Empty(t, n.claimFiles())
 	c.Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"2Gi"}`)
 	_, err = n.prepare(c)
 	require.NoError(t, err)
 }
 
-// A45: with kubelet as the owner of pods and ancestors containers have the same
-// values, and the node state says nothing about the others. What the owner means
-// for Protect is tested in package inventory.
+// A45: if kubelet owns pods and levels, containers have the same values, and
+// the node state names no values for pods and levels. Package inventory tests
+// what the owner means for Protect.
 func TestOwnerKubelet(t *testing.T) {
 	decision := func(owner string) (contract.Decision, contract.NodeState) {
 		n := newNode(t)
@@ -345,8 +361,8 @@ func TestOwnerKubelet(t *testing.T) {
 	}
 }
 
-// The amounts of containers that run at the same time must fit into the limit
-// of their pod.
+// The claimed memory of containers that run at the same time must fit into the
+// limit of their pod.
 func TestClaimsAndTheLimitOfThePod(t *testing.T) {
 	use := func(claims ...string) []plugin.ClaimReference {
 		var out []plugin.ClaimReference
@@ -359,13 +375,41 @@ func TestClaimsAndTheLimitOfThePod(t *testing.T) {
 		containers []plugin.Container
 		refused    string
 	}{
-		"one after the other":          {[]plugin.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-2")}}, ""},
-		"one by both, in turn":         {[]plugin.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-1")}}, ""},
-		"at the same time":             {[]plugin.Container{{Name: "main", Runs: true, Claims: use("claim-1")}, {Name: "second", Runs: true, Claims: use("claim-2")}}, "claim claim-1, request zone: 805306368; claim claim-2, request zone: 805306368"},
-		"in one container":             {[]plugin.Container{{Name: "main", Runs: true, Claims: use("claim-1", "claim-2")}}, "of 1073741824 bytes is below the claimed 1610612736 bytes"},
-		"beside a sidecar":             {[]plugin.Container{{Name: "sidecar", Runs: true, Claims: use("claim-1")}, {Name: "init", Claims: use("claim-2")}, {Name: "main", Runs: true}}, "below the claimed 1610612736 bytes"},
-		"before a sidecar":             {[]plugin.Container{{Name: "init", Claims: use("claim-2")}, {Name: "sidecar", Runs: true, Claims: use("claim-1")}, {Name: "main", Runs: true}}, ""},
-		"by a container with no claim": {[]plugin.Container{{Name: "main", Runs: true, Claims: use("claim-1")}, {Name: "second", Runs: true}}, ""},
+		"one after the other": {
+			containers: []plugin.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-2")}},
+		},
+		"one by both, in turn": {
+			containers: []plugin.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-1")}},
+		},
+		"at the same time": {
+			containers: []plugin.Container{
+				{Name: "main", Runs: true, Claims: use("claim-1")},
+				{Name: "second", Runs: true, Claims: use("claim-2")},
+			},
+			refused: "claim claim-1, request zone: 805306368; claim claim-2, request zone: 805306368",
+		},
+		"in one container": {
+			containers: []plugin.Container{{Name: "main", Runs: true, Claims: use("claim-1", "claim-2")}},
+			refused:    "of 1073741824 bytes is below the claimed 1610612736 bytes",
+		},
+		"beside a sidecar": {
+			containers: []plugin.Container{
+				{Name: "sidecar", Runs: true, Claims: use("claim-1")},
+				{Name: "init", Claims: use("claim-2")},
+				{Name: "main", Runs: true},
+			},
+			refused: "below the claimed 1610612736 bytes",
+		},
+		"before a sidecar": {
+			containers: []plugin.Container{
+				{Name: "init", Claims: use("claim-2")},
+				{Name: "sidecar", Runs: true, Claims: use("claim-1")},
+				{Name: "main", Runs: true},
+			},
+		},
+		"by a container with no claim": {
+			containers: []plugin.Container{{Name: "main", Runs: true, Claims: use("claim-1")}, {Name: "second", Runs: true}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)

@@ -17,17 +17,17 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-// A decision stands while a pod that it was made for has the claim or may still
-// run. After that it is made anew for the pods that have the claim now: kubelet
-// keeps a claim prepared from one pod to the next, and the scheduler may have
-// allocated it anew after its pods were deleted by force.
+// A decision stands while a pod that it was made for is a consumer of the claim
+// or may run. After that the claim is decided anew for its present consumers:
+// kubelet keeps a claim prepared from one pod to the next, and the scheduler
+// may have allocated the claim anew after its pods were deleted by force.
 
 // stands reports whether the record is the answer for the claim. The error says
-// what a new decision waits for.
+// why a new decision has to wait.
 func (d *Driver) stands(record contract.ClaimRecord, claim *resourceapi.ResourceClaim,
 	results []resourceapi.DeviceRequestAllocationResult) (bool, error) {
-	// I8: the first answer stands, whatever else has changed since. To a claim
-	// that can be shared pods are added.
+	// I8: the first answer stands, whatever else has changed. Join adds pods to
+	// a claim that pods can share.
 	if same := sameAllocation(record, results); same && (record.Joinable || anyReserved(claim, record.Pods)) {
 		return true, nil
 	}
@@ -42,7 +42,7 @@ func (d *Driver) stands(record contract.ClaimRecord, claim *resourceapi.Resource
 	return false, nil
 }
 
-// ended returns nil if nothing of the pod runs. A pod that is deleted by force
+// ended returns nil if the pod has no cgroup. A pod that is deleted by force
 // runs on without an object and without a reservation (I1).
 func (d *Driver) ended(p contract.PodRecord) error {
 	left, err := d.cgroups.Has(p)
@@ -55,8 +55,8 @@ func (d *Driver) ended(p contract.PodRecord) error {
 	return nil
 }
 
-// Runs reports whether a pod that the claim was decided for has not ended. An
-// error means that it is not known.
+// Runs reports whether a pod of the record has not ended. An error means that
+// this is not known; the result is true then.
 func (d *Driver) Runs(record contract.ClaimRecord) (bool, error) {
 	for _, p := range record.Pods {
 		if left, err := d.cgroups.Has(p); left || err != nil {
@@ -66,8 +66,8 @@ func (d *Driver) Runs(record contract.ClaimRecord) (bool, error) {
 	return false, nil
 }
 
-// Release releases a claim whose object is gone, so that kubelet asks for it no
-// more, if nothing of it runs (I1).
+// Release releases an orphan if its pods have ended (I1): kubelet has forgotten
+// the claim and does not release it.
 func (d *Driver) Release(record contract.ClaimRecord) error {
 	for _, p := range record.Pods {
 		if err := d.ended(p); err != nil {
@@ -85,8 +85,8 @@ func anyReserved(claim *resourceapi.ResourceClaim, pods []contract.PodRecord) bo
 	return slices.ContainsFunc(pods, func(p contract.PodRecord) bool { return reserved(claim, p.UID) })
 }
 
-// keptCPUs are the CPUs of each result of the record if it is of the same
-// allocation, else nil.
+// keptCPUs returns the CPUs of each result of the record, or nil if the results
+// are another allocation.
 func keptCPUs(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) []string {
 	if !sameAllocation(record, results) {
 		return nil
@@ -98,9 +98,9 @@ func keptCPUs(record contract.ClaimRecord, results []resourceapi.DeviceRequestAl
 	return kept
 }
 
-// sameDevices returns an error if kubelet, which asks for the CDI devices that
-// it was told of when the claim was prepared, would not ask for those of the
-// results now.
+// sameDevices returns an error if the results have other requests than the
+// record. While the claim is prepared, kubelet keeps the CDI devices that it
+// got for each request.
 func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) error {
 	request := func(name string) string {
 		base, _, _ := strings.Cut(name, "/")
@@ -115,12 +115,11 @@ func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceReques
 	return nil
 }
 
-// replace writes another decision for a claim whose pods have ended. While its
-// file changes the pool is without the CPUs of either decision (I1) if it has
-// others, and no pod has the claim, as a container could still be given the
-// former values (I5).
-// After a crash between two writes Reconcile computes the node state from the
-// file that is there (I4).
+// replace writes a new decision for a claim whose pods have ended. While the
+// claim file is replaced, the pool is without the CPUs of both decisions (I1),
+// unless the pool would be empty. The claim has no pods meanwhile: a container
+// could get the former values (I5). After a crash between two writes Reconcile
+// computes the node state from the claim file that exists (I4).
 func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRecord) error {
 	after, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), is))
 	if err != nil {
@@ -130,8 +129,8 @@ func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRe
 	was.Pods, idle.Pods = nil, nil
 	between, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), was, idle))
 	if errors.Is(err, nodestate.ErrNoPool) {
-		// I7: the pool needs a CPU of the former decision. No container can be given
-		// that CPU by the former file, which has no pod that is left.
+		// I7: the pool needs a CPU of the former decision. No container can get
+		// this CPU from the former claim file, because its pods have ended.
 		between, err = nodestate.Compute(d.inventory.Base, append(slices.Clone(others), idle))
 	}
 	if err != nil {

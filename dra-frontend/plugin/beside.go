@@ -11,9 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// beside returns the claims that pods use beside those of a call: values depend
-// on all that a pod has, and kubelet does not ask for claims that it knows to be
-// prepared. Only claims whose names are wanted are read.
+// beside returns the other claims of the pods that use the claims of a call.
+// Values depend on all claims of a pod, and kubelet does not ask for claims
+// that it knows to be prepared. wanted selects the names to read. Claims that
+// are gone or not allocated are left out.
 func (d *Driver) beside(ctx context.Context, claims []*resourceapi.ResourceClaim, read map[types.UID]func() (users, error),
 	wanted func() (func(types.NamespacedName) bool, error)) ([]*resourceapi.ResourceClaim, error) {
 	names := otherNames(claims, read)
@@ -41,7 +42,7 @@ func (d *Driver) beside(ctx context.Context, claims []*resourceapi.ResourceClaim
 	return out, nil
 }
 
-// otherNames are the names of claims that the claims' pods use beside them.
+// otherNames returns the names of the other claims of these pods.
 func otherNames(claims []*resourceapi.ResourceClaim, read map[types.UID]func() (users, error)) []types.NamespacedName {
 	known := make(map[types.NamespacedName]bool)
 	for _, claim := range claims {
@@ -51,7 +52,7 @@ func otherNames(claims []*resourceapi.ResourceClaim, read map[types.UID]func() (
 	for _, claim := range claims {
 		users, err := read[claim.UID]()
 		if err != nil {
-			continue // the claim is refused for it
+			continue // the claim is refused with this error
 		}
 		for _, p := range users.pods {
 			for _, c := range p.Containers {
@@ -68,7 +69,7 @@ func otherNames(claims []*resourceapi.ResourceClaim, read map[types.UID]func() (
 	return out
 }
 
-// preparedNames wants the claims that are prepared on this node.
+// preparedNames selects the claims that are prepared on this node.
 func (d *Driver) preparedNames() (func(types.NamespacedName) bool, error) {
 	records, err := d.Prepared()
 	names := make(map[types.NamespacedName]bool)
@@ -78,7 +79,7 @@ func (d *Driver) preparedNames() (func(types.NamespacedName) bool, error) {
 	return func(name types.NamespacedName) bool { return names[name] }, err
 }
 
-// everyName wants all claims.
+// everyName selects all claims.
 func everyName() (func(types.NamespacedName) bool, error) {
 	return func(types.NamespacedName) bool { return true }, nil
 }

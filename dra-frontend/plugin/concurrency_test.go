@@ -16,7 +16,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// slow answers for one pod when it is released, for others at once.
+// slow answers for the pod called name when answer is closed, and for other
+// pods at once.
 type slow struct {
 	plugin.Pods
 	name          string
@@ -41,8 +42,7 @@ func newSlow(n *node, name string) slow {
 	return s
 }
 
-// One slow read of the API server delays the claim that needs it, and no other
-// call: they are not in a queue.
+// One slow read of the API server delays only the claim that needs it.
 func TestSlowReadDelaysNoOtherClaim(t *testing.T) {
 	n := newNode(t)
 	first, second := n.claim(1, "numa-0", capacity{"cpu": "1"}), n.claim(2, "numa-0", capacity{"cpu": "1"})
@@ -61,8 +61,8 @@ func TestSlowReadDelaysNoOtherClaim(t *testing.T) {
 	require.Equal(t, "1-7", n.state().Shared.CPUs)
 }
 
-// A call that kubelet has given up writes nothing: the claim may be released by
-// now, and nobody would ask for its release again (I3).
+// A call that kubelet has given up writes nothing: kubelet may have released
+// the claim, and would not release it again (I3).
 func TestGivenUpCallPreparesNothing(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "1"})
@@ -85,7 +85,7 @@ func TestGivenUpCallPreparesNothing(t *testing.T) {
 	require.Equal(t, "0-7", n.state().Shared.CPUs)
 }
 
-// I1, I3: calls for many pods at a time, each claim prepared by two of them.
+// I1, I3: many calls run at a time, and two of them prepare each claim.
 func TestCallsAtATime(t *testing.T) {
 	n := newNode(t)
 	var claims []*resourceapi.ResourceClaim
@@ -125,8 +125,8 @@ func TestCallsAtATime(t *testing.T) {
 	}
 }
 
-// I1: a release that kubelet gave up does nothing when its turn comes: the claim
-// may be the next pod's by then.
+// I1: a release that kubelet has given up does nothing when its turn comes: the
+// claim may be prepared for the next pod by then.
 func TestGivenUpCallReleasesNothing(t *testing.T) {
 	n := newNode(t)
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "1"}))

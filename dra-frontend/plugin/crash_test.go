@@ -20,8 +20,8 @@ import (
 
 var errCrashed = errors.New("the process is dead")
 
-// crashing is a directory of a process that dies after a number of changes.
-// After each change it checks the ordering rule.
+// crashing is a directory of a process that dies after left changes. After each
+// change it checks the order of writes.
 type crashing struct {
 	ledger.Directory
 	check func()
@@ -46,7 +46,8 @@ func (c crashing) Remove(name string) error {
 	return c.change(func() error { return c.Directory.Remove(name) })
 }
 
-// held returns the CPUs of all claim files and checks that no CPU is in two.
+// held returns the CPUs of all claim files and checks that no CPU is in two
+// claims.
 func (n *node) held() cpuset.CPUSet {
 	held := cpuset.New()
 	for _, path := range n.claimFiles() {
@@ -66,15 +67,25 @@ func (n *node) held() cpuset.CPUSet {
 }
 
 // I1, I3, I4: claims come and go while the process dies at any of its writes.
-// At every instant no claim's CPU is in the shared pool; after every restart
-// the state is that of the claim files; when all are gone, that of the start.
+// The shared pool never has a claim's CPU. After each restart the node state
+// follows from the claim files. When all claims are gone, it is the state of
+// the start.
 func TestCrashAtAnyWrite(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		// /var/run/cdi is on tmpfs; on a disk every fsync would be waited for.
+		// /var/run/cdi is on tmpfs. On a disk the test would wait for each
+		// fsync.
 		work, err := os.MkdirTemp("/dev/shm", "cpumem")
 		require.NoError(rt, err)
 		defer os.RemoveAll(work)
-		n := &node{t: rt, dir: filepath.Join(work, "cdi"), lock: filepath.Join(work, "lock"), pods: podMap{}, boot: bootID, inventory: t2(), config: config.Default()}
+		n := &node{
+			t:         rt,
+			dir:       filepath.Join(work, "cdi"),
+			lock:      filepath.Join(work, "lock"),
+			pods:      podMap{},
+			boot:      bootID,
+			inventory: t2(),
+			config:    config.Default(),
+		}
 		dir, err := cdidir.Open(n.dir)
 		require.NoError(rt, err)
 		left := -1
@@ -109,7 +120,8 @@ func TestCrashAtAnyWrite(t *testing.T) {
 				c := n.claim(step+1, zone, capacity{"cpu": cpus, "memory": "4Mi"})
 				live[step+1] = true
 				if _, err := n.prepare(c); err != nil && !errors.Is(err, errCrashed) {
-					// No room: nothing may be left behind.
+					// The zone has no room. The refused claim must leave
+					// nothing behind.
 					delete(live, step+1)
 				}
 			}

@@ -17,20 +17,23 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
-// part is one result with what is asked for: amounts from the scheduler,
-// settings from the parameters.
+// part is one result with the amounts from the scheduler and the settings from
+// the parameters.
 type part struct {
 	resourceapi.DeviceRequestAllocationResult
 	zone     Zone
 	amounts  amounts.Amounts
 	settings parameters.Settings
-	// kept are the CPUs that an earlier decision on the same allocation picked.
+	// kept are the CPUs of the former decision on the same allocation, empty
+	// for none.
 	kept string
 }
 
-// decide computes the record of a claim: CPUs first, then all that follows. Kept
-// are the CPUs of each result that are picked already, nil for none.
-func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, users users, usersErr error, prepared []contract.ClaimRecord, kept []string) (contract.ClaimRecord, error) {
+// decide computes the record of a claim: the CPUs first, then the values that
+// follow. kept are the CPUs of each result of the former decision, nil for
+// none.
+func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult,
+	users users, usersErr error, prepared []contract.ClaimRecord, kept []string) (contract.ClaimRecord, error) {
 	record := contract.ClaimRecord{
 		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), BootID: d.bootID,
 	}
@@ -45,7 +48,7 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 		}
 		parts[i] = p
 	}
-	// I5: nothing is prepared that nobody would apply.
+	// I5: no claim is prepared without an actuator that applies its decision.
 	announcement, err := d.actuator.Announcement()
 	if err != nil {
 		return record, err
@@ -74,7 +77,8 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 			record.Joinable = false
 		}
 		if feature := decision.Unknown(announcement.Features); feature != "" {
-			return record, about(p.DeviceRequestAllocationResult, fmt.Errorf("its parameters need %q, which nri-actuator cannot do with this node's runtime (%s %s) and kernel: leave them out, or upgrade these",
+			return record, about(p.DeviceRequestAllocationResult, fmt.Errorf("its parameters need %q, "+
+				"which nri-actuator cannot do with this node's runtime (%s %s) and kernel: leave them out, or upgrade these",
 				feature, announcement.Runtime, announcement.RuntimeVersion))
 		}
 		if decision.CPUs != "" {
@@ -94,18 +98,21 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 	return record, d.scoreOOM(&record, users, announcement.Features)
 }
 
-// about says which request an error is about.
+// about adds the request and the device to an error.
 func about(r resourceapi.DeviceRequestAllocationResult, err error) error {
 	return fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
 }
 
-// read reads the amounts and parameters of a result and checks that they are
-// about a zone of this node: the scheduler's word is final.
+// read reads the amounts and parameters of a result, and checks that this node
+// has the zone and can give the amounts. It does not change what the scheduler
+// granted.
 func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) (part, error) {
 	p := part{DeviceRequestAllocationResult: r}
 	if r.Pool != d.pool {
-		// Zones of all nodes have the same names: only the pool says whose.
-		return p, fmt.Errorf("it is allocated from pool %q, this node's pool is %q: the ResourceSlice it comes from is not of this node's driver; delete that slice and the pod",
+		// The zones of all nodes have the same names: only the pool names the
+		// node.
+		return p, fmt.Errorf("it is allocated from pool %q, this node's pool is %q: "+
+			"the ResourceSlice it comes from is not of this node's driver; delete that slice and the pod",
 			r.Pool, d.pool)
 	}
 	var known bool
@@ -120,7 +127,8 @@ func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequ
 		return p, fmt.Errorf("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
 	}
 	if p.amounts.Divisible() && p.zone.Mems == "" {
-		return p, fmt.Errorf("memory or hugepages granted, the zone offers none: its memory is not of a kind in memoryTypes (any more); delete the pod so that it is scheduled again")
+		return p, fmt.Errorf("memory or hugepages granted, the zone offers none: " +
+			"its memory is not of a kind in memoryTypes (any more); delete the pod so that it is scheduled again")
 	}
 	if p.amounts.CPUs > p.zone.CPUs.Size() {
 		return p, fmt.Errorf("%d CPUs granted, the zone has %d (%s)", p.amounts.CPUs, p.zone.CPUs.Size(), p.zone.CPUs)
@@ -134,25 +142,26 @@ func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequ
 	return p, nil
 }
 
-// configOf returns the parameters that the claim's allocation has for a result.
+// configOf returns the parameters for a result in the claim's allocation.
 func configOf(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) []resourceapi.DeviceAllocationConfiguration {
 	return resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, r)
 }
 
-// value makes the decision for the result number index.
+// value returns the decision for the result number index. taken are the CPUs of
+// other decisions.
 func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
 	decision := contract.Decision{V: contract.Version, Requires: []string{}}
 	a := p.amounts
 	switch {
 	case p.kept != "" && nodestate.Set(p.kept).IsSubsetOf(p.zone.CPUs):
-		// I8: pods that come later have what the pods before had, while the zone
-		// has it.
+		// I8: later pods get the CPUs of the former pods if the zone has them.
 		decision.CPUs = p.kept
 	case a.CPUs > 0:
-		// I2: never another zone than the one allocated.
+		// I2: the CPUs are from no other zone than the allocated one.
 		free := p.zone.CPUs.Difference(taken)
 		if free.Size() < a.CPUs {
-			return decision, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: those of a pod that is still terminating come back when it is gone",
+			return decision, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: "+
+				"those of a pod that is still terminating come back when it is gone",
 				a.CPUs, free.Size(), p.zone.CPUs.Size(), free, holders(prepared, p.zone.CPUs))
 		}
 		cpus, err := d.inventory.Pick(free, a.CPUs, p.settings.CPU)
@@ -182,7 +191,7 @@ func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared
 	return decision, nil
 }
 
-// holders names the claims that hold CPUs of the zone.
+// holders names the claims that hold CPUs of the zone, with these CPUs.
 func holders(prepared []contract.ClaimRecord, zone cpuset.CPUSet) string {
 	var names []string
 	for _, c := range prepared {

@@ -12,16 +12,16 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// A42: what a container and its pod get of hugepages, by what the claims and
-// the pod's own spec say. Sizes that no claim names are in neither.
+// A42: the hugepage limits of a container and its pod follow from the claims
+// and the pod's own spec. A size that no claim names has no limit here.
 func TestHugepages(t *testing.T) {
 	type limits = map[string]contract.Limit
 	type own = map[string]int64
 	const unlimited, unchanged = `"hugepages":{"limits":"unlimited"}`, `"hugepages":{"limits":"unchanged"}`
 	two := capacity{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "2Gi"}
 	for name, c := range map[string]struct {
-		// claims are the capacities of claims 1, 2 .. on one container, params
-		// the parameters of their classes.
+		// claims are the capacities of claims 1, 2 .. on one container. params
+		// are the parameters of their classes.
 		claims []capacity
 		params []string
 		// own are the container's own limits.
@@ -29,40 +29,81 @@ func TestHugepages(t *testing.T) {
 		container limits
 		pod       contract.Files
 	}{
-		"several sizes": {claims: []capacity{two},
+		"several sizes": {
+			claims:    []capacity{two},
 			container: limits{"2Mi": 4 * mi, "1Gi": 2 * gi},
-			pod:       contract.Files{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304", "hugetlb.1GB.max": "2147483648", "hugetlb.1GB.rsvd.max": "2147483648"}},
-		"one size of two": {claims: []capacity{{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "0"}},
+			pod: contract.Files{
+				"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304",
+				"hugetlb.1GB.max": "2147483648", "hugetlb.1GB.rsvd.max": "2147483648",
+			},
+		},
+		"one size of two": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "0"}},
 			container: limits{"2Mi": 4 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"}},
-		"unlimited": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, params: []string{unlimited},
+			pod:       contract.Files{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"},
+		},
+		"unlimited": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}},
+			params:    []string{unlimited},
 			container: limits{"2Mi": contract.Max},
-			pod:       contract.Files{"hugetlb.2MB.max": "max", "hugetlb.2MB.rsvd.max": "max"}},
-		"unchanged": {claims: []capacity{two}, params: []string{unchanged}, own: own{"2Mi": 8 * mi}},
-		"a limit of its own below the claim": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: own{"2Mi": 2 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "max", "hugetlb.2MB.rsvd.max": "max"},
+		},
+		"unchanged": {
+			claims: []capacity{two},
+			params: []string{unchanged},
+			own:    own{"2Mi": 8 * mi},
+		},
+		"a limit of its own below the claim": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}},
+			own:       own{"2Mi": 2 * mi},
 			container: limits{"2Mi": 4 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "6291456", "hugetlb.2MB.rsvd.max": "6291456"}},
-		"a limit of its own above the claim": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: own{"2Mi": 8 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "6291456", "hugetlb.2MB.rsvd.max": "6291456"},
+		},
+		"a limit of its own above the claim": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}},
+			own:       own{"2Mi": 8 * mi},
 			container: limits{"2Mi": 8 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "16777216", "hugetlb.2MB.rsvd.max": "16777216"}},
-		"a limit of its own of another size": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: own{"1Gi": gi},
+			pod:       contract.Files{"hugetlb.2MB.max": "16777216", "hugetlb.2MB.rsvd.max": "16777216"},
+		},
+		"a limit of its own of another size": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}},
+			own:       own{"1Gi": gi},
 			container: limits{"2Mi": 4 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"}},
-		"two claims": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, two},
+			pod:       contract.Files{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"},
+		},
+		"two claims": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}, two},
 			container: limits{"2Mi": 8 * mi, "1Gi": 2 * gi},
-			pod:       contract.Files{"hugetlb.2MB.max": "8388608", "hugetlb.2MB.rsvd.max": "8388608", "hugetlb.1GB.max": "2147483648", "hugetlb.1GB.rsvd.max": "2147483648"}},
-		"two claims, mirrored": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, own: own{"2Mi": 10 * mi},
+			pod: contract.Files{
+				"hugetlb.2MB.max": "8388608", "hugetlb.2MB.rsvd.max": "8388608",
+				"hugetlb.1GB.max": "2147483648", "hugetlb.1GB.rsvd.max": "2147483648",
+			},
+		},
+		"two claims, mirrored": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}},
+			own:       own{"2Mi": 10 * mi},
 			container: limits{"2Mi": 10 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "20971520", "hugetlb.2MB.rsvd.max": "20971520"}},
-		"two claims and more of its own": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, own: own{"2Mi": 16 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "20971520", "hugetlb.2MB.rsvd.max": "20971520"},
+		},
+		"two claims and more of its own": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}},
+			own:       own{"2Mi": 16 * mi},
 			container: limits{"2Mi": 16 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "33554432", "hugetlb.2MB.rsvd.max": "33554432"}},
-		"unlimited beside a limit": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, params: []string{"", unlimited},
+			pod:       contract.Files{"hugetlb.2MB.max": "33554432", "hugetlb.2MB.rsvd.max": "33554432"},
+		},
+		"unlimited beside a limit": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}},
+			params:    []string{"", unlimited},
 			container: limits{"2Mi": contract.Max},
-			pod:       contract.Files{"hugetlb.2MB.max": "max", "hugetlb.2MB.rsvd.max": "max"}},
-		"unchanged beside a limit, and more of its own": {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, params: []string{unchanged}, own: own{"2Mi": 16 * mi},
+			pod:       contract.Files{"hugetlb.2MB.max": "max", "hugetlb.2MB.rsvd.max": "max"},
+		},
+		"unchanged beside a limit, and more of its own": {
+			claims:    []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}},
+			params:    []string{unchanged},
+			own:       own{"2Mi": 16 * mi},
 			container: limits{"2Mi": 16 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "33554432", "hugetlb.2MB.rsvd.max": "33554432"}},
+			pod:       contract.Files{"hugetlb.2MB.max": "33554432", "hugetlb.2MB.rsvd.max": "33554432"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -87,7 +128,8 @@ func TestHugepages(t *testing.T) {
 			require.Equal(t, c.container, n.merged(ids...).Hugepages)
 			require.Equal(t, c.pod, n.state().Pods[uid(999)].Cgroup)
 
-			// Asked for again, one that was not prepared gives the same bytes.
+			// A claim that is prepared again beside the others gets the same
+			// bytes.
 			last := ids[len(ids)-1]
 			want := n.bytes(last)
 			require.NoError(t, n.unprepare(last))
@@ -97,8 +139,8 @@ func TestHugepages(t *testing.T) {
 	}
 }
 
-// A42: an init container and the main one use the same claim; the larger of
-// their own limits is kept.
+// A42: an init container and the main container use the same claim. The larger
+// of their own limits is kept.
 func TestHugepagesOfTwoContainers(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})
@@ -112,8 +154,8 @@ func TestHugepagesOfTwoContainers(t *testing.T) {
 }
 
 // A42: with nodeAllocatable the scheduler counts the spec and the claims, and
-// kubelet allows a container the sum. So does the decision: a container that was
-// counted with both and limited to the larger could not use what it was given.
+// kubelet allows a container the sum. So does the decision: limited to the
+// larger of the two, the container could not use what it was given.
 func TestHugepagesCountedWithTheSpec(t *testing.T) {
 	for name, c := range map[string]struct {
 		claims []capacity
@@ -125,7 +167,12 @@ func TestHugepagesCountedWithTheSpec(t *testing.T) {
 		"spec below the claim": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: 2 * mi, want: 6 * mi},
 		"spec above the claim": {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: 8 * mi, want: 12 * mi},
 		"two claims":           {claims: []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}}, own: 2 * mi, want: 12 * mi},
-		"unlimited":            {claims: []capacity{{"hugepages_2Mi": "4Mi"}}, own: 2 * mi, params: `"hugepages":{"limits":"unlimited"}`, want: contract.Max},
+		"unlimited": {
+			claims: []capacity{{"hugepages_2Mi": "4Mi"}},
+			own:    2 * mi,
+			params: `"hugepages":{"limits":"unlimited"}`,
+			want:   contract.Max,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)

@@ -11,10 +11,11 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// hugetlbfs returns the page sizes of which the containers that use the request
-// get a file system. Kubelet gives a volume of hugepages to pods only that
-// request them in their spec. What the pod mounts at the same path stays. wish
-// is the parameter, nil to mount where nothing speaks against it.
+// hugetlbfs returns the page sizes of the hugetlbfs mounts for the containers
+// that use the request: kubelet gives hugepage volumes only to pods that
+// request hugepages in their spec. A size is left out if such a container has a
+// mount at its path. wish is the parameter hugepages.mount, nil to mount where
+// the pod allows it.
 func (u users) hugetlbfs(request string, wish *bool, amounts map[string]int64) ([]string, error) {
 	if wish != nil && !*wish {
 		return nil, nil
@@ -22,12 +23,12 @@ func (u users) hugetlbfs(request string, wish *bool, amounts map[string]int64) (
 	sizes := slices.Sorted(maps.Keys(amounts))
 	for _, p := range u.pods {
 		if wish == nil && (p.UserNamespace || p.RuntimeClass != "") {
-			// With a runtime class it may be the mount of another kernel.
+			// With a runtime class the mount may belong to another kernel.
 			return nil, nil
 		}
 		if p.UserNamespace && len(sizes) > 0 {
-			return nil, fmt.Errorf("hugepages.mount: true, but pod %s has a user namespace of its own (hostUsers: false), in which the kernel mounts no hugetlbfs: leave one of them out",
-				p.Name)
+			return nil, fmt.Errorf("hugepages.mount: true, but pod %s has a user namespace of its own (hostUsers: false), "+
+				"in which the kernel mounts no hugetlbfs: leave one of them out", p.Name)
 		}
 		for _, c := range p.Containers {
 			if !c.uses(u.claim, request) {

@@ -10,8 +10,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// A76: a claim brings a hugetlbfs of each page size that it asks for, where the
-// kernel mounts one and the pod has nothing else there.
+// A76: a claim brings a hugetlbfs mount for each of its page sizes, where the
+// kernel mounts a hugetlbfs and the pod has no mount of its own.
 func TestHugetlbfs(t *testing.T) {
 	both := capacity{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "1Gi"}
 	main := func(edit func(*plugin.Container)) plugin.Pod {
@@ -30,18 +30,30 @@ func TestHugetlbfs(t *testing.T) {
 		want       []string
 		err        string
 	}{
-		"both sizes":            {both, "", main(nil), []string{"1Gi", "2Mi"}, ""},
-		"one size":              {capacity{"hugepages_2Mi": "4Mi", "memory": "1Gi"}, "", main(nil), []string{"2Mi"}, ""},
-		"no hugepages":          {capacity{"memory": "1Gi"}, `"hugepages":{"mount":true}`, own, nil, ""},
-		"not wanted":            {both, `"hugepages":{"mount":false}`, main(nil), nil, ""},
-		"kubelet's limits":      {both, `"hugepages":{"limits":"unchanged"}`, main(nil), []string{"1Gi", "2Mi"}, ""},
-		"a volume at the path":  {both, "", main(func(c *plugin.Container) { c.MountPaths = []string{"/x", "/dev/hugepages-2Mi/"} }), []string{"1Gi"}, ""},
-		"a volume elsewhere":    {both, "", main(func(c *plugin.Container) { c.MountPaths = []string{"/dev/hugepages"} }), []string{"1Gi", "2Mi"}, ""},
+		"both sizes":       {both, "", main(nil), []string{"1Gi", "2Mi"}, ""},
+		"one size":         {capacity{"hugepages_2Mi": "4Mi", "memory": "1Gi"}, "", main(nil), []string{"2Mi"}, ""},
+		"no hugepages":     {capacity{"memory": "1Gi"}, `"hugepages":{"mount":true}`, own, nil, ""},
+		"not wanted":       {both, `"hugepages":{"mount":false}`, main(nil), nil, ""},
+		"kubelet's limits": {both, `"hugepages":{"limits":"unchanged"}`, main(nil), []string{"1Gi", "2Mi"}, ""},
+		"a volume at the path": {
+			asked: both,
+			pod:   main(func(c *plugin.Container) { c.MountPaths = []string{"/x", "/dev/hugepages-2Mi/"} }),
+			want:  []string{"1Gi"},
+		},
+		"a volume elsewhere": {
+			asked: both,
+			pod:   main(func(c *plugin.Container) { c.MountPaths = []string{"/dev/hugepages"} }),
+			want:  []string{"1Gi", "2Mi"},
+		},
 		"user namespace":        {both, "", own, nil, ""},
 		"runtime class":         {both, "", kata, nil, ""},
 		"runtime class, wanted": {both, `"hugepages":{"mount":true}`, kata, []string{"1Gi", "2Mi"}, ""},
-		"user namespace, wanted": {both, `"hugepages":{"mount":true}`, own, nil,
-			"hugepages.mount: true, but pod pod has a user namespace of its own (hostUsers: false)"},
+		"user namespace, wanted": {
+			asked:      both,
+			parameters: `"hugepages":{"mount":true}`,
+			pod:        own,
+			err:        "hugepages.mount: true, but pod pod has a user namespace of its own (hostUsers: false)",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)

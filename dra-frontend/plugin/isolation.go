@@ -16,26 +16,27 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
-// Others are kept off the CPUs of a claim in one of two ways: the shared pool
-// leaves them out, or the claim's container is a cpuset partition, so that the
-// kernel takes them from everybody. A partition is one cgroup's: it is for
-// results that one container has alone, and a container is one with all its
-// CPUs or with none.
+// The CPUs of a claim are kept from other containers in one of two ways: the
+// shared pool leaves them out, or the claim's container is a cpuset partition,
+// so that the kernel takes them from all other cgroups. A partition is one
+// cgroup. So a result can be a partition only if one container has it alone,
+// and a container is a partition with all its CPUs or not at all.
 
-// cpuUse is a result with CPUs, as far as it matters to that.
+// cpuUse is a result with CPUs, and what decides whether it is a partition.
 type cpuUse struct {
 	namespace, claim, uid, request string
 	// count is the number of CPUs.
 	count int
-	// isolation and exclusivity are as in the settings.
+	// isolation and exclusivity are from the result's settings.
 	isolation, exclusivity string
 	pods                   []Pod
-	// none tells why it is no partition, nil for one that can be or is. unread
-	// tells that this is only because its pods could not be read.
+	// none is the reason why the result is no partition, nil for a result that
+	// is a partition or can be one. unread is set if the only reason is that
+	// the pods could not be read.
 	none, unread error
 }
 
-// demand says who wants a partition or nothing, empty for nobody.
+// demand names the setting that demands a partition, empty for none.
 func (k cpuUse) demand() string {
 	switch {
 	case k.isolation == parameters.IsolationPartition || k.isolation == parameters.IsolationIsolated:
@@ -46,8 +47,8 @@ func (k cpuUse) demand() string {
 	return ""
 }
 
-// obstacle tells why the result cannot be a partition, whatever else its
-// container has. Joinable tells whether other pods may come to the claim.
+// obstacle returns why the result cannot be a partition, whatever else its
+// container uses, or nil. joinable reports whether more pods may use the claim.
 func (k cpuUse) obstacle(joinable bool) error {
 	used, running := containers(k.pods, k.claim, k.request)
 	switch {
@@ -68,13 +69,14 @@ func (k cpuUse) obstacle(joinable bool) error {
 	}
 	for _, p := range k.pods {
 		if p.RuntimeClass != "" {
-			return fmt.Errorf("pod %s has runtime class %s: its containers may have no cgroup of their own on this machine", p.Name, p.RuntimeClass)
+			return fmt.Errorf("pod %s has runtime class %s: its containers may have no cgroup of their own on this machine",
+				p.Name, p.RuntimeClass)
 		}
 	}
 	return nil
 }
 
-// meets names a container that has CPUs of both.
+// meets returns a container that uses both results, as "pod/container", or "".
 func (k cpuUse) meets(other cpuUse) (container string) {
 	for _, p := range k.pods {
 		for _, c := range p.Containers {
@@ -86,7 +88,7 @@ func (k cpuUse) meets(other cpuUse) (container string) {
 	return ""
 }
 
-// cpuUses returns the results with CPUs in the claims of one call. Those that
+// cpuUses returns the results with CPUs in the claims of one call. Results that
 // cannot be read are left out: their claims are refused, and the pod does not
 // start.
 func (d *Driver) cpuUses(claims []*resourceapi.ResourceClaim, read map[types.UID]func() (users, error)) []cpuUse {
@@ -112,7 +114,7 @@ func (d *Driver) cpuUses(claims []*resourceapi.ResourceClaim, read map[types.UID
 				namespace: claim.Namespace, claim: claim.Name, uid: string(claim.UID), request: r.Request, count: a.CPUs,
 				isolation: settings.Isolation, exclusivity: settings.Exclusivity, pods: users.pods,
 			}
-			// Nobody comes to a claim with a partition.
+			// A claim that demands a partition takes no more pods.
 			joinable = joinable && k.demand() == ""
 			uses = append(uses, k)
 		}
@@ -126,8 +128,9 @@ func (d *Driver) cpuUses(claims []*resourceapi.ResourceClaim, read map[types.UID
 	return out
 }
 
-// partition returns the kind of partition for a result of the claim that u is
-// about, empty for none. The error says why there cannot be one that is wanted.
+// partition returns the kind of partition for a result of u's claim, empty for
+// none. The error says why a partition that is needed cannot be made, or which
+// pods could not be read.
 func (u users) partition(request string, prepared []contract.ClaimRecord, features []string) (string, error) {
 	uses := u.settle(prepared, features)
 	i := slices.IndexFunc(uses, func(k cpuUse) bool { return k.uid == u.uid && k.request == request })
@@ -137,7 +140,8 @@ func (u users) partition(request string, prepared []contract.ClaimRecord, featur
 	self := uses[i]
 	for _, other := range uses {
 		if c := self.meets(other); c != "" && other.unread != nil {
-			// What is decided now stays: it is tried again.
+			// A decision stands once it is made. So this one waits until the
+			// pods can be read.
 			return "", fmt.Errorf("container %s has CPUs of claim %s as well: %w", c, other.claim, other.unread)
 		}
 	}
@@ -151,13 +155,15 @@ func (u users) partition(request string, prepared []contract.ClaimRecord, featur
 	}
 	for _, other := range uses {
 		if c := self.meets(other); c != "" && other.none == nil {
-			return "", fmt.Errorf("container %s has CPUs of claim %s as well, which is a cpuset partition already, and this cannot be one: %w", c, other.claim, self.none)
+			return "", fmt.Errorf("container %s has CPUs of claim %s as well, which is a cpuset partition already, "+
+				"and this cannot be one: %w", c, other.claim, self.none)
 		}
 	}
 	return "", nil
 }
 
-// reason tells why a prepared result is none, as far as one can still tell.
+// reason returns why a prepared result is no partition, as far as the call
+// knows.
 func (u users) reason(prepared cpuUse) error {
 	for _, k := range u.cpus {
 		if k.none != nil && k.uid == prepared.uid && k.request == prepared.request {
@@ -167,22 +173,24 @@ func (u users) reason(prepared cpuUse) error {
 	return errors.New("it was prepared without")
 }
 
-// settle returns the results with CPUs that the containers have, of this call
-// and of claims that were prepared before, each with why it is no partition.
-// For all claims of a call it says the same, whichever comes first (I8).
+// settle returns the results with CPUs of this call and of prepared claims,
+// each with the reason why it is no partition. The answer is the same for all
+// claims of a call, whichever comes first (I8).
 func (u users) settle(prepared []contract.ClaimRecord, features []string) []cpuUse {
 	uses := slices.Clone(u.cpus)
 	for i := range uses {
 		if uses[i].none == nil && !slices.Contains(features, contract.FeaturePartition) {
-			uses[i].none = errors.New("nri-actuator has found no way to make cpuset partitions on this node: they need Linux 6.7 and a cgroup mount that is the machine's")
+			uses[i].none = errors.New("nri-actuator has found no way to make cpuset partitions on this node: " +
+				"they need Linux 6.7 and a cgroup mount that is the machine's")
 		}
 	}
 	for _, r := range prepared {
 		if slices.ContainsFunc(u.cpus, func(k cpuUse) bool { return k.claim == r.Name && k.uid != r.UID }) {
-			// An earlier claim of that name, which is still being released.
+			// The record is of an earlier claim of the same name, which is
+			// being released.
 			continue
 		}
-		// It stays what it is.
+		// A prepared result stays as it was decided.
 		uses = slices.DeleteFunc(uses, func(k cpuUse) bool { return k.uid == r.UID })
 		for _, of := range r.Results {
 			if of.Decision.CPUs == "" {
@@ -203,7 +211,8 @@ func (u users) settle(prepared []contract.ClaimRecord, features []string) []cpuU
 			}
 			for _, other := range uses {
 				if c := k.meets(other); c != "" && other.none != nil {
-					uses[i].none = fmt.Errorf("container %s has CPUs of claim %s, request %s, as well, and that is none: %w", c, other.claim, other.request, other.none)
+					uses[i].none = fmt.Errorf("container %s has CPUs of claim %s, request %s, as well, and that is none: %w",
+						c, other.claim, other.request, other.none)
 					changed = true
 					break
 				}

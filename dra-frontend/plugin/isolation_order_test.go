@@ -18,7 +18,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// What was prepared stays what it is, and what comes later goes by it.
+// A prepared claim keeps its kind, and later claims of the container follow it.
 func TestPartitionAfterPrepared(t *testing.T) {
 	both := plugin.Pod{Containers: []plugin.Container{using("main", true, ref("claim-1"), ref("claim-2"))}}
 	t.Run("a claim of the pool", func(t *testing.T) {
@@ -33,7 +33,8 @@ func TestPartitionAfterPrepared(t *testing.T) {
 
 		c := isolation(template(n.claim(3, "numa-0", capacity{"cpu": "1"})), partition)
 		n.pod(plugin.Pod{Containers: []plugin.Container{using("main", true, ref("claim-2"), ref("claim-3"))}}, b, c)
-		require.ErrorContains(t, n.prepareAll(c), "container pod/main has CPUs of claim claim-2, request zone, as well, and that is none: it was prepared without")
+		require.ErrorContains(t, n.prepareAll(c), "container pod/main has CPUs of claim claim-2, request zone, as well, "+
+			"and that is none: it was prepared without")
 	})
 	t.Run("a partition", func(t *testing.T) {
 		n := newNode(t)
@@ -42,7 +43,8 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		n.pod(both, a, b)
 		require.NoError(t, n.prepareAll(a))
 		n.partitions(false)
-		require.ErrorContains(t, n.prepareAll(a, b), "container pod/main has CPUs of claim claim-1 as well, which is a cpuset partition already, and this cannot be one: "+noKernel)
+		require.ErrorContains(t, n.prepareAll(a, b), "container pod/main has CPUs of claim claim-1 as well, "+
+			"which is a cpuset partition already, and this cannot be one: "+noKernel)
 		require.Len(t, n.claimFiles(), 1)
 		n.partitions(true)
 		require.NoError(t, n.prepareAll(a, b))
@@ -111,12 +113,14 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		state := n.state()
 		require.Equal(t, "1-7", state.Shared.CPUs)
 		require.Equal(t, "1-3", state.Exclusive[contract.LevelKubepods])
-		require.Equal(t, []string{"", "1", "2-3"}, []string{state.Pods[uid(1001)].Exclusive, state.Pods[uid(1002)].Exclusive, state.Pods[uid(1003)].Exclusive})
+		require.Equal(t, []string{"", "1", "2-3"}, []string{
+			state.Pods[uid(1001)].Exclusive, state.Pods[uid(1002)].Exclusive, state.Pods[uid(1003)].Exclusive,
+		})
 	})
 }
 
-// Siblings' cpuset.cpus.exclusive may not overlap: a partition is one pod's.
-// Pods that are gone do not count, those that come later do not get in.
+// Siblings' cpuset.cpus.exclusive may not overlap, so a partition belongs to
+// one pod. Pods that are gone do not count, and later pods do not join.
 func TestPartitionOfSeveralPods(t *testing.T) {
 	for name, params := range map[string]string{"not asked for": "", "asked for": partition} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +129,7 @@ func TestPartitionOfSeveralPods(t *testing.T) {
 			c := isolation(n.claim(1, "numa-0", capacity{"cpu": "2"}), params)
 			n.late(c, "second", 5)
 			second := n.pods["second"]
-			second.Containers = []plugin.Container{using("main", true)} // it has the claim, and no container of it does
+			second.Containers = []plugin.Container{using("main", true)} // the pod is a consumer, and none of its containers uses the claim
 			n.pods["second"] = second
 			_, err := n.prepare(c)
 			if params == "" {
@@ -154,8 +158,8 @@ type unread struct {
 	name string
 }
 
-// While a pod of another claim of the container cannot be read nothing is
-// decided, for that would stay.
+// A decision would stand. So nothing is decided while a pod of another claim of
+// the container cannot be read.
 func TestPartitionBesideAnUnknownClaim(t *testing.T) {
 	n := newNode(t)
 	n.partitions(true)
@@ -182,9 +186,9 @@ func (u unread) Pod(ctx context.Context, namespace, name string) (plugin.Pod, er
 	return u.Pods.Pod(ctx, namespace, name)
 }
 
-// Of what a pod's containers hold: each is a partition with all its CPUs or
-// with none, a partition's CPUs are those of one container at a time, and the
-// order of claims does not matter (I8).
+// Each container is a partition with all of its CPUs or not at all. One
+// container at a time has the CPUs of a partition. The order of claims does not
+// matter (I8).
 func TestPartitionLaws(tt *testing.T) {
 	rapid.Check(tt, func(t *rapid.T) {
 		n := newNode(tt)
@@ -213,7 +217,7 @@ func TestPartitionLaws(tt *testing.T) {
 		n.pod(pod, claims...)
 		kinds := func(order []*resourceapi.ResourceClaim, calls int) map[string]string {
 			out := make(map[string]string)
-			for range calls { // kubelet asks again while one is refused
+			for range calls { // kubelet asks again while a claim is refused
 				results, err := n.driver.PrepareResourceClaims(context.Background(), order)
 				require.NoError(t, err)
 				for _, c := range order {

@@ -22,7 +22,7 @@ const (
 	noKernel      = "nri-actuator has found no way to make cpuset partitions on this node"
 )
 
-// partitions makes the actuator announce that it can make them, or not.
+// partitions makes the actuator announce partitions, or not.
 func (n *node) partitions(can bool) {
 	n.features = slices.DeleteFunc(n.features, func(f string) bool { return f == contract.FeaturePartition })
 	if can {
@@ -30,7 +30,7 @@ func (n *node) partitions(can bool) {
 	}
 }
 
-// template makes the claim its pod's own.
+// template makes the claim a claim from a template.
 func template(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Controller: new(true)}}
 	return c
@@ -43,15 +43,15 @@ func isolation(c *resourceapi.ResourceClaim, members string) *resourceapi.Resour
 	return c
 }
 
-// using is a container with claims.
+// using returns a container that uses the claims.
 func using(name string, runs bool, claims ...plugin.ClaimReference) plugin.Container {
 	return plugin.Container{Name: name, Runs: runs, Claims: claims}
 }
 
 func ref(claim string) plugin.ClaimReference { return plugin.ClaimReference{Claim: claim} }
 
-// A CPU claim becomes a partition where node, claim and actuator want and can,
-// and one container has it alone.
+// A CPU claim becomes a partition if node, claim and actuator want and can, and
+// if one container has it alone.
 func TestPartition(t *testing.T) {
 	const pool, root, isolatedKind = "", contract.PartitionRoot, contract.PartitionIsolated
 	one := ref("claim-1")
@@ -60,49 +60,106 @@ func TestPartition(t *testing.T) {
 	for name, c := range map[string]struct {
 		exclusivity, params string
 		named, memory       bool
-		old                 bool // the actuator cannot
+		old                 bool // the actuator cannot make partitions
 		containers          []plugin.Container
 		class               string
 		want                want
 	}{
-		"auto":                                    {want: want{root, ""}},
-		"auto, none asked for":                    {params: isolationNone, want: want{pool, ""}},
-		"auto, partition asked for":               {params: partition, want: want{root, ""}},
-		"auto, isolated asked for":                {params: isolated, want: want{isolatedKind, ""}},
-		"auto, another parameter":                 {params: `"cpu":{"placement":"packed"}`, want: want{root, ""}},
-		"auto, others may come":                   {named: true, want: want{pool, ""}},
-		"auto, named and with memory":             {named: true, memory: true, want: want{root, ""}},
-		"auto, named and asked for":               {named: true, params: partition, want: want{root, ""}},
-		"auto, runtime class":                     {class: "kata", want: want{pool, ""}},
-		"auto, runtime class and asked for":       {class: "kata", params: isolated, want: want{isolatedKind, ""}},
-		"auto, old kernel":                        {old: true, want: want{pool, ""}},
-		"auto, old kernel and asked for":          {old: true, params: partition, want: want{err: "cpu.isolation: partition, but it cannot be a cpuset partition: " + noKernel}},
-		"auto, two containers":                    {containers: []plugin.Container{main, side}, want: want{pool, ""}},
-		"auto, two containers and asked for":      {containers: []plugin.Container{main, side}, params: isolated, want: want{err: "cpu.isolation: isolated, but it cannot be a cpuset partition: 2 containers that run at the same time use it (pod/main, pod/side)"}},
-		"auto, init container before":             {containers: []plugin.Container{using("init", false, one), main}, want: want{root, ""}},
-		"auto, two init containers only":          {containers: []plugin.Container{using("a", false, one), using("b", false, one), using("main", true)}, want: want{root, ""}},
-		"auto, sidecar and init container after":  {containers: []plugin.Container{side, using("init", false, one), using("main", true)}, want: want{pool, ""}},
-		"auto, init container before the sidecar": {containers: []plugin.Container{using("init", false, one), side, using("main", true)}, want: want{root, ""}},
-		"auto, sidecar and main":                  {containers: []plugin.Container{side, main}, want: want{pool, ""}},
-		"auto, no container":                      {containers: []plugin.Container{using("main", true)}, want: want{pool, ""}},
-		"auto, no container and asked for":        {containers: []plugin.Container{using("main", true)}, params: partition, want: want{err: "no container uses it"}},
+		"auto":                              {want: want{root, ""}},
+		"auto, none asked for":              {params: isolationNone, want: want{pool, ""}},
+		"auto, partition asked for":         {params: partition, want: want{root, ""}},
+		"auto, isolated asked for":          {params: isolated, want: want{isolatedKind, ""}},
+		"auto, another parameter":           {params: `"cpu":{"placement":"packed"}`, want: want{root, ""}},
+		"auto, others may come":             {named: true, want: want{pool, ""}},
+		"auto, named and with memory":       {named: true, memory: true, want: want{root, ""}},
+		"auto, named and asked for":         {named: true, params: partition, want: want{root, ""}},
+		"auto, runtime class":               {class: "kata", want: want{pool, ""}},
+		"auto, runtime class and asked for": {class: "kata", params: isolated, want: want{isolatedKind, ""}},
+		"auto, old kernel":                  {old: true, want: want{pool, ""}},
+		"auto, old kernel and asked for": {
+			old:    true,
+			params: partition,
+			want:   want{err: "cpu.isolation: partition, but it cannot be a cpuset partition: " + noKernel},
+		},
+		"auto, two containers": {containers: []plugin.Container{main, side}, want: want{pool, ""}},
+		"auto, two containers and asked for": {
+			containers: []plugin.Container{main, side},
+			params:     isolated,
+			want: want{err: "cpu.isolation: isolated, but it cannot be a cpuset partition: " +
+				"2 containers that run at the same time use it (pod/main, pod/side)"},
+		},
+		"auto, init container before": {containers: []plugin.Container{using("init", false, one), main}, want: want{root, ""}},
+		"auto, two init containers only": {
+			containers: []plugin.Container{using("a", false, one), using("b", false, one), using("main", true)},
+			want:       want{root, ""},
+		},
+		"auto, sidecar and init container after": {
+			containers: []plugin.Container{side, using("init", false, one), using("main", true)},
+			want:       want{pool, ""},
+		},
+		"auto, init container before the sidecar": {
+			containers: []plugin.Container{using("init", false, one), side, using("main", true)},
+			want:       want{root, ""},
+		},
+		"auto, sidecar and main": {containers: []plugin.Container{side, main}, want: want{pool, ""}},
+		"auto, no container":     {containers: []plugin.Container{using("main", true)}, want: want{pool, ""}},
+		"auto, no container and asked for": {
+			containers: []plugin.Container{using("main", true)},
+			params:     partition,
+			want:       want{err: "no container uses it"},
+		},
 
-		"pool":                       {exclusivity: "pool", want: want{pool, ""}},
-		"pool, none asked for":       {exclusivity: "pool", params: isolationNone, want: want{pool, ""}},
-		"pool, partition asked for":  {exclusivity: "pool", params: partition, want: want{err: "cpu.isolation: partition, but it cannot be a cpuset partition: exclusivity of this node's configuration is pool"}},
-		"pool, isolated asked for":   {exclusivity: "pool", params: isolated, want: want{err: "cpu.isolation: isolated, but it cannot be a cpuset partition: exclusivity of this node's configuration is pool"}},
+		"pool":                 {exclusivity: "pool", want: want{pool, ""}},
+		"pool, none asked for": {exclusivity: "pool", params: isolationNone, want: want{pool, ""}},
+		"pool, partition asked for": {
+			exclusivity: "pool",
+			params:      partition,
+			want: want{err: "cpu.isolation: partition, but it cannot be a cpuset partition: " +
+				"exclusivity of this node's configuration is pool"},
+		},
+		"pool, isolated asked for": {
+			exclusivity: "pool",
+			params:      isolated,
+			want: want{err: "cpu.isolation: isolated, but it cannot be a cpuset partition: " +
+				"exclusivity of this node's configuration is pool"},
+		},
 		"pool, named and with class": {exclusivity: "pool", named: true, class: "kata", want: want{pool, ""}},
 
-		"partition":                       {exclusivity: "partition", want: want{root, ""}},
-		"partition, none asked for":       {exclusivity: "partition", params: isolationNone, want: want{err: "exclusivity of this node's configuration: partition, but it cannot be a cpuset partition: cpu.isolation of the claim is none"}},
-		"partition, isolated asked for":   {exclusivity: "partition", params: isolated, want: want{isolatedKind, ""}},
-		"partition, others may come":      {exclusivity: "partition", named: true, want: want{root, ""}},
-		"partition, runtime class":        {exclusivity: "partition", class: "kata", want: want{root, ""}},
-		"partition, old kernel":           {exclusivity: "partition", old: true, want: want{err: "exclusivity of this node's configuration: partition, but it cannot be a cpuset partition: " + noKernel}},
-		"partition, two containers":       {exclusivity: "partition", containers: []plugin.Container{main, side}, want: want{err: "(pod/main, pod/side)"}},
-		"partition, sidecar and init":     {exclusivity: "partition", containers: []plugin.Container{side, using("init", false, one)}, want: want{err: "(pod/side, pod/init)"}},
-		"partition, init and then main":   {exclusivity: "partition", containers: []plugin.Container{using("init", false, one), main}, want: want{root, ""}},
-		"partition, no container uses it": {exclusivity: "partition", containers: []plugin.Container{using("main", true)}, want: want{err: "no container uses it"}},
+		"partition": {exclusivity: "partition", want: want{root, ""}},
+		"partition, none asked for": {
+			exclusivity: "partition",
+			params:      isolationNone,
+			want: want{err: "exclusivity of this node's configuration: partition, but it cannot be a cpuset partition: " +
+				"cpu.isolation of the claim is none"},
+		},
+		"partition, isolated asked for": {exclusivity: "partition", params: isolated, want: want{isolatedKind, ""}},
+		"partition, others may come":    {exclusivity: "partition", named: true, want: want{root, ""}},
+		"partition, runtime class":      {exclusivity: "partition", class: "kata", want: want{root, ""}},
+		"partition, old kernel": {
+			exclusivity: "partition",
+			old:         true,
+			want:        want{err: "exclusivity of this node's configuration: partition, but it cannot be a cpuset partition: " + noKernel},
+		},
+		"partition, two containers": {
+			exclusivity: "partition",
+			containers:  []plugin.Container{main, side},
+			want:        want{err: "(pod/main, pod/side)"},
+		},
+		"partition, sidecar and init": {
+			exclusivity: "partition",
+			containers:  []plugin.Container{side, using("init", false, one)},
+			want:        want{err: "(pod/side, pod/init)"},
+		},
+		"partition, init and then main": {
+			exclusivity: "partition",
+			containers:  []plugin.Container{using("init", false, one), main},
+			want:        want{root, ""},
+		},
+		"partition, no container uses it": {
+			exclusivity: "partition",
+			containers:  []plugin.Container{using("main", true)},
+			want:        want{err: "no container uses it"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -136,7 +193,7 @@ func TestPartition(t *testing.T) {
 			n.requirePartition(c.want.kind, 1)
 			bytes, state := n.bytes(1), n.state()
 
-			// The first answer stands, whatever the actuator can by now (I8).
+			// The first answer stands if the actuator's features change (I8).
 			n.partitions(c.old)
 			n.restart()
 			requireReconciled(t, n.driver)
@@ -151,8 +208,8 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// requirePartition checks all that follows from the kind of claim number i on
-// numa-0, of 2 CPUs, which the pod of its own has on a node of no other claim.
+// requirePartition checks all that follows from the kind of claim number i. The
+// claim has 2 CPUs of numa-0 and one pod, and the node has no other claim.
 func (n *node) requirePartition(kind string, i int) {
 	record, state := n.record(i), n.state()
 	d := record.Results[0].Decision
@@ -165,22 +222,25 @@ func (n *node) requirePartition(kind string, i int) {
 		return
 	}
 	require.Contains(n.t, d.Requires, contract.FeaturePartition, "an actuator that does not know of it must not apply it")
-	require.Equal(n.t, map[string]string{contract.PartitionRoot: "partition", contract.PartitionIsolated: "isolated"}[kind], record.Results[0].Parameters["cpu.isolation"])
+	require.Equal(n.t, map[string]string{contract.PartitionRoot: "partition", contract.PartitionIsolated: "isolated"}[kind],
+		record.Results[0].Parameters["cpu.isolation"])
 	require.False(n.t, record.Joinable, "a partition is one cgroup's")
 	require.Equal(n.t, "0-7", state.Shared.CPUs, "the kernel takes them out")
 	require.Equal(n.t, map[string]string{contract.LevelKubepods: "0-1", contract.LevelBurstable: "0-1"}, state.Exclusive)
 	require.Equal(n.t, "0-1", state.Pods[record.Pods[0].UID].Exclusive)
 }
 
-// A container is a partition with all of its CPUs or with none, also where
-// another container's lie between: kinds by claim, "" for the pool, and the
-// error of those that are refused.
+// A container is a partition with all of its CPUs or not at all, also if a
+// chain of containers connects the claims. kinds are the kinds by claim, "" for
+// the pool. refused are the errors of refused claims.
 func TestPartitionsInOneContainer(t *testing.T) {
 	none := map[int]string{1: isolationNone}
 	both := []plugin.Container{using("main", true, ref("claim-1"), ref("claim-2"))}
 	apart := []plugin.Container{using("a", true, ref("claim-1")), using("b", true, ref("claim-2"))}
 	chain := []plugin.Container{
-		using("init-a", false, ref("claim-1"), ref("claim-2")), using("init-b", false, ref("claim-2"), ref("claim-3")), using("main", true, ref("claim-3")),
+		using("init-a", false, ref("claim-1"), ref("claim-2")),
+		using("init-b", false, ref("claim-2"), ref("claim-3")),
+		using("main", true, ref("claim-3")),
 	}
 	const root, isolatedKind = contract.PartitionRoot, contract.PartitionIsolated
 	for name, c := range map[string]struct {
@@ -190,21 +250,40 @@ func TestPartitionsInOneContainer(t *testing.T) {
 		kinds      map[int]string
 		refused    map[int]string
 	}{
-		"both":                            {containers: both, kinds: map[int]string{1: root, 2: root}},
-		"one is isolated":                 {containers: both, params: map[int]string{2: isolated}, kinds: map[int]string{1: root, 2: isolatedKind}},
+		"both": {containers: both, kinds: map[int]string{1: root, 2: root}},
+		"one is isolated": {
+			containers: both,
+			params:     map[int]string{2: isolated},
+			kinds:      map[int]string{1: root, 2: isolatedKind},
+		},
 		"one is to be of the pool":        {containers: both, params: none, kinds: map[int]string{1: "", 2: ""}},
 		"one is to be of the pool, apart": {containers: apart, params: none, kinds: map[int]string{1: "", 2: root}},
 		"others may come to one":          {containers: both, named: []int{2}, kinds: map[int]string{1: "", 2: ""}},
-		"others may come to one, the other is asked for": {containers: both, named: []int{1}, params: map[int]string{2: partition},
-			kinds:   map[int]string{1: ""},
-			refused: map[int]string{2: "container pod/main has CPUs of claim claim-1, request zone, as well, and that is none: other pods may come to the claim"}},
+		"others may come to one, the other is asked for": {
+			containers: both,
+			named:      []int{1},
+			params:     map[int]string{2: partition},
+			kinds:      map[int]string{1: ""},
+			refused: map[int]string{2: "container pod/main has CPUs of claim claim-1, request zone, as well, " +
+				"and that is none: other pods may come to the claim"},
+		},
 		"two containers use one": {
 			containers: []plugin.Container{using("main", true, ref("claim-1"), ref("claim-2")), using("side", true, ref("claim-2"))},
-			kinds:      map[int]string{1: "", 2: ""}},
-		"by way of another container": {containers: chain, params: map[int]string{3: isolationNone}, kinds: map[int]string{1: "", 2: "", 3: ""}},
-		"by way of another container, asked for": {containers: chain, params: map[int]string{1: isolated, 3: isolationNone}, kinds: map[int]string{2: "", 3: ""},
+			kinds:      map[int]string{1: "", 2: ""},
+		},
+		"by way of another container": {
+			containers: chain,
+			params:     map[int]string{3: isolationNone},
+			kinds:      map[int]string{1: "", 2: "", 3: ""},
+		},
+		"by way of another container, asked for": {
+			containers: chain,
+			params:     map[int]string{1: isolated, 3: isolationNone},
+			kinds:      map[int]string{2: "", 3: ""},
 			refused: map[int]string{1: "container pod/init-a has CPUs of claim claim-2, request zone, as well, and that is none: " +
-				"container pod/init-b has CPUs of claim claim-3, request zone, as well, and that is none: cpu.isolation of the claim is none"}},
+				"container pod/init-b has CPUs of claim claim-3, request zone, as well, and that is none: " +
+				"cpu.isolation of the claim is none"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, order := range [][]int{{1, 2, 3}, {3, 2, 1}} {
@@ -237,8 +316,8 @@ func TestPartitionsInOneContainer(t *testing.T) {
 	}
 }
 
-// Requests of one claim are looked at one by one; what one asks for keeps other
-// pods from the whole claim.
+// Each request of a claim has a kind of its own. A request that demands a
+// partition keeps later pods from the whole claim.
 func TestPartitionsOfRequests(t *testing.T) {
 	zone, other := plugin.ClaimReference{Claim: "claim-1", Request: "zone"}, plugin.ClaimReference{Claim: "claim-1", Request: "other"}
 	for name, c := range map[string]struct {
@@ -249,18 +328,44 @@ func TestPartitionsOfRequests(t *testing.T) {
 		joinable   bool
 	}{
 		"one container": {containers: []plugin.Container{using("main", true, ref("claim-1"))}, kinds: [2]string{"root", "root"}},
-		"one each":      {containers: []plugin.Container{using("a", true, zone), using("b", true, other)}, kinds: [2]string{"root", "root"}},
-		"one is shared": {containers: []plugin.Container{using("a", true, zone), using("b", true, other), using("c", true, other)}, kinds: [2]string{"root", ""}},
-		"both meet":     {containers: []plugin.Container{using("a", true, zone, other), using("b", true, other)}, kinds: [2]string{"", ""}},
-		"named":         {named: true, containers: []plugin.Container{using("a", true, zone), using("b", true, other)}, kinds: [2]string{"", ""}, joinable: true},
-		"named, one asked": {named: true, params: opaque(isolated, "zone"), containers: []plugin.Container{using("main", true, zone, other)},
-			kinds: [2]string{"isolated", "root"}},
-		"named, one asked, one of the pool": {named: true, params: append(opaque(isolated, "zone"), opaque(isolationNone, "other")...),
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other)}, kinds: [2]string{"isolated", ""}},
-		"a subrequest's": {params: append(opaque(isolationNone, "other"), opaque(isolated, "other/large")...), // the more exact wins
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other)}, kinds: [2]string{"root", "isolated"}},
-		"another subrequest's": {params: opaque(isolationNone, "other/small"),
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other)}, kinds: [2]string{"root", "root"}},
+		"one each": {
+			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			kinds:      [2]string{"root", "root"},
+		},
+		"one is shared": {
+			containers: []plugin.Container{using("a", true, zone), using("b", true, other), using("c", true, other)},
+			kinds:      [2]string{"root", ""},
+		},
+		"both meet": {containers: []plugin.Container{using("a", true, zone, other), using("b", true, other)}, kinds: [2]string{"", ""}},
+		"named": {
+			named:      true,
+			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			kinds:      [2]string{"", ""},
+			joinable:   true,
+		},
+		"named, one asked": {
+			named:      true,
+			params:     opaque(isolated, "zone"),
+			containers: []plugin.Container{using("main", true, zone, other)},
+			kinds:      [2]string{"isolated", "root"},
+		},
+		"named, one asked, one of the pool": {
+			named:      true,
+			params:     append(opaque(isolated, "zone"), opaque(isolationNone, "other")...),
+			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			kinds:      [2]string{"isolated", ""},
+		},
+		// The subrequest's parameters win.
+		"a subrequest's": {
+			params:     append(opaque(isolationNone, "other"), opaque(isolated, "other/large")...),
+			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			kinds:      [2]string{"root", "isolated"},
+		},
+		"another subrequest's": {
+			params:     opaque(isolationNone, "other/small"),
+			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			kinds:      [2]string{"root", "root"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)

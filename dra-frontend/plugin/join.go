@@ -15,29 +15,30 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-// joinable tells whether more pods may come to the claim: it is not one pod's
-// own, made from a template, and what it holds can be shared.
+// joinable reports whether more pods may use the claim: it is not from a
+// template, and its results have nothing that containers cannot share.
 func joinable(claim *resourceapi.ResourceClaim, parts []part) bool {
 	return !ownedByPod(claim) && !slices.ContainsFunc(parts, func(p part) bool { return p.amounts.Divisible() })
 }
 
-// ownedByPod tells whether the claim was made for a pod, from a template.
+// ownedByPod reports whether the claim was made for one pod, from a template.
 func ownedByPod(claim *resourceapi.ResourceClaim) bool {
 	owner := metav1.GetControllerOf(claim)
 	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
 }
 
-// Join brings a prepared claim up to its reservations. Kubelet prepares a claim
-// once while any pod on the node uses it, so it says nothing of those that come
-// later; the claim itself does. What can be shared they share. What cannot is
-// decided anew, when nothing runs any more of the pods that had it.
+// Join brings a prepared claim up to its consumers. Kubelet prepares a claim
+// once while pods on the node use it, and does not call for a pod that comes
+// later; the claim's status names that pod. Pods are added to a claim that they
+// can share. A claim that pods cannot share is decided anew when its former
+// pods have ended.
 func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) error {
 	results, err := ownResults(claim)
 	if err != nil || len(results) == 0 {
 		return err
 	}
 	if slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Pool != d.pool }) {
-		// It was allocated to another node meanwhile.
+		// The claim was allocated to another node meanwhile.
 		return nil
 	}
 	claims, err := d.Prepared()
@@ -65,7 +66,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	return d.again(ctx, claim, record, results)
 }
 
-// again decides a prepared claim anew for the pods that have it now.
+// again decides a prepared claim anew for its present consumers.
 func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, record contract.ClaimRecord,
 	results []resourceapi.DeviceRequestAllocationResult) error {
 	if err := sameDevices(record, results); err != nil {
@@ -81,11 +82,11 @@ func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, re
 	return err
 }
 
-// tie ties the pods that the late reservations are for to a claim that can be
-// shared.
+// tie adds the pods that late reserves the claim for to a claim that pods can
+// share.
 func (d *Driver) tie(ctx context.Context, claim, late *resourceapi.ResourceClaim,
 	results []resourceapi.DeviceRequestAllocationResult) error {
-	// As in prepare, nobody waits for the API server inside the lock.
+	// As in prepare, the API server is read before the lock is taken.
 	users, err := d.users(ctx, late)
 	if err != nil || len(users.pods) == 0 {
 		return err
@@ -106,8 +107,8 @@ func (d *Driver) tie(ctx context.Context, claim, late *resourceapi.ResourceClaim
 	if !known || !record.Joinable || !sameAllocation(record, results) {
 		return nil
 	}
-	// Those that are not reserved any more and have ended make room: a claim that
-	// is always in use would collect them without end.
+	// Pods that have ended and are not consumers are removed: a claim that is
+	// always in use would collect pods without end.
 	added := users.records()
 	record.Pods = slices.DeleteFunc(slices.Clone(record.Pods), func(p contract.PodRecord) bool {
 		return tied(added, p.UID) || !reserved(claim, p.UID) && d.ended(p) == nil
@@ -130,5 +131,7 @@ func tied(pods []contract.PodRecord, uid string) bool {
 }
 
 func reserved(claim *resourceapi.ResourceClaim, uid string) bool {
-	return slices.ContainsFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool { return string(c.UID) == uid })
+	return slices.ContainsFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool {
+		return string(c.UID) == uid
+	})
 }

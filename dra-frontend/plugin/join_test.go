@@ -23,11 +23,13 @@ func (n *node) late(c *resourceapi.ResourceClaim, name string, i int) {
 		Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBestEffort},
 		Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: c.Name}}}},
 	}
-	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: types.UID(uid(i))})
+	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+		Resource: "pods", Name: name, UID: types.UID(uid(i)),
+	})
 }
 
-// A20: CPUs are shared with pods that come after the claim was prepared, and
-// the containers that run see nothing of it.
+// A20: later pods share the CPUs of a prepared claim, and the running
+// containers do not change.
 func TestJoin(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
@@ -45,7 +47,7 @@ func TestJoin(t *testing.T) {
 	require.Equal(t, []string{uid(1)}, n.state().Pods[uid(1001)].Claims)
 	require.Equal(t, before.Results, n.record(1).Results)
 
-	// It holds after a restart, and the first answer still stands (I8).
+	// The pods stay after a restart, and so does the first answer (I8).
 	n.restart()
 	requireReconciled(t, n.driver)
 	require.Contains(t, n.state().Pods, uid(5))
@@ -55,8 +57,9 @@ func TestJoin(t *testing.T) {
 	require.Empty(t, n.state().Pods)
 }
 
-// A claim of an operator's is shared like one of nobody's; pods that have gone
-// make room in its record, or a claim that is always in use would outgrow it.
+// Pods share a claim that an operator made, as they share any named claim. Pods
+// that have ended are removed from its record, because a claim that is always
+// in use would outgrow it.
 func TestJoinAfterJoin(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
@@ -72,8 +75,8 @@ func TestJoinAfterJoin(t *testing.T) {
 	}
 }
 
-// Nothing is read of pods that are tied already: the claim is shown again and
-// again.
+// Pods in the record are not read, because the same claim is delivered again
+// and again.
 func TestJoinReadsTheLatePodsOnly(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
@@ -125,7 +128,7 @@ func TestNobodyJoins(t *testing.T) {
 	})
 }
 
-// I4: a node that does not know what is held ties nobody to anything.
+// I4: on a blocked node no pod joins a claim.
 func TestJoinOnABlockedNode(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})

@@ -10,8 +10,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 )
 
-// Values are never those of another result: one that is not among what the call
-// asks for, which cannot be, is refused.
+// A result that is not among the results of the call is refused, so that no
+// result gets another result's values. The call has no such result.
 func TestResultNobodyAskedFor(t *testing.T) {
 	u := users{namespace: "ns", claim: "c", uid: "1",
 		pods:  []Pod{{Name: "p", Containers: []Container{{Name: "main", Runs: true, Claims: []ClaimReference{{Claim: "c"}}}}}},

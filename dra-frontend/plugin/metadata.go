@@ -10,15 +10,16 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Attributes of a device's metadata (KEP-5304), beside the consumed capacities
-// under their own names. Names without a domain are this driver's.
+// Attributes of a device's metadata (KEP-5304), beside the consumed capacities,
+// which have their own names. A name without a domain is this driver's.
 const (
 	metadataCPUs = "cpuset"
 	metadataMems = "mems"
 )
 
-// metadata is what a container may read about its result. Like the answer it
-// is from the record alone (I8); the helper writes it where that is switched on.
+// metadata returns what a container may read about its result. It depends on
+// the record alone, like the answer (I8). Kubelet's plugin helper writes it if
+// the configuration switches metadata on.
 func metadata(r contract.ResultRecord) *kubeletplugin.DeviceMetadata {
 	attributes := make(map[string]resourceapi.DeviceAttribute)
 	for name, list := range map[string]string{metadataCPUs: r.Decision.CPUs, metadataMems: r.Decision.Mems} {

@@ -16,10 +16,18 @@ func TestMetadata(t *testing.T) {
 		result contract.ResultRecord
 		want   string
 	}{
-		"cpu": {contract.ResultRecord{Consumed: map[string]string{"cpu": "2", "memory": "0"}, Decision: contract.Decision{CPUs: "2,6"}},
-			`{"cpuset":{"string":"2,6"},"cpu":{"int":2}}`},
-		"all": {contract.ResultRecord{Consumed: map[string]string{"cpu": "1", "memory": "1Gi", "hugepages_2Mi": "4Mi"}, Decision: contract.Decision{CPUs: "3", Mems: "1"}},
-			`{"cpuset":{"string":"3"},"mems":{"string":"1"},"cpu":{"int":1},"memory":{"int":1073741824},"hugepages_2Mi":{"int":4194304}}`},
+		"cpu": {
+			result: contract.ResultRecord{Consumed: map[string]string{"cpu": "2", "memory": "0"}, Decision: contract.Decision{CPUs: "2,6"}},
+			want:   `{"cpuset":{"string":"2,6"},"cpu":{"int":2}}`,
+		},
+		"all": {
+			result: contract.ResultRecord{
+				Consumed: map[string]string{"cpu": "1", "memory": "1Gi", "hugepages_2Mi": "4Mi"},
+				Decision: contract.Decision{CPUs: "3", Mems: "1"},
+			},
+			want: `{"cpuset":{"string":"3"},"mems":{"string":"1"},` +
+				`"cpu":{"int":1},"memory":{"int":1073741824},"hugepages_2Mi":{"int":4194304}}`,
+		},
 		"nothing": {contract.ResultRecord{}, `{}`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 )
 
 // scoreOOM gives each result of the record the oom_score_adj that kubelet would
-// give its container for the claimed amounts. Where nobody could apply it, and
-// where kubelet would give the worst, it is left to kubelet.
+// give its container for the claimed amounts. Kubelet's own value stays if the
+// configuration keeps it, if the actuator cannot set another one, and if the
+// score would be the worst one.
 func (d *Driver) scoreOOM(record *contract.ClaimRecord, u users, features []string) error {
 	if d.memoryCapacity == nil || !slices.Contains(features, contract.FeatureOOMScore) {
 		return nil
@@ -27,7 +28,7 @@ func (d *Driver) scoreOOM(record *contract.ClaimRecord, u users, features []stri
 	for i := range record.Results {
 		score := u.oomScore(record.Results[i].Request, capacity)
 		if record.Joinable && score < oomscore.BestEffort {
-			// Of pods that come later nothing is known but that they have CPUs.
+			// Of later pods only the CPUs are known.
 			score = max(score, oomscore.CPUsOnly)
 		}
 		if score < oomscore.BestEffort {
@@ -38,9 +39,9 @@ func (d *Driver) scoreOOM(record *contract.ClaimRecord, u users, features []stri
 	return nil
 }
 
-// oomScore is the value for a result: of several containers that use it, the
-// one with the highest decides. A container takes the lowest value of its
-// results, and each has all of them counted.
+// oomScore returns the oom_score_adj for a result: the highest value of the
+// containers that use it. A container takes the lowest value of its results,
+// and each value counts all results of the container.
 func (u users) oomScore(request string, capacity int64) int {
 	highest := oomscore.Guaranteed
 	for _, p := range u.pods {
@@ -57,9 +58,9 @@ func (u users) oomScore(request string, capacity int64) int {
 	return highest
 }
 
-// claimed is what the container requests and is limited to if what it claims
-// counts like its spec. A spec that repeats a claim says the same once more, so
-// the larger request holds. The limit is the spec's own, or what claims say.
+// claimed returns the container's requests and limits as if its spec had the
+// claimed amounts. The larger request counts, because a spec may repeat a
+// claim. The limit is the spec's own, or the claims' if the spec has none.
 func (u users) claimed(c Container) oomscore.Resources {
 	var cpus, memory oomscore.Amount
 	for _, k := range u.cpus {

@@ -15,8 +15,8 @@ import (
 )
 
 // scores prepares claims in one call on a node with 16 GiB, and returns the
-// scores of their first results; none is 1000, with which kubelet starts
-// containers of pods that request nothing.
+// scores of their first results. A result without a score counts as 1000, the
+// score of kubelet for containers of pods that request nothing.
 func (n *node) scores(claims ...*resourceapi.ResourceClaim) []int {
 	n.features, n.capacity = []string{contract.FeatureOOMScore}, func() (int64, error) { return 16 * gi, nil }
 	n.restart()
@@ -33,7 +33,7 @@ func (n *node) scores(claims ...*resourceapi.ResourceClaim) []int {
 	return scores
 }
 
-// A81: a container with claims is killed as late as one whose requests and
+// A81: a container with claims has the score of a container whose requests and
 // limits are the claimed amounts.
 func TestOOMScore(t *testing.T) {
 	uses := func(numbers ...int) plugin.Container {
@@ -60,24 +60,66 @@ func TestOOMScore(t *testing.T) {
 		"CPUs and memory":      {[]capacity{{"cpu": "2", "memory": "4Gi"}}, "", []plugin.Container{uses(1)}, []int{-997}},
 		"of two claims":        {[]capacity{{"cpu": "2"}, {"memory": "4Gi"}}, "", []plugin.Container{uses(1, 2)}, []int{-997, -997}},
 		"two claims of memory": {[]capacity{{"memory": "4Gi"}, {"memory": "2Gi"}}, "", []plugin.Container{uses(1, 2)}, []int{625, 625}},
-		"each in a container":  {[]capacity{{"memory": "4Gi"}, {"memory": "2Gi"}}, "", []plugin.Container{uses(1), uses(2)}, []int{750, 875}},
+		"each in a container": {
+			claims:     []capacity{{"memory": "4Gi"}, {"memory": "2Gi"}},
+			containers: []plugin.Container{uses(1), uses(2)},
+			want:       []int{750, 875},
+		},
 		"beside a container without a claim": {
-			[]capacity{{"cpu": "2", "memory": "4Gi"}}, "", []plugin.Container{uses(1), uses()}, []int{750}},
+			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
+			containers: []plugin.Container{uses(1), uses()},
+			want:       []int{750},
+		},
 		"two guaranteed containers": {
-			[]capacity{{"cpu": "2", "memory": "4Gi"}, {"cpu": "2", "memory": "4Gi"}}, "", []plugin.Container{uses(1), uses(2)}, []int{-997, -997}},
-		"one with a spec of its own": {[]capacity{{"cpu": "2", "memory": "4Gi"}}, "",
-			[]plugin.Container{uses(1), spec(uses(), oomscore.Amount{Request: 100, Limit: 100}, oomscore.Amount{Request: gi, Limit: gi})}, []int{-997}},
-		"the claim repeated in the spec counts once": {[]capacity{{"cpu": "2", "memory": "4Gi"}}, "",
-			[]plugin.Container{spec(uses(1), oomscore.Amount{Request: 2000}, oomscore.Amount{Request: 4 * gi})}, []int{-997}},
-		"a larger request in the spec": {[]capacity{{"cpu": "2", "memory": "4Gi"}}, "",
-			[]plugin.Container{spec(uses(1), oomscore.Amount{}, oomscore.Amount{Request: 8 * gi})}, []int{500}},
-		"a larger limit in the spec": {[]capacity{{"cpu": "2", "memory": "4Gi"}}, "",
-			[]plugin.Container{spec(uses(1), oomscore.Amount{}, oomscore.Amount{Request: gi, Limit: 8 * gi})}, []int{750}},
-		"a lower limit of CPUs in the spec": {[]capacity{{"cpu": "2", "memory": "4Gi"}}, "",
-			[]plugin.Container{spec(uses(1), oomscore.Amount{Request: 500, Limit: 500}, oomscore.Amount{})}, []int{750}},
-		"a limit above the claim":      {[]capacity{{"cpu": "2", "memory": "4Gi"}}, `"memory":{"limit":"8Gi"}`, []plugin.Container{uses(1)}, []int{750}},
-		"no limit":                     {[]capacity{{"cpu": "2", "memory": "4Gi"}}, `"memory":{"limit":"unlimited"}`, []plugin.Container{uses(1)}, []int{750}},
-		"setup uses one of two claims": {[]capacity{{"memory": "4Gi"}, {"memory": "2Gi"}}, "", []plugin.Container{setup(uses(1)), uses(1, 2)}, []int{750, 625}},
+			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}, {"cpu": "2", "memory": "4Gi"}},
+			containers: []plugin.Container{uses(1), uses(2)},
+			want:       []int{-997, -997},
+		},
+		"one with a spec of its own": {
+			claims: []capacity{{"cpu": "2", "memory": "4Gi"}},
+			containers: []plugin.Container{
+				uses(1),
+				spec(uses(), oomscore.Amount{Request: 100, Limit: 100}, oomscore.Amount{Request: gi, Limit: gi}),
+			},
+			want: []int{-997},
+		},
+		"the claim repeated in the spec counts once": {
+			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
+			containers: []plugin.Container{spec(uses(1), oomscore.Amount{Request: 2000}, oomscore.Amount{Request: 4 * gi})},
+			want:       []int{-997},
+		},
+		"a larger request in the spec": {
+			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
+			containers: []plugin.Container{spec(uses(1), oomscore.Amount{}, oomscore.Amount{Request: 8 * gi})},
+			want:       []int{500},
+		},
+		"a larger limit in the spec": {
+			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
+			containers: []plugin.Container{spec(uses(1), oomscore.Amount{}, oomscore.Amount{Request: gi, Limit: 8 * gi})},
+			want:       []int{750},
+		},
+		"a lower limit of CPUs in the spec": {
+			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
+			containers: []plugin.Container{spec(uses(1), oomscore.Amount{Request: 500, Limit: 500}, oomscore.Amount{})},
+			want:       []int{750},
+		},
+		"a limit above the claim": {
+			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
+			parameters: `"memory":{"limit":"8Gi"}`,
+			containers: []plugin.Container{uses(1)},
+			want:       []int{750},
+		},
+		"no limit": {
+			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
+			parameters: `"memory":{"limit":"unlimited"}`,
+			containers: []plugin.Container{uses(1)},
+			want:       []int{750},
+		},
+		"setup uses one of two claims": {
+			claims:     []capacity{{"memory": "4Gi"}, {"memory": "2Gi"}},
+			containers: []plugin.Container{setup(uses(1)), uses(1, 2)},
+			want:       []int{750, 625},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -91,8 +133,7 @@ func TestOOMScore(t *testing.T) {
 	}
 }
 
-// Pods that come to a shared claim later have its CPUs and nothing else that is
-// known.
+// Of pods that come later, only the CPUs of the shared claim are known.
 func TestOOMScoreOfASharedClaim(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
@@ -106,7 +147,7 @@ func TestOOMScoreOfASharedClaim(t *testing.T) {
 	require.Equal(t, []int{-997}, n.scores(template(c)), "nobody comes to a pod's own")
 }
 
-// Where the score is left to kubelet, claims are prepared without.
+// Claims are prepared without a score if kubelet keeps its own.
 func TestOOMScoreIsLeftOut(t *testing.T) {
 	for name, edit := range map[string]func(*node){
 		"the actuator cannot": func(n *node) { n.features = nil },

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// opaque returns the claim's parameters with the JSON members.
+// opaque returns claim parameters with the JSON members.
 func opaque(members string, requests ...string) []resourceapi.DeviceAllocationConfiguration {
 	return []resourceapi.DeviceAllocationConfiguration{{
 		Source: resourceapi.AllocationConfigSourceClaim, Requests: requests,
@@ -27,14 +27,14 @@ func opaque(members string, requests ...string) []resourceapi.DeviceAllocationCo
 	}}
 }
 
-// ofClass returns the parameters of the claim's class with the JSON members.
+// ofClass returns class parameters with the JSON members.
 func ofClass(members string) []resourceapi.DeviceAllocationConfiguration {
 	config := opaque(members)
 	config[0].Source = resourceapi.AllocationConfigSourceClass
 	return config
 }
 
-// A78: it is refused before anything is written.
+// A78: the claim is refused before a file is written.
 func TestClaimCannotLiftHugepageLimits(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
@@ -46,7 +46,7 @@ func TestClaimCannotLiftHugepageLimits(t *testing.T) {
 	require.Equal(t, before, n.state())
 }
 
-// Everything a claim can ask for beside its amounts reaches the decision.
+// Every parameter of a claim reaches the decision.
 func TestParametersReachTheDecision(t *testing.T) {
 	n := newNode(t)
 	inventory := t2()
@@ -58,7 +58,8 @@ func TestParametersReachTheDecision(t *testing.T) {
 	n.driver.SetInventory(inventory)
 	c := n.claim(1, "numa-1", capacity{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
 	c.Status.Allocation.Devices.Config = append(opaque(`"cpu":{"placement":"spread","wholeCores":true,"cores":"any"},`+
-		`"memory":{"limit":"2Gi","throttlingFactor":0.5,"protection":"min","policy":"bind"}`), ofClass(`"hugepages":{"limits":"unlimited"}`)...)
+		`"memory":{"limit":"2Gi","throttlingFactor":0.5,"protection":"min","policy":"bind"}`),
+		ofClass(`"hugepages":{"limits":"unlimited"}`)...)
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	require.Equal(t, placement.Options{Placement: placement.Spread, WholeCores: true, Cores: placement.CoresAny}, asked)
@@ -75,8 +76,8 @@ func TestParametersReachTheDecision(t *testing.T) {
 	require.Equal(t, "max", n.state().Pods[uid(1001)].Cgroup["hugetlb.2MB.max"])
 }
 
-// Parameters of one request leave the others alone, a subrequest's are for it
-// only, and hugepages can be left to kubelet.
+// Parameters of one request do not change other requests, and parameters of a
+// subrequest count for it only. Hugepage limits can be left to kubelet.
 func TestParametersOfOneRequest(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})

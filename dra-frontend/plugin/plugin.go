@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plugin answers kubelet: it prepares and unprepares claims. The
-// scheduler has chosen zone and amounts; what is left to decide here is which
-// CPUs of that zone, and every value that follows from the amounts. The flow
-// of one claim reads top to bottom in prepare.go, its decision in decide.go.
+// scheduler has chosen zone and amounts. This package chooses the CPUs of that
+// zone, and computes every value that follows from the amounts. The flow of one
+// claim reads top to bottom in prepare.go, its decision in decide.go.
 package plugin
 
 import (
@@ -29,26 +29,27 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
-// DriverName is the name of driver and DeviceClass.
+// DriverName is the name of the driver and of its DeviceClass.
 const DriverName = "dra.cpumem"
 
-// Inventory is the machine as it is offered, computed from topology and
-// configuration. A value of it never changes; a changed machine is a new one.
+// Inventory is what the machine offers, computed from topology and
+// configuration. An Inventory never changes: a changed machine gets a new one.
 type Inventory struct {
-	// Zones by device name.
+	// Zones are the zones by device name.
 	Zones map[string]Zone
-	// Pick chooses n CPUs of free.
+	// Pick chooses n CPUs from free.
 	Pick func(free cpuset.CPUSet, n int, o placement.Options) (cpuset.CPUSet, error)
 	// PageSize is the base page size in bytes.
 	PageSize int64
-	// Base is what the node state depends on beside the claims.
+	// Base is the part of the node state's input that does not come from
+	// claims.
 	Base nodestate.Base
 }
 
-// Zone is what a device stands for.
+// Zone is the part of the machine that a device stands for.
 type Zone struct {
 	CPUs cpuset.CPUSet
-	// Mems is the zone's list of NUMA nodes with memory, in list format.
+	// Mems is the list of the zone's NUMA nodes with memory.
 	Mems string
 }
 
@@ -64,42 +65,42 @@ type Claims interface {
 
 // Cgroups looks at the cgroups of this node.
 type Cgroups interface {
-	// Has reports whether a pod has a cgroup. Kubelet makes it before the pod's
-	// claims are prepared and removes it after the last container has ended. An
-	// error means that it is not known.
+	// Has reports whether a pod has a cgroup. Kubelet makes the cgroup before
+	// it prepares the pod's claims, and removes the cgroup after the last
+	// container has ended. An error means that the answer is not known.
 	Has(pod contract.PodRecord) (bool, error)
 }
 
-// Node reads what the API server says of this node.
+// Node reads the status of this node from the API server.
 type Node interface {
-	// AllocatableMemory returns the memory in bytes that pods may have, as the
-	// node's status has it.
+	// AllocatableMemory returns the memory in bytes that pods may have, from
+	// the node's status.
 	AllocatableMemory(ctx context.Context) (int64, error)
 }
 
-// Actuator tells what the actuator of this node says of itself; an error means
-// that it cannot apply decisions now.
+// Actuator reads the announcement of this node's actuator. An error means that
+// the actuator cannot apply decisions.
 type Actuator interface {
 	Announcement() (contract.Announcement, error)
 }
 
-// Recorder counts what happened.
+// Recorder keeps the metrics of prepared claims.
 type Recorder interface {
 	Prepared(err error, took time.Duration)
 	Unprepared(err error)
 	Claims(n int, exclusive, shared int)
 }
 
-// Lock excludes another instance of the frontend on this node.
+// Lock excludes the other instances of the frontend on this node.
 type Lock interface {
 	Acquire() (release func() error, err error)
 }
 
-// Driver implements the kubelet side of the frontend. Whatever reads the
+// Driver implements the kubelet side of the frontend. Code that reads the
 // ledger and then writes holds the mutex and the lock: during a rolling update
-// a second instance does the same to the same directory, and a node state
-// computed before its claim was written would put the claim's CPUs back into
-// the pool (I1).
+// a second instance writes the same directory. A node state computed before
+// that instance wrote its claim would put the claim's CPUs back into the pool
+// (I1).
 type Driver struct {
 	mu        sync.Mutex
 	lock      Lock
@@ -123,12 +124,12 @@ type Driver struct {
 	metadata       Metadata
 }
 
-// Metadata rewrites what containers read of a prepared claim (KEP-5304). It
+// Metadata rewrites what containers read about a prepared claim (KEP-5304). It
 // writes nothing for a claim that was prepared without metadata.
 type Metadata func(ctx context.Context, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error
 
-// Options are the parts of a Driver. All are required but NoMemoryHigh,
-// MemoryCapacity and Metadata.
+// Options are the parts of a Driver. Only NoMemoryHigh, MemoryCapacity and
+// Metadata are optional.
 type Options struct {
 	Log    *zap.Logger
 	Lock   Lock
@@ -137,9 +138,9 @@ type Options struct {
 	Pool      string
 	BootID    string
 	Guard     bool
-	GuardWait time.Duration // how long it waits for a container's values: whole seconds
+	GuardWait time.Duration // how long the guard waits for a container's values: whole seconds
 	Inventory Inventory
-	// Settings are those of a claim without parameters.
+	// Settings are the settings of a claim without parameters.
 	Settings parameters.Settings
 	Pods     Pods
 	Claims   Claims
@@ -147,34 +148,49 @@ type Options struct {
 	Node     Node
 	Actuator Actuator
 	Recorder Recorder
-	// NoMemoryHigh tells why memory.high cannot be written on this node, nil if
+	// NoMemoryHigh says why memory.high cannot be written on this node, nil if
 	// it can.
 	NoMemoryHigh error
-	// MemoryCapacity reads the node's memory in bytes as kubelet counts it; nil
-	// leaves oom_score_adj to kubelet.
+	// MemoryCapacity returns the node's memory in bytes as kubelet counts it;
+	// nil leaves oom_score_adj to kubelet.
 	MemoryCapacity func() (int64, error)
 	// Metadata is called for claims that are decided anew while kubelet keeps
-	// them prepared; nil where no claim has metadata.
+	// them prepared; nil if no claim has metadata.
 	Metadata Metadata
 }
 
-// New returns a Driver. Reconcile is called before kubelet may call it, so that
-// the node state is not older than the claims when the first one comes; Prepare
-// itself always looks at the claim files (I4).
+// New returns a Driver. The caller calls Reconcile before kubelet calls the
+// Driver, so that the node state is not older than the claims at kubelet's
+// first call. Prepare itself always reads the claim files (I4).
 func New(o Options) *Driver {
 	if o.Metadata == nil {
 		o.Metadata = func(context.Context, *resourceapi.ResourceClaim, []kubeletplugin.Device) error { return nil }
 	}
 	return &Driver{
-		log: o.Log, lock: o.Lock, ledger: o.Ledger, pool: o.Pool, bootID: o.BootID, guard: o.Guard, guardWait: o.GuardWait, inventory: o.Inventory,
-		settings: o.Settings, pods: o.Pods, claims: o.Claims, cgroups: o.Cgroups, node: o.Node, actuator: o.Actuator, recorder: o.Recorder, noMemoryHigh: o.NoMemoryHigh,
-		memoryCapacity: o.MemoryCapacity, metadata: o.Metadata,
+		log:            o.Log,
+		lock:           o.Lock,
+		ledger:         o.Ledger,
+		pool:           o.Pool,
+		bootID:         o.BootID,
+		guard:          o.Guard,
+		guardWait:      o.GuardWait,
+		inventory:      o.Inventory,
+		settings:       o.Settings,
+		pods:           o.Pods,
+		claims:         o.Claims,
+		cgroups:        o.Cgroups,
+		node:           o.Node,
+		actuator:       o.Actuator,
+		recorder:       o.Recorder,
+		noMemoryHigh:   o.NoMemoryHigh,
+		memoryCapacity: o.MemoryCapacity,
+		metadata:       o.Metadata,
 	}
 }
 
-// enter begins a section that reads and writes the directory. The lock comes
-// first: an instance that waits for its turn must not keep the mutex from a
-// change of the machine meanwhile.
+// enter begins a section that reads and writes the directory. It takes the lock
+// first: an instance that waits for its turn must not hold the mutex, which a
+// change of the machine needs.
 func (d *Driver) enter() (leave func(), err error) {
 	release, err := d.lock.Acquire()
 	if err != nil {
@@ -189,17 +205,16 @@ func (d *Driver) enter() (leave func(), err error) {
 	}, nil
 }
 
-// SetInventory replaces the machine, after a change of topology.
+// SetInventory replaces the inventory after a change of topology.
 func (d *Driver) SetInventory(i Inventory) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inventory = i
 }
 
-// Reconcile recomputes the node state from the claim files and writes it if it
-// differs: after a start, a change of topology, or files removed by hand. It
-// returns the claims that can be read; the error says why the node takes no new
-// ones.
+// Reconcile computes the node state from the claim files and writes it if it
+// differs: after a start, a change of topology, or a file removed by hand. It
+// returns the readable claims. The error says why the node takes no new claims.
 func (d *Driver) Reconcile() ([]contract.ClaimRecord, error) {
 	leave, err := d.enter()
 	if err != nil {
@@ -215,14 +230,14 @@ func (d *Driver) reconcile() ([]contract.ClaimRecord, error) {
 		return nil, err
 	}
 	if err := claims.Blocked(); err != nil {
-		// Without all claims the pool could only be computed too large, so
-		// the node file stays as it is (I1, I4).
+		// Without the unreadable claims the computed pool would be too large,
+		// so the node file stays as it is (I1, I4).
 		return claims.Prepared, err
 	}
 	return claims.Prepared, d.writeState(claims.Prepared)
 }
 
-// Prepared returns the claims that are prepared and can be read.
+// Prepared returns the readable claims.
 func (d *Driver) Prepared() ([]contract.ClaimRecord, error) {
 	leave, err := d.enter()
 	if err != nil {
@@ -251,11 +266,15 @@ func (d *Driver) count(claims []contract.ClaimRecord) {
 }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin. Kubelet names all
-// claims of a pod in one call, but for those that it knows to be prepared.
-func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+// claims of a pod in one call, except claims that it knows to be prepared.
+func (d *Driver) PrepareResourceClaims(ctx context.Context,
+	claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
-	// I8: the choice of CPUs depends on the order, so that must not be the call's.
-	claims = slices.SortedFunc(slices.Values(claims), func(a, b *resourceapi.ResourceClaim) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	// I8: the choice of CPUs must not depend on the order of claims in the
+	// call.
+	claims = slices.SortedFunc(slices.Values(claims), func(a, b *resourceapi.ResourceClaim) int {
+		return strings.Compare(string(a.UID), string(b.UID))
+	})
 	call := d.call(ctx, claims, d.preparedNames)
 	for _, claim := range claims {
 		start := time.Now()
@@ -283,8 +302,8 @@ func (d *Driver) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 		return err
 	}
 	defer leave()
-	// I1: kubelet may have asked again since it gave this call up, and may have
-	// prepared the claim for the next pod.
+	// I1: kubelet may have given this call up, asked again, and prepared the
+	// claim for the next pod.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("claim %s: the call was given up: %w", claim, err)
 	}
@@ -302,20 +321,20 @@ func (d *Driver) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 		log.Error("claim not released", zap.Error(err))
 		return err
 	}
-	// Look again: its own file may have been the one that blocked the node, and
-	// what could not be read before is held, if it can be read now (I1).
+	// Load again: the removed file may have blocked the node, and a claim file
+	// that can be read only this time holds its CPUs too (I1).
 	if claims, err = d.ledger.Load(); err != nil {
 		return err
 	}
 	if claims.Blocked() != nil {
-		// The pool must not grow while unknown CPUs are held (I1); Reconcile
-		// writes the state once every file can be read.
+		// The pool must not grow while unreadable files hold CPUs (I1).
+		// Reconcile writes the state once every file can be read.
 		log.Warn("claim released; the node state waits for unreadable claim files")
 		return nil
 	}
 	switch err := d.writeState(claims.Prepared); {
 	case errors.Is(err, nodestate.ErrNoPool):
-		// The claim is released: kubelet has nothing to ask for again. Reconcile
+		// The claim is released: kubelet need not ask again. Reconcile
 		// writes the state once there is a CPU for the pool (I7).
 		log.Warn("claim released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))
 		return nil

@@ -40,35 +40,37 @@ const (
 	gi       = 1 << 30
 )
 
-// node is a frontend's plugin over a CDI directory on disk. Restarting it is
-// making a new one over the same directory.
+// node is a frontend's plugin over a CDI directory on disk. restart makes a new
+// plugin over the same directory.
 type node struct {
 	t    require.TestingT
 	dir  string
 	lock string
 	pods podMap
-	// claims are those of the API server by name, as far as they are read beside.
+	// claims are the claims of the API server by name, as far as they are read
+	// beside.
 	claims claimMap
-	// running are the UIDs of pods with a cgroup, unseen tells why none is known.
+	// running are the UIDs of pods with a cgroup. unseen is the error if
+	// cgroups cannot be read.
 	running  map[string]bool
 	unseen   error
 	actuator error
 	features []string
 	boot     string
 	config   config.Config
-	// allocatable is the node's memory, 0 for an API server that is away; gets
-	// counts how often it was read.
+	// allocatable is the node's memory in bytes, 0 if the API server is away.
+	// gets counts its reads.
 	allocatable  int64
 	gets         int
 	noMemoryHigh error
-	// capacity is the node's memory as kubelet counts it, nil to leave OOM
-	// scores alone.
+	// capacity returns the node's memory in bytes as kubelet counts it, nil to
+	// leave OOM scores to kubelet.
 	capacity func() (int64, error)
-	// wrap lets a test stand between the ledger and the directory, wrapPods
-	// between the driver and the API server.
+	// wrap replaces the directory of the ledger, wrapPods the API server's
+	// pods.
 	wrap     func(ledger.Directory) ledger.Directory
 	wrapPods func(plugin.Pods) plugin.Pods
-	// wrapClaims, if set, reads claims instead.
+	// wrapClaims replaces claims if it is set.
 	wrapClaims plugin.Claims
 	metadata   plugin.Metadata
 	inventory  plugin.Inventory
@@ -76,7 +78,17 @@ type node struct {
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, dir: t.TempDir(), lock: filepath.Join(t.TempDir(), "lock"), pods: podMap{}, boot: bootID, config: config.Default(), allocatable: 16 * gi, features: []string{contract.FeatureMemoryPolicy}, inventory: t2()}
+	n := &node{
+		t:           t,
+		dir:         t.TempDir(),
+		lock:        filepath.Join(t.TempDir(), "lock"),
+		pods:        podMap{},
+		boot:        bootID,
+		config:      config.Default(),
+		allocatable: 16 * gi,
+		features:    []string{contract.FeatureMemoryPolicy},
+		inventory:   t2(),
+	}
 	n.restart()
 	requireReconciled(t, n.driver)
 	return n
@@ -103,9 +115,24 @@ func (n *node) restart() {
 		claims = n.wrapClaims
 	}
 	n.driver = plugin.New(plugin.Options{
-		Log: zap.NewNop(), Lock: cdidir.NewLock(n.lock), Ledger: ledger.New(d, n.boot), Pool: "node0", BootID: n.boot, Guard: true, GuardWait: 25 * time.Second,
-		Inventory: n.inventory, Settings: parameters.Defaults(n.config, pageSize), Pods: pods, Claims: claims, Cgroups: n, Node: n, Actuator: n, Recorder: discard{},
-		NoMemoryHigh: n.noMemoryHigh, MemoryCapacity: n.capacity, Metadata: n.metadata,
+		Log:            zap.NewNop(),
+		Lock:           cdidir.NewLock(n.lock),
+		Ledger:         ledger.New(d, n.boot),
+		Pool:           "node0",
+		BootID:         n.boot,
+		Guard:          true,
+		GuardWait:      25 * time.Second,
+		Inventory:      n.inventory,
+		Settings:       parameters.Defaults(n.config, pageSize),
+		Pods:           pods,
+		Claims:         claims,
+		Cgroups:        n,
+		Node:           n,
+		Actuator:       n,
+		Recorder:       discard{},
+		NoMemoryHigh:   n.noMemoryHigh,
+		MemoryCapacity: n.capacity,
+		Metadata:       n.metadata,
 	})
 }
 
@@ -123,8 +150,8 @@ func (n *node) Announcement() (contract.Announcement, error) {
 	}, n.actuator
 }
 
-// t2 is topology T2, lowest free CPUs first: which CPUs are best is package
-// placement's matter.
+// t2 is topology T2. It picks the lowest free CPUs: package placement tests
+// which CPUs are best.
 func t2() plugin.Inventory {
 	return plugin.Inventory{
 		Zones: map[string]plugin.Zone{
@@ -172,8 +199,8 @@ func (discard) Claims(int, int, int)          {}
 
 func uid(i int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", i) }
 
-// claim returns claim number i on a zone, reserved for a pod of its own whose
-// one container uses it.
+// claim returns claim number i on a zone. A pod of its own is its consumer, and
+// the pod's one container uses it.
 func (n *node) claim(i int, zone string, capacity map[resourceapi.QualifiedName]string) *resourceapi.ResourceClaim {
 	name, pod := fmt.Sprintf("claim-%d", i), fmt.Sprintf("pod-%d", i)
 	n.pods[pod] = plugin.Pod{
@@ -189,9 +216,11 @@ func (n *node) claim(i int, zone string, capacity map[resourceapi.QualifiedName]
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid(i))},
 		Status: resourceapi.ResourceClaimStatus{
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID(uid(1000 + i))}},
-			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-				{Request: "zone", Driver: plugin.DriverName, Pool: "node0", Device: zone, ShareID: &share, ConsumedCapacity: consumed},
-			}}},
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{
+					{Request: "zone", Driver: plugin.DriverName, Pool: "node0", Device: zone, ShareID: &share, ConsumedCapacity: consumed},
+				},
+			}},
 		},
 	}
 }
@@ -287,7 +316,7 @@ func TestPrepareTwiceGivesTheSameAnswerAndBytes(t *testing.T) {
 
 	n.restart()
 	requireReconciled(t, n.driver)
-	// Not even a dead actuator or a pod that is gone changes the answer.
+	// The answer stands without an actuator and without the pod.
 	n.actuator = contract.ErrActuatorDead
 	delete(n.pods, "pod-1")
 	again, err := n.prepare(c)
@@ -310,21 +339,33 @@ func TestPrepareRefuses(t *testing.T) {
 		"negative":             {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "cpu", "-1") }, "-1 is negative"},
 		"missing":              {func(n *node, c *resourceapi.ResourceClaim) { result(c).ConsumedCapacity = nil }, "no consumed capacity"},
 		"larger than the zone": {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "cpu", "5") }, "5 CPUs granted, the zone has 4"},
-		"odd bytes":            {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "memory", "4097") }, "not a multiple of the page size 4096"},
-		"odd hugepages":        {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "hugepages_2Mi", "3Mi") }, "not a multiple of the page size"},
-		"unknown capacity":     {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "gpus", "1") }, "capacity gpus is not one"},
-		// A77: a slice that another node's token wrote leads here.
-		"pool of another node": {func(n *node, c *resourceapi.ResourceClaim) { result(c).Pool = "node1" }, `pool "node1", this node's pool is "node0"`},
-		"unknown device":       {func(n *node, c *resourceapi.ResourceClaim) { result(c).Device = "numa-9" }, "no such zone"},
+		"odd bytes": {
+			change: func(n *node, c *resourceapi.ResourceClaim) { consume(c, "memory", "4097") },
+			want:   "not a multiple of the page size 4096",
+		},
+		"odd hugepages": {
+			change: func(n *node, c *resourceapi.ResourceClaim) { consume(c, "hugepages_2Mi", "3Mi") },
+			want:   "not a multiple of the page size",
+		},
+		"unknown capacity": {func(n *node, c *resourceapi.ResourceClaim) { consume(c, "gpus", "1") }, "capacity gpus is not one"},
+		// A77: a slice that was written with another node's token leads here.
+		"pool of another node": {
+			change: func(n *node, c *resourceapi.ResourceClaim) { result(c).Pool = "node1" },
+			want:   `pool "node1", this node's pool is "node0"`,
+		},
+		"unknown device": {func(n *node, c *resourceapi.ResourceClaim) { result(c).Device = "numa-9" }, "no such zone"},
 		"memory that is not offered any more": {func(n *node, c *resourceapi.ResourceClaim) {
 			consume(c, "memory", "1Gi")
 			n.offersNoMemory("numa-0")
 		}, "the zone offers none"},
 		"no allocation": {func(n *node, c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "is not allocated"},
 		"admin access":  {func(n *node, c *resourceapi.ResourceClaim) { yes := true; result(c).AdminAccess = &yes }, "admin access"},
-		"actuator dead": {func(n *node, c *resourceapi.ResourceClaim) { n.actuator = contract.ErrActuatorDead }, "nri-actuator is not running"},
-		"pod gone":      {func(n *node, c *resourceapi.ResourceClaim) { delete(n.pods, "pod-1") }, "not reserved for any pod that exists"},
-		"not reserved":  {func(n *node, c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, "not reserved for any pod"},
+		"actuator dead": {
+			change: func(n *node, c *resourceapi.ResourceClaim) { n.actuator = contract.ErrActuatorDead },
+			want:   "nri-actuator is not running",
+		},
+		"pod gone":     {func(n *node, c *resourceapi.ResourceClaim) { delete(n.pods, "pod-1") }, "not reserved for any pod that exists"},
+		"not reserved": {func(n *node, c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, "not reserved for any pod"},
 		"limit below the claim": {func(n *node, c *resourceapi.ResourceClaim) {
 			consume(c, "memory", "1Gi")
 			n.pods["pod-1"].Containers[0].MemoryLimit = 1 << 20
@@ -349,7 +390,11 @@ func TestPrepareRefuses(t *testing.T) {
 			consume(c, "memory", "1Gi")
 			p := n.pods["pod-1"]
 			use := p.Containers[0].Claims
-			p.Containers = []plugin.Container{{Name: "sidecar", Runs: true, Claims: use}, {Name: "init", Claims: use}, {Name: "main", Runs: true}}
+			p.Containers = []plugin.Container{
+				{Name: "sidecar", Runs: true, Claims: use},
+				{Name: "init", Claims: use},
+				{Name: "main", Runs: true},
+			}
 			n.pods["pod-1"] = p
 		}, "pod-1/sidecar, pod-1/init"},
 		"some containers with a limit of their own": {func(n *node, c *resourceapi.ResourceClaim) {
@@ -394,7 +439,7 @@ func consume(c *resourceapi.ResourceClaim, name resourceapi.QualifiedName, q str
 	result(c).ConsumedCapacity[name] = resource.MustParse(q)
 }
 
-// A13: claims of other drivers are not this driver's matter.
+// A13: results of other drivers are left out.
 func TestPrepareOfOtherDrivers(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "1"})
@@ -424,7 +469,7 @@ func TestZoneWithoutFreeCPUs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// I7: whatever was granted, the last CPU stays shared.
+// I7: the last CPU stays in the pool, whatever the scheduler grants.
 func TestPoolIsNeverEmpty(t *testing.T) {
 	n := newNode(t)
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "4"}))
@@ -463,7 +508,7 @@ func TestUnprepare(t *testing.T) {
 	require.Empty(t, n.claimFiles())
 }
 
-// A22: a file that cannot be removed keeps its CPUs.
+// A22: a claim file that cannot be removed keeps its CPUs.
 func TestUnprepareKeepsCPUsWhileTheFileStays(t *testing.T) {
 	n := newNode(t)
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
@@ -490,7 +535,7 @@ func (s *stuck) Remove(name string) error {
 	return s.Directory.Remove(name)
 }
 
-// A18, I4: what cannot be read blocks new claims and changes nothing else.
+// A18, I4: an unreadable claim file blocks new claims and changes nothing else.
 func TestUnreadableClaimFileBlocks(t *testing.T) {
 	for name, damage := range map[string]func(n *node, path string, data []byte) []byte{
 		"truncated": func(_ *node, _ string, data []byte) []byte { return data[:len(data)/2] },
@@ -521,7 +566,8 @@ func TestUnreadableClaimFileBlocks(t *testing.T) {
 			require.ErrorContains(t, err, path)
 			require.Equal(t, before, n.state(), "the pool must not grow over CPUs that may be held")
 
-			// The way out: the claim goes, or its file is removed.
+			// The node recovers if the claim is released or its file is
+			// removed.
 			require.NoError(t, n.unprepare(1))
 			_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
 			require.NoError(t, err)
@@ -550,13 +596,13 @@ func TestForeignFilesAndBrokenDirectories(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// I2: a claim that was allocated anew without ever being unprepared gets what
-// the scheduler says now.
+// I2: a claim that is allocated anew without being unprepared gets the new
+// allocation.
 func TestClaimAllocatedAnew(t *testing.T) {
 	n := newNode(t)
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
 	require.NoError(t, err)
-	// Kubelet makes a pod's cgroup before it asks.
+	// Kubelet makes the pod's cgroup before it prepares the claim.
 	n.running = map[string]bool{uid(1001): true}
 	_, err = n.prepare(n.claim(1, "numa-1", capacity{"cpu": "1"}))
 	require.NoError(t, err)
@@ -567,7 +613,8 @@ func TestClaimAllocatedAnew(t *testing.T) {
 	require.Equal(t, "0-7", n.state().Shared.CPUs)
 }
 
-// An init container that ends before the others start may share with them.
+// An init container that ends before the main container starts may use the same
+// memory.
 func TestInitContainerSharesMemory(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
@@ -578,7 +625,7 @@ func TestInitContainerSharesMemory(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What users mirror in the pod's spec stays theirs.
+// A claim does not lower the hugepage limits of the pod's own spec.
 func TestOwnHugepagesAreNotTakenAway(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})
@@ -588,17 +635,20 @@ func TestOwnHugepagesAreNotTakenAway(t *testing.T) {
 	require.Equal(t, map[string]contract.Limit{"2Mi": 8 << 20}, n.record(1).Results[0].Decision.Hugepages)
 }
 
-// A reservation of a pod that was deleted by force does not stop another's.
+// The reservation of a pod that was deleted by force does not keep another pod
+// from the claim.
 func TestReservationOfAPodThatIsGone(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "1"})
-	c.Status.ReservedFor = append([]resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: types.UID(uid(9))}}, c.Status.ReservedFor...)
+	c.Status.ReservedFor = append([]resourceapi.ResourceClaimConsumerReference{
+		{Resource: "pods", Name: "gone", UID: types.UID(uid(9))},
+	}, c.Status.ReservedFor...)
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	require.Len(t, n.record(1).Pods, 1)
 }
 
-// The generation grows, also over a node file that was removed by hand.
+// The generation grows also if the node file was removed by hand.
 func TestNodeFileLost(t *testing.T) {
 	n := newNode(t)
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "1"}))
@@ -621,12 +671,14 @@ func (n *node) reserve(c *resourceapi.ResourceClaim, count int) {
 			Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBurstable},
 			Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: c.Name}}}},
 		}
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: types.UID(uid(i))})
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+			Resource: "pods", Name: name, UID: types.UID(uid(i)),
+		})
 	}
 }
 
-// The node file has an end. A claim that comes near to it is refused with
-// numbers, nothing is written, and what is there can still change.
+// The node file has a limit. A claim that comes near to it is refused with
+// numbers and without a write. The prepared claims can still change.
 func TestNodeFileIsFull(t *testing.T) {
 	n := newNode(t)
 	var err error
@@ -646,7 +698,7 @@ func TestNodeFileIsFull(t *testing.T) {
 	require.Len(t, n.claimFiles(), last-1)
 	requireReconciled(t, n.driver)
 
-	// A pod that joins is refused, too.
+	// A pod that joins is refused too.
 	n.reserve(first, 400)
 	require.ErrorContains(t, n.driver.Join(context.Background(), first), fmt.Sprintf("for %d claims in %d pods", last-1, (last-1)*601+400))
 
@@ -655,7 +707,7 @@ func TestNodeFileIsFull(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// full is a directory in which node files can be written and claim files not.
+// full is a directory that takes node files and no claim files.
 type full struct{ ledger.Directory }
 
 func (f full) Write(name string, data []byte) error {
@@ -665,7 +717,7 @@ func (f full) Write(name string, data []byte) error {
 	return f.Directory.Write(name, data)
 }
 
-// A17: a claim that cannot be written holds no CPU, at once.
+// A17: a claim that cannot be written holds no CPU.
 func TestFullDirectory(t *testing.T) {
 	n := newNode(t)
 	before := n.state()

@@ -19,28 +19,28 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-// call is what the claims of one call have in common. What the API server has
-// to be asked for is read once, by the claim that comes first.
+// call is what the claims of one call have in common. Each value from the API
+// server is read once, for the first claim that needs it.
 type call struct {
-	// users reads the pods of each claim.
+	// users reads the pods of each claim, by claim UID.
 	users map[types.UID]func() (users, error)
-	// wants are the results of the claims and of those that their pods use beside.
+	// wants reads the results of the claims and of their pods' other claims.
 	wants func() (wants, error)
-	// again is set for claims that are prepared and decided anew: none is
-	// prepared that is not, as kubelet may have released it.
+	// again is set if prepared claims are decided anew. A claim that is not
+	// prepared stays so, because kubelet may have released it.
 	again bool
-	// allocatable reads the node's memory.
+	// allocatable reads the node's allocatable memory in bytes.
 	allocatable func() (int64, error)
 }
 
-// wants are results with memory or hugepages and results with CPUs.
+// wants are the results with memory or hugepages and the results with CPUs.
 type wants struct {
 	asked []claimed
 	cpus  []cpuUse
 }
 
-// call reads nothing yet. Other tells which claims are read that the claims' pods
-// use beside them.
+// call returns a call that has read nothing. other selects the claims to read
+// that the claims' pods use beside them.
 func (d *Driver) call(ctx context.Context, claims []*resourceapi.ResourceClaim,
 	other func() (func(types.NamespacedName) bool, error)) call {
 	read := make(map[types.UID]func() (users, error), len(claims))
@@ -67,19 +67,19 @@ func (d *Driver) call(ctx context.Context, claims []*resourceapi.ResourceClaim,
 	}
 }
 
-// needsAllocatable tells whether values of the claim depend on the node's
-// memory: only memory.high of what has no limit does.
+// needsAllocatable reports whether a value of the claim depends on the node's
+// allocatable memory. Only memory.high of a result with unlimited memory does.
 func (w wants) needsAllocatable(uid string) bool {
 	return slices.ContainsFunc(w.asked, func(a claimed) bool { return a.uid == uid && a.unlimited() && a.throttled })
 }
 
-// prepare is the flow of one claim.
+// prepare is the flow of one claim. It returns the answer for kubelet.
 func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, call call) ([]kubeletplugin.Device, error) {
 	results, err := ownResults(claim)
 	if err != nil || len(results) == 0 {
 		return nil, err
 	}
-	// The API server may be slow: nobody waits for it inside the lock.
+	// The API server may be slow, so it is read before the lock is taken.
 	users, usersErr := call.users[claim.UID]()
 	if usersErr == nil && len(users.pods) == 0 {
 		usersErr = users.none()
@@ -98,8 +98,8 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		return nil, err
 	}
 	defer leave()
-	// Kubelet may have given this call up while it read or waited, and released
-	// the claim since: what is written now would never be released (I3).
+	// Kubelet may have given this call up and released the claim meanwhile. A
+	// claim file that is written after that is never released (I3).
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("claim %s/%s: kubelet has given the call up: %w", claim.Namespace, claim.Name, context.Cause(ctx))
 	}
@@ -132,8 +132,8 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		log.Info("claim not prepared", zap.Error(err))
 		return nil, err
 	}
-	// What is wrong with the node is said after what is wrong with the claim:
-	// it is retried, and the claim's own faults do not go away by it.
+	// A fault of the claim is reported before a fault of the node: kubelet
+	// retries, and a retry does not mend the claim.
 	if err := claims.Blocked(); err != nil {
 		return nil, err
 	}
@@ -142,8 +142,8 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 			zap.String("for", users.firstOther()))
 	}
 	if call.again {
-		// Before the decision: a container that starts must not read what another
-		// pod had.
+		// The metadata is written before the decision: a container that starts
+		// must not read the values of another pod.
 		if err := d.metadata(ctx, claim, answer(record)); err != nil {
 			log.Error("claim not decided anew", zap.Error(err))
 			return nil, err
@@ -154,12 +154,13 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		return nil, err
 	}
 	d.count(append(slices.Clone(claims.Prepared), record))
-	log.Info("claim prepared", zap.String("cpus", record.CPUs()), zap.Strings("zones", zonesOf(record)), zap.Strings("pods", podsOf(record)))
+	log.Info("claim prepared", zap.String("cpus", record.CPUs()),
+		zap.Strings("zones", zonesOf(record)), zap.Strings("pods", podsOf(record)))
 	return answer(record), nil
 }
 
-// write writes a decided claim beside the others. Former is its decision until
-// now, the zero value for none.
+// write writes a decided claim beside the other claims. former is the record
+// that it replaces, the zero value for none.
 func (d *Driver) write(former, record contract.ClaimRecord, others []contract.ClaimRecord) error {
 	if former.UID != "" {
 		return d.replace(former, record, others)
@@ -175,7 +176,8 @@ func (d *Driver) write(former, record contract.ClaimRecord, others []contract.Cl
 	return d.ledger.Add(record, state, before)
 }
 
-// ownResults returns this driver's allocation results, in order.
+// ownResults returns this driver's allocation results, in order. A claim
+// without an allocation or with admin access is an error.
 func ownResults(claim *resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAllocationResult, error) {
 	if claim.Status.Allocation == nil {
 		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
@@ -186,14 +188,15 @@ func ownResults(claim *resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAl
 			continue
 		}
 		if r.AdminAccess != nil && *r.AdminAccess {
-			return nil, fmt.Errorf("request %q asks for admin access, which would pin a container to CPUs that others hold; this driver has none to give", r.Request)
+			return nil, fmt.Errorf("request %q asks for admin access, which would pin a container to CPUs that others hold; "+
+				"this driver has none to give", r.Request)
 		}
 		own = append(own, r)
 	}
 	return own, nil
 }
 
-// sameAllocation tells whether the record is of these results.
+// sameAllocation reports whether the record is of these results.
 func sameAllocation(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) bool {
 	return slices.EqualFunc(record.Results, results, func(was contract.ResultRecord, is resourceapi.DeviceRequestAllocationResult) bool {
 		now := resultRecord(is, was.Decision)
@@ -217,7 +220,7 @@ func resultRecord(r resourceapi.DeviceRequestAllocationResult, decision contract
 	return record
 }
 
-// answer is what kubelet is told, from the record alone (I8).
+// answer returns the devices for kubelet. They depend on the record alone (I8).
 func answer(record contract.ClaimRecord) []kubeletplugin.Device {
 	devices := make([]kubeletplugin.Device, len(record.Results))
 	for i, r := range record.Results {

@@ -21,7 +21,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
-// next gives the claim to a pod whose number is i, and to no other.
+// next returns the claim with pod number i as its only consumer.
 func (n *node) next(c *resourceapi.ResourceClaim, i int) *resourceapi.ResourceClaim {
 	c = c.DeepCopy()
 	c.Status.ReservedFor = nil
@@ -29,7 +29,7 @@ func (n *node) next(c *resourceapi.ResourceClaim, i int) *resourceapi.ResourceCl
 	return c
 }
 
-// allocatedAnew gives the claim another share, in a zone.
+// allocatedAnew returns the claim with a new allocation in the zone.
 func allocatedAnew(c *resourceapi.ResourceClaim, zone string) *resourceapi.ResourceClaim {
 	c = c.DeepCopy()
 	r := &c.Status.Allocation.Devices.Results[0]
@@ -37,7 +37,7 @@ func allocatedAnew(c *resourceapi.ResourceClaim, zone string) *resourceapi.Resou
 	return c
 }
 
-// offersNoMemory takes the zone's memory away, as a configuration does that names
+// offersNoMemory takes the memory from the zone, as if the configuration named
 // other kinds of memory.
 func (n *node) offersNoMemory(zone string) {
 	i := t2()
@@ -46,7 +46,7 @@ func (n *node) offersNoMemory(zone string) {
 	n.restart()
 }
 
-// recorded are the UIDs of the pods that a claim's record has.
+// recorded returns the UIDs of the pods in the record of claim i.
 func (n *node) recorded(i int) []string {
 	var uids []string
 	for _, p := range n.record(i).Pods {
@@ -55,9 +55,9 @@ func (n *node) recorded(i int) []string {
 	return uids
 }
 
-// A64: when the pods of a named claim have ended, what cannot be shared is
-// decided anew for the next one, whether kubelet asks or the claim is followed:
-// values are the new pod's, CPUs stay.
+// A64: when the pods of a named claim have ended, the claim is decided anew for
+// its next pod if pods cannot share it. Kubelet may ask, or the claim is
+// watched. The values are the new pod's, and the CPUs stay.
 func TestReplacement(t *testing.T) {
 	ask := func(n *node, c *resourceapi.ResourceClaim) error { _, err := n.prepare(c); return err }
 	follow := func(n *node, c *resourceapi.ResourceClaim) error { return n.driver.Join(context.Background(), c) }
@@ -106,8 +106,7 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
-// I1: nothing is decided anew, and no CPU freed, while a pod may still run, or
-// where that is not known.
+// I1: a claim is not decided anew, and no CPU is freed, while a pod may run.
 func TestReplacementWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		obstacle func(*node)
@@ -140,13 +139,13 @@ func TestReplacementWaits(t *testing.T) {
 	}
 }
 
-// damage makes a claim file that cannot be read.
+// damage writes a claim file that cannot be read.
 func (n *node) damage(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(n.dir, contract.ClaimFile(uid(99))), []byte("{"), 0o600))
 }
 
-// A64, I2: after a forced deletion the scheduler allocates the claim anew under
-// its UID, and kubelet says nothing.
+// A64, I2: after a deletion by force the scheduler allocates the claim anew
+// under its UID, and kubelet does not call the driver.
 func TestReplacementAllocatedAnew(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
@@ -159,7 +158,7 @@ func TestReplacementAllocatedAnew(t *testing.T) {
 	require.Equal(t, "0-1,4-7", n.state().Shared.CPUs)
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 
-	// Kubelet would ask for CDI devices that are not there any more.
+	// Kubelet would ask for CDI devices that do not exist.
 	other := n.next(allocatedAnew(c, "numa-0"), 6)
 	results := &other.Status.Allocation.Devices.Results
 	*results = append(*results, (*results)[0])
@@ -191,9 +190,9 @@ func (f podFunc) Pod(ctx context.Context, namespace, name string) (plugin.Pod, e
 	return f(ctx, namespace, name)
 }
 
-// I5: a container with several claims has the values that one call for all of
-// them would have given it, also where kubelet asks for one of them only and the
-// other one is followed, in either order.
+// I5: a container with several claims gets the values of one call for all of
+// them. Here kubelet asks for one claim and the other claim is watched, in
+// either order.
 func TestReplacementBesideAnotherClaim(t *testing.T) {
 	const throttled = `"memory":{"throttlingFactor":0.9}`
 	both := func(n *node) (named, own *resourceapi.ResourceClaim) {
@@ -268,7 +267,7 @@ func (noClaims) Claim(context.Context, string, string) (*resourceapi.ResourceCla
 }
 
 // I1, I4, I5: a frontend that dies at any write of a replacement leaves files
-// that Reconcile puts in order, and the replacement goes on.
+// that Reconcile puts in order. Then the replacement succeeds.
 func TestReplacementCrash(t *testing.T) {
 	for name, c := range map[string]struct {
 		class [2]string
@@ -324,8 +323,9 @@ func TestReplacementCrash(t *testing.T) {
 	}
 }
 
-// requireOrdered: no CPU of a claim file is in the pool unless it is a
-// partition's, and no pod has a claim that is not decided for it.
+// requireOrdered checks that the pool has no claimed CPUs except partition
+// CPUs, and that no pod in the node state has a claim that was not decided for
+// it.
 func (n *node) requireOrdered() {
 	state := n.state()
 	shared, err := cpuset.Parse(state.Shared.CPUs)
@@ -346,14 +346,14 @@ func (n *node) requireOrdered() {
 		}
 	}
 	if len(pods) == 0 {
-		return // the first preparation lists the pod before there is a file
+		return // the first preparation writes the node state before the claim file
 	}
 	for uid := range state.Pods {
 		require.True(n.t, pods[uid], "I5: pod %s is listed, the file is of %v", uid, pods)
 	}
 }
 
-// A write that fails leaves the files of the former decision, at once.
+// A write that fails leaves the files of the former decision.
 func TestReplacementOnAFullDirectory(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
@@ -384,9 +384,11 @@ func TestJoinKeepsWhatRuns(t *testing.T) {
 	require.Equal(t, []string{uid(6)}, n.recorded(1))
 }
 
-// A reservation that is no pod's has a message of its own.
+// A reservation that is not for a pod has a message of its own.
 func TestReservedForAPodGroup(t *testing.T) {
-	group := resourceapi.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "workers", UID: types.UID(uid(77))}
+	group := resourceapi.ResourceClaimConsumerReference{
+		APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "workers", UID: types.UID(uid(77)),
+	}
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
 	pods := c.Status.ReservedFor
@@ -402,7 +404,7 @@ func TestReservedForAPodGroup(t *testing.T) {
 	require.Equal(t, []string{uid(1001)}, n.recorded(1))
 }
 
-// I1: a claim that kubelet has forgotten is not released while it may run.
+// I1: an orphan is not released while a pod may run.
 func TestRelease(t *testing.T) {
 	n := newNode(t)
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "2"}))
@@ -428,8 +430,9 @@ func TestRelease(t *testing.T) {
 	require.Equal(t, "0-7", n.state().Shared.CPUs)
 }
 
-// A claim is decided anew where its former CPUs and its new ones are all that the
-// pool has: the former ones, which nothing runs on, become the pool (I7).
+// The pool may have no CPUs except the former and the new CPUs of a claim. The
+// claim is decided anew all the same: its former CPUs, on which nothing runs,
+// become the pool (I7).
 func TestReplacementTakesTurnsWithThePool(t *testing.T) {
 	n := newNode(t)
 	_, err := n.prepare(n.claim(9, "numa-1", capacity{"cpu": "4"}))
@@ -444,7 +447,7 @@ func TestReplacementTakesTurnsWithThePool(t *testing.T) {
 	_, err = n.prepare(n.claim(7, "numa-0", capacity{"cpu": "1"}))
 	require.NoError(t, err)
 	require.Equal(t, "5", n.state().Shared.CPUs)
-	// CPU 0 cannot be taken again: the zone has lost it.
+	// The zone has lost CPU 0, so the claim cannot keep it.
 	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: cpuset.New(1, 4, 5), Mems: "0"}
 	n.restart()
 	require.NoError(t, n.driver.Join(t.Context(), n.next(allocatedAnew(c, "numa-0"), 5)))
@@ -453,7 +456,7 @@ func TestReplacementTakesTurnsWithThePool(t *testing.T) {
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 }
 
-// I2: CPUs that the zone has lost are not kept for the next pod.
+// I2: the next pod does not get CPUs that the zone has lost.
 func TestReplacementKeepsNoCPUsBeyondTheZone(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
@@ -466,8 +469,8 @@ func TestReplacementKeepsNoCPUsBeyondTheZone(t *testing.T) {
 	require.Equal(t, "0,4", n.record(1).CPUs())
 }
 
-// A claim that is allocated to another node now is left to that node, and to
-// kubelet, which releases it here.
+// A claim that is allocated to another node is left to that node. Kubelet
+// releases it here.
 func TestJoinOfAClaimOnAnotherNode(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
@@ -481,7 +484,7 @@ func TestJoinOfAClaimOnAnotherNode(t *testing.T) {
 	require.Equal(t, state, n.state())
 }
 
-// A replacement that the node file has no room for is refused before anything is
+// A replacement for which the node file has no room is refused before a file is
 // written (I4).
 func TestReplacementWithoutRoom(t *testing.T) {
 	n := newNode(t)
@@ -506,8 +509,8 @@ func TestReplacementWithoutRoom(t *testing.T) {
 	require.Equal(t, state, n.state())
 }
 
-// What containers read of a claim is written before its new decision; where that
-// fails nothing is decided.
+// The metadata of a claim is written before its new decision. If that fails,
+// the former decision stays.
 func TestReplacementWritesMetadata(t *testing.T) {
 	n := newNode(t)
 	var written []string

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 )
 
-// unreadable is a directory in which the first reads of a file fail.
+// unreadable is a directory in which the first reads of one file fail.
 type unreadable struct {
 	ledger.Directory
 	name  string
@@ -28,12 +28,12 @@ func (u *unreadable) Read(name string) ([]byte, error) {
 	return u.Directory.Read(name)
 }
 
-// A70, I1: what could not be read when a claim is released is not in the pool,
-// whether it can be read again in time or not.
+// A70, I1: the CPUs of a claim file that cannot be read while another claim is
+// released do not get into the pool.
 func TestUnprepareBesideAReadError(t *testing.T) {
 	for times, pool := range map[int]string{
-		1: "0-1,4-7", // read again after the release
-		2: "4-7",     // not read: the pool does not grow
+		1: "0-1,4-7", // the file is read again after the release
+		2: "4-7",     // the file is not read: the pool does not grow
 	} {
 		n := newNode(t)
 		for i, zone := range []string{1: "numa-0", 2: "numa-1"} {
@@ -54,8 +54,9 @@ func TestUnprepareBesideAReadError(t *testing.T) {
 	}
 }
 
-// A claim is released although no CPU of the pool is online: kubelet would ask
-// for ever, and the pod stay. The pool does not change until it can have a CPU.
+// A claim is released although no CPU of the pool is online. Kubelet would ask
+// for ever otherwise, and the pod would stay. The pool does not change until it
+// can have a CPU.
 func TestUnprepareWithoutAPool(t *testing.T) {
 	n := newNode(t)
 	for i, zone := range []string{1: "numa-0", 2: "numa-1"} {

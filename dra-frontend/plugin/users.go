@@ -15,51 +15,54 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
 )
 
-// Pod is what a claim's values depend on in a pod.
+// Pod is the part of a pod that a claim's values depend on.
 type Pod struct {
 	Name string
 	contract.PodRecord
-	// RuntimeClass is the name of its runtime class, empty for none.
+	// RuntimeClass is the name of the pod's runtime class, empty for none.
 	RuntimeClass string
-	// UserNamespace: its containers run in a user namespace of its own.
+	// UserNamespace reports whether the pod has a user namespace of its own.
 	UserNamespace bool
-	// MemoryLimit is the limit in bytes of the whole pod, 0 for none.
+	// MemoryLimit is the memory limit of the whole pod in bytes, 0 for none.
 	MemoryLimit int64
-	// Resources are the requests and limits of the whole pod, nil without.
+	// Resources are the requests and limits of the whole pod, nil for none.
 	Resources *oomscore.Resources
-	// Containers in the pod's order, init containers first.
+	// Containers are in the pod's order, init containers first.
 	Containers []Container
 }
 
 // Container is one container of a pod.
 type Container struct {
 	Name string
-	// Runs tells whether it runs at the same time as the main containers:
-	// main containers and sidecars do, other init containers do not.
+	// Runs reports whether the container runs at the same time as the main
+	// containers. Main containers and sidecars do, other init containers do
+	// not.
 	Runs bool
-	// Init: it is among the pod's init containers, of which sidecars run.
+	// Init reports whether it is an init container. Sidecars are too.
 	Init bool
-	// MemoryLimit is the limit in bytes of its own spec, 0 for none.
+	// MemoryLimit is the memory limit of the container's spec in bytes, 0 for
+	// none.
 	MemoryLimit int64
-	// Resources are the requests and limits of its own spec.
+	// Resources are the requests and limits of the container's spec.
 	Resources oomscore.Resources
-	// Hugepages are the limits in bytes of its own spec, by page size.
+	// Hugepages are the limits of the container's spec in bytes, by page size.
 	Hugepages map[string]int64
-	// MountPaths are where its volumes are mounted.
+	// MountPaths are the paths of its volume mounts.
 	MountPaths []string
-	// Claims are the claims it names, claim object name to request name; an
-	// empty request name stands for all requests of the claim.
+	// Claims are the claims that the container uses.
 	Claims []ClaimReference
 }
 
-// ClaimReference is a container's use of a claim.
+// ClaimReference is a container's use of a claim, by object name and request
+// name. An empty request name stands for all requests of the claim.
 type ClaimReference struct {
 	Claim   string
 	Request string
 }
 
-// uses reports whether the container uses the request of the claim. Results of
-// prioritised lists are named "request/subrequest"; containers name the former.
+// uses reports whether the container uses the request of the claim. The result
+// of a prioritised list is named "request/subrequest"; a container names the
+// request.
 func (c Container) uses(claim, request string) bool {
 	base, _, _ := strings.Cut(request, "/")
 	for _, ref := range c.Claims {
@@ -70,18 +73,20 @@ func (c Container) uses(claim, request string) bool {
 	return false
 }
 
-// users are the pods a claim is reserved for, and all that their containers'
-// values depend on.
+// users are the consumers of a claim, and all other input for the values of
+// their containers.
 type users struct {
 	namespace, claim, uid string
 	pods                  []Pod
-	// others are consumers that are no pods, as "podgroups.scheduling.k8s.io name".
+	// others are consumers that are not pods, as "podgroups.scheduling.k8s.io
+	// name".
 	others []string
 	// asked are the results with memory or hugepages of all claims of the call.
 	asked []claimed
-	// cpus are the results with CPUs, likewise.
+	// cpus are the results with CPUs of all claims of the call.
 	cpus []cpuUse
-	// allocatable is the node's, read for claims that need it.
+	// allocatable is the node's allocatable memory in bytes, read for claims
+	// that need it.
 	allocatable    int64
 	allocatableErr error
 }
@@ -96,15 +101,15 @@ func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (u
 		}
 		pod, err := d.pods.Pod(ctx, claim.Namespace, consumer.Name)
 		if apierrors.IsNotFound(err) {
-			// Deleted by force; its reservation follows.
+			// The pod was deleted by force. Its reservation goes later.
 			continue
 		}
 		if err != nil {
 			return u, fmt.Errorf("read pod %s/%s, which the claim is reserved for: %w", claim.Namespace, consumer.Name, err)
 		}
 		if pod.UID != string(consumer.UID) {
-			// The reservation is of a pod that is gone; its successor of the
-			// same name has a reservation of its own.
+			// The reservation is of a former pod. A new pod of the same name
+			// has a reservation of its own.
 			continue
 		}
 		u.pods = append(u.pods, pod)
@@ -112,16 +117,17 @@ func (d *Driver) users(ctx context.Context, claim *resourceapi.ResourceClaim) (u
 	return u, nil
 }
 
-// none says why there is no pod to prepare the claim for.
+// none returns why there is no pod to prepare the claim for.
 func (u users) none() error {
 	if len(u.others) > 0 {
-		return fmt.Errorf("claim %s/%s is reserved for %s and for no pod: what a container gets depends on its pod, and the claim does not name "+
-			"the pods of a group; give the pods claims or a claim template of their own", u.namespace, u.claim, u.firstOther())
+		return fmt.Errorf("claim %s/%s is reserved for %s and for no pod: what a container gets depends on its pod, "+
+			"and the claim does not name the pods of a group; give the pods claims or a claim template of their own",
+			u.namespace, u.claim, u.firstOther())
 	}
 	return fmt.Errorf("claim %s/%s is not reserved for any pod that exists", u.namespace, u.claim)
 }
 
-// firstOther names one of the consumers that are no pods, and counts the rest.
+// firstOther names one consumer that is not a pod, and counts the rest.
 func (u users) firstOther() string {
 	if more := len(u.others) - 1; more > 0 {
 		return fmt.Sprintf("%s and %d more", u.others[0], more)
@@ -137,17 +143,18 @@ func (u users) records() []contract.PodRecord {
 	return records
 }
 
-// exclusive refuses amounts of memory or hugepages that several containers
-// would use at the same time: each would get all of it.
+// exclusive refuses memory or hugepages that several containers would use at
+// the same time: each container would get the whole amount.
 func (u users) exclusive(request string) error {
 	if _, running := containers(u.pods, u.claim, request); len(running) > 1 {
-		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): give each container a claim or a request of its own",
-			len(running), few(running))
+		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): "+
+			"give each container a claim or a request of its own", len(running), few(running))
 	}
 	return nil
 }
 
-// few names the first of the names: a message must not grow with a pod's spec.
+// few names some of the names and counts the rest: a message must not grow with
+// a pod's spec.
 func few(names []string) string {
 	const most = 6
 	if more := len(names) - most; more > 0 {
@@ -156,8 +163,8 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// containers counts those that use the request of the claim, and names those of
-// them that run at the same time.
+// containers counts the containers that use the request of the claim, and names
+// those that run at the same time.
 func containers(pods []Pod, claim, request string) (used int, running []string) {
 	for _, p := range pods {
 		sidecar := false
@@ -167,7 +174,7 @@ func containers(pods []Pod, claim, request string) (used int, running []string) 
 			}
 			used++
 			// An init container runs beside a sidecar that comes before it, and
-			// at any time beside the containers of other pods.
+			// may run beside any container of another pod.
 			if c.Runs || sidecar || len(pods) > 1 {
 				running = append(running, p.Name+"/"+c.Name)
 			}

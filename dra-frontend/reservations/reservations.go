@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reservations follows the claims that other pods may have after they
-// were prepared. Kubelet does not tell the driver of such pods; the claim's status
-// does, so each of these claims is watched while it is prepared here. They are
-// few: a claim made from a template has one pod, for ever.
+// Package reservations watches the prepared claims that may get more consumers.
+// Kubelet does not call the driver for a pod that comes later, but the claim's
+// status names the pod. Few claims are watched: a claim from a template has one
+// pod for ever.
 package reservations
 
 import (
@@ -24,7 +24,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Join is told of the latest state of a claim, until it succeeds.
+// Join gets the latest state of a claim, again and again until it returns no
+// error.
 type Join func(ctx context.Context, claim *resourceapi.ResourceClaim) error
 
 // Watcher watches claims.
@@ -38,17 +39,19 @@ type Watcher struct {
 	done    sync.WaitGroup
 }
 
-// New returns a watcher of nothing. resync is how often a claim is shown again
-// without a change.
+// New returns a watcher of no claims. resync is how often a claim without a
+// change is delivered again.
 func New(client kubernetes.Interface, log *zap.Logger, resync time.Duration, join Join) *Watcher {
 	return &Watcher{client: client, log: log, join: join, resync: resync, watched: make(map[string]context.CancelFunc)}
 }
 
-// Follow watches exactly the claims that are no template's, until ctx ends.
+// Follow watches the claims that are not from a template, and no other claims,
+// until ctx ends.
 func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 	gone := maps.Clone(w.watched)
 	for _, c := range claims {
-		// Records of an older frontend do not say it: their claims are followed.
+		// A record of an older frontend does not have OwnedByPod; its claim is
+		// watched.
 		if c.OwnedByPod {
 			continue
 		}
@@ -66,7 +69,7 @@ func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 	}
 }
 
-// Wait returns when nothing is watched any more.
+// Wait returns when every watch has ended.
 func (w *Watcher) Wait() { w.done.Wait() }
 
 func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
@@ -78,7 +81,7 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
 	latest := make(chan *resourceapi.ResourceClaim, 1)
 	show := func(object any) {
 		claim, is := object.(*resourceapi.ResourceClaim)
-		// Another claim of the same name has a life of its own.
+		// A claim with the same name and another UID is another claim.
 		if !is || string(claim.UID) != c.UID || claim.Status.Allocation == nil {
 			return
 		}
@@ -100,11 +103,12 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
 	factory.Shutdown()
 }
 
-// firstPause is between a failure and the next try; it doubles up to the resync.
+// firstPause is the time between a failure and the next try. It doubles up to
+// resync.
 const firstPause = time.Second
 
-// deliver tells join of the latest state, again and again until it succeeds or
-// there is a later one.
+// deliver calls join with the latest state until join succeeds, or until there
+// is a later state.
 func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, latest <-chan *resourceapi.ResourceClaim) {
 	var claim *resourceapi.ResourceClaim
 	pause := firstPause
@@ -127,10 +131,11 @@ func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, latest <-
 			claim, complaint = nil, ""
 			continue
 		}
-		// Mostly it waits for a pod that is ending.
+		// In most cases a former pod has not ended.
 		if ctx.Err() == nil && err.Error() != complaint {
 			complaint = err.Error()
-			w.log.Warn("pods have the claim and do not get it yet, tried again", zap.String("claim", c.Namespace+"/"+c.Name), zap.Error(err))
+			w.log.Warn("pods have the claim and do not get it yet, tried again",
+				zap.String("claim", c.Namespace+"/"+c.Name), zap.Error(err))
 		}
 	}
 }

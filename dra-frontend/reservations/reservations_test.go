@@ -33,7 +33,7 @@ func record(name, uid string) contract.ClaimRecord {
 	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid}
 }
 
-// joinable is a record of a claim that can be shared.
+// joinable is a record of a claim that pods can share.
 func joinable(name, uid string) contract.ClaimRecord {
 	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid, Joinable: true}
 }
@@ -46,7 +46,7 @@ func TestFollow(t *testing.T) {
 	client := fake.NewClientset(claim("a", "a1", "one"), claim("b", "another", "one"),
 		claim("shared", "shared1", "one"), claim("own", "own1", "one"))
 	shown := make(chan *resourceapi.ResourceClaim)
-	// What could not be done is shown again.
+	// A state that join failed for is delivered again.
 	var tried atomic.Bool
 	w := reservations.New(client, zap.NewNop(), 200*time.Millisecond, func(_ context.Context, c *resourceapi.ResourceClaim) error {
 		if !tried.Swap(true) {
@@ -78,7 +78,7 @@ func TestFollow(t *testing.T) {
 	go func() { w.Wait(); close(drained) }()
 	for open := true; open; {
 		select {
-		case <-shown: // one that was under way
+		case <-shown: // a delivery that was under way
 		case <-drained:
 			open = false
 		}

@@ -8,17 +8,18 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// The three forms of one decision: for a container that is created, that the
-// runtime updates, and that runs. The memory policy and the OOM score are in the
-// first one only: they are a process's, and NRI carries them at the creation.
-// They are functions of the decision and of nothing else (I9), but for the OOM
-// score: the lower of the decision's and of what the container came with holds.
+// A decision has three forms: for a container that is created, for a container
+// that the runtime updates, and for a container that runs. Only the first form
+// has the memory policy and the OOM score, because NRI carries them at the
+// creation only: they belong to a process. Each form depends on the decision
+// alone (I9), except the OOM score: the lower one of the decision's and the
+// container's own score holds.
 
-// adjust is the decision for a container that is created. Memory and hugepages
-// go through unified, the cgroup's files by name: NRI drops a reservation given
-// in the memory struct, and containerd drops hugepage limits while its
-// disable_hugetlb_controller is on, which is its default. OCI runtimes write
-// unified last, over what kubelet asked for.
+// adjust returns the decision for a container that is created. came is the
+// container's own OOM score. Memory and hugepages go through unified, the
+// cgroup's files by name: NRI drops a reservation in the memory struct, and
+// containerd drops hugepage limits while its disable_hugetlb_controller is on,
+// which is its default. OCI runtimes write unified last, over kubelet's values.
 func adjust(d contract.Decision, came *int) *api.ContainerAdjustment {
 	a := &api.ContainerAdjustment{}
 	a.SetLinuxCPUSetCPUs(d.CPUs)
@@ -27,9 +28,9 @@ func adjust(d contract.Decision, came *int) *api.ContainerAdjustment {
 		a.AddLinuxUnified(file, value)
 	}
 	if p := d.MemoryPolicy; p != nil {
-		// Static: the nodes are meant as they are named. crun sets the policy
-		// before the process is in its cgroup, and without the flag the kernel
-		// would map them to others then (set_mempolicy(2)).
+		// With the flag, the policy means the nodes as they are named. crun
+		// sets the policy before the process is in its cgroup, and without the
+		// flag the kernel would map it to other nodes then (set_mempolicy(2)).
 		a.SetLinuxMemoryPolicy(api.MpolMode(api.MpolMode_value[p.OCIMode()]), p.Nodes, api.MpolFlag_MPOL_F_STATIC_NODES)
 	}
 	if d.LowersOOMScore(came) {
@@ -38,22 +39,22 @@ func adjust(d contract.Decision, came *int) *api.ContainerAdjustment {
 	return a
 }
 
-// oomScore is the container's oom_score_adj as the runtime tells it, nil where
-// it does not.
+// oomScore returns the container's own oom_score_adj, nil if the runtime does
+// not report it.
 func oomScore(ctr *api.Container) *int { return ctr.GetLinux().GetOomScoreAdj().Get() }
 
-// pooledAnnotation marks containers that were created in the shared pool: the
-// runtime tells their cpuset later as if it was their own.
+// pooledAnnotation marks containers that were created in the shared pool: later
+// the runtime reports the pool's cpuset as the container's own.
 const pooledAnnotation = contract.Vendor + "/pooled"
 
-// pool is the decision for a container without a claim that is created.
+// pool returns the shared pool for a container without a claim that is created.
 func pool(d contract.Decision) *api.ContainerAdjustment {
 	a := adjust(d, nil)
 	a.AddAnnotation(pooledAnnotation, "true")
 	return a
 }
 
-// update is the decision put back into a runtime's update of the container.
+// update returns the decision for a container that the runtime updates.
 func update(id string, d contract.Decision) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}
 	u.SetContainerId(id)
@@ -65,8 +66,9 @@ func update(id string, d contract.Decision) *api.ContainerUpdate {
 	return u
 }
 
-// files is the decision as the contents of the container's cgroup files, but
-// for the partition: what is above it must be right when that is written.
+// files returns the decision as the contents of the container's cgroup files,
+// without the partition: the cgroups above must have their values before the
+// partition is written.
 func files(d contract.Decision) map[string]string {
 	f := d.Files()
 	delete(f, contract.FilePartition)

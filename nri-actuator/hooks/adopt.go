@@ -16,20 +16,21 @@ import (
 )
 
 // Containers that are created while no runtime is connected run on all CPUs. A
-// pod's author can bring that about: a runtime that cannot put its list of
-// containers into messages, because their environments are too large, gives the
-// plugin up at each connection. So the cgroups below kubepods are looked at then:
-// what no claim backs belongs to the shared pool (I1).
+// pod's author can cause this: the runtime drops the plugin at each connection
+// if the list of containers does not fit into its messages, because their
+// environments are too large. So the actuator searches the cgroups below
+// kubepods then: a container that no claim backs belongs to the shared pool
+// (I1).
 
-// adopt takes in the containers below kubepods that are not known. They are
-// known until the runtime's list replaces them.
+// adopt takes in the unknown containers below kubepods, until the runtime's
+// list replaces them.
 func (p *Plugin) adopt(ctx context.Context) {
 	if p.levels == nil {
 		dir, ok := p.Tree.Kubepods()
 		if !ok {
 			return
 		}
-		// Any pod leads to the levels.
+		// Any pod's directory leads to the levels.
 		p.levels, _ = cgroups.Levels(dir + "/pod")
 	}
 	known := make(map[string]bool, len(p.containers))
@@ -65,12 +66,13 @@ func (p *Plugin) adopted(dir, podDir, uid string) *container {
 	if cpus, err := p.Tree.Read(dir, "cpuset.cpus"); err == nil {
 		c.pinned = cpus
 	}
-	// Or what is above a partition would lose its CPUs before it has ended.
+	// The cgroups above a partition must keep its CPUs until the partition has
+	// ended.
 	p.keepHolds(c)
 	return c
 }
 
-// below returns the directories of the cgroups right below dir.
+// below returns the directories of the cgroups directly below dir.
 func (p *Plugin) below(ctx context.Context, dir string) []string {
 	names, err := p.Tree.Children(dir)
 	if err != nil && !errors.Is(err, cgroups.ErrGone) {
@@ -83,9 +85,9 @@ func (p *Plugin) below(ctx context.Context, dir string) []string {
 	return dirs
 }
 
-// backed reports whether an adopted container may stay where it is: it is a
-// partition, or on CPUs of its pod's pool and claims only. So it is where a
-// claim's file cannot be read (I4).
+// backed reports whether a container may stay where it is: it is a partition,
+// or its CPUs are all in its pod's part of the pool or in its pod's claims. It
+// also stays if a claim file cannot be read (I4).
 func (p *Plugin) backed(c *container, node contract.NodeState) bool {
 	if len(node.Pods[c.ask.PodUID].Claims) == 0 {
 		return false

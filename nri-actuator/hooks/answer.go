@@ -18,25 +18,26 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// The runtime drops a plugin that does not answer in time, or whose answer is
-// larger than a message (4 MiB), and creates containers without it from then on.
-// Each answer therefore leaves in time and bounded, whatever a pod's author wrote
+// The runtime drops a plugin that does not answer in time, or with an answer
+// larger than a message (4 MiB), and creates containers without it from then
+// on. So each answer leaves in time and bounded, whatever a pod's author wrote
 // and whatever the kernel is busy with.
 
 var (
-	// errOver answers calls of a connection that is lost: the answer is not read.
+	// errOver answers a call of a lost connection. The runtime does not read
+	// it.
 	errOver = errors.New("the connection is over")
 	// errLate answers a call that could not be worked on in time.
 	errLate = errors.New("nri-actuator is busy with another container: a write into a cgroup takes long (see its log); kubelet tries again")
 )
 
-// margin is the part of a call's time that is left for the answer's way back.
+// margin divides a call's time. One part is left for the way of the answer.
 const margin = 4
 
-// inTime does the work of a call of the runtime under the lock, and returns
-// errLate a quarter of the call's time before the runtime gives up. Work that
-// ends later is undone by undo, under the lock as well; undo may be nil. A call
-// without a deadline takes as long as it takes.
+// inTime does the work of a runtime's call under the lock. It returns errLate
+// when one quarter of the call's time is left. Work that ends later is undone
+// by undo, also under the lock; undo may be nil. A call without a deadline may
+// take any time.
 func inTime[T any](ctx context.Context, s *Session, do func(ctx context.Context) (T, error), undo func()) (T, error) {
 	deadline, limited := ctx.Deadline()
 	if !limited {
@@ -73,7 +74,8 @@ func inTime[T any](ctx context.Context, s *Session, do func(ctx context.Context)
 	return r.value, r.err
 }
 
-// underLock runs do with the lock, which it waits for as long as wait lasts.
+// underLock runs do under the lock. The error is errLate if wait ends before
+// the lock is free, and errOver if the session has ended.
 func underLock[T any](wait, ctx context.Context, s *Session, do func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	if err := s.enter(wait); err != nil {
@@ -89,16 +91,16 @@ func underLock[T any](wait, ctx context.Context, s *Session, do func(ctx context
 // maxAnswer bounds an error that leaves through NRI, in bytes.
 const maxAnswer = 1 << 10
 
-// refusal is the error as the runtime gets it. No other place of the actuator
-// gives the runtime a text.
+// refusal returns the error for the runtime. The actuator gives the runtime no
+// other text.
 func refusal(c *container, err error) error {
 	text := fmt.Sprintf("cpumem: container %s: %s", c.name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	return errors.New(contract.Excerpt(text, maxAnswer))
 }
 
 // createLate answers the creation of a container without a claim while the lock
-// is not to be had: the container gets the pool of the last known node state
-// (I7), and becomes known to the next holder of the lock.
+// is held: the container gets the pool of the last known node state (I7), and
+// the next holder of the lock takes the container in.
 func (s *Session) createLate(ctx context.Context, c *container) *api.ContainerAdjustment {
 	logs.From(ctx).Warn("created with the last known pool: another container's write takes long", zap.String("container", c.name))
 	d, ok := s.lastPool(c)
@@ -111,8 +113,8 @@ func (s *Session) createLate(ctx context.Context, c *container) *api.ContainerAd
 	return pool(d)
 }
 
-// updateLate is the answer to an update of a container without a claim while the
-// lock is not to be had.
+// updateLate answers an update of a container without a claim while the lock is
+// held.
 func (s *Session) updateLate(c *container) []*api.ContainerUpdate {
 	d, ok := s.lastPool(c)
 	if !ok {
@@ -121,9 +123,9 @@ func (s *Session) updateLate(c *container) []*api.ContainerUpdate {
 	return []*api.ContainerUpdate{update(c.id, d)}
 }
 
-// lastPool is what a container without a claim gets at the last known node
-// state, ok is false if none is known or the container is pinned to CPUs that
-// the driver does not manage.
+// lastPool returns the decision for a container without a claim at the last
+// known node state. ok is false if no state is known, or if the container is
+// pinned to unmanaged CPUs.
 func (s *Session) lastPool(c *container) (d contract.Decision, ok bool) {
 	node := s.last.Load()
 	if node == nil {
@@ -135,15 +137,15 @@ func (s *Session) lastPool(c *container) (d contract.Decision, ok bool) {
 	return decisions.Effective(nil, node.SharedOf(c.ask.PodUID)), true
 }
 
-// event is what a call reported that could not get the lock: a container that was
-// created, or started, or is gone.
+// event is a call that could not get the lock: a container was created, or
+// started, or is gone.
 type event struct {
 	container *container
 	gone      string
 }
 
-// later keeps an event for the next holder of the lock, and has all be brought to
-// the node state soon.
+// later keeps an event for the next holder of the lock, and makes Apply due
+// soon.
 func (p *Plugin) later(e event) {
 	p.inbox.mu.Lock()
 	p.inbox.events = append(p.inbox.events, e)
@@ -151,7 +153,7 @@ func (p *Plugin) later(e event) {
 	p.due.after(createdPeriod, func() { p.due.apply = true })
 }
 
-// enter takes the lock, and takes in what was reported while it was not to be had.
+// enter takes the lock, and takes in the events that came while it was held.
 func (p *Plugin) enter(ctx context.Context) error {
 	if err := p.lock.acquire(ctx); err != nil {
 		return err
@@ -163,8 +165,8 @@ func (p *Plugin) enter(ctx context.Context) error {
 	for _, e := range events {
 		switch known := p.containers[e.id()]; {
 		case e.container == nil:
-			// Its program may still end: until its cgroup is gone it is kept off
-			// the CPUs of claims.
+			// The program may not have ended: until its cgroup is gone, it is
+			// kept off claimed CPUs.
 			if known != nil {
 				known.started, known.seen = true, true
 				p.settle(ctx, known)

@@ -17,9 +17,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// apply gives every container, pod and ancestor the values of the present node
-// state. One that fails keeps none of the others from getting theirs. The
-// generation is that of the state applied, with an error if not everywhere.
+// apply gives every container, pod and level the values of the present node
+// state. A failure of one does not stop the rest. generation is the state's
+// generation, and the error says where the state was not applied.
 func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 	node, fresh, err := p.node(ctx)
 	if err != nil {
@@ -33,8 +33,8 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 	}
 	var all []decided
 	for _, c := range p.sorted() {
-		// A container that is over has nothing to be refused: its claim may be
-		// released before the runtime says that it stopped.
+		// A container that has ended is not refused: its claim may be released
+		// before the runtime reports the stop.
 		if p.settle(ctx, c) {
 			continue
 		}
@@ -46,10 +46,11 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		}
 		all = append(all, decided{c, want, refused})
 	}
-	// I1: the pool leaves CPUs before a claim gets them. And a partition can be made
-	// again only when no cgroup beside it names its CPUs.
+	// I1: the pool leaves CPUs before a claim gets them. A partition can be
+	// made again only when no cgroup beside it names its CPUs.
 	slices.SortStableFunc(all, func(a, b decided) int { return cmp.Compare(a.rank(), b.rank()) })
-	// Before the containers: a partition takes its CPUs from what is above it.
+	// The levels and pods come before the containers: a partition takes its
+	// CPUs from the cgroups above it.
 	if err := p.writeTree(ctx, node); err != nil {
 		logs.From(ctx).Error("apply", zap.Error(err))
 		errs = append(errs, err)
@@ -57,20 +58,21 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 	for _, d := range all {
 		c, refused := d.container, d.refused
 		if refused == nil && c.waits() {
-			// The guard lets its program start as soon as its cgroup has the
-			// decision: bringCreated writes it, in the order of a creation.
+			// The guard lets the program start as soon as its cgroup has the
+			// decision. bringCreated writes it, in the order of a creation.
 			continue
 		}
 		err := p.write(ctx, c, d.want)
 		switch {
 		case errors.As(err, new(*invalid)):
-			// Named when it was found, and not for the others to wait for.
+			// An invalid partition was logged when it was found. It does not
+			// hold back the announced generation.
 		case errors.Is(err, cgroups.ErrGone):
 			p.settle(ctx, c)
 		case err != nil:
 			err = fmt.Errorf("container %s: %w", c.name, err)
 			logs.From(ctx).Error("apply", zap.Error(err))
-			// A container with a claim that is not obeyed has been named.
+			// A refused claim has been logged.
 			if refused == nil {
 				errs = append(errs, err)
 			}
@@ -86,7 +88,8 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 	return node.Generation, errors.Join(errs...)
 }
 
-// rank orders containers that are brought to one node state.
+// rank orders the containers for one node state: pool containers first,
+// partitions last.
 func (c *container) rank() int {
 	switch {
 	case c.pooled():
@@ -97,10 +100,9 @@ func (c *container) rank() int {
 	return 2
 }
 
-// shrinkPool brings every container that draws on the shared pool to its
-// present CPUs, before a container with exclusive ones is created (I1). A
-// container that cannot be moved fails the creation, one without a cgroup gets
-// its values when it starts.
+// shrinkPool moves every pool container to the pool's present CPUs, before a
+// container gets claimed CPUs (I1). A container that cannot be moved is an
+// error. A container without a cgroup gets its values when it starts.
 func (p *Plugin) shrinkPool(ctx context.Context, node contract.NodeState) error {
 	for _, c := range p.sorted() {
 		_, want, _ := p.decide(ctx, c, node)
@@ -119,9 +121,9 @@ func (p *Plugin) shrinkPool(ctx context.Context, node contract.NodeState) error 
 	return nil
 }
 
-// settle forgets a container whose cgroup is gone for good, and reports whether
-// it did. A container without a cgroup of its own is forgotten when the runtime
-// removes it.
+// settle forgets a container if its cgroup is gone for good, and reports
+// whether it did. A container without a cgroup of its own is forgotten when the
+// runtime removes it.
 func (p *Plugin) settle(ctx context.Context, c *container) (over bool) {
 	if !c.started || c.dirErr != nil {
 		return false
@@ -134,7 +136,8 @@ func (p *Plugin) settle(ctx context.Context, c *container) (over bool) {
 	return over
 }
 
-// removed notes a container that a list of the runtime may still have.
+// removed notes a container that a list of the runtime may have although it is
+// gone.
 func (p *Plugin) removed(id string) {
 	if p.link.isConnected() {
 		return

@@ -20,57 +20,62 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// container is one that exists in the runtime.
+// container is a container of the runtime, or a cgroup that adopt found.
 type container struct {
 	id string
-	// name is namespace/pod/container, for people.
+	// name is "namespace/pod/container", for logs and errors.
 	name string
 	ask  decisions.Container
-	// claims tells whether the container refers to the contract at all.
+	// claims reports whether the container refers to the contract.
 	claims bool
-	// pinned is the cpuset that the container came with, from others.
+	// pinned is the cpuset that the container came with from another program.
 	pinned string
 	dir    string
 	dirErr error
 	podDir string
 	podErr error
-	// started: a cgroup that is gone will not come back.
+	// started reports whether the container was started. If its cgroup is gone
+	// then, it does not come back.
 	started bool
-	// session told of it, nil for one that was found without the runtime.
+	// session is the session that reported the container, nil if adopted.
 	session *Session
-	// seen: its cgroup was found. A virtual machine's container has none.
+	// seen reports whether the cgroup was found. A virtual machine's container
+	// has none.
 	seen bool
-	// kept: the container has a claim and the runtime did not list its pod, so that
-	// nothing says whether the claim is the pod's. It stays as it is.
+	// kept reports whether the container has a claim and the runtime did not
+	// list its pod. Nothing shows then whether the claim is the pod's, so the
+	// container stays as it is.
 	kept bool
-	// adopted: the container was found below kubepods while no runtime was
-	// connected. Only its cgroup is known.
+	// adopted reports whether the container was found below kubepods while no
+	// runtime was connected. Only its cgroup is known.
 	adopted bool
-	// adjusted: this actuator answered its creation with the whole decision.
+	// adjusted reports whether this actuator answered the creation with the
+	// whole decision.
 	adjusted bool
-	// held are the decisions that were found valid last.
+	// held are the decisions that were last found valid.
 	held map[contract.Key]contract.Decision
-	// applied is what the cgroup was last brought to: where it differs now,
-	// somebody else wrote.
+	// applied are the values that the cgroup was last brought to. Another
+	// program wrote a value that differs.
 	applied map[string]string
-	// overwritten are the values that someone else wrote last.
+	// overwritten are the values that another program wrote last.
 	overwritten map[string]string
-	// partition is the kind of partition that its decision asks for with cpus,
-	// empty for none.
+	// partition is the decision's kind of partition, empty for none. cpus are
+	// the decision's CPUs.
 	partition, cpus string
-	// holds are the CPUs that its cgroup may have as a partition, whatever is
-	// decided now: what is above it keeps them until it was seen to have none.
+	// holds are the CPUs that the cgroup may have as a partition, whatever the
+	// present decision is. The cgroups above keep these CPUs until this cgroup
+	// is seen to have none.
 	holds string
-	// invalid is the kernel's reason why it is none, tried when it was last
-	// tried to make it one again.
+	// invalid is the kernel's reason why the cgroup is no partition. tried is
+	// the time of the last try to make it one.
 	invalid string
 	tried   time.Time
-	// refused keeps the log and the counter to one entry for each change.
+	// refused is the last refusal, which is logged and counted once.
 	refused string
 }
 
-// newContainer is the container as the runtime tells it. Only what the contract
-// needs is kept of it: a container's environment may have megabytes.
+// newContainer returns the container as the runtime reports it. Only the
+// contract's part is kept: a container's environment may have megabytes.
 func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *container {
 	c := &container{
 		id: ctr.GetId(), session: s,
@@ -90,7 +95,7 @@ func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *contain
 	c.dir, c.dirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())
 	c.podDir, c.podErr = cgroups.PodDir(pod.GetLinux().GetCgroupParent())
 	if pod == nil && c.dirErr == nil {
-		// Its cgroup is in the pod's, which says whose it is.
+		// The container's cgroup is in the pod's cgroup, which names the pod.
 		c.podDir, c.podErr = path.Dir(c.dir), nil
 		c.ask.PodUID = cgroups.PodUID(c.podDir)
 		c.kept = c.claims
@@ -98,11 +103,12 @@ func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *contain
 	return c
 }
 
-// maxName bounds a container's name in logs and errors: namespace and pod have
-// at most 63 and 253 bytes, a container 63.
+// maxName bounds a container's name in logs and errors, in bytes: namespaces
+// have at most 63, pods 253, containers 63.
 const maxName = 400
 
-// existing returns the container as it is known, or as the runtime tells it now.
+// existing returns the container as it is known, or told if it is not known, or
+// if only told has a pod.
 func (s *Session) existing(told *container) (c *container, known bool) {
 	c, known = s.containers[told.id]
 	if !known || c.kept && !told.kept {
@@ -112,7 +118,7 @@ func (s *Session) existing(told *container) (c *container, known bool) {
 	return c, true
 }
 
-// resume takes over what the actuator knows of the container from before.
+// resume takes over what is known about the container.
 func (c *container) resume(before *container) {
 	if before == nil {
 		return
@@ -120,16 +126,17 @@ func (c *container) resume(before *container) {
 	c.applied, c.overwritten = before.applied, before.overwritten
 	c.held, c.holds, c.invalid, c.tried, c.refused = before.held, before.holds, before.invalid, before.tried, before.refused
 	c.started, c.seen = c.started || before.started, before.seen
-	// That a creation was answered does not say that the runtime had the answer.
+	// An answered creation does not mean that the runtime had the answer.
 	c.adjusted = before.adjusted && c.started
 }
 
-// decide returns what holds for the container at this node state. The error
-// names why its claims are not obeyed; want is then its part of the shared
-// pool: a container without a valid claim must keep off the CPUs of others
-// (I1), and nothing else of it is touched. Nothing is wanted of a container that
-// is someone else's, or stays a partition.
-func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
+// decide returns the container's decision at this node state, and the contents
+// of its files. The error says why its claims are refused. want has only the
+// pool's cpuset then: a container without a valid claim must keep off claimed
+// CPUs (I1). want is nil for a container that stays as it is: another program
+// has pinned it, or its CPUs may be its claim's.
+func (p *Plugin) decide(ctx context.Context, c *container,
+	node contract.NodeState) (d contract.Decision, want map[string]string, err error) {
 	defer func() {
 		if c.partition, c.cpus = d.Partition, d.CPUs; c.partition != "" {
 			c.holds = c.cpus
@@ -150,8 +157,8 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 	held, err := p.Directory.ForContainer(node, c.ask)
 	refusal := (*decisions.Refusal)(nil)
 	if err != nil && c.held != nil && (!errors.As(err, &refusal) || !p.fresh) {
-		// The frontend took nothing back: a file just cannot be read, or the
-		// node file is gone with it, as when the whole directory is.
+		// The frontend took nothing back: a file cannot be read, or the node
+		// file is gone with it, as when the whole directory is.
 		logs.From(ctx).Error("keeping the last known decision", zap.String("container", c.name), zap.Error(err))
 		held, err = c.held, nil
 	}
@@ -167,8 +174,9 @@ func (p *Plugin) decide(ctx context.Context, c *container, node contract.NodeSta
 	return d, files(d), nil
 }
 
-// keepUnreadable reports whether a container runs on CPUs that can be its claim's,
-// whose file cannot be read: the frontend took nothing back (I4).
+// keepUnreadable reports whether a container stays on CPUs that can be its
+// claim's. Its claim file cannot be read, and the frontend took nothing back
+// (I4).
 func (p *Plugin) keepUnreadable(c *container, node contract.NodeState, refused error) bool {
 	return c.started && c.dirErr == nil && p.fresh && !errors.As(refused, new(*decisions.Refusal)) && p.backed(c, node)
 }
@@ -188,9 +196,9 @@ func (p *Plugin) refuse(ctx context.Context, c *container, err error) {
 	logs.From(ctx).Error("container's claim refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
 }
 
-// foreign tells whether someone else has pinned the container to CPUs that are
-// not this driver's, and it is still there: one that was moved off them since
-// may be on exclusive ones (I1).
+// foreign reports whether another program has pinned the container to unmanaged
+// CPUs, and the container is on them. If it was moved off them, it may be on
+// claimed CPUs (I1).
 func (p *Plugin) foreign(c *container, s contract.Shared) bool {
 	within := func(cpus string) bool {
 		in, out, err := share(cpus, s.Others)
@@ -207,8 +215,8 @@ func (p *Plugin) foreign(c *container, s contract.Shared) bool {
 }
 
 // checkCreation refuses the start of a container that may have been created
-// without its memory policy or its OOM score: there is no giving it one any more
-// (I5). The guard has looked at the ones that carry it.
+// without its memory policy or its OOM score: a container cannot get them later
+// (I5). The guard has checked a container that has the guard's hook.
 func (c *container) checkCreation(ctr *api.Container) error {
 	d, missing := contract.Merge(c.held), ""
 	switch came := oomScore(ctr); {
@@ -226,13 +234,15 @@ func (c *container) checkCreation(ctr *api.Container) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("nothing tells whether it was created with its claim's %s, because this nri-actuator was not there then: it has to be created again", missing)
+	return fmt.Errorf("nothing tells whether it was created with its claim's %s, "+
+		"because this nri-actuator was not there then: it has to be created again", missing)
 }
 
-// pooled tells whether the container's CPUs are those of the shared pool.
+// pooled reports whether the container is a pool container.
 func (c *container) pooled() bool { return contract.Merge(c.held).CPUs == "" }
 
-// write brings the container's cgroup to want.
+// write brings the container's cgroup to want. It writes nothing if want is
+// nil.
 func (p *Plugin) write(ctx context.Context, c *container, want map[string]string) error {
 	if c.dirErr != nil {
 		return c.dirErr
@@ -252,16 +262,16 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 		p.follow(ctx, c.dir, want)
 	})
 	if !told && err == nil {
-		// The runtime may have written what is wanted, over a drop-in that says
-		// something else.
+		// The runtime may have written the wanted values while a drop-in has
+		// other values.
 		p.correct(ctx, c.dir, want)
 	}
 	c.seen = c.seen || err == nil
 	if errors.Is(err, fs.ErrPermission) && !c.claims && c.podErr == nil {
-		// Even root may not write to the root of its own cgroup namespace where
+		// Even root may not write to the root of its own cgroup namespace if
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
-		// Delegation"): that is the actuator's own container. Its pod bounds
-		// its effective cpuset just as well.
+		// Delegation"). This is the actuator's own container. The cpuset of its
+		// pod bounds its effective cpuset just as well.
 		found, err = p.Tree.Write(c.podDir, want, func() { p.follow(ctx, c.podDir, want) })
 	}
 	for file, value := range found {
@@ -276,7 +286,8 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	if !c.started || errors.Is(err, cgroups.ErrGone) {
 		return err
 	}
-	// Also where something could not be written: that may be why it is lost.
+	// The check also follows a failed write, which may be why the partition is
+	// lost.
 	lost := p.checkPartition(ctx, c)
 	if err != nil {
 		return err
@@ -284,10 +295,10 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 	return lost
 }
 
-// repairs reports whether a file that had another value than the wanted one was
-// changed by another program. Of a container that ran before this actuator did
-// only the decision is known to have been there: the pool may have changed since.
-// A container that has not started is still being made.
+// repairs reports whether another program changed a file that does not have the
+// wanted value. Of a container that ran before this actuator, only the decision
+// is known to have been there: the pool may have changed since. The runtime may
+// be writing the files of a container that has not started.
 func (c *container) repairs(file, found string) bool {
 	if !c.started {
 		return false
@@ -299,21 +310,22 @@ func (c *container) repairs(file, found string) bool {
 	return known && last != found
 }
 
-// repaired counts a file that someone else had changed. It says so once while it
-// is the same value that comes back.
+// repaired counts a repair of what another program wrote. It warns once while
+// the same value comes back.
 func (p *Plugin) repaired(ctx context.Context, cgroup, file, found, value string, news bool) {
 	p.Metrics.Repaired(file)
 	log := logs.From(ctx).Debug
 	if news {
 		log = logs.From(ctx).Warn
 	}
-	log("repaired what another program wrote", zap.String("cgroup", cgroup), zap.String("file", file), zap.String("found", found), zap.String("value", value))
+	log("repaired what another program wrote", zap.String("cgroup", cgroup), zap.String("file", file),
+		zap.String("found", found), zap.String("value", value))
 }
 
-// node reads the node state. While exclusive CPUs are in use the last known
-// one stands in for a file that cannot be read: going on without a pool would
-// put containers without a claim on them (I1), refusing those would stop the
-// node (I7).
+// node reads the node state. fresh reports whether the file was read. While
+// claimed CPUs are in use, the last known state stands in for a file that
+// cannot be read: without a pool, containers without a claim would run on these
+// CPUs (I1), and refusing such containers would stop the node (I7).
 func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool, err error) {
 	node, err = p.Directory.Node()
 	p.fresh = err == nil
@@ -333,8 +345,8 @@ func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool,
 	return contract.NodeState{}, false, err
 }
 
-// exclusiveCPUs is the union of the CPUs that containers hold by a claim and no
-// partition keeps others off.
+// exclusiveCPUs returns the claimed CPUs of all containers without the
+// partition CPUs, as a list.
 func (p *Plugin) exclusiveCPUs() string {
 	all := contract.Decision{V: contract.Version}
 	for _, c := range p.containers {
@@ -351,8 +363,8 @@ func overlap(a, b string) bool {
 	return len(in) > 0
 }
 
-// share tells which CPUs of list a are in list b, and which are not; b may be
-// empty.
+// share returns the CPUs of list a that are in list b, and the CPUs that are
+// not. b may be empty.
 func share(a, b string) (in, out []int, err error) {
 	x, err := contract.ParseList(a)
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// afterUpdate is when everything is looked at again after an answered update.
-	// An OCI runtime whose update fails puts back the values that it wrote last
-	// itself, which may be CPUs of a claim by now, and no event says so.
+	// afterUpdate is the time from an answered update to the next Apply. If the
+	// update fails, the OCI runtime restores the values that it wrote last.
+	// These may be CPUs of a claim by then, and no event reports it.
 	afterUpdate = time.Second
-	// createdPeriod is how often a container is looked at that was created while
-	// no actuator was there. The guard holds its program back until its cgroup has
-	// the decision, and no event says that the cgroup is there.
+	// createdPeriod is how often a container is looked at that was created
+	// while no actuator was there. The guard holds the program back until the
+	// cgroup has the decision, and no event reports the cgroup.
 	createdPeriod = 100 * time.Millisecond
 )
 
-// due is work that no event of the runtime or of the directory leads to.
+// due is work that no event of the runtime or of the directory starts.
 type due struct {
 	wake chan struct{}
 
@@ -44,7 +44,7 @@ func (d *due) signal() {
 	}
 }
 
-// after has the caller of [Plugin.Due] called when delay is over.
+// after runs change when delay is over, and then wakes [Plugin.Due].
 func (d *due) after(delay time.Duration, change func()) {
 	time.AfterFunc(delay, func() {
 		d.mu.Lock()
@@ -54,11 +54,11 @@ func (d *due) after(delay time.Duration, change func()) {
 	})
 }
 
-// Due is where [Plugin.CatchUp] is asked for.
+// Due returns the channel that receives when [Plugin.CatchUp] has work.
 func (p *Plugin) Due() <-chan struct{} { return p.due.wake }
 
-// CatchUp does what became due: a synchronisation that had to wait, a look after
-// an update, containers that the guard holds back.
+// CatchUp does the due work: a synchronisation that had to wait, Apply after an
+// update, and containers that the guard holds back.
 func (p *Plugin) CatchUp(ctx context.Context) error {
 	p.due.mu.Lock()
 	synchronise, apply := p.due.synchronise, p.due.apply
@@ -82,14 +82,14 @@ func (p *Plugin) CatchUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// waits reports whether the container has a claim and was not started: its guard
-// may be waiting for its cgroup to have the decision.
+// waits reports whether the container has a claim and was not started: its
+// guard may be waiting for the decision in its cgroup.
 func (c *container) waits() bool { return c.claims && !c.started && !c.kept }
 
-// bringCreated gives containers that were created without the actuator's answer,
-// because no actuator was there or the answer came too late, their decisions as soon
-// as their cgroups exist. The runtime may still be writing its own values into such
-// a cgroup, so it is looked at until the container starts.
+// bringCreated gives containers their decisions as soon as their cgroups exist,
+// if they were created without the actuator's answer, because no actuator was
+// there or the answer came too late. The runtime may be writing its own values
+// into such a cgroup, so it is looked at until the container starts.
 func (p *Plugin) bringCreated(ctx context.Context) {
 	waiting := false
 	for _, c := range p.sorted() {
@@ -109,8 +109,8 @@ func (p *Plugin) bringCreated(ctx context.Context) {
 	}
 }
 
-// bringOne writes in the order of a creation: the pool gives the CPUs away before
-// the container gets them, and with them its program starts (I1).
+// bringOne writes in the order of a creation: the pool gives the CPUs up before
+// the container gets them, and the program starts when it has them (I1).
 func (p *Plugin) bringOne(ctx context.Context, c *container) error {
 	node, fresh, err := p.node(ctx)
 	if err != nil || !fresh {
@@ -140,13 +140,14 @@ func (p *Plugin) bringOne(ctx context.Context, c *container) error {
 	return p.checkPartition(ctx, c)
 }
 
-// clear moves every container of the pool off cpus, which are about to be a
-// claim's; none for a claim without CPUs of the pool.
+// clear moves every pool container off cpus before a claim gets them. A claim
+// without CPUs of the pool has none to clear.
 func (p *Plugin) clear(ctx context.Context, cpus string, node contract.NodeState) error {
 	if cpus == "" {
 		return nil
 	}
-	// I1: the frontend takes CPUs out of the pool before it gives them away.
+	// I1: the frontend takes CPUs out of the pool before it gives them to a
+	// claim.
 	if overlap(cpus, node.Shared.CPUs) {
 		return errInPool(cpus, node)
 	}

@@ -10,17 +10,17 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Features are the contract features ("requires") this program implements.
-// What of it a node can do depends on its runtime and kernel.
+// Features returns the contract features ("requires") that this program
+// implements. The node's runtime and kernel decide which of them it has.
 func Features() []string {
 	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition, contract.FeatureOOMScore}
 }
 
-// available are the features that hold with a runtime, its NRI version and a
-// kernel. NRI carries an OOM score from 0.7 on, which containerd 2.0.0 and
-// CRI-O 1.32.0 were the first to have. It carries a memory policy from 0.12 on, before it is dropped
-// without a word. Runtimes do not always know their NRI's version, and
-// containerd 2.3.0 and CRI-O 1.37.0 were the first with that one. Linux has
+// available returns the features that a runtime, its NRI version and a kernel
+// have. NRI carries an OOM score since 0.7; containerd 2.0.0 and CRI-O 1.32.0
+// were the first with that version. NRI carries a memory policy since 0.12, and
+// drops it silently before; containerd 2.3.0 and CRI-O 1.37.0 were the first
+// with that version. Runtimes do not always know their NRI's version. Linux has
 // MPOL_PREFERRED_MANY since 5.15, MPOL_WEIGHTED_INTERLEAVE since 6.9. The OCI
 // runtime cannot be seen from here: package guard asks it.
 func available(runtime, version, nri, kernel string) []string {
@@ -40,7 +40,7 @@ func available(runtime, version, nri, kernel string) []string {
 	return features
 }
 
-// features are those available in this session.
+// features returns the features of this session.
 func (s *Session) features() []string {
 	runtime := s.runtime.Load()
 	features := available(runtime.name, runtime.version, s.nriVersion(), s.Kernel)
@@ -50,8 +50,8 @@ func (s *Session) features() []string {
 	return features
 }
 
-// checkFeatures refuses a decision that this node cannot apply any more: the
-// runtime or the kernel is older than when the claim was prepared.
+// checkFeatures refuses a decision that this node cannot apply: the runtime or
+// the kernel is older than when the claim was prepared.
 func (s *Session) checkFeatures(d contract.Decision) error {
 	f, runtime := d.Unknown(s.features()), s.runtime.Load()
 	switch f {
@@ -63,13 +63,15 @@ func (s *Session) checkFeatures(d contract.Decision) error {
 		return fmt.Errorf("its claim requires an OOM score, which %s %s (NRI %s) cannot set: it needs NRI 0.7 (containerd 2.0, CRI-O 1.32)",
 			runtime.name, runtime.version, s.nriVersion())
 	}
-	return fmt.Errorf("its claim requires %q, which %s %s (NRI %s) on Linux %s cannot do: it needs NRI 0.12 (containerd 2.3, CRI-O 1.37) and Linux 5.15, 6.9 for %s",
+	return fmt.Errorf("its claim requires %q, which %s %s (NRI %s) on Linux %s cannot do: "+
+		"it needs NRI 0.12 (containerd 2.3, CRI-O 1.37) and Linux 5.15, 6.9 for %s",
 		f, runtime.name, runtime.version, s.nriVersion(), s.Kernel, contract.FeatureWeightedInterleave)
 }
 
 var majorMinor = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})\b`)
 
-// atLeast compares a version's first two numbers; one that is none is less.
+// atLeast reports whether the version's first two numbers are at least
+// major.minor. A text without them is less.
 func atLeast(version string, major, minor int) bool {
 	m := majorMinor.FindStringSubmatch(version)
 	if m == nil {
@@ -80,9 +82,9 @@ func atLeast(version string, major, minor int) bool {
 	return x > major || x == major && y >= minor
 }
 
-// tellsDevices: containerd names a container's CDI devices from 2.3 on. A
-// runtime that does not name them gives an empty list, so the version says
-// what an empty list means.
+// tellsDevices reports whether the runtime names a container's CDI devices, as
+// containerd does since 2.3. A runtime that does not name them gives an empty
+// list, so the version says what an empty list means.
 func tellsDevices(runtime, version string) bool {
 	return runtime == "containerd" && atLeast(version, 2, 3)
 }

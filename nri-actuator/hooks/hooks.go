@@ -19,7 +19,8 @@ import (
 
 // CreateContainer answers with the container's decision. An error fails the
 // creation, and kubelet tries again.
-func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (a *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
+func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
+	ctr *api.Container) (a *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	defer s.observe("CreateContainer", time.Now(), func() metrics.Outcome { return outcome(err, a != nil) })
 	c := s.newContainer(pod, ctr)
 	a, err = inTime(ctx, s, func(ctx context.Context) (*api.ContainerAdjustment, error) { return s.create(ctx, c, ctr) },
@@ -28,7 +29,8 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 		return a, nil, nil
 	}
 	if errors.Is(err, errLate) && !c.claims {
-		// Another value: the work on c may have begun, and goes on.
+		// createLate gets a new value: the work on c may have begun, and goes
+		// on.
 		return s.createLate(ctx, s.newContainer(pod, ctr)), nil, nil
 	}
 	logs.From(ctx).Error("creation refused", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
@@ -50,8 +52,8 @@ func (s *Session) create(ctx context.Context, c *container, ctr *api.Container) 
 	return adjust(d, oomScore(ctr)), nil
 }
 
-// undoCreate forgets a container whose creation was refused before the work on it
-// ended. One without a claim was created all the same.
+// undoCreate forgets a container if its creation was refused before the work on
+// it ended. A container without a claim was created all the same.
 func (s *Session) undoCreate(c *container) {
 	if c.claims && s.containers[c.id] == c {
 		delete(s.containers, c.id)
@@ -59,8 +61,8 @@ func (s *Session) undoCreate(c *container) {
 }
 
 // createPooled gives a container without a claim the shared pool. It never
-// fails (I7): without a node state the container is created as it is, and
-// moved when there is one.
+// fails (I7): without a node state the container is created as it is, and moved
+// when there is a state.
 func (s *Session) createPooled(ctx context.Context, c *container) *api.ContainerAdjustment {
 	s.containers[c.id] = c
 	c.applied = map[string]string{}
@@ -76,8 +78,8 @@ func (s *Session) createPooled(ctx context.Context, c *container) *api.Container
 	return pool(d)
 }
 
-// prepare makes everything ready that must hold before the container exists,
-// and returns its decision.
+// prepare does what must be done before the container exists, and returns the
+// container's decision. An error fails the creation.
 func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision, error) {
 	node, fresh, err := s.node(ctx)
 	if err == nil && !fresh {
@@ -106,9 +108,9 @@ func errInPool(cpus string, node contract.NodeState) error {
 		cpus, node.Shared.CPUs, contract.NodeFile, node.Generation)
 }
 
-// StartContainer is called when the container has its cgroup and its program
-// does not run yet. It closes the gap since the creation, in which the pool may
-// have changed, and it catches containers that were created while no actuator
+// StartContainer writes the container's values again. It is called when the
+// container has its cgroup and its program does not run. The pool may have
+// changed since the creation, or the container was created while no actuator
 // was there.
 func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
 	acted := false
@@ -119,7 +121,8 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 		return nil
 	}
 	if errors.Is(err, errLate) && !told.claims {
-		// I7. It was created with a pool; the next holder of the lock looks at it.
+		// I7: the container was created with a pool, and the next holder of the
+		// lock looks at it.
 		late := s.newContainer(pod, ctr)
 		late.started = true
 		s.later(event{container: late})
@@ -128,7 +131,7 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	return refusal(told, err)
 }
 
-// start reports whether something was written, and why the container must not
+// start reports whether it wrote. The error says why the container must not
 // start.
 func (s *Session) start(ctx context.Context, told *container, ctr *api.Container) (acted bool, err error) {
 	c, known := s.existing(told)
@@ -143,7 +146,7 @@ func (s *Session) start(ctx context.Context, told *container, ctr *api.Container
 	}
 	logs.From(ctx).Error("start", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
 	if !c.claims && !s.onExclusive(c) {
-		// I7: what could not be written harms nobody.
+		// I7: a container off claimed CPUs may start without its values.
 		return acted, nil
 	}
 	return acted, err
@@ -156,10 +159,11 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 	case err != nil && !c.claims:
 		return false, nil
 	case err != nil && (c.held == nil || c.applied == nil):
-		// I5: nothing tells what it was created with.
+		// I5: the values of the creation are not known.
 		return false, err
 	case err != nil:
-		// What it was created with, or given since, is the last that is known.
+		// The container keeps the values that it was created with or given
+		// last.
 		return true, s.writeOrGone(ctx, c, c.applied, known)
 	}
 	_, want, refused := s.decide(ctx, c, node)
@@ -170,12 +174,13 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 	return true, errors.Join(refused, err, s.writeOrGone(ctx, c, want, known))
 }
 
-// writeAbove writes the values of the container's pod and of what is above it.
-// From the top: the kernel takes a partition's CPUs from there.
+// writeAbove writes the values of the container's pod and of the levels. It
+// begins at the top: the kernel takes a partition's CPUs from there.
 func (p *Plugin) writeAbove(ctx context.Context, c *container, node contract.NodeState) error {
 	exclusive := p.exclusive(node)
 	if err := p.giveBack(ctx, p.shared, exclusive); err != nil {
-		// Others': if it is in the way, the kernel says so below.
+		// The CPUs are another pod's: if they are in the way, the kernel refuses
+		// a write below.
 		logs.From(ctx).Warn("exclusive CPUs of a pod that needs none not given back", zap.Error(err))
 	}
 	if err := p.writeAncestors(ctx, node, exclusive, p.shared); err != nil {
@@ -187,10 +192,10 @@ func (p *Plugin) writeAbove(ctx context.Context, c *container, node contract.Nod
 	return nil
 }
 
-// writeOrGone writes; a cgroup that is not where the runtime says (a virtual
-// machine's container) is no error for a container that was created with its
-// decision, nor for one without a claim. For a partition it is one: nobody would
-// be kept off its CPUs.
+// writeOrGone writes the container's files. A cgroup that is not where the
+// runtime says (a virtual machine's container) is no error for a container that
+// was created with its decision, and for a container without a claim. It is an
+// error for a partition: the kernel would keep no container off its CPUs.
 func (s *Session) writeOrGone(ctx context.Context, c *container, want map[string]string, known bool) error {
 	err := s.write(ctx, c, want)
 	if errors.Is(err, cgroups.ErrGone) && (known || !c.claims) && c.partition == "" {
@@ -200,7 +205,7 @@ func (s *Session) writeOrGone(ctx context.Context, c *container, want map[string
 	return err
 }
 
-// onExclusive tells whether a container may run on CPUs that are another's.
+// onExclusive reports whether a container may run on claimed CPUs.
 func (s *Session) onExclusive(c *container) bool {
 	exclusive := s.exclusiveCPUs()
 	if exclusive == "" {
@@ -213,10 +218,11 @@ func (s *Session) onExclusive(c *container) bool {
 	return !errors.Is(err, cgroups.ErrGone) && (err != nil || cpus == "" || overlap(cpus, exclusive))
 }
 
-// UpdateContainer puts the decision's values back into an update somebody else
-// asked for: kubelet's zeros, a resize, the values of the creation that the
+// UpdateContainer puts the decision into an update that another program asked
+// for: kubelet's zeros, a resize, or the values of the creation that the
 // runtime repeats.
-func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container, asked *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
+func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container,
+	asked *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
 	defer s.observe("UpdateContainer", time.Now(), func() metrics.Outcome { return outcome(err, len(updates) > 0) })
 	told := s.newContainer(pod, ctr)
 	updates, err = inTime(ctx, s, func(ctx context.Context) ([]*api.ContainerUpdate, error) { return s.update(ctx, told, asked) }, nil)
@@ -250,8 +256,9 @@ func (s *Session) update(ctx context.Context, told *container, asked *api.LinuxR
 	return []*api.ContainerUpdate{update(c.id, d)}, nil
 }
 
-// PostUpdateContainer is called when the runtime has written its update. The
-// pool may have changed since the actuator put its values into it.
+// PostUpdateContainer brings the container to its present values after the
+// runtime has written an update: the pool may have changed since
+// UpdateContainer.
 func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) error {
 	start := time.Now()
 	acted, err := inTime(ctx, s, func(ctx context.Context) (bool, error) {
@@ -269,8 +276,9 @@ func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ct
 	return nil
 }
 
-// StopContainer forgets the container if its cgroup is gone. Some runtimes say
-// this before the program has ended; it is kept off exclusive CPUs till then.
+// StopContainer forgets the container if its cgroup is gone. Some runtimes call
+// it before the program has ended: the container is kept off claimed CPUs until
+// its cgroup is gone.
 func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (_ []*api.ContainerUpdate, err error) {
 	defer s.observe("StopContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
 	return nil, s.leave(ctx, ctr, func(ctx context.Context, c *container) {
@@ -279,12 +287,12 @@ func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api
 	})
 }
 
-// RemoveContainer forgets the container.
+// RemoveContainer ends the container's partition and forgets the container.
 func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (err error) {
 	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
 	return s.leave(ctx, ctr, func(ctx context.Context, c *container) {
-		// One that stays behind, with a process that cannot die, would be removed
-		// without what is above it having its CPUs.
+		// A process that cannot die keeps the cgroup. A partition must not end
+		// after the cgroups above it have given up its CPUs.
 		if err := s.endPartition(c); err != nil {
 			logs.From(ctx).Error("remove", zap.String("container", c.name), zap.Error(err))
 		}
@@ -293,8 +301,8 @@ func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *a
 	})
 }
 
-// leave does what the end of a container asks for. Where there is no time for it
-// the next holder of the lock does it.
+// leave runs do for a container that ends. If there is no time, the next holder
+// of the lock settles the container.
 func (s *Session) leave(ctx context.Context, ctr *api.Container, do func(context.Context, *container)) error {
 	_, err := inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
 		if c, known := s.containers[ctr.GetId()]; known {

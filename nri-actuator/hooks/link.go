@@ -15,22 +15,23 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// busy is for how long the lock may be held before the actuator counts as one
-// that does not answer: the time that runtimes give a plugin by default. stuck is
-// when only a new process can help.
+// busy is how long the lock may be held before the actuator counts as not
+// answering: the time that runtimes give a plugin by default. After stuck, only
+// a new process can help.
 const (
 	busy  = 2 * time.Second
 	stuck = time.Minute
 )
 
-// link is the connection to the runtime, and what the actuator announces. It has
-// a mutex of its own, which is never held over a file, so that readiness and the
-// announcement do not wait for a write that the kernel keeps.
+// link is the connection to the runtime, and the content of the announcement.
+// It has a mutex of its own, which is not held while a file is read or written:
+// readiness and the announcement must not wait for a write that the kernel
+// keeps.
 type link struct {
 	mu        sync.Mutex
 	session   *Session
 	connected bool
-	// reason is why the runtime is not connected.
+	// reason is why no runtime is connected.
 	reason string
 	// says is the announcement without what the daemon knows.
 	says contract.Announcement
@@ -50,7 +51,7 @@ func (l *link) isConnected() bool {
 	return l.connected
 }
 
-// served is the session that took the runtime's containers over, nil without one.
+// served returns the session that took over the runtime's containers, or nil.
 func (l *link) served() *Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +61,8 @@ func (l *link) served() *Session {
 	return l.session
 }
 
-// begin makes s the session, nil for none, with the reason why none is connected.
+// begin makes s the session, nil for none. reason is why no runtime is
+// connected, empty to keep the former reason.
 func (l *link) begin(s *Session, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,8 +72,8 @@ func (l *link) begin(s *Session, reason string) {
 	}
 }
 
-// synchronised notes that the runtime's containers were taken over in session s;
-// it reports false if another session has begun since.
+// synchronised notes that session s took over the runtime's containers. It
+// reports whether s is the present session.
 func (l *link) synchronised(s *Session) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,16 +84,16 @@ func (l *link) synchronised(s *Session) bool {
 	return true
 }
 
-// say changes what is announced.
+// say changes the announcement without writing it.
 func (l *link) say(change func(*contract.Announcement)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change(&l.says)
 }
 
-// Announce brings the announcement to what is so. It is called whenever that
-// changes, and now and then: an announcement that could not be written (a full
-// disk) is tried again. Nothing depends on its success.
+// Announce writes the announcement. It is called after each change, and every
+// second because a write can fail (a full disk). Nothing depends on its
+// success.
 func (p *Plugin) Announce(ctx context.Context) {
 	p.link.writing.Lock()
 	defer p.link.writing.Unlock()
@@ -106,7 +108,8 @@ func (p *Plugin) Announce(ctx context.Context) {
 	err := p.Announcer.Set(func(a *contract.Announcement) {
 		a.Connected, a.Disconnected = says.Connected, says.Disconnected
 		a.Runtime, a.RuntimeVersion, a.NRIVersion, a.Features = says.Runtime, says.RuntimeVersion, says.NRIVersion, says.Features
-		a.Kubepods, a.InvalidPartitions, a.Overwritten, a.Generation = says.Kubepods, says.InvalidPartitions, says.Overwritten, says.Generation
+		a.Kubepods, a.InvalidPartitions, a.Overwritten, a.Generation =
+			says.Kubepods, says.InvalidPartitions, says.Overwritten, says.Generation
 	})
 	if err != nil {
 		logs.From(ctx).Error("announcement not written, it is tried again", zap.Error(err))
@@ -134,7 +137,7 @@ func (p *Plugin) Ready() error {
 	return nil
 }
 
-// Alive returns an error if this process will not work again by itself.
+// Alive returns an error if this process will not recover by itself.
 func (p *Plugin) Alive() error {
 	if held := p.lock.held(); held > stuck {
 		return errors.New(busyFor(held))

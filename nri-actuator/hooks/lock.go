@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// lock orders the runtime's calls with the frontend's changes. A caller waits
-// for it no longer than its context lasts: the kernel can keep a write, and with
-// it the holder of the lock, for minutes.
+// lock orders the runtime's calls and the frontend's changes. A caller waits
+// for it no longer than its context lasts: the kernel can keep a write, and so
+// the lock, for minutes.
 type lock struct {
 	token chan struct{}
 	clock func() time.Time
@@ -22,7 +22,8 @@ func newLock(clock func() time.Time) *lock {
 	return &lock{token: make(chan struct{}, 1), clock: clock}
 }
 
-// acquire takes the lock, or returns the error of a context that ended first.
+// acquire takes the lock, or returns the context's error if the context ends
+// first.
 func (l *lock) acquire(ctx context.Context) error {
 	select {
 	case l.token <- struct{}{}:
@@ -38,7 +39,8 @@ func (l *lock) release() {
 	<-l.token
 }
 
-// held returns for how long the present holder has had the lock, 0 without one.
+// held returns how long the present holder has had the lock, 0 without a
+// holder.
 func (l *lock) held() time.Duration {
 	since := l.since.Load()
 	if since == 0 {

@@ -19,17 +19,18 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// A partition is made by the container runtime, from the decision's files and
-// before the container's program runs: no moment is left in which it has none.
-// What is done here is around that: the ancestors are given the CPUs first, and
-// what the kernel made of it is read back, at start and now and then. One that
-// was lost is made again, for which the kernel wants CAP_SYS_ADMIN.
+// The container runtime makes a partition from the decision's files, before the
+// container's program runs: the program never runs without it. The actuator
+// gives the CPUs to the ancestors first, and reads the kernel's result back, at
+// start and at each refresh. It makes a lost partition again, for which the
+// kernel wants CAP_SYS_ADMIN.
 
-// member is what the partition file of a cgroup has that is none.
+// member is the partition file's content in a cgroup that is no partition.
 const member = "member"
 
-// tryPartitions finds out what the kernel can: once, if the answer is about the
-// kernel. It needs a pod to find kubepods; the actuator's own is one.
+// tryPartitions finds out whether the kernel makes partitions. It tries once if
+// the answer is about the kernel. It needs a pod to find kubepods; the
+// actuator's own pod is enough.
 func (p *Plugin) tryPartitions(ctx context.Context) {
 	dir := p.levels[contract.LevelKubepods]
 	if p.partitions != nil || dir == "" {
@@ -37,7 +38,8 @@ func (p *Plugin) tryPartitions(ctx context.Context) {
 	}
 	err := p.Tree.Partitions(dir)
 	if path.Dir(dir) != "." {
-		err = fmt.Errorf("%w: cgroup %s is not right below the root (kubelet's cgroupRoot), nobody gives what is above it exclusive CPUs", errors.ErrUnsupported, dir)
+		err = fmt.Errorf("%w: cgroup %s is not right below the root (kubelet's cgroupRoot), "+
+			"nobody gives what is above it exclusive CPUs", errors.ErrUnsupported, dir)
 	}
 	able := err == nil
 	if able || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist) {
@@ -48,8 +50,8 @@ func (p *Plugin) tryPartitions(ctx context.Context) {
 	}
 }
 
-// invalid is the error for a container whose partition the kernel does not
-// grant.
+// invalid is the error for a container if the kernel does not grant its
+// partition.
 type invalid struct {
 	kind, cpus, reason string
 }
@@ -58,8 +60,9 @@ func (e *invalid) Error() string {
 	return fmt.Sprintf("the kernel does not make it a %s cpuset partition of CPUs %s: %s; others may run on them", e.kind, e.cpus, e.reason)
 }
 
-// checkPartition compares the container's partition with its decision, and makes
-// it again where it was lost, at every refresh, and not at each call between.
+// checkPartition compares the container's partition with its decision. It makes
+// a lost partition again when it finds the loss and at each refresh, not at
+// each call between.
 func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 	if c.partition == "" {
 		c.invalid = ""
@@ -73,7 +76,7 @@ func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 		c.invalid = ""
 		return nil
 	}
-	// A refresh is seldom exactly an interval after the one before.
+	// A refresh seldom comes exactly one interval after the last.
 	if now := p.Clock(); !c.started || c.invalid == "" || now.Sub(c.tried) >= p.RefreshInterval/2 {
 		c.tried = now
 		reason, err := p.makePartition(c)
@@ -87,17 +90,18 @@ func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 		}
 		if c.invalid == "" {
 			c.invalid = fmt.Sprintf("%s is %q, and it cannot be made again: %s", contract.FilePartition, got, reason)
-			logs.From(ctx).Error("partition lost", zap.String("container", c.name), zap.String("id", c.id), zap.String("cpus", c.cpus), zap.String("reason", c.invalid))
+			logs.From(ctx).Error("partition lost", zap.String("container", c.name), zap.String("id", c.id),
+				zap.String("cpus", c.cpus), zap.String("reason", c.invalid))
 		}
 	}
 	return &invalid{kind: c.partition, cpus: c.cpus, reason: c.invalid}
 }
 
-// makePartition makes the partition and returns the kernel's reason where it
-// does not. One that is invalid is left a member: some kernels give its CPUs to
-// nobody, and keep them for good when its cgroup goes (Linux 6.12). So they do
-// when one ends while an ancestor does not name its CPUs: ancestors are written
-// before, and lose CPUs after.
+// makePartition makes the partition, and returns the kernel's reason if the
+// kernel refuses. It makes an invalid partition a member: some kernels give its
+// CPUs to no cgroup, and keep them for good when the cgroup goes (Linux 6.12).
+// The same happens if a partition ends while an ancestor does not name its
+// CPUs: ancestors are written before, and lose CPUs after.
 func (p *Plugin) makePartition(c *container) (reason string, err error) {
 	for dir := path.Dir(c.dir); dir != "."; dir = path.Dir(dir) {
 		has, err := p.Tree.Read(dir, contract.FileExclusive)
@@ -105,7 +109,8 @@ func (p *Plugin) makePartition(c *container) (reason string, err error) {
 			return "", err
 		}
 		if in, out, err := share(c.cpus, has); err != nil || len(out) > 0 {
-			return "", errors.Join(fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)", dir, len(in), len(in)+len(out), contract.FileExclusive, has), err)
+			return "", errors.Join(fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)",
+				dir, len(in), len(in)+len(out), contract.FileExclusive, has), err)
 		}
 	}
 	err = p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, c.cpus, contract.FilePartition, c.partition)
@@ -120,7 +125,8 @@ func (p *Plugin) makePartition(c *container) (reason string, err error) {
 	return reason, p.inOrder(c.dir, contract.FilePartition, member)
 }
 
-// inOrder writes files one after the other, given as name and content.
+// inOrder writes files one after the other. files are names and contents in
+// turn.
 func (p *Plugin) inOrder(dir string, files ...string) error {
 	for i := 0; i < len(files); i += 2 {
 		if _, err := p.Tree.Write(dir, map[string]string{files[i]: files[i+1]}, func() {}); err != nil {
@@ -130,8 +136,9 @@ func (p *Plugin) inOrder(dir string, files ...string) error {
 	return nil
 }
 
-// endPartition makes a container that lost its claim give back the CPUs: they
-// may be another's by now, who could not have them while they are held here.
+// endPartition makes a container that lost its claim give back its partition
+// CPUs: another claim may have them, and cannot use them while this cgroup has
+// them.
 func (p *Plugin) endPartition(c *container) error {
 	if c.dirErr != nil {
 		return nil
@@ -143,10 +150,10 @@ func (p *Plugin) endPartition(c *container) error {
 	case err != nil:
 		return err
 	case got == member && !c.started:
-		// The runtime may be about to make it one.
+		// The runtime may be about to make the partition.
 		return nil
 	case got != member:
-		// In this order: as long as it is a partition it needs its CPUs.
+		// A partition needs its CPUs until it is a member.
 		if err := p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, ""); err != nil {
 			return err
 		}
@@ -155,9 +162,9 @@ func (p *Plugin) endPartition(c *container) error {
 	return nil
 }
 
-// keepPartition tells whether the container is a partition and is to stay one,
-// because the frontend took nothing back: a file just cannot be read. What is
-// above it keeps its CPUs then.
+// keepPartition reports whether the container stays a partition: a file cannot
+// be read, and the frontend took nothing back. The cgroups above keep its CPUs
+// then.
 func (p *Plugin) keepPartition(c *container, refused error) bool {
 	if c.dirErr != nil || errors.As(refused, new(*decisions.Refusal)) {
 		return false
@@ -165,8 +172,8 @@ func (p *Plugin) keepPartition(c *container, refused error) bool {
 	return p.keepHolds(c)
 }
 
-// keepHolds reports whether the container is a partition now, and notes the CPUs
-// that the cgroups above it have to keep for it.
+// keepHolds reports whether the container is a partition, and notes the CPUs
+// that the cgroups above have to keep for it.
 func (p *Plugin) keepHolds(c *container) bool {
 	if c.dirErr != nil {
 		return false
@@ -181,7 +188,7 @@ func (p *Plugin) keepHolds(c *container) bool {
 	return true
 }
 
-// invalidPartitions are the kernel's reasons by claim UID.
+// invalidPartitions returns the kernel's reasons by claim UID.
 func (p *Plugin) invalidPartitions() map[string]string {
 	var reasons map[string]string
 	for _, c := range p.containers {
@@ -201,7 +208,7 @@ func (p *Plugin) invalidPartitions() map[string]string {
 	return reasons
 }
 
-// partitioned tells whether a container is a partition.
+// partitioned reports whether a container may hold partition CPUs.
 func (p *Plugin) partitioned() bool {
 	for _, c := range p.containers {
 		if c.holds != "" {
@@ -211,9 +218,9 @@ func (p *Plugin) partitioned() bool {
 	return false
 }
 
-// exclusive are the CPUs of partitions by directory of a pod or a QoS level:
-// what the node state says, and what runs. A frontend that was rolled back says
-// nothing of partitions, and takes none from those that run.
+// exclusive returns the partition CPUs by directory of a pod or level, from the
+// node state and from running partitions. An older frontend names no
+// partitions, and does not take the CPUs of running ones.
 func (p *Plugin) exclusive(node contract.NodeState) map[string]string {
 	all := make(map[string]string)
 	add := func(dir, cpus string) {
@@ -244,9 +251,9 @@ func (p *Plugin) exclusive(node contract.NodeState) map[string]string {
 	return all
 }
 
-// findExclusive adds to what was written the pods that have exclusive CPUs without
-// a container to find them by: from the actuator before this one, or because they
-// could not be given back. The kernel's files say which.
+// findExclusive adds to written the pods that have partition CPUs and no known
+// container: an earlier actuator gave the CPUs, or they could not be given
+// back. The kernel's files name these CPUs.
 func (p *Plugin) findExclusive(ctx context.Context, written map[string]contract.Files) {
 	for _, level := range p.levels {
 		names, err := p.Tree.Children(level)
@@ -262,10 +269,10 @@ func (p *Plugin) findExclusive(ctx context.Context, written map[string]contract.
 	}
 }
 
-// giveBack takes the CPUs of partitions from cgroups that were given them, as
-// written says, and need them no more, before others are given theirs: the kernel
-// lets no two siblings name the same one. A pod without containers is among them,
-// for as long as kubelet has not removed its cgroup.
+// giveBack takes partition CPUs from the cgroups in written that do not need
+// them, before other cgroups get theirs: the kernel lets no two siblings name
+// the same CPU. A pod without containers can be in written until kubelet
+// removes its cgroup.
 func (p *Plugin) giveBack(ctx context.Context, written map[string]contract.Files, exclusive map[string]string) error {
 	var errs []error
 	for dir, files := range written {
@@ -295,13 +302,13 @@ func (p *Plugin) giveBack(ctx context.Context, written map[string]contract.Files
 			}
 			continue
 		}
-		// Or it is taken for another program's doing that they are not there.
+		// Otherwise the missing CPUs would count as another program's write.
 		written[dir] = keep
 	}
 	return errors.Join(errs...)
 }
 
-// withExclusive adds CPUs of partitions to the files of a pod or a QoS level.
+// withExclusive adds partition CPUs to the files of a pod or level.
 func withExclusive(files contract.Files, cpus string) contract.Files {
 	if cpus == "" {
 		return files
@@ -313,7 +320,8 @@ func withExclusive(files contract.Files, cpus string) contract.Files {
 	return files
 }
 
-// poolCPUs are the CPUs that decisions take out of the shared pool.
+// poolCPUs returns the CPUs that decisions take out of the shared pool: their
+// CPUs without partition CPUs.
 func poolCPUs(held map[contract.Key]contract.Decision) string {
 	all := contract.Decision{}
 	for _, d := range held {

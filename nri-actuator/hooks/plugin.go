@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hooks is the NRI plugin: what the actuator does at each call of the
-// container runtime, and when the frontend changes the node state. It asks
-// package decisions what holds, and puts that into the runtime's answer or,
-// through package cgroups, into running containers, pods and their ancestors.
-// Its list of containers is the runtime's, told anew at each connection (I4).
+// Package hooks is the NRI plugin: it does the actuator's work at each call of
+// the container runtime, and when the node state changes. Package decisions
+// says which values hold. This package puts them into the runtime's answer or,
+// through package cgroups, into running containers, pods and levels. The list
+// of containers comes from the runtime at each connection (I4).
 package hooks
 
 import (
@@ -26,70 +26,72 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 )
 
-// Announcer takes what the frontend has to know about the actuator.
+// Announcer changes the announcement.
 type Announcer interface {
 	Set(change func(*contract.Announcement)) error
 }
 
-// Units has systemd follow what is written into the cgroups of its units, or it
-// writes its own values back at its next reload. Nothing waits for systemd.
+// Units makes systemd follow the values in the cgroups of its units: otherwise
+// systemd restores its own values at its next reload. No call waits for
+// systemd.
 type Units interface {
-	// Set is called before the files of a container are written, and after
-	// those of a slice.
+	// Set makes systemd follow files. It is called before the files of a
+	// container are written, and after the files of a systemd slice.
 	Set(dir string, files map[string]string) error
-	// Correct is Set for a container whose files have what they shall have.
+	// Correct is Set for a container that has the wanted values.
 	Correct(dir string, files map[string]string) error
-	// Again forgets that systemd was told: someone else has changed the values.
+	// Again makes Set send values again that another program has changed.
 	Again(dir string)
-	// Settled tells whether systemd has all that was Set.
+	// Settled reports whether systemd has all values of Set.
 	Settled(dir string) bool
-	// Forget is called for cgroups that are gone, or are others' again.
+	// Forget drops a cgroup that is gone, or that this driver does not write.
 	Forget(dir string) error
-	// Reset forgets all but the cgroups dirs, and that these were told.
+	// Reset drops all cgroups except dirs, and makes Set send all values again.
 	Reset(dirs []string) error
 }
 
-// Plugin is the actuator's side of the runtime's calls. One lock orders them
-// with the frontend's changes; a call waits for it only as long as the runtime
+// Plugin answers the runtime's calls. One lock orders the calls and the
+// frontend's changes. A call waits for the lock only as long as the runtime
 // waits for the call.
 type Plugin struct {
 	Options
 
 	lock *lock
 	link link
-	// inbox are the events that came while the lock was not to be had.
+	// inbox has the events that could not get the lock.
 	inbox struct {
 		mu     sync.Mutex
 		events []event
 	}
 	// due wakes [Plugin.Due].
 	due due
-	// last is the node state that was read last. It stands in for a file that
-	// cannot be read, for the shared pool only and only while exclusive CPUs
-	// are in use (I1).
+	// last is the node state that was read last. It stands in for a node file
+	// that cannot be read while claimed CPUs are in use (I1), and it has the
+	// pool for late answers (I7).
 	last atomic.Pointer[contract.NodeState]
 
-	// The lock guards what follows.
+	// The lock guards the fields below.
 
 	containers map[string]*container
-	// gone are containers that were removed since the runtime listed its
-	// containers, while the list is not taken over yet.
+	// gone are containers that were removed after the runtime listed its
+	// containers, and before the list is taken over.
 	gone map[string]bool
-	// fresh reports whether the node state in use was read, and is not last.
+	// fresh reports whether the node state in use was read from the file.
 	fresh bool
-	// levels are the directories of kubepods and the QoS levels.
+	// levels are the directories of kubepods and of the QoS levels, by level.
 	levels map[string]string
-	// shared is what was written last to cgroups that kubelet writes as well.
+	// shared are the files that were last written to cgroups that kubelet also
+	// writes, by directory.
 	shared map[string]contract.Files
-	// overwritten are the values that others wrote over these.
+	// overwritten are the values that other programs wrote over shared.
 	overwritten overwritten
 	// pods are the directories of the known pods.
 	pods map[string]bool
-	// returned are former values that were given back by directory, until
+	// returned are former values that were given back, by directory, until
 	// systemd has them.
 	returned map[string]map[string]string
 	// partitions reports whether the kernel makes cpuset partitions below
-	// kubepods, nil before it was tried.
+	// kubepods, nil before the first try.
 	partitions *bool
 }
 
@@ -102,12 +104,12 @@ type Options struct {
 	Units     Units
 	// Kernel is the kernel's release.
 	Kernel string
-	// RefreshInterval is how often Apply is called in any case.
+	// RefreshInterval is how often Refresh is called.
 	RefreshInterval time.Duration
 	Clock           func() time.Time
 }
 
-// New returns a plugin without containers; a [Session] brings them.
+// New returns a plugin without containers. A [Session] brings the containers.
 func New(o Options) *Plugin {
 	p := &Plugin{
 		Options: o, lock: newLock(o.Clock), due: newDue(), containers: make(map[string]*container),
@@ -117,15 +119,15 @@ func New(o Options) *Plugin {
 	return p
 }
 
-// Session is the plugin for one connection to a runtime. A session that was
-// ended changes nothing any more, however late its calls come.
+// Session is the plugin for one connection to a runtime. A session that has
+// ended changes nothing, however late its calls come.
 type Session struct {
 	*Plugin
 	nriVersion func() string
 	runtime    atomic.Pointer[runtime]
 }
 
-// runtime is how the container runtime introduced itself.
+// runtime has the runtime's name and version from Configure.
 type runtime struct {
 	name, version string
 	tellsDevices  bool
@@ -142,8 +144,8 @@ var (
 	_ stub.RemoveContainerInterface     = (*Session)(nil)
 )
 
-// NewSession begins a session and ends the one before. nriVersion is asked
-// once the runtime has introduced itself.
+// NewSession begins a session and ends the former one. nriVersion is called
+// after the runtime has introduced itself.
 func (p *Plugin) NewSession(nriVersion func() string) *Session {
 	s := &Session{Plugin: p, nriVersion: nriVersion}
 	s.runtime.Store(&runtime{})
@@ -151,7 +153,7 @@ func (p *Plugin) NewSession(nriVersion func() string) *Session {
 	return s
 }
 
-// Disconnected ends the session: the connection is lost, for a reason.
+// Disconnected ends the session. reason is why the connection was lost.
 func (p *Plugin) Disconnected(ctx context.Context, reason string) {
 	p.link.begin(nil, reason)
 	p.Announce(ctx)
@@ -160,10 +162,10 @@ func (p *Plugin) Disconnected(ctx context.Context, reason string) {
 // Configured reports whether the runtime has introduced itself.
 func (s *Session) Configured() bool { return s.runtime.Load().name != "" }
 
-// Synchronised reports whether the session took the runtime's containers over.
+// Synchronised reports whether the session took over the runtime's containers.
 func (s *Session) Synchronised() bool { return s.link.current(s) && s.link.isConnected() }
 
-// Configure names the events the actuator wants.
+// Configure names the events that the actuator wants.
 func (s *Session) Configure(ctx context.Context, _, name, version string) (api.EventMask, error) {
 	if !s.link.current(s) {
 		return 0, errOver
@@ -176,11 +178,13 @@ func (s *Session) Configure(ctx context.Context, _, name, version string) (api.E
 	return mask, nil
 }
 
-// Synchronize takes the runtime's containers over and gives every running one
-// its decision again. It fails for none of them: a bad one is named in the log.
-// Where that takes longer than the runtime waits, the runtime gets its answer in
-// time and the work goes on: a plugin that fails here is dropped.
-func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) (_ []*api.ContainerUpdate, err error) {
+// Synchronize takes over the runtime's containers and gives every running one
+// its decision again. A bad container is logged and does not fail the call,
+// because the runtime drops a plugin that fails here. If the work takes longer
+// than the runtime waits, the runtime gets its answer in time and the work goes
+// on.
+func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
+	containers []*api.Container) (_ []*api.ContainerUpdate, err error) {
 	defer s.observe("Synchronize", time.Now(), func() metrics.Outcome { return outcome(err, len(containers) > 0) })
 	list := s.listed(pods, containers)
 	_, err = inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
@@ -196,7 +200,7 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	return nil, err
 }
 
-// announceInTime announces, and does not wait for a disk longer than the runtime
+// announceInTime announces. It waits for the disk no longer than the runtime
 // waits for an answer.
 func (s *Session) announceInTime(ctx context.Context) {
 	written := make(chan struct{})
@@ -216,7 +220,7 @@ func (s *Session) announceInTime(ctx context.Context) {
 	}
 }
 
-// synchronizeLate synchronises, if the work that was too late has not done it.
+// synchronizeLate synchronises unless the late work has done it.
 func (s *Session) synchronizeLate(ctx context.Context, list []*container) error {
 	_, err := underLock(ctx, ctx, s, func(ctx context.Context) (struct{}, error) {
 		if !s.link.isConnected() {
@@ -227,7 +231,7 @@ func (s *Session) synchronizeLate(ctx context.Context, list []*container) error 
 	return err
 }
 
-// listed turns the runtime's list into containers that are not over.
+// listed returns the containers of the runtime's list that have not stopped.
 func (s *Session) listed(pods []*api.PodSandbox, containers []*api.Container) []*container {
 	sandboxes := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {
@@ -286,7 +290,7 @@ func (s *Session) synchronize(ctx context.Context, list []*container) {
 	s.bringCreated(ctx)
 }
 
-// tell puts into the announcement what the frontend cannot see from where it is.
+// tell puts into the announcement what the frontend cannot see.
 func (p *Plugin) tell(a *contract.Announcement) {
 	a.Kubepods = p.levels[contract.LevelKubepods]
 	a.InvalidPartitions = p.invalidPartitions()
@@ -294,14 +298,14 @@ func (p *Plugin) tell(a *contract.Announcement) {
 }
 
 // Apply brings everything that runs to the present node state, and repairs
-// what others changed. It is called when the CDI directory changes. While no
-// runtime is connected it does so for the containers known so far.
+// drift. It is called when the CDI directory changes. While no runtime is
+// connected, it does so for the known containers.
 func (p *Plugin) Apply(ctx context.Context) error {
 	return p.bringAll(ctx, func() {})
 }
 
-// Refresh is Apply for what happened without an event. While no runtime is
-// connected it also finds the containers that were created meanwhile.
+// Refresh is Apply for changes without an event. While no runtime is connected,
+// it also finds the containers that were created meanwhile.
 func (p *Plugin) Refresh(ctx context.Context) error {
 	return p.bringAll(ctx, func() {
 		if !p.link.isConnected() {
@@ -357,9 +361,9 @@ func outcome(err error, acted bool) metrics.Outcome {
 	return metrics.Noop
 }
 
-// Halt ends all work for good, before another actuator may begin: a call that is
-// answered already may still be at work. It waits until ctx ends for a write that
-// the kernel keeps.
+// Halt ends all work for good, before another actuator may begin: the work of
+// an answered call may go on. Halt waits until ctx ends for a write that the
+// kernel keeps.
 func (p *Plugin) Halt(ctx context.Context) error {
 	if err := p.lock.acquire(ctx); err != nil {
 		return fmt.Errorf("%s, and the next nri-actuator may begin before it does", busyFor(p.lock.held()))

@@ -16,14 +16,14 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// Cgroups of pods and of their ancestors belong to kubelet, which writes them as
-// well: what they had before is given back, and what others write over the node
-// state is told.
+// The cgroups of pods and levels belong to kubelet, which also writes them. So
+// the former values are given back, and the values that other programs write
+// over the node state are announced.
 
-// levels of the tree, in the order in which they are written.
+// levels are the levels in the order in which they are written.
 var levels = [...]string{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort}
 
-// writeTree brings all known pods and their ancestors to the node state.
+// writeTree brings all known pods and the levels to the node state.
 func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	before := p.shared
 	p.shared = make(map[string]contract.Files, len(before))
@@ -33,8 +33,8 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 		p.learnLevels(c)
 	}
 	p.findExclusive(ctx, before)
-	// From the top: the kernel takes a partition's CPUs from what the ancestors
-	// have.
+	// The top comes first: the kernel takes a partition's CPUs from its
+	// ancestors.
 	exclusive := p.exclusive(node)
 	errs := []error{p.giveBack(ctx, before, exclusive), p.writeAncestors(ctx, node, exclusive, before)}
 	for _, c := range all {
@@ -59,7 +59,8 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	}
 	p.pods = pods
 	for level, dir := range p.levels {
-		if err := p.restore(ctx, dir, withExclusive(node.Ancestors[level], exclusive[dir])); err != nil && !errors.Is(err, cgroups.ErrGone) {
+		if err := p.restore(ctx, dir, withExclusive(node.Ancestors[level], exclusive[dir])); err != nil &&
+			!errors.Is(err, cgroups.ErrGone) {
 			errs = append(errs, fmt.Errorf("QoS level %q: %w", level, err))
 		}
 	}
@@ -67,15 +68,15 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	return errors.Join(errs...)
 }
 
-// learnLevels finds the QoS levels. Any pod leads to them but those outside of
-// kubepods, which other clients of the runtime make.
+// learnLevels finds the directories of the levels from a pod. Other clients of
+// the runtime make pods outside kubepods, which do not lead to them.
 func (p *Plugin) learnLevels(c *container) {
 	if p.levels == nil && c.podErr == nil {
 		p.levels, _ = cgroups.Levels(c.podDir)
 	}
 }
 
-// podFiles are the values of the container's pod.
+// podFiles returns the values of the container's pod.
 func podFiles(c *container, node contract.NodeState, exclusive map[string]string) contract.Files {
 	return withExclusive(node.Pods[c.ask.PodUID].Cgroup, exclusive[c.podDir])
 }
@@ -91,9 +92,10 @@ func (p *Plugin) writePod(ctx context.Context, c *container, want contract.Files
 	return p.override(ctx, c.ask.PodUID, c.podDir, want, before)
 }
 
-// writeAncestors writes the values of kubepods and of the QoS levels. A level
-// that does not exist has no pod in it that could miss them.
-func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState, exclusive map[string]string, before map[string]contract.Files) error {
+// writeAncestors writes the values of the levels. A level that does not exist
+// is no error: it has no pods.
+func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState,
+	exclusive map[string]string, before map[string]contract.Files) error {
 	var errs []error
 	for _, level := range levels {
 		want := withExclusive(node.Ancestors[level], exclusive[p.levels[level]])
@@ -113,29 +115,31 @@ func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState, ex
 	return errors.Join(errs...)
 }
 
-// override writes to the cgroup dir of a QoS level or a pod, key. before is what
-// was written last: what differs from it was written by someone else, unless
-// systemd is behind and may have written an older value.
+// override writes to the cgroup dir of a level or a pod; key is the level or
+// the pod's UID. before are the values that were written last. Another program
+// wrote a value that differs, unless systemd is behind and may have written an
+// older value.
 func (p *Plugin) override(ctx context.Context, key, dir string, want contract.Files, before map[string]contract.Files) error {
 	ours := before[dir]
 	if !p.Units.Settled(dir) {
 		ours = nil
 	}
 	found, err := p.Tree.Override(dir, want, ours)
-	// Only now: systemd writes the files itself, and what they had before
-	// would not be found any more.
+	// This comes after Override, which keeps the former values: systemd writes
+	// the files itself.
 	p.follow(ctx, dir, want)
 	for file, value := range found {
 		if last, known := ours[file]; known && last != value {
 			p.repaired(ctx, dir, file, value, want[file], p.overwritten.note(key, file, value, p.Clock()))
-			// Who writes the file may have told systemd as well.
+			// The other program may have told systemd as well.
 			p.Units.Again(dir)
 			p.follow(ctx, dir, want)
 		}
 	}
 	if err != nil {
-		// What was not written must not pass for ours: what is found there the
-		// next time would be kept as someone else's, and given back to stay.
+		// A value that was not written must not count as this driver's.
+		// Otherwise the next write would keep the value that it finds as
+		// another program's, and give it back for good.
 		written := make(contract.Files)
 		maps.Copy(written, before[dir])
 		for file := range found {
@@ -147,11 +151,12 @@ func (p *Plugin) override(ctx context.Context, key, dir string, want contract.Fi
 	return err
 }
 
-// restore gives back what is not wanted any more. The former values are kept
-// with the cgroup until systemd has them as well (I4).
+// restore gives back the files that are not wanted. The former values are kept
+// with the cgroup until systemd has them too (I4).
 func (p *Plugin) restore(ctx context.Context, dir string, want contract.Files) error {
 	maps.DeleteFunc(p.returned[dir], func(file, _ string) bool { return want[file] != "" })
-	// What waits for systemd is written once, and nothing waits with it.
+	// A value that waits for systemd is written once, and no other file waits
+	// for it.
 	keep := make(map[string]string)
 	maps.Copy(keep, want)
 	maps.Copy(keep, p.returned[dir])
@@ -169,21 +174,21 @@ func (p *Plugin) restore(ctx context.Context, dir string, want contract.Files) e
 	}
 	former = p.returned[dir]
 	delete(p.returned, dir)
-	// From now on they are whoever's they were.
+	// From here on the files are kubelet's again.
 	p.forgetUnit(ctx, dir)
 	p.follow(ctx, dir, want)
 	return errors.Join(err, p.Tree.Release(dir, former))
 }
 
-// follow has systemd follow what is written into the cgroup dir. What it cannot
-// be told is set right after its next reload only.
+// follow makes systemd follow the files of the cgroup dir. After an error the
+// files are set right only after systemd's next reload.
 func (p *Plugin) follow(ctx context.Context, dir string, files map[string]string) {
 	if err := p.Units.Set(dir, files); err != nil {
 		logs.From(ctx).Error("systemd does not follow", zap.String("cgroup", dir), zap.Error(err))
 	}
 }
 
-// correct has systemd follow where it would bring back an older value.
+// correct makes systemd follow where it would restore an older value.
 func (p *Plugin) correct(ctx context.Context, dir string, files map[string]string) {
 	if err := p.Units.Correct(dir, files); err != nil {
 		logs.From(ctx).Error("systemd does not follow", zap.String("cgroup", dir), zap.Error(err))
@@ -196,8 +201,8 @@ func (p *Plugin) forgetUnit(ctx context.Context, dir string) {
 	}
 }
 
-// overwritten are the values that others wrote, by QoS level or pod UID, and by
-// file.
+// overwritten are the values that other programs wrote, by level or pod UID,
+// and by file.
 type overwritten map[string]map[string]foreignValue
 
 type foreignValue struct {
@@ -205,11 +210,11 @@ type foreignValue struct {
 	seen  time.Time
 }
 
-// remembered is how long at least a second writer is told of after its last
-// write. Kubelet writes every minute.
+// remembered is how long an overwritten value is announced at least after it
+// was last seen. Kubelet writes every minute.
 const remembered = 10 * time.Minute
 
-// note notes a value and tells whether it is news.
+// note notes a value and reports whether it is new.
 func (o overwritten) note(key, file, value string, now time.Time) (news bool) {
 	if o[key] == nil {
 		o[key] = make(map[string]foreignValue)
@@ -219,7 +224,7 @@ func (o overwritten) note(key, file, value string, now time.Time) (news bool) {
 	return news
 }
 
-// keep forgets what was written over values that are not wanted any more.
+// keep forgets the values of files that the node state does not name.
 func (o overwritten) keep(node contract.NodeState) {
 	for key, files := range o {
 		maps.DeleteFunc(files, func(file string, _ foreignValue) bool {
@@ -231,7 +236,7 @@ func (o overwritten) keep(node contract.NodeState) {
 	}
 }
 
-// recent forgets what was not seen again since, and returns the rest.
+// recent returns the values that were seen since, and forgets the rest.
 func (o overwritten) recent(since time.Time) map[string]contract.Files {
 	var out map[string]contract.Files
 	for key, files := range o {
@@ -241,7 +246,7 @@ func (o overwritten) recent(since time.Time) map[string]contract.Files {
 				continue
 			}
 			if file == contract.FileExclusive {
-				continue // a partition that suffers by it is told of
+				continue // its partition is announced if it is invalid
 			}
 			if out == nil {
 				out = make(map[string]contract.Files)
