@@ -139,7 +139,7 @@ func (s *sums) add(o sums) {
 	s.exclusive = s.exclusive.Union(o.exclusive)
 }
 
-// protection adds the files whose sum is not zero. The actuator gives a file
+// protection adds the files with a sum above zero. The actuator gives a file
 // that is not named its former value back.
 func (s *sums) protection(files contract.Files) {
 	for file, sum := range map[string]int64{"memory.min": s.min, "memory.low": s.low} {
