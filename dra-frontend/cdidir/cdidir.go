@@ -87,7 +87,7 @@ func (d Dir) CheckWritable() error {
 	err = os.Remove(f.Name())
 	if errors.Is(err, fs.ErrNotExist) {
 		// In a rolling update the other instance's RemoveStale may have removed
-		// it.
+		// the file.
 		err = nil
 	}
 	return errors.Join(f.Close(), err)

@@ -33,8 +33,8 @@ func requireListed(t *testing.T, d cdidir.Placed) {
 	require.NoError(t, err)
 }
 
-// A79, I1: while claim files are in one directory, another one is refused. It
-// would be empty, and the CPUs of the claims would be given away again.
+// A79, I1: while claim files are in one directory, another directory is
+// refused: it would be empty, and the claims' CPUs would be given away again.
 func TestClaimsInAnotherDirectory(t *testing.T) {
 	root := t.TempDir()
 	before, after := placed(t, root, "before", boot), placed(t, root, "after", boot)

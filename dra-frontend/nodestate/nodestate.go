@@ -47,7 +47,8 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 	if base.CPUs.Difference(held).IsEmpty() {
 		return contract.NodeState{}, fmt.Errorf("%w: %d claims hold all of %s", ErrNoPool, len(claims), base.CPUs)
 	}
-	// The kernel takes partition CPUs out of the pool, so its list keeps them.
+	// The kernel takes partition CPUs out of the pool, so the pool's list keeps
+	// them.
 	pool := base.CPUs.Difference(exclusive(claims, func(d contract.Decision) bool { return d.Partition == "" }))
 	state.Shared = contract.Shared{CPUs: pool.String(), Mems: base.Mems.String(), Others: base.Others.Difference(held).String()}
 
@@ -139,7 +140,7 @@ func (s *sums) add(o sums) {
 	s.exclusive = s.exclusive.Union(o.exclusive)
 }
 
-// protection adds the files whose sum is not zero. The actuator gives a file
+// protection adds the files with a sum above zero. The actuator gives a file
 // that is not named its former value back.
 func (s *sums) protection(files contract.Files) {
 	for file, sum := range map[string]int64{"memory.min": s.min, "memory.low": s.low} {

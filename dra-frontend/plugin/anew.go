@@ -115,7 +115,7 @@ func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceReques
 	return nil
 }
 
-// replace writes a new decision for a claim whose pods have ended. While the
+// replace writes a new decision for a claim when its pods have ended. While the
 // claim file is replaced, the pool is without the CPUs of both decisions (I1),
 // unless the pool would be empty. The claim has no pods meanwhile: a container
 // could get the former values (I5). After a crash between two writes Reconcile

@@ -128,8 +128,8 @@ func TestHugepages(t *testing.T) {
 			require.Equal(t, c.container, n.merged(ids...).Hugepages)
 			require.Equal(t, c.pod, n.state().Pods[uid(999)].Cgroup)
 
-			// A claim that is prepared again beside the others gets the same
-			// bytes.
+			// A claim that is prepared again beside the other claims gets the
+			// same bytes.
 			last := ids[len(ids)-1]
 			want := n.bytes(last)
 			require.NoError(t, n.unprepare(last))

@@ -140,8 +140,8 @@ func (u users) partition(request string, prepared []contract.ClaimRecord, featur
 	self := uses[i]
 	for _, other := range uses {
 		if c := self.meets(other); c != "" && other.unread != nil {
-			// A decision stands once it is made. So this one waits until the
-			// pods can be read.
+			// A decision stands once it is made, so this decision waits until
+			// the pods can be read.
 			return "", fmt.Errorf("container %s has CPUs of claim %s as well: %w", c, other.claim, other.unread)
 		}
 	}

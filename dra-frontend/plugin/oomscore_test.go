@@ -33,8 +33,8 @@ func (n *node) scores(claims ...*resourceapi.ResourceClaim) []int {
 	return scores
 }
 
-// A81: a container with claims has the score of a container whose requests and
-// limits are the claimed amounts.
+// A81: a container with claims has the score of a container with the claimed
+// amounts as requests and limits.
 func TestOOMScore(t *testing.T) {
 	uses := func(numbers ...int) plugin.Container {
 		c := plugin.Container{Name: "c", Runs: true}

@@ -38,7 +38,7 @@ type Container struct {
 	// containers. Main containers and sidecars do, other init containers do
 	// not.
 	Runs bool
-	// Init reports whether it is an init container. Sidecars are too.
+	// Init reports whether it is an init container, as sidecars are.
 	Init bool
 	// MemoryLimit is the memory limit of the container's spec in bytes, 0 for
 	// none.

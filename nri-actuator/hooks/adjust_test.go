@@ -45,7 +45,8 @@ func TestForms(t *testing.T) {
 			decision: contract.Decision{CPUs: "4", Mems: "0", Hugepages: map[string]contract.Limit{"2Mi": 4 << 20, "1Gi": contract.Max}},
 			unified: map[string]string{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304",
 				"hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max"},
-			files: map[string]string{"cpuset.cpus": "4", "cpuset.mems": "0", "hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304",
+			files: map[string]string{"cpuset.cpus": "4", "cpuset.mems": "0",
+				"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304",
 				"hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max"},
 		},
 	} {
@@ -69,7 +70,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestPolicyForm: each mode of the contract is the one of that name in the
+// TestPolicyForm checks that each mode of the contract has the same name in the
 // runtime's spec.
 func TestPolicyForm(t *testing.T) {
 	for _, c := range []struct {
@@ -92,8 +93,8 @@ func TestPolicyForm(t *testing.T) {
 	}
 }
 
-// TestOOMScoreForm: the runtime's spec has the lower of the decision's and the
-// container's own.
+// TestOOMScoreForm checks that the runtime's spec has the lower one of the
+// decision's score and the container's own.
 func TestOOMScoreForm(t *testing.T) {
 	for _, c := range []struct {
 		came, decided, want *int
@@ -130,7 +131,7 @@ func TestAvailable(t *testing.T) {
 		want                          []string
 	}{
 		{"containerd", "v2.3.7", "v0.12.0", "6.12.43+deb13-amd64", weighted},
-		{"containerd", "v2.3.7", "v0.11.0", "6.9.0-rc1", weighted}, // as the stub guesses it
+		{"containerd", "v2.3.7", "v0.11.0", "6.9.0-rc1", weighted}, // as the stub guesses the NRI version
 		{"containerd", "2.2.7", "v0.11.0", "6.12.0", score},
 		{"containerd", "2.0.11", "unknown", "6.12.0", score},
 		{"containerd", "1.7.28", "v0.6.1", "6.12.0", none},
@@ -149,13 +150,14 @@ func TestAvailable(t *testing.T) {
 	}
 }
 
-// allModes are those of an OCI runtime that knows memory policies.
+// allModes returns the modes of an OCI runtime that knows memory policies.
 func allModes() ([]string, error) {
 	return []string{"MPOL_BIND", "MPOL_INTERLEAVE", "MPOL_PREFERRED", "MPOL_PREFERRED_MANY", "MPOL_WEIGHTED_INTERLEAVE"}, nil
 }
 
-// TestGuardAcceptsAdjustment: what the actuator adjusts, over kubelet's values
-// and through the generator that runtimes use, is what the guard demands.
+// TestGuardAcceptsAdjustment checks that the guard accepts the actuator's
+// adjustment, over kubelet's values and through the generator that runtimes
+// use.
 func TestGuardAcceptsAdjustment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		decisions := make(map[contract.Key]contract.Decision)
@@ -171,12 +173,17 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d, spec.Process.OOMScoreAdj)))
 		config, err := json.Marshal(spec)
 		require.NoError(t, err)
-		h := guard.Hook{Config: func(string) ([]byte, error) { return config, nil }, PolicyModes: allModes, CgroupRoot: "/nonexistent", Features: Features()}
+		h := guard.Hook{
+			Config:      func(string) ([]byte, error) { return config, nil },
+			PolicyModes: allModes,
+			CgroupRoot:  "/nonexistent",
+			Features:    Features(),
+		}
 		require.NoError(t, h.Check(t.Context(), strings.NewReader(`{"bundle":"/b"}`)))
 	})
 }
 
-// kubeletSpec is a container as kubelet 1.37 asks for it.
+// kubeletSpec returns a container as kubelet 1.37 asks for it.
 func kubeletSpec() *specs.Spec {
 	limit := int64(1 << 30)
 	return &specs.Spec{
@@ -195,7 +202,9 @@ func drawDecision(t *rapid.T) contract.Decision {
 	d.CPUs, d.Mems = list.Draw(t, "cpus"), rapid.SampledFrom([]string{"", "0", "1", "0-1"}).Draw(t, "mems")
 	limit := rapid.SampledFrom([]contract.Limit{0, 4096, 1 << 30, contract.Max})
 	if rapid.Bool().Draw(t, "memory") {
-		d.Memory = &contract.Memory{Min: limit.Draw(t, "min"), Low: limit.Draw(t, "low"), High: limit.Draw(t, "high"), Max: limit.Draw(t, "max")}
+		d.Memory = &contract.Memory{
+			Min: limit.Draw(t, "min"), Low: limit.Draw(t, "low"), High: limit.Draw(t, "high"), Max: limit.Draw(t, "max"),
+		}
 	}
 	for _, size := range []string{"2Mi", "1Gi"} {
 		if rapid.Bool().Draw(t, size) {
@@ -218,7 +227,8 @@ func drawDecision(t *rapid.T) contract.Decision {
 
 func TestTellsDevices(t *testing.T) {
 	for version, want := range map[string]bool{
-		"v2.3.7": true, "2.3.0": true, "v2.4.0-beta.1-12-gabc": true, "3.0": true, "v2.2.7": false, "1.7.28~ds1": false, "unknown": false, "": false,
+		"v2.3.7": true, "2.3.0": true, "v2.4.0-beta.1-12-gabc": true, "3.0": true,
+		"v2.2.7": false, "1.7.28~ds1": false, "unknown": false, "": false,
 	} {
 		require.Equal(t, want, tellsDevices("containerd", version), version)
 		require.False(t, tellsDevices("cri-o", version))

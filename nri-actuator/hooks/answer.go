@@ -25,7 +25,7 @@ import (
 
 var (
 	// errOver answers a call of a lost connection. The runtime does not read
-	// it.
+	// the answer.
 	errOver = errors.New("the connection is over")
 	// errLate answers a call that could not be worked on in time.
 	errLate = errors.New("nri-actuator is busy with another container: a write into a cgroup takes long (see its log); kubelet tries again")
@@ -153,7 +153,7 @@ func (p *Plugin) later(e event) {
 	p.due.after(createdPeriod, func() { p.due.apply = true })
 }
 
-// enter takes the lock, and takes in the events that came while it was held.
+// enter takes the lock, and takes in the events that could not get the lock.
 func (p *Plugin) enter(ctx context.Context) error {
 	if err := p.lock.acquire(ctx); err != nil {
 		return err
@@ -165,8 +165,8 @@ func (p *Plugin) enter(ctx context.Context) error {
 	for _, e := range events {
 		switch known := p.containers[e.id()]; {
 		case e.container == nil:
-			// The program may not have ended: until its cgroup is gone, it is
-			// kept off claimed CPUs.
+			// The program may not have ended: until the cgroup is gone, the
+			// container is kept off claimed CPUs.
 			if known != nil {
 				known.started, known.seen = true, true
 				p.settle(ctx, known)

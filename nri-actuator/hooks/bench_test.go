@@ -12,9 +12,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
-// BenchmarkCreateExclusive is the time the runtime's node-wide lock is held
-// for the creation of a container with exclusive CPUs, beside pool containers
-// that have to be looked at and, in the second form, moved.
+// BenchmarkCreateExclusive measures how long the runtime holds its node-wide
+// lock to create a container with claimed CPUs. The actuator looks at all pool
+// containers and, in the second form, moves them.
 func BenchmarkCreateExclusive(b *testing.B) {
 	for _, containers := range []int{0, 100, 500} {
 		for _, move := range []bool{false, true} {
@@ -41,9 +41,9 @@ func BenchmarkCreateExclusive(b *testing.B) {
 	}
 }
 
-// BenchmarkDrift is the periodic comparison of everything with the kernel, with
-// nothing to repair: each container has a claim with memory and hugepages. The
-// files are plain ones: cgroupfs is measured in the cluster.
+// BenchmarkDrift measures the periodic comparison of everything with the
+// kernel, with nothing to repair. Each container has a claim with memory and
+// hugepages. The files are plain files: the cluster tests measure cgroupfs.
 func BenchmarkDrift(b *testing.B) {
 	for _, containers := range []int{0, 100, 500} {
 		b.Run(fmt.Sprintf("containers=%d", containers), func(b *testing.B) {
@@ -57,7 +57,9 @@ func BenchmarkDrift(b *testing.B) {
 			}
 			r.node.Change(func(s *contract.NodeState) {
 				for uid, pod := range s.Pods {
-					pod.Cgroup = contract.Files{"memory.min": "1073741824", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864"}
+					pod.Cgroup = contract.Files{
+						"memory.min": "1073741824", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864",
+					}
 					s.Pods[uid] = pod
 				}
 				s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}, "burstable": {"memory.min": "4096"}}

@@ -132,7 +132,7 @@ func (c *container) resume(before *container) {
 
 // decide returns the container's decision at this node state, and the contents
 // of its files. The error says why its claims are refused. want has only the
-// pool's cpuset then: a container without a valid claim must keep off claimed
+// pool's CPUs then: a container without a valid claim must keep off claimed
 // CPUs (I1). want is nil for a container that stays as it is: another program
 // has pinned it, or its CPUs may be its claim's.
 func (p *Plugin) decide(ctx context.Context, c *container,

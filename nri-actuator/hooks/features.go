@@ -11,7 +11,7 @@ import (
 )
 
 // Features returns the contract features ("requires") that this program
-// implements. The node's runtime and kernel decide which of them it has.
+// implements. The node's runtime or kernel may lack some of them.
 func Features() []string {
 	return []string{contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition, contract.FeatureOOMScore}
 }

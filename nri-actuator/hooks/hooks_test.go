@@ -61,8 +61,8 @@ func TestCreate(t *testing.T) {
 	require.EqualValues(t, 16, r.metric("cpumem_actuator_pool_cpus"))
 }
 
-// TestCreateRefused covers I5 and I6 at the hook: nothing is created, and the
-// message says what and why.
+// TestCreateRefused covers I5 and I6 at the hook: no container is created, and
+// the message says what failed and why.
 func TestCreateRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*runtime) []string
@@ -156,8 +156,8 @@ func TestClaimlessAlwaysRuns(t *testing.T) {
 	}
 }
 
-// TestStart covers the time between a creation and its start, and containers
-// created while no actuator was there.
+// TestStart covers changes between a creation and its start, and containers
+// that were created while no actuator was there.
 func TestStart(t *testing.T) {
 	t.Run("pool shrank", func(t *testing.T) {
 		r := newRuntime(t, t.TempDir())
@@ -210,8 +210,8 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestSynchronize covers A34: what was changed while nobody looked is repaired
-// and counted, a bad container blocks no other.
+// TestSynchronize covers A34: changes that were made while no actuator was
+// there are repaired and counted, and a bad container stops no other one.
 func TestSynchronize(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	exclusive := r.run("exclusive", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -231,7 +231,8 @@ func TestSynchronize(t *testing.T) {
 	require.Equal(t, "0-3,8-15", r.cpus(pool))
 	require.Equal(t, "0-3,8-15", r.cpus(forged), "I1")
 	require.Equal(t, "8192", r.node.File(forged.dir, "memory.low"), "otherwise untouched")
-	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total", "cpuset.cpus"), "the pool may have changed while no actuator was there")
+	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total", "cpuset.cpus"),
+		"the pool may have changed while no actuator was there")
 	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total", "memory.min"))
 	require.EqualValues(t, 1, r.metric("cpumem_actuator_refused_total", "notlisted"))
 	require.True(t, r.announced.Connected)
@@ -254,9 +255,9 @@ func TestSynchronize(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestSynchronizeMany covers A34: 500 containers are set right by the runtime's
-// one call, and with four times as many the work is four times as much.
-// How long it takes is asked by BenchmarkDrift.
+// TestSynchronizeMany covers A34: the runtime's one call sets 500 containers
+// right, and four times as many containers need four times the work.
+// BenchmarkDrift measures the time.
 func TestSynchronizeMany(t *testing.T) {
 	work := func(containers int) uint64 {
 		r := newRuntime(t, t.TempDir())
@@ -278,8 +279,8 @@ func TestSynchronizeMany(t *testing.T) {
 	require.Less(t, many, 6*few, "allocations")
 }
 
-// TestUpdate covers A35: whoever updates a container, the decision's values
-// are in the update.
+// TestUpdate covers A35: the decision's values are in each update, whichever
+// program asks for it.
 func TestUpdate(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
@@ -304,8 +305,8 @@ func TestUpdate(t *testing.T) {
 	require.ErrorContains(t, r.update(exclusive), "without a file")
 }
 
-// TestClaimFileLost covers A36: a container whose claim file is gone has no
-// backing; its memory is left alone, its CPUs are the pool's.
+// TestClaimFileLost covers A36: without its claim file a container has no
+// backing. Its memory stays, and its CPUs are the pool's.
 func TestClaimFileLost(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -318,8 +319,9 @@ func TestClaimFileLost(t *testing.T) {
 	require.Equal(t, "1073741824", r.node.File(c.dir, "memory.min"))
 }
 
-// TestDirectoryLost: nobody takes a claim back by removing the whole directory;
-// the container keeps its CPUs and claimless ones keep off them (I1, I5).
+// TestDirectoryLost checks that removing the whole directory takes no claim
+// back: the container keeps its CPUs, and containers without a claim keep off
+// them (I1, I5).
 func TestDirectoryLost(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -333,7 +335,8 @@ func TestDirectoryLost(t *testing.T) {
 	require.Equal(t, "0-3,8-15", r.cpus(r.run("plain", podB)))
 }
 
-// TestRestartOfContainer covers A38: the same CPUs, and the pool is not touched.
+// TestRestartOfContainer covers A38: a restarted container gets the same CPUs,
+// and the pool is not touched.
 func TestRestartOfContainer(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
@@ -349,7 +352,7 @@ func TestRestartOfContainer(t *testing.T) {
 	require.Equal(t, before.ModTime(), after.ModTime())
 }
 
-// TestLateEvents covers A39: events for ids that are gone, or never were.
+// TestLateEvents covers A39: events for ids that are gone or unknown.
 func TestLateEvents(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podB)

@@ -16,8 +16,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// block makes every access to a cgroup file hang until the returned function is
-// called, as the kernel does where it waits for a lock of its own.
+// block makes every access to a cgroup file hang until free is called, as the
+// kernel does while it waits for one of its locks.
 func (r *runtime) block(dir, file string) (free func()) {
 	path := filepath.Join(r.node.Cgroup, dir, file)
 	require.NoError(r.t, os.Rename(path, path+".away"))
@@ -30,24 +30,27 @@ func (r *runtime) block(dir, file string) (free func()) {
 	}
 }
 
-// soon is a call's context as a runtime gives it. It bounds how long the test
-// waits for the answer and nothing else.
+// soon returns a call's context as a runtime makes it. It bounds only how long
+// the test waits for the answer.
 func soon(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// TestWriteThatNeverReturns covers A67: claims are refused in time, containers
-// without a claim start, the announcement, readiness and liveness say so, and all
-// of it recovers.
+// TestWriteThatNeverReturns covers A67: claims are refused in time, and
+// containers without a claim start. The announcement, readiness and liveness
+// say so, and all of it recovers.
 func TestWriteThatNeverReturns(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
 	env := r.node.Prepare(podA, claimA, quad())
 	claimed := func(id string) (*api.PodSandbox, *api.Container) {
 		pod := sandbox(podA)
-		return pod, &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, Env: env, Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id}}
+		return pod, &api.Container{
+			Id: id, PodSandboxId: pod.Id, Name: id, Env: env,
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id},
+		}
 	}
 	r.addPod(podA)
 	free := r.block(pool.dir, "cpuset.cpus")
@@ -59,7 +62,10 @@ func TestWriteThatNeverReturns(t *testing.T) {
 
 	pod := sandbox(podC)
 	r.addPod(podC)
-	plain := &api.Container{Id: "plain", PodSandboxId: pod.Id, Name: "plain", Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/plain"}}
+	plain := &api.Container{
+		Id: "plain", PodSandboxId: pod.Id, Name: "plain",
+		Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/plain"},
+	}
 	a, _, err := r.session.CreateContainer(soon(t), pod, plain)
 	require.NoError(t, err, "I7")
 	require.Equal(t, "0-3,8-15", a.GetLinux().GetResources().GetCpu().GetCpus(), "the last pool that is known")
@@ -95,8 +101,9 @@ func TestWriteThatNeverReturns(t *testing.T) {
 	require.Equal(t, "0-1", r.node.File("kubepods/burstable/pod"+podC+"/plain", "cpuset.cpus"))
 }
 
-// TestSynchronizeThatTakesLong: the runtime gets its answer in time, or it would
-// drop the actuator, and the work is done when it can be.
+// TestSynchronizeThatTakesLong checks that the runtime gets its answer in time,
+// because it would drop the actuator otherwise, and that the work is done
+// later.
 func TestSynchronizeThatTakesLong(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
@@ -111,10 +118,13 @@ func TestSynchronizeThatTakesLong(t *testing.T) {
 	_, _, err = r.session.CreateContainer(soon(t), sandbox(podA), &api.Container{Id: "c", Env: r.node.Prepare(podA, claimA, quad())})
 	require.ErrorContains(t, err, "busy")
 
-	// The list that waits is older than these.
+	// The waiting list is older than this container.
 	pod := sandbox(podC)
 	r.addPod(podC)
-	plain := &api.Container{Id: "plain", PodSandboxId: pod.Id, Name: "plain", Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/plain"}}
+	plain := &api.Container{
+		Id: "plain", PodSandboxId: pod.Id, Name: "plain",
+		Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/plain"},
+	}
 	_, _, err = r.session.CreateContainer(soon(t), pod, plain)
 	require.NoError(t, err)
 	r.node.AddCgroup("kubepods/burstable/pod" + podC + "/plain")
@@ -132,8 +142,8 @@ func TestSynchronizeThatTakesLong(t *testing.T) {
 	require.Equal(t, "0-1", r.node.File("kubepods/burstable/pod"+podC+"/plain", "cpuset.cpus"))
 }
 
-// TestReconnectWithoutANodeFile: what is known of containers survives a
-// reconnection, and with it the last known pool (I1).
+// TestReconnectWithoutANodeFile checks that the known containers, and so the
+// last known pool, survive a reconnection (I1).
 func TestReconnectWithoutANodeFile(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -147,8 +157,8 @@ func TestReconnectWithoutANodeFile(t *testing.T) {
 	require.Equal(t, "0-3,8-15", pool.spec["cpuset.cpus"])
 }
 
-// TestUnreadableClaimAtAStart: a container runs on its claim's CPUs, whose file a
-// new actuator cannot read: it stays there (I4).
+// TestUnreadableClaimAtAStart checks that a container stays on its claim's CPUs
+// if a new actuator cannot read the claim file (I4).
 func TestUnreadableClaimAtAStart(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -157,8 +167,9 @@ func TestUnreadableClaimAtAStart(t *testing.T) {
 	require.Equal(t, "4-7", r.cpus(c))
 }
 
-// TestGuardedContainerWaitsForThePool covers A80, I1: the guard lets a program start
-// when its cgroup has the decision, so the cgroup has it after the pool has left.
+// TestGuardedContainerWaitsForThePool covers A80, I1: the guard lets a program
+// start when its cgroup has the decision, so the cgroup gets the decision after
+// the pool has left its CPUs.
 func TestGuardedContainerWaitsForThePool(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
@@ -179,7 +190,7 @@ func TestGuardedContainerWaitsForThePool(t *testing.T) {
 	require.Equal(t, "0-3,8-15", r.cpus(pool))
 }
 
-// TestLostConnection: a late call of an ended session does nothing.
+// TestLostConnection checks that a late call of an ended session does nothing.
 func TestLostConnection(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -195,8 +206,8 @@ func TestLostConnection(t *testing.T) {
 	require.Equal(t, "4-7", r.cpus(c), "still known, and kept in order without a runtime")
 }
 
-// TestReconnectMovesAreNoRepairs: what the actuator moved while it was not
-// connected, or the pool did, is no other program's doing.
+// TestReconnectMovesAreNoRepairs checks that the actuator's own moves, and
+// moves of the pool, do not count as another program's writes.
 func TestReconnectMovesAreNoRepairs(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.run("pool", podB)
@@ -212,8 +223,8 @@ func TestReconnectMovesAreNoRepairs(t *testing.T) {
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "a new actuator")
 }
 
-// TestGenerationOfAFailedSynchronisation: what was not applied everywhere is not
-// announced.
+// TestGenerationOfAFailedSynchronisation checks that a state that was not
+// applied everywhere is not announced.
 func TestGenerationOfAFailedSynchronisation(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
@@ -228,8 +239,8 @@ func TestGenerationOfAFailedSynchronisation(t *testing.T) {
 	require.Equal(t, r.node.State.Generation, r.announced.Generation)
 }
 
-// TestUnlistedSandbox covers A65: a runtime that lists a container without its
-// sandbox does not cost the container its claim.
+// TestUnlistedSandbox covers A65: a container keeps its claim if the runtime
+// lists it without its sandbox.
 func TestUnlistedSandbox(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	claimed := r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -250,8 +261,8 @@ func TestUnlistedSandbox(t *testing.T) {
 	require.Equal(t, contract.PartitionRoot, r.node.File(part.dir, contract.FilePartition))
 }
 
-// TestFailedUpdate covers A68: runc puts its own old cpuset back where an update
-// fails, and no event follows.
+// TestFailedUpdate covers A68: if an update fails, runc restores its own old
+// cpuset, and no event follows.
 func TestFailedUpdate(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
@@ -267,8 +278,9 @@ func TestFailedUpdate(t *testing.T) {
 }
 
 // TestCreatedWhileAway covers A80: a container that was created without the
-// actuator gets its decision as soon as its cgroup exists, after the pool has left
-// its CPUs, and again if the runtime writes its own values later.
+// actuator gets its decision as soon as its cgroup exists and the pool has left
+// its CPUs. It gets the decision again if the runtime writes its own values
+// later.
 func TestCreatedWhileAway(t *testing.T) {
 	for name, decision := range map[string]contract.Decision{"pool": quad(), "partition": partitioned("4-7", contract.PartitionRoot)} {
 		t.Run(name, func(t *testing.T) {
@@ -300,15 +312,16 @@ func TestCreatedWhileAway(t *testing.T) {
 			require.NoError(t, r.session.StartContainer(t.Context(), c.pod, c.api))
 			moved := 0
 			if decision.Partition == "" {
-				moved = 1 // the container of the pool, by hand
+				moved = 1 // the pool container, moved by hand
 			}
-			require.EqualValues(t, moved, r.metric("cpumem_actuator_repaired_total", "cpuset.cpus"), "the container itself is still being made")
+			require.EqualValues(t, moved, r.metric("cpumem_actuator_repaired_total", "cpuset.cpus"),
+				"the container itself is still being made")
 		})
 	}
 }
 
-// TestVirtualMachine: a container without a cgroup is known until the runtime
-// removes it.
+// TestVirtualMachine checks that a container without a cgroup is known until
+// the runtime removes it.
 func TestVirtualMachine(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c, err := r.create("vm", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -316,15 +329,16 @@ func TestVirtualMachine(t *testing.T) {
 	require.NoError(t, r.session.StartContainer(t.Context(), c.pod, c.api))
 	c.api.State = api.ContainerState_CONTAINER_RUNNING
 	require.NoError(t, r.plugin.Apply(t.Context()))
-	// Its CPUs are in use, so the last pool stands in for a lost node file.
+	// Its CPUs are in use, so the last known pool stands in for the lost node
+	// file.
 	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
 	pool, err := r.create("pool", podB)
 	require.NoError(t, err)
 	require.Equal(t, "0-3,8-15", pool.spec["cpuset.cpus"])
 }
 
-// TestGiveBackIsTriedAgain: exclusive CPUs that a pod could not be relieved of
-// are taken at the next look.
+// TestGiveBackIsTriedAgain checks that partition CPUs that could not be taken
+// from a pod are taken at the next Apply.
 func TestGiveBackIsTriedAgain(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
@@ -342,7 +356,8 @@ func TestGiveBackIsTriedAgain(t *testing.T) {
 	require.Empty(t, r.node.File(podDir, contract.FileExclusive))
 }
 
-// TestCreatedPartitionWithoutAReadableClaim: I4, as for one that runs.
+// TestCreatedPartitionWithoutAReadableClaim checks I4 for a created container,
+// as for a running one.
 func TestCreatedPartitionWithoutAReadableClaim(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)

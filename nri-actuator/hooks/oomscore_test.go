@@ -15,8 +15,7 @@ func scored(score int) contract.Decision {
 	return contract.Decision{Mems: "0", OOMScoreAdj: &score, Requires: []string{contract.FeatureOOMScore}}
 }
 
-// A81: the container has the lowest of its decisions' scores and of the one it
-// came with.
+// A81: the container has the lowest of its own score and its decisions' scores.
 func TestOOMScore(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, scored(750), scored(-997), scored(kubeletScore+1), contract.Decision{CPUs: "4"})
@@ -24,8 +23,12 @@ func TestOOMScore(t *testing.T) {
 		env  []string
 		want int64
 	}{
-		"one": {env[:1], 750}, "the lower of two": {env[:2], -997}, "a higher one": {env[2:3], kubeletScore}, "none": {env[3:], kubeletScore},
-		"with one that has none": {[]string{env[0], env[3]}, 750}, "no claim": {nil, kubeletScore},
+		"one":                    {env[:1], 750},
+		"the lower of two":       {env[:2], -997},
+		"a higher one":           {env[2:3], kubeletScore},
+		"none":                   {env[3:], kubeletScore},
+		"with one that has none": {[]string{env[0], env[3]}, 750},
+		"no claim":               {nil, kubeletScore},
 	} {
 		created := r.run(name, podA, c.env...)
 		require.Equal(t, c.want, created.api.Linux.OomScoreAdj.Value, name)
@@ -34,9 +37,8 @@ func TestOOMScore(t *testing.T) {
 	}
 }
 
-// TestOOMScoreNeverKnown covers I5: a container that was created while no
-// actuator was there, and that no guard looked at, does not start with a higher
-// score than decided.
+// TestOOMScoreNeverKnown covers I5: a container that was created without
+// actuator and guard does not start with a higher score than decided.
 func TestOOMScoreNeverKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		came    *int
@@ -55,7 +57,9 @@ func TestOOMScoreNeverKnown(t *testing.T) {
 			require.NoError(t, err)
 			created.api.Linux.OomScoreAdj = api.Int(c.came)
 			if c.guarded {
-				created.api.Hooks = &api.Hooks{CreateRuntime: []*api.Hook{{Path: "/opt/nri-actuator", Args: []string{"nri-actuator", "guard"}}}}
+				created.api.Hooks = &api.Hooks{CreateRuntime: []*api.Hook{
+					{Path: "/opt/nri-actuator", Args: []string{"nri-actuator", "guard"}},
+				}}
 			}
 			r.connect()
 			if err = r.start(created); c.starts {
@@ -67,8 +71,8 @@ func TestOOMScoreNeverKnown(t *testing.T) {
 	}
 }
 
-// TestOOMScoreUnavailable: the runtime is older than when the claim was
-// prepared, so the container waits (I5).
+// TestOOMScoreUnavailable checks that the container waits if the runtime is
+// older than when the claim was prepared (I5).
 func TestOOMScoreUnavailable(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, scored(750))

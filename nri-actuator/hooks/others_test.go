@@ -12,8 +12,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// A58: a container that someone else pinned to CPUs of theirs stays there, in
-// every call; one that reaches into this driver's CPUs does not.
+// A58: a container that another program pinned to unmanaged CPUs stays there,
+// in every call. A container that is also on this driver's CPUs does not.
 func TestContainersOfOthers(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs, s.Shared.Others = "0-7", "8-15" })
@@ -36,7 +36,8 @@ func TestContainersOfOthers(t *testing.T) {
 	require.NoError(t, r.update(theirs))
 	check()
 
-	// Moved off its CPUs by others, in a way that is seen and in one that is not.
+	// Another program moves the container off its CPUs, seen by the actuator or
+	// not.
 	for _, id := range []string{"asked", "written"} {
 		c := pinned(id, "8-9")
 		if id == "asked" {
@@ -57,13 +58,14 @@ func TestContainersOfOthers(t *testing.T) {
 	r.connect()
 	check()
 
-	// The node is divided otherwise: what this driver had pinned is not theirs.
+	// The configuration changes. A cpuset that this driver wrote does not pin a
+	// container.
 	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs, s.Shared.Others = "8-15", "0-7" })
 	r.connect()
 	require.Equal(t, "8-15", r.cpus(mine))
 }
 
-// pinned creates a container whose spec already has a cpuset.
+// pinned creates a container with a cpuset in its spec.
 func (r *runtime) pinned(id, podUID, cpus string) *container {
 	pod := sandbox(podUID)
 	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, spec: map[string]string{"cpuset.cpus": cpus},

@@ -16,8 +16,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
-// A partition that ends while a cgroup above it lacks its CPUs loses them (Linux
-// 6.12). So whatever happens to its claim, they stay there as long as it is one.
+// A partition that ends while a cgroup above it lacks its CPUs loses them
+// (Linux 6.12). So the CPUs stay above while it is a partition, whatever
+// happens to its claim.
 func TestPartitionsKeepTheirCPUsAbove(t *testing.T) {
 	for name, happens := range map[string]func(t *testing.T, r *runtime, c *container){
 		"released, and another claim is created before the state is applied": func(t *testing.T, r *runtime, _ *container) {
@@ -54,7 +55,8 @@ func TestPartitionsKeepTheirCPUsAbove(t *testing.T) {
 				if started {
 					require.NoError(t, r.start(c))
 				} else {
-					// The runtime has made it, and starts it only now.
+					// The runtime has made the cgroup and has not started the
+					// program.
 					r.node.AddCgroup(c.dir)
 					r.writeSpec(c)
 				}
@@ -68,9 +70,9 @@ func TestPartitionsKeepTheirCPUsAbove(t *testing.T) {
 	}
 }
 
-// A CPU that goes from one QoS level to another is taken from the one before it
-// is given to the other, whichever comes first in the tree: the kernel refuses
-// siblings that name the same.
+// A CPU that moves between QoS levels is taken from the former level before the
+// other one gets it, in either order in the tree: the kernel refuses siblings
+// that name the same CPU.
 func TestExclusiveCPUsChangeHands(t *testing.T) {
 	const burstable, besteffort = "kubepods/burstable", "kubepods/besteffort"
 	for _, way := range [][2]string{{burstable, besteffort}, {besteffort, burstable}} {
@@ -101,8 +103,8 @@ func TestExclusiveCPUsChangeHands(t *testing.T) {
 	}
 }
 
-// A pod without containers, which kubelet has not removed yet, is found by the
-// next actuator as well.
+// The next actuator also finds a pod without containers that kubelet has not
+// removed.
 func TestExclusiveCPUsFoundAgain(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.run("other", podB)
@@ -115,8 +117,8 @@ func TestExclusiveCPUsFoundAgain(t *testing.T) {
 	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
 }
 
-// A file that cannot be read takes nothing from a container that runs, though
-// nothing is known of its decision (I4).
+// A claim file that cannot be read takes nothing from a running container, even
+// if its decision is not known (I4).
 func TestPartitionWithoutAReadableClaim(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -138,7 +140,7 @@ func TestPartitionWithoutAReadableClaim(t *testing.T) {
 	holds()
 }
 
-// Its own exclusive CPUs are part of it.
+// A partition that lost some of its CPUs gets them back.
 func TestPartitionCut(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -148,7 +150,7 @@ func TestPartitionCut(t *testing.T) {
 	require.Equal(t, "4-7", r.node.File(c.dir, contract.FileExclusive))
 }
 
-// A partition that is lost hides nothing else of its container.
+// A lost partition hides no other error of its container.
 func TestLostPartitionHidesNoError(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -161,7 +163,7 @@ func TestLostPartitionHidesNoError(t *testing.T) {
 	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
 }
 
-// Nor does another error hide that it is lost: it may be the reason.
+// Another error does not hide a lost partition: the error may be the reason.
 func TestErrorHidesNoLostPartition(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))

@@ -19,7 +19,7 @@ func partitioned(cpus, kind string) contract.Decision {
 	return contract.Decision{CPUs: cpus, Partition: kind, Requires: []string{contract.FeaturePartition}}
 }
 
-// exclusive are the exclusive CPUs of kubepods, the QoS level and the pod.
+// exclusive returns the partition CPUs of kubepods, the QoS level and the pod.
 func (r *runtime) exclusive(pod string) []string {
 	var all []string
 	for _, dir := range []string{"kubepods", "kubepods/burstable", r.podDir(pod)} {
@@ -28,8 +28,9 @@ func (r *runtime) exclusive(pod string) []string {
 	return all
 }
 
-// The container is made a partition by the runtime, below ancestors that have
-// its CPUs by then; nothing of others is written but beside it.
+// The runtime makes the container a partition, below ancestors that have its
+// CPUs by then. Other containers keep their cpuset, except the containers of
+// the same pod.
 func TestPartition(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pooled := r.run("pooled", podB)
@@ -37,7 +38,9 @@ func TestPartition(t *testing.T) {
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionIsolated))
 	beside := r.run("beside", podA)
 	c := r.run("c", podA, env...)
-	require.Equal(t, []string{contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition}, r.tell().Features)
+	require.Equal(t, []string{
+		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition,
+	}, r.tell().Features)
 
 	holds := func() {
 		t.Helper()
@@ -79,13 +82,14 @@ func TestPartition(t *testing.T) {
 	require.Equal(t, "0-15", r.cpus(beside))
 }
 
-// tell is the announcement after the next Apply.
+// tell returns the announcement after the next Apply.
 func (r *runtime) tell() contract.Announcement {
 	_ = r.plugin.Apply(r.t.(*testing.T).Context())
 	return r.announced
 }
 
-// A runtime that does not know the files makes none; it is made at the start.
+// If the runtime does not know the partition files, the actuator makes the
+// partition at the start.
 func TestPartitionByTheActuator(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -98,7 +102,7 @@ func TestPartitionByTheActuator(t *testing.T) {
 	require.Equal(t, "4-7", r.node.File(c.dir, contract.FileExclusive))
 }
 
-// What cannot be made fails the start (I5).
+// A partition that cannot be made fails the start (I5).
 func TestPartitionThatIsNone(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -111,7 +115,8 @@ func TestPartitionThatIsNone(t *testing.T) {
 	require.ErrorContains(t, err, contract.FilePartition)
 }
 
-// A container that lost its claim holds no CPUs any more: they may be another's.
+// A container that lost its claim gives its partition CPUs back: another claim
+// may have them.
 func TestPartitionOfALostClaim(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -124,8 +129,8 @@ func TestPartitionOfALostClaim(t *testing.T) {
 	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
 }
 
-// A frontend that was rolled back says nothing of partitions: it keeps the
-// CPUs out of the pool, and those that run keep theirs.
+// An older frontend names no partitions. It keeps the CPUs out of the pool, and
+// running partitions keep theirs.
 func TestPartitionsOutliveARollback(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -149,7 +154,8 @@ func TestPartitionsOutliveARollback(t *testing.T) {
 	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
 }
 
-// A node that lost the ability refuses what needs it, and says so before.
+// A node that cannot make partitions announces it, and refuses decisions that
+// need one.
 func TestNoPartitions(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.unpartitioned = true
@@ -161,8 +167,8 @@ func TestNoPartitions(t *testing.T) {
 	require.ErrorContains(t, err, "requires a cpuset partition")
 }
 
-// What cannot be made again is told, and left alone: a partition that ends while
-// an ancestor lacks its CPUs loses them.
+// A partition that cannot be made again is announced and left alone: if it
+// ended while an ancestor lacks its CPUs, it would lose them.
 func TestPartitionLost(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -187,8 +193,8 @@ func TestPartitionLost(t *testing.T) {
 	require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
 }
 
-// A container that has no cgroup here, as in a virtual machine, has no
-// partition either, and nothing keeps others off its CPUs (I5).
+// A container without a cgroup here, as in a virtual machine, has no partition.
+// Its start fails, because its CPUs are not kept from other containers (I5).
 func TestPartitionWithoutACgroup(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
@@ -196,8 +202,8 @@ func TestPartitionWithoutACgroup(t *testing.T) {
 	require.ErrorContains(t, r.session.StartContainer(t.Context(), c.pod, c.api), "does not exist")
 }
 
-// A write that failed leaves nothing behind that is taken for another's value
-// and given back some day: nobody could ever have these CPUs again (I3).
+// After a failed write no value is kept as another program's and given back
+// later: no cgroup could have these CPUs again (I3).
 func TestExclusiveThatCouldNotBeWritten(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
@@ -222,8 +228,8 @@ func TestExclusiveThatCouldNotBeWritten(t *testing.T) {
 	require.Equal(t, []string{"", "", ""}, r.exclusive(podB), "I3")
 }
 
-// What is given back when a container is created, before the node state is
-// applied, is nobody else's writing.
+// CPUs that are given back at a creation, before the node state is applied, do
+// not count as another program's write.
 func TestExclusiveGivenBackAtACreation(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.run("other", podB)
@@ -235,7 +241,8 @@ func TestExclusiveGivenBackAtACreation(t *testing.T) {
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
 }
 
-// Kubelet's cgroupRoot may put kubepods below cgroups that nobody here writes.
+// Kubelet's cgroupRoot may put kubepods below cgroups that this driver does not
+// write.
 func TestNoPartitionsBelowACgroupRoot(t *testing.T) {
 	for root, able := range map[string]bool{"": true, "/outer": false} {
 		r := newRuntime(t, t.TempDir())
@@ -246,8 +253,10 @@ func TestNoPartitionsBelowACgroupRoot(t *testing.T) {
 		r.node.SetFile("outer/kubepods/dra.cpumem.probe/partition", "cpuset.cpus.effective", "0-15")
 		pod := sandbox(podA)
 		pod.Linux.CgroupParent = root + pod.Linux.CgroupParent
-		_, err := r.session.Synchronize(t.Context(), []*api.PodSandbox{pod}, []*api.Container{{Id: "c", PodSandboxId: pod.Id, State: api.ContainerState_CONTAINER_CREATED,
-			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"}}})
+		_, err := r.session.Synchronize(t.Context(), []*api.PodSandbox{pod}, []*api.Container{{
+			Id: "c", PodSandboxId: pod.Id, State: api.ContainerState_CONTAINER_CREATED,
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"},
+		}})
 		require.NoError(t, err)
 		require.Equal(t, able, slices.Contains(r.announced.Features, contract.FeaturePartition), root)
 	}

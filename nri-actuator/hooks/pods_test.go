@@ -13,8 +13,9 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// TestPodsAndAncestors: values of the pod, its QoS level and kubepods are there
-// before the container, follow the node state, and are repaired.
+// TestPodsAndAncestors checks that the pod, its QoS level and kubepods have
+// their values before the container exists. The values follow the node state,
+// and drift is repaired.
 func TestPodsAndAncestors(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pages := r.podDir(podA)
@@ -22,7 +23,11 @@ func TestPodsAndAncestors(t *testing.T) {
 	r.node.Change(func(s *contract.NodeState) {
 		s.Pods[podA] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{
 			"memory.min": "1073741824", "hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304"}}
-		s.Ancestors = map[string]contract.Files{"": {"memory.min": "1073741824"}, "burstable": {"memory.min": "1073741824"}, "besteffort": {}}
+		s.Ancestors = map[string]contract.Files{
+			"":           {"memory.min": "1073741824"},
+			"burstable":  {"memory.min": "1073741824"},
+			"besteffort": {},
+		}
 	})
 	_, err := r.create("c", podA, env...)
 	require.NoError(t, err)
@@ -52,7 +57,11 @@ func TestPodsAndAncestors(t *testing.T) {
 
 	r.node.RemoveCgroup("kubepods/besteffort")
 	r.node.Change(func(s *contract.NodeState) {
-		s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}, "burstable": {"memory.min": "4096"}, "besteffort": {"memory.low": "4096"}}
+		s.Ancestors = map[string]contract.Files{
+			"":           {"memory.min": "4096"},
+			"burstable":  {"memory.min": "4096"},
+			"besteffort": {"memory.low": "4096"},
+		}
 	})
 	require.NoError(t, r.plugin.Apply(t.Context()), "a level without pods need not exist")
 	require.Equal(t, "4096", r.node.File("kubepods/burstable", "memory.min"))
@@ -67,8 +76,8 @@ func TestPodsAndAncestors(t *testing.T) {
 	require.Empty(t, r.announced.Overwritten, "others may write what is theirs")
 }
 
-// A46: what stood in pods and QoS levels before comes back, also from an
-// actuator that did not write it (I4).
+// A46: former values of pods and QoS levels come back, also from an actuator
+// that did not overwrite them (I4).
 func TestFormerValuesComeBack(t *testing.T) {
 	for name, between := range map[string]func(*runtime){
 		"same actuator":    func(*runtime) {},
@@ -82,7 +91,10 @@ func TestFormerValuesComeBack(t *testing.T) {
 			r.node.SetFile("kubepods", "memory.min", "777")
 			env := r.node.Prepare(podA, claimA, quad())
 			r.node.Change(func(s *contract.NodeState) {
-				s.Pods[podA] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{"memory.min": "8192", "hugetlb.2MB.max": "4194304"}}
+				s.Pods[podA] = contract.PodState{
+					Claims: []string{claimA},
+					Cgroup: contract.Files{"memory.min": "8192", "hugetlb.2MB.max": "4194304"},
+				}
 				s.Ancestors = map[string]contract.Files{"": {"memory.min": "8192"}, "burstable": {"memory.min": "8192"}}
 			})
 			r.run("c", podA, env...)
@@ -107,7 +119,7 @@ func TestFormerValuesComeBack(t *testing.T) {
 	}
 }
 
-// TestDevices: containerd 2.3 and later names the CDI devices.
+// TestDevices checks the CDI devices, which containerd names since 2.3.
 func TestDevices(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	_, err := r.session.Configure(context.Background(), "", "containerd", "v2.3.7")

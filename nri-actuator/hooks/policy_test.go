@@ -18,11 +18,13 @@ func policed(mode string) contract.Decision {
 	return d
 }
 
-// TestMemoryPolicy: the container that is created has the policy of all its
-// decisions, and no later call repeats it.
+// TestMemoryPolicy checks that a created container has the memory policy of all
+// its decisions, and that no later call repeats the policy.
 func TestMemoryPolicy(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
-	require.Equal(t, []string{contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave}, r.announced.Features)
+	require.Equal(t, []string{
+		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave,
+	}, r.announced.Features)
 	interleaved := policed(contract.ModeInterleave)
 	interleaved.CPUs, interleaved.MemoryPolicy.Nodes = "8", "0"
 	env := r.node.Prepare(podA, claimA, policed(contract.ModeBind), interleaved)
@@ -37,17 +39,29 @@ func TestMemoryPolicy(t *testing.T) {
 	require.Nil(t, r.run("pool", podB).policy)
 }
 
-// TestPolicyUnavailable: where the runtime or the kernel is older than when the
-// claim was prepared, the container waits (I5), and others are not held up.
+// TestPolicyUnavailable checks that the container waits if the runtime or the
+// kernel is older than when the claim was prepared (I5). Other containers
+// start.
 func TestPolicyUnavailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		nri, kernel, mode string
 		announced         []string
 		err               string
 	}{
-		"old NRI":          {"v0.11.0", "6.12.0", contract.ModeBind, nil, `requires "memoryPolicy", which containerd v2.2.7 (NRI v0.11.0) on Linux 6.12.0 cannot do`},
-		"old kernel":       {"v0.12.0", "5.10.0-35", contract.ModePreferred, nil, `requires "memoryPolicy"`},
-		"weights too new":  {"v0.12.0", "6.8.0", contract.ModeWeightedInterleave, []string{contract.FeatureMemoryPolicy}, `requires "weightedInterleave"`},
+		"old NRI": {
+			nri:    "v0.11.0",
+			kernel: "6.12.0",
+			mode:   contract.ModeBind,
+			err:    `requires "memoryPolicy", which containerd v2.2.7 (NRI v0.11.0) on Linux 6.12.0 cannot do`,
+		},
+		"old kernel": {"v0.12.0", "5.10.0-35", contract.ModePreferred, nil, `requires "memoryPolicy"`},
+		"weights too new": {
+			nri:       "v0.12.0",
+			kernel:    "6.8.0",
+			mode:      contract.ModeWeightedInterleave,
+			announced: []string{contract.FeatureMemoryPolicy},
+			err:       `requires "weightedInterleave"`,
+		},
 		"weights not used": {"v0.12.0", "6.8.0", contract.ModeInterleave, []string{contract.FeatureMemoryPolicy}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,8 +82,8 @@ func TestPolicyUnavailable(t *testing.T) {
 	}
 }
 
-// TestPolicyNeverKnown covers I5: a container that was created while no
-// actuator was there, and that no guard looked at, does not start.
+// TestPolicyNeverKnown covers I5: a container that was created without actuator
+// and guard does not start.
 func TestPolicyNeverKnown(t *testing.T) {
 	for name, guarded := range map[string]bool{"no guard": false, "guard": true} {
 		t.Run(name, func(t *testing.T) {

@@ -18,17 +18,17 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
-// claimed is a pod with a claim, as the model knows it.
+// claimed is a pod with a claim in the model.
 type claimed struct {
 	pod, claim string
 	decisions  map[contract.Key]contract.Decision
 	env        []string
 }
 
-// TestNoOverlap covers I1, I5, I7, I9: whatever the frontend, the runtime and
-// other writers do, in any order and over restarts of the actuator, no
-// container runs on the exclusive CPUs of another, a container with a claim
-// has the contract's merge, and a container without one is never refused.
+// TestNoOverlap covers I1, I5, I7, I9 for any order of actions of the frontend,
+// the runtime and other programs, over restarts of the actuator. No container
+// runs on claimed CPUs of another container, a container with a claim has the
+// contract's merge, and a container without a claim is never refused.
 func TestNoOverlap(t *testing.T) {
 	base := t.TempDir()
 	runs := 0
@@ -56,11 +56,11 @@ func TestNoOverlap(t *testing.T) {
 type model struct {
 	t      *rapid.T
 	r      *runtime
-	claims map[string]*claimed // by pod
+	claims map[string]*claimed // by pod UID
 	next   int
 	broken bool
-	// blind: an actuator that was started without a node state knows no pool;
-	// then, and only until the frontend has written one, I7 goes before I1.
+	// blind: an actuator that starts without a node state knows no pool. Until
+	// the frontend writes a state, I7 goes before I1.
 	blind bool
 }
 
@@ -83,7 +83,9 @@ func (m *model) prepare(t *rapid.T) {
 			}
 		}
 		if rapid.Bool().Draw(t, "memory") {
-			d.Memory = &contract.Memory{Min: 4096, Low: 8192, High: contract.Max, Max: contract.Limit(4096 * rapid.IntRange(1, 9).Draw(t, "max"))}
+			d.Memory = &contract.Memory{
+				Min: 4096, Low: 8192, High: contract.Max, Max: contract.Limit(4096 * rapid.IntRange(1, 9).Draw(t, "max")),
+			}
 		}
 		list = append(list, d)
 		c.decisions[contract.Key{ClaimUID: c.claim, Index: i}] = d
@@ -108,7 +110,7 @@ func (m *model) unprepare(t *rapid.T) {
 	delete(m.claims, c.pod)
 }
 
-// draw picks a pod: one with a claim, or another.
+// draw picks a pod with a claim or another pod.
 func (m *model) draw(t *rapid.T) (id, pod string, env []string) {
 	m.next++
 	id = fmt.Sprintf("c%03d", m.next)
@@ -134,7 +136,7 @@ func (m *model) create(t *rapid.T) {
 }
 
 // createAlone creates a container that no actuator sees, as a runtime does
-// whose plugin has just died.
+// after its plugin has died.
 func (m *model) createAlone(t *rapid.T) {
 	id, pod, env := m.draw(t)
 	s := sandbox(pod)
@@ -170,7 +172,9 @@ func (m *model) restart(*rapid.T) {
 func (m *model) tamper(t *rapid.T) {
 	c := m.pick(t, func(c *container) bool { return c.running })
 	m.r.later(time.Hour)
-	if file := rapid.SampledFrom([]string{"cpuset.cpus", "cpuset.mems", contract.FilePartition}).Draw(t, "file"); file != contract.FilePartition {
+	if file := rapid.SampledFrom([]string{
+		"cpuset.cpus", "cpuset.mems", contract.FilePartition,
+	}).Draw(t, "file"); file != contract.FilePartition {
 		m.r.node.SetFile(c.dir, file, "0")
 	} else if c.spec[file] != "" {
 		m.r.node.SetFile(c.dir, file, "member")
@@ -240,10 +244,11 @@ func (m *model) check(t *rapid.T) {
 				}
 			}
 			for _, other := range m.all() {
-				if other.running && other.pod.Uid != c.pod.Uid && m.claims[other.pod.Uid] != nil && contract.Merge(m.claims[other.pod.Uid].decisions).CPUs != "" {
+				if other.running && other.pod.Uid != c.pod.Uid && m.claims[other.pod.Uid] != nil &&
+					contract.Merge(m.claims[other.pod.Uid].decisions).CPUs != "" {
 					require.False(t, testnode.Overlap(m.r.cpus(other), want.CPUs), "I1: %s on the CPUs of %s", other.api.Id, c.api.Id)
 				}
-				// What a partition has the kernel takes from all others.
+				// The kernel takes partition CPUs from all other cgroups.
 				if other.running && other.pod.Uid != c.pod.Uid && testnode.Overlap(m.r.cpus(other), pool) {
 					require.Fail(t, "I1", "%s on the CPUs of %s", other.api.Id, c.api.Id)
 				}
@@ -260,8 +265,8 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// checkAbove: whatever is a partition has its CPUs in all that is above it. The
-// kernel loses those of one that ends without.
+// checkAbove checks that all cgroups above a partition have its CPUs: the
+// kernel loses CPUs of a partition that ends without them.
 func (m *model) checkAbove(t *rapid.T) {
 	dirs, err := filepath.Glob(filepath.Join(m.r.node.Cgroup, "kubepods/burstable/pod*/*", contract.FilePartition))
 	require.NoError(t, err)
@@ -274,7 +279,8 @@ func (m *model) checkAbove(t *rapid.T) {
 		cpus := m.r.node.File(dir, contract.FileExclusive)
 		for up := filepath.Dir(dir); up != "."; up = filepath.Dir(up) {
 			has := m.r.node.File(up, contract.FileExclusive)
-			require.Equal(t, has, contract.Combine(contract.Decision{CPUs: has}, contract.Decision{CPUs: cpus}).CPUs, "%s is a partition of %s, and %s lacks some", dir, cpus, up)
+			require.Equal(t, has, contract.Combine(contract.Decision{CPUs: has}, contract.Decision{CPUs: cpus}).CPUs,
+				"%s is a partition of %s, and %s lacks some", dir, cpus, up)
 		}
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
-// runtime behaves as a container runtime does: it keeps the spec of each
-// container, writes it into the cgroup when it starts, and all of it again at
+// runtime is a container runtime. It keeps the spec of each container, writes
+// it into the cgroup when the container starts, and writes all of it again at
 // each update.
 type runtime struct {
 	t         require.TestingT
@@ -35,14 +35,15 @@ type runtime struct {
 	plugin    *hooks.Plugin
 	session   *hooks.Session
 	announced contract.Announcement
-	// nri and kernel are versions, good ones unless changed before connect.
+	// nri and kernel are versions. They have all features unless changed before
+	// connect.
 	nri, kernel string
-	// version is containerd's.
+	// version is the version of containerd.
 	version    string
 	containers map[string]*container
-	// now is the time in nanoseconds, which does not pass by itself.
+	// now is the time in nanoseconds. It passes only in later.
 	now atomic.Int64
-	// unpartitioned nodes have a kernel without partitions.
+	// unpartitioned reports whether the kernel makes no partitions.
 	unpartitioned bool
 }
 
@@ -62,13 +63,20 @@ func (r *runtime) Set(change func(*contract.Announcement)) error {
 }
 
 func newRuntime(t require.TestingT, dir string) *runtime {
-	r := &runtime{t: t, node: testnode.New(t, dir), nri: "v0.12.0", kernel: "6.12.0", version: "v2.2.7", containers: make(map[string]*container)}
+	r := &runtime{
+		t:          t,
+		node:       testnode.New(t, dir),
+		nri:        "v0.12.0",
+		kernel:     "6.12.0",
+		version:    "v2.2.7",
+		containers: make(map[string]*container),
+	}
 	r.later(time.Hour)
 	r.connect()
 	return r
 }
 
-// later has time pass.
+// later makes time pass.
 func (r *runtime) later(d time.Duration) { r.now.Add(int64(d)) }
 
 // connect starts a new actuator and synchronises it.
@@ -83,7 +91,7 @@ func (r *runtime) connect() {
 	require.NoError(r.t, err)
 	r.plugin = hooks.New(hooks.Options{
 		Directory: decisions.New(r.node.CDI, hooks.Features()), Tree: tree, Metrics: m, Announcer: r, Kernel: r.kernel,
-		// Its cgroups are no units.
+		// The cgroups are no units.
 		Units: units.Systemd{Bus: units.New(nil, nil), Dropins: units.NewDropins("/absent")},
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,
 	})
@@ -116,7 +124,7 @@ func sandbox(uid string) *api.PodSandbox {
 		Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/burstable/pod" + uid}}
 }
 
-// podDir is the pod's cgroup, made if need be.
+// podDir returns the directory of the pod's cgroup.
 func (r *runtime) podDir(uid string) string { return "kubepods/burstable/pod" + uid }
 
 func (r *runtime) addPod(uid string) {
@@ -152,7 +160,7 @@ func (r *runtime) create(id, podUID string, env ...string) (*container, error) {
 func (r *runtime) take(c *container, res *api.LinuxResources) {
 	if cpus := res.GetCpu().GetCpus(); cpus != "" {
 		c.spec["cpuset.cpus"] = cpus
-		// The runtime tells it as the container's own from now on.
+		// The runtime reports the cpuset as the container's own from here on.
 		c.api.Linux.Resources = &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: cpus}}
 	}
 	if mems := res.GetCpu().GetMems(); mems != "" {
@@ -162,7 +170,7 @@ func (r *runtime) take(c *container, res *api.LinuxResources) {
 }
 
 // start makes the cgroup with the spec's values, as the OCI runtime does, and
-// tells the actuator before the program runs.
+// calls StartContainer before the program runs.
 func (r *runtime) start(c *container) error {
 	r.node.AddCgroup(c.dir)
 	r.writeSpec(c)
@@ -184,7 +192,7 @@ func (r *runtime) writeSpec(c *container) {
 	}
 }
 
-// run creates and starts.
+// run creates and starts a container.
 func (r *runtime) run(id, podUID string, env ...string) *container {
 	c, err := r.create(id, podUID, env...)
 	require.NoError(r.t, err)
@@ -192,8 +200,8 @@ func (r *runtime) run(id, podUID string, env ...string) *container {
 	return c
 }
 
-// update is kubelet's in-place resize: it brings its zeros, and the runtime
-// repeats the spec of the creation.
+// update is an in-place resize by kubelet: kubelet writes its zeros, and the
+// runtime repeats the spec of the creation.
 func (r *runtime) update(c *container) error {
 	updates, err := r.session.UpdateContainer(context.Background(), c.pod, c.api, &api.LinuxResources{})
 	if err != nil {
@@ -220,7 +228,7 @@ func (r *runtime) remove(c *container) error {
 
 func (r *runtime) cpus(c *container) string { return r.node.File(c.dir, "cpuset.cpus") }
 
-// metric sums the samples of a metric whose labels contain all of labels.
+// metric returns the sum of a metric's samples that have all of labels.
 func (r *runtime) metric(name string, labels ...string) float64 {
 	families, err := r.registry.Gather()
 	require.NoError(r.t, err)

@@ -25,13 +25,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
-// systemd is a node whose cgroups are units: what systemd was told, by
-// properties or drop-ins, it writes into them at its next reload.
+// systemd is a node with units as cgroups. At a reload, systemd writes the
+// values of properties and drop-ins into them.
 type systemd struct {
 	t       *testing.T
 	node    *testnode.Node
 	unitDir string
-	// units are the cgroups by unit.
+	// units are the cgroup directories by unit.
 	units map[string]string
 
 	plugin    *hooks.Plugin
@@ -39,11 +39,11 @@ type systemd struct {
 	announced contract.Announcement
 
 	mu sync.Mutex
-	// properties are cgroup files by unit.
+	// properties are cgroup files and their values, by unit.
 	properties map[string]map[string]string
-	// stuck has calls end unanswered.
+	// stuck makes calls end without an answer.
 	stuck bool
-	// wrap stands between the plugin and its units.
+	// wrap replaces the plugin's units.
 	wrap func(hooks.Units) hooks.Units
 }
 
@@ -55,8 +55,12 @@ const (
 
 func newSystemd(t *testing.T) *systemd {
 	s := &systemd{
-		t: t, node: testnode.New(t, t.TempDir()), unitDir: t.TempDir(), units: make(map[string]string), properties: make(map[string]map[string]string),
-		wrap: func(u hooks.Units) hooks.Units { return u },
+		t:          t,
+		node:       testnode.New(t, t.TempDir()),
+		unitDir:    t.TempDir(),
+		units:      make(map[string]string),
+		properties: make(map[string]map[string]string),
+		wrap:       func(u hooks.Units) hooks.Units { return u },
 	}
 	for _, dir := range []string{kubepods, burstable, kubepods + "/kubepods-besteffort.slice", sliceA} {
 		s.add(dir)
@@ -138,7 +142,7 @@ func (s *systemd) SetUnitProperties(ctx context.Context, unit string, _ bool, pr
 // Close implements units.Bus.
 func (*systemd) Close() error { return nil }
 
-// told waits until systemd knows the value.
+// told waits until systemd has the value.
 func (s *systemd) told(unit, file, want string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -148,7 +152,7 @@ func (s *systemd) told(unit, file, want string) {
 	}, 5*time.Minute, time.Millisecond, "%s of %s", file, unit)
 }
 
-// reload is systemctl daemon-reload: all that systemd knows is written.
+// reload is systemctl daemon-reload: systemd writes all values that it knows.
 func (s *systemd) reload() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +166,7 @@ func (s *systemd) reload() {
 				}
 			}
 		} else if strings.HasSuffix(unit, ".scope") {
-			// What it was created with.
+			// systemd restores the values of the creation.
 			s.node.SetFile(dir, "cpuset.cpus", "0-15")
 		}
 		for file, value := range s.properties[unit] {
@@ -171,7 +175,8 @@ func (s *systemd) reload() {
 	}
 }
 
-// protect has the node state name memory.min of the pod and its ancestors.
+// protect makes the node state name memory.min of the pod and its levels, or no
+// value if value is empty.
 func (s *systemd) protect(value string) {
 	s.node.Change(func(n *contract.NodeState) {
 		pod := n.Pods[podA]
@@ -184,8 +189,8 @@ func (s *systemd) protect(value string) {
 	})
 }
 
-// What the actuator writes survives a reload at any time, and so does what it
-// gives back.
+// The values that the actuator writes survive a reload at any time, and so do
+// the values that it gives back.
 func TestSystemdFollows(t *testing.T) {
 	s := newSystemd(t)
 	s.node.SetFile(kubepods, "memory.min", "777")
@@ -210,15 +215,16 @@ func TestSystemdFollows(t *testing.T) {
 	holds("0-3,8-15", "8192", "8192") // I1
 	require.Empty(t, s.properties[filepath.Base(s.dir("pooled"))], "no call for containers")
 
-	// Kubelet sets the property and with it the file.
+	// Kubelet sets the property, and so the file.
 	require.NoError(t, s.SetUnitProperties(t.Context(), kubepods, true, property(t, "memory.min", "0")))
 	s.node.SetFile(kubepods, "memory.min", "0")
 	require.NoError(t, s.plugin.Apply(t.Context()))
 	s.told(kubepods, "memory.min", "8192")
 	require.Equal(t, map[string]contract.Files{"": {"memory.min": "0"}}, s.announced.Overwritten)
 
-	// Nothing is wanted any more: the values come back, although the actuator
-	// dies before systemd knows of it (I4). Kubelet's zero was the last word.
+	// The node state names no values. The former values come back, although the
+	// actuator dies before systemd has them (I4). The last one is kubelet's
+	// zero.
 	s.mu.Lock()
 	s.stuck = true
 	s.mu.Unlock()
@@ -244,7 +250,7 @@ func TestSystemdFollows(t *testing.T) {
 	s.reload()
 	holds("0-15", "0", "0")
 
-	// They are others' again.
+	// From here on other programs may write the files.
 	require.NoError(t, s.plugin.Apply(t.Context()))
 	s.node.SetFile(kubepods, "memory.min", "555")
 	require.NoError(t, s.plugin.Apply(t.Context()))
@@ -256,8 +262,8 @@ func TestSystemdFollows(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(s.unitDir, filepath.Base(s.dir("pooled"))+".d"))
 }
 
-// Exclusive CPUs, which systemd knows nothing of, are given back while it does
-// not answer to what it is told of the same cgroups (I3).
+// Partition CPUs are given back while systemd does not answer calls about the
+// same cgroups: systemd knows nothing of these CPUs (I3).
 func TestExclusiveWaitsForNoSystemd(t *testing.T) {
 	s := newSystemd(t)
 	s.node.AddCgroup(kubepods + "/dra.cpumem.probe/partition")
@@ -285,8 +291,8 @@ func TestExclusiveWaitsForNoSystemd(t *testing.T) {
 	}
 }
 
-// TestSystemdFollowsTheRuntime covers A69: where a runtime's update has written
-// the pool before the actuator did, the reload brings no older one back (I1).
+// TestSystemdFollowsTheRuntime covers A69: if a runtime's update wrote the pool
+// before the actuator, a reload brings no older pool back (I1).
 func TestSystemdFollowsTheRuntime(t *testing.T) {
 	s := newSystemd(t)
 	s.synchronize()
@@ -300,7 +306,7 @@ func TestSystemdFollowsTheRuntime(t *testing.T) {
 	require.Equal(t, "0-3", s.node.File(s.dir("pooled"), "cpuset.cpus"))
 }
 
-// quick has systemd apply what it is told before anybody goes on.
+// quick makes systemd apply values before Set returns.
 type quick struct {
 	hooks.Units
 	node *testnode.Node
@@ -315,7 +321,7 @@ func (q quick) Set(dir string, files map[string]string) error {
 	return q.Units.Set(dir, files)
 }
 
-// However soon systemd writes, what was there before is known first.
+// Former values are kept before systemd writes, however soon that is.
 func TestFormerValuesOfQuickSystemd(t *testing.T) {
 	s := newSystemd(t)
 	s.wrap = func(u hooks.Units) hooks.Units { return quick{u, s.node} }

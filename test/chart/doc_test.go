@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart_test renders the Helm chart with the helm program and reads the
-// result back strictly into API types. It stands before the cluster tests:
-// what can be said about the chart without an API server is said here.
+// Package chart_test renders the Helm chart with the helm program and decodes the
+// result strictly into API types. It has the chart's tests without an API server; the
+// cluster tests have the rest.
 package chart_test

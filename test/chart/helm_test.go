@@ -27,8 +27,8 @@ import (
 
 const chartDir = "../../charts/dra-driver-cpumem"
 
-// helmProgram is $HELM, helm on the PATH, or the version the test cluster
-// builds for itself.
+// helmProgram returns the path of helm: $HELM, helm on the PATH, or the version that
+// the test cluster builds.
 var helmProgram = sync.OnceValues(func() (string, error) {
 	if program := os.Getenv("HELM"); program != "" {
 		return program, nil
@@ -44,8 +44,8 @@ var helmProgram = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// helm runs helm with the values on top of the chart's own, and of images,
-// which have no default.
+// helm runs helm with the values. They override the chart's values and the values of
+// images, which have no default.
 func helm(t *testing.T, values string, args ...string) (stdout string, err error) {
 	t.Helper()
 	program, err := helmProgram()
@@ -53,7 +53,7 @@ func helm(t *testing.T, values string, args ...string) (stdout string, err error
 	var out, errOut bytes.Buffer
 	cmd := exec.Command(program, append(args, "--values", "testdata/images.yaml", "--values", "-")...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(values), &out, &errOut
-	// A kubeconfig of the developer must not matter.
+	// The developer's kubeconfig must have no effect.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+os.DevNull)
 	if err := cmd.Run(); err != nil {
 		return out.String(), &helmError{err: err, text: errOut.String() + out.String()}
@@ -77,7 +77,7 @@ func template(t *testing.T, values string) string {
 	return out
 }
 
-// objects is a rendered chart, decoded.
+// objects has the decoded objects of a rendered chart.
 type objects []runtime.Object
 
 // render renders and decodes; an unknown or duplicate field fails the test.
@@ -85,11 +85,13 @@ func render(t *testing.T, values string) objects {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		admissionv1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, rbacv1.AddToScheme, resourcev1.AddToScheme,
+		admissionv1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme,
+		networkingv1.AddToScheme, rbacv1.AddToScheme, resourcev1.AddToScheme,
 	} {
 		require.NoError(t, add(scheme))
 	}
-	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}, &unstructured.Unstructured{})
+	scheme.AddKnownTypeWithName(
+		schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}, &unstructured.Unstructured{})
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 
 	var all objects
@@ -124,7 +126,7 @@ func of[T runtime.Object](all objects) []T {
 	return found
 }
 
-// daemonSet returns the DaemonSet whose name ends so.
+// daemonSet returns the DaemonSet with the suffix in its name.
 func daemonSet(t *testing.T, all objects, suffix string) *appsv1.DaemonSet {
 	t.Helper()
 	for _, ds := range of[*appsv1.DaemonSet](all) {

@@ -15,7 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// identityValues are settings under which names could drift apart.
+// identityValues are settings with which names of objects could differ.
 var identityValues = []string{
 	"{}",
 	"layout: sidecar",
@@ -24,8 +24,8 @@ var identityValues = []string{
 	"layout: sidecar\nfullnameOverride: other\nnamespaceOverride: elsewhere",
 }
 
-// A52: the actuator is nobody to the API: no token in its container, and
-// nothing bound to its account.
+// A52: the actuator has no identity at the API server: its container has no token,
+// and its account has no role.
 func TestActuatorHasNoIdentity(t *testing.T) {
 	t.Parallel()
 	for _, values := range identityValues {
@@ -38,7 +38,7 @@ func TestActuatorHasNoIdentity(t *testing.T) {
 			}
 		}
 		if len(pod.Containers) > 1 {
-			continue // the pod's account is the frontend's; its token is out of reach
+			continue // the account is the frontend's; the actuator does not mount the token
 		}
 		for _, binding := range of[*rbacv1.ClusterRoleBinding](all) {
 			for _, subject := range binding.Subjects {
@@ -58,14 +58,15 @@ func TestActuatorHasNoIdentity(t *testing.T) {
 
 func layoutOf(all objects) layoutNames {
 	for _, ds := range all {
-		if c, ok := ds.(interface{ GetName() string }); ok && slices.Contains([]string{"r-dra-driver-cpumem-node", "other-node"}, c.GetName()) {
+		if c, ok := ds.(interface{ GetName() string }); ok &&
+			slices.Contains([]string{"r-dra-driver-cpumem-node", "other-node"}, c.GetName()) {
 			return layouts["sidecar"]
 		}
 	}
 	return layouts["separate"]
 }
 
-// A52: the frontend may do exactly this, and its token is bound to its pod.
+// A52: the frontend has exactly these rights, and its token is bound to its pod.
 func TestFrontendsRights(t *testing.T) {
 	t.Parallel()
 	for _, values := range identityValues {
@@ -102,7 +103,7 @@ func TestFrontendsRights(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"pods", "nodes"}, Verbs: []string{"get"}},
 		}, rules)
 
-		// In the one namespace where events about nodes live, and nowhere else.
+		// Events about nodes live in the default namespace only.
 		bindings, roles := of[*rbacv1.RoleBinding](all), of[*rbacv1.Role](all)
 		require.Len(t, bindings, 1)
 		require.Len(t, roles, 1)
@@ -123,7 +124,7 @@ func TestFrontendsRights(t *testing.T) {
 	}
 }
 
-// The account of the Job after an uninstall can do one thing.
+// The account of the Job after an uninstall has only one right.
 func TestCleanupsRights(t *testing.T) {
 	t.Parallel()
 	for _, role := range of[*rbacv1.ClusterRole](render(t, "{}")) {
@@ -137,15 +138,14 @@ func TestCleanupsRights(t *testing.T) {
 	require.Fail(t, "no role for the cleanup")
 }
 
-// policy evaluates the rendered admission policy, so that its words are tested
-// and not only its presence.
+// policy is a rendered admission policy. Its expressions are evaluated.
 type policy struct {
 	t   *testing.T
 	env *cel.Env
 	*admissionv1.ValidatingAdmissionPolicy
 }
 
-// newPolicy returns the policy whose name ends in what it is about.
+// newPolicy returns the policy with the suffix about in its name.
 func newPolicy(t *testing.T, all objects, about string) policy {
 	t.Helper()
 	env, err := cel.NewEnv(cel.OptionalTypes(),
@@ -183,7 +183,7 @@ func (p policy) eval(expression string, in map[string]any) any {
 	return out.Value()
 }
 
-// matches tells whether the policy concerns the user.
+// matches reports whether the policy applies to the user.
 func (p policy) matches(username string) bool {
 	in := map[string]any{"request": map[string]any{"userInfo": map[string]any{"username": username}}}
 	for _, c := range p.Spec.MatchConditions {
@@ -194,7 +194,7 @@ func (p policy) matches(username string) bool {
 	return true
 }
 
-// allows evaluates the validations and requires a message for what is refused.
+// allows reports whether the policy allows a write. A refusal must have a message.
 func (p policy) allows(extra map[string]any, object, oldObject any) bool {
 	user := map[string]any{}
 	if extra != nil {
@@ -218,7 +218,7 @@ func (p policy) allows(extra map[string]any, object, oldObject any) bool {
 	return allowed
 }
 
-// A52: the policy is about the account the frontend really runs as.
+// A52: the policies apply to the frontend's account only.
 func TestPolicyMeansTheFrontend(t *testing.T) {
 	t.Parallel()
 	for _, values := range identityValues {
@@ -234,7 +234,7 @@ func TestPolicyMeansTheFrontend(t *testing.T) {
 	}
 }
 
-// A52: own node, own driver, for each verb.
+// A52: the policy allows slices of the own node and the own driver, for each verb.
 func TestPolicyConfines(t *testing.T) {
 	t.Parallel()
 	p := newPolicy(t, render(t, "{}"), "resourceslices")
@@ -269,15 +269,15 @@ func TestPolicyConfines(t *testing.T) {
 	require.True(t, p.allows(onNode("n1"), own, own), "update")
 	require.True(t, p.allows(onNode("n1"), nil, own), "delete")
 
-	// A77: a slice of its own node in another node's pool takes that node's devices
-	// away from the scheduler. One that is there already may go.
+	// A77: a slice of the own node in another node's pool hides that node's devices
+	// from the scheduler. An existing slice of this kind may be removed.
 	pooled := slice("dra.cpumem", map[string]any{"nodeName": "n1", "pool": map[string]any{"name": "n2"}})
 	require.False(t, p.allows(onNode("n1"), pooled, nil), "create")
 	require.False(t, p.allows(onNode("n1"), pooled, own), "update to")
 	require.True(t, p.allows(onNode("n1"), own, pooled), "update from")
 	require.True(t, p.allows(onNode("n1"), nil, pooled), "delete")
 
-	// A token that is bound to no pod says nothing about a node.
+	// A token that is bound to no pod has no node.
 	unbound := slice("dra.cpumem", map[string]any{"nodeName": ""})
 	for _, extra := range []map[string]any{nil, {}, {"authentication.kubernetes.io/pod-name": []any{"p"}}, onNode("")} {
 		require.False(t, p.allows(extra, own, nil))
@@ -286,8 +286,8 @@ func TestPolicyConfines(t *testing.T) {
 	}
 }
 
-// A77: in the status of a claim a frontend changes the entries of its own node's
-// devices only.
+// A77: in the status of a claim, a frontend may change only the entries of its own
+// node's devices.
 func TestPolicyConfinesClaimStatus(t *testing.T) {
 	t.Parallel()
 	p := newPolicy(t, render(t, "{}"), "claimstatus")
@@ -301,7 +301,9 @@ func TestPolicyConfinesClaimStatus(t *testing.T) {
 	type status = map[string]any
 	claim := func(changes ...func(status)) any {
 		s := status{
-			"allocation":  map[string]any{"devices": map[string]any{"results": []any{map[string]any{"driver": "dra.cpumem", "pool": "n1", "device": "numa-0"}}}},
+			"allocation": map[string]any{"devices": map[string]any{
+				"results": []any{map[string]any{"driver": "dra.cpumem", "pool": "n1", "device": "numa-0"}},
+			}},
 			"reservedFor": []any{map[string]any{"resource": "pods", "name": "p", "uid": "u"}},
 			"devices":     []any{device("gpu.example.com", "n1", "old"), device("dra.cpumem", "n2", "old")},
 		}
@@ -319,16 +321,28 @@ func TestPolicyConfinesClaimStatus(t *testing.T) {
 		from, to any
 		allowed  bool
 	}{
-		"nothing changes":                {claim(), claim(), true},
-		"its own entry is added":         {claim(), claim(devices(append(others, own)...)), true},
-		"its own entry changes":          {claim(devices(device("dra.cpumem", "n1", "old"), others[0], others[1])), claim(devices(own, others[0], others[1])), true},
-		"its own entry goes":             {claim(devices(append(others, own)...)), claim(), true},
-		"the first entry":                {claim(without("devices")), claim(devices(own)), true},
-		"no status before":               {map[string]any{}, map[string]any{"status": status{"devices": []any{own}}}, true},
-		"another allocation":             {claim(), claim(func(s status) { s["allocation"] = map[string]any{"devices": map[string]any{}} }), false},
-		"no allocation any more":         {claim(), claim(without("allocation")), false},
-		"an allocation where none was":   {claim(without("allocation")), claim(), false},
-		"reserved for another pod":       {claim(), claim(func(s status) { s["reservedFor"] = []any{map[string]any{"resource": "pods", "name": "q", "uid": "v"}} }), false},
+		"nothing changes":        {claim(), claim(), true},
+		"its own entry is added": {claim(), claim(devices(append(others, own)...)), true},
+		"its own entry changes": {
+			from:    claim(devices(device("dra.cpumem", "n1", "old"), others[0], others[1])),
+			to:      claim(devices(own, others[0], others[1])),
+			allowed: true,
+		},
+		"its own entry goes": {claim(devices(append(others, own)...)), claim(), true},
+		"the first entry":    {claim(without("devices")), claim(devices(own)), true},
+		"no status before":   {map[string]any{}, map[string]any{"status": status{"devices": []any{own}}}, true},
+		"another allocation": {
+			from:    claim(),
+			to:      claim(func(s status) { s["allocation"] = map[string]any{"devices": map[string]any{}} }),
+			allowed: false,
+		},
+		"no allocation any more":       {claim(), claim(without("allocation")), false},
+		"an allocation where none was": {claim(without("allocation")), claim(), false},
+		"reserved for another pod": {
+			from:    claim(),
+			to:      claim(func(s status) { s["reservedFor"] = []any{map[string]any{"resource": "pods", "name": "q", "uid": "v"}} }),
+			allowed: false,
+		},
 		"reserved for nobody":            {claim(), claim(without("reservedFor")), false},
 		"another driver's entry changes": {claim(), claim(devices(device("gpu.example.com", "n1", "new"), others[1])), false},
 		"another driver's entry goes":    {claim(), claim(devices(others[1])), false},

@@ -28,9 +28,8 @@ func ofPod(t *testing.T, all objects, name string) []networkingv1.NetworkPolicyS
 	return found
 }
 
-// A62: nobody reaches the daemons over the network, and the actuator reaches
-// nobody, unless metrics are asked for. Kubelet is on the pod's own node, from
-// which everything is let in.
+// A62: without metrics, no pod reaches the daemons over the network, and the actuator
+// reaches no pod. Kubelet reaches them: all traffic from a pod's own node is let in.
 func TestNetworkIsClosed(t *testing.T) {
 	t.Parallel()
 	from := "metrics: {enabled: true, from: [{podSelector: {matchLabels: {app: prometheus}}}]}\n"
@@ -64,7 +63,7 @@ func TestNetworkIsClosed(t *testing.T) {
 	require.Empty(t, of[*networkingv1.NetworkPolicy](render(t, "networkPolicy: {enabled: false}\nmetrics: {enabled: true}")))
 }
 
-// An empty list of peers would be everybody, and a monitor without metrics finds nothing.
+// An empty list of peers would let all peers in, and a monitor needs metrics.
 func TestMetricsAreAskedForWhole(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{
@@ -76,8 +75,8 @@ func TestMetricsAreAskedForWhole(t *testing.T) {
 	}
 }
 
-// The request is the actuator's share of the pool's last CPU: with less the
-// runtime's 2 s pass while it waits behind busy pods.
+// The CPU request is the actuator's share of a busy shared pool. With a smaller share
+// the actuator may not answer within the runtime's 2 s.
 func TestActuatorsShareOfABusyCPU(t *testing.T) {
 	t.Parallel()
 	for layout, daemonSets := range layouts {
@@ -87,8 +86,8 @@ func TestActuatorsShareOfABusyCPU(t *testing.T) {
 	}
 }
 
-// A runtime that requires the plugin creates the actuator's container without
-// it, and no other container of the driver.
+// A runtime that requires the plugin creates the actuator's container without the
+// plugin, and no other container of the driver.
 func TestRuntimeThatRequiresTheActuator(t *testing.T) {
 	t.Parallel()
 	const key = "tolerate-missing-plugins.noderesource.dev"
@@ -105,6 +104,7 @@ func TestRuntimeThatRequiresTheActuator(t *testing.T) {
 				require.NotContains(t, annotations, key+"/container.actuator")
 			}
 		}
-		require.Empty(t, daemonSet(t, render(t, "layout: "+layout), daemonSets.actuator).Spec.Template.Annotations[key+"/container.actuator"])
+		require.Empty(t, daemonSet(t, render(t, "layout: "+layout), daemonSets.actuator).
+			Spec.Template.Annotations[key+"/container.actuator"])
 	}
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// mount is a volume mount together with what stands behind it.
+// mount is a volume mount with its volume.
 type mount struct {
-	path, source string // source: host path, or the kind of volume
+	path, source string // source is the host path or the kind of volume
 	readOnly     bool
 }
 
@@ -73,7 +73,7 @@ var (
 
 const tokenDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// A52: each daemon reaches exactly these parts of the host, whatever the layout.
+// A52: in both layouts, each daemon reaches exactly these parts of the host.
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	for layout, daemonSets := range layouts {
@@ -94,8 +94,8 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// A52: kubelet's configuration is shown as the one file that it is, and only
-// where somebody says where: a pod does not start where the file is not.
+// A52: kubelet's configuration is mounted as a single file, and only if its path is
+// set: a pod does not start on a node without the file.
 func TestKubeletsConfiguration(t *testing.T) {
 	t.Parallel()
 	for layout, daemonSets := range layouts {
@@ -118,8 +118,9 @@ var layouts = map[string]layoutNames{
 	"sidecar":  {names: []string{"node"}, frontend: "node", actuator: "node"},
 }
 
-// A52: root for the sake of file ownership, and nothing else of it. A network of
-// its own lets two pods of a daemon run on a node while it is updated.
+// A52: the daemons run as root, for the ownership of files, without root's other
+// rights. A pod has its own network, so that during an update two pods of a daemon
+// can run on a node.
 func TestPodsArePlain(t *testing.T) {
 	t.Parallel()
 	for layout, daemonSets := range layouts {
@@ -151,12 +152,13 @@ func TestPodsArePlain(t *testing.T) {
 	}
 }
 
-// The actuator's one capability is for nodes with partitions, and can be left out.
+// The actuator's only capability is for partitions, and can be left out.
 func TestNoCapabilityWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	for _, values := range []string{"config: {exclusivity: pool}", "actuator: {repairPartitions: false}"} {
 		pod := daemonSet(t, render(t, values), "actuator").Spec.Template.Spec
-		require.Equal(t, corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, *container(t, pod, "actuator").SecurityContext.Capabilities, values)
+		require.Equal(t, corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			*container(t, pod, "actuator").SecurityContext.Capabilities, values)
 	}
 }
 
@@ -164,7 +166,8 @@ func TestArguments(t *testing.T) {
 	t.Parallel()
 	all := render(t, "{}")
 	require.Equal(t, []string{
-		"--config=/etc/cpumem/config.yaml", "--node-name=$(NODE_NAME)", "--pod-uid=$(POD_UID)", "--metrics-address=:9807", "--log-level=info",
+		"--config=/etc/cpumem/config.yaml", "--node-name=$(NODE_NAME)", "--pod-uid=$(POD_UID)",
+		"--metrics-address=:9807", "--log-level=info",
 	}, container(t, daemonSet(t, all, "frontend").Spec.Template.Spec, "frontend").Args)
 	require.Equal(t, []string{
 		"--cdi-dir=/var/run/cdi", "--nri-socket=/var/run/nri/nri.sock", "--cgroup-root=/host/cgroup", "--refresh-interval=30s",
@@ -177,8 +180,8 @@ func TestArguments(t *testing.T) {
 	require.Len(t, mounts(t, pod, container(t, pod, "actuator")), len(actuatorMounts)-1)
 }
 
-// Old and new pod overlap, unless nodes may be without a daemon: the API takes
-// one of both. In the sidecar layout the frontend's settings hold.
+// The API takes either maxSurge or maxUnavailable: old and new pods overlap unless
+// maxUnavailable is set. In the sidecar layout the frontend's settings hold.
 func TestUpdateStrategies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ values, daemonSet, surge, unavailable string }{
@@ -201,7 +204,7 @@ func TestUpdateStrategies(t *testing.T) {
 	}
 }
 
-// The frontend knows its release, so that two do not share a node.
+// The frontend knows its release, so that two releases do not share a node.
 func TestReleaseName(t *testing.T) {
 	t.Parallel()
 	for layout, daemonSets := range layouts {
@@ -216,7 +219,7 @@ func TestReleaseName(t *testing.T) {
 	}
 }
 
-// A53: a change for one daemon leaves the other's pods alone.
+// A53: a change for one daemon leaves the other daemon's pods alone.
 func TestWhatRollsWhat(t *testing.T) {
 	t.Parallel()
 	before := render(t, "{}")
@@ -270,7 +273,8 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// A75: a plain claim gets DRAM; other memory has classes of its own.
+// A75: a claim of the default class gets DRAM. Each other memory type has its own
+// class.
 func TestDeviceClass(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -278,8 +282,11 @@ func TestDeviceClass(t *testing.T) {
 		want   map[string]string
 	}{
 		"default": {"{}", map[string]string{"dra.cpumem": "dram"}},
-		"further": {"deviceClass: {memoryTypes: [cxl, unknown]}", map[string]string{"dra.cpumem": "dram", "dra.cpumem-cxl": "cxl", "dra.cpumem-unknown": "unknown"}},
-		"none":    {"deviceClass: {create: false, memoryTypes: [cxl]}", map[string]string{}},
+		"further": {
+			values: "deviceClass: {memoryTypes: [cxl, unknown]}",
+			want:   map[string]string{"dra.cpumem": "dram", "dra.cpumem-cxl": "cxl", "dra.cpumem-unknown": "unknown"},
+		},
+		"none": {"deviceClass: {create: false, memoryTypes: [cxl]}", map[string]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -296,11 +303,12 @@ func TestDeviceClass(t *testing.T) {
 	}
 }
 
-// Every port the monitor names is a port of a pod it selects.
+// The monitor has the port of each container.
 func TestPodMonitorPorts(t *testing.T) {
 	t.Parallel()
 	for layout, daemonSets := range layouts {
-		all := render(t, "metrics: {enabled: true, from: [{namespaceSelector: {}}]}\npodMonitor: {enabled: true, labels: {team: b}}\ncommonLabels: {team: x}\nlayout: "+layout)
+		all := render(t, "metrics: {enabled: true, from: [{namespaceSelector: {}}]}\n"+
+			"podMonitor: {enabled: true, labels: {team: b}}\ncommonLabels: {team: x}\nlayout: "+layout)
 		var ports, want []string
 		for _, name := range daemonSets.names {
 			for _, c := range daemonSet(t, all, name).Spec.Template.Spec.Containers {
@@ -319,8 +327,8 @@ func TestPodMonitorPorts(t *testing.T) {
 	}
 }
 
-// A51: what helm runs after an uninstall and as a test are hooks, and the
-// hooks clean up after themselves.
+// A51: the Job after an uninstall and the test are hooks of helm, and their objects
+// are deleted.
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	hooks := map[string]int{}
@@ -340,8 +348,8 @@ func TestHooks(t *testing.T) {
 	require.Empty(t, job.Volumes)
 }
 
-// A release named like the chart does not stutter, and long names leave room
-// for what is appended.
+// A release with the chart's name does not repeat it in names. Long names are cut to
+// leave room for suffixes.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for release, want := range map[string]string{
@@ -360,7 +368,8 @@ func TestKubeVersion(t *testing.T) {
 	t.Parallel()
 	_, err := helm(t, "{}", "template", "r", chartDir, "--kube-version", "1.33.9")
 	require.ErrorContains(t, err, "1.34.0-0")
-	// Before 1.36 a right to write the status of claims has no bounds (A52).
+	// Before 1.36, a right to write the status of claims is not limited to the own
+	// driver and node (A52).
 	out, err := helm(t, "{}", "template", "r", chartDir, "--kube-version", "1.35.9")
 	require.NoError(t, err)
 	require.NotContains(t, out, "resourceclaims/status")

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// notes returns what an install prints at its end.
+// notes returns the output of an install, with the chart's notes.
 func notes(t *testing.T, values string) string {
 	t.Helper()
 	out, err := helm(t, values, "install", "r", chartDir, "--namespace", "ns", "--dry-run=client", "--hide-secret")
@@ -23,7 +23,7 @@ func notes(t *testing.T, values string) string {
 	return out
 }
 
-// Images have no default: the message says which value is missing, and where images come from.
+// Images have no default. The message names the missing value.
 func TestImagesAreRequired(t *testing.T) {
 	t.Parallel()
 	for _, layout := range []string{"separate", "sidecar"} {
@@ -34,17 +34,20 @@ func TestImagesAreRequired(t *testing.T) {
 	}
 }
 
-// logsCommand is a command that shows a daemon's log, with or without the container.
+// logsCommand matches a command that shows a daemon's log, with or without -c.
 var logsCommand = regexp.MustCompile(`(?m)^\s*kubectl -n \S+ logs (?:-c (\S+) )?-l ('[^']+'|\S+)(?: -c (\S+))?`)
 
-// Each command that the notes and the README give for the logs picks pods in
-// its layout, and all of these have the container.
+// Each command for logs in the notes and the README selects pods of one daemon, which
+// have the named container.
 func TestLogCommands(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	for layout, daemonSets := range layouts {
-		texts := map[string]string{"notes": notes(t, "layout: "+layout), "README": strings.ReplaceAll(string(readme), "cpumem-system", "ns")}
+		texts := map[string]string{
+			"notes":  notes(t, "layout: "+layout),
+			"README": strings.ReplaceAll(string(readme), "cpumem-system", "ns"),
+		}
 		all := render(t, "layout: "+layout)
 		for name, text := range texts {
 			commands := logsCommand.FindAllStringSubmatch(text, -1)
@@ -71,7 +74,7 @@ func TestLogCommands(t *testing.T) {
 	}
 }
 
-// The notes say what a user has to know, and only what holds for the settings.
+// The notes have the texts that apply to the settings, and no other texts.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	all := notes(t, "{}")
@@ -95,7 +98,7 @@ func TestNotes(t *testing.T) {
 	require.NotContains(t, notes(t, "test: {enabled: false}"), "helm test")
 }
 
-// The script of `helm test`, as the pod has it, run against a cgroup made up here.
+// The pod's script of `helm test` runs with the files of an invented cgroup.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	pods := of[*corev1.Pod](render(t, "{}"))
@@ -109,15 +112,53 @@ func TestScript(t *testing.T) {
 	for name, c := range map[string]struct {
 		env             []string
 		cpus, mems, max string
-		output          string // of a failure
+		output          string // of a failure; empty for success
 	}{
-		"as claimed": {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":67108864,"low":0,"high":"max","max":67108864}}`},
-			"4", "0", "67108864", ""},
-		"whole core":        {[]string{cpuset + "4,12", decision + `{"v":"v1","cpus":"4,12","mems":"0-1"}`}, "4,12", "0-1", "max", ""},
-		"no limit":          {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":0,"low":0,"high":"max","max":"max"}}`}, "4", "0", "max", ""},
-		"other CPUs":        {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0"}`}, "0-7", "0", "max", "WRONG cpuset.cpus.effective = 0-7, the claim says 4"},
-		"other mems":        {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0"}`}, "4", "0-1", "max", "WRONG cpuset.mems.effective"},
-		"other limit":       {[]string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":0,"low":0,"high":"max","max":67108864}}`}, "4", "0", "max", "WRONG memory.max = max"},
+		"as claimed": {
+			env: []string{
+				cpuset + "4",
+				decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":67108864,"low":0,"high":"max","max":67108864}}`,
+			},
+			cpus:   "4",
+			mems:   "0",
+			max:    "67108864",
+			output: "",
+		},
+		"whole core": {[]string{cpuset + "4,12", decision + `{"v":"v1","cpus":"4,12","mems":"0-1"}`}, "4,12", "0-1", "max", ""},
+		"no limit": {
+			env: []string{
+				cpuset + "4",
+				decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":0,"low":0,"high":"max","max":"max"}}`,
+			},
+			cpus:   "4",
+			mems:   "0",
+			max:    "max",
+			output: "",
+		},
+		"other CPUs": {
+			env:    []string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0"}`},
+			cpus:   "0-7",
+			mems:   "0",
+			max:    "max",
+			output: "WRONG cpuset.cpus.effective = 0-7, the claim says 4",
+		},
+		"other mems": {
+			env:    []string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0"}`},
+			cpus:   "4",
+			mems:   "0-1",
+			max:    "max",
+			output: "WRONG cpuset.mems.effective",
+		},
+		"other limit": {
+			env: []string{
+				cpuset + "4",
+				decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":0,"low":0,"high":"max","max":67108864}}`,
+			},
+			cpus:   "4",
+			mems:   "0",
+			max:    "max",
+			output: "WRONG memory.max = max",
+		},
 		"nothing injected":  {nil, "0-7", "0", "max", "were not injected"},
 		"no decision":       {[]string{cpuset + "4"}, "4", "0", "max", "were not injected"},
 		"decision, no CPUs": {[]string{decision + `{"v":"v1","mems":"0"}`}, "0-7", "0", "max", "were not injected"},
@@ -125,7 +166,9 @@ func TestScript(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			for file, content := range map[string]string{"cpuset.cpus.effective": c.cpus, "cpuset.mems.effective": c.mems, "memory.max": c.max} {
+			for file, content := range map[string]string{
+				"cpuset.cpus.effective": c.cpus, "cpuset.mems.effective": c.mems, "memory.max": c.max,
+			} {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content+"\n"), 0o600))
 			}
 			cmd := exec.Command("sh", "-c", script)

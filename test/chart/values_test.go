@@ -19,7 +19,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 )
 
-// A50: the chart passes lint as it is and in the other layout.
+// A50: the chart passes lint in both layouts.
 func TestLint(t *testing.T) {
 	t.Parallel()
 	for _, values := range []string{"{}", "layout: sidecar"} {
@@ -29,17 +29,21 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// flipped has, for every value of the chart, another one that is allowed.
+// flipped has an allowed value, other than the default, for each value of the chart.
 var flipped = map[string]string{
 	"layout": `sidecar`, "fullnameOverride": `other`, "namespaceOverride": `elsewhere`, "commonLabels": `{team: x}`,
 	"imagePullSecrets": `[{name: pull}]`, "priorityClassName": `""`,
 
 	"config.groupBy": `socket`, "config.reservedCPUs": `"0,4-5"`, "config.managedCPUs": `"1-3"`,
 	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
-	"config.memoryTypes": `[dram]`, "config.offerIsolcpus": `true`, "config.exclusivity": `partition`, "config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`, "config.memoryQoS.throttlingFactor": `0.9`, "config.memoryQoS.oomScore": `keep`,
+	"config.memoryTypes": `[dram]`, "config.offerIsolcpus": `true`, "config.exclusivity": `partition`,
+	"config.sharedPool.mode": `fixed`, "config.sharedPool.minCPUs": `2`, "config.memoryQoS.owner": `kubelet`,
+	"config.memoryQoS.throttlingFactor": `0.9`, "config.memoryQoS.oomScore": `keep`,
 	"config.memoryQoS.protection": `low`, "config.hugepages.limits": `unlimited`, "config.cpu.wholeCores": `true`,
-	"config.cpu.placement": `spread`, "config.nodeAllocatable": `true`, "config.deviceMetadata": `true`, "config.guard": `false`, "config.guardWait": `1m5s`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
-	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.kubeletConfigFile": `/etc/kubernetes/kubelet.json`, "config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
+	"config.cpu.placement": `spread`, "config.nodeAllocatable": `true`, "config.deviceMetadata": `true`, "config.guard": `false`,
+	"config.guardWait": `1m5s`, "config.refreshInterval": `1m30s`, "config.cdiDir": `/run/cdi`,
+	"config.kubeletRootDir": `/var/snap/microk8s/common/var/lib/kubelet`, "config.kubeletConfigFile": `/etc/kubernetes/kubelet.json`,
+	"config.sysfsRoot": `/sys`, "config.procRoot": `/host/proc`,
 
 	"frontend.image.repository": `registry.example:5000/a/b`, "frontend.image.tag": `v9`, "frontend.image.pullPolicy": `Always`,
 	"frontend.logLevel": `debug`, "frontend.metricsPort": `1234`, "frontend.checkKubeletPolicies": `false`,
@@ -48,10 +52,13 @@ var flipped = map[string]string{
 	"frontend.nodeSelector": `{pool: a}`, "frontend.affinity": affinity, "frontend.tolerations": `[]`,
 	"frontend.podLabels": `{a: b}`, "frontend.podAnnotations": `{a: b}`, "frontend.seLinuxOptions": `{type: spc_t}`,
 
-	"actuator.image.repository": `registry.example:5000/a/b`, "actuator.image.tag": `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
-	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`, "actuator.systemBus": `/run/bus/system`, "actuator.repairPartitions": `false`,
+	"actuator.image.repository": `registry.example:5000/a/b`,
+	"actuator.image.tag":        `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
+	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`,
+	"actuator.systemBus": `/run/bus/system`, "actuator.repairPartitions": `false`,
 	"actuator.missingPluginAnnotation": `tolerate-missing-plugins.noderesource.dev`,
-	"actuator.guard.enabled":           `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxSurge": `25%`, "actuator.maxUnavailable": `25%`,
+	"actuator.guard.enabled":           `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxSurge": `25%`,
+	"actuator.maxUnavailable":     `25%`,
 	"actuator.resources.requests": `{cpu: 20m}`, "actuator.resources.limits": `{cpu: 1}`,
 	"actuator.nodeSelector": `{pool: a}`, "actuator.affinity": affinity, "actuator.tolerations": `[]`,
 	"actuator.podLabels": `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
@@ -63,12 +70,13 @@ var flipped = map[string]string{
 	"test.enabled": `false`, "test.image": `registry.example/busybox:2`, "test.tolerations": `[{operator: Exists}]`,
 }
 
-const affinity = `{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}`
+const affinity = `{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: ` +
+	`{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}`
 
-// everybody is a peer of a network policy.
+// everybody is a network policy's peer that selects all pods.
 var everybody = map[string]any{"namespaceSelector": map[string]any{}}
 
-// nested turns a.b.c and a value into YAML.
+// nested returns the YAML text of a value at a path such as a.b.c.
 func nested(path, value string) string {
 	keys := strings.Split(path, ".")
 	var b strings.Builder
@@ -79,8 +87,8 @@ func nested(path, value string) string {
 	return b.String()
 }
 
-// A50: every value renders, decodes, and changes what is rendered: there is no
-// dead value, and every condition of the templates is met both ways.
+// A50: each value can be rendered and decoded, and changes the result. So no value is
+// without effect, and each condition of the templates is tried both ways.
 func TestEveryValueCounts(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, leaves(t), slices.Collect(maps.Keys(flipped)), "every value needs an entry in the table")
@@ -92,7 +100,8 @@ func TestEveryValueCounts(t *testing.T) {
 				values := map[string]any{"layout": base}
 				switch {
 				case strings.HasPrefix(path, "podMonitor."):
-					values["podMonitor"], values["metrics"] = map[string]any{"enabled": true}, map[string]any{"enabled": true, "from": []any{everybody}}
+					values["podMonitor"], values["metrics"] = map[string]any{"enabled": true},
+						map[string]any{"enabled": true, "from": []any{everybody}}
 				case path == "metrics.enabled":
 					values["metrics"] = map[string]any{"from": []any{everybody}}
 				case path == "metrics.from":
@@ -115,7 +124,8 @@ func TestEveryValueCounts(t *testing.T) {
 	}
 }
 
-// sidecarIgnores are the pod settings that the frontend's stand for, as values.yaml says.
+// sidecarIgnores has the actuator's pod settings that the frontend's settings replace
+// in the sidecar layout.
 var sidecarIgnores = map[string]bool{
 	"actuator.nodeSelector": true, "actuator.affinity": true, "actuator.tolerations": true,
 	"actuator.podLabels": true, "actuator.podAnnotations": true, "actuator.maxSurge": true, "actuator.maxUnavailable": true,
@@ -134,7 +144,7 @@ func merge(a, b map[string]any) map[string]any {
 	return out
 }
 
-// leaves lists the paths of values.yaml down to what the flip table replaces.
+// leaves returns the paths in values.yaml, down to the entries of flipped.
 func leaves(t *testing.T) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
@@ -158,8 +168,8 @@ func leaves(t *testing.T) []string {
 	return out
 }
 
-// A50: what the daemons would refuse, or an API server, or a reader of the
-// file, the schema refuses before.
+// A50: the schema refuses values that the daemons or an API server would refuse, and
+// unclear values.
 func TestSchemaRefuses(t *testing.T) {
 	t.Parallel()
 	for path, bad := range map[string][]string{
@@ -235,7 +245,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// Both daemons of a sidecar pod listen in the same network.
+// Both daemons of a sidecar pod listen in the same network, so their ports differ.
 func TestSidecarRefusesEqualPorts(t *testing.T) {
 	t.Parallel()
 	ports := "frontend: {metricsPort: 99}\nactuator: {metricsPort: 99}\n"
@@ -251,8 +261,8 @@ func configOf(t *testing.T, all objects) string {
 	return maps[0].Data["config.yaml"]
 }
 
-// A50, A56: the daemon takes the file the chart renders, and the chart's
-// defaults are the daemon's own but for the place of sysfs.
+// A50, A56: the daemon takes the rendered configuration. The chart's defaults are the
+// daemon's, except sysfsRoot.
 func TestConfigIsTheDaemons(t *testing.T) {
 	t.Parallel()
 	got, err := config.Parse([]byte(configOf(t, render(t, "{}"))))
@@ -269,7 +279,7 @@ func TestConfigIsTheDaemons(t *testing.T) {
 			t.Run(path, func(t *testing.T) {
 				t.Parallel()
 				values := nested(path, value)
-				switch path { // what needs another value
+				switch path { // values that need a second value
 				case "config.sharedPool.mode":
 					values = `config: {managedCPUs: "1-3", sharedPool: {mode: fixed}}`
 				case "config.offerIsolcpus":
@@ -282,9 +292,8 @@ func TestConfigIsTheDaemons(t *testing.T) {
 	}
 }
 
-// A53: the file that an older frontend gets from this chart has no key that it
-// need not know: it refuses those it does not. Keys that are added have a
-// default that leaves them out, or stand here with a reason.
+// A53: a frontend refuses unknown keys, so an older frontend must get no newer key from
+// this chart. The rendered file leaves out newer keys with their default value.
 func TestConfigLeavesOutDefaults(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) map[string]any {
@@ -305,14 +314,15 @@ kubeletRootDir: /var/lib/kubelet
 sysfsRoot: /host/sys
 procRoot: /proc`)
 	require.Equal(t, want, parse(configOf(t, render(t, "{}"))))
-	// What the daemon takes for the same is left out where it is set, too.
+	// Values that mean the same to the daemon as the default are left out too.
 	require.Equal(t, want, parse(configOf(t, render(t, `config:
-  {reservedMemory: {"0": 0}, memoryTypes: [cxl, dram, hbm], exclusivity: auto, memoryQoS: {oomScore: claims}, guardWait: 20s, nodeAllocatable: false, kubeletConfigFile: ""}`))))
+  {reservedMemory: {"0": 0}, memoryTypes: [cxl, dram, hbm], exclusivity: auto, memoryQoS: {oomScore: claims}, guardWait: 20s, `+
+		`nodeAllocatable: false, kubeletConfigFile: ""}`))))
 	want["guard"] = false
 	require.Equal(t, want, parse(configOf(t, render(t, "config: {guard: false}"))))
 }
 
-// A53: an older actuator is not given flags that it need not know.
+// A53: an older actuator gets no newer flags for default values.
 func TestActuatorLeavesOutDefaults(t *testing.T) {
 	t.Parallel()
 	args := func(values string) string {
@@ -322,7 +332,7 @@ func TestActuatorLeavesOutDefaults(t *testing.T) {
 	require.Contains(t, args("actuator: {systemBus: /run/bus/system}"), "--system-bus=/run/bus/system")
 }
 
-// A56: the schema of config has the keys of the daemon's type, no more, no less.
+// A56: the schema of config has exactly the keys of the daemon's type.
 func TestConfigSchemaIsTheDaemons(t *testing.T) {
 	t.Parallel()
 	type node struct {

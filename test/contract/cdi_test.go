@@ -20,7 +20,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// directory writes files as the daemons do and returns the library's view.
+// directory writes files as the daemons do, and returns the directory and the CDI
+// library's cache of it.
 func directory(t *testing.T, contents map[string][]byte) (string, *cdi.Cache) {
 	dir := t.TempDir()
 	for name, data := range contents {
@@ -44,7 +45,7 @@ func TestCDILibraryTakesGoldenFiles(t *testing.T) {
 				for _, device := range cache.ListDevices() {
 					require.True(t, parser.IsQualifiedName(device), device)
 				}
-				// The library writes the same spec again: no member is lost.
+				// The library can write the spec again.
 				require.NoError(t, cache.WriteSpec(spec.Spec, "again"))
 			})
 		}
@@ -76,7 +77,7 @@ func TestTemporaryAndForeignFilesDoNotMatter(t *testing.T) {
 	require.NoError(t, err, "a broken foreign file does not matter")
 }
 
-// variables returns the environment of an OCI spec as name to values.
+// variables returns the environment of an OCI spec: values by name.
 func variables(spec *oci.Spec) map[string][]string {
 	vars := map[string][]string{}
 	for _, env := range spec.Process.Env {
@@ -118,7 +119,7 @@ func TestInjection(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, spec.Process.Env, "PATH=/bin")
 
-			// What the actuator does with the container's environment.
+			// The actuator reads the container's environment like this.
 			decisions := map[contract.Key]contract.Decision{}
 			for _, env := range spec.Process.Env {
 				k, d, ours, err := contract.ParseEnv(env, nil)
@@ -161,7 +162,7 @@ func TestInjection(t *testing.T) {
 	})
 }
 
-// A container with the devices has each file system once, and its own volumes.
+// A container with two claims has each file system once, and keeps its own volumes.
 func TestMountInjection(t *testing.T) {
 	mounted := files(t, goldenDir, "claim-hugetlbfs")["claim-hugetlbfs.json"]
 	again, err := contract.DecodeClaim(contract.ClaimFile(claimUID), mounted)
@@ -171,7 +172,10 @@ func TestMountInjection(t *testing.T) {
 	require.NoError(t, err)
 	_, cache := directory(t, map[string][]byte{contract.ClaimFile(claimUID): mounted, contract.ClaimFile(otherUID): other})
 	require.Empty(t, cache.GetErrors())
-	spec := &oci.Spec{Process: &oci.Process{}, Mounts: []oci.Mount{{Destination: "/dev", Type: "tmpfs"}, {Destination: "/volume", Type: "bind"}}}
+	spec := &oci.Spec{
+		Process: &oci.Process{},
+		Mounts:  []oci.Mount{{Destination: "/dev", Type: "tmpfs"}, {Destination: "/volume", Type: "bind"}},
+	}
 	_, err = cache.InjectDevices(spec, contract.Key{ClaimUID: claimUID}.CDIDevice(), contract.Key{ClaimUID: otherUID}.CDIDevice())
 	require.NoError(t, err)
 	var got []string
@@ -179,10 +183,11 @@ func TestMountInjection(t *testing.T) {
 		got = append(got, m.Type+" "+m.Destination+" "+strings.Join(m.Options, ","))
 	}
 	require.Equal(t, []string{"tmpfs /dev ", "bind /volume ",
-		"hugetlbfs /dev/hugepages-1Gi pagesize=1G,mode=1777,nosuid,nodev", "hugetlbfs /dev/hugepages-2Mi pagesize=2M,mode=1777,nosuid,nodev"}, got)
+		"hugetlbfs /dev/hugepages-1Gi pagesize=1G,mode=1777,nosuid,nodev",
+		"hugetlbfs /dev/hugepages-2Mi pagesize=2M,mode=1777,nosuid,nodev"}, got)
 }
 
-// Runtimes read the files as YAML, which takes less text than JSON does.
+// Runtimes read the files as YAML, which accepts fewer texts than JSON.
 func TestCDILibraryTakesAnyText(t *testing.T) {
 	for name, text := range map[string]string{
 		"markup":        "<a href=\"x\">&amp;</a>",
@@ -212,7 +217,7 @@ func TestCDILibraryTakesAnyText(t *testing.T) {
 	}
 }
 
-// A node file at its largest is still one that the library takes.
+// The library takes a large node file.
 func TestCDILibraryTakesALargeNodeFile(t *testing.T) {
 	s, err := contract.DecodeNode(files(t, goldenDir, "node")["node.json"])
 	require.NoError(t, err)

@@ -15,31 +15,34 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// The decoders accept nothing that the schemas refuse: golden records are
-// broken in one to three places, and what a decoder still takes must validate.
+// These tests change golden records in one to three places. Each record that a
+// decoder then accepts must satisfy the schema.
 
 const recordAnnotation = contract.Vendor + "/record"
 
-// known are the features of this version, and the one of the skew files.
+// known returns the features of this version and the feature in the skew files.
 func known() []string {
 	return []string{"latency", contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeatureOOMScore}
 }
 
-// broken lists, as JSON, what a value is replaced by.
+// broken returns replacements of values, as JSON.
 func broken() []string {
 	uid := `"` + claimUID + `"`
 	return []string{
 		`null`, `true`, `-1`, `0`, `1`, `4095`, `4096`, `1.5`, `1.0`, `1e3`, `9223372036854775807`,
-		`""`, `"max"`, `"Max"`, `"0"`, `"1,0"`, `"0-1"`, `"00"`, `"1-"`, `"v1"`, `"v2"`, `"/a"`, `"a/../b"`, `"x\n"`, uid, `"2026-02-03T04:05:06Z"`,
-		`[]`, `[""]`, `["latency"]`, `["oomScoreAdj"]`, `-1001`, `-997`, `["memoryPolicy","weightedInterleave"]`, `"bind"`, `{"mode":"bind","nodes":"0"}`, `{"mode":"strict","nodes":"0"}`, `[null]`, `[` + uid + `]`, `{}`, `{"x":"1"}`,
+		`""`, `"max"`, `"Max"`, `"0"`, `"1,0"`, `"0-1"`, `"00"`, `"1-"`, `"v1"`, `"v2"`, `"/a"`, `"a/../b"`, `"x\n"`, uid,
+		`"2026-02-03T04:05:06Z"`,
+		`[]`, `[""]`, `["latency"]`, `["oomScoreAdj"]`, `-1001`, `-997`, `["memoryPolicy","weightedInterleave"]`, `"bind"`,
+		`{"mode":"bind","nodes":"0"}`, `{"mode":"strict","nodes":"0"}`, `[null]`, `[` + uid + `]`, `{}`, `{"x":"1"}`,
 		`{"2Mi":0}`, `{"2Mi":"max","3Mi":0}`, `{"memory.min":"0"}`, `{"memory.max":"0"}`,
 	}
 }
 
-// names lists what a member is called instead, or what is added.
+// names returns names for renamed and added members.
 func names() []string {
 	return []string{
-		"x", "", "v", "cpus", "CPUs", "mems", "memory", "hugepages", "requires", "memoryPolicy", "oomScoreAdj", "mode", "nodes", "min", "max", "2Mi", "2MB", "64Ki", "1024Ki",
+		"x", "", "v", "cpus", "CPUs", "mems", "memory", "hugepages", "requires", "memoryPolicy", "oomScoreAdj", "mode", "nodes",
+		"min", "max", "2Mi", "2MB", "64Ki", "1024Ki",
 		"memory.min", "memory.max", "hugetlb.2MB.max", "burstable", "guaranteed", "guard", "pods", "runtime", claimUID, otherUID,
 	}
 }
@@ -48,7 +51,7 @@ func genBroken() *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any { return parse(t, rapid.SampledFrom(broken()).Draw(t, "json")) })
 }
 
-// parse returns the tree of a JSON text, numbers as they are written.
+// parse returns the tree of a JSON text; numbers keep their text.
 func parse(t require.TestingT, text string) any {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber()
@@ -57,7 +60,7 @@ func parse(t require.TestingT, text string) any {
 	return tree
 }
 
-// mutate breaks one place in the tree v and returns it.
+// mutate changes one place in the tree v and returns the tree.
 func mutate(t *rapid.T, v any) any {
 	object, isObject := v.(map[string]any)
 	list, isList := v.([]any)
@@ -89,7 +92,7 @@ func mutate(t *rapid.T, v any) any {
 	return genBroken().Draw(t, "value")
 }
 
-// mutated draws a broken version of one of the JSON texts.
+// mutated draws one of the JSON texts and changes it.
 func mutated(t *rapid.T, texts map[string]string) []byte {
 	name := rapid.SampledFrom(slices.Sorted(maps.Keys(texts))).Draw(t, "record")
 	tree := parse(t, texts[name])
@@ -101,7 +104,7 @@ func mutated(t *rapid.T, texts map[string]string) []byte {
 	return text
 }
 
-// wrap puts a record into the file it was taken from.
+// wrap puts a changed record into its file.
 func wrap(t require.TestingT, file, record []byte) []byte {
 	var spec map[string]any
 	require.NoError(t, json.Unmarshal(file, &spec))
@@ -188,7 +191,7 @@ func FuzzNodeSchema(f *testing.F) {
 	file := golden["node.json"]
 	f.Fuzz(func(t *testing.T, text string) {
 		if _, err := contract.DecodeNode(wrap(t, file, []byte(text))); err == nil {
-			// Bytes that are not UTF-8 do not survive the annotation.
+			// The annotation has replacements for bytes that are not UTF-8.
 			require.NoError(t, v.Record("node", []byte(strings.ToValidUTF8(text, "\ufffd"))))
 		}
 	})

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package contract_test holds the contract module against the outside: JSON
-// Schema validation, the CDI library that runtimes use, and OCI specs. What
-// needs only the module itself is tested there.
+// Package contract_test tests the contract module with other projects' programs: a
+// JSON Schema validator, the runtimes' CDI library, and OCI specs. The module has the
+// tests that need no other project.
 package contract_test
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	claimUID  = "4f1c2a7e-0b3d-4c5e-8f60-718293a4b5c6" // of every golden claim
+	claimUID  = "4f1c2a7e-0b3d-4c5e-8f60-718293a4b5c6" // the UID of each golden claim
 	otherUID  = "a0b1c2d3-e4f5-4061-8273-8495a6b7c8d9"
 	goldenDir = "../../cdi-contract/testdata/v1"
 	skewDir   = "../../cdi-contract/testdata/skew"
@@ -31,7 +31,7 @@ func validator(t testing.TB) *records.Validator {
 	return v
 }
 
-// files returns the contents of the files in dir whose name starts with kind.
+// files returns, by name, the contents of the files in dir with the prefix kind.
 func files(t testing.TB, dir, kind string) map[string][]byte {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func files(t testing.TB, dir, kind string) map[string][]byte {
 	return found
 }
 
-// fileName is the name a record has in the CDI directory.
+// fileName returns the name of a golden file in the CDI directory.
 func fileName(golden string) string {
 	switch {
 	case strings.HasPrefix(golden, "claim"):
@@ -61,7 +61,7 @@ func fileName(golden string) string {
 
 func TestGoldenFilesAreOfTheSchemas(t *testing.T) {
 	v := validator(t)
-	// What is no addition to v1 is not of its schemas either.
+	// The schemas of v1 accept additions to v1, and refuse these files.
 	refused := []string{
 		"decision-v2.json", "claim-v2.json", "claim-v2-decision-v1.json", "node-v2.json", "node-file.json", "announcement-v2.json",
 	}
@@ -87,25 +87,46 @@ func TestGoldenFilesAreOfTheSchemas(t *testing.T) {
 func TestSchemaRefuses(t *testing.T) {
 	v := validator(t)
 	for name, tc := range map[string]struct{ record, text string }{
-		"no version":            {"decision", `{"requires":[]}`},
-		"empty cpus":            {"decision", `{"v":"v1","cpus":""}`},
-		"not a list":            {"decision", `{"v":"v1","cpus":"a"}`},
-		"list with newline":     {"decision", `{"v":"v1","cpus":"1\n"}`},
-		"memory incomplete":     {"decision", `{"v":"v1","memory":{"min":0}}`},
-		"memory between pages":  {"decision", `{"v":"v1","memory":{"min":1,"low":0,"high":0,"max":0}}`},
-		"amount of other word":  {"decision", `{"v":"v1","hugepages":{"2Mi":"Max"}}`},
-		"cgroup page size":      {"decision", `{"v":"v1","hugepages":{"2MB":0}}`},
-		"no hugepages":          {"decision", `{"v":"v1","hugepages":{}}`},
-		"policy of other mode":  {"decision", `{"v":"v1","mems":"0","memoryPolicy":{"mode":"strict","nodes":"0"}}`},
-		"policy without nodes":  {"decision", `{"v":"v1","mems":"0","memoryPolicy":{"mode":"bind"}}`},
-		"empty feature":         {"decision", `{"v":"v1","requires":[""]}`},
-		"empty pool of CPUs":    {"node", `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"","mems":"0"},"pods":{},"ancestors":{}}`},
-		"pod of no UID":         {"node", `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"0","mems":"0"},"pods":{"x":{"claims":["` + claimUID + `"]}},"ancestors":{}}`},
-		"other cgroup file":     {"node", `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"0","mems":"0"},"pods":{},"ancestors":{"":{"cgroup.procs":"1"}}}`},
-		"unknown level":         {"node", `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"0","mems":"0"},"pods":{},"ancestors":{"guaranteed":{}}}`},
+		"no version":           {"decision", `{"requires":[]}`},
+		"empty cpus":           {"decision", `{"v":"v1","cpus":""}`},
+		"not a list":           {"decision", `{"v":"v1","cpus":"a"}`},
+		"list with newline":    {"decision", `{"v":"v1","cpus":"1\n"}`},
+		"memory incomplete":    {"decision", `{"v":"v1","memory":{"min":0}}`},
+		"memory between pages": {"decision", `{"v":"v1","memory":{"min":1,"low":0,"high":0,"max":0}}`},
+		"amount of other word": {"decision", `{"v":"v1","hugepages":{"2Mi":"Max"}}`},
+		"cgroup page size":     {"decision", `{"v":"v1","hugepages":{"2MB":0}}`},
+		"no hugepages":         {"decision", `{"v":"v1","hugepages":{}}`},
+		"policy of other mode": {"decision", `{"v":"v1","mems":"0","memoryPolicy":{"mode":"strict","nodes":"0"}}`},
+		"policy without nodes": {"decision", `{"v":"v1","mems":"0","memoryPolicy":{"mode":"bind"}}`},
+		"empty feature":        {"decision", `{"v":"v1","requires":[""]}`},
+		"empty pool of CPUs": {
+			record: "node",
+			text:   `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"","mems":"0"},"pods":{},"ancestors":{}}`,
+		},
+		"pod of no UID": {
+			record: "node",
+			text: `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"0","mems":"0"},` +
+				`"pods":{"x":{"claims":["` + claimUID + `"]}},"ancestors":{}}`,
+		},
+		"other cgroup file": {
+			record: "node",
+			text: `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"0","mems":"0"},` +
+				`"pods":{},"ancestors":{"":{"cgroup.procs":"1"}}}`,
+		},
+		"unknown level": {
+			record: "node",
+			text:   `{"v":"v1","generation":1,"bootID":"b","shared":{"cpus":"0","mems":"0"},"pods":{},"ancestors":{"guaranteed":{}}}`,
+		},
 		"claim without results": {"claim", `{"v":"v1","namespace":"n","name":"n","uid":"` + claimUID + `","bootID":"b","results":[]}`},
-		"relative guard":        {"announcement", `{"v":"v1","versions":[],"features":[],"connected":true,"guard":"g","generation":1,"pid":1,"started":"2026-02-03T04:05:06Z"}`},
-		"started is no time":    {"announcement", `{"v":"v1","versions":[],"features":[],"connected":true,"generation":1,"pid":1,"started":"now"}`},
+		"relative guard": {
+			record: "announcement",
+			text: `{"v":"v1","versions":[],"features":[],"connected":true,"guard":"g",` +
+				`"generation":1,"pid":1,"started":"2026-02-03T04:05:06Z"}`,
+		},
+		"started is no time": {
+			record: "announcement",
+			text:   `{"v":"v1","versions":[],"features":[],"connected":true,"generation":1,"pid":1,"started":"now"}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) { require.Error(t, v.Record(tc.record, []byte(tc.text))) })
 	}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package records validates files of the CDI directory against the JSON
-// Schemas of the contract. Tests that let a daemon write files hand them all
-// to it.
+// Package records validates files of the CDI directory with the contract's JSON
+// Schemas. Tests with a running daemon validate all of its files.
 package records
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/schema"
 )
 
-// Validator holds the compiled schemas.
+// Validator has the compiled schemas.
 type Validator struct {
 	schemas map[string]*jsonschema.Schema
 }
@@ -47,7 +46,7 @@ func New() (*Validator, error) {
 	return v, nil
 }
 
-// Record validates the JSON text of a record: "decision", "claim", "node" or
+// Record validates the JSON text of a record. name is "decision", "claim", "node" or
 // "announcement".
 func (v *Validator) Record(name string, text []byte) error {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -64,8 +63,8 @@ func (v *Validator) Record(name string, text []byte) error {
 	return nil
 }
 
-// File validates what a file of the CDI directory carries: the record in its
-// annotations and the decisions that its devices inject.
+// File validates the record in the annotations of a CDI file, and the decisions that
+// the file's devices inject.
 func (v *Validator) File(data []byte) error {
 	var spec specs.Spec
 	if err := json.Unmarshal(data, &spec); err != nil {

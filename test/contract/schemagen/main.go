@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command schemagen writes the JSON Schemas of the contract's records and of
-// the claim's parameters, which it derives from the Go types. With -check it writes nothing and fails if a
-// schema that is checked in is not current.
+// Command schemagen writes the JSON Schemas of the contract's records and of the
+// claim parameters, from their Go types. With -check it writes no file, and fails if
+// a checked-in schema is not current.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// place is where a schema stands: with the type it is of.
+// place returns the path of a schema: beside its Go type.
 func place(name string) string {
 	if name == "claimparameters" {
 		return "dra-frontend/parameters/claimparameters.schema.json"

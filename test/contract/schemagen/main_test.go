@@ -31,8 +31,7 @@ func TestCheckFindsStaleAndMissingSchemas(t *testing.T) {
 	require.ErrorContains(t, err, "claim.schema.json")
 }
 
-// What the schema of the parameters accepts the decoder accepts, and the other
-// way round.
+// The schema of claim parameters and the decoder accept the same parameters.
 func TestParametersSchemaIsTheDecoders(t *testing.T) {
 	schema, err := claimParameters()
 	require.NoError(t, err)

@@ -13,11 +13,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
-// claimParameters is closed where the contract's records are open: a field
-// that is not known is refused.
+// claimParameters returns the schema of claim parameters. Unlike the contract's
+// schemas it refuses unknown fields.
 func claimParameters() (*jsonschema.Schema, error) {
 	s, err := jsonschema.ForType(reflect.TypeFor[parameters.ClaimParameters](), &jsonschema.ForOptions{
-		TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[parameters.Limit](): {Types: []string{"string", "integer"}, Pattern: limitForm, Minimum: new(1.0)}},
+		TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+			reflect.TypeFor[parameters.Limit](): {Types: []string{"string", "integer"}, Pattern: limitForm, Minimum: new(1.0)},
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("schema of claim parameters: %w", err)
@@ -40,7 +42,7 @@ func claimParameters() (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// notNull takes back that a pointer may be null: an absent field is left out.
+// notNull removes null from the types of pointers: an absent field is left out.
 func notNull(s *jsonschema.Schema) {
 	s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" })
 	if len(s.Types) == 1 {

@@ -12,8 +12,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// The forms of strings. A schema accepts at least what the decoder accepts;
-// the decoder checks more (that a list is normalised, for example).
+// The forms of strings. A schema accepts all that the decoder accepts. The decoder
+// checks more, for example that a list is normalised.
 const (
 	uidForm          = `^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
 	idForm           = `(0|[1-9][0-9]{0,4})`
@@ -66,9 +66,8 @@ func generate() (map[string]*jsonschema.Schema, error) {
 	return schemas, nil
 }
 
-// open turns what the generator infers into the contract's rules: a record may
-// have members that are not known yet, nothing is null, and an optional member
-// that is there is not empty.
+// open changes an inferred schema to the contract's rules: a record may have unknown
+// members, no value is null, and an optional member is absent or not empty.
 func open(s *jsonschema.Schema) {
 	if s == nil {
 		return
@@ -98,7 +97,7 @@ func open(s *jsonschema.Schema) {
 	}
 }
 
-// limit is bytes, a multiple of unit, or "max".
+// limit returns the schema of an amount: a multiple of unit bytes, or "max".
 func limit(unit float64) *jsonschema.Schema {
 	bytes := &jsonschema.Schema{Type: "integer", Minimum: new(0.0)}
 	if unit > 1 {
@@ -123,7 +122,7 @@ func decision(s *jsonschema.Schema) {
 	policy.Properties["mode"].Enum = modes()
 	policy.Properties["nodes"].Pattern = listForm
 	s.Properties["oomScoreAdj"].Minimum, s.Properties["oomScoreAdj"].Maximum = new(-1000.0), new(1000.0)
-	// The one optional member that may be empty, and always is written.
+	// requires is always written and may be empty, unlike other optional members.
 	s.Properties["requires"].MinItems = nil
 	s.Properties["requires"].Items.MinLength = new(1)
 }
