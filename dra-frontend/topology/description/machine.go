@@ -50,8 +50,8 @@ type MemoryOnlyNode struct {
 	Socket int `json:"socket"`
 }
 
-// Parse reads a description. Keys that it lacks have the values of a machine
-// with one of everything. Unknown, duplicate and miscased keys are errors.
+// Parse reads a description; missing keys mean one of everything. Unknown,
+// duplicate and miscased keys are errors.
 func Parse(data []byte) (Spec, error) {
 	m := Machine{
 		Sockets: 1, NUMANodesPerSocket: 1, L3sPerNUMANode: 1, CoresPerL3: 1, ThreadsPerCore: 1,
@@ -206,7 +206,7 @@ func (m Machine) addMemoryOnly(s *Spec, n MemoryOnlyNode) error {
 	return nil
 }
 
-// measure sets the distances of all nodes.
+// measure sets the distances.
 func (m Machine) measure(s *Spec) {
 	withCPUs := m.Sockets * m.NUMANodesPerSocket
 	socket := func(node int) int {
