@@ -111,8 +111,7 @@ func (d *Directory) check() {
 		}
 	}
 	for _, cpu := range cpus(d.Node.Shared.CPUs) {
-		// The shared pool of the file has partition CPUs: the kernel takes them
-		// out.
+		// The node state's pool has partition CPUs: the kernel takes them out.
 		if pooled[cpu] {
 			d.problem("CPU %d is held by claim %s and in the shared pool", cpu, holder[cpu])
 		}
@@ -143,7 +142,7 @@ func cpus(list string) []int {
 func (d Directory) Valid() error { return errors.Join(d.Problems...) }
 
 // Explain writes for people the claims' values, the pool and the problems;
-// claim selects one by namespace/name or UID, empty for all.
+// claim selects a claim by namespace/name or UID, empty all.
 func (d Directory) Explain(w io.Writer, claim string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "CLAIM\tREQUEST\tZONE\tCPUS\tMEMS\tMEMORY min/low/high/max\tHUGEPAGES\tPODS")

@@ -93,8 +93,8 @@ func (d Directory) explainPartitions(w io.Writer) {
 	}
 }
 
-// exclusive returns the CPUs of a decision, with the kind of its partition if
-// it has one.
+// exclusive returns the CPUs of a decision and the kind of its partition, if
+// any.
 func exclusive(d contract.Decision) string {
 	switch d.Partition {
 	case "":

@@ -35,7 +35,8 @@ type Inventory struct {
 	cut zones.Cut
 }
 
-// Compute divides the machine into zones. The configuration must fit it.
+// Compute divides the machine into zones. A configuration that does not fit is
+// an error.
 func Compute(c config.Config, m topology.Machine) (Inventory, error) {
 	wanted, err := c.Zones()
 	if err != nil {

@@ -189,7 +189,8 @@ const unlimited = "unlimited"
 // maxBytes is far above the memory of any machine.
 const maxBytes = int64(4) << 60
 
-// bytesForm has no exponents: the library would compute a large one for hours.
+// bytesForm has no exponents: the library would compute with a large exponent
+// for hours.
 var bytesForm = regexp.MustCompile(`^[0-9]{1,19}(\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?$`)
 
 // UnmarshalJSON reads a string or a number.

@@ -221,7 +221,7 @@ func TestResolveRefuses(t *testing.T) {
 	require.ErrorContains(t, err, `the claim's parameters for zone: parameters: unknown field "gpu"`)
 }
 
-// A78: only an administrator lifts hugepage limits. Without limits one user can
+// A78: only an administrator lifts hugepage limits. Without limits a user can
 // take the pages of other claims.
 func TestUnlimitedHugepagesAreTheAdministrators(t *testing.T) {
 	limits := func(value string) []byte { return with(`"hugepages":{"limits":"` + value + `"}`) }

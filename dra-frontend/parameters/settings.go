@@ -112,7 +112,7 @@ func origin(c resourceapi.DeviceAllocationConfiguration) string {
 }
 
 // rank orders sources: the claim's before its class's, then parameters for the
-// subrequest before those for the request before those for all requests.
+// subrequest, for the request, for all requests.
 func rank(request string, c resourceapi.DeviceAllocationConfiguration) int {
 	r := 0
 	if c.Source != resourceapi.AllocationConfigSourceClass {

@@ -8,7 +8,7 @@
 // The shared pool is for all containers without claimed CPUs. In dynamic mode
 // it is all managed CPUs that no claim holds, with the reserved CPUs; unmanaged
 // CPUs are another program's and stay untouched. In fixed mode it is exactly
-// the CPUs that managedCPUs lacks, always. Scheduling never makes it empty
+// the CPUs that managedCPUs lacks, always. Scheduling never empties the pool
 // (I7): the published capacity is so small that any set of claims leaves
 // SharedMinCPUs.
 package zones
@@ -66,8 +66,8 @@ type Pool struct {
 	Mems []int
 }
 
-// Live is what the node's claims hold. Claims may be prepared with another
-// configuration, or on a machine with other CPUs.
+// Live is what the node's claims hold. Claims may have been prepared with
+// another configuration, or on a machine with other CPUs.
 type Live struct {
 	// Held are the CPUs of all claims. Displaced are the CPUs of results on
 	// devices that are no zones.

@@ -50,7 +50,7 @@ type MemoryOnlyNode struct {
 	Socket int `json:"socket"`
 }
 
-// Parse reads a description; missing keys mean one of everything. Unknown,
+// Parse reads a description; missing keys mean one of each part. Unknown,
 // duplicate and miscased keys are errors.
 func Parse(data []byte) (Spec, error) {
 	m := Machine{
@@ -78,7 +78,8 @@ const (
 	maxMemory = int64(1) << 46
 )
 
-// Distances between nodes of one socket, of two, and to memory-only nodes.
+// Distances between nodes of one socket, of two sockets, and to memory-only
+// nodes.
 const (
 	near, far  = 12, 32
 	memoryOnly = 20
