@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package amounts reads what the scheduler granted from an allocation result.
-// Its word is final: an amount that cannot be given exactly is an error, never
-// rounded here.
+// Package amounts reads the amounts that the scheduler granted from an
+// allocation's result. They are final: an amount that cannot be given exactly
+// is an error, never rounded.
 package amounts
 
 import (
@@ -18,19 +18,21 @@ import (
 
 // Amounts is the consumed capacity of one result.
 type Amounts struct {
-	// CPUs is the number of exclusive CPUs.
+	// CPUs is the number of claimed CPUs.
 	CPUs int
-	// Memory is bytes.
+	// Memory is in bytes.
 	Memory int64
-	// Hugepages is bytes by page size in the contract's form ("2Mi").
+	// Hugepages maps page size in the contract's form ("2Mi") to bytes.
 	Hugepages map[string]int64
 }
 
-// Of reads the consumed capacity of a result. basePage is the base page size.
+// Of reads the consumed capacity of a result. basePage is the base page size in
+// bytes.
 func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amounts, error) {
 	a := Amounts{Hugepages: map[string]int64{}}
 	if len(result.ConsumedCapacity) == 0 {
-		return a, fmt.Errorf("result for request %q on device %q carries no consumed capacity: the scheduler must support consumable capacity (Kubernetes 1.34 or later with DRAConsumableCapacity)", result.Request, result.Device)
+		return a, fmt.Errorf("result for request %q on device %q carries no consumed capacity: the scheduler must support "+
+			"consumable capacity (Kubernetes 1.34 or later with DRAConsumableCapacity)", result.Request, result.Device)
 	}
 	for _, name := range slices.Sorted(maps.Keys(result.ConsumedCapacity)) {
 		q := result.ConsumedCapacity[name]
@@ -39,7 +41,8 @@ func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amoun
 		}
 		n, whole := q.AsInt64()
 		if !whole {
-			return a, fmt.Errorf("capacity %s: %s is not a whole number; exclusive CPUs and bytes cannot be split: the scheduler rounds up to what this driver's ResourceSlice says", name, q.String())
+			return a, fmt.Errorf("capacity %s: %s is not a whole number; exclusive CPUs and bytes cannot be split: "+
+				"the scheduler rounds up to what this driver's ResourceSlice says", name, q.String())
 		}
 		switch page, isHugepages := resourceslices.PageSize(name); {
 		case name == resourceslices.CPU:
@@ -66,6 +69,6 @@ func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amoun
 	return a, nil
 }
 
-// Divisible reports whether the amounts name something that containers running
-// at the same time cannot share.
+// Divisible reports whether the amounts have memory or hugepages, which
+// containers running at the same time cannot share.
 func (a Amounts) Divisible() bool { return a.Memory > 0 || len(a.Hugepages) > 0 }

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
 )
 
-// What is refused stands in the plugin's table (A13); here is what is read.
+// The plugin's table has the amounts that are refused (A13).
 func TestOf(t *testing.T) {
 	a, err := amounts.Of(resourceapi.DeviceRequestAllocationResult{ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
 		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),

@@ -2,17 +2,17 @@
 
 // Package capture puts a machine into a file: the files of /sys and /proc that
 // package topology reads, so that a bug report, a test and a simulation see
-// what the driver saw. It stands beside the flow and ends where topology
-// begins: what [Open] returns, topology.Discover reads as it read the original.
+// what the driver saw. topology.Discover reads a machine of [Open] as it read
+// the original.
 //
-// A capture is a gzipped tar archive of manifest.json, sys/... and proc/..., and
-// of config.yaml if the frontend's configuration was captured as well.
-// What belongs in it is decided by no list: the reader runs over a file system
-// that records what is opened and listed. What the reader refuses can be
-// captured, up to the file that it refuses.
+// A capture is a gzipped tar archive of manifest.json, sys/... and proc/...,
+// and of config.yaml if the frontend's configuration was captured. No list
+// decides which files it has: the reader runs over a file system that records
+// every file that is opened and every name that is listed. A machine that the
+// reader refuses can be captured, up to the file that the reader refuses.
 //
-// Nothing in it names the machine or its owner: the reader opens no file with
-// a serial number, an address or a host name.
+// A capture names neither the machine nor its owner: the reader opens no file
+// with a serial number, an address or a host name.
 package capture
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// Format is the version of the archive; others are refused.
+// Format is the version of the archive. All other versions are refused.
 const Format = 1
 
 const (
@@ -49,10 +49,10 @@ type Machine struct {
 	Roots topology.Roots
 	// PageSize is the base page size in bytes.
 	PageSize int64
-	// Kernel and Arch are the kernel's release and architecture; empty where
-	// it did not tell.
+	// Kernel and Arch are the kernel's release and architecture; empty if they
+	// are unknown.
 	Kernel, Arch string
-	// Config is the file of the frontend's configuration there; nil where it was
+	// Config is the content of the frontend's configuration file; nil if it was
 	// not captured.
 	Config []byte
 }
@@ -65,12 +65,12 @@ type manifest struct {
 }
 
 // Write captures the machine. The same files give the same bytes. A file that
-// is there and cannot be read is an error: the capture would not show it; so is
-// a root where no kernel shows its CPUs. config is the text of the frontend's
-// configuration, nil for none.
+// exists and cannot be read is an error, because the capture would lack it. A
+// root without the kernel's list of CPUs is an error, too. config is the text
+// of the frontend's configuration, nil for none.
 func Write(w io.Writer, roots topology.Roots, pageSize int64, config []byte) error {
 	sys, proc := newRecorder(roots.Sys, roots.SysPath), newRecorder(roots.Proc, roots.ProcPath)
-	// The machine is of no interest here, nor is what is wrong with it.
+	// Only the reading matters, not the machine or its faults.
 	_, _ = topology.Discover(topology.Roots{Sys: sys, Proc: proc}, pageSize)
 	if err := errors.Join(sys.err, proc.err); err != nil {
 		return fmt.Errorf("capture: %w", err)
@@ -81,7 +81,10 @@ func Write(w io.Writer, roots topology.Roots, pageSize int64, config []byte) err
 	if len(config) > maxFile {
 		return fmt.Errorf("capture: the configuration is larger than %d bytes", maxFile)
 	}
-	m := manifest{Format: Format, PageSize: pageSize, Kernel: line(roots.Proc, "sys/kernel/osrelease"), Arch: line(roots.Proc, "sys/kernel/arch")}
+	m := manifest{
+		Format: Format, PageSize: pageSize,
+		Kernel: line(roots.Proc, "sys/kernel/osrelease"), Arch: line(roots.Proc, "sys/kernel/arch"),
+	}
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
@@ -110,7 +113,7 @@ func Write(w io.Writer, roots topology.Roots, pageSize int64, config []byte) err
 	return zipped.Close()
 }
 
-// onlineCPUs is the file that every kernel has.
+// onlineCPUs is a file that every kernel has.
 const onlineCPUs = "devices/system/cpu/online"
 
 // line reads a short optional file.
@@ -124,8 +127,8 @@ func line(fsys fs.FS, name string) string {
 
 type archive struct{ *tar.Writer }
 
-// tree writes what was recorded: files that were read, and an empty directory
-// for every other name that was seen.
+// tree writes the recorded files, and an empty directory for every other
+// recorded name.
 func (a archive) tree(root string, r *recorder) error {
 	names := make(map[string]bool)
 	for name := range r.files {
@@ -158,16 +161,18 @@ func (a archive) file(name string, data []byte) error {
 }
 
 func (a archive) header(name string, size int64, kind byte, mode int64) error {
-	return a.WriteHeader(&tar.Header{Name: name, Size: size, Typeflag: kind, Mode: mode, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR})
+	return a.WriteHeader(&tar.Header{
+		Name: name, Size: size, Typeflag: kind, Mode: mode, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
+	})
 }
 
-// recorder is a file system that remembers what was asked of it.
+// recorder is a file system that records which files and names are read.
 type recorder struct {
 	fsys fs.FS
-	// root is where fsys is mounted, empty for nowhere.
+	// root is the mount point of fsys, empty for none.
 	root  string
 	files map[string][]byte
-	// seen are names that exist and were not read.
+	// seen are the names from listed directories and from Stat.
 	seen map[string]bool
 	err  error
 }
@@ -217,7 +222,7 @@ func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// Stat records that the file is there.
+// Stat records that the file exists.
 func (r *recorder) Stat(name string) (fs.FileInfo, error) {
 	found, err := fs.Stat(r.fsys, name)
 	if err != nil {
@@ -230,8 +235,8 @@ func (r *recorder) Stat(name string) (fs.FileInfo, error) {
 
 func (r *recorder) at(name string) string { return path.Join(r.root, name) }
 
-// fail keeps the first error; what is not there, or went while it was read, is
-// none.
+// fail keeps the first error. An absent file, or one that disappears while it
+// is read, is no error.
 func (r *recorder) fail(name string, err error) {
 	if r.err != nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
 		return

@@ -57,7 +57,8 @@ func TestThisMachine(t *testing.T) {
 	require.NotEmpty(t, m.Kernel)
 }
 
-// What the reader refuses is captured, and refused in the same words.
+// A machine that the reader refuses is captured, and refused with the same
+// error.
 func TestRefusedMachine(t *testing.T) {
 	s := topologytest.T2()
 	for path, text := range map[string]string{
@@ -90,7 +91,8 @@ func TestWriteErrors(t *testing.T) {
 	require.ErrorIs(t, capture.Write(full{}, s.Roots(), s.PageSize, nil), io.ErrShortWrite)
 }
 
-// The configuration comes back as it was written; a capture without one has none.
+// The configuration comes back as it was written; a capture without a
+// configuration has none.
 func TestConfiguration(t *testing.T) {
 	s := topologytest.T1()
 	for _, config := range [][]byte{nil, {}, []byte("# ours\ngroupBy: machine\n")} {
@@ -104,7 +106,7 @@ func TestConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, "the configuration is larger than 1048576 bytes")
 }
 
-// An archive of a directory where no kernel shows anything would help nobody.
+// A capture of a directory without a kernel's files would be of no use.
 func TestNothingToCapture(t *testing.T) {
 	dir := t.TempDir()
 	err := capture.Write(io.Discard, topology.At(dir+"/sys", dir+"/proc"), 4096, nil)
@@ -157,7 +159,7 @@ func unpack(t *testing.T, data []byte) map[string]string {
 	}
 }
 
-// The file system that a capture opens as keeps the rules of io/fs.
+// The file system of an opened capture keeps the rules of io/fs.
 func TestFileSystem(t *testing.T) {
 	s := topologytest.T1()
 	m, err := capture.Open(bytes.NewReader(written(t, s.Roots(), s.PageSize)))
@@ -202,7 +204,7 @@ func TestOpenRefuses(t *testing.T) {
 	manifest := entry{name: "manifest.json", text: good}
 	whole := packed(t, manifest, entry{name: "sys/a", text: strings.Repeat("0123456789", 5000)})
 	broken := bytes.Clone(whole)
-	broken[len(broken)-6] ^= 0xff // of the checksum
+	broken[len(broken)-6] ^= 0xff // a byte of the checksum
 	for name, c := range map[string]struct {
 		data []byte
 		want string
@@ -213,30 +215,60 @@ func TestOpenRefuses(t *testing.T) {
 		"empty archive":     {packed(t), "no manifest.json"},
 		"manifest not JSON": {packed(t, entry{name: "manifest.json", text: "format: 1"}), "manifest.json: invalid"},
 		"other format":      {packed(t, entry{name: "manifest.json", text: `{"format":2}`}), "format 2; this program reads format 1"},
-		"long kernel":       {packed(t, entry{name: "manifest.json", text: `{"format":1,"kernel":"` + strings.Repeat("6", 129) + `"}`}), "longer than 128 bytes"},
-		"manifest twice":    {packed(t, manifest, manifest), `"manifest.json": is in the archive twice`},
-		"config twice":      {packed(t, manifest, entry{name: "config.yaml"}, entry{name: "config.yaml"}), `"config.yaml": is in the archive twice`},
+		"long kernel": {
+			data: packed(t, entry{name: "manifest.json", text: `{"format":1,"kernel":"` + strings.Repeat("6", 129) + `"}`}),
+			want: "longer than 128 bytes",
+		},
+		"manifest twice": {packed(t, manifest, manifest), `"manifest.json": is in the archive twice`},
+		"config twice": {
+			data: packed(t, manifest, entry{name: "config.yaml"}, entry{name: "config.yaml"}),
+			want: `"config.yaml": is in the archive twice`,
+		},
 		"config is a dir":   {packed(t, manifest, entry{name: "config.yaml/", kind: tar.TypeDir}), "wrong type"},
 		"manifest is a dir": {packed(t, entry{name: "manifest.json/", kind: tar.TypeDir}), "wrong type"},
 		"file twice":        {packed(t, manifest, entry{name: "sys/a"}, entry{name: "sys/a"}), `"sys/a": is in the archive twice`},
-		"file and dir":      {packed(t, manifest, entry{name: "sys/a"}, entry{name: "sys/a/b"}), `"sys/a/b": is a file and a directory`},
-		"dir and file":      {packed(t, manifest, entry{name: "sys/a/b"}, entry{name: "sys/a"}), `"sys/a": is a file and a directory`},
-		"dir over file":     {packed(t, manifest, entry{name: "sys/a"}, entry{name: "sys/a/", kind: tar.TypeDir}), "is a file and a directory"},
-		"sys is a file":     {packed(t, manifest, entry{name: "sys"}), "wrong type"},
-		"parent":            {packed(t, manifest, entry{name: "sys/../../etc/passwd"}), "is not a path inside the archive"},
-		"absolute":          {packed(t, manifest, entry{name: "/etc/passwd"}), "is not a path inside the archive"},
-		"dots":              {packed(t, manifest, entry{name: "sys/./a"}), "is not a path inside the archive"},
-		"long name":         {packed(t, manifest, entry{name: "sys/" + strings.Repeat("a/", 200) + "a"}), "is not a path inside the archive"},
-		"elsewhere":         {packed(t, manifest, entry{name: "etc/passwd"}), "is neither manifest.json nor config.yaml nor below sys/ or proc/"},
-		"symbolic link":     {packed(t, manifest, entry{name: "sys/a", text: "/etc/passwd", kind: tar.TypeSymlink}), "is a link"},
-		"hard link":         {packed(t, manifest, entry{name: "sys/a", text: "/etc/passwd", kind: tar.TypeLink}), "is a link"},
-		"device":            {packed(t, manifest, entry{name: "sys/a", kind: tar.TypeBlock}), "is a link or a special file"},
-		"large file":        {packed(t, manifest, entry{name: "sys/a", text: strings.Repeat("0", 1<<20+1)}), "is larger than 1048576 bytes"},
-		"cut off":           {whole[:len(whole)/2], "cut off"},
-		"cut off at end":    {whole[:len(whole)-9], "cut off"},
-		"wrong checksum":    {broken, "damaged or cut off"},
-		"not an archive":    {zipped(t, strings.Repeat("x", 4096)), "damaged or cut off after 0 entries"},
-		"a bomb":            {bytes.Repeat(zipped(t, strings.Repeat("\x00", 1<<22)), 65), "larger than 268435456 bytes when unpacked"},
+		"file and dir": {
+			data: packed(t, manifest, entry{name: "sys/a"}, entry{name: "sys/a/b"}),
+			want: `"sys/a/b": is a file and a directory`,
+		},
+		"dir and file": {
+			data: packed(t, manifest, entry{name: "sys/a/b"}, entry{name: "sys/a"}),
+			want: `"sys/a": is a file and a directory`,
+		},
+		"dir over file": {
+			data: packed(t, manifest, entry{name: "sys/a"}, entry{name: "sys/a/", kind: tar.TypeDir}),
+			want: "is a file and a directory",
+		},
+		"sys is a file": {packed(t, manifest, entry{name: "sys"}), "wrong type"},
+		"parent":        {packed(t, manifest, entry{name: "sys/../../etc/passwd"}), "is not a path inside the archive"},
+		"absolute":      {packed(t, manifest, entry{name: "/etc/passwd"}), "is not a path inside the archive"},
+		"dots":          {packed(t, manifest, entry{name: "sys/./a"}), "is not a path inside the archive"},
+		"long name": {
+			data: packed(t, manifest, entry{name: "sys/" + strings.Repeat("a/", 200) + "a"}),
+			want: "is not a path inside the archive",
+		},
+		"elsewhere": {
+			data: packed(t, manifest, entry{name: "etc/passwd"}),
+			want: "is neither manifest.json nor config.yaml nor below sys/ or proc/",
+		},
+		"symbolic link": {packed(t, manifest, entry{name: "sys/a", text: "/etc/passwd", kind: tar.TypeSymlink}), "is a link"},
+		"hard link": {
+			data: packed(t, manifest, entry{name: "sys/a", text: "/etc/passwd", kind: tar.TypeLink}),
+			want: "is a link",
+		},
+		"device": {packed(t, manifest, entry{name: "sys/a", kind: tar.TypeBlock}), "is a link or a special file"},
+		"large file": {
+			data: packed(t, manifest, entry{name: "sys/a", text: strings.Repeat("0", 1<<20+1)}),
+			want: "is larger than 1048576 bytes",
+		},
+		"cut off":        {whole[:len(whole)/2], "cut off"},
+		"cut off at end": {whole[:len(whole)-9], "cut off"},
+		"wrong checksum": {broken, "damaged or cut off"},
+		"not an archive": {zipped(t, strings.Repeat("x", 4096)), "damaged or cut off after 0 entries"},
+		"a bomb": {
+			data: bytes.Repeat(zipped(t, strings.Repeat("\x00", 1<<22)), 65),
+			want: "larger than 268435456 bytes when unpacked",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := capture.Open(bytes.NewReader(c.data))
@@ -257,7 +289,7 @@ func zipped(t require.TestingT, text string) []byte {
 }
 
 func TestTooMuch(t *testing.T) {
-	// A gzip file may have several parts: the large one is packed once.
+	// A gzip file may have several parts: the large part is packed once.
 	var data bytes.Buffer
 	part := zipped(t, strings.Repeat("0", 1<<20))
 	for i := range 65 {
@@ -278,8 +310,8 @@ func TestTooMuch(t *testing.T) {
 	require.ErrorContains(t, err, "more than 262144 files and directories", "directories that no entry names count")
 }
 
-// A capture that somebody unpacked, edited and packed again: other order,
-// directories named, manifest last.
+// A capture that was unpacked, edited and packed again: other order, entries
+// for directories, manifest last.
 func TestRepacked(t *testing.T) {
 	m, err := capture.Open(bytes.NewReader(packed(t, entry{name: "sys/", kind: tar.TypeDir}, entry{name: "sys/a/", kind: tar.TypeDir},
 		entry{name: "sys/a/b", text: "1"}, entry{name: "sys/a/", kind: tar.TypeDir}, entry{name: "manifest.json", text: good})))
@@ -287,8 +319,8 @@ func TestRepacked(t *testing.T) {
 	require.NoError(t, fstest.TestFS(m.Roots.Sys, "a/b"))
 }
 
-// Whatever the bytes are, Open ends, and what it opens can be read. The bytes
-// are also tried as the archive inside: few get through the checksum.
+// Open ends with any bytes, and what it opens can be read. The bytes are also
+// tried as the archive inside, because few bytes have the right checksum.
 func FuzzOpen(f *testing.F) {
 	s := topologytest.T1()
 	whole := written(f, s.Roots(), s.PageSize)

@@ -10,8 +10,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// FromFiles returns the machine of which these are the files of /sys and
-// /proc, content by path: one that was described, not captured.
+// FromFiles returns a machine that was described, not captured. sys and proc
+// are its files of /sys and /proc, content by path.
 func FromFiles(sys, proc map[string][]byte, pageSize int64) (Machine, error) {
 	trees := make([]*tree, 0, 2)
 	for _, files := range []map[string][]byte{sys, proc} {

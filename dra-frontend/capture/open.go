@@ -15,8 +15,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// Limits of a capture, which may come from anywhere. The largest machines that
-// Linux runs on stay far below.
+// Limits of a capture, which may come from anywhere: bytes, and entries. The
+// largest machines of Linux stay far below.
 const (
 	maxFile    = 1 << 20
 	maxBytes   = 64 << 20
@@ -26,9 +26,9 @@ const (
 	maxKernel  = 128
 )
 
-// Open reads a capture. It takes nothing from outside the bytes of r, and
-// refuses all that [Write] does not write, except for order: a capture that
-// was unpacked and packed again with tar is one.
+// Open reads a capture. It uses nothing but the bytes of r, and refuses all
+// that [Write] does not write, except for another order: a capture that was
+// unpacked and packed again with tar is valid.
 func Open(r io.Reader) (Machine, error) {
 	m, err := open(r)
 	if err != nil {
@@ -62,7 +62,7 @@ func open(r io.Reader) (Machine, error) {
 			return Machine{}, err
 		}
 	}
-	// The end of the archive is not the end of the file: its checksum is.
+	// The archive ends before the file: the checksum comes last.
 	if _, err := io.Copy(io.Discard, limited); err != nil {
 		return Machine{}, fmt.Errorf("damaged or cut off: %w", err)
 	}
@@ -79,7 +79,7 @@ type contents struct {
 	bytes  int64
 }
 
-// add takes an entry of the archive in.
+// add adds an entry of the archive.
 func (c *contents) add(h *tar.Header, r io.Reader) error {
 	name := strings.TrimSuffix(h.Name, "/")
 	root, rest, _ := strings.Cut(name, "/")

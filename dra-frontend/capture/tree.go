@@ -15,7 +15,7 @@ import (
 // tree is a read-only file system in memory.
 type tree struct {
 	files map[string][]byte
-	// dirs are directories with the names in them.
+	// dirs maps a directory to the names in it.
 	dirs map[string][]string
 }
 
@@ -37,7 +37,7 @@ func (t *tree) addFile(name string, data []byte) error {
 	return t.enter(name)
 }
 
-// addDir adds the directory and those above it.
+// addDir adds the directory and its ancestors.
 func (t *tree) addDir(name string) error {
 	if _, found := t.dirs[name]; found {
 		return nil

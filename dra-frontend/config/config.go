@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the frontend's configuration file. It stands at the
-// start of the flow: everything below gets values, not text. The file is
-// strict, because a misspelt key that is ignored changes which CPUs a node
-// hands out.
+// Package config reads the frontend's configuration file. It is the start of
+// the flow: all other packages get values, not text. The file is strict,
+// because a misspelt key that is ignored changes which CPUs a node hands out.
 package config
 
 import (
@@ -30,68 +29,73 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// Config is the configuration file. Defaults stand in [Default].
+// Config is the configuration file. [Default] has the defaults.
 type Config struct {
-	// GroupBy is the zone a device stands for: numanode, socket or machine.
+	// GroupBy is the part of the machine that a device stands for: numanode,
+	// socket or machine.
 	GroupBy string `json:"groupBy"`
-	// ReservedCPUs are never handed out; they stay in the shared pool.
+	// ReservedCPUs are never claimed; they stay in the shared pool.
 	ReservedCPUs string `json:"reservedCPUs"`
-	// ManagedCPUs, if set, are the only CPUs that claims may hold. The others
-	// are someone else's and not touched, or the shared pool (sharedPool.mode).
+	// ManagedCPUs, if set, are the only CPUs that claims may hold. All other
+	// CPUs are unmanaged and stay untouched, or are the shared pool
+	// (sharedPool.mode).
 	ManagedCPUs string `json:"managedCPUs"`
-	// ReservedMemory is withheld from the capacity, NUMA node id to amount.
+	// ReservedMemory is withheld from the capacity: NUMA node id to amount.
 	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
-	// ReservedHugepages are withheld, NUMA node id to page size to pages.
+	// ReservedHugepages are withheld: NUMA node id to page size to pages.
 	ReservedHugepages map[string]map[string]int64 `json:"reservedHugepages"`
-	// MemoryTypes are the kinds of memory that are offered: dram, hbm, cxl and
-	// unknown, which is memory of which the kernel does not say what it is.
+	// MemoryTypes are the offered kinds of memory: dram, hbm, cxl and unknown,
+	// which is memory of a kind that the kernel does not show.
 	MemoryTypes []string `json:"memoryTypes"`
 	// OfferIsolcpus offers the CPUs of the kernel's parameter isolcpus like all
-	// others.
+	// other CPUs.
 	OfferIsolcpus bool `json:"offerIsolcpus"`
-	// Exclusivity is how others are kept off a claim's CPUs: auto (a cpuset
-	// partition where there can be one, else the shared pool leaves them out),
-	// pool or partition (a claim that cannot be one is refused).
+	// Exclusivity keeps other containers off a claim's CPUs: auto (a cpuset
+	// partition where possible, else the shared pool leaves the CPUs out), pool
+	// or partition (a claim that cannot have a partition is refused).
 	Exclusivity string     `json:"exclusivity"`
 	SharedPool  SharedPool `json:"sharedPool"`
 	MemoryQoS   MemoryQoS  `json:"memoryQoS"`
 	Hugepages   Hugepages  `json:"hugepages"`
 	CPU         CPU        `json:"cpu"`
-	// NodeAllocatable has the scheduler count claims against what the node can
-	// allocate, like the requests of pods (KEP-5517).
+	// NodeAllocatable has the scheduler count claims against the node's
+	// allocatable amounts, like the requests of pods (KEP-5517).
 	NodeAllocatable bool `json:"nodeAllocatable"`
-	// DeviceMetadata shows containers what their claims got in a file (KEP-5304).
+	// DeviceMetadata gives containers a file with the values of their claims
+	// (KEP-5304).
 	DeviceMetadata bool `json:"deviceMetadata"`
 	// Guard writes the guard hook into claim files if the actuator offers it.
 	Guard bool `json:"guard"`
 	// GuardWait is how long the guard waits for the actuator to give a
 	// container its claim's values: whole seconds, 0 to 90.
 	GuardWait metav1.Duration `json:"guardWait"`
-	// RefreshInterval is how often the machine and the CDI directory are looked
-	// at in any case.
+	// RefreshInterval is the longest time between two looks at the machine and
+	// the CDI directory.
 	RefreshInterval metav1.Duration `json:"refreshInterval"`
 	CDIDir          string          `json:"cdiDir"`
 	KubeletRootDir  string          `json:"kubeletRootDir"`
-	// KubeletConfigFile is kubelet's configuration file, in which the frontend
-	// sees a second owner of memory protection; empty: it does not look.
+	// KubeletConfigFile is kubelet's configuration file, from which the
+	// frontend learns of a second owner of memory protection; empty: it does
+	// not look.
 	KubeletConfigFile string `json:"kubeletConfigFile"`
 	SysfsRoot         string `json:"sysfsRoot"`
 	ProcRoot          string `json:"procRoot"`
 }
 
-// Ways to keep others off a claim's CPUs.
+// Values of exclusivity.
 const (
 	ExclusivityAuto      = "auto"
 	ExclusivityPool      = "pool"
 	ExclusivityPartition = "partition"
 )
 
-// SharedPool configures the CPUs of containers without exclusive CPUs.
+// SharedPool configures the shared pool.
 type SharedPool struct {
-	// Mode is dynamic (all managed CPUs that no claim holds) or fixed
-	// (everything outside managedCPUs, never changes).
+	// Mode is dynamic (all managed CPUs that no claim holds) or fixed (all CPUs
+	// outside managedCPUs, always).
 	Mode string `json:"mode"`
-	// MinCPUs are never handed out by scheduling, 1 or more (I7).
+	// MinCPUs stay in the pool whatever the scheduler allocates, 1 or more
+	// (I7).
 	MinCPUs int `json:"minCPUs"`
 }
 
@@ -104,26 +108,27 @@ const (
 
 // MemoryQoS configures the values of the memory controller.
 type MemoryQoS struct {
-	// Owner is driver (the values of the container, the pod and its ancestors
-	// are written), kubelet (the container's only: the others are kubelet's) or
-	// none (cpuset, mems and limits only).
+	// Owner is driver (the driver writes the values of the container, the pod
+	// and its ancestors), kubelet (the driver writes only the container's
+	// values) or none (the driver writes only cpuset, mems and limits).
 	Owner string `json:"owner"`
 	// ThrottlingFactor is KEP-2570's factor, 0 < f <= 1; absent: no memory.high.
 	ThrottlingFactor *float64 `json:"throttlingFactor"`
 	// Protection is auto, min, low or none.
 	Protection string `json:"protection"`
-	// OOMScore is claims (a container is killed as late as if the claimed amounts
-	// were its requests and limits) or keep (as kubelet has it from the spec).
+	// OOMScore is claims (a container is killed as late as if the claimed
+	// amounts were its requests and limits) or keep (kubelet's value from the
+	// spec).
 	OOMScore string `json:"oomScore"`
 }
 
-// What oom_score_adj follows.
+// Values of memoryQoS.oomScore.
 const (
 	OOMScoreClaims = "claims"
 	OOMScoreKeep   = "keep"
 )
 
-// Limits of hugepages: the claimed amount, none, or what kubelet set.
+// Values of hugepages.limits: the claimed amount, no limit, or kubelet's value.
 const (
 	HugepagesClaim     = "claim"
 	HugepagesUnlimited = "unlimited"
@@ -132,8 +137,8 @@ const (
 
 // Hugepages configures hugetlb limits.
 type Hugepages struct {
-	// Limits is claim (the claimed amount), unlimited or unchanged (what
-	// kubelet set).
+	// Limits is claim (the claimed amount), unlimited or unchanged (kubelet's
+	// value).
 	Limits string `json:"limits"`
 }
 
@@ -223,7 +228,8 @@ func (c Config) validate() error {
 	oneOf("exclusivity", c.Exclusivity, ExclusivityAuto, ExclusivityPool, ExclusivityPartition)
 	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
 	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerKubelet, OwnerNone)
-	oneOf("memoryQoS.protection", c.MemoryQoS.Protection, string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None))
+	oneOf("memoryQoS.protection", c.MemoryQoS.Protection,
+		string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None))
 	oneOf("memoryQoS.oomScore", c.MemoryQoS.OOMScore, OOMScoreClaims, OOMScoreKeep)
 	oneOf("hugepages.limits", c.Hugepages.Limits, HugepagesClaim, HugepagesUnlimited, HugepagesUnchanged)
 	oneOf("cpu.placement", c.CPU.Placement, placement.Packed, placement.Spread)
@@ -234,7 +240,8 @@ func (c Config) validate() error {
 		errs = append(errs, errors.New("sharedPool.mode: fixed needs managedCPUs: the shared pool is what they leave"))
 	}
 	if c.OfferIsolcpus && c.Exclusivity != ExclusivityPool {
-		errs = append(errs, fmt.Errorf("offerIsolcpus: true with exclusivity %q, but the kernel makes no root partition of CPUs of isolcpus: set exclusivity to %q",
+		errs = append(errs, fmt.Errorf("offerIsolcpus: true with exclusivity %q, "+
+			"but the kernel makes no root partition of CPUs of isolcpus: set exclusivity to %q",
 			c.Exclusivity, ExclusivityPool))
 	}
 	if err := c.lostCPUs(); err != nil {
@@ -247,7 +254,8 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("refreshInterval: %s, want 1s or more", c.RefreshInterval.Duration))
 	}
 	if w := c.GuardWait.Duration; w < 0 || w > maxGuardWait || w%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("guardWait: %s, want whole seconds from 0s to %s: kubelet gives a start two minutes", w, maxGuardWait))
+		errs = append(errs, fmt.Errorf("guardWait: %s, want whole seconds from 0s to %s: kubelet gives a start two minutes",
+			w, maxGuardWait))
 	}
 	for _, cpus := range []struct{ key, value string }{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
 		if _, err := parseCPUs(cpus.value); err != nil {
@@ -271,19 +279,20 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// lostCPUs refuses CPUs that would be nobody's: a fixed pool is what
-// managedCPUs leave, and reserved ones are in no claim.
+// lostCPUs refuses CPUs that no container could have: a fixed pool is the CPUs
+// outside managedCPUs, and reserved CPUs are in no claim.
 func (c Config) lostCPUs() error {
 	reserved, err := parseCPUs(c.ReservedCPUs)
 	if err != nil || c.SharedPool.Mode != string(zones.PoolFixed) {
-		return nil // what cannot be read is refused elsewhere
+		return nil // validate refuses a list that cannot be read
 	}
 	managed, err := parseCPUs(c.ManagedCPUs)
 	if err != nil {
 		return nil
 	}
 	if lost := reserved.Intersection(managed); !lost.IsEmpty() {
-		return fmt.Errorf("reservedCPUs: %s of them are in managedCPUs %s, and with sharedPool.mode fixed they would be in no claim and not in the shared pool: %s",
+		return fmt.Errorf("reservedCPUs: %s of them are in managedCPUs %s, and with sharedPool.mode fixed they would be "+
+			"in no claim and not in the shared pool: %s",
 			lost, managed, "take them out of managedCPUs, which puts them into the pool")
 	}
 	return nil
@@ -306,7 +315,7 @@ func (c Config) Reserved() cpuset.CPUSet { return mustCPUs(c.ReservedCPUs) }
 // Managed returns ManagedCPUs as a set, empty for all.
 func (c Config) Managed() cpuset.CPUSet { return mustCPUs(c.ManagedCPUs) }
 
-// mustCPUs is for values that Parse has checked.
+// mustCPUs parses a list that Parse has checked.
 func mustCPUs(s string) cpuset.CPUSet {
 	set, err := parseCPUs(s)
 	if err != nil {
@@ -356,7 +365,7 @@ func (c Config) ReservedHugepageCounts() (map[int]map[int64]int64, error) {
 	return out, nil
 }
 
-// Zones returns what the zones are cut by.
+// Zones returns the configuration that package zones needs.
 func (c Config) Zones() (zones.Config, error) {
 	memory, err := c.ReservedMemoryBytes()
 	if err != nil {

@@ -48,26 +48,32 @@ guardWait: 1m5s
 	require.Equal(t, map[int]map[int64]int64{1: {2 << 20: 8}}, pages)
 }
 
-// A56 (first form): what is misspelt is said, not ignored.
+// A56 (first form): a misspelt key is an error, not ignored.
 func TestParseRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
-		"unknown key":         {"groupby2: x", `unknown field "groupby2"`},
-		"miscased key":        {"GroupBy: socket", `unknown field "GroupBy"`},
-		"nested unknown key":  {"sharedPool: {min: 1}", `unknown field "sharedPool.min"`},
-		"duplicate key":       {"groupBy: socket\ngroupBy: machine", "already set"},
-		"not YAML":            {"\t- x", "yaml"},
-		"groupBy":             {"groupBy: rack", `groupBy: "rack", want one of`},
-		"memory type":         {"memoryTypes: [dram, pmem]", `memoryTypes[1]: "pmem", want one of ["dram" "hbm" "cxl" "unknown"]`},
-		"memory type twice":   {"memoryTypes: [cxl, dram, cxl]", `memoryTypes: "cxl" is there twice`},
-		"no memory type":      {"memoryTypes: []", `memoryTypes: empty, want some of ["dram" "hbm" "cxl" "unknown"]`},
-		"exclusivity":         {"exclusivity: kernel", `exclusivity: "kernel", want one of ["auto" "pool" "partition"]`},
-		"empty exclusivity":   {`exclusivity: ""`, `exclusivity: "", want one of`},
-		"cpus":                {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
-		"minCPUs":             {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
-		"mode":                {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},
-		"fixed pool":          {"sharedPool: {mode: fixed}", "sharedPool.mode: fixed needs managedCPUs"},
-		"isolcpus":            {"offerIsolcpus: true", `offerIsolcpus: true with exclusivity "auto", but the kernel makes no root partition`},
-		"lost CPUs":           {"sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0,2-3", "reservedCPUs: 2-3 of them are in managedCPUs 2-7, and with sharedPool.mode fixed"},
+		"unknown key":        {"groupby2: x", `unknown field "groupby2"`},
+		"miscased key":       {"GroupBy: socket", `unknown field "GroupBy"`},
+		"nested unknown key": {"sharedPool: {min: 1}", `unknown field "sharedPool.min"`},
+		"duplicate key":      {"groupBy: socket\ngroupBy: machine", "already set"},
+		"not YAML":           {"\t- x", "yaml"},
+		"groupBy":            {"groupBy: rack", `groupBy: "rack", want one of`},
+		"memory type":        {"memoryTypes: [dram, pmem]", `memoryTypes[1]: "pmem", want one of ["dram" "hbm" "cxl" "unknown"]`},
+		"memory type twice":  {"memoryTypes: [cxl, dram, cxl]", `memoryTypes: "cxl" is there twice`},
+		"no memory type":     {"memoryTypes: []", `memoryTypes: empty, want some of ["dram" "hbm" "cxl" "unknown"]`},
+		"exclusivity":        {"exclusivity: kernel", `exclusivity: "kernel", want one of ["auto" "pool" "partition"]`},
+		"empty exclusivity":  {`exclusivity: ""`, `exclusivity: "", want one of`},
+		"cpus":               {"reservedCPUs: 3-1", `reservedCPUs: list "3-1": range "3-1" descends`},
+		"minCPUs":            {"sharedPool: {minCPUs: 0}", "sharedPool.minCPUs: 0, want 1 or more"},
+		"mode":               {"sharedPool: {mode: static}", `sharedPool.mode: "static", want one of ["dynamic" "fixed"]`},
+		"fixed pool":         {"sharedPool: {mode: fixed}", "sharedPool.mode: fixed needs managedCPUs"},
+		"isolcpus": {
+			text: "offerIsolcpus: true",
+			want: `offerIsolcpus: true with exclusivity "auto", but the kernel makes no root partition`,
+		},
+		"lost CPUs": {
+			text: "sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0,2-3",
+			want: "reservedCPUs: 2-3 of them are in managedCPUs 2-7, and with sharedPool.mode fixed",
+		},
 		"factor":              {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
 		"protection":          {"memoryQoS: {protection: strong}", "memoryQoS.protection"},
 		"owner":               {"memoryQoS: {owner: me}", "memoryQoS.owner"},
@@ -92,7 +98,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Reserved CPUs of a fixed pool are in it, those of a dynamic one stay in it.
+// Reserved CPUs may be in a fixed pool, and stay in a dynamic pool.
 func TestReservedCPUsOfPools(t *testing.T) {
 	for _, text := range []string{
 		"sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0-1",
@@ -103,7 +109,7 @@ func TestReservedCPUsOfPools(t *testing.T) {
 	}
 }
 
-// A45: the owners there are.
+// A45: all owners.
 func TestOwners(t *testing.T) {
 	for _, owner := range []string{config.OwnerDriver, config.OwnerKubelet, config.OwnerNone} {
 		c, err := config.Parse([]byte("memoryQoS: {owner: " + owner + "}\nkubeletConfigFile: /etc/kubernetes/kubelet.json"))

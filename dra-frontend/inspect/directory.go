@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inspect reads what the daemons see and wrote, for the operator's
-// tool. It changes nothing and needs neither daemon nor API server.
+// Package inspect reads the machine and the CDI directory as the daemons do,
+// for the operator's tool. It changes nothing and needs neither daemon nor API
+// server.
 package inspect
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
-// Directory is the content of a CDI directory, as far as it is the contract's.
+// Directory is the content of the contract's files in a CDI directory.
 type Directory struct {
 	Claims []contract.ClaimRecord
 	Node   *contract.NodeState
@@ -29,7 +30,7 @@ type Directory struct {
 }
 
 // Read reads the directory at path. Only a directory that cannot be listed is
-// an error; everything else that is wrong is a problem in the result.
+// an error; every other fault is a problem in the result.
 func Read(path string) (Directory, error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -83,8 +84,8 @@ func (d *Directory) problem(format string, args ...any) {
 	d.Problems = append(d.Problems, fmt.Errorf(format, args...))
 }
 
-// check looks at the rules between files: I1, and that node state and claims
-// are of each other.
+// check checks the rules between files: I1, and that node state and claims
+// belong together.
 func (d *Directory) check() {
 	holder, pooled := make(map[int]string), make(map[int]bool)
 	for _, c := range d.Claims {
@@ -105,11 +106,12 @@ func (d *Directory) check() {
 	}
 	for _, c := range d.Claims {
 		if c.BootID != d.Node.BootID {
-			d.problem("claim %s/%s was prepared during boot %s, the node state is of boot %s", c.Namespace, c.Name, c.BootID, d.Node.BootID)
+			d.problem("claim %s/%s was prepared during boot %s, the node state is of boot %s",
+				c.Namespace, c.Name, c.BootID, d.Node.BootID)
 		}
 	}
 	for _, cpu := range cpus(d.Node.Shared.CPUs) {
-		// Those of partitions stay in: the kernel takes them out.
+		// The node state's pool has partition CPUs: the kernel takes them out.
 		if pooled[cpu] {
 			d.problem("CPU %d is held by claim %s and in the shared pool", cpu, holder[cpu])
 		}
@@ -124,7 +126,7 @@ func (d *Directory) check() {
 	}
 }
 
-// cpus is for lists that were validated; an empty one has no CPUs.
+// cpus returns the CPUs of a validated list; none for an empty list.
 func cpus(list string) []int {
 	if list == "" {
 		return nil
@@ -139,8 +141,8 @@ func cpus(list string) []int {
 // Valid returns the problems as one error.
 func (d Directory) Valid() error { return errors.Join(d.Problems...) }
 
-// Explain writes for people who holds what and why; claim selects one by
-// namespace/name or UID, empty for all.
+// Explain writes for people the claims' values, the pool and the problems;
+// claim selects a claim by namespace/name or UID, empty all.
 func (d Directory) Explain(w io.Writer, claim string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "CLAIM\tREQUEST\tZONE\tCPUS\tMEMS\tMEMORY min/low/high/max\tHUGEPAGES\tPODS")
@@ -152,7 +154,8 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 		found = true
 		for _, r := range c.Results {
 			fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Namespace, c.Name, r.Request, r.Device,
-				exclusive(r.Decision), or(r.Decision.Mems, "all"), memory(r.Decision.Memory), hugepages(r.Decision.Hugepages), podsOf(c))
+				exclusive(r.Decision), or(r.Decision.Mems, "all"),
+				memory(r.Decision.Memory), hugepages(r.Decision.Hugepages), podsOf(c))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -166,7 +169,8 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 	}
 	d.explainPartitions(w)
 	if a := d.Actuator; a != nil {
-		fmt.Fprintf(w, "actuator: %s %s, connected %t, generation %d applied, guard %s\n", a.Runtime, a.RuntimeVersion, a.Connected, a.Generation, or(a.Guard, "off"))
+		fmt.Fprintf(w, "actuator: %s %s, connected %t, generation %d applied, guard %s\n",
+			a.Runtime, a.RuntimeVersion, a.Connected, a.Generation, or(a.Guard, "off"))
 	}
 	for _, p := range d.Problems {
 		fmt.Fprintf(w, "problem: %v\n", p)

@@ -38,7 +38,8 @@ func claim(uid, cpus string) contract.ClaimRecord {
 	}
 }
 
-// directory is one of two claims, consistent unless a CPU is given twice.
+// directory writes a directory with two claims, consistent unless a CPU is
+// given twice.
 func directory(t *testing.T, cpusA, cpusB, shared string) string {
 	dir := t.TempDir()
 	writeFiles(t, dir, contract.NodeState{
@@ -57,8 +58,10 @@ func writeFiles(t *testing.T, dir string, node contract.NodeState, invalid map[s
 	data, err := contract.EncodeNode(node)
 	write(t, dir, contract.NodeFile, data, err)
 
-	data, err = contract.EncodeAnnouncement(contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true, Runtime: "containerd",
-		Kubepods: "kubepods", InvalidPartitions: invalid})
+	data, err = contract.EncodeAnnouncement(contract.Announcement{
+		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Runtime: "containerd",
+		Kubepods: "kubepods", InvalidPartitions: invalid,
+	})
 	write(t, dir, contract.ActuatorFile, data, err)
 	f, err := os.OpenFile(filepath.Join(dir, contract.ActuatorFile), os.O_RDWR, 0)
 	require.NoError(t, err)
@@ -82,7 +85,7 @@ func TestExplain(t *testing.T) {
 	require.ErrorContains(t, d.Explain(&out, "default/none"), `no prepared claim "default/none"`)
 }
 
-// The same words as in the claims' status.
+// The text is the same as in the claims' status.
 func TestExplainProtection(t *testing.T) {
 	d, err := inspect.Read(directory(t, "2", "3", "0-1"))
 	require.NoError(t, err)
@@ -96,7 +99,8 @@ func TestExplainProtection(t *testing.T) {
 	require.Contains(t, explain(""), "memory protection of default/claim-a, zone: True, Protected: ")
 	require.NotContains(t, explain("default/claim-b"), "claim-a")
 	cgroups["kubepods/memory.min"] = file("4096")
-	require.Contains(t, explain(""), "memory protection of default/claim-b, zone: False, AncestorUnprotected: memory.min of the cgroup kubepods is 4096")
+	require.Contains(t, explain(""),
+		"memory protection of default/claim-b, zone: False, AncestorUnprotected: memory.min of the cgroup kubepods is 4096")
 	require.NotContains(t, explain(""), "kubelet", "the files do not say who owns it")
 }
 
@@ -105,8 +109,11 @@ func TestProblems(t *testing.T) {
 		dir  func(t *testing.T) string
 		want string
 	}{
-		"a CPU in two claims":   {func(t *testing.T) string { return directory(t, "2", "2-3", "0-1") }, "CPU 2 is held by two claims"},
-		"a CPU in the pool too": {func(t *testing.T) string { return directory(t, "2", "3", "0-2") }, "CPU 2 is held by claim " + claimA + " and in the shared pool"},
+		"a CPU in two claims": {func(t *testing.T) string { return directory(t, "2", "2-3", "0-1") }, "CPU 2 is held by two claims"},
+		"a CPU in the pool too": {
+			dir:  func(t *testing.T) string { return directory(t, "2", "3", "0-2") },
+			want: "CPU 2 is held by claim " + claimA + " and in the shared pool",
+		},
 		"a truncated file": {func(t *testing.T) string {
 			dir := directory(t, "2", "3", "0-1")
 			require.NoError(t, os.Truncate(filepath.Join(dir, contract.ClaimFile(claimA)), 10))

@@ -17,21 +17,23 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// Machine is what the frontend would publish of a machine.
+// Machine is what the frontend would publish for a machine.
 type Machine struct {
 	PageSize   int64  `json:"pageSize"`
 	Zones      []Zone `json:"zones"`
 	SharedPool Pool   `json:"sharedPool"`
-	// Warnings are what the kernel says and cannot be, and what was taken instead.
+	// Warnings say which files contradict each other or are malformed, and what
+	// the reader assumed instead.
 	Warnings []string `json:"warnings,omitempty"`
-	// LeftOut is what is not offered although the configuration does not name it.
+	// LeftOut are parts that are not offered although the configuration does
+	// not name them.
 	LeftOut []zones.LeftOut `json:"leftOut,omitempty"`
 }
 
 // Zone is a device.
 type Zone struct {
 	Name string `json:"name"`
-	// CPU is the published capacity, of the CPUs.
+	// CPU is the published capacity, a part of the CPUs.
 	CPU       int              `json:"cpu"`
 	CPUs      string           `json:"cpus"`
 	Cores     int              `json:"cores"`
@@ -40,7 +42,7 @@ type Zone struct {
 	Memory    int64            `json:"memory"`
 	Hugepages map[string]int64 `json:"hugepages,omitempty"`
 	Mems      string           `json:"mems"`
-	// Distances are by NUMA node; zones of several have none.
+	// Distances are by NUMA node; zones of several nodes have none.
 	Distances          map[int]int         `json:"distances,omitempty"`
 	MemoryType         topology.MemoryType `json:"memoryType,omitempty"`
 	ReadBandwidth      int64               `json:"memoryReadBandwidth,omitempty"`
@@ -49,14 +51,14 @@ type Zone struct {
 	NearestCPUDistance *int                `json:"nearestCPUDistance,omitempty"`
 }
 
-// Pool is what containers without exclusive CPUs run on.
+// Pool is the shared pool while there is no claim.
 type Pool struct {
 	CPUs string `json:"cpus"`
 	Mems string `json:"mems"`
 }
 
-// ReadMachine cuts the machine into zones as the frontend would with the
-// configuration.
+// ReadMachine reads the machine and divides it into zones as the frontend does.
+// pageSize is in bytes.
 func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine, error) {
 	m, err := topology.Discover(roots, pageSize)
 	if err != nil {
@@ -123,7 +125,7 @@ func (m Machine) Table(w io.Writer) error {
 	return t.Flush()
 }
 
-// memory is the type and what firmware says of it.
+// memory returns the type of memory and what firmware reports about it.
 func (z Zone) memory() string {
 	out := or(string(z.MemoryType), "-")
 	if z.ReadBandwidth > 0 {

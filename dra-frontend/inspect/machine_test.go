@@ -39,7 +39,7 @@ func TestMachine(t *testing.T) {
 		"distances":{"0":32,"1":21,"2":10},"nearestCPUNode":1,"nearestCPUDistance":21}]}`, out.String())
 }
 
-// A07: what cannot be is shown beside what was taken instead.
+// A07: a contradiction is shown with what was assumed instead.
 func TestWarnings(t *testing.T) {
 	s := topologytest.T2()
 	sys := s.Sys()
@@ -49,8 +49,8 @@ func TestWarnings(t *testing.T) {
 	require.Len(t, m.Warnings, 1)
 	var out bytes.Buffer
 	require.NoError(t, m.Table(&out))
-	require.Contains(t, out.String(), "\nwarning: sysfs devices/system/cpu/cpu0/cache/index*/shared_cpu_list: \"0-1,4-5\", but CPU 1 in it says \"1\" in "+
-		"devices/system/cpu/cpu1/cache/index*/shared_cpu_list; "+
+	require.Contains(t, out.String(), "\nwarning: sysfs devices/system/cpu/cpu0/cache/index*/shared_cpu_list: "+
+		"\"0-1,4-5\", but CPU 1 in it says \"1\" in devices/system/cpu/cpu1/cache/index*/shared_cpu_list; "+
 		"the CPUs of NUMA node 0 on socket 0 are taken for one L3\n")
 	out.Reset()
 	require.NoError(t, m.JSON(&out))

@@ -15,8 +15,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// partitions returns the CPUs of cpuset partitions below QoS levels and pods, by
-// the names that people read, from the claims.
+// partitions returns, from the claims, the CPUs of the cpuset partitions below
+// each level and pod, by the names that people read.
 func (d Directory) partitions() map[string]string {
 	sets := make(map[string]cpuset.CPUSet)
 	for _, c := range d.Claims {
@@ -38,7 +38,7 @@ func (d Directory) partitions() map[string]string {
 	return out
 }
 
-// granted returns the same from the node state: what the actuator is told.
+// granted returns the same from the node state, which the actuator applies.
 func granted(n contract.NodeState) map[string]string {
 	out := make(map[string]string)
 	for level, cpus := range n.Exclusive {
@@ -56,7 +56,7 @@ func levelName(level string) string { return cmp.Or(level, "kubepods") }
 
 func podName(uid string) string { return "pod " + uid }
 
-// checkPartitions looks whether each ancestor may hand down the CPUs of the
+// checkPartitions checks that each ancestor may hand down the CPUs of the
 // partitions below it.
 func (d *Directory) checkPartitions() {
 	need, has := d.partitions(), granted(*d.Node)
@@ -64,13 +64,14 @@ func (d *Directory) checkPartitions() {
 	maps.Copy(places, has)
 	for _, place := range slices.Sorted(maps.Keys(places)) {
 		if need[place] != has[place] {
-			d.problem("the node state gives %s exclusive CPUs %q, the partitions of claims below it have %q", place, has[place], need[place])
+			d.problem("the node state gives %s exclusive CPUs %q, the partitions of claims below it have %q",
+				place, has[place], need[place])
 		}
 	}
 }
 
-// explainPartitions writes what the kernel is to take from everybody, and what
-// it does not grant. It writes nothing where there are no partitions.
+// explainPartitions writes the partition CPUs, and the partitions that the
+// kernel does not grant. It writes nothing if there are no partitions.
 func (d Directory) explainPartitions(w io.Writer) {
 	if d.Node != nil {
 		has := granted(*d.Node)
@@ -92,8 +93,8 @@ func (d Directory) explainPartitions(w io.Writer) {
 	}
 }
 
-// exclusive are the CPUs of a decision and, unless the shared pool leaves them
-// out, who keeps others off.
+// exclusive returns the CPUs of a decision and the kind of its partition, if
+// any.
 func exclusive(d contract.Decision) string {
 	switch d.Partition {
 	case "":

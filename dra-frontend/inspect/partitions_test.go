@@ -12,7 +12,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inspect"
 )
 
-// Partitions and claims of the pool on one node.
+// Claims with and without partitions on one node.
 func TestPartitions(t *testing.T) {
 	a, b := claim(claimA, "2"), claim(claimB, "3")
 	a.Pods[0].QOS = contract.LevelBurstable
@@ -56,7 +56,10 @@ func TestPartitions(t *testing.T) {
 		"too much for the pod": {func(s *contract.NodeState) {
 			s.Pods = map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}, Exclusive: "2-4"}}
 		}, "gives pod " + podUID + ` exclusive CPUs "2-4"`},
-		"the pool's claim": {func(s *contract.NodeState) { s.Shared.CPUs = "0-4" }, "CPU 3 is held by claim " + claimB + " and in the shared pool"},
+		"the pool's claim": {
+			change: func(s *contract.NodeState) { s.Shared.CPUs = "0-4" },
+			want:   "CPU 3 is held by claim " + claimB + " and in the shared pool",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := good
@@ -65,7 +68,7 @@ func TestPartitions(t *testing.T) {
 		})
 	}
 
-	// Where there are none nothing is said of them.
+	// Without partitions, the text does not mention them.
 	d, err := inspect.Read(directory(t, "2", "3", "0-1"))
 	require.NoError(t, err)
 	out.Reset()

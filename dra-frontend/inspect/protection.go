@@ -13,11 +13,11 @@ import (
 )
 
 // ExplainProtection writes what the memory protection of claims is worth in the
-// cgroups of this node, as the claims' status has it; claim selects one as for
-// [Directory.Explain].
+// cgroups of this node, as the claims' status has it. claim selects a claim as
+// in [Directory.Explain].
 func (d Directory) ExplainProtection(w io.Writer, claim string, cgroups fs.FS, pageSize int64) error {
-	// Only a driver that owns protection names ancestors. Who else owns it is not
-	// in the files: nothing is advised then.
+	// Only a driver that owns protection names ancestors. Another owner is not
+	// in the files: then nothing is advised.
 	n := protection.Node{Cgroups: cgroups, PageSize: pageSize, Pending: d.pending}
 	if d.Node != nil && len(d.Node.Ancestors) > 0 {
 		n.Owner = config.OwnerDriver
@@ -35,14 +35,15 @@ func (d Directory) ExplainProtection(w io.Writer, claim string, cgroups fs.FS, p
 		}
 		for i, r := range c.Results {
 			if f, found := findings[contract.Key{ClaimUID: c.UID, Index: i}]; found {
-				fmt.Fprintf(w, "memory protection of %s/%s, %s: %s, %s: %s\n", c.Namespace, c.Name, r.Request, f.Status, f.Reason, f.Message)
+				fmt.Fprintf(w, "memory protection of %s/%s, %s: %s, %s: %s\n",
+					c.Namespace, c.Name, r.Request, f.Status, f.Reason, f.Message)
 			}
 		}
 	}
 	return nil
 }
 
-// pending tells whether the actuator has yet to apply the node state.
+// pending reports whether the actuator has not yet applied the node state.
 func (d Directory) pending() bool {
 	return d.Node != nil && d.Actuator != nil && d.Node.Generation > d.Actuator.Generation
 }

@@ -2,8 +2,8 @@
 
 // Package inventory computes what a machine offers with a configuration: its
 // zones, the devices published for them, and the plugin's inventory, from which
-// claims are prepared. The daemon, `cpumem inspect` and `cpumem simulate` all
-// use it, so that they see the same machine. It is pure.
+// claims are prepared. The daemon and `cpumem simulate` both use it, so that
+// they see the same machine. It is pure.
 package inventory
 
 import (
@@ -29,14 +29,14 @@ type Inventory struct {
 	Zones   []zones.Zone
 	// Pool is the shared pool while there is no claim.
 	Pool zones.Pool
-	// NodeAllocatable is the configuration's field of this name.
+	// NodeAllocatable is the configuration's value.
 	NodeAllocatable bool
 
 	cut zones.Cut
 }
 
-// Compute divides the machine into zones. A configuration that does not fit the
-// machine is an error.
+// Compute divides the machine into zones. A configuration that does not fit is
+// an error.
 func Compute(c config.Config, m topology.Machine) (Inventory, error) {
 	wanted, err := c.Zones()
 	if err != nil {

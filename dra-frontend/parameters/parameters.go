@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package parameters reads what users say about a claim beyond its amounts:
-// the opaque parameters of a DeviceClass or a claim. They come from the API
-// server and are hostile until checked here; what leaves the package is one
-// value, [Settings], in which every choice is made. Pure.
+// Package parameters reads the opaque parameters of a DeviceClass or a claim,
+// with which users configure a claim beyond its amounts. They come from the API
+// server and are hostile until this package has checked them. The result is one
+// value, [Settings], in which every choice is made. The package is pure.
 package parameters
 
 import (
@@ -24,16 +24,16 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
-// The one version and kind of parameters that this program knows.
+// The version and kind of parameters that this program knows.
 const (
 	APIVersion = contract.Vendor + "/v1alpha1"
 	Kind       = "ClaimParameters"
 )
 
-// ClaimParameters is the content of config[].opaque.parameters. An absent
-// field is decided by the next source: a subrequest's parameters win over its
-// request's, those over the ones for all requests of the claim, those over the
-// DeviceClass's, and those over the driver's configuration.
+// ClaimParameters is the content of config[].opaque.parameters. The first
+// source that has a field decides: parameters for the subrequest, for its
+// request, for all requests of the claim, of the DeviceClass, and then the
+// driver's configuration.
 type ClaimParameters struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -42,21 +42,22 @@ type ClaimParameters struct {
 	Hugepages  Hugepages `json:"hugepages,omitzero"`
 }
 
-// CPU says which of a zone's CPUs the claim gets.
+// CPU selects the CPUs of the zone that the claim gets.
 type CPU struct {
 	// Placement is packed (whole cores, then whole L3s, nearest first) or
 	// spread (one thread per core, over the L3s).
 	Placement *string `json:"placement,omitempty"`
-	// WholeCores takes all threads of a core or none, so that nobody else runs
-	// on a sibling. A number of CPUs that is no multiple is refused.
+	// WholeCores takes all threads of a core or none, so that no other
+	// container runs on a sibling. A number of CPUs that is no multiple is
+	// refused.
 	WholeCores *bool `json:"wholeCores,omitempty"`
-	// WholeL3 does the same for the last-level cache.
+	// WholeL3 takes all CPUs of a last-level cache or none.
 	WholeL3 *bool `json:"wholeL3,omitempty"`
 	// Cores is any, performance or efficiency, on machines with both kinds.
 	Cores *string `json:"cores,omitempty"`
 	// Isolation is none (the shared pool leaves the CPUs out), partition (the
-	// kernel takes them from everybody else) or isolated (and does not balance
-	// load over them). Absent: the node's exclusivity decides.
+	// kernel keeps them from every other cgroup) or isolated (a partition
+	// without load balancing). Absent: the node's exclusivity decides.
 	Isolation *string `json:"isolation,omitempty"`
 }
 
@@ -67,11 +68,11 @@ const (
 	IsolationIsolated  = "isolated"
 )
 
-// Memory says what the claimed memory's cgroup values are.
+// Memory configures the cgroup values of the claimed memory.
 type Memory struct {
 	// Limit becomes memory.max: at least the claimed amount, which is the
-	// default, or unlimited. A container with a limit in its own spec keeps
-	// that one.
+	// default, or unlimited. A container with a limit in its own spec keeps its
+	// limit.
 	Limit *Limit `json:"limit,omitempty"`
 	// ThrottlingFactor is KEP-2570's factor for memory.high, 0 < f <= 1.
 	ThrottlingFactor *float64 `json:"throttlingFactor,omitempty"`
@@ -83,17 +84,17 @@ type Memory struct {
 	Policy *string `json:"policy,omitempty"`
 }
 
-// Hugepages says what the hugepage limits are.
+// Hugepages configures the hugepage limits and mounts.
 type Hugepages struct {
-	// Limits is claim (the claimed amount), unlimited, or unchanged (what
-	// kubelet set). A claim may not ask for unlimited, a DeviceClass may.
+	// Limits is claim (the claimed amount), unlimited, or unchanged (kubelet's
+	// value). A claim may not ask for unlimited, a DeviceClass may.
 	Limits *string `json:"limits,omitempty"`
-	// Mount says whether the container gets a hugetlbfs of each claimed size;
-	// absent: where nothing speaks against it.
+	// Mount gives the container a hugetlbfs of each claimed size. Absent: not
+	// in pods with a user namespace or a runtime class.
 	Mount *bool `json:"mount,omitempty"`
 }
 
-// Allowed are the values of the fields that choose among names.
+// Allowed has the values of a field that chooses among names.
 type Allowed struct {
 	Field  string
 	Values []string
@@ -111,16 +112,16 @@ func Choices() []Allowed {
 	}
 }
 
-// maxSize is far above what any parameters need.
+// maxSize, in bytes, is far above the size of useful parameters.
 const maxSize = 10 << 10
 
-// maxError bounds the text of an error about parameters, which quotes what their
-// author wrote: it goes into the log, and into an event of the pod.
+// maxError bounds the text of an error about parameters, in bytes. The text
+// quotes the parameters, and goes into the log and into an event of the pod.
 const maxError = 2 << 10
 
 // Decode reads parameters. Unknown, duplicate and miscased fields are errors,
-// as are values out of range; all are reported, with what is allowed, in at most
-// 2 KiB.
+// as are values out of range; all are reported, with the allowed values, in at
+// most 2 KiB.
 func Decode(raw []byte) (ClaimParameters, error) {
 	p, err := decode(raw)
 	if err != nil && len(err.Error()) > maxError {
@@ -134,7 +135,7 @@ func decode(raw []byte) (ClaimParameters, error) {
 	if len(raw) > maxSize {
 		return p, fmt.Errorf("parameters of %d bytes, want at most %d", len(raw), maxSize)
 	}
-	// The version first: another one may have other fields.
+	// The version first: another version may have other fields.
 	var meta struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
@@ -150,7 +151,8 @@ func decode(raw []byte) (ClaimParameters, error) {
 		return p, fmt.Errorf("parameters: %w", err)
 	}
 	if len(strict) > 0 {
-		return p, fmt.Errorf("parameters: %w; the fields are %s", errors.Join(strict...), strings.Join(fields(reflect.TypeFor[ClaimParameters](), ""), ", "))
+		return p, fmt.Errorf("parameters: %w; the fields are %s",
+			errors.Join(strict...), strings.Join(fields(reflect.TypeFor[ClaimParameters](), ""), ", "))
 	}
 	return p, p.validate()
 }
@@ -179,16 +181,16 @@ func (p ClaimParameters) validate() error {
 // Limit is a quantity of bytes above 0, or Unlimited.
 type Limit contract.Limit
 
-// Unlimited is the limit that is none, "unlimited" where users write it.
+// Unlimited is no limit; users write "unlimited".
 const Unlimited = Limit(contract.Max)
 
 const unlimited = "unlimited"
 
-// maxBytes is far above what a machine has.
+// maxBytes is far above the memory of any machine.
 const maxBytes = int64(4) << 60
 
-// bytesForm has no exponents: the library computes what they stand for, and
-// would be at it for hours.
+// bytesForm has no exponents: the library would compute with a large exponent
+// for hours.
 var bytesForm = regexp.MustCompile(`^[0-9]{1,19}(\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?$`)
 
 // UnmarshalJSON reads a string or a number.
@@ -208,7 +210,7 @@ func (l *Limit) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("memory.limit: %.40s, want a quantity above 0 and at most 4Ei, such as 12Gi, or %s", text, unlimited)
 }
 
-// String is the limit as users read it.
+// String returns the limit as users read it.
 func (l Limit) String() string {
 	if l == Unlimited {
 		return unlimited
@@ -216,7 +218,7 @@ func (l Limit) String() string {
 	return strconv.FormatInt(int64(l), 10)
 }
 
-// fields returns the fields of a struct as users write them.
+// fields returns the paths of a struct's fields as users write them.
 func fields(t reflect.Type, prefix string) []string {
 	var out []string
 	for i := range t.NumField() {

@@ -32,26 +32,38 @@ func with(fields string) []byte {
 	return []byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters"` + fields + `}`)
 }
 
-// A19: each field wrong in turn.
+// A19: each field is wrong in turn.
 func TestDecodeRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw  []byte
 		want []string
 	}{
-		"no object":                {[]byte(`[]`), []string{"not a JSON object"}},
-		"nothing":                  {nil, []string{"not a JSON object"}},
-		"apiVersion":               {[]byte(`{"apiVersion":"dra.cpumem/v1","kind":"ClaimParameters"}`), []string{`"dra.cpumem/v1"`, `want "dra.cpumem/v1alpha1"`}},
-		"kind":                     {[]byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"Claim"}`), []string{`kind "Claim"`, `"ClaimParameters"`}},
-		"no kind":                  {[]byte(`{"apiVersion":"dra.cpumem/v1alpha1"}`), []string{`kind ""`}},
-		"unknown field":            {with(`"cpu":{"place":"packed"}`), []string{`unknown field "cpu.place"`, "the fields are apiVersion, kind, cpu.placement, cpu.wholeCores"}},
-		"miscased field":           {with(`"CPU":{}`), []string{`unknown field "CPU"`}},
-		"duplicate field":          {with(`"cpu":{"wholeL3":true,"wholeL3":false}`), []string{`duplicate field "cpu.wholeL3"`}},
-		"cpu.placement":            {with(`"cpu":{"placement":"Packed"}`), []string{`cpu.placement: "Packed"`, `"packed" "spread"`}},
-		"cpu.placement's type":     {with(`"cpu":{"placement":1}`), []string{"cpu.placement"}},
-		"cpu.wholeCores":           {with(`"cpu":{"wholeCores":"yes"}`), []string{"cpu.wholeCores"}},
-		"cpu.wholeL3":              {with(`"cpu":{"wholeL3":2}`), []string{"cpu.wholeL3"}},
-		"cpu.cores":                {with(`"cpu":{"cores":"big"}`), []string{`cpu.cores: "big"`, `"any" "performance" "efficiency"`}},
-		"cpu.isolation":            {with(`"cpu":{"isolation":"full"}`), []string{`cpu.isolation: "full"`, `"none" "partition" "isolated"`}},
+		"no object": {[]byte(`[]`), []string{"not a JSON object"}},
+		"nothing":   {nil, []string{"not a JSON object"}},
+		"apiVersion": {
+			raw:  []byte(`{"apiVersion":"dra.cpumem/v1","kind":"ClaimParameters"}`),
+			want: []string{`"dra.cpumem/v1"`, `want "dra.cpumem/v1alpha1"`},
+		},
+		"kind": {
+			raw:  []byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"Claim"}`),
+			want: []string{`kind "Claim"`, `"ClaimParameters"`},
+		},
+		"no kind": {[]byte(`{"apiVersion":"dra.cpumem/v1alpha1"}`), []string{`kind ""`}},
+		"unknown field": {
+			raw:  with(`"cpu":{"place":"packed"}`),
+			want: []string{`unknown field "cpu.place"`, "the fields are apiVersion, kind, cpu.placement, cpu.wholeCores"},
+		},
+		"miscased field":       {with(`"CPU":{}`), []string{`unknown field "CPU"`}},
+		"duplicate field":      {with(`"cpu":{"wholeL3":true,"wholeL3":false}`), []string{`duplicate field "cpu.wholeL3"`}},
+		"cpu.placement":        {with(`"cpu":{"placement":"Packed"}`), []string{`cpu.placement: "Packed"`, `"packed" "spread"`}},
+		"cpu.placement's type": {with(`"cpu":{"placement":1}`), []string{"cpu.placement"}},
+		"cpu.wholeCores":       {with(`"cpu":{"wholeCores":"yes"}`), []string{"cpu.wholeCores"}},
+		"cpu.wholeL3":          {with(`"cpu":{"wholeL3":2}`), []string{"cpu.wholeL3"}},
+		"cpu.cores":            {with(`"cpu":{"cores":"big"}`), []string{`cpu.cores: "big"`, `"any" "performance" "efficiency"`}},
+		"cpu.isolation": {
+			raw:  with(`"cpu":{"isolation":"full"}`),
+			want: []string{`cpu.isolation: "full"`, `"none" "partition" "isolated"`},
+		},
 		"cpu.isolation, empty":     {with(`"cpu":{"isolation":""}`), []string{`cpu.isolation: ""`}},
 		"cpu.isolation's type":     {with(`"cpu":{"isolation":true}`), []string{"cpu.isolation"}},
 		"memory.limit":             {with(`"memory":{"limit":"0"}`), []string{"memory.limit: 0", "above 0"}},
@@ -63,11 +75,23 @@ func TestDecodeRefuses(t *testing.T) {
 		"memory.limit no number":   {with(`"memory":{"limit":{}}`), []string{"memory.limit: {}"}},
 		"memory.limit miscased":    {with(`"memory":{"limit":"Unlimited"}`), []string{"memory.limit: Unlimited", "or unlimited"}},
 		"memory.throttlingFactor":  {with(`"memory":{"throttlingFactor":1.5}`), []string{"memory.throttlingFactor: 1.5", "0 < f <= 1"}},
-		"memory.protection":        {with(`"memory":{"protection":"max"}`), []string{`memory.protection: "max"`, `"auto" "min" "low" "none"`}},
-		"memory.policy":            {with(`"memory":{"policy":"local"}`), []string{`memory.policy: "local"`, `"bind"`, `"weightedInterleave"`}},
-		"hugepages.limits":         {with(`"hugepages":{"limits":"none"}`), []string{`hugepages.limits: "none"`, `"claim" "unlimited" "unchanged"`}},
-		"too large":                {with(strings.Repeat(" ", 10<<10)), []string{"want at most"}},
-		"two at once":              {with(`"cpu":{"placement":"x"},"hugepages":{"limits":"y"}`), []string{"cpu.placement", "hugepages.limits"}},
+		"memory.protection": {
+			raw:  with(`"memory":{"protection":"max"}`),
+			want: []string{`memory.protection: "max"`, `"auto" "min" "low" "none"`},
+		},
+		"memory.policy": {
+			raw:  with(`"memory":{"policy":"local"}`),
+			want: []string{`memory.policy: "local"`, `"bind"`, `"weightedInterleave"`},
+		},
+		"hugepages.limits": {
+			raw:  with(`"hugepages":{"limits":"none"}`),
+			want: []string{`hugepages.limits: "none"`, `"claim" "unlimited" "unchanged"`},
+		},
+		"too large": {with(strings.Repeat(" ", 10<<10)), []string{"want at most"}},
+		"two at once": {
+			raw:  with(`"cpu":{"placement":"x"},"hugepages":{"limits":"y"}`),
+			want: []string{"cpu.placement", "hugepages.limits"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parameters.Decode(c.raw)
@@ -92,7 +116,8 @@ const (
 	claim = resourceapi.AllocationConfigSourceClaim
 )
 
-// A19: from class, from claim, from both, two for a request, subrequests.
+// A19: parameters of the class, of the claim, of both, two for a request, for
+// subrequests.
 func TestResolve(t *testing.T) {
 	factor := 0.9
 	driver := config.Default()
@@ -107,20 +132,41 @@ func TestResolve(t *testing.T) {
 		configs []resourceapi.DeviceAllocationConfiguration
 		want    func(*parameters.Settings)
 	}{
-		"none: the driver's":       {"zone", nil, func(*parameters.Settings) {}},
-		"another driver's":         {"zone", []resourceapi.DeviceAllocationConfiguration{foreign}, func(*parameters.Settings) {}},
-		"of the class":             {"zone", []resourceapi.DeviceAllocationConfiguration{config1(class, spread)}, func(s *parameters.Settings) { s.CPU.Placement = placement.Spread }},
-		"of the claim":             {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, spread, "zone")}, func(s *parameters.Settings) { s.CPU.Placement = placement.Spread }},
-		"the claim over the class": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(class, spread), config1(claim, packed)}, func(*parameters.Settings) {}},
+		"none: the driver's": {"zone", nil, func(*parameters.Settings) {}},
+		"another driver's":   {"zone", []resourceapi.DeviceAllocationConfiguration{foreign}, func(*parameters.Settings) {}},
+		"of the class": {
+			request: "zone",
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(class, spread)},
+			want:    func(s *parameters.Settings) { s.CPU.Placement = placement.Spread },
+		},
+		"of the claim": {
+			request: "zone",
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(claim, spread, "zone")},
+			want:    func(s *parameters.Settings) { s.CPU.Placement = placement.Spread },
+		},
+		"the claim over the class": {
+			request: "zone",
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(class, spread), config1(claim, packed)},
+			want:    func(*parameters.Settings) {},
+		},
 		"isolation of the class, and the claim": {"zone", []resourceapi.DeviceAllocationConfiguration{
 			config1(class, with(`"cpu":{"isolation":"isolated"}`)), config1(claim, with(`"cpu":{"isolation":"none"}`), "zone"),
 		}, func(s *parameters.Settings) { s.Isolation = parameters.IsolationNone }},
-		"isolation of the class": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(class, with(`"cpu":{"isolation":"partition"}`))},
-			func(s *parameters.Settings) { s.Isolation = parameters.IsolationPartition }},
-		"in any order": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, packed), config1(class, spread)}, func(*parameters.Settings) {}},
+		"isolation of the class": {
+			request: "zone",
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(class, with(`"cpu":{"isolation":"partition"}`))},
+			want:    func(s *parameters.Settings) { s.Isolation = parameters.IsolationPartition },
+		},
+		"in any order": {
+			request: "zone",
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(claim, packed), config1(class, spread)},
+			want:    func(*parameters.Settings) {},
+		},
 		"field by field": {"zone", []resourceapi.DeviceAllocationConfiguration{
-			config1(class, with(`"cpu":{"placement":"spread","wholeCores":true},"memory":{"throttlingFactor":0.5},"hugepages":{"limits":"unlimited","mount":true}`)),
-			config1(claim, with(`"cpu":{"wholeCores":false,"wholeL3":true},"memory":{"limit":"12Gi","protection":"low","policy":"bind"},"hugepages":{"mount":false}`)),
+			config1(class, with(`"cpu":{"placement":"spread","wholeCores":true},"memory":{"throttlingFactor":0.5},`+
+				`"hugepages":{"limits":"unlimited","mount":true}`)),
+			config1(claim, with(`"cpu":{"wholeCores":false,"wholeL3":true},"memory":{"limit":"12Gi","protection":"low","policy":"bind"},`+
+				`"hugepages":{"mount":false}`)),
 		}, func(s *parameters.Settings) {
 			half := 0.5
 			s.CPU = placement.Options{Placement: placement.Spread, WholeL3: true}
@@ -128,7 +174,8 @@ func TestResolve(t *testing.T) {
 			s.MemoryPolicy, s.Hugepages, s.HugepagesMount = contract.ModeBind, config.HugepagesUnlimited, new(false)
 		}},
 		"two for a request that agree": {"zone", []resourceapi.DeviceAllocationConfiguration{
-			config1(claim, with(`"memory":{"limit":"1Gi"}`), "zone"), config1(claim, with(`"memory":{"limit":"1024Mi"},"cpu":{"placement":"spread"}`), "zone", "other"),
+			config1(claim, with(`"memory":{"limit":"1Gi"}`), "zone"),
+			config1(claim, with(`"memory":{"limit":"1024Mi"},"cpu":{"placement":"spread"}`), "zone", "other"),
 		}, func(s *parameters.Settings) { s.Memory.Limit = gi; s.CPU.Placement = placement.Spread }},
 		"no limit": {"zone", []resourceapi.DeviceAllocationConfiguration{
 			config1(class, with(`"memory":{"limit":"1Gi"}`)), config1(claim, with(`"memory":{"limit":"unlimited"}`)),
@@ -136,7 +183,11 @@ func TestResolve(t *testing.T) {
 		"a limit over none": {"zone", []resourceapi.DeviceAllocationConfiguration{
 			config1(class, with(`"memory":{"limit":"unlimited"}`)), config1(claim, with(`"memory":{"limit":"1Gi"}`)),
 		}, func(s *parameters.Settings) { s.Memory.Limit = gi }},
-		"the request over all requests": {"zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, spread), config1(claim, packed, "zone")}, func(*parameters.Settings) {}},
+		"the request over all requests": {
+			request: "zone",
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(claim, spread), config1(claim, packed, "zone")},
+			want:    func(*parameters.Settings) {},
+		},
 		"the subrequest over its request": {"zone/small", []resourceapi.DeviceAllocationConfiguration{
 			config1(claim, spread, "zone/small"), config1(claim, with(`"cpu":{"placement":"packed","wholeCores":true}`), "zone"),
 		}, func(s *parameters.Settings) { s.CPU = placement.Options{Placement: placement.Spread, WholeCores: true} }},
@@ -170,8 +221,8 @@ func TestResolveRefuses(t *testing.T) {
 	require.ErrorContains(t, err, `the claim's parameters for zone: parameters: unknown field "gpu"`)
 }
 
-// A78: only an administrator lifts hugepage limits: without them one user takes
-// the pages that other claims were granted.
+// A78: only an administrator lifts hugepage limits. Without limits a user can
+// take the pages of other claims.
 func TestUnlimitedHugepagesAreTheAdministrators(t *testing.T) {
 	limits := func(value string) []byte { return with(`"hugepages":{"limits":"` + value + `"}`) }
 	free := config.Default()
@@ -181,15 +232,43 @@ func TestUnlimitedHugepagesAreTheAdministrators(t *testing.T) {
 		configs []resourceapi.DeviceAllocationConfiguration
 		want    string // empty for refused
 	}{
-		"a claim":                        {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"))}, ""},
-		"a claim, for one request":       {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"), "zone")}, ""},
-		"a claim of such a class":        {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(class, limits("unlimited")), config1(claim, limits("unlimited"))}, ""},
-		"a claim on such a node":         {free, []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"))}, ""},
-		"a source that is not known":     {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1("", limits("unlimited"))}, ""},
-		"a class":                        {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(class, limits("unlimited"))}, config.HugepagesUnlimited},
-		"the node":                       {free, nil, config.HugepagesUnlimited},
-		"a claim takes less":             {free, []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("claim"))}, config.HugepagesClaim},
-		"a claim takes what kubelet set": {config.Default(), []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unchanged"))}, config.HugepagesUnchanged},
+		"a claim": {
+			node:    config.Default(),
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"))},
+			want:    "",
+		},
+		"a claim, for one request": {
+			node:    config.Default(),
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"), "zone")},
+			want:    "",
+		},
+		"a claim of such a class": {
+			node:    config.Default(),
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(class, limits("unlimited")), config1(claim, limits("unlimited"))},
+			want:    "",
+		},
+		"a claim on such a node": {free, []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unlimited"))}, ""},
+		"a source that is not known": {
+			node:    config.Default(),
+			configs: []resourceapi.DeviceAllocationConfiguration{config1("", limits("unlimited"))},
+			want:    "",
+		},
+		"a class": {
+			node:    config.Default(),
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(class, limits("unlimited"))},
+			want:    config.HugepagesUnlimited,
+		},
+		"the node": {free, nil, config.HugepagesUnlimited},
+		"a claim takes less": {
+			node:    free,
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("claim"))},
+			want:    config.HugepagesClaim,
+		},
+		"a claim takes what kubelet set": {
+			node:    config.Default(),
+			configs: []resourceapi.DeviceAllocationConfiguration{config1(claim, limits("unchanged"))},
+			want:    config.HugepagesUnchanged,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := parameters.Defaults(c.node, pageSize).Resolve("zone", c.configs)
@@ -204,7 +283,7 @@ func TestUnlimitedHugepagesAreTheAdministrators(t *testing.T) {
 	}
 }
 
-// A node that does not protect memory says so instead of doing less than asked.
+// A node that does not protect memory refuses the wish for protection.
 func TestProtectionWithoutOwner(t *testing.T) {
 	c := config.Default()
 	c.MemoryQoS.Owner = config.OwnerNone
@@ -227,7 +306,7 @@ func TestProtectionWithoutOwner(t *testing.T) {
 }
 
 // A45: with kubelet as the owner of pods and ancestors, containers have the
-// values that they have with the driver as the owner.
+// same values as with the driver as the owner.
 func TestContainersOfOwnerKubelet(t *testing.T) {
 	c := config.Default()
 	c.MemoryQoS.ThrottlingFactor = new(0.5)
@@ -236,17 +315,21 @@ func TestContainersOfOwnerKubelet(t *testing.T) {
 	got := parameters.Defaults(c, pageSize)
 	require.Equal(t, want, got)
 	require.Equal(t, memoryqos.Auto, got.Memory.Protection)
-	got, err := got.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, with(`"memory":{"protection":"min","throttlingFactor":0.75}`))})
+	got, err := got.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
+		config1(claim, with(`"memory":{"protection":"min","throttlingFactor":0.75}`)),
+	})
 	require.NoError(t, err)
 	require.Equal(t, memoryqos.Min, got.Memory.Protection)
 	require.Equal(t, 0.75, *got.Memory.Factor)
 }
 
-// I2: a claim cannot break cores on a node whose scheduler counts whole ones.
+// I2: a claim cannot break cores on a node that offers whole cores.
 func TestWholeCoresOfTheNodeStand(t *testing.T) {
 	c := config.Default()
 	c.CPU.WholeCores = true
-	s, err := parameters.Defaults(c, pageSize).Resolve("zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, with(`"cpu":{"wholeCores":false}`))})
+	s, err := parameters.Defaults(c, pageSize).Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
+		config1(claim, with(`"cpu":{"wholeCores":false}`)),
+	})
 	require.NoError(t, err)
 	require.True(t, s.CPU.WholeCores)
 }
@@ -281,10 +364,11 @@ func TestRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"cpu.placement": "packed", "cpu.wholeCores": "false", "cpu.wholeL3": "false", "cpu.cores": "performance",
-		"memory.limit": "1073741824", "memory.throttlingFactor": "0.25", "memory.protection": "auto", "memory.policy": "preferred", "hugepages.limits": "claim",
+		"memory.limit": "1073741824", "memory.throttlingFactor": "0.25", "memory.protection": "auto", "memory.policy": "preferred",
+		"hugepages.limits": "claim",
 	}, s.Record(contract.Decision{CPUs: "0", Mems: "0", Memory: &contract.Memory{}}, true))
 	require.Empty(t, s.Record(contract.Decision{}, false))
-	// What became of the CPUs, not what was asked for.
+	// The record has the decision's isolation, not the parameter.
 	for kind, want := range map[string]string{"": "", contract.PartitionRoot: "partition", contract.PartitionIsolated: "isolated"} {
 		require.Equal(t, want, s.Record(contract.Decision{CPUs: "0", Partition: kind}, false)["cpu.isolation"])
 	}
@@ -294,7 +378,7 @@ func TestRecord(t *testing.T) {
 	require.Equal(t, "unlimited", s.Record(contract.Decision{Memory: &contract.Memory{}}, false)["memory.limit"])
 }
 
-// The merge does not depend on the order in which sources come.
+// The merge does not depend on the order of the sources.
 func TestResolveLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var configs []resourceapi.DeviceAllocationConfiguration
@@ -324,7 +408,9 @@ func TestResolveLaws(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(with(""))
-	f.Add(with(`"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"any","isolation":"isolated"},"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"auto","policy":"bind"},"hugepages":{"limits":"claim","mount":false}`))
+	f.Add(with(`"cpu":{"placement":"spread","wholeCores":true,"wholeL3":false,"cores":"any","isolation":"isolated"},` +
+		`"memory":{"limit":"12Gi","throttlingFactor":0.9,"protection":"auto","policy":"bind"},` +
+		`"hugepages":{"limits":"claim","mount":false}`))
 	f.Add([]byte(`{"apiVersion":1}`))
 	f.Add(with(`"memory":{"limit":"1e1000000000"}`))
 	f.Add(with(`"memory":{"limit":1e-100000000}`))
@@ -344,7 +430,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// What an author writes comes back bounded.
+// Errors are bounded although they quote the parameters.
 func TestErrorsAreBounded(t *testing.T) {
 	for name, member := range map[string]string{
 		"a long value":         `"cpu":{"placement":"` + strings.Repeat(`\u0001`, 1500) + `"}`,

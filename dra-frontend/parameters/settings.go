@@ -18,10 +18,10 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
-// Settings are the parameters of one result, every choice made.
+// Settings are the parameters of one result with every choice made.
 type Settings struct {
 	CPU placement.Options
-	// Isolation is cpu.isolation, empty where the node's Exclusivity decides.
+	// Isolation is cpu.isolation, empty if the node's Exclusivity decides.
 	Isolation, Exclusivity string
 	Memory                 memoryqos.Policy
 	// MemoryPolicy is the mode of the kernel's memory policy, empty for none.
@@ -32,15 +32,15 @@ type Settings struct {
 	// Added reports whether claims count on top of the requests and limits of
 	// pods (nodeAllocatable), and are not mirrored in them.
 	Added bool
-	// HugepagesMount is hugepages.mount, nil where nobody says.
+	// HugepagesMount is hugepages.mount, nil if no parameters have it.
 	HugepagesMount *bool
-	// protects tells whether the driver writes memory.min, low and high of
-	// containers at all.
+	// protects reports whether the driver writes memory.min, memory.low and
+	// memory.high of containers.
 	protects bool
 }
 
-// Defaults returns the settings of a claim without parameters on a node with
-// the configuration and the base page size in bytes.
+// Defaults returns the settings of a claim without parameters. pageSize is the
+// base page size in bytes.
 func Defaults(c config.Config, pageSize int64) Settings {
 	s := Settings{
 		CPU:         placement.Options{Placement: c.CPU.Placement, WholeCores: c.CPU.WholeCores},
@@ -58,8 +58,8 @@ func Defaults(c config.Config, pageSize int64) Settings {
 }
 
 // Resolve returns the settings of the result of a request ("request" or
-// "request/subrequest") whose parameters are configs, in the allocation's
-// order; configs of other drivers are passed over.
+// "request/subrequest"). configs are the allocation's parameters for the
+// request, in their order; parameters of other drivers are skipped.
 func (s Settings) Resolve(request string, configs []resourceapi.DeviceAllocationConfiguration) (Settings, error) {
 	var sources []source
 	var errs []error
@@ -88,17 +88,18 @@ func (s Settings) Resolve(request string, configs []resourceapi.DeviceAllocation
 }
 
 // refuseUnlimitedHugepages is for parameters of a claim: a container without a
-// limit can take the pages that other claims were granted (I2), so that only an
-// administrator says who may.
+// limit can take the pages of other claims (I2), so only an administrator may
+// allow it.
 func (p ClaimParameters) refuseUnlimitedHugepages() error {
 	if l := p.Hugepages.Limits; l != nil && *l == config.HugepagesUnlimited {
-		return fmt.Errorf("hugepages.limits: %s is not a claim's to ask for, because its containers could take the pages of other claims: "+
+		return fmt.Errorf("hugepages.limits: %s is not a claim's to ask for, "+
+			"because its containers could take the pages of other claims: "+
 			"claim as many as are needed, or use a DeviceClass with this parameter", config.HugepagesUnlimited)
 	}
 	return nil
 }
 
-// origin names where parameters come from.
+// origin names the source of parameters.
 func origin(c resourceapi.DeviceAllocationConfiguration) string {
 	from := "the claim"
 	if c.Source == resourceapi.AllocationConfigSourceClass {
@@ -110,8 +111,8 @@ func origin(c resourceapi.DeviceAllocationConfiguration) string {
 	return fmt.Sprintf("%s's parameters for %s", from, strings.Join(c.Requests, ", "))
 }
 
-// rank orders sources: the claim over its class; then what names the
-// subrequest over what names the request over what names none.
+// rank orders sources: the claim's before its class's, then parameters for the
+// subrequest, for the request, for all requests.
 func rank(request string, c resourceapi.DeviceAllocationConfiguration) int {
 	r := 0
 	if c.Source != resourceapi.AllocationConfigSourceClass {
@@ -132,9 +133,8 @@ type source struct {
 	rank int
 }
 
-// merge folds the sources field by field. Two of the same rank that give a
-// field different values contradict each other: there is no order of them that
-// a user could know.
+// merge merges the sources field by field. Different values of a field from two
+// sources of the same rank are an error: a user cannot know their order.
 func merge(sources []source) (ClaimParameters, error) {
 	slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(b.rank, a.rank) })
 	var p ClaimParameters
@@ -145,7 +145,9 @@ func merge(sources []source) (ClaimParameters, error) {
 		choose(sources, "cpu.cores", &p.CPU.Cores, func(p ClaimParameters) *string { return p.CPU.Cores }),
 		choose(sources, "cpu.isolation", &p.CPU.Isolation, func(p ClaimParameters) *string { return p.CPU.Isolation }),
 		choose(sources, "memory.limit", &p.Memory.Limit, func(p ClaimParameters) *Limit { return p.Memory.Limit }),
-		choose(sources, "memory.throttlingFactor", &p.Memory.ThrottlingFactor, func(p ClaimParameters) *float64 { return p.Memory.ThrottlingFactor }),
+		choose(sources, "memory.throttlingFactor", &p.Memory.ThrottlingFactor, func(p ClaimParameters) *float64 {
+			return p.Memory.ThrottlingFactor
+		}),
 		choose(sources, "memory.protection", &p.Memory.Protection, func(p ClaimParameters) *string { return p.Memory.Protection }),
 		choose(sources, "memory.policy", &p.Memory.Policy, func(p ClaimParameters) *string { return p.Memory.Policy }),
 		choose(sources, "hugepages.limits", &p.Hugepages.Limits, func(p ClaimParameters) *string { return p.Hugepages.Limits }),
@@ -170,7 +172,7 @@ func choose[T comparable](sources []source, field string, to **T, get func(Claim
 	return nil
 }
 
-// with sets what the parameters say.
+// with returns the settings with the parameters' values.
 func (s Settings) with(p ClaimParameters) (Settings, error) {
 	set(&s.CPU.Placement, p.CPU.Placement)
 	set(&s.CPU.WholeL3, p.CPU.WholeL3)
@@ -180,8 +182,8 @@ func (s Settings) with(p ClaimParameters) (Settings, error) {
 	set(&s.Hugepages, p.Hugepages.Limits)
 	s.HugepagesMount = p.Hugepages.Mount
 	if p.CPU.WholeCores != nil {
-		// A node that hands out whole cores goes on doing so: a claim that
-		// broke one would leave the others' claims without (I2).
+		// A node with whole cores keeps to them: a claim that breaks a core
+		// would leave too few cores for other claims (I2).
 		s.CPU.WholeCores = s.CPU.WholeCores || *p.CPU.WholeCores
 	}
 	if p.Memory.Limit != nil {
@@ -205,7 +207,7 @@ func set[T any](to *T, value *T) {
 	}
 }
 
-// refuseProtection refuses what would have no effect on this node.
+// refuseProtection refuses parameters without effect on this node.
 func (s Settings) refuseProtection(m Memory) error {
 	const why = "but the driver of this node does not protect memory (memoryQoS.owner of its configuration is none)"
 	if m.ThrottlingFactor != nil {
@@ -217,8 +219,8 @@ func (s Settings) refuseProtection(m Memory) error {
 	return nil
 }
 
-// Limits returns the hugepage limits for claimed amounts in bytes by page
-// size, nil to leave them as kubelet sets them.
+// Limits returns the hugepage limits for claimed amounts in bytes by page size;
+// nil leaves kubelet's limits.
 func (s Settings) Limits(amounts map[string]int64) map[string]contract.Limit {
 	if s.Hugepages == config.HugepagesUnchanged || len(amounts) == 0 {
 		return nil
@@ -247,7 +249,9 @@ func (s Settings) Record(d contract.Decision, hugepages bool) map[string]string 
 		add("cpu.wholeCores", strconv.FormatBool(s.CPU.WholeCores))
 		add("cpu.wholeL3", strconv.FormatBool(s.CPU.WholeL3))
 		add("cpu.cores", s.CPU.Cores)
-		add("cpu.isolation", map[string]string{contract.PartitionRoot: IsolationPartition, contract.PartitionIsolated: IsolationIsolated}[d.Partition])
+		add("cpu.isolation", map[string]string{
+			contract.PartitionRoot: IsolationPartition, contract.PartitionIsolated: IsolationIsolated,
+		}[d.Partition])
 	}
 	if d.Memory != nil {
 		add("memory.protection", string(s.Memory.Protection))

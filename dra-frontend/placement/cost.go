@@ -71,8 +71,7 @@ func loss(free, n int) uint64 { return uint64(n * (2*free - n)) }
 type offer struct {
 	table *table
 	n     int
-	// radius is a distance from one NUMA node; all nodes of the offer are
-	// within it.
+	// radius is the distance within which the NUMA nodes are.
 	radius int
 	cost   cost
 	// kind is the loss of the kind of cores.

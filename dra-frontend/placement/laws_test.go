@@ -131,8 +131,9 @@ func TestPackedTakesWholeCores(t *testing.T) {
 			return
 		}
 		zone := m.CPUs[0].Node
-		node := slices.IndexFunc(m.NUMANodes, func(n topology.NUMANode) bool { return n.ID == zone })
-		free := drawFree(t, m).Intersection(m.NUMANodes[node].CPUs)
+		free := drawFree(t, m).Intersection(m.NUMANodes[slices.IndexFunc(m.NUMANodes, func(n topology.NUMANode) bool {
+			return n.ID == zone
+		})].CPUs)
 		whole := 0
 		for _, c := range pairs {
 			if c.IsSubsetOf(free) {

@@ -27,7 +27,7 @@ func (b *builder) addL3(socket, node int, kinds func() topology.CPUType, threads
 	}
 }
 
-// machine returns the machine with these distances between NUMA nodes.
+// machine sets the distances between NUMA nodes.
 func (b *builder) machine(distance func(a, b int) int) topology.Machine {
 	for i := range b.m.NUMANodes {
 		n := &b.m.NUMANodes[i]

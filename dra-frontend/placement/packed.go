@@ -157,7 +157,7 @@ func (s *search) l3Table(i, from int) *table {
 	return t
 }
 
-// placeTable returns the table of a place. Numbers below from are not needed.
+// placeTable returns the table of a place.
 func (s *search) placeTable(i, from int) *table {
 	if s.ofPlace == nil {
 		s.ofPlace = make([]*table, len(s.places))

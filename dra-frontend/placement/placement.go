@@ -30,7 +30,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Placements that a claim can want.
+// Placements.
 const (
 	// Packed takes whole cores, then whole L3s, nearest first.
 	Packed = "packed"
@@ -59,9 +59,8 @@ type Options struct {
 	Cores string
 }
 
-// Pick picks n of the free CPUs, which are the CPUs of the zone that no claim
-// holds. CPUs that the layout lacks count as not free. The error says why n
-// CPUs cannot be had.
+// Pick picks n of the free CPUs, the CPUs of the zone that no claim holds. CPUs
+// that the layout lacks count as not free.
 func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, error) {
 	kind, err := l.wanted(o)
 	if err != nil {
@@ -149,7 +148,7 @@ func (p *pick) takeClass(t *table, n int) {
 	}
 }
 
-// alike returns the core's kind, threads and free threads before the pick.
+// alike returns the core's properties before the pick.
 func (p *pick) alike(core int) alike {
 	return alike{p.cores[core].kind, p.cores[core].size(), p.coreFree[core]}
 }

@@ -42,8 +42,8 @@ func (p *pick) spread(n, wanted int, o Options) error {
 	return nil
 }
 
-// turn is the position of a free CPU in the order of taking. The fields decide
-// in their order; the lower value comes first.
+// turn is the place of a free CPU in the order of taking. The fields decide in
+// their order, the lower value first.
 type turn struct {
 	// later is 0 for the first CPU of its L3, 1 for every other CPU.
 	later int

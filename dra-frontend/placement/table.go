@@ -12,9 +12,8 @@ type class struct {
 	cores int
 }
 
-// cost returns the least cost of n CPUs. Cores are taken one after the other,
-// because that uses the fewest cores and breaks at most one. whole allows whole
-// cores only.
+// cost returns the least cost of n CPUs: core after core, because that uses the
+// fewest cores and breaks at most one.
 func (c class) cost(n int, whole bool) cost {
 	full, rest := n/c.free, n%c.free
 	out := cost{cores: uint64(full) * loss(c.free, c.free)}

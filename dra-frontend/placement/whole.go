@@ -8,7 +8,7 @@ import (
 )
 
 // sumTable returns a table of the numbers up to limit that whole cores of the
-// classes add up to; nil if there are no classes.
+// classes add up to; nil without classes.
 func sumTable(classes []class, limit int) *table {
 	var all tables
 	var sum *table
@@ -18,8 +18,7 @@ func sumTable(classes []class, limit int) *table {
 	return sum
 }
 
-// refuse returns an error with the numbers next to n that whole cores or whole
-// L3s add up to.
+// refuse returns an error with the numbers next to n that would do.
 func (s *search) refuse() error {
 	what, units := "cores", []class(nil)
 	for i, l3 := range s.Layout.l3s {

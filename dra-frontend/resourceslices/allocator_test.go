@@ -48,9 +48,10 @@ type chartClasses struct{}
 
 func (chartClasses) Get(name string) (*resourceapi.DeviceClass, error) {
 	kind := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(name, driver), "-"), string(topology.MemoryDRAM))
-	expression := resourceslices.ClassSelector(topology.MemoryType(kind))
 	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}},
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: resourceslices.ClassSelector(topology.MemoryType(kind)),
+		}}},
 	}}, nil
 }
 
@@ -86,7 +87,7 @@ func (s *scheduler) allocate(
 	return s.allocateOf(t, driver, requests, selectors...)
 }
 
-// allocateOf allocates from a class. It returns nil like allocate.
+// allocateOf allocates from a class.
 func (s *scheduler) allocateOf(
 	t testingT, class string, requests map[resourceapi.QualifiedName]resource.Quantity, selectors ...string,
 ) *resourceapi.DeviceRequestAllocationResult {
@@ -154,8 +155,9 @@ func TestAllocatorTakesTheSlices(t *testing.T) {
 		"rounded to a step")
 
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("3")}))
-	r = s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"hugepages_16Gi": resource.MustParse("16Gi")})
-	require.Nil(t, r, "no such capacity")
+	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{
+		"hugepages_16Gi": resource.MustParse("16Gi"),
+	}), "no such capacity")
 }
 
 // docs/resource-model.md: the scheduler rounds fractions up, so that the driver
@@ -292,8 +294,9 @@ func TestAllocatorLeavesTheSharedPool(t *testing.T) {
 		taken := int64(0)
 		for _, n := range append(rapid.SliceOfN(rapid.Int64Range(1, 8), 0, 8).Draw(t, "claims"), make([]int64, pool.CPUs.Size())...) {
 			n = max(1, n) // at the end, one by one until nothing is left
-			requests := map[resourceapi.QualifiedName]resource.Quantity{"cpu": *resource.NewQuantity(n, resource.DecimalSI)}
-			if r := s.allocate(t, requests); r != nil {
+			if r := s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{
+				"cpu": *resource.NewQuantity(n, resource.DecimalSI),
+			}); r != nil {
 				q := r.ConsumedCapacity["cpu"]
 				taken += q.Value()
 			} else if n == 1 {

@@ -100,7 +100,7 @@ func CapacityName(pageSize int64) resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(hugepagesPrefix + contract.FormatPageSize(pageSize))
 }
 
-// PageSize is the inverse of [CapacityName]; false for any other capacity.
+// PageSize is the inverse of [CapacityName].
 func PageSize(name resourceapi.QualifiedName) (int64, bool) {
 	text, found := strings.CutPrefix(string(name), hugepagesPrefix)
 	if !found {
@@ -110,7 +110,7 @@ func PageSize(name resourceapi.QualifiedName) (int64, bool) {
 	return size, err == nil
 }
 
-// Devices returns a device for each zone, in the order of the zones.
+// Devices returns a device for each zone, in their order.
 func Devices(zs []zones.Zone, o Options) []resourceapi.Device {
 	devices := make([]resourceapi.Device, 0, len(zs))
 	for _, z := range zs {

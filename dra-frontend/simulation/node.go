@@ -19,7 +19,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// bootID is the boot id of the simulated node.
+// bootID is the simulated node's boot id.
 const bootID = "simulated"
 
 // actuator is a working actuator with every feature.
@@ -66,9 +66,8 @@ func (cgroups) Has(contract.PodRecord) (bool, error) { return true, nil }
 // node is the simulated node.
 type node struct{ machine topology.Machine }
 
-// AllocatableMemory implements plugin.Node: all memory without hugepages, in
-// bytes. No memory is reserved for kubelet, because the input has no such
-// amount.
+// AllocatableMemory implements plugin.Node. Nothing is reserved for kubelet,
+// because the input has no such amount.
 func (n node) AllocatableMemory(context.Context) (int64, error) {
 	bytes := int64(0)
 	for _, numa := range n.machine.NUMANodes {

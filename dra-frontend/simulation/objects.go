@@ -189,8 +189,8 @@ func (d *documents) refer(object metav1.Object) error {
 	return nil
 }
 
-// checkClaims refuses references to claims that the API server refuses and that
-// the simulation would ignore.
+// checkClaims refuses references that the API server refuses and a simulation
+// would ignore.
 func checkClaims(spec *corev1.PodSpec) error {
 	entries := make(map[string]bool)
 	for i, c := range spec.ResourceClaims {

@@ -121,7 +121,7 @@ func (d drawing) l3s(l3s []L3) {
 	}
 }
 
-// block draws one L3, on several lines if it is too wide for one.
+// block draws one L3, on several lines if necessary.
 func (d drawing) block(b block) {
 	d.WriteString(b.label)
 	column := len(indent) + len(b.label)

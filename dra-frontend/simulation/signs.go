@@ -17,10 +17,10 @@ const (
 	signIdle     = ':'
 )
 
-// signs are the signs of all CPUs.
+// signs has the signs of CPUs.
 type signs struct {
-	// claims are the letters of claims with CPUs, by index, all of the same
-	// length; holder is the index of the claim that holds a CPU.
+	// claims are the letters of claims with CPUs, by index and of one length;
+	// holder is the index of the claim of a CPU.
 	claims map[int]string
 	holder map[int]int
 	// free is the sign of each CPU while no claim holds it.

@@ -4,8 +4,8 @@
 // whole flow in one process and changes nothing: inventory divides and
 // publishes the machine as in the daemon, the real structured allocator stands
 // for the scheduler, and the daemon's own plugin prepares the allocated claims,
-// with a ledger in memory. So a claim that is refused here is refused in the
-// cluster, and the reason is the message in the user's events.
+// with a ledger in memory. So what is refused here is refused in the cluster,
+// with the same message.
 //
 // Pods are taken one after the other, in the file's order: each is scheduled
 // and its claims are prepared before the next pod is looked at. A pod that does

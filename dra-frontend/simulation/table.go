@@ -46,8 +46,8 @@ func (d drawing) claims(claims []Claim) error {
 	return nil
 }
 
-// name returns the claim's name, with the request and the number of pods if
-// there are several.
+// name returns the claim's name, with request and number of pods if there are
+// several.
 func (c Claim) name(request string) string {
 	name := c.Namespace + "/" + c.Name
 	if len(c.Results) > 1 {

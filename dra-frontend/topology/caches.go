@@ -77,9 +77,8 @@ func (m Machine) readLastLevelCaches(sys source) (lists map[int][]int, faults ma
 }
 
 // readLastLevelCache returns the online CPUs that share the CPU's unified cache
-// of level 3, or of the highest level where there is no level 3. It returns nil
-// if the kernel shows no such cache, or if the cache is below level 3 and one
-// core alone has it.
+// of level 3, else of the highest level; nil if the kernel shows none, or none
+// that more than one core shares.
 func readLastLevelCache(sys source, id, threads int, online []int) ([]int, error) {
 	dir, level, err := lastLevelCache(sys, id)
 	if err != nil || level == 0 {

@@ -68,10 +68,9 @@ func readRenamed(sys source, id int, file, older string, online []int) ([]int, e
 	return intersect(list, online), nil
 }
 
-// readSockets returns the socket of each CPU: its package id. If a CPU has no
-// id, packages are numbered in the order of their CPUs. Without lists of
-// packages, all CPUs are on socket 0 if none has an id; an id that only some
-// CPUs lack is an error.
+// readSockets returns each CPU's socket: the package id if all CPUs have one,
+// else the number of the package in the order of CPUs, else 0 if no CPU has an
+// id.
 func readSockets(sys source, online []int, cores map[int][]int) (map[int]int, error) {
 	sockets, unknown := make(map[int]int, len(online)), 0
 	for _, id := range online {
@@ -107,9 +106,8 @@ func readSockets(sys source, online []int, cores map[int][]int) (map[int]int, er
 	return sockets, nil
 }
 
-// readPackages returns the lowest CPU of each CPU's package. It returns nil if
-// a list is missing, or if no list is longer than its core's: such a kernel
-// knows cores only.
+// readPackages returns the lowest CPU of each CPU's package; nil if the kernel
+// has no lists, or only lists of cores because it knows no more.
 func readPackages(sys source, online []int, cores map[int][]int) (map[int]int, error) {
 	packages, known := make(map[int][]int, len(online)), false
 	for _, id := range online {
@@ -129,9 +127,9 @@ func readPackages(sys source, online []int, cores map[int][]int) (map[int]int, e
 	return partition(sys, "topology/package_cpus_list", packages)
 }
 
-// readCluster returns the lowest CPU of the CPU's cluster, or of its core if
-// the cluster lacks a CPU of the core: kernels without clusters show no file,
-// or the CPU alone.
+// readCluster returns the lowest CPU of the cluster, or of the core if the
+// cluster lacks a CPU of the core: kernels without clusters show none, or the
+// CPU alone.
 func readCluster(sys source, id int, core, online []int) (int, error) {
 	cluster, err := sys.list(cpuPath(id, "topology/cluster_cpus_list"))
 	if err != nil && !missing(err) {

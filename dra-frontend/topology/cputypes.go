@@ -51,11 +51,10 @@ func readEventCPUs(sys source, path string) (cpuset.CPUSet, error) {
 // where part numbers are unknown: frequencies differ from core to core.
 const noKinds = 1.1
 
-// readCapacities sets the CPUs' types from their capacities. CPUs of one part
-// are of one kind and count with the part's largest capacity: frequencies, and
-// so capacities, differ from core to core. Parts, or capacities where parts are
-// unknown, are split at the largest gap (a factor): efficiency cores are below,
-// performance cores above. Without a gap all CPUs stay standard.
+// readCapacities sets types from capacities. CPUs of one part are of one kind:
+// the frequencies, and so the capacities, of its cores differ. The largest gap
+// (a factor) between parts, or between capacities where parts are unknown,
+// separates efficiency from performance cores.
 func (m Machine) readCapacities(sys source) error {
 	levels := make([]float64, 0, len(m.CPUs))
 	for _, c := range m.CPUs {
@@ -106,8 +105,7 @@ func (m Machine) readCapacities(sys source) error {
 // number.
 type part struct{ implementer, number uint64 }
 
-// readParts returns the part of each CPU; nil unless the kernel shows all
-// parts.
+// readParts returns the part of each CPU; nil if the kernel does not show all.
 func (m Machine) readParts(sys source) ([]part, error) {
 	parts := make([]part, 0, len(m.CPUs))
 	for _, c := range m.CPUs {

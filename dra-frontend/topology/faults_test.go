@@ -206,7 +206,7 @@ func TestNUL(t *testing.T) {
 	require.ErrorContains(t, err, "devices/system/cpu/online")
 }
 
-// Messages name the file with the path of its root.
+// Messages name the file below its root.
 func TestMessagesNameTheRoot(t *testing.T) {
 	host := t.TempDir()
 	roots := topology.At(filepath.Join(host, "sys"), filepath.Join(host, "proc"))

@@ -56,14 +56,14 @@ const (
 	slower
 )
 
-// memories is the evidence for the kinds of memory of all nodes.
+// memories is the evidence about all nodes.
 type memories struct {
 	tiers                   map[int]int64
 	cxlTargets, pmemTargets map[int]bool
 	cxlDevice               bool
 }
 
-// readMemoryTypes sets the nodes' kinds of memory and their performance.
+// readMemoryTypes sets the nodes' types of memory and performance.
 func readMemoryTypes(sys source, nodes []NUMANode) error {
 	var found memories
 	var err error
@@ -191,8 +191,8 @@ func readTiers(sys source) (map[int]int64, error) {
 	return tiers, nil
 }
 
-// readTargets returns the target nodes of DAX devices. kind is the prefix of
-// the bus's devices that have DAX devices below them.
+// readTargets returns the target nodes of DAX devices below the bus's devices
+// of the kind, a prefix of their names.
 func readTargets(sys source, bus, kind string) (map[int]bool, error) {
 	targets := make(map[int]bool)
 	parents, err := sys.names(bus)
@@ -251,9 +251,8 @@ func readPerformance(sys source, node int) (MemoryPerformance, error) {
 	return MemoryPerformance{}, nil
 }
 
-// NearestCPUNode returns the id and distance of the node with CPUs that is
-// nearest to n; the lowest id of equally near nodes. found is false if no node
-// has CPUs.
+// NearestCPUNode returns the node with CPUs that is nearest to n, the lowest id
+// of several, and its distance; false if no node has CPUs.
 func (m Machine) NearestCPUNode(n NUMANode) (id, distance int, found bool) {
 	for i, other := range m.NUMANodes {
 		if !other.CPUs.IsEmpty() && (!found || n.Distances[i] < distance) {

@@ -47,8 +47,8 @@ func TestIsolatedCPUs(t *testing.T) {
 // A72: cgroups may keep CPUs from pods. Partitions of the pods themselves are
 // no restriction, although they take CPUs from the root and all other cgroups.
 func TestRestrictedCPUs(t *testing.T) {
-	const root, plain = "fs/cgroup/", "fs/cgroup/kubepods/"
-	const systemd, kind = "fs/cgroup/kubepods.slice/", "fs/cgroup/kubelet.slice/kubelet-kubepods.slice/"
+	const root, plain, systemd, kind = "fs/cgroup/", "fs/cgroup/kubepods/",
+		"fs/cgroup/kubepods.slice/", "fs/cgroup/kubelet.slice/kubelet-kubepods.slice/"
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string

@@ -75,7 +75,7 @@ func (s source) list(path string) ([]int, error) {
 	return ids, nil
 }
 
-// mask reads sorted ids from a mask of CPUs.
+// mask reads a mask of CPUs.
 func (s source) mask(path string) ([]int, error) {
 	text, err := s.text(path)
 	if err != nil {
@@ -114,8 +114,8 @@ func (s source) names(path string) ([]string, error) {
 	return names, nil
 }
 
-// missing reports whether the error is about an absent file. ENODEV is about a
-// file that disappeared while it was open.
+// missing reports whether the error is about an absent file; ENODEV is for a
+// file that disappeared while open.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
 // maxNumber bounds every number: kilobytes become bytes without overflow.
@@ -129,7 +129,7 @@ func parseNumber(text string, lowest int64) (int64, error) {
 	return n, nil
 }
 
-// maxMaskWords is the words of a mask with as many ids as a list may have.
+// maxMaskWords is enough for the ids that a list may have.
 const maxMaskWords = 1 << 16 / 32
 
 // parseMask reads sorted ids from the kernel's format of masks: hexadecimal

@@ -58,8 +58,7 @@ func At(sys, proc string) Roots {
 	return Roots{Sys: os.DirFS(sys), Proc: os.DirFS(proc), SysPath: sys, ProcPath: proc}
 }
 
-// Machine is what the frontend read from sysfs. CPUs and nodes are sorted by
-// id.
+// Machine is what the frontend read, sorted by id.
 type Machine struct {
 	// PageSize is the base page size in bytes.
 	PageSize  int64
@@ -88,7 +87,7 @@ type NUMANode struct {
 	// Hugepages maps page size in bytes to pages of the persistent pool.
 	// Surplus pages are not counted: they come and go with their users.
 	Hugepages map[int64]int64
-	// Distances has a distance for each node of the machine, in their order.
+	// Distances are to the nodes of the machine, in their order.
 	Distances []int
 	Memory    MemoryType
 	// Performance is what firmware reports about the node's memory.

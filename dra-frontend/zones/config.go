@@ -23,7 +23,7 @@ const (
 // Config is the administrator's configuration of the node.
 type Config struct {
 	GroupBy Kind
-	// ReservedCPUs are never claimed; a dynamic shared pool keeps them.
+	// ReservedCPUs are never claimed; they stay in the shared pool.
 	ReservedCPUs cpuset.CPUSet
 	// ManagedCPUs, unless empty, are the only CPUs that may be claimed.
 	ManagedCPUs cpuset.CPUSet
@@ -73,7 +73,7 @@ func (c Config) offers(n topology.NUMANode) bool {
 	return n.MemTotal > 0 && (c.MemoryTypes == nil || slices.Contains(c.MemoryTypes, n.Memory))
 }
 
-// check returns an error if the configuration does not fit the machine.
+// check refuses a configuration that does not fit the machine.
 func (c Config) check(m topology.Machine) error {
 	online := m.Online()
 	for _, set := range []struct {

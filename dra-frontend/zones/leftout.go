@@ -30,8 +30,7 @@ func (c Config) isolated(m topology.Machine) cpuset.CPUSet {
 	return m.Isolated
 }
 
-// without returns a part of a message, which names the CPUs that are left out;
-// empty if none are.
+// without names, for messages, the CPUs that are left out; empty for none.
 func (c Config) without(m topology.Machine) string {
 	out := c.leftOut(m)
 	if out.IsEmpty() {

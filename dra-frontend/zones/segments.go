@@ -57,11 +57,10 @@ func groupByNode(m topology.Machine, wanted func(topology.NUMANode) bool) []segm
 
 // withoutCPUs reports whether the node has no CPUs. Such a node is always a
 // zone of its own: the kernel knows no socket for it, and its memory is of
-// another kind than the memory of nodes with CPUs, or of unknown kind.
+// another or an unknown kind.
 func withoutCPUs(n topology.NUMANode) bool { return n.CPUs.IsEmpty() }
 
-// groupBySocket gives each socket the nodes of its CPUs. A node that spans
-// sockets is an error.
+// groupBySocket gives each socket the nodes of its CPUs.
 func groupBySocket(m topology.Machine) ([]segment, error) {
 	sockets := make(map[int]*segment)
 	socketOf := make(map[int]int)

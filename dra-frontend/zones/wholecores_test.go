@@ -15,8 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// smt returns a machine with a core of the given threads for each number of
-// online threads.
+// smt returns a machine with a core for each number of online threads.
 func smt(threads int, online ...int) topologytest.Spec {
 	s := topologytest.Spec{PageSize: 64 * ki, Present: true, Nodes: []topologytest.Node{{Memory: 32 * gi}}}
 	for core, n := range online {

@@ -8,7 +8,7 @@
 // The shared pool is for all containers without claimed CPUs. In dynamic mode
 // it is all managed CPUs that no claim holds, with the reserved CPUs; unmanaged
 // CPUs are another program's and stay untouched. In fixed mode it is exactly
-// the CPUs that managedCPUs lacks, always. Scheduling never makes it empty
+// the CPUs that managedCPUs lacks, always. Scheduling never empties the pool
 // (I7): the published capacity is so small that any set of claims leaves
 // SharedMinCPUs.
 package zones
@@ -36,13 +36,12 @@ type Zone struct {
 	Kind Kind
 	// ID is the kernel's id of the NUMA node or socket, 0 for the machine.
 	ID int
-	// CPUs may be claimed: they are online, managed, not reserved and not left
-	// out.
+	// CPUs may be claimed: online, managed, not reserved, not left out.
 	CPUs cpuset.CPUSet
 	// Mems are the NUMA nodes with the zone's memory.
 	Mems []int
-	// CPUCapacity is the published number of CPUs: a multiple of CPUStep, and
-	// at most the size of CPUs less what the shared pool needs.
+	// CPUCapacity is the published number of CPUs, a multiple of CPUStep: at
+	// most the size of CPUs, less what the shared pool needs.
 	CPUCapacity, CPUStep int
 	// Memory is in bytes, a multiple of [MemoryStep].
 	Memory int64
@@ -67,8 +66,8 @@ type Pool struct {
 	Mems []int
 }
 
-// Live is what the node's claims hold. Claims may be prepared with another
-// configuration, or on a machine with other CPUs.
+// Live is what the node's claims hold. Claims may have been prepared with
+// another configuration, or on a machine with other CPUs.
 type Live struct {
 	// Held are the CPUs of all claims. Displaced are the CPUs of results on
 	// devices that are no zones.
@@ -87,7 +86,7 @@ type Cut struct {
 	segments []segment
 }
 
-// NewCut divides the machine. A configuration that does not fit is an error.
+// NewCut divides the machine, which the configuration must fit.
 func NewCut(m topology.Machine, c Config) (Cut, error) {
 	if err := c.check(m); err != nil {
 		return Cut{}, err
@@ -100,9 +99,8 @@ func NewCut(m topology.Machine, c Config) (Cut, error) {
 	return Cut{Pool: pool, machine: m, config: c, segments: segments}, err
 }
 
-// Compute returns the zones of m and its shared pool without claims. Zones are
-// ordered by the ids of nodes and sockets; zones with nothing to offer are left
-// out.
+// Compute returns the zones of m, ordered by the ids of nodes and sockets, and
+// the shared pool. Zones with nothing to offer are left out.
 func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
 	cut, err := NewCut(m, c)
 	if err != nil {
@@ -135,9 +133,8 @@ func (cut Cut) Offer(live Live) []Zone {
 // hold cannot be withheld: if a claim from before WholeCores holds a part of a
 // step, only the rest of the step comes back.
 func withhold(zs []Zone, pool cpuset.CPUSet, minCPUs int, claimed map[string]cpuset.CPUSet) {
-	// lost is how many CPUs the pool can lose to the zone's claims: to the
-	// present claims, or to new claims when these are released before the
-	// capacity is published again.
+	// lost is how many CPUs the pool can lose to the zone's claims, at present
+	// and when these are released before the capacity is published again.
 	lost := func(z Zone) int {
 		// A held CPU that is offline is not in the pool.
 		return max(z.CPUCapacity, claimed[z.Name].Intersection(pool).Size())

@@ -23,7 +23,7 @@ func config() zones.Config {
 	return zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1}
 }
 
-// known are the kinds of memory that are offered by default.
+// known are the kinds of memory offered by default.
 var known = []topology.MemoryType{topology.MemoryDRAM, topology.MemoryHBM, topology.MemoryCXL}
 
 // expander returns T6 with a CXL expander.
@@ -41,7 +41,7 @@ func compute(t *testing.T, s topologytest.Spec, c zones.Config) []zones.Zone {
 	return zs
 }
 
-// brief is the part of a zone that the tables compare.
+// brief is what the tables compare.
 type brief struct {
 	Name     string
 	CPUs     string

@@ -50,8 +50,8 @@ type MemoryOnlyNode struct {
 	Socket int `json:"socket"`
 }
 
-// Parse reads a description. Keys that it lacks have the values of a machine
-// with one of everything. Unknown, duplicate and miscased keys are errors.
+// Parse reads a description; missing keys mean one of each part. Unknown,
+// duplicate and miscased keys are errors.
 func Parse(data []byte) (Spec, error) {
 	m := Machine{
 		Sockets: 1, NUMANodesPerSocket: 1, L3sPerNUMANode: 1, CoresPerL3: 1, ThreadsPerCore: 1,
@@ -78,7 +78,8 @@ const (
 	maxMemory = int64(1) << 46
 )
 
-// Distances between nodes of one socket, of two, and to memory-only nodes.
+// Distances between nodes of one socket, of two sockets, and to memory-only
+// nodes.
 const (
 	near, far  = 12, 32
 	memoryOnly = 20
@@ -206,7 +207,7 @@ func (m Machine) addMemoryOnly(s *Spec, n MemoryOnlyNode) error {
 	return nil
 }
 
-// measure sets the distances of all nodes.
+// measure sets the distances.
 func (m Machine) measure(s *Spec) {
 	withCPUs := m.Sockets * m.NUMANodesPerSocket
 	socket := func(node int) int {

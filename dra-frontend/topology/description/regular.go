@@ -16,7 +16,7 @@ type Regular struct {
 	Adjacent bool
 }
 
-// Spec returns the machine with every CPU and node.
+// Spec lists every CPU and node.
 func (r Regular) Spec() Spec {
 	s := Spec{PageSize: r.PageSize}
 	total := r.Sockets * r.Nodes * r.L3s * r.Cores

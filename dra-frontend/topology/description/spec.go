@@ -58,8 +58,8 @@ type Node struct {
 	Memory int64
 	// Hugepages maps page size in bytes to pages.
 	Hugepages map[int64]int64
-	// Distances has a distance for each node of the machine, in their order.
-	// Nil: the distances grow with the difference of ids.
+	// Distances are to the nodes of the machine, in their order; nil: they grow
+	// with the difference of ids.
 	Distances []int
 	// Tier is the memory tier, 0 for none.
 	Tier int
@@ -213,7 +213,7 @@ func (s Spec) present() string {
 	return contract.FormatList(ids)
 }
 
-// ids returns the list of the online CPUs that match.
+// ids lists the online CPUs that match.
 func (s Spec) ids(match func(CPU) bool) string {
 	var ids []int
 	for _, c := range s.CPUs {

@@ -140,9 +140,8 @@ func xeons() []Case {
 	}
 }
 
-// flatDistances returns the distances of dram nodes with DRAM, perSocket on
-// each socket, and of a node with HBM for each of them. The DRAM nodes come
-// first.
+// flatDistances returns the distances of nodes with DRAM, perSocket on a
+// socket, which are followed by a node with HBM for each.
 func flatDistances(dram, perSocket int) [][]int {
 	rows := make([][]int, 2*dram)
 	for a := range rows {

@@ -108,8 +108,9 @@ func TestNumbering(t *testing.T) {
 	} {
 		i := slices.IndexFunc(library, func(o topologytest.Case) bool { return o.Name == name })
 		m := library[i].Spec.Machine()
-		want := topology.CPU{ID: c.id, Core: c.core, L3: c.l3, Cluster: c.cluster, Node: c.node, Socket: c.s, Type: c.kind}
-		require.Equal(t, want, m.CPUs[c.id], name)
+		require.Equal(t, topology.CPU{
+			ID: c.id, Core: c.core, L3: c.l3, Cluster: c.cluster, Node: c.node, Socket: c.s, Type: c.kind,
+		}, m.CPUs[c.id], name)
 	}
 }
 

@@ -112,7 +112,7 @@ func T8() Spec {
 // Case is a named machine.
 type Case struct {
 	Name string
-	// Hardware names the hardware.
+	// Hardware describes the machine.
 	Hardware string
 	Spec     Spec
 }

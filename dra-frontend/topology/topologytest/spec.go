@@ -35,7 +35,7 @@ const (
 // Spec describes a machine.
 type Spec description.Spec
 
-// Machine reads the spec with the real reader. It panics on an error.
+// Machine reads the spec with the real reader; errors panic.
 func (s Spec) Machine() topology.Machine {
 	m, err := topology.Discover(s.Roots(), s.PageSize)
 	if err != nil {

@@ -22,9 +22,8 @@ func mapFS(files description.Files) fstest.MapFS {
 	return m
 }
 
-// indexed is a MapFS with an index of directories. A MapFS looks at all files
-// to find a directory or that a file is missing, and machines have thousands of
-// files.
+// indexed is a MapFS with an index of directories: without it, finding a
+// directory or a missing file scans thousands of files.
 type indexed struct {
 	fstest.MapFS
 	dirs map[string][]fs.DirEntry
