@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// versions returns the version of each module that the packages of a module
+// need, and their tests, by module path.
+func versions(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-test", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", "./...")
+	cmd.Dir = dir
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	needed := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		if path, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			needed[path] = version
+		}
+	}
+	require.NotEmpty(t, needed)
+	return needed
+}
+
+// The programs are linked in the root module. Each module is tested with the
+// versions that the programs are linked with.
+func TestVersions(t *testing.T) {
+	linked := versions(t, "..")
+	for _, module := range []string{"cdi-contract", "dra-frontend", "nri-actuator", "test"} {
+		for path, version := range versions(t, "../"+module) {
+			if want, both := linked[path]; both {
+				assert.Equal(t, want, version, "%s is tested with another version of %s: go get %s@%s", module, path, path, want)
+			}
+		}
+	}
+}
