@@ -8,11 +8,10 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// actuator reads the announcement in the CDI directory dir.
+// actuator reads the announcement in dir.
 type actuator struct{ dir string }
 
-// Announcement implements plugin.Actuator. It fails unless the actuator is
-// running, connected to the runtime and of a common contract version.
+// Announcement implements plugin.Actuator.
 func (a actuator) Announcement() (contract.Announcement, error) {
 	ann, err := contract.ReadAnnouncement(a.dir)
 	if err != nil {
@@ -27,8 +26,8 @@ func (a actuator) Announcement() (contract.Announcement, error) {
 	return ann, nil
 }
 
-// reason returns the actuator's text on why the runtime is not connected. The
-// actuator is another image, so the length of its text is bounded here too.
+// reason returns the actuator's reason for a missing connection. The actuator is
+// another image, so the length of its text is bounded here too.
 func reason(a contract.Announcement) string {
 	if a.Disconnected == "" {
 		return "look at its log, and check that NRI is enabled in the runtime"

@@ -53,7 +53,7 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// PageSize is the base page size in bytes.
 	PageSize int64
-	// Release is the release of this instance, as "namespace/name".
+	// Release is this instance's release, as "namespace/name".
 	Release string
 }
 
@@ -69,13 +69,12 @@ type Daemon struct {
 	driver  *plugin.Driver
 	bootID  string
 	machine atomic.Pointer[inventory.Inventory]
-	// offered are the zones to publish. Amounts that displaced claims hold are
-	// subtracted.
-	offered atomic.Pointer[[]zones.Zone]
-	// displaced are the claims with a result on a device that is not offered.
+	// offered are the zones to publish, less the amounts of displaced claims:
+	// claims with a device that is not offered.
+	offered   atomic.Pointer[[]zones.Zone]
 	displaced []contract.ClaimRecord
 	// claims are the prepared claims at the last reading, health the findings
-	// about their results.
+	// about them.
 	claims []contract.ClaimRecord
 	health map[contract.Key]health.Finding
 	// warnings are the checks that preflight could not do.
@@ -89,8 +88,8 @@ type Daemon struct {
 	published  *publication
 }
 
-// pollInterval is how soon a dead actuator is noticed. A poll costs an open and
-// a lock query of one small file.
+// pollInterval is how soon a dead actuator is noticed. A poll is an open and a
+// lock query of one small file.
 const pollInterval = time.Second
 
 // New does the steps that may fail for good: it reads the machine and opens the
@@ -148,8 +147,8 @@ func New(o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// memoryCapacity returns a function that reads the node's memory in bytes, nil
-// if the configuration leaves oom_score_adj to kubelet.
+// memoryCapacity returns a reader of the node's memory in bytes, nil if
+// oom_score_adj is left to kubelet.
 func memoryCapacity(c config.Config, proc fs.FS) func() (int64, error) {
 	if c.MemoryQoS.OOMScore == config.OOMScoreKeep {
 		return nil
@@ -157,9 +156,8 @@ func memoryCapacity(c config.Config, proc fs.FS) func() (int64, error) {
 	return func() (int64, error) { return topology.MemoryTotal(proc) }
 }
 
-// Run waits until this instance is the active one, then serves kubelet and
-// keeps slices and node state current. After handing over it waits again. It
-// returns when ctx ends or on an error.
+// Run serves kubelet and keeps slices and node state current while this instance
+// is the active one. It returns when ctx ends or on an error.
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var writers sync.WaitGroup
@@ -180,8 +178,8 @@ func (d *Daemon) turn(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	helper, err := d.activate(ctx, fail)
-	// release runs last: the next instance may write only after all goroutines
-	// of this instance have ended.
+	// release runs last: the next instance may write only after this instance's
+	// goroutines have ended.
 	defer d.release()
 	if err != nil {
 		return ended(ctx, err)
@@ -239,8 +237,8 @@ func (d *Daemon) removeStale() error {
 	return errors.Join(d.dir.Check(), d.dir.RemoveStale(), release())
 }
 
-// keep keeps slices and node state current until ctx ends. It returns
-// errHandedOver when a newer instance asks to take over.
+// keep keeps slices and node state current until ctx ends, or until a newer
+// instance asks to take over (errHandedOver).
 func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher *fsnotify.Watcher, changes <-chan struct{}) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -300,8 +298,8 @@ func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) erro
 }
 
 // Ready returns why kubelet does not call this instance, nil if kubelet does. A
-// rolling update waits for nil. An unfit node must not stop the update of other
-// nodes, so Fitness is separate.
+// rolling update waits for nil. Fitness is separate because an unfit node must
+// not stop the update of other nodes.
 func (d *Daemon) Ready() error {
 	err := d.kubelet.missing()
 	if n, _ := d.status.get(); err != nil && n.standby != nil {
@@ -310,5 +308,5 @@ func (d *Daemon) Ready() error {
 	return err
 }
 
-// Fitness returns why this instance takes no new claims, nil if it takes them.
+// Fitness returns why this instance takes no new claims, nil if it takes claims.
 func (d *Daemon) Fitness() error { return d.status.fitness() }

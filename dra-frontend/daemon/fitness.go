@@ -37,8 +37,7 @@ const reasonSlices = "SlicesNotWritten"
 var errEmpty = errors.New("no zone of this node has anything to offer: " +
 	"look at reservedCPUs, reservedMemory and managedCPUs of the configuration")
 
-// findings returns the errors that keep the node from taking new claims, by
-// reason; empty if it takes claims.
+// findings returns why the node takes no new claims: errors by reason.
 func (n node) findings() map[string]error {
 	found := map[string]error{reasonNodeUnfit: n.unfit, reasonBlocked: n.blocked, reasonActuator: n.actuator}
 	if n.empty {
@@ -67,8 +66,8 @@ func (d *Daemon) tell(n node) {
 	d.fitness.tell(found)
 }
 
-// tell takes all present faults, as reason to error, at each look. It sets the
-// metrics and sends the events that are due.
+// tell sets the metrics and sends the events that are due. found has all present
+// faults by reason.
 func (f *fitness) tell(found map[string]error) {
 	for _, reason := range unfitReasons() {
 		f.metrics.Unfit(reason, found[reason] != nil)

@@ -53,9 +53,9 @@ func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 	k.fail(fmt.Errorf("%s: %w", msg, err))
 }
 
-// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. With metadata off,
-// it removes the metadata files that a claim got while metadata was on: the
-// helper does not remove them then.
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. With metadata off
+// the helper does not remove metadata files, so this method removes the files of
+// claims that were prepared with metadata on.
 func (k kubeletSide) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results, err := k.Driver.UnprepareResourceClaims(ctx, claims)
 	if err != nil || k.metadata.on {
@@ -73,9 +73,9 @@ func (k kubeletSide) UnprepareResourceClaims(ctx context.Context, claims []kubel
 // health unknown.
 const healthInterval = 10 * time.Second
 
-// WatchHealthStatus implements kubeletplugin.DRAPlugin. Devices are unhealthy
-// while no actuator applies decisions, or while the machine lacks CPUs or NUMA
-// nodes of their claims. A kubelet may leave the health unread.
+// WatchHealthStatus implements kubeletplugin.DRAPlugin. A device is unhealthy
+// while no actuator applies decisions, or while the machine lacks a part of the
+// device's claims. Kubelet may leave the reports unread.
 func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
@@ -160,7 +160,7 @@ func taints(n node) []resourceapi.DeviceTaint {
 	})
 }
 
-// Kubelet has kubelet's directory and the names of this instance.
+// Kubelet has kubelet's root directory, the node's name and this instance's pod.
 type Kubelet struct {
 	RootDir  string
 	NodeName string

@@ -62,9 +62,8 @@ func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
 	return true
 }
 
-// assess finds the CPUs and NUMA nodes that claims hold and the machine lacks,
-// and the lost partitions. It reports them to kubelet (in n), in the log, as
-// metrics and as events.
+// assess finds the parts of claims that the machine lacks, and lost partitions. It
+// reports them to kubelet (in n), in the log, as metrics and as events.
 func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
 	report := health.Check(d.machine.Load().Machine, claims, d.partitions.invalid)
 	for device, reason := range report.Devices {
@@ -83,8 +82,6 @@ func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
 	d.partitions.tell(claims)
 }
 
-// lookAtActuator reads the announcement and reports whether the slices must
-// change.
 func (d *Daemon) lookAtActuator() bool {
 	n, _ := d.status.get()
 	before := d.health
@@ -95,8 +92,8 @@ func (d *Daemon) lookAtActuator() bool {
 	return changed
 }
 
-// observe adds the announcement's findings to n and stores n. It reports
-// whether the slices must change.
+// observe adds the announcement's findings to n, stores n, and reports whether the
+// slices must change.
 func (d *Daemon) observe(n node) bool {
 	before := n.actuator
 	a, err := actuator{dir: d.o.Config.CDIDir}.Announcement()
@@ -118,16 +115,15 @@ func (d *Daemon) observe(n node) bool {
 	return d.status.set(n)
 }
 
-// rediscover reads the machine again and reports whether the offer changed. On
-// an error the last machine stays: claims depend on it.
+// rediscover reads the machine again and reports whether the offer changed. After
+// an error the last machine stays, as claims depend on it.
 func (d *Daemon) rediscover() bool {
 	machine, err := d.discover()
 	if err != nil {
 		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
 		return false
 	}
-	// The swap comes before the comparison: health checks more of the machine
-	// than the offer has.
+	// Swap in any case: health needs more of the machine than Equal compares.
 	before := d.machine.Swap(&machine)
 	if machine.Equal(*before) {
 		return false

@@ -95,15 +95,14 @@ func (n *orphanage) announce(kubepods string) {
 	n.t.Cleanup(func() { _ = n.actuator.Close() })
 }
 
-// object makes the object of a claim ns/left with this UID.
+// object makes a claim ns/left with this UID.
 func (n *orphanage) object(uid types.UID) {
 	require.NoError(n.t, n.client.Tracker().Add(&resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "left", UID: uid},
 	}))
 }
 
-// require looks once, then checks the metric, the claim file and the number of
-// events.
+// require looks, then checks metric, claim file and number of events.
 func (n *orphanage) require(orphaned, prepared bool, events int) {
 	n.t.Helper()
 	n.orphans.look(n.t.Context())

@@ -19,9 +19,8 @@ import (
 )
 
 // owners compares the configured owner of memory protection with kubelet's
-// configuration. It repeats the comparison, as kubelet may be upgraded or
-// restarted with another configuration. It runs beside the daemon's loop
-// because it asks the API server.
+// configuration, repeatedly: kubelet may be upgraded, or restarted with another
+// configuration. It runs beside the daemon's loop because it asks the API server.
 type owners struct {
 	log      *zap.Logger
 	metrics  *metrics.Metrics
@@ -32,7 +31,7 @@ type owners struct {
 	path     string
 	interval time.Duration
 
-	// version is kubelet's version, asked the time when the API server gave it.
+	// version is kubelet's, asked the time of asking for it.
 	version string
 	asked   time.Time
 	read    kubeletRead
@@ -125,8 +124,8 @@ func (w *owners) complain(ctx context.Context, err error) {
 	}
 }
 
-// report reports a finding as event, log line and metric, each hour while it
-// stays. The end of a finding is logged.
+// report sends a finding as event, log line and metric, each hour while the finding
+// stays. It logs the end of a finding.
 func (w *owners) report(finding *preflight.Finding) {
 	now := preflight.Finding{}
 	if finding != nil {

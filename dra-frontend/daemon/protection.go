@@ -50,7 +50,7 @@ func newProtected(o Options, send func(notices.Notice)) *protected {
 	return p
 }
 
-// protect compares claims with cgroups and writes the claims' status.
+// protect compares claims with cgroups and sets the claims' status.
 func (d *Daemon) protect() {
 	changed, err := d.protection.check(d.claims)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// reminder remembers which faults were reported as events. The zero value is
-// ready to use.
+// reminder knows the faults that were reported as events. Its zero value is ready.
 type reminder struct {
 	known map[string]string
 	// told is when all faults were reported together.
@@ -38,7 +37,7 @@ func (r *reminder) fresh(now map[string]string) []string {
 // maxNamed is how many names few shows.
 const maxNamed = 6
 
-// few joins the first names and gives the number of further names.
+// few joins the first names, with the number of further names.
 func few(names []string) string {
 	if more := len(names) - maxNamed; more > 0 {
 		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", more)

@@ -22,8 +22,7 @@ func newStatus() *status {
 	return &status{node: node{actuator: errNotChecked, blocked: errNotChecked}, changed: make(chan struct{})}
 }
 
-// node is a snapshot of the findings that decide about new claims. Each error
-// is nil if its fault is absent.
+// node is a snapshot of the findings that decide about new claims.
 type node struct {
 	// standby is why another instance is the active one.
 	standby error
@@ -32,7 +31,7 @@ type node struct {
 	// actuator is why no actuator would apply a claim. blocked names the claim
 	// files that cannot be read.
 	actuator, blocked error
-	// empty reports whether no zone has anything to offer.
+	// empty reports whether there is no zone to offer.
 	empty bool
 	// unhealthy has the problem of each unhealthy device by name.
 	unhealthy map[string]string
@@ -81,7 +80,7 @@ func (s *status) get() (node, <-chan struct{}) {
 	return s.node, s.changed
 }
 
-// fitness returns why this instance takes no new claims, nil if it takes them.
+// fitness returns why this instance takes no new claims, nil if it takes claims.
 func (s *status) fitness() error {
 	n, _ := s.get()
 	if n.standby != nil {

@@ -106,8 +106,8 @@ func TestKubeletsRoundingIsFollowed(t *testing.T) {
 	require.Equal(t, int64(58*page), exact(amount, limit, "0.57", page), "in whole numbers")
 }
 
-// The difference between both arithmetics is one page, and rare. This test counts
-// it for all factors of two digits and up to 1000 pages between amount and limit.
+// The difference is one page and rare, over all factors of two digits and up to
+// 1000 pages between amount and limit.
 func TestRoundingDifference(t *testing.T) {
 	differ, all := 0, 0
 	for hundredths := int64(1); hundredths <= 100; hundredths++ {
@@ -153,9 +153,9 @@ func TestRoundingLaws(t *testing.T) {
 	})
 }
 
-// Results of one container may have different policies. The merged values satisfy
-// protection <= amount <= high <= limit (a few pages more for different factors),
-// and with one policy they do not depend on the order of the results.
+// The results of a container may have different policies. The merged values satisfy
+// protection <= amount <= high <= limit (plus pages for different factors). With one
+// policy they do not depend on the order of the results.
 func TestContainerLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		page := rapid.SampledFrom([]int64{4 * ki, 16 * ki, 64 * ki}).Draw(t, "page")

@@ -34,15 +34,15 @@ func (r Resources) none() bool { return r.CPU.none() && r.Memory.none() }
 // Container is one container of a pod.
 type Container struct {
 	Resources
-	// Init reports whether the container is an init container, Runs whether it
-	// runs beside the main containers. A sidecar has both.
+	// Init is true for an init container, Runs for a container that runs beside
+	// the main containers. A sidecar has both.
 	Init, Runs bool
 }
 
 // Pod is the input of Score: a container's value depends on the whole pod.
 type Pod struct {
-	// Resources are the pod's own requests and limits, nil for none. The QoS
-	// class depends on them alone if there are any.
+	// Resources are the pod's own, nil for none. If set, only they decide the QoS
+	// class.
 	Resources *Resources
 	// Containers are in the pod's order, init containers first.
 	Containers []Container
@@ -62,8 +62,7 @@ func (p Pod) Score(i int, capacity int64) int {
 		// The kernel must not kill a sidecar before the containers that it serves.
 		request = max(request, p.least())
 	}
-	// A request above the capacity counts as the capacity, so that the product
-	// cannot overflow.
+	// The capacity is the maximum, so that the product cannot overflow.
 	request = min(request+p.unassigned(), capacity)
 	return int(min(max(BestEffort-BestEffort*request/capacity, lowest), CPUsOnly))
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pods reads the objects that a claim's values depend on: the claim's
-// consumers, their other claims, and this node if a claim has no limit. Each
-// Prepare needs one GET for each object. There are no watches, because in a large
-// cluster a watch by each node is too much.
+// consumers, their other claims, and this node if a claim has no limit. It reads
+// each object once for each Prepare, without a watch: in a large cluster, watches
+// of all nodes are too many.
 package pods
 
 import (
@@ -65,8 +65,7 @@ func (n Node) AllocatableMemory(ctx context.Context) (int64, error) {
 	return bytes, nil
 }
 
-// Convert returns the parts of a pod that the plugin needs. It fails for a pod
-// without a QoS class or with a claim that has no object yet.
+// Convert returns the parts of a pod that the plugin needs.
 func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	out := plugin.Pod{Name: pod.Name, PodRecord: contract.PodRecord{UID: string(pod.UID)}}
 	switch pod.Status.QOSClass {

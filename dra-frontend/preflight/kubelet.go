@@ -17,9 +17,9 @@ import (
 )
 
 // Kubelet has the settings of kubelet's configuration file that preflight
-// needs. It lacks the changes by flags and drop-in directories: to ask kubelet
-// (configz) takes the right nodes/proxy, which also allows to run commands in
-// every pod of the node.
+// needs, without changes by flags and drop-in directories. Only kubelet knows
+// these: to ask it (configz) takes the right nodes/proxy, which also allows
+// running commands in every pod of the node.
 type Kubelet struct {
 	Kind                    string          `json:"kind"`
 	FeatureGates            map[string]bool `json:"featureGates"`

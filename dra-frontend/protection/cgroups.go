@@ -27,7 +27,7 @@ func LevelDir(kubepods, level string) string {
 	return path.Join(kubepods, level)
 }
 
-// PodDir returns the directory of a pod of a level, below the cgroup mount.
+// PodDir returns the directory of a pod of a level.
 func PodDir(kubepods, level, uid string) string {
 	parent := LevelDir(kubepods, level)
 	if stem, systemd := strings.CutSuffix(path.Base(parent), slice); systemd {
@@ -43,7 +43,7 @@ type tree struct {
 	seen map[string]reading
 }
 
-// reading is a file's value, "max" as MaxInt64, or the error of reading it.
+// reading is a value in bytes ("max" as MaxInt64) or an error.
 type reading struct {
 	value int64
 	err   error

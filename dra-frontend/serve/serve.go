@@ -49,8 +49,8 @@ func fitness(err error) string {
 	return "no new claims are taken: " + err.Error()
 }
 
-// Serve serves the handler on the address until ctx ends. It returns at once, with
-// an error if the address cannot be bound. wait returns when the server has ended.
+// Serve serves the handler on the address until ctx ends. It fails at once if the
+// address cannot be bound. wait waits for the end.
 func Serve(ctx context.Context, address string, h http.Handler) (wait func() error, err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

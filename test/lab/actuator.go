@@ -58,9 +58,8 @@ func (n *Node) StartActuator() {
 		"--cdi-dir", n.CDI, "--cgroup-root", n.Cgroup, "--nri-socket", n.runtime.socket, "--guard-dir", n.path("guard"),
 		"--metrics-address", "127.0.0.1:0", "--metrics", "--refresh-interval", "1h")
 	a.cmd.Stderr = log
-	// The actuator must not outlive the test. The signal comes when the thread
-	// that started the actuator ends (prctl(2), PR_SET_PDEATHSIG), so that thread
-	// is kept until the actuator has ended.
+	// The actuator must not outlive the test. The kernel sends the signal when the
+	// starting thread ends (prctl(2), PR_SET_PDEATHSIG), so the thread is kept.
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {

@@ -137,9 +137,9 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// A33: a container has a variable of its own pod's claim and does not request the
-// device. A runtime that gives the names of devices lets the actuator refuse the
-// container. Without names the container is accepted: its pod may use the claim.
+// A33: a container has the variable of its own pod's claim without the device. It is
+// refused if the runtime gives the names of devices, and accepted otherwise: its pod
+// may use the claim.
 func TestForgedWithinThePod(t *testing.T) {
 	for version, refused := range map[string]bool{"v2.3.7": true, "v2.2.1": false} {
 		t.Run(version, func(t *testing.T) {

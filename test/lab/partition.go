@@ -13,9 +13,9 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// This file is the kernel's part in cpuset partitions. A plain file takes any
-// value, so judge checks the values later: after each write but the actuator's,
-// and before each check.
+// This file has the kernel's part in cpuset partitions. Plain files take any value,
+// so judge looks at them later: after each write but the actuator's, and before each
+// check.
 
 // offerPartitions makes the cgroup that the actuator's dry run finds.
 func (n *Node) offerPartitions() {

@@ -283,8 +283,7 @@ func TestUnprepare(t *testing.T) {
 	require.NoError(t, n.Prepare(p), "its pod was not gone after all")
 	n.Check()
 
-	// A directory that is not empty cannot be removed as a file: until it is gone, the
-	// CPUs stay taken.
+	// A directory cannot be removed as a file: until it is gone, the CPUs stay taken.
 	path := filepath.Join(n.CDI, contract.ClaimFile(string(n.API.ReadClaim("p").UID)))
 	require.NoError(t, os.Rename(path, path+".aside"))
 	require.NoError(t, os.MkdirAll(filepath.Join(path, "in use"), 0o755))

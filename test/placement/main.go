@@ -13,8 +13,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
-// scenario is a machine with zones, the sizes of claims in CPUs, and the CPUs of an
-// L3.
+// scenario is a machine with zones, claims' sizes and an L3's size in CPUs.
 type scenario struct {
 	name    string
 	machine topology.Machine
