@@ -60,7 +60,7 @@ func TestA81_TheNodeTakesWhoClaimedNothing(t *testing.T) {
 	s := theSuite
 	s.kubelet(t, map[string]any{
 		"evictionHard":   map[string]any{"memory.available": "0%"},
-		"systemReserved": map[string]any{"memory": "700Mi"},
+		"systemReserved": map[string]any{"memory": "1400Mi"}, // 512Mi of it are hugepages
 	})
 	pages := s.meminfo(t, 1, "HugePages_Total") * 2 * mib
 	claimed := (s.meminfo(t, 1, "MemTotal") - pages) / 2 / mib
