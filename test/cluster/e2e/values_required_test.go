@@ -20,20 +20,22 @@ func TestA61_RequiredPlugin(t *testing.T) {
 	const annotation = "tolerate-missing-plugins.noderesource.dev"
 	s := theSuite
 	s.configure(t, "actuator.missingPluginAnnotation="+annotation)
-	containerd := func(ctx context.Context, change string) {
-		_, err := s.NodeExec(ctx, s.node, change+"; service kill containerd; service start containerd")
+	// Also of a cleanup, which has no context of the test.
+	containerd := func(change string) {
+		_, err := s.NodeExec(context.Background(), s.node, change+"; service kill containerd; service start containerd")
 		require.NoError(t, err)
-		eventually(t, "connected again", func(context.Context) error {
-			if reason := s.disconnected(t); reason != "" {
-				return errors.New(reason)
+		eventually(t, "connected again", func(ctx context.Context) error {
+			says, err := s.NodeExec(ctx, s.node, "cat /var/run/cdi/dra.cpumem-actuator.json")
+			if err == nil && strings.Contains(says, "disconnected") {
+				err = errors.New(says)
 			}
-			return nil
+			return err
 		})
 	}
 	const file = "/etc/containerd/conf.d/required.toml"
-	containerd(t.Context(), "printf \"[plugins.'io.containerd.nri.v1.nri'.default_validator]\\nenable = true\\n"+
+	containerd("printf \"[plugins.'io.containerd.nri.v1.nri'.default_validator]\\nenable = true\\n"+
 		"required_plugins = ['cpumem']\\ntolerate_missing_plugins_annotation = '"+annotation+"'\\n\" >"+file)
-	t.Cleanup(func() { containerd(context.Background(), "rm "+file) })
+	t.Cleanup(func() { containerd("rm " + file) })
 
 	s.claim(t, "a61-required", "", capacity{"cpu": "2"})
 	s.run(t, pod("a61-required", []string{"mask", "sleep"}, "a61-required"))
