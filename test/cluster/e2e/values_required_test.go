@@ -33,8 +33,8 @@ func TestA61_RequiredPlugin(t *testing.T) {
 		})
 	}
 	const file = "/etc/containerd/conf.d/required.toml"
-	containerd("printf \"[plugins.'io.containerd.nri.v1.nri'.default_validator]\\nenable = true\\n"+
-		"required_plugins = ['cpumem']\\ntolerate_missing_plugins_annotation = '"+annotation+"'\\n\" >"+file)
+	containerd("printf \"[plugins.'io.containerd.nri.v1.nri'.default_validator]\\nenable = true\\n" +
+		"required_plugins = ['cpumem']\\ntolerate_missing_plugins_annotation = '" + annotation + "'\\n\" >" + file)
 	t.Cleanup(func() { containerd("rm " + file) })
 
 	s.claim(t, "a61-required", "", capacity{"cpu": "2"})
