@@ -41,12 +41,16 @@ func testInvalidPartition(t *testing.T) {
 	o := options(t)
 	o.Metrics = m
 	object := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pinned", UID: claimUID}}
-	object.Status.Allocation = &resourceapi.AllocationResult{}
+	object.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "zone", Driver: "dra.cpumem", Pool: "node", Device: "numa-0"}},
+	}}
 	client := fake.NewClientset(object)
 	var n told
 	d := &Daemon{o: o, status: newStatus(), fitness: fitness{metrics: m, send: new(told).send},
 		protection: newProtected(o, n.send), partitions: newPartitions(o, n.send), published: newPublication(o),
-		statuses: claimstatus.New(claimstatus.Options{Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", Written: func(error) {}})}
+		statuses: claimstatus.New(claimstatus.Options{
+			Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", Pool: "node", Written: func(error) {},
+		})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); d.statuses.Run(ctx) }()
