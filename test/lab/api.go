@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +35,9 @@ type API struct {
 	writes atomic.Int64
 	// versions counts the versions of claims.
 	versions atomic.Int64
+	// refusesSlices reports whether slices are refused. A reactor must not be added
+	// while the frontend calls the server.
+	refusesSlices atomic.Bool
 }
 
 // newAPI returns a server. It is a simple clientset, without the slow records of
@@ -43,6 +48,9 @@ func newAPI(t T) *API {
 		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(Allocatable)}},
 	})}
 	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
+		if a.refusesSlices.Load() && slices.Contains([]string{"create", "update"}, action.GetVerb()) {
+			return true, nil, apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", errors.New("refused by the test"))
+		}
 		if slices.Contains([]string{"create", "update", "patch", "delete"}, action.GetVerb()) {
 			a.writes.Add(1)
 		}

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -46,14 +44,8 @@ func (a *API) Drop(drop func(*resourceapi.Device)) {
 // RefuseSlices makes the server refuse each slice until the returned function is
 // called.
 func (a *API) RefuseSlices() (allow func()) {
-	var allowed atomic.Bool
-	a.Client.PrependReactor("*", "resourceslices", func(action ktesting.Action) (bool, kruntime.Object, error) {
-		if allowed.Load() || !slices.Contains([]string{"create", "update"}, action.GetVerb()) {
-			return false, nil, nil
-		}
-		return true, nil, apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", errors.New("refused by the test"))
-	})
-	return func() { allowed.Store(true) }
+	a.refusesSlices.Store(true)
+	return func() { a.refusesSlices.Store(false) }
 }
 
 // DropStatus makes the server drop the status of devices in claims.
