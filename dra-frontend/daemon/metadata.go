@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -81,14 +82,23 @@ func (m metadata) update(
 }
 
 // remove removes the metadata files of a claim. The caller has checked the UID.
+// The helper names the directory by the claim's name: it stays while a claim of
+// the same name, made since, has it.
 func (m metadata) remove(c kubeletplugin.NamespacedObject) error {
 	files, err := m.specs(c.UID)
 	if err != nil || len(files) == 0 {
 		return err
 	}
 	// The specs go last: by them a retry finds the claim's files.
-	if err := os.RemoveAll(filepath.Join(m.dataDir, "dra-device-metadata", c.Namespace+"_"+c.Name)); err != nil {
+	dir := filepath.Join(m.dataDir, "dra-device-metadata", c.Namespace+"_"+c.Name)
+	mounted, err := m.mounted(dir, files)
+	if err != nil {
 		return err
+	}
+	if !mounted {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
 	}
 	for _, f := range files {
 		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -96,4 +106,29 @@ func (m metadata) remove(c kubeletplugin.NamespacedObject) error {
 		}
 	}
 	return nil
+}
+
+// mounted reports whether a CDI spec other than those of own mounts a file of the
+// directory.
+func (m metadata) mounted(dir string, own []string) (bool, error) {
+	all, err := m.specs("*")
+	if err != nil {
+		return false, err
+	}
+	for _, f := range all {
+		if slices.Contains(own, f) {
+			continue
+		}
+		spec, err := os.ReadFile(f)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if strings.Contains(string(spec), dir+string(filepath.Separator)) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -158,6 +159,12 @@ func TestOrphans(t *testing.T) {
 
 // The release of an orphan removes its metadata files.
 func TestOrphansMetadata(t *testing.T) {
+	for name, twin := range map[string]bool{"alone": false, "a claim of the same name was made since": true} {
+		t.Run(name, func(t *testing.T) { testOrphansMetadata(t, twin) })
+	}
+}
+
+func testOrphansMetadata(t *testing.T, twin bool) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newOrphanage(t)
 		spec := filepath.Join(n.o.Config.CDIDir, "dra.cpumem_metadata_"+claimUID+"_zone.json")
@@ -167,11 +174,16 @@ func TestOrphansMetadata(t *testing.T) {
 		for _, f := range []string{spec, other} {
 			require.NoError(t, os.WriteFile(f, []byte("{}"), 0o600))
 		}
+		if twin {
+			mount := fmt.Sprintf(`{"hostPath":%q}`, filepath.Join(data, "zone", "metadata.json"))
+			require.NoError(t, os.WriteFile(other, []byte(mount), 0o600))
+		}
 		n.require(true, true, 1)
 		time.Sleep(orphanGrace)
 		n.require(false, false, 1)
 		require.NoFileExists(t, spec)
-		require.NoDirExists(t, data)
+		_, err := os.Stat(data)
+		require.Equal(t, twin, err == nil, "%v", err)
 		require.FileExists(t, other)
 	})
 }
