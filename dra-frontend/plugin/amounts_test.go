@@ -201,16 +201,8 @@ func TestOrderOfClaimsInACall(t *testing.T) {
 			work, err := os.MkdirTemp("/dev/shm", "cpumem")
 			require.NoError(rt, err)
 			defer os.RemoveAll(work)
-			n := &node{
-				t:           rt,
-				dir:         filepath.Join(work, "cdi"),
-				lock:        filepath.Join(work, "lock"),
-				pods:        podMap{},
-				boot:        bootID,
-				inventory:   t2(),
-				config:      config.Default(),
-				allocatable: limit,
-			}
+			n := nodeIn(rt, work)
+			n.allocatable = limit
 			throttled(n, factor)
 			requireReconciled(rt, n.driver)
 			var claims, call []*resourceapi.ResourceClaim

@@ -14,7 +14,6 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 )
 
@@ -77,15 +76,7 @@ func TestCrashAtAnyWrite(t *testing.T) {
 		work, err := os.MkdirTemp("/dev/shm", "cpumem")
 		require.NoError(rt, err)
 		defer os.RemoveAll(work)
-		n := &node{
-			t:         rt,
-			dir:       filepath.Join(work, "cdi"),
-			lock:      filepath.Join(work, "lock"),
-			pods:      podMap{},
-			boot:      bootID,
-			inventory: t2(),
-			config:    config.Default(),
-		}
+		n := nodeIn(rt, work)
 		dir, err := cdidir.Open(n.dir)
 		require.NoError(rt, err)
 		left := -1

@@ -77,18 +77,23 @@ type node struct {
 	driver     *plugin.Driver
 }
 
-func newNode(t *testing.T) *node {
-	n := &node{
-		t:           t,
-		dir:         t.TempDir(),
-		lock:        filepath.Join(t.TempDir(), "lock"),
-		pods:        podMap{},
-		boot:        bootID,
-		config:      config.Default(),
-		allocatable: 16 * gi,
-		features:    []string{contract.FeatureMemoryPolicy},
-		inventory:   t2(),
+// nodeIn returns a node with no pod and no frontend, whose files are below the
+// directory work.
+func nodeIn(t require.TestingT, work string) *node {
+	return &node{
+		t:         t,
+		dir:       filepath.Join(work, "cdi"),
+		lock:      filepath.Join(work, "lock"),
+		pods:      podMap{},
+		boot:      bootID,
+		inventory: t2(),
+		config:    config.Default(),
 	}
+}
+
+func newNode(t *testing.T) *node {
+	n := nodeIn(t, t.TempDir())
+	n.allocatable, n.features = 16*gi, []string{contract.FeatureMemoryPolicy}
 	n.restart()
 	requireReconciled(t, n.driver)
 	return n
