@@ -140,7 +140,6 @@ func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
 // The CPUs of an isolated partition have no load balancing. A partition that is lost
 // is made again. While that is impossible, the claim, metrics and an event report it.
 func TestExclusive_LostAndMadeAgain(t *testing.T) {
-	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	if !s.partitions(t) {
 		s = theSuite

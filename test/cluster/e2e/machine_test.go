@@ -124,7 +124,6 @@ func (s suite) metric(t *testing.T, component, name string) string {
 // A06: free and claimed CPUs go offline and come back; hugepages are taken away and
 // come back. Each change of CPUs is published once, and running claims stay.
 func TestA06_MachineChanges(t *testing.T) {
-	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	claim := s.claim(t, "a06", "numa-3", capacity{"cpu": "2"})
 	s.claim(t, "a06-later", "numa-3", capacity{"cpu": "1"})
@@ -195,7 +194,6 @@ func TestA06_MachineChanges(t *testing.T) {
 // claim of all published CPUs of its zone starts. The claim's partition takes CPUs
 // from the same cgroup files and does not change the slice.
 func TestA72_RestrictedKubepods(t *testing.T) {
-	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	file := s.levelDir("") + "/cpuset.cpus"
 	write := func(ctx context.Context, cpus string) error {

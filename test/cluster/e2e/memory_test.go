@@ -163,7 +163,6 @@ func TestA40_CPUsAndMemoryOfOneNode(t *testing.T) {
 // A41: a claim on a Burstable pod with a limit. memory.high is half-way from the
 // claim to the limit.
 func TestA41_LimitAndThrottling(t *testing.T) {
-	ifTimeIsLeft(t)
 	drivers(t, "a41", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "", capacity{"memory": "64Mi"}, parameters(`"memory":{"throttlingFactor":0.5}`))
 		p := pod(name, []string{"sleep"}, name)
@@ -264,7 +263,6 @@ func (s suite) kubelet(t *testing.T, fields map[string]any) {
 // A44: kubelet writes zeros over the driver's values. The driver repairs them, and
 // claim, metrics and events report it.
 func TestA44_SecondWriter(t *testing.T) {
-	ifTimeIsLeft(t)
 	drivers(t, "a44", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "numa-0", capacity{"memory": "64Mi"})
 		s.run(t, pod(name, []string{"sleep"}, name))

@@ -196,7 +196,6 @@ func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
 // pod may run on the claim's CPUs, and no process of the machine at all if they are
 // a partition's. This holds whatever starts, ends or restarts meanwhile.
 func TestExclusive_Observers(t *testing.T) {
-	ifTimeIsLeft(t)
 	s := theSuite.on(wide)
 	l := &lives{suite: s, all: map[string]stretch{}}
 	// Not "isolated": if a process is moved while an isolated partition is made,

@@ -99,19 +99,6 @@ func longOnly(t *testing.T) {
 	}
 }
 
-// budget is how long the short form runs before it leaves out the cases of the
-// second rank: CI has an hour for everything.
-const budget = 35 * time.Minute
-
-// ifTimeIsLeft skips a case of the second rank if the short form has used its
-// budget. The long form runs all cases.
-func ifTimeIsLeft(t *testing.T) {
-	t.Helper()
-	if !*long && time.Since(begun) > budget {
-		t.Skipf("the short form has taken %s on this machine: LONG=1 make e2e", budget)
-	}
-}
-
 // often returns the number of repetitions: short in the short form, whole in the long form.
 func often(short, whole int) int {
 	if *long {
@@ -120,11 +107,7 @@ func often(short, whole int) int {
 	return short
 }
 
-var (
-	theSuite suite
-	// begun is when the installation of the chart began.
-	begun time.Time
-)
+var theSuite suite
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -183,7 +166,6 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	theSuite = suite{Cluster: c, client: client, config: config, node: node, values: new(string)}
 	started := time.Now()
-	begun = started
 	if *reuse {
 		*theSuite.values = "unknown"
 	} else if err := theSuite.install(ctx); err != nil {

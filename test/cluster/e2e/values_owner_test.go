@@ -20,7 +20,6 @@ const claimed = "67108864"
 // claims. The driver writes the containers' values and reports for each claim
 // whether it is protected.
 func TestA45_OwnerKubelet(t *testing.T) {
-	ifTimeIsLeft(t)
 	theSuite.configure(t, "config.memoryQoS.owner=kubelet")
 	drivers(t, "a45-kubelet", func(t *testing.T, s suite, name string) {
 		// Kubelet leaves its values there.
@@ -48,7 +47,6 @@ func TestA45_OwnerKubelet(t *testing.T) {
 
 // A45: without an owner nothing is protected; limits hold all the same.
 func TestA45_OwnerNone(t *testing.T) {
-	ifTimeIsLeft(t)
 	theSuite.configure(t, "config.memoryQoS.owner=none")
 	drivers(t, "a45-none", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "numa-0", capacity{"memory": "64Mi", "hugepages_2Mi": "4Mi"})
