@@ -100,6 +100,9 @@ func (c *Cluster) Up(ctx context.Context) error {
 	if err := c.clean(); err != nil {
 		return err
 	}
+	if err := c.chooseSubnet(); err != nil {
+		return err
+	}
 	if err := c.buildImage(ctx); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,7 +89,7 @@ func TestOptionsValidate(t *testing.T) {
 		say    string
 	}{
 		"no nodes":      {func(o *Options) { o.Nodes = 0 }, "0 nodes: give 1 to 16"},
-		"subnet":        {func(o *Options) { o.Subnet = 256 }, "0 to 255"},
+		"subnet":        {func(o *Options) { o.Subnet = 256 }, "1 to 255"},
 		"no time":       {func(o *Options) { o.Ready = 0 }, "above 0"},
 		"missing image": {func(o *Options) { o.Images = []string{"/nowhere.tar"} }, "/nowhere.tar"},
 		"machine":       {func(o *Options) { o.Machine.Cores = 0 }, "at least 1"},
@@ -114,6 +115,40 @@ func TestOptionsValidate(t *testing.T) {
 	}
 	require.NoError(t, Defaults().validate())
 	require.ErrorContains(t, New("relative", Defaults()).Up(t.Context()), "absolute path")
+}
+
+func TestFreeSubnet(t *testing.T) {
+	network := func(cidr string) *net.IPNet {
+		ip, n, err := net.ParseCIDR(cidr)
+		require.NoError(t, err)
+		n.IP = ip.To4() // as the host reports its addresses
+		return n
+	}
+	other, left, wide := network("192.0.2.2/24"), network("10.89.0.254/24"), network("10.0.0.5/8")
+	cases := map[string]struct {
+		wanted int
+		used   []*net.IPNet
+		want   int
+		say    string
+	}{
+		"free host":                   {used: []*net.IPNet{other}, want: 89},
+		"another cluster's address":   {used: []*net.IPNet{other, left}, want: 90},
+		"wanted and free":             {wanted: 77, used: []*net.IPNet{left}, want: 77},
+		"wanted and taken":            {wanted: 89, used: []*net.IPNet{left}, say: "10.89.0.254/24 inside the cluster's 10.89.0.0/16"},
+		"the host's network has all":  {used: []*net.IPNet{wide}, say: "choose another subnet"},
+		"the host's network has ours": {wanted: 77, used: []*net.IPNet{wide}, say: "10.0.0.5/8"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := freeSubnet(c.wanted, c.used)
+			if c.say != "" {
+				require.ErrorContains(t, err, c.say)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
 }
 
 func TestControlPlaneFlags(t *testing.T) {

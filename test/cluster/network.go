@@ -25,9 +25,6 @@ func (c *Cluster) hostLink() string  { return "cpumem" + c.id() } // 14 of the 1
 // cluster's network. The bridge has the API server's address and the service address of `kubernetes`, so that pods
 // reach the API without a service proxy.
 func (c *Cluster) networkUp(ctx context.Context) error {
-	if err := c.subnetFree(); err != nil {
-		return err
-	}
 	ns, link := c.namespace(), c.hostLink()
 	commands := [][]string{
 		{"netns", "add", ns},
@@ -61,18 +58,44 @@ func (c *Cluster) networkUp(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) subnetFree() error {
+// chooseSubnet takes the first free subnet if the options leave the choice to Up, and checks the options' subnet
+// otherwise. A cluster whose processes were killed from outside keeps its addresses until its own Down, so another
+// directory's cluster must not depend on one fixed subnet.
+func (c *Cluster) chooseSubnet() error {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return fmt.Errorf("addresses of this host: %w", err)
 	}
-	ours := net.IPNet{IP: c.address(0, 0), Mask: net.CIDRMask(16, 32)}
+	var used []*net.IPNet
 	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && (ours.Contains(n.IP) || n.Contains(ours.IP)) {
-			return fmt.Errorf("this host already has %s inside the cluster's %s: choose another subnet", n, &ours)
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
+			used = append(used, n)
 		}
 	}
-	return nil
+	c.opts.Subnet, err = freeSubnet(c.opts.Subnet, used)
+	return err
+}
+
+// freeSubnet returns wanted, or the first free subnet from firstSubnet upwards if wanted is 0. It is an error if an
+// address or a network of the host, used, overlaps.
+func freeSubnet(wanted int, used []*net.IPNet) (int, error) {
+	candidates := []int{wanted}
+	if wanted == 0 {
+		candidates = candidates[:0]
+		for n := firstSubnet; n <= 255; n++ {
+			candidates = append(candidates, n)
+		}
+	}
+	var err error
+	for _, candidate := range candidates {
+		ours := &net.IPNet{IP: net.IPv4(10, byte(candidate), 0, 0).To4(), Mask: net.CIDRMask(16, 32)}
+		taken := slices.IndexFunc(used, func(n *net.IPNet) bool { return ours.Contains(n.IP) || n.Contains(ours.IP) })
+		if taken < 0 {
+			return candidate, nil
+		}
+		err = fmt.Errorf("this host already has %s inside the cluster's %s: choose another subnet", used[taken], ours)
+	}
+	return 0, err
 }
 
 func (c *Cluster) networkDown() error {

@@ -36,7 +36,7 @@ type Options struct {
 
 	RuntimeConfig string // more API versions for the API server's --runtime-config, comma separated
 
-	Subnet int           // second byte of the cluster's network 10.x.0.0/16
+	Subnet int           // second byte of the cluster's network 10.x.0.0/16; 0: Up takes a free one
 	Ready  time.Duration // how long a node may take until Ready before it is restarted, once
 
 	Source string    `json:"-"` // this module's directory; empty: found from the working directory upwards
@@ -47,18 +47,21 @@ type Options struct {
 func Defaults() Options {
 	return Options{
 		Nodes: 1, Machine: qemu.Default(), Kernel: KernelStable, Accel: "tcg,thread=single,tb-size=512",
-		FreeMiB: 1024, Subnet: 89, Ready: 3 * time.Minute, Log: os.Stderr,
+		FreeMiB: 1024, Ready: 3 * time.Minute, Log: os.Stderr,
 	}
 }
 
-const maxNodes = 16
+const (
+	maxNodes    = 16
+	firstSubnet = 89 // where Up begins to look for a free subnet
+)
 
 func (o Options) validate() error {
 	switch {
 	case o.Nodes < 1 || o.Nodes > maxNodes:
 		return fmt.Errorf("%d nodes: give 1 to %d (and start from Defaults)", o.Nodes, maxNodes)
 	case o.Subnet < 0 || o.Subnet > 255:
-		return fmt.Errorf("subnet %d: it is the second byte of 10.x.0.0/16, give 0 to 255", o.Subnet)
+		return fmt.Errorf("subnet %d: it is the second byte of 10.x.0.0/16, give 1 to 255, or 0 for a free one", o.Subnet)
 	case o.Ready <= 0:
 		return fmt.Errorf("ready time %s: must be above 0", o.Ready)
 	}

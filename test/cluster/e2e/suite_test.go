@@ -36,7 +36,7 @@ var (
 	kernel = flag.String("kernel", "", "kernel of all nodes, stable or backports (default: stable, and backports on the wide node)")
 	words  = flag.String("kernel-args", "", "more words for the kernel of all nodes")
 	long   = flag.Bool("long", false, "also the cases, and the parts of cases, that take long")
-	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network")
+	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network; 0 takes a free one")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )
 

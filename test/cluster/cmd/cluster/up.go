@@ -88,7 +88,7 @@ func newUp(at where) *cobra.Command {
 	f.StringVar(&containerd, "containerd-config", "", "TOML `file` with more configuration of containerd")
 	f.StringArrayVar(&o.Images, "image", nil, "image archive (docker or OCI) to have in every node; repeatable")
 	f.IntVar(&o.FreeMiB, "free", o.FreeMiB, "free room on a node's disk in MiB")
-	f.IntVar(&o.Subnet, "subnet", o.Subnet, "second byte of the cluster's network 10.x.0.0/16")
+	f.IntVar(&o.Subnet, "subnet", o.Subnet, "second byte of the cluster's network 10.x.0.0/16; 0 takes a free one")
 	f.DurationVar(&o.Ready, "ready", o.Ready, "how long a node may take until Ready before it is restarted, once")
 	return cmd
 }
