@@ -10,5 +10,5 @@ import "testing"
 func TestA80_UpgradesOfOnePod(t *testing.T) {
 	longOnly(t)
 	theSuite.configure(t, "layout=sidecar", slowNode)
-	drivers(t, "a80-sidecar", upgrades)
+	oneDriverAtATime(t, "a80-sidecar", upgrades)
 }
