@@ -124,11 +124,11 @@ func validLevel(qos string) bool {
 	return slices.Contains([]string{LevelKubepods, LevelBurstable, LevelBestEffort}, qos)
 }
 
-// CPUs returns the list of the claim's CPUs, the union of all its decisions.
-func (r ClaimRecord) CPUs() string {
-	all := ""
+// CPUs returns the claim's CPUs, the union of all its decisions.
+func (r ClaimRecord) CPUs() CPUSet {
+	var all CPUSet
 	for _, res := range r.Results {
-		all = unionList(all, res.Decision.CPUs)
+		all = all.Union(res.Decision.CPUs)
 	}
 	return all
 }
@@ -165,8 +165,8 @@ func EncodeClaim(r ClaimRecord) ([]byte, error) {
 			return nil, err
 		}
 		edits := specs.ContainerEdits{Env: []string{env}, Mounts: hugetlbfsMounts(res.Hugetlbfs)}
-		if cpus != "" {
-			edits.Env = append(edits.Env, CPUSetEnvPrefix+r.UID+"="+cpus)
+		if !cpus.IsEmpty() {
+			edits.Env = append(edits.Env, CPUSetEnvPrefix+r.UID+"="+cpus.String())
 		}
 		if r.Guard != "" {
 			timeout := cmp.Or(r.GuardTimeout, guardTimeout)

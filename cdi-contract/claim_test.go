@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 func TestEncodeClaimRefuses(t *testing.T) {
@@ -34,7 +35,7 @@ func TestEncodeClaimRefuses(t *testing.T) {
 		"no request":        {func(r *contract.ClaimRecord) { r.Results[0].Request = "" }, "lacks"},
 		"no pool":           {func(r *contract.ClaimRecord) { r.Results[0].Pool = "" }, "lacks"},
 		"no device":         {func(r *contract.ClaimRecord) { r.Results[0].Device = "" }, "lacks"},
-		"invalid decision":  {func(r *contract.ClaimRecord) { r.Results[0].Decision.CPUs = "2,1" }, "normalised"},
+		"invalid decision":  {func(r *contract.ClaimRecord) { r.Results[0].Decision.OOMScoreAdj = new(2000) }, "oomScoreAdj"},
 		"mount of no size":  {func(r *contract.ClaimRecord) { r.Results[0].Hugetlbfs = []string{"../2Mi"} }, "hugetlbfs: page size"},
 		"mounted twice":     {func(r *contract.ClaimRecord) { r.Results[0].Hugetlbfs = []string{"2Mi", "2Mi"} }, "not sorted and distinct"},
 		"mounts not sorted": {func(r *contract.ClaimRecord) { r.Results[0].Hugetlbfs = []string{"2Mi", "1Gi"} }, "not sorted and distinct"},
@@ -50,7 +51,7 @@ func TestEncodeClaimRefuses(t *testing.T) {
 }
 
 func TestEncodeClaimLeavesTheRecordAlone(t *testing.T) {
-	r := claim(result("cpus", contract.Decision{V: contract.Version, CPUs: "1"}))
+	r := claim(result("cpus", contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("1")}))
 	data, err := contract.EncodeClaim(r)
 	require.NoError(t, err)
 	require.Nil(t, r.Results[0].Decision.Requires)

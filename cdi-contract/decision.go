@@ -15,14 +15,14 @@ import (
 type Decision struct {
 	// V is the contract version, [Version].
 	V string `json:"v"`
-	// CPUs is the list of claimed CPUs, normalised.
-	CPUs string `json:"cpus,omitempty"`
+	// CPUs are the claimed CPUs.
+	CPUs CPUSet `json:"cpus,omitzero"`
 	// Partition is the kind of partition that the container becomes with its
 	// CPUs, one of [Partitions]. Absent: no partition; the shared pool leaves
 	// the CPUs out.
 	Partition string `json:"partition,omitempty"`
-	// Mems is the list of NUMA nodes that memory may come from, normalised.
-	Mems string `json:"mems,omitempty"`
+	// Mems are the NUMA nodes that memory may come from.
+	Mems NodeSet `json:"mems,omitzero"`
 	// Memory holds the values of the memory controller.
 	Memory *Memory `json:"memory,omitempty"`
 	// Hugepages is the limit for each page size ("2Mi", "1Gi").
@@ -53,16 +53,6 @@ const pageUnit = 4096
 func (d Decision) Validate() error {
 	if err := checkVersion("decision", d.V); err != nil {
 		return err
-	}
-	if d.CPUs != "" {
-		if err := checkList("cpus", d.CPUs); err != nil {
-			return err
-		}
-	}
-	if d.Mems != "" {
-		if err := checkList("mems", d.Mems); err != nil {
-			return err
-		}
 	}
 	if m := d.Memory; m != nil {
 		for _, v := range m.values() {
@@ -122,7 +112,7 @@ func (m Memory) Files() map[string]string {
 func (d Decision) Files() map[string]string {
 	files := make(map[string]string)
 	if d.Partition != "" {
-		files[FileExclusive], files[FilePartition] = d.CPUs, d.Partition
+		files[FileExclusive], files[FilePartition] = d.CPUs.String(), d.Partition
 	}
 	if d.Memory != nil {
 		maps.Copy(files, d.Memory.Files())

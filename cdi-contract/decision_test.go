@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 func TestDecisionValidate(t *testing.T) {
@@ -19,10 +20,6 @@ func TestDecisionValidate(t *testing.T) {
 		"everything":           {edit: func(d *contract.Decision) { *d = goldenDecisions()["decision-full"] }},
 		"no version":           {edit: func(d *contract.Decision) { d.V = "" }, err: "version"},
 		"other version":        {edit: func(d *contract.Decision) { d.V = "v2" }, err: `version "v2"`},
-		"cpus not a list":      {edit: func(d *contract.Decision) { d.CPUs = "x" }, err: "cpus"},
-		"cpus not normalised":  {edit: func(d *contract.Decision) { d.CPUs = "1,0" }, err: `want "0-1"`},
-		"cpus padded":          {edit: func(d *contract.Decision) { d.CPUs = "01" }, err: `want "1"`},
-		"mems not normalised":  {edit: func(d *contract.Decision) { d.Mems = "0,1" }, err: "mems"},
 		"negative memory":      {edit: func(d *contract.Decision) { d.Memory = &contract.Memory{Min: -4096} }, err: "memory.min"},
 		"memory between pages": {edit: func(d *contract.Decision) { d.Memory = &contract.Memory{Low: 4097} }, err: "memory.low"},
 		"high between pages":   {edit: func(d *contract.Decision) { d.Memory = &contract.Memory{High: 1} }, err: "memory.high"},
@@ -54,11 +51,7 @@ func TestDecisionValidate(t *testing.T) {
 		},
 		"policy without nodes": {
 			edit: func(d *contract.Decision) { *d = policyDecision("0", contract.ModeBind, "") },
-			err:  "memoryPolicy: nodes",
-		},
-		"policy nodes not normal": {
-			edit: func(d *contract.Decision) { *d = policyDecision("0-1", contract.ModeBind, "0,1") },
-			err:  `want "0-1"`,
+			err:  "memoryPolicy: mode bind without nodes",
 		},
 		"policy beyond mems": {
 			edit: func(d *contract.Decision) { *d = policyDecision("0", contract.ModeBind, "0-1") },
@@ -165,9 +158,12 @@ func TestLowersOOMScore(t *testing.T) {
 }
 
 func TestWithShared(t *testing.T) {
-	shared := contract.Shared{CPUs: "0-3", Mems: "0"}
-	require.Equal(t, decision(func(d *contract.Decision) { d.CPUs, d.Mems = "0-3", "0" }), decision(nil).WithShared(shared))
-	require.Equal(t, decision(func(d *contract.Decision) { d.CPUs, d.Mems = "7", "0" }), cpuDecision("7").WithShared(shared))
+	shared := contract.Shared{CPUs: contracttest.CPUs("0-3"), Mems: contracttest.Nodes("0")}
+	pooled, claimed := decision(nil), cpuDecision("7")
+	pooled.CPUs, pooled.Mems = shared.CPUs, shared.Mems
+	require.Equal(t, pooled, decision(nil).WithShared(shared))
+	claimed.Mems = shared.Mems
+	require.Equal(t, claimed, cpuDecision("7").WithShared(shared))
 }
 
 func TestDecodeDecision(t *testing.T) {
@@ -177,8 +173,9 @@ func TestDecodeDecision(t *testing.T) {
 		want  func(*contract.Decision)
 		err   string
 	}{
-		"minimal":        {value: `{"v":"v1"}`, want: func(d *contract.Decision) { d.Requires = nil }},
-		"cpus":           {value: `{"v":"v1","cpus":"4-7","requires":[]}`, want: func(d *contract.Decision) { d.CPUs = "4-7" }},
+		"minimal": {value: `{"v":"v1"}`, want: func(d *contract.Decision) { d.Requires = nil }},
+		"cpus": {value: `{"v":"v1","cpus":"4-7","requires":[]}`,
+			want: func(d *contract.Decision) { d.CPUs = contracttest.CPUs("4-7") }},
 		"white space":    {value: " {\"v\" : \"v1\", \"requires\":[ ] }\n"},
 		"unknown member": {value: `{"v":"v1","later":{"cpus":"1","x":[1,{"cpus":2}]},"requires":[]}`},
 		"unknown member of part": {
@@ -193,6 +190,12 @@ func TestDecodeDecision(t *testing.T) {
 		"unknown version":    {value: `{"v":"v2","requires":[]}`, err: `contract version "v2"`},
 		"other types in v2":  {value: `{"v":"v2","cpus":[1,2]}`, err: `contract version "v2"`},
 		"no version":         {value: `{"cpus":"1"}`, err: `"v" is missing`},
+		"cpus not a list":    {value: `{"v":"v1","cpus":"x"}`, err: `cpus: list "x"`},
+		"cpus empty":         {value: `{"v":"v1","cpus":""}`, err: "cpus: empty list"},
+		"cpus not in order":  {value: `{"v":"v1","cpus":"1,0"}`, err: `cpus: list "1,0" is not normalised, want "0-1"`},
+		"cpus padded":        {value: `{"v":"v1","cpus":"01"}`, err: `want "1"`},
+		"mems not in order":  {value: `{"v":"v1","mems":"0,1"}`, err: `mems: list "0,1"`},
+		"nodes not in order": {value: `{"v":"v1","memoryPolicy":{"mode":"bind","nodes":"0,1"}}`, err: `memoryPolicy: nodes: list "0,1"`},
 		"duplicate":          {value: `{"v":"v1","cpus":"1","cpus":"2"}`, err: "twice"},
 		"duplicate, escaped": {value: `{"v":"v1","cpus":"1","cp\u0075s":"2"}`, err: "twice"},
 		"duplicate unknown":  {value: `{"v":"v1","x":1,"x":1}`, err: "twice"},
@@ -213,7 +216,6 @@ func TestDecodeDecision(t *testing.T) {
 			value: `{"v":"v1","x":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}`,
 			err:   "nested",
 		},
-		"empty cpus":          {value: `{"v":"v1","cpus":""}`, err: `"cpus" is empty`},
 		"empty hugepages":     {value: `{"v":"v1","hugepages":{}}`, err: `"hugepages" is empty`},
 		"memory without max":  {value: `{"v":"v1","memory":{"min":0,"low":0,"high":"max"}}`, err: `"max" is missing`},
 		"memory empty":        {value: `{"v":"v1","memory":{}}`, err: `memory: member "min" is missing`},

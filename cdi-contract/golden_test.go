@@ -86,28 +86,28 @@ func TestGoldenValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := contract.DecodeClaim(contract.ClaimFile(want.UID), read(t, name))
 			require.NoError(t, err)
-			require.Empty(t, gocmp.Diff(want, got))
+			require.Empty(t, gocmp.Diff(want, got, sets))
 		})
 	}
 	for name, want := range goldenNodes() {
 		t.Run(name, func(t *testing.T) {
 			got, err := contract.DecodeNode(read(t, name))
 			require.NoError(t, err)
-			require.Empty(t, gocmp.Diff(want, got))
+			require.Empty(t, gocmp.Diff(want, got, sets))
 		})
 	}
 	for name, want := range goldenAnnouncements() {
 		t.Run(name, func(t *testing.T) {
 			got, err := contract.DecodeAnnouncement(read(t, name))
 			require.NoError(t, err)
-			require.Empty(t, gocmp.Diff(want, got))
+			require.Empty(t, gocmp.Diff(want, got, sets))
 		})
 	}
 	for name, want := range goldenDecisions() {
 		t.Run(name, func(t *testing.T) {
 			got, err := contract.DecodeDecision(strings.TrimSuffix(string(read(t, name)), "\n"), features())
 			require.NoError(t, err)
-			require.Empty(t, gocmp.Diff(want, got))
+			require.Empty(t, gocmp.Diff(want, got, sets))
 		})
 	}
 }
@@ -172,7 +172,7 @@ func TestGoldenShape(t *testing.T) {
 	}
 	require.Equal(t, 3, strings.Count(string(several), contract.CPUSetEnvPrefix+claimUID+"=4-7,12-13,15"),
 		"each device carries the union of the claim's CPUs")
-	require.Equal(t, "4-7,12-13,15", goldenClaims()["claim-several"].CPUs())
+	require.Equal(t, "4-7,12-13,15", goldenClaims()["claim-several"].CPUs().String())
 
 	memory, err := contract.EncodeClaim(goldenClaims()["claim-memory-hugepages"])
 	require.NoError(t, err)

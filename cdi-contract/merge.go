@@ -23,8 +23,8 @@ func Merge(decisions map[Key]Decision) Decision {
 func Combine(a, b Decision) Decision {
 	c := Decision{
 		V:    Version,
-		CPUs: unionList(a.CPUs, b.CPUs),
-		Mems: unionList(a.Mems, b.Mems),
+		CPUs: a.CPUs.Union(b.CPUs),
+		Mems: a.Mems.Union(b.Mems),
 
 		Partition:    combinePartitions(a.Partition, b.Partition),
 		MemoryPolicy: combinePolicies(a.MemoryPolicy, b.MemoryPolicy),
@@ -59,10 +59,10 @@ func Combine(a, b Decision) Decision {
 
 // WithShared returns d with the shared pool's CPUs or mems if d has none.
 func (d Decision) WithShared(s Shared) Decision {
-	if d.CPUs == "" {
+	if d.CPUs.IsEmpty() {
 		d.CPUs = s.CPUs
 	}
-	if d.Mems == "" {
+	if d.Mems.IsEmpty() {
 		d.Mems = s.Mems
 	}
 	return d

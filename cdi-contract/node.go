@@ -23,21 +23,21 @@ type NodeState struct {
 	Pods map[string]PodState `json:"pods"`
 	// Ancestors are the values of kubepods ("") and of the QoS levels below it.
 	Ancestors map[string]Files `json:"ancestors"`
-	// Exclusive is the list of partition CPUs below each level. The kernel gives
+	// PartitionCPUs are the partition CPUs below each level. The kernel gives
 	// CPUs to a partition only if the level's cpuset.cpus.exclusive has them.
-	Exclusive map[string]string `json:"exclusive,omitempty"`
+	PartitionCPUs map[string]CPUSet `json:"exclusive,omitempty"`
 }
 
-// Shared is the shared pool, as lists.
+// Shared is the shared pool.
 type Shared struct {
 	// CPUs leaves out the claimed CPUs that are no partition CPUs. The kernel
 	// itself takes partition CPUs out of the pool and gives them back. Never
 	// empty (I7).
-	CPUs string `json:"cpus"`
-	Mems string `json:"mems"`
-	// Others are the unmanaged CPUs. A container without a claim stays on them
-	// if its own spec pins it to some of them.
-	Others string `json:"others,omitempty"`
+	CPUs CPUSet  `json:"cpus"`
+	Mems NodeSet `json:"mems"`
+	// UnmanagedCPUs are the CPUs outside the driver's configuration. A container
+	// without a claim stays on them if its own spec pins it to some of them.
+	UnmanagedCPUs CPUSet `json:"others,omitzero"`
 }
 
 // SharedOf returns the shared pool for containers of the pod: without the pod's
@@ -46,7 +46,7 @@ type Shared struct {
 // partition (seen on Linux 6.12, which then loses the CPUs).
 func (s NodeState) SharedOf(podUID string) Shared {
 	shared := s.Shared
-	shared.CPUs = subtractList(shared.CPUs, s.Pods[podUID].Exclusive)
+	shared.CPUs = shared.CPUs.Difference(s.Pods[podUID].PartitionCPUs)
 	return shared
 }
 
@@ -56,8 +56,8 @@ type PodState struct {
 	Claims []string `json:"claims"`
 	// Cgroup are values for the pod's own cgroup.
 	Cgroup Files `json:"cgroup,omitempty"`
-	// Exclusive is the list of the pod's partition CPUs.
-	Exclusive string `json:"exclusive,omitempty"`
+	// PartitionCPUs are the CPUs of the pod's partitions.
+	PartitionCPUs CPUSet `json:"exclusive,omitzero"`
 }
 
 // Files are values for a cgroup: file name to content. A file of a pod or a
@@ -82,8 +82,9 @@ func (f Files) check(what string, allowed *regexp.Regexp) error {
 		v := f[name]
 		if name == FileExclusive {
 			if v != "" {
-				if err := checkList(what+": "+name, v); err != nil {
-					return err
+				var set CPUSet
+				if err := set.UnmarshalText([]byte(v)); err != nil {
+					return fmt.Errorf("%s: %s: %w", what, name, err)
 				}
 			}
 			continue
@@ -107,16 +108,9 @@ func (s NodeState) Validate() error {
 	}
 	// I7: an empty cpuset means "no change" to NRI and "inherit" to the kernel.
 	// Either way pool containers would run on claimed CPUs.
-	if err := checkList("node state: shared cpus", s.Shared.CPUs); err != nil {
-		return err
-	}
-	if err := checkList("node state: shared mems", s.Shared.Mems); err != nil {
-		return err
-	}
-	if s.Shared.Others != "" {
-		if err := checkList("node state: others", s.Shared.Others); err != nil {
-			return err
-		}
+	if s.Shared.CPUs.IsEmpty() || s.Shared.Mems.IsEmpty() {
+		return fmt.Errorf("node state: shared cpus %q, shared mems %q: both must have an id",
+			s.Shared.CPUs.String(), s.Shared.Mems.String())
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.Pods)) {
 		p := s.Pods[uid]
@@ -134,22 +128,17 @@ func (s NodeState) Validate() error {
 		if err := p.Cgroup.check("node state: pod "+uid, podFilePattern); err != nil {
 			return err
 		}
-		if p.Exclusive != "" {
-			if err := checkList("node state: pod "+uid+": exclusive", p.Exclusive); err != nil {
-				return err
-			}
-			if s.SharedOf(uid).CPUs == "" {
-				return fmt.Errorf("node state: pod %s: nothing is left of the shared pool %s without its exclusive %s",
-					uid, s.Shared.CPUs, p.Exclusive)
-			}
+		if s.SharedOf(uid).CPUs.IsEmpty() {
+			return fmt.Errorf("node state: pod %s: nothing is left of the shared pool %s without its partition CPUs %s",
+				uid, s.Shared.CPUs, p.PartitionCPUs)
 		}
 	}
-	for _, level := range slices.Sorted(maps.Keys(s.Exclusive)) {
+	for _, level := range slices.Sorted(maps.Keys(s.PartitionCPUs)) {
 		if !validLevel(level) {
-			return fmt.Errorf("node state: exclusive: %q is no QoS level", level)
+			return fmt.Errorf("node state: partition CPUs: %q is no QoS level", level)
 		}
-		if err := checkList("node state: exclusive of "+strconv.Quote(level), s.Exclusive[level]); err != nil {
-			return err
+		if s.PartitionCPUs[level].IsEmpty() {
+			return fmt.Errorf("node state: level %q has an empty set of partition CPUs", level)
 		}
 	}
 	for _, level := range slices.Sorted(maps.Keys(s.Ancestors)) {

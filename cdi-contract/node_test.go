@@ -3,12 +3,14 @@
 package contract_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 func TestEncodeNodeRefuses(t *testing.T) {
@@ -18,9 +20,8 @@ func TestEncodeNodeRefuses(t *testing.T) {
 	}{
 		"version":        {func(s *contract.NodeState) { s.V = "v2" }, "version"},
 		"boot id":        {func(s *contract.NodeState) { s.BootID = "" }, "bootID"},
-		"no shared cpus": {func(s *contract.NodeState) { s.Shared.CPUs = "" }, "shared cpus"}, // I7
-		"loose cpus":     {func(s *contract.NodeState) { s.Shared.CPUs = "1,0" }, "normalised"},
-		"no shared mems": {func(s *contract.NodeState) { s.Shared.Mems = "" }, "shared mems"},
+		"no shared cpus": {func(s *contract.NodeState) { s.Shared.CPUs = contract.CPUs() }, "shared cpus"}, // I7
+		"no shared mems": {func(s *contract.NodeState) { s.Shared.Mems = contract.Nodes() }, "shared mems"},
 		"pod UID": {
 			edit: func(s *contract.NodeState) { s.Pods["pod"] = contract.PodState{Claims: []string{claimUID}} },
 			err:  "object UID",
@@ -40,17 +41,19 @@ func TestEncodeNodeRefuses(t *testing.T) {
 			edit: func(s *contract.NodeState) { s.Pods[podUID].Cgroup["memory.min"] = "9223372036854775808" },
 			err:  "neither bytes",
 		},
-		"exclusive of nobody": {func(s *contract.NodeState) { s.Exclusive = map[string]string{"guaranteed": "1"} }, "QoS level"},
-		"exclusive, loose":    {func(s *contract.NodeState) { s.Exclusive = map[string]string{"": "1,0"} }, "normalised"},
-		"exclusive, empty":    {func(s *contract.NodeState) { s.Exclusive = map[string]string{"": ""} }, "exclusive"},
-		"pod's, loose": {func(s *contract.NodeState) {
+		"partitions of an unknown level": {
+			edit: func(s *contract.NodeState) {
+				s.PartitionCPUs = map[string]contract.CPUSet{"guaranteed": contract.CPUs(1)}
+			},
+			err: "QoS level",
+		},
+		"level without partition CPUs": {
+			edit: func(s *contract.NodeState) { s.PartitionCPUs = map[string]contract.CPUSet{"": {}} },
+			err:  `level "" has an empty set`,
+		},
+		"pod's partitions on the whole pool": {func(s *contract.NodeState) {
 			p := s.Pods[podUID]
-			p.Exclusive = "x"
-			s.Pods[podUID] = p
-		}, "exclusive"},
-		"pod's, all there is": {func(s *contract.NodeState) {
-			p := s.Pods[podUID]
-			p.Exclusive = s.Shared.CPUs
+			p.PartitionCPUs = s.Shared.CPUs
 			s.Pods[podUID] = p
 		}, "nothing is left of the shared pool"}, // I7
 		"ancestor amount": {func(s *contract.NodeState) { s.Ancestors[""]["memory.min"] = "much" }, "neither bytes"},
@@ -65,9 +68,26 @@ func TestEncodeNodeRefuses(t *testing.T) {
 	}
 }
 
+// A list of the node state that is not normalised is refused with its member.
+func TestDecodeNodeRefusesLooseLists(t *testing.T) {
+	good, err := contract.EncodeNode(goldenNodes()["node-partitions"])
+	require.NoError(t, err)
+	for name, tc := range map[string]struct{ list, loose, err string }{
+		"shared cpus":            {`\"cpus\":\"0-15\"`, `\"cpus\":\"1,0\"`, `shared: cpus: list "1,0" is not normalised`},
+		"pod's partition CPUs":   {`\"exclusive\":\"4-7\"`, `\"exclusive\":\"x\"`, `exclusive: list "x"`},
+		"level's partition CPUs": {`\"4-7,12\"`, `\"12,4-7\"`, `exclusive: : list "12,4-7"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, string(good), tc.list)
+			_, err := contract.DecodeNode(bytes.Replace(good, []byte(tc.list), []byte(tc.loose), 1))
+			require.ErrorContains(t, err, tc.err)
+		})
+	}
+}
+
 func TestSharedOf(t *testing.T) {
 	s := goldenNodes()["node-partitions"]
-	require.Equal(t, contract.Shared{CPUs: "0-3,8-15", Mems: "0"}, s.SharedOf(podUID))
+	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-3,8-15"), Mems: contracttest.Nodes("0")}, s.SharedOf(podUID))
 	require.Equal(t, s.Shared, s.SharedOf(otherUID), "the kernel takes partitions from others by itself")
 }
 
@@ -123,7 +143,7 @@ func TestDecodeNodeRefuses(t *testing.T) {
 		"ancestors missing":  {`\"ancestors\"`, `\"parents\"`, `"ancestors" is missing`},
 		"generation missing": {`\"generation\"`, `\"gen\"`, `"generation" is missing`},
 		"shared mems gone":   {`,\"mems\":\"0-1\"`, ``, `"mems" is missing`},
-		"empty pool":         {`\"cpus\":\"0,8-15\"`, `\"cpus\":\"\"`, "shared cpus"}, // I7
+		"empty pool":         {`\"cpus\":\"0,8-15\"`, `\"cpus\":\"\"`, "shared: cpus: empty list"}, // I7
 		"negative":           {`\"generation\":42`, `\"generation\":-1`, "generation"},
 		"pod twice":          {`\"pods\":{`, `\"pods\":{\"` + podUID + `\":{\"claims\":[\"` + claimUID + `\"]},`, "twice"},
 		"claims null":        {`\"claims\":[`, `\"claims\":null,\"x\":[`, "null"},

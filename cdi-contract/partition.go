@@ -31,14 +31,14 @@ const (
 	FilePartition = "cpuset.cpus.partition"
 )
 
-// checkPartition checks the partition. CPUs of d must be valid.
+// checkPartition checks the partition.
 func (d Decision) checkPartition() error {
 	switch {
 	case d.Partition == "":
 		return nil
 	case !slices.Contains(Partitions(), d.Partition):
 		return fmt.Errorf("partition: %q is none of %s", d.Partition, strings.Join(Partitions(), ", "))
-	case d.CPUs == "":
+	case d.CPUs.IsEmpty():
 		return fmt.Errorf("partition: %s without cpus", d.Partition)
 	case !slices.Contains(d.Requires, FeaturePartition):
 		return fmt.Errorf("partition: %s needs feature %q in requires", d.Partition, FeaturePartition)

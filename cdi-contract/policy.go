@@ -39,9 +39,8 @@ func MemoryPolicyModes() []string {
 type MemoryPolicy struct {
 	// Mode is one of [MemoryPolicyModes].
 	Mode string `json:"mode"`
-	// Nodes is the list of the policy's NUMA nodes, normalised: some or all of
-	// the decision's mems.
-	Nodes string `json:"nodes"`
+	// Nodes are the policy's NUMA nodes: some or all of the decision's mems.
+	Nodes NodeSet `json:"nodes"`
 }
 
 // Features returns the features that a decision with the policy must require.
@@ -58,7 +57,7 @@ func (p MemoryPolicy) OCIMode() string {
 	switch {
 	case p.Mode == ModeBind:
 		return "MPOL_BIND"
-	case p.Mode == ModePreferred && strings.ContainsAny(p.Nodes, ",-"):
+	case p.Mode == ModePreferred && p.Nodes.Size() > 1:
 		return "MPOL_PREFERRED_MANY"
 	case p.Mode == ModePreferred:
 		return "MPOL_PREFERRED"
@@ -68,7 +67,7 @@ func (p MemoryPolicy) OCIMode() string {
 	return "MPOL_INTERLEAVE"
 }
 
-// checkPolicy checks the memory policy. CPUs and mems of d must be valid.
+// checkPolicy checks the memory policy.
 func (d Decision) checkPolicy() error {
 	p := d.MemoryPolicy
 	if p == nil {
@@ -77,13 +76,13 @@ func (d Decision) checkPolicy() error {
 	if !slices.Contains(MemoryPolicyModes(), p.Mode) {
 		return fmt.Errorf("memoryPolicy: mode %q is none of %s", p.Mode, strings.Join(MemoryPolicyModes(), ", "))
 	}
-	if err := checkList("memoryPolicy: nodes", p.Nodes); err != nil {
-		return err
+	if p.Nodes.IsEmpty() {
+		return fmt.Errorf("memoryPolicy: mode %s without nodes", p.Mode)
 	}
 	// The nodes must be within the mems: otherwise the merge of two decisions
 	// could name a node outside of the merged mems.
-	if d.Mems == "" || unionList(d.Mems, p.Nodes) != d.Mems {
-		return fmt.Errorf("memoryPolicy: nodes %s are not all among mems %q", p.Nodes, d.Mems)
+	if !p.Nodes.IsSubsetOf(d.Mems) {
+		return fmt.Errorf("memoryPolicy: nodes %s are not all among mems %q", p.Nodes, d.Mems.String())
 	}
 	for _, f := range p.Features() {
 		if !slices.Contains(d.Requires, f) {
@@ -104,6 +103,6 @@ func combinePolicies(a, b *MemoryPolicy) *MemoryPolicy {
 	modes := MemoryPolicyModes()
 	return &MemoryPolicy{
 		Mode:  modes[min(slices.Index(modes, a.Mode), slices.Index(modes, b.Mode))],
-		Nodes: unionList(a.Nodes, b.Nodes),
+		Nodes: a.Nodes.Union(b.Nodes),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 // The records of the golden files. All golden claims have the same UID, because
@@ -44,12 +45,12 @@ func decision(edit func(*contract.Decision)) contract.Decision {
 }
 
 func cpuDecision(cpus string) contract.Decision {
-	return decision(func(d *contract.Decision) { d.CPUs = cpus })
+	return decision(func(d *contract.Decision) { d.CPUs = contracttest.CPUs(cpus) })
 }
 
 func memoryDecision() contract.Decision {
 	return decision(func(d *contract.Decision) {
-		d.Mems = "0"
+		d.Mems = contracttest.Nodes("0")
 		d.Memory = &contract.Memory{Min: 4 * gib, High: contract.Max, Max: 4 * gib}
 		d.Hugepages = map[string]contract.Limit{"2Mi": 256 << 20, "1Gi": contract.Max}
 	})
@@ -57,14 +58,15 @@ func memoryDecision() contract.Decision {
 
 func policyDecision(mems, mode, nodes string) contract.Decision {
 	return decision(func(d *contract.Decision) {
-		d.Mems, d.MemoryPolicy = mems, &contract.MemoryPolicy{Mode: mode, Nodes: nodes}
+		d.Mems = contracttest.Nodes(mems)
+		d.MemoryPolicy = &contract.MemoryPolicy{Mode: mode, Nodes: contracttest.Nodes(nodes)}
 		d.Requires = sorted(append(d.Requires, d.MemoryPolicy.Features()...))
 	})
 }
 
 func partitionDecision(cpus, kind string) contract.Decision {
 	return decision(func(d *contract.Decision) {
-		d.CPUs, d.Partition, d.Requires = cpus, kind, []string{contract.FeaturePartition}
+		d.CPUs, d.Partition, d.Requires = contracttest.CPUs(cpus), kind, []string{contract.FeaturePartition}
 	})
 }
 
@@ -113,7 +115,7 @@ func goldenNodes() map[string]contract.NodeState {
 	return map[string]contract.NodeState{
 		"node": {
 			V: contract.Version, Generation: 42, BootID: bootID,
-			Shared: contract.Shared{CPUs: "0,8-15", Mems: "0-1"},
+			Shared: contract.Shared{CPUs: contracttest.CPUs("0,8-15"), Mems: contracttest.Nodes("0-1")},
 			Pods: map[string]contract.PodState{podUID: {
 				Claims: []string{claimUID, otherUID},
 				Cgroup: contract.Files{
@@ -129,14 +131,18 @@ func goldenNodes() map[string]contract.NodeState {
 		},
 		"node-partitions": {
 			V: contract.Version, Generation: 9, BootID: bootID,
-			Shared:    contract.Shared{CPUs: "0-15", Mems: "0"},
-			Pods:      map[string]contract.PodState{podUID: {Claims: []string{claimUID}, Exclusive: "4-7"}},
+			Shared:    contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.Nodes("0")},
+			Pods:      map[string]contract.PodState{podUID: {Claims: []string{claimUID}, PartitionCPUs: contract.CPUs(4, 5, 6, 7)}},
 			Ancestors: map[string]contract.Files{},
-			Exclusive: map[string]string{contract.LevelKubepods: "4-7,12", contract.LevelBurstable: "4-7", contract.LevelBestEffort: "12"},
+			PartitionCPUs: map[string]contract.CPUSet{
+				contract.LevelKubepods:   contracttest.CPUs("4-7,12"),
+				contract.LevelBurstable:  contracttest.CPUs("4-7"),
+				contract.LevelBestEffort: contracttest.CPUs("12"),
+			},
 		},
 		"node-idle": {
 			V: contract.Version, Generation: 1, BootID: bootID,
-			Shared: contract.Shared{CPUs: "0-15", Mems: "0"},
+			Shared: contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.Nodes("0")},
 			Pods:   map[string]contract.PodState{}, Ancestors: map[string]contract.Files{},
 		},
 	}
@@ -190,7 +196,7 @@ func policies() []string {
 
 func goldenDecisions() map[string]contract.Decision {
 	full := memoryDecision()
-	full.CPUs = "4-7"
+	full.CPUs = contracttest.CPUs("4-7")
 	return map[string]contract.Decision{
 		"decision-cpu":                 cpuDecision("4-7"),
 		"decision-memory":              memoryDecision(),
@@ -216,8 +222,12 @@ func genIDs() *rapid.Generator[[]int] {
 	})
 }
 
-func genList() *rapid.Generator[string] {
-	return rapid.Map(genIDs(), contract.FormatList)
+func genCPUs() *rapid.Generator[contract.CPUSet] {
+	return rapid.Map(genIDs(), func(ids []int) contract.CPUSet { return contract.CPUs(ids...) })
+}
+
+func genNodes() *rapid.Generator[contract.NodeSet] {
+	return rapid.Map(genIDs(), func(ids []int) contract.NodeSet { return contract.Nodes(ids...) })
 }
 
 func genLimit(unit int64) *rapid.Generator[contract.Limit] {
@@ -253,16 +263,13 @@ func genHugepages() *rapid.Generator[map[string]contract.Limit] {
 	})
 }
 
-func genPolicy(mems string) *rapid.Generator[*contract.MemoryPolicy] {
+func genPolicy(mems contract.NodeSet) *rapid.Generator[*contract.MemoryPolicy] {
 	return rapid.Custom(func(t *rapid.T) *contract.MemoryPolicy {
-		all, err := contract.ParseList(mems)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := mems.List()
 		nodes := rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, len(all), rapid.ID[int]).Draw(t, "nodes")
 		return &contract.MemoryPolicy{
 			Mode:  rapid.SampledFrom(contract.MemoryPolicyModes()).Draw(t, "mode"),
-			Nodes: contract.FormatList(sorted(nodes)),
+			Nodes: contract.Nodes(nodes...),
 		}
 	})
 }
@@ -272,17 +279,17 @@ func genPolicy(mems string) *rapid.Generator[*contract.MemoryPolicy] {
 func genDecision() *rapid.Generator[contract.Decision] {
 	return rapid.Custom(func(t *rapid.T) contract.Decision {
 		d := decision(nil)
-		d.CPUs = optional(t, "cpus", genList())
-		d.Mems = optional(t, "mems", genList())
+		d.CPUs = optional(t, "cpus", genCPUs())
+		d.Mems = optional(t, "mems", genNodes())
 		d.Memory = optional(t, "memory", genMemory())
 		d.Hugepages = genHugepages().Draw(t, "hugepages")
 		d.Requires = append(d.Requires, sorted(
 			rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID[string]).Draw(t, "requires"))...)
-		if d.Mems != "" && rapid.Bool().Draw(t, "with policy") {
+		if !d.Mems.IsEmpty() && rapid.Bool().Draw(t, "with policy") {
 			d.MemoryPolicy = genPolicy(d.Mems).Draw(t, "policy")
 			d.Requires = sorted(append(d.Requires, d.MemoryPolicy.Features()...))
 		}
-		if d.CPUs != "" && rapid.Bool().Draw(t, "partition") {
+		if !d.CPUs.IsEmpty() && rapid.Bool().Draw(t, "partition") {
 			d.Partition = rapid.SampledFrom(contract.Partitions()).Draw(t, "kind")
 			d.Requires = sorted(append(d.Requires, contract.FeaturePartition))
 		}
@@ -342,19 +349,19 @@ func genNode() *rapid.Generator[contract.NodeState] {
 				Claims: sorted(rapid.SliceOfNDistinct(genUID(), 1, 3, rapid.ID[string]).Draw(t, "claims")),
 				Cgroup: nonEmpty(genFiles("memory.min", "memory.low", "hugetlb.2MB.max", "hugetlb.64KB.rsvd.max").Draw(t, "cgroup")),
 
-				Exclusive: optional(t, "exclusive", genList()),
+				PartitionCPUs: optional(t, "partition CPUs", genCPUs()),
 			}
 		})
 		return contract.NodeState{
 			V: contract.Version, Generation: rapid.Uint64().Draw(t, "generation"), BootID: genUID().Draw(t, "bootID"),
 			// CPU 50 is in no other list, so that each pod has a shared pool.
 			Shared: contract.Shared{
-				CPUs: contract.Combine(cpuDecision("50"), cpuDecision(genList().Draw(t, "cpus"))).CPUs,
-				Mems: genList().Draw(t, "mems"),
+				CPUs: contract.CPUs(50).Union(genCPUs().Draw(t, "cpus")),
+				Mems: genNodes().Draw(t, "mems"),
 			},
-			Pods:      rapid.MapOfN(genUID(), pod, 0, 4).Draw(t, "pods"),
-			Ancestors: rapid.MapOf(genLevel(), genFiles("memory.min", "memory.low")).Draw(t, "ancestors"),
-			Exclusive: nonEmpty(rapid.MapOfN(genLevel(), genList(), 0, 3).Draw(t, "exclusive")),
+			Pods:          rapid.MapOfN(genUID(), pod, 0, 4).Draw(t, "pods"),
+			Ancestors:     rapid.MapOf(genLevel(), genFiles("memory.min", "memory.low")).Draw(t, "ancestors"),
+			PartitionCPUs: nonEmpty(rapid.MapOfN(genLevel(), genCPUs(), 0, 3).Draw(t, "partition CPUs")),
 		}
 	})
 }
@@ -386,7 +393,7 @@ func optional[T any](t *rapid.T, label string, g *rapid.Generator[T]) T {
 	return none
 }
 
-func nonEmpty[M ~map[string]string](m M) M {
+func nonEmpty[M ~map[string]V, V any](m M) M {
 	if len(m) == 0 {
 		return nil
 	}

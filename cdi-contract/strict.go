@@ -4,6 +4,7 @@ package contract
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,6 +54,9 @@ func walk(dec *json.Decoder, t reflect.Type, depth int) (empty bool, err error) 
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	if text, ok := tok.(string); ok {
+		return text == "", checkText(t, text)
+	}
 	switch tok {
 	case nil:
 		return false, errors.New("null is not a value of the contract")
@@ -72,7 +76,19 @@ func walk(dec *json.Decoder, t reflect.Type, depth int) (empty bool, err error) 
 	case json.Delim('{'):
 		return walkObject(dec, t, depth)
 	}
-	return tok == "", nil
+	return false, nil
+}
+
+// checkText checks a string whose Go type, t, decodes itself: the error of
+// encoding/json would not name the member.
+func checkText(t reflect.Type, text string) error {
+	if t == nil {
+		return nil
+	}
+	if value, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler); ok {
+		return value.UnmarshalText([]byte(text))
+	}
+	return nil
 }
 
 func walkObject(dec *json.Decoder, t reflect.Type, depth int) (empty bool, err error) {

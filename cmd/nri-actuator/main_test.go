@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 // program builds the program as a release does: static.
@@ -56,7 +57,8 @@ func TestProgram(t *testing.T) {
 	bundle := t.TempDir()
 	state, err := json.Marshal(map[string]string{"id": "c", "bundle": bundle})
 	require.NoError(t, err)
-	entry, err := contract.Decision{V: contract.Version, CPUs: "4"}.Env(contract.Key{ClaimUID: "00000000-0000-4000-8000-000000000001"})
+	entry, err := contract.Decision{V: contract.Version,
+		CPUs: contracttest.CPUs("4")}.Env(contract.Key{ClaimUID: "00000000-0000-4000-8000-000000000001"})
 	require.NoError(t, err)
 	for cpus, want := range map[string]int{"4": 0, "0-15": 1} {
 		config, err := json.Marshal(map[string]any{"process": map[string]any{"env": []string{entry}},

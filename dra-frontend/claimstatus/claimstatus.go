@@ -34,9 +34,9 @@ const (
 // Data is the opaque part of an entry: the decision in the contract's form.
 type Data struct {
 	Request      string                    `json:"request"`
-	CPUs         string                    `json:"cpus,omitempty"`
+	CPUs         contract.CPUSet           `json:"cpus,omitzero"`
 	Partition    string                    `json:"partition,omitempty"`
-	Mems         string                    `json:"mems,omitempty"`
+	Mems         contract.NodeSet          `json:"mems,omitzero"`
 	Memory       *contract.Memory          `json:"memory,omitempty"`
 	Hugepages    map[string]contract.Limit `json:"hugepages,omitempty"`
 	MemoryPolicy *contract.MemoryPolicy    `json:"memoryPolicy,omitempty"`

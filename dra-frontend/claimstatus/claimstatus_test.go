@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
@@ -33,7 +34,8 @@ const (
 func record() contract.ClaimRecord {
 	return contract.ClaimRecord{Namespace: "ns", Name: "c", UID: uid, Results: []contract.ResultRecord{{
 		Request: "r", Pool: "worker", Device: "numa-1", ShareID: share, Parameters: map[string]string{"cpu.placement": "packed"},
-		Decision: contract.Decision{V: contract.Version, CPUs: "2,6", Partition: contract.PartitionRoot, Mems: "1",
+		Decision: contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("2,6"),
+			Partition: contract.PartitionRoot, Mems: contracttest.Nodes("1"),
 			Memory: &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30}, Hugepages: map[string]contract.Limit{"2Mi": 4 << 20}},
 	}}}
 }
@@ -220,7 +222,7 @@ func TestDropped(t *testing.T) {
 		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		pass(time.Hour)
 		changed := record()
-		changed.Results[0].Decision.CPUs = "3,7"
+		changed.Results[0].Decision.CPUs = contracttest.CPUs("3,7")
 		w.Set([]contract.ClaimRecord{changed}, claimstatus.Report{})
 		pass(time.Hour)
 		require.Len(t, s.patches, 2)
@@ -254,8 +256,11 @@ func TestTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		w, _ := writer(t, s)
-		long := record()
-		long.Results[0].Decision.CPUs = strings.Repeat("1000,", 3000)
+		long, even := record(), []int{}
+		for id := range 3000 {
+			even = append(even, 2*id)
+		}
+		long.Results[0].Decision.CPUs = contract.CPUs(even...)
 		w.Set([]contract.ClaimRecord{long}, claimstatus.Report{})
 		synctest.Wait()
 		require.Nil(t, s.own(t).Data)

@@ -18,7 +18,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/cpuset"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -258,7 +257,7 @@ func (c Config) validate() error {
 			w, maxGuardWait))
 	}
 	for _, cpus := range []struct{ key, value string }{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
-		if _, err := parseCPUs(cpus.value); err != nil {
+		if _, err := contract.ParseCPUs(cpus.value); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", cpus.key, err))
 		}
 	}
@@ -282,11 +281,11 @@ func (c Config) validate() error {
 // lostCPUs refuses CPUs that no container could have: a fixed pool is the CPUs
 // outside managedCPUs, and reserved CPUs are in no claim.
 func (c Config) lostCPUs() error {
-	reserved, err := parseCPUs(c.ReservedCPUs)
+	reserved, err := contract.ParseCPUs(c.ReservedCPUs)
 	if err != nil || c.SharedPool.Mode != string(zones.PoolFixed) {
 		return nil // validate refuses a list that cannot be read
 	}
-	managed, err := parseCPUs(c.ManagedCPUs)
+	managed, err := contract.ParseCPUs(c.ManagedCPUs)
 	if err != nil {
 		return nil
 	}
@@ -298,26 +297,15 @@ func (c Config) lostCPUs() error {
 	return nil
 }
 
-func parseCPUs(s string) (cpuset.CPUSet, error) {
-	if s == "" {
-		return cpuset.New(), nil
-	}
-	ids, err := contract.ParseList(s)
-	if err != nil {
-		return cpuset.CPUSet{}, err
-	}
-	return cpuset.New(ids...), nil
-}
-
 // Reserved returns ReservedCPUs as a set.
-func (c Config) Reserved() cpuset.CPUSet { return mustCPUs(c.ReservedCPUs) }
+func (c Config) Reserved() contract.CPUSet { return mustCPUs(c.ReservedCPUs) }
 
 // Managed returns ManagedCPUs as a set, empty for all.
-func (c Config) Managed() cpuset.CPUSet { return mustCPUs(c.ManagedCPUs) }
+func (c Config) Managed() contract.CPUSet { return mustCPUs(c.ManagedCPUs) }
 
 // mustCPUs parses a list that Parse has checked.
-func mustCPUs(s string) cpuset.CPUSet {
-	set, err := parseCPUs(s)
+func mustCPUs(s string) contract.CPUSet {
+	set, err := contract.ParseCPUs(s)
 	if err != nil {
 		panic(err)
 	}

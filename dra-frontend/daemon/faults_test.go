@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
@@ -63,7 +64,8 @@ func TestPendingEnds(t *testing.T) {
 		p := newProtected(o, new(told).send)
 		write := func(generation uint64) {
 			data, err := contract.EncodeNode(contract.NodeState{
-				V: contract.Version, Generation: generation, BootID: "boot", Shared: contract.Shared{CPUs: "0", Mems: "0"},
+				V: contract.Version, Generation: generation, BootID: "boot",
+				Shared: contract.Shared{CPUs: contracttest.CPUs("0"), Mems: contracttest.Nodes("0")},
 			})
 			require.NoError(t, err)
 			require.NoError(t, durable.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))

@@ -51,7 +51,7 @@ func (d *Daemon) offer(claims []contract.ClaimRecord) bool {
 		if !slices.ContainsFunc(d.displaced, func(known contract.ClaimRecord) bool { return known.UID == c.UID }) {
 			d.o.Log.Warn("claim is on a device that is not offered any more: "+
 				"what it holds is left out of the capacities until it is released",
-				zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
+				zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.Stringer("cpus", c.CPUs()))
 		}
 	}
 	d.displaced = displaced

@@ -110,8 +110,8 @@ func (w *orphans) look(ctx context.Context) {
 
 func describeOrphan(c contract.ClaimRecord, unknown error) string {
 	text := fmt.Sprintf("claim %s/%s, UID %s", c.Namespace, c.Name, c.UID)
-	if cpus := c.CPUs(); cpus != "" {
-		text += ", CPUs " + cpus
+	if cpus := c.CPUs(); !cpus.IsEmpty() {
+		text += ", CPUs " + cpus.String()
 	}
 	if unknown != nil {
 		text += fmt.Sprintf(" (not released: %.200s)", unknown)
@@ -135,7 +135,7 @@ func (w *orphans) gone(ctx context.Context, c contract.ClaimRecord) (bool, error
 }
 
 func (w *orphans) release(c contract.ClaimRecord) bool {
-	log := w.log.With(zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.String("cpus", c.CPUs()))
+	log := w.log.With(zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.Stringer("cpus", c.CPUs()))
 	err := w.metadata.remove(kubeletplugin.NamespacedObject{
 		NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, UID: types.UID(c.UID),
 	})

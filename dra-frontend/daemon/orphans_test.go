@@ -22,6 +22,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
@@ -68,7 +69,7 @@ func newOrphanage(t *testing.T) *orphanage {
 		V: contract.Version, Namespace: "ns", Name: "left", UID: claimUID, BootID: "boot",
 		Pods: []contract.PodRecord{{UID: orphanPod, QOS: contract.LevelBurstable}},
 		Results: []contract.ResultRecord{{Request: "zone", Pool: "node", Device: "numa-0",
-			Decision: contract.Decision{V: contract.Version, CPUs: "0,4", Requires: []string{}}}},
+			Decision: contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("0,4"), Requires: []string{}}}},
 	})
 	require.NoError(t, err)
 	require.NoError(t, durable.Write(n.o.Config.CDIDir, contract.ClaimFile(claimUID), data, 0o600))

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
@@ -59,7 +60,8 @@ func testInvalidPartition(t *testing.T) {
 	require.NoError(t, err)
 	d.machine.Store(&machine)
 	d.claims = []contract.ClaimRecord{{Namespace: "ns", Name: "pinned", UID: claimUID, Results: []contract.ResultRecord{
-		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: "0", Partition: contract.PartitionRoot}},
+		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("0"),
+			Partition: contract.PartitionRoot}},
 	}}}
 
 	// announce starts an actuator and returns its announcement's file. Closing

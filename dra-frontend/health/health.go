@@ -14,10 +14,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -54,7 +52,7 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 	for _, c := range claims {
 		for i, result := range c.Results {
 			held := holder{key: contract.Key{ClaimUID: c.UID, Index: i}, claim: c.Namespace + "/" + c.Name}
-			if off := nodestate.Set(result.Decision.CPUs).Difference(online); !off.IsEmpty() {
+			if off := result.Decision.CPUs.Difference(online); !off.IsEmpty() {
 				r.add(result.Device, ReasonCPUs,
 					fmt.Sprintf("CPUs %s are offline and held by claim %s (%s)", off, held.claim, result.Decision.CPUs), held)
 			}
@@ -64,7 +62,7 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 						result.Decision.CPUs, held.claim, why), held)
 			}
 			if zones[result.Device] == nil {
-				zones[result.Device] = &zone{mems: cpuset.New(), held: make(map[int64]int64), holders: make(map[int64][]holder)}
+				zones[result.Device] = &zone{held: make(map[int64]int64), holders: make(map[int64][]holder)}
 			}
 			zones[result.Device].add(result, held)
 		}
@@ -130,7 +128,7 @@ const basePages = 0
 
 // zone has the memory that claims hold of a device, in bytes by page size.
 type zone struct {
-	mems    cpuset.CPUSet
+	mems    contract.NodeSet
 	held    map[int64]int64
 	holders map[int64][]holder
 }
@@ -150,7 +148,7 @@ func (z *zone) add(r contract.ResultRecord, h holder) {
 		z.held[page] += q.Value()
 		z.holders[page] = append(z.holders[page], h)
 	}
-	z.mems = z.mems.Union(nodestate.Set(r.Decision.Mems))
+	z.mems = z.mems.Union(r.Decision.Mems)
 }
 
 // has returns the bytes that the zone's NUMA nodes have of a page size.

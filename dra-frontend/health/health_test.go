@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
@@ -23,7 +24,8 @@ func claim(name string, results ...contract.ResultRecord) contract.ClaimRecord {
 }
 
 func result(device, cpus, mems string, consumed map[string]string) contract.ResultRecord {
-	return contract.ResultRecord{Device: device, Consumed: consumed, Decision: contract.Decision{CPUs: cpus, Mems: mems}}
+	return contract.ResultRecord{Device: device, Consumed: consumed,
+		Decision: contract.Decision{CPUs: contracttest.CPUs(cpus), Mems: contracttest.Nodes(mems)}}
 }
 
 func key(name string, i int) contract.Key { return contract.Key{ClaimUID: name, Index: i} }

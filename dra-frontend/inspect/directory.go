@@ -89,14 +89,14 @@ func (d *Directory) problem(format string, args ...any) {
 func (d *Directory) check() {
 	holder, pooled := make(map[int]string), make(map[int]bool)
 	for _, c := range d.Claims {
-		for _, cpu := range cpus(c.CPUs()) {
+		for _, cpu := range c.CPUs().List() {
 			if other, held := holder[cpu]; held {
 				d.problem("CPU %d is held by two claims, %s and %s", cpu, other, c.UID)
 			}
 			holder[cpu] = c.UID
 		}
 		for _, r := range c.Results {
-			for _, cpu := range cpus(r.Decision.CPUs) {
+			for _, cpu := range r.Decision.CPUs.List() {
 				pooled[cpu] = r.Decision.Partition == ""
 			}
 		}
@@ -110,7 +110,7 @@ func (d *Directory) check() {
 				c.Namespace, c.Name, c.BootID, d.Node.BootID)
 		}
 	}
-	for _, cpu := range cpus(d.Node.Shared.CPUs) {
+	for _, cpu := range d.Node.Shared.CPUs.List() {
 		// The node state's pool has partition CPUs: the kernel takes them out.
 		if pooled[cpu] {
 			d.problem("CPU %d is held by claim %s and in the shared pool", cpu, holder[cpu])
@@ -124,18 +124,6 @@ func (d *Directory) check() {
 			}
 		}
 	}
-}
-
-// cpus returns the CPUs of a validated list; none for an empty list.
-func cpus(list string) []int {
-	if list == "" {
-		return nil
-	}
-	ids, err := contract.ParseList(list)
-	if err != nil {
-		panic(err)
-	}
-	return ids
 }
 
 // Valid returns the problems as one error.
@@ -154,7 +142,7 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 		found = true
 		for _, r := range c.Results {
 			fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Namespace, c.Name, r.Request, r.Device,
-				exclusive(r.Decision), or(r.Decision.Mems, "all"),
+				cpusOf(r.Decision), or(r.Decision.Mems.String(), "all"),
 				memory(r.Decision.Memory), hugepages(r.Decision.Hugepages), podsOf(c))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inspect"
 )
 
@@ -32,7 +33,8 @@ func claim(uid, cpus string) contract.ClaimRecord {
 		V: contract.Version, Namespace: "default", Name: "claim-" + uid[:1], UID: uid, BootID: "boot",
 		Pods: []contract.PodRecord{{UID: podUID}},
 		Results: []contract.ResultRecord{{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{
-			V: contract.Version, CPUs: cpus, Mems: "0", Memory: &contract.Memory{Min: 4096, High: contract.Max, Max: 4096},
+			V: contract.Version, CPUs: contracttest.CPUs(cpus), Mems: contracttest.Nodes("0"),
+			Memory:    &contract.Memory{Min: 4096, High: contract.Max, Max: 4096},
 			Hugepages: map[string]contract.Limit{"2Mi": 2 << 20},
 		}}},
 	}
@@ -43,7 +45,8 @@ func claim(uid, cpus string) contract.ClaimRecord {
 func directory(t *testing.T, cpusA, cpusB, shared string) string {
 	dir := t.TempDir()
 	writeFiles(t, dir, contract.NodeState{
-		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: shared, Mems: "0"},
+		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs(shared),
+			Mems: contracttest.Nodes("0")},
 		Pods: map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}}},
 	}, nil, claim(claimA, cpusA), claim(claimB, cpusB))
 	return dir

@@ -35,13 +35,13 @@ type Zone struct {
 	Name string `json:"name"`
 	// CPU is the published capacity, a part of the CPUs.
 	CPU       int              `json:"cpu"`
-	CPUs      string           `json:"cpus"`
+	CPUs      contract.CPUSet  `json:"cpus"`
 	Cores     int              `json:"cores"`
 	L3Caches  int              `json:"l3Caches"`
 	CPUType   topology.CPUType `json:"cpuType,omitempty"`
 	Memory    int64            `json:"memory"`
 	Hugepages map[string]int64 `json:"hugepages,omitempty"`
-	Mems      string           `json:"mems"`
+	Mems      contract.NodeSet `json:"mems"`
 	// Distances are by NUMA node; zones of several nodes have none.
 	Distances          map[int]int         `json:"distances,omitempty"`
 	MemoryType         topology.MemoryType `json:"memoryType,omitempty"`
@@ -53,8 +53,8 @@ type Zone struct {
 
 // Pool is the shared pool while there is no claim.
 type Pool struct {
-	CPUs string `json:"cpus"`
-	Mems string `json:"mems"`
+	CPUs contract.CPUSet  `json:"cpus"`
+	Mems contract.NodeSet `json:"mems"`
 }
 
 // ReadMachine reads the machine and divides it into zones as the frontend does.
@@ -74,7 +74,7 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 	}
 	out := Machine{
 		PageSize: pageSize, Zones: []Zone{}, LeftOut: cut.LeftOut(), Warnings: m.Warnings,
-		SharedPool: Pool{CPUs: cut.Pool.CPUs.String(), Mems: contract.FormatList(cut.Pool.Mems)},
+		SharedPool: Pool{CPUs: cut.Pool.CPUs, Mems: cut.Pool.Mems},
 	}
 	for _, z := range cut.Offer(zones.Live{}) {
 		out.Zones = append(out.Zones, describe(z))
@@ -84,8 +84,8 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 
 func describe(z zones.Zone) Zone {
 	d := Zone{
-		Name: z.Name, CPU: z.CPUCapacity, CPUs: z.CPUs.String(), Cores: z.NumCores, L3Caches: z.L3Caches, CPUType: z.CPUType,
-		Memory: z.Memory, Hugepages: make(map[string]int64, len(z.Hugepages)), Mems: contract.FormatList(z.Mems), Distances: z.Distances,
+		Name: z.Name, CPU: z.CPUCapacity, CPUs: z.CPUs, Cores: z.NumCores, L3Caches: z.L3Caches, CPUType: z.CPUType,
+		Memory: z.Memory, Hugepages: make(map[string]int64, len(z.Hugepages)), Mems: z.Mems, Distances: z.Distances,
 		MemoryType: z.MemoryType, ReadBandwidth: z.Performance.ReadBandwidth, ReadLatency: z.Performance.ReadLatency,
 	}
 	for size, pages := range z.Hugepages {
@@ -109,13 +109,13 @@ func (m Machine) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "ZONE\tCPU\tCPUS\tCORES\tL3S\tMEMORY\tTYPE\tHUGEPAGES\tMEMS\tDISTANCES")
 	for _, z := range m.Zones {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", z.Name, z.CPU, or(z.CPUs, "-"), z.Cores, z.L3Caches, z.Memory,
-			z.memory(), pairs(z.Hugepages, "="), or(z.Mems, "-"), pairs(z.Distances, ":"))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", z.Name, z.CPU, or(z.CPUs.String(), "-"), z.Cores, z.L3Caches, z.Memory,
+			z.memory(), pairs(z.Hugepages, "="), or(z.Mems.String(), "-"), pairs(z.Distances, ":"))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(t, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs, "none"))
+	fmt.Fprintf(t, "\nshared pool with no claim: cpus %s\n", or(m.SharedPool.CPUs.String(), "none"))
 	for _, l := range m.LeftOut {
 		fmt.Fprintf(t, "left out: %s: %s\n", l.What, l.Why)
 	}

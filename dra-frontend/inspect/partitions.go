@@ -10,15 +10,13 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/utils/cpuset"
-
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // partitions returns, from the claims, the CPUs of the cpuset partitions below
 // each level and pod, by the names that people read.
-func (d Directory) partitions() map[string]string {
-	sets := make(map[string]cpuset.CPUSet)
+func (d Directory) partitions() map[string]contract.CPUSet {
+	sets := make(map[string]contract.CPUSet)
 	for _, c := range d.Claims {
 		for _, r := range c.Results {
 			if r.Decision.Partition == "" {
@@ -26,27 +24,23 @@ func (d Directory) partitions() map[string]string {
 			}
 			for _, p := range c.Pods {
 				for _, place := range []string{levelName(contract.LevelKubepods), levelName(p.QOS), podName(p.UID)} {
-					sets[place] = sets[place].Union(cpuset.New(cpus(r.Decision.CPUs)...))
+					sets[place] = sets[place].Union(r.Decision.CPUs)
 				}
 			}
 		}
 	}
-	out := make(map[string]string)
-	for place, set := range sets {
-		out[place] = set.String()
-	}
-	return out
+	return sets
 }
 
 // granted returns the same from the node state, which the actuator applies.
-func granted(n contract.NodeState) map[string]string {
-	out := make(map[string]string)
-	for level, cpus := range n.Exclusive {
+func granted(n contract.NodeState) map[string]contract.CPUSet {
+	out := make(map[string]contract.CPUSet)
+	for level, cpus := range n.PartitionCPUs {
 		out[levelName(level)] = cpus
 	}
 	for uid, p := range n.Pods {
-		if p.Exclusive != "" {
-			out[podName(uid)] = p.Exclusive
+		if !p.PartitionCPUs.IsEmpty() {
+			out[podName(uid)] = p.PartitionCPUs
 		}
 	}
 	return out
@@ -64,8 +58,8 @@ func (d *Directory) checkPartitions() {
 	maps.Copy(places, has)
 	for _, place := range slices.Sorted(maps.Keys(places)) {
 		if need[place] != has[place] {
-			d.problem("the node state gives %s exclusive CPUs %q, the partitions of claims below it have %q",
-				place, has[place], need[place])
+			d.problem("the node state gives %s partition CPUs %q, the partitions of claims below it have %q",
+				place, has[place].String(), need[place].String())
 		}
 	}
 }
@@ -77,7 +71,7 @@ func (d Directory) explainPartitions(w io.Writer) {
 		has := granted(*d.Node)
 		var parts []string
 		for _, place := range slices.Sorted(maps.Keys(has)) {
-			parts = append(parts, place+" "+has[place])
+			parts = append(parts, place+" "+has[place].String())
 		}
 		if len(parts) > 0 {
 			fmt.Fprintf(w, "cpuset partitions: %s\n", strings.Join(parts, "; "))
@@ -93,14 +87,14 @@ func (d Directory) explainPartitions(w io.Writer) {
 	}
 }
 
-// exclusive returns the CPUs of a decision and the kind of its partition, if
+// cpusOf returns the CPUs of a decision and the kind of its partition, if
 // any.
-func exclusive(d contract.Decision) string {
+func cpusOf(d contract.Decision) string {
 	switch d.Partition {
 	case "":
-		return or(d.CPUs, "shared")
+		return or(d.CPUs.String(), "shared")
 	case contract.PartitionRoot:
-		return d.CPUs + " (partition)"
+		return d.CPUs.String() + " (partition)"
 	}
-	return d.CPUs + " (" + d.Partition + ")"
+	return d.CPUs.String() + " (" + d.Partition + ")"
 }

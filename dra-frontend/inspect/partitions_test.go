@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inspect"
 )
 
@@ -18,12 +19,14 @@ func TestPartitions(t *testing.T) {
 	a.Pods[0].QOS = contract.LevelBurstable
 	a.Results[0].Decision.Partition, a.Results[0].Decision.Requires = contract.PartitionIsolated, []string{contract.FeaturePartition}
 	second := a.Results[0]
-	second.Request, second.Decision.CPUs, second.Decision.Partition = "more", "4", contract.PartitionRoot
+	second.Request, second.Decision.CPUs, second.Decision.Partition = "more", contracttest.CPUs("4"), contract.PartitionRoot
 	a.Results = append(a.Results, second)
 	good := contract.NodeState{
-		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: "0-2,4", Mems: "0"},
-		Pods:      map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}, Exclusive: "2,4"}},
-		Exclusive: map[string]string{contract.LevelKubepods: "2,4", contract.LevelBurstable: "2,4"},
+		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs("0-2,4"),
+			Mems: contracttest.Nodes("0")},
+		Pods: map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}, PartitionCPUs: contracttest.CPUs("2,4")}},
+		PartitionCPUs: map[string]contract.CPUSet{contract.LevelKubepods: contracttest.CPUs("2,4"),
+			contract.LevelBurstable: contracttest.CPUs("2,4")},
 	}
 	read := func(node contract.NodeState, invalid map[string]string) inspect.Directory {
 		dir := t.TempDir()
@@ -47,17 +50,20 @@ func TestPartitions(t *testing.T) {
 		change func(*contract.NodeState)
 		want   string
 	}{
-		"nothing for a level": {func(s *contract.NodeState) { s.Exclusive = map[string]string{contract.LevelKubepods: "2,4"} },
-			`the node state gives burstable exclusive CPUs "", the partitions of claims below it have "2,4"`},
-		"too little for kubepods": {func(s *contract.NodeState) {
-			s.Exclusive = map[string]string{contract.LevelKubepods: "2", contract.LevelBurstable: "2,4"}
+		"nothing for a level": {func(s *contract.NodeState) {
+			s.PartitionCPUs = map[string]contract.CPUSet{contract.LevelKubepods: contracttest.CPUs("2,4")}
 		},
-			`gives kubepods exclusive CPUs "2"`},
+			`the node state gives burstable partition CPUs "", the partitions of claims below it have "2,4"`},
+		"too little for kubepods": {func(s *contract.NodeState) {
+			s.PartitionCPUs = map[string]contract.CPUSet{contract.LevelKubepods: contracttest.CPUs("2"),
+				contract.LevelBurstable: contracttest.CPUs("2,4")}
+		},
+			`gives kubepods partition CPUs "2"`},
 		"too much for the pod": {func(s *contract.NodeState) {
-			s.Pods = map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}, Exclusive: "2-4"}}
-		}, "gives pod " + podUID + ` exclusive CPUs "2-4"`},
+			s.Pods = map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}, PartitionCPUs: contracttest.CPUs("2-4")}}
+		}, "gives pod " + podUID + ` partition CPUs "2-4"`},
 		"the pool's claim": {
-			change: func(s *contract.NodeState) { s.Shared.CPUs = "0-4" },
+			change: func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-4") },
 			want:   "CPU 3 is held by claim " + claimB + " and in the shared pool",
 		},
 	} {

@@ -11,9 +11,7 @@ import (
 	"reflect"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/utils/cpuset"
 
-	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
@@ -58,12 +56,12 @@ func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
 		PageSize: i.Machine.PageSize,
 		Pick:     placement.NewLayout(i.Machine).Pick,
 		Base: nodestate.Base{
-			BootID: bootID, CPUs: i.Pool.CPUs, Others: i.Pool.Others, Mems: cpuset.New(i.Pool.Mems...),
+			BootID: bootID, CPUs: i.Pool.CPUs, UnmanagedCPUs: i.Pool.UnmanagedCPUs, Mems: i.Pool.Mems,
 			Protect: c.MemoryQoS.Owner == config.OwnerDriver,
 		},
 	}
 	for _, z := range i.Zones {
-		p.Zones[z.Name] = plugin.Zone{CPUs: z.CPUs, Mems: contract.FormatList(z.Mems)}
+		p.Zones[z.Name] = plugin.Zone{CPUs: z.CPUs, Mems: z.Mems}
 	}
 	return p
 }

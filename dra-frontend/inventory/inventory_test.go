@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -55,9 +55,9 @@ func TestOwner(t *testing.T) {
 // CPUs and memory of claims on devices of another configuration are not
 // published, so that the scheduler cannot give them away twice (I1).
 func TestDisplaced(t *testing.T) {
-	node1 := held("numa-1", contract.Decision{CPUs: "2,6", Mems: "1"},
+	node1 := held("numa-1", contract.Decision{CPUs: contracttest.CPUs("2,6"), Mems: contracttest.Nodes("1")},
 		map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
-	node0 := held("numa-0", contract.Decision{CPUs: "0"}, map[string]string{"cpu": "1"})
+	node0 := held("numa-0", contract.Decision{CPUs: contracttest.CPUs("0")}, map[string]string{"cpu": "1"})
 	claims := []contract.ClaimRecord{node0, node1}
 
 	same := compute(t, func(*config.Config) {})
@@ -75,7 +75,8 @@ func TestDisplaced(t *testing.T) {
 	require.Equal(t, int64(1024), machine.Zones[0].Hugepages[2<<20], "the inventory itself stays as it is")
 
 	// Memory of the whole machine may be on any node.
-	whole := held("machine", contract.Decision{CPUs: "0-1,4", Mems: "0-1"}, map[string]string{"cpu": "3", "memory": "2Gi"})
+	whole := held("machine", contract.Decision{CPUs: contracttest.CPUs("0-1,4"), Mems: contracttest.Nodes("0-1")},
+		map[string]string{"cpu": "3", "memory": "2Gi"})
 	nodes := offer(t, same, whole)
 	require.Equal(t, 0, nodes[0].CPUCapacity, "one is left, and withheld")
 	require.Equal(t, 4, nodes[1].CPUCapacity)
@@ -86,14 +87,16 @@ func TestDisplaced(t *testing.T) {
 
 func TestDisplacedInSteps(t *testing.T) {
 	cores := compute(t, func(c *config.Config) { c.CPU.WholeCores = true })
-	require.Equal(t, 2, offer(t, cores, held("machine", contract.Decision{CPUs: "2"}, map[string]string{"cpu": "1"}))[1].CPUCapacity)
+	require.Equal(t, 2, offer(t, cores, held("machine", contract.Decision{CPUs: contracttest.CPUs("2")},
+		map[string]string{"cpu": "1"}))[1].CPUCapacity)
 	// A claim from before wholeCores: no claim can get the sibling of its CPU.
-	require.Equal(t, 2, offer(t, cores, held("numa-1", contract.Decision{CPUs: "2"}, map[string]string{"cpu": "1"}))[1].CPUCapacity)
+	require.Equal(t, 2, offer(t, cores, held("numa-1", contract.Decision{CPUs: contracttest.CPUs("2")},
+		map[string]string{"cpu": "1"}))[1].CPUCapacity)
 }
 
 func TestDisplacedTakesAll(t *testing.T) {
 	i := compute(t, func(*config.Config) {})
-	require.Empty(t, offer(t, i, held("machine", contract.Decision{CPUs: "0-7", Mems: "0-1"},
+	require.Empty(t, offer(t, i, held("machine", contract.Decision{CPUs: contracttest.CPUs("0-7"), Mems: contracttest.Nodes("0-1")},
 		map[string]string{"cpu": "8", "memory": "1Ti", "hugepages_2Mi": "1Ti", "hugepages_1Gi": "1Ti"})))
 }
 
@@ -101,7 +104,7 @@ func TestDisplacedTakesAll(t *testing.T) {
 // withheld. The CPU is withheld from another zone then.
 func TestWithheldElsewhere(t *testing.T) {
 	i := compute(t, func(*config.Config) {})
-	zs := offer(t, i, held("numa-0", contract.Decision{CPUs: "0-1,4-5"}, map[string]string{"cpu": "4"}))
+	zs := offer(t, i, held("numa-0", contract.Decision{CPUs: contracttest.CPUs("0-1,4-5")}, map[string]string{"cpu": "4"}))
 	require.Equal(t, 4, zs[0].CPUCapacity)
 	require.Equal(t, 3, zs[1].CPUCapacity)
 }
@@ -111,11 +114,11 @@ func TestWithheldElsewhere(t *testing.T) {
 func TestHeldCPUGoesOffline(t *testing.T) {
 	m := topologytest.T2().Machine()
 	m.CPUs = slices.DeleteFunc(m.CPUs, func(c topology.CPU) bool { return c.ID == 6 || c.ID == 7 })
-	m.Offline = cpuset.New(6, 7)
+	m.Offline = contract.CPUs(6, 7)
 	i, err := inventory.Compute(config.Default(), m)
 	require.NoError(t, err)
 	for cpus, n := range map[string]string{"2,6": "2", "2-3,6": "3"} {
-		zs := offer(t, i, held("numa-1", contract.Decision{CPUs: cpus}, map[string]string{"cpu": n}))
+		zs := offer(t, i, held("numa-1", contract.Decision{CPUs: contracttest.CPUs(cpus)}, map[string]string{"cpu": n}))
 		require.Equal(t, 3, zs[0].CPUCapacity, cpus)
 		require.Equal(t, 2, zs[1].CPUCapacity, cpus)
 	}

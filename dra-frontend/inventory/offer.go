@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
@@ -30,11 +29,11 @@ func (i Inventory) has(device string) bool {
 // Offer returns the zones to publish with these claims: the inventory's zones,
 // without the CPUs and memory of claims that do not fit.
 func (i Inventory) Offer(claims []contract.ClaimRecord) []zones.Zone {
-	live := zones.Live{Held: nodestate.Exclusive(claims), Displaced: cpuset.New(), Claimed: make(map[string]cpuset.CPUSet)}
+	live := zones.Live{Held: nodestate.ClaimedCPUs(claims), Claimed: make(map[string]contract.CPUSet)}
 	var displaced []contract.ResultRecord
 	for _, c := range claims {
 		for _, r := range c.Results {
-			held := nodestate.Set(r.Decision.CPUs)
+			held := r.Decision.CPUs
 			if i.has(r.Device) {
 				live.Claimed[r.Device] = live.Claimed[r.Device].Union(held)
 				continue
@@ -56,7 +55,7 @@ func (i Inventory) Offer(claims []contract.ClaimRecord) []zones.Zone {
 // that they may come from. Memory that may come from several zones is
 // subtracted from each.
 func takeMemory(z *zones.Zone, r contract.ResultRecord) {
-	if nodestate.Set(r.Decision.Mems).Intersection(cpuset.New(z.Mems...)).IsEmpty() {
+	if !r.Decision.Mems.Overlaps(z.Mems) {
 		return
 	}
 	z.Memory = max(0, z.Memory-amount(r, string(resourceslices.Memory)))

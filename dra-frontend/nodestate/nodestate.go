@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strconv"
 
-	"k8s.io/utils/cpuset"
-
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
@@ -23,10 +21,10 @@ type Base struct {
 	BootID string
 	// CPUs are the CPUs of the shared pool while no claim holds any. Mems are
 	// all NUMA nodes with memory.
-	CPUs cpuset.CPUSet
-	Mems cpuset.CPUSet
-	// Others are the unmanaged CPUs.
-	Others cpuset.CPUSet
+	CPUs contract.CPUSet
+	Mems contract.NodeSet
+	// UnmanagedCPUs are the CPUs outside the driver's configuration.
+	UnmanagedCPUs contract.CPUSet
 	// Protect writes memory.min and memory.low of pods and ancestors.
 	Protect bool
 }
@@ -43,14 +41,14 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		Pods:      make(map[string]contract.PodState),
 		Ancestors: make(map[string]contract.Files),
 	}
-	held := Exclusive(claims)
+	held := ClaimedCPUs(claims)
 	if base.CPUs.Difference(held).IsEmpty() {
 		return contract.NodeState{}, fmt.Errorf("%w: %d claims hold all of %s", ErrNoPool, len(claims), base.CPUs)
 	}
 	// The kernel takes partition CPUs out of the pool, so the pool's list keeps
 	// them.
-	pool := base.CPUs.Difference(exclusive(claims, func(d contract.Decision) bool { return d.Partition == "" }))
-	state.Shared = contract.Shared{CPUs: pool.String(), Mems: base.Mems.String(), Others: base.Others.Difference(held).String()}
+	pool := base.CPUs.Difference(cpusOf(claims, func(d contract.Decision) bool { return d.Partition == "" }))
+	state.Shared = contract.Shared{CPUs: pool, Mems: base.Mems, UnmanagedCPUs: base.UnmanagedCPUs.Difference(held)}
 
 	pods := podSums(claims)
 	levels := map[string]*sums{}
@@ -65,16 +63,16 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		}
 		p.hugetlb(files)
 		slices.Sort(p.claims)
-		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files, Exclusive: p.exclusive.String()}
+		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files, PartitionCPUs: p.partitionCPUs}
 		for _, level := range slices.Compact([]string{contract.LevelKubepods, p.qos}) {
 			levels[level].add(p.sums)
 		}
 	}
-	if !levels[contract.LevelKubepods].exclusive.IsEmpty() {
-		state.Exclusive = make(map[string]string)
+	if !levels[contract.LevelKubepods].partitionCPUs.IsEmpty() {
+		state.PartitionCPUs = make(map[string]contract.CPUSet)
 		for level, s := range levels {
-			if !s.exclusive.IsEmpty() {
-				state.Exclusive[level] = s.exclusive.String()
+			if !s.partitionCPUs.IsEmpty() {
+				state.PartitionCPUs[level] = s.partitionCPUs
 			}
 		}
 	}
@@ -93,51 +91,33 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 	return state, nil
 }
 
-// Exclusive returns the claimed CPUs of the claims.
-func Exclusive(claims []contract.ClaimRecord) cpuset.CPUSet {
-	return exclusive(claims, func(contract.Decision) bool { return true })
+// ClaimedCPUs returns the CPUs of the claims' decisions.
+func ClaimedCPUs(claims []contract.ClaimRecord) contract.CPUSet {
+	return cpusOf(claims, func(contract.Decision) bool { return true })
 }
 
-func exclusive(claims []contract.ClaimRecord, counts func(contract.Decision) bool) cpuset.CPUSet {
-	var held []int
+// cpusOf returns the CPUs of the decisions that count.
+func cpusOf(claims []contract.ClaimRecord, counts func(contract.Decision) bool) contract.CPUSet {
+	var sets []contract.CPUSet
 	for _, c := range claims {
 		for _, r := range c.Results {
 			if counts(r.Decision) {
-				held = append(held, ids(r.Decision.CPUs)...)
+				sets = append(sets, r.Decision.CPUs)
 			}
 		}
 	}
-	return cpuset.New(held...)
-}
-
-// CPUsOf returns the claimed CPUs of one claim.
-func CPUsOf(c contract.ClaimRecord) cpuset.CPUSet { return Set(c.CPUs()) }
-
-// Set parses a list of a record. It panics on an invalid list, which a
-// validated record cannot have: an empty set would free the CPUs (I1).
-func Set(list string) cpuset.CPUSet { return cpuset.New(ids(list)...) }
-
-func ids(list string) []int {
-	if list == "" {
-		return nil
-	}
-	held, err := contract.ParseList(list)
-	if err != nil {
-		panic(fmt.Sprintf("list %q of a record that passed validation: %v", list, err))
-	}
-	return held
+	return contract.CPUSet{}.Union(sets...)
 }
 
 type sums struct {
-	min, low int64
-	// exclusive are the partition CPUs.
-	exclusive cpuset.CPUSet
+	min, low      int64
+	partitionCPUs contract.CPUSet
 }
 
 func (s *sums) add(o sums) {
 	s.min += o.min
 	s.low += o.low
-	s.exclusive = s.exclusive.Union(o.exclusive)
+	s.partitionCPUs = s.partitionCPUs.Union(o.partitionCPUs)
 }
 
 // protection adds the files with a sum above zero. The actuator gives a file
@@ -187,7 +167,7 @@ func (p *podSum) add(d contract.Decision, pod contract.PodRecord) {
 		p.sums.add(sums{min: int64(d.Memory.Min), low: int64(d.Memory.Low)})
 	}
 	if d.Partition != "" {
-		p.sums.add(sums{exclusive: Set(d.CPUs)})
+		p.sums.add(sums{partitionCPUs: d.CPUs})
 	}
 	for size, limit := range d.Hugepages {
 		h := p.hugepages[size]

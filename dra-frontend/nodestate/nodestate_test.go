@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-var base = nodestate.Base{BootID: "boot", CPUs: cpuset.New(0, 1, 2, 3), Mems: cpuset.New(0), Protect: true}
+var base = nodestate.Base{BootID: "boot", CPUs: contract.CPUs(0, 1, 2, 3), Mems: contract.Nodes(0), Protect: true}
 
 func uid(i int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", i) }
 
@@ -34,13 +34,15 @@ func TestSumsAlongTheTree(t *testing.T) {
 	}
 	s, err := nodestate.Compute(base, []contract.ClaimRecord{
 		claim(1, guaranteed, memory(100, 0), memory(10, 0)),
-		claim(2, burstable, memory(0, 7), contract.Decision{CPUs: "1", Hugepages: map[string]contract.Limit{"2Mi": 8 << 20}}),
-		claim(3, burstable, contract.Decision{CPUs: "3", Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
+		claim(2, burstable, memory(0, 7), contract.Decision{CPUs: contracttest.CPUs("1"),
+			Hugepages: map[string]contract.Limit{"2Mi": 8 << 20}}),
+		claim(3, burstable, contract.Decision{CPUs: contracttest.CPUs("3"),
+			Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
 		claim(4, bestEffort, memory(5, 0)),
 	})
 	require.NoError(t, err)
 	require.NoError(t, func() error { _, err := contract.EncodeNode(s); return err }())
-	require.Equal(t, contract.Shared{CPUs: "0,2", Mems: "0"}, s.Shared)
+	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0,2"), Mems: contracttest.Nodes("0")}, s.Shared)
 	require.Equal(t, map[string]contract.PodState{
 		uid(101): {Claims: []string{uid(1)}, Cgroup: contract.Files{"memory.min": "110"}},
 		uid(102): {Claims: []string{uid(2), uid(3)}, Cgroup: contract.Files{
@@ -70,7 +72,8 @@ func TestOwnerNoneWritesNoProtection(t *testing.T) {
 
 // I7.
 func TestEmptyPoolIsRefused(t *testing.T) {
-	_, err := nodestate.Compute(base, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: "0-3"})})
+	_, err := nodestate.Compute(base, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101)},
+		contract.Decision{CPUs: contracttest.CPUs("0-3")})})
 	require.ErrorContains(t, err, "no CPU would be left")
 }
 

@@ -7,26 +7,26 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
 func partition(cpus string) contract.Decision {
-	return contract.Decision{CPUs: cpus, Partition: contract.PartitionRoot}
+	return contract.Decision{CPUs: contracttest.CPUs(cpus), Partition: contract.PartitionRoot}
 }
 
 // The kernel takes partition CPUs out of the pool if the levels above have them
 // in cpuset.cpus.exclusive.
 func TestPartitions(t *testing.T) {
 	b := base
-	b.CPUs, b.Others = cpuset.New(0, 1, 2, 3, 4, 5, 6, 7), cpuset.New(8, 9)
+	b.CPUs, b.UnmanagedCPUs = contract.CPUs(0, 1, 2, 3, 4, 5, 6, 7), contract.CPUs(8, 9)
 	guaranteed := contract.PodRecord{UID: uid(101)}
 	burstable := contract.PodRecord{UID: uid(102), QOS: contract.LevelBurstable}
 	bestEffort := contract.PodRecord{UID: uid(103), QOS: contract.LevelBestEffort}
-	pooled := contract.Decision{CPUs: "7"}
+	pooled := contract.Decision{CPUs: contracttest.CPUs("7")}
 	for name, c := range map[string]struct {
 		claims         []contract.ClaimRecord
 		shared, others string
@@ -52,7 +52,7 @@ func TestPartitions(t *testing.T) {
 		"of one pod, beside the pool": {
 			claims: []contract.ClaimRecord{
 				claim(1, burstable, partition("1"), pooled),
-				claim(2, burstable, partition("5"), contract.Decision{Mems: "0"}),
+				claim(2, burstable, partition("5"), contract.Decision{Mems: contracttest.Nodes("0")}),
 			},
 			shared: "0-6",
 			others: "8-9",
@@ -70,11 +70,16 @@ func TestPartitions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, err := nodestate.Compute(b, c.claims)
 			require.NoError(t, err)
-			require.Equal(t, contract.Shared{CPUs: c.shared, Mems: "0", Others: c.others}, s.Shared)
-			require.Equal(t, c.levels, s.Exclusive)
+			require.Equal(t, contract.Shared{
+				CPUs: contracttest.CPUs(c.shared), Mems: contracttest.Nodes("0"), UnmanagedCPUs: contracttest.CPUs(c.others),
+			}, s.Shared)
+			require.Len(t, s.PartitionCPUs, len(c.levels))
+			for level, cpus := range c.levels {
+				require.Equal(t, cpus, s.PartitionCPUs[level].String(), level)
+			}
 			pods := make(map[string]string)
 			for uid, p := range s.Pods {
-				pods[uid] = p.Exclusive
+				pods[uid] = p.PartitionCPUs.String()
 			}
 			require.Equal(t, c.pods, pods)
 			_, err = contract.EncodeNode(s)
@@ -88,7 +93,7 @@ func TestPartitions(t *testing.T) {
 func TestPoolOfPartitionsIsRefused(t *testing.T) {
 	_, err := nodestate.Compute(base, []contract.ClaimRecord{
 		claim(1, contract.PodRecord{UID: uid(101)}, partition("0-2")),
-		claim(2, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: "3"}),
+		claim(2, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: contracttest.CPUs("3")}),
 	})
 	require.ErrorContains(t, err, "no CPU would be left")
 	_, err = nodestate.Compute(base, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101)}, partition("0-3"))})
@@ -100,30 +105,30 @@ func TestPoolOfPartitionsIsRefused(t *testing.T) {
 func TestPartitionLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := base
-		b.CPUs, b.Others = cpuset.New(), cpuset.New()
+		b.CPUs, b.UnmanagedCPUs = contract.CPUs(), contract.CPUs()
 		var holders [32]int // 0 for no claim, else the claim's number
 		for cpu := range 32 {
 			if rapid.Bool().Draw(t, "managed") {
-				b.CPUs = b.CPUs.Union(cpuset.New(cpu))
+				b.CPUs = b.CPUs.Union(contract.CPUs(cpu))
 			} else {
-				b.Others = b.Others.Union(cpuset.New(cpu))
+				b.UnmanagedCPUs = b.UnmanagedCPUs.Union(contract.CPUs(cpu))
 			}
 			holders[cpu] = rapid.IntRange(0, 6).Draw(t, "holder")
 		}
 		levels := []string{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort}
 		podLevels := rapid.SliceOfN(rapid.SampledFrom(levels), 3, 3).Draw(t, "levels")
-		below := map[string]cpuset.CPUSet{}
-		kernel, pooled := cpuset.New(), cpuset.New()
+		below := map[string]contract.CPUSet{}
+		kernel, pooled := contract.CPUs(), contract.CPUs()
 		var claims []contract.ClaimRecord
 		for i := 1; i <= 6; i++ {
-			held := cpuset.New()
+			held := contract.CPUs()
 			for cpu, holder := range holders {
 				if holder == i {
-					held = held.Union(cpuset.New(cpu))
+					held = held.Union(contract.CPUs(cpu))
 				}
 			}
 			pod := rapid.IntRange(0, 2).Draw(t, "pod")
-			d := contract.Decision{CPUs: held.String()}
+			d := contract.Decision{CPUs: held}
 			if !held.IsEmpty() && rapid.Bool().Draw(t, "partition") {
 				d.Partition = rapid.SampledFrom(contract.Partitions()).Draw(t, "kind")
 				kernel = kernel.Union(held)
@@ -141,17 +146,17 @@ func TestPartitionLaws(t *testing.T) {
 			return
 		}
 		require.NoError(t, err)
-		shared := nodestate.Set(s.Shared.CPUs)
-		require.Equal(t, b.CPUs.Difference(pooled).String(), shared.String())
-		require.Equal(t, kernel.String(), s.Exclusive[contract.LevelKubepods])
+		shared := s.Shared.CPUs
+		require.Equal(t, b.CPUs.Difference(pooled), shared)
+		require.Equal(t, kernel, s.PartitionCPUs[contract.LevelKubepods])
 		require.True(t, kernel.Intersection(pooled).IsEmpty())
 		require.False(t, shared.Difference(kernel).IsEmpty(), "I7")
-		require.True(t, nodestate.Set(s.Shared.Others).Intersection(kernel.Union(pooled)).IsEmpty())
+		require.True(t, s.Shared.UnmanagedCPUs.Intersection(kernel.Union(pooled)).IsEmpty())
 		for _, level := range levels[1:] {
-			require.Equal(t, below["level "+level].String(), s.Exclusive[level])
+			require.Equal(t, below["level "+level], s.PartitionCPUs[level])
 		}
 		for uid, p := range s.Pods {
-			require.Equal(t, below[uid].String(), p.Exclusive)
+			require.Equal(t, below[uid], p.PartitionCPUs)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
@@ -366,11 +367,11 @@ func TestRecord(t *testing.T) {
 		"cpu.placement": "packed", "cpu.wholeCores": "false", "cpu.wholeL3": "false", "cpu.cores": "performance",
 		"memory.limit": "1073741824", "memory.throttlingFactor": "0.25", "memory.protection": "auto", "memory.policy": "preferred",
 		"hugepages.limits": "claim",
-	}, s.Record(contract.Decision{CPUs: "0", Mems: "0", Memory: &contract.Memory{}}, true))
+	}, s.Record(contract.Decision{CPUs: contracttest.CPUs("0"), Mems: contracttest.Nodes("0"), Memory: &contract.Memory{}}, true))
 	require.Empty(t, s.Record(contract.Decision{}, false))
 	// The record has the decision's isolation, not the parameter.
 	for kind, want := range map[string]string{"": "", contract.PartitionRoot: "partition", contract.PartitionIsolated: "isolated"} {
-		require.Equal(t, want, s.Record(contract.Decision{CPUs: "0", Partition: kind}, false)["cpu.isolation"])
+		require.Equal(t, want, s.Record(contract.Decision{CPUs: contracttest.CPUs("0"), Partition: kind}, false)["cpu.isolation"])
 	}
 
 	s, err = s.Resolve("zone", []resourceapi.DeviceAllocationConfiguration{config1(claim, with(`"memory":{"limit":"unlimited"}`))})

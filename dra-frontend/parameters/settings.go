@@ -244,7 +244,7 @@ func (s Settings) Record(d contract.Decision, hugepages bool) map[string]string 
 			out[field] = value
 		}
 	}
-	if d.CPUs != "" {
+	if !d.CPUs.IsEmpty() {
 		add("cpu.placement", s.CPU.Placement)
 		add("cpu.wholeCores", strconv.FormatBool(s.CPU.WholeCores))
 		add("cpu.wholeL3", strconv.FormatBool(s.CPU.WholeL3))
@@ -262,7 +262,7 @@ func (s Settings) Record(d contract.Decision, hugepages bool) map[string]string 
 			add("memory.throttlingFactor", strconv.FormatFloat(*s.Memory.Factor, 'g', -1, 64))
 		}
 	}
-	if d.Mems != "" {
+	if !d.Mems.IsEmpty() {
 		add("memory.policy", s.MemoryPolicy)
 	}
 	if hugepages {

@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 )
 
 // Machines of 8 to 4096 CPUs as one zone, with a third of the CPUs taken at
@@ -24,10 +24,10 @@ func BenchmarkPick(b *testing.B) {
 				ids = append(ids, c.ID)
 			}
 		}
-		free := cpuset.New(ids...)
+		free := contract.CPUs(ids...)
 		for _, c := range []struct {
 			name    string
-			free    cpuset.CPUSet
+			free    contract.CPUSet
 			n       int
 			options placement.Options
 		}{

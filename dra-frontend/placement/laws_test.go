@@ -6,16 +6,16 @@ import (
 	"slices"
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
 // groupsOf returns the machine's cores or L3s.
-func groupsOf(m topology.Machine, id func(topology.CPU) int) []cpuset.CPUSet {
+func groupsOf(m topology.Machine, id func(topology.CPU) int) []contract.CPUSet {
 	members := make(map[int][]int)
 	var order []int
 	for _, c := range m.CPUs {
@@ -24,22 +24,22 @@ func groupsOf(m topology.Machine, id func(topology.CPU) int) []cpuset.CPUSet {
 		}
 		members[id(c)] = append(members[id(c)], c.ID)
 	}
-	var out []cpuset.CPUSet
+	var out []contract.CPUSet
 	for _, g := range order {
-		out = append(out, cpuset.New(members[g]...))
+		out = append(out, contract.CPUs(members[g]...))
 	}
 	return out
 }
 
-func cores(m topology.Machine) []cpuset.CPUSet {
+func cores(m topology.Machine) []contract.CPUSet {
 	return groupsOf(m, func(c topology.CPU) int { return c.Core })
 }
 
-func l3s(m topology.Machine) []cpuset.CPUSet {
+func l3s(m topology.Machine) []contract.CPUSet {
 	return groupsOf(m, func(c topology.CPU) int { return c.L3 })
 }
 
-func drawFree(t *rapid.T, m topology.Machine) cpuset.CPUSet {
+func drawFree(t *rapid.T, m topology.Machine) contract.CPUSet {
 	share := rapid.IntRange(1, 10).Draw(t, "share")
 	var ids []int
 	for _, c := range m.CPUs {
@@ -47,7 +47,7 @@ func drawFree(t *rapid.T, m topology.Machine) cpuset.CPUSet {
 			ids = append(ids, c.ID)
 		}
 	}
-	return cpuset.New(ids...)
+	return contract.CPUs(ids...)
 }
 
 func drawOptions(t *rapid.T) placement.Options {
@@ -89,7 +89,7 @@ func TestPickLaws(t *testing.T) {
 	})
 }
 
-func requireWhole(t require.TestingT, groups []cpuset.CPUSet, got cpuset.CPUSet) {
+func requireWhole(t require.TestingT, groups []contract.CPUSet, got contract.CPUSet) {
 	for _, g := range groups {
 		if common := g.Intersection(got); !common.IsEmpty() {
 			require.Equal(t, g.String(), common.String())
@@ -104,7 +104,7 @@ func TestPackedFitsOneL3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topologytest.Random(t).Machine()
 		caches, all := l3s(m), cores(m)
-		if slices.ContainsFunc(all, func(c cpuset.CPUSet) bool { return c.Size() != all[0].Size() }) {
+		if slices.ContainsFunc(all, func(c contract.CPUSet) bool { return c.Size() != all[0].Size() }) {
 			return
 		}
 		l3 := rapid.SampledFrom(caches).Draw(t, "l3")
@@ -127,7 +127,7 @@ func TestPackedTakesWholeCores(t *testing.T) {
 		}
 		m := s.Machine()
 		pairs := cores(m)
-		if slices.ContainsFunc(pairs, func(c cpuset.CPUSet) bool { return c.Size() != 2 }) {
+		if slices.ContainsFunc(pairs, func(c contract.CPUSet) bool { return c.Size() != 2 }) {
 			return
 		}
 		zone := m.CPUs[0].Node
@@ -162,7 +162,7 @@ func TestChurn(t *testing.T) {
 	l, caches := placement.NewLayout(m), l3s(m)
 	rapid.Check(t, func(t *rapid.T) {
 		free := m.Online()
-		var held []cpuset.CPUSet
+		var held []contract.CPUSet
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(held) > 0 && rapid.IntRange(0, 2).Draw(t, "release") == 0 {
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "claim")
@@ -174,7 +174,7 @@ func TestChurn(t *testing.T) {
 			if n > free.Size() {
 				continue
 			}
-			whole := slices.ContainsFunc(caches, func(c cpuset.CPUSet) bool { return c.IsSubsetOf(free) })
+			whole := slices.ContainsFunc(caches, func(c contract.CPUSet) bool { return c.IsSubsetOf(free) })
 			got, err := l.Pick(free, n, placement.Options{})
 			require.NoError(t, err)
 			if n <= 16 && whole {
@@ -187,7 +187,7 @@ func TestChurn(t *testing.T) {
 		for _, h := range held {
 			free = free.Union(h)
 		}
-		require.True(t, free.Equals(m.Online()), "I3")
+		require.True(t, free == m.Online(), "I3")
 	})
 }
 
@@ -198,7 +198,7 @@ func TestWholeCoresNeverStuck(t *testing.T) {
 	l := placement.NewLayout(m)
 	rapid.Check(t, func(t *rapid.T) {
 		free := m.Online()
-		var held []cpuset.CPUSet
+		var held []contract.CPUSet
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "claim")

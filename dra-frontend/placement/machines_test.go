@@ -3,8 +3,8 @@
 package placement_test
 
 import (
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -37,7 +37,7 @@ func (b *builder) machine(distance func(a, b int) int) topology.Machine {
 				ids = append(ids, c.ID)
 			}
 		}
-		n.CPUs = cpuset.New(ids...)
+		n.CPUs = contract.CPUs(ids...)
 		for j := range b.m.NUMANodes {
 			n.Distances = append(n.Distances, distance(i, j))
 		}

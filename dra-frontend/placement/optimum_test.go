@@ -7,11 +7,11 @@ import (
 	"slices"
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -185,17 +185,17 @@ func (s small) optimum(free uint32, o placement.Options) map[int]want {
 	return best
 }
 
-func (s small) set(mask uint32) cpuset.CPUSet {
+func (s small) set(mask uint32) contract.CPUSet {
 	var ids []int
 	for i, c := range s.machine.CPUs {
 		if mask>>i&1 == 1 {
 			ids = append(ids, c.ID)
 		}
 	}
-	return cpuset.New(ids...)
+	return contract.CPUs(ids...)
 }
 
-func (s small) mask(set cpuset.CPUSet) uint32 {
+func (s small) mask(set contract.CPUSet) uint32 {
 	var mask uint32
 	for i, c := range s.machine.CPUs {
 		if set.Contains(c.ID) {

@@ -26,8 +26,8 @@ import (
 	"fmt"
 	"slices"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"k8s.io/utils/cpuset"
 )
 
 // Placements.
@@ -61,32 +61,32 @@ type Options struct {
 
 // Pick picks n of the free CPUs, the CPUs of the zone that no claim holds. CPUs
 // that the layout lacks count as not free.
-func (l *Layout) Pick(free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, error) {
+func (l *Layout) Pick(free contract.CPUSet, n int, o Options) (contract.CPUSet, error) {
 	kind, err := l.wanted(o)
 	if err != nil {
-		return cpuset.New(), err
+		return contract.CPUSet{}, err
 	}
 	p := newPick(l, free)
 	switch have := p.kindFree[kind]; {
 	case n < 0:
-		return cpuset.New(), fmt.Errorf("cannot pick %d CPUs", n)
+		return contract.CPUSet{}, fmt.Errorf("cannot pick %d CPUs", n)
 	case o.Placement != "" && o.Placement != Packed && o.Placement != Spread:
-		return cpuset.New(), fmt.Errorf("placement %q: want %q or %q", o.Placement, Packed, Spread)
+		return contract.CPUSet{}, fmt.Errorf("placement %q: want %q or %q", o.Placement, Packed, Spread)
 	case n > have && kind != anyKind:
-		return cpuset.New(), fmt.Errorf("%d CPUs of %s cores wanted, %d free in the zone", n, l.kinds[kind], have)
+		return contract.CPUSet{}, fmt.Errorf("%d CPUs of %s cores wanted, %d free in the zone", n, l.kinds[kind], have)
 	case n > have:
-		return cpuset.New(), fmt.Errorf("%d CPUs wanted, %d free in the zone", n, have)
+		return contract.CPUSet{}, fmt.Errorf("%d CPUs wanted, %d free in the zone", n, have)
 	case n == 0:
-		return cpuset.New(), nil
+		return contract.CPUSet{}, nil
 	case o.Placement == Spread && !o.WholeL3:
 		err = p.spread(n, kind, o)
 	default:
 		err = p.pack(n, kind, o)
 	}
 	if err != nil {
-		return cpuset.New(), err
+		return contract.CPUSet{}, err
 	}
-	return cpuset.New(p.taken...), nil
+	return contract.CPUs(p.taken...), nil
 }
 
 // wanted returns the index of the wanted kind of cores, or anyKind.
@@ -163,13 +163,13 @@ type pick struct {
 	taken                                 []int
 }
 
-func newPick(l *Layout, free cpuset.CPUSet) *pick {
+func newPick(l *Layout, free contract.CPUSet) *pick {
 	counts := make([]int, len(l.cores)+len(l.l3s)+len(l.places)+len(l.kinds))
 	p := &pick{
 		Layout: l, free: make([]bool, len(l.cpus)), coreFree: cut(&counts, len(l.cores), 0), l3Free: cut(&counts, len(l.l3s), 0),
 		placeFree: cut(&counts, len(l.places), 0), kindFree: counts,
 	}
-	for _, id := range free.UnsortedList() {
+	for _, id := range free.List() {
 		if id < len(l.at) && l.at[id] >= 0 {
 			p.free[l.at[id]] = true
 			p.coreFree[l.coreOf[l.at[id]]]++

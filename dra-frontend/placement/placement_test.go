@@ -5,16 +5,16 @@ package placement_test
 import (
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 )
 
-func parse(t testing.TB, list string) cpuset.CPUSet {
+func parse(t testing.TB, list string) contract.CPUSet {
 	t.Helper()
-	s, err := cpuset.Parse(list)
+	s, err := contract.ParseCPUs(list)
 	require.NoError(t, err)
 	return s
 }
@@ -121,9 +121,9 @@ func TestRefused(t *testing.T) {
 // A machine without CPUs has nothing to pick, and does not panic.
 func TestEmptyLayout(t *testing.T) {
 	l := placement.NewLayout(topology.Machine{})
-	_, err := l.Pick(cpuset.New(0), 1, placement.Options{})
+	_, err := l.Pick(contract.CPUs(0), 1, placement.Options{})
 	require.ErrorContains(t, err, "0 free")
-	got, err := l.Pick(cpuset.New(), 0, placement.Options{})
+	got, err := l.Pick(contract.CPUs(), 0, placement.Options{})
 	require.NoError(t, err)
 	require.True(t, got.IsEmpty())
 }

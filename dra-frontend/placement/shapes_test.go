@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -36,7 +36,7 @@ func sparse(m topology.Machine, gap int) topology.Machine {
 		for _, id := range n.CPUs.List() {
 			ids = append(ids, at(id))
 		}
-		m.NUMANodes[i].CPUs = cpuset.New(ids...)
+		m.NUMANodes[i].CPUs = contract.CPUs(ids...)
 	}
 	return m
 }
@@ -92,7 +92,7 @@ func TestSizes(t *testing.T) {
 					some = append(some, c.ID)
 				}
 			}
-			for _, free := range []cpuset.CPUSet{m.Online(), cpuset.New(some...)} {
+			for _, free := range []contract.CPUSet{m.Online(), contract.CPUs(some...)} {
 				for _, n := range []int{1, free.Size() / 3, free.Size() / 2, free.Size() - 1, free.Size()} {
 					for _, o := range []placement.Options{{}, {Placement: placement.Spread}, {WholeCores: true}, {WholeL3: true}} {
 						if n < 0 || n > free.Size() {
@@ -133,7 +133,7 @@ func TestKindLaws(t *testing.T) {
 		if got, err := l.Pick(free, n, o); err == nil {
 			pure := false
 			for _, ids := range of {
-				pure = pure || got.IsSubsetOf(cpuset.New(ids...))
+				pure = pure || got.IsSubsetOf(contract.CPUs(ids...))
 			}
 			require.Equal(t, enough, pure, "%s of %s", got, free)
 		}
@@ -141,7 +141,7 @@ func TestKindLaws(t *testing.T) {
 			o.Cores = string(kind)
 			got, err := l.Pick(free, n, o)
 			require.Equal(t, len(of[kind]) >= n, err == nil, "%v", err)
-			require.True(t, got.IsSubsetOf(cpuset.New(of[kind]...)))
+			require.True(t, got.IsSubsetOf(contract.CPUs(of[kind]...)))
 		}
 	})
 }

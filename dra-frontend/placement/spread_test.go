@@ -6,11 +6,11 @@ import (
 	"math/bits"
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -113,7 +113,7 @@ func TestSpreadUsesTheMostL3s(t *testing.T) {
 	})
 }
 
-func count(groups []cpuset.CPUSet, got cpuset.CPUSet) int {
+func count(groups []contract.CPUSet, got contract.CPUSet) int {
 	used := 0
 	for _, g := range groups {
 		if !g.Intersection(got).IsEmpty() {
@@ -153,13 +153,13 @@ func TestSpreadOnRealMachines(t *testing.T) {
 		taken, left := make([]int, len(caches)), make([]int, len(caches)) // free cores of each L3
 		at := make(map[int]int, len(m.CPUs))
 		for i, l3 := range caches {
-			for _, id := range l3.UnsortedList() {
+			for _, id := range l3.List() {
 				at[id] = i
 			}
 		}
 		for _, c := range cores(m.Machine) {
 			second = second || c.Intersection(got).Size() > 1
-			switch l3 := at[c.UnsortedList()[0]]; {
+			switch l3 := at[c.List()[0]]; {
 			case !c.IsSubsetOf(free):
 			case c.Intersection(got).IsEmpty():
 				left[l3]++

@@ -87,11 +87,11 @@ func anyReserved(claim *resourceapi.ResourceClaim, pods []contract.PodRecord) bo
 
 // keptCPUs returns the CPUs of each result of the record, or nil if the results
 // are another allocation.
-func keptCPUs(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) []string {
+func keptCPUs(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) []contract.CPUSet {
 	if !sameAllocation(record, results) {
 		return nil
 	}
-	var kept []string
+	var kept []contract.CPUSet
 	for _, r := range record.Results {
 		kept = append(kept, r.Decision.CPUs)
 	}

@@ -58,7 +58,7 @@ func TestSlowReadDelaysNoOtherClaim(t *testing.T) {
 	require.NoError(t, n.unprepare(2))
 	close(api.answer)
 	require.NoError(t, <-done)
-	require.Equal(t, "1-7", n.state().Shared.CPUs)
+	require.Equal(t, "1-7", n.state().Shared.CPUs.String())
 }
 
 // A call that kubelet has given up writes nothing: kubelet may have released
@@ -82,7 +82,7 @@ func TestGivenUpCallPreparesNothing(t *testing.T) {
 	close(api.answer)
 	require.ErrorIs(t, <-done, context.Canceled)
 	require.Empty(t, n.claimFiles())
-	require.Equal(t, "0-7", n.state().Shared.CPUs)
+	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }
 
 // I1, I3: many calls run at a time, and two of them prepare each claim.
@@ -111,7 +111,7 @@ func TestCallsAtATime(t *testing.T) {
 		}
 		wg.Wait()
 		require.Equal(t, 6, n.held().Size())
-		require.Equal(t, t2().Base.CPUs.Difference(n.held()).String(), n.state().Shared.CPUs)
+		require.Equal(t, t2().Base.CPUs.Difference(n.held()), n.state().Shared.CPUs)
 		for i := range claims {
 			wg.Go(func() {
 				if err := n.unprepare(i + 1); err != nil {
@@ -121,7 +121,7 @@ func TestCallsAtATime(t *testing.T) {
 		}
 		wg.Wait()
 		require.Empty(t, n.claimFiles())
-		require.Equal(t, "0-7", n.state().Shared.CPUs)
+		require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 	}
 }
 

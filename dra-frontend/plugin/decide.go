@@ -9,7 +9,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
@@ -26,14 +25,14 @@ type part struct {
 	settings parameters.Settings
 	// kept are the CPUs of the former decision on the same allocation, empty
 	// for none.
-	kept string
+	kept contract.CPUSet
 }
 
 // decide computes the record of a claim: the CPUs first, then the values that
 // follow. kept are the CPUs of each result of the former decision, nil for
 // none.
 func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult,
-	users users, usersErr error, prepared []contract.ClaimRecord, kept []string) (contract.ClaimRecord, error) {
+	users users, usersErr error, prepared []contract.ClaimRecord, kept []contract.CPUSet) (contract.ClaimRecord, error) {
 	record := contract.ClaimRecord{
 		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), BootID: d.bootID,
 	}
@@ -61,13 +60,13 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 	}
 	record.Pods = users.records()
 	record.OwnedByPod, record.Joinable = ownedByPod(claim), joinable(claim, parts)
-	taken := nodestate.Exclusive(prepared)
+	taken := nodestate.ClaimedCPUs(prepared)
 	for i, p := range parts {
 		decision, err := d.value(p, i, users, taken, prepared)
 		if err != nil {
 			return record, about(p.DeviceRequestAllocationResult, err)
 		}
-		if decision.CPUs != "" {
+		if !decision.CPUs.IsEmpty() {
 			if decision.Partition, err = users.partition(p.Request, prepared, announcement.Features); err != nil {
 				return record, about(p.DeviceRequestAllocationResult, err)
 			}
@@ -81,13 +80,7 @@ func (d *Driver) decide(claim *resourceapi.ResourceClaim, results []resourceapi.
 				"which nri-actuator cannot do with this node's runtime (%s %s) and kernel: leave them out, or upgrade these",
 				feature, announcement.Runtime, announcement.RuntimeVersion))
 		}
-		if decision.CPUs != "" {
-			picked, err := cpuset.Parse(decision.CPUs)
-			if err != nil {
-				return record, err
-			}
-			taken = taken.Union(picked)
-		}
+		taken = taken.Union(decision.CPUs)
 		result := resultRecord(p.DeviceRequestAllocationResult, decision)
 		if result.Hugetlbfs, err = users.hugetlbfs(p.Request, p.settings.HugepagesMount, p.amounts.Hugepages); err != nil {
 			return record, about(p.DeviceRequestAllocationResult, err)
@@ -126,7 +119,7 @@ func (d *Driver) read(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequ
 	if p.amounts.CPUs == 0 && !p.amounts.Divisible() {
 		return p, fmt.Errorf("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
 	}
-	if p.amounts.Divisible() && p.zone.Mems == "" {
+	if p.amounts.Divisible() && p.zone.Mems.IsEmpty() {
 		return p, fmt.Errorf("memory or hugepages granted, the zone offers none: " +
 			"its memory is not of a kind in memoryTypes (any more); delete the pod so that it is scheduled again")
 	}
@@ -149,11 +142,11 @@ func configOf(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAlloc
 
 // value returns the decision for the result number index. taken are the CPUs of
 // other decisions.
-func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
+func (d *Driver) value(p part, index int, u users, taken contract.CPUSet, prepared []contract.ClaimRecord) (contract.Decision, error) {
 	decision := contract.Decision{V: contract.Version, Requires: []string{}}
 	a := p.amounts
 	switch {
-	case p.kept != "" && nodestate.Set(p.kept).IsSubsetOf(p.zone.CPUs):
+	case !p.kept.IsEmpty() && p.kept.IsSubsetOf(p.zone.CPUs):
 		// I8: later pods get the CPUs of the former pods if the zone has them.
 		decision.CPUs = p.kept
 	case a.CPUs > 0:
@@ -168,7 +161,7 @@ func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared
 		if err != nil {
 			return decision, err
 		}
-		decision.CPUs = cpus.String()
+		decision.CPUs = cpus
 	}
 	if a.Divisible() {
 		decision.Mems = p.zone.Mems
@@ -192,10 +185,10 @@ func (d *Driver) value(p part, index int, u users, taken cpuset.CPUSet, prepared
 }
 
 // holders names the claims that hold CPUs of the zone, with these CPUs.
-func holders(prepared []contract.ClaimRecord, zone cpuset.CPUSet) string {
+func holders(prepared []contract.ClaimRecord, zone contract.CPUSet) string {
 	var names []string
 	for _, c := range prepared {
-		if held := nodestate.CPUsOf(c).Intersection(zone); !held.IsEmpty() {
+		if held := c.CPUs().Intersection(zone); !held.IsEmpty() {
 			names = append(names, fmt.Sprintf("claim %s/%s (%s)", c.Namespace, c.Name, held))
 		}
 	}

@@ -193,7 +193,7 @@ func (u users) settle(prepared []contract.ClaimRecord, features []string) []cpuU
 		// A prepared result stays as it was decided.
 		uses = slices.DeleteFunc(uses, func(k cpuUse) bool { return k.uid == r.UID })
 		for _, of := range r.Results {
-			if of.Decision.CPUs == "" {
+			if of.Decision.CPUs.IsEmpty() {
 				continue
 			}
 			k := cpuUse{namespace: r.Namespace, claim: r.Name, uid: r.UID, request: of.Request}

@@ -14,7 +14,6 @@ import (
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
@@ -49,7 +48,7 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		n.partitions(true)
 		require.NoError(t, n.prepareAll(a, b))
 		require.Equal(t, contract.PartitionRoot, n.record(2).Results[0].Decision.Partition)
-		require.Equal(t, "0-1", n.state().Pods[uid(999)].Exclusive)
+		require.Equal(t, "0-1", n.state().Pods[uid(999)].PartitionCPUs.String())
 	})
 	t.Run("a partition that could be none now", func(t *testing.T) {
 		n := newNode(t)
@@ -91,7 +90,7 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		n.pod(plugin.Pod{Containers: []plugin.Container{using("main", true, ref(old.Name))}}, next)
 		require.NoError(t, n.prepareAll(next))
 		require.Equal(t, contract.PartitionRoot, n.record(2).Results[0].Decision.Partition)
-		require.Equal(t, "1-7", n.state().Shared.CPUs)
+		require.Equal(t, "1-7", n.state().Shared.CPUs.String())
 	})
 	t.Run("of another namespace", func(t *testing.T) {
 		n := newNode(t)
@@ -111,10 +110,11 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		require.NoError(t, n.prepareAll(template(n.claim(2, "numa-0", capacity{"cpu": "1"}))))
 		require.NoError(t, n.prepareAll(template(n.claim(3, "numa-1", capacity{"cpu": "2"}))))
 		state := n.state()
-		require.Equal(t, "1-7", state.Shared.CPUs)
-		require.Equal(t, "1-3", state.Exclusive[contract.LevelKubepods])
+		require.Equal(t, "1-7", state.Shared.CPUs.String())
+		require.Equal(t, "1-3", state.PartitionCPUs[contract.LevelKubepods].String())
 		require.Equal(t, []string{"", "1", "2-3"}, []string{
-			state.Pods[uid(1001)].Exclusive, state.Pods[uid(1002)].Exclusive, state.Pods[uid(1003)].Exclusive,
+			state.Pods[uid(1001)].PartitionCPUs.String(), state.Pods[uid(1002)].PartitionCPUs.String(),
+			state.Pods[uid(1003)].PartitionCPUs.String(),
 		})
 	})
 }
@@ -243,12 +243,12 @@ func TestPartitionLaws(tt *testing.T) {
 			require.LessOrEqual(t, len(seen), 1, "container %s is a partition with some of its CPUs: %v", c.Name, got)
 		}
 		state := n.state()
-		held := nodestate.Set(state.Exclusive[contract.LevelKubepods])
+		held := state.PartitionCPUs[contract.LevelKubepods]
 		for i, c := range claims {
 			if k := got[c.Name]; k == "refused" || k == "" {
 				continue
 			}
-			require.True(t, nodestate.CPUsOf(n.record(i+1)).IsSubsetOf(held))
+			require.True(t, n.record(i+1).CPUs().IsSubsetOf(held))
 			running := 0
 			for _, container := range pod.Containers {
 				if container.Runs && slices.Contains(container.Claims, ref(c.Name)) {
@@ -257,7 +257,7 @@ func TestPartitionLaws(tt *testing.T) {
 			}
 			require.LessOrEqual(t, running, 1)
 		}
-		require.Equal(t, held.String(), state.Pods[uid(999)].Exclusive)
+		require.Equal(t, held, state.Pods[uid(999)].PartitionCPUs)
 		for i := range claims {
 			require.NoError(t, n.unprepare(i+1))
 		}

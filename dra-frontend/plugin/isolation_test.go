@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
@@ -203,7 +204,7 @@ func TestPartition(t *testing.T) {
 			require.Equal(t, state, n.state())
 			require.NoError(t, n.unprepare(1))
 			require.Equal(t, before.Shared, n.state().Shared)
-			require.Empty(t, n.state().Exclusive)
+			require.Empty(t, n.state().PartitionCPUs)
 		})
 	}
 }
@@ -217,17 +218,18 @@ func (n *node) requirePartition(kind string, i int) {
 	if kind == "" {
 		require.NotContains(n.t, d.Requires, contract.FeaturePartition)
 		require.NotContains(n.t, record.Results[0].Parameters, "cpu.isolation")
-		require.Equal(n.t, "2-7", state.Shared.CPUs)
-		require.Empty(n.t, state.Exclusive)
+		require.Equal(n.t, "2-7", state.Shared.CPUs.String())
+		require.Empty(n.t, state.PartitionCPUs)
 		return
 	}
 	require.Contains(n.t, d.Requires, contract.FeaturePartition, "an actuator that does not know of it must not apply it")
 	require.Equal(n.t, map[string]string{contract.PartitionRoot: "partition", contract.PartitionIsolated: "isolated"}[kind],
 		record.Results[0].Parameters["cpu.isolation"])
 	require.False(n.t, record.Joinable, "a partition is one cgroup's")
-	require.Equal(n.t, "0-7", state.Shared.CPUs, "the kernel takes them out")
-	require.Equal(n.t, map[string]string{contract.LevelKubepods: "0-1", contract.LevelBurstable: "0-1"}, state.Exclusive)
-	require.Equal(n.t, "0-1", state.Pods[record.Pods[0].UID].Exclusive)
+	require.Equal(n.t, "0-7", state.Shared.CPUs.String(), "the kernel takes them out")
+	require.Equal(n.t, map[string]contract.CPUSet{contract.LevelKubepods: contracttest.CPUs("0-1"),
+		contract.LevelBurstable: contracttest.CPUs("0-1")}, state.PartitionCPUs)
+	require.Equal(n.t, "0-1", state.Pods[record.Pods[0].UID].PartitionCPUs.String())
 }
 
 // A container is a partition with all of its CPUs or not at all, also if a
@@ -385,8 +387,8 @@ func TestPartitionsOfRequests(t *testing.T) {
 			require.Equal(t, c.kinds, [2]string{record.Results[0].Decision.Partition, record.Results[1].Decision.Partition})
 			require.Equal(t, c.joinable, record.Joinable)
 			if c.kinds == [2]string{"root", ""} {
-				require.Equal(t, "0-1,3-7", n.state().Shared.CPUs, "the pool leaves out what is no partition")
-				require.Equal(t, "0", n.state().Exclusive[contract.LevelKubepods])
+				require.Equal(t, "0-1,3-7", n.state().Shared.CPUs.String(), "the pool leaves out what is no partition")
+				require.Equal(t, "0", n.state().PartitionCPUs[contract.LevelKubepods].String())
 			}
 		})
 	}

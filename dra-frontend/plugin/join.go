@@ -122,7 +122,7 @@ func (d *Driver) tie(ctx context.Context, claim, late *resourceapi.ResourceClaim
 		return err
 	}
 	d.log.Info("pods joined a claim", zap.String("claim", claim.Namespace+"/"+claim.Name), zap.String("uid", record.UID),
-		zap.String("cpus", record.CPUs()), zap.Strings("pods", podsOf(contract.ClaimRecord{Pods: added})))
+		zap.Stringer("cpus", record.CPUs()), zap.Strings("pods", podsOf(contract.ClaimRecord{Pods: added})))
 	return nil
 }
 

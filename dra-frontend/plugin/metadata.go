@@ -22,7 +22,7 @@ const (
 // the configuration switches metadata on.
 func metadata(r contract.ResultRecord) *kubeletplugin.DeviceMetadata {
 	attributes := make(map[string]resourceapi.DeviceAttribute)
-	for name, list := range map[string]string{metadataCPUs: r.Decision.CPUs, metadataMems: r.Decision.Mems} {
+	for name, list := range map[string]string{metadataCPUs: r.Decision.CPUs.String(), metadataMems: r.Decision.Mems.String()} {
 		if list != "" {
 			attributes[name] = resourceapi.DeviceAttribute{StringValue: new(list)}
 		}

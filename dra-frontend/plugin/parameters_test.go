@@ -9,9 +9,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
@@ -51,9 +51,9 @@ func TestParametersReachTheDecision(t *testing.T) {
 	n := newNode(t)
 	inventory := t2()
 	var asked placement.Options
-	inventory.Pick = func(free cpuset.CPUSet, count int, o placement.Options) (cpuset.CPUSet, error) {
+	inventory.Pick = func(free contract.CPUSet, count int, o placement.Options) (contract.CPUSet, error) {
 		asked = o
-		return cpuset.New(free.List()[:count]...), nil
+		return contract.CPUs(free.List()[:count]...), nil
 	}
 	n.driver.SetInventory(inventory)
 	c := n.claim(1, "numa-1", capacity{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
@@ -65,9 +65,9 @@ func TestParametersReachTheDecision(t *testing.T) {
 	require.Equal(t, placement.Options{Placement: placement.Spread, WholeCores: true, Cores: placement.CoresAny}, asked)
 	result := n.record(1).Results[0]
 	require.Equal(t, contract.Decision{
-		V: contract.Version, CPUs: "2-3", Mems: "1",
+		V: contract.Version, CPUs: contracttest.CPUs("2-3"), Mems: contracttest.Nodes("1"),
 		Memory:       &contract.Memory{Min: gi, High: gi + gi/2, Max: 2 * gi},
-		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "1"},
+		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.Nodes("1")},
 		Hugepages:    map[string]contract.Limit{"2Mi": contract.Max},
 		Requires:     []string{contract.FeatureMemoryPolicy},
 	}, result.Decision)

@@ -18,7 +18,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/utils/cpuset"
 
 	"go.uber.org/zap"
 
@@ -38,7 +37,7 @@ type Inventory struct {
 	// Zones are the zones by device name.
 	Zones map[string]Zone
 	// Pick chooses n CPUs from free.
-	Pick func(free cpuset.CPUSet, n int, o placement.Options) (cpuset.CPUSet, error)
+	Pick func(free contract.CPUSet, n int, o placement.Options) (contract.CPUSet, error)
 	// PageSize is the base page size in bytes.
 	PageSize int64
 	// Base is the part of the node state's input that does not come from
@@ -48,9 +47,9 @@ type Inventory struct {
 
 // Zone is the part of the machine that a device stands for.
 type Zone struct {
-	CPUs cpuset.CPUSet
-	// Mems is the list of the zone's NUMA nodes with memory.
-	Mems string
+	CPUs contract.CPUSet
+	// Mems are the zone's NUMA nodes with memory.
+	Mems contract.NodeSet
 }
 
 // Pods reads a pod from the API server.
@@ -261,8 +260,8 @@ func (d *Driver) writeState(claims []contract.ClaimRecord) error {
 }
 
 func (d *Driver) count(claims []contract.ClaimRecord) {
-	exclusive := nodestate.Exclusive(claims)
-	d.recorder.Claims(len(claims), exclusive.Size(), d.inventory.Base.CPUs.Difference(exclusive).Size())
+	claimed := nodestate.ClaimedCPUs(claims)
+	d.recorder.Claims(len(claims), claimed.Size(), d.inventory.Base.CPUs.Difference(claimed).Size())
 }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin. Kubelet names all
@@ -342,7 +341,7 @@ func (d *Driver) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 		return err
 	}
 	if known {
-		log.Info("claim released", zap.String("cpus", record.CPUs()))
+		log.Info("claim released", zap.Stringer("cpus", record.CPUs()))
 	}
 	return nil
 }

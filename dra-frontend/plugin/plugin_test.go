@@ -22,9 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
@@ -160,15 +160,15 @@ func (n *node) Announcement() (contract.Announcement, error) {
 func t2() plugin.Inventory {
 	return plugin.Inventory{
 		Zones: map[string]plugin.Zone{
-			"numa-0": {CPUs: cpuset.New(0, 1, 4, 5), Mems: "0"},
-			"numa-1": {CPUs: cpuset.New(2, 3, 6, 7), Mems: "1"},
+			"numa-0": {CPUs: contract.CPUs(0, 1, 4, 5), Mems: contracttest.Nodes("0")},
+			"numa-1": {CPUs: contract.CPUs(2, 3, 6, 7), Mems: contracttest.Nodes("1")},
 		},
-		Pick: func(free cpuset.CPUSet, n int, _ placement.Options) (cpuset.CPUSet, error) {
-			return cpuset.New(free.List()[:n]...), nil
+		Pick: func(free contract.CPUSet, n int, _ placement.Options) (contract.CPUSet, error) {
+			return contract.CPUs(free.List()[:n]...), nil
 		},
 		PageSize: pageSize,
 		Base: nodestate.Base{
-			BootID: bootID, CPUs: cpuset.New(0, 1, 2, 3, 4, 5, 6, 7), Mems: cpuset.New(0, 1), Protect: true,
+			BootID: bootID, CPUs: contract.CPUs(0, 1, 2, 3, 4, 5, 6, 7), Mems: contract.Nodes(0, 1), Protect: true,
 		},
 	}
 }
@@ -282,7 +282,7 @@ func TestPrepareWritesTheWholeDecision(t *testing.T) {
 
 	r := n.record(1)
 	require.Equal(t, contract.Decision{
-		V: contract.Version, CPUs: "2-3", Mems: "1", Requires: []string{},
+		V: contract.Version, CPUs: contracttest.CPUs("2-3"), Mems: contracttest.Nodes("1"), Requires: []string{},
 		Memory:    &contract.Memory{Min: gi, High: contract.Max, Max: gi},
 		Hugepages: map[string]contract.Limit{"2Mi": 64 << 20},
 	}, r.Results[0].Decision)
@@ -290,7 +290,7 @@ func TestPrepareWritesTheWholeDecision(t *testing.T) {
 	require.Equal(t, 35, r.GuardTimeout)
 
 	s := n.state()
-	require.Equal(t, contract.Shared{CPUs: "0-1,4-7", Mems: "0-1"}, s.Shared)
+	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-1,4-7"), Mems: contracttest.Nodes("0-1")}, s.Shared)
 	require.Equal(t, contract.PodState{Claims: []string{uid(1)}, Cgroup: contract.Files{
 		"memory.min": "1073741824", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864",
 	}}, s.Pods[uid(1001)])
@@ -304,9 +304,9 @@ func TestMemoryOnlyClaimStaysInTheSharedPool(t *testing.T) {
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "0", "memory": "1Gi"}))
 	require.NoError(t, err)
 	d := n.record(1).Results[0].Decision
-	require.Empty(t, d.CPUs)
-	require.Equal(t, "0", d.Mems)
-	require.Equal(t, "0-7", n.state().Shared.CPUs)
+	require.Empty(t, d.CPUs.String())
+	require.Equal(t, "0", d.Mems.String())
+	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }
 
 // A14, I8.
@@ -481,7 +481,7 @@ func TestPoolIsNeverEmpty(t *testing.T) {
 	require.NoError(t, err)
 	_, err = n.prepare(n.claim(2, "numa-1", capacity{"cpu": "4"}))
 	require.ErrorContains(t, err, "no CPU would be left")
-	require.Equal(t, "2-3,6-7", n.state().Shared.CPUs)
+	require.Equal(t, "2-3,6-7", n.state().Shared.CPUs.String())
 	require.Len(t, n.claimFiles(), 1)
 }
 
@@ -522,10 +522,10 @@ func TestUnprepareKeepsCPUsWhileTheFileStays(t *testing.T) {
 	n.wrap = func(d ledger.Directory) ledger.Directory { return &stuck{Directory: d, stuck: &failing} }
 	n.restart()
 	require.ErrorContains(t, n.unprepare(1), "its CPUs stay taken")
-	require.Equal(t, "2-7", n.state().Shared.CPUs)
+	require.Equal(t, "2-7", n.state().Shared.CPUs.String())
 	failing = false
 	require.NoError(t, n.unprepare(1))
-	require.Equal(t, "0-7", n.state().Shared.CPUs)
+	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }
 
 type stuck struct {
@@ -612,10 +612,10 @@ func TestClaimAllocatedAnew(t *testing.T) {
 	_, err = n.prepare(n.claim(1, "numa-1", capacity{"cpu": "1"}))
 	require.NoError(t, err)
 	require.Equal(t, "numa-1", n.record(1).Results[0].Device)
-	require.Equal(t, "2", n.record(1).CPUs())
-	require.Equal(t, "0-1,3-7", n.state().Shared.CPUs)
+	require.Equal(t, "2", n.record(1).CPUs().String())
+	require.Equal(t, "0-1,3-7", n.state().Shared.CPUs.String())
 	require.NoError(t, n.unprepare(1))
-	require.Equal(t, "0-7", n.state().Shared.CPUs)
+	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }
 
 // An init container that ends before the main container starts may use the same

@@ -123,7 +123,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 			log.Debug("claim is already prepared")
 			return answer(former), nil
 		}
-		log.Info("claim is decided anew, its former pods have gone", zap.String("cpus", former.CPUs()),
+		log.Info("claim is decided anew, its former pods have gone", zap.Stringer("cpus", former.CPUs()),
 			zap.Strings("zones", zonesOf(former)), zap.Strings("pods", podsOf(former)))
 		claims.Prepared = claims.Without(former.UID)
 	}
@@ -154,7 +154,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		return nil, err
 	}
 	d.count(append(slices.Clone(claims.Prepared), record))
-	log.Info("claim prepared", zap.String("cpus", record.CPUs()),
+	log.Info("claim prepared", zap.Stringer("cpus", record.CPUs()),
 		zap.Strings("zones", zonesOf(record)), zap.Strings("pods", podsOf(record)))
 	return answer(record), nil
 }

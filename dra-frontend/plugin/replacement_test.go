@@ -14,9 +14,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
@@ -73,7 +73,7 @@ func TestReplacement(t *testing.T) {
 			require.NoError(t, n.unprepare(9))
 			before := n.record(1)
 			require.False(t, before.OwnedByPod)
-			require.Equal(t, "1", before.CPUs(), "0 was taken then")
+			require.Equal(t, "1", before.CPUs().String(), "0 was taken then")
 			require.Equal(t, contract.PartitionRoot, before.Results[0].Decision.Partition)
 
 			both := c.DeepCopy()
@@ -89,12 +89,12 @@ func TestReplacement(t *testing.T) {
 			after := n.record(1)
 			require.Equal(t, []string{uid(5)}, n.recorded(1))
 			require.Equal(t, contract.Decision{
-				V: contract.Version, CPUs: "1", Mems: "0", Requires: []string{},
+				V: contract.Version, CPUs: contracttest.CPUs("1"), Mems: contracttest.Nodes("0"), Requires: []string{},
 				Memory:    &contract.Memory{Low: gi, High: contract.Max, Max: contract.Max},
 				Hugepages: map[string]contract.Limit{"2Mi": 8 * mi},
 			}, after.Results[0].Decision, "a runtime class makes no partition")
 			state := n.state()
-			require.Equal(t, "0,2-7", state.Shared.CPUs)
+			require.Equal(t, "0,2-7", state.Shared.CPUs.String())
 			require.Len(t, state.Pods, 1)
 			require.Equal(t, []string{uid(1)}, state.Pods[uid(5)].Claims)
 
@@ -153,9 +153,9 @@ func TestReplacementAllocatedAnew(t *testing.T) {
 	require.NoError(t, err)
 	next := n.next(allocatedAnew(c, "numa-1"), 5)
 	require.NoError(t, n.driver.Join(t.Context(), next))
-	require.Equal(t, "2-3", n.record(1).CPUs())
+	require.Equal(t, "2-3", n.record(1).CPUs().String())
 	require.Equal(t, uid(3000), n.record(1).Results[0].ShareID)
-	require.Equal(t, "0-1,4-7", n.state().Shared.CPUs)
+	require.Equal(t, "0-1,4-7", n.state().Shared.CPUs.String())
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 
 	// Kubelet would ask for CDI devices that do not exist.
@@ -317,7 +317,7 @@ func TestReplacementCrash(t *testing.T) {
 				require.Contains(t, n.state().Pods, uid(5))
 				require.Equal(t, c.class[1] == "", n.record(1).Results[0].Decision.Partition != "")
 				require.NoError(t, n.unprepare(1))
-				require.Equal(t, "0-7", n.state().Shared.CPUs)
+				require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 			})
 		}
 	}
@@ -328,8 +328,7 @@ func TestReplacementCrash(t *testing.T) {
 // it.
 func (n *node) requireOrdered() {
 	state := n.state()
-	shared, err := cpuset.Parse(state.Shared.CPUs)
-	require.NoError(n.t, err)
+	shared := state.Shared.CPUs
 	pods := map[string]bool{}
 	for _, path := range n.claimFiles() {
 		data, err := os.ReadFile(path)
@@ -340,8 +339,7 @@ func (n *node) requireOrdered() {
 			pods[p.UID] = true
 		}
 		if r.Results[0].Decision.Partition == "" {
-			held, err := cpuset.Parse(r.CPUs())
-			require.NoError(n.t, err)
+			held := r.CPUs()
 			require.True(n.t, held.Intersection(shared).IsEmpty(), "I1: pool %s, held %s", shared, held)
 		}
 	}
@@ -427,7 +425,7 @@ func TestRelease(t *testing.T) {
 	require.False(t, runs)
 	require.NoError(t, n.driver.Release(record))
 	require.Empty(t, n.claimFiles())
-	require.Equal(t, "0-7", n.state().Shared.CPUs)
+	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }
 
 // The pool may have no CPUs except the former and the new CPUs of a claim. The
@@ -440,19 +438,19 @@ func TestReplacementTakesTurnsWithThePool(t *testing.T) {
 	c := n.claim(1, "numa-0", capacity{"cpu": "1"})
 	_, err = n.prepare(c)
 	require.NoError(t, err)
-	require.Equal(t, "0", n.record(1).CPUs())
+	require.Equal(t, "0", n.record(1).CPUs().String())
 	_, err = n.prepare(n.claim(8, "numa-0", capacity{"cpu": "1"}))
 	require.NoError(t, err)
-	require.Equal(t, "1", n.record(8).CPUs())
+	require.Equal(t, "1", n.record(8).CPUs().String())
 	_, err = n.prepare(n.claim(7, "numa-0", capacity{"cpu": "1"}))
 	require.NoError(t, err)
-	require.Equal(t, "5", n.state().Shared.CPUs)
+	require.Equal(t, "5", n.state().Shared.CPUs.String())
 	// The zone has lost CPU 0, so the claim cannot keep it.
-	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: cpuset.New(1, 4, 5), Mems: "0"}
+	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: contract.CPUs(1, 4, 5), Mems: contracttest.Nodes("0")}
 	n.restart()
 	require.NoError(t, n.driver.Join(t.Context(), n.next(allocatedAnew(c, "numa-0"), 5)))
-	require.Equal(t, "5", n.record(1).CPUs())
-	require.Equal(t, "0", n.state().Shared.CPUs)
+	require.Equal(t, "5", n.record(1).CPUs().String())
+	require.Equal(t, "0", n.state().Shared.CPUs.String())
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 }
 
@@ -462,11 +460,11 @@ func TestReplacementKeepsNoCPUsBeyondTheZone(t *testing.T) {
 	c := n.claim(1, "numa-0", capacity{"cpu": "2", "memory": "1Gi"})
 	_, err := n.prepare(c)
 	require.NoError(t, err)
-	require.Equal(t, "0-1", n.record(1).CPUs())
-	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: cpuset.New(0, 4, 5), Mems: "0"}
+	require.Equal(t, "0-1", n.record(1).CPUs().String())
+	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: contract.CPUs(0, 4, 5), Mems: contracttest.Nodes("0")}
 	n.restart()
 	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
-	require.Equal(t, "0,4", n.record(1).CPUs())
+	require.Equal(t, "0,4", n.record(1).CPUs().String())
 }
 
 // A claim that is allocated to another node is left to that node. Kubelet
@@ -496,7 +494,7 @@ func TestReplacementWithoutRoom(t *testing.T) {
 		crowd := record
 		crowd.UID, crowd.Name, crowd.Pods = uid(90+i), "crowd", nil
 		crowd.Results = slices.Clone(crowd.Results)
-		crowd.Results[0].Decision = contract.Decision{V: contract.Version, CPUs: "7", Requires: []string{}}
+		crowd.Results[0].Decision = contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("7"), Requires: []string{}}
 		for j := range 2000 {
 			crowd.Pods = append(crowd.Pods, contract.PodRecord{UID: uid(10000 + 20000*i + j), QOS: contract.LevelBurstable})
 		}

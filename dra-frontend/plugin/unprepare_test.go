@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
@@ -42,15 +41,15 @@ func TestUnprepareBesideAReadError(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		require.Equal(t, "4-7", n.state().Shared.CPUs)
+		require.Equal(t, "4-7", n.state().Shared.CPUs.String())
 		n.wrap = func(d ledger.Directory) ledger.Directory {
 			return &unreadable{Directory: d, name: contract.ClaimFile(uid(2)), times: times}
 		}
 		n.restart()
 		require.NoError(t, n.unprepare(1))
-		require.Equal(t, pool, n.state().Shared.CPUs, "%d failed reads", times)
+		require.Equal(t, pool, n.state().Shared.CPUs.String(), "%d failed reads", times)
 		requireReconciled(t, n.driver)
-		require.Equal(t, "0-1,4-7", n.state().Shared.CPUs)
+		require.Equal(t, "0-1,4-7", n.state().Shared.CPUs.String())
 	}
 }
 
@@ -69,7 +68,7 @@ func TestUnprepareWithoutAPool(t *testing.T) {
 	require.NoError(t, err)
 	before := n.state()
 	offline := t2()
-	offline.Base.CPUs = cpuset.New(0, 1, 2, 3)
+	offline.Base.CPUs = contract.CPUs(0, 1, 2, 3)
 	n.driver.SetInventory(offline)
 
 	require.NoError(t, n.unprepare(3))
@@ -80,6 +79,6 @@ func TestUnprepareWithoutAPool(t *testing.T) {
 	require.ErrorContains(t, err, "no CPU would be left", "the node says why it takes no new claims")
 
 	require.NoError(t, n.unprepare(2))
-	require.Equal(t, "2-3", n.state().Shared.CPUs)
+	require.Equal(t, "2-3", n.state().Shared.CPUs.String())
 	require.NotContains(t, n.state().Pods, uid(1003))
 }

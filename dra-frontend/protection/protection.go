@@ -17,7 +17,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
@@ -75,7 +74,7 @@ func Check(n Node, claims []contract.ClaimRecord) (map[contract.Key]Finding, err
 	}
 	// The needed values do not depend on their owner. CPUs do not matter here:
 	// Compute gets a CPU that no claim can hold.
-	need, err := nodestate.Compute(nodestate.Base{CPUs: cpuset.New(noCPU), Protect: true}, claims)
+	need, err := nodestate.Compute(nodestate.Base{CPUs: contract.CPUs(noCPU), Protect: true}, claims)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
@@ -370,7 +371,7 @@ func TestSharedClaim(t *testing.T) {
 func TestNothingToSay(t *testing.T) {
 	got, err := protection.Check(protection.Node{}, []contract.ClaimRecord{
 		claim(1, []contract.PodRecord{pod(101, "")}, [2]int64{0, 0}),
-		{UID: uid(2), Results: []contract.ResultRecord{{Decision: contract.Decision{CPUs: "1"}}}},
+		{UID: uid(2), Results: []contract.ResultRecord{{Decision: contract.Decision{CPUs: contracttest.CPUs("1")}}}},
 	})
 	require.NoError(t, err)
 	require.Empty(t, got)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
@@ -22,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -137,7 +137,7 @@ func consumed(r *resourceapi.DeviceRequestAllocationResult) map[string]string {
 }
 
 func TestAllocatorTakesTheSlices(t *testing.T) {
-	s := newScheduler(devices(t, topologytest.T2(), zones.Config{ReservedCPUs: cpuset.New(0)}))
+	s := newScheduler(devices(t, topologytest.T2(), zones.Config{ReservedCPUs: contract.CPUs(0)}))
 	all := map[resourceapi.QualifiedName]resource.Quantity{
 		"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "hugepages_2Mi": resource.MustParse("64Mi"),
 	}

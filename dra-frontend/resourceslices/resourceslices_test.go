@@ -8,13 +8,13 @@ import (
 	"slices"
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/utils/cpuset"
 )
 
 const (
@@ -43,7 +43,7 @@ func values(d resourceapi.Device) map[string]string {
 }
 
 func TestDevices(t *testing.T) {
-	reserve0 := zones.Config{ReservedCPUs: cpuset.New(0)}
+	reserve0 := zones.Config{ReservedCPUs: contract.CPUs(0)}
 	type device struct {
 		name     string
 		capacity map[string]string
@@ -58,7 +58,7 @@ func TestDevices(t *testing.T) {
 			{"numa-0", map[string]string{"cpu": "3/1", "memory": "13Gi/1Mi", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
 			{"numa-1", map[string]string{"cpu": "4/1", "memory": "13Gi/1Mi", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
 		}},
-		{"A03: T6, memory only", topologytest.T6(), zones.Config{ReservedCPUs: cpuset.New(0, 1, 4, 5)}, []device{
+		{"A03: T6, memory only", topologytest.T6(), zones.Config{ReservedCPUs: contract.CPUs(0, 1, 4, 5)}, []device{
 			{"numa-0", map[string]string{"memory": "13Gi/1Mi", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
 			{"numa-1", map[string]string{"cpu": "4/1", "memory": "13Gi/1Mi", "hugepages_2Mi": "1Gi/2Mi", "hugepages_1Gi": "2Gi/1Gi"}},
 			{"numa-2", map[string]string{"memory": "64Gi/1Mi"}},

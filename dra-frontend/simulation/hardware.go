@@ -44,7 +44,7 @@ func l3sOf(cpus []topology.CPU) []L3 {
 			l3s = append(l3s, L3{ID: first.L3, Node: first.Node, Type: first.Type})
 			last++
 		}
-		l3s[last].Cores = append(l3s[last].Cores, contract.FormatList(threads))
+		l3s[last].Cores = append(l3s[last].Cores, contract.CPUs(threads...))
 	}
 	return l3s
 }

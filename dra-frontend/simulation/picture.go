@@ -32,11 +32,7 @@ const (
 // group of threads, each thread as the sign of its use.
 func (r Result) Picture(w io.Writer, v View) error {
 	out := bufio.NewWriter(w)
-	signs, err := r.signs(v.Colour)
-	if err != nil {
-		return err
-	}
-	d := drawing{Writer: out, signs: signs, width: v.Width}
+	d := drawing{Writer: out, signs: r.signs(v.Colour), width: v.Width}
 	m := r.Machine
 	fmt.Fprintf(out, "%s, %s, %s, base pages of %s\n",
 		count(m.Sockets, "socket"), count(m.NUMANodes, "NUMA node"), count(m.CPUs, "CPU"), contract.FormatPageSize(m.PageSize))
@@ -49,8 +45,8 @@ func (r Result) Picture(w io.Writer, v View) error {
 		d.l3s(r.OutsideZones)
 	}
 	fmt.Fprintf(out, "\n%s\n", d.signs.legend())
-	fmt.Fprintf(out, "shared pool: %s\n", or(r.CPUs.Shared, "none"))
-	if r.CPUs.Offline != "" {
+	fmt.Fprintf(out, "shared pool: %s\n", or(r.CPUs.Shared.String(), "none"))
+	if !r.CPUs.Offline.IsEmpty() {
 		fmt.Fprintf(out, "offline, not drawn: %s\n", r.CPUs.Offline)
 	}
 	if err := d.claims(r.Claims); err != nil {
@@ -75,7 +71,7 @@ func (z Zone) header() string {
 		u := z.Hugepages[s]
 		parts = append(parts, fmt.Sprintf("hugepages_%s %s/%s", s, size(u.Used), size(u.Capacity)))
 	}
-	return strings.Join(append(parts, "mems "+or(z.Mems, "none")), gap)
+	return strings.Join(append(parts, "mems "+or(z.Mems.String(), "none")), gap)
 }
 
 type drawing struct {
@@ -157,8 +153,8 @@ func (d drawing) blocks(l3s []L3) []block {
 	out := make([]block, 0, len(l3s))
 	for i, l := range l3s {
 		b := block{label: labels[i] + strings.Repeat(" ", longest-len(labels[i]))}
-		for _, list := range l.Cores {
-			core, width := d.signs.core(list)
+		for _, threads := range l.Cores {
+			core, width := d.signs.core(threads)
 			b.cores, b.widths = append(b.cores, core), append(b.widths, width)
 		}
 		out = append(out, b)

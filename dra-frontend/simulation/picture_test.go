@@ -3,6 +3,7 @@
 package simulation_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/simulation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
@@ -77,7 +79,7 @@ func TestPictureOfTheOutside(t *testing.T) {
 	c := config.Default()
 	c.ReservedCPUs = "2,6-7"
 	result := run(t, s.Machine(), c, claim("a", "cpu: 2", ""))
-	result.CPUs.Offline = "3"
+	result.CPUs.Offline = contract.CPUs(3)
 	require.Contains(t, picture(t, result, simulation.View{Width: 100}), ""+
 		"\noutside of zones: nothing of them is offered\n"+
 		"  L3 of 2: ## #\n"+
@@ -87,9 +89,9 @@ func TestPictureOfTheOutside(t *testing.T) {
 }
 
 // Results may come from a file.
-func TestPictureOfNonsense(t *testing.T) {
-	r := simulation.Result{Claims: []simulation.Claim{{CPUs: "x"}}}
-	require.ErrorContains(t, r.Picture(&strings.Builder{}, simulation.View{}), `"x" is not an id`)
-	r = simulation.Result{OutsideZones: []simulation.L3{{Cores: []string{"x"}}}}
-	require.ErrorContains(t, r.Picture(&strings.Builder{}, simulation.View{}), `"x" is not an id`)
+func TestResultOfNonsense(t *testing.T) {
+	for _, text := range []string{`{"claims":[{"cpus":"x"}]}`, `{"outsideZones":[{"cores":["x"]}]}`} {
+		var r simulation.Result
+		require.ErrorContains(t, json.Unmarshal([]byte(text), &r), `"x" is not an id`)
+	}
 }

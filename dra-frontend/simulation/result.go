@@ -7,11 +7,9 @@ import (
 	"io"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/utils/cpuset"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -46,7 +44,7 @@ type Zone struct {
 	CPU       Usage            `json:"cpu"`
 	Memory    Usage            `json:"memory"`
 	Hugepages map[string]Usage `json:"hugepages,omitempty"`
-	Mems      string           `json:"mems"`
+	Mems      contract.NodeSet `json:"mems"`
 	// MemoryType is dram, hbm, cxl or unknown, empty without memory.
 	MemoryType topology.MemoryType `json:"memoryType,omitempty"`
 	L3s        []L3                `json:"l3s"`
@@ -64,8 +62,8 @@ type L3 struct {
 	ID   int              `json:"id"`
 	Node int              `json:"numaNode"`
 	Type topology.CPUType `json:"cpuType"`
-	// Cores has the list of CPUs of each core.
-	Cores []string `json:"cores"`
+	// Cores has the CPUs of each core.
+	Cores []contract.CPUSet `json:"cores"`
 }
 
 // State is how far a claim got.
@@ -93,8 +91,8 @@ type Claim struct {
 	// refused, or why a later pod cannot share an allocated claim.
 	Reason string `json:"reason,omitempty"`
 	// CPUs are all CPUs that the claim holds.
-	CPUs    string    `json:"cpus,omitempty"`
-	Results []Request `json:"results,omitempty"`
+	CPUs    contract.CPUSet `json:"cpus,omitzero"`
+	Results []Request       `json:"results,omitempty"`
 }
 
 // Request is a request of a claim that got its share of a zone.
@@ -110,11 +108,10 @@ type Request struct {
 // CPUs lists the CPUs that no claim holds, by their use.
 type CPUs struct {
 	// Shared is the shared pool; in dynamic mode it includes reserved CPUs.
-	Shared   string `json:"shared"`
-	Reserved string `json:"reserved,omitempty"`
-	// Others are the unmanaged CPUs.
-	Others  string `json:"others,omitempty"`
-	Offline string `json:"offline,omitempty"`
+	Shared    contract.CPUSet `json:"shared"`
+	Reserved  contract.CPUSet `json:"reserved,omitzero"`
+	Unmanaged contract.CPUSet `json:"others,omitzero"`
+	Offline   contract.CPUSet `json:"offline,omitzero"`
 }
 
 // JSON writes the result for programs.
@@ -127,7 +124,7 @@ func (r Result) JSON(w io.Writer) error {
 func (s *simulation) result(c config.Config) (Result, error) {
 	state, _ := s.ledger.Node()
 	// The kernel takes partition CPUs out of the pool.
-	shared := nodestate.Set(state.Shared.CPUs).Difference(nodestate.Set(state.Exclusive[contract.LevelKubepods]))
+	shared := state.Shared.CPUs.Difference(state.PartitionCPUs[contract.LevelKubepods])
 	m := s.offered.Machine
 	out := Result{
 		Machine:   Machine{NUMANodes: len(m.NUMANodes), CPUs: len(m.CPUs), PageSize: m.PageSize},
@@ -135,8 +132,8 @@ func (s *simulation) result(c config.Config) (Result, error) {
 		Claims:    []Claim{},
 		NodeState: state,
 		CPUs: CPUs{
-			Shared: shared.String(), Others: state.Shared.Others, Offline: m.Offline.String(),
-			Reserved: c.Reserved().Intersection(m.Online()).String(),
+			Shared: shared, Unmanaged: state.Shared.UnmanagedCPUs, Offline: m.Offline,
+			Reserved: c.Reserved().Intersection(m.Online()),
 		},
 	}
 	sockets := make(map[int]bool)
@@ -144,17 +141,17 @@ func (s *simulation) result(c config.Config) (Result, error) {
 		sockets[cpu.Socket] = true
 	}
 	out.Machine.Sockets = len(sockets)
-	drawn := cpuset.New()
+	drawn := make(map[int]bool)
 	for _, z := range s.offered.Zones {
 		cpus := cpusOf(z, m)
 		for _, cpu := range cpus {
-			drawn = drawn.Union(cpuset.New(cpu.ID))
+			drawn[cpu.ID] = true
 		}
 		out.Zones = append(out.Zones, s.zone(z, l3sOf(cpus)))
 	}
 	var rest []topology.CPU
 	for _, cpu := range m.CPUs {
-		if !drawn.Contains(cpu.ID) {
+		if !drawn[cpu.ID] {
 			rest = append(rest, cpu)
 		}
 	}
@@ -181,7 +178,7 @@ func (s *simulation) result(c config.Config) (Result, error) {
 
 func (s *simulation) zone(offered zones.Zone, l3s []L3) Zone {
 	z := Zone{
-		Name: offered.Name, Mems: contract.FormatList(offered.Mems), MemoryType: offered.MemoryType,
+		Name: offered.Name, Mems: offered.Mems, MemoryType: offered.MemoryType,
 		L3s: l3s, Hugepages: make(map[string]Usage),
 	}
 	for capacity, value := range s.scheduler.capacities(z.Name) {

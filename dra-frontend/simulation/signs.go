@@ -29,14 +29,14 @@ type signs struct {
 	colour bool
 }
 
-func (r Result) signs(colour bool) (signs, error) {
+func (r Result) signs(colour bool) signs {
 	s := signs{claims: make(map[int]string), holder: make(map[int]int), free: make(map[int]rune), colour: colour}
 	var holders []int
 	for i, c := range r.Claims {
-		if err := each(c.CPUs, func(cpu int) { s.holder[cpu] = i }); err != nil {
-			return s, err
+		for _, cpu := range c.CPUs.List() {
+			s.holder[cpu] = i
 		}
-		if c.CPUs != "" {
+		if !c.CPUs.IsEmpty() {
 			holders = append(holders, i)
 		}
 	}
@@ -45,24 +45,24 @@ func (r Result) signs(colour bool) (signs, error) {
 		s.claims[i] = letters(n, s.length)
 	}
 	for _, core := range r.cores() {
-		if err := each(core, func(cpu int) { s.free[cpu] = signIdle }); err != nil {
-			return s, err
+		for _, cpu := range core.List() {
+			s.free[cpu] = signIdle
 		}
 	}
 	for _, set := range []struct {
-		list string
+		cpus contract.CPUSet
 		sign rune
-	}{{r.CPUs.Shared, signShared}, {r.CPUs.Others, signOther}, {r.CPUs.Reserved, signReserved}} {
-		if err := each(set.list, func(cpu int) { s.free[cpu] = set.sign }); err != nil {
-			return s, err
+	}{{r.CPUs.Shared, signShared}, {r.CPUs.Unmanaged, signOther}, {r.CPUs.Reserved, signReserved}} {
+		for _, cpu := range set.cpus.List() {
+			s.free[cpu] = set.sign
 		}
 	}
-	return s, nil
+	return s
 }
 
 // cores returns the cores of the machine.
-func (r Result) cores() []string {
-	var out []string
+func (r Result) cores() []contract.CPUSet {
+	var out []contract.CPUSet
 	for _, z := range r.Zones {
 		for _, l3 := range z.L3s {
 			out = append(out, l3.Cores...)
@@ -72,17 +72,6 @@ func (r Result) cores() []string {
 		out = append(out, l3.Cores...)
 	}
 	return out
-}
-
-func each(list string, do func(cpu int)) error {
-	if list == "" {
-		return nil
-	}
-	ids, err := contract.ParseList(list)
-	for _, id := range ids {
-		do(id)
-	}
-	return err
 }
 
 // Up to 52 claims have one letter each. Longer signs begin with an upper-case
@@ -114,15 +103,14 @@ func letters(n, length int) string {
 }
 
 // core draws the threads of a core and returns their width in columns.
-func (s signs) core(list string) (string, int) {
+func (s signs) core(threads contract.CPUSet) (string, int) {
 	var out strings.Builder
 	width := 0
-	// Result.signs has parsed the list without an error.
-	_ = each(list, func(cpu int) {
+	for _, cpu := range threads.List() {
 		width += s.length
 		if claim, held := s.holder[cpu]; held {
 			out.WriteString(s.claim(claim))
-			return
+			continue
 		}
 		sign := s.free[cpu]
 		text := strings.Repeat(string(sign), s.length)
@@ -130,7 +118,7 @@ func (s signs) core(list string) (string, int) {
 			text = "\x1b[2m" + text + "\x1b[0m"
 		}
 		out.WriteString(text)
-	})
+	}
 	return out.String(), width
 }
 

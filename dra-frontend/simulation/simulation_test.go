@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -83,7 +82,7 @@ func TestPodsInOrder(t *testing.T) {
 	joined := byName["joined"]
 	require.Equal(t, simulation.Allocated, joined.Result)
 	require.Equal(t, []string{"first", "second"}, joined.Pods)
-	require.Equal(t, "0,4", joined.CPUs)
+	require.Equal(t, "0,4", joined.CPUs.String())
 	require.Empty(t, joined.Reason)
 
 	both := byName["both"]
@@ -91,13 +90,13 @@ func TestPodsInOrder(t *testing.T) {
 	require.Equal(t, "pod fourth: the claim is prepared for other pods, "+
 		"and memory, hugepages and cpuset partitions cannot be shared", both.Reason)
 	require.Equal(t, "numa-1", both.Results[0].Zone, "one CPU was left on the first zone")
-	require.Equal(t, "1", both.Results[0].Decision.Mems)
+	require.Equal(t, "1", both.Results[0].Decision.Mems.String())
 
 	require.Equal(t, simulation.Unschedulable, byName["huge"].Result)
 	require.Equal(t, "cannot allocate all claims: request zone: cpu 5 wanted, at most 2 free (numa-1)", byName["huge"].Reason)
 	require.Equal(t, simulation.Unschedulable, byName["odd"].Result)
 
-	require.Equal(t, "1,3,5,7", result.CPUs.Shared)
+	require.Equal(t, "1,3,5,7", result.CPUs.Shared.String())
 	require.Equal(t, simulation.Usage{Used: 2, Capacity: 3}, result.Zones[0].CPU)
 	require.Len(t, result.NodeState.Pods, 3, "the fourth is not let in")
 }
@@ -181,7 +180,7 @@ spec:
 			require.Equal(t, contract.Limit(1<<30), c.Results[0].Decision.Memory.Min, "both claims together are the container's limit")
 		}
 		require.Equal(t, want, got)
-		require.Equal(t, "1-3,5-7", result.CPUs.Shared, "whoever keeps others off")
+		require.Equal(t, "1-3,5-7", result.CPUs.Shared.String(), "whoever keeps others off")
 	}
 }
 
@@ -230,27 +229,27 @@ func TestLaws(t *testing.T) {
 		}
 		result := run(t, m, c, documents...)
 
-		zones := make(map[string]cpuset.CPUSet)
+		zones := make(map[string]contract.CPUSet)
 		for _, z := range result.Zones {
-			all := cpuset.New()
+			all := contract.CPUs()
 			for _, l3 := range z.L3s {
 				for _, core := range l3.Cores {
-					all = all.Union(parse(t, core))
+					all = all.Union(core)
 				}
 			}
 			zones[z.Name] = all
 			require.LessOrEqual(t, z.CPU.Used, z.CPU.Capacity)
 			require.LessOrEqual(t, z.Memory.Used, z.Memory.Capacity)
 		}
-		held := cpuset.New()
+		held := contract.CPUs()
 		for _, claim := range result.Claims {
 			require.Equal(t, claim.Result != simulation.Allocated, claim.Reason != "")
 			require.Equal(t, claim.Result == simulation.Unschedulable, len(claim.Results) == 0)
 			if claim.Result != simulation.Allocated {
-				require.Empty(t, claim.CPUs)
+				require.Empty(t, claim.CPUs.String())
 				continue
 			}
-			cpus := parse(t, claim.CPUs)
+			cpus := claim.CPUs
 			require.True(t, held.Intersection(cpus).IsEmpty(), "%s", claim.Name)
 			held = held.Union(cpus)
 			require.True(t, cpus.IsSubsetOf(zones[claim.Results[0].Zone]))
@@ -258,7 +257,7 @@ func TestLaws(t *testing.T) {
 				require.Equal(t, granted, fmt.Sprint(cpus.Size()))
 			}
 		}
-		shared := parse(t, result.CPUs.Shared)
+		shared := result.CPUs.Shared
 		require.False(t, shared.IsEmpty())
 		require.Equal(t, m.Online(), shared.Union(held))
 		require.True(t, shared.Intersection(held).IsEmpty())
@@ -269,10 +268,4 @@ func TestLaws(t *testing.T) {
 		require.Equal(t, first.String(), second.String())
 		require.NoError(t, result.Picture(&first, simulation.View{Width: rapid.IntRange(1, 200).Draw(t, "width")}))
 	})
-}
-
-func parse(t require.TestingT, list string) cpuset.CPUSet {
-	set, err := cpuset.Parse(list)
-	require.NoError(t, err)
-	return set
 }

@@ -24,8 +24,8 @@ func (d drawing) claims(claims []Claim) error {
 	for i, c := range claims {
 		for _, r := range c.Results {
 			if r.Decision != nil {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", c.name(r.Request), r.Zone, or(r.Decision.Mems, "-"),
-					r.memory(), hugepages(r.Decision.Hugepages), or(r.Decision.CPUs, "-"))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", c.name(r.Request), r.Zone, or(r.Decision.Mems.String(), "-"),
+					r.memory(), hugepages(r.Decision.Hugepages), or(r.Decision.CPUs.String(), "-"))
 				rows = append(rows, i)
 			}
 		}

@@ -5,6 +5,8 @@ package topology
 import (
 	"fmt"
 	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // place is the part of a NUMA node on one socket.
@@ -20,14 +22,14 @@ func (m Machine) readCaches(sys source) (warnings []string) {
 	lists, faults := m.readLastLevelCaches(sys)
 	agreed := make(map[int]bool, len(m.CPUs))
 	for _, c := range m.CPUs {
-		if lists[c.ID] == nil || faults[c.place()] != nil || agreed[c.ID] {
+		if lists[c.ID].IsEmpty() || faults[c.place()] != nil || agreed[c.ID] {
 			continue
 		}
 		if err := agrees(sys, "cache/index*/shared_cpu_list", lists, c.ID); err != nil {
 			faults[c.place()] = err
 			continue
 		}
-		for _, member := range lists[c.ID] {
+		for _, member := range lists[c.ID].List() {
 			agreed[member] = true
 		}
 	}
@@ -44,8 +46,8 @@ func (m Machine) readCaches(sys source) (warnings []string) {
 			warned[at.place] = true
 			warnings = append(warnings,
 				fmt.Sprintf("%v; the CPUs of NUMA node %d on socket %d are taken for one L3", fault, c.Node, c.Socket))
-		case fault == nil && list != nil:
-			at.cache = list[0]
+		case fault == nil && !list.IsEmpty():
+			at.cache = list.List()[0]
 		}
 		if _, seen := first[at]; !seen {
 			first[at] = c.ID
@@ -57,19 +59,18 @@ func (m Machine) readCaches(sys source) (warnings []string) {
 
 // readLastLevelCaches returns for each CPU the CPUs that share its last-level
 // cache, and the first fault of each place with a fault.
-func (m Machine) readLastLevelCaches(sys source) (lists map[int][]int, faults map[place]error) {
-	online, threads := make([]int, 0, len(m.CPUs)), make(map[int]int, len(m.CPUs))
+func (m Machine) readLastLevelCaches(sys source) (lists map[int]contract.CPUSet, faults map[place]error) {
+	online, threads := m.Online(), make(map[int]int, len(m.CPUs))
 	for _, c := range m.CPUs {
-		online = append(online, c.ID)
 		threads[c.Core]++
 	}
-	lists, faults = make(map[int][]int, len(m.CPUs)), make(map[place]error)
+	lists, faults = make(map[int]contract.CPUSet, len(m.CPUs)), make(map[place]error)
 	for _, c := range m.CPUs {
 		list, err := readLastLevelCache(sys, c.ID, threads[c.Core], online)
 		if err != nil && faults[c.place()] == nil {
 			faults[c.place()] = err
 		}
-		if list != nil {
+		if !list.IsEmpty() {
 			lists[c.ID] = list
 		}
 	}
@@ -77,28 +78,29 @@ func (m Machine) readLastLevelCaches(sys source) (lists map[int][]int, faults ma
 }
 
 // readLastLevelCache returns the online CPUs that share the CPU's unified cache
-// of level 3, else of the highest level; nil if the kernel shows none, or none
+// of level 3, else of the highest level; none if the kernel shows no cache, or none
 // that more than one core shares.
-func readLastLevelCache(sys source, id, threads int, online []int) ([]int, error) {
+func readLastLevelCache(sys source, id, threads int, online contract.CPUSet) (contract.CPUSet, error) {
+	var none contract.CPUSet
 	dir, level, err := lastLevelCache(sys, id)
 	if err != nil || level == 0 {
-		return nil, err
+		return none, err
 	}
 	file := dir + "/shared_cpu_list"
-	list, err := sys.list(file)
+	list, err := sys.cpus(file)
 	if missing(err) {
 		file = dir + "/shared_cpu_map"
 		list, err = sys.mask(file)
 	}
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	list = intersect(list, online)
-	if len(list) == 0 {
-		return nil, fmt.Errorf("%s: no online CPU shares the cache", sys.at(file))
+	list = list.Intersection(online)
+	if list.IsEmpty() {
+		return none, fmt.Errorf("%s: no online CPU shares the cache", sys.at(file))
 	}
-	if level < 3 && len(list) <= threads {
-		return nil, nil
+	if level < 3 && list.Size() <= threads {
+		return none, nil
 	}
 	return list, nil
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/utils/cpuset"
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // readTypes sets the type of each CPU: from the event sources that x86 has for
@@ -39,12 +39,12 @@ func (m Machine) readTypes(sys source) error {
 	return nil
 }
 
-func readEventCPUs(sys source, path string) (cpuset.CPUSet, error) {
-	ids, err := sys.list(path)
-	if err != nil && !missing(err) {
-		return cpuset.CPUSet{}, err
+func readEventCPUs(sys source, path string) (contract.CPUSet, error) {
+	cpus, err := sys.cpus(path)
+	if missing(err) {
+		return cpus, nil
 	}
-	return cpuset.New(ids...), nil
+	return cpus, err
 }
 
 // noKinds is the largest factor between neighbouring capacities of one kind

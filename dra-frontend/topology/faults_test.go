@@ -12,10 +12,10 @@ import (
 	"testing"
 	"testing/fstest"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -55,7 +55,7 @@ func TestMasksOfCaches(t *testing.T) {
 // mask returns the list in the kernel's format of masks: words of 32 bits, the
 // highest first.
 func mask(t *rapid.T, list string) string {
-	ids, err := cpuset.Parse(list)
+	ids, err := contract.ParseCPUs(list)
 	require.NoError(t, err)
 	words := make([]uint32, ids.List()[ids.Size()-1]/32+rapid.IntRange(1, 3).Draw(t, "words"))
 	for _, id := range ids.List() {

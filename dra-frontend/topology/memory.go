@@ -180,11 +180,11 @@ func readTiers(sys source) (map[int]int64, error) {
 		if err != nil || !prefixed {
 			continue
 		}
-		nodes, err := sys.list(tierDir + "/" + name + "/nodelist")
+		nodes, err := sys.nodes(tierDir + "/" + name + "/nodelist")
 		if err != nil && !missing(err) { // tiers come and go with memory
 			return nil, err
 		}
-		for _, n := range nodes {
+		for _, n := range nodes.List() {
 			tiers[n] = tier
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"k8s.io/utils/cpuset"
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 const nodeDir = "devices/system/node"
@@ -19,14 +19,15 @@ const (
 	remoteDistance = 20
 )
 
-func readNodes(sys, proc source, online []int) ([]NUMANode, error) {
+func readNodes(sys, proc source, online contract.CPUSet) ([]NUMANode, error) {
 	if _, err := fs.Stat(sys.fsys, nodeDir); missing(err) {
 		return nodeOfKernelWithoutNUMA(sys, proc, online)
 	}
-	ids, err := sys.list(nodeDir + "/online")
+	all, err := sys.nodes(nodeDir + "/online")
 	if err != nil {
 		return nil, err
 	}
+	ids := all.List()
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%s names no node", sys.at(nodeDir+"/online"))
 	}
@@ -41,13 +42,13 @@ func readNodes(sys, proc source, online []int) ([]NUMANode, error) {
 	return nodes, readMemoryTypes(sys, nodes)
 }
 
-func readNode(sys source, id, index, nodes int, online []int) (NUMANode, error) {
+func readNode(sys source, id, index, nodes int, online contract.CPUSet) (NUMANode, error) {
 	dir := nodeDir + "/node" + strconv.Itoa(id)
-	cpus, err := sys.list(dir + "/cpulist")
+	cpus, err := sys.cpus(dir + "/cpulist")
 	if err != nil {
 		return NUMANode{}, err
 	}
-	n := NUMANode{ID: id, CPUs: cpuset.New(intersect(cpus, online)...)}
+	n := NUMANode{ID: id, CPUs: cpus.Intersection(online)}
 	if n.MemTotal, err = memTotal(sys, dir+"/meminfo"); err != nil {
 		return NUMANode{}, err
 	}
@@ -60,8 +61,8 @@ func readNode(sys source, id, index, nodes int, online []int) (NUMANode, error) 
 	return n, nil
 }
 
-func nodeOfKernelWithoutNUMA(sys, proc source, online []int) ([]NUMANode, error) {
-	n := NUMANode{ID: 0, CPUs: cpuset.New(online...), Distances: []int{localDistance}}
+func nodeOfKernelWithoutNUMA(sys, proc source, online contract.CPUSet) ([]NUMANode, error) {
+	n := NUMANode{ID: 0, CPUs: online, Distances: []int{localDistance}}
 	var err error
 	if n.MemTotal, err = memTotal(proc, "meminfo"); err != nil {
 		return nil, err
@@ -127,15 +128,4 @@ func readDistances(sys source, path string, index, nodes int) ([]int, error) {
 		return nil, fmt.Errorf("%s: %w", sys.at(path), err)
 	}
 	return distances, nil
-}
-
-// intersect returns the ids that are in both of two sorted lists.
-func intersect(sorted, of []int) []int {
-	var out []int
-	for _, id := range sorted {
-		if _, found := slices.BinarySearch(of, id); found {
-			out = append(out, id)
-		}
-	}
-	return out
 }

@@ -6,7 +6,7 @@ import (
 	"path"
 	"slices"
 
-	"k8s.io/utils/cpuset"
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // cgroupDir is the mount point of cgroup v2, below /sys.
@@ -20,12 +20,12 @@ func kubepodsDirs() []string {
 
 // readIsolated returns the CPUs of the kernel's parameter isolcpus. The file is
 // about the boot only: it lacks the CPUs of isolated cpuset partitions.
-func readIsolated(sys source) (cpuset.CPUSet, error) {
-	ids, err := sys.list(cpuDir + "/isolated")
-	if err != nil && !missing(err) {
-		return cpuset.New(), err
+func readIsolated(sys source) (contract.CPUSet, error) {
+	isolated, err := sys.cpus(cpuDir + "/isolated")
+	if missing(err) {
+		return isolated, nil
 	}
-	return cpuset.New(ids...), nil
+	return isolated, err
 }
 
 // readRestricted returns the online CPUs that no pod can have. The result must
@@ -41,8 +41,8 @@ func readIsolated(sys source) (cpuset.CPUSet, error) {
 // Without a cgroup of all pods, or without cgroup v2, no CPU is restricted.
 // After a change of kubelet's cgroup driver there may be two such cgroups. Then
 // both count, because the files do not say which cgroup has the pods.
-func readRestricted(sys source, online cpuset.CPUSet) (cpuset.CPUSet, error) {
-	restricted := cpuset.New()
+func readRestricted(sys source, online contract.CPUSet) (contract.CPUSet, error) {
+	var restricted contract.CPUSet
 	var found []string
 	for _, dir := range kubepodsDirs() {
 		kubepods := path.Join(cgroupDir, dir)
@@ -65,18 +65,18 @@ func readRestricted(sys source, online cpuset.CPUSet) (cpuset.CPUSet, error) {
 
 // configured returns the online CPUs that cpuset.cpus of the cgroup, or of an
 // ancestor, leaves out.
-func configured(sys source, dir string, online cpuset.CPUSet) (cpuset.CPUSet, error) {
-	out := cpuset.New()
+func configured(sys source, dir string, online contract.CPUSet) (contract.CPUSet, error) {
+	var out contract.CPUSet
 	for ; dir != path.Dir(cgroupDir); dir = path.Dir(dir) {
-		ids, err := sys.list(dir + "/cpuset.cpus")
+		allowed, err := sys.cpus(dir + "/cpuset.cpus")
 		if missing(err) { // the root of the hierarchy has none
 			continue
 		}
 		if err != nil {
 			return out, err
 		}
-		if len(ids) > 0 {
-			out = out.Union(online.Difference(cpuset.New(ids...)))
+		if !allowed.IsEmpty() {
+			out = out.Union(online.Difference(allowed))
 		}
 	}
 	return out, nil
@@ -85,19 +85,18 @@ func configured(sys source, dir string, online cpuset.CPUSet) (cpuset.CPUSet, er
 // partitionedElsewhere returns the CPUs of cpuset partitions outside kubepods.
 // A partition of pods may end between two reads, and kubepods lose its CPUs
 // then: so the files of kubepods are read before the root's file and after it.
-func partitionedElsewhere(sys source, kubepods []string, online cpuset.CPUSet) (cpuset.CPUSet, error) {
-	none := cpuset.New()
+func partitionedElsewhere(sys source, kubepods []string, online contract.CPUSet) (contract.CPUSet, error) {
+	var none, known contract.CPUSet
 	if _, err := sys.text(cgroupDir + "/cgroup.type"); !missing(err) {
 		return none, err // not the root: only a part of the hierarchy is mounted
 	}
-	var known []int
 	var ofPods []string
 	for _, dir := range kubepods {
 		ofPods = append(ofPods, dir+"/cpuset.cpus.exclusive")
 	}
 	const root = cgroupDir + "/cpuset.cpus.effective"
 	for _, file := range slices.Concat(ofPods, []string{root}, ofPods) {
-		ids, err := sys.list(file)
+		cpus, err := sys.cpus(file)
 		if missing(err) && file != root { // kernels before 6.7
 			continue
 		}
@@ -107,7 +106,7 @@ func partitionedElsewhere(sys source, kubepods []string, online cpuset.CPUSet) (
 		if err != nil {
 			return none, err
 		}
-		known = append(known, ids...)
+		known = known.Union(cpus)
 	}
-	return online.Difference(cpuset.New(known...)), nil
+	return online.Difference(known), nil
 }

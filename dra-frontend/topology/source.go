@@ -60,32 +60,31 @@ func (s source) text(path string) (string, error) {
 	return strings.TrimFunc(string(data), func(r rune) bool { return r == 0 || unicode.IsSpace(r) }), nil
 }
 
-func (s source) list(path string) ([]int, error) {
-	text, err := s.text(path)
-	if err != nil {
-		return nil, err
-	}
-	if text == "" { // the kernel's empty list
-		return nil, nil
-	}
-	ids, err := contract.ParseList(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.at(path), err)
-	}
-	return ids, nil
+// cpus reads a list of CPUs.
+func (s source) cpus(path string) (contract.CPUSet, error) {
+	return readSet(s, path, contract.ParseCPUs)
+}
+
+// nodes reads a list of NUMA nodes.
+func (s source) nodes(path string) (contract.NodeSet, error) {
+	return readSet(s, path, contract.ParseNodes)
 }
 
 // mask reads a mask of CPUs.
-func (s source) mask(path string) ([]int, error) {
+func (s source) mask(path string) (contract.CPUSet, error) {
+	return readSet(s, path, parseMask)
+}
+
+// readSet reads a file with a set.
+func readSet[T any](s source, path string, parse func(string) (T, error)) (set T, err error) {
 	text, err := s.text(path)
 	if err != nil {
-		return nil, err
+		return set, err
 	}
-	ids, err := parseMask(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.at(path), err)
+	if set, err = parse(text); err != nil {
+		return set, fmt.Errorf("%s: %w", s.at(path), err)
 	}
-	return ids, nil
+	return set, nil
 }
 
 // number reads an integer of at least lowest.
@@ -132,24 +131,24 @@ func parseNumber(text string, lowest int64) (int64, error) {
 // maxMaskWords is enough for the ids that a list may have.
 const maxMaskWords = 1 << 16 / 32
 
-// parseMask reads sorted ids from the kernel's format of masks: hexadecimal
-// words of 32 bits, the highest first, such as "3,00000001" for 0 and 32-33.
-func parseMask(text string) ([]int, error) {
+// parseMask reads CPUs from the kernel's format of masks: hexadecimal words of
+// 32 bits, the highest first, such as "3,00000001" for 0 and 32-33.
+func parseMask(text string) (contract.CPUSet, error) {
 	words := strings.Split(text, ",")
 	if len(words) > maxMaskWords {
-		return nil, fmt.Errorf("mask of %d words, want at most %d", len(words), maxMaskWords)
+		return contract.CPUSet{}, fmt.Errorf("mask of %d words, want at most %d", len(words), maxMaskWords)
 	}
 	var ids []int
 	for i := len(words) - 1; i >= 0; i-- {
 		word, err := strconv.ParseUint(words[i], 16, 32)
 		if err != nil || len(words[i]) > 8 || i > 0 && len(words[i]) != 8 {
-			return nil, fmt.Errorf("mask %q: word %q is not of 8 hexadecimal digits", text, words[i])
+			return contract.CPUSet{}, fmt.Errorf("mask %q: word %q is not of 8 hexadecimal digits", text, words[i])
 		}
 		for ; word != 0; word &= word - 1 {
 			ids = append(ids, 32*(len(words)-1-i)+bits.TrailingZeros64(word))
 		}
 	}
-	return ids, nil
+	return contract.CPUs(ids...), nil
 }
 
 // parseMemTotal returns MemTotal in bytes. text is /proc/meminfo or a node's

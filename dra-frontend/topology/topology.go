@@ -41,7 +41,7 @@ import (
 	"os"
 	"slices"
 
-	"k8s.io/utils/cpuset"
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // Roots are the file systems of the kernel: /sys and /proc.
@@ -66,22 +66,22 @@ type Machine struct {
 	// CPUs are the online CPUs.
 	CPUs []CPU
 	// Offline are the CPUs that are present and not online.
-	Offline cpuset.CPUSet
+	Offline contract.CPUSet
 	// Warnings say which files contradict each other or are malformed, and what
 	// the reader assumed instead.
 	Warnings []string
 	// Isolated are the online CPUs of the kernel's parameter isolcpus: the kernel
 	// balances no load between them, and makes no root partition of them.
-	Isolated cpuset.CPUSet
+	Isolated contract.CPUSet
 	// Restricted are the online CPUs that no pod can have: a cpuset above all
 	// pods lacks them, or a partition elsewhere on the machine has them.
-	Restricted cpuset.CPUSet
+	Restricted contract.CPUSet
 }
 
 // NUMANode is an online node. It may lack CPUs or memory.
 type NUMANode struct {
 	ID   int
-	CPUs cpuset.CPUSet
+	CPUs contract.CPUSet
 	// MemTotal is in bytes, with hugepages.
 	MemTotal int64
 	// Hugepages maps page size in bytes to pages of the persistent pool.
@@ -121,7 +121,7 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 		return Machine{}, fmt.Errorf("base page size %d is not a power of two of 1024 or more", pageSize)
 	}
 	sys, proc := source{roots.Sys, "sysfs", roots.SysPath}, source{roots.Proc, "procfs", roots.ProcPath}
-	online, err := sys.list(cpuDir + "/online")
+	online, err := sys.cpus(cpuDir + "/online")
 	if err != nil {
 		return Machine{}, err
 	}
@@ -129,11 +129,11 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 		m, err := read(sys, proc, online)
 		m.PageSize = pageSize
 		// A CPU that goes offline loses its files: err may be about such a CPU.
-		now, errNow := sys.list(cpuDir + "/online")
+		now, errNow := sys.cpus(cpuDir + "/online")
 		if errNow != nil {
 			return Machine{}, errNow
 		}
-		if slices.Equal(now, online) {
+		if now == online {
 			return m, err
 		}
 		online = now
@@ -142,8 +142,8 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 }
 
 // read reads the machine with these online CPUs.
-func read(sys, proc source, online []int) (Machine, error) {
-	if len(online) == 0 {
+func read(sys, proc source, online contract.CPUSet) (Machine, error) {
+	if online.IsEmpty() {
 		return Machine{}, fmt.Errorf("%s names no CPU", sys.at(cpuDir+"/online"))
 	}
 	nodes, err := readNodes(sys, proc, online)
@@ -156,17 +156,17 @@ func read(sys, proc source, online []int) (Machine, error) {
 	}
 	m := Machine{NUMANodes: nodes, CPUs: cpus}
 	// Kernels without CPU hotplug need not have the file.
-	present, err := sys.list(cpuDir + "/present")
+	present, err := sys.cpus(cpuDir + "/present")
 	if err != nil && !missing(err) {
 		return Machine{}, err
 	}
-	m.Offline = cpuset.New(present...).Difference(m.Online())
+	m.Offline = present.Difference(online)
 	isolated, err := readIsolated(sys)
 	if err != nil {
 		return Machine{}, err
 	}
-	m.Isolated = isolated.Intersection(m.Online())
-	if m.Restricted, err = readRestricted(sys, m.Online()); err != nil {
+	m.Isolated = isolated.Intersection(online)
+	if m.Restricted, err = readRestricted(sys, online); err != nil {
 		return Machine{}, err
 	}
 	if err := m.assignNodes(); err != nil {
@@ -180,12 +180,12 @@ func read(sys, proc source, online []int) (Machine, error) {
 }
 
 // Online returns the ids of the online CPUs.
-func (m Machine) Online() cpuset.CPUSet {
+func (m Machine) Online() contract.CPUSet {
 	ids := make([]int, 0, len(m.CPUs))
 	for _, c := range m.CPUs {
 		ids = append(ids, c.ID)
 	}
-	return cpuset.New(ids...)
+	return contract.CPUs(ids...)
 }
 
 // Node returns the node with the id.

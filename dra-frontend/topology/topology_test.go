@@ -11,10 +11,10 @@ import (
 	"testing"
 	"testing/fstest"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -22,9 +22,9 @@ func discover(sys fstest.MapFS) (topology.Machine, error) {
 	return topology.Discover(topology.Roots{Sys: sys, Proc: fstest.MapFS{}}, 4096)
 }
 
-func set(t *testing.T, list string) cpuset.CPUSet {
+func set(t *testing.T, list string) contract.CPUSet {
 	t.Helper()
-	s, err := cpuset.Parse(list)
+	s, err := contract.ParseCPUs(list)
 	require.NoError(t, err)
 	return s
 }

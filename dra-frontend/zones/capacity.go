@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"k8s.io/utils/cpuset"
 )
 
 // CPUMixed is the type of a zone with several kinds of cores.
@@ -46,7 +46,7 @@ type Hardware struct {
 // SMTEnabled reports whether a core has more than one thread.
 func (h Hardware) SMTEnabled() bool { return h.ThreadsPerCore > 1 }
 
-func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSet) Zone {
+func (s segment) zone(m topology.Machine, c Config, claimable, held contract.CPUSet) Zone {
 	z := Zone{Name: s.name, Kind: s.kind, ID: s.id, Hugepages: make(map[int64]int64)}
 	threads := make(map[int]int)
 	for _, cpu := range s.cpus {
@@ -67,7 +67,7 @@ func (s segment) zone(m topology.Machine, c Config, claimable, held cpuset.CPUSe
 		ids = append(ids, cpu.ID)
 		z.ThreadsPerCore = max(z.ThreadsPerCore, threads[cpu.Core])
 	}
-	z.CPUs = cpuset.New(ids...)
+	z.CPUs = contract.CPUs(ids...)
 	z.CPUCapacity = (len(ids) - strays(cpus, held, z.CPUStep)) / z.CPUStep * z.CPUStep
 	z.describe(cpus)
 	z.countLeftOut(m, c, s.cpus)
@@ -123,7 +123,7 @@ func coresOf(cpus []topology.CPU, threads map[int]int, descending []int) []topol
 // strays counts the free CPUs of cores that claims hold in part. Where claims
 // get whole cores, no claim can get these CPUs. Only claims from before
 // WholeCores hold parts of cores.
-func strays(cpus []topology.CPU, held cpuset.CPUSet, step int) int {
+func strays(cpus []topology.CPU, held contract.CPUSet, step int) int {
 	if step == 1 {
 		return 0
 	}
@@ -204,10 +204,10 @@ func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
 		return
 	}
 	z.MemoryType, z.Performance = n.Memory, n.Performance
-	if len(z.Mems) > 0 {
+	if !z.Mems.IsEmpty() {
 		z.Performance = topology.MemoryPerformance{}
 	}
-	z.Mems = append(z.Mems, n.ID)
+	z.Mems = z.Mems.Union(contract.Nodes(n.ID))
 	memory := n.MemTotal
 	for size, pages := range n.Hugepages {
 		memory -= size * pages

@@ -7,8 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"k8s.io/utils/cpuset"
 )
 
 // PoolMode selects the CPUs of the shared pool.
@@ -24,9 +24,9 @@ const (
 type Config struct {
 	GroupBy Kind
 	// ReservedCPUs are never claimed; they stay in the shared pool.
-	ReservedCPUs cpuset.CPUSet
+	ReservedCPUs contract.CPUSet
 	// ManagedCPUs, unless empty, are the only CPUs that may be claimed.
-	ManagedCPUs cpuset.CPUSet
+	ManagedCPUs contract.CPUSet
 	// ReservedMemory maps NUMA node id to bytes.
 	ReservedMemory map[int]int64
 	// ReservedHugepages maps NUMA node id to page size in bytes to pages.
@@ -49,9 +49,9 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 		managed = managed.Intersection(c.ManagedCPUs)
 	}
 	unmanaged, out := m.Online().Difference(managed), c.leftOut(m)
-	pool := Pool{CPUs: managed.Difference(out), Others: unmanaged.Union(out)}
+	pool := Pool{CPUs: managed.Difference(out), UnmanagedCPUs: unmanaged.Union(out)}
 	if c.SharedMode == PoolFixed {
-		pool = Pool{CPUs: unmanaged.Difference(out), Others: out}
+		pool = Pool{CPUs: unmanaged.Difference(out), UnmanagedCPUs: out}
 	}
 	// I7
 	if pool.CPUs.Size() < c.SharedMinCPUs {
@@ -62,7 +62,7 @@ func (c Config) pool(m topology.Machine) (Pool, error) {
 	}
 	for _, n := range m.NUMANodes {
 		if n.MemTotal > 0 {
-			pool.Mems = append(pool.Mems, n.ID)
+			pool.Mems = pool.Mems.Union(contract.Nodes(n.ID))
 		}
 	}
 	return pool, nil
@@ -78,7 +78,7 @@ func (c Config) check(m topology.Machine) error {
 	online := m.Online()
 	for _, set := range []struct {
 		key  string
-		cpus cpuset.CPUSet
+		cpus contract.CPUSet
 	}{{"reservedCPUs", c.ReservedCPUs}, {"managedCPUs", c.ManagedCPUs}} {
 		// An offline CPU is no error of the configuration: the driver must
 		// start and serve the online CPUs.
@@ -115,7 +115,7 @@ func (c Config) check(m topology.Machine) error {
 
 // claimable returns the CPUs that claims may hold. With WholeCores it leaves
 // out each core with a reserved, unmanaged, left-out or displaced CPU.
-func (c Config) claimable(m topology.Machine, displaced cpuset.CPUSet) cpuset.CPUSet {
+func (c Config) claimable(m topology.Machine, displaced contract.CPUSet) contract.CPUSet {
 	offered, out := make(map[int]bool, len(m.CPUs)), c.leftOut(m)
 	broken := make(map[int]bool)
 	for _, cpu := range m.CPUs {
@@ -130,5 +130,5 @@ func (c Config) claimable(m topology.Machine, displaced cpuset.CPUSet) cpuset.CP
 			ids = append(ids, cpu.ID)
 		}
 	}
-	return cpuset.New(ids...)
+	return contract.CPUs(ids...)
 }

@@ -5,8 +5,8 @@ package zones
 import (
 	"fmt"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"k8s.io/utils/cpuset"
 )
 
 // LeftOut is a part of the machine that is not offered although the
@@ -19,13 +19,13 @@ type LeftOut struct {
 
 // leftOut returns the CPUs that are neither claimed nor shared: pods cannot
 // have them, or isolcpus has them.
-func (c Config) leftOut(m topology.Machine) cpuset.CPUSet {
+func (c Config) leftOut(m topology.Machine) contract.CPUSet {
 	return m.Restricted.Union(c.isolated(m))
 }
 
-func (c Config) isolated(m topology.Machine) cpuset.CPUSet {
+func (c Config) isolated(m topology.Machine) contract.CPUSet {
 	if c.OfferIsolated {
-		return cpuset.New()
+		return contract.CPUSet{}
 	}
 	return m.Isolated
 }

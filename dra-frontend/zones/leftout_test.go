@@ -5,18 +5,18 @@ package zones_test
 import (
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 )
 
 // A71, A72: CPUs of isolcpus, and CPUs that no pod can have, are neither
 // claimed nor shared.
 func TestLeftOut(t *testing.T) {
 	for name, c := range map[string]struct {
-		isolated, restricted cpuset.CPUSet
+		isolated, restricted contract.CPUSet
 		change               func(*zones.Config)
 		pool, others         string
 		cpus                 []string
@@ -24,20 +24,20 @@ func TestLeftOut(t *testing.T) {
 		// left is Isolated and Restricted of each zone.
 		left [][2]int
 	}{
-		"isolcpus": {cpuset.New(1, 5, 6, 7), cpuset.New(), func(*zones.Config) {},
+		"isolcpus": {contract.CPUs(1, 5, 6, 7), contract.CPUs(), func(*zones.Config) {},
 			"0,2-4", "1,5-7", []string{"0,4", "2-3"}, []int{1, 2}, [][2]int{{2, 0}, {2, 0}}},
-		"isolcpus, offered": {cpuset.New(1, 5, 6, 7), cpuset.New(), func(c *zones.Config) { c.OfferIsolated = true },
+		"isolcpus, offered": {contract.CPUs(1, 5, 6, 7), contract.CPUs(), func(c *zones.Config) { c.OfferIsolated = true },
 			"0-7", "", []string{"0-1,4-5", "2-3,6-7"}, []int{3, 4}, [][2]int{{0, 0}, {0, 0}}},
-		"restricted": {cpuset.New(), cpuset.New(3), func(c *zones.Config) { c.OfferIsolated = true },
+		"restricted": {contract.CPUs(), contract.CPUs(3), func(c *zones.Config) { c.OfferIsolated = true },
 			"0-2,4-7", "3", []string{"0-1,4-5", "2,6-7"}, []int{3, 3}, [][2]int{{0, 0}, {0, 1}}},
-		"both": {cpuset.New(2, 3), cpuset.New(3, 7), func(*zones.Config) {},
+		"both": {contract.CPUs(2, 3), contract.CPUs(3, 7), func(*zones.Config) {},
 			"0-1,4-6", "2-3,7", []string{"0-1,4-5", "6"}, []int{3, 1}, [][2]int{{0, 0}, {1, 2}}},
-		"whole cores": {cpuset.New(3), cpuset.New(), func(c *zones.Config) { c.WholeCores = true },
+		"whole cores": {contract.CPUs(3), contract.CPUs(), func(c *zones.Config) { c.WholeCores = true },
 			"0-2,4-7", "3", []string{"0-1,4-5", "2,6"}, []int{4, 2}, [][2]int{{0, 0}, {1, 0}}},
-		"managed": {cpuset.New(0, 1, 2), cpuset.New(), func(c *zones.Config) { c.ManagedCPUs = cpuset.New(1, 5, 2, 3, 6, 7) },
+		"managed": {contract.CPUs(0, 1, 2), contract.CPUs(), func(c *zones.Config) { c.ManagedCPUs = contract.CPUs(1, 5, 2, 3, 6, 7) },
 			"3,5-7", "0-2,4", []string{"5", "3,6-7"}, []int{0, 3}, [][2]int{{1, 0}, {1, 0}}},
-		"fixed": {cpuset.New(0, 1, 2), cpuset.New(), func(c *zones.Config) {
-			c.SharedMode, c.ManagedCPUs = zones.PoolFixed, cpuset.New(1, 5, 2, 3, 6, 7)
+		"fixed": {contract.CPUs(0, 1, 2), contract.CPUs(), func(c *zones.Config) {
+			c.SharedMode, c.ManagedCPUs = zones.PoolFixed, contract.CPUs(1, 5, 2, 3, 6, 7)
 		}, "4", "0-2", []string{"5", "3,6-7"}, []int{1, 3}, [][2]int{{1, 0}, {1, 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestLeftOut(t *testing.T) {
 			c.change(&cfg)
 			zs, pool, err := zones.Compute(m, cfg)
 			require.NoError(t, err)
-			require.Equal(t, []string{c.pool, c.others}, []string{pool.CPUs.String(), pool.Others.String()})
+			require.Equal(t, []string{c.pool, c.others}, []string{pool.CPUs.String(), pool.UnmanagedCPUs.String()})
 			require.Len(t, zs, len(c.cpus))
 			for i, z := range zs {
 				require.Equal(t, c.cpus[i], z.CPUs.String())
@@ -60,7 +60,7 @@ func TestLeftOut(t *testing.T) {
 
 func TestLeftOutIsSaid(t *testing.T) {
 	m := expander().Machine()
-	m.Isolated, m.Restricted = cpuset.New(2, 3), cpuset.New(7)
+	m.Isolated, m.Restricted = contract.CPUs(2, 3), contract.CPUs(7)
 	cfg := config()
 	cfg.MemoryTypes = []topology.MemoryType{topology.MemoryDRAM}
 	cut, err := zones.NewCut(m, cfg)

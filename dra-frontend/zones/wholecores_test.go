@@ -7,11 +7,11 @@ import (
 	"slices"
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -43,7 +43,7 @@ func TestWholeCoresCanBeHad(t *testing.T) {
 		layout := placement.NewLayout(m)
 		for _, z := range zs {
 			free, left := z.CPUs, z.CPUCapacity
-			var held []cpuset.CPUSet
+			var held []contract.CPUSet
 			for range 12 {
 				if len(held) > 0 && rapid.Bool().Draw(t, "release") {
 					i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
@@ -65,13 +65,13 @@ func TestWholeCoresCanBeHad(t *testing.T) {
 // A09, I7: a claim from before wholeCores holds half a core. Withheld capacity
 // is counted in CPUs, not in steps; else the pool ends below its minimum.
 func TestWithheldUnderAnOddClaim(t *testing.T) {
-	odd := map[string]cpuset.CPUSet{"numa-0": cpuset.New(0)}
+	odd := map[string]contract.CPUSet{"numa-0": contract.CPUs(0)}
 	for minCPUs, want := range map[int][]int{2: {2, 4}, 3: {0, 4}, 4: {0, 2}, 5: {0, 2}, 6: {0, 0}} {
 		cfg := config()
 		cfg.WholeCores, cfg.SharedMinCPUs = true, minCPUs
 		cut, err := zones.NewCut(topologytest.T2().Machine(), cfg)
 		require.NoError(t, err)
-		zs := cut.Offer(zones.Live{Held: cpuset.New(0), Displaced: cpuset.New(), Claimed: odd})
+		zs := cut.Offer(zones.Live{Held: contract.CPUs(0), Displaced: contract.CPUs(), Claimed: odd})
 		require.Equal(t, want, []int{zs[0].CPUCapacity, zs[1].CPUCapacity}, "minCPUs %d", minCPUs)
 		require.GreaterOrEqual(t, cut.Pool.CPUs.Size()-max(1, want[0])-want[1], minCPUs, "what claims can hold")
 	}
@@ -87,12 +87,12 @@ func TestSharedPoolKeepsItsMinimumUnderClaims(t *testing.T) {
 		cfg.SharedMinCPUs = rapid.IntRange(1, len(m.CPUs)).Draw(t, "minCPUs")
 		cut, err := zones.NewCut(m, cfg)
 		require.NoError(t, err)
-		live := zones.Live{Held: cpuset.New(), Displaced: cpuset.New(), Claimed: make(map[string]cpuset.CPUSet)}
+		live := zones.Live{Held: contract.CPUs(), Displaced: contract.CPUs(), Claimed: make(map[string]contract.CPUSet)}
 		for _, c := range m.CPUs {
 			if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
 				zone := fmt.Sprintf("numa-%d", c.Node)
-				live.Claimed[zone] = live.Claimed[zone].Union(cpuset.New(c.ID))
-				live.Held = live.Held.Union(cpuset.New(c.ID))
+				live.Claimed[zone] = live.Claimed[zone].Union(contract.CPUs(c.ID))
+				live.Held = live.Held.Union(contract.CPUs(c.ID))
 			}
 		}
 		more := false

@@ -16,8 +16,8 @@ package zones
 import (
 	"slices"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"k8s.io/utils/cpuset"
 )
 
 // Kind is what a zone stands for: a NUMA node, a socket or the machine.
@@ -37,9 +37,9 @@ type Zone struct {
 	// ID is the kernel's id of the NUMA node or socket, 0 for the machine.
 	ID int
 	// CPUs may be claimed: online, managed, not reserved, not left out.
-	CPUs cpuset.CPUSet
+	CPUs contract.CPUSet
 	// Mems are the NUMA nodes with the zone's memory.
-	Mems []int
+	Mems contract.NodeSet
 	// CPUCapacity is the published number of CPUs, a multiple of CPUStep: at
 	// most the size of CPUs, less what the shared pool needs.
 	CPUCapacity, CPUStep int
@@ -58,12 +58,12 @@ func (z Zone) Empty() bool { return z.CPUCapacity == 0 && z.Memory == 0 && len(z
 // Pool is the shared pool of a node without claims. The ledger subtracts
 // claimed CPUs.
 type Pool struct {
-	CPUs cpuset.CPUSet
-	// Others are the online unmanaged CPUs: containers that are pinned to them
+	CPUs contract.CPUSet
+	// UnmanagedCPUs are online: containers that are pinned to them
 	// are left alone.
-	Others cpuset.CPUSet
+	UnmanagedCPUs contract.CPUSet
 	// Mems are the NUMA nodes with memory.
-	Mems []int
+	Mems contract.NodeSet
 }
 
 // Live is what the node's claims hold. Claims may have been prepared with
@@ -71,10 +71,10 @@ type Pool struct {
 type Live struct {
 	// Held are the CPUs of all claims. Displaced are the CPUs of results on
 	// devices that are no zones.
-	Held, Displaced cpuset.CPUSet
+	Held, Displaced contract.CPUSet
 	// Claimed maps a zone's name to the CPUs of results on its device. Some may
 	// be offline.
-	Claimed map[string]cpuset.CPUSet
+	Claimed map[string]contract.CPUSet
 }
 
 // Cut is a machine divided by a configuration that fits it.
@@ -132,7 +132,7 @@ func (cut Cut) Offer(live Live) []Zone {
 // from the next, so that the shared pool stays in one place. CPUs that claims
 // hold cannot be withheld: if a claim from before WholeCores holds a part of a
 // step, only the rest of the step comes back.
-func withhold(zs []Zone, pool cpuset.CPUSet, minCPUs int, claimed map[string]cpuset.CPUSet) {
+func withhold(zs []Zone, pool contract.CPUSet, minCPUs int, claimed map[string]contract.CPUSet) {
 	// lost is how many CPUs the pool can lose to the zone's claims, at present
 	// and when these are released before the capacity is published again.
 	lost := func(z Zone) int {

@@ -5,11 +5,11 @@ package zones_test
 import (
 	"testing"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 )
 
@@ -37,7 +37,7 @@ func compute(t *testing.T, s topologytest.Spec, c zones.Config) []zones.Zone {
 	t.Helper()
 	zs, pool, err := zones.Compute(s.Machine(), c)
 	require.NoError(t, err)
-	require.True(t, pool.CPUs.Union(pool.Others).Equals(s.Machine().Online()))
+	require.Equal(t, s.Machine().Online(), pool.CPUs.Union(pool.UnmanagedCPUs))
 	return zs
 }
 
@@ -46,14 +46,14 @@ type brief struct {
 	Name     string
 	CPUs     string
 	Capacity int
-	Mems     []int
+	Mems     string
 	Memory   int64
 }
 
 func briefs(zs []zones.Zone) []brief {
 	var out []brief
 	for _, z := range zs {
-		out = append(out, brief{z.Name, z.CPUs.String(), z.CPUCapacity, z.Mems, z.Memory})
+		out = append(out, brief{z.Name, z.CPUs.String(), z.CPUCapacity, z.Mems.String(), z.Memory})
 	}
 	return out
 }
@@ -70,58 +70,58 @@ func TestCompute(t *testing.T) {
 			name:   "A01 T2: the shared pool's CPU is withheld from the first zone",
 			spec:   topologytest.T2(),
 			change: func(*zones.Config) {},
-			want:   []brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			want:   []brief{{"numa-0", "0-1,4-5", 3, "0", m2}, {"numa-1", "2-3,6-7", 4, "1", m2}},
 		},
 		{
 			name:   "A02 T2: a reserved CPU is the shared pool's",
 			spec:   topologytest.T2(),
-			change: func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0) },
-			want:   []brief{{"numa-0", "1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			change: func(c *zones.Config) { c.ReservedCPUs = contract.CPUs(0) },
+			want:   []brief{{"numa-0", "1,4-5", 3, "0", m2}, {"numa-1", "2-3,6-7", 4, "1", m2}},
 		},
 		{
 			name:   "A02 T2: a node reserved keeps its memory",
 			spec:   topologytest.T2(),
-			change: func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 1, 4, 5) },
-			want:   []brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			change: func(c *zones.Config) { c.ReservedCPUs = contract.CPUs(0, 1, 4, 5) },
+			want:   []brief{{"numa-0", "", 0, "0", m2}, {"numa-1", "2-3,6-7", 4, "1", m2}},
 		},
 		{
 			name:   "A09 minCPUs beyond the first zone",
 			spec:   topologytest.T2(),
-			change: func(c *zones.Config) { c.SharedMinCPUs = 6; c.ReservedCPUs = cpuset.New(7) },
-			want:   []brief{{"numa-0", "0-1,4-5", 0, []int{0}, m2}, {"numa-1", "2-3,6", 2, []int{1}, m2}},
+			change: func(c *zones.Config) { c.SharedMinCPUs = 6; c.ReservedCPUs = contract.CPUs(7) },
+			want:   []brief{{"numa-0", "0-1,4-5", 0, "0", m2}, {"numa-1", "2-3,6", 2, "1", m2}},
 		},
 		{
 			name:   "A58 managed CPUs only: the shared pool is one of them",
 			spec:   topologytest.T2(),
-			change: func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7) },
-			want:   []brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "2-3,6-7", 3, []int{1}, m2}},
+			change: func(c *zones.Config) { c.ManagedCPUs = contract.CPUs(2, 3, 6, 7) },
+			want:   []brief{{"numa-0", "", 0, "0", m2}, {"numa-1", "2-3,6-7", 3, "1", m2}},
 		},
 		{
 			name:   "A58 managed CPUs, one reserved",
 			spec:   topologytest.T2(),
-			change: func(c *zones.Config) { c.ManagedCPUs = cpuset.New(2, 3, 6, 7); c.ReservedCPUs = cpuset.New(2) },
-			want:   []brief{{"numa-0", "", 0, []int{0}, m2}, {"numa-1", "3,6-7", 3, []int{1}, m2}},
+			change: func(c *zones.Config) { c.ManagedCPUs = contract.CPUs(2, 3, 6, 7); c.ReservedCPUs = contract.CPUs(2) },
+			want:   []brief{{"numa-0", "", 0, "0", m2}, {"numa-1", "3,6-7", 3, "1", m2}},
 		},
 		{
 			name:   "whole cores: a reserved sibling takes its core out",
 			spec:   topologytest.T2(),
-			change: func(c *zones.Config) { c.WholeCores = true; c.ReservedCPUs = cpuset.New(0) },
-			want:   []brief{{"numa-0", "1,5", 2, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			change: func(c *zones.Config) { c.WholeCores = true; c.ReservedCPUs = contract.CPUs(0) },
+			want:   []brief{{"numa-0", "1,5", 2, "0", m2}, {"numa-1", "2-3,6-7", 4, "1", m2}},
 		},
 		{
 			name:   "whole cores: a core is withheld",
 			spec:   topologytest.T2(),
 			change: func(c *zones.Config) { c.WholeCores = true },
-			want:   []brief{{"numa-0", "0-1,4-5", 2, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			want:   []brief{{"numa-0", "0-1,4-5", 2, "0", m2}, {"numa-1", "2-3,6-7", 4, "1", m2}},
 		},
 		{
 			name:   "A03 T6",
 			spec:   topologytest.T6(),
-			change: func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0) },
+			change: func(c *zones.Config) { c.ReservedCPUs = contract.CPUs(0) },
 			want: []brief{
-				{"numa-0", "1,4-5", 3, []int{0}, m2},
-				{"numa-1", "2-3,6-7", 4, []int{1}, m2},
-				{"numa-2", "", 0, []int{2}, 64 * gi},
+				{"numa-0", "1,4-5", 3, "0", m2},
+				{"numa-1", "2-3,6-7", 4, "1", m2},
+				{"numa-2", "", 0, "2", 64 * gi},
 			},
 		},
 		{
@@ -129,86 +129,86 @@ func TestCompute(t *testing.T) {
 			spec:   topologytest.T6(),
 			change: func(c *zones.Config) { c.GroupBy = zones.Socket },
 			want: []brief{
-				{"socket-0", "0-1,4-5", 3, []int{0}, m2},
-				{"socket-1", "2-3,6-7", 4, []int{1}, m2},
-				{"numa-2", "", 0, []int{2}, 64 * gi},
+				{"socket-0", "0-1,4-5", 3, "0", m2},
+				{"socket-1", "2-3,6-7", 4, "1", m2},
+				{"numa-2", "", 0, "2", 64 * gi},
 			},
 		},
 		{
 			name:   "T6 as machine: likewise",
 			spec:   topologytest.T6(),
 			change: func(c *zones.Config) { c.GroupBy = zones.Machine },
-			want:   []brief{{"machine", "0-7", 7, []int{0, 1}, 2 * m2}, {"numa-2", "", 0, []int{2}, 64 * gi}},
+			want:   []brief{{"machine", "0-7", 7, "0-1", 2 * m2}, {"numa-2", "", 0, "2", 64 * gi}},
 		},
 		{
 			name:   "A75 T6: memory of unknown kind is not offered",
 			spec:   topologytest.T6(),
 			change: func(c *zones.Config) { c.MemoryTypes = known },
-			want:   []brief{{"numa-0", "0-1,4-5", 3, []int{0}, m2}, {"numa-1", "2-3,6-7", 4, []int{1}, m2}},
+			want:   []brief{{"numa-0", "0-1,4-5", 3, "0", m2}, {"numa-1", "2-3,6-7", 4, "1", m2}},
 		},
 		{
 			name:   "A75 T6 with an expander",
 			spec:   expander(),
 			change: func(c *zones.Config) { c.MemoryTypes = known },
 			want: []brief{
-				{"numa-0", "0-1,4-5", 3, []int{0}, m2},
-				{"numa-1", "2-3,6-7", 4, []int{1}, m2},
-				{"numa-2", "", 0, []int{2}, 64 * gi},
+				{"numa-0", "0-1,4-5", 3, "0", m2},
+				{"numa-1", "2-3,6-7", 4, "1", m2},
+				{"numa-2", "", 0, "2", 64 * gi},
 			},
 		},
 		{
 			name:   "A75 T6 with an expander: its memory only",
 			spec:   expander(),
 			change: func(c *zones.Config) { c.MemoryTypes = []topology.MemoryType{topology.MemoryCXL} },
-			want:   []brief{{"numa-0", "0-1,4-5", 3, nil, 0}, {"numa-1", "2-3,6-7", 4, nil, 0}, {"numa-2", "", 0, []int{2}, 64 * gi}},
+			want:   []brief{{"numa-0", "0-1,4-5", 3, "", 0}, {"numa-1", "2-3,6-7", 4, "", 0}, {"numa-2", "", 0, "2", 64 * gi}},
 		},
 		{
 			name:   "A04 T7: memory is whole steps, hugepages out",
 			spec:   topologytest.T7(),
 			change: func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: gi + 1} },
-			want:   []brief{{"numa-0", "0-3", 3, []int{0}, 45*gi - 32*mi}, {"numa-1", "4-7", 4, []int{1}, 46*gi - 32*mi}},
+			want:   []brief{{"numa-0", "0-3", 3, "0", 45*gi - 32*mi}, {"numa-1", "4-7", 4, "1", 46*gi - 32*mi}},
 		},
 		{
 			name:   "A04 T8: the kernel's ids",
 			spec:   topologytest.T8(),
 			change: func(c *zones.Config) { c.GroupBy = zones.Socket },
-			want:   []brief{{"socket-0", "0-2,4-10", 9, []int{0}, 32 * gi}, {"socket-8", "80-82,84-90", 10, []int{8}, 32 * gi}},
+			want:   []brief{{"socket-0", "0-2,4-10", 9, "0", 32 * gi}, {"socket-8", "80-82,84-90", 10, "8", 32 * gi}},
 		},
 		{
 			name:   "T8 whole cores: more are of three than of four",
 			spec:   topologytest.T8(),
 			change: func(c *zones.Config) { c.WholeCores = true },
-			want:   []brief{{"numa-0", "0-2,8-10", 6, []int{0}, 32 * gi}, {"numa-8", "80-82,88-90", 6, []int{8}, 32 * gi}},
+			want:   []brief{{"numa-0", "0-2,8-10", 6, "0", 32 * gi}, {"numa-8", "80-82,88-90", 6, "8", 32 * gi}},
 		},
 		{
 			name:   "whole cores of four, some with threads offline: twos and ones add up",
 			spec:   smt4(4, 4, 4, 2, 2, 2, 1, 1),
 			change: func(c *zones.Config) { c.WholeCores = true },
-			want:   []brief{{"numa-0", "0-13,16-17,20-21,24,28", 16, []int{0}, 32 * gi}},
+			want:   []brief{{"numa-0", "0-13,16-17,20-21,24,28", 16, "0", 32 * gi}},
 		},
 		{
 			name:   "whole cores of four, some with threads offline: threes do not",
 			spec:   smt4(4, 4, 3, 2, 2),
 			change: func(c *zones.Config) { c.WholeCores = true },
-			want:   []brief{{"numa-0", "0-7,12-13,16-17", 12, []int{0}, 32 * gi}},
+			want:   []brief{{"numa-0", "0-7,12-13,16-17", 12, "0", 32 * gi}},
 		},
 		{
 			name:   "whole cores of four, one of them whole",
 			spec:   smt4(3, 4, 3, 3, 3),
 			change: func(c *zones.Config) { c.WholeCores = true },
-			want:   []brief{{"numa-0", "0-2,8-10,12-14,16-18", 12, []int{0}, 32 * gi}},
+			want:   []brief{{"numa-0", "0-2,8-10,12-14,16-18", 12, "0", 32 * gi}},
 		},
 		{
 			name:   "whole cores of six and less: twos and threes do not go together",
 			spec:   smt(8, 6, 6, 3, 2, 2),
 			change: func(c *zones.Config) { c.WholeCores = true },
-			want:   []brief{{"numa-0", "0-5,8-13,16-18", 12, []int{0}, 32 * gi}},
+			want:   []brief{{"numa-0", "0-5,8-13,16-18", 12, "0", 32 * gi}},
 		},
 		{
 			name:   "more reserved than there is",
 			spec:   topologytest.T1(),
 			change: func(c *zones.Config) { c.ReservedMemory = map[int]int64{0: 100 * gi} },
-			want:   []brief{{"numa-0", "0-3", 3, []int{0}, 0}},
+			want:   []brief{{"numa-0", "0-3", 3, "0", 0}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -225,25 +225,25 @@ func TestPools(t *testing.T) {
 	_, pool, err := zones.Compute(topologytest.T2().Machine(), cfg)
 	require.NoError(t, err)
 	require.Equal(t, "0-7", pool.CPUs.String())
-	require.True(t, pool.Others.IsEmpty())
+	require.True(t, pool.UnmanagedCPUs.IsEmpty())
 
-	cfg.ManagedCPUs = cpuset.New(2, 3, 6, 7)
+	cfg.ManagedCPUs = contract.CPUs(2, 3, 6, 7)
 	_, pool, err = zones.Compute(topologytest.T2().Machine(), cfg)
 	require.NoError(t, err)
 	require.Equal(t, "2-3,6-7", pool.CPUs.String())
-	require.Equal(t, "0-1,4-5", pool.Others.String())
+	require.Equal(t, "0-1,4-5", pool.UnmanagedCPUs.String())
 
 	cfg.SharedMode = zones.PoolFixed
 	zs, pool, err := zones.Compute(topologytest.T2().Machine(), cfg)
 	require.NoError(t, err)
 	require.Equal(t, "0-1,4-5", pool.CPUs.String())
-	require.True(t, pool.Others.IsEmpty())
+	require.True(t, pool.UnmanagedCPUs.IsEmpty())
 	require.Equal(t, 4, zs[1].CPUCapacity, "nothing of the managed CPUs is withheld")
 }
 
 func TestNothingToOffer(t *testing.T) {
 	cfg := config()
-	cfg.ReservedCPUs = cpuset.New(0, 1, 2, 3)
+	cfg.ReservedCPUs = contract.CPUs(0, 1, 2, 3)
 	cfg.ReservedMemory = map[int]int64{0: 8 * gi}
 	require.Empty(t, compute(t, topologytest.T1(), cfg))
 }
@@ -317,13 +317,13 @@ func TestErrors(t *testing.T) {
 		{
 			name:   "reserved CPUs",
 			spec:   topologytest.T8(),
-			change: func(c *zones.Config) { c.ReservedCPUs = cpuset.New(0, 3, 99) },
+			change: func(c *zones.Config) { c.ReservedCPUs = contract.CPUs(0, 3, 99) },
 			want:   "reservedCPUs 0,3,99: this machine has no CPUs 3,99",
 		},
 		{
 			name:   "managed CPUs",
 			spec:   topologytest.T1(),
-			change: func(c *zones.Config) { c.ManagedCPUs = cpuset.New(4) },
+			change: func(c *zones.Config) { c.ManagedCPUs = contract.CPUs(4) },
 			want:   "managedCPUs 4: this machine has no CPUs 4 (online are 0-3)",
 		},
 		{"no shared pool", topologytest.T1(), func(c *zones.Config) { c.SharedMinCPUs = 0 }, "sharedPool.minCPUs 0: want 1 to 4"},
@@ -336,7 +336,7 @@ func TestErrors(t *testing.T) {
 		{
 			name:   "managed CPUs without room for the pool",
 			spec:   topologytest.T1(),
-			change: func(c *zones.Config) { c.ManagedCPUs = cpuset.New(1); c.SharedMinCPUs = 2 },
+			change: func(c *zones.Config) { c.ManagedCPUs = contract.CPUs(1); c.SharedMinCPUs = 2 },
 			want:   `minCPUs 2, but with mode dynamic and managedCPUs "1" the shared pool has 1 CPUs (1)`,
 		},
 		{
@@ -382,14 +382,14 @@ func TestErrors(t *testing.T) {
 func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topologytest.Random(t).Machine()
-		draw := func(label string) cpuset.CPUSet {
+		draw := func(label string) contract.CPUSet {
 			var ids []int
 			for _, c := range m.CPUs {
 				if rapid.IntRange(0, 3).Draw(t, label) == 0 {
 					ids = append(ids, c.ID)
 				}
 			}
-			return cpuset.New(ids...)
+			return contract.CPUs(ids...)
 		}
 		cfg := zones.Config{
 			SharedMode:    zones.PoolDynamic,
@@ -417,7 +417,7 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 		require.NoError(t, err)
 
 		claimed := 0
-		all := cpuset.New()
+		all := contract.CPUs()
 		var memory int64
 		for _, z := range zs {
 			require.GreaterOrEqual(t, z.CPUCapacity, 0)
@@ -430,8 +430,8 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 			memory += z.Memory
 		}
 		require.True(t, all.Intersection(cfg.ReservedCPUs.Union(m.Isolated).Union(m.Restricted)).IsEmpty())
-		require.True(t, pool.CPUs.Equals(candidates))
-		require.True(t, pool.CPUs.Intersection(pool.Others).IsEmpty())
+		require.True(t, pool.CPUs == candidates)
+		require.True(t, pool.CPUs.Intersection(pool.UnmanagedCPUs).IsEmpty())
 		if cfg.SharedMode == zones.PoolFixed {
 			require.True(t, pool.CPUs.Intersection(all).IsEmpty(), "a fixed pool never changes")
 		} else {
@@ -453,10 +453,10 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 func TestReservedCPUGoesOffline(t *testing.T) {
 	m := topologytest.T1().Machine()
 	m.CPUs = m.CPUs[:3]
-	m.Offline = cpuset.New(3)
+	m.Offline = contract.CPUs(3)
 	zs, pool, err := zones.Compute(m, zones.Config{
 		GroupBy:       zones.NUMANode,
-		ReservedCPUs:  cpuset.New(0, 3),
+		ReservedCPUs:  contract.CPUs(0, 3),
 		SharedMode:    zones.PoolDynamic,
 		SharedMinCPUs: 1,
 	})

@@ -45,7 +45,7 @@ func TestRestoreOfALongList(t *testing.T) {
 	for id := range 64 {
 		ids = append(ids, 2*id)
 	}
-	long := contract.FormatList(ids)
+	long := contract.CPUs(ids...).String()
 	put(contract.FileExclusive, long)
 	_, err := tree.Override("level", files{contract.FileExclusive: "4-7"}, nil)
 	require.NoError(t, err)

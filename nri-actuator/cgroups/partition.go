@@ -41,15 +41,14 @@ func (t *Tree) Partitions(dir string) error {
 			}
 		}
 	}
-	cpus, err := t.Read(child, "cpuset.cpus.effective")
+	cpus, err := t.ReadCPUs(child, "cpuset.cpus.effective")
 	if err != nil {
 		return err
 	}
-	ids, err := contract.ParseList(cpus)
-	if err != nil {
-		return fmt.Errorf("cgroup %s: cpuset.cpus.effective: %w", child, err)
+	if cpus.IsEmpty() {
+		return fmt.Errorf("cgroup %s: cpuset.cpus.effective has no CPU", child)
 	}
-	if err := t.put(child, contract.FileExclusive, contract.FormatList(ids[:1])); err != nil {
+	if err := t.put(child, contract.FileExclusive, contract.CPUs(cpus.List()[0]).String()); err != nil {
 		return err
 	}
 	if err := t.put(child, contract.FilePartition, contract.PartitionRoot); err != nil {

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // ErrGone means that a cgroup does not exist: its container has not started or
@@ -80,6 +82,19 @@ func (t *Tree) Read(dir, file string) (string, error) {
 		return "", t.explain(dir, file, err)
 	}
 	return got, nil
+}
+
+// ReadCPUs returns the content of a cgroup file with a list of CPUs.
+func (t *Tree) ReadCPUs(dir, file string) (contract.CPUSet, error) {
+	got, err := t.Read(dir, file)
+	if err != nil {
+		return contract.CPUSet{}, err
+	}
+	cpus, err := contract.ParseCPUs(got)
+	if err != nil {
+		return contract.CPUSet{}, fmt.Errorf("cgroup %s: %s: %w", dir, file, err)
+	}
+	return cpus, nil
 }
 
 // Write gives the files of the cgroup dir these contents. It returns the files

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
@@ -48,7 +49,8 @@ func TestThroughTheRuntime(t *testing.T) {
 	require.Equal(t, "0-15", pool.Linux.Resources.CPU.Cpus, "A31")
 	require.NoError(t, h.start("pool", pool))
 
-	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7", Mems: "0", Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
+	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"),
+		Mems: contracttest.Nodes("0"), Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
 		Memory: &contract.Memory{Min: 4096, High: contract.Max, Max: 8192}})
 	spec, err := h.create("exclusive", podA, env...)
 	require.NoError(t, err)
@@ -93,7 +95,7 @@ func TestNodeStateIsFollowed(t *testing.T) {
 	require.NoError(t, h.start("pool", pool))
 	for i := range 20 {
 		cpus := fmt.Sprintf("%d-15", i%8)
-		h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = cpus })
+		h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs(cpus) })
 		require.Eventually(t, func() bool {
 			a, err := contract.ReadAnnouncement(h.node.CDI)
 			return err == nil && a.Generation == h.node.State.Generation
@@ -114,7 +116,7 @@ func TestRuntimeRestarts(t *testing.T) {
 	}, patience, pause)
 	h.startRuntime()
 	h.plugged()
-	spec, err := h.create("exclusive", podA, h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})...)
+	spec, err := h.create("exclusive", podA, h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})...)
 	require.NoError(t, err)
 	require.NoError(t, h.start("exclusive", spec))
 	for range 20 {
@@ -137,7 +139,7 @@ func TestActuatorRestarts(t *testing.T) {
 	_, stop := h.startActuator()
 	h.plugged()
 	guard := h.connected(true).Guard
-	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
+	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
 	for i := range 5 {
 		stop()
 		_, err := contract.ReadAnnouncement(h.node.CDI)
@@ -175,7 +177,7 @@ func TestFilesLost(t *testing.T) {
 
 	require.NoError(t, os.Remove(filepath.Join(h.node.CDI, contract.ActuatorFile)))
 	h.connected(true)
-	h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-3" })
+	h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
 	require.Eventually(t, func() bool { return h.cpus(podB, "pool") == "0-3" }, patience, pause)
 }
 

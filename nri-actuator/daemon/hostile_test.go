@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
@@ -39,7 +40,7 @@ func TestForgedVariables(t *testing.T) {
 			defer h.stopRuntime()
 			h.startActuator()
 			h.plugged()
-			spec, err := h.create("victim", podA, h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})...)
+			spec, err := h.create("victim", podA, h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})...)
 			require.NoError(t, err)
 			require.NoError(t, h.start("victim", spec))
 
@@ -70,10 +71,10 @@ func TestRuntimeThatCannotList(t *testing.T) {
 	pool, err := h.create("pool", podB)
 	require.NoError(t, err)
 	require.NoError(t, h.start("pool", pool))
-	spec, err := h.create("claimed", podA, h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})...)
+	spec, err := h.create("claimed", podA, h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})...)
 	require.NoError(t, err)
 	require.NoError(t, h.start("claimed", spec))
-	h.node.Prepare(testnode.UID(4), testnode.UID(12), contract.Decision{CPUs: "8"})
+	h.node.Prepare(testnode.UID(4), testnode.UID(12), contract.Decision{CPUs: contracttest.CPUs("8")})
 	for i := range 8 {
 		spec, err := h.create(fmt.Sprintf("large%d", i), podB, "LARGE="+strings.Repeat("x", 1200<<10))
 		require.NoError(t, err)
@@ -100,7 +101,7 @@ func TestRuntimeThatCannotList(t *testing.T) {
 		return h.node.File("kubepods/burstable/pod"+testnode.UID(3)+"/unseen", "cpuset.cpus") == "0-3,9-15" &&
 			h.cpus(podA, "unseen") == "0-3,9-15"
 	}, patience, pause)
-	h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-1" })
+	h.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-1") })
 	require.Eventually(t, func() bool { return h.cpus(podB, "pool") == "0-1" && h.cpus(podA, "unseen") == "0-1" }, patience, pause)
 	require.Equal(t, "4-7", h.cpus(podA, "claimed"), "left alone")
 
@@ -113,8 +114,8 @@ func TestRuntimeThatCannotList(t *testing.T) {
 func TestRestartWithoutRuntime(t *testing.T) {
 	h := newHost(t)
 	h.config.RefreshInterval = 20 * time.Millisecond
-	h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
-	h.node.Prepare(testnode.UID(4), testnode.UID(12), contract.Decision{CPUs: "8"})
+	h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
+	h.node.Prepare(testnode.UID(4), testnode.UID(12), contract.Decision{CPUs: contracttest.CPUs("8")})
 	for dir, cpus := range map[string]string{
 		"kubepods/pod" + podA + "/claimed": "5", "kubepods/pod" + podA + "/free": "3-4,9", "kubepods/pod" + podA + "/mixed": "3-7",
 		"kubepods/pod" + podA + "/all": "", "kubepods/besteffort/pod" + podB + "/pool": "4",
@@ -148,7 +149,7 @@ func TestLargeEnvironmentsAreNotKept(t *testing.T) {
 		goruntime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
+	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
 	before := heap()
 	for i := range 32 {
 		_, err := h.create(fmt.Sprintf("c%d", i), podA, env[0], "LARGE="+strings.Repeat("x", 1<<20))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 )
@@ -26,7 +27,8 @@ func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 	h.plugged()
 	require.Contains(t, h.connected(true).Features, contract.FeatureMemoryPolicy)
 
-	d := contract.Decision{CPUs: "4-7", Mems: "0-1", MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: "0-1"}}
+	d := contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0-1"),
+		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: contracttest.Nodes("0-1")}}
 	d.Requires = d.MemoryPolicy.Features()
 	spec, err := h.create("c", podA, h.node.Prepare(podA, claimA, d)...)
 	require.NoError(t, err)

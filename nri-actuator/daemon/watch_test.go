@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
@@ -42,7 +43,7 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	c.start(ctx)
 	_, err = plugin.NewSession(func() string { return "" }).Synchronize(t.Context(), nil, nil)
 	require.NoError(t, err)
-	node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-3" })
+	node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
 
 	d := &Daemon{config: Config{CDIDir: node.CDI, RefreshInterval: time.Hour}}
 	ended := make(chan error)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
@@ -24,14 +25,15 @@ import (
 func TestProvenance(t *testing.T) {
 	pod, other, claim, second := testnode.UID(1), testnode.UID(2), testnode.UID(11), testnode.UID(12)
 	n := testnode.New(t, t.TempDir())
-	env := n.Prepare(pod, claim, contract.Decision{CPUs: "4-5", Mems: "0"}, contract.Decision{Mems: "1"})
-	foreign := n.Prepare(other, second, contract.Decision{CPUs: "6"})
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.Nodes("0")},
+		contract.Decision{Mems: contracttest.Nodes("1")})
+	foreign := n.Prepare(other, second, contract.Decision{CPUs: contracttest.CPUs("6")})
 	device := func(claim string, i int) string { return contract.Key{ClaimUID: claim, Index: i}.CDIDevice() }
-	made, err := contract.Decision{V: contract.Version, CPUs: "0-15"}.Env(contract.Key{ClaimUID: testnode.UID(99)})
+	made, err := contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("0-15")}.Env(contract.Key{ClaimUID: testnode.UID(99)})
 	require.NoError(t, err)
-	changed, err := contract.Decision{V: contract.Version, CPUs: "0-15"}.Env(contract.Key{ClaimUID: claim})
+	changed, err := contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("0-15")}.Env(contract.Key{ClaimUID: claim})
 	require.NoError(t, err)
-	beyond, err := contract.Decision{V: contract.Version, CPUs: "0-15"}.Env(contract.Key{ClaimUID: claim, Index: 2})
+	beyond, err := contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("0-15")}.Env(contract.Key{ClaimUID: claim, Index: 2})
 	require.NoError(t, err)
 	required, err := contract.Decision{V: contract.Version, Requires: []string{"teleport"}}.Env(contract.Key{ClaimUID: claim})
 	require.NoError(t, err)
@@ -125,16 +127,16 @@ func TestProvenance(t *testing.T) {
 func TestEffective(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
-	env := n.Prepare(pod, claim, contract.Decision{CPUs: "4-5"}, contract.Decision{CPUs: "8"})
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5")}, contract.Decision{CPUs: contracttest.CPUs("8")})
 	d := decisions.New(n.CDI, nil)
 	node, err := d.Node()
 	require.NoError(t, err)
 	got, err := d.ForContainer(node, decisions.Container{PodUID: pod, Env: env})
 	require.NoError(t, err)
 	require.Equal(t, contract.Merge(got).WithShared(node.Shared), decisions.Effective(got, node.Shared))
-	require.Equal(t, "4-5,8", decisions.Effective(got, node.Shared).CPUs)
-	require.Equal(t, contract.Shared{CPUs: "0-3,6-7,9-15", Mems: "0-1"}, node.Shared)
-	require.Equal(t, "0-3,6-7,9-15", decisions.Effective(nil, node.Shared).CPUs)
+	require.Equal(t, "4-5,8", decisions.Effective(got, node.Shared).CPUs.String())
+	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-3,6-7,9-15"), Mems: contracttest.Nodes("0-1")}, node.Shared)
+	require.Equal(t, "0-3,6-7,9-15", decisions.Effective(nil, node.Shared).CPUs.String())
 }
 
 // TestNeverStale: each answer has the files' content at the time of the call.
@@ -148,7 +150,7 @@ func TestNeverStale(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, n.State.Generation, node.Generation)
 	}
-	env := n.Prepare(pod, claim, contract.Decision{CPUs: "4"})
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4")})
 	node, err := d.Node()
 	require.NoError(t, err)
 	ask := decisions.Container{PodUID: pod, Env: env}
@@ -177,7 +179,7 @@ func TestNeverStale(t *testing.T) {
 func TestUnreadableIsNoRefusal(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
-	env := n.Prepare(pod, claim, contract.Decision{CPUs: "4"})
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4")})
 	for name, data := range map[string][]byte{"empty": nil, "broken": []byte("{"), "too large": make([]byte, contract.MaxFileSize+1)} {
 		t.Run(name, func(t *testing.T) {
 			d := decisions.New(n.CDI, nil)
@@ -197,7 +199,7 @@ func TestUnreadableIsNoRefusal(t *testing.T) {
 func TestFIFODoesNotBlock(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
-	env := n.Prepare(pod, claim, contract.Decision{CPUs: "4"})
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4")})
 	for _, name := range []string{contract.ClaimFile(claim), contract.NodeFile} {
 		d := decisions.New(n.CDI, nil)
 		node, err := d.Node()
@@ -224,7 +226,7 @@ func TestFIFODoesNotBlock(t *testing.T) {
 func FuzzForContainer(f *testing.F) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(f, f.TempDir())
-	env := n.Prepare(pod, claim, contract.Decision{CPUs: "4-5"}, contract.Decision{Mems: "1"})
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5")}, contract.Decision{Mems: contracttest.Nodes("1")})
 	d := decisions.New(n.CDI, nil)
 	node, err := d.Node()
 	require.NoError(f, err)

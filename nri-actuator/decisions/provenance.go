@@ -180,24 +180,24 @@ func checkDevices(c Container, decisions map[contract.Key]contract.Decision) err
 	return nil
 }
 
-// CPUsOf returns the list of the pod's claimed CPUs, from the files of its
-// claims. A file that cannot be read is an error.
-func (d *Directory) CPUsOf(node contract.NodeState, podUID string) (string, error) {
-	all := contract.Decision{}
+// CPUsOf returns the pod's claimed CPUs, from the files of its claims. A file
+// that cannot be read is an error.
+func (d *Directory) CPUsOf(node contract.NodeState, podUID string) (contract.CPUSet, error) {
+	var all, none contract.CPUSet
 	for _, uid := range node.Pods[podUID].Claims {
 		entries, err := d.entries(uid)
 		if err != nil {
-			return "", fmt.Errorf("claim %s: %w", uid, err)
+			return none, fmt.Errorf("claim %s: %w", uid, err)
 		}
 		for _, key := range contract.KeysOf(entries) {
 			_, decision, _, err := contract.ParseEnv(entries[key], d.features)
 			if err != nil {
-				return "", fmt.Errorf("claim %s: %w", uid, err)
+				return none, fmt.Errorf("claim %s: %w", uid, err)
 			}
-			all = contract.Combine(all, contract.Decision{CPUs: decision.CPUs})
+			all = all.Union(decision.CPUs)
 		}
 	}
-	return all.CPUs, nil
+	return all, nil
 }
 
 // Effective returns the values for a container with these decisions: the

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
@@ -46,9 +47,11 @@ func valid(t require.TestingT) *specs.Spec {
 	return &specs.Spec{
 		Process: &specs.Process{Env: []string{
 			"PATH=/bin",
-			entry(t, 0, contract.Decision{CPUs: "4-5", Mems: "0", Hugepages: map[string]contract.Limit{"2Mi": 2 << 20},
-				Memory: &contract.Memory{Min: 4096, High: contract.Max, Max: 8192}}),
-			entry(t, 1, contract.Decision{CPUs: "8", Mems: "1", Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
+			entry(t, 0, contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.Nodes("0"),
+				Hugepages: map[string]contract.Limit{"2Mi": 2 << 20},
+				Memory:    &contract.Memory{Min: 4096, High: contract.Max, Max: 8192}}),
+			entry(t, 1, contract.Decision{CPUs: contracttest.CPUs("8"), Mems: contracttest.Nodes("1"),
+				Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
 		}},
 		Hooks: hooks(30),
 		Linux: &specs.Linux{CgroupsPath: "/kubepods/pod1/c1", Resources: &specs.LinuxResources{
@@ -87,7 +90,7 @@ func TestCheck(t *testing.T) {
 		"all lost":         {change: func(s *specs.Spec) { s.Process.Env = nil }, err: "without a variable DRA_CPUMEM_"},
 		"no process":       {change: func(s *specs.Spec) { s.Process = nil }, err: "no process"},
 		"twice with different values": {change: func(s *specs.Spec) {
-			s.Process.Env = append(s.Process.Env, entry(t, 0, contract.Decision{CPUs: "0"}))
+			s.Process.Env = append(s.Process.Env, entry(t, 0, contract.Decision{CPUs: contracttest.CPUs("0")}))
 		}, err: "occurs with different values"},
 		"unknown feature": {change: func(s *specs.Spec) {
 			s.Process.Env = append(s.Process.Env, entry(t, 2, contract.Decision{Requires: []string{"teleport"}}))

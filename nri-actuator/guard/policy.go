@@ -22,7 +22,7 @@ import (
 // checks that the OCI runtime supports it: an older OCI runtime ignores the
 // policy. The policy of the process cannot be checked: it is set after this hook.
 func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]string, error)) error {
-	wanted := text(want.OCIMode(), want.Nodes, string(specs.MpolFStaticNodes))
+	wanted := text(want.OCIMode(), want.Nodes.String(), string(specs.MpolFStaticNodes))
 	got := ""
 	if spec.Linux != nil && spec.Linux.MemoryPolicy != nil {
 		p := spec.Linux.MemoryPolicy

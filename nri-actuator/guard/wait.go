@@ -86,7 +86,7 @@ func missing(spec *specs.Spec, d contract.Decision) map[string]string {
 		cpu = *resources.CPU
 	}
 	files := d.Files()
-	agrees := (d.CPUs == "" || cpu.Cpus == d.CPUs) && (d.Mems == "" || cpu.Mems == d.Mems)
+	agrees := (d.CPUs.IsEmpty() || cpu.Cpus == d.CPUs.String()) && (d.Mems.IsEmpty() || cpu.Mems == d.Mems.String())
 	for file, content := range files {
 		agrees = agrees && resources.Unified[file] == content
 	}
@@ -98,9 +98,9 @@ func missing(spec *specs.Spec, d contract.Decision) map[string]string {
 	}
 	// I1: a container without claimed CPUs gets the shared pool, which only the
 	// actuator knows. An unwritten cpuset has all CPUs.
-	files[fileCPUs] = d.CPUs
-	if d.Mems != "" {
-		files[fileMems] = d.Mems
+	files[fileCPUs] = d.CPUs.String()
+	if !d.Mems.IsEmpty() {
+		files[fileMems] = d.Mems.String()
 	}
 	return files
 }

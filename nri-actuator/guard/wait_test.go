@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 // decided returns the files of valid's decision, as the kernel shows them.
@@ -90,7 +91,7 @@ func TestCgroup(t *testing.T) {
 // while no actuator ran, it has all CPUs until it gets the pool's (I1).
 func TestSharedPool(t *testing.T) {
 	spec := unadjusted(t)
-	spec.Process.Env = []string{entry(t, 0, contract.Decision{Mems: "0"})}
+	spec.Process.Env = []string{entry(t, 0, contract.Decision{Mems: contracttest.Nodes("0")})}
 	h := hook(spec)
 	h.CgroupRoot = t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -105,7 +106,8 @@ func TestSharedPool(t *testing.T) {
 // has the kernel's reason. If the configuration asks for the partition, the guard
 // checks the partition file only.
 func TestPartition(t *testing.T) {
-	isolated := contract.Decision{CPUs: "4-7", Partition: contract.PartitionIsolated, Requires: []string{contract.FeaturePartition}}
+	isolated := contract.Decision{CPUs: contracttest.CPUs("4-7"), Partition: contract.PartitionIsolated,
+		Requires: []string{contract.FeaturePartition}}
 	asked := map[string]string{contract.FileExclusive: "4-7", contract.FilePartition: "isolated"}
 	whole := func(partition string) map[string]string {
 		return map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4-7", contract.FilePartition: partition}
@@ -252,7 +254,8 @@ func TestWaitCountsFromTheStart(t *testing.T) {
 // A37: a mistake that waiting cannot repair is refused at once, whatever the
 // cgroup has.
 func TestRefusesAtOnce(t *testing.T) {
-	policed := contract.Decision{Mems: "0-1", MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "0"}}
+	policed := contract.Decision{Mems: contracttest.Nodes("0-1"),
+		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.Nodes("0")}}
 	policed.Requires = policed.MemoryPolicy.Features()
 	for name, c := range map[string]struct {
 		env []string
@@ -261,11 +264,15 @@ func TestRefusesAtOnce(t *testing.T) {
 		"memory policy": {[]string{entry(t, 0, policed)}, "memory policy is unset"},
 		"broken value":  {[]string{"DRA_CPUMEM_" + strings.Repeat("0", 32) + "_0=4"}, "decision"},
 		"other value": {
-			env: []string{entry(t, 0, contract.Decision{CPUs: "4"}), entry(t, 0, contract.Decision{CPUs: "5"})},
+			env: []string{
+				entry(t, 0, contract.Decision{CPUs: contracttest.CPUs("4")}),
+				entry(t, 0, contract.Decision{CPUs: contracttest.CPUs("5")}),
+			},
 			err: "different values",
 		},
-		"no variable":    {nil, "without a variable"},
-		"newer contract": {[]string{strings.Replace(entry(t, 0, contract.Decision{CPUs: "4"}), `"v1"`, `"v2"`, 1)}, `version "v2"`},
+		"no variable": {nil, "without a variable"},
+		"newer contract": {[]string{strings.Replace(entry(t, 0, contract.Decision{CPUs: contracttest.CPUs("4")}),
+			`"v1"`, `"v2"`, 1)}, `version "v2"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

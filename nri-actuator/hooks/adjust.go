@@ -22,8 +22,8 @@ import (
 // which is its default. OCI runtimes write unified last, over kubelet's values.
 func adjust(d contract.Decision, came *int) *api.ContainerAdjustment {
 	a := &api.ContainerAdjustment{}
-	a.SetLinuxCPUSetCPUs(d.CPUs)
-	a.SetLinuxCPUSetMems(d.Mems)
+	a.SetLinuxCPUSetCPUs(d.CPUs.String())
+	a.SetLinuxCPUSetMems(d.Mems.String())
 	for file, value := range d.Files() {
 		a.AddLinuxUnified(file, value)
 	}
@@ -31,7 +31,7 @@ func adjust(d contract.Decision, came *int) *api.ContainerAdjustment {
 		// With the flag, the policy means the nodes as they are named. crun
 		// sets the policy before the process is in its cgroup, and without the
 		// flag the kernel would map it to other nodes then (set_mempolicy(2)).
-		a.SetLinuxMemoryPolicy(api.MpolMode(api.MpolMode_value[p.OCIMode()]), p.Nodes, api.MpolFlag_MPOL_F_STATIC_NODES)
+		a.SetLinuxMemoryPolicy(api.MpolMode(api.MpolMode_value[p.OCIMode()]), p.Nodes.String(), api.MpolFlag_MPOL_F_STATIC_NODES)
 	}
 	if d.LowersOOMScore(came) {
 		a.SetLinuxOomScoreAdj(d.OOMScoreAdj)
@@ -58,8 +58,8 @@ func pool(d contract.Decision) *api.ContainerAdjustment {
 func update(id string, d contract.Decision) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}
 	u.SetContainerId(id)
-	u.SetLinuxCPUSetCPUs(d.CPUs)
-	u.SetLinuxCPUSetMems(d.Mems)
+	u.SetLinuxCPUSetCPUs(d.CPUs.String())
+	u.SetLinuxCPUSetMems(d.Mems.String())
 	for file, value := range d.Files() {
 		u.AddLinuxUnified(file, value)
 	}
@@ -72,6 +72,6 @@ func update(id string, d contract.Decision) *api.ContainerUpdate {
 func files(d contract.Decision) map[string]string {
 	f := d.Files()
 	delete(f, contract.FilePartition)
-	f["cpuset.cpus"], f["cpuset.mems"] = d.CPUs, d.Mems
+	f["cpuset.cpus"], f["cpuset.mems"] = d.CPUs.String(), d.Mems.String()
 	return f
 }

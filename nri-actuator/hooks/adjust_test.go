@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
@@ -26,23 +27,25 @@ func TestForms(t *testing.T) {
 		files    map[string]string
 	}{
 		"cpuset only": {
-			decision: contract.Decision{CPUs: "4-5", Mems: "0"},
+			decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.Nodes("0")},
 			files:    map[string]string{"cpuset.cpus": "4-5", "cpuset.mems": "0"},
 		},
 		"memory": {
-			decision: contract.Decision{CPUs: "4-5", Mems: "0", Memory: memory},
+			decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.Nodes("0"), Memory: memory},
 			unified:  map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
 			files: map[string]string{"cpuset.cpus": "4-5", "cpuset.mems": "0",
 				"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
 		},
 		"the spec's own limit": {
-			decision: contract.Decision{CPUs: "4", Mems: "0", Memory: &contract.Memory{High: contract.Max, Max: contract.Max}},
-			unified:  map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"},
+			decision: contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0"),
+				Memory: &contract.Memory{High: contract.Max, Max: contract.Max}},
+			unified: map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"},
 			files: map[string]string{"cpuset.cpus": "4", "cpuset.mems": "0",
 				"memory.min": "0", "memory.low": "0", "memory.high": "max"},
 		},
 		"hugepages": {
-			decision: contract.Decision{CPUs: "4", Mems: "0", Hugepages: map[string]contract.Limit{"2Mi": 4 << 20, "1Gi": contract.Max}},
+			decision: contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0"),
+				Hugepages: map[string]contract.Limit{"2Mi": 4 << 20, "1Gi": contract.Max}},
 			unified: map[string]string{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304",
 				"hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max"},
 			files: map[string]string{"cpuset.cpus": "4", "cpuset.mems": "0",
@@ -53,16 +56,16 @@ func TestForms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := adjust(c.decision, nil).GetLinux().GetResources()
 			require.Nil(t, adjust(c.decision, nil).GetLinux().GetMemoryPolicy())
-			require.Equal(t, c.decision.CPUs, a.GetCpu().GetCpus())
-			require.Equal(t, c.decision.Mems, a.GetCpu().GetMems())
+			require.Equal(t, c.decision.CPUs.String(), a.GetCpu().GetCpus())
+			require.Equal(t, c.decision.Mems.String(), a.GetCpu().GetMems())
 			require.Equal(t, c.unified, a.GetUnified())
 			require.Empty(t, a.GetHugepageLimits(), "containerd may drop them")
 			require.Nil(t, a.GetMemory())
 
 			u := update("id", c.decision)
 			require.Equal(t, "id", u.GetContainerId())
-			require.Equal(t, c.decision.CPUs, u.GetLinux().GetResources().GetCpu().GetCpus())
-			require.Equal(t, c.decision.Mems, u.GetLinux().GetResources().GetCpu().GetMems())
+			require.Equal(t, c.decision.CPUs.String(), u.GetLinux().GetResources().GetCpu().GetCpus())
+			require.Equal(t, c.decision.Mems.String(), u.GetLinux().GetResources().GetCpu().GetMems())
 			require.Equal(t, c.unified, u.GetLinux().GetResources().GetUnified())
 
 			require.Equal(t, c.files, files(c.decision))
@@ -77,17 +80,17 @@ func TestPolicyForm(t *testing.T) {
 		policy contract.MemoryPolicy
 		want   specs.MemoryPolicyModeType
 	}{
-		{contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: "0-1"}, specs.MpolBind},
-		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: "1"}, specs.MpolPreferred},
-		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: "0-1"}, specs.MpolPreferredMany},
-		{contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: "0-1"}, specs.MpolInterleave},
-		{contract.MemoryPolicy{Mode: contract.ModeWeightedInterleave, Nodes: "0-1"}, specs.MpolWeightedInterleave},
+		{contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.Nodes("0-1")}, specs.MpolBind},
+		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: contracttest.Nodes("1")}, specs.MpolPreferred},
+		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: contracttest.Nodes("0-1")}, specs.MpolPreferredMany},
+		{contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: contracttest.Nodes("0-1")}, specs.MpolInterleave},
+		{contract.MemoryPolicy{Mode: contract.ModeWeightedInterleave, Nodes: contracttest.Nodes("0-1")}, specs.MpolWeightedInterleave},
 	} {
 		t.Run(string(c.want), func(t *testing.T) {
 			spec := kubeletSpec()
-			d := contract.Decision{CPUs: "4", Mems: "0-1", MemoryPolicy: &c.policy}
+			d := contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0-1"), MemoryPolicy: &c.policy}
 			require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d, nil)))
-			require.Equal(t, &specs.LinuxMemoryPolicy{Mode: c.want, Nodes: c.policy.Nodes,
+			require.Equal(t, &specs.LinuxMemoryPolicy{Mode: c.want, Nodes: c.policy.Nodes.String(),
 				Flags: []specs.MemoryPolicyFlagType{specs.MpolFStaticNodes}}, spec.Linux.MemoryPolicy)
 		})
 	}
@@ -112,12 +115,12 @@ func TestOOMScoreForm(t *testing.T) {
 	} {
 		spec := kubeletSpec()
 		spec.Process.OOMScoreAdj = c.came
-		a := adjust(contract.Decision{CPUs: "4", Mems: "0", OOMScoreAdj: c.decided}, c.came)
+		a := adjust(contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0"), OOMScoreAdj: c.decided}, c.came)
 		require.Equal(t, c.set, a.GetLinux().GetOomScoreAdj() != nil, c)
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(a))
 		require.Equal(t, c.want, spec.Process.OOMScoreAdj, c)
 	}
-	require.Nil(t, pool(contract.Decision{CPUs: "4", Mems: "0"}).GetLinux().GetOomScoreAdj())
+	require.Nil(t, pool(contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0")}).GetLinux().GetOomScoreAdj())
 }
 
 func TestAvailable(t *testing.T) {
@@ -169,7 +172,7 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 			require.NoError(t, err)
 			spec.Process.Env = append(spec.Process.Env, entry)
 		}
-		d := contract.Merge(decisions).WithShared(contract.Shared{CPUs: "0-3", Mems: "0-1"})
+		d := contract.Merge(decisions).WithShared(contract.Shared{CPUs: contracttest.CPUs("0-3"), Mems: contracttest.Nodes("0-1")})
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d, spec.Process.OOMScoreAdj)))
 		config, err := json.Marshal(spec)
 		require.NoError(t, err)
@@ -198,8 +201,8 @@ func kubeletSpec() *specs.Spec {
 
 func drawDecision(t *rapid.T) contract.Decision {
 	d := contract.Decision{V: contract.Version}
-	list := rapid.SampledFrom([]string{"", "4", "4-7", "5,9", "12-15"})
-	d.CPUs, d.Mems = list.Draw(t, "cpus"), rapid.SampledFrom([]string{"", "0", "1", "0-1"}).Draw(t, "mems")
+	d.CPUs = contracttest.CPUs(rapid.SampledFrom([]string{"", "4", "4-7", "5,9", "12-15"}).Draw(t, "cpus"))
+	d.Mems = contracttest.Nodes(rapid.SampledFrom([]string{"", "0", "1", "0-1"}).Draw(t, "mems"))
 	limit := rapid.SampledFrom([]contract.Limit{0, 4096, 1 << 30, contract.Max})
 	if rapid.Bool().Draw(t, "memory") {
 		d.Memory = &contract.Memory{
@@ -214,7 +217,7 @@ func drawDecision(t *rapid.T) contract.Decision {
 			d.Hugepages[size] = rapid.SampledFrom([]contract.Limit{0, 1 << 30, contract.Max}).Draw(t, "pages")
 		}
 	}
-	if d.Mems != "" && rapid.Bool().Draw(t, "policy") {
+	if !d.Mems.IsEmpty() && rapid.Bool().Draw(t, "policy") {
 		d.MemoryPolicy = &contract.MemoryPolicy{Mode: rapid.SampledFrom(contract.MemoryPolicyModes()).Draw(t, "mode"), Nodes: d.Mems}
 		d.Requires = d.MemoryPolicy.Features()
 	}
@@ -233,11 +236,4 @@ func TestTellsDevices(t *testing.T) {
 		require.Equal(t, want, tellsDevices("containerd", version), version)
 		require.False(t, tellsDevices("cri-o", version))
 	}
-}
-
-func TestOverlap(t *testing.T) {
-	require.True(t, overlap("0-3", "3-5"))
-	require.False(t, overlap("0-3", "4"))
-	require.True(t, overlap("not a list", "4"), "what cannot be read may overlap")
-	require.False(t, overlap("", "4"))
 }

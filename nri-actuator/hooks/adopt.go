@@ -63,7 +63,7 @@ func (p *Plugin) adopted(dir, podDir, uid string) *container {
 		id: dir, name: "cgroup " + contract.Excerpt(dir, maxName), ask: decisions.Container{PodUID: uid},
 		dir: dir, podDir: podDir, started: true, seen: true, adopted: true, overwritten: make(map[string]string),
 	}
-	if cpus, err := p.Tree.Read(dir, "cpuset.cpus"); err == nil {
+	if cpus, err := p.Tree.ReadCPUs(dir, "cpuset.cpus"); err == nil {
 		c.pinned = cpus
 	}
 	// The cgroups above a partition must keep its CPUs until the partition has
@@ -99,11 +99,9 @@ func (p *Plugin) backed(c *container, node contract.NodeState) bool {
 	if err != nil {
 		return true
 	}
-	has, err := p.Tree.Read(c.dir, "cpuset.cpus")
-	if err != nil || has == "" {
+	has, err := p.Tree.ReadCPUs(c.dir, "cpuset.cpus")
+	if err != nil || has.IsEmpty() {
 		return err != nil
 	}
-	all := contract.Combine(contract.Decision{CPUs: node.SharedOf(c.ask.PodUID).CPUs}, contract.Decision{CPUs: claimed})
-	_, out, err := share(has, all.CPUs)
-	return err == nil && len(out) == 0
+	return has.IsSubsetOf(node.SharedOf(c.ask.PodUID).CPUs.Union(claimed))
 }

@@ -131,7 +131,7 @@ func (s *Session) lastPool(c *container) (d contract.Decision, ok bool) {
 	if node == nil {
 		return contract.Decision{}, false
 	}
-	if in, out, err := share(c.pinned, node.Shared.Others); c.pinned != "" && err == nil && len(in) > 0 && len(out) == 0 {
+	if pinnedWithin(c.pinned, node.Shared.UnmanagedCPUs) {
 		return contract.Decision{}, false
 	}
 	return decisions.Effective(nil, node.SharedOf(c.ask.PodUID)), true

@@ -82,9 +82,7 @@ func (p *Plugin) apply(ctx context.Context) (generation uint64, err error) {
 		errs = append(errs, errors.New("the node state could not be read, the last known one was applied"))
 	}
 	p.Metrics.InvalidPartitions(len(p.invalidPartitions()))
-	if cpus, err := contract.ParseList(node.Shared.CPUs); err == nil {
-		p.Metrics.Applied(node.Generation, len(cpus))
-	}
+	p.Metrics.Applied(node.Generation, node.Shared.CPUs.Size())
 	return node.Generation, errors.Join(errs...)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
@@ -23,14 +24,14 @@ func BenchmarkCreateExclusive(b *testing.B) {
 				for i := range containers {
 					r.run(fmt.Sprintf("c%03d", i), testnode.UID(1000+i/5))
 				}
-				env := r.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
+				env := r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
 				pod := sandbox(podA)
 				c, err := r.create("exclusive", podA, env...)
 				require.NoError(b, err)
 				for i := 0; b.Loop(); i++ {
 					if move {
 						b.StopTimer()
-						r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = []string{"0-3", "8-15"}[i%2] })
+						r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs([]string{"0-3", "8-15"}[i%2]) })
 						b.StartTimer()
 					}
 					_, _, err := r.session.CreateContainer(b.Context(), pod, c.api)
@@ -50,7 +51,7 @@ func BenchmarkDrift(b *testing.B) {
 			r := newRuntime(b, b.TempDir())
 			for i := range containers {
 				pod, claim := testnode.UID(1000+i), testnode.UID(5000+i)
-				env := r.node.Prepare(pod, claim, contract.Decision{Mems: "0",
+				env := r.node.Prepare(pod, claim, contract.Decision{Mems: contracttest.Nodes("0"),
 					Memory:    &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30},
 					Hugepages: map[string]contract.Limit{"2Mi": 64 << 20}})
 				r.run(fmt.Sprintf("c%03d", i), pod, env...)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -29,7 +28,7 @@ type container struct {
 	// claims reports whether the container refers to the contract.
 	claims bool
 	// pinned is the cpuset that the container came with from another program.
-	pinned string
+	pinned contract.CPUSet
 	dir    string
 	dirErr error
 	podDir string
@@ -61,11 +60,12 @@ type container struct {
 	overwritten map[string]string
 	// partition is the decision's kind of partition, empty for none. cpus are
 	// the decision's CPUs.
-	partition, cpus string
+	partition string
+	cpus      contract.CPUSet
 	// holds are the CPUs that the cgroup may have as a partition, whatever the
 	// present decision is. The cgroups above keep these CPUs until this cgroup
 	// is seen to have none.
-	holds string
+	holds contract.CPUSet
 	// invalid is the kernel's reason why the cgroup is no partition. tried is
 	// the time of the last try to make it one.
 	invalid string
@@ -90,7 +90,9 @@ func (s *Session) newContainer(pod *api.PodSandbox, ctr *api.Container) *contain
 	c.ask.DevicesKnown = s.runtime.Load().tellsDevices || len(ctr.GetCDIDevices()) > 0
 	c.claims = c.ask.Claims()
 	if _, pooled := ctr.GetAnnotations()[pooledAnnotation]; !c.claims && !pooled {
-		c.pinned = ctr.GetLinux().GetResources().GetCpu().GetCpus()
+		// The runtime has checked the list. Without a list, the container is not
+		// pinned.
+		c.pinned, _ = contract.ParseCPUs(ctr.GetLinux().GetResources().GetCpu().GetCpus())
 	}
 	c.dir, c.dirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())
 	c.podDir, c.podErr = cgroups.PodDir(pod.GetLinux().GetCgroupParent())
@@ -167,7 +169,7 @@ func (p *Plugin) decide(ctx context.Context, c *container,
 		if p.keepPartition(c, err) || p.keepUnreadable(c, node, err) {
 			return d, nil, err
 		}
-		return d, map[string]string{"cpuset.cpus": d.CPUs}, err
+		return d, map[string]string{"cpuset.cpus": d.CPUs.String()}, err
 	}
 	c.held, c.refused = held, ""
 	d = decisions.Effective(held, shared)
@@ -200,18 +202,20 @@ func (p *Plugin) refuse(ctx context.Context, c *container, err error) {
 // CPUs, and the container is on them. If it was moved off them, it may be on
 // claimed CPUs (I1).
 func (p *Plugin) foreign(c *container, s contract.Shared) bool {
-	within := func(cpus string) bool {
-		in, out, err := share(cpus, s.Others)
-		return err == nil && len(in) > 0 && len(out) == 0
-	}
-	if !within(c.pinned) {
+	if !pinnedWithin(c.pinned, s.UnmanagedCPUs) {
 		return false
 	}
 	if c.dirErr != nil {
 		return true
 	}
-	now, err := p.Tree.Read(c.dir, "cpuset.cpus")
-	return err != nil || within(now)
+	now, err := p.Tree.ReadCPUs(c.dir, "cpuset.cpus")
+	return err != nil || pinnedWithin(now, s.UnmanagedCPUs)
+}
+
+// pinnedWithin reports whether a container with these CPUs is pinned, to
+// unmanaged CPUs only.
+func pinnedWithin(cpus, unmanaged contract.CPUSet) bool {
+	return !cpus.IsEmpty() && cpus.IsSubsetOf(unmanaged)
 }
 
 // checkCreation refuses the start of a container that may have been created
@@ -239,7 +243,7 @@ func (c *container) checkCreation(ctr *api.Container) error {
 }
 
 // pooled reports whether the container is a pool container.
-func (c *container) pooled() bool { return contract.Merge(c.held).CPUs == "" }
+func (c *container) pooled() bool { return contract.Merge(c.held).CPUs.IsEmpty() }
 
 // write brings the container's cgroup to want. It writes nothing if want is
 // nil.
@@ -251,7 +255,7 @@ func (p *Plugin) write(ctx context.Context, c *container, want map[string]string
 		c.applied = nil
 		return nil
 	}
-	if c.partition == "" && c.holds != "" {
+	if c.partition == "" && !c.holds.IsEmpty() {
 		if err := p.endPartition(c); err != nil {
 			return err
 		}
@@ -337,7 +341,7 @@ func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool,
 	if errors.Is(err, fs.ErrNotExist) {
 		log = logs.From(ctx).Warn
 	}
-	if last := p.last.Load(); last != nil && (p.exclusiveCPUs() != "" || p.partitioned()) {
+	if last := p.last.Load(); last != nil && (!p.cpusOutsidePartitions().IsEmpty() || p.partitioned()) {
 		log("using the last known shared pool", zap.Uint64("generation", last.Generation), zap.Error(err))
 		return *last, false, nil
 	}
@@ -345,43 +349,12 @@ func (p *Plugin) node(ctx context.Context) (node contract.NodeState, fresh bool,
 	return contract.NodeState{}, false, err
 }
 
-// exclusiveCPUs returns the claimed CPUs of all containers without the
-// partition CPUs, as a list.
-func (p *Plugin) exclusiveCPUs() string {
-	all := contract.Decision{V: contract.Version}
+// cpusOutsidePartitions returns the claimed CPUs of all containers without the
+// partition CPUs.
+func (p *Plugin) cpusOutsidePartitions() contract.CPUSet {
+	var all contract.CPUSet
 	for _, c := range p.containers {
-		all = contract.Combine(all, contract.Decision{V: contract.Version, CPUs: poolCPUs(c.held)})
+		all = all.Union(cpusOutsidePartitions(c.held))
 	}
-	return all.CPUs
-}
-
-func overlap(a, b string) bool {
-	in, _, err := share(a, b)
-	if err != nil {
-		return a != "" && b != ""
-	}
-	return len(in) > 0
-}
-
-// share returns the CPUs of list a that are in list b, and the CPUs that are
-// not. b may be empty.
-func share(a, b string) (in, out []int, err error) {
-	x, err := contract.ParseList(a)
-	if err != nil {
-		return nil, nil, err
-	}
-	var y []int
-	if b != "" {
-		if y, err = contract.ParseList(b); err != nil {
-			return nil, nil, err
-		}
-	}
-	for _, id := range x {
-		if _, found := slices.BinarySearch(y, id); found {
-			in = append(in, id)
-		} else {
-			out = append(out, id)
-		}
-	}
-	return in, out, nil
+	return all
 }

@@ -120,13 +120,13 @@ func (p *Plugin) bringOne(ctx context.Context, c *container) error {
 	if err != nil || want == nil {
 		return err
 	}
-	has, err := p.Tree.Read(c.dir, "cpuset.cpus")
+	has, err := p.Tree.ReadCPUs(c.dir, "cpuset.cpus")
 	if err == nil && has == d.CPUs && c.adjusted {
 		// The runtime writes the answer itself.
 		return nil
 	}
 	if err != nil || has != d.CPUs {
-		if err := p.clear(ctx, poolCPUs(c.held), node); err != nil {
+		if err := p.clear(ctx, cpusOutsidePartitions(c.held), node); err != nil {
 			return err
 		}
 	}
@@ -142,13 +142,13 @@ func (p *Plugin) bringOne(ctx context.Context, c *container) error {
 
 // clear moves every pool container off cpus before a claim gets them. A claim
 // without CPUs of the pool has none to clear.
-func (p *Plugin) clear(ctx context.Context, cpus string, node contract.NodeState) error {
-	if cpus == "" {
+func (p *Plugin) clear(ctx context.Context, cpus contract.CPUSet, node contract.NodeState) error {
+	if cpus.IsEmpty() {
 		return nil
 	}
 	// I1: the frontend takes CPUs out of the pool before it gives them to a
 	// claim.
-	if overlap(cpus, node.Shared.CPUs) {
+	if cpus.Overlaps(node.Shared.CPUs) {
 		return errInPool(cpus, node)
 	}
 	return p.shrinkPool(ctx, node)

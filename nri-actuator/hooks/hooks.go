@@ -97,13 +97,13 @@ func (s *Session) prepare(ctx context.Context, c *container) (contract.Decision,
 	if err != nil {
 		return contract.Decision{}, err
 	}
-	if err := s.clear(ctx, poolCPUs(c.held), node); err != nil {
+	if err := s.clear(ctx, cpusOutsidePartitions(c.held), node); err != nil {
 		return contract.Decision{}, err
 	}
 	return d, s.writeAbove(ctx, c, node)
 }
 
-func errInPool(cpus string, node contract.NodeState) error {
+func errInPool(cpus contract.CPUSet, node contract.NodeState) error {
 	return fmt.Errorf("its CPUs %s are also in the shared pool %s (%s, generation %d): it waits for dra-frontend to write the node state",
 		cpus, node.Shared.CPUs, contract.NodeFile, node.Generation)
 }
@@ -145,7 +145,7 @@ func (s *Session) start(ctx context.Context, told *container, ctr *api.Container
 		return acted, nil
 	}
 	logs.From(ctx).Error("start", zap.String("container", c.name), zap.String("id", c.id), zap.Error(err))
-	if !c.claims && !s.onExclusive(c) {
+	if !c.claims && !s.onClaimed(c) {
 		// I7: a container off claimed CPUs may start without its values.
 		return acted, nil
 	}
@@ -177,16 +177,16 @@ func (s *Session) bring(ctx context.Context, c *container, known bool) (acted bo
 // writeAbove writes the values of the container's pod and of the levels. It
 // begins at the top: the kernel takes a partition's CPUs from there.
 func (p *Plugin) writeAbove(ctx context.Context, c *container, node contract.NodeState) error {
-	exclusive := p.exclusive(node)
-	if err := p.giveBack(ctx, p.shared, exclusive); err != nil {
+	partitionCPUs := p.partitionCPUs(node)
+	if err := p.giveBack(ctx, p.shared, partitionCPUs); err != nil {
 		// The CPUs are another pod's: if they are in the way, the kernel refuses
 		// a write below.
-		logs.From(ctx).Warn("exclusive CPUs of a pod that needs none not given back", zap.Error(err))
+		logs.From(ctx).Warn("partition CPUs of a pod that needs none not given back", zap.Error(err))
 	}
-	if err := p.writeAncestors(ctx, node, exclusive, p.shared); err != nil {
+	if err := p.writeAncestors(ctx, node, partitionCPUs, p.shared); err != nil {
 		return err
 	}
-	if err := p.writePod(ctx, c, podFiles(c, node, exclusive), p.shared); err != nil {
+	if err := p.writePod(ctx, c, podFiles(c, node, partitionCPUs), p.shared); err != nil {
 		return fmt.Errorf("its pod: %w", err)
 	}
 	return nil
@@ -205,17 +205,17 @@ func (s *Session) writeOrGone(ctx context.Context, c *container, want map[string
 	return err
 }
 
-// onExclusive reports whether a container may run on claimed CPUs.
-func (s *Session) onExclusive(c *container) bool {
-	exclusive := s.exclusiveCPUs()
-	if exclusive == "" {
+// onClaimed reports whether a container may run on claimed CPUs.
+func (s *Session) onClaimed(c *container) bool {
+	claimed := s.cpusOutsidePartitions()
+	if claimed.IsEmpty() {
 		return false
 	}
 	if c.dirErr != nil {
 		return true
 	}
-	cpus, err := s.Tree.Read(c.dir, "cpuset.cpus")
-	return !errors.Is(err, cgroups.ErrGone) && (err != nil || cpus == "" || overlap(cpus, exclusive))
+	cpus, err := s.Tree.ReadCPUs(c.dir, "cpuset.cpus")
+	return !errors.Is(err, cgroups.ErrGone) && (err != nil || cpus.IsEmpty() || cpus.Overlaps(claimed))
 }
 
 // UpdateContainer puts the decision into an update that another program asked
@@ -239,7 +239,7 @@ func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 
 func (s *Session) update(ctx context.Context, told *container, asked *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	c, _ := s.existing(told)
-	if cpus := asked.GetCpu().GetCpus(); c.pinned != "" && cpus != "" {
+	if cpus, err := contract.ParseCPUs(asked.GetCpu().GetCpus()); err == nil && !c.pinned.IsEmpty() && !cpus.IsEmpty() {
 		c.pinned = cpus
 	}
 	node, _, err := s.node(ctx)

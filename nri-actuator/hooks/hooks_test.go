@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
@@ -22,8 +23,9 @@ var (
 )
 
 func quad() contract.Decision {
-	return contract.Decision{CPUs: "4-7", Mems: "0", Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
-		Memory: &contract.Memory{Min: 1 << 30, Low: 0, High: contract.Max, Max: 1 << 30}}
+	return contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0"),
+		Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
+		Memory:    &contract.Memory{Min: 1 << 30, Low: 0, High: contract.Max, Max: 1 << 30}}
 }
 
 // TestCreate covers A30, A31 and A32.
@@ -32,7 +34,7 @@ func TestCreate(t *testing.T) {
 	pool := r.run("pool", podB)
 	require.Equal(t, "0-15", r.cpus(pool), "A31")
 
-	env := r.node.Prepare(podA, claimA, quad(), contract.Decision{CPUs: "8", Mems: "1"})
+	env := r.node.Prepare(podA, claimA, quad(), contract.Decision{CPUs: contracttest.CPUs("8"), Mems: contracttest.Nodes("1")})
 	exclusive, err := r.create("exclusive", podA, env...)
 	require.NoError(t, err)
 	require.Equal(t, "0-3,9-15", r.cpus(pool), "A32: moved before the exclusive container is there")
@@ -45,7 +47,7 @@ func TestCreate(t *testing.T) {
 	one := r.run("one", podA, env[1])
 	require.Equal(t, "8", r.cpus(one), "A30: one request of the claim")
 
-	memory := r.node.Prepare(podC, claimB, contract.Decision{Mems: "1", Memory: quad().Memory})
+	memory := r.node.Prepare(podC, claimB, contract.Decision{Mems: contracttest.Nodes("1"), Memory: quad().Memory})
 	c := r.run("memory", podC, memory...)
 	require.Equal(t, "0-3,9-15", r.cpus(c), "A30: a claim without CPUs draws on the pool")
 	require.Equal(t, "1", r.node.File(c.dir, "cpuset.mems"))
@@ -69,7 +71,7 @@ func TestCreateRefused(t *testing.T) {
 		err     string
 	}{
 		"forged": {func(r *runtime) []string {
-			e, err := contract.Decision{V: contract.Version, CPUs: "0-15"}.Env(contract.Key{ClaimUID: claimB})
+			e, err := contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("0-15")}.Env(contract.Key{ClaimUID: claimB})
 			require.NoError(r.t, err)
 			return []string{e}
 		}, "cpumem: container ns/pod-0001/c: pod " + podA},
@@ -86,7 +88,7 @@ func TestCreateRefused(t *testing.T) {
 		}, contract.NodeFile},
 		"CPUs still in the pool": {func(r *runtime) []string {
 			env := r.node.Prepare(podA, claimA, quad())
-			r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-15" })
+			r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-15") })
 			return env
 		}, "its CPUs 4-7 are also in the shared pool 0-15"},
 		"pool container that cannot be moved": {func(r *runtime) []string {
@@ -140,7 +142,7 @@ func TestClaimlessAlwaysRuns(t *testing.T) {
 			require.Error(t, r.plugin.Apply(t.Context()))
 			require.Error(t, r.plugin.Ready())
 
-			r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-3" })
+			r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
 			require.NoError(t, r.plugin.Apply(t.Context()))
 			require.Equal(t, "0-3", r.cpus(c), "taken into the pool when there is one")
 			require.NoError(t, r.plugin.Ready())
@@ -295,7 +297,7 @@ func TestUpdate(t *testing.T) {
 
 	updates, err := r.session.UpdateContainer(t.Context(), pool.pod, pool.api, nil)
 	require.NoError(t, err)
-	r.run("second", podC, r.node.Prepare(podC, claimB, contract.Decision{CPUs: "8"})...)
+	r.run("second", podC, r.node.Prepare(podC, claimB, contract.Decision{CPUs: contracttest.CPUs("8")})...)
 	r.take(pool, updates[0].GetLinux().GetResources())
 	r.writeSpec(pool)
 	require.NoError(t, r.session.PostUpdateContainer(t.Context(), pool.pod, pool.api))

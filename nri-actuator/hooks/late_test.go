@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 // block makes every access to a cgroup file hang until free is called, as the
@@ -96,7 +97,7 @@ func TestWriteThatNeverReturns(t *testing.T) {
 	require.NoError(t, r.plugin.Alive())
 	require.True(t, r.announced.Connected)
 	r.run("at last", podA, env...)
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-1" })
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-1") })
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "0-1", r.node.File("kubepods/burstable/pod"+podC+"/plain", "cpuset.cpus"))
 }
@@ -107,7 +108,7 @@ func TestWriteThatNeverReturns(t *testing.T) {
 func TestSynchronizeThatTakesLong(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-7" })
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-7") })
 	free := r.block(pool.dir, "cpuset.cpus")
 	r.session = r.plugin.NewSession(func() string { return r.nri })
 	_, err := r.session.Configure(t.Context(), "", "containerd", "v2.2.7")
@@ -136,7 +137,7 @@ func TestSynchronizeThatTakesLong(t *testing.T) {
 		require.NoError(t, r.plugin.CatchUp(t.Context()))
 	}
 	require.True(t, r.announced.Connected)
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-1" })
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-1") })
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "0-1", r.cpus(pool))
 	require.Equal(t, "0-1", r.node.File("kubepods/burstable/pod"+podC+"/plain", "cpuset.cpus"))
@@ -212,13 +213,13 @@ func TestReconnectMovesAreNoRepairs(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.run("pool", podB)
 	r.plugin.Disconnected(t.Context(), "gone")
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-7" })
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-7") })
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	r.session = r.plugin.NewSession(func() string { return r.nri })
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-3" })
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
 	require.NoError(t, r.synchronize())
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-1" })
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-1") })
 	r.connect()
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "a new actuator")
 }
@@ -228,7 +229,7 @@ func TestReconnectMovesAreNoRepairs(t *testing.T) {
 func TestGenerationOfAFailedSynchronisation(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-7" })
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-7") })
 	r.node.RemoveFile(pool.dir, "cpuset.cpus")
 	r.announced.Generation = 0
 	r.connect()
@@ -249,7 +250,7 @@ func TestUnlistedSandbox(t *testing.T) {
 	for _, c := range []*container{claimed, part, pool} {
 		c.pod = nil
 	}
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = "0-1" })
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-1") })
 	r.connect()
 	require.Equal(t, "4-7", r.cpus(claimed))
 	require.Equal(t, "1073741824", r.node.File(claimed.dir, "memory.min"))

@@ -9,16 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 func scored(score int) contract.Decision {
-	return contract.Decision{Mems: "0", OOMScoreAdj: &score, Requires: []string{contract.FeatureOOMScore}}
+	return contract.Decision{Mems: contracttest.Nodes("0"), OOMScoreAdj: &score, Requires: []string{contract.FeatureOOMScore}}
 }
 
 // A81: the container has the lowest of its own score and its decisions' scores.
 func TestOOMScore(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
-	env := r.node.Prepare(podA, claimA, scored(750), scored(-997), scored(kubeletScore+1), contract.Decision{CPUs: "4"})
+	env := r.node.Prepare(podA, claimA, scored(750), scored(-997), scored(kubeletScore+1), contract.Decision{CPUs: contracttest.CPUs("4")})
 	for name, c := range map[string]struct {
 		env  []string
 		want int64

@@ -10,13 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 // A58: a container that another program pinned to unmanaged CPUs stays there,
 // in every call. A container that is also on this driver's CPUs does not.
 func TestContainersOfOthers(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs, s.Shared.Others = "0-7", "8-15" })
+	r.node.Change(func(s *contract.NodeState) {
+		s.Shared.CPUs, s.Shared.UnmanagedCPUs = contracttest.CPUs("0-7"), contracttest.CPUs("8-15")
+	})
 
 	pinned := func(id, cpus string) *container {
 		c := r.pinned(id, podB, cpus)
@@ -50,7 +53,7 @@ func TestContainersOfOthers(t *testing.T) {
 		require.Equal(t, "0-7", r.cpus(c), id)
 		require.NoError(t, r.remove(c))
 	}
-	r.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7"})
+	r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "8-9", r.cpus(theirs))
 	require.Equal(t, "0-3", r.cpus(mine))
@@ -60,7 +63,9 @@ func TestContainersOfOthers(t *testing.T) {
 
 	// The configuration changes. A cpuset that this driver wrote does not pin a
 	// container.
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs, s.Shared.Others = "8-15", "0-7" })
+	r.node.Change(func(s *contract.NodeState) {
+		s.Shared.CPUs, s.Shared.UnmanagedCPUs = contracttest.CPUs("8-15"), contracttest.CPUs("0-7")
+	})
 	r.connect()
 	require.Equal(t, "8-15", r.cpus(mine))
 }

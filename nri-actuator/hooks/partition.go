@@ -53,7 +53,9 @@ func (p *Plugin) tryPartitions(ctx context.Context) {
 // invalid is the error for a container if the kernel does not grant its
 // partition.
 type invalid struct {
-	kind, cpus, reason string
+	kind   string
+	cpus   contract.CPUSet
+	reason string
 }
 
 func (e *invalid) Error() string {
@@ -91,7 +93,7 @@ func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 		if c.invalid == "" {
 			c.invalid = fmt.Sprintf("%s is %q, and it cannot be made again: %s", contract.FilePartition, got, reason)
 			logs.From(ctx).Error("partition lost", zap.String("container", c.name), zap.String("id", c.id),
-				zap.String("cpus", c.cpus), zap.String("reason", c.invalid))
+				zap.Stringer("cpus", c.cpus), zap.String("reason", c.invalid))
 		}
 	}
 	return &invalid{kind: c.partition, cpus: c.cpus, reason: c.invalid}
@@ -104,16 +106,16 @@ func (p *Plugin) checkPartition(ctx context.Context, c *container) error {
 // CPUs: ancestors are written before, and lose CPUs after.
 func (p *Plugin) makePartition(c *container) (reason string, err error) {
 	for dir := path.Dir(c.dir); dir != "."; dir = path.Dir(dir) {
-		has, err := p.Tree.Read(dir, contract.FileExclusive)
+		has, err := p.Tree.ReadCPUs(dir, contract.FileExclusive)
 		if err != nil {
 			return "", err
 		}
-		if in, out, err := share(c.cpus, has); err != nil || len(out) > 0 {
-			return "", errors.Join(fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)",
-				dir, len(in), len(in)+len(out), contract.FileExclusive, has), err)
+		if !c.cpus.IsSubsetOf(has) {
+			return "", fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)",
+				dir, c.cpus.Intersection(has).Size(), c.cpus.Size(), contract.FileExclusive, has.String())
 		}
 	}
-	err = p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, c.cpus, contract.FilePartition, c.partition)
+	err = p.inOrder(c.dir, contract.FilePartition, member, contract.FileExclusive, c.cpus.String(), contract.FilePartition, c.partition)
 	if err != nil {
 		return "", errors.Join(err, p.inOrder(c.dir, contract.FilePartition, member))
 	}
@@ -158,7 +160,7 @@ func (p *Plugin) endPartition(c *container) error {
 			return err
 		}
 	}
-	c.holds = ""
+	c.holds = contract.CPUSet{}
 	return nil
 }
 
@@ -182,7 +184,7 @@ func (p *Plugin) keepHolds(c *container) bool {
 	if err != nil || kind == member {
 		return false
 	}
-	if cpus, err := p.Tree.Read(c.dir, contract.FileExclusive); err == nil && c.holds == "" {
+	if cpus, err := p.Tree.ReadCPUs(c.dir, contract.FileExclusive); err == nil && c.holds.IsEmpty() {
 		c.holds = cpus
 	}
 	return true
@@ -211,33 +213,28 @@ func (p *Plugin) invalidPartitions() map[string]string {
 // partitioned reports whether a container may hold partition CPUs.
 func (p *Plugin) partitioned() bool {
 	for _, c := range p.containers {
-		if c.holds != "" {
+		if !c.holds.IsEmpty() {
 			return true
 		}
 	}
 	return false
 }
 
-// exclusive returns the partition CPUs by directory of a pod or level, from the
+// partitionCPUs returns the partition CPUs by directory of a pod or level, from the
 // node state and from running partitions. An older frontend names no
 // partitions, and does not take the CPUs of running ones.
-func (p *Plugin) exclusive(node contract.NodeState) map[string]string {
-	all := make(map[string]string)
-	add := func(dir, cpus string) {
-		if dir == "" || cpus == "" {
-			return
+func (p *Plugin) partitionCPUs(node contract.NodeState) map[string]contract.CPUSet {
+	all := make(map[string]contract.CPUSet)
+	add := func(dir string, cpus contract.CPUSet) {
+		if dir != "" {
+			all[dir] = all[dir].Union(cpus)
 		}
-		sum := contract.Combine(contract.Decision{CPUs: all[dir]}, contract.Decision{CPUs: cpus})
-		all[dir] = sum.CPUs
 	}
 	for _, c := range p.containers {
 		if c.podErr != nil {
 			continue
 		}
-		add(c.podDir, node.Pods[c.ask.PodUID].Exclusive)
-		if c.holds == "" {
-			continue
-		}
+		add(c.podDir, node.Pods[c.ask.PodUID].PartitionCPUs)
 		add(c.podDir, c.holds)
 		for _, dir := range p.levels {
 			if strings.HasPrefix(c.podDir, dir+"/") {
@@ -245,7 +242,7 @@ func (p *Plugin) exclusive(node contract.NodeState) map[string]string {
 			}
 		}
 	}
-	for level, cpus := range node.Exclusive {
+	for level, cpus := range node.PartitionCPUs {
 		add(p.levels[level], cpus)
 	}
 	return all
@@ -273,27 +270,24 @@ func (p *Plugin) findExclusive(ctx context.Context, written map[string]contract.
 // them, before other cgroups get theirs: the kernel lets no two siblings name
 // the same CPU. A pod without containers can be in written until kubelet
 // removes its cgroup.
-func (p *Plugin) giveBack(ctx context.Context, written map[string]contract.Files, exclusive map[string]string) error {
+func (p *Plugin) giveBack(ctx context.Context, written map[string]contract.Files, partitionCPUs map[string]contract.CPUSet) error {
 	var errs []error
 	for dir, files := range written {
-		has := files[contract.FileExclusive]
-		if has == "" || !p.Tree.Exists(dir) {
-			continue
-		}
-		needed, over, err := share(has, exclusive[dir])
+		has, err := contract.ParseCPUs(files[contract.FileExclusive])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("cgroup %s: %s: %w", dir, contract.FileExclusive, err))
 			continue
 		}
-		if len(over) == 0 {
+		if has.IsSubsetOf(partitionCPUs[dir]) || !p.Tree.Exists(dir) {
 			continue
 		}
+		needed := has.Intersection(partitionCPUs[dir])
 		keep := maps.Clone(files)
-		if len(needed) == 0 {
+		if needed.IsEmpty() {
 			delete(keep, contract.FileExclusive)
 			err = p.restore(ctx, dir, keep)
 		} else {
-			keep[contract.FileExclusive] = contract.FormatList(needed)
+			keep[contract.FileExclusive] = needed.String()
 			err = p.inOrder(dir, contract.FileExclusive, keep[contract.FileExclusive])
 		}
 		if err != nil {
@@ -308,26 +302,26 @@ func (p *Plugin) giveBack(ctx context.Context, written map[string]contract.Files
 	return errors.Join(errs...)
 }
 
-// withExclusive adds partition CPUs to the files of a pod or level.
-func withExclusive(files contract.Files, cpus string) contract.Files {
-	if cpus == "" {
+// withPartitionCPUs adds partition CPUs to the files of a pod or level.
+func withPartitionCPUs(files contract.Files, cpus contract.CPUSet) contract.Files {
+	if cpus.IsEmpty() {
 		return files
 	}
 	if files = maps.Clone(files); files == nil {
 		files = make(contract.Files)
 	}
-	files[contract.FileExclusive] = cpus
+	files[contract.FileExclusive] = cpus.String()
 	return files
 }
 
-// poolCPUs returns the CPUs that decisions take out of the shared pool: their
-// CPUs without partition CPUs.
-func poolCPUs(held map[contract.Key]contract.Decision) string {
-	all := contract.Decision{}
+// cpusOutsidePartitions returns the CPUs that decisions take out of the shared
+// pool: their CPUs without partition CPUs.
+func cpusOutsidePartitions(held map[contract.Key]contract.Decision) contract.CPUSet {
+	var all contract.CPUSet
 	for _, d := range held {
 		if d.Partition == "" {
-			all = contract.Combine(all, contract.Decision{CPUs: d.CPUs})
+			all = all.Union(d.CPUs)
 		}
 	}
-	return all.CPUs
+	return all
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
@@ -23,7 +24,7 @@ func TestPartitionsKeepTheirCPUsAbove(t *testing.T) {
 	for name, happens := range map[string]func(t *testing.T, r *runtime, c *container){
 		"released, and another claim is created before the state is applied": func(t *testing.T, r *runtime, _ *container) {
 			r.node.Unprepare(podA, claimA, "4-7")
-			env := r.node.Prepare(podB, testnode.UID(78), contract.Decision{CPUs: "0-1"})
+			env := r.node.Prepare(podB, testnode.UID(78), contract.Decision{CPUs: contracttest.CPUs("0-1")})
 			_, err := r.create("q", podB, env...)
 			require.NoError(t, err)
 		},
@@ -82,7 +83,9 @@ func TestExclusiveCPUsChangeHands(t *testing.T) {
 			level := func(dir string) string { return strings.TrimPrefix(dir, "kubepods/") }
 			give := func(from, to string) {
 				r.node.Change(func(s *contract.NodeState) {
-					s.Exclusive = map[string]string{"": "4-7", level(way[0]): from, level(way[1]): to}
+					s.PartitionCPUs = map[string]contract.CPUSet{
+						"": contracttest.CPUs("4-7"), level(way[0]): contracttest.CPUs(from), level(way[1]): contracttest.CPUs(to),
+					}
 				})
 				require.NoError(t, r.plugin.Apply(t.Context()))
 				require.Equal(t, from, r.node.File(way[0], contract.FileExclusive))
@@ -135,7 +138,7 @@ func TestPartitionWithoutAReadableClaim(t *testing.T) {
 	require.Error(t, r.update(c))
 	require.NoError(t, r.session.PostUpdateContainer(t.Context(), c.pod, c.api))
 	holds()
-	_, err := r.create("other", podB, r.node.Prepare(podB, testnode.UID(78), contract.Decision{CPUs: "0-1"})...)
+	_, err := r.create("other", podB, r.node.Prepare(podB, testnode.UID(78), contract.Decision{CPUs: contracttest.CPUs("0-1")})...)
 	require.NoError(t, err)
 	holds()
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 func partitioned(cpus, kind string) contract.Decision {
-	return contract.Decision{CPUs: cpus, Partition: kind, Requires: []string{contract.FeaturePartition}}
+	return contract.Decision{CPUs: contracttest.CPUs(cpus), Partition: kind, Requires: []string{contract.FeaturePartition}}
 }
 
 // exclusive returns the partition CPUs of kubepods, the QoS level and the pod.
@@ -136,9 +137,9 @@ func TestPartitionsOutliveARollback(t *testing.T) {
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	c := r.run("c", podA, env...)
 	r.node.Change(func(s *contract.NodeState) {
-		s.Shared.CPUs, s.Exclusive = "0-3,8-15", nil
+		s.Shared.CPUs, s.PartitionCPUs = contracttest.CPUs("0-3,8-15"), nil
 		pod := s.Pods[podA]
-		pod.Exclusive = ""
+		pod.PartitionCPUs = contract.CPUSet{}
 		s.Pods[podA] = pod
 	})
 	for range 2 {
@@ -235,7 +236,7 @@ func TestExclusiveGivenBackAtACreation(t *testing.T) {
 	r.run("other", podB)
 	require.NoError(t, r.remove(r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)))
 	r.node.Unprepare(podA, claimA, "4-7")
-	r.run("pooled", podC, r.node.Prepare(podC, claimB, contract.Decision{CPUs: "0-1"})...)
+	r.run("pooled", podC, r.node.Prepare(podC, claimB, contract.Decision{CPUs: contracttest.CPUs("0-1")})...)
 	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
 	r.run("d", podB, r.node.Prepare(podB, claimA, partitioned("8-9", contract.PartitionRoot))...)
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))

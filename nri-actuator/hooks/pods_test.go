@@ -106,7 +106,7 @@ func TestFormerValuesComeBack(t *testing.T) {
 			require.NoError(t, r.plugin.Apply(t.Context()))
 			between(r)
 			require.NoError(t, r.remove(r.containers["c"]))
-			r.node.Unprepare(podA, claimA, quad().CPUs)
+			r.node.Unprepare(podA, claimA, quad().CPUs.String())
 			r.node.Change(func(s *contract.NodeState) { s.Ancestors = nil })
 			require.NoError(t, r.plugin.Apply(t.Context()))
 			require.Equal(t, "777", r.node.File("kubepods", "memory.min"))

@@ -10,10 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 func policed(mode string) contract.Decision {
-	d := contract.Decision{CPUs: "4-7", Mems: "0-1", MemoryPolicy: &contract.MemoryPolicy{Mode: mode, Nodes: "1"}}
+	d := contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0-1"),
+		MemoryPolicy: &contract.MemoryPolicy{Mode: mode, Nodes: contracttest.Nodes("1")}}
 	d.Requires = d.MemoryPolicy.Features()
 	return d
 }
@@ -26,7 +28,7 @@ func TestMemoryPolicy(t *testing.T) {
 		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave,
 	}, r.announced.Features)
 	interleaved := policed(contract.ModeInterleave)
-	interleaved.CPUs, interleaved.MemoryPolicy.Nodes = "8", "0"
+	interleaved.CPUs, interleaved.MemoryPolicy.Nodes = contracttest.CPUs("8"), contracttest.Nodes("0")
 	env := r.node.Prepare(podA, claimA, policed(contract.ModeBind), interleaved)
 
 	one := r.run("one", podA, env[1])
@@ -90,7 +92,7 @@ func TestPolicyNeverKnown(t *testing.T) {
 			r := newRuntime(t, t.TempDir())
 			c, err := r.create("c", podA, r.node.Prepare(podA, claimA, policed(contract.ModeBind))...)
 			require.NoError(t, err)
-			plain, err := r.create("plain", podB, r.node.Prepare(podB, claimB, contract.Decision{CPUs: "9"})...)
+			plain, err := r.create("plain", podB, r.node.Prepare(podB, claimB, contract.Decision{CPUs: contracttest.CPUs("9")})...)
 			require.NoError(t, err)
 			if guarded {
 				c.api.Hooks = &api.Hooks{CreateRuntime: []*api.Hook{{Path: "/opt/nri-actuator", Args: []string{"nri-actuator", "guard"}}}}

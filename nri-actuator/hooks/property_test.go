@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
@@ -71,13 +72,11 @@ func (m *model) prepare(t *rapid.T) {
 	m.next++
 	c := &claimed{pod: testnode.UID(100 + m.next), claim: testnode.UID(500 + m.next), decisions: map[contract.Key]contract.Decision{}}
 	var list []contract.Decision
-	free := m.r.node.Free()
+	free := contracttest.CPUs(m.r.node.Free()).List()
 	for i := range rapid.IntRange(1, 2).Draw(t, "results") {
-		d := contract.Decision{V: contract.Version, Mems: rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "mems")}
-		ids, err := contract.ParseList(free)
-		require.NoError(t, err)
-		if n := rapid.IntRange(0, 3).Draw(t, "cpus"); n > 0 && len(ids) > n {
-			d.CPUs, free = contract.FormatList(ids[:n]), contract.FormatList(ids[n:])
+		d := contract.Decision{V: contract.Version, Mems: contracttest.Nodes(rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "mems"))}
+		if n := rapid.IntRange(0, 3).Draw(t, "cpus"); n > 0 && len(free) > n {
+			d.CPUs, free = contract.CPUs(free[:n]...), free[n:]
 			if d.Partition = rapid.SampledFrom(append([]string{""}, contract.Partitions()...)).Draw(t, "partition"); d.Partition != "" {
 				d.Requires = []string{contract.FeaturePartition}
 			}
@@ -106,7 +105,7 @@ func (m *model) unprepare(t *rapid.T) {
 	}
 	slices.Sort(idle)
 	c := m.claims[rapid.SampledFrom(idle).Draw(t, "pod")]
-	m.r.node.Unprepare(c.pod, c.claim, contract.Merge(c.decisions).CPUs)
+	m.r.node.Unprepare(c.pod, c.claim, contract.Merge(c.decisions).CPUs.String())
 	delete(m.claims, c.pod)
 }
 
@@ -232,30 +231,31 @@ func (m *model) check(t *rapid.T) {
 			continue
 		}
 		want := contract.Merge(claim.decisions)
-		if want.CPUs != "" {
-			require.Equal(t, want.CPUs, m.r.cpus(c), "I5, I9: %s", c.api.Id)
+		if !want.CPUs.IsEmpty() {
+			require.Equal(t, want.CPUs.String(), m.r.cpus(c), "I5, I9: %s", c.api.Id)
 			if want.Partition != "" {
 				require.Equal(t, want.Partition, m.r.node.File(c.dir, contract.FilePartition), "I5: %s", c.api.Id)
 			}
-			pool := ""
+			var pool contract.CPUSet
 			for _, d := range claim.decisions {
 				if d.Partition == "" {
-					pool = contract.Combine(contract.Decision{CPUs: pool}, contract.Decision{CPUs: d.CPUs}).CPUs
+					pool = pool.Union(d.CPUs)
 				}
 			}
 			for _, other := range m.all() {
 				if other.running && other.pod.Uid != c.pod.Uid && m.claims[other.pod.Uid] != nil &&
-					contract.Merge(m.claims[other.pod.Uid].decisions).CPUs != "" {
-					require.False(t, testnode.Overlap(m.r.cpus(other), want.CPUs), "I1: %s on the CPUs of %s", other.api.Id, c.api.Id)
+					!contract.Merge(m.claims[other.pod.Uid].decisions).CPUs.IsEmpty() {
+					require.False(t, want.CPUs.Overlaps(contracttest.CPUs(m.r.cpus(other))),
+						"I1: %s on the CPUs of %s", other.api.Id, c.api.Id)
 				}
 				// The kernel takes partition CPUs from all other cgroups.
-				if other.running && other.pod.Uid != c.pod.Uid && testnode.Overlap(m.r.cpus(other), pool) {
+				if other.running && other.pod.Uid != c.pod.Uid && pool.Overlaps(contracttest.CPUs(m.r.cpus(other))) {
 					require.Fail(t, "I1", "%s on the CPUs of %s", other.api.Id, c.api.Id)
 				}
 			}
 		}
-		if want.Mems != "" {
-			require.Equal(t, want.Mems, m.r.node.File(c.dir, "cpuset.mems"), "I5: %s", c.api.Id)
+		if !want.Mems.IsEmpty() {
+			require.Equal(t, want.Mems.String(), m.r.node.File(c.dir, "cpuset.mems"), "I5: %s", c.api.Id)
 		}
 		if want.Memory != nil {
 			for file, value := range want.Memory.Files() {
@@ -276,11 +276,10 @@ func (m *model) checkAbove(t *rapid.T) {
 		if !slices.Contains(contract.Partitions(), m.r.node.File(dir, contract.FilePartition)) {
 			continue
 		}
-		cpus := m.r.node.File(dir, contract.FileExclusive)
+		cpus := contracttest.CPUs(m.r.node.File(dir, contract.FileExclusive))
 		for up := filepath.Dir(dir); up != "."; up = filepath.Dir(up) {
-			has := m.r.node.File(up, contract.FileExclusive)
-			require.Equal(t, has, contract.Combine(contract.Decision{CPUs: has}, contract.Decision{CPUs: cpus}).CPUs,
-				"%s is a partition of %s, and %s lacks some", dir, cpus, up)
+			has := contracttest.CPUs(m.r.node.File(up, contract.FileExclusive))
+			require.True(t, cpus.IsSubsetOf(has), "%s is a partition of %s, and %s lacks some", dir, cpus, up)
 		}
 	}
 }

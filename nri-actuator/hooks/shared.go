@@ -35,13 +35,13 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	p.findExclusive(ctx, before)
 	// The top comes first: the kernel takes a partition's CPUs from its
 	// ancestors.
-	exclusive := p.exclusive(node)
-	errs := []error{p.giveBack(ctx, before, exclusive), p.writeAncestors(ctx, node, exclusive, before)}
+	partitionCPUs := p.partitionCPUs(node)
+	errs := []error{p.giveBack(ctx, before, partitionCPUs), p.writeAncestors(ctx, node, partitionCPUs, before)}
 	for _, c := range all {
 		if c.podErr == nil && pods[c.podDir] {
 			continue
 		}
-		want := podFiles(c, node, exclusive)
+		want := podFiles(c, node, partitionCPUs)
 		err := p.writePod(ctx, c, want, before)
 		if c.podErr == nil {
 			pods[c.podDir] = true
@@ -59,7 +59,7 @@ func (p *Plugin) writeTree(ctx context.Context, node contract.NodeState) error {
 	}
 	p.pods = pods
 	for level, dir := range p.levels {
-		if err := p.restore(ctx, dir, withExclusive(node.Ancestors[level], exclusive[dir])); err != nil &&
+		if err := p.restore(ctx, dir, withPartitionCPUs(node.Ancestors[level], partitionCPUs[dir])); err != nil &&
 			!errors.Is(err, cgroups.ErrGone) {
 			errs = append(errs, fmt.Errorf("QoS level %q: %w", level, err))
 		}
@@ -77,8 +77,8 @@ func (p *Plugin) learnLevels(c *container) {
 }
 
 // podFiles returns the values of the container's pod.
-func podFiles(c *container, node contract.NodeState, exclusive map[string]string) contract.Files {
-	return withExclusive(node.Pods[c.ask.PodUID].Cgroup, exclusive[c.podDir])
+func podFiles(c *container, node contract.NodeState, partitionCPUs map[string]contract.CPUSet) contract.Files {
+	return withPartitionCPUs(node.Pods[c.ask.PodUID].Cgroup, partitionCPUs[c.podDir])
 }
 
 // writePod writes the values of the container's pod.
@@ -95,10 +95,10 @@ func (p *Plugin) writePod(ctx context.Context, c *container, want contract.Files
 // writeAncestors writes the values of the levels. A level that does not exist
 // is no error: it has no pods.
 func (p *Plugin) writeAncestors(ctx context.Context, node contract.NodeState,
-	exclusive map[string]string, before map[string]contract.Files) error {
+	partitionCPUs map[string]contract.CPUSet, before map[string]contract.Files) error {
 	var errs []error
 	for _, level := range levels {
-		want := withExclusive(node.Ancestors[level], exclusive[p.levels[level]])
+		want := withPartitionCPUs(node.Ancestors[level], partitionCPUs[p.levels[level]])
 		if len(want) == 0 {
 			continue
 		}
@@ -230,7 +230,7 @@ func (o overwritten) keep(node contract.NodeState) {
 		maps.DeleteFunc(files, func(file string, _ foreignValue) bool {
 			_, level := node.Ancestors[key][file]
 			_, pod := node.Pods[key].Cgroup[file]
-			partitions := file == contract.FileExclusive && (node.Exclusive[key] != "" || node.Pods[key].Exclusive != "")
+			partitions := file == contract.FileExclusive && (!node.PartitionCPUs[key].IsEmpty() || !node.Pods[key].PartitionCPUs.IsEmpty())
 			return !level && !pod && !partitions
 		})
 	}

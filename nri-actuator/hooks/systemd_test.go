@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
@@ -197,7 +198,7 @@ func TestSystemdFollows(t *testing.T) {
 	s.synchronize()
 	pooled := s.run("pooled")
 	require.Equal(t, "0-15", s.node.File(s.dir("pooled"), "cpuset.cpus"))
-	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7", Mems: "0"})
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
 	s.protect("8192")
 	claimed := s.run("claimed", env...)
 	holds := func(pool, kube, pod string) {
@@ -297,9 +298,9 @@ func TestSystemdFollowsTheRuntime(t *testing.T) {
 	s := newSystemd(t)
 	s.synchronize()
 	s.run("pooled")
-	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = "0-7" })
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-7") })
 	require.NoError(t, s.plugin.Apply(t.Context()))
-	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = "0-3" })
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-3") })
 	s.node.SetFile(s.dir("pooled"), "cpuset.cpus", "0-3")
 	require.NoError(t, s.plugin.Apply(t.Context()))
 	s.reload()
@@ -328,7 +329,7 @@ func TestFormerValuesOfQuickSystemd(t *testing.T) {
 	s.start()
 	s.node.SetFile(kubepods, "memory.min", "777")
 	s.synchronize()
-	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: "4-7", Mems: "0"})
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
 	s.protect("8192")
 	s.run("claimed", env...)
 	require.Equal(t, "8192", s.node.File(kubepods, "memory.min"))

@@ -64,7 +64,7 @@ func content(dir string, files map[string]string) (unit, text string, err error)
 	}
 	for _, p := range []struct{ file, property string }{{"cpuset.cpus", "AllowedCPUs"}, {"cpuset.mems", "AllowedMemoryNodes"}} {
 		if value, set := files[p.file]; set {
-			if _, err := contract.ParseList(value); err != nil {
+			if _, err := contract.ParseCPUs(value); err != nil {
 				return "", "", fmt.Errorf("unit %s: %s: %w", unit, p.file, err)
 			}
 			// systemd joins the lists of all drop-ins. The empty list drops the

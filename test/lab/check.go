@@ -73,25 +73,24 @@ func (n *Node) checkFiles() {
 // the claim files.
 func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
 	n.t.Helper()
-	held, pooled, below := make(cpus), make(cpus), make(map[string]cpus)
+	var held, pooled contract.CPUSet
+	below := make(map[string]contract.CPUSet)
 	pods := make(map[string][]string)
 	type protection struct{ min, low int64 }
 	levels := map[string]*protection{"": {}, "burstable": {}, "besteffort": {}}
 	for _, uid := range sorted(records) {
 		r := records[uid]
 		for i, result := range r.Results {
-			own := parse(result.Decision.CPUs)
-			require.False(n.t, own.overlaps(held), "I1: claim %s result %d has %s, others have %s", uid, i, own, held)
-			for id := range own {
-				held[id] = true
-				if result.Decision.Partition == "" {
-					pooled[id] = true
-				}
+			own := result.Decision.CPUs
+			require.False(n.t, own.Overlaps(held), "I1: claim %s result %d has %s, other results have %s", uid, i, own, held)
+			held = held.Union(own)
+			if result.Decision.Partition == "" {
+				pooled = pooled.Union(own)
 			}
 			for _, p := range r.Pods {
 				if result.Decision.Partition != "" {
 					for _, at := range append(levelsOf(p.QOS), p.UID) {
-						below[at] = below[at].with(own)
+						below[at] = below[at].Union(own)
 					}
 				}
 				if m := result.Decision.Memory; m != nil {
@@ -107,10 +106,10 @@ func (n *Node) checkDirectory(records map[string]contract.ClaimRecord) {
 		}
 	}
 	state := n.State()
-	require.NotEmpty(n.t, n.pool().without(held), "I7")
-	require.Equal(n.t, n.pool().without(pooled).String(), state.Shared.CPUs,
+	require.NotEmpty(n.t, n.pool().Difference(held).String(), "I7")
+	require.Equal(n.t, n.pool().Difference(pooled), state.Shared.CPUs,
 		"I4: shared pool; claims hold %s, without partitions %s", held, pooled)
-	n.checkExclusive(state, below)
+	n.checkPartitionCPUs(state, below)
 	require.Len(n.t, state.Pods, len(pods), "I4")
 	for uid, claims := range pods {
 		require.Equal(n.t, claims, state.Pods[uid].Claims, "I4: pod %s", uid)
@@ -161,7 +160,7 @@ func (n *Node) acting() bool { return n.actuator != nil && n.runtime.running() }
 func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 	n.t.Helper()
 	state := n.State()
-	exclusive := make(map[string]cpus)
+	claimed := make(map[string]contract.CPUSet)
 	containers := n.runtime.list()
 	for _, c := range containers {
 		decision, err := c.decision(records)
@@ -170,17 +169,17 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 			// other containers.
 			continue
 		}
-		if decision.CPUs != "" && (decision.Partition == "" || c.started) {
-			exclusive[c.ID] = parse(decision.CPUs)
+		if !decision.CPUs.IsEmpty() && (decision.Partition == "" || c.started) {
+			claimed[c.ID] = decision.CPUs
 		}
 		want := decision.WithShared(state.SharedOf(c.Pod.UID))
-		pooled := decision.CPUs == ""
+		pooled := decision.CPUs.IsEmpty()
 		if !c.started {
 			if c.unadjusted {
 				continue
 			}
 			if !pooled {
-				require.Equal(n.t, want.CPUs, c.CPUs(), "I5: container %s", c.ID)
+				require.Equal(n.t, want.CPUs.String(), c.CPUs(), "I5: container %s", c.ID)
 			}
 			n.has(c.Spec.Linux.Resources.Unified, want.Files(), "I5: spec of "+c.ID)
 			continue
@@ -191,8 +190,8 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 		if pooled && !n.acting() {
 			continue // an actuator moves the container later
 		}
-		require.Equal(n.t, want.CPUs, c.ReadCgroup("cpuset.cpus"), "I9: cpuset.cpus of %s, pool %s", c.ID, state.Shared.CPUs)
-		require.Equal(n.t, want.Mems, c.ReadCgroup("cpuset.mems"), "I9: cpuset.mems of %s", c.ID)
+		require.Equal(n.t, want.CPUs.String(), c.ReadCgroup("cpuset.cpus"), "I9: cpuset.cpus of %s, pool %s", c.ID, state.Shared.CPUs)
+		require.Equal(n.t, want.Mems.String(), c.ReadCgroup("cpuset.mems"), "I9: cpuset.mems of %s", c.ID)
 		if c.overwritten && !n.acting() {
 			continue
 		}
@@ -206,12 +205,12 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 			continue
 		}
 		mine := effective[c.ID]
-		require.NotEmpty(n.t, mine, "I7: %s has %s", c.ID, c.CPUs())
-		for id, others := range exclusive {
-			if id == c.ID || exclusive[c.ID] != nil && sharesClaim(c, id, containers) {
+		require.False(n.t, mine.IsEmpty(), "I7: %s has %s", c.ID, c.CPUs())
+		for id, theirs := range claimed {
+			if id == c.ID || !claimed[c.ID].IsEmpty() && sharesClaim(c, id, containers) {
 				continue
 			}
-			require.False(n.t, mine.overlaps(others), "I1: %s is on %s, %s has %s", c.ID, mine, id, others)
+			require.False(n.t, mine.Overlaps(theirs), "I1: %s is on %s, %s has %s", c.ID, mine, id, theirs)
 		}
 	}
 }
@@ -285,7 +284,7 @@ func (n *Node) checkCgroups() {
 func (n *Node) checkEmpty() {
 	n.t.Helper()
 	state := n.State()
-	require.Equal(n.t, n.pool().String(), state.Shared.CPUs, "I3")
+	require.Equal(n.t, n.pool(), state.Shared.CPUs, "I3")
 	require.Empty(n.t, state.Pods, "I3")
 	for name := range n.Files() {
 		_, claim := contract.ClaimUIDOfFile(name)

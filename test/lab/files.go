@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing/fstest"
 
@@ -16,9 +15,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
-	"k8s.io/utils/cpuset"
 )
 
 func text(files fstest.MapFS) map[string]string {
@@ -127,7 +124,7 @@ func decodeOnce[V any](known map[string]decoded, name string, data []byte, decod
 }
 
 // Pool returns the shared pool's CPUs.
-func (n *Node) Pool() string { return n.State().Shared.CPUs }
+func (n *Node) Pool() string { return n.State().Shared.CPUs.String() }
 
 // HasState waits until there is a node file.
 func (n *Node) HasState() {
@@ -155,7 +152,7 @@ func (n *Node) WaitPool(want string) {
 	n.t.Helper()
 	n.eventually("the shared pool "+want, func() error {
 		state, err := n.state()
-		if err == nil && state.Shared.CPUs != want {
+		if err == nil && state.Shared.CPUs.String() != want {
 			err = fmt.Errorf("it is %s", state.Shared.CPUs)
 		}
 		return err
@@ -207,70 +204,8 @@ func (n *Node) MetadataFiles() []string {
 	return names
 }
 
-// cpus is a set of CPU ids.
-type cpus map[int]bool
-
-// parse reads a list, which may be empty.
-func parse(list string) cpus {
-	set := make(cpus)
-	if list == "" {
-		return set
-	}
-	ids, err := contract.ParseList(list)
-	if err != nil {
-		panic(fmt.Sprintf("cpu list %q: %v", list, err))
-	}
-	for _, id := range ids {
-		set[id] = true
-	}
-	return set
-}
-
-func (s cpus) overlaps(o cpus) bool {
-	for id := range s {
-		if o[id] {
-			return true
-		}
-	}
-	return false
-}
-
-func (s cpus) without(o cpus) cpus {
-	out := make(cpus)
-	for id := range s {
-		if !o[id] {
-			out[id] = true
-		}
-	}
-	return out
-}
-
-func (s cpus) with(o cpus) cpus {
-	out := maps.Clone(o)
-	maps.Copy(out, s)
-	return out
-}
-
-func (s cpus) String() string {
-	ids := make([]int, 0, len(s))
-	for id := range s {
-		ids = append(ids, id)
-	}
-	if len(ids) == 0 {
-		return ""
-	}
-	slices.Sort(ids)
-	return contract.FormatList(ids)
-}
-
 // pool returns the CPUs of the shared pool without claims.
-func (n *Node) pool() cpus {
-	set := make(cpus)
-	for _, id := range n.offered().Pool.CPUs.UnsortedList() {
-		set[id] = true
-	}
-	return set
-}
+func (n *Node) pool() contract.CPUSet { return n.offered().Pool.CPUs }
 
 // CPUs returns the machine's online CPUs.
 func (n *Node) CPUs() []int { return n.machine.Online().List() }
@@ -296,9 +231,9 @@ func (n *Node) Reconfigure(change func(*config.Config)) bool {
 	if err != nil {
 		return false
 	}
-	held := cpuset.New()
+	var held contract.CPUSet
 	for _, r := range n.Records() {
-		held = held.Union(nodestate.CPUsOf(r))
+		held = held.Union(r.CPUs())
 	}
 	if offered.Pool.CPUs.Difference(held).IsEmpty() {
 		return false

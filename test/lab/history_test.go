@@ -152,7 +152,7 @@ func (h *history) reconfigure() {
 		c.SharedPool.MinCPUs = rapid.IntRange(1, 3).Draw(h.t, "minCPUs")
 		c.SharedPool.Mode, c.ManagedCPUs = "dynamic", ""
 		if len(managed) > 0 && rapid.Bool().Draw(h.t, "some") {
-			c.ManagedCPUs = contract.FormatList(managed)
+			c.ManagedCPUs = contract.CPUs(managed...).String()
 			c.SharedPool.Mode = rapid.SampledFrom([]string{"dynamic", "fixed"}).Draw(h.t, "mode")
 		}
 	})

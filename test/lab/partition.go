@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 // This file has the kernel's part in cpuset partitions. Plain files take any value,
@@ -47,21 +48,21 @@ func (n *Node) judge() {
 // can. Each ancestor must have the CPUs as exclusive CPUs, no sibling of dir or of
 // an ancestor may have them so, and no sibling of dir may run on them.
 func (n *Node) obstacle(dir string) string {
-	own := parse(n.ReadCgroup(dir, contract.FileExclusive))
-	if len(own) == 0 {
+	own := contracttest.CPUs(n.ReadCgroup(dir, contract.FileExclusive))
+	if own.IsEmpty() {
 		return "no CPUs in " + contract.FileExclusive
 	}
 	for at := dir; at != "kubepods"; at = filepath.Dir(at) {
 		up := filepath.Dir(at)
-		if missing := own.without(parse(n.ReadCgroup(up, contract.FileExclusive))); len(missing) > 0 {
+		if missing := own.Difference(contracttest.CPUs(n.ReadCgroup(up, contract.FileExclusive))); !missing.IsEmpty() {
 			return up + " lacks " + missing.String()
 		}
 		for _, beside := range n.parted(up + "/*") {
 			if beside == at {
 				continue
 			}
-			if own.overlaps(parse(n.ReadCgroup(beside, contract.FileExclusive))) ||
-				at == dir && own.overlaps(parse(n.ReadCgroup(beside, "cpuset.cpus"))) {
+			if own.Overlaps(contracttest.CPUs(n.ReadCgroup(beside, contract.FileExclusive))) ||
+				at == dir && own.Overlaps(contracttest.CPUs(n.ReadCgroup(beside, "cpuset.cpus"))) {
 				return beside + " has some of " + own.String()
 			}
 		}
@@ -82,32 +83,31 @@ func (n *Node) parted(pattern string) []string {
 }
 
 // granted returns the CPUs of the container's partition, none without a partition.
-func (c *Container) granted() cpus {
+func (c *Container) granted() contract.CPUSet {
 	if !c.n.o.Partitions || !c.started || !slices.Contains(contract.Partitions(), c.ReadCgroup(contract.FilePartition)) {
-		return nil
+		return contract.CPUSet{}
 	}
-	return parse(c.ReadCgroup(contract.FileExclusive))
+	return contracttest.CPUs(c.ReadCgroup(contract.FileExclusive))
 }
 
 // effective returns the CPUs that the kernel lets each started container use, by
 // container: its cpuset without the CPUs of other containers' partitions.
-func (n *Node) effective(containers []*Container) map[string]cpus {
-	out := make(map[string]cpus)
+func (n *Node) effective(containers []*Container) map[string]contract.CPUSet {
+	out := make(map[string]contract.CPUSet)
 	for _, c := range containers {
 		if !c.started {
 			continue
 		}
-		list := c.ReadCgroup("cpuset.cpus")
-		if list == "" {
-			list = n.machine.Online().String()
+		out[c.ID] = contracttest.CPUs(c.ReadCgroup("cpuset.cpus"))
+		if out[c.ID].IsEmpty() {
+			out[c.ID] = n.machine.Online()
 		}
-		out[c.ID] = parse(list)
 	}
 	for _, c := range containers {
-		if gone := c.granted(); len(gone) > 0 {
+		if gone := c.granted(); !gone.IsEmpty() {
 			for id := range out {
 				if id != c.ID {
-					out[id] = out[id].without(gone)
+					out[id] = out[id].Difference(gone)
 				}
 			}
 		}
@@ -115,25 +115,23 @@ func (n *Node) effective(containers []*Container) map[string]cpus {
 	return out
 }
 
-// checkExclusive checks I4: in the node file, the partition CPUs of a level or pod
+// checkPartitionCPUs checks I4: in the node file, the partition CPUs of a level or pod
 // are the union of the partition CPUs below it. below has these unions, from the
 // claim files.
-func (n *Node) checkExclusive(state contract.NodeState, below map[string]cpus) {
+func (n *Node) checkPartitionCPUs(state contract.NodeState, below map[string]contract.CPUSet) {
 	n.t.Helper()
-	levels, pods := map[string]string{}, map[string]string{}
+	levels := map[string]contract.CPUSet{}
 	for at, held := range below {
-		if contract.ValidUID(at) {
-			pods[at] = held.String()
-		} else {
-			levels[at] = held.String()
+		if !contract.ValidUID(at) {
+			levels[at] = held
 		}
 	}
-	require.Len(n.t, state.Exclusive, len(levels), "I4: %v", state.Exclusive)
+	require.Len(n.t, state.PartitionCPUs, len(levels), "I4: %v", state.PartitionCPUs)
 	for level, held := range levels {
-		require.Equal(n.t, held, state.Exclusive[level], "I4: exclusive CPUs of level %q", level)
+		require.Equal(n.t, held, state.PartitionCPUs[level], "I4: partition CPUs of level %q", level)
 	}
 	for uid, p := range state.Pods {
-		require.Equal(n.t, pods[uid], p.Exclusive, "I4: exclusive CPUs of pod %s", uid)
+		require.Equal(n.t, below[uid], p.PartitionCPUs, "I4: partition CPUs of pod %s", uid)
 	}
 }
 
@@ -145,17 +143,17 @@ func (n *Node) checkAncestors(state contract.NodeState) {
 		return
 	}
 	for _, level := range []string{"", "burstable", "besteffort"} {
-		require.Equal(n.t, state.Exclusive[level],
+		require.Equal(n.t, state.PartitionCPUs[level].String(),
 			n.ReadCgroup(filepath.Join("kubepods", level), contract.FileExclusive), "I3, I4: level %q", level)
 	}
 	for _, dir := range append(n.parted("kubepods/pod*"), n.parted("kubepods/*/pod*")...) {
 		_, uid, _ := strings.Cut(filepath.Base(dir), "pod")
-		stray := parse(n.ReadCgroup(dir, contract.FileExclusive)).without(parse(state.Pods[uid].Exclusive))
-		require.Empty(n.t, stray, "I3, I4: %s", dir)
+		stray := contracttest.CPUs(n.ReadCgroup(dir, contract.FileExclusive)).Difference(state.Pods[uid].PartitionCPUs)
+		require.Empty(n.t, stray.String(), "I3, I4: %s", dir)
 	}
 	for _, c := range n.runtime.list() {
 		if len(c.devices) > 0 {
-			require.Equal(n.t, state.Pods[c.Pod.UID].Exclusive,
+			require.Equal(n.t, state.Pods[c.Pod.UID].PartitionCPUs.String(),
 				n.ReadCgroup(c.Pod.cgroup(), contract.FileExclusive), "I4: pod of %s", c.ID)
 		}
 	}

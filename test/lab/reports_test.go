@@ -38,8 +38,8 @@ func TestClaimStatus(t *testing.T) {
 		[]string{s.Driver, s.Pool, s.Device, *s.ShareID})
 	var data claimstatus.Data
 	require.NoError(t, json.Unmarshal(s.Data.Raw, &data))
-	require.Equal(t, c.CPUs(), data.CPUs)
-	require.Equal(t, []any{"r", "1"}, []any{data.Request, data.Mems})
+	require.Equal(t, c.CPUs(), data.CPUs.String())
+	require.Equal(t, []any{"r", "1"}, []any{data.Request, data.Mems.String()})
 	require.Equal(t, int64(1<<30), int64(data.Memory.Min))
 	require.Equal(t, int64(4<<20), int64(data.Hugepages["2Mi"]))
 

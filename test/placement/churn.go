@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"k8s.io/utils/cpuset"
 )
@@ -22,7 +23,7 @@ type variant struct {
 // zone is a claim's zone: a NUMA node, or the machine with node -1.
 type zone struct {
 	node int
-	cpus cpuset.CPUSet
+	cpus contract.CPUSet
 }
 
 // claim is a request for CPUs of a zone. A request for whole L3s takes other CPUs if
@@ -34,10 +35,11 @@ type claim struct {
 }
 
 // placer places claims. prepare does the work that is not measured and returns the
-// call that is.
+// call that is. placed returns the CPUs of the last claim.
 type placer interface {
-	prepare(claim) (func() (cpuset.CPUSet, error), error)
-	release(claim, cpuset.CPUSet) error
+	prepare(claim) (func() error, error)
+	placed(claim) cpuset.CPUSet
+	release(claim) error
 }
 
 // event is a claim that comes or goes.
@@ -112,10 +114,10 @@ func history(s scenario, v variant, seed uint64, events int) []event {
 func run(p placer, m topology.Machine, events []event, countAllocations bool) (figures, error) {
 	var f figures
 	b := newBook(m)
-	free, held := m.Online(), make(map[int]cpuset.CPUSet)
+	free, held := cpuset.New(m.Online().List()...), make(map[int]cpuset.CPUSet)
 	for _, e := range events {
 		if e.goes {
-			if err := p.release(e.claim, held[e.claim.id]); err != nil {
+			if err := p.release(e.claim); err != nil {
 				return f, err
 			}
 			free = free.Union(held[e.claim.id])
@@ -131,7 +133,7 @@ func run(p placer, m topology.Machine, events []event, countAllocations bool) (f
 			runtime.ReadMemStats(&before)
 		}
 		start := time.Now()
-		got, err := place()
+		err = place()
 		f.time += time.Since(start)
 		if countAllocations {
 			runtime.ReadMemStats(&after)
@@ -140,10 +142,11 @@ func run(p placer, m topology.Machine, events []event, countAllocations bool) (f
 		if err != nil {
 			return f, err
 		}
-		if got.Size() != e.claim.cpus || !got.IsSubsetOf(e.claim.zone.cpus) {
-			return f, fmt.Errorf("%d CPUs of %s wanted, got %s", e.claim.cpus, e.claim.zone.cpus, got)
+		got, zone := p.placed(e.claim), cpuset.New(e.claim.zone.cpus.List()...)
+		if got.Size() != e.claim.cpus || !got.IsSubsetOf(zone) {
+			return f, fmt.Errorf("%d CPUs of %s wanted, got %s", e.claim.cpus, zone, got)
 		}
-		f.add(b.judge(e.claim, free.Intersection(e.claim.zone.cpus), got))
+		f.add(b.judge(e.claim, free.Intersection(zone), got))
 		held[e.claim.id] = got
 		free = free.Difference(got)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,7 @@ const container = "claim"
 
 func newKubelet(m topology.Machine, v variant) (*kubelet, error) {
 	k := &kubelet{machine: m, state: state.NewMemoryState(logr.Discard())}
-	k.state.SetDefaultCPUSet(m.Online())
+	k.state.SetDefaultCPUSet(cpuset.New(m.Online().List()...))
 	options := map[string]string{cpumanager.PreferAlignByUnCoreCacheOption: "true"}
 	if v.wholeCores {
 		options[cpumanager.FullPCPUsOnlyOption] = "true"
@@ -56,7 +57,7 @@ func kubeletTopology(m topology.Machine) *kubelettopology.CPUTopology {
 }
 
 // prepare returns the call that places the claim.
-func (k *kubelet) prepare(c claim) (func() (cpuset.CPUSet, error), error) {
+func (k *kubelet) prepare(c claim) (func() error, error) {
 	k.zone = nil
 	mask, err := bitmask.NewBitMask(k.nodes(c)...)
 	if err != nil {
@@ -68,19 +69,23 @@ func (k *kubelet) prepare(c claim) (func() (cpuset.CPUSet, error), error) {
 	pod.UID = c.uid()
 	pod.Status.QOSClass = corev1.PodQOSGuaranteed
 	pod.Spec.Containers = []corev1.Container{{Name: container, Resources: corev1.ResourceRequirements{Requests: cpus, Limits: cpus}}}
-	return func() (cpuset.CPUSet, error) {
+	return func() error {
 		if err := k.policy.Allocate(logr.Discard(), k.state, pod, &pod.Spec.Containers[0]); err != nil {
-			return cpuset.New(), fmt.Errorf("kubelet: %d CPUs: %w", c.cpus, err)
+			return fmt.Errorf("kubelet: %d CPUs: %w", c.cpus, err)
 		}
-		got, _ := k.state.GetCPUSet(string(pod.UID), container)
-		return got, nil
+		return nil
 	}, nil
+}
+
+func (k *kubelet) placed(c claim) cpuset.CPUSet {
+	got, _ := k.state.GetCPUSet(string(c.uid()), container)
+	return got
 }
 
 // nodes returns the choice of the topology manager: the first of the smallest sets
 // of NUMA nodes with enough free CPUs of the zone.
 func (k *kubelet) nodes(c claim) []int {
-	free := k.state.GetDefaultCPUSet().Intersection(c.zone.cpus)
+	free := contract.CPUs(k.state.GetDefaultCPUSet().List()...).Intersection(c.zone.cpus)
 	var best []int
 	for mask := uint(1); mask < 1<<len(k.machine.NUMANodes); mask++ {
 		var ids []int
@@ -98,7 +103,7 @@ func (k *kubelet) nodes(c claim) []int {
 	return best
 }
 
-func (k *kubelet) release(c claim, _ cpuset.CPUSet) error {
+func (k *kubelet) release(c claim) error {
 	return k.policy.RemoveContainer(logr.Discard(), k.state, string(c.uid()), container)
 }
 

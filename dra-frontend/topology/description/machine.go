@@ -233,17 +233,14 @@ func (m Machine) measure(s *Spec) {
 }
 
 func (m Machine) takeOffline(s *Spec) error {
-	if m.OfflineCPUs == "" {
-		return nil
-	}
-	ids, err := contract.ParseList(m.OfflineCPUs)
+	offline, err := contract.ParseCPUs(m.OfflineCPUs)
 	if err != nil {
 		return fmt.Errorf("offlineCPUs: %w", err)
 	}
-	if len(ids) == len(s.CPUs) {
+	if offline.Size() == len(s.CPUs) {
 		return errors.New("offlineCPUs: no CPU would be online")
 	}
-	for _, id := range ids {
+	for _, id := range offline.List() {
 		i := slices.IndexFunc(s.CPUs, func(c CPU) bool { return c.ID == id })
 		if i < 0 {
 			return fmt.Errorf("offlineCPUs: the machine has CPUs 0 to %d, not %d", len(s.CPUs)-1, id)

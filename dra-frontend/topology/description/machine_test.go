@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/cpuset"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
@@ -62,7 +62,7 @@ memoryOnlyNodes:
 		types = append(types, n.Memory)
 	}
 	require.Equal(t, []topology.MemoryType{"dram", "dram", "dram", "dram", "cxl", "hbm", "unknown"}, types)
-	require.Equal(t, cpuset.New(0, 1, 2, 4, 5, 6, 7, 32, 33), m.NUMANodes[0].CPUs)
+	require.Equal(t, contract.CPUs(0, 1, 2, 4, 5, 6, 7, 32, 33), m.NUMANodes[0].CPUs)
 	require.Equal(t, map[int64]int64{2 << 20: 16, 1 << 30: 4}, m.NUMANodes[3].Hugepages)
 	require.Equal(t, map[int64]int64{2 << 20: 1}, m.NUMANodes[5].Hugepages)
 	require.Equal(t, []int{10, 12, 32, 32, 32, 20, 20}, m.NUMANodes[0].Distances)

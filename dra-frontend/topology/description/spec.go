@@ -8,7 +8,6 @@ package description
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -103,7 +102,7 @@ func (s Spec) Sys() Files {
 		t.file("devices/system/cpu/present", "%s", s.present())
 	}
 	if len(s.Isolated) > 0 {
-		t.file("devices/system/cpu/isolated", "%s", contract.FormatList(s.Isolated))
+		t.file("devices/system/cpu/isolated", "%s", contract.CPUs(s.Isolated...))
 	}
 	for _, c := range s.CPUs {
 		if !c.Offline { // the kernel shows no topology of an offline CPU
@@ -132,8 +131,7 @@ func (s Spec) Sys() Files {
 		t.file(dir+"/distance", "%s", s.distances(n))
 		s.addMemory(t, i, n)
 	}
-	slices.Sort(online)
-	t.file("devices/system/node/online", "%s", contract.FormatList(online))
+	t.file("devices/system/node/online", "%s", contract.Nodes(online...))
 	return t
 }
 
@@ -158,7 +156,7 @@ func (s Spec) addMemory(t Files, index int, n Node) {
 				members = append(members, o.ID)
 			}
 		}
-		t.file(fmt.Sprintf("devices/virtual/memory_tiering/memory_tier%d/nodelist", n.Tier), "%s", contract.FormatList(members))
+		t.file(fmt.Sprintf("devices/virtual/memory_tiering/memory_tier%d/nodelist", n.Tier), "%s", contract.Nodes(members...))
 	}
 	if n.Performance != (topology.MemoryPerformance{}) {
 		for class := range 2 {
@@ -209,8 +207,7 @@ func (s Spec) present() string {
 	for _, c := range s.CPUs {
 		ids = append(ids, c.ID)
 	}
-	slices.Sort(ids)
-	return contract.FormatList(ids)
+	return contract.CPUs(ids...).String()
 }
 
 // ids lists the online CPUs that match.
@@ -221,6 +218,5 @@ func (s Spec) ids(match func(CPU) bool) string {
 			ids = append(ids, c.ID)
 		}
 	}
-	slices.Sort(ids)
-	return contract.FormatList(ids)
+	return contract.CPUs(ids...).String()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
@@ -24,7 +25,7 @@ type Node struct {
 	// State is the node state that was written last.
 	State contract.NodeState
 	// partitions are the CPUs of granted partitions, by cgroup.
-	partitions map[string]string
+	partitions map[string]contract.CPUSet
 }
 
 // UID returns the n-th object UID.
@@ -32,7 +33,7 @@ func UID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) 
 
 // New makes a node below dir: 16 CPUs, all in the shared pool, two NUMA nodes.
 func New(t require.TestingT, dir string) *Node {
-	n := &Node{t: t, CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup"), partitions: map[string]string{}}
+	n := &Node{t: t, CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup"), partitions: map[string]contract.CPUSet{}}
 	require.NoError(t, os.MkdirAll(n.CDI, 0o755))
 	for _, level := range []string{"", "burstable", "besteffort"} {
 		n.AddCgroup(filepath.Join("kubepods", level))
@@ -44,7 +45,7 @@ func New(t require.TestingT, dir string) *Node {
 	n.SetFile(probe, "cgroup.subtree_control", "")
 	n.SetFile(probe+"/partition", "cpuset.cpus.effective", "0-15")
 	n.State = contract.NodeState{
-		V: contract.Version, BootID: "boot", Shared: contract.Shared{CPUs: "0-15", Mems: "0-1"},
+		V: contract.Version, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.Nodes("0-1")},
 		Pods: map[string]contract.PodState{}, Ancestors: map[string]contract.Files{},
 	}
 	n.Change(func(*contract.NodeState) {})
@@ -84,12 +85,12 @@ func (n *Node) Prepare(podUID, claimUID string, decisions ...contract.Decision) 
 		pod.Claims = append(pod.Claims, claimUID)
 		for _, d := range decisions {
 			if d.Partition == "" {
-				s.Shared.CPUs = subtract(s.Shared.CPUs, d.CPUs)
+				s.Shared.CPUs = s.Shared.CPUs.Difference(d.CPUs)
 				continue
 			}
-			pod.Exclusive = union(pod.Exclusive, d.CPUs)
-			s.Exclusive = map[string]string{"": union(s.Exclusive[""], d.CPUs)}
-			s.Exclusive["burstable"] = s.Exclusive[""]
+			pod.PartitionCPUs = pod.PartitionCPUs.Union(d.CPUs)
+			s.PartitionCPUs = map[string]contract.CPUSet{"": s.PartitionCPUs[""].Union(d.CPUs)}
+			s.PartitionCPUs["burstable"] = s.PartitionCPUs[""]
 		}
 		s.Pods[podUID] = pod
 	})
@@ -104,30 +105,33 @@ func (n *Node) Unprepare(podUID, claimUID, cpus string) {
 	require.NoError(n.t, durable.Remove(n.CDI, contract.ClaimFile(claimUID)))
 	n.Change(func(s *contract.NodeState) {
 		delete(s.Pods, podUID)
-		s.Shared.CPUs = union(s.Shared.CPUs, cpus)
-		for level := range s.Exclusive {
-			if s.Exclusive[level] = subtract(s.Exclusive[level], cpus); s.Exclusive[level] == "" {
-				delete(s.Exclusive, level)
+		released := contracttest.CPUs(cpus)
+		s.Shared.CPUs = s.Shared.CPUs.Union(released)
+		for level, held := range s.PartitionCPUs {
+			if s.PartitionCPUs[level] = held.Difference(released); s.PartitionCPUs[level].IsEmpty() {
+				delete(s.PartitionCPUs, level)
 			}
 		}
 	})
 }
 
 // Free returns the CPUs that no claim has.
-func (n *Node) Free() string { return subtract(n.State.Shared.CPUs, n.State.Exclusive[""]) }
+func (n *Node) Free() string {
+	return n.State.Shared.CPUs.Difference(n.State.PartitionCPUs[""]).String()
+}
 
 // MakePartition does what the kernel does when kind is written to a cgroup's
 // partition file. The kernel grants the partition if cpuset.cpus.exclusive of
 // all cgroups above has its CPUs, and no other partition has one of the CPUs.
 // Otherwise it refuses the partition in the file's content.
 func (n *Node) MakePartition(dir, kind string) {
-	cpus := n.File(dir, contract.FileExclusive)
-	granted := cpus != ""
+	cpus := contracttest.CPUs(n.File(dir, contract.FileExclusive))
+	granted := !cpus.IsEmpty()
 	for up := filepath.Dir(dir); up != "."; up = filepath.Dir(up) {
-		granted = granted && subtract(cpus, n.File(up, contract.FileExclusive)) == ""
+		granted = granted && cpus.IsSubsetOf(contracttest.CPUs(n.File(up, contract.FileExclusive)))
 	}
 	for other, has := range n.partitions {
-		if _, err := os.Stat(filepath.Join(n.Cgroup, other)); err == nil && other != dir && Overlap(cpus, has) {
+		if _, err := os.Stat(filepath.Join(n.Cgroup, other)); err == nil && other != dir && cpus.Overlaps(has) {
 			granted = false
 		}
 	}
@@ -181,35 +185,4 @@ func (n *Node) File(dir, file string) string {
 }
 
 // Overlap reports whether two CPU lists share a CPU.
-func Overlap(a, b string) bool {
-	return a != "" && b != "" && subtract(a, b) != a
-}
-
-func subtract(a, b string) string {
-	if b == "" {
-		return a
-	}
-	gone := make(map[int]bool)
-	for _, id := range ids(b) {
-		gone[id] = true
-	}
-	var rest []int
-	for _, id := range ids(a) {
-		if !gone[id] {
-			rest = append(rest, id)
-		}
-	}
-	return contract.FormatList(rest)
-}
-
-func union(a, b string) string {
-	return contract.Combine(contract.Decision{CPUs: a}, contract.Decision{CPUs: b}).CPUs
-}
-
-func ids(list string) []int {
-	all, err := contract.ParseList(list)
-	if err != nil {
-		panic(err)
-	}
-	return all
-}
+func Overlap(a, b string) bool { return contracttest.CPUs(a).Overlaps(contracttest.CPUs(b)) }

@@ -46,7 +46,11 @@ func generate() (map[string]*jsonschema.Schema, error) {
 			"The annotation " + contract.Vendor + "/record of " + contract.ActuatorFile + ".", announcement},
 	} {
 		s, err := jsonschema.ForType(reflect.TypeOf(record.value), &jsonschema.ForOptions{
-			TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[contract.Limit](): limit(1)},
+			TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+				reflect.TypeFor[contract.Limit]():   limit(1),
+				reflect.TypeFor[contract.CPUSet]():  {Type: "string", Pattern: listForm},
+				reflect.TypeFor[contract.NodeSet](): {Type: "string", Pattern: listForm},
+			},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("schema of %s: %w", name, err)
@@ -112,15 +116,12 @@ func version(s *jsonschema.Schema) { s.Properties["v"] = constant(contract.Versi
 
 func decision(s *jsonschema.Schema) {
 	version(s)
-	s.Properties["cpus"].Pattern = listForm
-	s.Properties["mems"].Pattern = listForm
 	for name := range s.Properties["memory"].Properties {
 		s.Properties["memory"].Properties[name] = limit(4096)
 	}
 	hugepages(s.Properties["hugepages"])
 	policy := s.Properties["memoryPolicy"]
 	policy.Properties["mode"].Enum = modes()
-	policy.Properties["nodes"].Pattern = listForm
 	s.Properties["oomScoreAdj"].Minimum, s.Properties["oomScoreAdj"].Maximum = new(-1000.0), new(1000.0)
 	// requires is always written and may be empty, unlike other optional members.
 	s.Properties["requires"].MinItems = nil
@@ -170,9 +171,6 @@ func levels() []any {
 func node(s *jsonschema.Schema) {
 	version(s)
 	s.Properties["bootID"].MinLength = new(1)
-	for _, list := range s.Properties["shared"].Properties {
-		list.Pattern = listForm
-	}
 	pods := s.Properties["pods"]
 	pods.PropertyNames = &jsonschema.Schema{Pattern: uidForm}
 	claims := pods.AdditionalProperties.Properties["claims"]
