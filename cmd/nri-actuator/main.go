@@ -23,8 +23,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 )
 
 // version is set by the linker.
@@ -106,7 +106,7 @@ func guardCommand() *cobra.Command {
 			}
 			return durable.Read(bundle, "config.json", 64<<20)
 		},
-		PolicyModes: guard.PolicyModes, Features: hooks.Features(),
+		PolicyModes: guard.PolicyModes, Features: nri.Features(),
 	}
 	cmd := &cobra.Command{
 		Use:    "guard",

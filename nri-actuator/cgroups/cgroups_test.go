@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
 
 func TestContainerDir(t *testing.T) {
@@ -135,60 +137,56 @@ func FuzzDirs(f *testing.F) {
 	})
 }
 
-func TestWrite(t *testing.T) {
-	mount := t.TempDir()
-	dir := filepath.Join(mount, "a", "b")
+func TestObserveAndTake(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "a", "b")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	put := func(file, content string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644))
-	}
-	tree, err := cgroups.Open(mount)
+	mount, err := cgroups.Open(root)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, tree.Close()) })
+	t.Cleanup(func() { require.NoError(t, mount.Close()) })
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cpuset.cpus"), []byte("0-15\n"), 0o644))
 
-	calls := 0
-	before := func() { calls++ }
-	put("cpuset.cpus", "0-15\n")
-	put("cpuset.mems", "0\n")
-	put("memory.low", "1048576\n")
-	changed, err := tree.Write("a/b", map[string]string{"memory.low": "0", "cpuset.cpus": "1", "cpuset.mems": "0"}, before)
-	require.NoError(t, err)
-	require.Equal(t, map[string]string{"cpuset.cpus": "0-15", "memory.low": "1048576"}, changed)
-	require.Equal(t, 1, calls)
-	got, err := tree.Read("a/b", "cpuset.cpus")
-	require.NoError(t, err)
-	require.Equal(t, "1", got, "nothing of a longer content stays")
+	state, err := mount.Observe("a/b", "cpuset.cpus", "memory.low")
+	require.NoError(t, err, "a file that does not exist has no content")
+	require.Equal(t, contract.Files{"cpuset.cpus": "0-15"}, state.Files)
+	require.Empty(t, state.Written)
 
-	changed, err = tree.Write("a/b", map[string]string{"memory.low": "0", "cpuset.cpus": "1"}, before)
+	require.NoError(t, mount.Take(tree.Step{Dir: "a/b", File: "cpuset.cpus", Content: "1"}))
+	state, err = mount.Observe("a/b", "cpuset.cpus")
 	require.NoError(t, err)
-	require.Empty(t, changed)
-	require.Equal(t, 1, calls, "nothing is written")
+	require.Equal(t, contract.Files{"cpuset.cpus": "1"}, state.Files, "nothing of a longer content stays")
+	require.Equal(t, contract.Files{"cpuset.cpus": "1"}, state.Written)
+	require.Empty(t, state.Former)
 
-	changed, err = tree.Write("a/b", map[string]string{"hugetlb.2MB.max": "0", "memory.low": "4096"}, before)
-	require.ErrorContains(t, err, "no file hugetlb.2MB.max, is the controller enabled")
+	require.NoError(t, mount.Take(tree.Step{Dir: "a/b", File: "cpuset.cpus", Content: "2", Act: tree.Mark}))
+	state, err = mount.Observe("a/b", "cpuset.cpus")
+	require.NoError(t, err)
+	require.Equal(t, "1", state.Files["cpuset.cpus"], "only the mark changes")
+	require.Equal(t, "2", state.Written["cpuset.cpus"])
+
+	err = mount.Take(tree.Step{Dir: "a/b", File: "memory.low", Content: "0"})
+	require.ErrorContains(t, err, "no file memory.low, is the controller enabled")
 	require.NotErrorIs(t, err, cgroups.ErrGone)
-	require.Equal(t, map[string]string{"memory.low": "0"}, changed, "the others are written")
-
-	_, err = tree.Write("a/c", map[string]string{"memory.low": "0"}, before)
+	_, err = mount.Observe("a/c", "memory.low")
 	require.ErrorIs(t, err, cgroups.ErrGone)
-	_, err = tree.Read("a/c", "memory.low")
+	_, err = mount.Read("a/c", "memory.low")
 	require.ErrorIs(t, err, cgroups.ErrGone)
-	require.True(t, tree.Exists("a/b"))
-	require.False(t, tree.Exists("a/c"))
-	require.True(t, tree.Exists(strings.Repeat("a", 300)), "nothing says that it is gone")
+	require.True(t, mount.Exists("a/b"))
+	require.False(t, mount.Exists("a/c"))
+	require.True(t, mount.Exists(strings.Repeat("a", 300)), "nothing shows that it is gone")
 }
 
-func TestTreeIsConfined(t *testing.T) {
+func TestMountIsConfined(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	require.NoError(t, os.MkdirAll(outside, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(outside, "memory.low"), []byte("1"), 0o644))
 	mount := t.TempDir()
 	require.NoError(t, os.Symlink(outside, filepath.Join(mount, "link")))
-	tree, err := cgroups.Open(mount)
+	open, err := cgroups.Open(mount)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, tree.Close()) })
+	t.Cleanup(func() { require.NoError(t, open.Close()) })
 	for _, dir := range []string{"link", strings.Repeat("../", 10) + outside} {
-		_, err := tree.Write(dir, map[string]string{"memory.low": "0"}, func() {})
+		err := open.Take(tree.Step{Dir: dir, File: "memory.low", Content: "0"})
 		require.Error(t, err)
 	}
 	data, err := os.ReadFile(filepath.Join(outside, "memory.low"))

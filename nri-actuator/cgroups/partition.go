@@ -21,40 +21,40 @@ const probeName = contract.Vendor + ".probe"
 // CPU changes hands: the probe's parent has no exclusive CPUs, so the kernel
 // accepts the words and calls the partition invalid. Whether the runtime can
 // make partitions shows in each container.
-func (t *Tree) Partitions(dir string) error {
+func (m *Mount) Partitions(dir string) error {
 	// Only a cgroup that is not the root has this file. The writes to kubepods
 	// would be needed above the mount, too.
-	if _, err := t.root.Stat("cgroup.events"); err == nil {
+	if _, err := m.root.Stat("cgroup.events"); err == nil {
 		return fmt.Errorf("%w: the cgroup mount is not the root of the hierarchy", errors.ErrUnsupported)
 	}
 	parent := path.Join(dir, probeName)
 	child := path.Join(parent, "partition")
 	for _, d := range []string{parent, child} {
-		if err := t.root.Mkdir(d, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := m.root.Mkdir(d, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("dry run: %w", err)
 		}
 		// A directory that stays serves the next dry run.
-		defer func() { _ = t.root.Remove(d) }()
+		defer func() { _ = m.root.Remove(d) }()
 		if d == parent {
-			if err := t.put(parent, "cgroup.subtree_control", "+cpuset"); err != nil {
+			if err := m.put(parent, "cgroup.subtree_control", "+cpuset"); err != nil {
 				return err
 			}
 		}
 	}
-	cpus, err := t.ReadCPUs(child, "cpuset.cpus.effective")
+	cpus, err := m.ReadCPUs(child, "cpuset.cpus.effective")
 	if err != nil {
 		return err
 	}
 	if cpus.IsEmpty() {
 		return fmt.Errorf("cgroup %s: cpuset.cpus.effective has no CPU", child)
 	}
-	if err := t.put(child, contract.FileExclusive, contract.CPUs(cpus.List()[0]).String()); err != nil {
+	if err := m.put(child, contract.FileExclusive, contract.CPUs(cpus.List()[0]).String()); err != nil {
 		return err
 	}
-	if err := t.put(child, contract.FilePartition, contract.PartitionRoot); err != nil {
+	if err := m.put(child, contract.FilePartition, contract.PartitionRoot); err != nil {
 		return err
 	}
-	got, err := t.Read(child, contract.FilePartition)
+	got, err := m.Read(child, contract.FilePartition)
 	if err == nil && got != contract.PartitionRoot && !strings.HasPrefix(got, contract.PartitionRoot+" invalid") {
 		err = fmt.Errorf("cgroup %s: %s is %q after %q was written", child, contract.FilePartition, got, contract.PartitionRoot)
 	}
@@ -62,14 +62,14 @@ func (t *Tree) Partitions(dir string) error {
 }
 
 // put writes a file, whatever its content is.
-func (t *Tree) put(dir, file, content string) error {
-	d, err := t.open(dir)
+func (m *Mount) put(dir, file, content string) error {
+	d, err := m.open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	if err := write(d, file, content); err != nil {
-		return t.explain(dir, file, fmt.Errorf("write %q: %w", content, err))
+		return m.explain(dir, file, fmt.Errorf("write %q: %w", content, err))
 	}
 	return nil
 }

@@ -77,9 +77,9 @@ func Levels(podDir string) (map[string]string, error) {
 
 // Kubepods returns the directory of the cgroup of all pods, if it is directly
 // below the mount.
-func (t *Tree) Kubepods() (dir string, ok bool) {
+func (m *Mount) Kubepods() (dir string, ok bool) {
 	for _, dir := range []string{kubepods, kubepods + sliceSuffix} {
-		if _, err := t.root.Stat(dir); err == nil {
+		if _, err := m.root.Stat(dir); err == nil {
 			return dir, true
 		}
 	}

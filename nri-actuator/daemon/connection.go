@@ -17,13 +17,13 @@ import (
 	"github.com/containerd/ttrpc"
 	"go.uber.org/zap"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 )
 
 // stayConnected connects to the runtime, and again after each loss, until ctx
 // ends.
-func (d *Daemon) stayConnected(ctx context.Context, plugin *hooks.Plugin) {
+func (d *Daemon) stayConnected(ctx context.Context, plugin *nri.Plugin) {
 	wait := minReconnect
 	for ctx.Err() == nil {
 		synchronised, err := d.connect(ctx, plugin)
@@ -50,7 +50,7 @@ const configureTimeout = 30 * time.Second
 // loss, and whether the runtime had synchronised with the actuator. Each
 // connection has its own stub and session, so that nothing of a lost connection
 // reaches the next.
-func (d *Daemon) connect(ctx context.Context, plugin *hooks.Plugin) (synchronised bool, err error) {
+func (d *Daemon) connect(ctx context.Context, plugin *nri.Plugin) (synchronised bool, err error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, "unix", d.config.NRISocket)
 	if err != nil {

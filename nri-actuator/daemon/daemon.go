@@ -24,11 +24,12 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
@@ -98,11 +99,11 @@ type Daemon struct {
 	config   Config
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
-	tree     *cgroups.Tree
-	dir      *decisions.Directory
+	mount    *cgroups.Mount
+	dir      *claims.Directory
 	kernel   string
 	// plugin is set when the actuator is the only actuator on its node.
-	plugin atomic.Pointer[hooks.Plugin]
+	plugin atomic.Pointer[nri.Plugin]
 }
 
 // New returns a daemon that has announced nothing. An invalid configuration and
@@ -121,7 +122,7 @@ func New(config Config) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernel release: %w", err)
 	}
-	tree, err := cgroups.Open(config.CgroupRoot)
+	mount, err := cgroups.Open(config.CgroupRoot)
 	if err != nil {
 		return nil, err
 	}
@@ -129,17 +130,17 @@ func New(config Config) (*Daemon, error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m, err := metrics.New(registry)
 	if err != nil {
-		return nil, errors.Join(err, tree.Close())
+		return nil, errors.Join(err, mount.Close())
 	}
 	return &Daemon{
-		config: config, registry: registry, metrics: m, tree: tree,
-		dir: decisions.New(config.CDIDir, hooks.Features()), kernel: strings.TrimSpace(string(kernel)),
+		config: config, registry: registry, metrics: m, mount: mount,
+		dir: claims.New(config.CDIDir, nri.Features()), kernel: strings.TrimSpace(string(kernel)),
 	}, nil
 }
 
 // Run works until ctx ends. A runtime that is absent or restarts is no error.
 func (d *Daemon) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, d.tree.Close()) }()
+	defer func() { err = errors.Join(err, d.mount.Close()) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -157,10 +158,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
 	bus := units.New(func(ctx context.Context) (units.Bus, error) { return units.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
-	plugin := hooks.New(hooks.Options{
-		Directory: d.dir, Tree: d.tree, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(d.config.UnitDir)},
-		Metrics: d.metrics, Announcer: held, Kernel: d.kernel, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
-	})
+	plugin := nri.New(nri.Options{Announcer: held, Kernel: d.kernel, Options: enforce.Options{
+		Directory: d.dir, Mount: d.mount, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(d.config.UnitDir)},
+		Metrics: d.metrics, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
+	}})
 	d.plugin.Store(plugin)
 	changes := newChanges(d.config.CDIDir, d.config.RefreshInterval)
 	changes.start(ctx)

@@ -166,7 +166,8 @@ func TestLargeEnvironmentsAreNotKept(t *testing.T) {
 func TestAnnouncementThatCannotBeWritten(t *testing.T) {
 	h := newHost(t)
 	h.startActuator()
-	h.connected(false)
+	// The actuator holds its announcement when it begins to connect.
+	require.Eventually(t, func() bool { return h.logs.FilterMessage("not connected to the runtime").Len() > 0 }, patience, pause)
 	// No write can replace a directory in the file's place.
 	file := filepath.Join(h.node.CDI, contract.ActuatorFile)
 	require.NoError(t, os.Remove(file))

@@ -10,13 +10,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 )
 
 // watch applies the node state when the frontend changes it, and repairs drift
 // at each refresh.
-func (d *Daemon) watch(ctx context.Context, plugin *hooks.Plugin, changed <-chan struct{}) error {
+func (d *Daemon) watch(ctx context.Context, plugin *nri.Plugin, changed <-chan struct{}) error {
 	refresh := time.NewTicker(d.config.RefreshInterval)
 	defer refresh.Stop()
 	for {
@@ -46,7 +46,7 @@ const announcePeriod = time.Second
 
 // keepAnnounced keeps the announcement true while other goroutines wait for the
 // kernel.
-func (d *Daemon) keepAnnounced(ctx context.Context, plugin *hooks.Plugin) {
+func (d *Daemon) keepAnnounced(ctx context.Context, plugin *nri.Plugin) {
 	period := time.NewTicker(announcePeriod)
 	defer period.Stop()
 	for {

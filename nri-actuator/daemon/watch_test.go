@@ -14,10 +14,11 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/decisions"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/hooks"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
 )
 
@@ -34,10 +35,10 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)
 	bus := units.New(func(context.Context) (units.Bus, error) { return nil, context.Canceled }, func(string) {})
-	plugin := hooks.New(hooks.Options{
-		Directory: decisions.New(node.CDI, hooks.Features()), Tree: tree, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(dir)},
-		Metrics: m, Announcer: held, Kernel: "6.12.0", RefreshInterval: time.Hour, Clock: time.Now,
-	})
+	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
+		Directory: claims.New(node.CDI, nri.Features()), Mount: tree, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(dir)},
+		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,
+	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	c := newChanges(node.CDI, time.Hour)
 	c.start(ctx)

@@ -46,6 +46,9 @@ func (s Systemd) Forget(dir string) error {
 	return s.Dropins.Remove(dir)
 }
 
+// Keep drops all units but the units of the cgroups dirs.
+func (s Systemd) Keep(dirs []string) { s.Bus.Keep(dirs) }
+
 // Reset forgets which values systemd has, and removes the drop-ins of all units
 // but the units of the cgroups dirs.
 func (s Systemd) Reset(dirs []string) error {

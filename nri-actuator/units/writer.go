@@ -5,6 +5,7 @@ package units
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 )
@@ -95,6 +96,19 @@ func (w *Writer) Forget(dir string) {
 		// A call under way reports its result to the dropped entry.
 		delete(w.units, name)
 	}
+}
+
+// Keep forgets all units but the units of the cgroups dirs.
+func (w *Writer) Keep(dirs []string) {
+	keep := make(map[string]bool, len(dirs))
+	for _, dir := range dirs {
+		if name, ok := Unit(dir); ok {
+			keep[name] = true
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.units, func(name string, _ *unit) bool { return !keep[name] })
 }
 
 // Reset forgets which values systemd has, so that all values are sent again.

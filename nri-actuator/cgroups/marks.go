@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroups
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
+)
+
+// The two marks of a cgroup file, each an extended attribute of the cgroup, with
+// the file's name at the end. They live as long as the cgroup and survive the
+// actuator (I4). Linux has such attributes on cgroups since 5.7. On an older
+// kernel nothing is given back, and no other program's write is noticed.
+const (
+	// markFormer keeps the content that another program wrote before.
+	markFormer = "user." + contract.Vendor + ".former."
+	// markWritten keeps the content that this driver wrote last.
+	markWritten = "user." + contract.Vendor + ".written."
+)
+
+// Observe returns what the cgroup dir has: the contents of the files that exist,
+// and all marks.
+func (m *Mount) Observe(dir string, files ...string) (tree.State, error) {
+	d, err := m.open(dir)
+	if err != nil {
+		return tree.State{}, err
+	}
+	defer d.Close()
+	state := tree.State{Files: make(contract.Files), Former: make(contract.Files), Written: make(contract.Files)}
+	var errs []error
+	if state.Unusable = m.readMarks(d, dir, &state); errors.Is(state.Unusable, ErrGone) {
+		return tree.State{}, state.Unusable
+	}
+	for file := range state.Former {
+		files = append(files, file)
+	}
+	slices.Sort(files)
+	for _, file := range slices.Compact(files) {
+		content, err := read(d, file)
+		switch err = m.explain(dir, file, err); {
+		case err == nil:
+			state.Files[file] = content
+		case errors.Is(err, ErrGone):
+			return tree.State{}, err
+		case !errors.Is(err, os.ErrNotExist):
+			errs = append(errs, err)
+		}
+	}
+	return state, errors.Join(errs...)
+}
+
+func (m *Mount) readMarks(d *os.Root, dir string, state *tree.State) error {
+	f, err := d.Open(".")
+	if err != nil {
+		return m.explain(dir, "", err)
+	}
+	defer f.Close()
+	names, err := attributes(int(f.Fd()))
+	if err != nil {
+		return m.explain(dir, "", err)
+	}
+	var errs []error
+	for _, name := range names {
+		marks, file := state.Written, strings.TrimPrefix(name, markWritten)
+		if file == name {
+			marks, file = state.Former, strings.TrimPrefix(name, markFormer)
+		}
+		if file == name {
+			continue // another program's attribute
+		}
+		// The largest attribute (xattr(7)): lists of CPUs can be long.
+		value := make([]byte, 64<<10)
+		n, err := unix.Fgetxattr(int(f.Fd()), name, value)
+		if err != nil {
+			errs = append(errs, m.explain(dir, file, fmt.Errorf("its former value cannot be given back: %w", err)))
+			continue
+		}
+		content := string(value[:n])
+		if strings.HasPrefix(name, markFormer) {
+			if err := (contract.Files{file: content}).Validate(); err != nil {
+				errs = append(errs, m.explain(dir, file, fmt.Errorf("its former value cannot be given back: %w", err)))
+				continue
+			}
+		}
+		marks[file] = content
+	}
+	return errors.Join(errs...)
+}
+
+// Take takes one step of a plan. The marks are written in an order that loses
+// nothing if the process ends in between: the former value before the file,
+// the written content after it.
+func (m *Mount) Take(s tree.Step) error {
+	d, err := m.open(s.Dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	f, err := d.Open(".")
+	if err != nil {
+		return m.explain(s.Dir, s.File, err)
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	if s.Act == tree.Keep {
+		if err := mark(fd, markFormer+s.File, s.Found); err != nil {
+			return m.explain(s.Dir, s.File, fmt.Errorf("keep its value %q: %w", s.Found, err))
+		}
+	}
+	if s.Act != tree.Mark {
+		if err := write(d, s.File, s.Content); err != nil {
+			return m.explain(s.Dir, s.File, fmt.Errorf("write %q: %w", s.Content, err))
+		}
+	}
+	if err := mark(fd, markWritten+s.File, s.Content); err != nil {
+		return m.explain(s.Dir, s.File, fmt.Errorf("mark its value %q as written: %w", s.Content, err))
+	}
+	return nil
+}
+
+// Release removes the marks of files that another program has again.
+func (m *Mount) Release(dir string, files contract.Files) error {
+	d, err := m.open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	f, err := d.Open(".")
+	if err != nil {
+		return m.explain(dir, "", err)
+	}
+	defer f.Close()
+	var errs []error
+	for file := range files {
+		for _, name := range []string{markWritten + file, markFormer + file} {
+			if err := unix.Fremovexattr(int(f.Fd()), name); err != nil && !errors.Is(err, unix.ENODATA) {
+				errs = append(errs, m.explain(dir, file, fmt.Errorf("remove its mark: %w", err)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// mark sets an attribute. A kernel without attributes on cgroups is no error.
+func mark(fd int, name, value string) error {
+	if err := unix.Fsetxattr(fd, name, []byte(value), 0); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+// attributes returns the names of all attributes.
+func attributes(fd int) ([]string, error) {
+	// The kernel allows 128 KiB of user attributes on a cgroup.
+	var short [4 << 10]byte
+	n, err := unix.Flistxattr(fd, short[:])
+	list := short[:max(n, 0)]
+	if errors.Is(err, unix.ERANGE) {
+		list = make([]byte, 256<<10)
+		n, err = unix.Flistxattr(fd, list)
+		list = list[:max(n, 0)]
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range bytes.SplitSeq(list, []byte{0}) {
+		names = append(names, string(name))
+	}
+	return names, nil
+}

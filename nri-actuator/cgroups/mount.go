@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cgroups writes values into the cgroups of running containers, of pods
+// and of levels. Only the values of a container that is being created go
+// through the runtime instead.
+//
+// Files are written directly, which is exact and fast with both cgroup drivers.
+// With the systemd driver, package units gives the values to systemd, too.
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// ErrGone means that a cgroup does not exist: its container has not started or
+// has ended.
+var ErrGone = errors.New("the cgroup does not exist")
+
+// Mount is a mounted cgroup v2 hierarchy. No path leads out of the mount.
+type Mount struct {
+	root *os.Root
+}
+
+// Open opens the hierarchy mounted at mount, normally /sys/fs/cgroup.
+func Open(mount string) (*Mount, error) {
+	root, err := os.OpenRoot(mount)
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup mount: %w", err)
+	}
+	return &Mount{root: root}, nil
+}
+
+// Close releases the tree.
+func (m *Mount) Close() error { return m.root.Close() }
+
+// Exists reports whether the cgroup dir exists. Only "not found" means no: the
+// CPUs of a container that is taken for gone are not kept from other containers.
+func (m *Mount) Exists(dir string) bool {
+	_, err := m.root.Stat(dir)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Children returns the names of the cgroups directly below the cgroup dir.
+func (m *Mount) Children(dir string) ([]string, error) {
+	d, err := m.open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := fs.ReadDir(d.FS(), ".")
+	if err != nil {
+		return nil, m.explain(dir, "", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Read returns the content of a cgroup file without the trailing newline.
+func (m *Mount) Read(dir, file string) (string, error) {
+	d, err := m.open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	got, err := read(d, file)
+	if err != nil {
+		return "", m.explain(dir, file, err)
+	}
+	return got, nil
+}
+
+// ReadCPUs returns the content of a cgroup file with a list of CPUs.
+func (m *Mount) ReadCPUs(dir, file string) (contract.CPUSet, error) {
+	got, err := m.Read(dir, file)
+	if err != nil {
+		return contract.CPUSet{}, err
+	}
+	cpus, err := contract.ParseCPUs(got)
+	if err != nil {
+		return contract.CPUSet{}, fmt.Errorf("cgroup %s: %s: %w", dir, file, err)
+	}
+	return cpus, nil
+}
+
+func (m *Mount) open(dir string) (*os.Root, error) {
+	d, err := m.root.OpenRoot(dir)
+	if err != nil {
+		return nil, m.explain(dir, "", err)
+	}
+	return d, nil
+}
+
+// explain adds the place to the error. It distinguishes a cgroup that is gone
+// from a cgroup without the file, because the controller is off.
+func (m *Mount) explain(dir, file string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENODEV), errors.Is(err, fs.ErrNotExist) && !m.Exists(dir):
+		return fmt.Errorf("cgroup %s: %w", dir, ErrGone)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("cgroup %s: no file %s, is the controller enabled for it? %w", dir, file, err)
+	}
+	return fmt.Errorf("cgroup %s: %s: %w", dir, file, err)
+}
+
+func read(d *os.Root, file string) (string, error) {
+	f, err := d.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// write writes the content in one call, as the kernel wants it. cgroupfs ignores
+// the truncation; with it a plain file in a test has exactly the content.
+func write(d *os.Root, file, content string) error {
+	f, err := d.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	if content == "" {
+		// Some kernels ignore an empty write.
+		content = "\n"
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}

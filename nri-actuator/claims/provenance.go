@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// Container is the part of the runtime's description of a container that can
+// name decisions.
+type Container struct {
+	PodUID string
+	// Env are the variables of the container that have the contract's prefix,
+	// "NAME=value".
+	Env []string
+	// Oversize is the size of the variables in bytes if they have more than
+	// [contract.MaxEnv]. Env is then empty.
+	Oversize int
+	// Devices are the CDI devices requested for the container. They are valid
+	// only if DevicesKnown: not every runtime reports them.
+	Devices      []string
+	DevicesKnown bool
+}
+
+// WithEnv returns c with the contract's variables among env.
+func (c Container) WithEnv(env []string) Container {
+	size := 0
+	for _, entry := range env {
+		if !strings.HasPrefix(entry, contract.EnvPrefix) {
+			continue
+		}
+		if size += len(entry); size <= contract.MaxEnv {
+			c.Env = append(c.Env, entry)
+		}
+	}
+	if size > contract.MaxEnv {
+		c.Env, c.Oversize = nil, size
+	}
+	return c
+}
+
+// WithDevice returns c with a CDI device, if the contract defines the device.
+func (c Container) WithDevice(name string) Container {
+	if isOurs(name) {
+		c.Devices = append(c.Devices, name)
+	}
+	return c
+}
+
+// Claims reports whether a variable or a device of the container is the
+// contract's.
+func (c Container) Claims() bool { return len(c.Env) > 0 || len(c.Devices) > 0 || c.Oversize > 0 }
+
+func isOurs(device string) bool { return strings.HasPrefix(device, contract.ClaimKind+"=") }
+
+// Reasons of a refusal, a closed list.
+const (
+	ReasonMalformed = "malformed" // not in the contract's form, or of a newer contract
+	ReasonUnbacked  = "unbacked"  // no claim file has the variable
+	ReasonDiffers   = "differs"   // the claim file has another value
+	ReasonNotListed = "notlisted" // the claim is not prepared for this pod
+	ReasonAmbiguous = "ambiguous" // two values for one variable
+	ReasonDevices   = "devices"   // environment and CDI devices disagree
+)
+
+// Refusal is the error for a container with a variable or a device that the
+// frontend does not back.
+type Refusal struct {
+	Reason string
+	text   string
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.text }
+
+// maxText bounds a refusal's text, in bytes: a pod's author can choose names in
+// the text.
+const maxText = 600
+
+func refuse(reason, format string, args ...any) error {
+	return &Refusal{Reason: reason, text: contract.Excerpt(fmt.Sprintf(format, args...), maxText)}
+}
+
+// ForContainer returns the decisions for the container, none if it refers to no
+// claim. The error is a [*Refusal] if the frontend does not back the container's
+// variables or devices (I6), and another error if a file cannot be read.
+func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[contract.Key]contract.Decision, error) {
+	if c.Oversize > 0 {
+		return nil, refuse(ReasonMalformed,
+			"pod %s: its variables %s... have %d bytes, a container has at most %d: "+
+				"they are set by dra-frontend only, remove them from the pod's containers and images",
+			c.PodUID, contract.EnvPrefix, c.Oversize, contract.MaxEnv)
+	}
+	decisions := make(map[contract.Key]contract.Decision)
+	seen := make(map[contract.Key]string)
+	for _, entry := range c.Env {
+		key, decision, ours, err := contract.ParseEnv(entry, d.features)
+		switch {
+		case !ours:
+			continue
+		case err != nil:
+			return nil, refuse(ReasonMalformed, "pod %s: %v", c.PodUID, err)
+		case seen[key] == entry:
+			continue
+		case seen[key] != "":
+			return nil, refuse(ReasonAmbiguous,
+				"pod %s: variable %s occurs with different values: "+
+					"it is set by dra-frontend only, remove it from the pod's containers and images",
+				c.PodUID, key.EnvName())
+		}
+		if err := d.trace(node, c, key, entry); err != nil {
+			return nil, err
+		}
+		seen[key] = entry
+		decisions[key] = decision
+	}
+	return decisions, checkDevices(c, decisions)
+}
+
+// trace returns an error unless the frontend gave this entry to this pod.
+func (d *Directory) trace(node contract.NodeState, c Container, key contract.Key, entry string) error {
+	entries, err := d.entries(key.ClaimUID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return refuse(ReasonUnbacked,
+			"pod %s: variable %s names a claim without a file %s: it is set by dra-frontend only, remove it from the pod; "+
+				"if the pod has this claim, wait until it is prepared again",
+			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID))
+	}
+	if err != nil {
+		return fmt.Errorf("pod %s: variable %s: claim file: %w", c.PodUID, key.EnvName(), err)
+	}
+	switch backed, ok := entries[key]; {
+	// This case is the first, so that no pod can guess another claim's values.
+	case !listed(node, c.PodUID, key.ClaimUID):
+		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s, generation %d)",
+			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile, node.Generation)
+	case !ok:
+		return refuse(ReasonUnbacked, "pod %s: variable %s: %s has no device %s",
+			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID), key.DeviceName())
+	case backed != entry:
+		return refuse(ReasonDiffers,
+			"pod %s: variable %s has another value than device %s in %s: it is set by dra-frontend only, remove it from the pod",
+			c.PodUID, key.EnvName(), key.DeviceName(), contract.ClaimFile(key.ClaimUID))
+	}
+	return nil
+}
+
+// checkDevices compares the variables with the CDI devices if the runtime
+// reports devices. Devices come from kubelet: a pod's author cannot set them.
+func checkDevices(c Container, decisions map[contract.Key]contract.Decision) error {
+	if !c.DevicesKnown {
+		return nil
+	}
+	devices := make(map[string]bool)
+	for _, device := range c.Devices {
+		if isOurs(device) {
+			devices[device] = true
+		}
+	}
+	for _, key := range contract.KeysOf(decisions) {
+		if !devices[key.CDIDevice()] {
+			return refuse(ReasonDevices,
+				"pod %s: variable %s is set but the CDI device %s is not asked for: "+
+					"it is set by dra-frontend only, remove it from the pod",
+				c.PodUID, key.EnvName(), key.CDIDevice())
+		}
+		delete(devices, key.CDIDevice())
+	}
+	for _, device := range slices.Sorted(maps.Keys(devices)) {
+		return refuse(ReasonDevices, "pod %s: CDI device %s is asked for but its variable is missing: the runtime did not inject it",
+			c.PodUID, device)
+	}
+	return nil
+}
+
+// CPUsOf returns the pod's claimed CPUs, from the files of its claims. A file
+// that cannot be read is an error.
+func (d *Directory) CPUsOf(node contract.NodeState, podUID string) (contract.CPUSet, error) {
+	var all, none contract.CPUSet
+	for _, uid := range node.Pods[podUID].Claims {
+		entries, err := d.entries(uid)
+		if err != nil {
+			return none, fmt.Errorf("claim %s: %w", uid, err)
+		}
+		for _, key := range contract.KeysOf(entries) {
+			_, decision, _, err := contract.ParseEnv(entries[key], d.features)
+			if err != nil {
+				return none, fmt.Errorf("claim %s: %w", uid, err)
+			}
+			all = all.Union(decision.CPUs)
+		}
+	}
+	return all, nil
+}
+
+// Effective returns the values for a container with these decisions: the
+// contract's merge, completed from the shared pool (I9).
+func Effective(decisions map[contract.Key]contract.Decision, shared contract.Shared) contract.Decision {
+	return contract.Merge(decisions).WithShared(shared)
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+)
+
+// read returns the container as the runtime reports it. Only the contract's part
+// is kept: a container's environment may have megabytes.
+func (s *Session) read(pod *api.PodSandbox, ctr *api.Container) *enforce.Container {
+	c := &enforce.Container{
+		ID:    ctr.GetId(),
+		Name:  contract.Excerpt(pod.GetNamespace()+"/"+pod.GetName()+"/"+ctr.GetName(), enforce.MaxName),
+		Asked: claims.Container{PodUID: pod.GetUid()}.WithEnv(ctr.GetEnv()),
+	}
+	for _, device := range ctr.GetCDIDevices() {
+		c.Asked = c.Asked.WithDevice(device.GetName())
+	}
+	c.Asked.DevicesKnown = s.runtime.Load().namesDevices || len(ctr.GetCDIDevices()) > 0
+	if _, pooled := ctr.GetAnnotations()[pooledAnnotation]; !c.Claims() && !pooled {
+		// The runtime has checked the list. Without a list, the container is not
+		// pinned.
+		c.Pinned, _ = contract.ParseCPUs(ctr.GetLinux().GetResources().GetCpu().GetCpus())
+	}
+	c.Place.Dir, c.Place.DirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())
+	c.Place.Pod, c.Place.PodErr = cgroups.PodDir(pod.GetLinux().GetCgroupParent())
+	if pod == nil && c.Place.DirErr == nil {
+		// The container's cgroup is in the pod's cgroup, which names the pod.
+		c.Place.Pod, c.Place.PodErr = path.Dir(c.Place.Dir), nil
+		c.Asked.PodUID = cgroups.PodUID(c.Place.Pod)
+		c.Life.Kept = c.Claims()
+	}
+	return c
+}
+
+// CreateContainer answers with the container's decision. An error fails the
+// creation, and kubelet tries again.
+func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
+	ctr *api.Container) (a *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
+	defer s.observe("CreateContainer", time.Now(), func() metrics.Outcome { return outcome(err, a != nil) })
+	c := s.read(pod, ctr)
+	a, err = inTime(ctx, s, func(ctx context.Context) (*api.ContainerAdjustment, error) { return s.create(ctx, c, ctr) },
+		func() { s.undoCreate(c) })
+	if err == nil {
+		return a, nil, nil
+	}
+	if errors.Is(err, errLate) && !c.Claims() {
+		// createLate gets a new value: the work on c may have begun, and goes
+		// on.
+		return s.createLate(ctx, s.read(pod, ctr)), nil, nil
+	}
+	logs.From(ctx).Error("creation refused", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
+	return nil, nil, refusal(c, err)
+}
+
+// create never fails for a container without a claim (I7): without a node state
+// it is created as it is, and moved when there is a state.
+func (s *Session) create(ctx context.Context, c *enforce.Container, ctr *api.Container) (*api.ContainerAdjustment, error) {
+	s.enforcer.Add(c)
+	if !c.Claims() {
+		d, ok := s.enforcer.Pool(ctx, c)
+		if !ok {
+			return nil, nil
+		}
+		return pool(d), nil
+	}
+	d, err := s.enforcer.Create(ctx, c, s.checkFeatures)
+	if err != nil {
+		s.enforcer.Drop(c)
+		return nil, err
+	}
+	s.due.after(waitingPeriod, func() {})
+	return adjust(d, oomScore(ctr)), nil
+}
+
+// undoCreate forgets a container if its creation was refused before the work on
+// it ended. A container without a claim was created all the same.
+func (s *Session) undoCreate(c *enforce.Container) {
+	if c.Claims() {
+		s.enforcer.Drop(c)
+	}
+}
+
+// StartContainer writes the container's values again. It is called when the
+// container has its cgroup and its program does not run. The pool may have
+// changed since the creation, or the container was created while no actuator
+// was there.
+func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
+	acted := false
+	defer s.observe("StartContainer", time.Now(), func() metrics.Outcome { return outcome(err, acted) })
+	told := s.read(pod, ctr)
+	acted, err = inTime(ctx, s, func(ctx context.Context) (bool, error) { return s.start(ctx, told, ctr) }, nil)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, errLate) && !told.Claims() {
+		// I7: the container was created with a pool, and the next holder of the
+		// lock looks at it.
+		late := s.read(pod, ctr)
+		late.Life.Started = true
+		s.later(event{container: late})
+		return nil
+	}
+	return refusal(told, err)
+}
+
+// start reports whether it wrote. The error says why the container must not
+// start.
+func (s *Session) start(ctx context.Context, told *enforce.Container, ctr *api.Container) (acted bool, err error) {
+	c, known := s.enforcer.Find(told)
+	c.Life.Started = true
+	acted, err = s.enforcer.Bring(ctx, c, known)
+	if err == nil {
+		err = checkCreation(c, ctr)
+	}
+	if err == nil {
+		return acted, nil
+	}
+	logs.From(ctx).Error("start", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
+	if !c.Claims() && !s.enforcer.OnClaimed(c) {
+		// I7: a container off claimed CPUs may start without its values.
+		return acted, nil
+	}
+	return acted, err
+}
+
+// checkCreation refuses the start of a container that may have been created
+// without its memory policy or its OOM score: a container cannot get them later
+// (I5). The guard has checked a container that has the guard's hook.
+func checkCreation(c *enforce.Container, ctr *api.Container) error {
+	d, missing := c.Decision(), ""
+	switch came := oomScore(ctr); {
+	case c.Life.Answered:
+		return nil
+	case d.MemoryPolicy != nil:
+		missing = "memory policy"
+	case d.LowersOOMScore(came):
+		missing = "OOM score"
+	default:
+		return nil
+	}
+	for _, h := range ctr.GetHooks().GetCreateRuntime() {
+		if a := h.GetArgs(); len(a) == 2 && a[1] == "guard" {
+			return nil
+		}
+	}
+	return fmt.Errorf("nothing shows whether it was created with its claim's %s, "+
+		"because this nri-actuator was not there then: it has to be created again", missing)
+}
+
+// UpdateContainer puts the decision into an update that another program asked
+// for: kubelet's zeros, a resize, or the values of the creation that the
+// runtime repeats.
+func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container,
+	asked *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
+	defer s.observe("UpdateContainer", time.Now(), func() metrics.Outcome { return outcome(err, len(updates) > 0) })
+	told := s.read(pod, ctr)
+	updates, err = inTime(ctx, s, func(ctx context.Context) ([]*api.ContainerUpdate, error) { return s.update(ctx, told, asked) }, nil)
+	s.due.after(afterUpdate, func() { s.due.apply = true })
+	switch {
+	case err == nil:
+		return updates, nil
+	case errors.Is(err, errLate) && !told.Claims():
+		return s.updateLate(s.read(pod, ctr)), nil
+	}
+	logs.From(ctx).Error("update refused", zap.String("container", told.Name), zap.String("id", told.ID), zap.Error(err))
+	return nil, refusal(told, err)
+}
+
+func (s *Session) update(ctx context.Context, told *enforce.Container, asked *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	c, _ := s.enforcer.Find(told)
+	if cpus, err := contract.ParseCPUs(asked.GetCpu().GetCpus()); err == nil && !c.Pinned.IsEmpty() && !cpus.IsEmpty() {
+		c.Pinned = cpus
+	}
+	d, ok, err := s.enforcer.Update(ctx, c)
+	switch {
+	case err != nil && c.Claims():
+		return nil, err
+	case err != nil || !ok:
+		return nil, nil
+	}
+	return []*api.ContainerUpdate{update(c.ID, d)}, nil
+}
+
+// PostUpdateContainer brings the container to its present values after the
+// runtime has written an update: the pool may have changed since
+// UpdateContainer.
+func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) error {
+	start := time.Now()
+	acted, err := inTime(ctx, s, func(ctx context.Context) (bool, error) {
+		c := s.enforcer.Known(ctr.GetId())
+		if c == nil {
+			return false, nil
+		}
+		acted, err := s.enforcer.Bring(ctx, c, true)
+		if err != nil {
+			logs.From(ctx).Error("after update", zap.String("container", c.Name), zap.Error(err))
+		}
+		return acted, err
+	}, nil)
+	s.Metrics.Hook("PostUpdateContainer", outcome(err, acted), start)
+	return nil
+}
+
+// StopContainer forgets the container if its cgroup is gone.
+func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (_ []*api.ContainerUpdate, err error) {
+	defer s.observe("StopContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
+	return nil, s.leave(ctx, ctr, s.enforcer.Stopped)
+}
+
+// RemoveContainer ends the container's partition and forgets the container.
+func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (err error) {
+	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
+	return s.leave(ctx, ctr, s.enforcer.Remove)
+}
+
+// leave runs do for a container that ends. If there is no time, the next holder
+// of the lock looks at the container.
+func (s *Session) leave(ctx context.Context, ctr *api.Container, do func(context.Context, *enforce.Container)) error {
+	_, err := inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
+		if c := s.enforcer.Known(ctr.GetId()); c != nil {
+			do(ctx, c)
+		}
+		return struct{}{}, nil
+	}, nil)
+	if errors.Is(err, errLate) {
+		s.later(event{gone: ctr.GetId()})
+		return nil
+	}
+	return err
+}

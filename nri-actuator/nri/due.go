@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// afterUpdate is the time from an answered update to the next Apply. If the
+	// update fails, the OCI runtime restores the values that it wrote last.
+	// These may be CPUs of a claim by then, and no event reports it.
+	afterUpdate = time.Second
+	// waitingPeriod is how often a container is looked at that was created
+	// while no actuator was there. The guard holds the program back until the
+	// cgroup has the decision, and no event reports the cgroup.
+	waitingPeriod = 100 * time.Millisecond
+)
+
+// due is work that no event of the runtime or of the directory starts.
+type due struct {
+	wake chan struct{}
+
+	mu          sync.Mutex
+	synchronise func(context.Context) error
+	apply       bool
+}
+
+func newDue() due { return due{wake: make(chan struct{}, 1)} }
+
+// after runs change when delay is over, and then wakes [Plugin.Due].
+func (d *due) after(delay time.Duration, change func()) {
+	time.AfterFunc(delay, func() {
+		d.mu.Lock()
+		change()
+		d.mu.Unlock()
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// Due returns the channel that receives when [Plugin.CatchUp] has work.
+func (p *Plugin) Due() <-chan struct{} { return p.due.wake }
+
+// CatchUp does the due work: a synchronisation that had to wait, Apply after an
+// update, and containers that the guard holds back.
+func (p *Plugin) CatchUp(ctx context.Context) error {
+	p.due.mu.Lock()
+	synchronise, apply := p.due.synchronise, p.due.apply
+	p.due.synchronise, p.due.apply = nil, false
+	p.due.mu.Unlock()
+	var errs []error
+	if synchronise != nil {
+		if err := synchronise(ctx); !errors.Is(err, errOver) {
+			errs = append(errs, err)
+		}
+		p.Announce(ctx)
+	}
+	if apply {
+		return errors.Join(append(errs, p.Apply(ctx))...)
+	}
+	if err := p.enter(ctx); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer p.lock.release()
+	p.bringWaiting(ctx)
+	return errors.Join(errs...)
+}
+
+// bringWaiting looks at the containers that the guard may hold back, and makes
+// the next look due.
+func (p *Plugin) bringWaiting(ctx context.Context) {
+	if p.enforcer.Waiting(ctx) {
+		p.due.after(waitingPeriod, func() {})
+	}
+}

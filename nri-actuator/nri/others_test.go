@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+)
+
+// A58: a container that another program pinned to unmanaged CPUs stays there,
+// in every call. A container that is also on this driver's CPUs does not.
+func TestContainersOfOthers(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.node.Change(func(s *contract.NodeState) {
+		s.Shared.CPUs, s.Shared.UnmanagedCPUs = contracttest.CPUs("0-7"), contracttest.CPUs("8-15")
+	})
+
+	pinned := func(id, cpus string) *container {
+		c := r.pinned(id, podB, cpus)
+		require.NoError(t, r.start(c))
+		return c
+	}
+	theirs, across, odd := pinned("theirs", "8-9"), pinned("across", "7-8"), pinned("odd", "9,x")
+	mine := r.run("mine", podB)
+	check := func() {
+		t.Helper()
+		require.Equal(t, "8-9", r.cpus(theirs))
+		for _, c := range []*container{across, odd, mine} {
+			require.Equal(t, "0-7", r.cpus(c), c.api.Id)
+		}
+	}
+	check()
+	require.NoError(t, r.update(theirs))
+	check()
+
+	// Another program moves the container off its CPUs, seen by the actuator or
+	// not.
+	for _, id := range []string{"asked", "written"} {
+		c := pinned(id, "8-9")
+		if id == "asked" {
+			updates, err := r.session.UpdateContainer(t.Context(), c.pod, c.api, &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: "0-15"}})
+			require.NoError(t, err)
+			require.Equal(t, "0-7", updates[0].GetLinux().GetResources().GetCpu().GetCpus())
+		}
+		r.node.SetFile(c.dir, "cpuset.cpus", "0-15")
+		require.NoError(t, r.plugin.Apply(t.Context()))
+		require.Equal(t, "0-7", r.cpus(c), id)
+		require.NoError(t, r.remove(c))
+	}
+	r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "8-9", r.cpus(theirs))
+	require.Equal(t, "0-3", r.cpus(mine))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.connect()
+	check()
+
+	// The configuration changes. A cpuset that this driver wrote does not pin a
+	// container.
+	r.node.Change(func(s *contract.NodeState) {
+		s.Shared.CPUs, s.Shared.UnmanagedCPUs = contracttest.CPUs("8-15"), contracttest.CPUs("0-7")
+	})
+	r.connect()
+	require.Equal(t, "8-15", r.cpus(mine))
+}
+
+// pinned creates a container with a cpuset in its spec.
+func (r *runtime) pinned(id, podUID, cpus string) *container {
+	pod := sandbox(podUID)
+	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, spec: map[string]string{"cpuset.cpus": cpus},
+		api: &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, State: api.ContainerState_CONTAINER_CREATED,
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id,
+				Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: cpus}}}}}
+	r.node.AddCgroup(r.podDir(podUID))
+	a, _, err := r.session.CreateContainer(context.Background(), pod, c.api)
+	require.NoError(r.t, err)
+	c.api.Annotations = a.GetAnnotations()
+	r.take(c, a.GetLinux().GetResources())
+	r.containers[id] = c
+	return c
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+)
+
+// A partition that ends while a cgroup above it lacks its CPUs loses them
+// (Linux 6.12). So the CPUs stay above while it is a partition, whatever
+// happens to its claim.
+func TestPartitionsKeepTheirCPUsAbove(t *testing.T) {
+	for name, happens := range map[string]func(t *testing.T, r *runtime, c *container){
+		"released, and another claim is created before the state is applied": func(t *testing.T, r *runtime, _ *container) {
+			r.node.Unprepare(podA, claimA, "4-7")
+			env := r.node.Prepare(podB, testnode.UID(78), contract.Decision{CPUs: contracttest.CPUs("0-1")})
+			_, err := r.create("q", podB, env...)
+			require.NoError(t, err)
+		},
+		"released": func(t *testing.T, r *runtime, _ *container) {
+			r.node.Unprepare(podA, claimA, "4-7")
+			require.NoError(t, r.plugin.Apply(t.Context()))
+		},
+		"removed before its cgroup is gone": func(t *testing.T, r *runtime, c *container) {
+			require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
+			r.node.Unprepare(podA, claimA, "4-7")
+			require.NoError(t, r.plugin.Apply(t.Context()))
+		},
+		"released, and it cannot be read": func(t *testing.T, r *runtime, c *container) {
+			file := filepath.Join(r.node.Cgroup, c.dir, contract.FilePartition)
+			require.NoError(t, os.Rename(file, file+".away"))
+			require.NoError(t, os.Mkdir(file, 0o755))
+			r.node.Unprepare(podA, claimA, "4-7")
+			require.Error(t, r.plugin.Apply(t.Context()))
+			require.NoError(t, os.Remove(file))
+			require.NoError(t, os.Rename(file+".away", file))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, started := range []bool{true, false} {
+				r := newRuntime(t, t.TempDir())
+				env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+				c, err := r.create("c", podA, env...)
+				require.NoError(t, err)
+				if started {
+					require.NoError(t, r.start(c))
+				} else {
+					// The runtime has made the cgroup and has not started the
+					// program.
+					r.node.AddCgroup(c.dir)
+					r.writeSpec(c)
+				}
+				require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+				happens(t, r, c)
+				if r.node.File(c.dir, contract.FilePartition) == "root" {
+					require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+				}
+			}
+		})
+	}
+}
+
+// A CPU that moves between QoS levels is taken from the former level before the
+// other one gets it, in either order in the tree: the kernel refuses siblings
+// that name the same CPU.
+func TestExclusiveCPUsChangeHands(t *testing.T) {
+	const burstable, besteffort = "kubepods/burstable", "kubepods/besteffort"
+	for _, way := range [][2]string{{burstable, besteffort}, {besteffort, burstable}} {
+		t.Run(way[0]+" to "+way[1], func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			r.run("other", podB)
+			level := func(dir string) string { return strings.TrimPrefix(dir, "kubepods/") }
+			give := func(from, to string) {
+				r.node.Change(func(s *contract.NodeState) {
+					s.PartitionCPUs = map[string]contract.CPUSet{
+						"": contracttest.CPUs("4-7"), level(way[0]): contracttest.CPUs(from), level(way[1]): contracttest.CPUs(to),
+					}
+				})
+				require.NoError(t, r.plugin.Apply(t.Context()))
+				require.Equal(t, from, r.node.File(way[0], contract.FileExclusive))
+				require.Equal(t, to, r.node.File(way[1], contract.FileExclusive))
+			}
+			give("4-6", "7")
+			watcher, err := fsnotify.NewBufferedWatcher(100)
+			require.NoError(t, err)
+			defer watcher.Close()
+			for _, dir := range way {
+				require.NoError(t, watcher.Add(filepath.Join(r.node.Cgroup, dir, contract.FileExclusive)))
+			}
+			give("4", "5-7")
+			first := <-watcher.Events
+			require.Equal(t, filepath.Join(r.node.Cgroup, way[0], contract.FileExclusive), first.Name)
+			require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "nobody else's doing")
+		})
+	}
+}
+
+// The next actuator also finds a pod without containers that kubelet has not
+// removed.
+func TestExclusiveCPUsFoundAgain(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("other", podB)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	require.NoError(t, r.remove(c))
+	r.connect()
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+}
+
+// A claim file that cannot be read takes nothing from a running container, even
+// if its decision is not known (I4).
+func TestPartitionWithoutAReadableClaim(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	require.NoError(t, durable.Write(r.node.CDI, contract.ClaimFile(claimA), []byte("{"), 0o600))
+	r.connect()
+	holds := func() {
+		t.Helper()
+		require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+		require.Equal(t, "4-7", r.cpus(c))
+		require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+	}
+	holds()
+	require.Error(t, r.update(c))
+	require.NoError(t, r.session.PostUpdateContainer(t.Context(), c.pod, c.api))
+	holds()
+	_, err := r.create("other", podB, r.node.Prepare(podB, testnode.UID(78), contract.Decision{CPUs: contracttest.CPUs("0-1")})...)
+	require.NoError(t, err)
+	holds()
+}
+
+// A partition that lost some of its CPUs gets them back.
+func TestPartitionCut(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.SetFile(c.dir, contract.FileExclusive, "4-5")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4-7", r.node.File(c.dir, contract.FileExclusive))
+}
+
+// A lost partition hides no other error of its container.
+func TestLostPartitionHidesNoError(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.RemoveFile("kubepods", contract.FileExclusive)
+	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
+	require.Error(t, r.plugin.Apply(t.Context()))
+	r.node.SetFile("kubepods", contract.FileExclusive, "")
+	r.node.RemoveFile(c.dir, "cpuset.mems")
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
+}
+
+// Another error does not hide a lost partition: the error may be the reason.
+func TestErrorHidesNoLostPartition(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.RemoveFile("kubepods", contract.FileExclusive)
+	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (cpu list not exclusive)")
+	r.node.RemoveFile(c.dir, "cpuset.mems")
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
+	require.Contains(t, r.announced.InvalidPartitions[claimA], "not exclusive")
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_invalid_partitions"))
+}
+
+// Another pod whose CPUs cannot be taken back, and a mark that cannot be used,
+// keep no container from being created.
+func TestOtherPodsDoNoHarm(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	require.NoError(t, r.remove(r.run("c", podA, env...)))
+	r.node.Unprepare(podA, claimA, "4-7")
+	file := filepath.Join(r.node.Cgroup, r.podDir(podA), contract.FileExclusive)
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Mkdir(file, 0o755))
+	forged := "user.dra.cpumem.former.memory.min"
+	require.NoError(t, unix.Setxattr(filepath.Join(r.node.Cgroup, "kubepods"), forged, []byte("much"), 0))
+	d := r.run("d", podB, r.node.Prepare(podB, claimB, partitioned("8-9", contract.PartitionRoot))...)
+	require.Equal(t, "8-9", r.cpus(d))
+	require.Equal(t, "root", r.node.File(d.dir, contract.FilePartition))
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "its former value cannot be given back")
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+)
+
+func partitioned(cpus, kind string) contract.Decision {
+	return contract.Decision{CPUs: contracttest.CPUs(cpus), Partition: kind, Requires: []string{contract.FeaturePartition}}
+}
+
+// exclusive returns the partition CPUs of kubepods, the QoS level and the pod.
+func (r *runtime) exclusive(pod string) []string {
+	var all []string
+	for _, dir := range []string{"kubepods", "kubepods/burstable", r.podDir(pod)} {
+		all = append(all, r.node.File(dir, contract.FileExclusive))
+	}
+	return all
+}
+
+// The runtime makes the container a partition, below ancestors that have its
+// CPUs by then. Other containers keep their cpuset, except the containers of
+// the same pod.
+func TestPartition(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pooled := r.run("pooled", podB)
+	r.later(time.Hour)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionIsolated))
+	beside := r.run("beside", podA)
+	c := r.run("c", podA, env...)
+	require.Equal(t, []string{
+		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition,
+	}, r.tell().Features)
+
+	holds := func() {
+		t.Helper()
+		require.Equal(t, "isolated", r.node.File(c.dir, contract.FilePartition))
+		require.Equal(t, "4-7", r.cpus(c))
+		require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+		require.Equal(t, "0-15", r.cpus(pooled), "the kernel takes them from it")
+		require.Equal(t, "0-3,8-15", r.cpus(beside), "in the same pod it would end the partition")
+		require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
+	}
+	holds()
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "the runtime made it")
+	require.NoError(t, r.update(c))
+	holds()
+	r.connect()
+	holds()
+
+	for name, lose := range map[string]func(){
+		"ended":            func() { r.node.SetFile(c.dir, contract.FilePartition, "member") },
+		"invalid":          func() { r.node.SetFile(c.dir, contract.FilePartition, "isolated invalid (hotplug)") },
+		"of another kind":  func() { r.node.SetFile(c.dir, contract.FilePartition, "root") },
+		"without its pod":  func() { r.node.SetFile(r.podDir(podA), contract.FileExclusive, "") },
+		"without ancestor": func() { r.node.SetFile("kubepods", contract.FileExclusive, "") },
+		"crowded":          func() { r.node.SetFile(beside.dir, "cpuset.cpus", "0-15") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := r.metric("cpumem_actuator_repaired_total")
+			lose()
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			holds()
+			require.Equal(t, before+1, r.metric("cpumem_actuator_repaired_total"))
+		})
+	}
+
+	require.NoError(t, r.remove(c))
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA), "I3")
+	require.Equal(t, "0-15", r.cpus(beside))
+}
+
+// tell returns the announcement after the next Apply.
+func (r *runtime) tell() contract.Announcement {
+	_ = r.plugin.Apply(r.t.(*testing.T).Context())
+	return r.announced
+}
+
+// If the runtime does not know the partition files, the actuator makes the
+// partition at the start.
+func TestPartitionByTheActuator(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c, err := r.create("c", podA, env...)
+	require.NoError(t, err)
+	delete(c.spec, contract.FilePartition)
+	delete(c.spec, contract.FileExclusive)
+	require.NoError(t, r.start(c))
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.Equal(t, "4-7", r.node.File(c.dir, contract.FileExclusive))
+}
+
+// A partition that cannot be made fails the start (I5).
+func TestPartitionThatIsNone(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c, err := r.create("c", podA, env...)
+	require.NoError(t, err)
+	delete(c.spec, contract.FilePartition)
+	r.node.AddCgroup(c.dir)
+	r.node.RemoveFile(c.dir, contract.FilePartition)
+	err = r.session.StartContainer(t.Context(), c.pod, c.api)
+	require.ErrorContains(t, err, contract.FilePartition)
+}
+
+// A container that lost its claim gives its partition CPUs back: another claim
+// may have them.
+func TestPartitionOfALostClaim(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+	require.Empty(t, r.node.File(c.dir, contract.FileExclusive))
+	require.Equal(t, "0-15", r.cpus(c))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+}
+
+// An older frontend names no partitions. It keeps the CPUs out of the pool, and
+// running partitions keep theirs.
+func TestPartitionsOutliveARollback(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.Change(func(s *contract.NodeState) {
+		s.Shared.CPUs, s.PartitionCPUs = contracttest.CPUs("0-3,8-15"), nil
+		pod := s.Pods[podA]
+		pod.PartitionCPUs = contract.CPUSet{}
+		s.Pods[podA] = pod
+	})
+	for range 2 {
+		require.NoError(t, r.plugin.Apply(t.Context()))
+		require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+		r.connect()
+	}
+	require.NoError(t, r.remove(c))
+	c = r.run("again", podA, env...)
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.NoError(t, r.remove(c))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+}
+
+// A node that cannot make partitions announces it, and refuses decisions that
+// need one.
+func TestNoPartitions(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.unpartitioned = true
+	r.connect()
+	r.run("pooled", podB)
+	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	_, err := r.create("c", podA, env...)
+	require.ErrorContains(t, err, "requires a cpuset partition")
+}
+
+// A partition that cannot be made again is announced and left alone: if it
+// ended while an ancestor lacks its CPUs, it would lose them.
+func TestPartitionLost(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	r.node.RemoveFile("kubepods", contract.FileExclusive)
+	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
+	for range 2 {
+		r.later(time.Hour)
+		require.Error(t, r.plugin.Apply(t.Context()))
+		require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition))
+		require.Len(t, r.announced.InvalidPartitions, 1)
+		require.Contains(t, r.announced.InvalidPartitions[claimA], "root invalid (hotplug)")
+		require.Equal(t, 1.0, r.metric("cpumem_actuator_invalid_partitions"))
+	}
+	r.node.SetFile("kubepods", contract.FileExclusive, "")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition), "tried once in a refresh interval")
+	r.later(r.plugin.RefreshInterval * 9 / 10)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.Empty(t, r.announced.InvalidPartitions)
+	require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
+}
+
+// A container without a cgroup here, as in a virtual machine, has no partition.
+// Its start fails, because its CPUs are not kept from other containers (I5).
+func TestPartitionWithoutACgroup(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.NoError(t, err)
+	require.ErrorContains(t, r.session.StartContainer(t.Context(), c.pod, c.api), "does not exist")
+}
+
+// After a failed write no value is kept as another program's and given back
+// later: no cgroup could have these CPUs again (I3).
+func TestExclusiveThatCouldNotBeWritten(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	env := r.node.Prepare(podB, claimB, partitioned("8-9", contract.PartitionRoot))
+	file := filepath.Join(r.node.Cgroup, "kubepods/burstable", contract.FileExclusive)
+	require.NoError(t, os.Rename(file, file+"~"))
+	require.NoError(t, os.Mkdir(file, 0o755))
+	_, err := r.create("d", podB, env...)
+	require.ErrorContains(t, err, contract.FileExclusive)
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Rename(file+"~", file))
+	d := r.run("d", podB, env...)
+	require.Equal(t, []string{"4-9", "4-9", "8-9"}, r.exclusive(podB))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "nobody else wrote")
+
+	require.NoError(t, r.remove(c))
+	require.NoError(t, r.remove(d))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.node.Unprepare(podB, claimB, "8-9")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA), "I3")
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podB), "I3")
+}
+
+// CPUs that are given back at a creation, before the node state is applied, do
+// not count as another program's write.
+func TestExclusiveGivenBackAtACreation(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("other", podB)
+	require.NoError(t, r.remove(r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.run("pooled", podC, r.node.Prepare(podC, claimB, contract.Decision{CPUs: contracttest.CPUs("0-1")})...)
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+	r.run("d", podB, r.node.Prepare(podB, claimA, partitioned("8-9", contract.PartitionRoot))...)
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+}
+
+// Kubelet's cgroupRoot may put kubepods below cgroups that this driver does not
+// write.
+func TestNoPartitionsBelowACgroupRoot(t *testing.T) {
+	for root, able := range map[string]bool{"": true, "/outer": false} {
+		r := newRuntime(t, t.TempDir())
+		for _, dir := range []string{"outer/kubepods/burstable/pod" + podA, "outer/kubepods/dra.cpumem.probe/partition"} {
+			r.node.AddCgroup(dir)
+		}
+		r.node.SetFile("outer/kubepods/dra.cpumem.probe", "cgroup.subtree_control", "")
+		r.node.SetFile("outer/kubepods/dra.cpumem.probe/partition", "cpuset.cpus.effective", "0-15")
+		pod := sandbox(podA)
+		pod.Linux.CgroupParent = root + pod.Linux.CgroupParent
+		_, err := r.session.Synchronize(t.Context(), []*api.PodSandbox{pod}, []*api.Container{{
+			Id: "c", PodSandboxId: pod.Id, State: api.ContainerState_CONTAINER_CREATED,
+			Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"},
+		}})
+		require.NoError(t, err)
+		require.Equal(t, able, slices.Contains(r.announced.Features, contract.FeaturePartition), root)
+	}
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
+)
+
+// systemd is a node with units as cgroups. At a reload, systemd writes the
+// values of properties and drop-ins into them.
+type systemd struct {
+	t       *testing.T
+	node    *testnode.Node
+	unitDir string
+	// units are the cgroup directories by unit.
+	units map[string]string
+
+	plugin    *nri.Plugin
+	session   *nri.Session
+	announced contract.Announcement
+
+	mu sync.Mutex
+	// properties are cgroup files and their values, by unit.
+	properties map[string]map[string]string
+	// stuck makes calls end without an answer.
+	stuck bool
+	// wrap replaces the plugin's units.
+	wrap func(enforce.Units) enforce.Units
+}
+
+const (
+	kubepods  = "kubepods.slice"
+	burstable = kubepods + "/kubepods-burstable.slice"
+	sliceA    = burstable + "/kubepods-burstable-poda.slice"
+)
+
+func newSystemd(t *testing.T) *systemd {
+	s := &systemd{
+		t:          t,
+		node:       testnode.New(t, t.TempDir()),
+		unitDir:    t.TempDir(),
+		units:      make(map[string]string),
+		properties: make(map[string]map[string]string),
+		wrap:       func(u enforce.Units) enforce.Units { return u },
+	}
+	for _, dir := range []string{kubepods, burstable, kubepods + "/kubepods-besteffort.slice", sliceA} {
+		s.add(dir)
+	}
+	s.start()
+	return s
+}
+
+func (s *systemd) add(dir string) {
+	s.node.AddCgroup(dir)
+	s.units[filepath.Base(dir)] = dir
+}
+
+// start starts an actuator.
+func (s *systemd) start() {
+	tree, err := cgroups.Open(s.node.Cgroup)
+	require.NoError(s.t, err)
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(s.t, err)
+	bus := units.New(func(context.Context) (units.Bus, error) { return s, nil }, func(string) {})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { bus.Run(ctx) })
+	s.t.Cleanup(func() { cancel(); running.Wait() })
+	s.plugin = nri.New(nri.Options{Announcer: s, Kernel: "6.12.0", Options: enforce.Options{
+		Directory: claims.New(s.node.CDI, nri.Features()), Mount: tree, Metrics: m,
+		Units: s.wrap(units.Systemd{Bus: bus, Dropins: units.NewDropins(s.unitDir)}), Clock: time.Now,
+	}})
+	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
+	_, err = s.session.Configure(context.Background(), "", "containerd", "v2.2.7")
+	require.NoError(s.t, err)
+}
+
+func (s *systemd) synchronize(containers ...*api.Container) {
+	_, err := s.session.Synchronize(s.t.Context(), []*api.PodSandbox{s.pod()}, containers)
+	require.NoError(s.t, err)
+}
+
+func (s *systemd) pod() *api.PodSandbox {
+	return &api.PodSandbox{Id: "sandbox", Name: "pod", Namespace: "ns", Uid: podA, Linux: &api.LinuxPodSandbox{CgroupParent: "/" + sliceA}}
+}
+
+// run creates and starts a container.
+func (s *systemd) run(id string, env ...string) *api.Container {
+	c := &api.Container{Id: id, PodSandboxId: "sandbox", Name: id, Env: env, State: api.ContainerState_CONTAINER_RUNNING,
+		Linux: &api.LinuxContainer{CgroupsPath: filepath.Base(sliceA) + ":cri-containerd:" + id}}
+	_, _, err := s.session.CreateContainer(s.t.Context(), s.pod(), c)
+	require.NoError(s.t, err)
+	s.add(s.dir(id))
+	require.NoError(s.t, s.session.StartContainer(s.t.Context(), s.pod(), c))
+	return c
+}
+
+func (*systemd) dir(id string) string { return sliceA + "/cri-containerd-" + id + ".scope" }
+
+// Set implements nri.Announcer.
+func (s *systemd) Set(change func(*contract.Announcement)) error {
+	change(&s.announced)
+	return nil
+}
+
+// SetUnitProperties implements units.Bus.
+func (s *systemd) SetUnitProperties(ctx context.Context, unit string, _ bool, properties ...units.Property) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stuck {
+		return context.DeadlineExceeded
+	}
+	if s.properties[unit] == nil {
+		s.properties[unit] = make(map[string]string)
+	}
+	for _, p := range properties {
+		file := map[string]string{"MemoryMin": "memory.min", "MemoryLow": "memory.low"}[p.Name]
+		s.properties[unit][file] = strconv.FormatUint(p.Value.Value().(uint64), 10)
+	}
+	return nil
+}
+
+// Close implements units.Bus.
+func (*systemd) Close() error { return nil }
+
+// told waits until systemd has the value.
+func (s *systemd) told(unit, file, want string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.properties[unit][file] == want
+	}, 5*time.Minute, time.Millisecond, "%s of %s", file, unit)
+}
+
+// reload is systemctl daemon-reload: systemd writes all values that it knows.
+func (s *systemd) reload() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for unit, dir := range s.units {
+		data, err := os.ReadFile(filepath.Join(s.unitDir, unit+".d", "90-dra.cpumem.conf"))
+		if err == nil {
+			for line := range strings.Lines(string(data)) {
+				property, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+				if file := map[string]string{"AllowedCPUs": "cpuset.cpus", "AllowedMemoryNodes": "cpuset.mems"}[property]; value != "" {
+					s.node.SetFile(dir, file, value)
+				}
+			}
+		} else if strings.HasSuffix(unit, ".scope") {
+			// systemd restores the values of the creation.
+			s.node.SetFile(dir, "cpuset.cpus", "0-15")
+		}
+		for file, value := range s.properties[unit] {
+			s.node.SetFile(dir, file, value)
+		}
+	}
+}
+
+// protect makes the node state name memory.min of the pod and its levels, or no
+// value if value is empty.
+func (s *systemd) protect(value string) {
+	s.node.Change(func(n *contract.NodeState) {
+		pod := n.Pods[podA]
+		n.Ancestors, pod.Cgroup = nil, nil
+		if value != "" {
+			pod.Cgroup = contract.Files{"memory.min": value}
+			n.Ancestors = map[string]contract.Files{"": pod.Cgroup, "burstable": pod.Cgroup}
+		}
+		n.Pods[podA] = pod
+	})
+}
+
+// The values that the actuator writes survive a reload at any time, and so do
+// the values that it gives back.
+func TestSystemdFollows(t *testing.T) {
+	s := newSystemd(t)
+	s.node.SetFile(kubepods, "memory.min", "777")
+	s.synchronize()
+	pooled := s.run("pooled")
+	require.Equal(t, "0-15", s.node.File(s.dir("pooled"), "cpuset.cpus"))
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
+	s.protect("8192")
+	claimed := s.run("claimed", env...)
+	holds := func(pool, kube, pod string) {
+		t.Helper()
+		require.Equal(t, pool, s.node.File(s.dir("pooled"), "cpuset.cpus"))
+		require.Equal(t, kube, s.node.File(kubepods, "memory.min"))
+		require.Equal(t, pod, s.node.File(burstable, "memory.min"))
+		require.Equal(t, pod, s.node.File(sliceA, "memory.min"))
+	}
+	holds("0-3,8-15", "8192", "8192")
+	for _, unit := range []string{kubepods, filepath.Base(burstable), filepath.Base(sliceA)} {
+		s.told(unit, "memory.min", "8192")
+	}
+	s.reload()
+	holds("0-3,8-15", "8192", "8192") // I1
+	require.Empty(t, s.properties[filepath.Base(s.dir("pooled"))], "no call for containers")
+
+	// Kubelet sets the property, and so the file.
+	require.NoError(t, s.SetUnitProperties(t.Context(), kubepods, true, property(t, "memory.min", "0")))
+	s.node.SetFile(kubepods, "memory.min", "0")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.told(kubepods, "memory.min", "8192")
+	require.Equal(t, map[string]contract.Files{"": {"memory.min": "0"}}, s.announced.Overwritten)
+
+	// The node state names no values. The former values come back, although the
+	// actuator dies before systemd has them (I4). The last one is kubelet's
+	// zero.
+	s.mu.Lock()
+	s.stuck = true
+	s.mu.Unlock()
+	s.protect("4096")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.reload()
+	holds("0-3,8-15", "8192", "8192")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	holds("0-3,8-15", "4096", "4096")
+	require.Equal(t, map[string]contract.Files{"": {"memory.min": "0"}}, s.announced.Overwritten, "systemd is behind, it was nobody else")
+	s.protect("")
+	s.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	holds("0-15", "0", "0")
+	s.mu.Lock()
+	s.stuck = false
+	s.mu.Unlock()
+	s.start()
+	s.synchronize(pooled, claimed)
+	for _, unit := range []string{kubepods, filepath.Base(burstable), filepath.Base(sliceA)} {
+		s.told(unit, "memory.min", "0")
+	}
+	s.reload()
+	holds("0-15", "0", "0")
+
+	// From here on other programs may write the files.
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.node.SetFile(kubepods, "memory.min", "555")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	require.Equal(t, "555", s.node.File(kubepods, "memory.min"))
+
+	s.node.RemoveCgroup(s.dir("pooled"))
+	_, err := s.session.StopContainer(t.Context(), s.pod(), pooled)
+	require.NoError(t, err)
+	require.NoDirExists(t, filepath.Join(s.unitDir, filepath.Base(s.dir("pooled"))+".d"))
+}
+
+// Partition CPUs are given back while systemd does not answer calls about the
+// same cgroups: systemd knows nothing of these CPUs (I3).
+func TestExclusiveWaitsForNoSystemd(t *testing.T) {
+	s := newSystemd(t)
+	s.node.AddCgroup(kubepods + "/dra.cpumem.probe/partition")
+	s.node.SetFile(kubepods+"/dra.cpumem.probe", "cgroup.subtree_control", "")
+	s.node.SetFile(kubepods+"/dra.cpumem.probe/partition", "cpuset.cpus.effective", "0-15")
+	s.synchronize()
+	s.run("pooled")
+	s.run("c", s.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	s.mu.Lock()
+	s.stuck = true
+	s.mu.Unlock()
+	for _, value := range []string{"8192", ""} {
+		s.protect(value)
+		require.NoError(t, s.plugin.Apply(t.Context()))
+	}
+	dirs := []string{kubepods, burstable, sliceA}
+	for _, dir := range dirs {
+		require.Equal(t, "4-7", s.node.File(dir, contract.FileExclusive))
+	}
+	s.node.RemoveCgroup(s.dir("c"))
+	s.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	for _, dir := range dirs {
+		require.Empty(t, s.node.File(dir, contract.FileExclusive), dir)
+	}
+}
+
+// TestSystemdFollowsTheRuntime covers A69: if a runtime's update wrote the pool
+// before the actuator, a reload brings no older pool back (I1).
+func TestSystemdFollowsTheRuntime(t *testing.T) {
+	s := newSystemd(t)
+	s.synchronize()
+	s.run("pooled")
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-7") })
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-3") })
+	s.node.SetFile(s.dir("pooled"), "cpuset.cpus", "0-3")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.reload()
+	require.Equal(t, "0-3", s.node.File(s.dir("pooled"), "cpuset.cpus"))
+}
+
+// quick makes systemd apply values before Set returns.
+type quick struct {
+	enforce.Units
+	node *testnode.Node
+}
+
+func (q quick) Set(dir string, files map[string]string) error {
+	if strings.HasSuffix(dir, ".slice") {
+		for file, value := range files {
+			q.node.SetFile(dir, file, value)
+		}
+	}
+	return q.Units.Set(dir, files)
+}
+
+// Former values are kept before systemd writes, however soon that is.
+func TestFormerValuesOfQuickSystemd(t *testing.T) {
+	s := newSystemd(t)
+	s.wrap = func(u enforce.Units) enforce.Units { return quick{u, s.node} }
+	s.start()
+	s.node.SetFile(kubepods, "memory.min", "777")
+	s.synchronize()
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
+	s.protect("8192")
+	s.run("claimed", env...)
+	require.Equal(t, "8192", s.node.File(kubepods, "memory.min"))
+	s.protect("")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	require.Equal(t, "777", s.node.File(kubepods, "memory.min"))
+}
+
+func property(t *testing.T, file, value string) units.Property {
+	properties, err := units.Properties(map[string]string{file: value})
+	require.NoError(t, err)
+	require.Len(t, properties, 1)
+	return properties[0]
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tree_test
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
+)
+
+var levels = map[string]string{"": "kubepods", "burstable": "kubepods/burstable", "besteffort": "kubepods/besteffort"}
+
+func cpus(list string) contract.CPUSet { return contracttest.CPUs(list) }
+
+// text is a plan, one step a line.
+func text(steps []tree.Step) []string {
+	var lines []string
+	for _, s := range steps {
+		signs := map[tree.Act]string{tree.Keep: " keeps", tree.GiveBack: " back", tree.Mark: " mark"}[s.Act]
+		if s.Overwritten {
+			signs += " overwritten"
+		}
+		lines = append(lines, fmt.Sprintf("%s/%s = %q%s", s.Dir, s.File, s.Content, signs))
+	}
+	return lines
+}
+
+func TestDesired(t *testing.T) {
+	node := contract.NodeState{
+		Shared:        contract.Shared{CPUs: cpus("0-3"), Mems: contracttest.Nodes("0")},
+		Ancestors:     map[string]contract.Files{"": {"memory.min": "1"}},
+		PartitionCPUs: map[string]contract.CPUSet{"": cpus("8-9"), "burstable": cpus("8-9")},
+		Pods: map[string]contract.PodState{
+			"a": {Cgroup: contract.Files{"memory.min": "1"}, PartitionCPUs: cpus("8-9")},
+		},
+	}
+	pool := contract.Decision{V: contract.Version}.WithShared(node.Shared)
+	partition := contract.Decision{V: contract.Version, CPUs: cpus("8-9"), Partition: contract.PartitionRoot}
+	require.Equal(t, map[string]tree.Cgroup{
+		"kubepods":             {Kind: tree.Level, Files: contract.Files{"memory.min": "1", contract.FileExclusive: "6-9"}},
+		"kubepods/burstable":   {Kind: tree.Level, Files: contract.Files{contract.FileExclusive: "8-9"}},
+		"kubepods/besteffort":  {Kind: tree.Level, Files: contract.Files{contract.FileExclusive: "6-7"}},
+		"kubepods/burstable/a": {Kind: tree.Pod, Files: contract.Files{"memory.min": "1", contract.FileExclusive: "8-9"}},
+		"kubepods/burstable/a/one": {
+			Kind: tree.Partitioned, Files: contract.Files{tree.FileCPUs: "8-9", contract.FileExclusive: "8-9"},
+		},
+		"kubepods/burstable/a/two": {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3", tree.FileMems: "0"}},
+		"kubepods/besteffort/b":    {Kind: tree.Pod, Files: contract.Files{contract.FileExclusive: "6-7"}},
+	}, tree.Desired(node, levels, []tree.Holding{
+		{Dir: "kubepods/burstable/a/one", PodDir: "kubepods/burstable/a", PodUID: "a", Decision: partition, Claimed: true},
+		{Dir: "kubepods/burstable/a/two", PodDir: "kubepods/burstable/a", PodUID: "a", Decision: pool},
+		// A container that stays as it is, and that the kernel has a partition for.
+		{Dir: "kubepods/besteffort/b/c", PodDir: "kubepods/besteffort/b", PodUID: "b", Partition: cpus("6-7")},
+	}))
+}
+
+func TestSteps(t *testing.T) {
+	const pod, one, two = "kubepods/burstable/a", "kubepods/burstable/a/one", "kubepods/burstable/a/two"
+	for name, c := range map[string]struct {
+		desired  map[string]tree.Cgroup
+		observed map[string]tree.State
+		want     []string
+	}{
+		"nothing to do": {
+			desired:  map[string]tree.Cgroup{pod: {Kind: tree.Pod, Files: contract.Files{"memory.min": "1"}}},
+			observed: map[string]tree.State{pod: {Files: contract.Files{"memory.min": "1"}}},
+		},
+		"the former value is kept once": {
+			desired: map[string]tree.Cgroup{pod: {Kind: tree.Pod, Files: contract.Files{"memory.min": "2", "memory.low": "2"}}},
+			observed: map[string]tree.State{pod: {
+				Files:   contract.Files{"memory.min": "1", "memory.low": "1"},
+				Former:  contract.Files{"memory.low": "0"},
+				Written: contract.Files{"memory.low": "1"},
+			}},
+			want: []string{pod + `/memory.low = "2"`, pod + `/memory.min = "2" keeps`},
+		},
+		"another program's content is the new former value": {
+			desired: map[string]tree.Cgroup{pod: {Kind: tree.Pod, Files: contract.Files{"memory.min": "2"}}},
+			observed: map[string]tree.State{pod: {
+				Files:   contract.Files{"memory.min": "7"},
+				Former:  contract.Files{"memory.min": "0"},
+				Written: contract.Files{"memory.min": "1"},
+			}},
+			want: []string{pod + `/memory.min = "2" keeps overwritten`},
+		},
+		"systemd may have written this driver's older content": {
+			desired: map[string]tree.Cgroup{pod: {Kind: tree.Pod, Files: contract.Files{"memory.min": "2"}}},
+			observed: map[string]tree.State{pod: {
+				Files:   contract.Files{"memory.min": "7"},
+				Former:  contract.Files{"memory.min": "0"},
+				Written: contract.Files{"memory.min": "1"},
+				Behind:  true,
+			}},
+			want: []string{pod + `/memory.min = "2"`},
+		},
+		"given back, and another program's content stays": {
+			desired: map[string]tree.Cgroup{pod: {Kind: tree.Pod}},
+			observed: map[string]tree.State{pod: {
+				Files:   contract.Files{"memory.min": "1", "memory.low": "7"},
+				Former:  contract.Files{"memory.min": "0", "memory.low": "0"},
+				Written: contract.Files{"memory.min": "1", "memory.low": "1"},
+			}},
+			want: []string{pod + `/memory.min = "0" back`},
+		},
+		"the pool shrinks before a claim gets its CPUs": {
+			desired: map[string]tree.Cgroup{
+				one: {Kind: tree.Claimed, Files: contract.Files{tree.FileCPUs: "4-7"}},
+				two: {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3"}},
+			},
+			observed: map[string]tree.State{
+				one: {Files: contract.Files{tree.FileCPUs: "0-7"}}, two: {Files: contract.Files{tree.FileCPUs: "0-7"}},
+			},
+			want: []string{two + `/cpuset.cpus = "0-3"`, one + `/cpuset.cpus = "4-7"`},
+		},
+		"a partition ends as a member with its CPUs": {
+			desired:  map[string]tree.Cgroup{one: {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3"}}},
+			observed: map[string]tree.State{one: {Files: contract.Files{contract.FilePartition: "root", tree.FileCPUs: "4-7"}}},
+			want: []string{
+				one + `/cpuset.cpus.partition = "member"`, one + `/cpuset.cpus.exclusive = ""`, one + `/cpuset.cpus = "0-3"`,
+			},
+		},
+		"CPUs change hands from the bottom up and from the top down": {
+			desired: map[string]tree.Cgroup{
+				"kubepods":            {Kind: tree.Level, Files: contract.Files{contract.FileExclusive: "4-7"}},
+				"kubepods/besteffort": {Kind: tree.Level, Files: contract.Files{contract.FileExclusive: "4-7"}},
+				"kubepods/burstable":  {Kind: tree.Level},
+				pod:                   {Kind: tree.Pod},
+			},
+			observed: map[string]tree.State{
+				"kubepods":            {Files: contract.Files{contract.FileExclusive: ""}},
+				"kubepods/besteffort": {Files: contract.Files{contract.FileExclusive: ""}},
+				"kubepods/burstable": {
+					Files: contract.Files{contract.FileExclusive: "4-7"}, Former: contract.Files{contract.FileExclusive: ""},
+				},
+				pod: {Files: contract.Files{contract.FileExclusive: "4-7"}, Former: contract.Files{contract.FileExclusive: ""}},
+			},
+			want: []string{
+				pod + `/cpuset.cpus.exclusive = "" back`, `kubepods/burstable/cpuset.cpus.exclusive = "" back`,
+				`kubepods/cpuset.cpus.exclusive = "4-7" keeps`, `kubepods/besteffort/cpuset.cpus.exclusive = "4-7" keeps`,
+			},
+		},
+		"a container's content is marked": {
+			desired:  map[string]tree.Cgroup{one: {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3"}}},
+			observed: map[string]tree.State{one: {Files: contract.Files{tree.FileCPUs: "0-3"}}},
+			want:     []string{one + `/cpuset.cpus = "0-3" mark`},
+		},
+		"a cgroup that is gone": {desired: map[string]tree.Cgroup{one: {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, text(tree.Steps(c.desired, c.observed)))
+		})
+	}
+}
+
+// kernel is a node's cgroups with the kernel's rules.
+type kernel map[string]tree.State
+
+func (k kernel) add(dir string) {
+	if _, known := k[dir]; !known {
+		k[dir] = tree.State{
+			Files:  contract.Files{contract.FileExclusive: "", contract.FilePartition: tree.Member, tree.FileCPUs: "0-15"},
+			Former: contract.Files{}, Written: contract.Files{},
+		}
+	}
+}
+
+func (k kernel) exclusive(dir string) contract.CPUSet {
+	return cpus(k[dir].Files[contract.FileExclusive])
+}
+
+// take takes a step, and fails if the kernel would refuse it.
+func (k kernel) take(t *rapid.T, s tree.Step) {
+	if s.Act == tree.Mark {
+		k[s.Dir].Written[s.File] = s.Content
+		return
+	}
+	if s.File == contract.FileExclusive {
+		for other := range k {
+			if other != s.Dir && path.Dir(other) == path.Dir(s.Dir) {
+				require.False(t, k.exclusive(other).Overlaps(cpus(s.Content)), "%s gets %s, %s has %s", s.Dir,
+					s.Content, other, k.exclusive(other))
+			}
+		}
+	}
+	if s.Act == tree.Keep {
+		k[s.Dir].Former[s.File] = k[s.Dir].Files[s.File]
+	}
+	k[s.Dir].Files[s.File], k[s.Dir].Written[s.File] = s.Content, s.Content
+}
+
+// partitions checks that each partition has its CPUs in all cgroups above it:
+// otherwise the kernel loses the CPUs when the partition ends.
+func (k kernel) partitions(t *rapid.T) {
+	for dir, state := range k {
+		if state.Files[contract.FilePartition] == tree.Member {
+			continue
+		}
+		for above := path.Dir(dir); above != "."; above = path.Dir(above) {
+			require.True(t, k.exclusive(dir).IsSubsetOf(k.exclusive(above)), "%s is a partition of %s, %s has %s",
+				dir, k.exclusive(dir), above, k.exclusive(above))
+		}
+	}
+}
+
+// I1, I4: whatever claims come and go and whenever the process ends, no plan
+// gives a claim's CPUs to a claim while a pool container has them, the kernel
+// refuses no step, no partition loses its CPUs, and the next plan ends where the
+// lost one would have.
+func TestPlansSurvive(t *testing.T) {
+	type claimant struct {
+		dir, level string
+		cpus       contract.CPUSet
+		partition  string
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		k := kernel{}
+		for _, dir := range levels {
+			k.add(dir)
+		}
+		var all []*claimant
+		for i := range rapid.IntRange(1, 6).Draw(t, "containers") {
+			level := rapid.SampledFrom([]string{"", "burstable", "besteffort"}).Draw(t, "level")
+			c := &claimant{dir: fmt.Sprintf("%s/p%d/c", levels[level], i), level: level}
+			k.add(path.Dir(c.dir))
+			k.add(c.dir)
+			all = append(all, c)
+		}
+		for range rapid.IntRange(1, 8).Draw(t, "states") {
+			free := cpus("2-15").List()
+			node := contract.NodeState{Pods: map[string]contract.PodState{}, PartitionCPUs: map[string]contract.CPUSet{}}
+			pool := cpus("0-15")
+			for _, c := range all {
+				n := rapid.IntRange(0, 3).Draw(t, "cpus")
+				n = min(n, len(free))
+				c.cpus, free, c.partition = contract.CPUs(free[:n]...), free[n:], ""
+				if n > 0 && rapid.Bool().Draw(t, "partition") {
+					c.partition = contract.PartitionRoot
+				}
+				if c.partition == "" {
+					pool = pool.Difference(c.cpus)
+					continue
+				}
+				node.Pods[c.dir] = contract.PodState{PartitionCPUs: c.cpus}
+				for _, level := range slices.Compact([]string{"", c.level}) {
+					node.PartitionCPUs[level] = node.PartitionCPUs[level].Union(c.cpus)
+				}
+			}
+			node.Shared = contract.Shared{CPUs: pool, Mems: contracttest.Nodes("0")}
+			plan := func() []tree.Step {
+				var holdings []tree.Holding
+				for _, c := range all {
+					d := contract.Decision{V: contract.Version, CPUs: c.cpus, Partition: c.partition}.WithShared(node.Shared)
+					d.Mems = contract.NodeSet{}
+					h := tree.Holding{Dir: c.dir, PodDir: path.Dir(c.dir), PodUID: c.dir, Decision: d, Claimed: !c.cpus.IsEmpty()}
+					if k[c.dir].Files[contract.FilePartition] != tree.Member {
+						h.Partition = k.exclusive(c.dir)
+					}
+					holdings = append(holdings, h)
+				}
+				observed := maps.Clone(map[string]tree.State(k))
+				return tree.Steps(tree.Desired(node, levels, holdings), observed)
+			}
+			steps := plan()
+			if rapid.Bool().Draw(t, "the process ends") {
+				steps = steps[:rapid.IntRange(0, len(steps)).Draw(t, "after")]
+			}
+			run := func(steps []tree.Step) {
+				for _, s := range steps {
+					if s.Kind == tree.Claimed && s.File == tree.FileCPUs && s.Act != tree.Mark {
+						for _, other := range all {
+							if other.cpus.IsEmpty() {
+								require.False(t, cpus(k[other.dir].Files[tree.FileCPUs]).Overlaps(cpus(s.Content)), "I1: %v", s)
+							}
+						}
+					}
+					k.take(t, s)
+					k.partitions(t)
+				}
+			}
+			run(steps)
+			// Package enforce plans again when a partition has ended, and checks
+			// partitions itself.
+			for round := 0; ; round++ {
+				steps := plan()
+				if len(steps) == 0 {
+					break
+				}
+				require.Less(t, round, 3, "%s", strings.Join(text(steps), "\n"))
+				run(steps)
+			}
+			for _, c := range all {
+				if c.partition != "" {
+					k[c.dir].Files[contract.FilePartition] = c.partition
+				}
+			}
+			k.partitions(t)
+			for _, level := range []string{"", "burstable", "besteffort"} {
+				require.Equal(t, node.PartitionCPUs[level], k.exclusive(levels[level]), "I3: level %q", level)
+			}
+		}
+	})
+}
