@@ -69,6 +69,7 @@ func (m *Mount) readMarks(d *os.Root, dir string, state *tree.State) error {
 		return m.explain(dir, "", err)
 	}
 	var errs []error
+	value := make([]byte, 64<<10) // the largest attribute (xattr(7)): lists of CPUs can be long
 	for _, name := range names {
 		marks, file := state.Written, strings.TrimPrefix(name, markWritten)
 		if file == name {
@@ -77,8 +78,6 @@ func (m *Mount) readMarks(d *os.Root, dir string, state *tree.State) error {
 		if file == name {
 			continue // another program's attribute
 		}
-		// The largest attribute (xattr(7)): lists of CPUs can be long.
-		value := make([]byte, 64<<10)
 		n, err := unix.Fgetxattr(int(f.Fd()), name, value)
 		if err != nil {
 			errs = append(errs, m.explain(dir, file, fmt.Errorf("its former value cannot be given back: %w", err)))
@@ -116,12 +115,24 @@ func (m *Mount) Take(s tree.Step) error {
 			return m.explain(s.Dir, s.File, fmt.Errorf("keep its value %q: %w", s.Found, err))
 		}
 	}
+	if s.Act == tree.Keep || s.Act == tree.Write && s.Kind <= tree.Pod {
+		// Without the mark, nobody's content counts as another program's: the
+		// process may end between the file and its mark.
+		if err := unix.Fremovexattr(fd, markWritten+s.File); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, errors.ErrUnsupported) {
+			return m.explain(s.Dir, s.File, fmt.Errorf("remove its mark: %w", err))
+		}
+	}
 	if s.Act != tree.Mark {
 		if err := write(d, s.File, s.Content); err != nil {
 			return m.explain(s.Dir, s.File, fmt.Errorf("write %q: %w", s.Content, err))
 		}
 	}
-	if err := mark(fd, markWritten+s.File, s.Content); err != nil {
+	if s.Act == tree.GiveBack && s.File != contract.FileExclusive {
+		return nil
+	}
+	if err := mark(fd, markWritten+s.File, s.Content); err != nil && s.Kind <= tree.Pod {
+		// A container may fill its cgroup's attributes. It loses the count of
+		// repairs only.
 		return m.explain(s.Dir, s.File, fmt.Errorf("mark its value %q as written: %w", s.Content, err))
 	}
 	return nil

@@ -83,18 +83,22 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	if err != nil {
 		return contract.Decision{}, err
 	}
-	if err := e.clear(ctx, c, node); err != nil {
+	if err := e.clear(ctx, c, node, true); err != nil {
 		return contract.Decision{}, err
 	}
-	c.Life.Answered = true
+	c.Life.Answered, c.Life.brought = true, true
 	return d, nil
 }
 
 // clear brings the node to the state in which the container may get its values:
 // the pool gives its CPUs up (I1), and the cgroups above it have their values.
-func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeState) error {
+// moves reports whether the container does not have its CPUs yet.
+func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeState, moves bool) error {
 	s := scope{above: c}
-	if cpus := outsidePartitions(c); !cpus.IsEmpty() {
+	if d := c.Decision(); d.Partition != "" {
+		c.Life.partition = d.CPUs
+	}
+	if cpus := outsidePartitions(c); moves && !cpus.IsEmpty() {
 		// I1: the frontend takes CPUs out of the pool before it gives them to a
 		// claim.
 		if cpus.Overlaps(node.Shared.CPUs) {
@@ -121,14 +125,43 @@ func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeSt
 			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, r[dir])
 		}
 	}
-	return e.aboveResult(ctx, c, r, wanted)
+	if err := e.aboveResult(ctx, c, node, r, wanted); err != nil {
+		return err
+	}
+	return e.checkAbove(c)
 }
+
+// checkAbove returns an error unless the cgroups above the container name the
+// CPUs of its partition: another pod may still have them.
+func (e *Enforcer) checkAbove(c *Container) error {
+	d := c.Decision()
+	if d.Partition == "" {
+		return nil
+	}
+	for _, dir := range tree.Above(c.Place.Pod, e.levels()) {
+		named, err := e.Mount.ReadCPUs(dir, contract.FileExclusive)
+		if err != nil {
+			return err
+		}
+		if !d.CPUs.IsSubsetOf(named) {
+			return fmt.Errorf("cgroup %s has %q in %s, the container's partition needs %s: it waits until another pod gives them back",
+				dir, named.String(), contract.FileExclusive, d.CPUs)
+		}
+	}
+	return nil
+}
+
+// errNoLevels means that values of levels cannot be written.
+var errNoLevels = errors.New("no known pod is below a kubepods cgroup: the values of the QoS levels cannot be written")
 
 // aboveResult returns what went wrong in the levels and in the container's pod.
 // wanted reports whether the pod needs values. A level that does not exist has
 // no pods. Another pod must not harm this one: if its CPUs are in the way, the
 // kernel refuses a write.
-func (e *Enforcer) aboveResult(ctx context.Context, c *Container, r result, wanted bool) error {
+func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.NodeState, r result, wanted bool) error {
+	if len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
+		return errNoLevels
+	}
 	if c.Place.Pod == "" && wanted {
 		return fmt.Errorf("its pod: %w", c.Place.PodErr)
 	}
@@ -200,8 +233,8 @@ func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted b
 	switch {
 	case err != nil && !c.Claims():
 		return false, nil
-	case err != nil && c.held == nil:
-		// I5: the values of the creation are not known.
+	case err != nil && (c.held == nil || !c.Life.brought):
+		// I5: nothing shows that the container has its values.
 		return false, err
 	case err != nil:
 		// The container keeps the values that it was created with or given
@@ -215,7 +248,8 @@ func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted b
 	}
 	r := e.bring(ctx, node, s)
 	own := e.ownResult(ctx, c, r, known)
-	return true, errors.Join(refused, e.aboveResult(ctx, c, r, s.above != nil), own)
+	c.Life.brought = c.Life.brought || own == nil && refused == nil
+	return true, errors.Join(refused, e.aboveResult(ctx, c, node, r, s.above != nil), own)
 }
 
 // ownResult returns what went wrong in the container's own cgroup. A cgroup that
@@ -295,12 +329,13 @@ func (e *Enforcer) bringWaiting(ctx context.Context, c *Container) error {
 		// The runtime writes the answer itself.
 		return nil
 	}
-	if err := e.clear(ctx, c, node); err != nil {
+	if err := e.clear(ctx, c, node, err != nil || has != d.CPUs); err != nil {
 		return err
 	}
 	if err := e.bring(ctx, node, scope{own: c})[c.Place.Dir]; err != nil {
 		return err
 	}
+	c.Life.brought = true
 	return e.checkPartition(ctx, c)
 }
 
@@ -345,12 +380,26 @@ func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
 			errs = append(errs, err)
 		}
 	}
+	errs = append(errs, e.unknownPlaces(node)...)
 	if !e.fresh {
 		errs = append(errs, errors.New("the node state could not be read, the last known one was applied"))
 	}
 	e.Metrics.InvalidPartitions(len(e.Invalid()))
 	e.Metrics.Applied(node.Generation, node.Shared.CPUs.Size())
 	return node.Generation, errors.Join(errs...)
+}
+
+// unknownPlaces returns the pods and levels that need values and cannot be found.
+func (e *Enforcer) unknownPlaces(node contract.NodeState) (errs []error) {
+	for _, c := range e.known.sorted() {
+		if c.Place.Pod == "" && len(node.Pods[c.Asked.PodUID].Cgroup) > 0 {
+			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.Name, c.Place.PodErr))
+		}
+	}
+	if e.Any() && len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
+		errs = append(errs, errNoLevels)
+	}
+	return errs
 }
 
 // Stopped forgets a container if its cgroup is gone, after the runtime has
@@ -368,9 +417,7 @@ func (e *Enforcer) Left(ctx context.Context, id string) {
 		c.Life.Started, c.Life.seen = true, true
 		e.gone(ctx, c)
 	}
-	if e.known.removed != nil {
-		e.known.removed[id] = true
-	}
+	e.known.removedByRuntime(id)
 }
 
 // Remove ends the container's partition and forgets the container.
@@ -381,6 +428,7 @@ func (e *Enforcer) Remove(ctx context.Context, c *Container) {
 		logs.From(ctx).Error("remove", zap.Error(describe(c, err)))
 	}
 	e.forget(ctx, c)
+	e.known.removedByRuntime(c.ID)
 }
 
 // gone forgets a container if its cgroup is gone for good. A container without a
@@ -397,7 +445,7 @@ func (e *Enforcer) gone(ctx context.Context, c *Container) {
 }
 
 func (e *Enforcer) forget(ctx context.Context, c *Container) {
-	e.known.remove(c.ID)
+	delete(e.known.all, c.ID)
 	e.forgetUnit(ctx, c.Place.Dir)
 }
 

@@ -49,6 +49,11 @@ type Life struct {
 	// adopted reports whether the container was found below kubepods while no
 	// runtime was connected. Only its cgroup is known.
 	adopted bool
+	// brought reports whether the container was created with its values, or got
+	// them.
+	brought bool
+	// partition are the CPUs that the runtime may be making a partition of.
+	partition contract.CPUSet
 	// seen reports whether the cgroup was found. A virtual machine's container
 	// has none.
 	seen bool
@@ -84,6 +89,7 @@ func (c *Container) resume(before *Container) {
 	c.Life.Started, c.Life.seen = c.Life.Started || before.Life.Started, before.Life.seen
 	// An answered creation does not mean that the runtime had the answer.
 	c.Life.Answered = before.Life.Answered && c.Life.Started
+	c.Life.brought, c.Life.partition = before.Life.brought, before.Life.partition
 }
 
 // known are the containers by id.
@@ -108,8 +114,7 @@ func (k *known) add(c *Container) {
 	}
 }
 
-func (k *known) remove(id string) {
-	delete(k.all, id)
+func (k *known) removedByRuntime(id string) {
 	if k.removed != nil {
 		k.removed[id] = true
 	}

@@ -118,6 +118,9 @@ func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, partit
 		if partitions {
 			h.Partition = e.partition(c)
 		}
+		if !c.Life.Started {
+			h.Partition = h.Partition.Union(c.Life.partition)
+		}
 		holdings = append(holdings, h)
 	}
 	return holdings

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -71,6 +72,8 @@ type Enforcer struct {
 	// fresh reports whether the node state in use was read from the file.
 	fresh bool
 	drift drift
+	// looked has the pods and levels that this process has looked at.
+	looked map[string]bool
 	// partitions reports whether the kernel makes cpuset partitions below
 	// kubepods, nil before the first try.
 	partitions *bool
@@ -78,7 +81,7 @@ type Enforcer struct {
 
 // New returns an Enforcer without containers.
 func New(o Options) *Enforcer {
-	return &Enforcer{Options: o, known: known{all: make(map[string]*Container)}, drift: make(drift)}
+	return &Enforcer{Options: o, known: known{all: make(map[string]*Container)}, drift: make(drift), looked: make(map[string]bool)}
 }
 
 // scope is the part of the node that a call is about.
@@ -128,6 +131,10 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	}
 	if s.all {
 		e.drift.keep(desired)
+		maps.DeleteFunc(e.looked, func(dir string, _ bool) bool {
+			_, there := desired[dir]
+			return !there
+		})
 		e.Units.Keep(slices.Collect(maps.Keys(desired)))
 	}
 	containers := e.known.byDir()
@@ -140,12 +147,20 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 		}
 	}
 	steps := tree.Steps(desired, observed)
-	written, followed := make(map[string]bool), make(map[string]bool)
+	if !s.all {
+		// Former values are given back when everything is looked at, and systemd
+		// follows. CPUs that are in another pod's way are taken back at once.
+		steps = slices.DeleteFunc(steps, func(s tree.Step) bool {
+			return s.Act == tree.GiveBack && s.File != contract.FileExclusive
+		})
+	}
+	written, followed, stuck := make(map[string]bool), make(map[string]bool), make(map[string]bool)
+	returned := make(map[string]contract.Files)
 	for _, step := range steps {
 		written[step.Dir] = written[step.Dir] || step.Act != tree.Mark
 	}
 	for _, step := range steps {
-		if errors.Is(r[step.Dir], cgroups.ErrGone) {
+		if errors.Is(r[step.Dir], cgroups.ErrGone) || stuck[step.Dir] {
 			continue
 		}
 		if step.Kind >= tree.Pooled && !followed[step.Dir] {
@@ -156,7 +171,15 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 		}
 		err := e.take(ctx, step, containers[step.Dir], desired)
 		r.add(step.Dir, err)
+		// A partition that does not end needs its CPUs.
+		stuck[step.Dir] = err != nil && step.File == contract.FilePartition
 		ended = ended || err == nil && step.File == contract.FilePartition
+		if err == nil && step.Act == tree.GiveBack {
+			if returned[step.Dir] == nil {
+				returned[step.Dir] = make(contract.Files)
+			}
+			returned[step.Dir][step.File] = step.Content
+		}
 	}
 	for dir, want := range desired {
 		if _, found := observed[dir]; !found {
@@ -164,7 +187,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 		}
 		switch {
 		case want.Kind <= tree.Pod:
-			r.add(dir, e.settle(ctx, dir, want, observed[dir], s))
+			r.add(dir, e.settle(ctx, dir, want, observed[dir], returned[dir], s))
 		case !followed[dir]:
 			e.follow(ctx, dir, want.Files, true)
 		}
@@ -239,7 +262,13 @@ func (e *Enforcer) observe(desired map[string]tree.Cgroup, partitions bool, r re
 			continue
 		}
 		r.add(dir, err)
-		state.Behind = want.Kind <= tree.Pod && !e.Units.Settled(dir)
+		if want.Kind > tree.Pod {
+			// A program in the container may have made these.
+			state.Former, state.Unusable = nil, nil
+		}
+		// An earlier actuator may have ended before systemd had its values.
+		unit := strings.HasSuffix(dir, ".slice")
+		state.Behind = want.Kind <= tree.Pod && (!e.Units.Settled(dir) || unit && !e.looked[dir])
 		observed[dir] = state
 	}
 	return observed
@@ -300,22 +329,18 @@ func (e *Enforcer) repaired(ctx context.Context, step tree.Step, c *Container) {
 }
 
 // settle makes systemd follow a pod or level, and ends the giving back of former
-// contents when systemd has them (I4).
-func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, state tree.State, s scope) error {
+// values when systemd has them (I4). given are the values that were given back
+// in this round.
+func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, state tree.State, given contract.Files, s scope) error {
+	e.looked[dir] = true
 	if len(want.Files) > 0 {
 		e.follow(ctx, dir, want.Files, false)
 	}
 	if !s.all {
 		return nil
 	}
-	_, theirs := state.GivenBack(want.Files)
-	returned := make(contract.Files)
-	for file, former := range state.Former {
-		_, read := state.Files[file]
-		if _, is := theirs[file]; read && want.Files[file] == "" && !is {
-			returned[file] = former
-		}
-	}
+	returned, theirs := state.GivenBack(want.Files)
+	maps.Copy(returned, given)
 	var errs []error
 	if len(theirs) > 0 {
 		errs = append(errs, e.Mount.Release(dir, theirs))

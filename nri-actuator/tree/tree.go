@@ -68,15 +68,19 @@ type Cgroup struct {
 func Desired(node contract.NodeState, levels map[string]string, holdings []Holding) map[string]Cgroup {
 	desired := make(map[string]Cgroup)
 	partitionCPUs := make(map[string]contract.CPUSet)
-	for level, dir := range levels {
-		desired[dir] = Cgroup{Kind: Level, Files: node.Ancestors[level]}
-		partitionCPUs[dir] = node.PartitionCPUs[level]
-	}
 	for _, h := range holdings {
 		if h.PodDir != "" {
 			desired[h.PodDir] = Cgroup{Kind: Pod, Files: node.Pods[h.PodUID].Cgroup}
 			partitionCPUs[h.PodDir] = partitionCPUs[h.PodDir].Union(node.Pods[h.PodUID].PartitionCPUs)
 		}
+	}
+	// Another client of the runtime may name a level or a container as a pod's
+	// cgroup. It stays what it is.
+	for level, dir := range levels {
+		desired[dir] = Cgroup{Kind: Level, Files: node.Ancestors[level]}
+		partitionCPUs[dir] = node.PartitionCPUs[level]
+	}
+	for _, h := range holdings {
 		if h.Dir != "" && !h.stays() {
 			desired[h.Dir] = Cgroup{Kind: h.kind(), Files: ContainerFiles(h.Decision)}
 		}
@@ -180,7 +184,7 @@ func (s State) GivenBack(wanted contract.Files) (returned, overwritten contract.
 		case wanted[file] != "" || !read:
 		case content == former:
 			returned[file] = former
-		case s.Written[file] == former, s.overwritten(file):
+		case s.overwritten(file):
 			overwritten[file] = content
 		}
 	}
@@ -208,7 +212,8 @@ const (
 	Write Act = iota
 	// Keep keeps what was found as the file's former value, and writes.
 	Keep
-	// GiveBack writes the former value.
+	// GiveBack writes the former value. The mark of the written content stays
+	// until both marks are released: systemd may write that content again.
 	GiveBack
 	// Mark marks the content as written. The file has it.
 	Mark
@@ -355,13 +360,14 @@ func (p *plan) fill(kind Kind) {
 		files, state := p.desired[dir].Files, p.observed[dir]
 		for _, file := range slices.Sorted(maps.Keys(files)) {
 			_, former := state.Former[file]
+			_, read := state.Files[file]
 			switch content := files[file]; {
 			case file == contract.FileExclusive && (p.taken(dir, content) || !p.covered(dir, content)):
 				// The kernel lets no two siblings name the same CPU, and a
 				// partition needs its CPUs above. The next plan comes when the
 				// sibling's partition has ended.
 			case p.has(dir, file) != content:
-				p.add(Step{Dir: dir, File: file, Content: content, Act: keepUnless(kind > Pod || former && !state.overwritten(file))})
+				p.add(Step{Dir: dir, File: file, Content: content, Act: keepUnless(kind > Pod || !read || former && !state.overwritten(file))})
 			case state.Written[file] != content && state.Files[file] == content && (former || kind > Pod):
 				// A content that was there without this driver is not its own,
 				// except in a container.
