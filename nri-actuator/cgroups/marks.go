@@ -116,9 +116,10 @@ func (m *Mount) Take(s tree.Step) error {
 		}
 	}
 	if s.Act == tree.Keep || s.Act == tree.Write && s.Kind <= tree.Pod {
-		// Without the mark, nobody's content counts as another program's: the
-		// process may end between the file and its mark.
-		if err := unix.Fremovexattr(fd, markWritten+s.File); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, errors.ErrUnsupported) {
+		// Without the mark no content counts as another program's: the process may
+		// end between the file and its mark.
+		err := unix.Fremovexattr(fd, markWritten+s.File)
+		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, errors.ErrUnsupported) {
 			return m.explain(s.Dir, s.File, fmt.Errorf("remove its mark: %w", err))
 		}
 	}

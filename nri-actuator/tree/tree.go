@@ -367,7 +367,9 @@ func (p *plan) fill(kind Kind) {
 				// partition needs its CPUs above. The next plan comes when the
 				// sibling's partition has ended.
 			case p.has(dir, file) != content:
-				p.add(Step{Dir: dir, File: file, Content: content, Act: keepUnless(kind > Pod || !read || former && !state.overwritten(file))})
+				// A file that does not exist has no former value.
+				p.add(Step{Dir: dir, File: file, Content: content,
+					Act: keepUnless(kind > Pod || !read || former && !state.overwritten(file))})
 			case state.Written[file] != content && state.Files[file] == content && (former || kind > Pod):
 				// A content that was there without this driver is not its own,
 				// except in a container.
