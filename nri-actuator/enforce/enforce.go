@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,27 +26,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
-
-// Units makes systemd follow the values in the cgroups of its units: otherwise
-// systemd restores its own values at its next reload. No call waits for
-// systemd.
-type Units interface {
-	// Set makes systemd follow files. It is called before the files of a
-	// container are written, and after the files of a systemd slice.
-	Set(dir string, files map[string]string) error
-	// Correct is Set for a container that has the wanted values.
-	Correct(dir string, files map[string]string) error
-	// Again makes Set send values again that another program has changed.
-	Again(dir string)
-	// Settled reports whether systemd has all values of Set.
-	Settled(dir string) bool
-	// Forget drops a cgroup that is gone, or that this driver does not write.
-	Forget(dir string) error
-	// Keep drops all cgroups except dirs.
-	Keep(dirs []string)
-	// Reset drops all cgroups except dirs, and makes Set send all values again.
-	Reset(dirs []string) error
-}
 
 // Options are the parts of an Enforcer. All are required.
 type Options struct {
@@ -195,85 +173,6 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	return r, ended
 }
 
-// addPods adds the pods below kubepods that no known container leads to: an
-// earlier actuator may have written to them. They keep what they have. A pod
-// gets more with its next container: kubelet may be making its cgroup.
-func (e *Enforcer) addPods(ctx context.Context, node contract.NodeState, levels map[string]string, desired map[string]tree.Cgroup) {
-	for _, level := range levels {
-		for _, dir := range e.below(ctx, level) {
-			uid := cgroups.PodUID(dir)
-			if _, known := desired[dir]; known || uid == "" {
-				continue
-			}
-			pod := node.Pods[uid]
-			want := contract.Files{contract.FileExclusive: pod.PartitionCPUs.String()}
-			maps.Copy(want, pod.Cgroup)
-			state, err := e.Mount.Observe(dir)
-			maps.DeleteFunc(want, func(file, content string) bool {
-				_, written := state.Former[file]
-				return err != nil || content == "" || !written
-			})
-			desired[dir] = tree.Cgroup{Kind: tree.Pod, Files: want}
-		}
-	}
-}
-
-// limit removes from desired what the scope does not concern.
-func limit(desired map[string]tree.Cgroup, containers map[string]*Container, levels map[string]string, partitions bool, s scope) {
-	concerned := make(map[string]bool)
-	if s.above != nil {
-		for _, dir := range levels {
-			concerned[dir] = true
-		}
-		concerned[s.above.Place.Pod] = true
-		// Other pods may have CPUs that the kernel gives to one sibling only.
-		for dir, c := range desired {
-			concerned[dir] = concerned[dir] || partitions && c.Kind == tree.Pod
-		}
-	}
-	if s.own != nil {
-		concerned[s.own.Place.Dir] = true
-	}
-	for dir, c := range desired {
-		container := containers[dir]
-		switch {
-		case s.all && (container == nil || !container.waits() || container.trouble.refused != ""):
-		case s.pool && c.Kind == tree.Pooled:
-		case !concerned[dir]:
-			delete(desired, dir)
-		}
-	}
-}
-
-// observe reads the cgroups. Without partitions no container has their files.
-func (e *Enforcer) observe(desired map[string]tree.Cgroup, partitions bool, r result) map[string]tree.State {
-	observed := make(map[string]tree.State, len(desired))
-	for dir, want := range desired {
-		var files []string
-		if partitions || want.Kind <= tree.Pod {
-			files = []string{contract.FileExclusive, contract.FilePartition}
-		}
-		for file := range want.Files {
-			files = append(files, file)
-		}
-		state, err := e.Mount.Observe(dir, files...)
-		if state.Files == nil {
-			r.add(dir, err)
-			continue
-		}
-		r.add(dir, err)
-		if want.Kind > tree.Pod {
-			// A program in the container may have made these.
-			state.Former, state.Unusable = nil, nil
-		}
-		// An earlier actuator may have ended before systemd had its values.
-		unit := strings.HasSuffix(dir, ".slice")
-		state.Behind = want.Kind <= tree.Pod && (!e.Units.Settled(dir) || unit && !e.looked[dir])
-		observed[dir] = state
-	}
-	return observed
-}
-
 // take takes one step, and reports what another program did.
 func (e *Enforcer) take(ctx context.Context, step tree.Step, c *Container, desired map[string]tree.Cgroup) error {
 	err := e.Mount.Take(step)
@@ -326,117 +225,6 @@ func (e *Enforcer) repaired(ctx context.Context, step tree.Step, c *Container) {
 		// The other program may have told systemd as well.
 		e.Units.Again(step.Dir)
 	}
-}
-
-// settle makes systemd follow a pod or level, and ends the giving back of former
-// values when systemd has them (I4). given are the values that were given back
-// in this round.
-func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, state tree.State, given contract.Files, s scope) error {
-	e.looked[dir] = true
-	if len(want.Files) > 0 {
-		e.follow(ctx, dir, want.Files, false)
-	}
-	if !s.all {
-		return nil
-	}
-	returned, theirs := state.GivenBack(want.Files)
-	maps.Copy(returned, given)
-	var errs []error
-	if len(theirs) > 0 {
-		errs = append(errs, e.Mount.Release(dir, theirs))
-	}
-	if len(returned) == 0 {
-		return errors.Join(errs...)
-	}
-	e.follow(ctx, dir, returned, false)
-	if e.Units.Settled(dir) {
-		// From here on the files are kubelet's again.
-		e.forgetUnit(ctx, dir)
-		if len(want.Files) > 0 {
-			e.follow(ctx, dir, want.Files, false)
-		}
-		errs = append(errs, e.Mount.Release(dir, returned))
-	}
-	return errors.Join(errs...)
-}
-
-// follow makes systemd follow the files of the cgroup dir. correct is for files
-// that have their contents already. After an error the files are set right only
-// after systemd's next reload.
-func (e *Enforcer) follow(ctx context.Context, dir string, files contract.Files, correct bool) {
-	set := e.Units.Set
-	if correct {
-		set = e.Units.Correct
-	}
-	if err := set(dir, files); err != nil {
-		logs.From(ctx).Error("systemd does not follow", zap.String("cgroup", dir), zap.Error(err))
-	}
-}
-
-func (e *Enforcer) forgetUnit(ctx context.Context, dir string) {
-	if err := e.Units.Forget(dir); err != nil {
-		logs.From(ctx).Warn("drop-in stays", zap.String("cgroup", dir), zap.Error(err))
-	}
-}
-
-// podLevels returns the directories of kubepods and of the QoS levels by level,
-// nil without a known pod. Any pod leads to them, except pods of other clients
-// of the runtime.
-func (e *Enforcer) podLevels() map[string]string {
-	for _, c := range e.known.all {
-		if levels, err := cgroups.Levels(c.Place.Pod); c.Place.Pod != "" && err == nil {
-			return levels
-		}
-	}
-	return nil
-}
-
-// levels is podLevels, with the usual directories if there is no known pod.
-func (e *Enforcer) levels() map[string]string {
-	if levels := e.podLevels(); levels != nil {
-		return levels
-	}
-	dir, found := e.Mount.Kubepods()
-	if !found {
-		return nil
-	}
-	levels, err := cgroups.Levels(dir + "/pod")
-	if err != nil {
-		return nil
-	}
-	return levels
-}
-
-// node reads the node state. While claimed CPUs are in use, the last known state
-// stands in for a file that cannot be read: without a pool, containers without a
-// claim would run on these CPUs (I1), and refusing such containers would stop
-// the node (I7).
-func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
-	node, err := e.Directory.Node()
-	if e.fresh = err == nil; e.fresh {
-		e.last.Store(&node)
-		return node, nil
-	}
-	log := logs.From(ctx).Error
-	if errors.Is(err, fs.ErrNotExist) {
-		log = logs.From(ctx).Warn
-	}
-	if last := e.last.Load(); last != nil && e.claimsInUse() {
-		log("using the last known shared pool", zap.Uint64("generation", last.Generation), zap.Error(err))
-		return *last, nil
-	}
-	log("no node state", zap.Error(err))
-	return contract.NodeState{}, err
-}
-
-// claimsInUse reports whether a container has claimed CPUs.
-func (e *Enforcer) claimsInUse() bool {
-	for _, c := range e.known.all {
-		if !c.Decision().CPUs.IsEmpty() || !e.partition(c).IsEmpty() {
-			return true
-		}
-	}
-	return false
 }
 
 // describe returns the error of a container's cgroup for a log or a refusal.

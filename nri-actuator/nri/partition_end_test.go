@@ -197,3 +197,30 @@ func TestOtherPodsDoNoHarm(t *testing.T) {
 	require.Equal(t, "root", r.node.File(d.dir, contract.FilePartition))
 	require.ErrorContains(t, r.plugin.Apply(t.Context()), "its former value cannot be given back")
 }
+
+// A partition whose CPUs another pod has is not created: the kernel would grant
+// it to no container, and the CPUs could be lost.
+func TestPartitionWaitsForItsCPUs(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("other", podB)
+	for _, dir := range []string{"kubepods", "kubepods/burstable", r.podDir(podB)} {
+		r.node.SetFile(dir, contract.FileExclusive, "4")
+	}
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	_, err := r.create("c", podA, env...)
+	require.ErrorContains(t, err, "it waits until another pod gives them back")
+	r.node.SetFile(r.podDir(podB), contract.FileExclusive, "")
+	c := r.run("c", podA, env...)
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+}
+
+// Attributes that a container's program sets on its own cgroup keep no node
+// state from being applied.
+func TestAttributesOfAContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podB)
+	forged := "user.dra.cpumem.former.memory.min"
+	require.NoError(t, unix.Setxattr(filepath.Join(r.node.Cgroup, c.dir), forged, []byte("much"), 0))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, r.node.State.Generation, r.announced.Generation)
+}

@@ -64,6 +64,23 @@ func TestDesired(t *testing.T) {
 	}))
 }
 
+// Another client of the runtime may name a level or a container as a pod's
+// cgroup.
+func TestPodsTakeNoOtherPlace(t *testing.T) {
+	node := contract.NodeState{
+		Shared:    contract.Shared{CPUs: cpus("0-3"), Mems: contracttest.Nodes("0")},
+		Ancestors: map[string]contract.Files{"": {"memory.min": "1"}},
+	}
+	pool := contract.Decision{V: contract.Version}.WithShared(node.Shared)
+	desired := tree.Desired(node, levels, []tree.Holding{
+		{Dir: "kubepods/a/one", PodDir: "kubepods/a", PodUID: "a", Decision: pool},
+		{Dir: "kubepods/two", PodDir: "kubepods", PodUID: "b", Decision: pool},
+		{Dir: "kubepods/a/one/three", PodDir: "kubepods/a/one", PodUID: "c", Decision: pool},
+	})
+	require.Equal(t, tree.Cgroup{Kind: tree.Level, Files: contract.Files{"memory.min": "1"}}, desired["kubepods"])
+	require.Equal(t, tree.Pooled, desired["kubepods/a/one"].Kind)
+}
+
 func TestSteps(t *testing.T) {
 	const pod, one, two = "kubepods/burstable/a", "kubepods/burstable/a/one", "kubepods/burstable/a/two"
 	for name, c := range map[string]struct {
@@ -153,6 +170,21 @@ func TestSteps(t *testing.T) {
 			desired:  map[string]tree.Cgroup{one: {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3"}}},
 			observed: map[string]tree.State{one: {Files: contract.Files{tree.FileCPUs: "0-3"}}},
 			want:     []string{one + `/cpuset.cpus = "0-3" mark`},
+		},
+		"a file that does not exist has no former value": {
+			desired:  map[string]tree.Cgroup{pod: {Kind: tree.Pod, Files: contract.Files{"hugetlb.2MB.max": "1"}}},
+			observed: map[string]tree.State{pod: {Files: contract.Files{}}},
+			want:     []string{pod + `/hugetlb.2MB.max = "1"`},
+		},
+		"CPUs of a sibling are not asked for": {
+			desired: map[string]tree.Cgroup{
+				pod:                    {Kind: tree.Pod, Files: contract.Files{contract.FileExclusive: "4-7"}},
+				"kubepods/burstable/b": {Kind: tree.Pod},
+			},
+			observed: map[string]tree.State{
+				pod:                    {Files: contract.Files{contract.FileExclusive: ""}},
+				"kubepods/burstable/b": {Files: contract.Files{contract.FileExclusive: "4"}},
+			},
 		},
 		"a cgroup that is gone": {desired: map[string]tree.Cgroup{one: {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3"}}}},
 	} {

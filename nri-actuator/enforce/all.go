@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+)
+
+// All gives every container, pod and level the values of the present node
+// state. A failure of one does not stop the rest. generation is the state's
+// generation, and the error says where the state was not applied.
+func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
+	node, err := e.node(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range e.known.sorted() {
+		e.gone(ctx, c)
+	}
+	r := e.bring(ctx, node, scope{all: true})
+	var errs []error
+	for _, c := range e.known.sorted() {
+		err := r[c.Place.Dir]
+		delete(r, c.Place.Dir)
+		switch {
+		case c.Place.Dir == "" && !c.Life.Kept:
+			err = c.Place.DirErr
+		case errors.Is(err, cgroups.ErrGone):
+			e.gone(ctx, c)
+			continue
+		case c.waits() && c.trouble.refused == "":
+			continue
+		case c.Life.Started:
+			if lost := e.checkPartition(ctx, c); err == nil && !errors.As(lost, new(*invalid)) && !errors.Is(lost, cgroups.ErrGone) {
+				err = lost
+			}
+		}
+		if err == nil {
+			continue
+		}
+		logs.From(ctx).Error("apply", zap.Error(describe(c, err)))
+		errs = append(errs, describe(c, err))
+	}
+	for _, dir := range slices.Sorted(maps.Keys(r)) {
+		if err := r[dir]; !errors.Is(err, cgroups.ErrGone) {
+			logs.From(ctx).Error("apply", zap.Error(err))
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, e.unknownPlaces(node)...)
+	if !e.fresh {
+		errs = append(errs, errors.New("the node state could not be read, the last known one was applied"))
+	}
+	e.Metrics.InvalidPartitions(len(e.Invalid()))
+	e.Metrics.Applied(node.Generation, node.Shared.CPUs.Size())
+	return node.Generation, errors.Join(errs...)
+}
+
+// unknownPlaces returns the pods and levels that need values and cannot be found.
+func (e *Enforcer) unknownPlaces(node contract.NodeState) (errs []error) {
+	for _, c := range e.known.sorted() {
+		if c.Place.Pod == "" && len(node.Pods[c.Asked.PodUID].Cgroup) > 0 {
+			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.Name, c.Place.PodErr))
+		}
+	}
+	if e.Any() && len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
+		errs = append(errs, errNoLevels)
+	}
+	return errs
+}

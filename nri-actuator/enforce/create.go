@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
+)
+
+// Create does what must be done before a container with a claim exists, and
+// returns the container's decision. An error fails the creation. check refuses
+// a decision that the runtime cannot apply.
+func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract.Decision) error) (contract.Decision, error) {
+	node, err := e.node(ctx)
+	if err == nil && !e.fresh {
+		_, err = e.Directory.Node()
+	}
+	if err != nil {
+		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", err)
+	}
+	e.Probe(ctx)
+	d, err := e.decide(ctx, c, node)
+	if err == nil {
+		err = check(d)
+	}
+	if err != nil {
+		return contract.Decision{}, err
+	}
+	if err := e.clear(ctx, c, node, true); err != nil {
+		return contract.Decision{}, err
+	}
+	c.Life.Answered, c.Life.brought = true, true
+	return d, nil
+}
+
+// clear brings the node to the state in which the container may get its values:
+// the pool gives its CPUs up (I1), and the cgroups above it have their values.
+// moves reports whether the container does not have its CPUs yet.
+func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeState, moves bool) error {
+	s := scope{above: c}
+	if d := c.Decision(); d.Partition != "" {
+		c.Life.partition = d.CPUs
+	}
+	if cpus := outsidePartitions(c); moves && !cpus.IsEmpty() {
+		// I1: the frontend takes CPUs out of the pool before it gives them to a
+		// claim.
+		if cpus.Overlaps(node.Shared.CPUs) {
+			return fmt.Errorf("its CPUs %s are also in the shared pool %s (%s, generation %d): "+
+				"it waits for dra-frontend to write the node state", cpus, node.Shared.CPUs, contract.NodeFile, node.Generation)
+		}
+		s.pool = true
+	}
+	pod := node.Pods[c.Asked.PodUID]
+	wanted := len(pod.Cgroup) > 0 || !pod.PartitionCPUs.IsEmpty()
+	r := e.bring(ctx, node, s)
+	for _, other := range e.known.sorted() {
+		if s.pool && other.Place.Dir == "" && other.Decision().CPUs.IsEmpty() && other != c {
+			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, other.Place.DirErr)
+		}
+	}
+	containers := e.known.byDir()
+	for _, dir := range slices.Sorted(maps.Keys(r)) {
+		switch other := containers[dir]; {
+		case other == nil:
+		case errors.Is(r[dir], cgroups.ErrGone):
+			e.gone(ctx, other)
+		default:
+			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, r[dir])
+		}
+	}
+	if err := e.aboveResult(ctx, c, node, r, wanted); err != nil {
+		return err
+	}
+	return e.checkAbove(c)
+}
+
+// checkAbove returns an error unless the cgroups above the container name the
+// CPUs of its partition: another pod may still have them.
+func (e *Enforcer) checkAbove(c *Container) error {
+	d := c.Decision()
+	if d.Partition == "" {
+		return nil
+	}
+	for _, dir := range tree.Above(c.Place.Pod, e.levels()) {
+		named, err := e.Mount.ReadCPUs(dir, contract.FileExclusive)
+		if err != nil {
+			return err
+		}
+		if !d.CPUs.IsSubsetOf(named) {
+			return fmt.Errorf("cgroup %s has %q in %s, the container's partition needs %s: it waits until another pod gives them back",
+				dir, named.String(), contract.FileExclusive, d.CPUs)
+		}
+	}
+	return nil
+}
+
+// errNoLevels means that values of levels cannot be written.
+var errNoLevels = errors.New("no known pod is below a kubepods cgroup: the values of the QoS levels cannot be written")
+
+// aboveResult returns what went wrong in the levels and in the container's pod.
+// wanted reports whether the pod needs values. A level that does not exist has
+// no pods. Another pod must not harm this one: if its CPUs are in the way, the
+// kernel refuses a write.
+func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.NodeState, r result, wanted bool) error {
+	if len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
+		return errNoLevels
+	}
+	if c.Place.Pod == "" && wanted {
+		return fmt.Errorf("its pod: %w", c.Place.PodErr)
+	}
+	if err := r[c.Place.Pod]; err != nil && (wanted || !errors.Is(err, cgroups.ErrGone)) {
+		return fmt.Errorf("its pod: %w", err)
+	}
+	for _, dir := range e.levels() {
+		if err := r[dir]; err != nil && !errors.Is(err, cgroups.ErrGone) {
+			return err
+		}
+	}
+	for dir, err := range r {
+		if cgroups.PodUID(dir) != "" && dir != c.Place.Pod && !errors.Is(err, cgroups.ErrGone) {
+			logs.From(ctx).Warn("another pod keeps partition CPUs that it does not need", zap.Error(err))
+		}
+	}
+	return nil
+}
+
+// outsidePartitions returns the CPUs that the container's decisions take out of
+// the shared pool: their CPUs without partition CPUs.
+func outsidePartitions(c *Container) contract.CPUSet {
+	var all contract.CPUSet
+	for _, d := range c.held {
+		if d.Partition == "" {
+			all = all.Union(d.CPUs)
+		}
+	}
+	return all
+}
+
+// Waiting gives containers their decisions as soon as their cgroups exist, if
+// they were created without the actuator's answer, because no actuator was there
+// or the answer came too late. The runtime may be writing its own values into
+// such a cgroup, so it is looked at until the container starts. waiting reports
+// whether there is such a container.
+func (e *Enforcer) Waiting(ctx context.Context) (waiting bool) {
+	for _, c := range e.known.sorted() {
+		if !c.waits() {
+			continue
+		}
+		waiting = true
+		if c.Place.Dir == "" || !e.Mount.Exists(c.Place.Dir) {
+			continue
+		}
+		if err := e.bringWaiting(ctx, c); err != nil && !errors.Is(err, cgroups.ErrGone) {
+			logs.From(ctx).Debug("created container waits", zap.String("container", c.Name), zap.Error(err))
+		}
+	}
+	return waiting
+}
+
+// bringWaiting writes in the order of a creation: the pool gives the CPUs up
+// before the container gets them, and the program starts when it has them (I1).
+func (e *Enforcer) bringWaiting(ctx context.Context, c *Container) error {
+	node, err := e.node(ctx)
+	if err != nil || !e.fresh {
+		return errors.Join(err, errors.New("the node state cannot be read"))
+	}
+	d, err := e.decide(ctx, c, node)
+	if err != nil || d.V == "" {
+		return err
+	}
+	has, err := e.Mount.ReadCPUs(c.Place.Dir, tree.FileCPUs)
+	if err == nil && has == d.CPUs && c.Life.Answered {
+		// The runtime writes the answer itself.
+		return nil
+	}
+	if err := e.clear(ctx, c, node, err != nil || has != d.CPUs); err != nil {
+		return err
+	}
+	if err := e.bring(ctx, node, scope{own: c})[c.Place.Dir]; err != nil {
+		return err
+	}
+	c.Life.brought = true
+	return e.checkPartition(ctx, c)
+}

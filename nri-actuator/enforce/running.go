@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
+)
+
+// Pool returns the shared pool for a container without a claim that is created
+// or updated. ok is false for a container that stays as it is, and without a
+// node state.
+func (e *Enforcer) Pool(ctx context.Context, c *Container) (d contract.Decision, ok bool) {
+	node, err := e.node(ctx)
+	if err != nil {
+		return contract.Decision{}, false
+	}
+	d, err = e.decide(ctx, c, node)
+	return d, err == nil && d.V != ""
+}
+
+// LastPool is Pool at the last known node state. It needs no order with other
+// calls.
+func (e *Enforcer) LastPool(c *Container) (d contract.Decision, ok bool) {
+	node := e.last.Load()
+	if node == nil || pinnedWithin(c.Pinned, node.Shared.UnmanagedCPUs) {
+		return contract.Decision{}, false
+	}
+	return claims.Effective(nil, node.SharedOf(c.Asked.PodUID)), true
+}
+
+// Update returns the decision of a container that the runtime updates. ok is
+// false for a container that stays as it is.
+func (e *Enforcer) Update(ctx context.Context, c *Container) (d contract.Decision, ok bool, err error) {
+	node, err := e.node(ctx)
+	if err != nil {
+		return contract.Decision{}, false, err
+	}
+	d, err = e.decide(ctx, c, node)
+	return d, d.V != "", err
+}
+
+// Bring gives an existing container its present values. known reports whether
+// the container was known before. acted reports whether there were values.
+func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted bool, err error) {
+	node, err := e.node(ctx)
+	switch {
+	case err != nil && !c.Claims():
+		return false, nil
+	case err != nil && (c.held == nil || !c.Life.brought):
+		// I5: nothing shows that the container has its values.
+		return false, err
+	case err != nil:
+		// The container keeps the values that it was created with or given
+		// last.
+		return true, nil
+	}
+	_, refused := e.decide(ctx, c, node)
+	s := scope{own: c}
+	if c.Decision().Partition != "" {
+		s.above = c
+	}
+	r := e.bring(ctx, node, s)
+	own := e.ownResult(ctx, c, r, known)
+	c.Life.brought = c.Life.brought || own == nil && refused == nil
+	return true, errors.Join(refused, e.aboveResult(ctx, c, node, r, s.above != nil), own)
+}
+
+// ownResult returns what went wrong in the container's own cgroup. A cgroup that
+// is not where the runtime says (a virtual machine's container) is no error for
+// a container that was created with its decision, and for a container without a
+// claim. It is an error for a partition: the kernel would keep no container off
+// its CPUs.
+func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, known bool) error {
+	err := r[c.Place.Dir]
+	if c.Place.Dir == "" {
+		err = c.Place.DirErr
+	}
+	if c.Life.Started && !errors.Is(err, cgroups.ErrGone) {
+		// The check also follows a failed write, which may be why the partition
+		// is lost.
+		if lost := e.checkPartition(ctx, c); err == nil {
+			err = lost
+		}
+	}
+	if errors.Is(err, cgroups.ErrGone) && (known || !c.Claims()) && c.Decision().Partition == "" {
+		logs.From(ctx).Warn("no cgroup", zap.String("container", c.Name), zap.Error(err))
+		return nil
+	}
+	return err
+}
+
+// OnClaimed reports whether the container may run on claimed CPUs.
+func (e *Enforcer) OnClaimed(c *Container) bool {
+	var claimed contract.CPUSet
+	for _, other := range e.known.all {
+		claimed = claimed.Union(outsidePartitions(other))
+	}
+	if claimed.IsEmpty() {
+		return false
+	}
+	if c.Place.Dir == "" {
+		return true
+	}
+	cpus, err := e.Mount.ReadCPUs(c.Place.Dir, tree.FileCPUs)
+	return !errors.Is(err, cgroups.ErrGone) && (err != nil || cpus.IsEmpty() || cpus.Overlaps(claimed))
+}

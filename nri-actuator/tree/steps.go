@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tree
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// State is what a cgroup has.
+type State struct {
+	// Files are the contents of the files that exist.
+	Files contract.Files
+	// Former are the contents that another program wrote before this driver did.
+	// Written are the contents that this driver wrote last. Both are marks on
+	// the cgroup, so that a restart forgets neither.
+	Former, Written contract.Files
+	// Unusable says which marks cannot be used, and are left out.
+	Unusable error
+	// Behind reports whether systemd may have written older contents of this
+	// driver.
+	Behind bool
+}
+
+// overwritten reports whether another program wrote the file after this driver.
+func (s State) overwritten(file string) bool {
+	last, known := s.Written[file]
+	return known && last != s.Files[file] && !s.Behind
+}
+
+// GivenBack returns the files that have their former values again, and the
+// files that another program wrote after this driver. Neither needs a former
+// content any more.
+func (s State) GivenBack(wanted contract.Files) (returned, overwritten contract.Files) {
+	returned, overwritten = make(contract.Files), make(contract.Files)
+	for file, former := range s.Former {
+		content, read := s.Files[file]
+		switch {
+		case wanted[file] != "" || !read:
+		case content == former:
+			returned[file] = former
+		case s.overwritten(file):
+			overwritten[file] = content
+		}
+	}
+	return returned, overwritten
+}
+
+// Step is one write.
+type Step struct {
+	Dir     string
+	Kind    Kind
+	File    string
+	Content string
+	// Found is the content that the step replaces. Overwritten reports whether
+	// another program wrote it over this driver's content.
+	Found       string
+	Overwritten bool
+	Act         Act
+}
+
+// Act is what a step does.
+type Act int
+
+const (
+	// Write writes the file and marks the content as written.
+	Write Act = iota
+	// Keep keeps what was found as the file's former value, and writes.
+	Keep
+	// GiveBack writes the former value. The mark of the written content stays
+	// until both marks are released: systemd may write that content again.
+	GiveBack
+	// Mark marks the content as written. The file has it.
+	Mark
+)
+
+// Steps returns the writes that bring observed cgroups to what they shall have,
+// in an order that is safe after each step: a process that ends between two
+// steps leaves no CPU of a claim to another container (I1), and no partition
+// without its CPUs. Cgroups that were not observed are gone.
+func Steps(desired map[string]Cgroup, observed map[string]State) []Step {
+	p := plan{desired: desired, observed: observed, now: make(map[[2]string]string)}
+	p.dirs = slices.SortedFunc(maps.Keys(observed), func(a, b string) int {
+		if depth := strings.Count(a, "/") - strings.Count(b, "/"); depth != 0 {
+			return depth
+		}
+		return strings.Compare(a, b)
+	})
+	p.endPartitions()
+	p.takeBack()
+	p.fill(Level)
+	p.fill(Pod)
+	p.giveBack()
+	for _, kind := range []Kind{Pooled, Claimed, Partitioned} {
+		p.fill(kind)
+	}
+	return p.steps
+}
+
+type plan struct {
+	desired  map[string]Cgroup
+	observed map[string]State
+	// dirs are the observed directories, parents first.
+	dirs  []string
+	steps []Step
+	// now are the contents after the steps, by directory and file.
+	now map[[2]string]string
+}
+
+// has returns the content of a file after the steps so far.
+func (p *plan) has(dir, file string) string {
+	if content, written := p.now[[2]string{dir, file}]; written {
+		return content
+	}
+	return p.observed[dir].Files[file]
+}
+
+// of returns the observed directories of the kind, parents first. A pod or a
+// level that nothing is desired of is in observed only to get its former
+// contents back.
+func (p *plan) of(kind Kind) []string {
+	return slices.DeleteFunc(slices.Clone(p.dirs), func(dir string) bool {
+		return p.desired[dir].Kind != kind
+	})
+}
+
+// taken reports whether a sibling of the cgroup dir names one of the CPUs.
+func (p *plan) taken(dir, list string) bool {
+	cpus, err := contract.ParseCPUs(list)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(p.dirs, func(other string) bool {
+		theirs, err := contract.ParseCPUs(p.has(other, contract.FileExclusive))
+		return err == nil && other != dir && path.Dir(other) == path.Dir(dir) && theirs.Overlaps(cpus)
+	})
+}
+
+// covered reports whether all cgroups above a container name the CPUs.
+func (p *plan) covered(dir, list string) bool {
+	cpus, err := contract.ParseCPUs(list)
+	if err != nil || p.desired[dir].Kind <= Pod {
+		return true
+	}
+	for above := path.Dir(dir); above != "."; above = path.Dir(above) {
+		if _, observed := p.observed[above]; !observed {
+			continue
+		}
+		if named, err := contract.ParseCPUs(p.has(above, contract.FileExclusive)); err != nil || !cpus.IsSubsetOf(named) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *plan) add(s Step) {
+	s.Kind, s.Found = p.desired[s.Dir].Kind, p.has(s.Dir, s.File)
+	s.Overwritten = p.observed[s.Dir].overwritten(s.File)
+	if _, again := p.now[[2]string{s.Dir, s.File}]; again && s.Act == Keep {
+		s.Act = Write // an earlier step has kept the former value
+	}
+	p.now[[2]string{s.Dir, s.File}] = s.Content
+	p.steps = append(p.steps, s)
+}
+
+// endPartitions ends the partitions of containers that shall be none, or have
+// CPUs that are not theirs: another claim may have the CPUs, and cannot use them
+// while this cgroup has them. A partition needs its CPUs until it is a member.
+func (p *plan) endPartitions() {
+	for _, kind := range []Kind{Pooled, Claimed, Partitioned} {
+		for _, dir := range p.of(kind) {
+			has, err := contract.ParseCPUs(p.observed[dir].Files[contract.FileExclusive])
+			needs, errNeeds := contract.ParseCPUs(p.desired[dir].Files[contract.FileExclusive])
+			switch p.observed[dir].Files[contract.FilePartition] {
+			case "", Member:
+			default:
+				if kind == Partitioned && (err != nil || errNeeds != nil || has.IsSubsetOf(needs)) {
+					continue
+				}
+				p.add(Step{Dir: dir, File: contract.FilePartition, Content: Member})
+				p.add(Step{Dir: dir, File: contract.FileExclusive, Content: ""})
+			}
+		}
+	}
+}
+
+// takeBack takes partition CPUs from the pods and levels that do not need them,
+// before other cgroups get CPUs: the kernel lets no two siblings name the same
+// CPU. It begins at the bottom: a cgroup may name only CPUs that its parent
+// names.
+func (p *plan) takeBack() {
+	above := append(p.of(Level), p.of(Pod)...)
+	slices.Reverse(above)
+	for _, dir := range above {
+		has, err := contract.ParseCPUs(p.observed[dir].Files[contract.FileExclusive])
+		needs, errNeeds := contract.ParseCPUs(p.desired[dir].Files[contract.FileExclusive])
+		if err != nil || errNeeds != nil || has.IsSubsetOf(needs) {
+			continue
+		}
+		former, ours := p.observed[dir].Former[contract.FileExclusive]
+		switch left := has.Intersection(needs); {
+		case !needs.IsEmpty():
+			p.add(Step{Dir: dir, File: contract.FileExclusive, Content: left.String(), Act: keepUnless(ours)})
+		case ours:
+			p.add(Step{Dir: dir, File: contract.FileExclusive, Content: former, Act: GiveBack})
+		}
+		// Other CPUs are another program's.
+	}
+}
+
+// fill writes the contents that cgroups of the kind shall have, parents first:
+// the kernel takes a partition's CPUs from the cgroups above it.
+func (p *plan) fill(kind Kind) {
+	for _, dir := range p.of(kind) {
+		files, state := p.desired[dir].Files, p.observed[dir]
+		for _, file := range slices.Sorted(maps.Keys(files)) {
+			_, former := state.Former[file]
+			_, read := state.Files[file]
+			switch content := files[file]; {
+			case file == contract.FileExclusive && (p.taken(dir, content) || !p.covered(dir, content)):
+				// The kernel lets no two siblings name the same CPU, and a
+				// partition needs its CPUs above. The next plan comes when the
+				// sibling's partition has ended.
+			case p.has(dir, file) != content:
+				// A file that does not exist has no former value.
+				p.add(Step{Dir: dir, File: file, Content: content,
+					Act: keepUnless(kind > Pod || !read || former && !state.overwritten(file))})
+			case state.Written[file] != content && state.Files[file] == content && (former || kind > Pod):
+				// A content that was there without this driver is not its own,
+				// except in a container.
+				p.add(Step{Dir: dir, File: file, Content: content, Act: Mark})
+			}
+		}
+	}
+}
+
+// keepUnless returns the act of a write that keeps the former value, unless
+// one is kept already or none has to be.
+func keepUnless(kept bool) Act {
+	if kept {
+		return Write
+	}
+	return Keep
+}
+
+// giveBack gives pods and levels the former values of the files that the node
+// state does not name. A content that another program wrote meanwhile stays.
+func (p *plan) giveBack() {
+	for _, dir := range append(p.of(Level), p.of(Pod)...) {
+		state := p.observed[dir]
+		returned, overwritten := state.GivenBack(p.desired[dir].Files)
+		for _, file := range slices.Sorted(maps.Keys(state.Former)) {
+			_, read := state.Files[file]
+			_, done := returned[file]
+			_, theirs := overwritten[file]
+			if read && p.desired[dir].Files[file] == "" && !done && !theirs && file != contract.FileExclusive {
+				p.add(Step{Dir: dir, File: file, Content: state.Former[file], Act: GiveBack})
+			}
+		}
+	}
+}
