@@ -4,7 +4,6 @@ package test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,16 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/stretchr/testify/require"
-
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/serve"
 )
 
 const (
-	// serverVariable makes the test binary the frontend's server.
-	serverVariable = "CPUMEM_TEST_SERVER"
 	// hostile is the number of connections, each with up to hostileBytes.
 	hostile      = 1000
 	hostileBytes = 900 << 10
@@ -37,30 +30,6 @@ const (
 	// the actuator.
 	growth = 64 << 20
 )
-
-func TestMain(m *testing.M) {
-	if os.Getenv(serverVariable) == "" {
-		os.Exit(m.Run())
-	}
-	fmt.Fprintln(os.Stderr, serveFrontend())
-	os.Exit(1)
-}
-
-// serveFrontend is the frontend's server, on an unused address that it prints
-// first.
-func serveFrontend() error {
-	pid := os.Getpid()
-	address := fmt.Sprintf("127.%d.%d.%d:9807", 64+pid>>16, pid>>8&0xff, pid&0xff)
-	fine := func() error { return nil }
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	wait, err := serve.Serve(context.Background(), address, serve.Handler(registry, fine, fine))
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "{\"address\": %q}\n", address)
-	return wait()
-}
 
 // server is a daemon's server in another process.
 type server struct {
@@ -115,22 +84,23 @@ func (s server) get(t *testing.T, page string) {
 // A62: a thousand connections of hostile clients cost each daemon a bounded
 // amount of memory, and a probe is answered meanwhile.
 func TestHostileConnections(t *testing.T) {
-	actuator := filepath.Join(t.TempDir(), "nri-actuator")
-	build := exec.Command("go", "build", "-o", actuator, "./cmd/nri-actuator")
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	bin := t.TempDir()
+	for dir, program := range map[string]string{"..": "./cmd/nri-actuator", ".": "./frontendserver"} {
+		// Without the race detector, as in the images.
+		build := exec.Command("go", "build", "-o", bin, program)
+		build.Dir = dir
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
 	servers := map[string]func(t *testing.T) *exec.Cmd{
 		"actuator": func(t *testing.T) *exec.Cmd {
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
-			return exec.Command(actuator, "--metrics", "--metrics-address=127.0.0.1:0", "--cdi-dir="+filepath.Join(dir, "cdi"),
-				"--nri-socket="+filepath.Join(dir, "nri.sock"), "--cgroup-root="+dir)
+			return exec.Command(filepath.Join(bin, "nri-actuator"), "--metrics", "--metrics-address=127.0.0.1:0",
+				"--cdi-dir="+filepath.Join(dir, "cdi"), "--nri-socket="+filepath.Join(dir, "nri.sock"), "--cgroup-root="+dir)
 		},
 		"frontend": func(t *testing.T) *exec.Cmd {
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), serverVariable+"=1")
-			return cmd
+			return exec.Command(filepath.Join(bin, "frontendserver"))
 		},
 	}
 	const request = "GET /metrics HTTP/1.1\r\nHost: h\r\n"

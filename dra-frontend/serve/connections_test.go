@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -43,4 +44,29 @@ func TestTheOldestConnectionMakesRoom(t *testing.T) {
 	answer, err := io.ReadAll(waiting[1])
 	require.NoError(t, err)
 	require.Contains(t, string(answer), "200 OK")
+}
+
+// A62: connections that were closed to make room, and whose goroutines have not
+// noticed, are bounded too.
+func TestClosedConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		changed := newServer(nil).ConnState
+		var conns []net.Conn
+		for range maxServed + 1 {
+			conn, _ := net.Pipe()
+			conns = append(conns, conn)
+		}
+		accepted := 0
+		go func() {
+			for _, conn := range conns {
+				changed(conn, http.StateNew)
+				accepted++
+			}
+		}()
+		synctest.Wait()
+		require.Equal(t, maxServed, accepted)
+		changed(conns[0], http.StateClosed)
+		synctest.Wait()
+		require.Equal(t, maxServed+1, accepted)
+	})
 }

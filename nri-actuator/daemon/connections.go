@@ -10,15 +10,19 @@ import (
 	"time"
 )
 
-// maxConnections is how many connections may be open at a time. With clients
-// that send the maximum or read nothing, the process then has 15 MB more
-// (TestHostileConnections).
+// maxConnections is how many connections may be open at a time.
 const maxConnections = 128
+
+// maxServed is how many connections may have a goroutine. A connection that is
+// closed to make room keeps its goroutine and buffers until the goroutine has
+// noticed, which takes long on a busy machine. Hostile clients on all of them
+// cost the process 10 MB (TestHostileConnections).
+const maxServed = 2 * maxConnections
 
 // newServer returns a server that no client can block or make large. If nothing
 // enforces network policies, any program in the cluster's network can connect.
 func newServer(h http.Handler) *http.Server {
-	open := &connections{}
+	open := &connections{served: make(chan struct{}, maxServed)}
 	server := &http.Server{
 		Handler: h, ConnState: open.changed, MaxHeaderBytes: 4 << 10,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
@@ -28,26 +32,41 @@ func newServer(h http.Handler) *http.Server {
 	return server
 }
 
-// connections are the open connections, the oldest first. If there are too
-// many, the oldest is closed and not the new one. So kubelet's probe, which
-// takes milliseconds, is answered however many connections are idle.
+// connections has the open connections, oldest first. A new connection above the
+// limit closes the oldest, so that kubelet's probe, which takes milliseconds, is
+// answered beside any number of idle connections.
 type connections struct {
-	mu   sync.Mutex
-	open []net.Conn
+	mu     sync.Mutex
+	open   []net.Conn
+	served chan struct{} // one element for each connection with a goroutine
 }
 
-// changed is the server's ConnState.
+// changed is the server's ConnState. The server calls it for a new connection
+// before it accepts the next, so the server accepts none while maxServed
+// connections have a goroutine.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch state {
 	case http.StateNew:
-		c.open = append(c.open, conn)
-		if len(c.open) > maxConnections {
-			_ = c.open[0].Close()
-			c.open = slices.Delete(c.open, 0, 1)
-		}
+		c.add(conn)
+		c.served <- struct{}{}
 	case http.StateClosed:
-		c.open = slices.DeleteFunc(c.open, func(o net.Conn) bool { return o == conn })
+		c.remove(conn)
+		<-c.served
 	}
+}
+
+func (c *connections) add(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = append(c.open, conn)
+	if len(c.open) > maxConnections {
+		_ = c.open[0].Close()
+		c.open = slices.Delete(c.open, 0, 1)
+	}
+}
+
+func (c *connections) remove(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = slices.DeleteFunc(c.open, func(o net.Conn) bool { return o == conn })
 }

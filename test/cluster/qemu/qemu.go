@@ -136,6 +136,8 @@ func Args(m Machine, n Node) []string {
 	args := []string{"-accel", n.Accel, "-cpu", cpu}
 	args = append(args, m.Args()...)
 	return append(args,
+		// Memory below 4 GiB ends at 2 GiB, so that a NUMA node's memory is in one piece and a page of 1 GiB fits.
+		"-machine", "pc,max-ram-below-4g=2G",
 		"-nodefaults", "-display", "none", "-no-reboot",
 		"-monitor", "unix:"+n.Monitor+",server,nowait",
 		"-serial", "file:"+n.Console,
