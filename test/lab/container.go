@@ -169,7 +169,7 @@ func (c *Container) Start() error {
 // Stop ends and removes the container.
 func (c *Container) Stop() {
 	c.n.t.Helper()
-	require.NoError(c.n.t, os.RemoveAll(filepath.Join(c.n.Cgroup, c.cgroup())))
+	c.n.removeCgroup(c.cgroup())
 	c.started = false
 	c.n.runtime.remove(c)
 	if !c.n.runtime.running() {
@@ -340,6 +340,6 @@ func (n *Node) makePodCgroup(p *Pod) {
 }
 
 func (n *Node) removePodCgroup(p *Pod) {
-	require.NoError(n.t, os.RemoveAll(filepath.Join(n.Cgroup, p.cgroup())))
+	n.removeCgroup(p.cgroup())
 	p.made = false
 }

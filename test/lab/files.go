@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -45,7 +46,8 @@ func (n *Node) mountCgroups() {
 	n.offerPartitions()
 }
 
-// makeCgroup makes a cgroup with the kernel's defaults and the given values.
+// makeCgroup makes a cgroup with the kernel's defaults and the given values, or
+// writes these into a cgroup that exists.
 func (n *Node) makeCgroup(dir string, values map[string]string) {
 	files := map[string]string{
 		"cpuset.cpus": "", "cpuset.mems": "", "memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.max": "max",
@@ -56,10 +58,31 @@ func (n *Node) makeCgroup(dir string, values map[string]string) {
 	for _, size := range n.pageSizes() {
 		files["hugetlb."+size+".max"], files["hugetlb."+size+".rsvd.max"] = "max", "max"
 	}
-	require.NoError(n.t, os.MkdirAll(filepath.Join(n.Cgroup, dir), 0o755))
-	for file, value := range merge(files, values) {
-		n.writeCgroup(dir, file, value)
+	path := filepath.Join(n.Cgroup, dir)
+	made := path
+	if _, err := os.Stat(path); err != nil {
+		require.NoError(n.t, os.MkdirAll(filepath.Dir(path), 0o755))
+		made, err = os.MkdirTemp(n.dir, "made")
+		require.NoError(n.t, err)
 	}
+	for file, value := range merge(files, values) {
+		require.NoError(n.t, os.WriteFile(filepath.Join(made, file), []byte(value+"\n"), 0o644))
+	}
+	if made != path {
+		require.NoError(n.t, os.Rename(made, path))
+	}
+}
+
+// removeCgroup removes a cgroup. As in the kernel, the directory and its files
+// appear and vanish at once.
+func (n *Node) removeCgroup(dir string) {
+	away, err := os.MkdirTemp(n.dir, "removed")
+	require.NoError(n.t, err)
+	err = os.Rename(filepath.Join(n.Cgroup, dir), filepath.Join(away, "cgroup"))
+	if !errors.Is(err, os.ErrNotExist) {
+		require.NoError(n.t, err)
+	}
+	require.NoError(n.t, os.RemoveAll(away))
 }
 
 // SetCgroup writes a cgroup file, as another program would.
