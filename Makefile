@@ -15,7 +15,8 @@ BIN := bin
 export CGO_ENABLED ?= 0
 export GOTOOLCHAIN ?= local
 # A run on a small machine compiles as much as it tests: give slow tests time.
-TEST_FLAGS ?= -timeout 20m
+# Most tests wait for another process, so more of them run than there are CPUs.
+TEST_FLAGS ?= -timeout 20m -parallel 6
 E2E_FLAGS ?=
 RUN ?= .
 

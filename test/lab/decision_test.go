@@ -21,6 +21,7 @@ import (
 // A30: a container has the values of one claim, two claims, one request of a claim,
 // or a claim of memory only, in the OCI spec and in the cgroup.
 func TestDecisions(t *testing.T) {
+	t.Parallel()
 	both := map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"}
 	for name, c := range map[string]struct {
 		claims     func(n *lab.Node) []string
@@ -78,6 +79,7 @@ func TestDecisions(t *testing.T) {
 // is created, and get the CPUs back while they run. A38: a container that is started
 // again has the same CPUs, and no pool container moves.
 func TestPoolMoves(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	var pool []*lab.Container
 	for i := range 5 {
@@ -118,6 +120,7 @@ func TestPoolMoves(t *testing.T) {
 // A35: zeros from kubelet and old values from the runtime's spec do not stay. Values
 // that were written without an actuator are repaired when the actuator is back.
 func TestUpdates(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
@@ -141,6 +144,7 @@ func TestUpdates(t *testing.T) {
 // A34: 500 containers are synchronised at once. Values that were changed by hand are
 // repaired and counted.
 func TestSynchronizeManyContainers(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	var all []*lab.Container
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
@@ -178,6 +182,7 @@ func TestSynchronizeManyContainers(t *testing.T) {
 // A21: without a working actuator no claim is prepared, and the devices are tainted
 // and unhealthy.
 func TestActuatorIsMissed(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		away, back func(t *testing.T, n *lab.Node)
 		err        string

@@ -20,6 +20,7 @@ import (
 // A36: the runtime restarts 20 times. Each time, values that were changed while it
 // was away are repaired. A new pod starts afterwards.
 func TestRuntimeRestarts(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
 	c := start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))[0]
@@ -39,6 +40,7 @@ func TestRuntimeRestarts(t *testing.T) {
 // The runtime goes on without a connected actuator that does not answer (I7). When
 // the actuator works again, it repairs the containers that it missed.
 func TestActuatorThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))
 	adaptation.SetPluginRequestTimeout(200 * time.Millisecond)
@@ -57,6 +59,7 @@ func TestActuatorThatDoesNotAnswer(t *testing.T) {
 // A79: with another CDI directory in its configuration and claims in the present
 // directory, a frontend does not start. The error says what to do.
 func TestCDIDirChangesUnderClaims(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	elsewhere := func(c *config.Config) { c.CDIDir = filepath.Join(t.TempDir(), "cdi") }
 	require.NoError(t, n.Start(elsewhere), "no claim")
@@ -75,6 +78,7 @@ func TestCDIDirChangesUnderClaims(t *testing.T) {
 // container does not run without its decision, and starts when the actuator is
 // back. Pods without a claim start without the actuator.
 func TestActuatorIsKilledAtEachStep(t *testing.T) {
+	t.Parallel()
 	for name, away := range map[string]struct{ create, start, update, stop bool }{
 		"before creation": {create: true},
 		"before start":    {start: true},
@@ -138,6 +142,7 @@ func TestActuatorIsKilledAtEachStep(t *testing.T) {
 // A36, I7: without the node file, pods without claims start and pods with a claim
 // wait. The frontend writes the file again.
 func TestNodeFileIsRemoved(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Embedded: true})
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
 	c := start(t, n, p)[0]
@@ -159,6 +164,7 @@ func TestNodeFileIsRemoved(t *testing.T) {
 
 // The daemon notices the removal of its node file without a restart.
 func TestNodeFileIsWrittenAgain(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))
 	require.NoError(t, os.Remove(filepath.Join(n.CDI, contract.NodeFile)))
@@ -170,6 +176,7 @@ func TestNodeFileIsWrittenAgain(t *testing.T) {
 // A36: another program removes a claim file while its container runs. The claim's
 // CPUs become the shared pool's, and the container moves to the pool.
 func TestClaimFileIsRemoved(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
 	c := start(t, n, p)[0]
@@ -191,6 +198,7 @@ func TestClaimFileIsRemoved(t *testing.T) {
 // fail. The guard waits until the actuator is back and has written the container's
 // values; then the program starts.
 func TestGuardWaitsForTheActuator(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs,
 		Configure: func(c *config.Config) { c.GuardWait.Duration = time.Minute }})
 	n.Ready()
@@ -219,6 +227,7 @@ func TestGuardWaitsForTheActuator(t *testing.T) {
 // A37: the guard finds a spec that differs from the decision. The actuator is away
 // meanwhile: it would write the decision, sooner or later than the guard looks.
 func TestGuard(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"}})
 	for name, c := range map[string]struct {
@@ -260,6 +269,7 @@ func TestGuard(t *testing.T) {
 // again, but the claim names the new consumer. When the frontend has read that, the
 // pod's container starts on the claim's CPUs.
 func TestPodThatJoinsALaterClaim(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	claim := n.Claim("shared", lab.Request{Name: "r", Zone: "numa-1", Capacity: cpu("2")})
 	one := n.Pod("one", lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}})

@@ -15,6 +15,7 @@ import (
 // reports the fault by taint, metric and event, and takes no new claims. Prepared
 // claims are kept and can be released.
 func TestKubeletGetsAnotherPolicy(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []struct{ file, none, static, reason string }{
 		{"cpu_manager_state", "none", "static", `cpuManagerPolicy "static"`},
 		{"memory_manager_state", "None", "Static", `memoryManagerPolicy "Static"`},
@@ -53,6 +54,7 @@ func TestKubeletGetsAnotherPolicy(t *testing.T) {
 
 // A missing actuator does not stop the update of other nodes either.
 func TestReadyWithoutClaims(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	n.StopActuator(true)
 	n.WaitMetric(1, "cpumem_frontend_unfit", "reason=ActuatorUnavailable")
@@ -69,6 +71,7 @@ func TestReadyWithoutClaims(t *testing.T) {
 // A failed write of slices is reported: the scheduler allocates claims from outdated
 // slices meanwhile.
 func TestSlicesNotWritten(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: often})
 	n.WaitMetric(0, "cpumem_frontend_slices_outdated")
 	n.WaitMetric(0, "cpumem_frontend_slice_write_failures_total")

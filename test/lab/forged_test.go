@@ -37,6 +37,7 @@ func newVictim(t *testing.T, n *lab.Node) victim {
 // annotations. Each forgery is tried on a runtime with and on a runtime without names
 // of CDI devices.
 func TestForged(t *testing.T) {
+	t.Parallel()
 	const madeUp = contract.EnvPrefix + "00000000000040008000999999999999_0"
 	value := func(v victim) string { return v.entry[strings.IndexByte(v.entry, '=')+1:] }
 	for name, c := range map[string]struct {
@@ -141,6 +142,7 @@ func TestForged(t *testing.T) {
 // refused if the runtime gives the names of devices, and accepted otherwise: its pod
 // may use the claim.
 func TestForgedWithinThePod(t *testing.T) {
+	t.Parallel()
 	for version, refused := range map[string]bool{"v2.3.7": true, "v2.2.1": false} {
 		t.Run(version, func(t *testing.T) {
 			n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Embedded: true, RuntimeVersion: version})

@@ -339,6 +339,7 @@ func (h *history) restartActuator() {
 // (I1 to I4, I8), although the frontend may die at any write. rapid's default of 100
 // checks takes at least 10 000 steps.
 func TestAllocatorAndPrepare(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{Embedded: true, NoActuator: true})
 		h.run(rapid.IntRange(100, 110).Draw(rt, "steps"),
@@ -350,6 +351,7 @@ func TestAllocatorAndPrepare(t *testing.T) {
 // TestHistory runs the whole node. The actuator comes and goes, and the frontend may
 // die at any write (I1 to I9).
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	fraction(t, 4, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{Embedded: true})
 		h.run(rapid.IntRange(20, 60).Draw(rt, "steps"),
@@ -361,6 +363,7 @@ func TestHistory(t *testing.T) {
 // TestHistoryThroughSockets runs the same node with the frontend's daemon and its
 // sockets.
 func TestHistoryThroughSockets(t *testing.T) {
+	t.Parallel()
 	fraction(t, 10, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{})
 		h.run(rapid.IntRange(20, 50).Draw(rt, "steps"),

@@ -19,6 +19,7 @@ func throttled(c *config.Config) { c.MemoryQoS.ThrottlingFactor = new(0.5) }
 // A41: memory.high and the other memory values of a container with one claim or
 // several, in its spec, its cgroup and its pod's cgroup.
 func TestA41_MemoryOfAContainer(t *testing.T) {
+	t.Parallel()
 	quarter := lab.Request{Name: "r", Zone: "numa-0", Capacity: map[string]string{"memory": "256Mi"}}
 	rest := lab.Request{Name: "s", Zone: "numa-1", Capacity: map[string]string{"memory": "768Mi"}}
 	without := func(r lab.Request) lab.Request {
@@ -89,6 +90,7 @@ func TestA41_MemoryOfAContainer(t *testing.T) {
 
 // A13, A41: the sum of a container's claims must fit into its own limit.
 func TestA41_ClaimsAboveTheLimit(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	request := lab.Request{Name: "r", Capacity: map[string]string{"memory": "768Mi"}}
 	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{
@@ -106,6 +108,7 @@ func TestA41_ClaimsAboveTheLimit(t *testing.T) {
 // On a kernel that can hang tasks at memory.high, only claims with memory.high are
 // refused.
 func TestThrottlingOnAnOldKernel(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: "5.4.0-100-generic"})
 	request := lab.Request{Name: "r", Capacity: map[string]string{"memory": "1Gi"}, Parameters: `"memory":{"limit":"2Gi"}`}
 	p := podWith(n, "plain", request)
@@ -121,6 +124,7 @@ func TestThrottlingOnAnOldKernel(t *testing.T) {
 // A42: hugepage limits in the OCI spec, the container's cgroup and the pod's cgroup:
 // claimed sizes follow hugepages.limits, other sizes keep kubelet's limits.
 func TestA42_Hugepages(t *testing.T) {
+	t.Parallel()
 	type amounts = map[string]string
 	for name, c := range map[string]struct {
 		// claims are one container's claims; params is their class's

@@ -21,6 +21,7 @@ var (
 // newer frontend takes over, and not after that. Each node state is written once, so
 // no cpuset or ancestor file changes twice.
 func TestOverlapOfConfigurations(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change         func(*config.Config)
 		pool, ancestor string
@@ -70,6 +71,7 @@ func TestOverlapOfConfigurations(t *testing.T) {
 // A63: an instance that kubelet does not register does not take over. When the active
 // instance ends, the older instance takes over again.
 func TestNewerInstanceFails(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Instance: older})
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
 	before := n.Frontend()
@@ -107,6 +109,7 @@ func TestNewerInstanceFails(t *testing.T) {
 // A63: with two releases on a node, the first release writes. The second release
 // waits, and reports it, until the first has ended.
 func TestTwoReleases(t *testing.T) {
+	t.Parallel()
 	first, second := older, newer
 	first.Release, second.Release = "a/cpumem", "b/cpumem"
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Instance: first})

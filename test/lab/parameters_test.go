@@ -15,6 +15,7 @@ import (
 // A19: the parameters of class, claim and subrequest, from the allocator to the
 // container's spec and cgroup.
 func TestParameters(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{
 		Programs: programs, Class: `"cpu":{"placement":"spread"},"memory":{"protection":"low"}`,
 	})
@@ -57,6 +58,7 @@ func TestParameters(t *testing.T) {
 // A19, I3: an impossible request is refused and holds nothing. The error says what is
 // possible.
 func TestParametersRefused(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	for name, c := range map[string]struct {
 		cpu, parameters, want string
@@ -85,6 +87,7 @@ func TestParametersRefused(t *testing.T) {
 
 // I5: on a runtime without memory policies, a claim that needs one is refused.
 func TestMemoryPolicyOnAnOldRuntime(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, RuntimeVersion: "v2.2.7"})
 	claim := n.Claim("c", lab.Request{Name: "r", Capacity: map[string]string{"memory": "1Gi"}, Parameters: `"memory":{"policy":"bind"}`})
 	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}})

@@ -41,6 +41,7 @@ func exclusive(n *lab.Node, p *lab.Pod) []string {
 // I1, I3: a claim from a template becomes a partition. Only the container beside it
 // in its pod moves, and the end of the pod leaves no partition CPUs.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	n := partitionNode(t)
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
 	repaired := n.Metric("cpumem_actuator_repaired_total")
@@ -65,6 +66,7 @@ func TestPartition(t *testing.T) {
 // I3: when its claim is released, a pod with a cgroup gives up its partition CPUs.
 // The next claim's partition may have them.
 func TestPartitionAfterAnother(t *testing.T) {
+	t.Parallel()
 	for name, between := range map[string]func(n *lab.Node){
 		"at once":                  func(*lab.Node) {},
 		"after a frontend restart": func(n *lab.Node) { n.RestartFrontend(); n.Ready() },
@@ -92,6 +94,7 @@ func TestPartitionAfterAnother(t *testing.T) {
 // alone, and refuses new containers of claims with a partition. Restarts of the
 // frontend change nothing. New claims use the shared pool, or are refused.
 func TestPartitionsOutliveTheFeature(t *testing.T) {
+	t.Parallel()
 	n := partitionNode(t)
 	p := ownPod(n, "p", "")
 	running := start(t, n, p)[0]
@@ -149,6 +152,7 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 // I5: the partition is read back before the container's program runs, even if the
 // runtime does not check it.
 func TestPartitionIsReadBack(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ command, err string }{
 		"refused when it was made": {`echo "root invalid (Cpu list in cpuset.cpus not exclusive)" >%q`, ""},
 		"not made by the runtime":  {`echo member >%q`, ""},
@@ -182,6 +186,7 @@ func TestPartitionIsReadBack(t *testing.T) {
 
 // I1: an actuator makes a lost partition of a running container again.
 func TestPartitionIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	n := partitionNode(t)
 	p := ownPod(n, "p", "")
 	c := start(t, n, p)[0]

@@ -44,6 +44,7 @@ func startAllocated(t *testing.T, n *lab.Node, p *lab.Pod) []*lab.Container {
 
 // A10, A30, A31, A32: the whole path from the published slice to the cgroup and back.
 func TestWholePath(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	n.Check()
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]

@@ -29,6 +29,7 @@ func podWith(n *lab.Node, name string, r lab.Request) *lab.Pod {
 
 // A10: the CPUs of a claim, in its container's cgroup.
 func TestPlacement(t *testing.T) {
+	t.Parallel()
 	type ask struct {
 		zone, cpus, want string
 	}
@@ -76,6 +77,7 @@ func TestPlacement(t *testing.T) {
 // A13: allocations that the API server accepts and the driver cannot give are refused
 // with a message for each fault, and leave nothing behind.
 func TestRefusedClaims(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	result := func(c *resourceapi.ResourceClaim) *resourceapi.DeviceRequestAllocationResult {
 		return &c.Status.Allocation.Devices.Results[0]
@@ -139,6 +141,7 @@ func TestRefusedClaims(t *testing.T) {
 // A14: a repeated call of kubelet, also after restarts, has the same answer and
 // changes no byte of the files.
 func TestPrepareAgain(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Capacity: map[string]string{"cpu": "3", "memory": "1Gi"}})
 	require.True(t, n.Allocate(p))
@@ -167,6 +170,7 @@ func TestPrepareAgain(t *testing.T) {
 
 // A15: 64 calls at once get disjoint CPUs. The shared pool keeps a CPU.
 func TestPrepareInParallel(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T4())
 	const claims = 64
 	pods := make([]*lab.Pod, claims)
@@ -192,6 +196,7 @@ func TestPrepareInParallel(t *testing.T) {
 // A18: an unreadable claim file blocks new claims and does not touch running
 // containers. A readable file in its place ends that.
 func TestUnreadableClaimFile(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(n *lab.Node, data string) string{
 		"truncated":         func(_ *lab.Node, data string) string { return data[:len(data)/2] },
 		"of another boot":   func(n *lab.Node, data string) string { return strings.ReplaceAll(data, n.BootID(), "another-boot") },
@@ -235,6 +240,7 @@ func TestUnreadableClaimFile(t *testing.T) {
 // A20: two pods and two containers share a claim of CPUs. Containers that run at the
 // same time cannot share memory.
 func TestSharedClaims(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	claim := n.Claim("shared", lab.Request{Name: "r", Capacity: cpu("2")})
 	one := n.Pod("one", lab.Burstable,
@@ -270,6 +276,7 @@ func TestSharedClaims(t *testing.T) {
 
 // A22: claims are released, also twice and without a Prepare.
 func TestUnprepare(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Capacity: cpu("2")})
 	require.NoError(t, n.Unprepare(p), "never prepared")

@@ -19,6 +19,7 @@ import (
 // A44: a claim's status has whether all ancestors protect its memory. A second
 // writer is reported once, by status, metric and event, and its values are repaired.
 func TestProtection(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}})
 	require.True(t, n.Allocate(p))
@@ -62,6 +63,7 @@ func TestProtection(t *testing.T) {
 // A44: a new claim raises the values that ancestors need. Until the actuator has
 // written them, other claims keep their findings.
 func TestProtectionWhileTheActuatorIsBehind(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	memory := lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}}
 	start(t, n, podWith(n, "p", memory))
@@ -91,6 +93,7 @@ func TestProtectionWhileTheActuatorIsBehind(t *testing.T) {
 // A45: with kubelet as the owner, the driver writes the container's values and not
 // its ancestors'. The claim's status has whether kubelet's values are enough.
 func TestKubeletOwnsAncestors(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{
 		Programs: programs, Configure: func(c *config.Config) { c.MemoryQoS.Owner = config.OwnerKubelet },
 	})
@@ -114,6 +117,7 @@ func TestKubeletOwnsAncestors(t *testing.T) {
 
 // A45: without an owner, no memory is protected and no condition is about protection.
 func TestNobodyOwnsMemory(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{
 		Programs: programs, Configure: func(c *config.Config) { c.MemoryQoS.Owner = config.OwnerNone },
 	})
@@ -126,6 +130,7 @@ func TestNobodyOwnsMemory(t *testing.T) {
 // A44: a second owner in kubelet's configuration is reported once for each change of
 // the file.
 func TestKubeletsConfiguration(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "kubelet.json")
 	write := func(gates string) {
 		require.NoError(t, os.WriteFile(file, []byte(`{"kind":"KubeletConfiguration","featureGates":{`+gates+`}}`), 0o600))

@@ -30,6 +30,7 @@ func offers(n *lab.Node) map[string]map[string]string {
 
 // The slices of each machine, from sysfs files to the API server.
 func TestPublication(t *testing.T) {
+	t.Parallel()
 	reserve := func(list string) func(*config.Config) {
 		return func(c *config.Config) { c.ReservedCPUs = list }
 	}
@@ -89,6 +90,7 @@ func TestPublication(t *testing.T) {
 // A05: a restart publishes the same slices and writes nothing to the API server. A
 // claim that was allocated before the restart is prepared after it.
 func TestPublicationAfterRestart(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	before, writes := n.API.Devices(), n.API.Writes()
 	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{
@@ -106,6 +108,7 @@ func TestPublicationAfterRestart(t *testing.T) {
 
 // A05: a reboot with less memory changes amounts, not names.
 func TestPublicationAfterReboot(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	before := offers(n)
 	spec := topologytest.T2()
@@ -126,6 +129,7 @@ func TestPublicationAfterReboot(t *testing.T) {
 
 // The frontend can end without an error while it writes slices.
 func TestFrontendEndsWhilePublishing(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	for range 10 {
 		n.RestartFrontend()
@@ -137,6 +141,7 @@ func TestFrontendEndsWhilePublishing(t *testing.T) {
 // A71: on a machine with isolcpus, the slices offer the CPUs that containers can
 // have. Neither claims nor the shared pool get isolated CPUs.
 func TestIsolcpusAreLeftOut(t *testing.T) {
+	t.Parallel()
 	spec := topologytest.T2()
 	spec.Isolated = []int{1, 5, 7}
 	n := newNode(t, spec)
@@ -155,6 +160,7 @@ func TestIsolcpusAreLeftOut(t *testing.T) {
 // A72: CPUs outside of kubepods' cpuset and CPUs of a service's partition are not
 // offered. Partitions of claims do not lower the offer.
 func TestRestrictedCPUsAreLeftOut(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Partitions: true, Configure: func(c *config.Config) {
 		c.RefreshInterval.Duration = time.Second
 	}})

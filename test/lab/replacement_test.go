@@ -33,6 +33,7 @@ func only(t *testing.T, n *lab.Node) contract.ClaimRecord {
 // while the former pod ends, so kubelet does not call the frontend. The next
 // container starts after the end of the former pod, on the same CPUs.
 func TestReplacement(t *testing.T) {
+	t.Parallel()
 	for name, r := range map[string]lab.Request{
 		"cpu":       {Capacity: cpu("2")},
 		"memory":    {Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}},
@@ -80,6 +81,7 @@ func TestReplacement(t *testing.T) {
 // allocation under the same UID. The running pod keeps the CPUs until it has ended;
 // then the claim is decided anew for the next pod.
 func TestReplacementOfAForcedDeletion(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	claim := n.Claim("named", lab.Request{Name: "r", Zone: "numa-0", Capacity: map[string]string{"cpu": "2", "memory": "1Gi"}})
 	p := named(n, "pod-0", claim)
@@ -111,6 +113,7 @@ func TestReplacementOfAForcedDeletion(t *testing.T) {
 // A64: after a claim is decided anew, the next pod's containers read the metadata of
 // the new decision.
 func TestReplacementOfMetadata(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{
 		Programs: programs, Configure: func(c *config.Config) { c.DeviceMetadata = true },
 	})

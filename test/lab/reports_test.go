@@ -27,6 +27,7 @@ func often(c *config.Config) { c.RefreshInterval.Duration = time.Second }
 // The claim's status has the decision, and a restart writes no status (A08). The
 // order of the parameters differs from the server's encoding.
 func TestClaimStatus(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	c := start(t, n, podWith(n, "p", lab.Request{
 		Zone: "numa-1", Capacity: map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"},
@@ -57,6 +58,7 @@ func TestClaimStatus(t *testing.T) {
 // A06: CPUs go offline and a page pool shrinks under live claims. The claims are
 // kept; kubelet and the claims' status get the problem.
 func TestMachineShrinks(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Configure: often})
 	cpus := start(t, n, podWith(n, "cpus", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))[0]
 	start(t, n, podWith(n, "pages", lab.Request{Zone: "numa-0", Capacity: map[string]string{"hugepages_2Mi": "1Gi"}}))
@@ -113,6 +115,7 @@ func waitReport(t *testing.T, next func() map[string]string, want map[string]str
 // On a server without the optional features the driver works. Each missing feature
 // is logged once, although slices are written several times.
 func TestServerWithoutFeatures(t *testing.T) {
+	t.Parallel()
 	core, logged := observer.New(zap.InfoLevel)
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{
 		Programs: programs, Log: zap.New(core), Configure: func(c *config.Config) { c.NodeAllocatable = true },
@@ -150,6 +153,7 @@ func TestServerWithoutFeatures(t *testing.T) {
 
 // On a server with the feature gate, the frontend finds that the mapping is kept.
 func TestNodeAllocatable(t *testing.T) {
+	t.Parallel()
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{
 		Programs: programs, Configure: func(c *config.Config) { c.NodeAllocatable = true },
 	})
@@ -178,6 +182,7 @@ func metadataOf(t *testing.T, c *lab.Container) metadata.Device {
 // A container gets its device metadata, which is removed with the claim. The removal
 // works too if metadata was switched off meanwhile.
 func TestDeviceMetadata(t *testing.T) {
+	t.Parallel()
 	for _, off := range []bool{false, true} {
 		n := lab.NewNode(t, topologytest.T2(), lab.Options{
 			Programs: programs, Configure: func(c *config.Config) { c.DeviceMetadata = true },
@@ -212,6 +217,7 @@ func TestDeviceMetadata(t *testing.T) {
 
 // Kubelet may watch the health late, twice, or never.
 func TestHealthIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	healthy := map[string]string{"numa-0": "", "numa-1": ""}
 	start(t, n, podWith(n, "p", lab.Request{Capacity: cpu("1")}))

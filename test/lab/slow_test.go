@@ -55,6 +55,7 @@ func (p slowPods) Get(ctx context.Context, name string, o metav1.GetOptions) (*c
 // A slow read of the API server delays only the claim that needs the read. Other
 // claims are prepared and released meanwhile.
 func TestSlowAPIServerDelaysOneClaim(t *testing.T) {
+	t.Parallel()
 	asked, answer := make(chan struct{}), make(chan struct{})
 	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Client: func(c kubernetes.Interface) kubernetes.Interface {
 		return slow{Interface: c, pod: "late", asked: sync.OnceFunc(func() { close(asked) }), answer: answer}
