@@ -27,8 +27,8 @@ import (
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/daemon"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/serve"
 )
 
@@ -82,7 +82,7 @@ func cleanupCommand(f *flags) *cobra.Command {
 				return err
 			}
 			return client.ResourceV1().ResourceSlices().DeleteCollection(cmd.Context(), metav1.DeleteOptions{},
-				metav1.ListOptions{FieldSelector: "spec.driver=" + plugin.DriverName})
+				metav1.ListOptions{FieldSelector: "spec.driver=" + kubelet.DriverName})
 		},
 	}
 }

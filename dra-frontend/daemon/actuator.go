@@ -11,7 +11,7 @@ import (
 // actuator reads the announcement in dir.
 type actuator struct{ dir string }
 
-// Announcement implements plugin.Actuator.
+// Announcement implements kubelet.Actuator.
 func (a actuator) Announcement() (contract.Announcement, error) {
 	ann, err := contract.ReadAnnouncement(a.dir)
 	if err != nil {

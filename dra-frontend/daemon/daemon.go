@@ -30,11 +30,11 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
@@ -66,7 +66,7 @@ type Daemon struct {
 	// helper answers kubelet; nil while this instance is not registered.
 	helper  atomic.Pointer[kubeletplugin.Helper]
 	dir     cdidir.Placed
-	driver  *plugin.Driver
+	driver  *kubelet.Driver
 	bootID  string
 	machine atomic.Pointer[inventory.Inventory]
 	// offered are the zones to publish, less the amounts of displaced claims:
@@ -97,7 +97,7 @@ const pollInterval = time.Second
 // rolling update must go on to other nodes.
 func New(o Options) (*Daemon, error) {
 	d := &Daemon{o: o, kubelet: &registration{rootDir: o.Kubelet.RootDir}, status: newStatus()}
-	d.notices = notices.New(notices.Options{Log: o.Log, Client: o.Client, Driver: plugin.DriverName, Node: o.Kubelet.NodeName})
+	d.notices = notices.New(notices.Options{Log: o.Log, Client: o.Client, Driver: kubelet.DriverName, Node: o.Kubelet.NodeName})
 	d.protection = newProtected(o, d.notices.Send)
 	d.partitions = newPartitions(o, d.notices.Send)
 	d.published = newPublication(o)
@@ -133,10 +133,10 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	reader := pods.NewReader(o.Client)
-	d.driver = plugin.New(plugin.Options{
+	d.driver = kubelet.New(kubelet.Options{
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID,
 		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
-		Inventory: machine.Plugin(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
+		Inventory: machine.Decisions(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
@@ -202,7 +202,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	d.watch(watcher)
 	d.joins = reservations.New(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
 	d.statuses = claimstatus.New(claimstatus.Options{
-		Log: d.o.Log, Client: d.o.Client, Driver: plugin.DriverName, Pool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
+		Log: d.o.Log, Client: d.o.Client, Driver: kubelet.DriverName, Pool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
 	})
 	d.look(ctx)
 	var writers sync.WaitGroup

@@ -137,7 +137,7 @@ type applier struct {
 	status *status
 }
 
-// Announcement implements plugin.Actuator.
+// Announcement implements kubelet.Actuator.
 func (a applier) Announcement() (contract.Announcement, error) {
 	if n, _ := a.status.get(); n.unfit != nil {
 		return contract.Announcement{}, n.unfit

@@ -20,13 +20,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
 // kubeletSide implements the helper library's interface: claims go to
-// plugin.Driver, health and background errors to the daemon.
+// kubelet.Driver, health and background errors to the daemon.
 type kubeletSide struct {
-	*plugin.Driver
+	*kubelet.Driver
 	log     *zap.Logger
 	status  *status
 	devices func() []resourceapi.Device
@@ -142,7 +142,7 @@ func taints(n node) []resourceapi.DeviceTaint {
 	var out []resourceapi.DeviceTaint
 	if n.actuator != nil {
 		out = append(out, resourceapi.DeviceTaint{
-			Key: plugin.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
+			Key: kubelet.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
 		})
 	}
 	// Each key may occur once among a device's taints.
@@ -156,7 +156,7 @@ func taints(n node) []resourceapi.DeviceTaint {
 		return out
 	}
 	return append(out, resourceapi.DeviceTaint{
-		Key: plugin.DriverName + "/node", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+		Key: kubelet.DriverName + "/node", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
 	})
 }
 
@@ -170,7 +170,7 @@ type Kubelet struct {
 }
 
 // dataDir is the directory of the plugin's socket and locks.
-func (k Kubelet) dataDir() string { return filepath.Join(k.RootDir, "plugins", plugin.DriverName) }
+func (k Kubelet) dataDir() string { return filepath.Join(k.RootDir, "plugins", kubelet.DriverName) }
 
 // serve registers this instance with kubelet, which may call it at once.
 func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kubeletplugin.Helper, error) {
@@ -180,7 +180,7 @@ func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kube
 		devices: d.devices,
 	}
 	options := append(side.metadata.options(),
-		kubeletplugin.DriverName(plugin.DriverName),
+		kubeletplugin.DriverName(kubelet.DriverName),
 		kubeletplugin.KubeClient(d.o.Client),
 		// The driver serializes access to the CDI directory itself, and calls read
 		// from the API server in parallel. The helper's metadata files are outside

@@ -20,7 +20,7 @@ import (
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
 // metadata shows containers their claims' devices in a file (KEP-5304). The
@@ -52,7 +52,7 @@ func (m metadata) options() []kubeletplugin.Option {
 // specs returns the paths of the CDI specs that mount the claim's metadata, one
 // for each request with metadata. The caller has checked the UID.
 func (m metadata) specs(uid types.UID) ([]string, error) {
-	return filepath.Glob(filepath.Join(m.cdiDir, fmt.Sprintf("%s_metadata_%s_*.json", plugin.DriverName, uid)))
+	return filepath.Glob(filepath.Join(m.cdiDir, fmt.Sprintf("%s_metadata_%s_*.json", kubelet.DriverName, uid)))
 }
 
 // update rewrites the metadata of a claim that is decided anew. A claim that was

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
-// holder has the prepared claims; a plugin.Driver.
+// holder has the prepared claims; a kubelet.Driver.
 type holder interface {
 	Prepared() ([]contract.ClaimRecord, error)
 	Runs(contract.ClaimRecord) (bool, error)

@@ -26,9 +26,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
@@ -61,9 +61,9 @@ func newOrphanage(t *testing.T) *orphanage {
 	require.NoError(t, err)
 	machine, err := inventory.Compute(n.o.Config, topologytest.T2().Machine())
 	require.NoError(t, err)
-	driver := plugin.New(plugin.Options{
+	driver := kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(filepath.Join(t.TempDir(), "lock")), Ledger: ledger.New(dir, "boot"), BootID: "boot",
-		Inventory: machine.Plugin(n.o.Config, "boot"), Cgroups: newPodCgroups(n.o.Config), Recorder: n.o.Metrics,
+		Inventory: machine.Decisions(n.o.Config, "boot"), Cgroups: newPodCgroups(n.o.Config), Recorder: n.o.Metrics,
 	})
 	data, err := contract.EncodeClaim(contract.ClaimRecord{
 		V: contract.Version, Namespace: "ns", Name: "left", UID: claimUID, BootID: "boot",

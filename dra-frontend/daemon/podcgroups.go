@@ -25,7 +25,7 @@ func newPodCgroups(c config.Config) podCgroups {
 	return podCgroups{root: os.DirFS(filepath.Join(c.SysfsRoot, "fs", "cgroup")), cdiDir: c.CDIDir}
 }
 
-// Has implements plugin.Cgroups. Without the actuator the answer is unknown, an
+// Has implements kubelet.Cgroups. Without the actuator the answer is unknown, an
 // error.
 func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
 	a, err := contract.ReadAnnouncement(c.cdiDir)

@@ -17,8 +17,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
@@ -164,7 +164,7 @@ func (p *publication) readBack(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list, err := p.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorDriver: plugin.DriverName, resourceapi.ResourceSliceSelectorNodeName: p.node,
+		resourceapi.ResourceSliceSelectorDriver: kubelet.DriverName, resourceapi.ResourceSliceSelectorNodeName: p.node,
 	}.String()})
 	if err != nil {
 		p.log.Debug("slices not read back, tried again", zap.Error(err))

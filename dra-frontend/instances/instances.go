@@ -323,7 +323,7 @@ func (i *Instance) Release() error {
 // errWaiting is the answer to kubelet while another instance is the active one.
 var errWaiting = errors.New("another instance of the frontend serves this node and has not handed over yet: kubelet tries again")
 
-// Acquire implements plugin.Lock: it begins a section that reads and writes the
+// Acquire implements kubelet.Lock: it begins a section that reads and writes the
 // CDI directory. Only the active instance has sections (I1). Another instance
 // waits for its turn for as long as patience, and the error is errWaiting then.
 func (i *Instance) Acquire() (release func() error, err error) {

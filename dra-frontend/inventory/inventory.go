@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inventory computes what a machine offers with a configuration: its
-// zones, the devices published for them, and the plugin's inventory, from which
+// zones, the devices published for them, and the inventory from which
 // claims are prepared. The daemon and `cpumem simulate` both use it, so that
 // they see the same machine. It is pure.
 package inventory
@@ -13,9 +13,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -49,10 +49,10 @@ func Compute(c config.Config, m topology.Machine) (Inventory, error) {
 	}, nil
 }
 
-// Plugin returns the inventory from which the plugin prepares claims.
-func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
-	p := plugin.Inventory{
-		Zones:    make(map[string]plugin.Zone, len(i.Zones)),
+// Decisions returns the inventory for package decision.
+func (i Inventory) Decisions(c config.Config, bootID string) decision.Inventory {
+	p := decision.Inventory{
+		Zones:    make(map[string]decision.Zone, len(i.Zones)),
 		PageSize: i.Machine.PageSize,
 		Pick:     placement.NewLayout(i.Machine).Pick,
 		Base: nodestate.Base{
@@ -61,7 +61,7 @@ func (i Inventory) Plugin(c config.Config, bootID string) plugin.Inventory {
 		},
 	}
 	for _, z := range i.Zones {
-		p.Zones[z.Name] = plugin.Zone{CPUs: z.CPUs, Mems: z.Mems}
+		p.Zones[z.Name] = decision.Zone{CPUs: z.CPUs, Mems: z.Mems}
 	}
 	return p
 }

@@ -2,7 +2,7 @@
 
 // Package nodestate computes the node state from the prepared claims: the
 // shared pool, and the cgroup values of pods and levels. The result depends on
-// the arguments only. Package plugin calls it at start and before every write,
+// the arguments only. Package kubelet calls it at start and before every write,
 // so that the node file can always be computed again from the claim files.
 package nodestate
 

@@ -19,8 +19,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
 // Reader reads pods and claims.
@@ -29,16 +29,16 @@ type Reader struct{ client kubernetes.Interface }
 // NewReader returns a Reader.
 func NewReader(client kubernetes.Interface) Reader { return Reader{client: client} }
 
-// Pod implements plugin.Pods.
-func (r Reader) Pod(ctx context.Context, namespace, name string) (plugin.Pod, error) {
+// Pod implements kubelet.Pods.
+func (r Reader) Pod(ctx context.Context, namespace, name string) (decision.Pod, error) {
 	pod, err := r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return plugin.Pod{}, err
+		return decision.Pod{}, err
 	}
 	return Convert(pod)
 }
 
-// Claim implements plugin.Claims.
+// Claim implements kubelet.Claims.
 func (r Reader) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 	return r.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
@@ -52,7 +52,7 @@ type Node struct {
 // NewNode returns a reader of the named node.
 func NewNode(client kubernetes.Interface, name string) Node { return Node{client: client, name: name} }
 
-// AllocatableMemory implements plugin.Node: bytes, from the node's status.
+// AllocatableMemory implements kubelet.Node: bytes, from the node's status.
 func (n Node) AllocatableMemory(ctx context.Context) (int64, error) {
 	node, err := n.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
@@ -65,9 +65,9 @@ func (n Node) AllocatableMemory(ctx context.Context) (int64, error) {
 	return bytes, nil
 }
 
-// Convert returns the parts of a pod that the plugin needs.
-func Convert(pod *corev1.Pod) (plugin.Pod, error) {
-	out := plugin.Pod{Name: pod.Name, PodRecord: contract.PodRecord{UID: string(pod.UID)}}
+// Convert returns the parts of a pod that a decision needs.
+func Convert(pod *corev1.Pod) (decision.Pod, error) {
+	out := decision.Pod{Name: pod.Name, PodRecord: contract.PodRecord{UID: string(pod.UID)}}
 	switch pod.Status.QOSClass {
 	case corev1.PodQOSGuaranteed:
 		out.QOS = contract.LevelKubepods
@@ -76,19 +76,19 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	case corev1.PodQOSBestEffort:
 		out.QOS = contract.LevelBestEffort
 	default:
-		return plugin.Pod{}, fmt.Errorf("pod %s/%s has QoS class %q in its status", pod.Namespace, pod.Name, pod.Status.QOSClass)
+		return decision.Pod{}, fmt.Errorf("pod %s/%s has QoS class %q in its status", pod.Namespace, pod.Name, pod.Status.QOSClass)
 	}
 	if pod.Spec.RuntimeClassName != nil {
 		out.RuntimeClass = *pod.Spec.RuntimeClassName
 	}
 	out.UserNamespace = pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
 	// A claim from a template has a generated name. Containers name the pod's
-	// entry, the plugin needs the object's name.
+	// entry, a decision needs the object's name.
 	claims := make(map[string]string, len(pod.Spec.ResourceClaims))
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return plugin.Pod{}, err
+			return decision.Pod{}, err
 		}
 		if name != nil {
 			claims[pod.Spec.ResourceClaims[i].Name] = *name
@@ -118,8 +118,8 @@ func Convert(pod *corev1.Pod) (plugin.Pod, error) {
 	return out, nil
 }
 
-func container(c *corev1.Container, runs bool, claims map[string]string) plugin.Container {
-	out := plugin.Container{
+func container(c *corev1.Container, runs bool, claims map[string]string) decision.Container {
+	out := decision.Container{
 		Name: c.Name, Runs: runs, MemoryLimit: c.Resources.Limits.Memory().Value(), Hugepages: hugepages(c.Resources.Limits),
 		Resources: resources(c.Resources),
 	}
@@ -128,7 +128,7 @@ func container(c *corev1.Container, runs bool, claims map[string]string) plugin.
 	}
 	for _, ref := range c.Resources.Claims {
 		if name, ok := claims[ref.Name]; ok {
-			out.Claims = append(out.Claims, plugin.ClaimReference{Claim: name, Request: ref.Request})
+			out.Claims = append(out.Claims, decision.ClaimReference{Claim: name, Request: ref.Request})
 		}
 	}
 	return out

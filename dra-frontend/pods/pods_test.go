@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 )
 
@@ -53,14 +53,14 @@ func TestPod(t *testing.T) {
 	}
 	got, err := pods.NewReader(fake.NewClientset(pod)).Pod(t.Context(), "default", "p")
 	require.NoError(t, err)
-	require.Equal(t, plugin.Pod{
+	require.Equal(t, decision.Pod{
 		Name: "p", RuntimeClass: "kata", UserNamespace: true,
 		PodRecord: contract.PodRecord{
 			UID: "00000000-0000-0000-0000-000000000001", QOS: contract.LevelBurstable,
 			Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
 		},
-		Containers: []plugin.Container{
-			{Name: "init", Init: true, Claims: []plugin.ClaimReference{{Claim: "pod-zone-x1"}}},
+		Containers: []decision.Container{
+			{Name: "init", Init: true, Claims: []decision.ClaimReference{{Claim: "pod-zone-x1"}}},
 			{Name: "sidecar", Init: true, Runs: true},
 			{
 				Name: "main", Runs: true, MemoryLimit: 1 << 30,
@@ -69,7 +69,7 @@ func TestPod(t *testing.T) {
 					Memory: oomscore.Amount{Request: 512 << 20, Limit: 1 << 30},
 				},
 				MountPaths: []string{"/huge"}, Hugepages: map[string]int64{"2Mi": 4 << 20},
-				Claims: []plugin.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}},
+				Claims: []decision.ClaimReference{{Claim: "by-name", Request: "zone"}, {Claim: "pod-zone-x1"}},
 			},
 		},
 	}, got)

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -25,7 +25,7 @@ const bootID = "simulated"
 // actuator is a working actuator with every feature.
 type actuator struct{}
 
-// Announcement implements plugin.Actuator.
+// Announcement implements kubelet.Actuator.
 func (actuator) Announcement() (contract.Announcement, error) {
 	a := contract.Announcement{
 		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Features: []string{contract.FeaturePartition},
@@ -39,17 +39,17 @@ func (actuator) Announcement() (contract.Announcement, error) {
 // podLister has the pods in place of the API server.
 type podLister []*corev1.Pod
 
-// Pod implements plugin.Pods.
-func (l podLister) Pod(_ context.Context, namespace, name string) (plugin.Pod, error) {
+// Pod implements kubelet.Pods.
+func (l podLister) Pod(_ context.Context, namespace, name string) (decision.Pod, error) {
 	for _, p := range l {
 		if p.Namespace == namespace && p.Name == name {
 			return pods.Convert(p)
 		}
 	}
-	return plugin.Pod{}, apierrors.NewNotFound(corev1.Resource("pods"), name)
+	return decision.Pod{}, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
-// Claim implements plugin.Claims.
+// Claim implements kubelet.Claims.
 func (o Objects) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 	if claim, known := o.claims[key{namespace, name}]; known {
 		return claim, nil
@@ -60,13 +60,13 @@ func (o Objects) Claim(_ context.Context, namespace, name string) (*resourceapi.
 // cgroups has a cgroup for every pod: simulated pods do not end.
 type cgroups struct{}
 
-// Has implements plugin.Cgroups.
+// Has implements kubelet.Cgroups.
 func (cgroups) Has(contract.PodRecord) (bool, error) { return true, nil }
 
 // node is the simulated node.
 type node struct{ machine topology.Machine }
 
-// AllocatableMemory implements plugin.Node. Nothing is reserved for kubelet,
+// AllocatableMemory implements kubelet.Node. Nothing is reserved for kubelet,
 // because the input has no such amount.
 func (n node) AllocatableMemory(context.Context) (int64, error) {
 	bytes := int64(0)
@@ -82,7 +82,7 @@ func (n node) AllocatableMemory(context.Context) (int64, error) {
 // lock is the lock of a ledger with one writer.
 type lock struct{}
 
-// Acquire implements plugin.Lock.
+// Acquire implements kubelet.Lock.
 func (lock) Acquire() (release func() error, err error) { return func() error { return nil }, nil }
 
 type discard struct{}

@@ -17,7 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -64,7 +64,7 @@ func chartClasses() classes {
 	for name, kind := range map[string]topology.MemoryType{
 		"": topology.MemoryDRAM, "-hbm": topology.MemoryHBM, "-cxl": topology.MemoryCXL, "-unknown": topology.MemoryUnknown,
 	} {
-		name = plugin.DriverName + name
+		name = kubelet.DriverName + name
 		out[name] = &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
 			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: resourceslices.ClassSelector(kind)}}},
 		}}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
@@ -52,7 +52,7 @@ func (s *scheduler) publish(devices []resourceapi.Device) {
 			s.slices = append(s.slices, &resourceapi.ResourceSlice{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", nodeName, i)},
 				Spec: resourceapi.ResourceSliceSpec{
-					Driver: plugin.DriverName, NodeName: new(nodeName), Devices: slice.Devices,
+					Driver: kubelet.DriverName, NodeName: new(nodeName), Devices: slice.Devices,
 					Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
 				},
 			})

@@ -3,7 +3,7 @@
 // Package simulation answers where claims would land on a machine. It runs the
 // whole flow in one process and changes nothing: inventory divides and
 // publishes the machine as in the daemon, the real structured allocator stands
-// for the scheduler, and the daemon's own plugin prepares the allocated claims,
+// for the scheduler, and the frontend's own driver prepares the allocated claims,
 // with a ledger in memory. So what is refused here is refused in the cluster,
 // with the same message.
 //
@@ -28,9 +28,9 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
@@ -51,9 +51,9 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 		ledger:    ledger.New(newDirectory(), bootID),
 		outcomes:  make(map[types.UID]outcome, len(o.claims)),
 	}
-	s.driver = plugin.New(plugin.Options{
+	s.driver = kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, Pool: nodeName, BootID: bootID, Guard: c.Guard, GuardWait: c.GuardWait.Duration,
-		Inventory: offered.Plugin(c, bootID), Settings: parameters.Defaults(c, m.PageSize),
+		Inventory: offered.Decisions(c, bootID), Settings: parameters.Defaults(c, m.PageSize),
 		Pods: podLister(o.pods), Claims: s.objects, Cgroups: cgroups{}, Node: node{m}, Actuator: actuator{}, Recorder: discard{},
 	})
 	for _, pod := range o.pods {
@@ -74,7 +74,7 @@ type simulation struct {
 	objects   Objects
 	offered   inventory.Inventory
 	scheduler *scheduler
-	driver    *plugin.Driver
+	driver    *kubelet.Driver
 	ledger    *ledger.Ledger
 	outcomes  map[types.UID]outcome
 }

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
 const namespace = "default"
@@ -164,7 +164,7 @@ func (n *Node) claim(meta metav1.ObjectMeta, requests []Request) string {
 
 func (r Request) exactly() *resourceapi.ExactDeviceRequest {
 	e := &resourceapi.ExactDeviceRequest{
-		DeviceClassName: plugin.DriverName, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		DeviceClassName: kubelet.DriverName, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 		Capacity: &resourceapi.CapacityRequirements{Requests: make(map[resourceapi.QualifiedName]resource.Quantity)},
 	}
 	for capacity, amount := range r.Capacity {

@@ -19,9 +19,9 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
@@ -35,7 +35,7 @@ var ErrDied = errors.New("the frontend died")
 // publishing in the background.
 type embedded struct {
 	n      *Node
-	driver *plugin.Driver
+	driver *kubelet.Driver
 	dir    *mortal
 }
 
@@ -45,11 +45,11 @@ func newEmbedded(n *Node) *embedded {
 	require.NoError(n.t, err)
 	require.NoError(n.t, dir.RemoveStale())
 	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
-	e.driver = plugin.New(plugin.Options{
+	e.driver = kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()),
 		Pool: NodeName, BootID: n.BootID(),
 		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
-		Inventory: offered.Plugin(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
+		Inventory: offered.Decisions(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e,
 		Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
 		MemoryCapacity: func() (int64, error) { return topology.MemoryTotal(os.DirFS(n.config.ProcRoot)) },
@@ -72,7 +72,7 @@ func (e *embedded) publish() {
 			_, err := e.n.API.Client.ResourceV1().ResourceSlices().Create(e.n.t.Context(), &resourceapi.ResourceSlice{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%02d-%s", i, NodeName)},
 				Spec: resourceapi.ResourceSliceSpec{
-					Driver: plugin.DriverName, NodeName: new(NodeName), Devices: s.Devices,
+					Driver: kubelet.DriverName, NodeName: new(NodeName), Devices: s.Devices,
 					Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
 				},
 			}, metav1.CreateOptions{})
@@ -81,7 +81,7 @@ func (e *embedded) publish() {
 	}
 }
 
-// Announcement implements plugin.Actuator. With the option NoActuator it is always
+// Announcement implements kubelet.Actuator. With the option NoActuator it is always
 // a working actuator's, to test the frontend alone.
 func (e *embedded) Announcement() (contract.Announcement, error) {
 	if e.n.o.NoActuator {
@@ -98,7 +98,7 @@ func (e *embedded) Announcement() (contract.Announcement, error) {
 	return a, err
 }
 
-// Has implements plugin.Cgroups.
+// Has implements kubelet.Cgroups.
 func (e *embedded) Has(p contract.PodRecord) (bool, error) {
 	_, err := os.Stat(filepath.Join(e.n.Cgroup, protection.PodDir("kubepods", p.QOS, p.UID)))
 	if errors.Is(err, os.ErrNotExist) {

@@ -16,7 +16,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
 func text(files fstest.MapFS) map[string]string {
@@ -218,7 +218,7 @@ func (n *Node) Files() map[string][]byte {
 }
 
 // metadataPrefix is the prefix of CDI files for device metadata.
-const metadataPrefix = plugin.DriverName + "_metadata_"
+const metadataPrefix = kubelet.DriverName + "_metadata_"
 
 // MetadataFiles returns the CDI files for device metadata.
 func (n *Node) MetadataFiles() []string {

@@ -21,8 +21,8 @@ import (
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/daemon"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
 // frontend has the calls that kubelet makes.
@@ -163,7 +163,7 @@ func (s *served) register() error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	if info.GetType() != registration.DRAPlugin || info.GetName() != plugin.DriverName {
+	if info.GetType() != registration.DRAPlugin || info.GetName() != kubelet.DriverName {
 		return fmt.Errorf("registered as %s %q", info.GetType(), info.GetName())
 	}
 	if conn, err = s.dial(info.GetEndpoint()); err != nil {

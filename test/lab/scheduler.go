@@ -15,7 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -25,7 +25,7 @@ type classes struct{ parameters string }
 
 // Get implements structured.DeviceClassLister.
 func (c classes) Get(string) (*resourceapi.DeviceClass, error) {
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin.DriverName}, Spec: resourceapi.DeviceClassSpec{
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: kubelet.DriverName}, Spec: resourceapi.DeviceClassSpec{
 		Selectors: []resourceapi.DeviceSelector{{
 			CEL: &resourceapi.CELDeviceSelector{Expression: resourceslices.ClassSelector(topology.MemoryDRAM)},
 		}},
@@ -39,14 +39,14 @@ func (c classes) Get(string) (*resourceapi.DeviceClass, error) {
 // configuration returns claim parameters with these JSON members.
 func configuration(members string) resourceapi.DeviceConfiguration {
 	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-		Driver:     plugin.DriverName,
+		Driver:     kubelet.DriverName,
 		Parameters: kruntime.RawExtension{Raw: []byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + members + `}`)},
 	}}
 }
 
 // List implements structured.DeviceClassLister.
 func (c classes) List() ([]*resourceapi.DeviceClass, error) {
-	class, err := c.Get(plugin.DriverName)
+	class, err := c.Get(kubelet.DriverName)
 	return []*resourceapi.DeviceClass{class}, err
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"context"
@@ -13,18 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
 // slow answers for the pod called name when answer is closed, and for other
 // pods at once.
 type slow struct {
-	plugin.Pods
+	kubelet.Pods
 	name          string
 	asked, answer chan struct{}
 }
 
-func (s slow) Pod(ctx context.Context, namespace, name string) (plugin.Pod, error) {
+func (s slow) Pod(ctx context.Context, namespace, name string) (decision.Pod, error) {
 	if name == s.name {
 		close(s.asked)
 		<-s.answer
@@ -34,7 +35,7 @@ func (s slow) Pod(ctx context.Context, namespace, name string) (plugin.Pod, erro
 
 func newSlow(n *node, name string) slow {
 	s := slow{name: name, asked: make(chan struct{}), answer: make(chan struct{})}
-	n.wrapPods = func(p plugin.Pods) plugin.Pods {
+	n.wrapPods = func(p kubelet.Pods) kubelet.Pods {
 		s.Pods = p
 		return s
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
 // A prepared claim keeps its kind, and later claims of the container follow it.
 func TestPartitionAfterPrepared(t *testing.T) {
-	both := plugin.Pod{Containers: []plugin.Container{using("main", true, ref("claim-1"), ref("claim-2"))}}
+	both := decision.Pod{Containers: []decision.Container{using("main", true, ref("claim-1"), ref("claim-2"))}}
 	t.Run("a claim of the pool", func(t *testing.T) {
 		n := newNode(t)
 		a, b := template(n.claim(1, "numa-0", capacity{"cpu": "1"})), template(n.claim(2, "numa-0", capacity{"cpu": "1"}))
@@ -31,7 +32,7 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		require.Empty(t, n.record(2).Results[0].Decision.Partition)
 
 		c := isolation(template(n.claim(3, "numa-0", capacity{"cpu": "1"})), partition)
-		n.pod(plugin.Pod{Containers: []plugin.Container{using("main", true, ref("claim-2"), ref("claim-3"))}}, b, c)
+		n.pod(decision.Pod{Containers: []decision.Container{using("main", true, ref("claim-2"), ref("claim-3"))}}, b, c)
 		require.ErrorContains(t, n.prepareAll(c), "container pod/main has CPUs of claim claim-2, request zone, as well, "+
 			"and that is none: it was prepared without")
 	})
@@ -87,7 +88,7 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		n.partitions(true)
 		next := template(n.claim(2, "numa-0", capacity{"cpu": "1"}))
 		next.Name = old.Name
-		n.pod(plugin.Pod{Containers: []plugin.Container{using("main", true, ref(old.Name))}}, next)
+		n.pod(decision.Pod{Containers: []decision.Container{using("main", true, ref(old.Name))}}, next)
 		require.NoError(t, n.prepareAll(next))
 		require.Equal(t, contract.PartitionRoot, n.record(2).Results[0].Decision.Partition)
 		require.Equal(t, "1-7", n.state().Shared.CPUs.String())
@@ -129,7 +130,7 @@ func TestPartitionOfSeveralPods(t *testing.T) {
 			c := isolation(n.claim(1, "numa-0", capacity{"cpu": "2"}), params)
 			n.late(c, "second", 5)
 			second := n.pods["second"]
-			second.Containers = []plugin.Container{using("main", true)} // the pod is a consumer, and none of its containers uses the claim
+			second.Containers = []decision.Container{using("main", true)} // the pod is a consumer, and none of its containers uses the claim
 			n.pods["second"] = second
 			_, err := n.prepare(c)
 			if params == "" {
@@ -154,7 +155,7 @@ func TestPartitionOfSeveralPods(t *testing.T) {
 
 // unread is an API server that does not answer for one pod.
 type unread struct {
-	plugin.Pods
+	kubelet.Pods
 	name string
 }
 
@@ -164,9 +165,9 @@ func TestPartitionBesideAnUnknownClaim(t *testing.T) {
 	n := newNode(t)
 	n.partitions(true)
 	a, b := template(n.claim(1, "numa-0", capacity{"cpu": "1"})), n.claim(2, "numa-0", capacity{"cpu": "1", "memory": "1Gi"})
-	n.pod(plugin.Pod{Containers: []plugin.Container{using("main", true, ref("claim-1"), ref("claim-2"))}}, a, b)
+	n.pod(decision.Pod{Containers: []decision.Container{using("main", true, ref("claim-1"), ref("claim-2"))}}, a, b)
 	n.late(b, "unread", 7)
-	n.wrapPods = func(p plugin.Pods) plugin.Pods { return unread{p, "unread"} }
+	n.wrapPods = func(p kubelet.Pods) kubelet.Pods { return unread{p, "unread"} }
 	n.restart()
 	require.ErrorContains(t, n.prepareAll(a, b), "the API server is away")
 	require.Empty(t, n.claimFiles())
@@ -179,9 +180,9 @@ func TestPartitionBesideAnUnknownClaim(t *testing.T) {
 	}
 }
 
-func (u unread) Pod(ctx context.Context, namespace, name string) (plugin.Pod, error) {
+func (u unread) Pod(ctx context.Context, namespace, name string) (decision.Pod, error) {
 	if name == u.name {
-		return plugin.Pod{}, errors.New("the API server is away")
+		return decision.Pod{}, errors.New("the API server is away")
 	}
 	return u.Pods.Pod(ctx, namespace, name)
 }
@@ -204,7 +205,7 @@ func TestPartitionLaws(tt *testing.T) {
 			}
 			claims = append(claims, c)
 		}
-		pod := plugin.Pod{RuntimeClass: rapid.SampledFrom([]string{"", "", "kata"}).Draw(t, "class")}
+		pod := decision.Pod{RuntimeClass: rapid.SampledFrom([]string{"", "", "kata"}).Draw(t, "class")}
 		for _, name := range []string{"a", "b", "c", "d"} {
 			c := using(name, rapid.Bool().Draw(t, "runs"))
 			for i := range count {

@@ -1,31 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package kubelet
 
 import (
 	"context"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
-
-// joinable reports whether more pods may use the claim: it is not from a
-// template, and its results have nothing that containers cannot share.
-func joinable(claim *resourceapi.ResourceClaim, parts []part) bool {
-	return !ownedByPod(claim) && !slices.ContainsFunc(parts, func(p part) bool { return p.amounts.Divisible() })
-}
-
-// ownedByPod reports whether the claim was made for one pod, from a template.
-func ownedByPod(claim *resourceapi.ResourceClaim) bool {
-	owner := metav1.GetControllerOf(claim)
-	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
-}
 
 // Join brings a prepared claim up to its consumers. Kubelet prepares a claim
 // once while pods on the node use it, and does not call for a pod that comes
@@ -57,7 +45,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if len(late.Status.ReservedFor) == 0 {
 		return nil
 	}
-	if record.Joinable && sameAllocation(record, results) {
+	if record.Joinable && decision.SameAllocation(record, results) {
 		return d.tie(ctx, claim, late, results)
 	}
 	if anyReserved(claim, record.Pods) {
@@ -72,14 +60,15 @@ func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, re
 	if err := sameDevices(record, results); err != nil {
 		return err
 	}
-	call := d.call(ctx, []*resourceapi.ResourceClaim{claim}, everyName)
-	call.again = true
-	users, err := call.users[claim.UID]()
-	if err != nil || len(users.pods) == 0 {
+	a, err := d.allocation(claim)
+	if err != nil {
 		return err
 	}
-	_, err = d.prepare(ctx, claim, call)
-	return err
+	b := d.read(ctx, []allocated{a}, true)
+	if a = b.claims[0]; a.Unread != nil || len(a.Pods) == 0 {
+		return a.Unread
+	}
+	return d.prepare(ctx, b, true)[0].Err
 }
 
 // tie adds the pods that late reserves the claim for to a claim that pods can
@@ -87,9 +76,9 @@ func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, re
 func (d *Driver) tie(ctx context.Context, claim, late *resourceapi.ResourceClaim,
 	results []resourceapi.DeviceRequestAllocationResult) error {
 	// As in prepare, the API server is read before the lock is taken.
-	users, err := d.users(ctx, late)
-	if err != nil || len(users.pods) == 0 {
-		return err
+	joined := decision.Read(late, results, d.settings)
+	if d.readPods(ctx, late, &joined); joined.Unread != nil || len(joined.Pods) == 0 {
+		return joined.Unread
 	}
 	leave, err := d.enter()
 	if err != nil {
@@ -104,12 +93,12 @@ func (d *Driver) tie(ctx context.Context, claim, late *resourceapi.ResourceClaim
 		return err
 	}
 	record, known := claims.Find(string(claim.UID))
-	if !known || !record.Joinable || !sameAllocation(record, results) {
+	if !known || !record.Joinable || !decision.SameAllocation(record, results) {
 		return nil
 	}
 	// Pods that have ended and are not consumers are removed: a claim that is
 	// always in use would collect pods without end.
-	added := users.records()
+	added := joined.PodRecords()
 	record.Pods = slices.DeleteFunc(slices.Clone(record.Pods), func(p contract.PodRecord) bool {
 		return tied(added, p.UID) || !reserved(claim, p.UID) && d.ended(p) == nil
 	})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"os"
@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 )
 
 // late reserves the claim for one more pod.
 func (n *node) late(c *resourceapi.ResourceClaim, name string, i int) {
-	n.pods[name] = plugin.Pod{
+	n.pods[name] = decision.Pod{
 		Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBestEffort},
-		Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: c.Name}}}},
+		Containers: []decision.Container{{Name: "main", Runs: true, Claims: []decision.ClaimReference{{Claim: c.Name}}}},
 	}
 	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
 		Resource: "pods", Name: name, UID: types.UID(uid(i)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 )
 
 // A42: the hugepage limits of a container and its pod follow from the claims
@@ -144,8 +144,8 @@ func TestHugepages(t *testing.T) {
 func TestHugepagesOfTwoContainers(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})
-	use := []plugin.ClaimReference{{Claim: "claim-1"}}
-	n.pod(plugin.Pod{Containers: []plugin.Container{
+	use := []decision.ClaimReference{{Claim: "claim-1"}}
+	n.pod(decision.Pod{Containers: []decision.Container{
 		{Name: "init", Claims: use, Hugepages: map[string]int64{"2Mi": 8 * mi}},
 		{Name: "main", Runs: true, Claims: use, Hugepages: map[string]int64{"2Mi": 6 * mi}},
 	}}, c)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
 // scores prepares claims in one call on a node with 16 GiB, and returns the
@@ -36,48 +36,48 @@ func (n *node) scores(claims ...*resourceapi.ResourceClaim) []int {
 // A81: a container with claims has the score of a container with the claimed
 // amounts as requests and limits.
 func TestOOMScore(t *testing.T) {
-	uses := func(numbers ...int) plugin.Container {
-		c := plugin.Container{Name: "c", Runs: true}
+	uses := func(numbers ...int) decision.Container {
+		c := decision.Container{Name: "c", Runs: true}
 		for _, i := range numbers {
-			c.Claims = append(c.Claims, plugin.ClaimReference{Claim: []string{"", "claim-1", "claim-2"}[i]})
+			c.Claims = append(c.Claims, decision.ClaimReference{Claim: []string{"", "claim-1", "claim-2"}[i]})
 		}
 		return c
 	}
-	setup := func(c plugin.Container) plugin.Container { c.Init, c.Runs = true, false; return c }
-	spec := func(c plugin.Container, cpu, memory oomscore.Amount) plugin.Container {
+	setup := func(c decision.Container) decision.Container { c.Init, c.Runs = true, false; return c }
+	spec := func(c decision.Container, cpu, memory oomscore.Amount) decision.Container {
 		c.Resources, c.MemoryLimit = oomscore.Resources{CPU: cpu, Memory: memory}, memory.Limit
 		return c
 	}
 	for name, c := range map[string]struct {
 		claims     []capacity
 		parameters string
-		containers []plugin.Container
+		containers []decision.Container
 		want       []int
 	}{
-		"memory":               {[]capacity{{"memory": "4Gi"}}, "", []plugin.Container{uses(1)}, []int{750}},
-		"CPUs":                 {[]capacity{{"cpu": "2"}}, "", []plugin.Container{uses(1)}, []int{999}},
-		"hugepages":            {[]capacity{{"hugepages_2Mi": "4Mi"}}, "", []plugin.Container{uses(1)}, []int{1000}},
-		"CPUs and memory":      {[]capacity{{"cpu": "2", "memory": "4Gi"}}, "", []plugin.Container{uses(1)}, []int{-997}},
-		"of two claims":        {[]capacity{{"cpu": "2"}, {"memory": "4Gi"}}, "", []plugin.Container{uses(1, 2)}, []int{-997, -997}},
-		"two claims of memory": {[]capacity{{"memory": "4Gi"}, {"memory": "2Gi"}}, "", []plugin.Container{uses(1, 2)}, []int{625, 625}},
+		"memory":               {[]capacity{{"memory": "4Gi"}}, "", []decision.Container{uses(1)}, []int{750}},
+		"CPUs":                 {[]capacity{{"cpu": "2"}}, "", []decision.Container{uses(1)}, []int{999}},
+		"hugepages":            {[]capacity{{"hugepages_2Mi": "4Mi"}}, "", []decision.Container{uses(1)}, []int{1000}},
+		"CPUs and memory":      {[]capacity{{"cpu": "2", "memory": "4Gi"}}, "", []decision.Container{uses(1)}, []int{-997}},
+		"of two claims":        {[]capacity{{"cpu": "2"}, {"memory": "4Gi"}}, "", []decision.Container{uses(1, 2)}, []int{-997, -997}},
+		"two claims of memory": {[]capacity{{"memory": "4Gi"}, {"memory": "2Gi"}}, "", []decision.Container{uses(1, 2)}, []int{625, 625}},
 		"each in a container": {
 			claims:     []capacity{{"memory": "4Gi"}, {"memory": "2Gi"}},
-			containers: []plugin.Container{uses(1), uses(2)},
+			containers: []decision.Container{uses(1), uses(2)},
 			want:       []int{750, 875},
 		},
 		"beside a container without a claim": {
 			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
-			containers: []plugin.Container{uses(1), uses()},
+			containers: []decision.Container{uses(1), uses()},
 			want:       []int{750},
 		},
 		"two guaranteed containers": {
 			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}, {"cpu": "2", "memory": "4Gi"}},
-			containers: []plugin.Container{uses(1), uses(2)},
+			containers: []decision.Container{uses(1), uses(2)},
 			want:       []int{-997, -997},
 		},
 		"one with a spec of its own": {
 			claims: []capacity{{"cpu": "2", "memory": "4Gi"}},
-			containers: []plugin.Container{
+			containers: []decision.Container{
 				uses(1),
 				spec(uses(), oomscore.Amount{Request: 100, Limit: 100}, oomscore.Amount{Request: gi, Limit: gi}),
 			},
@@ -85,39 +85,39 @@ func TestOOMScore(t *testing.T) {
 		},
 		"the claim repeated in the spec counts once": {
 			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
-			containers: []plugin.Container{spec(uses(1), oomscore.Amount{Request: 2000}, oomscore.Amount{Request: 4 * gi})},
+			containers: []decision.Container{spec(uses(1), oomscore.Amount{Request: 2000}, oomscore.Amount{Request: 4 * gi})},
 			want:       []int{-997},
 		},
 		"a larger request in the spec": {
 			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
-			containers: []plugin.Container{spec(uses(1), oomscore.Amount{}, oomscore.Amount{Request: 8 * gi})},
+			containers: []decision.Container{spec(uses(1), oomscore.Amount{}, oomscore.Amount{Request: 8 * gi})},
 			want:       []int{500},
 		},
 		"a larger limit in the spec": {
 			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
-			containers: []plugin.Container{spec(uses(1), oomscore.Amount{}, oomscore.Amount{Request: gi, Limit: 8 * gi})},
+			containers: []decision.Container{spec(uses(1), oomscore.Amount{}, oomscore.Amount{Request: gi, Limit: 8 * gi})},
 			want:       []int{750},
 		},
 		"a lower limit of CPUs in the spec": {
 			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
-			containers: []plugin.Container{spec(uses(1), oomscore.Amount{Request: 500, Limit: 500}, oomscore.Amount{})},
+			containers: []decision.Container{spec(uses(1), oomscore.Amount{Request: 500, Limit: 500}, oomscore.Amount{})},
 			want:       []int{750},
 		},
 		"a limit above the claim": {
 			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
 			parameters: `"memory":{"limit":"8Gi"}`,
-			containers: []plugin.Container{uses(1)},
+			containers: []decision.Container{uses(1)},
 			want:       []int{750},
 		},
 		"no limit": {
 			claims:     []capacity{{"cpu": "2", "memory": "4Gi"}},
 			parameters: `"memory":{"limit":"unlimited"}`,
-			containers: []plugin.Container{uses(1)},
+			containers: []decision.Container{uses(1)},
 			want:       []int{750},
 		},
 		"setup uses one of two claims": {
 			claims:     []capacity{{"memory": "4Gi"}, {"memory": "2Gi"}},
-			containers: []plugin.Container{setup(uses(1)), uses(1, 2)},
+			containers: []decision.Container{setup(uses(1)), uses(1, 2)},
 			want:       []int{750, 625},
 		},
 	} {
@@ -127,7 +127,7 @@ func TestOOMScore(t *testing.T) {
 			for i, asked := range c.claims {
 				claims = append(claims, isolation(template(n.claim(i+1, "numa-0", asked)), c.parameters))
 			}
-			n.pod(plugin.Pod{Containers: c.containers}, claims...)
+			n.pod(decision.Pod{Containers: c.containers}, claims...)
 			require.Equal(t, c.want, n.scores(claims...))
 		})
 	}
@@ -139,7 +139,7 @@ func TestOOMScoreOfASharedClaim(t *testing.T) {
 	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
 	limited := using("main", true, ref("claim-1"))
 	limited.Resources = oomscore.Resources{Memory: oomscore.Amount{Request: gi, Limit: gi}}
-	n.pod(plugin.Pod{Containers: []plugin.Container{limited}}, c)
+	n.pod(decision.Pod{Containers: []decision.Container{limited}}, c)
 	require.Equal(t, []int{999}, n.scores(c))
 	require.True(t, n.record(1).Joinable)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"context"
@@ -27,11 +27,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
 const (
@@ -40,8 +41,8 @@ const (
 	gi       = 1 << 30
 )
 
-// node is a frontend's plugin over a CDI directory on disk. restart makes a new
-// plugin over the same directory.
+// node is a driver over a CDI directory on disk. restart makes a new driver over
+// the same directory.
 type node struct {
 	t    require.TestingT
 	dir  string
@@ -69,12 +70,12 @@ type node struct {
 	// wrap replaces the directory of the ledger, wrapPods the API server's
 	// pods.
 	wrap     func(ledger.Directory) ledger.Directory
-	wrapPods func(plugin.Pods) plugin.Pods
+	wrapPods func(kubelet.Pods) kubelet.Pods
 	// wrapClaims replaces claims if it is set.
-	wrapClaims plugin.Claims
-	metadata   plugin.Metadata
-	inventory  plugin.Inventory
-	driver     *plugin.Driver
+	wrapClaims kubelet.Claims
+	metadata   kubelet.Metadata
+	inventory  decision.Inventory
+	driver     *kubelet.Driver
 }
 
 // nodeIn returns a node with no pod and no frontend, whose files are below the
@@ -99,7 +100,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-func requireReconciled(t require.TestingT, d *plugin.Driver) {
+func requireReconciled(t require.TestingT, d *kubelet.Driver) {
 	_, err := d.Reconcile()
 	require.NoError(t, err)
 }
@@ -111,15 +112,15 @@ func (n *node) restart() {
 	if n.wrap != nil {
 		d = n.wrap(dir)
 	}
-	var pods plugin.Pods = n.pods
+	var pods kubelet.Pods = n.pods
 	if n.wrapPods != nil {
 		pods = n.wrapPods(pods)
 	}
-	var claims plugin.Claims = n.claims
+	var claims kubelet.Claims = n.claims
 	if n.wrapClaims != nil {
 		claims = n.wrapClaims
 	}
-	n.driver = plugin.New(plugin.Options{
+	n.driver = kubelet.New(kubelet.Options{
 		Log:            zap.NewNop(),
 		Lock:           cdidir.NewLock(n.lock),
 		Ledger:         ledger.New(d, n.boot),
@@ -157,9 +158,9 @@ func (n *node) Announcement() (contract.Announcement, error) {
 
 // t2 is topology T2. It picks the lowest free CPUs: package placement tests
 // which CPUs are best.
-func t2() plugin.Inventory {
-	return plugin.Inventory{
-		Zones: map[string]plugin.Zone{
+func t2() decision.Inventory {
+	return decision.Inventory{
+		Zones: map[string]decision.Zone{
 			"numa-0": {CPUs: contract.CPUs(0, 1, 4, 5), Mems: contracttest.Nodes("0")},
 			"numa-1": {CPUs: contract.CPUs(2, 3, 6, 7), Mems: contracttest.Nodes("1")},
 		},
@@ -173,9 +174,9 @@ func t2() plugin.Inventory {
 	}
 }
 
-type podMap map[string]plugin.Pod
+type podMap map[string]decision.Pod
 
-func (m podMap) Pod(_ context.Context, _, name string) (plugin.Pod, error) {
+func (m podMap) Pod(_ context.Context, _, name string) (decision.Pod, error) {
 	p, ok := m[name]
 	if !ok {
 		return p, apierrors.NewNotFound(corev1.Resource("pods"), name)
@@ -183,7 +184,7 @@ func (m podMap) Pod(_ context.Context, _, name string) (plugin.Pod, error) {
 	return p, nil
 }
 
-// Has implements plugin.Cgroups.
+// Has implements kubelet.Cgroups.
 func (n *node) Has(p contract.PodRecord) (bool, error) { return n.running[p.UID], n.unseen }
 
 type claimMap map[string]*resourceapi.ResourceClaim
@@ -208,9 +209,9 @@ func uid(i int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", i) 
 // the pod's one container uses it.
 func (n *node) claim(i int, zone string, capacity map[resourceapi.QualifiedName]string) *resourceapi.ResourceClaim {
 	name, pod := fmt.Sprintf("claim-%d", i), fmt.Sprintf("pod-%d", i)
-	n.pods[pod] = plugin.Pod{
+	n.pods[pod] = decision.Pod{
 		Name: pod, PodRecord: contract.PodRecord{UID: uid(1000 + i), QOS: contract.LevelBurstable},
-		Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: name}}}},
+		Containers: []decision.Container{{Name: "main", Runs: true, Claims: []decision.ClaimReference{{Claim: name}}}},
 	}
 	consumed := make(map[resourceapi.QualifiedName]resource.Quantity)
 	for k, v := range capacity {
@@ -223,7 +224,7 @@ func (n *node) claim(i int, zone string, capacity map[resourceapi.QualifiedName]
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID(uid(1000 + i))}},
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
 				Results: []resourceapi.DeviceRequestAllocationResult{
-					{Request: "zone", Driver: plugin.DriverName, Pool: "node0", Device: zone, ShareID: &share, ConsumedCapacity: consumed},
+					{Request: "zone", Driver: kubelet.DriverName, Pool: "node0", Device: zone, ShareID: &share, ConsumedCapacity: consumed},
 				},
 			}},
 		},
@@ -388,14 +389,14 @@ func TestPrepareRefuses(t *testing.T) {
 		"memory shared by two containers": {func(n *node, c *resourceapi.ResourceClaim) {
 			consume(c, "memory", "1Gi")
 			p := n.pods["pod-1"]
-			p.Containers = append(p.Containers, plugin.Container{Name: "second", Runs: true, Claims: p.Containers[0].Claims})
+			p.Containers = append(p.Containers, decision.Container{Name: "second", Runs: true, Claims: p.Containers[0].Claims})
 			n.pods["pod-1"] = p
 		}, "pod-1/main, pod-1/second"},
 		"a sidecar and the init container after it": {func(n *node, c *resourceapi.ResourceClaim) {
 			consume(c, "memory", "1Gi")
 			p := n.pods["pod-1"]
 			use := p.Containers[0].Claims
-			p.Containers = []plugin.Container{
+			p.Containers = []decision.Container{
 				{Name: "sidecar", Runs: true, Claims: use},
 				{Name: "init", Claims: use},
 				{Name: "main", Runs: true},
@@ -406,7 +407,7 @@ func TestPrepareRefuses(t *testing.T) {
 			consume(c, "memory", "1Gi")
 			p := n.pods["pod-1"]
 			use := p.Containers[0].Claims
-			p.Containers = []plugin.Container{{Name: "init", Claims: use}, {Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: use}}
+			p.Containers = []decision.Container{{Name: "init", Claims: use}, {Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: use}}
 			n.pods["pod-1"] = p
 		}, "give all of them a limit, or none"},
 		"pod limit below the claim": {func(n *node, c *resourceapi.ResourceClaim) {
@@ -624,7 +625,7 @@ func TestInitContainerSharesMemory(t *testing.T) {
 	n := newNode(t)
 	c := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
 	p := n.pods["pod-1"]
-	p.Containers = append([]plugin.Container{{Name: "init", Claims: p.Containers[0].Claims}}, p.Containers...)
+	p.Containers = append([]decision.Container{{Name: "init", Claims: p.Containers[0].Claims}}, p.Containers...)
 	n.pods["pod-1"] = p
 	_, err := n.prepare(c)
 	require.NoError(t, err)
@@ -672,9 +673,9 @@ func (n *node) reserve(c *resourceapi.ResourceClaim, count int) {
 	for range count {
 		i := 10000 + len(n.pods)
 		name := fmt.Sprintf("pod-%d", i)
-		n.pods[name] = plugin.Pod{
+		n.pods[name] = decision.Pod{
 			Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBurstable},
-			Containers: []plugin.Container{{Name: "main", Runs: true, Claims: []plugin.ClaimReference{{Claim: c.Name}}}},
+			Containers: []decision.Container{{Name: "main", Runs: true, Claims: []decision.ClaimReference{{Claim: c.Name}}}},
 		}
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
 			Resource: "pods", Name: name, UID: types.UID(uid(i)),

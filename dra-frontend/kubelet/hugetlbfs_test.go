@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 )
 
 // A76: a claim brings a hugetlbfs mount for each of its page sizes, where the
 // kernel mounts a hugetlbfs and the pod has no mount of its own.
 func TestHugetlbfs(t *testing.T) {
 	both := capacity{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "1Gi"}
-	main := func(edit func(*plugin.Container)) plugin.Pod {
+	main := func(edit func(*decision.Container)) decision.Pod {
 		c := using("main", true, ref("claim-1"))
 		if edit != nil {
 			edit(&c)
 		}
-		return plugin.Pod{Containers: []plugin.Container{c, {Name: "other", Runs: true, MountPaths: []string{"/dev/hugepages-1Gi"}}}}
+		return decision.Pod{Containers: []decision.Container{c, {Name: "other", Runs: true, MountPaths: []string{"/dev/hugepages-1Gi"}}}}
 	}
 	own, kata := main(nil), main(nil)
 	own.UserNamespace, kata.RuntimeClass = true, "kata"
 	for name, c := range map[string]struct {
 		asked      capacity
 		parameters string
-		pod        plugin.Pod
+		pod        decision.Pod
 		want       []string
 		err        string
 	}{
@@ -37,12 +37,12 @@ func TestHugetlbfs(t *testing.T) {
 		"kubelet's limits": {both, `"hugepages":{"limits":"unchanged"}`, main(nil), []string{"1Gi", "2Mi"}, ""},
 		"a volume at the path": {
 			asked: both,
-			pod:   main(func(c *plugin.Container) { c.MountPaths = []string{"/x", "/dev/hugepages-2Mi/"} }),
+			pod:   main(func(c *decision.Container) { c.MountPaths = []string{"/x", "/dev/hugepages-2Mi/"} }),
 			want:  []string{"1Gi"},
 		},
 		"a volume elsewhere": {
 			asked: both,
-			pod:   main(func(c *plugin.Container) { c.MountPaths = []string{"/dev/hugepages"} }),
+			pod:   main(func(c *decision.Container) { c.MountPaths = []string{"/dev/hugepages"} }),
 			want:  []string{"1Gi", "2Mi"},
 		},
 		"user namespace":        {both, "", own, nil, ""},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"context"
@@ -17,22 +17,22 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 )
 
 const mi = 1 << 20
 
 // together makes one pod with one container that uses all of the claims.
 func (n *node) together(limit int64, claims ...*resourceapi.ResourceClaim) {
-	c := plugin.Container{Name: "main", Runs: true, MemoryLimit: limit}
+	c := decision.Container{Name: "main", Runs: true, MemoryLimit: limit}
 	for _, claim := range claims {
-		c.Claims = append(c.Claims, plugin.ClaimReference{Claim: claim.Name})
+		c.Claims = append(c.Claims, decision.ClaimReference{Claim: claim.Name})
 	}
-	n.pod(plugin.Pod{Containers: []plugin.Container{c}}, claims...)
+	n.pod(decision.Pod{Containers: []decision.Container{c}}, claims...)
 }
 
 // pod reserves the claims for one pod.
-func (n *node) pod(p plugin.Pod, claims ...*resourceapi.ResourceClaim) {
+func (n *node) pod(p decision.Pod, claims ...*resourceapi.ResourceClaim) {
 	p.Name, p.PodRecord = "pod", contract.PodRecord{UID: uid(999), QOS: contract.LevelBurstable}
 	n.pods["pod"] = p
 	for _, claim := range claims {
@@ -122,12 +122,12 @@ func TestRequestsOnOneContainer(t *testing.T) {
 		r.Request = more.request
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, r)
 	}
-	n.pod(plugin.Pod{Containers: []plugin.Container{
-		{Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: []plugin.ClaimReference{
+	n.pod(decision.Pod{Containers: []decision.Container{
+		{Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: []decision.ClaimReference{
 			{Claim: "claim-1", Request: "zone"},
 			{Claim: "claim-1", Request: "second"},
 		}},
-		{Name: "side", Runs: true, MemoryLimit: gi, Claims: []plugin.ClaimReference{{Claim: "claim-1", Request: "third"}}},
+		{Name: "side", Runs: true, MemoryLimit: gi, Claims: []decision.ClaimReference{{Claim: "claim-1", Request: "third"}}},
 	}}, c)
 	require.NoError(t, n.prepareAll(c))
 	results := n.record(1).Results
@@ -172,9 +172,9 @@ func TestClaimOfTwoContainers(t *testing.T) {
 	throttled(n, 0.5)
 	a := n.claim(1, "numa-0", capacity{"memory": "256Mi"})
 	b := n.claim(2, "numa-1", capacity{"memory": "768Mi"})
-	n.pod(plugin.Pod{Containers: []plugin.Container{
-		{Name: "init", MemoryLimit: 2 * gi, Claims: []plugin.ClaimReference{{Claim: "claim-1"}}},
-		{Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: []plugin.ClaimReference{{Claim: "claim-1"}, {Claim: "claim-2"}}},
+	n.pod(decision.Pod{Containers: []decision.Container{
+		{Name: "init", MemoryLimit: 2 * gi, Claims: []decision.ClaimReference{{Claim: "claim-1"}}},
+		{Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: []decision.ClaimReference{{Claim: "claim-1"}, {Claim: "claim-2"}}},
 	}}, a, b)
 	require.NoError(t, n.prepareAll(a, b))
 	require.Equal(t, contract.Limit(384*mi), n.record(1).Results[0].Decision.Memory.High)
@@ -356,36 +356,36 @@ func TestOwnerKubelet(t *testing.T) {
 // The claimed memory of containers that run at the same time must fit into the
 // limit of their pod.
 func TestClaimsAndTheLimitOfThePod(t *testing.T) {
-	use := func(claims ...string) []plugin.ClaimReference {
-		var out []plugin.ClaimReference
+	use := func(claims ...string) []decision.ClaimReference {
+		var out []decision.ClaimReference
 		for _, c := range claims {
-			out = append(out, plugin.ClaimReference{Claim: c})
+			out = append(out, decision.ClaimReference{Claim: c})
 		}
 		return out
 	}
 	for name, c := range map[string]struct {
-		containers []plugin.Container
+		containers []decision.Container
 		refused    string
 	}{
 		"one after the other": {
-			containers: []plugin.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-2")}},
+			containers: []decision.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-2")}},
 		},
 		"one by both, in turn": {
-			containers: []plugin.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-1")}},
+			containers: []decision.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-1")}},
 		},
 		"at the same time": {
-			containers: []plugin.Container{
+			containers: []decision.Container{
 				{Name: "main", Runs: true, Claims: use("claim-1")},
 				{Name: "second", Runs: true, Claims: use("claim-2")},
 			},
 			refused: "claim claim-1, request zone: 805306368; claim claim-2, request zone: 805306368",
 		},
 		"in one container": {
-			containers: []plugin.Container{{Name: "main", Runs: true, Claims: use("claim-1", "claim-2")}},
+			containers: []decision.Container{{Name: "main", Runs: true, Claims: use("claim-1", "claim-2")}},
 			refused:    "of 1073741824 bytes is below the claimed 1610612736 bytes",
 		},
 		"beside a sidecar": {
-			containers: []plugin.Container{
+			containers: []decision.Container{
 				{Name: "sidecar", Runs: true, Claims: use("claim-1")},
 				{Name: "init", Claims: use("claim-2")},
 				{Name: "main", Runs: true},
@@ -393,20 +393,20 @@ func TestClaimsAndTheLimitOfThePod(t *testing.T) {
 			refused: "below the claimed 1610612736 bytes",
 		},
 		"before a sidecar": {
-			containers: []plugin.Container{
+			containers: []decision.Container{
 				{Name: "init", Claims: use("claim-2")},
 				{Name: "sidecar", Runs: true, Claims: use("claim-1")},
 				{Name: "main", Runs: true},
 			},
 		},
 		"by a container with no claim": {
-			containers: []plugin.Container{{Name: "main", Runs: true, Claims: use("claim-1")}, {Name: "second", Runs: true}},
+			containers: []decision.Container{{Name: "main", Runs: true, Claims: use("claim-1")}, {Name: "second", Runs: true}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			a, b := n.claim(1, "numa-0", capacity{"memory": "768Mi"}), n.claim(2, "numa-1", capacity{"memory": "768Mi"})
-			n.pod(plugin.Pod{MemoryLimit: gi, Containers: c.containers}, a, b)
+			n.pod(decision.Pod{MemoryLimit: gi, Containers: c.containers}, a, b)
 			err := n.prepareAll(a, b)
 			if c.refused == "" {
 				require.NoError(t, err)

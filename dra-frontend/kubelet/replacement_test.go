@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"context"
@@ -17,8 +17,9 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
 )
 
 // next returns the claim with pod number i as its only consumer.
@@ -41,7 +42,7 @@ func allocatedAnew(c *resourceapi.ResourceClaim, zone string) *resourceapi.Resou
 // other kinds of memory.
 func (n *node) offersNoMemory(zone string) {
 	i := t2()
-	i.Zones[zone] = plugin.Zone{CPUs: i.Zones[zone].CPUs}
+	i.Zones[zone] = decision.Zone{CPUs: i.Zones[zone].CPUs}
 	n.inventory = i
 	n.restart()
 }
@@ -172,8 +173,8 @@ func TestReplacementOfAClaimThatIsReleased(t *testing.T) {
 	c := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
 	_, err := n.prepare(c)
 	require.NoError(t, err)
-	n.wrapPods = func(p plugin.Pods) plugin.Pods {
-		return podFunc(func(ctx context.Context, namespace, name string) (plugin.Pod, error) {
+	n.wrapPods = func(p kubelet.Pods) kubelet.Pods {
+		return podFunc(func(ctx context.Context, namespace, name string) (decision.Pod, error) {
 			require.NoError(t, n.unprepare(1))
 			return p.Pod(ctx, namespace, name)
 		})
@@ -184,9 +185,9 @@ func TestReplacementOfAClaimThatIsReleased(t *testing.T) {
 	require.Empty(t, n.state().Pods)
 }
 
-type podFunc func(ctx context.Context, namespace, name string) (plugin.Pod, error)
+type podFunc func(ctx context.Context, namespace, name string) (decision.Pod, error)
 
-func (f podFunc) Pod(ctx context.Context, namespace, name string) (plugin.Pod, error) {
+func (f podFunc) Pod(ctx context.Context, namespace, name string) (decision.Pod, error) {
 	return f(ctx, namespace, name)
 }
 
@@ -446,7 +447,7 @@ func TestReplacementTakesTurnsWithThePool(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "5", n.state().Shared.CPUs.String())
 	// The zone has lost CPU 0, so the claim cannot keep it.
-	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: contract.CPUs(1, 4, 5), Mems: contracttest.Nodes("0")}
+	n.inventory.Zones["numa-0"] = decision.Zone{CPUs: contract.CPUs(1, 4, 5), Mems: contracttest.Nodes("0")}
 	n.restart()
 	require.NoError(t, n.driver.Join(t.Context(), n.next(allocatedAnew(c, "numa-0"), 5)))
 	require.Equal(t, "5", n.record(1).CPUs().String())
@@ -461,7 +462,7 @@ func TestReplacementKeepsNoCPUsBeyondTheZone(t *testing.T) {
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	require.Equal(t, "0-1", n.record(1).CPUs().String())
-	n.inventory.Zones["numa-0"] = plugin.Zone{CPUs: contract.CPUs(0, 4, 5), Mems: contracttest.Nodes("0")}
+	n.inventory.Zones["numa-0"] = decision.Zone{CPUs: contract.CPUs(0, 4, 5), Mems: contracttest.Nodes("0")}
 	n.restart()
 	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
 	require.Equal(t, "0,4", n.record(1).CPUs().String())

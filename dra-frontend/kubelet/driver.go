@@ -1,60 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin answers kubelet: it prepares and unprepares claims. The
-// scheduler has chosen zone and amounts. This package chooses the CPUs of that
-// zone, and computes every value that follows from the amounts. The flow of one
-// claim reads top to bottom in prepare.go, its decision in decide.go.
-package plugin
+// Package kubelet answers kubelet: it prepares and unprepares claims. It reads
+// what the decision of a claim depends on, has package decision decide, and
+// writes the record (package ledger). The flow of one call reads top to bottom
+// in prepare.go.
+package kubelet
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
 // DriverName is the name of the driver and of its DeviceClass.
 const DriverName = "dra.cpumem"
 
-// Inventory is what the machine offers, computed from topology and
-// configuration. An Inventory never changes: a changed machine gets a new one.
-type Inventory struct {
-	// Zones are the zones by device name.
-	Zones map[string]Zone
-	// Pick chooses n CPUs from free.
-	Pick func(free contract.CPUSet, n int, o placement.Options) (contract.CPUSet, error)
-	// PageSize is the base page size in bytes.
-	PageSize int64
-	// Base is the part of the node state's input that does not come from
-	// claims.
-	Base nodestate.Base
-}
-
-// Zone is the part of the machine that a device stands for.
-type Zone struct {
-	CPUs contract.CPUSet
-	// Mems are the zone's NUMA nodes with memory.
-	Mems contract.NodeSet
-}
-
 // Pods reads a pod from the API server.
 type Pods interface {
-	Pod(ctx context.Context, namespace, name string) (Pod, error)
+	Pod(ctx context.Context, namespace, name string) (decision.Pod, error)
 }
 
 // Claims reads a claim from the API server.
@@ -109,7 +83,7 @@ type Driver struct {
 	bootID    string
 	guard     bool
 	guardWait time.Duration
-	inventory Inventory
+	inventory decision.Inventory
 	settings  parameters.Settings
 	pods      Pods
 	claims    Claims
@@ -138,7 +112,7 @@ type Options struct {
 	BootID    string
 	Guard     bool
 	GuardWait time.Duration // how long the guard waits for a container's values: whole seconds
-	Inventory Inventory
+	Inventory decision.Inventory
 	// Settings are the settings of a claim without parameters.
 	Settings parameters.Settings
 	Pods     Pods
@@ -205,7 +179,7 @@ func (d *Driver) enter() (leave func(), err error) {
 }
 
 // SetInventory replaces the inventory after a change of topology.
-func (d *Driver) SetInventory(i Inventory) {
+func (d *Driver) SetInventory(i decision.Inventory) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inventory = i
@@ -262,86 +236,4 @@ func (d *Driver) writeState(claims []contract.ClaimRecord) error {
 func (d *Driver) count(claims []contract.ClaimRecord) {
 	claimed := nodestate.ClaimedCPUs(claims)
 	d.recorder.Claims(len(claims), claimed.Size(), d.inventory.Base.CPUs.Difference(claimed).Size())
-}
-
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin. Kubelet names all
-// claims of a pod in one call, except claims that it knows to be prepared.
-func (d *Driver) PrepareResourceClaims(ctx context.Context,
-	claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
-	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
-	// I8: the choice of CPUs must not depend on the order of claims in the
-	// call.
-	claims = slices.SortedFunc(slices.Values(claims), func(a, b *resourceapi.ResourceClaim) int {
-		return strings.Compare(string(a.UID), string(b.UID))
-	})
-	call := d.call(ctx, claims, d.preparedNames)
-	for _, claim := range claims {
-		start := time.Now()
-		devices, err := d.prepare(ctx, claim, call)
-		d.recorder.Prepared(err, time.Since(start))
-		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
-	}
-	return results, nil
-}
-
-// UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	results := make(map[types.UID]error, len(claims))
-	for _, claim := range claims {
-		err := d.unprepare(ctx, claim)
-		d.recorder.Unprepared(err)
-		results[claim.UID] = err
-	}
-	return results, nil
-}
-
-func (d *Driver) unprepare(ctx context.Context, claim kubeletplugin.NamespacedObject) error {
-	leave, err := d.enter()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	// I1: kubelet may have given this call up, asked again, and prepared the
-	// claim for the next pod.
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("claim %s: the call was given up: %w", claim, err)
-	}
-	log := d.log.With(zap.String("claim", claim.String()), zap.String("uid", string(claim.UID)))
-	uid := string(claim.UID)
-	if !contract.ValidUID(uid) {
-		return fmt.Errorf("claim %s: UID %q is not an object UID", claim, uid)
-	}
-	claims, err := d.ledger.Load()
-	if err != nil {
-		return err
-	}
-	record, known := claims.Find(uid)
-	if err := d.ledger.Forget(uid); err != nil {
-		log.Error("claim not released", zap.Error(err))
-		return err
-	}
-	// Load again: the removed file may have blocked the node, and a claim file
-	// that can be read only this time holds its CPUs too (I1).
-	if claims, err = d.ledger.Load(); err != nil {
-		return err
-	}
-	if claims.Blocked() != nil {
-		// The pool must not grow while unreadable files hold CPUs (I1).
-		// Reconcile writes the state once every file can be read.
-		log.Warn("claim released; the node state waits for unreadable claim files")
-		return nil
-	}
-	switch err := d.writeState(claims.Prepared); {
-	case errors.Is(err, nodestate.ErrNoPool):
-		// The claim is released: kubelet need not ask again. Reconcile
-		// writes the state once there is a CPU for the pool (I7).
-		log.Warn("claim released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))
-		return nil
-	case err != nil:
-		return err
-	}
-	if known {
-		log.Info("claim released", zap.Stringer("cpus", record.CPUs()))
-	}
-	return nil
 }

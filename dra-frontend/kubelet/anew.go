@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package kubelet
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
@@ -24,15 +25,15 @@ import (
 
 // stands reports whether the record is the answer for the claim. The error says
 // why a new decision has to wait.
-func (d *Driver) stands(record contract.ClaimRecord, claim *resourceapi.ResourceClaim,
-	results []resourceapi.DeviceRequestAllocationResult) (bool, error) {
+func (d *Driver) stands(record contract.ClaimRecord, a allocated) (bool, error) {
 	// I8: the first answer stands, whatever else has changed. Join adds pods to
 	// a claim that pods can share.
-	if same := sameAllocation(record, results); same && (record.Joinable || anyReserved(claim, record.Pods)) {
+	same := decision.SameAllocation(record, a.results)
+	if same && (record.Joinable || anyReserved(a.object, record.Pods)) {
 		return true, nil
 	}
 	for _, p := range record.Pods {
-		if reserved(claim, p.UID) {
+		if reserved(a.object, p.UID) {
 			continue
 		}
 		if err := d.ended(p); err != nil {
@@ -88,7 +89,7 @@ func anyReserved(claim *resourceapi.ResourceClaim, pods []contract.PodRecord) bo
 // keptCPUs returns the CPUs of each result of the record, or nil if the results
 // are another allocation.
 func keptCPUs(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) []contract.CPUSet {
-	if !sameAllocation(record, results) {
+	if !decision.SameAllocation(record, results) {
 		return nil
 	}
 	var kept []contract.CPUSet

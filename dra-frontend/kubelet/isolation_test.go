@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package kubelet_test
 
 import (
 	"slices"
@@ -13,7 +13,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/plugin"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 )
 
 const (
@@ -45,11 +45,11 @@ func isolation(c *resourceapi.ResourceClaim, members string) *resourceapi.Resour
 }
 
 // using returns a container that uses the claims.
-func using(name string, runs bool, claims ...plugin.ClaimReference) plugin.Container {
-	return plugin.Container{Name: name, Runs: runs, Claims: claims}
+func using(name string, runs bool, claims ...decision.ClaimReference) decision.Container {
+	return decision.Container{Name: name, Runs: runs, Claims: claims}
 }
 
-func ref(claim string) plugin.ClaimReference { return plugin.ClaimReference{Claim: claim} }
+func ref(claim string) decision.ClaimReference { return decision.ClaimReference{Claim: claim} }
 
 // A CPU claim becomes a partition if node, claim and actuator want and can, and
 // if one container has it alone.
@@ -62,7 +62,7 @@ func TestPartition(t *testing.T) {
 		exclusivity, params string
 		named, memory       bool
 		old                 bool // the actuator cannot make partitions
-		containers          []plugin.Container
+		containers          []decision.Container
 		class               string
 		want                want
 	}{
@@ -82,30 +82,30 @@ func TestPartition(t *testing.T) {
 			params: partition,
 			want:   want{err: "cpu.isolation: partition, but it cannot be a cpuset partition: " + noKernel},
 		},
-		"auto, two containers": {containers: []plugin.Container{main, side}, want: want{pool, ""}},
+		"auto, two containers": {containers: []decision.Container{main, side}, want: want{pool, ""}},
 		"auto, two containers and asked for": {
-			containers: []plugin.Container{main, side},
+			containers: []decision.Container{main, side},
 			params:     isolated,
 			want: want{err: "cpu.isolation: isolated, but it cannot be a cpuset partition: " +
 				"2 containers that run at the same time use it (pod/main, pod/side)"},
 		},
-		"auto, init container before": {containers: []plugin.Container{using("init", false, one), main}, want: want{root, ""}},
+		"auto, init container before": {containers: []decision.Container{using("init", false, one), main}, want: want{root, ""}},
 		"auto, two init containers only": {
-			containers: []plugin.Container{using("a", false, one), using("b", false, one), using("main", true)},
+			containers: []decision.Container{using("a", false, one), using("b", false, one), using("main", true)},
 			want:       want{root, ""},
 		},
 		"auto, sidecar and init container after": {
-			containers: []plugin.Container{side, using("init", false, one), using("main", true)},
+			containers: []decision.Container{side, using("init", false, one), using("main", true)},
 			want:       want{pool, ""},
 		},
 		"auto, init container before the sidecar": {
-			containers: []plugin.Container{using("init", false, one), side, using("main", true)},
+			containers: []decision.Container{using("init", false, one), side, using("main", true)},
 			want:       want{root, ""},
 		},
-		"auto, sidecar and main": {containers: []plugin.Container{side, main}, want: want{pool, ""}},
-		"auto, no container":     {containers: []plugin.Container{using("main", true)}, want: want{pool, ""}},
+		"auto, sidecar and main": {containers: []decision.Container{side, main}, want: want{pool, ""}},
+		"auto, no container":     {containers: []decision.Container{using("main", true)}, want: want{pool, ""}},
 		"auto, no container and asked for": {
-			containers: []plugin.Container{using("main", true)},
+			containers: []decision.Container{using("main", true)},
 			params:     partition,
 			want:       want{err: "no container uses it"},
 		},
@@ -143,22 +143,22 @@ func TestPartition(t *testing.T) {
 		},
 		"partition, two containers": {
 			exclusivity: "partition",
-			containers:  []plugin.Container{main, side},
+			containers:  []decision.Container{main, side},
 			want:        want{err: "(pod/main, pod/side)"},
 		},
 		"partition, sidecar and init": {
 			exclusivity: "partition",
-			containers:  []plugin.Container{side, using("init", false, one)},
+			containers:  []decision.Container{side, using("init", false, one)},
 			want:        want{err: "(pod/side, pod/init)"},
 		},
 		"partition, init and then main": {
 			exclusivity: "partition",
-			containers:  []plugin.Container{using("init", false, one), main},
+			containers:  []decision.Container{using("init", false, one), main},
 			want:        want{root, ""},
 		},
 		"partition, no container uses it": {
 			exclusivity: "partition",
-			containers:  []plugin.Container{using("main", true)},
+			containers:  []decision.Container{using("main", true)},
 			want:        want{err: "no container uses it"},
 		},
 	} {
@@ -179,9 +179,9 @@ func TestPartition(t *testing.T) {
 				template(claim)
 			}
 			if c.containers == nil {
-				c.containers = []plugin.Container{main}
+				c.containers = []decision.Container{main}
 			}
-			n.pod(plugin.Pod{Containers: c.containers, RuntimeClass: c.class}, claim)
+			n.pod(decision.Pod{Containers: c.containers, RuntimeClass: c.class}, claim)
 			_, err := n.prepare(claim)
 			if c.want.err != "" {
 				require.ErrorContains(t, err, c.want.err)
@@ -237,9 +237,9 @@ func (n *node) requirePartition(kind string, i int) {
 // the pool. refused are the errors of refused claims.
 func TestPartitionsInOneContainer(t *testing.T) {
 	none := map[int]string{1: isolationNone}
-	both := []plugin.Container{using("main", true, ref("claim-1"), ref("claim-2"))}
-	apart := []plugin.Container{using("a", true, ref("claim-1")), using("b", true, ref("claim-2"))}
-	chain := []plugin.Container{
+	both := []decision.Container{using("main", true, ref("claim-1"), ref("claim-2"))}
+	apart := []decision.Container{using("a", true, ref("claim-1")), using("b", true, ref("claim-2"))}
+	chain := []decision.Container{
 		using("init-a", false, ref("claim-1"), ref("claim-2")),
 		using("init-b", false, ref("claim-2"), ref("claim-3")),
 		using("main", true, ref("claim-3")),
@@ -248,7 +248,7 @@ func TestPartitionsInOneContainer(t *testing.T) {
 	for name, c := range map[string]struct {
 		params     map[int]string
 		named      []int
-		containers []plugin.Container
+		containers []decision.Container
 		kinds      map[int]string
 		refused    map[int]string
 	}{
@@ -270,7 +270,7 @@ func TestPartitionsInOneContainer(t *testing.T) {
 				"and that is none: other pods may come to the claim"},
 		},
 		"two containers use one": {
-			containers: []plugin.Container{using("main", true, ref("claim-1"), ref("claim-2")), using("side", true, ref("claim-2"))},
+			containers: []decision.Container{using("main", true, ref("claim-1"), ref("claim-2")), using("side", true, ref("claim-2"))},
 			kinds:      map[int]string{1: "", 2: ""},
 		},
 		"by way of another container": {
@@ -302,7 +302,7 @@ func TestPartitionsInOneContainer(t *testing.T) {
 					}
 					claims = append(claims, claim)
 				}
-				n.pod(plugin.Pod{Containers: c.containers}, claims...)
+				n.pod(decision.Pod{Containers: c.containers}, claims...)
 				results, err := n.driver.PrepareResourceClaims(t.Context(), claims)
 				require.NoError(t, err)
 				for i, want := range c.refused {
@@ -321,51 +321,51 @@ func TestPartitionsInOneContainer(t *testing.T) {
 // Each request of a claim has a kind of its own. A request that demands a
 // partition keeps later pods from the whole claim.
 func TestPartitionsOfRequests(t *testing.T) {
-	zone, other := plugin.ClaimReference{Claim: "claim-1", Request: "zone"}, plugin.ClaimReference{Claim: "claim-1", Request: "other"}
+	zone, other := decision.ClaimReference{Claim: "claim-1", Request: "zone"}, decision.ClaimReference{Claim: "claim-1", Request: "other"}
 	for name, c := range map[string]struct {
 		params     []resourceapi.DeviceAllocationConfiguration
 		named      bool
-		containers []plugin.Container
+		containers []decision.Container
 		kinds      [2]string
 		joinable   bool
 	}{
-		"one container": {containers: []plugin.Container{using("main", true, ref("claim-1"))}, kinds: [2]string{"root", "root"}},
+		"one container": {containers: []decision.Container{using("main", true, ref("claim-1"))}, kinds: [2]string{"root", "root"}},
 		"one each": {
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			containers: []decision.Container{using("a", true, zone), using("b", true, other)},
 			kinds:      [2]string{"root", "root"},
 		},
 		"one is shared": {
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other), using("c", true, other)},
+			containers: []decision.Container{using("a", true, zone), using("b", true, other), using("c", true, other)},
 			kinds:      [2]string{"root", ""},
 		},
-		"both meet": {containers: []plugin.Container{using("a", true, zone, other), using("b", true, other)}, kinds: [2]string{"", ""}},
+		"both meet": {containers: []decision.Container{using("a", true, zone, other), using("b", true, other)}, kinds: [2]string{"", ""}},
 		"named": {
 			named:      true,
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			containers: []decision.Container{using("a", true, zone), using("b", true, other)},
 			kinds:      [2]string{"", ""},
 			joinable:   true,
 		},
 		"named, one asked": {
 			named:      true,
 			params:     opaque(isolated, "zone"),
-			containers: []plugin.Container{using("main", true, zone, other)},
+			containers: []decision.Container{using("main", true, zone, other)},
 			kinds:      [2]string{"isolated", "root"},
 		},
 		"named, one asked, one of the pool": {
 			named:      true,
 			params:     append(opaque(isolated, "zone"), opaque(isolationNone, "other")...),
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			containers: []decision.Container{using("a", true, zone), using("b", true, other)},
 			kinds:      [2]string{"isolated", ""},
 		},
 		// The subrequest's parameters win.
 		"a subrequest's": {
 			params:     append(opaque(isolationNone, "other"), opaque(isolated, "other/large")...),
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			containers: []decision.Container{using("a", true, zone), using("b", true, other)},
 			kinds:      [2]string{"root", "isolated"},
 		},
 		"another subrequest's": {
 			params:     opaque(isolationNone, "other/small"),
-			containers: []plugin.Container{using("a", true, zone), using("b", true, other)},
+			containers: []decision.Container{using("a", true, zone), using("b", true, other)},
 			kinds:      [2]string{"root", "root"},
 		},
 	} {
@@ -380,7 +380,7 @@ func TestPartitionsOfRequests(t *testing.T) {
 			if !c.named {
 				template(claim)
 			}
-			n.pod(plugin.Pod{Containers: c.containers}, claim)
+			n.pod(decision.Pod{Containers: c.containers}, claim)
 			_, err := n.prepare(claim)
 			require.NoError(t, err)
 			record := n.record(1)

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decision
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+)
+
+// Claim is a claim and its consumers.
+type Claim struct {
+	Namespace, Name, UID string
+	// OwnedByPod reports whether the claim was made for one pod, from a
+	// template.
+	OwnedByPod bool
+	// Results are this driver's allocation results that can be read, in order.
+	Results []Result
+	// Fault is why the claim cannot be decided, nil for no reason.
+	Fault error
+	// Pods are the pods that the claim is reserved for.
+	Pods []Pod
+	// NotPods are the consumers that are not pods, as
+	// "podgroups.scheduling.k8s.io name".
+	NotPods []string
+	// Unread is why Pods is not complete, nil if it is.
+	Unread error
+	// Kept are the CPUs of each result of the former decision on the same
+	// allocation, nil for none.
+	Kept []contract.CPUSet
+}
+
+// Result is one allocation result with the amounts from the scheduler and the
+// settings from the parameters.
+type Result struct {
+	// ResultRecord has the allocation. It has no decision.
+	contract.ResultRecord
+	// Index is the number of the result among the claim's results of this
+	// driver.
+	Index    int
+	Amounts  amounts.Amounts
+	Settings parameters.Settings
+	// Memory is the zero value for a result without memory.
+	Memory memoryqos.Use
+}
+
+// wrap adds the request and the device to an error.
+func (r Result) wrap(err error) error {
+	return fmt.Errorf("request %q on device %q: %w", r.Request, r.Device, err)
+}
+
+// unlimited reports whether the parameters set no memory limit.
+func (r Result) unlimited() bool { return r.Memory.Limit == contract.Max }
+
+// NeedsAllocatableMemory reports whether a value of the claim may depend on the
+// node's allocatable memory.
+func (c Claim) NeedsAllocatableMemory() bool {
+	return slices.ContainsFunc(c.Results, func(r Result) bool { return r.unlimited() && r.Settings.Memory.Factor != nil })
+}
+
+// Read reads a claim's allocation and parameters; defaults are the settings of a
+// claim without parameters. The claim has no consumers yet. Results that cannot
+// be read are the claim's Fault.
+func Read(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, defaults parameters.Settings) Claim {
+	c := Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), OwnedByPod: ownedByPod(claim)}
+	for i, result := range results {
+		r := Result{ResultRecord: allocation(result), Index: i}
+		var err error
+		if r.Amounts, err = amounts.Of(result, defaults.Memory.PageSize); err == nil {
+			config := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
+			r.Settings, err = defaults.Resolve(result.Request, config)
+		}
+		if err == nil && r.Amounts.Memory > 0 {
+			r.Memory, err = r.Settings.Memory.Use(r.Amounts.Memory)
+		}
+		if err == nil {
+			c.Results = append(c.Results, r)
+		} else if c.Fault == nil {
+			c.Fault = r.wrap(err)
+		}
+	}
+	return c
+}
+
+// ownedByPod reports whether the claim was made for one pod, from a template.
+func ownedByPod(claim *resourceapi.ResourceClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
+}
+
+// allocation returns the record of an allocation result, without a decision.
+func allocation(r resourceapi.DeviceRequestAllocationResult) contract.ResultRecord {
+	record := contract.ResultRecord{
+		Request: r.Request, Pool: r.Pool, Device: r.Device,
+		Consumed: make(map[string]string, len(r.ConsumedCapacity)),
+	}
+	if r.ShareID != nil {
+		record.ShareID = string(*r.ShareID)
+	}
+	for name, q := range r.ConsumedCapacity {
+		record.Consumed[string(name)] = q.String()
+	}
+	return record
+}
+
+// SameAllocation reports whether the record is of these results.
+func SameAllocation(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) bool {
+	return slices.EqualFunc(record.Results, results, func(was contract.ResultRecord, result resourceapi.DeviceRequestAllocationResult) bool {
+		is := allocation(result)
+		return was.Request == is.Request && was.Pool == is.Pool && was.Device == is.Device &&
+			was.ShareID == is.ShareID && maps.Equal(was.Consumed, is.Consumed)
+	})
+}
+
+func (c Claim) kept(index int) contract.CPUSet {
+	if index < len(c.Kept) {
+		return c.Kept[index]
+	}
+	return contract.CPUSet{}
+}
+
+// PodRecords returns the records of the pods.
+func (c Claim) PodRecords() []contract.PodRecord {
+	records := make([]contract.PodRecord, len(c.Pods))
+	for i, p := range c.Pods {
+		records[i] = p.PodRecord
+	}
+	return records
+}
+
+// shareable reports whether pods can share the claim: it is not from a template,
+// and has neither memory nor hugepages.
+func (c Claim) shareable() bool {
+	return !c.OwnedByPod && !slices.ContainsFunc(c.Results, func(r Result) bool { return r.Amounts.Divisible() })
+}
+
+// noPods returns why there is no pod to decide the claim for, nil if there is
+// one.
+func (c Claim) noPods() error {
+	switch {
+	case c.Unread != nil:
+		return c.Unread
+	case len(c.Pods) > 0:
+		return nil
+	case len(c.NotPods) > 0:
+		return fmt.Errorf("claim %s/%s is reserved for %s and for no pod: what a container gets depends on its pod, "+
+			"and the claim does not name the pods of a group; give the pods claims or a claim template of their own",
+			c.Namespace, c.Name, c.FirstNotPod())
+	}
+	return fmt.Errorf("claim %s/%s is not reserved for any pod that exists", c.Namespace, c.Name)
+}
+
+// FirstNotPod names one consumer that is not a pod, and counts the rest.
+func (c Claim) FirstNotPod() string {
+	if more := len(c.NotPods) - 1; more > 0 {
+		return fmt.Sprintf("%s and %d more", c.NotPods[0], more)
+	}
+	return c.NotPods[0]
+}
+
+// refuseSharing refuses memory or hugepages that several containers would use at
+// the same time: each container would get the whole amount.
+func (c Claim) refuseSharing(request string) error {
+	if _, running := containers(c.Pods, c.Name, request); len(running) > 1 {
+		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): "+
+			"give each container a claim or a request of its own", len(running), few(running))
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package decision decides claims. The scheduler has chosen zone and amounts;
+// this package chooses the CPUs of that zone, and computes every value that
+// follows from the amounts. It is a function from values to values: package
+// kubelet reads the input and writes the records.
+package decision
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/partition"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+)
+
+// Request is the input: everything that the decisions of one call depend on.
+type Request struct {
+	// Claims are the claims to decide, in the order in which they get CPUs.
+	Claims []Claim
+	// Beside are the other claims of these claims' pods: the values of a
+	// container depend on all its claims.
+	Beside []Claim
+	// Prepared are the records of the prepared claims. A claim to decide may
+	// have one, which its new record replaces.
+	Prepared []contract.ClaimRecord
+	Node     Node
+	// AllocatableMemory is the node's allocatable memory in bytes. Only claims
+	// with NeedsAllocatableMemory depend on it.
+	AllocatableMemory int64
+}
+
+// Node is the part of the input that is the same for all claims.
+type Node struct {
+	// Pool is the name of the pool that this node publishes.
+	Pool      string
+	BootID    string
+	Inventory Inventory
+	// Actuator is what the actuator can do (I5).
+	Actuator contract.Announcement
+	// Guard is the path of the guard, empty for none. GuardTimeout is the
+	// timeout of its hook in seconds.
+	Guard        string
+	GuardTimeout int
+	// NoMemoryHigh says why memory.high cannot be written on this node, nil if
+	// it can.
+	NoMemoryHigh error
+	// MemoryCapacity is the node's memory in bytes as kubelet counts it, 0 to
+	// leave oom_score_adj to kubelet.
+	MemoryCapacity int64
+}
+
+// Inventory is what the machine offers, computed from topology and
+// configuration. An Inventory never changes: a changed machine gets a new one.
+type Inventory struct {
+	// Zones are the zones by device name.
+	Zones map[string]Zone
+	// Pick chooses n CPUs from free.
+	Pick func(free contract.CPUSet, n int, o placement.Options) (contract.CPUSet, error)
+	// PageSize is the base page size in bytes.
+	PageSize int64
+	// Base is the part of the node state's input that does not come from
+	// claims.
+	Base nodestate.Base
+}
+
+// Zone is the part of the machine that a device stands for.
+type Zone struct {
+	CPUs contract.CPUSet
+	// Mems are the zone's NUMA nodes with memory.
+	Mems contract.NodeSet
+}
+
+// Outcome is the answer for one claim: a record, or the reason why there is
+// none.
+type Outcome struct {
+	Record contract.ClaimRecord
+	Err    error
+}
+
+// Decide returns the outcome of each claim of r.Claims. A claim that cannot be
+// decided changes no other outcome.
+func Decide(r Request) []Outcome {
+	c := newCall(r)
+	prepared := r.Prepared
+	outcomes := make([]Outcome, len(r.Claims))
+	for i, claim := range r.Claims {
+		others := slices.DeleteFunc(slices.Clone(prepared), func(p contract.ClaimRecord) bool { return p.UID == claim.UID })
+		record, err := c.decide(claim, others)
+		if err != nil {
+			outcomes[i].Err = err
+			continue
+		}
+		outcomes[i].Record, prepared = record, append(others, record)
+	}
+	return outcomes
+}
+
+// call is a Request with the values that several claims share.
+type call struct {
+	Request
+	// uses are the results of all claims, in an order that does not depend on the
+	// order of claims (I8).
+	uses []use
+	// partitions are the outcomes of the results with CPUs.
+	partitions map[partition.Key]partition.Outcome
+}
+
+func newCall(r Request) call {
+	all := slices.Concat(r.Claims, r.Beside)
+	c := call{Request: r, uses: usesOf(all)}
+	c.partitions = c.decidePartitions(all)
+	return c
+}
+
+// decide computes the record of a claim: the CPUs first, then the values that
+// follow. others are the records of the other claims.
+func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.ClaimRecord, error) {
+	record := contract.ClaimRecord{
+		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, BootID: c.Node.BootID,
+		Guard: c.Node.Guard, GuardTimeout: c.Node.GuardTimeout,
+		Pods: claim.PodRecords(), OwnedByPod: claim.OwnedByPod, Joinable: claim.shareable(),
+	}
+	if claim.Fault != nil {
+		return record, claim.Fault
+	}
+	for _, r := range claim.Results {
+		if err := c.check(r); err != nil {
+			return record, r.wrap(err)
+		}
+	}
+	if err := claim.noPods(); err != nil {
+		return record, err
+	}
+	taken := nodestate.ClaimedCPUs(others)
+	for i, r := range claim.Results {
+		result, err := c.decideResult(claim, i, taken, others)
+		if err != nil {
+			return record, r.wrap(err)
+		}
+		taken = taken.Union(result.Decision.CPUs)
+		record.Joinable = record.Joinable && result.Decision.Partition == ""
+		record.Results = append(record.Results, result)
+	}
+	c.scoreOOM(&record, claim)
+	return record, nil
+}
+
+// check refuses a result whose zone this node does not have, and amounts that
+// the zone cannot have. It does not change what the scheduler granted.
+func (c call) check(r Result) error {
+	if r.Pool != c.Node.Pool {
+		// The zones of all nodes have the same names: only the pool names the
+		// node.
+		return fmt.Errorf("it is allocated from pool %q, this node's pool is %q: "+
+			"the ResourceSlice it comes from is not of this node's driver; delete that slice and the pod",
+			r.Pool, c.Node.Pool)
+	}
+	zone, known := c.Node.Inventory.Zones[r.Device]
+	switch {
+	case !known:
+		return errors.New("this node has no such zone now: delete the pod so that it is scheduled again")
+	case r.Amounts.CPUs == 0 && !r.Amounts.Divisible():
+		return errors.New("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
+	case r.Amounts.Divisible() && zone.Mems.IsEmpty():
+		return errors.New("memory or hugepages granted, the zone offers none: " +
+			"its memory is not of a kind in memoryTypes (any more); delete the pod so that it is scheduled again")
+	case r.Amounts.CPUs > zone.CPUs.Size():
+		return fmt.Errorf("%d CPUs granted, the zone has %d (%s)", r.Amounts.CPUs, zone.CPUs.Size(), zone.CPUs)
+	}
+	if f := r.Settings.Memory.Factor; f != nil && r.Amounts.Memory > 0 && c.Node.NoMemoryHigh != nil {
+		return fmt.Errorf("memory.throttlingFactor: %v, but %w: leave it out, or use a node whose kernel can",
+			*f, c.Node.NoMemoryHigh)
+	}
+	return nil
+}
+
+// decideResult returns the record of the claim's result number i. taken are the
+// CPUs of other results.
+func (c call) decideResult(claim Claim, i int, taken contract.CPUSet, others []contract.ClaimRecord) (contract.ResultRecord, error) {
+	r := claim.Results[i]
+	d, err := c.values(claim, r, taken, others)
+	if err != nil {
+		return contract.ResultRecord{}, err
+	}
+	if !d.CPUs.IsEmpty() {
+		if d.Partition, err = c.partition(claim, r); err != nil {
+			return contract.ResultRecord{}, err
+		}
+	}
+	if d.Partition != "" {
+		d.Requires = append(d.Requires, contract.FeaturePartition)
+	}
+	if feature := d.Unknown(c.Node.Actuator.Features); feature != "" {
+		return contract.ResultRecord{}, fmt.Errorf("its parameters need %q, "+
+			"which nri-actuator cannot do with this node's runtime (%s %s) and kernel: leave them out, or upgrade these",
+			feature, c.Node.Actuator.Runtime, c.Node.Actuator.RuntimeVersion)
+	}
+	record := r.ResultRecord
+	record.Decision = d
+	if record.Hugetlbfs, err = claim.hugetlbfs(r); err != nil {
+		return contract.ResultRecord{}, err
+	}
+	record.Parameters = r.Settings.Record(d, len(r.Amounts.Hugepages) > 0)
+	return record, nil
+}
+
+// values returns the decision for a result, without its partition.
+func (c call) values(claim Claim, r Result, taken contract.CPUSet, others []contract.ClaimRecord) (contract.Decision, error) {
+	d := contract.Decision{V: contract.Version, Requires: []string{}}
+	zone := c.Node.Inventory.Zones[r.Device]
+	var err error
+	if r.Amounts.CPUs > 0 {
+		if d.CPUs, err = c.chooseCPUs(claim, r, zone, taken, others); err != nil {
+			return d, err
+		}
+	}
+	if r.Amounts.Divisible() {
+		d.Mems = zone.Mems
+		if err := claim.refuseSharing(r.Request); err != nil {
+			return d, err
+		}
+		if mode := r.Settings.MemoryPolicy; mode != "" {
+			d.MemoryPolicy = &contract.MemoryPolicy{Mode: mode, Nodes: zone.Mems}
+			d.Requires = d.MemoryPolicy.Features()
+		}
+	}
+	if r.Amounts.Memory > 0 {
+		m, err := c.memoryValues(claim, r)
+		if err != nil {
+			return d, err
+		}
+		d.Memory = &m
+	}
+	d.Hugepages = r.Settings.Limits(c.hugepages(claim, r))
+	return d, nil
+}
+
+func (c call) chooseCPUs(claim Claim, r Result, zone Zone, taken contract.CPUSet, others []contract.ClaimRecord) (contract.CPUSet, error) {
+	if kept := claim.kept(r.Index); !kept.IsEmpty() && kept.IsSubsetOf(zone.CPUs) {
+		// I8: later pods get the CPUs of the former pods if the zone has them.
+		return kept, nil
+	}
+	// I2: the CPUs are from no other zone than the allocated one.
+	free := zone.CPUs.Difference(taken)
+	if free.Size() < r.Amounts.CPUs {
+		return free, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: "+
+			"those of a pod that is still terminating come back when it is gone",
+			r.Amounts.CPUs, free.Size(), zone.CPUs.Size(), free, holders(others, zone.CPUs))
+	}
+	return c.Node.Inventory.Pick(free, r.Amounts.CPUs, r.Settings.CPU)
+}
+
+// holders names the claims that hold CPUs of the zone, with these CPUs.
+func holders(prepared []contract.ClaimRecord, zone contract.CPUSet) string {
+	var names []string
+	for _, c := range prepared {
+		if held := c.CPUs().Intersection(zone); !held.IsEmpty() {
+			names = append(names, fmt.Sprintf("claim %s/%s (%s)", c.Namespace, c.Name, held))
+		}
+	}
+	if len(names) == 0 {
+		return "no claim"
+	}
+	return strings.Join(names, ", ")
+}

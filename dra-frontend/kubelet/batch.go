@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+)
+
+// batch has the claims of one call, and everything about them that the API
+// server knows. It is read before the lock is taken, because the API server may
+// be slow.
+type batch struct {
+	claims []allocated
+	beside []decision.Claim
+	// err is why no claim of the call can be decided, nil for no reason.
+	err error
+	// allocatableMemory is in bytes, 0 if no claim depends on it.
+	allocatableMemory int64
+}
+
+// allocated is a claim with this driver's results.
+type allocated struct {
+	decision.Claim
+	object  *resourceapi.ResourceClaim
+	results []resourceapi.DeviceRequestAllocationResult
+}
+
+// read reads a batch. Kubelet asks for all claims of a pod except claims that it
+// knows to be prepared, so only prepared claims are read beside; unless all is
+// set, for a claim that is decided anew without kubelet.
+func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
+	b := batch{claims: claims}
+	for i := range claims {
+		d.readPods(ctx, claims[i].object, &claims[i].Claim)
+	}
+	b.beside, b.err = d.readBeside(ctx, claims, all)
+	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsAllocatableMemory() }) {
+		var err error
+		if b.allocatableMemory, err = d.node.AllocatableMemory(ctx); err != nil {
+			for i, a := range claims {
+				if a.NeedsAllocatableMemory() && a.Fault == nil {
+					claims[i].Fault = fmt.Errorf("%w: %w", decision.ErrAllocatableMemory, err)
+				}
+			}
+		}
+	}
+	return b
+}
+
+// allocation returns the claim with this driver's results, without its pods.
+func (d *Driver) allocation(claim *resourceapi.ResourceClaim) (allocated, error) {
+	results, err := ownResults(claim)
+	return allocated{decision.Read(claim, results, d.settings), claim, results}, err
+}
+
+// ownResults returns this driver's allocation results, in order. A claim
+// without an allocation or with admin access is an error.
+func ownResults(claim *resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAllocationResult, error) {
+	if claim.Status.Allocation == nil {
+		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
+	}
+	var own []resourceapi.DeviceRequestAllocationResult
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if r.Driver != DriverName {
+			continue
+		}
+		if r.AdminAccess != nil && *r.AdminAccess {
+			return nil, fmt.Errorf("request %q asks for admin access, which would pin a container to CPUs that other claims hold; "+
+				"this driver has none to give", r.Request)
+		}
+		own = append(own, r)
+	}
+	return own, nil
+}
+
+// readPods reads the consumers of a claim.
+func (d *Driver) readPods(ctx context.Context, object *resourceapi.ResourceClaim, claim *decision.Claim) {
+	for _, consumer := range object.Status.ReservedFor {
+		if consumer.APIGroup != "" || consumer.Resource != "pods" {
+			kind := schema.GroupResource{Group: consumer.APIGroup, Resource: consumer.Resource}
+			claim.NotPods = append(claim.NotPods, fmt.Sprintf("%s %s", kind, consumer.Name))
+			continue
+		}
+		pod, err := d.pods.Pod(ctx, object.Namespace, consumer.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			// The pod was deleted by force. Its reservation goes later.
+		case err != nil:
+			claim.Unread = fmt.Errorf("read pod %s/%s, which the claim is reserved for: %w", object.Namespace, consumer.Name, err)
+			return
+		case pod.UID != string(consumer.UID):
+			// The reservation is of a former pod. A new pod of the same name
+			// has a reservation of its own.
+		default:
+			claim.Pods = append(claim.Pods, pod)
+		}
+	}
+}
+
+// readBeside returns the other claims of the pods that use the claims of a call,
+// because values depend on all claims of a pod. Claims that are gone or not
+// allocated are left out.
+func (d *Driver) readBeside(ctx context.Context, claims []allocated, all bool) ([]decision.Claim, error) {
+	names := otherNames(claims)
+	if len(names) > 0 && !all {
+		var err error
+		if names, err = d.prepared(names); err != nil {
+			return nil, err
+		}
+	}
+	var beside []decision.Claim
+	for _, name := range names {
+		object, err := d.claims.Claim(ctx, name.Namespace, name.Name)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read claim %s, which a pod has as well: %w", name, err)
+		}
+		// A claim that cannot be prepared has no values.
+		if a, err := d.allocation(object); err == nil && len(a.results) > 0 {
+			d.readPods(ctx, object, &a.Claim)
+			beside = append(beside, a.Claim)
+		}
+	}
+	return beside, nil
+}
+
+// otherNames returns the names of the other claims of these claims' pods.
+func otherNames(claims []allocated) []types.NamespacedName {
+	known := make(map[types.NamespacedName]bool)
+	for _, a := range claims {
+		known[types.NamespacedName{Namespace: a.Namespace, Name: a.Name}] = true
+	}
+	var out []types.NamespacedName
+	for _, a := range claims {
+		for _, p := range a.Pods {
+			for _, c := range p.Containers {
+				for _, ref := range c.Claims {
+					name := types.NamespacedName{Namespace: a.Namespace, Name: ref.Claim}
+					if !known[name] {
+						known[name] = true
+						out = append(out, name)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// prepared returns the names of the claims that are prepared on this node.
+func (d *Driver) prepared(names []types.NamespacedName) ([]types.NamespacedName, error) {
+	records, err := d.Prepared()
+	return slices.DeleteFunc(names, func(name types.NamespacedName) bool {
+		return !slices.ContainsFunc(records, func(r contract.ClaimRecord) bool { return r.Namespace == name.Namespace && r.Name == name.Name })
+	}), err
+}
+
+// facts returns the part of a decision's input that this node knows.
+func (d *Driver) facts() (decision.Node, error) {
+	node := decision.Node{Pool: d.pool, BootID: d.bootID, Inventory: d.inventory, NoMemoryHigh: d.noMemoryHigh}
+	var err error
+	// I5: no claim is prepared without an actuator that applies its decision.
+	if node.Actuator, err = d.actuator.Announcement(); err != nil {
+		return node, err
+	}
+	if d.guard && node.Actuator.Guard != "" {
+		node.Guard, node.GuardTimeout = node.Actuator.Guard, int((d.guardWait + contract.GuardMargin).Seconds())
+	}
+	if d.memoryCapacity == nil || !slices.Contains(node.Actuator.Features, contract.FeatureOOMScore) {
+		return node, nil
+	}
+	node.MemoryCapacity, err = d.memoryCapacity()
+	if err == nil && node.MemoryCapacity <= 0 {
+		err = fmt.Errorf("it is %d bytes", node.MemoryCapacity)
+	}
+	if err != nil {
+		return node, fmt.Errorf("the OOM score depends on the node's memory: %w", err)
+	}
+	return node, nil
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+)
+
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. Kubelet names all
+// claims of a pod in one call, except claims that it knows to be prepared.
+func (d *Driver) PrepareResourceClaims(ctx context.Context,
+	claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	start := time.Now()
+	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	var own []allocated
+	// I8: the choice of CPUs must not depend on the order of claims in the
+	// call.
+	for _, claim := range slices.SortedFunc(slices.Values(claims), func(a, b *resourceapi.ResourceClaim) int {
+		return strings.Compare(string(a.UID), string(b.UID))
+	}) {
+		a, err := d.allocation(claim)
+		if err != nil || len(a.results) == 0 {
+			results[claim.UID] = kubeletplugin.PrepareResult{Err: err}
+			continue
+		}
+		own = append(own, a)
+	}
+	for i, answer := range d.prepare(ctx, d.read(ctx, own, false), false) {
+		results[own[i].object.UID] = answer
+	}
+	for _, result := range results {
+		d.recorder.Prepared(result.Err, time.Since(start))
+	}
+	return results, nil
+}
+
+// prepare answers each claim of a batch. With again, only claims that are
+// prepared are decided: kubelet may have released the claim meanwhile.
+func (d *Driver) prepare(ctx context.Context, b batch, again bool) []kubeletplugin.PrepareResult {
+	answers := make([]kubeletplugin.PrepareResult, len(b.claims))
+	fail := func(err error) []kubeletplugin.PrepareResult {
+		for i := range answers {
+			answers[i].Err = err
+		}
+		return answers
+	}
+	if len(b.claims) == 0 {
+		return answers
+	}
+	leave, err := d.enter()
+	if err != nil {
+		return fail(err)
+	}
+	defer leave()
+	// Kubelet may have given this call up and released the claims meanwhile. A
+	// claim file that is written after that is never released (I3).
+	if ctx.Err() != nil {
+		return fail(fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx)))
+	}
+	ledger, err := d.ledger.Load()
+	if err != nil {
+		return fail(err)
+	}
+	request := decision.Request{Beside: b.beside, Prepared: ledger.Prepared, AllocatableMemory: b.allocatableMemory}
+	var open []int
+	for i, a := range b.claims {
+		former, known := ledger.Find(a.UID)
+		stands, err := false, error(nil)
+		if known {
+			stands, err = d.stands(former, a)
+		}
+		switch {
+		case err != nil:
+			answers[i].Err = err
+			d.logOf(a).Info("claim not prepared", zap.Error(err))
+		case stands:
+			answers[i].Devices = answer(former)
+			d.logOf(a).Debug("claim is already prepared")
+		case known || !again:
+			a.Kept = keptCPUs(former, a.results)
+			request.Claims = append(request.Claims, a.Claim)
+			open = append(open, i)
+			continue
+		}
+		request.Beside = append(request.Beside, a.Claim)
+	}
+	for n, outcome := range d.decide(request, b.err) {
+		a := b.claims[open[n]]
+		if outcome.Err == nil {
+			outcome.Err = d.keep(ctx, a, outcome.Record, again)
+		} else {
+			d.logOf(a).Info("claim not prepared", zap.Error(outcome.Err))
+		}
+		if answers[open[n]].Err = outcome.Err; outcome.Err == nil {
+			answers[open[n]].Devices = answer(outcome.Record)
+		}
+	}
+	return answers
+}
+
+// decide returns the outcomes of the request's claims. readErr is why none of
+// them can be decided. A fault of a claim is reported before a fault of the
+// node: kubelet retries, and a retry does not mend the claim.
+func (d *Driver) decide(request decision.Request, readErr error) []decision.Outcome {
+	if len(request.Claims) == 0 {
+		return nil
+	}
+	node, err := d.facts()
+	if err == nil {
+		err = readErr
+	}
+	if err != nil {
+		outcomes := make([]decision.Outcome, len(request.Claims))
+		for i, claim := range request.Claims {
+			if outcomes[i].Err = err; claim.Fault != nil {
+				outcomes[i].Err = claim.Fault
+			}
+		}
+		return outcomes
+	}
+	request.Node = node
+	return decision.Decide(request)
+}
+
+// keep writes the record of a decided claim.
+func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRecord, again bool) error {
+	log := d.logOf(a)
+	claims, err := d.ledger.Load()
+	if err != nil {
+		return err
+	}
+	if err := claims.Blocked(); err != nil {
+		return err
+	}
+	former, known := claims.Find(record.UID)
+	if known {
+		log.Info("claim is decided anew, its former pods have gone", zap.Stringer("cpus", former.CPUs()),
+			zap.Strings("zones", zonesOf(former)), zap.Strings("pods", podsOf(former)))
+	}
+	if len(a.NotPods) > 0 {
+		log.Warn("the claim is reserved for something that is no pod as well: pods that have it by that do not start",
+			zap.String("for", a.FirstNotPod()))
+	}
+	if again {
+		// The metadata is written before the decision: a container that starts
+		// must not read the values of another pod.
+		if err := d.metadata(ctx, a.object, answer(record)); err != nil {
+			log.Error("claim not decided anew", zap.Error(err))
+			return err
+		}
+	}
+	others := claims.Without(record.UID)
+	if err := d.write(former, record, others); err != nil {
+		log.Error("claim not prepared", zap.Error(err))
+		return err
+	}
+	d.count(append(others, record))
+	log.Info("claim prepared", zap.Stringer("cpus", record.CPUs()),
+		zap.Strings("zones", zonesOf(record)), zap.Strings("pods", podsOf(record)))
+	return nil
+}
+
+func (d *Driver) logOf(a allocated) *zap.Logger {
+	return d.log.With(zap.String("claim", a.Namespace+"/"+a.Name), zap.String("uid", a.UID))
+}
+
+// write writes a decided claim beside the other claims. former is the record
+// that it replaces, the zero value for none.
+func (d *Driver) write(former, record contract.ClaimRecord, others []contract.ClaimRecord) error {
+	if former.UID != "" {
+		return d.replace(former, record, others)
+	}
+	before, err := nodestate.Compute(d.inventory.Base, others)
+	if err != nil {
+		return err
+	}
+	state, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), record))
+	if err != nil {
+		return err
+	}
+	return d.ledger.Add(record, state, before)
+}
+
+// answer returns the devices for kubelet. They depend on the record alone (I8).
+func answer(record contract.ClaimRecord) []kubeletplugin.Device {
+	devices := make([]kubeletplugin.Device, len(record.Results))
+	for i, r := range record.Results {
+		devices[i] = kubeletplugin.Device{
+			Requests:     []string{r.Request},
+			PoolName:     r.Pool,
+			DeviceName:   r.Device,
+			CDIDeviceIDs: []string{contract.Key{ClaimUID: record.UID, Index: i}.CDIDevice()},
+			Metadata:     metadata(r),
+		}
+		if r.ShareID != "" {
+			share := types.UID(r.ShareID)
+			devices[i].ShareID = &share
+		}
+	}
+	return devices
+}
+
+func zonesOf(record contract.ClaimRecord) []string {
+	var zones []string
+	for _, r := range record.Results {
+		zones = append(zones, r.Device)
+	}
+	return zones
+}
+
+func podsOf(record contract.ClaimRecord) []string {
+	var pods []string
+	for _, p := range record.Pods {
+		pods = append(pods, p.UID)
+	}
+	return pods
+}

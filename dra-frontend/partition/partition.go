@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package partition decides which results with CPUs become cpuset partitions.
+// It is one function of package decision's input.
+//
+// The CPUs of a claim are kept from other containers in one of two ways: the
+// shared pool leaves them out, or the claim's container is a cpuset partition,
+// so that the kernel takes them from all other cgroups. A partition is one
+// cgroup. So a container is a partition with the CPUs of all its results, or of
+// none.
+package partition
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Key names a result.
+type Key struct{ ClaimUID, Request string }
+
+// Use is a result with CPUs, and everything that decides whether it becomes a
+// partition.
+type Use struct {
+	Key
+	// Claim is the claim's name, for messages.
+	Claim string
+	// Containers are the names of the containers that use the result.
+	Containers []string
+	// Demand names the setting that demands a partition, empty for none.
+	Demand string
+	// Obstacle is why the result cannot be a partition, nil for none. A prepared
+	// result without an obstacle is a partition.
+	Obstacle error
+	// Unread is why the containers are not all known, nil if they are.
+	Unread error
+}
+
+// Verdict is the answer for a result.
+type Verdict int
+
+const (
+	// Granted: the result becomes a partition.
+	Granted Verdict = iota + 1
+	// Pool: the result becomes no partition, and the shared pool leaves its CPUs
+	// out.
+	Pool
+	// Refused: the claim cannot be prepared.
+	Refused
+	// Unknown: the claim cannot be prepared before the containers are known. A
+	// decision stands once it is made.
+	Unknown
+)
+
+// Outcome is a verdict with its reason, nil for Granted.
+type Outcome struct {
+	Verdict Verdict
+	Reason  error
+}
+
+// Decide returns the outcome of each open result. Prepared results stay as they
+// are. The outcomes do not depend on the order of the results (I8).
+func Decide(open, prepared []Use) map[Key]Outcome {
+	uses := slices.Concat(open, prepared)
+	obstacles := spread(uses, len(open))
+	outcomes := make(map[Key]Outcome, len(open))
+	for i, u := range open {
+		outcomes[u.Key] = outcome(u, obstacles[i], uses, obstacles)
+	}
+	return outcomes
+}
+
+// spread returns the obstacle of each result: its own, or for the first open
+// results the obstacle of a result that a container uses as well.
+func spread(uses []Use, open int) []error {
+	obstacles := make([]error, len(uses))
+	for i, u := range uses {
+		obstacles[i] = u.Obstacle
+		if u.Unread != nil {
+			obstacles[i] = u.Unread
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i, u := range uses[:open] {
+			for j, other := range uses {
+				if c := shared(u, other); obstacles[i] == nil && obstacles[j] != nil && c != "" {
+					obstacles[i] = fmt.Errorf("container %s has CPUs of claim %s, request %s, as well, and that is none: %w",
+						c, other.Claim, other.Request, obstacles[j])
+					changed = true
+				}
+			}
+		}
+	}
+	return obstacles
+}
+
+func outcome(u Use, obstacle error, uses []Use, obstacles []error) Outcome {
+	if u.Unread != nil {
+		return Outcome{Unknown, u.Unread}
+	}
+	for _, other := range uses {
+		if c := shared(u, other); c != "" && other.Unread != nil {
+			return Outcome{Unknown, fmt.Errorf("container %s has CPUs of claim %s as well: %w", c, other.Claim, other.Unread)}
+		}
+	}
+	switch {
+	case obstacle == nil:
+		return Outcome{Verdict: Granted}
+	case u.Demand != "":
+		return Outcome{Refused, fmt.Errorf("%s, but it cannot be a cpuset partition: %w", u.Demand, obstacle)}
+	}
+	for i, other := range uses {
+		if c := shared(u, other); c != "" && obstacles[i] == nil {
+			return Outcome{Refused, fmt.Errorf("container %s has CPUs of claim %s as well, which is a cpuset partition already, "+
+				"and this cannot be one: %w", c, other.Claim, obstacle)}
+		}
+	}
+	return Outcome{Pool, obstacle}
+}
+
+// shared returns a container that uses both results, or "".
+func shared(a, b Use) string {
+	for _, c := range a.Containers {
+		if slices.Contains(b.Containers, c) {
+			return c
+		}
+	}
+	return ""
+}

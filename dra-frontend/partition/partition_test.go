@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package partition_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/partition"
+)
+
+var (
+	errNone   = errors.New("none")
+	errUnread = errors.New("unread")
+)
+
+// use returns a result of the claim in the containers.
+func use(claim string, containers ...string) partition.Use {
+	return partition.Use{Key: partition.Key{ClaimUID: claim, Request: "r"}, Claim: claim, Containers: containers}
+}
+
+func demands(u partition.Use) partition.Use {
+	u.Demand = "cpu.isolation: partition"
+	return u
+}
+
+func cannot(u partition.Use) partition.Use {
+	u.Obstacle = errNone
+	return u
+}
+
+func unread(u partition.Use) partition.Use {
+	u.Unread = errUnread
+	return u
+}
+
+func TestDecide(t *testing.T) {
+	for name, c := range map[string]struct {
+		open, prepared []partition.Use
+		want           map[string]partition.Verdict
+		reasons        map[string]string
+	}{
+		"one result": {
+			open: []partition.Use{use("a", "main")},
+			want: map[string]partition.Verdict{"a": partition.Granted},
+		},
+		"an obstacle": {
+			open:    []partition.Use{cannot(use("a", "main"))},
+			want:    map[string]partition.Verdict{"a": partition.Pool},
+			reasons: map[string]string{"a": "none"},
+		},
+		"a demand that cannot be met": {
+			open:    []partition.Use{demands(cannot(use("a", "main")))},
+			want:    map[string]partition.Verdict{"a": partition.Refused},
+			reasons: map[string]string{"a": "cpu.isolation: partition, but it cannot be a cpuset partition: none"},
+		},
+		"two results of a container": {
+			open: []partition.Use{use("a", "main"), use("b", "main")},
+			want: map[string]partition.Verdict{"a": partition.Granted, "b": partition.Granted},
+		},
+		"an obstacle spreads over containers": {
+			open: []partition.Use{use("a", "x"), use("b", "x", "y"), cannot(use("c", "y")), use("d", "z")},
+			want: map[string]partition.Verdict{
+				"a": partition.Pool, "b": partition.Pool, "c": partition.Pool, "d": partition.Granted,
+			},
+			reasons: map[string]string{
+				"a": "container x has CPUs of claim b, request r, as well, and that is none: " +
+					"container y has CPUs of claim c, request r, as well, and that is none: none",
+			},
+		},
+		"a demand beside an obstacle": {
+			open: []partition.Use{demands(use("a", "x")), cannot(use("b", "x"))},
+			want: map[string]partition.Verdict{"a": partition.Refused, "b": partition.Pool},
+		},
+		"beside a prepared partition": {
+			open:     []partition.Use{use("a", "x")},
+			prepared: []partition.Use{use("b", "x")},
+			want:     map[string]partition.Verdict{"a": partition.Granted},
+		},
+		"a prepared partition stays": {
+			open:     []partition.Use{cannot(use("a", "x"))},
+			prepared: []partition.Use{use("b", "x")},
+			want:     map[string]partition.Verdict{"a": partition.Refused},
+			reasons: map[string]string{
+				"a": "container x has CPUs of claim b as well, which is a cpuset partition already, and this cannot be one: none",
+			},
+		},
+		"beside a prepared result of the pool": {
+			open:     []partition.Use{use("a", "x")},
+			prepared: []partition.Use{cannot(use("b", "x"))},
+			want:     map[string]partition.Verdict{"a": partition.Pool},
+		},
+		"pods that could not be read": {
+			open:    []partition.Use{use("a", "x"), unread(use("b", "x")), use("c", "z")},
+			want:    map[string]partition.Verdict{"a": partition.Unknown, "b": partition.Unknown, "c": partition.Granted},
+			reasons: map[string]string{"a": "container x has CPUs of claim b as well: unread", "b": "unread"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, reasons := make(map[string]partition.Verdict), make(map[string]string)
+			for key, outcome := range partition.Decide(c.open, c.prepared) {
+				got[key.ClaimUID] = outcome.Verdict
+				require.Equal(t, outcome.Verdict == partition.Granted, outcome.Reason == nil)
+				if _, wanted := c.reasons[key.ClaimUID]; wanted {
+					reasons[key.ClaimUID] = outcome.Reason.Error()
+				}
+			}
+			require.Equal(t, c.want, got)
+			if c.reasons != nil {
+				require.Equal(t, c.reasons, reasons)
+			}
+		})
+	}
+}
+
+// Laws of every input: the order of results changes no verdict (I8), a container
+// is a partition with all its decided results or with none, and a demand is
+// granted or refused.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		containers := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"u", "v", "w", "x", "y", "z"}), 0, 3, rapid.ID)
+		draw := func(kind string, i int) partition.Use {
+			u := use(fmt.Sprint(kind, i), containers.Draw(t, "containers")...)
+			if rapid.Bool().Draw(t, "obstacle") {
+				u = cannot(u)
+			}
+			return u
+		}
+		var open, prepared []partition.Use
+		for i := range rapid.IntRange(1, 6).Draw(t, "open") {
+			u := draw("open", i)
+			switch rapid.IntRange(0, 4).Draw(t, "kind") {
+			case 0:
+				u = demands(u)
+			case 1:
+				u = unread(u)
+			}
+			open = append(open, u)
+		}
+		for i := range rapid.IntRange(0, 3).Draw(t, "prepared") {
+			prepared = append(prepared, draw("prepared", i))
+		}
+		got := verdicts(open, prepared)
+		require.Len(t, got, len(open))
+		require.Equal(t, got, verdicts(rapid.Permutation(open).Draw(t, "order"), rapid.Permutation(prepared).Draw(t, "order of prepared")))
+		for _, u := range open {
+			if u.Demand != "" {
+				require.NotEqual(t, partition.Pool, got[u.Key])
+			}
+		}
+		for _, u := range prepared {
+			got[u.Key] = partition.Granted
+			if u.Obstacle != nil {
+				got[u.Key] = partition.Pool
+			}
+		}
+		all := slices.Concat(open, prepared)
+		for i, a := range all {
+			for _, b := range all[i+1:] {
+				meet := slices.ContainsFunc(a.Containers, func(c string) bool { return slices.Contains(b.Containers, c) })
+				decided := func(v partition.Verdict) bool { return v == partition.Granted || v == partition.Pool }
+				bothPrepared := i >= len(open)
+				if meet && !bothPrepared && decided(got[a.Key]) && decided(got[b.Key]) {
+					require.Equal(t, got[a.Key], got[b.Key], "%v and %v", a, b)
+				}
+			}
+		}
+	})
+}
+
+func verdicts(open, prepared []partition.Use) map[partition.Key]partition.Verdict {
+	out := make(map[partition.Key]partition.Verdict)
+	for key, outcome := range partition.Decide(open, prepared) {
+		out[key] = outcome.Verdict
+	}
+	return out
+}
