@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 // Announcement is the actuator's record about itself. The content does not say
@@ -145,11 +145,11 @@ func ReadAnnouncement(dir string) (Announcement, error) {
 var errReplaced = errors.New("announcement replaced")
 
 func readAnnouncement(path string) (Announcement, error) {
-	f, _, err := durable.Open(path)
+	f, _, err := atomicfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Announcement{}, fmt.Errorf("%w: no %s", ErrActuatorDead, path)
 	}
-	if errors.Is(err, durable.ErrNotRegular) {
+	if errors.Is(err, atomicfile.ErrNotRegular) {
 		return Announcement{}, fmt.Errorf("%w: %w", ErrActuatorDead, err)
 	}
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 // announce writes an announcement as the actuator does and returns the locked
@@ -21,7 +21,7 @@ import (
 func announce(t testing.TB, dir string, a contract.Announcement) *os.File {
 	data, err := contract.EncodeAnnouncement(a)
 	require.NoError(t, err)
-	f, err := durable.WriteHeld(dir, contract.ActuatorFile, data, 0o600, contract.LockAnnouncement)
+	f, err := atomicfile.WriteHeld(dir, contract.ActuatorFile, data, 0o600, contract.LockAnnouncement)
 	require.NoError(t, err)
 	return f
 }
@@ -72,7 +72,7 @@ func TestReadAnnouncement(t *testing.T) {
 		dir := t.TempDir()
 		data, err := contract.EncodeAnnouncement(want)
 		require.NoError(t, err)
-		require.NoError(t, durable.Write(dir, contract.ActuatorFile, data, 0o600))
+		require.NoError(t, atomicfile.Write(dir, contract.ActuatorFile, data, 0o600))
 		_, err = contract.ReadAnnouncement(dir)
 		require.ErrorIs(t, err, contract.ErrActuatorDead)
 	})
@@ -103,7 +103,7 @@ func TestReadAnnouncement(t *testing.T) {
 	})
 	t.Run("held, but broken", func(t *testing.T) {
 		dir := t.TempDir()
-		f, err := durable.WriteHeld(dir, contract.ActuatorFile, []byte("{}"), 0o600, contract.LockAnnouncement)
+		f, err := atomicfile.WriteHeld(dir, contract.ActuatorFile, []byte("{}"), 0o600, contract.LockAnnouncement)
 		require.NoError(t, err)
 		_, err = contract.ReadAnnouncement(dir)
 		require.ErrorContains(t, err, "missing")

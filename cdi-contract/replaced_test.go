@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 // A reader that opened the file just before its replacement must not take the
@@ -20,7 +20,7 @@ func TestReadHeldOfAReplacedFile(t *testing.T) {
 	announce := func(generation uint64) *os.File {
 		data, err := EncodeAnnouncement(Announcement{V: Version, Generation: generation})
 		require.NoError(t, err)
-		f, err := durable.WriteHeld(dir, ActuatorFile, data, 0o600, LockAnnouncement)
+		f, err := atomicfile.WriteHeld(dir, ActuatorFile, data, 0o600, LockAnnouncement)
 		require.NoError(t, err)
 		return f
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inspect"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inspect"
 )
 
 // version is set by the linker.

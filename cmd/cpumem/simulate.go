@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/simulation"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/simulation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 )

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/capture"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 

@@ -27,9 +27,9 @@ import (
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/daemon"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/httpserver"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/serve"
 )
 
 // version is set by the linker.
@@ -127,7 +127,7 @@ func run(f flags) error {
 	if f.metrics {
 		gatherer = registry
 	}
-	wait, err := serve.Serve(ctx, f.metricsAddress, serve.Handler(gatherer, d.Ready, d.Fitness))
+	wait, err := httpserver.Serve(ctx, f.metricsAddress, httpserver.Handler(gatherer, d.Ready, d.Fitness))
 	if err != nil {
 		return err
 	}

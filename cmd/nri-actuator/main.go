@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
@@ -104,7 +104,7 @@ func guardCommand() *cobra.Command {
 			if !filepath.IsAbs(bundle) {
 				return nil, errors.New("the bundle is not an absolute path")
 			}
-			return durable.Read(bundle, "config.json", 64<<20)
+			return atomicfile.Read(bundle, "config.json", 64<<20)
 		},
 		PolicyModes: guard.PolicyModes, Features: nri.Features(),
 	}

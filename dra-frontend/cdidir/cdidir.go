@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 // Dir is a CDI directory.
@@ -35,7 +35,7 @@ func Open(path string) (Dir, error) {
 // RemoveStale removes the unfinished files of killed frontends. Only the active
 // instance may call it.
 func (d Dir) RemoveStale() error {
-	return durable.RemoveStale(d.path, func(name string) bool {
+	return atomicfile.RemoveStale(d.path, func(name string) bool {
 		_, claim := contract.ClaimUIDOfFile(name)
 		return claim || name == contract.NodeFile
 	})
@@ -63,16 +63,16 @@ func (d Dir) List() ([]fs.FileInfo, error) {
 
 // Read returns the content of a file.
 func (d Dir) Read(name string) ([]byte, error) {
-	return durable.Read(d.path, name, contract.MaxFileSize)
+	return atomicfile.Read(d.path, name, contract.MaxFileSize)
 }
 
 // Write replaces a file.
 func (d Dir) Write(name string, data []byte) error {
-	return durable.Write(d.path, name, data, fileMode)
+	return atomicfile.Write(d.path, name, data, fileMode)
 }
 
 // Remove removes a file. An absent file is no error.
-func (d Dir) Remove(name string) error { return durable.Remove(d.path, name) }
+func (d Dir) Remove(name string) error { return atomicfile.Remove(d.path, name) }
 
 // Path returns a file's path.
 func (d Dir) Path(name string) string { return filepath.Join(d.path, name) }

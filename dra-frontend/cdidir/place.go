@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 // Placed is a CDI directory that is the only one of its node while claim files
@@ -60,7 +60,7 @@ func (p Placed) List() ([]fs.FileInfo, error) {
 		// An older frontend, which writes no place, wrote these claim files.
 		err = p.remember()
 	case !claims && remembered:
-		err = durable.Remove(filepath.Dir(p.file), filepath.Base(p.file))
+		err = atomicfile.Remove(filepath.Dir(p.file), filepath.Base(p.file))
 	}
 	return infos, err
 }
@@ -99,7 +99,7 @@ func isClaim(name string) bool {
 // check reports whether the place of this boot is this directory. A place that
 // is another directory or cannot be read is an error.
 func (p Placed) check() (bool, error) {
-	data, err := durable.Read(filepath.Dir(p.file), filepath.Base(p.file), maxPlace)
+	data, err := atomicfile.Read(filepath.Dir(p.file), filepath.Base(p.file), maxPlace)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -130,5 +130,5 @@ func (p Placed) remember() error {
 	if err != nil {
 		return err
 	}
-	return durable.Write(filepath.Dir(p.file), filepath.Base(p.file), data, fileMode)
+	return atomicfile.Write(filepath.Dir(p.file), filepath.Base(p.file), data, fileMode)
 }

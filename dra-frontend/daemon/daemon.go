@@ -23,17 +23,17 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
@@ -84,7 +84,7 @@ type Daemon struct {
 	partitions *partitions
 	joins      *reservations.Watcher
 	statuses   *claimstatus.Writer
-	notices    *notices.Writer
+	events     *events.Writer
 	published  *publication
 }
 
@@ -97,12 +97,12 @@ const pollInterval = time.Second
 // rolling update must go on to other nodes.
 func New(o Options) (*Daemon, error) {
 	d := &Daemon{o: o, kubelet: &registration{rootDir: o.Kubelet.RootDir}, status: newStatus()}
-	d.notices = notices.New(notices.Options{Log: o.Log, Client: o.Client, Driver: kubelet.DriverName, Node: o.Kubelet.NodeName})
-	d.protection = newProtected(o, d.notices.Send)
-	d.partitions = newPartitions(o, d.notices.Send)
+	d.events = events.New(events.Options{Log: o.Log, Client: o.Client, Driver: kubelet.DriverName, Node: o.Kubelet.NodeName})
+	d.protection = newProtected(o, d.events.Send)
+	d.partitions = newPartitions(o, d.events.Send)
 	d.published = newPublication(o)
 	proc := os.DirFS(o.Config.ProcRoot)
-	d.fitness = fitness{metrics: o.Metrics, send: d.notices.Send}
+	d.fitness = fitness{metrics: o.Metrics, send: d.events.Send}
 	if _, err := d.examine(); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	defer stop()
-	writers.Go(func() { d.notices.Run(ctx) })
+	writers.Go(func() { d.events.Run(ctx) })
 	for {
 		if err := d.turn(ctx); !errors.Is(err, errHandedOver) {
 			return err
@@ -212,8 +212,8 @@ func (d *Daemon) turn(ctx context.Context) error {
 	defer fail(nil)
 	writers.Go(func() { d.statuses.Run(ctx) })
 	writers.Go(func() { d.published.run(ctx) })
-	writers.Go(func() { newOwners(d.o, d.notices.Send).run(ctx) })
-	writers.Go(func() { newOrphans(d.o, d.driver, d.notices.Send).run(ctx) })
+	writers.Go(func() { newOwners(d.o, d.events.Send).run(ctx) })
+	writers.Go(func() { newOrphans(d.o, d.driver, d.events.Send).run(ctx) })
 	if helper == nil {
 		if helper, err = d.serve(ctx, fail); err != nil {
 			return ended(ctx, err)
@@ -257,7 +257,7 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 			}
 			changed = d.lookAtActuator()
 		case <-refresh.C:
-			if err := durable.CheckDir(d.o.Config.CDIDir); errors.Is(err, durable.ErrReplaced) {
+			if err := atomicfile.CheckDir(d.o.Config.CDIDir); errors.Is(err, atomicfile.ErrReplaced) {
 				return err
 			}
 			d.watch(watcher)

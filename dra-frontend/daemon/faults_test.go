@@ -20,11 +20,11 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
 // These tests use unexported parts, as they wait for minutes and hours of fake
@@ -36,7 +36,7 @@ type told struct {
 	reasons []string
 }
 
-func (n *told) send(notice notices.Notice) {
+func (n *told) send(notice events.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reasons = append(n.reasons, notice.Reason)
@@ -68,7 +68,7 @@ func TestPendingEnds(t *testing.T) {
 				Shared: contract.Shared{CPUs: contracttest.CPUs("0"), Mems: contracttest.Nodes("0")},
 			})
 			require.NoError(t, err)
-			require.NoError(t, durable.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
+			require.NoError(t, atomicfile.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
 		}
 		heard := func(generation uint64) { p.heard(contract.Announcement{V: contract.Version, Generation: generation}) }
 		require.False(t, p.pending(), "no node file")

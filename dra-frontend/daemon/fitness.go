@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 )
 
@@ -51,7 +51,7 @@ func (n node) findings() map[string]error {
 // since and told are ready to use.
 type fitness struct {
 	metrics *metrics.Metrics
-	send    func(notices.Notice)
+	send    func(events.Notice)
 	// since has the time when each fault was found first, by reason.
 	since map[string]time.Time
 	told  reminder
@@ -84,7 +84,7 @@ func (f *fitness) tell(found map[string]error) {
 	}
 	f.since = since
 	for _, reason := range f.told.fresh(lasting) {
-		f.send(notices.Notice{Reason: reason, Note: lasting[reason]})
+		f.send(events.Notice{Reason: reason, Note: lasting[reason]})
 	}
 }
 

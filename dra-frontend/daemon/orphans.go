@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
 // holder has the prepared claims; a kubelet.Driver.
@@ -35,7 +35,7 @@ type orphans struct {
 	log      *zap.Logger
 	metrics  *metrics.Metrics
 	client   kubernetes.Interface
-	send     func(notices.Notice)
+	send     func(events.Notice)
 	driver   holder
 	metadata metadata
 	interval time.Duration
@@ -53,7 +53,7 @@ const (
 	reasonOrphaned = "ClaimOrphaned"
 )
 
-func newOrphans(o Options, driver holder, send func(notices.Notice)) *orphans {
+func newOrphans(o Options, driver holder, send func(events.Notice)) *orphans {
 	return &orphans{
 		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, metadata: o.metadata(),
 		interval: o.Config.RefreshInterval.Duration,
@@ -160,7 +160,7 @@ func (w *orphans) tell(found map[string]string) {
 		return
 	}
 	w.log.Warn("claims are prepared whose objects are gone", zap.Strings("claims", fresh))
-	w.send(notices.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
+	w.send(events.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
 		"claims are prepared whose objects are gone, released after %s while nothing of them runs: %s", orphanGrace, few(fresh))})
 }
 

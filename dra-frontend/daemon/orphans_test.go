@@ -22,8 +22,8 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
@@ -72,7 +72,7 @@ func newOrphanage(t *testing.T) *orphanage {
 			Decision: contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("0,4"), Requires: []string{}}}},
 	})
 	require.NoError(t, err)
-	require.NoError(t, durable.Write(n.o.Config.CDIDir, contract.ClaimFile(claimUID), data, 0o600))
+	require.NoError(t, atomicfile.Write(n.o.Config.CDIDir, contract.ClaimFile(claimUID), data, 0o600))
 	_, err = driver.Reconcile()
 	require.NoError(t, err)
 	n.announce("kubepods")
@@ -90,7 +90,7 @@ func (n *orphanage) announce(kubepods string) {
 		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Kubepods: kubepods,
 	})
 	require.NoError(n.t, err)
-	require.NoError(n.t, durable.Write(n.o.Config.CDIDir, contract.ActuatorFile, data, 0o600))
+	require.NoError(n.t, atomicfile.Write(n.o.Config.CDIDir, contract.ActuatorFile, data, 0o600))
 	n.actuator, err = os.OpenFile(filepath.Join(n.o.Config.CDIDir, contract.ActuatorFile), os.O_RDWR, 0)
 	require.NoError(n.t, err)
 	require.NoError(n.t, contract.LockAnnouncement(n.actuator))

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 )
 
@@ -25,7 +25,7 @@ type owners struct {
 	log      *zap.Logger
 	metrics  *metrics.Metrics
 	client   kubernetes.Interface
-	send     func(notices.Notice)
+	send     func(events.Notice)
 	node     string
 	owner    string
 	path     string
@@ -56,7 +56,7 @@ const versionInterval = time.Hour
 // keeps events for an hour, and may be away for longer than a notice waits.
 const againInterval = time.Hour
 
-func newOwners(o Options, send func(notices.Notice)) *owners {
+func newOwners(o Options, send func(events.Notice)) *owners {
 	return &owners{
 		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, node: o.Kubelet.NodeName,
 		owner: o.Config.MemoryQoS.Owner, path: o.Config.KubeletConfigFile, interval: o.Config.RefreshInterval.Duration,
@@ -141,5 +141,5 @@ func (w *owners) report(finding *preflight.Finding) {
 		return
 	}
 	w.log.Warn("preflight", zap.String("reason", now.Reason), zap.String("finding", now.Message))
-	w.send(notices.Notice{Reason: now.Reason, Note: now.Message})
+	w.send(events.Notice{Reason: now.Reason, Note: now.Message})
 }

@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
 // partitions reports claims that have lost their cpuset partition. The actuator
@@ -19,13 +19,13 @@ import (
 type partitions struct {
 	log     *zap.Logger
 	metrics *metrics.Metrics
-	send    func(notices.Notice)
+	send    func(events.Notice)
 	// invalid has the kernel's reasons by claim UID.
 	invalid map[string]string
 	lost    reminder
 }
 
-func newPartitions(o Options, send func(notices.Notice)) *partitions {
+func newPartitions(o Options, send func(events.Notice)) *partitions {
 	return &partitions{log: o.Log, metrics: o.Metrics, send: send}
 }
 
@@ -55,7 +55,7 @@ func (p *partitions) tell(claims []contract.ClaimRecord) {
 		return
 	}
 	p.log.Warn("the kernel does not grant cpuset partitions any more, others may run on their CPUs", zap.Strings("claims", fresh))
-	p.send(notices.Notice{
+	p.send(events.Notice{
 		Reason: health.ReasonPartition,
 		Note: "the kernel does not grant cpuset partitions any more, others may run on their CPUs: " + few(fresh) +
 			" (nri-actuator tries again; look for a CPU that went offline," +

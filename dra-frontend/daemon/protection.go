@@ -16,10 +16,10 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
 
@@ -28,7 +28,7 @@ import (
 type protected struct {
 	log     *zap.Logger
 	metrics *metrics.Metrics
-	send    func(notices.Notice)
+	send    func(events.Notice)
 	cdiDir  string
 	node    protection.Node
 	// generation is the last one that the actuator has applied. behind is the
@@ -40,7 +40,7 @@ type protected struct {
 	findings map[contract.Key]protection.Finding
 }
 
-func newProtected(o Options, send func(notices.Notice)) *protected {
+func newProtected(o Options, send func(events.Notice)) *protected {
 	p := &protected{log: o.Log, metrics: o.Metrics, send: send, cdiDir: o.Config.CDIDir}
 	p.node = protection.Node{
 		Cgroups: os.DirFS(filepath.Join(o.Config.SysfsRoot, "fs", "cgroup")), Owner: o.Config.MemoryQoS.Owner,
@@ -96,7 +96,7 @@ const grace = time.Minute
 // pending reports whether the actuator has yet to apply the node file and is
 // within its grace.
 func (p *protected) pending() bool {
-	data, err := durable.Read(p.cdiDir, contract.NodeFile, contract.MaxFileSize)
+	data, err := atomicfile.Read(p.cdiDir, contract.NodeFile, contract.MaxFileSize)
 	if err != nil {
 		return false
 	}
@@ -130,7 +130,7 @@ func (p *protected) heard(a contract.Announcement) {
 		return
 	}
 	p.log.Warn("another program writes memory values of this driver's cgroups, nri-actuator puts them right", zap.Strings("written", fresh))
-	p.send(notices.Notice{Reason: reasonOverwritten, Note: "another program wrote over memory values of this driver: " + few(fresh) +
+	p.send(events.Notice{Reason: reasonOverwritten, Note: "another program wrote over memory values of this driver: " + few(fresh) +
 		" (nri-actuator has put them right): " + protection.WhoWrites})
 }
 

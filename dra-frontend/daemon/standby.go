@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/notices"
 )
 
 // standbyInterval is how often a waiting instance tries to become the active
@@ -89,7 +89,7 @@ func (d *Daemon) stands(held *instances.HeldError) {
 		d.o.Log.Info("this instance is the active one")
 	case held.Foreign:
 		d.o.Log.Error("this instance waits", zap.Error(held))
-		d.notices.Send(notices.Notice{Reason: reasonSecondRelease, Note: held.Error()})
+		d.events.Send(events.Notice{Reason: reasonSecondRelease, Note: held.Error()})
 	default:
 		d.o.Log.Info("this instance waits", zap.Error(held))
 	}

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 )
 
@@ -130,14 +130,14 @@ func (i *Instance) enter() error {
 	}
 	order = append(order, i.me.PodUID)
 	order = order[max(0, len(order)-maxOrder):]
-	if err := durable.Write(i.dir, fileOrder, []byte(strings.Join(order, "\n")+"\n"), fileMode); err != nil {
+	if err := atomicfile.Write(i.dir, fileOrder, []byte(strings.Join(order, "\n")+"\n"), fileMode); err != nil {
 		return fmt.Errorf("write the order of instances: %w", err)
 	}
 	return nil
 }
 
 func (i *Instance) order() ([]string, error) {
-	data, err := durable.Read(i.dir, fileOrder, maxFile)
+	data, err := atomicfile.Read(i.dir, fileOrder, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -242,7 +242,7 @@ func (i *Instance) Ask() error {
 	if err != nil {
 		return err
 	}
-	i.asking, err = durable.WriteHeld(i.dir, fileNext, data, fileMode, lock)
+	i.asking, err = atomicfile.WriteHeld(i.dir, fileNext, data, fileMode, lock)
 	if err != nil {
 		return fmt.Errorf("ask the active instance to hand over: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"sync"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 // mode allows a frontend that is not root to read the file.
@@ -44,7 +44,7 @@ func New(dir string, base contract.Announcement) (*Announcement, error) {
 		// The holder is alive, but this program cannot read the announcement.
 		return nil, fmt.Errorf("%w: %w", ErrHeld, err)
 	}
-	if err := durable.RemoveStale(dir, func(name string) bool { return name == contract.ActuatorFile }); err != nil {
+	if err := atomicfile.RemoveStale(dir, func(name string) bool { return name == contract.ActuatorFile }); err != nil {
 		return nil, err
 	}
 	a := &Announcement{dir: dir, content: base}
@@ -81,7 +81,7 @@ func (a *Announcement) Close() error {
 	}
 	var err error
 	if a.mine() {
-		err = durable.Remove(a.dir, contract.ActuatorFile)
+		err = atomicfile.Remove(a.dir, contract.ActuatorFile)
 	}
 	err = errors.Join(err, a.file.Close())
 	a.file = nil
@@ -95,7 +95,7 @@ func (a *Announcement) write(content contract.Announcement) error {
 	}
 	// The new file is locked before it gets its name, and the old file stays
 	// open until then: no reader finds an unlocked file.
-	file, err := durable.WriteHeld(a.dir, contract.ActuatorFile, data, mode, contract.LockAnnouncement)
+	file, err := atomicfile.WriteHeld(a.dir, contract.ActuatorFile, data, mode, contract.LockAnnouncement)
 	if err != nil {
 		return fmt.Errorf("announcement: %w", err)
 	}

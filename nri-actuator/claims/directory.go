@@ -16,7 +16,7 @@ import (
 	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 // Directory is the CDI directory as the frontend left it. The content of a file
@@ -120,7 +120,7 @@ func (d *Directory) load(name string, known identity) ([]byte, identity, error) 
 		return nil, id, nil
 	}
 	// The file may have been replaced since.
-	f, info, err := durable.Open(path)
+	f, info, err := atomicfile.Open(path)
 	if err != nil {
 		return nil, identity{}, err
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
 )
 
 // Config is the operator's configuration.
@@ -157,9 +157,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return ended(ctx, err)
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	bus := units.New(func(ctx context.Context) (units.Bus, error) { return units.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
+	bus := systemd.New(func(ctx context.Context) (systemd.Bus, error) { return systemd.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: d.kernel, Options: enforce.Options{
-		Directory: d.dir, Mount: d.mount, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(d.config.UnitDir)},
+		Directory: d.dir, Mount: d.mount, Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(d.config.UnitDir)},
 		Metrics: d.metrics, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
 	}})
 	d.plugin.Store(plugin)

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 )
@@ -29,7 +29,7 @@ func (d *Daemon) watch(ctx context.Context, plugin *nri.Plugin, changed <-chan s
 			do, what = plugin.CatchUp, "catch up"
 		case <-refresh.C:
 			// The directory may have been removed and made again.
-			if err := durable.CheckDir(d.config.CDIDir); errors.Is(err, durable.ErrReplaced) {
+			if err := atomicfile.CheckDir(d.config.CDIDir); errors.Is(err, atomicfile.ErrReplaced) {
 				return err
 			}
 			do, what = plugin.Refresh, "refresh"

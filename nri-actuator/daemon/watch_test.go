@@ -19,7 +19,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
 )
 
 // A32: on a busy machine the actuator may read the watch only after the
@@ -34,9 +34,9 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	require.NoError(t, err)
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)
-	bus := units.New(func(context.Context) (units.Bus, error) { return nil, context.Canceled }, func(string) {})
+	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return nil, context.Canceled }, func(string) {})
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
-		Directory: claims.New(node.CDI, nri.Features()), Mount: tree, Units: units.Systemd{Bus: bus, Dropins: units.NewDropins(dir)},
+		Directory: claims.New(node.CDI, nri.Features()), Mount: tree, Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
 		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

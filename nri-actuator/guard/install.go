@@ -18,7 +18,7 @@ import (
 	"time"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 const (
@@ -47,10 +47,10 @@ func Install(dir, self string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
-	if err := durable.RemoveStale(dir, func(name string) bool { return strings.HasPrefix(name, prefix) }); err != nil {
+	if err := atomicfile.RemoveStale(dir, func(name string) bool { return strings.HasPrefix(name, prefix) }); err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
-	if err := durable.Write(dir, filepath.Base(path), program, 0o755); err != nil {
+	if err := atomicfile.Write(dir, filepath.Base(path), program, 0o755); err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
 	return path, nil
@@ -120,7 +120,7 @@ func claimFiles(dir string) ([][]byte, error) {
 		if _, ours := contract.ClaimUIDOfFile(e.Name()); !ours {
 			continue
 		}
-		data, err := durable.Read(dir, e.Name(), contract.MaxFileSize)
+		data, err := atomicfile.Read(dir, e.Name(), contract.MaxFileSize)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

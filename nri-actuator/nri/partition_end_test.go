@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
@@ -127,7 +127,7 @@ func TestPartitionWithoutAReadableClaim(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	c := r.run("c", podA, env...)
-	require.NoError(t, durable.Write(r.node.CDI, contract.ClaimFile(claimA), []byte("{"), 0o600))
+	require.NoError(t, atomicfile.Write(r.node.CDI, contract.ClaimFile(claimA), []byte("{"), 0o600))
 	r.connect()
 	holds := func() {
 		t.Helper()

@@ -23,7 +23,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
 )
 
 // runtime is a container runtime. It keeps the spec of each container, writes
@@ -93,7 +93,7 @@ func (r *runtime) connect() {
 	r.plugin = nri.New(nri.Options{Announcer: r, Kernel: r.kernel, Options: enforce.Options{
 		Directory: claims.New(r.node.CDI, nri.Features()), Mount: tree, Metrics: m,
 		// The cgroups are no units.
-		Units: units.Systemd{Bus: units.New(nil, nil), Dropins: units.NewDropins("/absent")},
+		Units: systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,
 	}})
 	r.session = r.plugin.NewSession(func() string { return r.nri })

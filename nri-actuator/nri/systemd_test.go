@@ -24,12 +24,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/units"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
 )
 
 // systemd is a node with units as cgroups. At a reload, systemd writes the
 // values of properties and drop-ins into them.
-type systemd struct {
+type fakeSystemd struct {
 	t       *testing.T
 	node    *testnode.Node
 	unitDir string
@@ -55,8 +55,8 @@ const (
 	sliceA    = burstable + "/kubepods-burstable-poda.slice"
 )
 
-func newSystemd(t *testing.T) *systemd {
-	s := &systemd{
+func newSystemd(t *testing.T) *fakeSystemd {
+	s := &fakeSystemd{
 		t:          t,
 		node:       testnode.New(t, t.TempDir()),
 		unitDir:    t.TempDir(),
@@ -71,42 +71,42 @@ func newSystemd(t *testing.T) *systemd {
 	return s
 }
 
-func (s *systemd) add(dir string) {
+func (s *fakeSystemd) add(dir string) {
 	s.node.AddCgroup(dir)
 	s.units[filepath.Base(dir)] = dir
 }
 
 // start starts an actuator.
-func (s *systemd) start() {
+func (s *fakeSystemd) start() {
 	tree, err := cgroups.Open(s.node.Cgroup)
 	require.NoError(s.t, err)
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(s.t, err)
-	bus := units.New(func(context.Context) (units.Bus, error) { return s, nil }, func(string) {})
+	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return s, nil }, func(string) {})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { bus.Run(ctx) })
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 	s.plugin = nri.New(nri.Options{Announcer: s, Kernel: "6.12.0", Options: enforce.Options{
 		Directory: claims.New(s.node.CDI, nri.Features()), Mount: tree, Metrics: m,
-		Units: s.wrap(units.Systemd{Bus: bus, Dropins: units.NewDropins(s.unitDir)}), Clock: time.Now,
+		Units: s.wrap(systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
 	}})
 	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
 	_, err = s.session.Configure(context.Background(), "", "containerd", "v2.2.7")
 	require.NoError(s.t, err)
 }
 
-func (s *systemd) synchronize(containers ...*api.Container) {
+func (s *fakeSystemd) synchronize(containers ...*api.Container) {
 	_, err := s.session.Synchronize(s.t.Context(), []*api.PodSandbox{s.pod()}, containers)
 	require.NoError(s.t, err)
 }
 
-func (s *systemd) pod() *api.PodSandbox {
+func (s *fakeSystemd) pod() *api.PodSandbox {
 	return &api.PodSandbox{Id: "sandbox", Name: "pod", Namespace: "ns", Uid: podA, Linux: &api.LinuxPodSandbox{CgroupParent: "/" + sliceA}}
 }
 
 // run creates and starts a container.
-func (s *systemd) run(id string, env ...string) *api.Container {
+func (s *fakeSystemd) run(id string, env ...string) *api.Container {
 	c := &api.Container{Id: id, PodSandboxId: "sandbox", Name: id, Env: env, State: api.ContainerState_CONTAINER_RUNNING,
 		Linux: &api.LinuxContainer{CgroupsPath: filepath.Base(sliceA) + ":cri-containerd:" + id}}
 	_, _, err := s.session.CreateContainer(s.t.Context(), s.pod(), c)
@@ -116,16 +116,16 @@ func (s *systemd) run(id string, env ...string) *api.Container {
 	return c
 }
 
-func (*systemd) dir(id string) string { return sliceA + "/cri-containerd-" + id + ".scope" }
+func (*fakeSystemd) dir(id string) string { return sliceA + "/cri-containerd-" + id + ".scope" }
 
 // Set implements nri.Announcer.
-func (s *systemd) Set(change func(*contract.Announcement)) error {
+func (s *fakeSystemd) Set(change func(*contract.Announcement)) error {
 	change(&s.announced)
 	return nil
 }
 
-// SetUnitProperties implements units.Bus.
-func (s *systemd) SetUnitProperties(ctx context.Context, unit string, _ bool, properties ...units.Property) error {
+// SetUnitProperties implements systemd.Bus.
+func (s *fakeSystemd) SetUnitProperties(ctx context.Context, unit string, _ bool, properties ...systemd.Property) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stuck {
@@ -141,11 +141,11 @@ func (s *systemd) SetUnitProperties(ctx context.Context, unit string, _ bool, pr
 	return nil
 }
 
-// Close implements units.Bus.
-func (*systemd) Close() error { return nil }
+// Close implements systemd.Bus.
+func (*fakeSystemd) Close() error { return nil }
 
 // told waits until systemd has the value.
-func (s *systemd) told(unit, file, want string) {
+func (s *fakeSystemd) told(unit, file, want string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		s.mu.Lock()
@@ -155,7 +155,7 @@ func (s *systemd) told(unit, file, want string) {
 }
 
 // reload is systemctl daemon-reload: systemd writes all values that it knows.
-func (s *systemd) reload() {
+func (s *fakeSystemd) reload() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for unit, dir := range s.units {
@@ -179,7 +179,7 @@ func (s *systemd) reload() {
 
 // protect makes the node state name memory.min of the pod and its levels, or no
 // value if value is empty.
-func (s *systemd) protect(value string) {
+func (s *fakeSystemd) protect(value string) {
 	s.node.Change(func(n *contract.NodeState) {
 		pod := n.Pods[podA]
 		n.Ancestors, pod.Cgroup = nil, nil
@@ -339,8 +339,8 @@ func TestFormerValuesOfQuickSystemd(t *testing.T) {
 	require.Equal(t, "777", s.node.File(kubepods, "memory.min"))
 }
 
-func property(t *testing.T, file, value string) units.Property {
-	properties, err := units.Properties(map[string]string{file: value})
+func property(t *testing.T, file, value string) systemd.Property {
+	properties, err := systemd.Properties(map[string]string{file: value})
 	require.NoError(t, err)
 	require.Len(t, properties, 1)
 	return properties[0]

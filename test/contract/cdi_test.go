@@ -17,7 +17,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
 // directory writes files as the daemons do, and returns the directory and the CDI
@@ -25,7 +25,7 @@ import (
 func directory(t *testing.T, contents map[string][]byte) (string, *cdi.Cache) {
 	dir := t.TempDir()
 	for name, data := range contents {
-		require.NoError(t, durable.Write(dir, name, data, 0o600))
+		require.NoError(t, atomicfile.Write(dir, name, data, 0o600))
 	}
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/serve"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/httpserver"
 )
 
 func main() {
@@ -29,7 +29,7 @@ func run() error {
 	fine := func() error { return nil }
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	wait, err := serve.Serve(context.Background(), address, serve.Handler(registry, fine, fine))
+	wait, err := httpserver.Serve(context.Background(), address, httpserver.Handler(registry, fine, fine))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
@@ -254,7 +254,7 @@ func announce(t *testing.T, n *lab.Node, a contract.Announcement) {
 	t.Helper()
 	data, err := contract.EncodeAnnouncement(a)
 	require.NoError(t, err)
-	held, err := durable.WriteHeld(n.CDI, contract.ActuatorFile, data, 0o644, contract.LockAnnouncement)
+	held, err := atomicfile.WriteHeld(n.CDI, contract.ActuatorFile, data, 0o644, contract.LockAnnouncement)
 	require.NoError(t, err)
 	t.Cleanup(func() { held.Close() })
 }

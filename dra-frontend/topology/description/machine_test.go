@@ -9,18 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
 // read reads the described machine with the real reader.
 func read(t require.TestingT, text string) topology.Machine {
 	spec, err := description.Parse([]byte(text))
 	require.NoError(t, err)
-	source, err := capture.FromFiles(spec.Sys(), spec.Proc(), spec.PageSize)
-	require.NoError(t, err)
-	m, err := topology.Discover(source.Roots, source.PageSize)
+	files := topologytest.Spec(spec)
+	m, err := topology.Discover(topology.Roots{Sys: files.Sys(), Proc: files.Proc()}, spec.PageSize)
 	require.NoError(t, err)
 	return m
 }

@@ -3,7 +3,6 @@
 package topologytest_test
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/capture"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -130,21 +128,6 @@ func TestKindsOfCores(t *testing.T) {
 			got[c.Type]++
 		}
 		require.Equal(t, want, got, name)
-	}
-}
-
-// Every machine is captured and read back as it is.
-func TestLibraryIsCaptured(t *testing.T) {
-	for _, c := range topologytest.Library() {
-		t.Run(c.Name, func(t *testing.T) {
-			var file bytes.Buffer
-			require.NoError(t, capture.Write(&file, c.Spec.Roots(), c.Spec.PageSize, nil))
-			m, err := capture.Open(&file)
-			require.NoError(t, err)
-			got, err := topology.Discover(m.Roots, m.PageSize)
-			require.NoError(t, err)
-			require.Equal(t, c.Spec.Machine(), got)
-		})
 	}
 }
 

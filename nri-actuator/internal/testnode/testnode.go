@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/durable"
 )
 
 // Node is one node.
@@ -63,7 +63,7 @@ func (n *Node) Change(change func(*contract.NodeState)) {
 
 // WriteFile replaces a file of the CDI directory.
 func (n *Node) WriteFile(name string, data []byte) {
-	require.NoError(n.t, durable.Write(n.CDI, name, data, 0o600))
+	require.NoError(n.t, atomicfile.Write(n.CDI, name, data, 0o600))
 }
 
 // Prepare writes a claim of the pod, with one result for each decision. The pool
@@ -102,7 +102,7 @@ func (n *Node) Prepare(podUID, claimUID string, decisions ...contract.Decision) 
 
 // Unprepare removes a pod's only claim. The pool grows by cpus.
 func (n *Node) Unprepare(podUID, claimUID, cpus string) {
-	require.NoError(n.t, durable.Remove(n.CDI, contract.ClaimFile(claimUID)))
+	require.NoError(n.t, atomicfile.Remove(n.CDI, contract.ClaimFile(claimUID)))
 	n.Change(func(s *contract.NodeState) {
 		delete(s.Pods, podUID)
 		released := contracttest.CPUs(cpus)

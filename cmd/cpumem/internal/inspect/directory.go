@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inspect reads the machine and the CDI directory as the daemons do,
+// for the operator's tool. It changes nothing and needs neither daemon nor API
+// server.
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+)
+
+// Directory is the content of the contract's files in a CDI directory.
+type Directory struct {
+	Claims []contract.ClaimRecord
+	Node   *contract.NodeState
+	// Actuator is the announcement, nil while the actuator is not running.
+	Actuator *contract.Announcement
+	// Problems are files that cannot be read and rules that do not hold.
+	Problems []error
+}
+
+// Read reads the directory at path. Only a directory that cannot be listed is
+// an error; every other fault is a problem in the result.
+func Read(path string) (Directory, error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return Directory{}, err
+	}
+	var d Directory
+	for _, e := range entries {
+		uid, ours := contract.ClaimUIDOfFile(e.Name())
+		if !ours {
+			continue
+		}
+		if uid == "" {
+			d.problem("%s: not the name of a claim file", e.Name())
+			continue
+		}
+		data, err := atomicfile.Read(path, e.Name(), contract.MaxFileSize)
+		if err == nil {
+			var r contract.ClaimRecord
+			if r, err = contract.DecodeClaim(e.Name(), data); err == nil {
+				d.Claims = append(d.Claims, r)
+				continue
+			}
+		}
+		d.problem("%s: %w", e.Name(), err)
+	}
+	data, err := atomicfile.Read(path, contract.NodeFile, contract.MaxFileSize)
+	if err == nil {
+		var s contract.NodeState
+		if s, err = contract.DecodeNode(data); err == nil {
+			d.Node = &s
+		}
+	}
+	if err != nil {
+		d.problem("%s: %w", contract.NodeFile, err)
+	}
+	a, err := contract.ReadAnnouncement(path)
+	switch {
+	case err != nil:
+		d.problem("actuator: %w", err)
+	case !a.Connected:
+		d.problem("actuator: not connected to the container runtime")
+		fallthrough
+	default:
+		d.Actuator = &a
+	}
+	d.check()
+	return d, nil
+}
+
+func (d *Directory) problem(format string, args ...any) {
+	d.Problems = append(d.Problems, fmt.Errorf(format, args...))
+}
+
+// check checks the rules between files: I1, and that node state and claims
+// belong together.
+func (d *Directory) check() {
+	holder, pooled := make(map[int]string), make(map[int]bool)
+	for _, c := range d.Claims {
+		for _, cpu := range c.CPUs().List() {
+			if other, held := holder[cpu]; held {
+				d.problem("CPU %d is held by two claims, %s and %s", cpu, other, c.UID)
+			}
+			holder[cpu] = c.UID
+		}
+		for _, r := range c.Results {
+			for _, cpu := range r.Decision.CPUs.List() {
+				pooled[cpu] = r.Decision.Partition == ""
+			}
+		}
+	}
+	if d.Node == nil {
+		return
+	}
+	for _, c := range d.Claims {
+		if c.BootID != d.Node.BootID {
+			d.problem("claim %s/%s was prepared during boot %s, the node state is of boot %s",
+				c.Namespace, c.Name, c.BootID, d.Node.BootID)
+		}
+	}
+	for _, cpu := range d.Node.Shared.CPUs.List() {
+		// The node state's pool has partition CPUs: the kernel takes them out.
+		if pooled[cpu] {
+			d.problem("CPU %d is held by claim %s and in the shared pool", cpu, holder[cpu])
+		}
+	}
+	d.checkPartitions()
+	for _, pod := range slices.Sorted(maps.Keys(d.Node.Pods)) {
+		for _, claim := range d.Node.Pods[pod].Claims {
+			if !slices.ContainsFunc(d.Claims, func(r contract.ClaimRecord) bool { return r.UID == claim }) {
+				d.problem("the node state lists claim %s of pod %s, which has no readable file", claim, pod)
+			}
+		}
+	}
+}
+
+// Valid returns the problems as one error.
+func (d Directory) Valid() error { return errors.Join(d.Problems...) }
+
+// Explain writes for people the claims' values, the pool and the problems;
+// claim selects a claim by namespace/name or UID, empty all.
+func (d Directory) Explain(w io.Writer, claim string) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "CLAIM\tREQUEST\tZONE\tCPUS\tMEMS\tMEMORY min/low/high/max\tHUGEPAGES\tPODS")
+	found := claim == ""
+	for _, c := range d.Claims {
+		if claim != "" && claim != c.UID && claim != c.Namespace+"/"+c.Name {
+			continue
+		}
+		found = true
+		for _, r := range c.Results {
+			fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Namespace, c.Name, r.Request, r.Device,
+				cpusOf(r.Decision), or(r.Decision.Mems.String(), "all"),
+				memory(r.Decision.Memory), hugepages(r.Decision.Hugepages), podsOf(c))
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if !found {
+		return fmt.Errorf("no prepared claim %q on this node", claim)
+	}
+	if d.Node != nil {
+		fmt.Fprintf(w, "\nshared pool: cpus %s, mems %s (generation %d)\n", d.Node.Shared.CPUs, d.Node.Shared.Mems, d.Node.Generation)
+	}
+	d.explainPartitions(w)
+	if a := d.Actuator; a != nil {
+		fmt.Fprintf(w, "actuator: %s %s, connected %t, generation %d applied, guard %s\n",
+			a.Runtime, a.RuntimeVersion, a.Connected, a.Generation, or(a.Guard, "off"))
+	}
+	for _, p := range d.Problems {
+		fmt.Fprintf(w, "problem: %v\n", p)
+	}
+	return nil
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func memory(m *contract.Memory) string {
+	if m == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s/%s/%s/%s", m.Min, m.Low, m.High, m.Max)
+}
+
+func hugepages(h map[string]contract.Limit) string {
+	var parts []string
+	for _, size := range slices.Sorted(maps.Keys(h)) {
+		parts = append(parts, size+"="+h[size].String())
+	}
+	return or(strings.Join(parts, ","), "-")
+}
+
+func podsOf(c contract.ClaimRecord) string {
+	var uids []string
+	for _, p := range c.Pods {
+		uids = append(uids, p.UID)
+	}
+	return strings.Join(uids, ",")
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
+)
+
+const (
+	claimA = "aaaaaaaa-0000-0000-0000-000000000001"
+	claimB = "bbbbbbbb-0000-0000-0000-000000000002"
+	podUID = "cccccccc-0000-0000-0000-000000000003"
+)
+
+func write(t *testing.T, dir, name string, data []byte, err error) {
+	t.Helper()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+}
+
+func claim(uid, cpus string) contract.ClaimRecord {
+	return contract.ClaimRecord{
+		V: contract.Version, Namespace: "default", Name: "claim-" + uid[:1], UID: uid, BootID: "boot",
+		Pods: []contract.PodRecord{{UID: podUID}},
+		Results: []contract.ResultRecord{{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{
+			V: contract.Version, CPUs: contracttest.CPUs(cpus), Mems: contracttest.Nodes("0"),
+			Memory:    &contract.Memory{Min: 4096, High: contract.Max, Max: 4096},
+			Hugepages: map[string]contract.Limit{"2Mi": 2 << 20},
+		}}},
+	}
+}
+
+// directory writes a directory with two claims, consistent unless a CPU is
+// given twice.
+func directory(t *testing.T, cpusA, cpusB, shared string) string {
+	dir := t.TempDir()
+	writeFiles(t, dir, contract.NodeState{
+		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs(shared),
+			Mems: contracttest.Nodes("0")},
+		Pods: map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}}},
+	}, nil, claim(claimA, cpusA), claim(claimB, cpusB))
+	return dir
+}
+
+func writeFiles(t *testing.T, dir string, node contract.NodeState, invalid map[string]string, claims ...contract.ClaimRecord) {
+	t.Helper()
+	for _, c := range claims {
+		data, err := contract.EncodeClaim(c)
+		write(t, dir, contract.ClaimFile(c.UID), data, err)
+	}
+	data, err := contract.EncodeNode(node)
+	write(t, dir, contract.NodeFile, data, err)
+
+	data, err = contract.EncodeAnnouncement(contract.Announcement{
+		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Runtime: "containerd",
+		Kubepods: "kubepods", InvalidPartitions: invalid,
+	})
+	write(t, dir, contract.ActuatorFile, data, err)
+	f, err := os.OpenFile(filepath.Join(dir, contract.ActuatorFile), os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.NoError(t, contract.LockAnnouncement(f))
+	t.Cleanup(func() { f.Close() })
+}
+
+func TestExplain(t *testing.T) {
+	d, err := inspect.Read(directory(t, "2", "3", "0-1"))
+	require.NoError(t, err)
+	require.NoError(t, d.Valid())
+	var out bytes.Buffer
+	require.NoError(t, d.Explain(&out, ""))
+	require.Contains(t, out.String(), "default/claim-a  zone     numa-0  2     0     4096/0/max/4096          2Mi=2097152  "+podUID)
+	require.Contains(t, out.String(), "shared pool: cpus 0-1, mems 0 (generation 7)")
+	require.Contains(t, out.String(), "actuator: containerd")
+
+	out.Reset()
+	require.NoError(t, d.Explain(&out, "default/claim-b"))
+	require.NotContains(t, out.String(), "claim-a")
+	require.ErrorContains(t, d.Explain(&out, "default/none"), `no prepared claim "default/none"`)
+}
+
+// The text is the same as in the claims' status.
+func TestExplainProtection(t *testing.T) {
+	d, err := inspect.Read(directory(t, "2", "3", "0-1"))
+	require.NoError(t, err)
+	file := func(value string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(value)} }
+	cgroups := fstest.MapFS{"kubepods/memory.min": file("8192"), "kubepods/pod" + podUID + "/memory.min": file("8192")}
+	explain := func(claim string) string {
+		var out bytes.Buffer
+		require.NoError(t, d.ExplainProtection(&out, claim, cgroups, 4096))
+		return out.String()
+	}
+	require.Contains(t, explain(""), "memory protection of default/claim-a, zone: True, Protected: ")
+	require.NotContains(t, explain("default/claim-b"), "claim-a")
+	cgroups["kubepods/memory.min"] = file("4096")
+	require.Contains(t, explain(""),
+		"memory protection of default/claim-b, zone: False, AncestorUnprotected: memory.min of the cgroup kubepods is 4096")
+	require.NotContains(t, explain(""), "kubelet", "the files do not say who owns it")
+}
+
+func TestProblems(t *testing.T) {
+	for name, tc := range map[string]struct {
+		dir  func(t *testing.T) string
+		want string
+	}{
+		"a CPU in two claims": {func(t *testing.T) string { return directory(t, "2", "2-3", "0-1") }, "CPU 2 is held by two claims"},
+		"a CPU in the pool too": {
+			dir:  func(t *testing.T) string { return directory(t, "2", "3", "0-2") },
+			want: "CPU 2 is held by claim " + claimA + " and in the shared pool",
+		},
+		"a truncated file": {func(t *testing.T) string {
+			dir := directory(t, "2", "3", "0-1")
+			require.NoError(t, os.Truncate(filepath.Join(dir, contract.ClaimFile(claimA)), 10))
+			return dir
+		}, contract.ClaimFile(claimA)},
+		"an empty directory": {func(t *testing.T) string { return t.TempDir() }, contract.NodeFile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := inspect.Read(tc.dir(t))
+			require.NoError(t, err)
+			require.ErrorContains(t, d.Valid(), tc.want)
+		})
+	}
+	_, err := inspect.Read(filepath.Join(t.TempDir(), "absent"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"errors"
+	"strings"
+)
+
+// Systemd gives systemd the values that the actuator writes into the cgroups of
+// units: cpusets by drop-ins, the protection of slices over D-Bus.
+type Systemd struct {
+	Bus     *Writer
+	Dropins Dropins
+}
+
+// Set gives systemd the contents that files of the cgroup dir shall have.
+func (s Systemd) Set(dir string, files map[string]string) error {
+	protection := make(map[string]string)
+	for file, value := range files {
+		// systemd has the memory values of scopes from the runtime.
+		if strings.HasPrefix(file, "memory.") && strings.HasSuffix(dir, ".slice") {
+			protection[file] = value
+		}
+	}
+	return errors.Join(s.Dropins.Set(dir, files), s.Bus.Set(dir, protection))
+}
+
+// Correct rewrites the drop-in of the cgroup dir if it differs from files.
+// Without a drop-in systemd has the runtime's values.
+func (s Systemd) Correct(dir string, files map[string]string) error {
+	return s.Dropins.Correct(dir, files)
+}
+
+// Again makes Set send values again that systemd has: another program has
+// changed them.
+func (s Systemd) Again(dir string) { s.Bus.Forget(dir) }
+
+// Settled reports whether systemd has all values of the cgroup dir that were
+// Set.
+func (s Systemd) Settled(dir string) bool { return s.Bus.Settled(dir) }
+
+// Forget drops a unit that is gone, or to which the driver gives no values.
+func (s Systemd) Forget(dir string) error {
+	s.Bus.Forget(dir)
+	return s.Dropins.Remove(dir)
+}
+
+// Keep drops all units but the units of the cgroups dirs.
+func (s Systemd) Keep(dirs []string) { s.Bus.Keep(dirs) }
+
+// Reset forgets which values systemd has, and removes the drop-ins of all units
+// but the units of the cgroups dirs.
+func (s Systemd) Reset(dirs []string) error {
+	s.Bus.Reset()
+	return s.Dropins.Prune(dirs)
+}
