@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +21,8 @@ var (
 	caseID = regexp.MustCompile(`(?:\b|_|Test)(A[0-9]{2})(?:\b|_)`)
 	// testFile matches a test file in a cell of the page.
 	testFile = regexp.MustCompile("`([^`]+_test\\.go)`")
+	// testName matches a test of the actuator, as package and function.
+	testName = regexp.MustCompile("`([a-z]+)\\.(Test[A-Za-z]+)`")
 )
 
 // casesOfTests returns the test files that name each acceptance case, as paths
@@ -95,6 +98,28 @@ func TestAcceptancePage(t *testing.T) {
 		assert.NotEmpty(t, files, "docs/acceptance.md has no test of %s", id)
 		for _, file := range files {
 			assert.Contains(t, tests[id], file, "docs/acceptance.md names a file for %s that does not name the case", id)
+		}
+	}
+}
+
+// Each row of the contract's failure rules names tests of the actuator that
+// exist.
+func TestFailureRules(t *testing.T) {
+	page, err := os.ReadFile("../docs/contract.md")
+	require.NoError(t, err)
+	_, rules, found := strings.Cut(string(page), "\n| | container with a claim | container without a claim | tests |\n|---|---|---|---|\n")
+	require.True(t, found)
+	rules, _, _ = strings.Cut(rules, "\n\n")
+	for row := range strings.Lines(rules) {
+		tests := testName.FindAllStringSubmatch(row, -1)
+		assert.NotEmpty(t, tests, row)
+		for _, match := range tests {
+			sources, err := filepath.Glob(filepath.Join("../nri-actuator", match[1], "*_test.go"))
+			require.NoError(t, err)
+			assert.True(t, slices.ContainsFunc(sources, func(source string) bool {
+				text, err := os.ReadFile(source)
+				return err == nil && strings.Contains(string(text), "\nfunc "+match[2]+"(")
+			}), "%s.%s does not exist", match[1], match[2])
 		}
 	}
 }
