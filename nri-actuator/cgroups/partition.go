@@ -15,13 +15,13 @@ import (
 // probeName is the cgroup of the dry run.
 const probeName = contract.Vendor + ".probe"
 
-// Partitions returns an error unless the kernel has remote partitions, that is
+// ProbePartitions returns an error unless the kernel has remote partitions, that is
 // partitions below a parent that is none (cgroup-v2.rst,
 // "cpuset.cpus.partition"). It tries this in a dry run below the cgroup dir. No
 // CPU changes hands: the probe's parent has no exclusive CPUs, so the kernel
 // accepts the words and calls the partition invalid. Whether the runtime can
 // make partitions shows in each container.
-func (m *Mount) Partitions(dir string) error {
+func (m *Mount) ProbePartitions(dir string) error {
 	// Only a cgroup that is not the root has this file. The writes to kubepods
 	// would be needed above the mount, too.
 	if _, err := m.root.Stat("cgroup.events"); err == nil {

@@ -47,7 +47,7 @@ func TestPartitions(t *testing.T) {
 			tree, err := cgroups.Open(mount)
 			require.NoError(t, err)
 			defer tree.Close()
-			err = tree.Partitions("kubepods")
+			err = tree.ProbePartitions("kubepods")
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
 				return

@@ -3,12 +3,77 @@
 package enforce
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
+
+// known are the containers by id.
+type known struct {
+	all map[string]*Container
+	// created and removed are containers of calls before the runtime's list,
+	// which may be older than these calls. They are nil while there is a list.
+	created, removed map[string]bool
+}
+
+// unlisted begins to wait for the runtime's list.
+func (k *known) unlisted() {
+	if k.created == nil {
+		k.created, k.removed = make(map[string]bool), make(map[string]bool)
+	}
+}
+
+func (k *known) add(c *Container) {
+	k.all[c.ID] = c
+	if k.created != nil {
+		k.created[c.ID] = true
+	}
+}
+
+func (k *known) removedByRuntime(id string) {
+	if k.removed != nil {
+		k.removed[id] = true
+	}
+}
+
+// replace takes over the runtime's list.
+func (k *known) replace(list []*Container) {
+	before := k.all
+	k.all = make(map[string]*Container, len(list))
+	for _, c := range list {
+		if !k.removed[c.ID] {
+			c.resume(before[c.ID])
+			k.all[c.ID] = c
+		}
+	}
+	for id := range k.created {
+		if c := before[id]; c != nil && k.all[id] == nil {
+			k.all[id] = c
+		}
+	}
+	k.created, k.removed = nil, nil
+}
+
+// sorted returns the containers in the order of their ids (I8).
+func (k *known) sorted() []*Container {
+	return slices.SortedFunc(maps.Values(k.all), func(a, b *Container) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// byDir returns the containers by the directories of their cgroups.
+func (k *known) byDir() map[string]*Container {
+	dirs := make(map[string]*Container, len(k.all))
+	for _, c := range k.all {
+		if c.Place.Dir != "" {
+			dirs[c.Place.Dir] = c
+		}
+	}
+	return dirs
+}
 
 // Unlisted notes that no list of a runtime is in force.
 func (e *Enforcer) Unlisted() { e.known.unlisted() }

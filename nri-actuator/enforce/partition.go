@@ -31,7 +31,7 @@ func (e *Enforcer) Probe(ctx context.Context) {
 	if e.partitions != nil || dir == "" {
 		return
 	}
-	err := e.Mount.Partitions(dir)
+	err := e.Mount.ProbePartitions(dir)
 	if path.Dir(dir) != "." {
 		err = fmt.Errorf("%w: cgroup %s is not right below the root (kubelet's cgroupRoot), "+
 			"no program gives the cgroups above it exclusive CPUs", errors.ErrUnsupported, dir)
