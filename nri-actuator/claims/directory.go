@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decisions reads the CDI directory and returns the frontend's decisions
+// Package claims reads the CDI directory and returns the frontend's decisions
 // for a container. Only this package decides which variables count: a variable
 // is obeyed if a file of the frontend backs it, and refused otherwise.
 package claims

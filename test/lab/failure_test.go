@@ -38,12 +38,13 @@ func TestRuntimeRestarts(t *testing.T) {
 }
 
 // The runtime goes on without a connected actuator that does not answer (I7). When
-// the actuator works again, it repairs the containers that it missed.
+// the actuator works again, it repairs the containers that it missed. The test is
+// not parallel: the runtime's timeout is one for the process.
 func TestActuatorThatDoesNotAnswer(t *testing.T) {
-	t.Parallel()
 	n := newNode(t, topologytest.T2())
 	start(t, n, podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")}))
 	adaptation.SetPluginRequestTimeout(200 * time.Millisecond)
+	defer adaptation.SetPluginRequestTimeout(requestTimeout)
 	resume := n.PauseActuator()
 	missed, err := n.CreateContainer(n.Pod("missed", lab.Burstable, lab.ContainerSpec{Name: "main"}), "main")
 	require.NoError(t, err, "I7")
