@@ -12,6 +12,7 @@ MODULES := . cdi-contract dra-frontend nri-actuator test test/cluster
 each = failed=; for m in $(MODULES); do echo "== $(1): $$m"; (cd $$m && export GOWORK=off && $(2)) || failed="$$failed $$m"; done; \
 	[ -z "$$failed" ] || { echo "== $(1) failed in:$$failed" >&2; exit 1; }
 BIN := bin
+LINT := $(CURDIR)/$(BIN)/golangci-lint
 export CGO_ENABLED ?= 0
 export GOTOOLCHAIN ?= local
 # A run on a small machine compiles as much as it tests: give slow tests time.
@@ -45,6 +46,10 @@ images: build ## Build both images with buildah, podman or docker (CONTAINER_TOO
 	$(CONTAINER_TOOL) build -f Dockerfile.frontend -t $(IMAGE_PREFIX)/dra-frontend:$(IMAGE_TAG) .
 	$(CONTAINER_TOOL) build -f Dockerfile.actuator -t $(IMAGE_PREFIX)/nri-actuator:$(IMAGE_TAG) .
 
+.PHONY: format
+format: $(LINT) ## Format the code and sort its imports
+	@$(call each,format,$(LINT) fmt ./...)
+
 .PHONY: generate
 generate: ## Write generated files: JSON Schemas of the contract and the parameters
 	cd test && go run ./contract/schemagen
@@ -75,18 +80,18 @@ bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a c
 	cd test/cluster && GOWORK=off go run ./cmd/isolation -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
 
 .PHONY: verify
-verify: verify-format verify-vet verify-modules verify-placement verify-generated verify-headers verify-vulnerabilities ## Format, vet, lint, modules, generated files, headers
+verify: verify-format verify-lint verify-modules verify-placement verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, generated files, headers
 
 .PHONY: verify-format
 verify-format:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these: $$out"; exit 1; }
 
-.PHONY: verify-vet
-verify-vet: $(BIN)/staticcheck
-	@$(call each,vet and lint,go vet -tags e2e ./... && $(CURDIR)/$(BIN)/staticcheck -tags e2e ./...)
+.PHONY: verify-lint
+verify-lint: $(LINT)
+	@$(call each,lint,$(LINT) run ./...)
 
-$(BIN)/staticcheck: tools/go.mod
-	cd tools && GOWORK=off go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+$(LINT): tools/go.mod
+	cd tools && GOWORK=off go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: verify-modules
 verify-modules:
@@ -95,8 +100,8 @@ verify-modules:
 # test/placement compiles kubelet, which takes minutes the first time. Its test
 # runs here and not in "make test": it is about quality, not about correctness.
 .PHONY: verify-placement
-verify-placement: $(BIN)/staticcheck
-	@cd test/placement && export GOWORK=off && go mod tidy -diff && go vet ./... && $(CURDIR)/$(BIN)/staticcheck ./... && go test $(TEST_FLAGS) ./...
+verify-placement: $(LINT)
+	@cd test/placement && export GOWORK=off && go mod tidy -diff && $(LINT) run ./... && go test $(TEST_FLAGS) ./...
 
 .PHONY: verify-generated
 verify-generated:

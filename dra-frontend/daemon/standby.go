@@ -7,9 +7,8 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-
 	"go.uber.org/zap"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"

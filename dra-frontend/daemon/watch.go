@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/fsnotify/fsnotify"
-
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"

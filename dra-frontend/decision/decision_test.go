@@ -101,7 +101,8 @@ func TestDecide(t *testing.T) {
 	t.Run("a claim beside raises no error and gets no record", func(t *testing.T) {
 		broken := claim(2, "numa-9", 1, 0)
 		broken.Unread = fmt.Errorf("unread")
-		require.Len(t, decide(t, decision.Request{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0)}, Beside: []decision.Claim{broken}}), 1)
+		request := decision.Request{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0)}, Beside: []decision.Claim{broken}}
+		require.Len(t, decide(t, request), 1)
 	})
 }
 

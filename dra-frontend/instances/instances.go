@@ -147,10 +147,10 @@ func (i *Instance) order() ([]string, error) {
 	return strings.Fields(string(data)), nil
 }
 
-// foreign reports whether a and b are of different releases. An instance that
+// foreign reports whether i and other are of different releases. An instance that
 // does not know its release, as with an older chart, is foreign to none.
-func (a Identity) foreign(b Identity) bool {
-	return a.Release != "" && b.Release != "" && a.Release != b.Release
+func (i Identity) foreign(other Identity) bool {
+	return i.Release != "" && other.Release != "" && i.Release != other.Release
 }
 
 // succeeds reports whether instance a may take over from instance b.

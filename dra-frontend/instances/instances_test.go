@@ -113,7 +113,7 @@ func TestTwoAsk(t *testing.T) {
 	require.NoError(t, c.Ask())
 	require.True(t, asked(t, a))
 	require.NoError(t, a.Release())
-	held(t, b)
+	_ = held(t, b)
 	require.NoError(t, c.Activate())
 }
 
@@ -126,7 +126,7 @@ func TestQuestionIsNotOverwritten(t *testing.T) {
 	require.NoError(t, c.Ask())
 	require.NoError(t, b.Ask())
 	require.NoError(t, a.Release())
-	held(t, b)
+	_ = held(t, b)
 	require.NoError(t, c.Activate())
 	require.NoError(t, c.Release())
 	require.NoError(t, a.Activate())
@@ -136,7 +136,7 @@ func TestQuestionIsNotOverwritten(t *testing.T) {
 	require.NoError(t, b.Ask(), "both asked at the same moment, and this one was the later")
 	require.NoError(t, c.Ask())
 	require.NoError(t, a.Release())
-	held(t, b)
+	_ = held(t, b)
 	require.NoError(t, c.Activate())
 	require.NoError(t, c.Release())
 	require.NoError(t, b.Ask())
@@ -191,7 +191,7 @@ func TestReleaseWaitsForTheSection(t *testing.T) {
 		}()
 		<-begun
 		runtime.Gosched()
-		held(t, b)
+		_ = held(t, b)
 		require.NoError(t, leave())
 		require.NoError(t, <-released)
 		require.NoError(t, b.Activate())

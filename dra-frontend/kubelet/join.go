@@ -6,9 +6,8 @@ import (
 	"context"
 	"slices"
 
-	resourceapi "k8s.io/api/resource/v1"
-
 	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"

@@ -39,15 +39,15 @@ type Use struct {
 type Verdict int
 
 const (
-	// Granted: the result becomes a partition.
+	// Granted means that the result becomes a partition.
 	Granted Verdict = iota + 1
-	// Pool: the result becomes no partition, and the shared pool leaves its CPUs
-	// out.
+	// Pool means that the result becomes no partition, and the shared pool leaves
+	// its CPUs out.
 	Pool
-	// Refused: the claim cannot be prepared.
+	// Refused means that the claim cannot be prepared.
 	Refused
-	// Unknown: the claim cannot be prepared before the containers are known. A
-	// decision stands once it is made.
+	// Unknown means that the claim cannot be prepared before the containers are
+	// known. A decision stands once it is made.
 	Unknown
 )
 

@@ -7,9 +7,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
-	"github.com/stretchr/testify/require"
 )
 
 // Machines of 8 to 4096 CPUs as one zone, with a third of the CPUs taken at

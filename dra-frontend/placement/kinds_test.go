@@ -5,9 +5,10 @@ package placement_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/stretchr/testify/require"
 )
 
 func TestKinds(t *testing.T) {

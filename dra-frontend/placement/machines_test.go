@@ -3,9 +3,10 @@
 package placement_test
 
 import (
+	"pgregory.net/rapid"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"pgregory.net/rapid"
 )
 
 // builder makes machines core by core.

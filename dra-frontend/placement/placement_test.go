@@ -5,11 +5,12 @@ package placement_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/stretchr/testify/require"
 )
 
 func parse(t testing.TB, list string) contract.CPUSet {

@@ -8,13 +8,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
-	"github.com/stretchr/testify/require"
-	resourceapi "k8s.io/api/resource/v1"
 )
 
 const (

@@ -12,11 +12,12 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 func text(format string, args ...any) *fstest.MapFile {

@@ -5,11 +5,12 @@ package zones_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
-	"github.com/stretchr/testify/require"
 )
 
 // A71, A72: CPUs of isolcpus, and CPUs that no pod can have, are neither

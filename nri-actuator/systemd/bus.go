@@ -86,7 +86,7 @@ func (b *systemBus) SetUnitProperties(ctx context.Context, unit string, runtime 
 	}
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		b.raw.SetWriteDeadline(time.Now())
+		_ = b.raw.SetWriteDeadline(time.Now())
 		close(over)
 	})
 	defer func() {

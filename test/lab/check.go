@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	resourceapi "k8s.io/api/resource/v1"
 )
 
 // publication returns the devices of the slices as text.

@@ -9,9 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/utils/cpuset"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"k8s.io/utils/cpuset"
 )
 
 // variant is a kind of claims.

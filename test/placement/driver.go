@@ -5,9 +5,10 @@ package main
 import (
 	"fmt"
 
+	"k8s.io/utils/cpuset"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
-	"k8s.io/utils/cpuset"
 )
 
 // driver places claims with this project's placement.

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"k8s.io/utils/cpuset"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // figures has the faults and the costs of a placer.

@@ -3,9 +3,10 @@
 package topologytest
 
 import (
+	"pgregory.net/rapid"
+
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
-	"pgregory.net/rapid"
 )
 
 // Units of bytes.

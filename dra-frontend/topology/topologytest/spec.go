@@ -14,11 +14,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 )
 
-// Types of package description.
 type (
-	CPU  = description.CPU
+	// CPU is a CPU of a described machine.
+	CPU = description.CPU
+	// Node is a NUMA node of a described machine.
 	Node = description.Node
-	DAX  = description.DAX
+	// DAX is a memory device of a described machine.
+	DAX = description.DAX
 )
 
 // Constants of package description.

@@ -14,11 +14,12 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/capture"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 func written(t require.TestingT, roots topology.Roots, pageSize int64) []byte {
