@@ -124,7 +124,7 @@ func (h Hook) checkCreation(spec *specs.Spec, d contract.Decision) error {
 // mismatch returns the error for a value that a container gets only at its
 // creation.
 func mismatch(what, got, want string) error {
-	return fmt.Errorf("%s: nri-actuator did not adjust this container at its creation, and nobody can later; %s",
+	return fmt.Errorf("%s: nri-actuator did not adjust this container at its creation, and cannot adjust it later; %s",
 		differs(what, got, want), advice)
 }
 

@@ -95,7 +95,7 @@
 {{/*
 The daemon refuses keys that it does not know. So the file leaves out what is
 empty, false or null, which is the daemon's default: an older image, pinned or
-not replaced yet, takes the file of a newer chart while nobody sets a newer key.
+not replaced yet, takes the file of a newer chart while no newer key is set.
 Only the guard is on by default. Exclusivity, guardWait and memoryTypes are younger than the
 other keys with a default of their own.
 */}}
