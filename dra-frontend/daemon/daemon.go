@@ -203,7 +203,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	d.statuses = claimstatus.New(claimstatus.Options{
 		Log: d.o.Log, Client: d.o.Client, Driver: kubelet.DriverName, Pool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
 	})
-	d.look(ctx)
+	d.reconcile(ctx)
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	// Watches of claims write claim files: they end before the hand-over.
@@ -249,12 +249,12 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 		case <-ctx.Done():
 			return ended(ctx, nil)
 		case <-changes:
-			changed = d.look(ctx)
+			changed = d.reconcile(ctx)
 		case <-poll.C:
 			if d.asked() {
 				return errHandedOver
 			}
-			changed = d.lookAtActuator()
+			changed = d.checkActuator()
 		case <-refresh.C:
 			if err := atomicfile.CheckDir(d.o.Config.CDIDir); errors.Is(err, atomicfile.ErrReplaced) {
 				return err
@@ -265,7 +265,7 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 				return err
 			}
 			changed = d.rediscover() || news
-			changed = d.look(ctx) || changed
+			changed = d.reconcile(ctx) || changed
 		}
 		if changed {
 			if err := d.publish(ctx, helper); err != nil {

@@ -30,19 +30,19 @@ import (
 // These tests use unexported parts, as they wait for minutes and hours of fake
 // time. A whole daemon, with sockets and processes, cannot run in fake time.
 
-// told collects the reasons of notices.
-type told struct {
+// sent has the reasons of the events that were sent.
+type sent struct {
 	mu      sync.Mutex
 	reasons []string
 }
 
-func (n *told) send(notice events.Notice) {
+func (n *sent) send(notice events.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reasons = append(n.reasons, notice.Reason)
 }
 
-func (n *told) all() []string {
+func (n *sent) all() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.reasons)
@@ -61,7 +61,7 @@ func options(t *testing.T) Options {
 func TestPendingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t)
-		p := newProtected(o, new(told).send)
+		p := newProtected(o, new(sent).send)
 		write := func(generation uint64) {
 			data, err := contract.EncodeNode(contract.NodeState{
 				V: contract.Version, Generation: generation, BootID: "boot",
@@ -70,25 +70,27 @@ func TestPendingEnds(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, atomicfile.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
 		}
-		heard := func(generation uint64) { p.heard(contract.Announcement{V: contract.Version, Generation: generation}) }
+		announce := func(generation uint64) {
+			p.onAnnouncement(contract.Announcement{V: contract.Version, Generation: generation})
+		}
 		require.False(t, p.pending(), "no node file")
 		write(1)
-		heard(1)
+		announce(1)
 		require.False(t, p.pending())
 		write(2)
 		require.True(t, p.pending())
 		time.Sleep(grace - time.Second)
-		p.heard(contract.Announcement{}) // the actuator is away
+		p.onAnnouncement(contract.Announcement{}) // the actuator is away
 		require.True(t, p.pending())
 		write(3)
-		heard(2)
+		announce(2)
 		require.True(t, p.pending())
 		time.Sleep(grace - time.Second)
-		heard(2)
+		announce(2)
 		require.True(t, p.pending(), "it was behind, and made progress")
 		time.Sleep(time.Second)
 		require.False(t, p.pending())
-		heard(3)
+		announce(3)
 		require.False(t, p.pending())
 		write(4)
 		require.True(t, p.pending())
@@ -123,16 +125,16 @@ func TestToldAgain(t *testing.T) {
 					Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: tc.version}},
 				})
 				o.Kubelet.NodeName = "worker"
-				var n told
+				var n sent
 				p, partitions := newProtected(o, n.send), newPartitions(o, n.send)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); newOwners(o, n.send).run(ctx) }()
 				pass := func(d time.Duration) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Minute) {
-						p.heard(contract.Announcement{V: contract.Version, Overwritten: tc.overwritten})
-						partitions.heard(contract.Announcement{V: contract.Version, InvalidPartitions: tc.invalid})
-						partitions.tell([]contract.ClaimRecord{{UID: claimUID}})
+						p.onAnnouncement(contract.Announcement{V: contract.Version, Overwritten: tc.overwritten})
+						partitions.onAnnouncement(contract.Announcement{V: contract.Version, InvalidPartitions: tc.invalid})
+						partitions.report([]contract.ClaimRecord{{UID: claimUID}})
 					}
 					synctest.Wait()
 				}

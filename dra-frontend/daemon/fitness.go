@@ -48,27 +48,27 @@ func (n node) findings() map[string]error {
 }
 
 // fitness reports faults of the node as metrics and events. The zero values of
-// since and told are ready to use.
+// since and sent are ready to use.
 type fitness struct {
 	metrics *metrics.Metrics
 	send    func(events.Notice)
 	// since has the time when each fault was found first, by reason.
 	since map[string]time.Time
-	told  reminder
+	sent  reminder
 }
 
-// tell reports faults of the node and of its slices.
-func (d *Daemon) tell(n node) {
+// report reports faults of the node and of its slices.
+func (d *Daemon) report(n node) {
 	found := n.findings()
 	if err := d.published.failure(); err != nil {
 		found[reasonSlices] = err
 	}
-	d.fitness.tell(found)
+	d.fitness.report(found)
 }
 
-// tell sets the metrics and sends the events that are due. found has all present
+// report sets the metrics and sends the events that are due. found has all present
 // faults by reason.
-func (f *fitness) tell(found map[string]error) {
+func (f *fitness) report(found map[string]error) {
 	for _, reason := range unfitReasons() {
 		f.metrics.Unfit(reason, found[reason] != nil)
 	}
@@ -83,7 +83,7 @@ func (f *fitness) tell(found map[string]error) {
 		}
 	}
 	f.since = since
-	for _, reason := range f.told.fresh(lasting) {
+	for _, reason := range f.sent.fresh(lasting) {
 		f.send(events.Notice{Reason: reason, Note: lasting[reason]})
 	}
 }

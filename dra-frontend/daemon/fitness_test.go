@@ -31,15 +31,15 @@ func TestFitnessIsTold(t *testing.T) {
 				registry := prometheus.NewRegistry()
 				m, err := metrics.New(registry)
 				require.NoError(t, err)
-				var n told
+				var n sent
 				f := fitness{metrics: m, send: n.send}
 				pass := func(d time.Duration, found map[string]error) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
-						f.tell(found)
+						f.report(found)
 					}
 				}
 				found := map[string]error{tc.reason: wrong}
-				f.tell(found)
+				f.report(found)
 				if tc.reason != reasonSlices {
 					require.Equal(t, 1, countOf(t, registry, 1), "the metric")
 				}

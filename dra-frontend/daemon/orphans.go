@@ -40,7 +40,7 @@ type orphans struct {
 	interval time.Duration
 	// since has the time when a claim's object was found gone first, by UID.
 	since map[string]time.Time
-	told  reminder
+	sent  reminder
 	// complaint is the last error that was logged.
 	complaint string
 }
@@ -67,12 +67,12 @@ func (w *orphans) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			w.look(ctx)
+			w.check(ctx)
 		}
 	}
 }
 
-func (w *orphans) look(ctx context.Context) {
+func (w *orphans) check(ctx context.Context) {
 	claims, err := w.driver.Prepared()
 	if err != nil {
 		w.complain(ctx, err)
@@ -104,7 +104,7 @@ func (w *orphans) look(ctx context.Context) {
 	}
 	w.since = since
 	w.complain(ctx, complaint)
-	w.tell(found)
+	w.report(found)
 }
 
 func describeOrphan(c contract.ClaimRecord, unknown error) string {
@@ -149,10 +149,10 @@ func (w *orphans) release(c contract.ClaimRecord) bool {
 	return true
 }
 
-func (w *orphans) tell(found map[string]string) {
+func (w *orphans) report(found map[string]string) {
 	w.metrics.Orphaned(len(found))
 	var fresh []string
-	for _, uid := range w.told.fresh(found) {
+	for _, uid := range w.sent.fresh(found) {
 		fresh = append(fresh, found[uid])
 	}
 	if len(fresh) == 0 {

@@ -43,7 +43,7 @@ type orphanage struct {
 	o        Options
 	registry *prometheus.Registry
 	client   *fake.Clientset
-	told     told
+	sent     sent
 	orphans  *orphans
 	actuator *os.File
 }
@@ -76,7 +76,7 @@ func newOrphanage(t *testing.T) *orphanage {
 	_, err = driver.Reconcile()
 	require.NoError(t, err)
 	n.announce("kubepods")
-	n.orphans = newOrphans(n.o, driver, n.told.send)
+	n.orphans = newOrphans(n.o, driver, n.sent.send)
 	return n
 }
 
@@ -107,7 +107,7 @@ func (n *orphanage) object(uid types.UID) {
 // require looks, then checks metric, claim file and number of events.
 func (n *orphanage) require(orphaned, prepared bool, events int) {
 	n.t.Helper()
-	n.orphans.look(n.t.Context())
+	n.orphans.check(n.t.Context())
 	want := map[bool]float64{true: 1}[orphaned]
 	families, err := n.registry.Gather()
 	require.NoError(n.t, err)
@@ -120,7 +120,7 @@ func (n *orphanage) require(orphaned, prepared bool, events int) {
 	require.InDelta(n.t, want, got, 0, "metric")
 	_, err = os.Stat(filepath.Join(n.o.Config.CDIDir, contract.ClaimFile(claimUID)))
 	require.Equal(n.t, prepared, err == nil, "%v", err)
-	require.Len(n.t, n.told.all(), events)
+	require.Len(n.t, n.sent.all(), events)
 }
 
 // A claim without an object is reported. It is released when its pods have

@@ -34,9 +34,9 @@ type owners struct {
 	version string
 	asked   time.Time
 	read    kubeletRead
-	// found is the last finding, told the time of its report.
+	// found is the last finding, sent the time of its report.
 	found preflight.Finding
-	told  time.Time
+	sent  time.Time
 	// complaint is the last error that was logged.
 	complaint string
 }
@@ -70,7 +70,7 @@ func (w *owners) run(ctx context.Context) {
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for {
-		w.look(ctx)
+		w.check(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -79,7 +79,7 @@ func (w *owners) run(ctx context.Context) {
 	}
 }
 
-func (w *owners) look(ctx context.Context) {
+func (w *owners) check(ctx context.Context) {
 	kubelet, problem := preflight.Kubelet{}, error(preflight.ErrNotShown)
 	if w.path != "" {
 		kubelet, problem = preflight.ReadKubelet(w.path)
@@ -131,10 +131,10 @@ func (w *owners) report(finding *preflight.Finding) {
 		now = *finding
 	}
 	w.metrics.KubeletFinding(now.Reason, preflight.Reasons())
-	if now == w.found && (finding == nil || time.Since(w.told) < againInterval) {
+	if now == w.found && (finding == nil || time.Since(w.sent) < againInterval) {
 		return
 	}
-	w.found, w.told = now, time.Now()
+	w.found, w.sent = now, time.Now()
 	if finding == nil {
 		w.log.Info("memory protection has one owner", zap.String("owner", w.owner))
 		return

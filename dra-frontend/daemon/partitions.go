@@ -29,17 +29,17 @@ func newPartitions(o Options, send func(events.Notice)) *partitions {
 	return &partitions{log: o.Log, metrics: o.Metrics, send: send}
 }
 
-// heard stores the lost partitions of an announcement, and reports whether they
+// onAnnouncement stores the lost partitions of an announcement, and reports whether they
 // differ from the last ones. While the actuator is away its last announcement
 // counts.
-func (p *partitions) heard(a contract.Announcement) bool {
+func (p *partitions) onAnnouncement(a contract.Announcement) bool {
 	news := !maps.Equal(p.invalid, a.InvalidPartitions)
 	p.invalid = a.InvalidPartitions
 	return news
 }
 
-// tell reports which of the claims have lost their partition.
-func (p *partitions) tell(claims []contract.ClaimRecord) {
+// report reports which of the claims have lost their partition.
+func (p *partitions) report(claims []contract.ClaimRecord) {
 	now := make(map[string]string)
 	for _, c := range claims {
 		if reason, lost := p.invalid[c.UID]; lost {

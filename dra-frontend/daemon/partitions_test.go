@@ -46,8 +46,8 @@ func testInvalidPartition(t *testing.T) {
 		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "zone", Driver: "dra.cpumem", Pool: "node", Device: "numa-0"}},
 	}}
 	client := fake.NewClientset(object)
-	var n told
-	d := &Daemon{o: o, status: newStatus(), fitness: fitness{metrics: m, send: new(told).send},
+	var n sent
+	d := &Daemon{o: o, status: newStatus(), fitness: fitness{metrics: m, send: new(sent).send},
 		protection: newProtected(o, n.send), partitions: newPartitions(o, n.send), published: newPublication(o),
 		statuses: claimstatus.New(claimstatus.Options{
 			Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", Pool: "node", Written: func(error) {},
@@ -80,7 +80,7 @@ func testInvalidPartition(t *testing.T) {
 	}
 	requireLost := func(lost bool, events int) {
 		t.Helper()
-		d.lookAtActuator()
+		d.checkActuator()
 		time.Sleep(time.Minute) // the longest delay of a status write
 		synctest.Wait()
 		c, err := client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "pinned", metav1.GetOptions{})

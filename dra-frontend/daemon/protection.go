@@ -110,8 +110,8 @@ func (p *protected) pending() bool {
 	return time.Since(p.behind) < grace
 }
 
-// heard stores an announcement, the zero value if the actuator is not running.
-func (p *protected) heard(a contract.Announcement) {
+// onAnnouncement stores an announcement, the zero value if the actuator is not running.
+func (p *protected) onAnnouncement(a contract.Announcement) {
 	if a.V != "" && a.Generation != p.generation {
 		p.generation, p.behind = a.Generation, time.Time{}
 	}

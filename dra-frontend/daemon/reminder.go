@@ -13,14 +13,14 @@ import (
 // reminder knows the faults that were reported as events. Its zero value is ready.
 type reminder struct {
 	known map[string]string
-	// told is when all faults were reported together.
-	told time.Time
+	// sent is when all faults were reported together.
+	sent time.Time
 }
 
 // fresh returns the sorted keys of the faults to report: faults that were absent
 // at the last call, or all faults once againInterval is over.
 func (r *reminder) fresh(now map[string]string) []string {
-	again := time.Since(r.told) >= againInterval
+	again := time.Since(r.sent) >= againInterval
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(now)) {
 		if _, known := r.known[key]; !known || again {
@@ -29,7 +29,7 @@ func (r *reminder) fresh(now map[string]string) []string {
 	}
 	r.known = now
 	if again && len(keys) > 0 {
-		r.told = time.Now()
+		r.sent = time.Now()
 	}
 	return keys
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
-// look reconciles the node state and reads the actuator's announcement. It
-// reports whether the slices must change.
-func (d *Daemon) look(ctx context.Context) bool {
+// reconcile writes the node state of the prepared claims and reads the actuator's
+// announcement. It reports whether the slices must change.
+func (d *Daemon) reconcile(ctx context.Context) bool {
 	n, _ := d.status.get()
 	claims, blocked := d.driver.Reconcile()
 	changed := false
@@ -79,10 +79,12 @@ func (d *Daemon) assess(n *node, claims []contract.ClaimRecord) {
 	n.unhealthy = report.Devices
 	d.o.Metrics.Unhealthy(len(report.Devices))
 	d.claims, d.health = claims, report.Results
-	d.partitions.tell(claims)
+	d.partitions.report(claims)
 }
 
-func (d *Daemon) lookAtActuator() bool {
+// checkActuator reads the announcement, and reports whether the slices must
+// change.
+func (d *Daemon) checkActuator() bool {
 	n, _ := d.status.get()
 	before := d.health
 	changed := d.observe(n)
@@ -104,14 +106,14 @@ func (d *Daemon) observe(n node) bool {
 		d.o.Log.Info("actuator is ready",
 			zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
 	}
-	d.protection.heard(a)
-	if err == nil && d.partitions.heard(a) {
+	d.protection.onAnnouncement(a)
+	if err == nil && d.partitions.onAnnouncement(a) {
 		d.assess(&n, d.claims)
 	}
 	n.actuator = err
 	n.empty = len(d.machine.Load().Zones) == 0
 	d.o.Metrics.Node(n.blocked, n.actuator)
-	d.tell(n)
+	d.report(n)
 	return d.status.set(n)
 }
 
