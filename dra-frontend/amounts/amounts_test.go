@@ -12,7 +12,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
 )
 
-// The plugin's table has the amounts that are refused (A13).
+// The table of package kubelet has the amounts that are refused (A13).
 func TestOf(t *testing.T) {
 	a, err := amounts.Of(resourceapi.DeviceRequestAllocationResult{ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
 		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),

@@ -135,7 +135,7 @@ func New(o Options) (*Daemon, error) {
 	d.driver = kubelet.New(kubelet.Options{
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID,
 		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
-		Inventory: machine.Decisions(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
+		Inventory: machine.ForDecisions(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),

@@ -132,7 +132,7 @@ func (d *Daemon) rediscover() bool {
 	}
 	d.o.Log.Info("machine changed", zap.Strings("zones", machine.Names()))
 	d.logLeftOut(machine)
-	d.driver.SetInventory(machine.Decisions(d.o.Config, d.bootID))
+	d.driver.SetInventory(machine.ForDecisions(d.o.Config, d.bootID))
 	return true
 }
 

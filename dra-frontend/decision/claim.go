@@ -25,7 +25,7 @@ type Claim struct {
 	OwnedByPod bool
 	// Results are this driver's allocation results that can be read, in order.
 	Results []Result
-	// Fault is why the claim cannot be decided, nil for no reason.
+	// Fault is why a result could not be read, nil if all were.
 	Fault error
 	// Pods are the pods that the claim is reserved for.
 	Pods []Pod

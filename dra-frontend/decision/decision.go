@@ -18,20 +18,24 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
-// Request is the input: everything that the decisions of one call depend on.
-type Request struct {
+// Input is everything that the decisions of one call depend on.
+type Input struct {
 	// Claims are the claims to decide, in the order in which they get CPUs.
 	Claims []Claim
-	// Beside are the other claims of these claims' pods: the values of a
-	// container depend on all its claims.
+	// Beside are more claims of these claims' pods, which are not decided: the
+	// values of a container depend on all its claims.
 	Beside []Claim
 	// Prepared are the records of the prepared claims. A claim to decide may
 	// have one, which its new record replaces.
 	Prepared []contract.ClaimRecord
 	Node     Node
-	// AllocatableMemory is the node's allocatable memory in bytes. Only claims
-	// with NeedsAllocatableMemory depend on it.
-	AllocatableMemory int64
+	// AllocatableMemory is the node's allocatable memory in bytes, read if a claim
+	// has NeedsAllocatableMemory. AllocatableMemoryErr is why it is not known.
+	AllocatableMemory    int64
+	AllocatableMemoryErr error
+	// Err is why no claim can be decided, nil for no reason. A fault of a claim is
+	// reported before: kubelet tries again, which does not mend the claim.
+	Err error
 }
 
 // Node is the part of the input that is the same for all claims.
@@ -61,8 +65,6 @@ type Inventory struct {
 	Zones map[string]Zone
 	// Pick chooses n CPUs from free.
 	Pick func(free contract.CPUSet, n int, o placement.Options) (contract.CPUSet, error)
-	// PageSize is the base page size in bytes.
-	PageSize int64
 	// Base is the part of the node state's input that does not come from
 	// claims.
 	Base nodestate.Base
@@ -82,13 +84,13 @@ type Outcome struct {
 	Err    error
 }
 
-// Decide returns the outcome of each claim of r.Claims. A claim that cannot be
-// decided changes no other outcome.
-func Decide(r Request) []Outcome {
-	c := newCall(r)
-	prepared := r.Prepared
-	outcomes := make([]Outcome, len(r.Claims))
-	for i, claim := range r.Claims {
+// Decide returns the outcome of each claim of in.Claims. A claim that cannot be
+// decided takes no CPU from another claim.
+func Decide(in Input) []Outcome {
+	c := newCall(in)
+	prepared := in.Prepared
+	outcomes := make([]Outcome, len(in.Claims))
+	for i, claim := range in.Claims {
 		others := slices.DeleteFunc(slices.Clone(prepared), func(p contract.ClaimRecord) bool { return p.UID == claim.UID })
 		record, err := c.decide(claim, others)
 		if err != nil {
@@ -100,9 +102,9 @@ func Decide(r Request) []Outcome {
 	return outcomes
 }
 
-// call is a Request with the values that several claims share.
+// call is an Input with the values that several claims share.
 type call struct {
-	Request
+	Input
 	// uses are the results of all claims, in an order that does not depend on the
 	// order of claims (I8).
 	uses []use
@@ -110,9 +112,9 @@ type call struct {
 	partitions map[partition.Key]partition.Outcome
 }
 
-func newCall(r Request) call {
-	all := slices.Concat(r.Claims, r.Beside)
-	c := call{Request: r, uses: usesOf(all)}
+func newCall(in Input) call {
+	all := slices.Concat(in.Claims, in.Beside)
+	c := call{Input: in, uses: usesOf(all)}
 	c.partitions = c.decidePartitions(all)
 	return c
 }
@@ -133,12 +135,15 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 			return record, r.wrap(err)
 		}
 	}
+	if c.Err != nil {
+		return record, c.Err
+	}
 	if err := claim.noPods(); err != nil {
 		return record, err
 	}
 	taken := nodestate.ClaimedCPUs(others)
-	for i, r := range claim.Results {
-		result, err := c.decideResult(claim, i, taken, others)
+	for _, r := range claim.Results {
+		result, err := c.decideResult(claim, r, taken, others)
 		if err != nil {
 			return record, r.wrap(err)
 		}
@@ -179,10 +184,9 @@ func (c call) check(r Result) error {
 	return nil
 }
 
-// decideResult returns the record of the claim's result number i. taken are the
-// CPUs of other results.
-func (c call) decideResult(claim Claim, i int, taken contract.CPUSet, others []contract.ClaimRecord) (contract.ResultRecord, error) {
-	r := claim.Results[i]
+// decideResult returns the record of a result of the claim. taken are the CPUs of
+// other results.
+func (c call) decideResult(claim Claim, r Result, taken contract.CPUSet, others []contract.ClaimRecord) (contract.ResultRecord, error) {
 	d, err := c.values(claim, r, taken, others)
 	if err != nil {
 		return contract.ResultRecord{}, err
@@ -241,14 +245,14 @@ func (c call) values(claim Claim, r Result, taken contract.CPUSet, others []cont
 }
 
 func (c call) chooseCPUs(claim Claim, r Result, zone Zone, taken contract.CPUSet, others []contract.ClaimRecord) (contract.CPUSet, error) {
-	if kept := claim.kept(r.Index); !kept.IsEmpty() && kept.IsSubsetOf(zone.CPUs) {
+	if kept := claim.kept(r.Index); !kept.IsEmpty() && kept.IsSubsetOf(zone.CPUs) && kept.Intersection(taken).IsEmpty() {
 		// I8: later pods get the CPUs of the former pods if the zone has them.
 		return kept, nil
 	}
 	// I2: the CPUs are from no other zone than the allocated one.
 	free := zone.CPUs.Difference(taken)
 	if free.Size() < r.Amounts.CPUs {
-		return free, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: "+
+		return contract.CPUSet{}, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: "+
 			"those of a pod that is still terminating come back when it is gone",
 			r.Amounts.CPUs, free.Size(), zone.CPUs.Size(), free, holders(others, zone.CPUs))
 	}

@@ -29,7 +29,7 @@ const gi = 1 << 30
 func testNode(t require.TestingT) decision.Node {
 	offered, err := inventory.Compute(config.Default(), topologytest.T3().Machine())
 	require.NoError(t, err)
-	return decision.Node{Pool: "node", BootID: "boot", Inventory: offered.Decisions(config.Default(), "boot")}
+	return decision.Node{Pool: "node", BootID: "boot", Inventory: offered.ForDecisions(config.Default(), "boot")}
 }
 
 // claim returns claim number i with one result, for a pod of its own.
@@ -56,9 +56,9 @@ func claim(i int, zone string, cpus int, memory int64) decision.Claim {
 	return c
 }
 
-func decide(t require.TestingT, r decision.Request) []string {
+func decide(t require.TestingT, in decision.Input) []string {
 	var cpus []string
-	for _, o := range decision.Decide(r) {
+	for _, o := range decision.Decide(in) {
 		require.NoError(t, o.Err)
 		cpus = append(cpus, o.Record.CPUs().String())
 	}
@@ -71,20 +71,20 @@ func TestDecide(t *testing.T) {
 	require.Equal(t, 4, zone.CPUs.Size())
 
 	t.Run("claims get CPUs one after the other", func(t *testing.T) {
-		got := decide(t, decision.Request{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0), claim(2, "numa-0", 2, 0)}})
+		got := decide(t, decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0), claim(2, "numa-0", 2, 0)}})
 		require.Len(t, got, 2)
 		require.True(t, contracttest.CPUs(got[0]).Intersection(contracttest.CPUs(got[1])).IsEmpty(), "%v", got)
 	})
 	t.Run("a claim that is decided anew keeps its CPUs", func(t *testing.T) {
-		first := decision.Decide(decision.Request{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0), claim(2, "numa-0", 1, 0)}})
+		first := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0), claim(2, "numa-0", 1, 0)}})
 		prepared := []contract.ClaimRecord{first[0].Record, first[1].Record}
 		again := claim(2, "numa-0", 1, 0)
 		again.Kept = []contract.CPUSet{first[1].Record.CPUs()}
-		got := decide(t, decision.Request{Node: node, Claims: []decision.Claim{again}, Prepared: prepared})
+		got := decide(t, decision.Input{Node: node, Claims: []decision.Claim{again}, Prepared: prepared})
 		require.Equal(t, []string{first[1].Record.CPUs().String()}, got)
 	})
 	t.Run("a claim that is refused changes no other", func(t *testing.T) {
-		outcomes := decision.Decide(decision.Request{Node: node, Claims: []decision.Claim{
+		outcomes := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{
 			claim(1, "numa-0", 3, 0), claim(2, "numa-0", 2, 0), claim(3, "numa-0", 1, 0),
 		}})
 		require.NoError(t, outcomes[0].Err)
@@ -95,13 +95,13 @@ func TestDecide(t *testing.T) {
 	t.Run("a zone that is full of nothing", func(t *testing.T) {
 		node := node
 		node.Inventory.Zones = map[string]decision.Zone{"numa-0": {CPUs: zone.CPUs}}
-		outcomes := decision.Decide(decision.Request{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 0, gi)}})
+		outcomes := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 0, gi)}})
 		require.ErrorContains(t, outcomes[0].Err, `request "r" on device "numa-0": memory or hugepages granted, the zone offers none`)
 	})
 	t.Run("a claim beside raises no error and gets no record", func(t *testing.T) {
 		broken := claim(2, "numa-9", 1, 0)
 		broken.Unread = fmt.Errorf("unread")
-		request := decision.Request{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0)}, Beside: []decision.Claim{broken}}
+		request := decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0)}, Beside: []decision.Claim{broken}}
 		require.Len(t, decide(t, request), 1)
 	})
 }
@@ -120,12 +120,12 @@ func TestLaws(t *testing.T) {
 		}
 		split := rapid.IntRange(0, len(claims)).Draw(t, "prepared")
 		var prepared []contract.ClaimRecord
-		for _, o := range decision.Decide(decision.Request{Node: node, Claims: claims[:split]}) {
+		for _, o := range decision.Decide(decision.Input{Node: node, Claims: claims[:split]}) {
 			if o.Err == nil {
 				prepared = append(prepared, o.Record)
 			}
 		}
-		request := decision.Request{Node: node, Claims: claims[split:], Prepared: prepared}
+		request := decision.Input{Node: node, Claims: claims[split:], Prepared: prepared}
 		outcomes := decision.Decide(request)
 		require.Len(t, outcomes, len(request.Claims))
 		taken := nodestate.ClaimedCPUs(prepared)

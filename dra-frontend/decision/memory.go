@@ -4,7 +4,6 @@ package decision
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -24,7 +23,7 @@ type use struct {
 // usesOf returns the results of the claims, sorted by claim UID and index, with
 // unlimited memory last. The results of a pod's claims are complete: kubelet
 // asks for all claims of a pod in one call, until one call has prepared all of
-// them. Request.Beside has the claims that kubelet leaves out because it knows
+// them. Input.Beside has the claims that kubelet leaves out because it knows
 // them to be prepared.
 func usesOf(claims []Claim) []use {
 	var uses []use
@@ -90,7 +89,10 @@ func (c call) memoryValues(claim Claim, r Result) (contract.Memory, error) {
 	if tightest.memory.Limit == 0 && tightest.memory.Ceiling == 0 {
 		tightest.memory.Ceiling = math.MaxInt64
 		if r.unlimited() && policy.Factor != nil {
-			tightest.memory.Ceiling = c.AllocatableMemory
+			if tightest.memory.Ceiling = c.AllocatableMemory; c.AllocatableMemoryErr != nil {
+				return contract.Memory{}, fmt.Errorf("memory.limit is unlimited, "+
+					"so that memory.high depends on the node's allocatable memory: %w", c.AllocatableMemoryErr)
+			}
 		}
 	}
 	m, err := tightest.memory.Values(tightest.position, policy)
@@ -117,6 +119,10 @@ func (c call) memoryUsers(claim Claim, r Result) ([]user, error) {
 				memory:   memoryqos.Container{Limit: container.MemoryLimit, Ceiling: p.MemoryLimit},
 				position: slices.IndexFunc(uses, func(u use) bool { return u.is(claim, r) }),
 				uses:     describe(uses),
+			}
+			if u.position < 0 {
+				return nil, fmt.Errorf("container %s uses it, and it is not among the results of this call (%s): "+
+					"a fault of this driver", u.name, u.uses)
 			}
 			for _, other := range uses {
 				u.memory.Uses = append(u.memory.Uses, other.Memory)
@@ -182,7 +188,3 @@ func describe(uses []use) string {
 	}
 	return strings.Join(out, "; ")
 }
-
-// ErrAllocatableMemory is for a claim whose values depend on the node's
-// allocatable memory if that cannot be read.
-var ErrAllocatableMemory = errors.New("memory.limit is unlimited, so that memory.high depends on the node's allocatable memory")

@@ -67,11 +67,11 @@ func (c call) resources(claim Claim, container Container) oomscore.Resources {
 	if unlimited {
 		memory.Limit = 0
 	}
-	return oomscore.Resources{CPU: add(container.Resources.CPU, cpus), Memory: add(container.Resources.Memory, memory)}
+	return oomscore.Resources{CPU: withClaims(container.Resources.CPU, cpus), Memory: withClaims(container.Resources.Memory, memory)}
 }
 
-// add returns the amounts of a container's spec and of its claims.
-func add(spec, claimed oomscore.Amount) oomscore.Amount {
+// withClaims returns the larger request, and the spec's limit if it has one.
+func withClaims(spec, claimed oomscore.Amount) oomscore.Amount {
 	claimed.Request = max(claimed.Request, spec.Request)
 	if spec.Limit > 0 {
 		claimed.Limit = spec.Limit

@@ -21,12 +21,14 @@ var (
 
 // partition returns the kind of partition for a result, empty for none.
 func (c call) partition(claim Claim, r Result) (string, error) {
-	outcome := c.partitions[partition.Key{ClaimUID: claim.UID, Request: r.Request}]
+	outcome, known := c.partitions[partition.Key{ClaimUID: claim.UID, Request: r.Request}]
 	switch {
-	case outcome.Verdict == partition.Refused || outcome.Verdict == partition.Unknown:
-		return "", outcome.Reason
+	case !known:
+		return "", errors.New("it is not among the results of this call: a fault of this driver")
 	case outcome.Verdict == partition.Pool:
 		return "", nil
+	case outcome.Verdict != partition.Granted:
+		return "", outcome.Reason
 	case r.Settings.Isolation == parameters.IsolationIsolated:
 		return contract.PartitionIsolated, nil
 	}

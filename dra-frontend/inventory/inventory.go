@@ -49,12 +49,11 @@ func Compute(c config.Config, m topology.Machine) (Inventory, error) {
 	}, nil
 }
 
-// Decisions returns the inventory for package decision.
-func (i Inventory) Decisions(c config.Config, bootID string) decision.Inventory {
+// ForDecisions returns the inventory that decisions depend on.
+func (i Inventory) ForDecisions(c config.Config, bootID string) decision.Inventory {
 	p := decision.Inventory{
-		Zones:    make(map[string]decision.Zone, len(i.Zones)),
-		PageSize: i.Machine.PageSize,
-		Pick:     placement.NewLayout(i.Machine).Pick,
+		Zones: make(map[string]decision.Zone, len(i.Zones)),
+		Pick:  placement.NewLayout(i.Machine).Pick,
 		Base: nodestate.Base{
 			BootID: bootID, CPUs: i.Pool.CPUs, UnmanagedCPUs: i.Pool.UnmanagedCPUs, Mems: i.Pool.Mems,
 			Protect: c.MemoryQoS.Owner == config.OwnerDriver,
@@ -68,9 +67,7 @@ func (i Inventory) Decisions(c config.Config, bootID string) decision.Inventory 
 
 // Devices returns the devices of zones of the inventory, all with the taints.
 func (i Inventory) Devices(zs []zones.Zone, taints []resourceapi.DeviceTaint) []resourceapi.Device {
-	return resourceslices.Devices(zs, resourceslices.Options{
-		PageSize: i.Machine.PageSize, Taints: taints, NodeAllocatable: i.NodeAllocatable,
-	})
+	return resourceslices.Devices(zs, resourceslices.Options{Taints: taints, NodeAllocatable: i.NodeAllocatable})
 }
 
 // Names returns the zones' names.

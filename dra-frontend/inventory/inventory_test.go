@@ -48,7 +48,7 @@ func TestOwner(t *testing.T) {
 		c.MemoryQoS.Owner = owner
 		i, err := inventory.Compute(c, topologytest.T2().Machine())
 		require.NoError(t, err)
-		require.Equal(t, protect, i.Decisions(c, "boot").Base.Protect, owner)
+		require.Equal(t, protect, i.ForDecisions(c, "boot").Base.Protect, owner)
 	}
 }
 

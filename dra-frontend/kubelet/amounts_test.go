@@ -282,8 +282,8 @@ func TestUnlimited(t *testing.T) {
 	n.allocatable = 0
 	require.NoError(t, n.prepareAll(a, b), "I8")
 
-	// A claim is limited if its container or its pod has a limit.
-	n.allocatable = 16 * gi
+	// A claim is limited if its container or its pod has a limit, and does not need
+	// the node's allocatable memory then.
 	require.NoError(t, n.unprepare(1))
 	require.NoError(t, n.unprepare(2))
 	n.together(2*gi, a, b)

@@ -16,16 +16,17 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 )
 
-// batch has the claims of one call, and everything about them that the API
-// server knows. It is read before the lock is taken, because the API server may
-// be slow.
+// batch has the claims of one call with their pods, and what else the API server
+// knows about them. A batch is read before the lock is taken, because the API
+// server may be slow.
 type batch struct {
 	claims []allocated
 	beside []decision.Claim
 	// err is why no claim of the call can be decided, nil for no reason.
 	err error
 	// allocatableMemory is in bytes, 0 if no claim depends on it.
-	allocatableMemory int64
+	allocatableMemory    int64
+	allocatableMemoryErr error
 }
 
 // allocated is a claim with this driver's results.
@@ -45,14 +46,7 @@ func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 	}
 	b.beside, b.err = d.readBeside(ctx, claims, all)
 	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsAllocatableMemory() }) {
-		var err error
-		if b.allocatableMemory, err = d.node.AllocatableMemory(ctx); err != nil {
-			for i, a := range claims {
-				if a.NeedsAllocatableMemory() && a.Fault == nil {
-					claims[i].Fault = fmt.Errorf("%w: %w", decision.ErrAllocatableMemory, err)
-				}
-			}
-		}
+		b.allocatableMemory, b.allocatableMemoryErr = d.node.AllocatableMemory(ctx)
 	}
 	return b
 }
@@ -114,7 +108,7 @@ func (d *Driver) readBeside(ctx context.Context, claims []allocated, all bool) (
 	names := otherNames(claims)
 	if len(names) > 0 && !all {
 		var err error
-		if names, err = d.prepared(names); err != nil {
+		if names, err = d.onlyPrepared(names); err != nil {
 			return nil, err
 		}
 	}
@@ -159,12 +153,20 @@ func otherNames(claims []allocated) []types.NamespacedName {
 	return out
 }
 
-// prepared returns the names of the claims that are prepared on this node.
-func (d *Driver) prepared(names []types.NamespacedName) ([]types.NamespacedName, error) {
+// onlyPrepared returns the names that are names of prepared claims.
+func (d *Driver) onlyPrepared(names []types.NamespacedName) ([]types.NamespacedName, error) {
 	records, err := d.Prepared()
-	return slices.DeleteFunc(names, func(name types.NamespacedName) bool {
-		return !slices.ContainsFunc(records, func(r contract.ClaimRecord) bool { return r.Namespace == name.Namespace && r.Name == name.Name })
-	}), err
+	prepared := make(map[types.NamespacedName]bool)
+	for _, r := range records {
+		prepared[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = true
+	}
+	var out []types.NamespacedName
+	for _, name := range names {
+		if prepared[name] {
+			out = append(out, name)
+		}
+	}
+	return out, err
 }
 
 // facts returns the part of a decision's input that this node knows.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kubelet answers kubelet: it prepares and unprepares claims. It reads
-// what the decision of a claim depends on, has package decision decide, and
-// writes the record (package ledger). The flow of one call reads top to bottom
-// in prepare.go.
+// the input of the decisions, calls package decision, and writes the records
+// with package ledger. The flow of one call reads top to bottom in prepare.go.
 package kubelet
 
 import (

@@ -167,7 +167,6 @@ func t2() decision.Inventory {
 		Pick: func(free contract.CPUSet, n int, _ placement.Options) (contract.CPUSet, error) {
 			return contract.CPUs(free.List()[:n]...), nil
 		},
-		PageSize: pageSize,
 		Base: nodestate.Base{
 			BootID: bootID, CPUs: contract.CPUs(0, 1, 2, 3, 4, 5, 6, 7), Mems: contract.Nodes(0, 1), Protect: true,
 		},

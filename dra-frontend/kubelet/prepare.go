@@ -16,6 +16,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
@@ -70,14 +71,17 @@ func (d *Driver) prepare(ctx context.Context, b batch, again bool) []kubeletplug
 	if ctx.Err() != nil {
 		return fail(fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx)))
 	}
-	ledger, err := d.ledger.Load()
+	claims, err := d.ledger.Load()
 	if err != nil {
 		return fail(err)
 	}
-	request := decision.Request{Beside: b.beside, Prepared: ledger.Prepared, AllocatableMemory: b.allocatableMemory}
+	in := decision.Input{
+		Beside: b.beside, Prepared: claims.Prepared, Err: b.err,
+		AllocatableMemory: b.allocatableMemory, AllocatableMemoryErr: b.allocatableMemoryErr,
+	}
 	var open []int
 	for i, a := range b.claims {
-		former, known := ledger.Find(a.UID)
+		former, known := claims.Find(a.UID)
 		stands, err := false, error(nil)
 		if known {
 			stands, err = d.stands(former, a)
@@ -91,61 +95,49 @@ func (d *Driver) prepare(ctx context.Context, b batch, again bool) []kubeletplug
 			d.logOf(a).Debug("claim is already prepared")
 		case known || !again:
 			a.Kept = keptCPUs(former, a.results)
-			request.Claims = append(request.Claims, a.Claim)
+			in.Claims = append(in.Claims, a.Claim)
 			open = append(open, i)
 			continue
 		}
-		request.Beside = append(request.Beside, a.Claim)
+		in.Beside = append(in.Beside, a.Claim)
 	}
-	for n, outcome := range d.decide(request, b.err) {
+	if len(open) == 0 {
+		return answers
+	}
+	node, err := d.facts()
+	if in.Node = node; err != nil {
+		in.Err = err
+	}
+	for n, outcome := range decision.Decide(in) {
 		a := b.claims[open[n]]
-		if outcome.Err == nil {
-			outcome.Err = d.keep(ctx, a, outcome.Record, again)
-		} else {
-			d.logOf(a).Info("claim not prepared", zap.Error(outcome.Err))
+		err := outcome.Err
+		if err == nil {
+			// I4: the CPUs in unreadable files are unknown. A fault of the claim is
+			// reported before: kubelet retries, and a retry does not mend the claim.
+			err = claims.Blocked()
 		}
-		if answers[open[n]].Err = outcome.Err; outcome.Err == nil {
+		if err != nil {
+			d.logOf(a).Info("claim not prepared", zap.Error(err))
+		} else {
+			claims, err = d.keep(ctx, a, outcome.Record, claims, again)
+		}
+		if answers[open[n]].Err = err; err == nil {
 			answers[open[n]].Devices = answer(outcome.Record)
 		}
 	}
 	return answers
 }
 
-// decide returns the outcomes of the request's claims. readErr is why none of
-// them can be decided. A fault of a claim is reported before a fault of the
-// node: kubelet retries, and a retry does not mend the claim.
-func (d *Driver) decide(request decision.Request, readErr error) []decision.Outcome {
-	if len(request.Claims) == 0 {
-		return nil
-	}
-	node, err := d.facts()
-	if err == nil {
-		err = readErr
-	}
-	if err != nil {
-		outcomes := make([]decision.Outcome, len(request.Claims))
-		for i, claim := range request.Claims {
-			if outcomes[i].Err = err; claim.Fault != nil {
-				outcomes[i].Err = claim.Fault
-			}
-		}
-		return outcomes
-	}
-	request.Node = node
-	return decision.Decide(request)
-}
-
-// keep writes the record of a decided claim.
-func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRecord, again bool) error {
+// keep writes the record of a decided claim beside the other claims, and returns
+// the claims with it.
+func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRecord, claims ledger.Claims, again bool) (ledger.Claims, error) {
 	log := d.logOf(a)
-	claims, err := d.ledger.Load()
-	if err != nil {
-		return err
-	}
-	if err := claims.Blocked(); err != nil {
-		return err
-	}
 	former, known := claims.Find(record.UID)
+	others := claims.Without(record.UID)
+	// The record of another claim of this call may not have been written.
+	if both := record.CPUs().Intersection(nodestate.ClaimedCPUs(others)); !both.IsEmpty() {
+		return claims, fmt.Errorf("CPUs %s are still in the former record of another claim, which could not be replaced", both)
+	}
 	if known {
 		log.Info("claim is decided anew, its former pods have gone", zap.Stringer("cpus", former.CPUs()),
 			zap.Strings("zones", zonesOf(former)), zap.Strings("pods", podsOf(former)))
@@ -159,18 +151,18 @@ func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRec
 		// must not read the values of another pod.
 		if err := d.metadata(ctx, a.object, answer(record)); err != nil {
 			log.Error("claim not decided anew", zap.Error(err))
-			return err
+			return claims, err
 		}
 	}
-	others := claims.Without(record.UID)
 	if err := d.write(former, record, others); err != nil {
 		log.Error("claim not prepared", zap.Error(err))
-		return err
+		return claims, err
 	}
-	d.count(append(others, record))
+	claims = claims.With(record)
+	d.count(claims.Prepared)
 	log.Info("claim prepared", zap.Stringer("cpus", record.CPUs()),
 		zap.Strings("zones", zonesOf(record)), zap.Strings("pods", podsOf(record)))
-	return nil
+	return claims, nil
 }
 
 func (d *Driver) logOf(a allocated) *zap.Logger {

@@ -76,6 +76,14 @@ func (c Claims) Without(uid string) []contract.ClaimRecord {
 	return slices.DeleteFunc(slices.Clone(c.Prepared), func(r contract.ClaimRecord) bool { return r.UID == uid })
 }
 
+// With returns the claims with the record, in place of its former record if
+// there is one.
+func (c Claims) With(r contract.ClaimRecord) Claims {
+	c.Prepared = append(c.Without(r.UID), r)
+	slices.SortFunc(c.Prepared, func(a, b contract.ClaimRecord) int { return strings.Compare(a.UID, b.UID) })
+	return c
+}
+
 // Blocked returns an error that names the unreadable files, or nil if there are
 // none. The CPUs in unreadable files are unknown, so no claim may get new CPUs
 // (I4).

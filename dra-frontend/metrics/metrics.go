@@ -38,7 +38,7 @@ type Metrics struct {
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		prepare: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "cpumem_frontend_prepare_seconds", Help: "Time to prepare one claim, by result.",
+			Name: "cpumem_frontend_prepare_seconds", Help: "Time of the call that prepared the claim, by result; one value for each claim.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"result"}),
 		unprepare: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package partition decides which results with CPUs become cpuset partitions.
-// It is one function of package decision's input.
+// Package decision calls it once for all claims of a call.
 //
 // The CPUs of a claim are kept from other containers in one of two ways: the
 // shared pool leaves them out, or the claim's container is a cpuset partition,
@@ -15,7 +15,7 @@ import (
 	"slices"
 )
 
-// Key names a result.
+// Key names the results of a request: their answer is the same.
 type Key struct{ ClaimUID, Request string }
 
 // Use is a result with CPUs, and everything that decides whether it becomes a
@@ -58,26 +58,28 @@ type Outcome struct {
 }
 
 // Decide returns the outcome of each open result. Prepared results stay as they
-// are. The outcomes do not depend on the order of the results (I8).
+// are. The verdicts do not depend on the order of the results (I8).
 func Decide(open, prepared []Use) map[Key]Outcome {
 	uses := slices.Concat(open, prepared)
-	obstacles := spread(uses, len(open))
+	obstacles := spreadObstacles(uses, len(open))
+	unread := spreadUnread(uses, len(open), obstacles)
 	outcomes := make(map[Key]Outcome, len(open))
 	for i, u := range open {
-		outcomes[u.Key] = outcome(u, obstacles[i], uses, obstacles)
+		if unread[i] != nil {
+			outcomes[u.Key] = Outcome{Unknown, unread[i]}
+		} else {
+			outcomes[u.Key] = outcome(u, obstacles[i], uses, obstacles)
+		}
 	}
 	return outcomes
 }
 
-// spread returns the obstacle of each result: its own, or for the first open
-// results the obstacle of a result that a container uses as well.
-func spread(uses []Use, open int) []error {
+// spreadObstacles returns the obstacle of each result: its own, or for the first
+// open results the obstacle of a result that a container uses as well.
+func spreadObstacles(uses []Use, open int) []error {
 	obstacles := make([]error, len(uses))
 	for i, u := range uses {
 		obstacles[i] = u.Obstacle
-		if u.Unread != nil {
-			obstacles[i] = u.Unread
-		}
 	}
 	for changed := true; changed; {
 		changed = false
@@ -94,15 +96,32 @@ func spread(uses []Use, open int) []error {
 	return obstacles
 }
 
-func outcome(u Use, obstacle error, uses []Use, obstacles []error) Outcome {
-	if u.Unread != nil {
-		return Outcome{Unknown, u.Unread}
+// spreadUnread returns why the outcome of each result is not known: its own
+// containers are not all known, or the ones of a result that a container uses as
+// well. Beyond such a neighbour, only results without an obstacle depend on it.
+func spreadUnread(uses []Use, open int, obstacles []error) []error {
+	unread := make([]error, len(uses))
+	for i, u := range uses {
+		unread[i] = u.Unread
 	}
-	for _, other := range uses {
-		if c := shared(u, other); c != "" && other.Unread != nil {
-			return Outcome{Unknown, fmt.Errorf("container %s has CPUs of claim %s as well: %w", c, other.Claim, other.Unread)}
+	for changed := true; changed; {
+		changed = false
+		for i, u := range uses[:open] {
+			for j, other := range uses {
+				depends := other.Unread != nil || obstacles[i] == nil
+				if c := shared(u, other); unread[i] == nil && unread[j] != nil && depends && c != "" {
+					unread[i] = fmt.Errorf("container %s has CPUs of claim %s as well: %w", c, other.Claim, unread[j])
+					changed = true
+				}
+			}
 		}
 	}
+	return unread
+}
+
+// outcome returns the outcome of a result if the containers of its neighbours
+// are known.
+func outcome(u Use, obstacle error, uses []Use, obstacles []error) Outcome {
 	switch {
 	case obstacle == nil:
 		return Outcome{Verdict: Granted}

@@ -95,6 +95,19 @@ func TestDecide(t *testing.T) {
 			prepared: []partition.Use{cannot(use("b", "x"))},
 			want:     map[string]partition.Verdict{"a": partition.Pool},
 		},
+		"pods that could not be read, two containers away": {
+			open: []partition.Use{use("a", "x"), use("b", "x", "y"), unread(use("c", "y")), cannot(use("d", "x"))},
+			want: map[string]partition.Verdict{
+				"a": partition.Pool, "b": partition.Unknown, "c": partition.Unknown, "d": partition.Pool,
+			},
+		},
+		"pods that could not be read, and no obstacle": {
+			open: []partition.Use{use("a", "x"), use("b", "x", "y"), unread(use("c", "y"))},
+			want: map[string]partition.Verdict{"a": partition.Unknown, "b": partition.Unknown, "c": partition.Unknown},
+			reasons: map[string]string{
+				"a": "container x has CPUs of claim b as well: container y has CPUs of claim c as well: unread",
+			},
+		},
 		"pods that could not be read": {
 			open:    []partition.Use{use("a", "x"), unread(use("b", "x")), use("c", "z")},
 			want:    map[string]partition.Verdict{"a": partition.Unknown, "b": partition.Unknown, "c": partition.Granted},

@@ -49,7 +49,7 @@ func newEmbedded(n *Node) *embedded {
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()),
 		Pool: NodeName, BootID: n.BootID(),
 		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
-		Inventory: offered.Decisions(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
+		Inventory: offered.ForDecisions(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e,
 		Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
 		MemoryCapacity: func() (int64, error) { return topology.MemoryTotal(os.DirFS(n.config.ProcRoot)) },

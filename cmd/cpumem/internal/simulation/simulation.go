@@ -53,7 +53,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 	}
 	s.driver = kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, Pool: nodeName, BootID: bootID, Guard: c.Guard, GuardWait: c.GuardWait.Duration,
-		Inventory: offered.Decisions(c, bootID), Settings: parameters.Defaults(c, m.PageSize),
+		Inventory: offered.ForDecisions(c, bootID), Settings: parameters.Defaults(c, m.PageSize),
 		Pods: podLister(o.pods), Claims: s.objects, Cgroups: cgroups{}, Node: node{m}, Actuator: actuator{}, Recorder: discard{},
 	})
 	for _, pod := range o.pods {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+)
+
+var errOnce = errors.New("once")
+
+// faulty is a directory in which one read of readFails and one write of
+// writeFails fail.
+type faulty struct {
+	ledger.Directory
+	readFails, writeFails string
+}
+
+func (f *faulty) Read(name string) ([]byte, error) {
+	if name == f.readFails {
+		f.readFails = ""
+		return nil, errOnce
+	}
+	return f.Directory.Read(name)
+}
+
+func (f *faulty) Write(name string, data []byte) error {
+	if name == f.writeFails {
+		f.writeFails = ""
+		return errOnce
+	}
+	return f.Directory.Write(name, data)
+}
+
+// fail makes the node's directory a faulty one.
+func (n *node) fail() *faulty {
+	f := &faulty{}
+	n.wrap = func(d ledger.Directory) ledger.Directory {
+		f.Directory = d
+		return f
+	}
+	n.restart()
+	return f
+}
+
+// I1: a claim file that cannot be read once may hold any CPU, and its claim may
+// have any pod. No decision of the call counts.
+func TestClaimFileThatIsUnreadableOnce(t *testing.T) {
+	n := newNode(t)
+	held, other := n.claim(1, "numa-0", capacity{"cpu": "2"}), n.claim(2, "numa-0", capacity{"cpu": "2"})
+	require.NoError(t, n.prepareAll(held))
+	for _, claim := range []*resourceapi.ResourceClaim{other, held} {
+		f := n.fail()
+		f.readFails = contract.ClaimFile(uid(1))
+		require.ErrorContains(t, n.prepareAll(claim), "cannot be read")
+		require.Len(t, n.claimFiles(), 1)
+	}
+	require.NoError(t, n.prepareAll(held, other))
+	require.Equal(t, "0-1,4-5", n.held().String())
+}
+
+// I1: if the record of a claim that is decided anew cannot be written, no other
+// claim of the call gets the CPUs of its former record.
+func TestFormerRecordThatStays(t *testing.T) {
+	n := newNode(t)
+	moved, late := n.claim(1, "numa-0", capacity{"cpu": "2"}), n.claim(2, "numa-0", capacity{"cpu": "4"})
+	require.NoError(t, n.prepareAll(moved))
+	// The pod was deleted by force, and the claim allocated anew for another pod.
+	moved = n.claim(1, "numa-1", capacity{"cpu": "2"})
+	p := n.pods["pod-1"]
+	p.UID = uid(77)
+	n.pods["pod-1"] = p
+	moved.Status.ReservedFor[0].UID = types.UID(uid(77))
+	f := n.fail()
+	f.writeFails = contract.ClaimFile(uid(1))
+	require.ErrorIs(t, n.prepareAll(moved, late), errOnce)
+	require.Equal(t, "0-1", n.held().String())
+	require.NoError(t, n.prepareAll(moved, late))
+	require.Equal(t, "0-5", n.held().String())
+}
+
+// I1: a claim that keeps CPUs from before gives none of them to two of its
+// results.
+func TestKeptCPUsOfAnotherResult(t *testing.T) {
+	n := newNode(t)
+	claim := func(pod string) *resourceapi.ResourceClaim {
+		c := n.claim(1, "numa-0", capacity{"cpu": "1"})
+		results := &c.Status.Allocation.Devices.Results
+		second := (*results)[0]
+		share := types.UID(uid(3000))
+		second.Request, second.ShareID = "second", &share
+		*results = append(*results, second)
+		p := n.pods["pod-1"]
+		p.UID = pod
+		n.pods["pod-1"] = p
+		c.Status.ReservedFor[0].UID = types.UID(pod)
+		return c
+	}
+	require.NoError(t, n.prepareAll(template(claim(uid(1001)))))
+	zone := n.inventory.Zones["numa-0"]
+	zone.CPUs = contract.CPUs(1, 4, 5)
+	n.inventory.Zones["numa-0"] = zone
+	n.restart()
+	require.NoError(t, n.prepareAll(template(claim(uid(78)))))
+	require.Equal(t, 2, n.record(1).CPUs().Size())
+}
