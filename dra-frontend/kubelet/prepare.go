@@ -130,7 +130,8 @@ func (d *Driver) prepare(ctx context.Context, b batch, again bool) []kubeletplug
 
 // keep writes the record of a decided claim beside the other claims, and returns
 // the claims with it.
-func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRecord, claims ledger.Claims, again bool) (ledger.Claims, error) {
+func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRecord,
+	claims ledger.Claims, again bool) (ledger.Claims, error) {
 	log := d.logOf(a)
 	former, known := claims.Find(record.UID)
 	others := claims.Without(record.UID)

@@ -33,7 +33,7 @@ func (c *Cluster) start(dir, name string, command ...string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	go cmd.Wait() // no zombie while this process lives
+	go func() { _ = cmd.Wait() }() // no zombie while this process lives
 	return os.WriteFile(filepath.Join(dir, name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 

@@ -106,7 +106,7 @@ func (h *histogram) sleep(interval, duration int64) (missed int64, err error) {
 // monotonic returns the time that this machine is up, without suspensions, in nanoseconds.
 func monotonic() int64 {
 	var t syscall.Timespec
-	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&t)), 0)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&t)), 0)
 	return t.Nano()
 }
 
