@@ -33,8 +33,8 @@ func TestPartitionAfterPrepared(t *testing.T) {
 
 		c := isolation(template(n.claim(3, "numa-0", capacity{"cpu": "1"})), partition)
 		n.pod(decision.Pod{Containers: []decision.Container{using("main", true, ref("claim-2"), ref("claim-3"))}}, b, c)
-		require.ErrorContains(t, n.prepareAll(c), "container pod/main has CPUs of claim claim-2, request zone, as well, "+
-			"and that is none: it was prepared without")
+		require.ErrorContains(t, n.prepareAll(c), "container pod/main also uses claim claim-2, request zone, "+
+			"which is no partition: it was prepared without")
 	})
 	t.Run("a partition", func(t *testing.T) {
 		n := newNode(t)
@@ -43,8 +43,8 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		n.pod(both, a, b)
 		require.NoError(t, n.prepareAll(a))
 		n.partitions(false)
-		require.ErrorContains(t, n.prepareAll(a, b), "container pod/main has CPUs of claim claim-1 as well, "+
-			"which is a cpuset partition already, and this cannot be one: "+noKernel)
+		require.ErrorContains(t, n.prepareAll(a, b), "container pod/main also uses claim claim-1, "+
+			"which is a cpuset partition, and this request cannot be a partition: "+noKernel)
 		require.Len(t, n.claimFiles(), 1)
 		n.partitions(true)
 		require.NoError(t, n.prepareAll(a, b))

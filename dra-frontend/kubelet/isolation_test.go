@@ -266,8 +266,8 @@ func TestPartitionsInOneContainer(t *testing.T) {
 			named:      []int{1},
 			params:     map[int]string{2: partition},
 			kinds:      map[int]string{1: ""},
-			refused: map[int]string{2: "container pod/main has CPUs of claim claim-1, request zone, as well, " +
-				"and that is none: other pods may come to the claim"},
+			refused: map[int]string{2: "container pod/main also uses claim claim-1, request zone, " +
+				"which is no partition: other pods may come to the claim"},
 		},
 		"two containers use one": {
 			containers: []decision.Container{using("main", true, ref("claim-1"), ref("claim-2")), using("side", true, ref("claim-2"))},
@@ -282,8 +282,8 @@ func TestPartitionsInOneContainer(t *testing.T) {
 			containers: chain,
 			params:     map[int]string{1: isolated, 3: isolationNone},
 			kinds:      map[int]string{2: "", 3: ""},
-			refused: map[int]string{1: "container pod/init-a has CPUs of claim claim-2, request zone, as well, and that is none: " +
-				"container pod/init-b has CPUs of claim claim-3, request zone, as well, and that is none: " +
+			refused: map[int]string{1: "container pod/init-a also uses claim claim-2, request zone, which is no partition: " +
+				"container pod/init-b also uses claim claim-3, request zone, which is no partition: " +
 				"cpu.isolation of the claim is none"},
 		},
 	} {

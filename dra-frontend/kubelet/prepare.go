@@ -135,9 +135,13 @@ func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRec
 	log := d.logOf(a)
 	former, known := claims.Find(record.UID)
 	others := claims.Without(record.UID)
-	// The record of another claim of this call may not have been written.
-	if both := record.CPUs().Intersection(nodestate.ClaimedCPUs(others)); !both.IsEmpty() {
-		return claims, fmt.Errorf("CPUs %s are still in the former record of another claim, which could not be replaced", both)
+	// I1: the record of another claim of this call may not have been written, and
+	// its former record holds its CPUs.
+	for _, other := range others {
+		if both := record.CPUs().Intersection(other.CPUs()); !both.IsEmpty() {
+			return claims, fmt.Errorf("claim %s/%s has CPUs %s as long as its record cannot be replaced: kubelet tries again",
+				other.Namespace, other.Name, both)
+		}
 	}
 	if known {
 		log.Info("claim is decided anew, its former pods have gone", zap.Stringer("cpus", former.CPUs()),

@@ -86,7 +86,7 @@ func spreadObstacles(uses []Use, open int) []error {
 		for i, u := range uses[:open] {
 			for j, other := range uses {
 				if c := shared(u, other); obstacles[i] == nil && obstacles[j] != nil && c != "" {
-					obstacles[i] = fmt.Errorf("container %s has CPUs of claim %s, request %s, as well, and that is none: %w",
+					obstacles[i] = fmt.Errorf("container %s also uses claim %s, request %s, which is no partition: %w",
 						c, other.Claim, other.Request, obstacles[j])
 					changed = true
 				}
@@ -110,7 +110,7 @@ func spreadUnread(uses []Use, open int, obstacles []error) []error {
 			for j, other := range uses {
 				depends := other.Unread != nil || obstacles[i] == nil
 				if c := shared(u, other); unread[i] == nil && unread[j] != nil && depends && c != "" {
-					unread[i] = fmt.Errorf("container %s has CPUs of claim %s as well: %w", c, other.Claim, unread[j])
+					unread[i] = fmt.Errorf("container %s also uses claim %s: %w", c, other.Claim, unread[j])
 					changed = true
 				}
 			}
@@ -130,8 +130,8 @@ func outcome(u Use, obstacle error, uses []Use, obstacles []error) Outcome {
 	}
 	for i, other := range uses {
 		if c := shared(u, other); c != "" && obstacles[i] == nil {
-			return Outcome{Refused, fmt.Errorf("container %s has CPUs of claim %s as well, which is a cpuset partition already, "+
-				"and this cannot be one: %w", c, other.Claim, obstacle)}
+			return Outcome{Refused, fmt.Errorf("container %s also uses claim %s, which is a cpuset partition, "+
+				"and this request cannot be a partition: %w", c, other.Claim, obstacle)}
 		}
 	}
 	return Outcome{Pool, obstacle}

@@ -69,8 +69,8 @@ func TestDecide(t *testing.T) {
 				"a": partition.Pool, "b": partition.Pool, "c": partition.Pool, "d": partition.Granted,
 			},
 			reasons: map[string]string{
-				"a": "container x has CPUs of claim b, request r, as well, and that is none: " +
-					"container y has CPUs of claim c, request r, as well, and that is none: none",
+				"a": "container x also uses claim b, request r, which is no partition: " +
+					"container y also uses claim c, request r, which is no partition: none",
 			},
 		},
 		"a demand beside an obstacle": {
@@ -87,7 +87,7 @@ func TestDecide(t *testing.T) {
 			prepared: []partition.Use{use("b", "x")},
 			want:     map[string]partition.Verdict{"a": partition.Refused},
 			reasons: map[string]string{
-				"a": "container x has CPUs of claim b as well, which is a cpuset partition already, and this cannot be one: none",
+				"a": "container x also uses claim b, which is a cpuset partition, and this request cannot be a partition: none",
 			},
 		},
 		"beside a prepared result of the pool": {
@@ -105,13 +105,13 @@ func TestDecide(t *testing.T) {
 			open: []partition.Use{use("a", "x"), use("b", "x", "y"), unread(use("c", "y"))},
 			want: map[string]partition.Verdict{"a": partition.Unknown, "b": partition.Unknown, "c": partition.Unknown},
 			reasons: map[string]string{
-				"a": "container x has CPUs of claim b as well: container y has CPUs of claim c as well: unread",
+				"a": "container x also uses claim b: container y also uses claim c: unread",
 			},
 		},
 		"pods that could not be read": {
 			open:    []partition.Use{use("a", "x"), unread(use("b", "x")), use("c", "z")},
 			want:    map[string]partition.Verdict{"a": partition.Unknown, "b": partition.Unknown, "c": partition.Granted},
-			reasons: map[string]string{"a": "container x has CPUs of claim b as well: unread", "b": "unread"},
+			reasons: map[string]string{"a": "container x also uses claim b: unread", "b": "unread"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
