@@ -62,17 +62,29 @@ type pod struct {
 	containers map[string]*lab.Container
 }
 
-// fraction runs a property with 1/part of rapid's checks, because whole nodes are
-// slow. -rapid.checks scales the number.
-func fraction(t *testing.T, part int, property func(*rapid.T)) {
-	t.Helper()
+// batches is how many parts TestMain divides rapid's checks into. Whole nodes are
+// slow, so a property about whole nodes runs a few batches only. rapid keeps its
+// number of checks in a flag that parallel tests must not change.
+const batches = 20
+
+// divideChecks sets rapid's number of checks to one batch. -rapid.checks scales
+// the number.
+func divideChecks() error {
+	flag.Parse()
 	checks := flag.Lookup("rapid.checks")
-	before := checks.Value.String()
-	all, err := strconv.Atoi(before)
-	require.NoError(t, err)
-	require.NoError(t, checks.Value.Set(strconv.Itoa(max(1, all/part))))
-	defer func() { require.NoError(t, checks.Value.Set(before)) }()
-	rapid.Check(t, property)
+	all, err := strconv.Atoi(checks.Value.String())
+	if err != nil {
+		return err
+	}
+	return checks.Value.Set(strconv.Itoa(max(1, all/batches)))
+}
+
+// check runs a property n batches long.
+func check(t *testing.T, n int, property func(*rapid.T)) {
+	t.Helper()
+	for range n {
+		rapid.Check(t, property)
+	}
 }
 
 // machine draws a machine with memory in at least one NUMA node.
@@ -340,7 +352,7 @@ func (h *history) restartActuator() {
 // checks takes at least 10 000 steps.
 func TestAllocatorAndPrepare(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
+	check(t, batches, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{Embedded: true, NoActuator: true})
 		h.run(rapid.IntRange(100, 110).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod",
@@ -352,7 +364,7 @@ func TestAllocatorAndPrepare(t *testing.T) {
 // die at any write (I1 to I9).
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	fraction(t, 4, func(rt *rapid.T) {
+	check(t, batches/4, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{Embedded: true})
 		h.run(rapid.IntRange(20, 60).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
@@ -364,7 +376,7 @@ func TestHistory(t *testing.T) {
 // sockets.
 func TestHistoryThroughSockets(t *testing.T) {
 	t.Parallel()
-	fraction(t, 10, func(rt *rapid.T) {
+	check(t, batches/10, func(rt *rapid.T) {
 		h := newHistory(rt, lab.Options{})
 		h.run(rapid.IntRange(20, 50).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
+	if err := divideChecks(); err != nil {
+		return 0, err
+	}
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {
 		return 0, err
