@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,18 +19,16 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
@@ -39,7 +38,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // Options are what the daemon needs. All are required but Kubelet.PodUID and
@@ -63,28 +61,15 @@ type Daemon struct {
 	instance *instances.Instance
 	kubelet  *registration
 	// helper answers kubelet; nil while this instance is not registered.
-	helper  atomic.Pointer[kubeletplugin.Helper]
-	dir     cdidir.Placed
-	driver  *kubelet.Driver
-	bootID  string
-	machine atomic.Pointer[inventory.Inventory]
-	// offered are the zones to publish, less the amounts of displaced claims:
-	// claims with a device that is not offered.
-	offered   atomic.Pointer[[]zones.Zone]
-	displaced []contract.ClaimRecord
-	// claims are the prepared claims at the last reading, health the findings
-	// about them.
-	claims []contract.ClaimRecord
-	health map[contract.Key]health.Finding
-	// warnings are the checks that preflight could not do.
-	warnings   []string
-	fitness    fitness
-	protection *protected
-	partitions *partitions
-	joins      *reservations.Watcher
-	statuses   *claimstatus.Writer
-	events     *events.Writer
-	published  *publication
+	helper    atomic.Pointer[kubeletplugin.Helper]
+	dir       cdidir.Placed
+	driver    *kubelet.Driver
+	bootID    string
+	reports   *reporter
+	joins     *reservations.Watcher
+	statuses  *claimstatus.Writer
+	events    *events.Writer
+	published *publication
 }
 
 // pollInterval is how soon a dead actuator is noticed. A poll is an open and a
@@ -95,14 +80,14 @@ const pollInterval = time.Second
 // CDI directory. An unfit node is no error: its claims must be released, and a
 // rolling update must go on to other nodes.
 func New(o Options) (*Daemon, error) {
-	d := &Daemon{o: o, kubelet: &registration{rootDir: o.Kubelet.RootDir}, status: newStatus()}
+	d := &Daemon{o: o, kubelet: &registration{rootDir: o.Kubelet.RootDir}}
 	d.events = events.New(events.Options{Log: o.Log, Client: o.Client, Driver: kubelet.DriverName, Node: o.Kubelet.NodeName})
-	d.protection = newProtected(o, d.events.Send)
-	d.partitions = newPartitions(o, d.events.Send)
+	d.reports = newReporter(o, d.events.Send)
 	d.published = newPublication(o)
 	proc := os.DirFS(o.Config.ProcRoot)
-	d.fitness = fitness{metrics: o.Metrics, send: d.events.Send}
-	if _, err := d.examine(); err != nil {
+	first := observation{actuator: errNotChecked, blocked: errNotChecked}
+	now, err := d.observeFitness(first)
+	if err != nil {
 		return nil, err
 	}
 	bootID, err := preflight.BootID(proc)
@@ -110,12 +95,11 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.bootID = bootID
-	machine, err := d.discover()
-	if err != nil {
+	if now.machine, err = d.discover(); err != nil {
 		return nil, err
 	}
-	d.machine.Store(&machine)
-	d.logLeftOut(machine)
+	d.reports.logNode(first, now)
+	d.status = newStatus(now)
 
 	dir, err := cdidir.Open(o.Config.CDIDir)
 	if err != nil {
@@ -135,7 +119,7 @@ func New(o Options) (*Daemon, error) {
 	d.driver = kubelet.New(kubelet.Options{
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID,
 		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
-		Inventory: machine.ForDecisions(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
+		Inventory: now.machine.ForDecisions(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
@@ -189,9 +173,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	if err := d.removeStale(); err != nil {
 		return err
 	}
-	// The machine may have changed while this instance waited.
-	d.rediscover()
-	// The watch starts before the first look, so that no change is missed.
+	// The watch starts before the claim files are read, so that no change is missed.
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
@@ -203,7 +185,10 @@ func (d *Daemon) turn(ctx context.Context) error {
 	d.statuses = claimstatus.New(claimstatus.Options{
 		Log: d.o.Log, Client: d.o.Client, Driver: kubelet.DriverName, Pool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
 	})
-	d.reconcile(ctx)
+	// The machine may have changed while this instance waited.
+	now, _ := d.status.get()
+	d.conclude(d.observeAll(ctx, d.observeMachine(now.observation)))
+	d.showClaims()
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	// Watches of claims write claim files: they end before the hand-over.
@@ -244,35 +229,65 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
 	defer refresh.Stop()
 	for {
-		changed := false
+		now, _ := d.status.get()
+		o := now.observation
 		select {
 		case <-ctx.Done():
 			return ended(ctx, nil)
 		case <-changes:
-			changed = d.reconcile(ctx)
+			o = d.observeAll(ctx, o)
 		case <-poll.C:
 			if d.asked() {
 				return errHandedOver
 			}
-			changed = d.checkActuator()
+			o = d.observeActuator(o)
+			if !now.settled || !reflect.DeepEqual(o.announced, now.announced) {
+				o = d.observeCgroups(o)
+			}
 		case <-refresh.C:
 			if err := atomicfile.CheckDir(d.o.Config.CDIDir); errors.Is(err, atomicfile.ErrReplaced) {
 				return err
 			}
 			d.watch(watcher)
-			news, err := d.examine()
-			if err != nil {
+			var err error
+			if o, err = d.observeFitness(o); err != nil {
 				return err
 			}
-			changed = d.rediscover() || news
-			changed = d.reconcile(ctx) || changed
+			o = d.observeAll(ctx, d.observeMachine(o))
 		}
-		if changed {
+		if d.conclude(o) {
 			if err := d.publish(ctx, helper); err != nil {
 				return ended(ctx, err)
 			}
 		}
 	}
+}
+
+// observeAll reads all but the machine and the node's fitness.
+func (d *Daemon) observeAll(ctx context.Context, o observation) observation {
+	return d.observeCgroups(d.observeActuator(d.reconcile(ctx, o)))
+}
+
+// conclude assesses an observation and reports it. It reports whether the slices
+// must change.
+func (d *Daemon) conclude(o observation) (changed bool) {
+	before, _ := d.status.get()
+	o.slices = d.published.failure()
+	if reflect.DeepEqual(o, before.observation) {
+		d.reports.report(before, before)
+		return false
+	}
+	now := state{observation: o, assessment: assess(o)}
+	d.reports.report(before, now)
+	d.status.set(now)
+	d.showClaims()
+	return !equality.Semantic.DeepEqual(before.devices, now.devices)
+}
+
+// showClaims gives the claims and their findings to the writer of their status.
+func (d *Daemon) showClaims() {
+	now, _ := d.status.get()
+	d.statuses.Set(now.claims, claimstatus.Report{Health: now.health.Results, Protection: now.protection})
 }
 
 // ended returns err while ctx goes on, the cause if a part of the daemon ended
@@ -289,11 +304,10 @@ func ended(ctx context.Context, err error) error {
 
 // publish writes the slices if they differ from what the API server has.
 func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) error {
-	n, _ := d.status.get()
-	devices := d.machine.Load().Devices(*d.offered.Load(), taints(n))
-	d.o.Log.Info("publishing", zap.Strings("zones", d.machine.Load().Names()), zap.Bool("tainted", len(taints(n)) > 0))
-	d.published.sending(devices)
-	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, devices))
+	now, _ := d.status.get()
+	d.o.Log.Info("publishing", zap.Strings("zones", now.machine.Names()), zap.Bool("tainted", len(taints(now.observation)) > 0))
+	d.published.sending(now.devices)
+	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, now.devices))
 }
 
 // Ready returns why kubelet does not call this instance, nil if kubelet does. A
@@ -301,8 +315,8 @@ func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) erro
 // not stop the update of other nodes.
 func (d *Daemon) Ready() error {
 	err := d.kubelet.missing()
-	if n, _ := d.status.get(); err != nil && n.standby != nil {
-		return n.standby
+	if standby := d.status.waits(); err != nil && standby != nil {
+		return standby
 	}
 	return err
 }

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,8 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
@@ -59,42 +58,49 @@ func options(t *testing.T) Options {
 // A44: pending ends with the actuator's grace. Progress and a new state begin
 // the grace again.
 func TestPendingEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := options(t)
-		p := newProtected(o, new(sent).send)
-		write := func(generation uint64) {
-			data, err := contract.EncodeNode(contract.NodeState{
-				V: contract.Version, Generation: generation, BootID: "boot",
-				Shared: contract.Shared{CPUs: contracttest.CPUs("0"), Mems: contracttest.Nodes("0")},
-			})
-			require.NoError(t, err)
-			require.NoError(t, atomicfile.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
-		}
-		announce := func(generation uint64) {
-			p.onAnnouncement(contract.Announcement{V: contract.Version, Generation: generation})
-		}
-		require.False(t, p.pending(), "no node file")
-		write(1)
-		announce(1)
-		require.False(t, p.pending())
-		write(2)
-		require.True(t, p.pending())
-		time.Sleep(grace - time.Second)
-		p.onAnnouncement(contract.Announcement{}) // the actuator is away
-		require.True(t, p.pending())
-		write(3)
-		announce(2)
-		require.True(t, p.pending())
-		time.Sleep(grace - time.Second)
-		announce(2)
-		require.True(t, p.pending(), "it was behind, and made progress")
-		time.Sleep(time.Second)
-		require.False(t, p.pending())
-		announce(3)
-		require.False(t, p.pending())
-		write(4)
-		require.True(t, p.pending())
-	})
+	now := time.Unix(1, 0)
+	p := progress{}
+	at := func(generation uint64) bool {
+		p = p.written(generation, now)
+		return p.pending(now)
+	}
+	require.False(t, at(0), "no node file")
+	p = p.announced(1)
+	require.False(t, at(1))
+	require.True(t, at(2))
+	now = now.Add(grace - time.Second)
+	require.True(t, at(2))
+	require.True(t, at(3))
+	p = p.announced(2)
+	require.True(t, at(3))
+	now = now.Add(grace - time.Second)
+	p = p.announced(2)
+	require.True(t, at(3), "it was behind, and made progress")
+	now = now.Add(time.Second)
+	require.False(t, at(3))
+	p = p.announced(3)
+	require.False(t, at(3))
+	require.True(t, at(4))
+}
+
+// While the actuator is away, its last announcement of lost partitions and of the
+// cgroup of all pods counts, and another program's writes are not known.
+func TestAfterAnnouncement(t *testing.T) {
+	last := contract.Announcement{
+		V: contract.Version, Generation: 7, Kubepods: "kubepods.slice",
+		InvalidPartitions: map[string]string{claimUID: "x"}, Overwritten: map[string]contract.Files{"": {"memory.min": "0"}},
+	}
+	before := announced{}.after(last, nil)
+	require.Equal(t, announced{
+		kubepods: "kubepods.slice", invalidPartitions: last.InvalidPartitions, overwritten: last.Overwritten,
+		progress: progress{applied: 7},
+	}, before)
+	away := before
+	away.overwritten = nil
+	require.Equal(t, away, before.after(contract.Announcement{}, errors.New("no actuator")))
+	require.Equal(t, away, before.after(contract.Announcement{V: contract.Version, Generation: 7}, errors.New("not connected")))
+	away.invalidPartitions = nil
+	require.Equal(t, away, before.after(contract.Announcement{V: contract.Version, Generation: 7}, nil))
 }
 
 // A44: the API server drops events after an hour, so a lasting fault is
@@ -126,15 +132,18 @@ func TestToldAgain(t *testing.T) {
 				})
 				o.Kubelet.NodeName = "worker"
 				var n sent
-				p, partitions := newProtected(o, n.send), newPartitions(o, n.send)
+				r := newReporter(o, n.send)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); newOwners(o, n.send).run(ctx) }()
 				pass := func(d time.Duration) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Minute) {
-						p.onAnnouncement(contract.Announcement{V: contract.Version, Overwritten: tc.overwritten})
-						partitions.onAnnouncement(contract.Announcement{V: contract.Version, InvalidPartitions: tc.invalid})
-						partitions.report([]contract.ClaimRecord{{UID: claimUID}})
+						seen := observation{
+							claims:    []contract.ClaimRecord{{UID: claimUID}},
+							announced: announced{overwritten: tc.overwritten, invalidPartitions: tc.invalid},
+						}
+						r.remindOfPlaces(seen.announced)
+						r.remindOfPartitions(lostPartitions(seen))
 					}
 					synctest.Wait()
 				}

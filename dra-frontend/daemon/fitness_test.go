@@ -32,14 +32,14 @@ func TestFitnessIsTold(t *testing.T) {
 				m, err := metrics.New(registry)
 				require.NoError(t, err)
 				var n sent
-				f := fitness{metrics: m, send: n.send}
+				f := reporter{metrics: m, send: n.send}
 				pass := func(d time.Duration, found map[string]error) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
-						f.report(found)
+						f.remindOfFaults(found)
 					}
 				}
 				found := map[string]error{tc.reason: wrong}
-				f.report(found)
+				f.remindOfFaults(found)
 				if tc.reason != reasonSlices {
 					require.Equal(t, 1, countOf(t, registry, 1), "the metric")
 				}

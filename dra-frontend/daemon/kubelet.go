@@ -6,14 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -26,11 +24,10 @@ import (
 // kubelet.Driver, health and background errors to the daemon.
 type kubeletSide struct {
 	*kubelet.Driver
-	log     *zap.Logger
-	status  *status
-	devices func() []resourceapi.Device
-	pool    string
-	fail    context.CancelCauseFunc
+	log    *zap.Logger
+	status *status
+	pool   string
+	fail   context.CancelCauseFunc
 
 	published *publication
 	metadata  metadata
@@ -79,9 +76,9 @@ func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubel
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
 	for {
-		n, changed := k.status.get()
+		now, changed := k.status.get()
 		report := kubeletplugin.DeviceHealthReport{}
-		for name, problem := range k.problems(n) {
+		for name, problem := range now.problems {
 			health := kubeletplugin.DeviceHealth{
 				PoolName: k.pool, DeviceName: name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now(),
 			}
@@ -105,58 +102,12 @@ func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubel
 	}
 }
 
-// problems returns the problem of each device by name, empty for a healthy
-// device. The devices are the offered devices and the devices of unhealthy
-// claims.
-func (k kubeletSide) problems(n node) map[string]string {
-	problems := maps.Clone(n.unhealthy)
-	if problems == nil {
-		problems = make(map[string]string)
-	}
-	for _, d := range k.devices() {
-		problems[d.Name] += ""
-	}
-	if n.actuator != nil {
-		for name, problem := range problems {
-			if problem != "" {
-				problem = "; " + problem
-			}
-			problems[name] = n.actuator.Error() + problem
-		}
-	}
-	return problems
-}
-
 // clip keeps a message below the 1024 characters that the API allows.
 func clip(s string) string {
 	if len(s) > 1000 {
 		return s[:1000]
 	}
 	return s
-}
-
-// taints returns the taints that keep new pods off a node where claims cannot
-// be prepared.
-func taints(n node) []resourceapi.DeviceTaint {
-	var out []resourceapi.DeviceTaint
-	if n.actuator != nil {
-		out = append(out, resourceapi.DeviceTaint{
-			Key: kubelet.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
-		})
-	}
-	// Each key may occur once among a device's taints.
-	value := ""
-	switch {
-	case n.unfit != nil:
-		value = "unfit"
-	case n.blocked != nil:
-		value = "blocked"
-	default:
-		return out
-	}
-	return append(out, resourceapi.DeviceTaint{
-		Key: kubelet.DriverName + "/node", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
-	})
 }
 
 // Kubelet has kubelet's root directory, the node's name and this instance's pod.
@@ -176,7 +127,6 @@ func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kube
 	side := kubeletSide{
 		Driver: d.driver, log: d.o.Log, status: d.status, pool: d.o.Kubelet.NodeName, fail: fail,
 		published: d.published, metadata: d.o.metadata(),
-		devices: d.devices,
 	}
 	options := append(side.metadata.options(),
 		kubeletplugin.DriverName(kubelet.DriverName),
@@ -203,16 +153,6 @@ func (d *Daemon) withdraw(helper *kubeletplugin.Helper) {
 	helper.Stop()
 	d.helper.Store(nil)
 	d.kubelet.last.Store(nil)
-}
-
-// devices returns the offered devices, none before this instance was first the
-// active instance.
-func (d *Daemon) devices() []resourceapi.Device {
-	offered := d.offered.Load()
-	if offered == nil {
-		return nil
-	}
-	return d.machine.Load().Devices(*offered, nil)
 }
 
 // registration has kubelet's last answer about this instance. The helper has

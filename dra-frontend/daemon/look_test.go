@@ -28,23 +28,28 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	o.Log, o.Config.SysfsRoot = zap.New(core), dir
 	d := &Daemon{o: o}
+	machine, err := d.discover()
+	require.NoError(t, err)
+	last, reports := observation{machine: machine}, newReporter(o, new(sent).send)
+	// look returns the warnings that another look at the machine logs.
+	look := func() []observer.LoggedEntry {
+		before := last
+		last = d.observeMachine(before)
+		reports.logNode(before, last)
+		return logs.TakeAll()
+	}
 
 	file := filepath.Join(dir, "devices/system/cpu/cpu1/cache/index2/shared_cpu_list")
 	good, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, []byte("1\n"), 0o600))
-	machine, err := d.discover()
-	require.NoError(t, err)
-	d.machine.Store(&machine)
-	require.False(t, d.rediscover())
-	require.Len(t, logs.TakeAll(), 1)
+	require.Len(t, look(), 1)
+	require.Empty(t, look())
 
 	require.NoError(t, os.WriteFile(file, good, 0o600))
-	require.False(t, d.rediscover())
-	require.Empty(t, logs.TakeAll())
+	require.Empty(t, look())
 	require.NoError(t, os.WriteFile(file, []byte("1\n"), 0o600))
-	require.False(t, d.rediscover())
-	again := logs.TakeAll()
+	again := look()
 	require.Len(t, again, 1)
 	require.Contains(t, again[0].ContextMap()["warning"], file[:len(file)-len("cpu1/cache/index2/shared_cpu_list")])
 }

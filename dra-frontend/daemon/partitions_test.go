@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,8 +48,14 @@ func testInvalidPartition(t *testing.T) {
 	}}
 	client := fake.NewClientset(object)
 	var n sent
-	d := &Daemon{o: o, status: newStatus(), fitness: fitness{metrics: m, send: new(sent).send},
-		protection: newProtected(o, n.send), partitions: newPartitions(o, n.send), published: newPublication(o),
+	machine, err := inventory.Compute(o.Config, topologytest.T2().Machine())
+	require.NoError(t, err)
+	first := observation{machine: machine, actuator: errNotChecked}
+	first.claims = []contract.ClaimRecord{{Namespace: "ns", Name: "pinned", UID: claimUID, Results: []contract.ResultRecord{
+		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("0"),
+			Partition: contract.PartitionRoot}},
+	}}}
+	d := &Daemon{o: o, status: newStatus(first), reports: newReporter(o, n.send), published: newPublication(o),
 		statuses: claimstatus.New(claimstatus.Options{
 			Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", Pool: "node", Written: func(error) {},
 		})}
@@ -56,13 +63,6 @@ func testInvalidPartition(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); d.statuses.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	machine, err := inventory.Compute(o.Config, topologytest.T2().Machine())
-	require.NoError(t, err)
-	d.machine.Store(&machine)
-	d.claims = []contract.ClaimRecord{{Namespace: "ns", Name: "pinned", UID: claimUID, Results: []contract.ResultRecord{
-		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("0"),
-			Partition: contract.PartitionRoot}},
-	}}}
 
 	// announce starts an actuator and returns its announcement's file. Closing
 	// the file ends the actuator.
@@ -78,27 +78,31 @@ func testInvalidPartition(t *testing.T) {
 		require.NoError(t, contract.LockAnnouncement(f))
 		return f
 	}
+	lostEvents := func() int {
+		return len(slices.DeleteFunc(n.all(), func(reason string) bool { return reason != health.ReasonPartition }))
+	}
 	requireLost := func(lost bool, events int) {
 		t.Helper()
-		d.checkActuator()
+		now, _ := d.status.get()
+		d.conclude(d.observeActuator(now.observation))
 		time.Sleep(time.Minute) // the longest delay of a status write
 		synctest.Wait()
 		c, err := client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "pinned", metav1.GetOptions{})
 		require.NoError(t, err)
-		if len(d.claims) > 0 && (lost || len(c.Status.Devices) > 0) {
+		state, _ := d.status.get()
+		if len(state.claims) > 0 && (lost || len(c.Status.Devices) > 0) {
 			require.Equal(t, lost, meta.IsStatusConditionFalse(c.Status.Devices[0].Conditions, claimstatus.ConditionReady))
 		}
-		state, _ := d.status.get()
-		finding, found := d.health[contract.Key{ClaimUID: claimUID}]
+		finding, found := state.health.Results[contract.Key{ClaimUID: claimUID}]
 		require.Equal(t, lost, found)
 		if lost {
 			require.Equal(t, health.ReasonPartition, finding.Reason)
 			require.Contains(t, finding.Message, "claim ns/pinned")
-			require.Equal(t, map[string]string{"numa-0": finding.Message}, state.unhealthy)
+			require.Equal(t, map[string]string{"numa-0": finding.Message}, state.health.Devices)
 		} else {
-			require.Empty(t, state.unhealthy)
+			require.Empty(t, state.health.Devices)
 		}
-		require.Len(t, n.all(), events)
+		require.Equal(t, events, lostEvents())
 		families, err := registry.Gather()
 		require.NoError(t, err)
 		metric := -1.0
@@ -131,10 +135,9 @@ func testInvalidPartition(t *testing.T) {
 	requireLost(true, 2)
 
 	// A claim's findings go when the claim goes.
-	d.claims = nil
-	state, _ := d.status.get()
-	d.assess(&state, d.claims)
-	d.status.set(state)
+	now, _ := d.status.get()
+	now.claims = nil
+	d.conclude(now.observation)
 	requireLost(false, 2)
 	require.NoError(t, f.Close())
 }

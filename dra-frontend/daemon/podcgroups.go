@@ -22,7 +22,7 @@ type podCgroups struct {
 }
 
 func newPodCgroups(c config.Config) podCgroups {
-	return podCgroups{root: os.DirFS(filepath.Join(c.SysfsRoot, "fs", "cgroup")), cdiDir: c.CDIDir}
+	return podCgroups{root: os.DirFS(cgroupRoot(c)), cdiDir: c.CDIDir}
 }
 
 // Has implements kubelet.Cgroups. Without the actuator the answer is unknown, an
@@ -45,3 +45,6 @@ func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// cgroupRoot returns the cgroup mount of the host.
+func cgroupRoot(c config.Config) string { return filepath.Join(c.SysfsRoot, "fs", "cgroup") }

@@ -78,7 +78,7 @@ func (d *Daemon) stands(held *instances.HeldError) {
 	var err error
 	if held != nil {
 		err = held
-		d.fitness.report(nil)
+		d.reports.remindOfFaults(nil)
 	}
 	if text(err) == text(d.status.stand(err)) {
 		return

@@ -6,52 +6,48 @@ import (
 	"errors"
 	"maps"
 	"sync"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// status has the last findings of the loop. Fitness, health and taints come
-// from them.
+// state is an observation and its assessment.
+type state struct {
+	observation
+	assessment
+}
+
+// status shows the loop's last state to kubelet's calls and to the HTTP server.
 type status struct {
-	mu      sync.Mutex
-	node    node
+	mu    sync.Mutex
+	state state
+	// standby is why another instance is the active one.
+	standby error
+	// changed is closed when a device's problem changes.
 	changed chan struct{}
 }
 
-var errNotChecked = errors.New("not checked yet")
-
-func newStatus() *status {
-	return &status{node: node{actuator: errNotChecked, blocked: errNotChecked}, changed: make(chan struct{})}
+// newStatus returns the status before the loop's first pass: no device is
+// published yet.
+func newStatus(o observation) *status {
+	return &status{state: state{observation: o, assessment: assessment{faults: faults(o)}}, changed: make(chan struct{})}
 }
 
-// node is a snapshot of the findings that decide about new claims.
-type node struct {
-	// standby is why another instance is the active one.
-	standby error
-	// unfit is why the node cannot keep the driver's promises.
-	unfit error
-	// actuator is why no actuator would apply a claim. blocked names the claim
-	// files that cannot be read.
-	actuator, blocked error
-	// empty reports whether there is no zone to offer.
-	empty bool
-	// unhealthy has the problem of each unhealthy device by name.
-	unhealthy map[string]string
-}
-
-// set stores all findings but standby and reports whether a fault came or went.
-// Watchers are also woken if only a wording or an unhealthy device differs.
-func (s *status) set(n node) bool {
+func (s *status) set(now state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.node
-	n.standby = old.standby
-	same := alike(old.unfit, n.unfit) && alike(old.actuator, n.actuator) && alike(old.blocked, n.blocked) && old.empty == n.empty
-	reworded := text(old.actuator) != text(n.actuator) || text(old.blocked) != text(n.blocked) || !maps.Equal(old.unhealthy, n.unhealthy)
-	s.node = n
-	if !same || reworded {
+	if !maps.Equal(s.state.problems, now.problems) {
 		close(s.changed)
 		s.changed = make(chan struct{})
 	}
-	return !same
+	s.state = now
+}
+
+// get returns the state and a channel that is closed when a device's problem
+// changes.
+func (s *status) get() (state, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state, s.changed
 }
 
 // stand stores why another instance is the active one, nil if this one is. It
@@ -59,37 +55,41 @@ func (s *status) set(n node) bool {
 func (s *status) stand(standby error) (before error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, s.node.standby = s.node.standby, standby
+	before, s.standby = s.standby, standby
 	return before
 }
 
-// alike reports whether both errors are nil or neither is.
-func alike(a, b error) bool { return (a == nil) == (b == nil) }
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// get returns the findings and a channel that is closed when they change.
-func (s *status) get() (node, <-chan struct{}) {
+// waits returns why another instance is the active one, nil if this one is.
+func (s *status) waits() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.node, s.changed
+	return s.standby
 }
 
 // fitness returns why this instance takes no new claims, nil if it takes claims.
 func (s *status) fitness() error {
-	n, _ := s.get()
-	if n.standby != nil {
-		return n.standby
+	if standby := s.waits(); standby != nil {
+		return standby
 	}
-	found := n.findings()
+	n, _ := s.get()
 	var errs []error
 	for _, reason := range unfitReasons() {
-		errs = append(errs, found[reason])
+		errs = append(errs, n.faults[reason])
 	}
 	return errors.Join(errs...)
+}
+
+// applier is the actuator for preparing claims. It returns an error on an unfit
+// node, where a decision would not be applied as promised.
+type applier struct {
+	actuator
+	status *status
+}
+
+// Announcement implements kubelet.Actuator.
+func (a applier) Announcement() (contract.Announcement, error) {
+	if n, _ := a.status.get(); n.unfit != nil {
+		return contract.Announcement{}, n.unfit
+	}
+	return a.actuator.Announcement()
 }

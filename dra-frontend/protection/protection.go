@@ -14,7 +14,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -54,9 +53,8 @@ type Node struct {
 	// Overwritten has the actuator's announcement of values that another program
 	// wrote.
 	Overwritten map[string]contract.Files
-	// Pending reports whether the actuator has yet to apply the node state. Check
-	// calls it at most once.
-	Pending func() bool
+	// Pending reports whether the actuator has yet to apply the node state.
+	Pending bool
 	// Before has the findings of the last Check. A finding stays while missing
 	// values are pending: each new claim raises the values that ancestors need,
 	// and lowers the protection of other claims only until they are written.
@@ -78,7 +76,6 @@ func Check(n Node, claims []contract.ClaimRecord) (map[contract.Key]Finding, err
 	if err != nil {
 		return nil, err
 	}
-	n.Pending = sync.OnceValue(n.Pending)
 	c := check{Node: n, need: need, tree: tree{root: n.Cgroups, seen: make(map[string]reading)}}
 	findings := make(map[contract.Key]Finding)
 	for _, claim := range claims {
@@ -207,7 +204,7 @@ func (c check) look(g cgroup, kind string, own bool) Finding {
 	case err != nil:
 		f.Status, f.Reason = metav1.ConditionUnknown, ReasonUnknown
 		f.Message = fmt.Sprintf("the cgroup %s cannot be read, sysfsRoot must show the host's: %v", g.dir, err)
-	case c.Owner == config.OwnerDriver && !g.foreign && c.Pending():
+	case c.Owner == config.OwnerDriver && !g.foreign && c.Pending:
 		f.Status, f.Reason, f.Message = metav1.ConditionUnknown, ReasonNotStarted, notApplied
 	default:
 		f.Status, f.Reason = metav1.ConditionFalse, ReasonUnprotected

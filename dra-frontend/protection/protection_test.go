@@ -49,8 +49,6 @@ func mount(t *testing.T, files map[string]string) fs.FS {
 	return os.DirFS(dir)
 }
 
-func no() bool { return false }
-
 func TestDirectories(t *testing.T) {
 	u := uid(7)
 	escaped := strings.ReplaceAll(u, "-", "_")
@@ -251,7 +249,7 @@ func TestCheck(t *testing.T) {
 					maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasPrefix(name, dir+"/") })
 				}
 				n := protection.Node{Cgroups: mount(t, files), Kubepods: layout.kubepods, Owner: tc.owner, Overwritten: tc.overwritten,
-					Pending: func() bool { return tc.pending }, PageSize: page}
+					Pending: tc.pending, PageSize: page}
 				if tc.unknown {
 					n.Kubepods = ""
 				}
@@ -288,7 +286,7 @@ func TestAboveKubepods(t *testing.T) {
 			}
 			check := func() protection.Finding {
 				n := protection.Node{
-					Cgroups: mount(t, files), Kubepods: kubepods, Owner: owner, PageSize: page, Pending: func() bool { return true },
+					Cgroups: mount(t, files), Kubepods: kubepods, Owner: owner, PageSize: page, Pending: true,
 					// The name "" is kubepods', not an ancestor's.
 					Overwritten: map[string]contract.Files{"": {"memory.low": "0"}}}
 				got, err := protection.Check(n, []contract.ClaimRecord{
@@ -311,7 +309,7 @@ func TestAboveKubepods(t *testing.T) {
 }
 
 // While values are pending, claims keep their findings: new claims have raised
-// the values that ancestors need. Check calls Pending once.
+// the values that ancestors need.
 func TestBehind(t *testing.T) {
 	files := map[string]string{"kubepods/memory.min": "8192"}
 	var claims []contract.ClaimRecord
@@ -319,9 +317,8 @@ func TestBehind(t *testing.T) {
 		files["kubepods/pod"+uid(100+i)+"/memory.min"] = "4096"
 		claims = append(claims, claim(i, []contract.PodRecord{pod(100+i, "")}, [2]int64{page, 0}))
 	}
-	asked, behind := 0, true
 	n := protection.Node{Cgroups: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page,
-		Pending: func() bool { asked++; return behind }}
+		Pending: true}
 	key := func(i int) contract.Key { return contract.Key{ClaimUID: uid(i)} }
 	check := func(claims []contract.ClaimRecord) {
 		t.Helper()
@@ -330,11 +327,9 @@ func TestBehind(t *testing.T) {
 		n.Before = got
 	}
 	check(claims[:2])
-	require.Zero(t, asked, "nothing is short")
 	protected := n.Before[key(0)]
 	require.Equal(t, protection.ReasonProtected, protected.Reason)
 	check(claims)
-	require.Equal(t, 1, asked)
 	require.Equal(t, protected, n.Before[key(0)])
 	require.Equal(t, protected, n.Before[key(1)])
 	require.Equal(t, protection.ReasonNotStarted, n.Before[key(2)].Reason)
@@ -343,7 +338,7 @@ func TestBehind(t *testing.T) {
 	n.Overwritten = map[string]contract.Files{uid(100): {"memory.min": "0"}}
 	check(claims)
 	require.Equal(t, protection.ReasonOverwritten, n.Before[key(0)].Reason)
-	n.Overwritten, behind = nil, false
+	n.Overwritten, n.Pending = nil, false
 	check(claims)
 	for i := range claims {
 		require.Equal(t, protection.ReasonUnprotected, n.Before[key(i)].Reason)
@@ -357,7 +352,7 @@ func TestSharedClaim(t *testing.T) {
 		"kubepods/burstable/memory.low": "max", "kubepods/burstable/memory.min": "max",
 		"kubepods/pod" + uid(101) + "/memory.min": "max", "kubepods/pod" + uid(101) + "/memory.low": "max",
 	}
-	n := protection.Node{Cgroups: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, Pending: no, PageSize: page}
+	n := protection.Node{Cgroups: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page}
 	got, err := protection.Check(n, []contract.ClaimRecord{claim(1,
 		[]contract.PodRecord{pod(101, contract.LevelKubepods), pod(102, contract.LevelBurstable)},
 		[2]int64{2 << 20, 0}, [2]int64{0, 4 << 20})})
@@ -403,7 +398,7 @@ func TestSumsProtect(t *testing.T) {
 				add(protection.LevelDir("kubepods", level), m)
 			}
 		}
-		n := protection.Node{Kubepods: "kubepods", Owner: config.OwnerKubelet, Pending: no, PageSize: page}
+		n := protection.Node{Kubepods: "kubepods", Owner: config.OwnerKubelet, PageSize: page}
 		check := func() map[contract.Key]protection.Finding {
 			n.Cgroups = values(files)
 			got, err := protection.Check(n, claims)
@@ -434,7 +429,7 @@ func FuzzValue(f *testing.F) {
 	f.Add("-1")
 	f.Fuzz(func(t *testing.T, content string) {
 		n := protection.Node{Cgroups: texts{"kubepods/memory.min": content, "kubepods/pod" + uid(101) + "/memory.min": content},
-			Kubepods: "kubepods", Owner: config.OwnerDriver, Pending: no, PageSize: page}
+			Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page}
 		got, err := protection.Check(n, []contract.ClaimRecord{claim(1, []contract.PodRecord{pod(101, "")}, [2]int64{page, 0})})
 		require.NoError(t, err)
 		require.NotEmpty(t, got[contract.Key{ClaimUID: uid(1)}].Reason)

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+)
+
+// assessment is what follows from an observation.
+type assessment struct {
+	// devices are the devices to publish, less the amounts of displaced claims:
+	// claims with a device that is not offered.
+	devices   []resourceapi.Device
+	displaced []contract.ClaimRecord
+	// health has the parts of claims that the machine lacks, and lost partitions.
+	health health.Report
+	// problems has the problem of each device by name, empty for a healthy
+	// device. The devices are the published devices and the devices of unhealthy
+	// claims.
+	problems map[string]string
+	// lost has a sentence about each claim that has lost its partition, by the
+	// claim's name.
+	lost map[string]string
+	// faults has why the node takes no new claims, and why its slices are
+	// outdated, by reason.
+	faults map[string]error
+	// settled reports whether all claims have their memory protection.
+	settled bool
+}
+
+// assess is pure.
+func assess(o observation) assessment {
+	report := health.Check(o.machine.Machine, o.claims, o.announced.invalidPartitions)
+	devices := o.machine.Devices(o.machine.Offer(o.claims), taints(o))
+	return assessment{
+		devices: devices, displaced: o.machine.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuator),
+		lost: lostPartitions(o), faults: faults(o), settled: settled(o),
+	}
+}
+
+// Reasons why a node takes no new claims, for metrics and events.
+const (
+	reasonNodeUnfit = "NodeUnfit"
+	reasonBlocked   = "ClaimFilesUnreadable"
+	reasonActuator  = "ActuatorUnavailable"
+	reasonEmpty     = "NothingToOffer"
+)
+
+func unfitReasons() []string {
+	return []string{reasonNodeUnfit, reasonBlocked, reasonActuator, reasonEmpty}
+}
+
+// reasonSlices is the reason of the event about slices that the API server does
+// not take.
+const reasonSlices = "SlicesNotWritten"
+
+var errEmpty = errors.New("no zone of this node has anything to offer: " +
+	"look at reservedCPUs, reservedMemory and managedCPUs of the configuration")
+
+func faults(o observation) map[string]error {
+	found := map[string]error{
+		reasonNodeUnfit: o.unfit, reasonBlocked: o.blocked, reasonActuator: o.actuator, reasonSlices: o.slices,
+	}
+	if len(o.machine.Zones) == 0 {
+		found[reasonEmpty] = errEmpty
+	}
+	maps.DeleteFunc(found, func(_ string, err error) bool { return err == nil })
+	return found
+}
+
+// taints returns the taints that keep new pods off a node where claims cannot
+// be prepared.
+func taints(o observation) []resourceapi.DeviceTaint {
+	var out []resourceapi.DeviceTaint
+	if o.actuator != nil {
+		out = append(out, resourceapi.DeviceTaint{
+			Key: kubelet.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
+		})
+	}
+	// Each key may occur once among a device's taints.
+	value := ""
+	switch {
+	case o.unfit != nil:
+		value = "unfit"
+	case o.blocked != nil:
+		value = "blocked"
+	default:
+		return out
+	}
+	return append(out, resourceapi.DeviceTaint{
+		Key: kubelet.DriverName + "/node", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+	})
+}
+
+func problems(devices []resourceapi.Device, report health.Report, actuator error) map[string]string {
+	problems := maps.Clone(report.Devices)
+	for _, d := range devices {
+		problems[d.Name] += ""
+	}
+	if actuator == nil {
+		return problems
+	}
+	for name, problem := range problems {
+		if problem != "" {
+			problem = "; " + problem
+		}
+		problems[name] = actuator.Error() + problem
+	}
+	return problems
+}
+
+func lostPartitions(o observation) map[string]string {
+	lost := make(map[string]string)
+	for _, c := range o.claims {
+		if reason, found := o.announced.invalidPartitions[c.UID]; found {
+			lost[c.Namespace+"/"+c.Name] = fmt.Sprintf("claim %s/%s (%.80q)", c.Namespace, c.Name, reason)
+		}
+	}
+	return lost
+}
+
+func settled(o observation) bool {
+	for _, f := range o.protection {
+		if f.Status != metav1.ConditionTrue {
+			return false
+		}
+	}
+	return true
+}

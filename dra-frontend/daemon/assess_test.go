@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+)
+
+// The node's T2 machine has the devices numa-0 and numa-1 with four CPUs each.
+func TestAssess(t *testing.T) {
+	machine, err := inventory.Compute(config.Default(), topologytest.T2().Machine())
+	require.NoError(t, err)
+	key := contract.Key{ClaimUID: claimUID}
+	claimed := func(cpus string) []contract.ClaimRecord {
+		return []contract.ClaimRecord{{Namespace: "ns", Name: "db", UID: claimUID, Results: []contract.ResultRecord{
+			{Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs(cpus)}},
+		}}}
+	}
+	for name, tc := range map[string]struct {
+		observe func(*observation)
+		// taints are "key=value" without the driver's name.
+		taints, faults []string
+		problems       map[string]string
+		unsettled      bool
+	}{
+		"all is well": {
+			observe:  func(*observation) {},
+			problems: map[string]string{"numa-0": "", "numa-1": ""},
+		},
+		"no actuator": {
+			observe:  func(o *observation) { o.actuator = errors.New("gone") },
+			taints:   []string{"actuator=unavailable"},
+			faults:   []string{reasonActuator},
+			problems: map[string]string{"numa-0": "gone", "numa-1": "gone"},
+		},
+		"an unreadable claim file on an unfit node has one taint": {
+			observe:  func(o *observation) { o.unfit, o.blocked = errors.New("cgroup v1"), errors.New("no JSON") },
+			taints:   []string{"node=unfit"},
+			faults:   []string{reasonBlocked, reasonNodeUnfit},
+			problems: map[string]string{"numa-0": "", "numa-1": ""},
+		},
+		"an unreadable claim file": {
+			observe:  func(o *observation) { o.blocked = errors.New("no JSON") },
+			taints:   []string{"node=blocked"},
+			faults:   []string{reasonBlocked},
+			problems: map[string]string{"numa-0": "", "numa-1": ""},
+		},
+		"a claim's CPU is offline": {
+			observe: func(o *observation) { o.claims = claimed("1,99") },
+			problems: map[string]string{
+				"numa-0": "CPUs 99 are offline and held by claim ns/db (1,99)", "numa-1": "",
+			},
+		},
+		"slices that are not written": {
+			observe:  func(o *observation) { o.slices = errors.New("conflict") },
+			faults:   []string{reasonSlices},
+			problems: map[string]string{"numa-0": "", "numa-1": ""},
+		},
+		"a claim without its memory protection": {
+			observe: func(o *observation) {
+				o.claims = claimed("1")
+				o.protection = map[contract.Key]protection.Finding{key: {Status: metav1.ConditionFalse}}
+			},
+			problems:  map[string]string{"numa-0": "", "numa-1": ""},
+			unsettled: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observation{machine: machine}
+			tc.observe(&o)
+			got := assess(o)
+			require.Equal(t, tc.problems, got.problems)
+			require.Equal(t, tc.faults, slices.Sorted(maps.Keys(got.faults)))
+			require.Equal(t, !tc.unsettled, got.settled)
+			require.NotEmpty(t, got.devices)
+			for _, d := range got.devices {
+				var taints []string
+				for _, taint := range d.Taints {
+					taints = append(taints, taint.Key[len("dra.cpumem/"):]+"="+taint.Value)
+				}
+				require.Equal(t, tc.taints, taints)
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+)
+
+// observation is what the loop has read of the node. assess computes the rest
+// from it. Each method of Daemon that observes takes the last observation and
+// returns the next one.
+type observation struct {
+	machine inventory.Inventory
+	// unfit is why the node cannot keep the driver's promises. warnings are the
+	// checks that preflight could not do.
+	unfit    error
+	warnings []string
+	// claims are the prepared claims. blocked names the claim files that cannot
+	// be read.
+	claims  []contract.ClaimRecord
+	blocked error
+	// actuator is why no actuator would apply a claim.
+	actuator  error
+	announced announced
+	// protection has the findings about the cgroups of claims.
+	protection map[contract.Key]protection.Finding
+	// slices is why the API server does not have the slices.
+	slices error
+}
+
+var errNotChecked = errors.New("not checked yet")
+
+// announced is the part of the actuator's announcements that findings depend on.
+type announced struct {
+	// kubepods and invalidPartitions are the last that an actuator announced,
+	// also while no actuator is running: an absent actuator repairs nothing.
+	kubepods          string
+	invalidPartitions map[string]string
+	// overwritten has the values that another program wrote, from a running
+	// actuator.
+	overwritten map[string]contract.Files
+	progress    progress
+}
+
+// after returns the state after an announcement. err is why its actuator would
+// apply no claim.
+func (s announced) after(a contract.Announcement, err error) announced {
+	if a.V != "" {
+		s.progress = s.progress.announced(a.Generation)
+	}
+	if a.Kubepods != "" {
+		s.kubepods = a.Kubepods
+	}
+	if err == nil {
+		s.invalidPartitions = a.InvalidPartitions
+	}
+	s.overwritten = a.Overwritten
+	return s
+}
+
+// progress is how far the actuator is with the node states.
+type progress struct {
+	// applied is the generation that the actuator announced last.
+	applied uint64
+	// behind is the time since which the node file has a later generation, zero
+	// if it has none.
+	behind time.Time
+}
+
+// grace is how long an actuator may be behind without any progress. The
+// replacement of an actuator takes less; after that, missing values are a fault.
+const grace = time.Minute
+
+func (p progress) announced(generation uint64) progress {
+	if generation != p.applied {
+		return progress{applied: generation}
+	}
+	return p
+}
+
+// written returns the progress while the node file has a generation.
+func (p progress) written(generation uint64, now time.Time) progress {
+	if generation <= p.applied {
+		p.behind = time.Time{}
+	} else if p.behind.IsZero() {
+		p.behind = now
+	}
+	return p
+}
+
+// pending reports whether the actuator has yet to apply the node file and is
+// within its grace.
+func (p progress) pending(now time.Time) bool { return !p.behind.IsZero() && now.Sub(p.behind) < grace }
+
+// observeFitness checks whether the node can keep the driver's promises. After
+// an error only a new container helps.
+func (d *Daemon) observeFitness(o observation) (observation, error) {
+	warnings, unfit := preflight.Check(preflight.Node{
+		Proc: os.DirFS(d.o.Config.ProcRoot), Kubelet: os.DirFS(d.o.Config.KubeletRootDir),
+		MemoryHigh: d.o.Config.MemoryQoS.ThrottlingFactor != nil,
+	})
+	if errors.Is(unfit, preflight.ErrReplaced) {
+		return o, fmt.Errorf("%w: the container is started again to see it", unfit)
+	}
+	o.warnings, o.unfit = warnings, nil
+	if unfit != nil {
+		o.unfit = fmt.Errorf("this node is not fit: %w", unfit)
+	}
+	return o, nil
+}
+
+// observeMachine reads the machine. After an error the last machine stays, as
+// claims depend on it.
+func (d *Daemon) observeMachine(o observation) observation {
+	machine, err := d.discover()
+	if err != nil {
+		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
+		return o
+	}
+	if !machine.Equal(o.machine) {
+		d.driver.SetInventory(machine.ForDecisions(d.o.Config, d.bootID))
+	}
+	// The machine replaces the last one in any case: health needs more of it than
+	// Equal compares.
+	o.machine = machine
+	return o
+}
+
+func (d *Daemon) discover() (inventory.Inventory, error) {
+	m, err := topology.Discover(topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot), d.o.PageSize)
+	if err != nil {
+		return inventory.Inventory{}, fmt.Errorf("read the machine: %w", err)
+	}
+	return inventory.Compute(d.o.Config, m)
+}
+
+// reconcile reads the claim files and brings the node state and the watches of
+// claims in line with them. An unreadable directory still has its claims: the last
+// list stays.
+func (d *Daemon) reconcile(ctx context.Context, o observation) observation {
+	claims, blocked := d.driver.Reconcile()
+	o.blocked = blocked
+	if blocked == nil || claims != nil {
+		o.claims = claims
+		d.joins.Follow(ctx, claims)
+	}
+	return o
+}
+
+// observeActuator reads the announcement.
+func (d *Daemon) observeActuator(o observation) observation {
+	a, err := actuator{dir: d.o.Config.CDIDir}.Announcement()
+	if err == nil && o.actuator != nil {
+		d.o.Log.Info("actuator is ready",
+			zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
+	}
+	o.actuator, o.announced = err, o.announced.after(a, err)
+	return o
+}
+
+// observeCgroups compares claims with the memory protection of their cgroups.
+func (d *Daemon) observeCgroups(o observation) observation {
+	now := time.Now()
+	o.announced.progress = o.announced.progress.written(d.generation(), now)
+	findings, err := protection.Check(protection.Node{
+		Cgroups: os.DirFS(cgroupRoot(d.o.Config)), Owner: d.o.Config.MemoryQoS.Owner, PageSize: d.o.PageSize,
+		Kubepods: o.announced.kubepods, Overwritten: o.announced.overwritten,
+		Pending: o.announced.progress.pending(now), Before: o.protection,
+	}, o.claims)
+	if err != nil {
+		d.o.Log.Error("memory protection of claims not checked", zap.Error(err))
+		return o
+	}
+	o.protection = findings
+	return o
+}
+
+// generation returns the generation of the node file, 0 if it cannot be read.
+func (d *Daemon) generation() uint64 {
+	data, err := atomicfile.Read(d.o.Config.CDIDir, contract.NodeFile, contract.MaxFileSize)
+	if err != nil {
+		return 0
+	}
+	state, err := contract.DecodeNode(data)
+	if err != nil {
+		return 0
+	}
+	return state.Generation
+}
+
+// newWarnings returns the warnings of now that before lacks.
+func newWarnings(before, now []string) []string {
+	return slices.DeleteFunc(slices.Clone(now), func(w string) bool { return slices.Contains(before, w) })
+}
