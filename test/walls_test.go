@@ -67,7 +67,7 @@ func TestWalls(t *testing.T) {
 func TestDecisionsAreValues(t *testing.T) {
 	for dir, packages := range map[string][]string{
 		"../nri-actuator": {"tree"},
-		"../dra-frontend": {"decision", "partition", "placement", "nodestate", "memoryqos", "oomscore", "amounts", "zones"},
+		"../dra-frontend": {"decision", "partition", "placement", "nodestate", "memoryqos", "oomscore", "zones"},
 	} {
 		for _, name := range packages {
 			t.Run(name, func(t *testing.T) {

@@ -353,6 +353,20 @@ func (c Config) ReservedHugepageCounts() (map[int]map[int64]int64, error) {
 	return out, nil
 }
 
+// Divide divides a machine into zones. A configuration that does not fit the
+// machine is an error.
+func (c Config) Divide(m topology.Machine) (zones.Inventory, error) {
+	wanted, err := c.Zones()
+	if err != nil {
+		return zones.Inventory{}, err
+	}
+	divided, err := zones.Divide(m, wanted)
+	if err != nil {
+		return zones.Inventory{}, fmt.Errorf("configuration does not fit this machine: %w", err)
+	}
+	return divided, nil
+}
+
 // Zones returns the configuration that package zones needs.
 func (c Config) Zones() (zones.Config, error) {
 	memory, err := c.ReservedMemoryBytes()

@@ -11,8 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
 // assessment is what follows from an observation.
@@ -38,9 +40,11 @@ type assessment struct {
 }
 
 // assess is pure.
-func assess(o observation) assessment {
+func assess(o observation, c config.Config) assessment {
 	report := health.Check(o.machine.Machine, o.claims, o.announced.invalidPartitions)
-	devices := o.machine.Devices(o.machine.Offer(o.claims), taints(o))
+	devices := resourceslices.Devices(o.machine.Offer(o.claims), resourceslices.Options{
+		PageSize: o.machine.Machine.PageSize, Taints: taints(o), NodeAllocatable: c.NodeAllocatable,
+	})
 	return assessment{
 		devices: devices, displaced: o.machine.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuator),
 		lost: lostPartitions(o), faults: faults(o), settled: settled(o),

@@ -14,14 +14,13 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
 // The node's T2 machine has the devices numa-0 and numa-1 with four CPUs each.
 func TestAssess(t *testing.T) {
-	machine, err := inventory.Compute(config.Default(), topologytest.T2().Machine())
+	machine, err := config.Default().Divide(topologytest.T2().Machine())
 	require.NoError(t, err)
 	key := contract.Key{ClaimUID: claimUID}
 	claimed := func(cpus string) []contract.ClaimRecord {
@@ -81,7 +80,7 @@ func TestAssess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := observation{machine: machine}
 			tc.observe(&o)
-			got := assess(o)
+			got := assess(o, config.Default())
 			require.Equal(t, tc.problems, got.problems)
 			require.Equal(t, tc.faults, slices.Sorted(maps.Keys(got.faults)))
 			require.Equal(t, !tc.unsettled, got.settled)

@@ -27,6 +27,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
@@ -119,7 +120,7 @@ func New(o Options) (*Daemon, error) {
 	d.driver = kubelet.New(kubelet.Options{
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID,
 		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
-		Inventory: now.machine.ForDecisions(o.Config, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
+		Inventory: decision.InventoryOf(o.Config, now.machine, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
@@ -277,7 +278,7 @@ func (d *Daemon) conclude(o observation) (changed bool) {
 		d.reports.report(before, before)
 		return false
 	}
-	now := state{observation: o, assessment: assess(o)}
+	now := state{observation: o, assessment: assess(o, d.o.Config)}
 	d.reports.report(before, now)
 	d.status.set(now)
 	d.showClaims()

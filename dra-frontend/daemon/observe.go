@@ -14,17 +14,18 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // observation is what the loop has read of the node. assess computes the rest
 // from it. Each method of Daemon that observes takes the last observation and
 // returns the next one.
 type observation struct {
-	machine inventory.Inventory
+	machine zones.Inventory
 	// unfit is why the node cannot keep the driver's promises. warnings are the
 	// checks that preflight could not do.
 	unfit    error
@@ -132,7 +133,7 @@ func (d *Daemon) observeMachine(o observation) observation {
 		return o
 	}
 	if !machine.Equal(o.machine) {
-		d.driver.SetInventory(machine.ForDecisions(d.o.Config, d.bootID))
+		d.driver.SetInventory(decision.InventoryOf(d.o.Config, machine, d.bootID))
 	}
 	// The machine replaces the last one in any case: health needs more of it than
 	// Equal compares.
@@ -140,12 +141,12 @@ func (d *Daemon) observeMachine(o observation) observation {
 	return o
 }
 
-func (d *Daemon) discover() (inventory.Inventory, error) {
+func (d *Daemon) discover() (zones.Inventory, error) {
 	m, err := topology.Discover(topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot), d.o.PageSize)
 	if err != nil {
-		return inventory.Inventory{}, fmt.Errorf("read the machine: %w", err)
+		return zones.Inventory{}, fmt.Errorf("read the machine: %w", err)
 	}
-	return inventory.Compute(d.o.Config, m)
+	return d.o.Config.Divide(m)
 }
 
 // reconcile reads the claim files and brings the node state and the watches of

@@ -25,7 +25,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
@@ -59,11 +59,11 @@ func newOrphanage(t *testing.T) *orphanage {
 	n.mkdir("kubepods")
 	dir, err := cdidir.Open(n.o.Config.CDIDir)
 	require.NoError(t, err)
-	machine, err := inventory.Compute(n.o.Config, topologytest.T2().Machine())
+	machine, err := n.o.Config.Divide(topologytest.T2().Machine())
 	require.NoError(t, err)
 	driver := kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(filepath.Join(t.TempDir(), "lock")), Ledger: ledger.New(dir, "boot"), BootID: "boot",
-		Inventory: machine.ForDecisions(n.o.Config, "boot"), Cgroups: newPodCgroups(n.o.Config), Recorder: n.o.Metrics,
+		Inventory: decision.InventoryOf(n.o.Config, machine, "boot"), Cgroups: newPodCgroups(n.o.Config), Recorder: n.o.Metrics,
 	})
 	data, err := contract.EncodeClaim(contract.ClaimRecord{
 		V: contract.Version, Namespace: "ns", Name: "left", UID: claimUID, BootID: "boot",

@@ -23,7 +23,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
@@ -48,7 +47,7 @@ func testInvalidPartition(t *testing.T) {
 	}}
 	client := fake.NewClientset(object)
 	var n sent
-	machine, err := inventory.Compute(o.Config, topologytest.T2().Machine())
+	machine, err := o.Config.Divide(topologytest.T2().Machine())
 	require.NoError(t, err)
 	first := observation{machine: machine, actuator: errNotChecked}
 	first.claims = []contract.ClaimRecord{{Namespace: "ns", Name: "pinned", UID: claimUID, Results: []contract.ResultRecord{

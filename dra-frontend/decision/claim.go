@@ -12,9 +12,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/amounts"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // Claim is a claim and its consumers.
@@ -47,7 +47,7 @@ type Result struct {
 	// Index is the number of the result among the claim's results of this
 	// driver.
 	Index    int
-	Amounts  amounts.Amounts
+	Amounts  zones.Amounts
 	Settings parameters.Settings
 	// Memory is the zero value for a result without memory.
 	Memory memoryqos.Use
@@ -75,7 +75,7 @@ func Read(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestA
 	for i, result := range results {
 		r := Result{ResultRecord: allocation(result), Index: i}
 		var err error
-		if r.Amounts, err = amounts.Of(result, defaults.Memory.PageSize); err == nil {
+		if r.Amounts, err = zones.AmountsOf(result, defaults.Memory.PageSize); err == nil {
 			config := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
 			r.Settings, err = defaults.Resolve(result.Request, config)
 		}

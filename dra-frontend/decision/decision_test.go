@@ -17,7 +17,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
@@ -27,9 +26,9 @@ const gi = 1 << 30
 
 // testNode is a node with 2 zones of 4 CPUs, which makes no partitions.
 func testNode(t require.TestingT) decision.Node {
-	offered, err := inventory.Compute(config.Default(), topologytest.T3().Machine())
+	offered, err := config.Default().Divide(topologytest.T3().Machine())
 	require.NoError(t, err)
-	return decision.Node{Pool: "node", BootID: "boot", Inventory: offered.ForDecisions(config.Default(), "boot")}
+	return decision.Node{Pool: "node", BootID: "boot", Inventory: decision.InventoryOf(config.Default(), offered, "boot")}
 }
 
 // claim returns claim number i with one result, for a pod of its own.
@@ -151,4 +150,16 @@ func records(outcomes []decision.Outcome) []contract.ClaimRecord {
 		out = append(out, o.Record)
 	}
 	return out
+}
+
+// A45: values of pods and ancestors are written only where the driver owns
+// them.
+func TestOwner(t *testing.T) {
+	for owner, protect := range map[string]bool{config.OwnerDriver: true, config.OwnerKubelet: false, config.OwnerNone: false} {
+		c := config.Default()
+		c.MemoryQoS.Owner = owner
+		i, err := c.Divide(topologytest.T2().Machine())
+		require.NoError(t, err)
+		require.Equal(t, protect, decision.InventoryOf(c, i, "boot").Base.Protect, owner)
+	}
 }

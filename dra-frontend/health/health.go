@@ -12,12 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // Reasons of findings, in the form of Kubernetes' conditions.
@@ -47,7 +44,7 @@ type Report struct {
 // for lost partitions by claim UID.
 func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string]string) Report {
 	r := Report{Devices: make(map[string]string), Results: make(map[contract.Key]Finding)}
-	zones := make(map[string]*zone)
+	devices := make(map[string]*zone)
 	online := m.Online()
 	for _, c := range claims {
 		for i, result := range c.Results {
@@ -61,19 +58,19 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 					fmt.Sprintf("others may run on CPUs %s of claim %s: the kernel does not grant its cpuset partition (%.200q)",
 						result.Decision.CPUs, held.claim, why), held)
 			}
-			if zones[result.Device] == nil {
-				zones[result.Device] = &zone{held: make(map[int64]int64), holders: make(map[int64][]holder)}
+			if devices[result.Device] == nil {
+				devices[result.Device] = &zone{held: make(map[int64]int64), holders: make(map[int64][]holder)}
 			}
-			zones[result.Device].add(result, held)
+			devices[result.Device].add(result, held)
 		}
 	}
-	for _, device := range slices.Sorted(maps.Keys(zones)) {
-		z := zones[device]
+	for _, device := range slices.Sorted(maps.Keys(devices)) {
+		z := devices[device]
 		for _, page := range slices.Sorted(maps.Keys(z.held)) {
 			if has := z.has(m, page); has < z.held[page] {
-				what, reason := string(resourceslices.Memory), ReasonMemory
-				if page != basePages {
-					what, reason = string(resourceslices.CapacityName(page)), ReasonHugepages
+				what, reason := string(zones.CapacityMemory), ReasonMemory
+				if page != zones.BasePages {
+					what, reason = string(zones.CapacityHugepages(page)), ReasonHugepages
 				}
 				r.add(device, reason, fmt.Sprintf("NUMA nodes %s have %d bytes of %s, less than the %d bytes held by %s",
 					z.mems, has, what, z.held[page], names(z.holders[page])), z.holders[page]...)
@@ -123,9 +120,6 @@ func names(holders []holder) string {
 	return strings.Join(out, ", ")
 }
 
-// basePages is the page size that stands for memory outside of hugepages.
-const basePages = 0
-
 // zone has the memory that claims hold of a device, in bytes by page size.
 type zone struct {
 	mems    contract.NodeSet
@@ -136,16 +130,8 @@ type zone struct {
 // add takes the NUMA nodes from the decision: the configuration, and with it the
 // zones, may have changed since the decision.
 func (z *zone) add(r contract.ResultRecord, h holder) {
-	for name, amount := range r.Consumed {
-		page, hugepages := resourceslices.PageSize(resourceapi.QualifiedName(name))
-		if !hugepages && name != string(resourceslices.Memory) {
-			continue
-		}
-		q, err := resource.ParseQuantity(amount)
-		if err != nil || q.Sign() <= 0 {
-			continue
-		}
-		z.held[page] += q.Value()
+	for page, bytes := range zones.HeldMemory(r) {
+		z.held[page] += bytes
 		z.holders[page] = append(z.holders[page], h)
 	}
 	z.mems = z.mems.Union(r.Decision.Mems)
@@ -156,7 +142,7 @@ func (z *zone) has(m topology.Machine, page int64) int64 {
 	total := int64(0)
 	for _, id := range z.mems.List() {
 		n, _ := m.Node(id)
-		if page != basePages {
+		if page != zones.BasePages {
 			total += n.Hugepages[page] * page
 			continue
 		}

@@ -289,8 +289,9 @@ func TestAllocatorLeavesTheSharedPool(t *testing.T) {
 		if len(m.CPUs) < 2 {
 			return
 		}
-		zs, pool, err := zones.Compute(m, zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 2})
+		divided, err := zones.Divide(m, zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 2})
 		require.NoError(t, err)
+		zs, pool := divided.Zones, divided.Pool
 		s := newScheduler(resourceslices.Devices(zs, resourceslices.Options{PageSize: m.PageSize}))
 		taken := int64(0)
 		for _, n := range append(rapid.SliceOfN(rapid.Int64Range(1, 8), 0, 8).Draw(t, "claims"), make([]int64, pool.CPUs.Size())...) {

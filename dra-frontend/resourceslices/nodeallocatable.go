@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // nodeAllocatable maps the capacities to the node's own CPUs, memory and
@@ -30,7 +31,7 @@ func nodeAllocatable(
 
 // resourceName returns the name that pods use for the capacity's resource.
 func resourceName(capacity resourceapi.QualifiedName) corev1.ResourceName {
-	if size, ok := PageSize(capacity); ok {
+	if size, ok := zones.HugepageSize(capacity); ok {
 		return corev1.ResourceName(corev1.ResourceHugePagesPrefix + contract.FormatPageSize(size))
 	}
 	return corev1.ResourceName(capacity)

@@ -16,9 +16,9 @@ import (
 
 func mapped(t *testing.T, s topologytest.Spec) []resourceapi.Device {
 	t.Helper()
-	zs, _, err := zones.Compute(s.Machine(), zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1})
+	divided, err := zones.Divide(s.Machine(), zones.Config{GroupBy: zones.NUMANode, SharedMode: zones.PoolDynamic, SharedMinCPUs: 1})
 	require.NoError(t, err)
-	return resourceslices.Devices(zs, resourceslices.Options{PageSize: s.PageSize, NodeAllocatable: true})
+	return resourceslices.Devices(divided.Zones, resourceslices.Options{PageSize: s.PageSize, NodeAllocatable: true})
 }
 
 // The mapping that is sent has exactly the capacities of each device.

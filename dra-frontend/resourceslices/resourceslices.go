@@ -14,7 +14,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,14 +23,6 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
-)
-
-// Capacities are published unqualified: requests match only the published form.
-const (
-	CPU    resourceapi.QualifiedName = "cpu"
-	Memory resourceapi.QualifiedName = "memory"
-
-	hugepagesPrefix = "hugepages_"
 )
 
 // Attributes of a device, besides the standard NUMA node.
@@ -96,21 +87,6 @@ type Options struct {
 	NodeAllocatable bool
 }
 
-// CapacityName returns the name of the capacity for a hugepage size in bytes.
-func CapacityName(pageSize int64) resourceapi.QualifiedName {
-	return resourceapi.QualifiedName(hugepagesPrefix + contract.FormatPageSize(pageSize))
-}
-
-// PageSize is the inverse of [CapacityName].
-func PageSize(name resourceapi.QualifiedName) (int64, bool) {
-	text, found := strings.CutPrefix(string(name), hugepagesPrefix)
-	if !found {
-		return 0, false
-	}
-	size, err := contract.ParsePageSize(text)
-	return size, err == nil
-}
-
 // Devices returns a device for each zone, in their order.
 func Devices(zs []zones.Zone, o Options) []resourceapi.Device {
 	devices := make([]resourceapi.Device, 0, len(zs))
@@ -152,10 +128,10 @@ func capacities(z zones.Zone, pageSize int64) map[resourceapi.QualifiedName]reso
 			out[name] = capacity(value, step, format)
 		}
 	}
-	add(CPU, int64(z.CPUCapacity), int64(z.CPUStep), resource.DecimalSI)
-	add(Memory, z.Memory, zones.MemoryStep(pageSize), resource.BinarySI)
+	add(zones.CapacityCPU, int64(z.CPUCapacity), int64(z.CPUStep), resource.DecimalSI)
+	add(zones.CapacityMemory, z.Memory, zones.MemoryStep(pageSize), resource.BinarySI)
 	for size, pages := range z.Hugepages {
-		add(CapacityName(size), size*pages, size, resource.BinarySI)
+		add(zones.CapacityHugepages(size), size*pages, size, resource.BinarySI)
 	}
 	return out
 }

@@ -29,9 +29,9 @@ func devices(t *testing.T, s topologytest.Spec, cfg zones.Config, taints ...reso
 		cfg.GroupBy = zones.NUMANode
 	}
 	cfg.SharedMode, cfg.SharedMinCPUs = zones.PoolDynamic, 1
-	zs, _, err := zones.Compute(s.Machine(), cfg)
+	divided, err := zones.Divide(s.Machine(), cfg)
 	require.NoError(t, err)
-	return resourceslices.Devices(zs, resourceslices.Options{PageSize: s.PageSize, Taints: taints})
+	return resourceslices.Devices(divided.Zones, resourceslices.Options{PageSize: s.PageSize, Taints: taints})
 }
 
 // values returns capacities as users read them: value/step.
@@ -169,21 +169,4 @@ func TestDriverResources(t *testing.T) {
 
 	many := resourceslices.DriverResources("worker", make([]resourceapi.Device, 130))
 	require.Len(t, many.Pools["worker"].Slices, 3)
-}
-
-func TestCapacityNames(t *testing.T) {
-	for name, size := range map[resourceapi.QualifiedName]int64{
-		"hugepages_64Ki": 64 << 10, "hugepages_2Mi": 2 * mi, "hugepages_512Mi": 512 * mi, "hugepages_1Gi": gi, "hugepages_16Gi": 16 * gi,
-	} {
-		require.Equal(t, name, resourceslices.CapacityName(size))
-		got, ok := resourceslices.PageSize(name)
-		require.True(t, ok)
-		require.Equal(t, size, got)
-	}
-	for _, name := range []resourceapi.QualifiedName{
-		"cpu", "memory", "hugepages_", "hugepages_3Mi", "hugepages-2Mi", "hugepages_2M", "hugepages_1024Mi",
-	} {
-		_, ok := resourceslices.PageSize(name)
-		require.False(t, ok, name)
-	}
 }

@@ -43,8 +43,8 @@ func (c Config) manages(cpu int) bool { return c.ManagedCPUs.IsEmpty() || c.Mana
 
 // LeftOut returns the parts of the machine that are not offered, for the log
 // and the operator.
-func (cut Cut) LeftOut() []LeftOut {
-	c, m := cut.config, cut.machine
+func (i Inventory) LeftOut() []LeftOut {
+	c, m := i.config, i.Machine
 	var out []LeftOut
 	if cpus := c.isolated(m); !cpus.IsEmpty() {
 		out = append(out, LeftOut{"CPUs " + cpus.String(), "the kernel's parameter isolcpus has them; offerIsolcpus offers them"})

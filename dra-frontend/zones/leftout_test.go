@@ -46,8 +46,9 @@ func TestLeftOut(t *testing.T) {
 			m.Isolated, m.Restricted = c.isolated, c.restricted
 			cfg := config()
 			c.change(&cfg)
-			zs, pool, err := zones.Compute(m, cfg)
+			divided, err := zones.Divide(m, cfg)
 			require.NoError(t, err)
+			zs, pool := divided.Zones, divided.Pool
 			require.Equal(t, []string{c.pool, c.others}, []string{pool.CPUs.String(), pool.UnmanagedCPUs.String()})
 			require.Len(t, zs, len(c.cpus))
 			for i, z := range zs {
@@ -64,15 +65,15 @@ func TestLeftOutIsSaid(t *testing.T) {
 	m.Isolated, m.Restricted = contract.CPUs(2, 3), contract.CPUs(7)
 	cfg := config()
 	cfg.MemoryTypes = []topology.MemoryType{topology.MemoryDRAM}
-	cut, err := zones.NewCut(m, cfg)
+	divided, err := zones.Divide(m, cfg)
 	require.NoError(t, err)
-	got := cut.LeftOut()
+	got := divided.LeftOut()
 	require.Len(t, got, 3)
 	require.Equal(t, []string{"CPUs 2-3", "CPUs 7", "memory of NUMA node 2"}, []string{got[0].What, got[1].What, got[2].What})
 	require.Contains(t, got[0].Why, "isolcpus")
 	require.Contains(t, got[2].Why, "its kind is cxl, memoryTypes are [dram]")
 
 	m.Isolated = m.Online()
-	_, err = zones.NewCut(m, cfg)
+	_, err = zones.Divide(m, cfg)
 	require.ErrorContains(t, err, `the shared pool has 0 CPUs () of those online (0-7) without 0-7 (isolcpus: "0-7", no pod can have: "7")`)
 }

@@ -39,10 +39,10 @@ func TestWholeCoresCanBeHad(t *testing.T) {
 		m := smt(threads, rapid.SliceOfN(rapid.IntRange(1, threads), 1, 12).Draw(t, "online")...).Machine()
 		cfg := config()
 		cfg.WholeCores = true
-		zs, _, err := zones.Compute(m, cfg)
+		divided, err := zones.Divide(m, cfg)
 		require.NoError(t, err)
 		layout := placement.NewLayout(m)
-		for _, z := range zs {
+		for _, z := range divided.Zones {
 			free, left := z.CPUs, z.CPUCapacity
 			var held []contract.CPUSet
 			for range 12 {
@@ -66,15 +66,15 @@ func TestWholeCoresCanBeHad(t *testing.T) {
 // A09, I7: a claim from before wholeCores holds half a core. Withheld capacity
 // is counted in CPUs, not in steps; else the pool ends below its minimum.
 func TestWithheldUnderAnOddClaim(t *testing.T) {
-	odd := map[string]contract.CPUSet{"numa-0": contract.CPUs(0)}
+	odd := held("numa-0", contract.Decision{CPUs: contract.CPUs(0)}, nil)
 	for minCPUs, want := range map[int][]int{2: {2, 4}, 3: {0, 4}, 4: {0, 2}, 5: {0, 2}, 6: {0, 0}} {
 		cfg := config()
 		cfg.WholeCores, cfg.SharedMinCPUs = true, minCPUs
-		cut, err := zones.NewCut(topologytest.T2().Machine(), cfg)
+		divided, err := zones.Divide(topologytest.T2().Machine(), cfg)
 		require.NoError(t, err)
-		zs := cut.Offer(zones.Live{Held: contract.CPUs(0), Displaced: contract.CPUs(), Claimed: odd})
+		zs := divided.Offer([]contract.ClaimRecord{odd})
 		require.Equal(t, want, []int{zs[0].CPUCapacity, zs[1].CPUCapacity}, "minCPUs %d", minCPUs)
-		require.GreaterOrEqual(t, cut.Pool.CPUs.Size()-max(1, want[0])-want[1], minCPUs, "what claims can hold")
+		require.GreaterOrEqual(t, divided.Pool.CPUs.Size()-max(1, want[0])-want[1], minCPUs, "what claims can hold")
 	}
 }
 
@@ -86,26 +86,27 @@ func TestSharedPoolKeepsItsMinimumUnderClaims(t *testing.T) {
 		cfg := config()
 		cfg.WholeCores = true
 		cfg.SharedMinCPUs = rapid.IntRange(1, len(m.CPUs)).Draw(t, "minCPUs")
-		cut, err := zones.NewCut(m, cfg)
+		divided, err := zones.Divide(m, cfg)
 		require.NoError(t, err)
-		live := zones.Live{Held: contract.CPUs(), Displaced: contract.CPUs(), Claimed: make(map[string]contract.CPUSet)}
+		claimed := make(map[string]contract.CPUSet)
 		for _, c := range m.CPUs {
 			if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
 				zone := fmt.Sprintf("numa-%d", c.Node)
-				live.Claimed[zone] = live.Claimed[zone].Union(contract.CPUs(c.ID))
-				live.Held = live.Held.Union(contract.CPUs(c.ID))
+				claimed[zone] = claimed[zone].Union(contract.CPUs(c.ID))
 			}
 		}
 		more := false
 		lost := make(map[string]int)
-		for zone, cpus := range live.Claimed {
+		var claims []contract.ClaimRecord
+		for zone, cpus := range claimed {
+			claims = append(claims, held(zone, contract.Decision{CPUs: cpus}, nil))
 			lost[zone] = cpus.Size()
 		}
-		for _, z := range cut.Offer(live) {
-			more = more || z.CPUCapacity > live.Claimed[z.Name].Size()
+		for _, z := range divided.Offer(claims) {
+			more = more || z.CPUCapacity > claimed[z.Name].Size()
 			lost[z.Name] = max(lost[z.Name], z.CPUCapacity)
 		}
-		n := cut.Pool.CPUs.Size()
+		n := divided.Pool.CPUs.Size()
 		for _, cpus := range lost {
 			n -= cpus
 		}

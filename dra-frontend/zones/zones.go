@@ -14,7 +14,7 @@
 package zones
 
 import (
-	"slices"
+	"reflect"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -66,88 +66,46 @@ type Pool struct {
 	Mems contract.NodeSet
 }
 
-// Live is what the node's claims hold. Claims may have been prepared with
-// another configuration, or on a machine with other CPUs.
-type Live struct {
-	// Held are the CPUs of all claims. Displaced are the CPUs of results on
-	// devices that are no zones.
-	Held, Displaced contract.CPUSet
-	// Claimed maps a zone's name to the CPUs of results on its device. Some may
-	// be offline.
-	Claimed map[string]contract.CPUSet
-}
+// Inventory is a machine as a configuration divides it.
+type Inventory struct {
+	Machine topology.Machine
+	// Zones are ordered by the ids of nodes and sockets. Zones with nothing to
+	// offer are left out.
+	Zones []Zone
+	Pool  Pool
 
-// Cut is a machine divided by a configuration that fits it.
-type Cut struct {
-	Pool Pool
-
-	machine  topology.Machine
 	config   Config
 	segments []segment
 }
 
-// NewCut divides the machine, which the configuration must fit.
-func NewCut(m topology.Machine, c Config) (Cut, error) {
+// Divide divides the machine, which the configuration must fit.
+func Divide(m topology.Machine, c Config) (Inventory, error) {
 	if err := c.check(m); err != nil {
-		return Cut{}, err
+		return Inventory{}, err
 	}
 	pool, err := c.pool(m)
 	if err != nil {
-		return Cut{}, err
+		return Inventory{}, err
 	}
 	segments, err := group(m, c.GroupBy)
-	return Cut{Pool: pool, machine: m, config: c, segments: segments}, err
-}
-
-// Compute returns the zones of m, ordered by the ids of nodes and sockets, and
-// the shared pool. Zones with nothing to offer are left out.
-func Compute(m topology.Machine, c Config) ([]Zone, Pool, error) {
-	cut, err := NewCut(m, c)
 	if err != nil {
-		return nil, Pool{}, err
+		return Inventory{}, err
 	}
-	return cut.Offer(Live{}), cut.Pool, nil
+	i := Inventory{Machine: m, Pool: pool, config: c, segments: segments}
+	i.Zones = i.Offer(nil)
+	return i, nil
 }
 
-// Offer returns the zones of a node with claims. While the claims fit the
-// configuration, the result does not depend on them. CPUs of claims that do not
-// fit are subtracted from the capacities, so that the scheduler gives no CPU
-// twice (I1), never more than can be prepared (I2) and never more than the
-// shared pool can spare (I7).
-func (cut Cut) Offer(live Live) []Zone {
-	c := cut.config
-	claimable := c.claimable(cut.machine, live.Displaced)
-	zs := make([]Zone, 0, len(cut.segments))
-	for _, s := range cut.segments {
-		zs = append(zs, s.zone(cut.machine, c, claimable, live.Held))
+// Names returns the zones' names.
+func (i Inventory) Names() []string {
+	names := make([]string, len(i.Zones))
+	for k, z := range i.Zones {
+		names[k] = z.Name
 	}
-	if c.SharedMode != PoolFixed {
-		withhold(zs, cut.Pool.CPUs.Difference(live.Displaced), c.SharedMinCPUs, live.Claimed)
-	}
-	return slices.DeleteFunc(zs, Zone.Empty)
+	return names
 }
 
-// withhold keeps minCPUs CPUs out of the published capacity (I7). CPUs that are
-// never published count first; missing CPUs are taken from the first zone, then
-// from the next, so that the shared pool stays in one place. CPUs that claims
-// hold cannot be withheld: if a claim from before WholeCores holds a part of a
-// step, only the rest of the step comes back.
-func withhold(zs []Zone, pool contract.CPUSet, minCPUs int, claimed map[string]contract.CPUSet) {
-	// lost is how many CPUs the pool can lose to the zone's claims, at present
-	// and when these are released before the capacity is published again.
-	lost := func(z Zone) int {
-		// A held CPU that is offline is not in the pool.
-		return max(z.CPUCapacity, claimed[z.Name].Intersection(pool).Size())
-	}
-	missing := minCPUs - pool.Size()
-	for _, z := range zs {
-		missing += lost(z)
-	}
-	for i := range zs {
-		for z := &zs[i]; missing > 0 && z.CPUCapacity > claimed[z.Name].Size(); {
-			before := lost(*z)
-			z.CPUCapacity -= z.CPUStep
-			missing -= before - lost(*z)
-		}
-	}
+// Equal reports whether both offer the same zones and shared pool.
+func (i Inventory) Equal(other Inventory) bool {
+	return reflect.DeepEqual(i.Zones, other.Zones) && reflect.DeepEqual(i.Pool, other.Pool)
 }

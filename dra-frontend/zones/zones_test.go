@@ -36,8 +36,9 @@ func expander() topologytest.Spec {
 
 func compute(t *testing.T, s topologytest.Spec, c zones.Config) []zones.Zone {
 	t.Helper()
-	zs, pool, err := zones.Compute(s.Machine(), c)
+	divided, err := zones.Divide(s.Machine(), c)
 	require.NoError(t, err)
+	zs, pool := divided.Zones, divided.Pool
 	require.Equal(t, s.Machine().Online(), pool.CPUs.Union(pool.UnmanagedCPUs))
 	return zs
 }
@@ -223,20 +224,21 @@ func TestCompute(t *testing.T) {
 // A58: the three parts of a node that is shared with another driver.
 func TestPools(t *testing.T) {
 	cfg := config()
-	_, pool, err := zones.Compute(topologytest.T2().Machine(), cfg)
+	divided, err := zones.Divide(topologytest.T2().Machine(), cfg)
 	require.NoError(t, err)
-	require.Equal(t, "0-7", pool.CPUs.String())
-	require.True(t, pool.UnmanagedCPUs.IsEmpty())
+	require.Equal(t, "0-7", divided.Pool.CPUs.String())
+	require.True(t, divided.Pool.UnmanagedCPUs.IsEmpty())
 
 	cfg.ManagedCPUs = contract.CPUs(2, 3, 6, 7)
-	_, pool, err = zones.Compute(topologytest.T2().Machine(), cfg)
+	divided, err = zones.Divide(topologytest.T2().Machine(), cfg)
 	require.NoError(t, err)
-	require.Equal(t, "2-3,6-7", pool.CPUs.String())
-	require.Equal(t, "0-1,4-5", pool.UnmanagedCPUs.String())
+	require.Equal(t, "2-3,6-7", divided.Pool.CPUs.String())
+	require.Equal(t, "0-1,4-5", divided.Pool.UnmanagedCPUs.String())
 
 	cfg.SharedMode = zones.PoolFixed
-	zs, pool, err := zones.Compute(topologytest.T2().Machine(), cfg)
+	divided, err = zones.Divide(topologytest.T2().Machine(), cfg)
 	require.NoError(t, err)
+	zs, pool := divided.Zones, divided.Pool
 	require.Equal(t, "0-1,4-5", pool.CPUs.String())
 	require.True(t, pool.UnmanagedCPUs.IsEmpty())
 	require.Equal(t, 4, zs[1].CPUCapacity, "nothing of the managed CPUs is withheld")
@@ -372,7 +374,7 @@ func TestErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := config()
 			c.change(&cfg)
-			_, _, err := zones.Compute(c.spec.Machine(), cfg)
+			_, err := zones.Divide(c.spec.Machine(), cfg)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -414,8 +416,9 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 			return
 		}
 		cfg.SharedMinCPUs = min(cfg.SharedMinCPUs, candidates.Size())
-		zs, pool, err := zones.Compute(m, cfg)
+		divided, err := zones.Divide(m, cfg)
 		require.NoError(t, err)
+		zs, pool := divided.Zones, divided.Pool
 
 		claimed := 0
 		all := contract.CPUs()
@@ -444,9 +447,9 @@ func TestSharedPoolKeepsItsMinimum(t *testing.T) {
 		}
 		require.LessOrEqual(t, memory, total)
 
-		again, _, err := zones.Compute(m, cfg)
+		again, err := zones.Divide(m, cfg)
 		require.NoError(t, err)
-		require.Equal(t, zs, again, "I8")
+		require.Equal(t, divided, again, "I8")
 	})
 }
 
@@ -455,13 +458,13 @@ func TestReservedCPUGoesOffline(t *testing.T) {
 	m := topologytest.T1().Machine()
 	m.CPUs = m.CPUs[:3]
 	m.Offline = contract.CPUs(3)
-	zs, pool, err := zones.Compute(m, zones.Config{
+	divided, err := zones.Divide(m, zones.Config{
 		GroupBy:       zones.NUMANode,
 		ReservedCPUs:  contract.CPUs(0, 3),
 		SharedMode:    zones.PoolDynamic,
 		SharedMinCPUs: 1,
 	})
 	require.NoError(t, err)
-	require.Equal(t, "1-2", zs[0].CPUs.String())
-	require.Equal(t, "0-2", pool.CPUs.String())
+	require.Equal(t, "1-2", divided.Zones[0].CPUs.String())
+	require.Equal(t, "0-2", divided.Pool.CPUs.String())
 }

@@ -19,6 +19,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
@@ -49,7 +50,7 @@ func newEmbedded(n *Node) *embedded {
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()),
 		Pool: NodeName, BootID: n.BootID(),
 		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
-		Inventory: offered.ForDecisions(n.config, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
+		Inventory: decision.InventoryOf(n.config, offered, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e,
 		Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
 		MemoryCapacity: func() (int64, error) { return topology.MemoryTotal(os.DirFS(n.config.ProcRoot)) },
@@ -62,7 +63,7 @@ func newEmbedded(n *Node) *embedded {
 func (e *embedded) publish() {
 	claims, err := e.driver.Reconcile()
 	require.NoError(e.n.t, err)
-	devices := e.n.offered().Devices(e.n.offered().Offer(claims), nil)
+	devices := e.n.devices(e.n.offered().Offer(claims))
 	if len(e.n.API.Slices()) > 0 && asText(byName(devices)) == e.n.publication() {
 		return
 	}

@@ -12,11 +12,13 @@ import (
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 func text(files fstest.MapFS) map[string]string {
@@ -234,13 +236,18 @@ func (n *Node) pool() contract.CPUSet { return n.offered().Pool.CPUs }
 func (n *Node) CPUs() []int { return n.machine.Online().List() }
 
 // offered returns the inventory with the present configuration.
-func (n *Node) offered() inventory.Inventory {
+func (n *Node) offered() zones.Inventory {
 	if n.inventory == nil {
-		offered, err := inventory.Compute(n.config, n.machine)
+		offered, err := n.config.Divide(n.machine)
 		require.NoError(n.t, err)
 		n.inventory = &offered
 	}
 	return *n.inventory
+}
+
+// devices returns the devices that the frontend publishes for zones.
+func (n *Node) devices(zs []zones.Zone) []resourceapi.Device {
+	return resourceslices.Devices(zs, resourceslices.Options{PageSize: n.spec.PageSize, NodeAllocatable: n.config.NodeAllocatable})
 }
 
 // Reconfigure restarts the frontend with another configuration. It reports whether
@@ -250,7 +257,7 @@ func (n *Node) Reconfigure(change func(*config.Config)) bool {
 	n.t.Helper()
 	next := n.config
 	change(&next)
-	offered, err := inventory.Compute(next, n.machine)
+	offered, err := next.Divide(n.machine)
 	if err != nil {
 		return false
 	}
@@ -264,7 +271,7 @@ func (n *Node) Reconfigure(change func(*config.Config)) bool {
 	n.config, n.inventory = next, &offered
 	n.RestartFrontend()
 	if n.published != "" {
-		n.published = asText(byName(offered.Devices(offered.Zones, nil)))
+		n.published = asText(byName(n.devices(offered.Zones)))
 	}
 	return true
 }

@@ -28,9 +28,9 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/contract/records"
 )
 
@@ -93,7 +93,7 @@ type Node struct {
 	machine topology.Machine
 	config  config.Config
 	// inventory is nil until offered computes it.
-	inventory *inventory.Inventory
+	inventory *zones.Inventory
 	records   *records.Validator
 	// seen has the contents of valid CDI files by name.
 	seen    map[string]string

@@ -137,17 +137,17 @@ func devices(t *testing.T, m topology.Machine, by zones.Kind) ([]zones.Zone, []r
 	cfg, err := config.Default().Zones()
 	require.NoError(t, err)
 	cfg.GroupBy = by
-	zs, pool, err := zones.Compute(m, cfg)
+	divided, err := zones.Divide(m, cfg)
 	if by == zones.Socket && err != nil {
 		require.ErrorContains(t, err, "spans sockets")
 		return nil, nil
 	}
 	require.NoError(t, err)
-	claimable := 0
+	zs, claimable := divided.Zones, 0
 	for _, z := range zs {
 		claimable += z.CPUCapacity
 	}
-	require.Equal(t, pool.CPUs.Size()-1, claimable, "I7: one CPU stays")
+	require.Equal(t, divided.Pool.CPUs.Size()-1, claimable, "I7: one CPU stays")
 	return zs, resourceslices.Devices(zs, resourceslices.Options{PageSize: m.PageSize})
 }
 
@@ -234,7 +234,7 @@ func offer(z zones.Zone) string {
 	}
 	parts = append(parts, fmt.Sprintf("%d GiB %s", z.Memory>>30, z.MemoryType))
 	for _, size := range slices.Sorted(maps.Keys(z.Hugepages)) {
-		parts = append(parts, fmt.Sprintf("%d %s", z.Hugepages[size], resourceslices.CapacityName(size)))
+		parts = append(parts, fmt.Sprintf("%d %s", z.Hugepages[size], zones.CapacityHugepages(size)))
 	}
 	return strings.Join(parts, ", ")
 }

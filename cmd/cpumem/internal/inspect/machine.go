@@ -64,19 +64,15 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 	if err != nil {
 		return Machine{}, err
 	}
-	wanted, err := c.Zones()
-	if err != nil {
-		return Machine{}, err
-	}
-	cut, err := zones.NewCut(m, wanted)
+	divided, err := c.Divide(m)
 	if err != nil {
 		return Machine{}, err
 	}
 	out := Machine{
-		PageSize: pageSize, Zones: []Zone{}, LeftOut: cut.LeftOut(), Warnings: m.Warnings,
-		SharedPool: Pool{CPUs: cut.Pool.CPUs, Mems: cut.Pool.Mems},
+		PageSize: pageSize, Zones: []Zone{}, LeftOut: divided.LeftOut(), Warnings: m.Warnings,
+		SharedPool: Pool{CPUs: divided.Pool.CPUs, Mems: divided.Pool.Mems},
 	}
-	for _, z := range cut.Offer(zones.Live{}) {
+	for _, z := range divided.Zones {
 		out.Zones = append(out.Zones, describe(z))
 	}
 	return out, nil

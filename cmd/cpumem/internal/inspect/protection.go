@@ -18,7 +18,7 @@ import (
 func (d Directory) ExplainProtection(w io.Writer, claim string, cgroups fs.FS, pageSize int64) error {
 	// Only a driver that owns protection names ancestors. Another owner is not
 	// in the files: then nothing is advised.
-	n := protection.Node{Cgroups: cgroups, PageSize: pageSize, Pending: d.pending}
+	n := protection.Node{Cgroups: cgroups, PageSize: pageSize, Pending: d.pending()}
 	if d.Node != nil && len(d.Node.Ancestors) > 0 {
 		n.Owner = config.OwnerDriver
 	}

@@ -10,7 +10,6 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
@@ -185,12 +184,12 @@ func (s *simulation) zone(offered zones.Zone, l3s []L3) Zone {
 		used := s.scheduler.used(z.Name, capacity)
 		usage := Usage{Used: used.Value(), Capacity: value.Value.Value()}
 		switch capacity {
-		case resourceslices.CPU:
+		case zones.CapacityCPU:
 			z.CPU = usage
-		case resourceslices.Memory:
+		case zones.CapacityMemory:
 			z.Memory = usage
 		default:
-			if size, is := resourceslices.PageSize(capacity); is {
+			if size, is := zones.HugepageSize(capacity); is {
 				z.Hugepages[contract.FormatPageSize(size)] = usage
 			}
 		}

@@ -27,11 +27,13 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // nodeName is the name of the simulated node, and of its pool.
@@ -40,20 +42,21 @@ const nodeName = "simulated"
 // Run simulates the pods on the machine. The error is about the input: a claim
 // that does not fit is a result.
 func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (Result, error) {
-	offered, err := inventory.Compute(c, m)
+	offered, err := c.Divide(m)
 	if err != nil {
 		return Result{}, err
 	}
 	s := simulation{
 		objects:   o.clone(),
 		offered:   offered,
+		devices:   resourceslices.Options{PageSize: m.PageSize, NodeAllocatable: c.NodeAllocatable},
 		scheduler: newScheduler(o.classes),
 		ledger:    ledger.New(newDirectory(), bootID),
 		outcomes:  make(map[types.UID]outcome, len(o.claims)),
 	}
 	s.driver = kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, Pool: nodeName, BootID: bootID, Guard: c.Guard, GuardWait: c.GuardWait.Duration,
-		Inventory: offered.ForDecisions(c, bootID), Settings: parameters.Defaults(c, m.PageSize),
+		Inventory: decision.InventoryOf(c, offered, bootID), Settings: parameters.Defaults(c, m.PageSize),
 		Pods: podLister(o.pods), Claims: s.objects, Cgroups: cgroups{}, Node: node{m}, Actuator: actuator{}, Recorder: discard{},
 	})
 	for _, pod := range o.pods {
@@ -72,7 +75,8 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 
 type simulation struct {
 	objects   Objects
-	offered   inventory.Inventory
+	offered   zones.Inventory
+	devices   resourceslices.Options
 	scheduler *scheduler
 	driver    *kubelet.Driver
 	ledger    *ledger.Ledger
@@ -86,7 +90,7 @@ func (s *simulation) publish() error {
 	if err != nil {
 		return err
 	}
-	s.scheduler.publish(s.offered.Devices(s.offered.Offer(claims), nil))
+	s.scheduler.publish(resourceslices.Devices(s.offered.Offer(claims), s.devices))
 	return nil
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package inventory_test
+package zones_test
 
 import (
 	"slices"
@@ -10,25 +10,21 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/inventory"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-const gi = int64(1) << 30
-
-func compute(t *testing.T, change func(*config.Config)) inventory.Inventory {
+func divide(t *testing.T, change func(*zones.Config)) zones.Inventory {
 	t.Helper()
-	c := config.Default()
+	c := config()
 	change(&c)
-	i, err := inventory.Compute(c, topologytest.T2().Machine())
+	i, err := zones.Divide(topologytest.T2().Machine(), c)
 	require.NoError(t, err)
 	return i
 }
 
-func offer(t *testing.T, i inventory.Inventory, claims ...contract.ClaimRecord) []zones.Zone {
+func offer(t *testing.T, i zones.Inventory, claims ...contract.ClaimRecord) []zones.Zone {
 	t.Helper()
 	return i.Offer(claims)
 }
@@ -40,18 +36,6 @@ func held(device string, d contract.Decision, consumed map[string]string) contra
 	}
 }
 
-// A45: values of pods and ancestors are written only where the driver owns
-// them.
-func TestOwner(t *testing.T) {
-	for owner, protect := range map[string]bool{config.OwnerDriver: true, config.OwnerKubelet: false, config.OwnerNone: false} {
-		c := config.Default()
-		c.MemoryQoS.Owner = owner
-		i, err := inventory.Compute(c, topologytest.T2().Machine())
-		require.NoError(t, err)
-		require.Equal(t, protect, i.ForDecisions(c, "boot").Base.Protect, owner)
-	}
-}
-
 // CPUs and memory of claims on devices of another configuration are not
 // published, so that the scheduler cannot give them away twice (I1).
 func TestDisplaced(t *testing.T) {
@@ -60,12 +44,12 @@ func TestDisplaced(t *testing.T) {
 	node0 := held("numa-0", contract.Decision{CPUs: contracttest.CPUs("0")}, map[string]string{"cpu": "1"})
 	claims := []contract.ClaimRecord{node0, node1}
 
-	same := compute(t, func(*config.Config) {})
+	same := divide(t, func(*zones.Config) {})
 	require.Empty(t, same.Displaced(claims))
 	require.Equal(t, same.Zones, offer(t, same))
 	require.Equal(t, same.Zones, offer(t, same, claims...), "claims that fit change nothing")
 
-	machine := compute(t, func(c *config.Config) { c.GroupBy = "machine" })
+	machine := divide(t, func(c *zones.Config) { c.GroupBy = zones.Machine })
 	require.Equal(t, claims, machine.Displaced(claims))
 	was, is := machine.Zones[0], offer(t, machine, claims...)[0]
 	require.Equal(t, was.CPUCapacity-3, is.CPUCapacity)
@@ -86,7 +70,7 @@ func TestDisplaced(t *testing.T) {
 }
 
 func TestDisplacedInSteps(t *testing.T) {
-	cores := compute(t, func(c *config.Config) { c.CPU.WholeCores = true })
+	cores := divide(t, func(c *zones.Config) { c.WholeCores = true })
 	require.Equal(t, 2, offer(t, cores, held("machine", contract.Decision{CPUs: contracttest.CPUs("2")},
 		map[string]string{"cpu": "1"}))[1].CPUCapacity)
 	// A claim from before wholeCores: no claim can get the sibling of its CPU.
@@ -95,7 +79,7 @@ func TestDisplacedInSteps(t *testing.T) {
 }
 
 func TestDisplacedTakesAll(t *testing.T) {
-	i := compute(t, func(*config.Config) {})
+	i := divide(t, func(*zones.Config) {})
 	require.Empty(t, offer(t, i, held("machine", contract.Decision{CPUs: contracttest.CPUs("0-7"), Mems: contracttest.Nodes("0-1")},
 		map[string]string{"cpu": "8", "memory": "1Ti", "hugepages_2Mi": "1Ti", "hugepages_1Gi": "1Ti"})))
 }
@@ -103,7 +87,7 @@ func TestDisplacedTakesAll(t *testing.T) {
 // I7: claims may hold all of the zone from which the shared pool's CPU is
 // withheld. The CPU is withheld from another zone then.
 func TestWithheldElsewhere(t *testing.T) {
-	i := compute(t, func(*config.Config) {})
+	i := divide(t, func(*zones.Config) {})
 	zs := offer(t, i, held("numa-0", contract.Decision{CPUs: contracttest.CPUs("0-1,4-5")}, map[string]string{"cpu": "4"}))
 	require.Equal(t, 4, zs[0].CPUCapacity)
 	require.Equal(t, 3, zs[1].CPUCapacity)
@@ -115,7 +99,7 @@ func TestHeldCPUGoesOffline(t *testing.T) {
 	m := topologytest.T2().Machine()
 	m.CPUs = slices.DeleteFunc(m.CPUs, func(c topology.CPU) bool { return c.ID == 6 || c.ID == 7 })
 	m.Offline = contract.CPUs(6, 7)
-	i, err := inventory.Compute(config.Default(), m)
+	i, err := zones.Divide(m, config())
 	require.NoError(t, err)
 	for cpus, n := range map[string]string{"2,6": "2", "2-3,6": "3"} {
 		zs := offer(t, i, held("numa-1", contract.Decision{CPUs: contracttest.CPUs(cpus)}, map[string]string{"cpu": n}))

@@ -1,20 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package amounts reads the amounts that the scheduler granted from an
-// allocation's result. They are final: an amount that cannot be given exactly
-// is an error, never rounded.
-package amounts
+package zones
 
 import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
+
+// Names of a zone's capacities. They are published unqualified: requests match
+// only the published form.
+const (
+	CapacityCPU    resourceapi.QualifiedName = "cpu"
+	CapacityMemory resourceapi.QualifiedName = "memory"
+
+	hugepagesPrefix = "hugepages_"
+)
+
+// CapacityHugepages returns the name of the capacity for a hugepage size in bytes.
+func CapacityHugepages(pageSize int64) resourceapi.QualifiedName {
+	return resourceapi.QualifiedName(hugepagesPrefix + contract.FormatPageSize(pageSize))
+}
+
+// HugepageSize is the inverse of [CapacityHugepages].
+func HugepageSize(name resourceapi.QualifiedName) (int64, bool) {
+	text, found := strings.CutPrefix(string(name), hugepagesPrefix)
+	if !found {
+		return 0, false
+	}
+	size, err := contract.ParsePageSize(text)
+	return size, err == nil
+}
 
 // Amounts is the consumed capacity of one result.
 type Amounts struct {
@@ -26,9 +48,10 @@ type Amounts struct {
 	Hugepages map[string]int64
 }
 
-// Of reads the consumed capacity of a result. basePage is the base page size in
-// bytes.
-func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amounts, error) {
+// AmountsOf reads the consumed capacity that the scheduler granted to a result.
+// It is final: an amount that cannot be given exactly is an error, never rounded.
+// basePage is the base page size in bytes.
+func AmountsOf(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amounts, error) {
 	a := Amounts{Hugepages: map[string]int64{}}
 	if len(result.ConsumedCapacity) == 0 {
 		return a, fmt.Errorf("result for request %q on device %q carries no consumed capacity: the scheduler must support "+
@@ -44,13 +67,13 @@ func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amoun
 			return a, fmt.Errorf("capacity %s: %s is not a whole number; exclusive CPUs and bytes cannot be split: "+
 				"the scheduler rounds up to what this driver's ResourceSlice says", name, q.String())
 		}
-		switch page, isHugepages := resourceslices.PageSize(name); {
-		case name == resourceslices.CPU:
+		switch page, isHugepages := HugepageSize(name); {
+		case name == CapacityCPU:
 			if n > 1<<16 {
 				return a, fmt.Errorf("capacity cpu: %d CPUs on one zone", n)
 			}
 			a.CPUs = int(n)
-		case name == resourceslices.Memory:
+		case name == CapacityMemory:
 			if n%basePage != 0 {
 				return a, fmt.Errorf("capacity memory: %d bytes is not a multiple of the page size %d", n, basePage)
 			}
@@ -72,3 +95,25 @@ func Of(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amoun
 // Divisible reports whether the amounts have memory or hugepages, which
 // containers running at the same time cannot share.
 func (a Amounts) Divisible() bool { return a.Memory > 0 || len(a.Hugepages) > 0 }
+
+// BasePages is the page size that stands for memory outside of hugepages.
+const BasePages = 0
+
+// HeldMemory returns the bytes that a prepared result holds, by page size. Amounts
+// that cannot be read are left out: the record may be of another frontend.
+func HeldMemory(r contract.ResultRecord) map[int64]int64 {
+	held := make(map[int64]int64)
+	for name, amount := range r.Consumed {
+		page, hugepages := HugepageSize(resourceapi.QualifiedName(name))
+		if !hugepages {
+			page = BasePages
+			if name != string(CapacityMemory) {
+				continue
+			}
+		}
+		if q, err := resource.ParseQuantity(amount); err == nil && q.Sign() > 0 {
+			held[page] += q.Value()
+		}
+	}
+	return held
+}

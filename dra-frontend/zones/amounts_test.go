@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zones_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+)
+
+// The table of package kubelet has the amounts that are refused (A13).
+func TestAmountsOf(t *testing.T) {
+	a, err := zones.AmountsOf(resourceapi.DeviceRequestAllocationResult{ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),
+		"hugepages_1Gi": resource.MustParse("2Gi"), "hugepages_2Mi": resource.MustParse("0"),
+	}}, 4096)
+	require.NoError(t, err)
+	require.Equal(t, zones.Amounts{CPUs: 4, Memory: 8 << 30, Hugepages: map[string]int64{"1Gi": 2 << 30}}, a)
+	require.True(t, a.Divisible())
+	require.False(t, zones.Amounts{CPUs: 4}.Divisible())
+}
+
+func TestCapacityNames(t *testing.T) {
+	for name, size := range map[resourceapi.QualifiedName]int64{
+		"hugepages_64Ki": 64 << 10, "hugepages_2Mi": 2 * mi, "hugepages_512Mi": 512 * mi, "hugepages_1Gi": gi, "hugepages_16Gi": 16 * gi,
+	} {
+		require.Equal(t, name, zones.CapacityHugepages(size))
+		got, ok := zones.HugepageSize(name)
+		require.True(t, ok)
+		require.Equal(t, size, got)
+	}
+	for _, name := range []resourceapi.QualifiedName{
+		"cpu", "memory", "hugepages_", "hugepages_3Mi", "hugepages-2Mi", "hugepages_2M", "hugepages_1024Mi",
+	} {
+		_, ok := zones.HugepageSize(name)
+		require.False(t, ok, name)
+	}
+}
