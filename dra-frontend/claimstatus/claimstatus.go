@@ -19,7 +19,6 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
 
 const (
@@ -48,7 +47,7 @@ type Report struct {
 	// Health has the parts of decisions that the machine lacks.
 	Health map[contract.Key]health.Finding
 	// Protection has a finding for each result with memory protection.
-	Protection map[contract.Key]protection.Finding
+	Protection map[contract.Key]health.Protection
 }
 
 // device is an entry to be written. Entries are compared with ==.

@@ -22,7 +22,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
 
 const (
@@ -125,12 +124,12 @@ func TestProtection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		w, logged := writer(t, s)
-		set := func(w *claimstatus.Writer, f protection.Finding) []metav1.Condition {
-			w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Protection: map[contract.Key]protection.Finding{{ClaimUID: uid}: f}})
+		set := func(w *claimstatus.Writer, f health.Protection) []metav1.Condition {
+			w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Protection: map[contract.Key]health.Protection{{ClaimUID: uid}: f}})
 			synctest.Wait()
 			return s.own(t).Conditions
 		}
-		short := protection.Finding{Status: "False", Reason: "AncestorUnprotected", Where: "kubepods/memory.min", Message: "needs 1"}
+		short := health.Protection{Status: "False", Reason: "AncestorUnprotected", Where: "kubepods/memory.min", Message: "needs 1"}
 		first := set(w, short)
 		require.Len(t, first, 2)
 		require.Equal(t, []string{"Ready", "MemoryProtectionEffective"}, []string{first[0].Type, first[1].Type})
@@ -149,7 +148,7 @@ func TestProtection(t *testing.T) {
 		require.Equal(t, first[1].LastTransitionTime.UTC(), elsewhere.LastTransitionTime.UTC())
 		require.Len(t, s.patches, 2)
 
-		well := protection.Finding{Status: "True", Reason: "Protected", Message: "well"}
+		well := health.Protection{Status: "True", Reason: "Protected", Message: "well"}
 		now := set(w, well)
 		require.Equal(t, time.Hour, now[1].LastTransitionTime.Sub(first[1].LastTransitionTime.Time))
 		require.Equal(t, first[0].LastTransitionTime.UTC(), now[0].LastTransitionTime.UTC(), "the other condition stays")

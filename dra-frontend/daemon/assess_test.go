@@ -14,7 +14,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
@@ -71,7 +71,7 @@ func TestAssess(t *testing.T) {
 		"a claim without its memory protection": {
 			observe: func(o *observation) {
 				o.claims = claimed("1")
-				o.protection = map[contract.Key]protection.Finding{key: {Status: metav1.ConditionFalse}}
+				o.protection = map[contract.Key]health.Protection{key: {Status: metav1.ConditionFalse}}
 			},
 			problems:  map[string]string{"numa-0": "", "numa-1": ""},
 			unsettled: true,

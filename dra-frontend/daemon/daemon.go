@@ -31,12 +31,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubeletconfig"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -67,7 +67,7 @@ type Daemon struct {
 	driver    *kubelet.Driver
 	bootID    string
 	reports   *reporter
-	joins     *reservations.Watcher
+	joins     *podclaims.Watcher
 	statuses  *claimstatus.Writer
 	events    *events.Writer
 	published *publication
@@ -116,19 +116,27 @@ func New(o Options) (*Daemon, error) {
 	if d.instance, err = instances.Open(o.Kubelet.dataDir(), instances.Identity{PodUID: o.Kubelet.PodUID, Release: o.Release}); err != nil {
 		return nil, err
 	}
-	reader := pods.NewReader(o.Client)
+	reader := podclaims.NewReader(o.Client)
 	d.driver = kubelet.New(kubelet.Options{
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID,
 		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
 		Inventory: decision.InventoryOf(o.Config, now.machine, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
-		Node: pods.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
+		Node: podclaims.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
 		Metadata: func(ctx context.Context, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error {
 			return o.metadata().update(ctx, d.helper.Load(), claim, devices)
 		},
 	})
 	return d, nil
+}
+
+// kubeletConfig returns the options of the watcher of kubelet's configuration.
+func (o Options) kubeletConfig(send func(events.Notice)) kubeletconfig.Options {
+	return kubeletconfig.Options{
+		Log: o.Log, Metrics: o.Metrics, Client: o.Client, Send: send, Node: o.Kubelet.NodeName,
+		Owner: o.Config.MemoryQoS.Owner, Path: o.Config.KubeletConfigFile, Interval: o.Config.RefreshInterval.Duration,
+	}
 }
 
 // memoryCapacity returns a reader of the node's memory in bytes, nil if
@@ -182,7 +190,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	defer watcher.Close()
 	changes := signals(watcher)
 	d.watch(watcher)
-	d.joins = reservations.New(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
+	d.joins = podclaims.NewWatcher(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
 	d.statuses = claimstatus.New(claimstatus.Options{
 		Log: d.o.Log, Client: d.o.Client, Driver: kubelet.DriverName, Pool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
 	})
@@ -197,7 +205,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	defer fail(nil)
 	writers.Go(func() { d.statuses.Run(ctx) })
 	writers.Go(func() { d.published.run(ctx) })
-	writers.Go(func() { newOwners(d.o, d.events.Send).run(ctx) })
+	writers.Go(func() { kubeletconfig.NewWatcher(d.o.kubeletConfig(d.events.Send)).Run(ctx) })
 	writers.Go(func() { newOrphans(d.o, d.driver, d.events.Send).run(ctx) })
 	if helper == nil {
 		if helper, err = d.serve(ctx, fail); err != nil {

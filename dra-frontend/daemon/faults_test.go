@@ -23,6 +23,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubeletconfig"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 )
 
@@ -135,7 +136,7 @@ func TestToldAgain(t *testing.T) {
 				r := newReporter(o, n.send)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
-				go func() { defer close(done); newOwners(o, n.send).run(ctx) }()
+				go func() { defer close(done); kubeletconfig.NewWatcher(o.kubeletConfig(n.send)).Run(ctx) }()
 				pass := func(d time.Duration) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Minute) {
 						seen := observation{
@@ -160,30 +161,4 @@ func TestToldAgain(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A new fault is reported at once; all faults are reported an hour after the
-// last report of all.
-func TestReminder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var r reminder
-		a, both := map[string]string{"a": ""}, map[string]string{"a": "", "b": ""}
-		for i, step := range []struct {
-			now  map[string]string
-			want []string
-		}{
-			{nil, nil},
-			{a, []string{"a"}},
-			{both, []string{"b"}},
-			{both, []string{"a", "b"}},
-			{both, nil},
-			{a, []string{"a"}},
-			{nil, nil},
-			{a, []string{"a"}},
-			{a, nil},
-		} {
-			require.Equal(t, step.want, r.fresh(step.now), "after %d half hours", i)
-			time.Sleep(30 * time.Minute)
-		}
-	})
 }

@@ -15,8 +15,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
@@ -38,7 +38,7 @@ type observation struct {
 	actuator  error
 	announced announced
 	// protection has the findings about the cgroups of claims.
-	protection map[contract.Key]protection.Finding
+	protection map[contract.Key]health.Protection
 	// slices is why the API server does not have the slices.
 	slices error
 }
@@ -177,8 +177,8 @@ func (d *Daemon) observeActuator(o observation) observation {
 func (d *Daemon) observeCgroups(o observation) observation {
 	now := time.Now()
 	o.announced.progress = o.announced.progress.written(d.generation(), now)
-	findings, err := protection.Check(protection.Node{
-		Cgroups: os.DirFS(cgroupRoot(d.o.Config)), Owner: d.o.Config.MemoryQoS.Owner, PageSize: d.o.PageSize,
+	findings, err := health.CheckProtection(health.Cgroups{
+		Root: os.DirFS(cgroupRoot(d.o.Config)), Owner: d.o.Config.MemoryQoS.Owner, PageSize: d.o.PageSize,
 		Kubepods: o.announced.kubepods, Overwritten: o.announced.overwritten,
 		Pending: o.announced.progress.pending(now), Before: o.protection,
 	}, o.claims)

@@ -40,7 +40,7 @@ type orphans struct {
 	interval time.Duration
 	// since has the time when a claim's object was found gone first, by UID.
 	since map[string]time.Time
-	sent  reminder
+	sent  events.Reminder
 	// complaint is the last error that was logged.
 	complaint string
 }
@@ -152,7 +152,7 @@ func (w *orphans) release(c contract.ClaimRecord) bool {
 func (w *orphans) report(found map[string]string) {
 	w.metrics.Orphaned(len(found))
 	var fresh []string
-	for _, uid := range w.sent.fresh(found) {
+	for _, uid := range w.sent.Fresh(found) {
 		fresh = append(fresh, found[uid])
 	}
 	if len(fresh) == 0 {
@@ -160,7 +160,7 @@ func (w *orphans) report(found map[string]string) {
 	}
 	w.log.Warn("claims are prepared whose objects are gone", zap.Strings("claims", fresh))
 	w.send(events.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
-		"claims are prepared whose objects are gone, released after %s while nothing of them runs: %s", orphanGrace, few(fresh))})
+		"claims are prepared whose objects are gone, released after %s while nothing of them runs: %s", orphanGrace, events.Few(fresh))})
 }
 
 func (w *orphans) complain(ctx context.Context, err error) {

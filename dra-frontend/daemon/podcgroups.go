@@ -11,7 +11,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 )
 
 // podCgroups looks for pods' cgroups below the cgroup that the actuator
@@ -39,7 +39,7 @@ func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
 	if _, err := fs.Stat(c.root, a.Kubepods); err != nil {
 		return false, fmt.Errorf("the cgroup of all pods, does sysfsRoot show the host's? %w", err)
 	}
-	_, err = fs.Stat(c.root, protection.PodDir(a.Kubepods, pod.QOS, pod.UID))
+	_, err = fs.Stat(c.root, health.PodDir(a.Kubepods, pod.QOS, pod.UID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

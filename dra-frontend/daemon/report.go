@@ -16,7 +16,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
 )
 
 // reporter reports states of the loop: it logs differences, sets metrics, and
@@ -30,7 +29,7 @@ type reporter struct {
 	// faults, partitions and places know the events that were sent: about faults
 	// of the node, about lost partitions, and about cgroup files that another
 	// program wrote over.
-	faults, partitions, places reminder
+	faults, partitions, places events.Reminder
 }
 
 func newReporter(o Options, send func(events.Notice)) *reporter {
@@ -131,7 +130,7 @@ func (r *reporter) remindOfFaults(found map[string]error) {
 		}
 	}
 	r.since = since
-	for _, reason := range r.faults.fresh(lasting) {
+	for _, reason := range r.faults.Fresh(lasting) {
 		r.send(events.Notice{Reason: reason, Note: lasting[reason]})
 	}
 }
@@ -149,7 +148,7 @@ func patience(reason string) time.Duration {
 // remindOfPartitions reports claims that have lost their cpuset partition.
 func (r *reporter) remindOfPartitions(lost map[string]string) {
 	var fresh []string
-	for _, claim := range r.partitions.fresh(lost) {
+	for _, claim := range r.partitions.Fresh(lost) {
 		fresh = append(fresh, lost[claim])
 	}
 	if len(fresh) == 0 {
@@ -158,7 +157,7 @@ func (r *reporter) remindOfPartitions(lost map[string]string) {
 	r.log.Warn("the kernel does not grant cpuset partitions any more, others may run on their CPUs", zap.Strings("claims", fresh))
 	r.send(events.Notice{
 		Reason: health.ReasonPartition,
-		Note: "the kernel does not grant cpuset partitions any more, others may run on their CPUs: " + few(fresh) +
+		Note: "the kernel does not grant cpuset partitions any more, others may run on their CPUs: " + events.Few(fresh) +
 			" (nri-actuator tries again; look for a CPU that went offline," +
 			" and for who else writes cpuset.cpus.exclusive or cpuset.cpus.partition)",
 	})
@@ -172,15 +171,15 @@ func (r *reporter) remindOfPlaces(a announced) {
 	places := overwrittenPlaces(a)
 	r.metrics.Overwritten(len(places))
 	var fresh []string
-	for _, place := range r.places.fresh(places) {
+	for _, place := range r.places.Fresh(places) {
 		fresh = append(fresh, fmt.Sprintf("%s = %.30q", place, places[place]))
 	}
 	if len(fresh) == 0 {
 		return
 	}
 	r.log.Warn("another program writes memory values of this driver's cgroups, nri-actuator puts them right", zap.Strings("written", fresh))
-	r.send(events.Notice{Reason: reasonOverwritten, Note: "another program wrote over memory values of this driver: " + few(fresh) +
-		" (nri-actuator has put them right): " + protection.WhoWrites})
+	r.send(events.Notice{Reason: reasonOverwritten, Note: "another program wrote over memory values of this driver: " + events.Few(fresh) +
+		" (nri-actuator has put them right): " + health.WhoWrites})
 }
 
 // overwrittenPlaces returns the cgroup files that were written over, with their
@@ -190,7 +189,7 @@ func overwrittenPlaces(a announced) map[string]string {
 	for cgroup, files := range a.overwritten {
 		dir := "pod " + cgroup
 		if slices.Contains([]string{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort}, cgroup) {
-			dir = protection.LevelDir(cmp.Or(a.kubepods, "kubepods"), cgroup)
+			dir = health.LevelDir(cmp.Or(a.kubepods, "kubepods"), cgroup)
 		}
 		for file, value := range files {
 			out[fmt.Sprintf("%.200s %.60s", dir, file)] = value

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health compares the amounts of prepared claims with the machine: CPUs
-// can go offline, page pools shrink and partitions be lost under a running claim.
-// The claim keeps its decision; the daemon reports the device to kubelet and the
-// result in the claim's status. The package neither reads nor writes files.
+// Package health finds what prepared claims lack. Check compares their amounts
+// with the machine: CPUs can go offline, page pools shrink and partitions be lost
+// under a running claim. CheckProtection compares their memory protection with the
+// cgroups. A claim keeps its decision in any case; the daemon reports the device to
+// kubelet and the result in the claim's status.
 package health
 
 import (

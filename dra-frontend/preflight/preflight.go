@@ -85,13 +85,15 @@ func checkShown(kubelet fs.FS, file string) error {
 	if err != nil {
 		return fmt.Errorf("kubelet's %s: %w", file, err)
 	}
-	if replaced(info) {
+	if Replaced(info) {
 		return fmt.Errorf("kubelet's %s %w", file, ErrReplaced)
 	}
 	return nil
 }
 
-func replaced(info fs.FileInfo) bool {
+// Replaced reports whether a mounted file was replaced: the mount keeps the old
+// file, which has no name any more.
+func Replaced(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && stat.Nlink == 0
 }

@@ -20,11 +20,11 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -51,8 +51,8 @@ func newEmbedded(n *Node) *embedded {
 		Pool: NodeName, BootID: n.BootID(),
 		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
 		Inventory: decision.InventoryOf(n.config, offered, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
-		Pods: pods.NewReader(n.API.Client), Claims: pods.NewReader(n.API.Client), Cgroups: e,
-		Node: pods.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
+		Pods: podclaims.NewReader(n.API.Client), Claims: podclaims.NewReader(n.API.Client), Cgroups: e,
+		Node: podclaims.NewNode(n.API.Client, NodeName), Actuator: e, Recorder: discard{},
 		MemoryCapacity: func() (int64, error) { return topology.MemoryTotal(os.DirFS(n.config.ProcRoot)) },
 	})
 	e.publish()
@@ -101,7 +101,7 @@ func (e *embedded) Announcement() (contract.Announcement, error) {
 
 // Has implements kubelet.Cgroups.
 func (e *embedded) Has(p contract.PodRecord) (bool, error) {
-	_, err := os.Stat(filepath.Join(e.n.Cgroup, protection.PodDir("kubepods", p.QOS, p.UID)))
+	_, err := os.Stat(filepath.Join(e.n.Cgroup, health.PodDir("kubepods", p.QOS, p.UID)))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

@@ -9,7 +9,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 )
 
 // ExplainProtection writes what the memory protection of claims is worth in the
@@ -18,14 +18,14 @@ import (
 func (d Directory) ExplainProtection(w io.Writer, claim string, cgroups fs.FS, pageSize int64) error {
 	// Only a driver that owns protection names ancestors. Another owner is not
 	// in the files: then nothing is advised.
-	n := protection.Node{Cgroups: cgroups, PageSize: pageSize, Pending: d.pending()}
+	n := health.Cgroups{Root: cgroups, PageSize: pageSize, Pending: d.pending()}
 	if d.Node != nil && len(d.Node.Ancestors) > 0 {
 		n.Owner = config.OwnerDriver
 	}
 	if d.Actuator != nil {
 		n.Kubepods, n.Overwritten = d.Actuator.Kubepods, d.Actuator.Overwritten
 	}
-	findings, err := protection.Check(n, d.Claims)
+	findings, err := health.CheckProtection(n, d.Claims)
 	if err != nil {
 		return err
 	}

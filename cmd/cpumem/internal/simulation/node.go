@@ -15,7 +15,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
@@ -43,7 +43,7 @@ type podLister []*corev1.Pod
 func (l podLister) Pod(_ context.Context, namespace, name string) (decision.Pod, error) {
 	for _, p := range l {
 		if p.Namespace == namespace && p.Name == name {
-			return pods.Convert(p)
+			return podclaims.Convert(p)
 		}
 	}
 	return decision.Pod{}, apierrors.NewNotFound(corev1.Resource("pods"), name)

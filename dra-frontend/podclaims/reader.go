@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods reads the objects that a claim's values depend on: the claim's
-// consumers, their other claims, and this node if a claim has no limit. It reads
-// each object once for each Prepare, without a watch: in a large cluster, watches
-// of all nodes are too many.
-package pods
+// Package podclaims reads pods and claims from the API server. Reader reads the
+// objects that a claim's values depend on: the claim's consumers, their other
+// claims, and this node if a claim has no limit. Watcher finds consumers that come
+// after Prepare.
+package podclaims
 
 import (
 	"context"
@@ -23,7 +23,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
 )
 
-// Reader reads pods and claims.
+// Reader reads each object once for each Prepare, without a watch: in a large
+// cluster, watches of all nodes are too many.
 type Reader struct{ client kubernetes.Interface }
 
 // NewReader returns a Reader.

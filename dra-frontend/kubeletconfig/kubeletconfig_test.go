@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package preflight_test
+package kubeletconfig_test
 
 import (
 	"errors"
@@ -12,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubeletconfig"
 )
 
 const kind = "kind: KubeletConfiguration\n"
 
 func TestParseKubelet(t *testing.T) {
-	want := preflight.Kubelet{Kind: "KubeletConfiguration", FeatureGates: map[string]bool{"MemoryQoS": true, "Other": false},
+	want := kubeletconfig.Kubelet{Kind: "KubeletConfiguration", FeatureGates: map[string]bool{"MemoryQoS": true, "Other": false},
 		MemoryReservationPolicy: "TieredReservation"}
 	for name, text := range map[string]string{
 		"YAML": kind + `
@@ -35,7 +35,7 @@ futureField: [{a: 1}]
 "memoryThrottlingFactor":1.0,"cgroupDriver":"systemd","authentication":{"x509":{"clientCAFile":"x"}},"MEMORYRESERVATIONPOLICY":"None"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := preflight.ParseKubelet([]byte(text))
+			got, err := kubeletconfig.Parse([]byte(text))
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		})
@@ -55,7 +55,7 @@ futureField: [{a: 1}]
 			"g: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := preflight.ParseKubelet([]byte(text))
+			_, err := kubeletconfig.Parse([]byte(text))
 			require.Error(t, err)
 		})
 	}
@@ -64,16 +64,16 @@ futureField: [{a: 1}]
 func TestReadKubelet(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.yaml")
-	_, err := preflight.ReadKubelet(path)
+	_, err := kubeletconfig.Read(path)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = preflight.ReadKubelet(dir)
+	_, err = kubeletconfig.Read(dir)
 	require.ErrorContains(t, err, "kubelet's configuration")
 	require.NoError(t, os.WriteFile(path, []byte(kind+"memoryReservationPolicy: TieredReservation\n"), 0o600))
-	k, err := preflight.ReadKubelet(path)
+	k, err := kubeletconfig.Read(path)
 	require.NoError(t, err)
 	require.Equal(t, "TieredReservation", k.MemoryReservationPolicy)
 	require.NoError(t, os.WriteFile(path, []byte(kind+strings.Repeat("#", 1<<20)), 0o600))
-	_, err = preflight.ReadKubelet(path)
+	_, err = kubeletconfig.Read(path)
 	require.ErrorContains(t, err, "longer than")
 
 	// Like a mount, a descriptor stays with its file after a replacement.
@@ -81,24 +81,27 @@ func TestReadKubelet(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, os.Remove(path))
-	_, err = preflight.ReadKubelet(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	_, err = kubeletconfig.Read(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	require.ErrorContains(t, err, "was replaced")
 }
 
 // A44, A45: exactly one program writes the values of ancestors.
 func TestOwners(t *testing.T) {
-	gates := func(kv ...any) preflight.Kubelet {
-		k := preflight.Kubelet{FeatureGates: map[string]bool{}}
+	gates := func(kv ...any) kubeletconfig.Kubelet {
+		k := kubeletconfig.Kubelet{FeatureGates: map[string]bool{}}
 		for i := 0; i < len(kv); i += 2 {
 			k.FeatureGates[kv[i].(string)] = kv[i+1].(bool)
 		}
 		return k
 	}
-	tiered := func(k preflight.Kubelet) preflight.Kubelet { k.MemoryReservationPolicy = "TieredReservation"; return k }
+	tiered := func(k kubeletconfig.Kubelet) kubeletconfig.Kubelet {
+		k.MemoryReservationPolicy = "TieredReservation"
+		return k
+	}
 	broken := errors.New("kubelet's configuration is broken")
 	for name, tc := range map[string]struct {
 		owner, version string
-		kubelet        preflight.Kubelet
+		kubelet        kubeletconfig.Kubelet
 		err            error
 		reason         string
 		words          []string
@@ -176,19 +179,19 @@ func TestOwners(t *testing.T) {
 			words:   []string{"(feature gate MemoryQoS is on)"},
 		},
 		"nobody owns":                  {owner: "none", version: "v1.37.0"},
-		"nobody owns and nobody looks": {owner: "none", version: "", err: preflight.ErrNotShown},
-		"not shown, off by default":    {owner: "driver", version: "v1.36.3", err: preflight.ErrNotShown},
+		"nobody owns and nobody looks": {owner: "none", version: "", err: kubeletconfig.ErrNotShown},
+		"not shown, off by default":    {owner: "driver", version: "v1.36.3", err: kubeletconfig.ErrNotShown},
 		"not shown, on by default": {
 			owner:   "driver",
 			version: "v1.37.0",
-			err:     preflight.ErrNotShown,
+			err:     kubeletconfig.ErrNotShown,
 			reason:  "KubeletConfigUnknown",
 			words:   []string{"kubeletConfigFile", "MemoryQoS: false"},
 		},
 		"not shown, kubelet shall do it": {
 			owner:   "kubelet",
 			version: "v1.36.3",
-			err:     preflight.ErrNotShown,
+			err:     kubeletconfig.ErrNotShown,
 			reason:  "KubeletConfigUnknown",
 			words:   []string{"TieredReservation"},
 		},
@@ -203,7 +206,7 @@ func TestOwners(t *testing.T) {
 		"unreadable, kubelet shall write it": {owner: "kubelet", version: "v1.37.0", err: broken, reason: "KubeletConfigUnknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := preflight.Owners(tc.owner, tc.version, tc.kubelet, tc.err)
+			f, err := kubeletconfig.Owners(tc.owner, tc.version, tc.kubelet, tc.err)
 			require.NoError(t, err)
 			if tc.reason == "" {
 				require.Nil(t, f)
@@ -211,13 +214,13 @@ func TestOwners(t *testing.T) {
 			}
 			require.NotNil(t, f)
 			require.Equal(t, tc.reason, f.Reason)
-			require.Contains(t, preflight.Reasons(), f.Reason)
+			require.Contains(t, kubeletconfig.Reasons(), f.Reason)
 			for _, words := range tc.words {
 				require.Contains(t, f.Message, words)
 			}
 		})
 	}
-	_, err := preflight.Owners("driver", "unknown", preflight.Kubelet{}, nil)
+	_, err := kubeletconfig.Owners("driver", "unknown", kubeletconfig.Kubelet{}, nil)
 	require.ErrorContains(t, err, `"unknown"`)
 }
 
@@ -226,11 +229,11 @@ func FuzzParseKubelet(f *testing.F) {
 	f.Add([]byte(kind + "featureGates: {MemoryQoS: true}"))
 	f.Add([]byte(`{"kind":"KubeletConfiguration","memoryReservationPolicy":"None"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		k, err := preflight.ParseKubelet(data)
+		k, err := kubeletconfig.Parse(data)
 		if err != nil {
 			return
 		}
-		_, err = preflight.Owners("driver", "v1.37.0", k, nil)
+		_, err = kubeletconfig.Owners("driver", "v1.37.0", k, nil)
 		require.NoError(t, err)
 	})
 }

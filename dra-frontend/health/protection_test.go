@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package protection_test
+package health_test
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/protection"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 )
 
 const page = 4096
@@ -26,7 +26,7 @@ const page = 4096
 func uid(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
 
 // claim returns a claim with a result for each pair of min and low, in bytes.
-func claim(i int, pods []contract.PodRecord, memory ...[2]int64) contract.ClaimRecord {
+func protectedClaim(i int, pods []contract.PodRecord, memory ...[2]int64) contract.ClaimRecord {
 	c := contract.ClaimRecord{Namespace: "ns", Name: "c", UID: uid(i), Pods: pods}
 	for _, m := range memory {
 		c.Results = append(c.Results, contract.ResultRecord{Decision: contract.Decision{V: contract.Version,
@@ -70,14 +70,14 @@ func TestDirectories(t *testing.T) {
 		},
 	} {
 		for level, dir := range want {
-			require.Equal(t, dir, protection.PodDir(kubepods, level, u))
+			require.Equal(t, dir, health.PodDir(kubepods, level, u))
 		}
 	}
 }
 
 // A45: the finding for a claim of 8 MiB with a burstable pod, beside a claim of
 // 4 MiB of another pod, on both cgroup drivers.
-func TestCheck(t *testing.T) {
+func TestCheckProtection(t *testing.T) {
 	for _, layout := range []struct{ kubepods, level, pod string }{
 		{"kubepods", "kubepods/burstable", "kubepods/burstable/pod" + uid(101)},
 		{"kubepods.slice", "kubepods.slice/kubepods-burstable.slice",
@@ -248,15 +248,15 @@ func TestCheck(t *testing.T) {
 				for _, dir := range tc.gone {
 					maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasPrefix(name, dir+"/") })
 				}
-				n := protection.Node{Cgroups: mount(t, files), Kubepods: layout.kubepods, Owner: tc.owner, Overwritten: tc.overwritten,
+				n := health.Cgroups{Root: mount(t, files), Kubepods: layout.kubepods, Owner: tc.owner, Overwritten: tc.overwritten,
 					Pending: tc.pending, PageSize: page}
 				if tc.unknown {
 					n.Kubepods = ""
 				}
-				got, err := protection.Check(n, []contract.ClaimRecord{
-					claim(1, []contract.PodRecord{pod(101, contract.LevelBurstable)}, [2]int64{0, 8 << 20}),
-					claim(2, []contract.PodRecord{pod(102, contract.LevelBurstable)}, [2]int64{0, 4 << 20}),
-					claim(3, []contract.PodRecord{pod(101, contract.LevelBurstable)}, [2]int64{0, 0}),
+				got, err := health.CheckProtection(n, []contract.ClaimRecord{
+					protectedClaim(1, []contract.PodRecord{pod(101, contract.LevelBurstable)}, [2]int64{0, 8 << 20}),
+					protectedClaim(2, []contract.PodRecord{pod(102, contract.LevelBurstable)}, [2]int64{0, 4 << 20}),
+					protectedClaim(3, []contract.PodRecord{pod(101, contract.LevelBurstable)}, [2]int64{0, 0}),
 				})
 				require.NoError(t, err)
 				require.NotContains(t, got, contract.Key{ClaimUID: uid(3)}, "a claim without protection")
@@ -280,26 +280,26 @@ func TestAboveKubepods(t *testing.T) {
 		"foo.slice/foo-bar.slice/foo-bar-kubepods.slice": {"foo.slice/foo-bar.slice", "foo.slice"},
 	} {
 		for _, owner := range []string{config.OwnerDriver, config.OwnerKubelet} {
-			files := map[string]string{kubepods + "/memory.min": "4096", protection.PodDir(kubepods, "", uid(101)) + "/memory.min": "4096"}
+			files := map[string]string{kubepods + "/memory.min": "4096", health.PodDir(kubepods, "", uid(101)) + "/memory.min": "4096"}
 			for _, dir := range above {
 				files[dir+"/memory.min"] = "max"
 			}
-			check := func() protection.Finding {
-				n := protection.Node{
-					Cgroups: mount(t, files), Kubepods: kubepods, Owner: owner, PageSize: page, Pending: true,
+			check := func() health.Protection {
+				n := health.Cgroups{
+					Root: mount(t, files), Kubepods: kubepods, Owner: owner, PageSize: page, Pending: true,
 					// The name "" is kubepods', not an ancestor's.
 					Overwritten: map[string]contract.Files{"": {"memory.low": "0"}}}
-				got, err := protection.Check(n, []contract.ClaimRecord{
-					claim(1, []contract.PodRecord{pod(101, contract.LevelKubepods)}, [2]int64{page, 0}),
+				got, err := health.CheckProtection(n, []contract.ClaimRecord{
+					protectedClaim(1, []contract.PodRecord{pod(101, contract.LevelKubepods)}, [2]int64{page, 0}),
 				})
 				require.NoError(t, err)
 				return got[contract.Key{ClaimUID: uid(1)}]
 			}
-			require.Equal(t, protection.ReasonProtected, check().Reason)
+			require.Equal(t, health.ReasonProtected, check().Reason)
 			for _, dir := range above {
 				files[dir+"/memory.min"] = "0"
 				f := check()
-				require.Equal(t, []string{"False", protection.ReasonUnprotected, dir + "/memory.min"},
+				require.Equal(t, []string{"False", health.ReasonUnprotected, dir + "/memory.min"},
 					[]string{string(f.Status), f.Reason, f.Where})
 				require.Contains(t, f.Message, "need 4096: neither nri-actuator nor kubelet writes there")
 				files[dir+"/memory.min"] = "4096"
@@ -315,33 +315,33 @@ func TestBehind(t *testing.T) {
 	var claims []contract.ClaimRecord
 	for i := range 4 {
 		files["kubepods/pod"+uid(100+i)+"/memory.min"] = "4096"
-		claims = append(claims, claim(i, []contract.PodRecord{pod(100+i, "")}, [2]int64{page, 0}))
+		claims = append(claims, protectedClaim(i, []contract.PodRecord{pod(100+i, "")}, [2]int64{page, 0}))
 	}
-	n := protection.Node{Cgroups: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page,
+	n := health.Cgroups{Root: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page,
 		Pending: true}
 	key := func(i int) contract.Key { return contract.Key{ClaimUID: uid(i)} }
 	check := func(claims []contract.ClaimRecord) {
 		t.Helper()
-		got, err := protection.Check(n, claims)
+		got, err := health.CheckProtection(n, claims)
 		require.NoError(t, err)
 		n.Before = got
 	}
 	check(claims[:2])
 	protected := n.Before[key(0)]
-	require.Equal(t, protection.ReasonProtected, protected.Reason)
+	require.Equal(t, health.ReasonProtected, protected.Reason)
 	check(claims)
 	require.Equal(t, protected, n.Before[key(0)])
 	require.Equal(t, protected, n.Before[key(1)])
-	require.Equal(t, protection.ReasonNotStarted, n.Before[key(2)].Reason)
-	require.Equal(t, protection.ReasonNotStarted, n.Before[key(3)].Reason)
+	require.Equal(t, health.ReasonNotStarted, n.Before[key(2)].Reason)
+	require.Equal(t, health.ReasonNotStarted, n.Before[key(3)].Reason)
 	// Another reason counts at once, missing values after the pending time.
 	n.Overwritten = map[string]contract.Files{uid(100): {"memory.min": "0"}}
 	check(claims)
-	require.Equal(t, protection.ReasonOverwritten, n.Before[key(0)].Reason)
+	require.Equal(t, health.ReasonOverwritten, n.Before[key(0)].Reason)
 	n.Overwritten, n.Pending = nil, false
 	check(claims)
 	for i := range claims {
-		require.Equal(t, protection.ReasonUnprotected, n.Before[key(i)].Reason)
+		require.Equal(t, health.ReasonUnprotected, n.Before[key(i)].Reason)
 	}
 }
 
@@ -352,20 +352,20 @@ func TestSharedClaim(t *testing.T) {
 		"kubepods/burstable/memory.low": "max", "kubepods/burstable/memory.min": "max",
 		"kubepods/pod" + uid(101) + "/memory.min": "max", "kubepods/pod" + uid(101) + "/memory.low": "max",
 	}
-	n := protection.Node{Cgroups: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page}
-	got, err := protection.Check(n, []contract.ClaimRecord{claim(1,
+	n := health.Cgroups{Root: mount(t, files), Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page}
+	got, err := health.CheckProtection(n, []contract.ClaimRecord{protectedClaim(1,
 		[]contract.PodRecord{pod(101, contract.LevelKubepods), pod(102, contract.LevelBurstable)},
 		[2]int64{2 << 20, 0}, [2]int64{0, 4 << 20})})
 	require.NoError(t, err)
 	require.Len(t, got, 2)
-	require.Equal(t, protection.ReasonUnprotected, got[contract.Key{ClaimUID: uid(1), Index: 0}].Reason)
-	require.Equal(t, protection.ReasonNotStarted, got[contract.Key{ClaimUID: uid(1), Index: 1}].Reason)
+	require.Equal(t, health.ReasonUnprotected, got[contract.Key{ClaimUID: uid(1), Index: 0}].Reason)
+	require.Equal(t, health.ReasonNotStarted, got[contract.Key{ClaimUID: uid(1), Index: 1}].Reason)
 	require.Contains(t, got[contract.Key{ClaimUID: uid(1)}].Message, "need 4194304", "two pods use it")
 }
 
 func TestNothingToSay(t *testing.T) {
-	got, err := protection.Check(protection.Node{}, []contract.ClaimRecord{
-		claim(1, []contract.PodRecord{pod(101, "")}, [2]int64{0, 0}),
+	got, err := health.CheckProtection(health.Cgroups{}, []contract.ClaimRecord{
+		protectedClaim(1, []contract.PodRecord{pod(101, "")}, [2]int64{0, 0}),
 		{UID: uid(2), Results: []contract.ResultRecord{{Decision: contract.Decision{CPUs: contracttest.CPUs("1")}}}},
 	})
 	require.NoError(t, err)
@@ -391,17 +391,17 @@ func TestSumsProtect(t *testing.T) {
 				m = [2]int64{0, amount}
 			}
 			p := pod(100+i, level)
-			claims = append(claims, claim(i, []contract.PodRecord{p}, m))
-			add(protection.PodDir("kubepods", level, p.UID), m)
+			claims = append(claims, protectedClaim(i, []contract.PodRecord{p}, m))
+			add(health.PodDir("kubepods", level, p.UID), m)
 			add("kubepods", m)
 			if level != contract.LevelKubepods {
-				add(protection.LevelDir("kubepods", level), m)
+				add(health.LevelDir("kubepods", level), m)
 			}
 		}
-		n := protection.Node{Kubepods: "kubepods", Owner: config.OwnerKubelet, PageSize: page}
-		check := func() map[contract.Key]protection.Finding {
-			n.Cgroups = values(files)
-			got, err := protection.Check(n, claims)
+		n := health.Cgroups{Kubepods: "kubepods", Owner: config.OwnerKubelet, PageSize: page}
+		check := func() map[contract.Key]health.Protection {
+			n.Root = values(files)
+			got, err := health.CheckProtection(n, claims)
 			require.NoError(t, err)
 			return got
 		}
@@ -415,10 +415,10 @@ func TestSumsProtect(t *testing.T) {
 		}
 		level := one.Pods[0].QOS
 		cut := rapid.SampledFrom([]string{
-			"kubepods", protection.LevelDir("kubepods", level), protection.PodDir("kubepods", level, one.Pods[0].UID),
+			"kubepods", health.LevelDir("kubepods", level), health.PodDir("kubepods", level, one.Pods[0].UID),
 		}).Draw(t, "cut")
 		files[cut+kind] -= page
-		require.Equal(t, protection.ReasonUnprotected, check()[contract.Key{ClaimUID: one.UID}].Reason)
+		require.Equal(t, health.ReasonUnprotected, check()[contract.Key{ClaimUID: one.UID}].Reason)
 	})
 }
 
@@ -428,9 +428,9 @@ func FuzzValue(f *testing.F) {
 	f.Add("4096\n")
 	f.Add("-1")
 	f.Fuzz(func(t *testing.T, content string) {
-		n := protection.Node{Cgroups: texts{"kubepods/memory.min": content, "kubepods/pod" + uid(101) + "/memory.min": content},
+		n := health.Cgroups{Root: texts{"kubepods/memory.min": content, "kubepods/pod" + uid(101) + "/memory.min": content},
 			Kubepods: "kubepods", Owner: config.OwnerDriver, PageSize: page}
-		got, err := protection.Check(n, []contract.ClaimRecord{claim(1, []contract.PodRecord{pod(101, "")}, [2]int64{page, 0})})
+		got, err := health.CheckProtection(n, []contract.ClaimRecord{protectedClaim(1, []contract.PodRecord{pod(101, "")}, [2]int64{page, 0})})
 		require.NoError(t, err)
 		require.NotEmpty(t, got[contract.Key{ClaimUID: uid(1)}].Reason)
 	})

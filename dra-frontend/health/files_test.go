@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package protection_test
+package health_test
 
 import (
 	"io/fs"

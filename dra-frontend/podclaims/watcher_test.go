@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reservations_test
+package podclaims_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/reservations"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 )
 
 func claim(name, uid string, reserved ...string) *resourceapi.ResourceClaim {
@@ -48,7 +48,7 @@ func TestFollow(t *testing.T) {
 	shown := make(chan *resourceapi.ResourceClaim)
 	// A state that join failed for is delivered again.
 	var tried atomic.Bool
-	w := reservations.New(client, zap.NewNop(), 200*time.Millisecond, func(_ context.Context, c *resourceapi.ResourceClaim) error {
+	w := podclaims.NewWatcher(client, zap.NewNop(), 200*time.Millisecond, func(_ context.Context, c *resourceapi.ResourceClaim) error {
 		if !tried.Swap(true) {
 			return errors.New("not now")
 		}

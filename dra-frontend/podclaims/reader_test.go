@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pods_test
+package podclaims_test
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/pods"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 )
 
 func TestPod(t *testing.T) {
@@ -51,7 +51,7 @@ func TestPod(t *testing.T) {
 			ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: &generated}, {Name: "c"}},
 		},
 	}
-	got, err := pods.NewReader(fake.NewClientset(pod)).Pod(t.Context(), "default", "p")
+	got, err := podclaims.NewReader(fake.NewClientset(pod)).Pod(t.Context(), "default", "p")
 	require.NoError(t, err)
 	require.Equal(t, decision.Pod{
 		Name: "p", RuntimeClass: "kata", UserNamespace: true,
@@ -76,7 +76,7 @@ func TestPod(t *testing.T) {
 }
 
 func TestWholePod(t *testing.T) {
-	pod, err := pods.Convert(&corev1.Pod{
+	pod, err := podclaims.Convert(&corev1.Pod{
 		Spec: corev1.PodSpec{Resources: &corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}, Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")},
 		}},
@@ -88,7 +88,7 @@ func TestWholePod(t *testing.T) {
 }
 
 func TestPodWithoutQOSClass(t *testing.T) {
-	_, err := pods.Convert(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})
+	_, err := podclaims.Convert(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})
 	require.ErrorContains(t, err, `QoS class ""`)
 }
 
@@ -99,11 +99,11 @@ func TestNode(t *testing.T) {
 			Capacity:    corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Gi")},
 		}}
 	}
-	got, err := pods.NewNode(fake.NewClientset(node("24Gi")), "n").AllocatableMemory(t.Context())
+	got, err := podclaims.NewNode(fake.NewClientset(node("24Gi")), "n").AllocatableMemory(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(24<<30), got)
-	_, err = pods.NewNode(fake.NewClientset(node("0")), "n").AllocatableMemory(t.Context())
+	_, err = podclaims.NewNode(fake.NewClientset(node("0")), "n").AllocatableMemory(t.Context())
 	require.ErrorContains(t, err, "node n has no allocatable memory in its status")
-	_, err = pods.NewNode(fake.NewClientset(), "n").AllocatableMemory(t.Context())
+	_, err = podclaims.NewNode(fake.NewClientset(), "n").AllocatableMemory(t.Context())
 	require.ErrorContains(t, err, "read node n")
 }

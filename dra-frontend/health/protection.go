@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protection compares the memory protection of decisions with the values
-// of the pods' cgroups and of their ancestors. The kernel grants a cgroup no more
-// protection than each of its ancestors has, so a pod's own memory.min or
-// memory.low proves little. The daemon calls the package, and package claimstatus
-// shows the findings. The package only reads.
-package protection
+package health
 
 import (
 	"errors"
@@ -22,7 +17,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-// Reasons of findings.
+// Reasons of findings about protection.
 const (
 	ReasonProtected   = "Protected"
 	ReasonUnprotected = "AncestorUnprotected"
@@ -31,8 +26,8 @@ const (
 	ReasonUnknown     = "CgroupsUnknown"
 )
 
-// Finding is the state of the protection of one result.
-type Finding struct {
+// Protection is the state of the memory protection of one result.
+type Protection struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
@@ -42,10 +37,10 @@ type Finding struct {
 	Where string
 }
 
-// Node is the input of Check beside the claims.
-type Node struct {
-	// Cgroups is the cgroup mount of the host.
-	Cgroups fs.FS
+// Cgroups is the input of CheckProtection beside the claims.
+type Cgroups struct {
+	// Root is the cgroup mount of the host.
+	Root fs.FS
 	// Kubepods is the directory of the cgroup of all pods, empty if not known.
 	Kubepods string
 	// Owner of memory protection, as in the configuration; empty if not known.
@@ -55,16 +50,20 @@ type Node struct {
 	Overwritten map[string]contract.Files
 	// Pending reports whether the actuator has yet to apply the node state.
 	Pending bool
-	// Before has the findings of the last Check. A finding stays while missing
+	// Before has the findings of the last check. A finding stays while missing
 	// values are pending: each new claim raises the values that ancestors need,
 	// and lowers the protection of other claims only until they are written.
-	Before map[contract.Key]Finding
+	Before map[contract.Key]Protection
 	// PageSize is the base page size: the kernel counts in pages.
 	PageSize int64
 }
 
-// Check returns a finding for each result with protection.
-func Check(n Node, claims []contract.ClaimRecord) (map[contract.Key]Finding, error) {
+// CheckProtection compares the memory protection of decisions with the values of
+// the pods' cgroups and of their ancestors. The kernel grants a cgroup no more
+// protection than each of its ancestors has, so a pod's own memory.min or
+// memory.low proves little. There is a finding for each result with protection.
+// CheckProtection only reads.
+func CheckProtection(n Cgroups, claims []contract.ClaimRecord) (map[contract.Key]Protection, error) {
 	if !slices.ContainsFunc(claims, func(c contract.ClaimRecord) bool {
 		return slices.ContainsFunc(c.Results, func(r contract.ResultRecord) bool { return len(kinds(r.Decision)) > 0 })
 	}) {
@@ -76,8 +75,8 @@ func Check(n Node, claims []contract.ClaimRecord) (map[contract.Key]Finding, err
 	if err != nil {
 		return nil, err
 	}
-	c := check{Node: n, need: need, tree: tree{root: n.Cgroups, seen: make(map[string]reading)}}
-	findings := make(map[contract.Key]Finding)
+	c := check{Cgroups: n, need: need, tree: tree{root: n.Root, seen: make(map[string]reading)}}
+	findings := make(map[contract.Key]Protection)
 	for _, claim := range claims {
 		for i, result := range claim.Results {
 			for _, kind := range kinds(result.Decision) {
@@ -118,12 +117,12 @@ func kinds(d contract.Decision) []string {
 }
 
 // rank orders findings, worst first: a result's finding is its worst pod's.
-func rank(f Finding) int {
+func rank(f Protection) int {
 	return slices.Index([]metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown, metav1.ConditionTrue}, f.Status)
 }
 
 type check struct {
-	Node
+	Cgroups
 	need contract.NodeState
 	tree tree
 }
@@ -155,9 +154,9 @@ func (c check) way(p contract.PodRecord) []cgroup {
 
 // pod returns the finding of one pod for one kind of protection: memory.min or
 // memory.low.
-func (c check) pod(p contract.PodRecord, kind string) Finding {
+func (c check) pod(p contract.PodRecord, kind string) Protection {
 	if c.Kubepods == "" {
-		return Finding{
+		return Protection{
 			Status: metav1.ConditionUnknown, Reason: ReasonUnknown,
 			Message: "nri-actuator has not said yet which cgroup the pods are in",
 		}
@@ -165,7 +164,7 @@ func (c check) pod(p contract.PodRecord, kind string) Finding {
 	way := c.way(p)
 	for _, g := range way {
 		if value, overwritten := c.Overwritten[g.name][kind]; overwritten && !g.foreign {
-			return Finding{metav1.ConditionFalse, ReasonOverwritten,
+			return Protection{metav1.ConditionFalse, ReasonOverwritten,
 				fmt.Sprintf("another program wrote %.30q to %s of the cgroup %s, and nri-actuator put it right: %s",
 					value, kind, g.dir, WhoWrites),
 				path.Join(g.dir, kind)}
@@ -177,7 +176,7 @@ func (c check) pod(p contract.PodRecord, kind string) Finding {
 			return f
 		}
 	}
-	return Finding{
+	return Protection{
 		Status: metav1.ConditionTrue, Reason: ReasonProtected,
 		Message: "the cgroups of the pod and above it have the protection that the claims below them need",
 	}
@@ -189,11 +188,11 @@ const WhoWrites = "find what writes there and stop it; " +
 	"and with the gate off from 1.37 on once at each of its starts: then there is nothing to do"
 
 // look returns the finding of one cgroup; own is true for the pod's cgroup.
-func (c check) look(g cgroup, kind string, own bool) Finding {
+func (c check) look(g cgroup, kind string, own bool) Protection {
 	need, _ := strconv.ParseInt(g.need[kind], 10, 64) // an absent value is 0
 	need -= need % c.PageSize                         // the kernel counts pages
 	has, err := c.tree.read(g.dir, kind)
-	f := Finding{Where: path.Join(g.dir, kind)}
+	f := Protection{Where: path.Join(g.dir, kind)}
 	absent := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case err == nil && has >= need:

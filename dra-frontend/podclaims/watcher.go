@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reservations watches the prepared claims that may get more consumers.
-// Kubelet does not call the driver for a pod that comes later, but the claim's
-// status names the pod. Few claims are watched: a claim from a template has one
-// pod for ever.
-package reservations
+package podclaims
 
 import (
 	"context"
@@ -27,7 +23,9 @@ import (
 // error.
 type Join func(ctx context.Context, claim *resourceapi.ResourceClaim) error
 
-// Watcher watches claims.
+// Watcher watches the prepared claims that may get more consumers. Kubelet does
+// not call the driver for a pod that comes later, but the claim's status names the
+// pod. Few claims are watched: a claim from a template has one pod for ever.
 type Watcher struct {
 	client kubernetes.Interface
 	log    *zap.Logger
@@ -38,9 +36,9 @@ type Watcher struct {
 	done    sync.WaitGroup
 }
 
-// New returns a watcher of no claims. resync is how often a claim without a
+// NewWatcher returns a watcher of no claims. resync is how often a claim without a
 // change is delivered again.
-func New(client kubernetes.Interface, log *zap.Logger, resync time.Duration, join Join) *Watcher {
+func NewWatcher(client kubernetes.Interface, log *zap.Logger, resync time.Duration, join Join) *Watcher {
 	return &Watcher{client: client, log: log, join: join, resync: resync, watched: make(map[string]context.CancelFunc)}
 }
 

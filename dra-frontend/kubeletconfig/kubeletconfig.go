@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package preflight
+// Package kubeletconfig compares kubelet's configuration with the driver's: one of
+// the two owns memory protection. The daemon runs its Watcher.
+package kubeletconfig
 
 import (
 	"cmp"
@@ -14,9 +16,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 )
 
-// Kubelet has the settings of kubelet's configuration file that preflight
+// Kubelet has the settings of kubelet's configuration file that Owners
 // needs, without changes by flags and drop-in directories. Only kubelet knows
 // these: to ask it (configz) takes the right nodes/proxy, which also allows
 // running commands in every pod of the node.
@@ -29,9 +32,9 @@ type Kubelet struct {
 // maxKubelet is the largest size in bytes, far above a real configuration's.
 const maxKubelet = 1 << 20
 
-// ReadKubelet reads kubelet's configuration file. A replaced file is
-// ErrReplaced.
-func ReadKubelet(path string) (Kubelet, error) {
+// Read reads kubelet's configuration file. A replaced file is
+// preflight.ErrReplaced.
+func Read(path string) (Kubelet, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Kubelet{}, fmt.Errorf("kubelet's configuration: %w", err)
@@ -41,9 +44,9 @@ func ReadKubelet(path string) (Kubelet, error) {
 	if err != nil {
 		return Kubelet{}, fmt.Errorf("kubelet's configuration: %w", err)
 	}
-	if replaced(info) {
+	if preflight.Replaced(info) {
 		return Kubelet{}, fmt.Errorf("kubelet's configuration %s %w: delete the frontend's pod on this node, the new one sees it",
-			path, ErrReplaced)
+			path, preflight.ErrReplaced)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKubelet+1))
 	if err != nil {
@@ -52,16 +55,16 @@ func ReadKubelet(path string) (Kubelet, error) {
 	if len(data) > maxKubelet {
 		return Kubelet{}, fmt.Errorf("kubelet's configuration %s is longer than %d bytes", path, maxKubelet)
 	}
-	k, err := ParseKubelet(data)
+	k, err := Parse(data)
 	if err != nil {
 		return Kubelet{}, fmt.Errorf("kubelet's configuration %s: %w", path, err)
 	}
 	return k, nil
 }
 
-// ParseKubelet reads a KubeletConfiguration, YAML or JSON. Like kubelet it
+// Parse reads a KubeletConfiguration, YAML or JSON. Like kubelet it
 // minds the case of names. It ignores all other fields.
-func ParseKubelet(data []byte) (Kubelet, error) {
+func Parse(data []byte) (Kubelet, error) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		return Kubelet{}, err
