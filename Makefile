@@ -51,8 +51,8 @@ format: $(LINT) ## Format the code and sort its imports
 	@$(call each,format,$(LINT) fmt ./...)
 
 .PHONY: generate
-generate: ## Write generated files: JSON Schemas of the contract and the parameters
-	cd test && go run ./contract/schemagen
+generate: ## Write generated files: JSON Schemas, the chart's defaults, the table of the configuration
+	cd test && go run ./contract/schemagen && go run ./chart/configgen
 
 ##@ Check
 
@@ -105,7 +105,7 @@ verify-placement: $(LINT)
 
 .PHONY: verify-generated
 verify-generated:
-	cd test && go run ./contract/schemagen -check
+	cd test && go run ./contract/schemagen -check && go run ./chart/configgen -check
 
 .PHONY: verify-headers
 verify-headers:

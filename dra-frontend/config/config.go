@@ -28,57 +28,70 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// Config is the configuration file. [Default] has the defaults.
+// Config is the configuration file. [Default] has the defaults. The chart's schema
+// and the table in docs/configuration.md are generated from the type and from the
+// comments of its fields; the tag see is a link for the table.
 type Config struct {
 	// GroupBy is the part of the machine that a device stands for: numanode,
 	// socket or machine.
 	GroupBy string `json:"groupBy"`
-	// ReservedCPUs are never claimed; they stay in the shared pool.
+	// ReservedCPUs are never claimed, e.g. "0,64"; they stay in the shared pool.
 	ReservedCPUs string `json:"reservedCPUs"`
-	// ManagedCPUs, if set, are the only CPUs that claims may hold. All other
-	// CPUs are unmanaged and stay untouched, or are the shared pool
+	// ManagedCPUs are the only CPUs that claims may hold; empty: all CPUs. All
+	// other CPUs are unmanaged and stay untouched, or are the shared pool
 	// (sharedPool.mode).
 	ManagedCPUs string `json:"managedCPUs"`
-	// ReservedMemory is withheld from the capacity: NUMA node id to amount.
+	// ReservedMemory is withheld from the capacity, by NUMA node: {"0": 512Mi}.
 	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
-	// ReservedHugepages are withheld: NUMA node id to page size to pages.
+	// ReservedHugepages are withheld from the capacity, in pages by NUMA node and
+	// size: {"0": {"2Mi": 8}}.
 	ReservedHugepages map[string]map[string]int64 `json:"reservedHugepages"`
 	// MemoryTypes are the offered kinds of memory: dram, hbm, cxl and unknown,
-	// which is memory of a kind that the kernel does not show.
-	MemoryTypes []string `json:"memoryTypes"`
+	// which is memory of a kind that the kernel does not show. A zone whose memory
+	// is not offered keeps its CPUs.
+	MemoryTypes []string `json:"memoryTypes" see:"machines.md#memory-types"`
 	// OfferIsolcpus offers the CPUs of the kernel's parameter isolcpus like all
-	// other CPUs.
-	OfferIsolcpus bool `json:"offerIsolcpus"`
-	// Exclusivity keeps other containers off a claim's CPUs: auto (a cpuset
-	// partition where possible, else the shared pool leaves the CPUs out), pool
-	// or partition (a claim that cannot have a partition is refused).
-	Exclusivity string     `json:"exclusivity"`
+	// other CPUs. It needs exclusivity pool.
+	OfferIsolcpus bool `json:"offerIsolcpus" see:"#cpus-that-are-left-out"`
+	// Exclusivity keeps other containers and processes off a claim's CPUs: auto (a
+	// cpuset partition where possible, else the shared pool leaves the CPUs out),
+	// pool or partition (a claim that cannot have a partition is refused).
+	Exclusivity string     `json:"exclusivity" see:"#exclusivity"`
 	SharedPool  SharedPool `json:"sharedPool"`
 	MemoryQoS   MemoryQoS  `json:"memoryQoS"`
 	Hugepages   Hugepages  `json:"hugepages"`
 	CPU         CPU        `json:"cpu"`
 	// NodeAllocatable has the scheduler count claims against the node's
 	// allocatable amounts, like the requests of pods (KEP-5517).
-	NodeAllocatable bool `json:"nodeAllocatable"`
+	NodeAllocatable bool `json:"nodeAllocatable" see:"#nodeallocatable"`
 	// DeviceMetadata gives containers a file with the values of their claims
 	// (KEP-5304).
-	DeviceMetadata bool `json:"deviceMetadata"`
+	DeviceMetadata bool `json:"deviceMetadata" see:"#devicemetadata"`
 	// Guard writes the guard hook into claim files if the actuator offers it.
 	Guard bool `json:"guard"`
-	// GuardWait is how long the guard waits for the actuator to give a
-	// container its claim's values: whole seconds, 0 to 90.
-	GuardWait metav1.Duration `json:"guardWait"`
+	// GuardWait is how long the guard waits for an actuator that is away before
+	// it refuses a container: whole seconds, 0s to 1m30s, because kubelet gives a
+	// start two minutes. A change holds for claims that are prepared afterwards.
+	GuardWait metav1.Duration `json:"guardWait" see:"architecture.md#the-guard"`
 	// RefreshInterval is the longest time between two looks at the machine and
-	// the CDI directory.
+	// the CDI directory, and between two looks of the actuator at all cgroups: 1s
+	// or more.
 	RefreshInterval metav1.Duration `json:"refreshInterval"`
-	CDIDir          string          `json:"cdiDir"`
-	KubeletRootDir  string          `json:"kubeletRootDir"`
-	// KubeletConfigFile is kubelet's configuration file, from which the
-	// frontend learns of a second owner of memory protection; empty: it does
-	// not look.
-	KubeletConfigFile string `json:"kubeletConfigFile"`
-	SysfsRoot         string `json:"sysfsRoot"`
-	ProcRoot          string `json:"procRoot"`
+	// CDIDir is the CDI directory, which both daemons and the runtime use. Delete
+	// the pods with claims before you change it: a frontend does not start while
+	// the claims of its node are in another directory.
+	CDIDir string `json:"cdiDir"`
+	// KubeletRootDir is kubelet's --root-dir, in the chart at most 42 characters.
+	KubeletRootDir string `json:"kubeletRootDir"`
+	// KubeletConfigFile is kubelet's configuration file, from which the frontend
+	// learns of a second owner of memory protection. Without a path the frontend
+	// does not look.
+	KubeletConfigFile string `json:"kubeletConfigFile" see:"#kubeletconfigfile"`
+	// SysfsRoot is the directory from which sysfs and the cgroups below it are
+	// read; nothing is written there. The chart's default is /host/sys.
+	SysfsRoot string `json:"sysfsRoot"`
+	// ProcRoot is the directory from which procfs is read.
+	ProcRoot string `json:"procRoot"`
 }
 
 // Values of exclusivity.
@@ -90,11 +103,11 @@ const (
 
 // SharedPool configures the shared pool.
 type SharedPool struct {
-	// Mode is dynamic (all managed CPUs that no claim holds) or fixed (all CPUs
-	// outside managedCPUs, always).
+	// Mode is dynamic (the pool is all managed CPUs that no claim holds) or fixed
+	// (the pool is all CPUs outside managedCPUs, always; reservedCPUs inside
+	// managedCPUs are refused).
 	Mode string `json:"mode"`
-	// MinCPUs stay in the pool whatever the scheduler allocates, 1 or more
-	// (I7).
+	// MinCPUs stay in the pool whatever the scheduler allocates, 1 or more.
 	MinCPUs int `json:"minCPUs"`
 }
 
@@ -110,15 +123,17 @@ type MemoryQoS struct {
 	// Owner is driver (the driver writes the values of the container, the pod
 	// and its ancestors), kubelet (the driver writes only the container's
 	// values) or none (the driver writes only cpuset, mems and limits).
-	Owner string `json:"owner"`
-	// ThrottlingFactor is KEP-2570's factor, 0 < f <= 1; absent: no memory.high.
+	Owner string `json:"owner" see:"memory-qos.md#one-owner"`
+	// ThrottlingFactor is KEP-2570's factor, 0 < f <= 1, by which the driver writes
+	// memory.high; it needs Linux 5.9. Without a factor there is no memory.high.
 	ThrottlingFactor *float64 `json:"throttlingFactor"`
-	// Protection is auto, min, low or none.
+	// Protection is auto (min if the limit is the claimed amount, else low), min,
+	// low or none.
 	Protection string `json:"protection"`
 	// OOMScore is claims (a container is killed as late as if the claimed
 	// amounts were its requests and limits) or keep (kubelet's value from the
 	// spec).
-	OOMScore string `json:"oomScore"`
+	OOMScore string `json:"oomScore" see:"memory-qos.md#oom-score"`
 }
 
 // Values of memoryQoS.oomScore.
@@ -136,16 +151,19 @@ const (
 
 // Hugepages configures hugetlb limits.
 type Hugepages struct {
-	// Limits is claim (the claimed amount), unlimited or unchanged (kubelet's
-	// value).
+	// Limits is claim (a container's limit is the claimed amount), unlimited (a
+	// container may take pages of other claims) or unchanged (kubelet's value). A
+	// claim may ask for claim and unchanged only.
 	Limits string `json:"limits"`
 }
 
 // CPU configures the choice of CPUs.
 type CPU struct {
-	// WholeCores makes the scheduler round to whole cores.
+	// WholeCores makes the scheduler round claims up to whole cores, so that no two
+	// claims share a core.
 	WholeCores bool `json:"wholeCores"`
-	// Placement is packed or spread.
+	// Placement is packed (whole cores, whole L3 caches, near) or spread (one thread
+	// per core, over L3 caches).
 	Placement string `json:"placement"`
 }
 
@@ -206,32 +224,62 @@ func Read(path string) (Config, error) {
 	return c, nil
 }
 
+// Choice is a key that takes one of several names.
+type Choice struct {
+	// Key is the path of the key, with dots.
+	Key    string
+	Values []string
+	of     func(Config) []string
+}
+
+// Choices returns the keys that take one of several names. The names of a list
+// hold for each of its items.
+func Choices() []Choice {
+	one := func(of func(Config) string) func(Config) []string {
+		return func(c Config) []string { return []string{of(c)} }
+	}
+	return []Choice{
+		{"groupBy", []string{string(zones.NUMANode), string(zones.Socket), string(zones.Machine)},
+			one(func(c Config) string { return c.GroupBy })},
+		{"memoryTypes", memoryTypes(), func(c Config) []string { return c.MemoryTypes }},
+		{"exclusivity", []string{ExclusivityAuto, ExclusivityPool, ExclusivityPartition},
+			one(func(c Config) string { return c.Exclusivity })},
+		{"sharedPool.mode", []string{string(zones.PoolDynamic), string(zones.PoolFixed)},
+			one(func(c Config) string { return c.SharedPool.Mode })},
+		{"memoryQoS.owner", []string{OwnerDriver, OwnerKubelet, OwnerNone},
+			one(func(c Config) string { return c.MemoryQoS.Owner })},
+		{"memoryQoS.protection", []string{string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None)},
+			one(func(c Config) string { return c.MemoryQoS.Protection })},
+		{"memoryQoS.oomScore", []string{OOMScoreClaims, OOMScoreKeep},
+			one(func(c Config) string { return c.MemoryQoS.OOMScore })},
+		{"hugepages.limits", []string{HugepagesClaim, HugepagesUnlimited, HugepagesUnchanged},
+			one(func(c Config) string { return c.Hugepages.Limits })},
+		{"cpu.placement", []string{placement.Packed, placement.Spread},
+			one(func(c Config) string { return c.CPU.Placement })},
+	}
+}
+
+func memoryTypes() []string {
+	return []string{string(topology.MemoryDRAM), string(topology.MemoryHBM), string(topology.MemoryCXL), string(topology.MemoryUnknown)}
+}
+
 func (c Config) validate() error {
 	var errs []error
-	oneOf := func(key, value string, allowed ...string) {
-		if !slices.Contains(allowed, value) {
-			errs = append(errs, fmt.Errorf("%s: %q, want one of %q", key, value, allowed))
+	for _, choice := range Choices() {
+		for _, value := range choice.of(c) {
+			if !slices.Contains(choice.Values, value) {
+				errs = append(errs, fmt.Errorf("%s: %q, want one of %q", choice.Key, value, choice.Values))
+			}
 		}
 	}
-	oneOf("groupBy", c.GroupBy, string(zones.NUMANode), string(zones.Socket), string(zones.Machine))
-	kinds := []string{string(topology.MemoryDRAM), string(topology.MemoryHBM), string(topology.MemoryCXL), string(topology.MemoryUnknown)}
 	for i, kind := range c.MemoryTypes {
-		oneOf(fmt.Sprintf("memoryTypes[%d]", i), kind, kinds...)
 		if slices.Contains(c.MemoryTypes[:i], kind) {
 			errs = append(errs, fmt.Errorf("memoryTypes: %q is there twice", kind))
 		}
 	}
 	if len(c.MemoryTypes) == 0 {
-		errs = append(errs, fmt.Errorf("memoryTypes: empty, want some of %q", kinds))
+		errs = append(errs, fmt.Errorf("memoryTypes: empty, want some of %q", memoryTypes()))
 	}
-	oneOf("exclusivity", c.Exclusivity, ExclusivityAuto, ExclusivityPool, ExclusivityPartition)
-	oneOf("sharedPool.mode", c.SharedPool.Mode, string(zones.PoolDynamic), string(zones.PoolFixed))
-	oneOf("memoryQoS.owner", c.MemoryQoS.Owner, OwnerDriver, OwnerKubelet, OwnerNone)
-	oneOf("memoryQoS.protection", c.MemoryQoS.Protection,
-		string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None))
-	oneOf("memoryQoS.oomScore", c.MemoryQoS.OOMScore, OOMScoreClaims, OOMScoreKeep)
-	oneOf("hugepages.limits", c.Hugepages.Limits, HugepagesClaim, HugepagesUnlimited, HugepagesUnchanged)
-	oneOf("cpu.placement", c.CPU.Placement, placement.Packed, placement.Spread)
 	if c.SharedPool.MinCPUs < 1 {
 		errs = append(errs, fmt.Errorf("sharedPool.minCPUs: %d, want 1 or more", c.SharedPool.MinCPUs))
 	}

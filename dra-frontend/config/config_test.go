@@ -57,7 +57,7 @@ func TestParseRefuses(t *testing.T) {
 		"duplicate key":      {"groupBy: socket\ngroupBy: machine", "already set"},
 		"not YAML":           {"\t- x", "yaml"},
 		"groupBy":            {"groupBy: rack", `groupBy: "rack", want one of`},
-		"memory type":        {"memoryTypes: [dram, pmem]", `memoryTypes[1]: "pmem", want one of ["dram" "hbm" "cxl" "unknown"]`},
+		"memory type":        {"memoryTypes: [dram, pmem]", `memoryTypes: "pmem", want one of ["dram" "hbm" "cxl" "unknown"]`},
 		"memory type twice":  {"memoryTypes: [cxl, dram, cxl]", `memoryTypes: "cxl" is there twice`},
 		"no memory type":     {"memoryTypes: []", `memoryTypes: empty, want some of ["dram" "hbm" "cxl" "unknown"]`},
 		"exclusivity":        {"exclusivity: kernel", `exclusivity: "kernel", want one of ["auto" "pool" "partition"]`},

@@ -93,25 +93,23 @@
 {{- end -}}
 
 {{/*
-The daemon refuses keys that it does not know. So the file leaves out what is
-empty, false or null, which is the daemon's default: an older image, pinned or
-not replaced yet, takes the file of a newer chart while no newer key is set.
-Only the guard is on by default. Exclusivity, guardWait and memoryTypes are younger than the
-other keys with a default of their own.
+The daemon refuses keys that it does not know. So the file leaves out each value
+that is the daemon's default: an older image, pinned or not replaced yet, takes
+the file of a newer chart while no newer key is set. No other value is left out.
 */}}
 {{- define "cpumem.configFile" -}}
 {{- $file := deepCopy .Values.config -}}
+{{- $defaults := .Files.Get "files/config-defaults.yaml" | fromYaml -}}
 {{- range $key, $value := .Values.config -}}
-{{- if kindIs "map" $value -}}
+{{- $default := index $defaults $key -}}
+{{- if kindIs "map" $default -}}
 {{- range $sub, $of := $value -}}
-{{- if empty $of -}}{{- $_ := unset (index $file $key) $sub -}}{{- end -}}
+{{- if eq (toJson $of) (toJson (index $default $sub)) -}}{{- $_ := unset (index $file $key) $sub -}}{{- end -}}
+{{- end -}}
+{{- if empty (index $file $key) -}}{{- $_ := unset $file $key -}}{{- end -}}
+{{- else if eq (toJson $value) (toJson $default) -}}{{- $_ := unset $file $key -}}
+{{- else if and (kindIs "map" $value) (empty $value) -}}{{- $_ := unset $file $key -}}
 {{- end -}}
 {{- end -}}
-{{- if and (empty (index $file $key)) (ne $key "guard") -}}{{- $_ := unset $file $key -}}{{- end -}}
-{{- end -}}
-{{- if eq .Values.config.guardWait "20s" -}}{{- $_ := unset $file "guardWait" -}}{{- end -}}
-{{- if eq .Values.config.exclusivity "auto" -}}{{- $_ := unset $file "exclusivity" -}}{{- end -}}
-{{- if eq (sortAlpha .Values.config.memoryTypes | join " ") "cxl dram hbm" -}}{{- $_ := unset $file "memoryTypes" -}}{{- end -}}
-{{- if eq .Values.config.memoryQoS.oomScore "claims" -}}{{- $_ := unset $file.memoryQoS "oomScore" -}}{{- end -}}
 {{ toYaml $file }}
 {{- end -}}
