@@ -28,16 +28,13 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
+	"slices"
+	"strings"
 	"syscall"
-	"time"
-
-	"k8s.io/utils/cpuset"
 )
 
 func main() {
@@ -65,169 +62,26 @@ func main() {
 
 // act does the first action and returns its line (nil: none) and the arguments after it.
 func act(args []string) (line any, rest []string, err error) {
-	need := func(n int) error {
-		if len(args) <= n {
-			return fmt.Errorf("%s wants %d arguments, got %d", args[0], n, len(args)-1)
+	i := slices.IndexFunc(actions(), func(a action) bool { return a.name == args[0] })
+	if i < 0 {
+		var names []string
+		for _, a := range actions() {
+			names = append(names, a.name)
 		}
-		return nil
+		return nil, nil, fmt.Errorf("no action %q: %s", args[0], strings.Join(names, ", "))
 	}
-	numbers := func(sizes ...int) (out []int, err error) {
-		for _, i := range sizes {
-			if err := need(i); err != nil {
-				return nil, err
-			}
-			n, err := parseSize(args[i])
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, n)
-		}
-		return out, nil
+	a := actions()[i]
+	given := &arguments{action: a.name, names: strings.Fields(a.arguments), left: args[1:]}
+	do := a.read(given)
+	if given.err != nil {
+		return nil, nil, given.err
 	}
-	done := func(n int) map[string]any { return map[string]any{"action": args[0], "arguments": args[1 : 1+n]} }
-	switch args[0] {
-	case "mask":
-		line, err := readMask("/proc/self/status")
-		return line, args[1:], err
-	case "view":
-		line, err := readView("/proc/self/status", "/sys/fs/cgroup")
-		return line, args[1:], err
-	case "touch":
-		if err := need(1); err != nil {
-			return nil, nil, err
-		}
-		size, err := parseSize(args[1])
-		if err != nil {
-			return nil, nil, err
-		}
-		line, err := touch(size)
-		return line, args[2:], err
-	case "cache":
-		if err := need(2); err != nil {
-			return nil, nil, err
-		}
-		size, err := parseSize(args[2])
-		if err != nil {
-			return nil, nil, err
-		}
-		return map[string]any{"action": "cache", "file": args[1], "bytes": size}, args[3:], fillCache(args[1], size)
-	case "bind":
-		if err := need(1); err != nil {
-			return nil, nil, err
-		}
-		node, err := strconv.Atoi(args[1])
-		if err != nil {
-			return nil, nil, fmt.Errorf("bind: NUMA node %q: %w", args[1], err)
-		}
-		return done(1), args[2:], bind(node)
-	case "read":
-		n, err := numbers(2, 3)
-		if err != nil {
-			return nil, nil, err
-		}
-		return done(3), args[4:], readFile(args[1], n[0], n[1])
-	case "fill":
-		n, err := numbers(1)
-		if err != nil {
-			return nil, nil, err
-		}
-		return done(1), args[2:], grow(n[0], n[0], 0, true)
-	case "grow":
-		if err := need(3); err != nil {
-			return nil, nil, err
-		}
-		n, err := numbers(1, 2)
-		if err != nil {
-			return nil, nil, err
-		}
-		pause, err := time.ParseDuration(args[3])
-		if err != nil {
-			return nil, nil, fmt.Errorf("grow: %w", err)
-		}
-		return done(3), args[4:], grow(n[0], n[1], pause, false)
-	case "hugepages":
-		if err := need(2); err != nil {
-			return nil, nil, err
-		}
-		size, err := parseSize(args[1])
-		if err != nil {
-			return nil, nil, err
-		}
-		count, err := strconv.Atoi(args[2])
-		if err != nil {
-			return nil, nil, fmt.Errorf("hugepages: count %q: %w", args[2], err)
-		}
-		line, err := hugepages(size, count)
-		return line, args[3:], err
-	case "hugefile":
-		n, err := numbers(2)
-		if err != nil {
-			return nil, nil, err
-		}
-		line, err := hugefile(args[1], n[0])
-		return line, args[3:], err
-	case "flood":
-		n, err := numbers(2, 3)
-		if err != nil {
-			return nil, nil, err
-		}
-		line, err := flood(context.Background(), args[1], n[0], n[1])
-		return line, args[4:], err
-	case "hog":
-		return hog(), args[1:], nil
-	case "cycle":
-		if err := need(2); err != nil {
-			return nil, nil, err
-		}
-		interval, err := time.ParseDuration(args[1])
-		if err != nil {
-			return nil, nil, fmt.Errorf("cycle: %w", err)
-		}
-		duration, err := time.ParseDuration(args[2])
-		if err != nil {
-			return nil, nil, fmt.Errorf("cycle: %w", err)
-		}
-		line, err := cycle(interval, duration)
-		return line, args[3:], err
-	case "observe":
-		if err := need(2); err != nil {
-			return nil, nil, err
-		}
-		watched, err := cpuset.Parse(args[1])
-		if err != nil {
-			return nil, nil, fmt.Errorf("observe: %w", err)
-		}
-		interval, err := time.ParseDuration(args[2])
-		if err != nil || interval <= 0 {
-			return nil, nil, fmt.Errorf("observe: interval %q: want a time above 0, like 10ms", args[2])
-		}
-		return nil, args[3:], observe(os.Stdout, watched, interval, ended())
-	case "sleep":
-		rest := args[1:]
-		var wait <-chan time.Time
-		if len(rest) > 0 {
-			if d, err := time.ParseDuration(rest[0]); err == nil {
-				wait, rest = time.After(d), rest[1:]
-			}
-		}
-		select {
-		case <-wait:
-			return nil, rest, nil
-		case <-ended():
-			os.Exit(0)
-		}
-	case "exit":
-		if err := need(1); err != nil {
-			return nil, nil, err
-		}
-		code, err := strconv.Atoi(args[1])
-		if err != nil {
-			return nil, nil, fmt.Errorf("exit: code %q: %w", args[1], err)
-		}
-		os.Exit(code)
+	line, err = do()
+	if line == nil && !a.quiet && err == nil {
+		used := len(args) - len(given.left)
+		line = map[string]any{"action": a.name, "arguments": args[1:used]}
 	}
-	return nil, nil, fmt.Errorf("no action %q: mask, view, touch, cache, bind, read, fill, grow, hugepages, hugefile, "+
-		"flood, hog, cycle, observe, sleep, exit", args[0])
+	return line, given.left, err
 }
 
 // ended returns the channel of the signals that ask this process to end.
