@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -136,42 +135,45 @@ func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 }
 
 // makePartition makes the partition, and returns the kernel's reason if the
-// kernel refuses. It makes an invalid partition a member: some kernels give its
-// CPUs to no cgroup, and keep them for good when the cgroup goes (Linux 6.12).
-// The same happens if a partition ends while an ancestor does not name its
-// CPUs: ancestors are written before, and lose CPUs after.
+// kernel refuses. A refused partition becomes a member.
 func (e *Enforcer) makePartition(c *Container, d contract.Decision) (reason string, err error) {
+	above := make(map[string]contract.CPUSet)
 	for dir := path.Dir(c.Place.Dir); dir != "."; dir = path.Dir(dir) {
-		has, err := e.Mount.ReadCPUs(dir, contract.FileExclusive)
-		if err != nil {
+		if above[dir], err = e.Mount.ReadCPUs(dir, contract.FileExclusive); err != nil {
 			return "", err
 		}
-		if !d.CPUs.IsSubsetOf(has) {
-			return "", fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)",
-				dir, d.CPUs.Intersection(has).Size(), d.CPUs.Size(), contract.FileExclusive, has.String())
-		}
 	}
-	err = e.inOrder(c.Place.Dir, contract.FilePartition, tree.Member,
-		contract.FileExclusive, d.CPUs.String(), contract.FilePartition, d.Partition)
+	steps, err := tree.MakePartition(c.Place.Dir, d, e.partitionFiles(c), above)
 	if err != nil {
-		return "", errors.Join(err, e.inOrder(c.Place.Dir, contract.FilePartition, tree.Member))
-	}
-	got, err := e.Mount.Read(c.Place.Dir, contract.FilePartition)
-	if err != nil || got == d.Partition {
 		return "", err
 	}
-	reason, _ = strings.CutPrefix(got, d.Partition+" invalid ")
-	return reason, e.inOrder(c.Place.Dir, contract.FilePartition, tree.Member)
+	if err := e.takeAll(steps); err != nil {
+		return "", errors.Join(err, e.takeAll(tree.LeavePartition(c.Place.Dir, e.partitionFiles(c))))
+	}
+	got, err := e.Mount.Read(c.Place.Dir, contract.FilePartition)
+	if err != nil {
+		return "", err
+	}
+	if reason = tree.Refused(d, got); reason != "" {
+		err = e.takeAll(tree.LeavePartition(c.Place.Dir, e.partitionFiles(c)))
+	}
+	return reason, err
 }
 
-// inOrder writes files one after the other, if their contents differ. files are
-// names and contents in turn.
-func (e *Enforcer) inOrder(dir string, files ...string) error {
-	for i := 0; i < len(files); i += 2 {
-		if has, err := e.Mount.Read(dir, files[i]); err == nil && has == files[i+1] {
-			continue
+// partitionFiles reads the partition's files of a container's cgroup. A file that
+// cannot be read is left out.
+func (e *Enforcer) partitionFiles(c *Container) contract.Files {
+	files := make(contract.Files)
+	for _, file := range []string{contract.FilePartition, contract.FileExclusive} {
+		if content, err := e.Mount.Read(c.Place.Dir, file); err == nil {
+			files[file] = content
 		}
-		step := tree.Step{Dir: dir, Kind: tree.Partitioned, File: files[i], Content: files[i+1]}
+	}
+	return files
+}
+
+func (e *Enforcer) takeAll(steps []tree.Step) error {
+	for _, step := range steps {
 		if err := e.Mount.Take(step); err != nil {
 			return err
 		}
@@ -179,13 +181,12 @@ func (e *Enforcer) inOrder(dir string, files ...string) error {
 	return nil
 }
 
-// endPartition makes a container that leaves give back its partition CPUs:
-// another claim may have them, and cannot use them while this cgroup has them.
+// endPartition makes a container that leaves give back its partition CPUs.
 func (e *Enforcer) endPartition(c *Container) error {
 	if !e.isPartition(c) {
 		return nil
 	}
-	return e.inOrder(c.Place.Dir, contract.FilePartition, tree.Member, contract.FileExclusive, "")
+	return e.takeAll(tree.EndPartition(c.Place.Dir, e.partitionFiles(c)))
 }
 
 // Invalid returns the kernel's reasons for lost partitions by claim UID.

@@ -168,8 +168,7 @@ func (p *plan) add(s Step) {
 }
 
 // endPartitions ends the partitions of containers that shall be none, or have
-// CPUs that are not theirs: another claim may have the CPUs, and cannot use them
-// while this cgroup has them. A partition needs its CPUs until it is a member.
+// CPUs that are not theirs: another claim may have the CPUs.
 func (p *plan) endPartitions() {
 	for _, kind := range []Kind{Pooled, Claimed, Partitioned} {
 		for _, dir := range p.of(kind) {
@@ -181,8 +180,9 @@ func (p *plan) endPartitions() {
 				if kind == Partitioned && (err != nil || errNeeds != nil || has.IsSubsetOf(needs)) {
 					continue
 				}
-				p.add(Step{Dir: dir, File: contract.FilePartition, Content: Member})
-				p.add(Step{Dir: dir, File: contract.FileExclusive, Content: ""})
+				for _, step := range EndPartition(dir, p.observed[dir].Files) {
+					p.add(step)
+				}
 			}
 		}
 	}

@@ -331,9 +331,18 @@ func TestPlansSurvive(t *testing.T) {
 				run(steps)
 			}
 			for _, c := range all {
-				if c.partition != "" {
-					k[c.dir].Files[contract.FilePartition] = c.partition
+				if c.partition == "" {
+					continue
 				}
+				above := make(map[string]contract.CPUSet)
+				for dir := path.Dir(c.dir); dir != "."; dir = path.Dir(dir) {
+					above[dir] = k.exclusive(dir)
+				}
+				d := contract.Decision{V: contract.Version, CPUs: c.cpus, Partition: c.partition}
+				steps, err := tree.MakePartition(c.dir, d, k[c.dir].Files, above)
+				require.NoError(t, err)
+				run(steps)
+				require.Equal(t, c.partition, k[c.dir].Files[contract.FilePartition])
 			}
 			k.partitions(t)
 			for _, level := range []string{"", "burstable", "besteffort"} {
@@ -341,4 +350,49 @@ func TestPlansSurvive(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestPartitionSteps(t *testing.T) {
+	const dir = "kubepods/burstable/a/one"
+	d := contract.Decision{V: contract.Version, CPUs: cpus("4-7"), Partition: contract.PartitionRoot}
+	above := func(pod string) map[string]contract.CPUSet {
+		return map[string]contract.CPUSet{
+			"kubepods": cpus("4-9"), "kubepods/burstable": cpus("4-9"), "kubepods/burstable/a": cpus(pod),
+		}
+	}
+	for name, c := range map[string]struct {
+		has  contract.Files
+		want []string
+	}{
+		"a member": {
+			has:  contract.Files{contract.FilePartition: "member", contract.FileExclusive: ""},
+			want: []string{dir + `/cpuset.cpus.exclusive = "4-7"`, dir + `/cpuset.cpus.partition = "root"`},
+		},
+		"an invalid partition becomes a member first": {
+			has:  contract.Files{contract.FilePartition: "root invalid (x)", contract.FileExclusive: "4-7"},
+			want: []string{dir + `/cpuset.cpus.partition = "member"`, dir + `/cpuset.cpus.partition = "root"`},
+		},
+		"files that could not be read": {
+			want: []string{
+				dir + `/cpuset.cpus.partition = "member"`, dir + `/cpuset.cpus.exclusive = "4-7"`, dir + `/cpuset.cpus.partition = "root"`,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps, err := tree.MakePartition(dir, d, c.has, above("4-7"))
+			require.NoError(t, err)
+			require.Equal(t, c.want, text(steps))
+		})
+	}
+	_, err := tree.MakePartition(dir, d, nil, above("4-5,9"))
+	require.EqualError(t, err, `cgroup kubepods/burstable/a has 2 of its 4 CPUs in cpuset.cpus.exclusive ("4-5,9")`)
+
+	root := contract.Files{contract.FilePartition: "root", contract.FileExclusive: "4-7"}
+	require.Equal(t, []string{dir + `/cpuset.cpus.partition = "member"`}, text(tree.LeavePartition(dir, root)))
+	require.Equal(t, []string{dir + `/cpuset.cpus.partition = "member"`, dir + `/cpuset.cpus.exclusive = ""`},
+		text(tree.EndPartition(dir, root)))
+	require.Empty(t, tree.Refused(d, "root"))
+	require.Equal(t, "(cpu list)", tree.Refused(d, "root invalid (cpu list)"))
+	require.Equal(t, "member", tree.Refused(d, "member"))
+	require.Equal(t, "the kernel gives no reason", tree.Refused(d, "root invalid"))
 }
