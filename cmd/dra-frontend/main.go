@@ -62,7 +62,7 @@ func command() *cobra.Command {
 	root.Flags().StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in the cluster")
 	root.Flags().StringVar(&f.podUID, "pod-uid", os.Getenv("POD_UID"), "UID of this instance's pod, for rolling updates without a gap")
 	root.Flags().StringVar(&f.release, "release", os.Getenv("RELEASE"),
-		"installation that this instance is part of, as namespace/name: instances of two do not share a node")
+		"installation that this instance is part of, as namespace/name: instances of two installations do not share a node")
 	root.PersistentFlags().StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; empty inside a cluster")
 	root.Flags().StringVar(&f.metricsAddress, "metrics-address", ":9807", "address of /healthz, /readyz and, with --metrics, /metrics")
 	root.Flags().BoolVar(&f.metrics, "metrics", false, "serve /metrics")

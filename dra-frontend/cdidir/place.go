@@ -33,9 +33,9 @@ type place struct {
 // maxPlace is in bytes, far above the size of a place.
 const maxPlace = 16 << 10
 
-// NewPlaced returns the directory d. file names the directory that has the
-// claims of the boot bootID. The caller excludes other processes from all
-// calls.
+// NewPlaced returns the directory d. The file at the path file says which directory
+// has the claims of the boot bootID. The caller excludes other processes from all
+// calls that write.
 func NewPlaced(d Dir, file, bootID string) Placed { return Placed{Dir: d, file: file, bootID: bootID} }
 
 // Check returns an error if the node's claims are in another directory.

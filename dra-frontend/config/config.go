@@ -404,7 +404,7 @@ func (c Config) ReservedHugepageCounts() (map[int]map[int64]int64, error) {
 // Divide divides a machine into zones. A configuration that does not fit the
 // machine is an error.
 func (c Config) Divide(m topology.Machine) (zones.Inventory, error) {
-	wanted, err := c.Zones()
+	wanted, err := c.ZonesConfig()
 	if err != nil {
 		return zones.Inventory{}, err
 	}
@@ -415,8 +415,8 @@ func (c Config) Divide(m topology.Machine) (zones.Inventory, error) {
 	return divided, nil
 }
 
-// Zones returns the configuration that package zones needs.
-func (c Config) Zones() (zones.Config, error) {
+// ZonesConfig returns the configuration that package zones needs.
+func (c Config) ZonesConfig() (zones.Config, error) {
 	memory, err := c.ReservedMemoryBytes()
 	if err != nil {
 		return zones.Config{}, err

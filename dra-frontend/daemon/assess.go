@@ -41,12 +41,12 @@ type assessment struct {
 
 // assess is pure.
 func assess(o observation, c config.Config) assessment {
-	report := health.Check(o.machine.Machine, o.claims, o.announced.invalidPartitions)
-	devices := resourceslices.Devices(o.machine.Offer(o.claims), resourceslices.Options{
-		PageSize: o.machine.Machine.PageSize, Taints: taints(o), NodeAllocatable: c.NodeAllocatable,
+	report := health.Check(o.divided.Machine, o.claims, o.announced.invalidPartitions)
+	devices := resourceslices.Devices(o.divided.Offer(o.claims), resourceslices.Options{
+		PageSize: o.divided.Machine.PageSize, Taints: taints(o), NodeAllocatable: c.NodeAllocatable,
 	})
 	return assessment{
-		devices: devices, displaced: o.machine.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuator),
+		devices: devices, displaced: o.divided.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuatorFault),
 		lost: lostPartitions(o), faults: faults(o), settled: settled(o),
 	}
 }
@@ -59,7 +59,7 @@ const (
 	reasonEmpty     = "NothingToOffer"
 )
 
-func unfitReasons() []string {
+func refusalReasons() []string {
 	return []string{reasonNodeUnfit, reasonBlocked, reasonActuator, reasonEmpty}
 }
 
@@ -72,9 +72,9 @@ var errEmpty = errors.New("no zone of this node has anything to offer: " +
 
 func faults(o observation) map[string]error {
 	found := map[string]error{
-		reasonNodeUnfit: o.unfit, reasonBlocked: o.blocked, reasonActuator: o.actuator, reasonSlices: o.slices,
+		reasonNodeUnfit: o.unfit, reasonBlocked: o.blocked, reasonActuator: o.actuatorFault, reasonSlices: o.slicesFault,
 	}
-	if len(o.machine.Zones) == 0 {
+	if len(o.divided.Zones) == 0 {
 		found[reasonEmpty] = errEmpty
 	}
 	maps.DeleteFunc(found, func(_ string, err error) bool { return err == nil })
@@ -85,7 +85,7 @@ func faults(o observation) map[string]error {
 // be prepared.
 func taints(o observation) []resourceapi.DeviceTaint {
 	var out []resourceapi.DeviceTaint
-	if o.actuator != nil {
+	if o.actuatorFault != nil {
 		out = append(out, resourceapi.DeviceTaint{
 			Key: kubelet.DriverName + "/actuator", Value: "unavailable", Effect: resourceapi.DeviceTaintEffectNoSchedule,
 		})

@@ -40,7 +40,7 @@ func TestAssess(t *testing.T) {
 			problems: map[string]string{"numa-0": "", "numa-1": ""},
 		},
 		"no actuator": {
-			observe:  func(o *observation) { o.actuator = errors.New("gone") },
+			observe:  func(o *observation) { o.actuatorFault = errors.New("gone") },
 			taints:   []string{"actuator=unavailable"},
 			faults:   []string{reasonActuator},
 			problems: map[string]string{"numa-0": "gone", "numa-1": "gone"},
@@ -64,7 +64,7 @@ func TestAssess(t *testing.T) {
 			},
 		},
 		"slices that are not written": {
-			observe:  func(o *observation) { o.slices = errors.New("conflict") },
+			observe:  func(o *observation) { o.slicesFault = errors.New("conflict") },
 			faults:   []string{reasonSlices},
 			problems: map[string]string{"numa-0": "", "numa-1": ""},
 		},
@@ -78,7 +78,7 @@ func TestAssess(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := observation{machine: machine}
+			o := observation{divided: machine}
 			tc.observe(&o)
 			got := assess(o, config.Default())
 			require.Equal(t, tc.problems, got.problems)

@@ -57,10 +57,10 @@ type Options struct {
 
 // Daemon is the running frontend.
 type Daemon struct {
-	o        Options
-	status   *status
-	instance *instances.Instance
-	kubelet  *registration
+	o            Options
+	status       *status
+	instance     *instances.Instance
+	registration *registration
 	// helper answers kubelet; nil while this instance is not registered.
 	helper    atomic.Pointer[kubeletplugin.Helper]
 	dir       cdidir.Placed
@@ -81,25 +81,27 @@ const pollInterval = time.Second
 // CDI directory. An unfit node is no error: its claims must be released, and a
 // rolling update must go on to other nodes.
 func New(o Options) (*Daemon, error) {
-	d := &Daemon{o: o, kubelet: &registration{rootDir: o.Kubelet.RootDir}}
+	d := &Daemon{o: o, registration: &registration{rootDir: o.Kubelet.RootDir}}
 	d.events = events.New(events.Options{Log: o.Log, Client: o.Client, Driver: kubelet.DriverName, Node: o.Kubelet.NodeName})
 	d.reports = newReporter(o, d.events.Send)
 	d.published = newPublication(o)
 	proc := os.DirFS(o.Config.ProcRoot)
-	first := observation{actuator: errNotChecked, blocked: errNotChecked}
+	first := observation{actuatorFault: errNotChecked, blocked: errNotChecked}
 	now, err := d.observeFitness(first)
 	if err != nil {
 		return nil, err
 	}
+	d.reports.logNode(first, now)
+	checked := now
 	bootID, err := preflight.BootID(proc)
 	if err != nil {
 		return nil, err
 	}
 	d.bootID = bootID
-	if now.machine, err = d.discover(); err != nil {
+	if now.divided, err = d.discover(); err != nil {
 		return nil, err
 	}
-	d.reports.logNode(first, now)
+	d.reports.logNode(checked, now)
 	d.status = newStatus(now)
 
 	dir, err := cdidir.Open(o.Config.CDIDir)
@@ -120,7 +122,7 @@ func New(o Options) (*Daemon, error) {
 	d.driver = kubelet.New(kubelet.Options{
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID,
 		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
-		Inventory: decision.InventoryOf(o.Config, now.machine, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
+		Inventory: decision.InventoryOf(o.Config, now.divided, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: podclaims.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
@@ -239,7 +241,7 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 	defer refresh.Stop()
 	for {
 		now, _ := d.status.get()
-		o := now.observation
+		o, changed := now.observation, false
 		select {
 		case <-ctx.Done():
 			return ended(ctx, nil)
@@ -262,9 +264,11 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 			if o, err = d.observeFitness(o); err != nil {
 				return err
 			}
+			// Prepare refuses claims from here on if the node is unfit.
+			changed = d.conclude(o)
 			o = d.observeAll(ctx, d.observeMachine(o))
 		}
-		if d.conclude(o) {
+		if d.conclude(o) || changed {
 			if err := d.publish(ctx, helper); err != nil {
 				return ended(ctx, err)
 			}
@@ -272,16 +276,17 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 	}
 }
 
-// observeAll reads all but the machine and the node's fitness.
+// observeAll observes all but the machine and the node's fitness. It brings the node
+// file and the watches of claims in line with the claim files.
 func (d *Daemon) observeAll(ctx context.Context, o observation) observation {
 	return d.observeCgroups(d.observeActuator(d.reconcile(ctx, o)))
 }
 
-// conclude assesses an observation and reports it. It reports whether the slices
-// must change.
+// conclude assesses an observation, reports what is new, and stores both for
+// kubelet's calls. It returns whether the slices must change.
 func (d *Daemon) conclude(o observation) (changed bool) {
 	before, _ := d.status.get()
-	o.slices = d.published.failure()
+	o.slicesFault = d.published.failure()
 	if reflect.DeepEqual(o, before.observation) {
 		d.reports.report(before, before)
 		return false
@@ -311,10 +316,11 @@ func ended(ctx context.Context, err error) error {
 	return nil
 }
 
-// publish writes the slices if they differ from what the API server has.
+// publish hands the devices over to the helper, which writes the slices that differ
+// from those of the API server, and tries again after an error.
 func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) error {
 	now, _ := d.status.get()
-	d.o.Log.Info("publishing", zap.Strings("zones", now.machine.Names()), zap.Bool("tainted", len(taints(now.observation)) > 0))
+	d.o.Log.Info("publishing", zap.Strings("zones", now.divided.Names()), zap.Bool("tainted", len(taints(now.observation)) > 0))
 	d.published.sending(now.devices)
 	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, now.devices))
 }
@@ -323,7 +329,7 @@ func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) erro
 // rolling update waits for nil. Fitness is separate because an unfit node must
 // not stop the update of other nodes.
 func (d *Daemon) Ready() error {
-	err := d.kubelet.missing()
+	err := d.registration.missing()
 	if standby := d.status.waits(); err != nil && standby != nil {
 		return standby
 	}

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubeletconfig"
@@ -82,6 +84,22 @@ func TestPendingEnds(t *testing.T) {
 	p = p.announced(3)
 	require.False(t, at(3))
 	require.True(t, at(4))
+}
+
+// A node file that cannot be read has no generation to wait for.
+func TestGeneration(t *testing.T) {
+	o := options(t)
+	d := &Daemon{o: o}
+	require.Zero(t, d.generation(), "no node file")
+	data, err := contract.EncodeNode(contract.NodeState{
+		V: contract.Version, Generation: 7, BootID: "boot",
+		Shared: contract.Shared{CPUs: contracttest.CPUs("0"), Mems: contracttest.Nodes("0")},
+	})
+	require.NoError(t, err)
+	require.NoError(t, atomicfile.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
+	require.Equal(t, uint64(7), d.generation())
+	require.NoError(t, atomicfile.Write(o.Config.CDIDir, contract.NodeFile, data[:len(data)/2], 0o600))
+	require.Zero(t, d.generation())
 }
 
 // While the actuator is away, its last announcement of lost partitions and of the

@@ -138,7 +138,7 @@ func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kube
 		kubeletplugin.NodeName(d.o.Kubelet.NodeName),
 		kubeletplugin.PluginDataDirectoryPath(d.o.Kubelet.dataDir()),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(d.o.Kubelet.RootDir, "plugins_registry")),
-		kubeletplugin.GRPCInterceptor(d.kubelet.intercept),
+		kubeletplugin.GRPCInterceptor(d.registration.intercept),
 	)
 	if d.o.Kubelet.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(types.UID(d.o.Kubelet.PodUID)))
@@ -152,7 +152,7 @@ func (d *Daemon) serve(ctx context.Context, fail context.CancelCauseFunc) (*kube
 func (d *Daemon) withdraw(helper *kubeletplugin.Helper) {
 	helper.Stop()
 	d.helper.Store(nil)
-	d.kubelet.last.Store(nil)
+	d.registration.last.Store(nil)
 }
 
 // registration has kubelet's last answer about this instance. The helper has

@@ -30,7 +30,7 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	d := &Daemon{o: o}
 	machine, err := d.discover()
 	require.NoError(t, err)
-	last, reports := observation{machine: machine}, newReporter(o, new(sent).send)
+	last, reports := observation{divided: machine}, newReporter(o, new(sent).send)
 	// look returns the warnings that another look at the machine logs.
 	look := func() []observer.LoggedEntry {
 		before := last

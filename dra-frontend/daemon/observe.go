@@ -25,7 +25,8 @@ import (
 // from it. Each method of Daemon that observes takes the last observation and
 // returns the next one.
 type observation struct {
-	machine zones.Inventory
+	// divided is the machine as the configuration divides it.
+	divided zones.Inventory
 	// unfit is why the node cannot keep the driver's promises. warnings are the
 	// checks that preflight could not do.
 	unfit    error
@@ -34,13 +35,13 @@ type observation struct {
 	// be read.
 	claims  []contract.ClaimRecord
 	blocked error
-	// actuator is why no actuator would apply a claim.
-	actuator  error
-	announced announced
+	// actuatorFault is why no actuator would apply a claim.
+	actuatorFault error
+	announced     announced
 	// protection has the findings about the cgroups of claims.
 	protection map[contract.Key]health.Protection
-	// slices is why the API server does not have the slices.
-	slices error
+	// slicesFault is why the API server does not have the slices.
+	slicesFault error
 }
 
 var errNotChecked = errors.New("not checked yet")
@@ -132,12 +133,12 @@ func (d *Daemon) observeMachine(o observation) observation {
 		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
 		return o
 	}
-	if !machine.Equal(o.machine) {
+	if !machine.Equal(o.divided) {
 		d.driver.SetInventory(decision.InventoryOf(d.o.Config, machine, d.bootID))
 	}
 	// The machine replaces the last one in any case: health needs more of it than
 	// Equal compares.
-	o.machine = machine
+	o.divided = machine
 	return o
 }
 
@@ -165,11 +166,11 @@ func (d *Daemon) reconcile(ctx context.Context, o observation) observation {
 // observeActuator reads the announcement.
 func (d *Daemon) observeActuator(o observation) observation {
 	a, err := actuator{dir: d.o.Config.CDIDir}.Announcement()
-	if err == nil && o.actuator != nil {
+	if err == nil && o.actuatorFault != nil {
 		d.o.Log.Info("actuator is ready",
 			zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
 	}
-	o.actuator, o.announced = err, o.announced.after(a, err)
+	o.actuatorFault, o.announced = err, o.announced.after(a, err)
 	return o
 }
 

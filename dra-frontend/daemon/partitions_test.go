@@ -49,7 +49,7 @@ func testInvalidPartition(t *testing.T) {
 	var n sent
 	machine, err := o.Config.Divide(topologytest.T2().Machine())
 	require.NoError(t, err)
-	first := observation{machine: machine, actuator: errNotChecked}
+	first := observation{divided: machine, actuatorFault: errNotChecked}
 	first.claims = []contract.ClaimRecord{{Namespace: "ns", Name: "pinned", UID: claimUID, Results: []contract.ResultRecord{
 		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("0"),
 			Partition: contract.PartitionRoot}},

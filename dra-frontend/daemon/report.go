@@ -58,12 +58,13 @@ func (r *reporter) logNode(before, now observation) {
 	for _, w := range newWarnings(before.warnings, now.warnings) {
 		r.log.Warn("preflight", zap.String("finding", w))
 	}
-	for _, w := range newWarnings(before.machine.Machine.Warnings, now.machine.Machine.Warnings) {
+	for _, w := range newWarnings(before.divided.Machine.Warnings, now.divided.Machine.Warnings) {
 		r.log.Warn("the machine is read with a fallback", zap.String("warning", w))
 	}
-	if !now.machine.Equal(before.machine) {
-		r.log.Info("machine read", zap.Strings("zones", now.machine.Names()))
-		for _, l := range now.machine.LeftOut() {
+	// New also calls logNode before it reads the machine.
+	if len(now.divided.Machine.CPUs) > 0 && !now.divided.Equal(before.divided) {
+		r.log.Info("machine read", zap.Strings("zones", now.divided.Names()))
+		for _, l := range now.divided.LeftOut() {
 			r.log.Warn("a part of the machine is not offered", zap.String("what", l.What), zap.String("why", l.Why))
 		}
 	}
@@ -73,8 +74,8 @@ func (r *reporter) logNode(before, now observation) {
 	if now.blocked == nil && before.blocked != nil {
 		r.log.Info("node state is current")
 	}
-	if now.actuator != nil && text(now.actuator) != text(before.actuator) {
-		r.log.Error("claims wait for the actuator", zap.Error(now.actuator))
+	if now.actuatorFault != nil && text(now.actuatorFault) != text(before.actuatorFault) {
+		r.log.Error("claims wait for the actuator", zap.Error(now.actuatorFault))
 	}
 }
 
@@ -103,7 +104,7 @@ func (r *reporter) logClaims(before, now state) {
 }
 
 func (r *reporter) measure(now state) {
-	r.metrics.Node(now.blocked, now.actuator)
+	r.metrics.Node(now.blocked, now.actuatorFault)
 	r.metrics.Displaced(len(now.displaced))
 	r.metrics.Unhealthy(len(now.health.Devices))
 	r.metrics.InvalidPartitions(len(now.lost))
@@ -116,7 +117,7 @@ func (r *reporter) measure(now state) {
 
 // remindOfFaults sets the metrics of faults and sends the events that are due.
 func (r *reporter) remindOfFaults(found map[string]error) {
-	for _, reason := range unfitReasons() {
+	for _, reason := range refusalReasons() {
 		r.metrics.Unfit(reason, found[reason] != nil)
 	}
 	since, lasting := make(map[string]time.Time), make(map[string]string)

@@ -42,13 +42,13 @@ func (d *Daemon) activate(ctx context.Context, fail context.CancelCauseFunc) (he
 		err := d.instance.Activate()
 		held := new(instances.HeldError)
 		if err == nil {
-			d.stands(nil)
+			d.setStandby(nil)
 			return helper, nil
 		}
 		if !errors.As(err, &held) {
 			return helper, err
 		}
-		d.stands(held)
+		d.setStandby(held)
 		switch {
 		case !held.Successor:
 			// Kubelet calls the instance that it registered last.
@@ -58,7 +58,7 @@ func (d *Daemon) activate(ctx context.Context, fail context.CancelCauseFunc) (he
 			if helper, err = d.serve(ctx, fail); err != nil {
 				return nil, err
 			}
-		case d.kubelet.missing() == nil:
+		case d.registration.missing() == nil:
 			if err := d.instance.Ask(); err != nil {
 				return helper, err
 			}
@@ -71,9 +71,9 @@ func (d *Daemon) activate(ctx context.Context, fail context.CancelCauseFunc) (he
 	}
 }
 
-// stands stores and reports which active instance this one waits for, nil if
+// setStandby stores and reports which active instance this one waits for, nil if
 // this instance is the active one.
-func (d *Daemon) stands(held *instances.HeldError) {
+func (d *Daemon) setStandby(held *instances.HeldError) {
 	d.o.Metrics.Active(held == nil)
 	var err error
 	if held != nil {

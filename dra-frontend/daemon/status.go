@@ -73,7 +73,7 @@ func (s *status) fitness() error {
 	}
 	n, _ := s.get()
 	var errs []error
-	for _, reason := range unfitReasons() {
+	for _, reason := range refusalReasons() {
 		errs = append(errs, n.faults[reason])
 	}
 	return errors.Join(errs...)

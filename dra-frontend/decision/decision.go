@@ -33,7 +33,7 @@ type Input struct {
 	// has NeedsAllocatableMemory. AllocatableMemoryErr is why it is not known.
 	AllocatableMemory    int64
 	AllocatableMemoryErr error
-	// Err is why no claim can be decided, nil for no reason. A fault of a claim is
+	// Err is why no claim can be decided, nil if claims can be. A fault of a claim is
 	// reported before: kubelet tries again, which does not mend the claim.
 	Err error
 }

@@ -71,7 +71,8 @@ func (i Identity) String() string {
 	return fmt.Sprintf("pod UID %.80q of release %.160q", i.PodUID, i.Release)
 }
 
-// HeldError means that another instance is the active one.
+// HeldError means that this instance is not the active one: another instance is,
+// or is about to be.
 type HeldError struct {
 	// By is the active instance.
 	By Identity
@@ -232,7 +233,7 @@ func (i *Instance) Ask() error {
 	if next, err := i.next(); err != nil || next != nil {
 		return err
 	}
-	if stands, err := i.stands(); err != nil || stands {
+	if stands, err := i.isAsking(); err != nil || stands {
 		return err
 	}
 	if err := i.silence(); err != nil {
@@ -249,8 +250,8 @@ func (i *Instance) Ask() error {
 	return nil
 }
 
-// stands reports whether the question in the directory is from this instance.
-func (i *Instance) stands() (bool, error) {
+// isAsking reports whether the question in the directory is from this instance.
+func (i *Instance) isAsking() (bool, error) {
 	if i.asking == nil {
 		return false, nil
 	}

@@ -18,10 +18,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-// A decision stands while a pod that it was made for is a consumer of the claim
-// or may run. After that the claim is decided anew for its present consumers:
-// kubelet keeps a claim prepared from one pod to the next, and the scheduler
-// may have allocated the claim anew after its pods were deleted by force.
+// A decision of the present allocation stands while a pod that it was made for is a
+// consumer of the claim or may run, and longer for a claim that pods can join. A
+// decision of a former allocation stands for no pod: it is replaced when its pods
+// have ended. Otherwise the claim is decided anew for its present consumers: kubelet
+// keeps a claim prepared from one pod to the next, and the scheduler may have
+// allocated the claim anew after its pods were deleted by force.
 
 // stands reports whether the record is the answer for the claim. The error says
 // why a new decision has to wait.
@@ -117,8 +119,8 @@ func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceReques
 }
 
 // replace writes a new decision for a claim when its pods have ended. While the
-// claim file is replaced, the pool is without the CPUs of both decisions (I1),
-// unless the pool would be empty. The claim has no pods meanwhile: a container
+// claim file is replaced, the pool lacks the CPUs that each of the two decisions
+// takes out of it (I1), unless the pool would be empty. The claim has no pods meanwhile: a container
 // could get the former values (I5). After a crash between two writes Reconcile
 // computes the node state from the claim file that exists (I4).
 func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRecord) error {
@@ -129,7 +131,7 @@ func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRe
 	idle := is
 	was.Pods, idle.Pods = nil, nil
 	between, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), was, idle))
-	if errors.Is(err, nodestate.ErrNoPool) {
+	if errors.Is(err, nodestate.ErrNoSharedPool) {
 		// I7: the pool needs a CPU of the former decision. No container can get
 		// this CPU from the former claim file, because its pods have ended.
 		between, err = nodestate.Compute(d.inventory.Base, append(slices.Clone(others), idle))
@@ -138,8 +140,8 @@ func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRe
 		return err
 	}
 	if err := d.ledger.Replace(is, between, after); err != nil {
-		_, again := d.reconcile()
-		return errors.Join(err, again)
+		_, reconcileErr := d.reconcile()
+		return errors.Join(err, reconcileErr)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 type batch struct {
 	claims []allocated
 	beside []decision.Claim
-	// err is why no claim of the call can be decided, nil for no reason.
+	// err is why no claim of the call can be decided, nil if claims can be.
 	err error
 	// allocatableMemory is in bytes, 0 if no claim depends on it.
 	allocatableMemory    int64

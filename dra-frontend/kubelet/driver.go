@@ -2,7 +2,8 @@
 
 // Package kubelet answers kubelet: it prepares and unprepares claims. It reads
 // the input of the decisions, calls package decision, and writes the records
-// with package ledger. The flow of one call reads top to bottom in prepare.go.
+// with package ledger. prepare.go has the flow of one call; batch.go reads its input
+// before the lock is taken, and anew.go says when a former decision stands.
 package kubelet
 
 import (
@@ -130,9 +131,9 @@ type Options struct {
 	Metadata Metadata
 }
 
-// New returns a Driver. The caller calls Reconcile before kubelet calls the
-// Driver, so that the node state is not older than the claims at kubelet's
-// first call. Prepare itself always reads the claim files (I4).
+// New returns a Driver. Prepare reads the claim files at each call and writes the
+// node state before a claim file, so that kubelet may call a Driver before its first
+// Reconcile (I4): a successor registers before it is the active instance.
 func New(o Options) *Driver {
 	if o.Metadata == nil {
 		o.Metadata = func(context.Context, *resourceapi.ResourceClaim, []kubeletplugin.Device) error { return nil }

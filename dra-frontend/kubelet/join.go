@@ -45,16 +45,16 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 		return nil
 	}
 	if record.Joinable && decision.SameAllocation(record, results) {
-		return d.tie(ctx, claim, late, results)
+		return d.join(ctx, claim, late, results)
 	}
 	if anyReserved(claim, record.Pods) {
 		return nil
 	}
-	return d.again(ctx, claim, record, results)
+	return d.decideAnew(ctx, claim, record, results)
 }
 
-// again decides a prepared claim anew for its present consumers.
-func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, record contract.ClaimRecord,
+// decideAnew decides a prepared claim anew for its present consumers.
+func (d *Driver) decideAnew(ctx context.Context, claim *resourceapi.ResourceClaim, record contract.ClaimRecord,
 	results []resourceapi.DeviceRequestAllocationResult) error {
 	if err := sameDevices(record, results); err != nil {
 		return err
@@ -70,9 +70,9 @@ func (d *Driver) again(ctx context.Context, claim *resourceapi.ResourceClaim, re
 	return d.prepare(ctx, b, true)[0].Err
 }
 
-// tie adds the pods that late reserves the claim for to a claim that pods can
+// join adds the pods that late reserves the claim for to a claim that pods can
 // share.
-func (d *Driver) tie(ctx context.Context, claim, late *resourceapi.ResourceClaim,
+func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClaim,
 	results []resourceapi.DeviceRequestAllocationResult) error {
 	// As in prepare, the API server is read before the lock is taken.
 	joined := decision.Read(late, results, d.settings)

@@ -48,9 +48,9 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context,
 	return results, nil
 }
 
-// prepare answers each claim of a batch. With again, only claims that are
+// prepare answers each claim of a batch. With anew, only claims that are
 // prepared are decided: kubelet may have released the claim meanwhile.
-func (d *Driver) prepare(ctx context.Context, b batch, again bool) []kubeletplugin.PrepareResult {
+func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugin.PrepareResult {
 	answers := make([]kubeletplugin.PrepareResult, len(b.claims))
 	fail := func(err error) []kubeletplugin.PrepareResult {
 		for i := range answers {
@@ -82,23 +82,24 @@ func (d *Driver) prepare(ctx context.Context, b batch, again bool) []kubeletplug
 	var open []int
 	for i, a := range b.claims {
 		former, known := claims.Find(a.UID)
-		stands, err := false, error(nil)
+		standing, err := false, error(nil)
 		if known {
-			stands, err = d.stands(former, a)
+			standing, err = d.stands(former, a)
 		}
 		switch {
 		case err != nil:
 			answers[i].Err = err
 			d.logOf(a).Info("claim not prepared", zap.Error(err))
-		case stands:
+		case standing:
 			answers[i].Devices = answer(former)
 			d.logOf(a).Debug("claim is already prepared")
-		case known || !again:
+		case known || !anew:
 			a.Kept = keptCPUs(former, a.results)
 			in.Claims = append(in.Claims, a.Claim)
 			open = append(open, i)
 			continue
 		}
+		// A claim that is not decided here counts for its containers all the same.
 		in.Beside = append(in.Beside, a.Claim)
 	}
 	if len(open) == 0 {
@@ -119,7 +120,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, again bool) []kubeletplug
 		if err != nil {
 			d.logOf(a).Info("claim not prepared", zap.Error(err))
 		} else {
-			claims, err = d.keep(ctx, a, outcome.Record, claims, again)
+			claims, err = d.keep(ctx, a, outcome.Record, claims, anew)
 		}
 		if answers[open[n]].Err = err; err == nil {
 			answers[open[n]].Devices = answer(outcome.Record)

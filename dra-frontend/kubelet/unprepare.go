@@ -63,7 +63,7 @@ func (d *Driver) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 		return nil
 	}
 	switch err := d.writeState(claims.Prepared); {
-	case errors.Is(err, nodestate.ErrNoPool):
+	case errors.Is(err, nodestate.ErrNoSharedPool):
 		// The claim is released: kubelet need not ask again. Reconcile
 		// writes the state once there is a CPU for the pool (I7).
 		log.Warn("claim released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))

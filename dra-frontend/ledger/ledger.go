@@ -151,7 +151,7 @@ func (l *Ledger) read(uid string, info fs.FileInfo) cached {
 }
 
 // Add writes the node state and then the claim file, so that the shared pool
-// never has a CPU that a claim file names (I1). state must already contain the
+// never has a CPU that a claim file takes out of it (I1). state must already contain the
 // claim. before is the state without the claim: Add writes it back if the claim
 // file cannot be written, so that an error leaves nothing behind (I3).
 func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) error {

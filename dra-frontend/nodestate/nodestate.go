@@ -29,11 +29,11 @@ type Base struct {
 	Protect bool
 }
 
-// ErrNoPool means that the shared pool would be empty (I7).
-var ErrNoPool = errors.New("no CPU would be left for containers without exclusive CPUs")
+// ErrNoSharedPool means that the shared pool would be empty (I7).
+var ErrNoSharedPool = errors.New("no CPU would be left for containers without exclusive CPUs")
 
 // Compute returns the node state for the prepared claims. The ledger sets the
-// generation. The error is [ErrNoPool] if the shared pool would be empty.
+// generation. The error is [ErrNoSharedPool] if the shared pool would be empty.
 func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, error) {
 	state := contract.NodeState{
 		V:         contract.Version,
@@ -43,7 +43,7 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 	}
 	held := ClaimedCPUs(claims)
 	if base.CPUs.Difference(held).IsEmpty() {
-		return contract.NodeState{}, fmt.Errorf("%w: %d claims hold all of %s", ErrNoPool, len(claims), base.CPUs)
+		return contract.NodeState{}, fmt.Errorf("%w: %d claims hold all of %s", ErrNoSharedPool, len(claims), base.CPUs)
 	}
 	// The kernel takes partition CPUs out of the pool, so the pool's list keeps
 	// them.

@@ -18,7 +18,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
-// Settings are the parameters of one result with every choice made.
+// Settings are the parameters of one result, with the defaults of the class and of
+// the configuration.
 type Settings struct {
 	CPU placement.Options
 	// Isolation is cpu.isolation, empty if the node's Exclusivity decides.

@@ -74,8 +74,9 @@ func Decide(open, prepared []Use) map[Key]Outcome {
 	return outcomes
 }
 
-// spreadObstacles returns the obstacle of each result: its own, or for the first
-// open results the obstacle of a result that a container uses as well.
+// spreadObstacles returns the obstacle of each result. The first open uses are the
+// undecided results: without an obstacle of its own, an undecided result has the
+// obstacle of a result with which it shares a container.
 func spreadObstacles(uses []Use, open int) []error {
 	obstacles := make([]error, len(uses))
 	for i, u := range uses {

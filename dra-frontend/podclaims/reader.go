@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podclaims reads pods and claims from the API server. Reader reads the
-// objects that a claim's values depend on: the claim's consumers, their other
-// claims, and this node if a claim has no limit. Watcher finds consumers that come
+// objects that a claim's values depend on: the claim's consumers and their other
+// claims. Node reads this node, for claims without a limit. Watcher finds consumers that come
 // after Prepare.
 package podclaims
 

@@ -46,6 +46,8 @@ type Hardware struct {
 // SMTEnabled reports whether a core has more than one thread.
 func (h Hardware) SMTEnabled() bool { return h.ThreadsPerCore > 1 }
 
+// zone returns the segment's zone: the CPUs of the segment that may be claimed,
+// in whole steps, and its memory.
 func (s segment) zone(m topology.Machine, c Config, claimable, held contract.CPUSet) Zone {
 	z := Zone{Name: s.name, Kind: s.kind, ID: s.id, Hugepages: make(map[int64]int64)}
 	threads := make(map[int]int)
@@ -99,11 +101,10 @@ func wholeCores(cpus []topology.CPU, threads map[int]int) (step int, fit []topol
 	return step, fit
 }
 
-// coresOf returns the CPUs of cores that fit the first size: any free cores
-// that have so many CPUs together contain cores of exactly so many (I2). For
-// this, each size that is taken divides the size taken before it. Two cores of
-// two threads add up to four; a core of three (four, with one thread offline)
-// does not fit.
+// coresOf returns the CPUs of cores whose sizes divide each other in turn, as 4, 2
+// and 1 do, beginning with the first size. Free cores of such sizes that have
+// enough CPUs always add up to exactly the first size (I2). A core of three CPUs
+// (four, with one thread offline) does not fit four.
 func coresOf(cpus []topology.CPU, threads map[int]int, descending []int) []topology.CPU {
 	taken, last := make(map[int]bool), descending[0]
 	for _, size := range descending {

@@ -27,8 +27,8 @@ func (i Inventory) has(device string) bool {
 // prepared with another configuration, or on a machine with other CPUs. While the
 // claims fit the configuration, the result does not depend on them. CPUs and
 // memory of claims that do not fit are subtracted from the capacities, so that the
-// scheduler gives no CPU twice (I1), never more than can be prepared (I2) and
-// never more than the shared pool can spare (I7).
+// scheduler gives no CPU twice (I1), gives no more than can be prepared (I2) and
+// takes no more than the shared pool can spare (I7).
 func (i Inventory) Offer(claims []contract.ClaimRecord) []Zone {
 	held := i.held(claims)
 	claimable := i.config.claimable(i.Machine, held.displaced)

@@ -6,7 +6,7 @@
 // (the published devices); placement later picks CPUs of a zone.
 //
 // The shared pool is for all containers without claimed CPUs. In dynamic mode
-// it is all managed CPUs that no claim holds, with the reserved CPUs; unmanaged
+// it is all managed CPUs that no claim takes out of it, with the reserved CPUs; unmanaged
 // CPUs are another program's and stay untouched. In fixed mode it is exactly
 // the CPUs that managedCPUs lacks, always. Scheduling never empties the pool
 // (I7): the published capacity is so small that any set of claims leaves
@@ -55,7 +55,7 @@ type Zone struct {
 // Empty reports whether the zone has nothing to offer.
 func (z Zone) Empty() bool { return z.CPUCapacity == 0 && z.Memory == 0 && len(z.Hugepages) == 0 }
 
-// Pool is the shared pool of a node without claims. The ledger subtracts
+// Pool is the shared pool of a node without claims. Package nodestate subtracts
 // claimed CPUs.
 type Pool struct {
 	CPUs contract.CPUSet

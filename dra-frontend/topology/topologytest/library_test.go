@@ -134,7 +134,7 @@ func TestKindsOfCores(t *testing.T) {
 
 func devices(t *testing.T, m topology.Machine, by zones.Kind) ([]zones.Zone, []resourceapi.Device) {
 	t.Helper()
-	cfg, err := config.Default().Zones()
+	cfg, err := config.Default().ZonesConfig()
 	require.NoError(t, err)
 	cfg.GroupBy = by
 	divided, err := zones.Divide(m, cfg)
