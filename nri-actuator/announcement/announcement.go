@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"sync"
+	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
@@ -30,12 +31,23 @@ type Announcement struct {
 	mu      sync.Mutex
 	content contract.Announcement
 	file    *os.File
+	closed  bool
 }
 
 // New writes the announcement into dir and holds it. While another process
 // holds it, the error is [ErrHeld]: two actuators would claim the same fields
 // of each container and fail each other's containers.
 func New(dir string, base contract.Announcement) (*Announcement, error) {
+	// The lock makes one step of the look and the write: two actuators must not
+	// both find the place free.
+	place, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Close()
+	if err := syscall.Flock(int(place.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
 	switch other, err := contract.ReadAnnouncement(dir); {
 	case err == nil:
 		return nil, fmt.Errorf("%w: process %d, started %s: end it first", ErrHeld, other.PID, other.Started)
@@ -59,10 +71,13 @@ func New(dir string, base contract.Announcement) (*Announcement, error) {
 }
 
 // Set changes the content. It writes nothing if the content stays the same and
-// the file is in its place.
+// the file is in its place, and after Close: work may go on that the kernel kept.
 func (a *Announcement) Set(change func(*contract.Announcement)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
 	content := a.content
 	change(&content)
 	if reflect.DeepEqual(content, a.content) && a.mine() {
@@ -76,9 +91,10 @@ func (a *Announcement) Set(change func(*contract.Announcement)) error {
 func (a *Announcement) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.file == nil {
+	if a.closed {
 		return nil
 	}
+	a.closed = true
 	var err error
 	if a.mine() {
 		err = atomicfile.Remove(a.dir, contract.ActuatorFile)

@@ -5,6 +5,7 @@ package announcement_test
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,37 @@ func TestAnnouncement(t *testing.T) {
 	require.NoFileExists(t, path)
 	_, err = contract.ReadAnnouncement(dir)
 	require.ErrorIs(t, err, contract.ErrActuatorDead)
+}
+
+// Two actuators that start at the same moment do not both take the announcement.
+func TestOneActuatorAtATime(t *testing.T) {
+	dir := t.TempDir()
+	place, err := os.Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Flock(int(place.Fd()), syscall.LOCK_EX))
+	taken := make(chan error, 1)
+	go func() {
+		_, err := announcement.New(dir, base())
+		taken <- err
+	}()
+	// The other actuator has the lock and writes.
+	other := t.TempDir()
+	b, err := announcement.New(other, base())
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(filepath.Join(other, contract.ActuatorFile), filepath.Join(dir, contract.ActuatorFile)))
+	require.NoError(t, place.Close())
+	require.ErrorIs(t, <-taken, announcement.ErrHeld)
+	require.NoError(t, b.Close())
+}
+
+// Work that the kernel kept may announce after the end.
+func TestNothingIsAnnouncedAfterTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	a, err := announcement.New(dir, base())
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.NoError(t, a.Set(func(c *contract.Announcement) { c.Generation = 9 }))
+	require.NoFileExists(t, filepath.Join(dir, contract.ActuatorFile))
 }
 
 func TestCloseLeavesAnothersFile(t *testing.T) {

@@ -128,9 +128,6 @@ func (m *Mount) Take(s tree.Step) error {
 			return m.explain(s.Dir, s.File, fmt.Errorf("write %q: %w", s.Content, err))
 		}
 	}
-	if s.Act == tree.GiveBack && s.File != contract.FileExclusive {
-		return nil
-	}
 	if err := mark(fd, markWritten+s.File, s.Content); err != nil && s.Kind <= tree.Pod {
 		// A container may fill its cgroup's attributes. It loses the count of
 		// repairs only.

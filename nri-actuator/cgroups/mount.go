@@ -5,7 +5,7 @@
 // through the runtime instead.
 //
 // Files are written directly, which is exact and fast with both cgroup drivers.
-// With the systemd driver, package units gives the values to systemd, too.
+// With the systemd driver, package systemd gives the values to systemd, too.
 package cgroups
 
 import (

@@ -30,6 +30,8 @@ type changes struct {
 	renew   time.Duration
 	changed chan struct{}
 	watcher *fsnotify.Watcher
+	// watching reports whether the watch is set.
+	watching bool
 }
 
 func newChanges(dir string, renew time.Duration) *changes {
@@ -46,8 +48,9 @@ func (c *changes) start(ctx context.Context) {
 		}
 		c.watcher = watcher
 	}
-	if err := c.watcher.Add(c.dir); err != nil {
-		logs.From(ctx).Error("watch CDI directory", zap.Error(err))
+	err := c.watcher.Add(c.dir)
+	if c.watching = err == nil; err != nil {
+		logs.From(ctx).Error("the CDI directory is polled until it can be watched", zap.Error(err))
 	}
 }
 
@@ -61,7 +64,6 @@ func (c *changes) run(ctx context.Context) {
 		var events <-chan fsnotify.Event
 		var lost <-chan error
 		if c.watcher != nil {
-			poll.Stop()
 			events, lost = c.watcher.Events, c.watcher.Errors
 		}
 		select {
@@ -79,6 +81,9 @@ func (c *changes) run(ctx context.Context) {
 			logs.From(ctx).Warn("watch CDI directory", zap.Error(err))
 			c.signal()
 		case <-poll.C:
+			if c.watching {
+				continue
+			}
 			if info, err := os.Stat(c.dir); err == nil && !info.ModTime().Equal(last) {
 				last = info.ModTime()
 				c.signal()

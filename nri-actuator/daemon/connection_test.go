@@ -39,9 +39,11 @@ func TestRuntimeDiesWhileRegistering(t *testing.T) {
 
 	conn, err = l.Accept()
 	require.NoError(t, err)
-	mux := multiplex.Multiplex(conn)
+	// A request that comes before Listen would be lost.
+	mux := multiplex.Multiplex(conn, multiplex.WithBlockedRead())
 	rpc, err := mux.Listen(multiplex.RuntimeServiceConn)
 	require.NoError(t, err)
+	mux.Unblock()
 	server, err := ttrpc.NewServer()
 	require.NoError(t, err)
 	d := &dying{registered: make(chan struct{})}
@@ -69,11 +71,13 @@ func (h *host) serveRegistration() (registered <-chan struct{}) {
 		if err != nil {
 			return
 		}
-		mux := multiplex.Multiplex(conn)
+		// A request that comes before Listen would be lost.
+		mux := multiplex.Multiplex(conn, multiplex.WithBlockedRead())
 		rpc, err := mux.Listen(multiplex.RuntimeServiceConn)
 		if err != nil {
 			return
 		}
+		mux.Unblock()
 		server, err := ttrpc.NewServer()
 		if err != nil {
 			return

@@ -143,7 +143,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.mount.Close()) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer func() {
+		if err := wait(ctx, &wg); err != nil {
+			logs.From(ctx).Error("end", zap.Error(err))
+		}
+	}()
 	defer cancel(nil)
 	if d.config.MetricsAddress != "" {
 		serve, err := d.listen(ctx)
@@ -171,13 +175,30 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	wg.Go(func() { cancel(d.watch(ctx, plugin, changes.changed)) })
 	d.stayConnected(ctx, plugin)
 	cancel(nil)
-	wg.Wait()
+	if wait(ctx, &wg) != nil {
+		return ended(ctx, nil)
+	}
 	halt, stop := context.WithTimeout(context.WithoutCancel(ctx), haltTimeout)
 	defer stop()
 	if err := plugin.Halt(halt); err != nil {
 		logs.From(ctx).Error("end", zap.Error(err))
 	}
 	return ended(ctx, nil)
+}
+
+// wait returns when the goroutines have ended, and an error if one of them does not
+// end in time: the kernel may keep a write.
+func wait(ctx context.Context, wg *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), haltTimeout)
+	defer stop()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("work has not ended for %s: a write into a cgroup may not return", haltTimeout)
+	}
 }
 
 // ended returns the error that ended ctx, nil if ctx was cancelled on request,

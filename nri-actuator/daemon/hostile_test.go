@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -196,4 +197,31 @@ func TestHungRuntime(t *testing.T) {
 	_, stop := h.startActuator()
 	<-registered
 	stop()
+}
+
+// TestEndDuringAWrite covers A67: the actuator ends although a write into a cgroup
+// does not return, so that the next actuator can begin.
+func TestEndDuringAWrite(t *testing.T) {
+	h := newHost(t)
+	h.startRuntime()
+	defer h.stopRuntime()
+	_, stop := h.startActuator()
+	h.connected(true)
+	spec, err := h.create("pool", podB)
+	require.NoError(t, err)
+	require.NoError(t, h.start("pool", spec))
+	file := filepath.Join(h.node.Cgroup, "kubepods/pod"+podB+"/pool/cpuset.cpus")
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, syscall.Mkfifo(file, 0o600))
+	defer func() {
+		// The kernel lets the write go on.
+		fifo, err := os.OpenFile(file, os.O_RDWR, 0)
+		require.NoError(t, err)
+		require.NoError(t, fifo.Close())
+	}()
+	h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
+	h.connected(false) // the actuator waits for the kernel
+	stop()
+	_, err = contract.ReadAnnouncement(h.node.CDI)
+	require.ErrorIs(t, err, contract.ErrActuatorDead)
 }

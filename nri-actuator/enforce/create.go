@@ -43,8 +43,9 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	return d, nil
 }
 
-// clear brings the node to the state in which the container may get its values:
-// the pool gives its CPUs up (I1), and the cgroups above it have their values.
+// clear brings the node to the state in which the container may get its values: no
+// pool container is on the container's CPUs (I1), and its pod and the levels have
+// their values.
 // moves reports whether the container does not have its CPUs yet.
 func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeState, moves bool) error {
 	s := scope{above: c}
@@ -82,6 +83,18 @@ func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeSt
 		return err
 	}
 	return e.checkAbove(c)
+}
+
+// enter makes room for a container that was created without this actuator's answer,
+// before it gets its CPUs: the pool gives them up first (I1).
+func (e *Enforcer) enter(ctx context.Context, c *Container, node contract.NodeState) error {
+	if c.Life.brought || outsidePartitions(c).IsEmpty() {
+		return nil
+	}
+	if has, err := e.Mount.ReadCPUs(c.Place.Dir, tree.FileCPUs); err == nil && has == c.Decision().CPUs {
+		return nil
+	}
+	return e.clear(ctx, c, node, true)
 }
 
 // checkAbove returns an error unless the cgroups above the container name the

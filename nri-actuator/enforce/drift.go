@@ -33,7 +33,8 @@ func (d drift) note(s tree.Step, now time.Time) (news bool) {
 func (d drift) keep(desired map[string]tree.Cgroup) {
 	for dir, files := range d {
 		for file := range files {
-			if desired[dir].Files[file] == "" {
+			partition := file == contract.FilePartition && desired[dir].Kind == tree.Partitioned
+			if desired[dir].Files[file] == "" && !partition {
 				delete(files, file)
 			}
 		}

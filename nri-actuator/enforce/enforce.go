@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enforce brings the kernel's files to the frontend's decisions. There
-// is one routine, [Enforcer.bring]: it reads the cgroups concerned, has package
-// tree plan the steps, and takes them. Package nri calls it for a container of
+// Package enforce brings the kernel's files to the frontend's decisions. Its
+// routine is [Enforcer.bring]: it reads the cgroups concerned, has package tree
+// plan the steps, and takes them. Only the steps of a lost partition, and of a
+// container that is removed, are taken outside of it. Package nri calls it for a container of
 // the runtime, and when the node state changes; package claims says which
 // decision holds. The caller orders the calls: the Enforcer has no lock.
 package enforce
@@ -38,8 +39,9 @@ type Options struct {
 	Clock           func() time.Time
 }
 
-// Enforcer knows the runtime's containers. Everything else is in the kernel's
-// files and in the frontend's.
+// Enforcer knows the runtime's containers with their last valid decisions, the last
+// node state, and what it has reported. Everything else is in the kernel's files
+// and in the frontend's.
 type Enforcer struct {
 	Options
 	known known
@@ -64,7 +66,8 @@ func New(o Options) *Enforcer {
 
 // scope is the part of the node that a call is about.
 type scope struct {
-	// all is everything, except containers whose guard may be waiting.
+	// all is everything, except containers whose guard may be waiting for a valid
+	// decision.
 	all bool
 	// pool is all pooled containers.
 	pool bool

@@ -52,10 +52,12 @@ func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, sta
 	if len(theirs) > 0 {
 		errs = append(errs, e.Mount.Release(dir, theirs))
 	}
-	if len(returned) == 0 {
+	if len(returned)+len(theirs) == 0 {
 		return errors.Join(errs...)
 	}
-	e.follow(ctx, dir, returned, false)
+	if len(returned) > 0 {
+		e.follow(ctx, dir, returned, false)
+	}
 	if e.Units.Settled(dir) {
 		// From here on the files are kubelet's again.
 		e.forgetUnit(ctx, dir)
@@ -68,8 +70,8 @@ func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, sta
 }
 
 // follow makes systemd follow the files of the cgroup dir. correct is for files
-// that have their contents already. After an error the files are set right only
-// after systemd's next reload.
+// that have their contents already. After an error systemd's next
+// reload brings its own values back, and the next round repairs them.
 func (e *Enforcer) follow(ctx context.Context, dir string, files contract.Files, correct bool) {
 	set := e.Units.Set
 	if correct {

@@ -78,9 +78,9 @@ func (k *known) byDir() map[string]*Container {
 // Unlisted notes that no list of a runtime is in force.
 func (e *Enforcer) Unlisted() { e.known.unlisted() }
 
-// Find returns the container as it is known, or told if it is not known, or if
-// only told has a pod.
-func (e *Enforcer) Find(told *Container) (c *Container, known bool) {
+// Take returns the known container with the id of told. It takes told in if no such
+// container is known, or if only told has a pod.
+func (e *Enforcer) Take(told *Container) (c *Container, known bool) {
 	c, known = e.known.all[told.ID]
 	if !known || c.Life.Kept && !told.Life.Kept {
 		told.resume(c)
@@ -127,12 +127,16 @@ func (e *Enforcer) Stopped(ctx context.Context, c *Container) {
 	e.gone(ctx, c)
 }
 
-// Left is Stopped for the id of a container that was stopped or removed a while
-// ago.
-func (e *Enforcer) Left(ctx context.Context, id string) {
+// Lives reports whether a stopped container's cgroup exists.
+func (e *Enforcer) Lives(c *Container) bool { return c.Place.Dir != "" && e.Mount.Exists(c.Place.Dir) }
+
+// Left is Stopped, or Remove if removed, for the id of a container of a while ago.
+func (e *Enforcer) Left(ctx context.Context, id string, removed bool) {
 	if c := e.known.all[id]; c != nil {
 		c.Life.Started, c.Life.seen = true, true
-		e.gone(ctx, c)
+		if e.gone(ctx, c); removed {
+			e.Remove(ctx, c)
+		}
 	}
 	e.known.removedByRuntime(id)
 }
@@ -142,9 +146,12 @@ func (e *Enforcer) Remove(ctx context.Context, c *Container) {
 	// A process that cannot die keeps the cgroup. A partition must not end after
 	// the cgroups above it have given up its CPUs.
 	if err := e.endPartition(c); err != nil {
-		logs.From(ctx).Error("remove", zap.Error(describe(c, err)))
+		logs.From(ctx).Error("remove, tried again while the cgroup exists", zap.Error(describe(c, err)))
+		c.Life.Started, c.Life.seen = true, true
+		e.gone(ctx, c)
+	} else {
+		e.forget(ctx, c)
 	}
-	e.forget(ctx, c)
 	e.known.removedByRuntime(c.ID)
 }
 

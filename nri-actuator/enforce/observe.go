@@ -18,8 +18,9 @@ import (
 )
 
 // addPods adds the pods below kubepods that no known container leads to: an
-// earlier actuator may have written to them. They keep what they have. A pod
-// gets more with its next container: kubelet may be making its cgroup.
+// earlier actuator may have written to them. Only files with a former value
+// are written: kubelet may be making the pod's cgroup, and the pod gets other values
+// with its next container.
 func (e *Enforcer) addPods(ctx context.Context, node contract.NodeState, levels map[string]string, desired map[string]tree.Cgroup) {
 	for _, level := range levels {
 		for _, dir := range e.below(ctx, level) {
@@ -146,10 +147,11 @@ func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 	return contract.NodeState{}, err
 }
 
-// claimsInUse reports whether a container has claimed CPUs.
+// claimsInUse reports whether a container has claimed CPUs, or may have: its claim
+// file may be unreadable.
 func (e *Enforcer) claimsInUse() bool {
 	for _, c := range e.known.all {
-		if !c.Decision().CPUs.IsEmpty() || !e.partition(c).IsEmpty() {
+		if c.Claims() || !e.partition(c).IsEmpty() {
 			return true
 		}
 	}

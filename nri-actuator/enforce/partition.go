@@ -30,10 +30,10 @@ func (e *Enforcer) Probe(ctx context.Context) {
 	if e.partitions != nil || dir == "" {
 		return
 	}
-	err := e.Mount.ProbePartitions(dir)
-	if path.Dir(dir) != "." {
-		err = fmt.Errorf("%w: cgroup %s is not right below the root (kubelet's cgroupRoot), "+
-			"no program gives the cgroups above it exclusive CPUs", errors.ErrUnsupported, dir)
+	err := fmt.Errorf("%w: cgroup %s is not right below the root (kubelet's cgroupRoot), "+
+		"no program gives the cgroups above it exclusive CPUs", errors.ErrUnsupported, dir)
+	if path.Dir(dir) == "." {
+		err = e.Mount.ProbePartitions(dir)
 	}
 	able := err == nil
 	if able || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist) {
@@ -183,7 +183,8 @@ func (e *Enforcer) takeAll(steps []tree.Step) error {
 
 // endPartition makes a container that leaves give back its partition CPUs.
 func (e *Enforcer) endPartition(c *Container) error {
-	if !e.isPartition(c) {
+	// A cgroup whose partition file cannot be read may be a partition.
+	if !e.isPartition(c) && e.partition(c).IsEmpty() {
 		return nil
 	}
 	return e.takeAll(tree.EndPartition(c.Place.Dir, e.partitionFiles(c)))

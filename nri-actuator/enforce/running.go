@@ -44,7 +44,9 @@ func (e *Enforcer) Update(ctx context.Context, c *Container) (d contract.Decisio
 	if err != nil {
 		return contract.Decision{}, false, err
 	}
-	d, err = e.decide(ctx, c, node)
+	if d, err = e.decide(ctx, c, node); err == nil {
+		err = e.enter(ctx, c, node)
+	}
 	return d, d.V != "", err
 }
 
@@ -64,6 +66,9 @@ func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted b
 		return true, nil
 	}
 	_, refused := e.decide(ctx, c, node)
+	if err := e.enter(ctx, c, node); err != nil {
+		return false, errors.Join(refused, err)
+	}
 	s := scope{own: c}
 	if c.Decision().Partition != "" {
 		s.above = c

@@ -129,10 +129,11 @@ type inbox struct {
 }
 
 // event is a call that could not get the lock: a container was created, or
-// started, or is gone.
+// started, or has stopped or was removed.
 type event struct {
 	container *enforce.Container
-	gone      string
+	left      string
+	removed   bool
 }
 
 // later keeps an event for the next holder of the lock, and makes Apply due
@@ -158,7 +159,7 @@ func (p *Plugin) enter(ctx context.Context) error {
 	p.inbox.mu.Unlock()
 	for _, e := range events {
 		if e.container == nil {
-			p.enforcer.Left(ctx, e.gone)
+			p.enforcer.Left(ctx, e.left, e.removed)
 			continue
 		}
 		if known := p.enforcer.Known(e.container.ID); known != nil {

@@ -84,7 +84,7 @@ func (s *Session) create(ctx context.Context, c *enforce.Container, ctr *api.Con
 		s.enforcer.Drop(c)
 		return nil, err
 	}
-	s.due.after(waitingPeriod, func() {})
+	s.due.look()
 	return adjust(d, oomScore(ctr)), nil
 }
 
@@ -122,7 +122,7 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 // start reports whether it wrote. The error says why the container must not
 // start.
 func (s *Session) start(ctx context.Context, told *enforce.Container, ctr *api.Container) (acted bool, err error) {
-	c, known := s.enforcer.Find(told)
+	c, known := s.enforcer.Take(told)
 	c.Life.Started = true
 	acted, err = s.enforcer.Bring(ctx, c, known)
 	if err == nil {
@@ -183,7 +183,7 @@ func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 }
 
 func (s *Session) update(ctx context.Context, told *enforce.Container, asked *api.LinuxResources) ([]*api.ContainerUpdate, error) {
-	c, _ := s.enforcer.Find(told)
+	c, _ := s.enforcer.Take(told)
 	if cpus, err := contract.ParseCPUs(asked.GetCpu().GetCpus()); err == nil && !c.Pinned.IsEmpty() && !cpus.IsEmpty() {
 		c.Pinned = cpus
 	}
@@ -220,18 +220,18 @@ func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ct
 // StopContainer forgets the container if its cgroup is gone.
 func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (_ []*api.ContainerUpdate, err error) {
 	defer s.observe("StopContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
-	return nil, s.leave(ctx, ctr, s.enforcer.Stopped)
+	return nil, s.leave(ctx, ctr, false, s.enforcer.Stopped)
 }
 
 // RemoveContainer ends the container's partition and forgets the container.
 func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (err error) {
 	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
-	return s.leave(ctx, ctr, s.enforcer.Remove)
+	return s.leave(ctx, ctr, true, s.enforcer.Remove)
 }
 
 // leave runs do for a container that ends. If there is no time, the next holder
 // of the lock looks at the container.
-func (s *Session) leave(ctx context.Context, ctr *api.Container, do func(context.Context, *enforce.Container)) error {
+func (s *Session) leave(ctx context.Context, ctr *api.Container, removed bool, do func(context.Context, *enforce.Container)) error {
 	_, err := inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
 		if c := s.enforcer.Known(ctr.GetId()); c != nil {
 			do(ctx, c)
@@ -239,7 +239,7 @@ func (s *Session) leave(ctx context.Context, ctr *api.Container, do func(context
 		return struct{}{}, nil
 	}, nil)
 	if errors.Is(err, errLate) {
-		s.later(event{gone: ctr.GetId()})
+		s.later(event{left: ctr.GetId(), removed: removed})
 		return nil
 	}
 	return err

@@ -27,6 +27,8 @@ type due struct {
 	mu          sync.Mutex
 	synchronise func(context.Context) error
 	apply       bool
+	// looking reports whether a look at waiting containers is due.
+	looking bool
 }
 
 func newDue() due { return due{wake: make(chan struct{}, 1)} }
@@ -42,6 +44,17 @@ func (d *due) after(delay time.Duration, change func()) {
 		default:
 		}
 	})
+}
+
+// look makes one look at waiting containers due, however often it is called before.
+func (d *due) look() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.looking {
+		return
+	}
+	d.looking = true
+	d.after(waitingPeriod, func() { d.looking = false })
 }
 
 // Due returns the channel that receives when [Plugin.CatchUp] has work.
@@ -68,14 +81,14 @@ func (p *Plugin) CatchUp(ctx context.Context) error {
 		return errors.Join(append(errs, err)...)
 	}
 	defer p.lock.release()
-	p.bringWaiting(ctx)
+	p.lookAtWaiting(ctx)
 	return errors.Join(errs...)
 }
 
-// bringWaiting looks at the containers that the guard may hold back, and makes
-// the next look due.
-func (p *Plugin) bringWaiting(ctx context.Context) {
+// lookAtWaiting brings the containers that the guard may hold back, and makes the
+// next look due.
+func (p *Plugin) lookAtWaiting(ctx context.Context) {
 	if p.enforcer.Waiting(ctx) {
-		p.due.after(waitingPeriod, func() {})
+		p.due.look()
 	}
 }

@@ -2,7 +2,7 @@
 
 // Package nri speaks NRI: it turns each call of the container runtime into a
 // question or an order to package enforce, and answers in time and bounded. It
-// has no rules of its own. The list of containers comes from the runtime at each
+// knows what a runtime can apply, and no other rule. The list of containers comes from the runtime at each
 // connection (I4).
 package nri
 
@@ -167,7 +167,8 @@ func (s *Session) synchronizeLate(ctx context.Context, list []*enforce.Container
 	return err
 }
 
-// listed returns the containers of the runtime's list that have not stopped.
+// listed returns the containers of the runtime's list. A container that has stopped
+// counts until its cgroup is gone (I1).
 func (s *Session) listed(pods []*api.PodSandbox, containers []*api.Container) []*enforce.Container {
 	sandboxes := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {
@@ -175,10 +176,10 @@ func (s *Session) listed(pods []*api.PodSandbox, containers []*api.Container) []
 	}
 	var list []*enforce.Container
 	for _, ctr := range containers {
-		if ctr.GetState() == api.ContainerState_CONTAINER_STOPPED {
+		c := s.read(sandboxes[ctr.GetPodSandboxId()], ctr)
+		if ctr.GetState() == api.ContainerState_CONTAINER_STOPPED && !s.enforcer.Lives(c) {
 			continue
 		}
-		c := s.read(sandboxes[ctr.GetPodSandboxId()], ctr)
 		c.Life.Started = ctr.GetState() != api.ContainerState_CONTAINER_CREATED
 		list = append(list, c)
 	}
@@ -200,7 +201,7 @@ func (s *Session) synchronize(ctx context.Context, list []*enforce.Container) {
 			a.Generation = generation
 		}
 	})
-	s.bringWaiting(ctx)
+	s.lookAtWaiting(ctx)
 }
 
 // remembered is how long a content of another program is announced at least
@@ -254,7 +255,7 @@ func (p *Plugin) bringAll(ctx context.Context, first func()) error {
 			a.Generation = generation
 		}
 	})
-	p.bringWaiting(ctx)
+	p.lookAtWaiting(ctx)
 	p.lock.release()
 	p.Announce(ctx)
 	return err

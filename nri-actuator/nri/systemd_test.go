@@ -345,3 +345,64 @@ func property(t *testing.T, file, value string) systemd.Property {
 	require.Len(t, properties, 1)
 	return properties[0]
 }
+
+// settles waits until systemd has all values of the levels and the pod.
+func (s *fakeSystemd) settles(value string) {
+	s.t.Helper()
+	for _, unit := range []string{kubepods, filepath.Base(burstable), filepath.Base(sliceA)} {
+		s.told(unit, "memory.min", value)
+	}
+}
+
+// A value that this driver gave back is not another program's when a claim needs
+// the file again.
+func TestGivenBackIsNoDrift(t *testing.T) {
+	s := newSystemd(t)
+	s.synchronize()
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
+	s.protect("8192")
+	s.run("claimed", env...)
+	s.settles("8192")
+	s.protect("")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.settles("0")
+	s.protect("8192")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	require.Equal(t, "8192", s.node.File(kubepods, "memory.min"))
+	require.Empty(t, s.announced.Overwritten)
+	s.settles("8192")
+	s.protect("")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	require.Equal(t, "0", s.node.File(kubepods, "memory.min"), "the former value was kept")
+}
+
+// A value that another program writes after the giving back is that program's: it
+// stays at the next connection to a runtime.
+func TestNothingIsSentAfterTheGivingBack(t *testing.T) {
+	s := newSystemd(t)
+	s.synchronize()
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
+	s.protect("8192")
+	c := s.run("claimed", env...)
+	s.settles("8192")
+	s.protect("")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.settles("0")
+	require.NoError(t, s.SetUnitProperties(t.Context(), kubepods, true, property(t, "memory.min", "555")))
+	s.node.SetFile(kubepods, "memory.min", "555")
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
+	_, err := s.session.Configure(t.Context(), "", "containerd", "v2.2.7")
+	require.NoError(t, err)
+	s.synchronize(c)
+	s.node.Change(func(n *contract.NodeState) {
+		pod := n.Pods[podA]
+		pod.Cgroup = contract.Files{"memory.low": "4096"}
+		n.Pods[podA] = pod
+	})
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.told(filepath.Base(sliceA), "memory.low", "4096")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Equal(t, "555", s.properties[kubepods]["memory.min"])
+}

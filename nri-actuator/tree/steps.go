@@ -71,8 +71,8 @@ const (
 	Write Act = iota
 	// Keep keeps what was found as the file's former value, and writes.
 	Keep
-	// GiveBack writes the former value. The mark of the written content stays
-	// until both marks are released: systemd may write that content again.
+	// GiveBack writes the former value, and marks it as written until both marks are
+	// released: the file is not another program's before systemd has the value.
 	GiveBack
 	// Mark marks the content as written. The file has it.
 	Mark
@@ -175,14 +175,19 @@ func (p *plan) endPartitions() {
 			has, err := contract.ParseCPUs(p.observed[dir].Files[contract.FileExclusive])
 			needs, errNeeds := contract.ParseCPUs(p.desired[dir].Files[contract.FileExclusive])
 			switch p.observed[dir].Files[contract.FilePartition] {
-			case "", Member:
-			default:
-				if kind == Partitioned && (err != nil || errNeeds != nil || has.IsSubsetOf(needs)) {
+			case "":
+				continue
+			case Member:
+				// A process that ended between the two steps has left the CPUs.
+				if err != nil || has.IsEmpty() {
 					continue
 				}
-				for _, step := range EndPartition(dir, p.observed[dir].Files) {
-					p.add(step)
-				}
+			}
+			if kind == Partitioned && (err != nil || errNeeds != nil || has.IsSubsetOf(needs)) {
+				continue
+			}
+			for _, step := range EndPartition(dir, p.observed[dir].Files) {
+				p.add(step)
 			}
 		}
 	}

@@ -332,6 +332,7 @@ func TestPlansSurvive(t *testing.T) {
 			}
 			for _, c := range all {
 				if c.partition == "" {
+					require.True(t, k.exclusive(c.dir).IsEmpty(), "%s is no partition and names %s", c.dir, k.exclusive(c.dir))
 					continue
 				}
 				above := make(map[string]contract.CPUSet)
