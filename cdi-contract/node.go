@@ -36,7 +36,7 @@ type Shared struct {
 	CPUs CPUSet  `json:"cpus"`
 	Mems NodeSet `json:"mems"`
 	// UnmanagedCPUs are the CPUs outside the driver's configuration. A container
-	// without a claim stays on them if its own spec pins it to some of them.
+	// without a claim stays on them if its own spec pins it to such CPUs only.
 	UnmanagedCPUs CPUSet `json:"others,omitzero"`
 }
 

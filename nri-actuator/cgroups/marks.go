@@ -80,7 +80,7 @@ func (m *Mount) readMarks(d *os.Root, dir string, state *tree.State) error {
 		}
 		n, err := unix.Fgetxattr(int(f.Fd()), name, value)
 		if err != nil {
-			errs = append(errs, m.explain(dir, file, fmt.Errorf("its former value cannot be given back: %w", err)))
+			errs = append(errs, m.explain(dir, file, fmt.Errorf("its mark %s cannot be read: %w", name, err)))
 			continue
 		}
 		content := string(value[:n])

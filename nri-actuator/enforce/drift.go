@@ -29,8 +29,8 @@ func (d drift) note(s tree.Step, now time.Time) (news bool) {
 	return news
 }
 
-// keep forgets the contents of cgroups and files that nothing is desired of.
-func (d drift) keep(desired map[string]tree.Cgroup) {
+// prune forgets the contents of cgroups and files that nothing is desired of.
+func (d drift) prune(desired map[string]tree.Cgroup) {
 	for dir, files := range d {
 		for file := range files {
 			partition := file == contract.FilePartition && desired[dir].Kind == tree.Partitioned

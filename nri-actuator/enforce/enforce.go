@@ -111,7 +111,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 		e.addPods(ctx, node, levels, desired)
 	}
 	if s.all {
-		e.drift.keep(desired)
+		e.drift.prune(desired)
 		maps.DeleteFunc(e.looked, func(dir string, _ bool) bool {
 			_, there := desired[dir]
 			return !there

@@ -50,8 +50,9 @@ func (e *Enforcer) Update(ctx context.Context, c *Container) (d contract.Decisio
 	return d, d.V != "", err
 }
 
-// Bring gives an existing container its present values. known reports whether
-// the container was known before. acted reports whether there were values.
+// Bring gives an existing container its present values. known says whether the
+// container was known before the call. acted reports whether the container has
+// values, of the present node state or earlier ones.
 func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted bool, err error) {
 	node, err := e.node(ctx)
 	switch {

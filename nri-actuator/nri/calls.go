@@ -52,7 +52,7 @@ func (s *Session) read(pod *api.PodSandbox, ctr *api.Container) *enforce.Contain
 // creation, and kubelet tries again.
 func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (a *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
-	defer s.observe("CreateContainer", time.Now(), func() metrics.Outcome { return outcome(err, a != nil) })
+	defer s.count("CreateContainer", time.Now(), func() metrics.Outcome { return outcome(err, a != nil) })
 	c := s.read(pod, ctr)
 	a, err = inTime(ctx, s, func(ctx context.Context) (*api.ContainerAdjustment, error) { return s.create(ctx, c, ctr) },
 		func() { s.undoCreate(c) })
@@ -102,7 +102,7 @@ func (s *Session) undoCreate(c *enforce.Container) {
 // was there.
 func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
 	acted := false
-	defer s.observe("StartContainer", time.Now(), func() metrics.Outcome { return outcome(err, acted) })
+	defer s.count("StartContainer", time.Now(), func() metrics.Outcome { return outcome(err, acted) })
 	told := s.read(pod, ctr)
 	acted, err = inTime(ctx, s, func(ctx context.Context) (bool, error) { return s.start(ctx, told, ctr) }, nil)
 	if err == nil {
@@ -168,7 +168,7 @@ func checkCreation(c *enforce.Container, ctr *api.Container) error {
 // runtime repeats.
 func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container,
 	asked *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
-	defer s.observe("UpdateContainer", time.Now(), func() metrics.Outcome { return outcome(err, len(updates) > 0) })
+	defer s.count("UpdateContainer", time.Now(), func() metrics.Outcome { return outcome(err, len(updates) > 0) })
 	told := s.read(pod, ctr)
 	updates, err = inTime(ctx, s, func(ctx context.Context) ([]*api.ContainerUpdate, error) { return s.update(ctx, told, asked) }, nil)
 	s.due.after(afterUpdate, func() { s.due.apply = true })
@@ -219,13 +219,13 @@ func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ct
 
 // StopContainer forgets the container if its cgroup is gone.
 func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (_ []*api.ContainerUpdate, err error) {
-	defer s.observe("StopContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
+	defer s.count("StopContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
 	return nil, s.leave(ctx, ctr, false, s.enforcer.Stopped)
 }
 
 // RemoveContainer ends the container's partition and forgets the container.
 func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (err error) {
-	defer s.observe("RemoveContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
+	defer s.count("RemoveContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
 	return s.leave(ctx, ctr, true, s.enforcer.Remove)
 }
 

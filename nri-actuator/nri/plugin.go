@@ -121,7 +121,7 @@ func (s *Session) Configure(ctx context.Context, _, name, version string) (api.E
 // on.
 func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) (_ []*api.ContainerUpdate, err error) {
-	defer s.observe("Synchronize", time.Now(), func() metrics.Outcome { return outcome(err, len(containers) > 0) })
+	defer s.count("Synchronize", time.Now(), func() metrics.Outcome { return outcome(err, len(containers) > 0) })
 	list := s.listed(pods, containers)
 	_, err = inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
 		s.synchronize(ctx, list)
@@ -261,7 +261,7 @@ func (p *Plugin) bringAll(ctx context.Context, first func()) error {
 	return err
 }
 
-func (p *Plugin) observe(hook string, start time.Time, result func() metrics.Outcome) {
+func (p *Plugin) count(hook string, start time.Time, result func() metrics.Outcome) {
 	p.Metrics.Hook(hook, result(), start)
 }
 

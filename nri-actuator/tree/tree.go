@@ -85,7 +85,7 @@ func Desired(node contract.NodeState, levels map[string]string, holdings []Holdi
 	}
 	for _, h := range holdings {
 		for _, dir := range Above(h.PodDir, levels) {
-			partitionCPUs[dir] = partitionCPUs[dir].Union(h.keeps())
+			partitionCPUs[dir] = partitionCPUs[dir].Union(h.needsAbove())
 		}
 	}
 	for dir, cpus := range partitionCPUs {
@@ -125,11 +125,11 @@ func (h Holding) kind() Kind {
 	return Partitioned
 }
 
-// keeps returns the CPUs that the cgroups above the container must have for it:
+// needsAbove returns the CPUs that the cgroups above the container must have for it:
 // of its decision's partition and of the kernel's. A partition that ends while a
 // cgroup above it lacks its CPUs loses them for good (seen on Linux 6.12), so
 // they are taken back when the partition has ended.
-func (h Holding) keeps() contract.CPUSet {
+func (h Holding) needsAbove() contract.CPUSet {
 	if h.Decision.Partition == "" {
 		return h.Partition
 	}
