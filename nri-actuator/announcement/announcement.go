@@ -45,7 +45,10 @@ func New(dir string, base contract.Announcement) (*Announcement, error) {
 		return nil, err
 	}
 	defer place.Close()
-	if err := syscall.Flock(int(place.Fd()), syscall.LOCK_EX); err != nil {
+	switch err := syscall.Flock(int(place.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+	case errors.Is(err, syscall.EWOULDBLOCK), errors.Is(err, syscall.EINTR):
+		return nil, fmt.Errorf("%w: another process has the lock of %s", ErrHeld, dir)
+	case err != nil:
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	switch other, err := contract.ReadAnnouncement(dir); {

@@ -143,9 +143,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.mount.Close()) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
+	waited := false
 	defer func() {
-		if err := wait(ctx, &wg); err != nil {
-			logs.From(ctx).Error("end", zap.Error(err))
+		if !waited {
+			_ = wait(ctx, &wg)
 		}
 	}()
 	defer cancel(nil)
@@ -175,8 +176,12 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	wg.Go(func() { cancel(d.watch(ctx, plugin, changes.changed)) })
 	d.stayConnected(ctx, plugin)
 	cancel(nil)
-	if wait(ctx, &wg) != nil {
-		return ended(ctx, nil)
+	waited = true
+	if err := wait(ctx, &wg); err != nil {
+		// The next actuator may begin when the announcement is given up. From here
+		// on this one opens no cgroup any more (I1).
+		logs.From(ctx).Error("end", zap.Error(err))
+		return errors.Join(ended(ctx, nil), d.mount.Close())
 	}
 	halt, stop := context.WithTimeout(context.WithoutCancel(ctx), haltTimeout)
 	defer stop()
@@ -187,7 +192,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 }
 
 // wait returns when the goroutines have ended, and an error if one of them does not
-// end in time: the kernel may keep a write.
+// end in time: the kernel may keep a write, or a disk or a bus hangs.
 func wait(ctx context.Context, wg *sync.WaitGroup) error {
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
@@ -197,7 +202,7 @@ func wait(ctx context.Context, wg *sync.WaitGroup) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("work has not ended for %s: a write into a cgroup may not return", haltTimeout)
+		return fmt.Errorf("work has not ended for %s: a write into a cgroup may not return, see the kernel's log for blocked tasks", haltTimeout)
 	}
 }
 

@@ -29,6 +29,7 @@ func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
 	}
 	r := e.bring(ctx, node, scope{all: true})
 	var errs []error
+	var brought []*Container
 	for _, c := range e.known.sorted() {
 		err := r[c.Place.Dir]
 		delete(r, c.Place.Dir)
@@ -37,6 +38,7 @@ func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
 			err = c.Place.DirErr
 		case errors.Is(err, cgroups.ErrGone):
 			e.gone(ctx, c)
+			brought = append(brought, c)
 			continue
 		case c.waits() && c.trouble.refused == "":
 			continue
@@ -46,6 +48,7 @@ func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
 			}
 		}
 		if err == nil {
+			brought = append(brought, c)
 			continue
 		}
 		logs.From(ctx).Error("apply", zap.Error(describe(c, err)))
@@ -60,6 +63,12 @@ func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
 	errs = append(errs, e.unknownPlaces(node)...)
 	if !e.fresh {
 		errs = append(errs, errors.New("the node state could not be read, the last known one was applied"))
+	}
+	if len(errs) == 0 {
+		// No pool container is on the CPUs of a running container.
+		for _, c := range brought {
+			c.Life.brought = c.Life.brought || c.Life.Started
+		}
 	}
 	e.Metrics.InvalidPartitions(len(e.Invalid()))
 	e.Metrics.Applied(node.Generation, node.Shared.CPUs.Size())

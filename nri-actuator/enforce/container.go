@@ -51,6 +51,9 @@ type Life struct {
 	brought bool
 	// partition are the CPUs that the runtime may be making a partition of.
 	partition contract.CPUSet
+	// removed reports whether the runtime has removed the container. Its cgroup
+	// still exists.
+	removed bool
 	// seen reports whether the cgroup was found. A virtual machine's container
 	// has none.
 	seen bool
@@ -86,5 +89,7 @@ func (c *Container) resume(before *Container) {
 	c.Life.Started, c.Life.seen = c.Life.Started || before.Life.Started, before.Life.seen
 	// An answered creation does not mean that the runtime had the answer.
 	c.Life.Answered = before.Life.Answered && c.Life.Started
-	c.Life.brought, c.Life.partition = before.Life.brought, before.Life.partition
+	// A creation whose answer was lost may have been done without it.
+	c.Life.brought = before.Life.brought && (c.Life.Started || !before.Life.Answered)
+	c.Life.partition = before.Life.partition
 }

@@ -75,6 +75,9 @@ func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeSt
 		case other == nil:
 		case errors.Is(r[dir], cgroups.ErrGone):
 			e.gone(ctx, other)
+		case other.Life.removed:
+			// Its processes have ended: it must not keep claims from the node.
+			logs.From(ctx).Warn("cgroup of a removed container not written", zap.Error(describe(other, r[dir])))
 		default:
 			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, r[dir])
 		}

@@ -39,6 +39,7 @@ type Units interface {
 // values when systemd has them (I4). given are the values that were given back
 // in this round.
 func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, state tree.State, given contract.Files, s scope) error {
+	settled := e.Units.Settled(dir)
 	e.looked[dir] = true
 	if len(want.Files) > 0 {
 		e.follow(ctx, dir, want.Files, false)
@@ -52,12 +53,17 @@ func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, sta
 	if len(theirs) > 0 {
 		errs = append(errs, e.Mount.Release(dir, theirs))
 	}
-	if len(returned)+len(theirs) == 0 {
+	if len(theirs) > 0 && settled {
+		// Systemd must not get this driver's former value of such a file again.
+		e.forgetUnit(ctx, dir)
+		if len(want.Files) > 0 {
+			e.follow(ctx, dir, want.Files, false)
+		}
+	}
+	if len(returned) == 0 {
 		return errors.Join(errs...)
 	}
-	if len(returned) > 0 {
-		e.follow(ctx, dir, returned, false)
-	}
+	e.follow(ctx, dir, returned, false)
 	if e.Units.Settled(dir) {
 		// From here on the files are kubelet's again.
 		e.forgetUnit(ctx, dir)

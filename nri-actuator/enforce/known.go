@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
@@ -108,7 +109,15 @@ func (e *Enforcer) Drop(c *Container) {
 
 // Replace takes over the runtime's list.
 func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
+	before := e.known.all
 	e.known.replace(list)
+	for id, c := range before {
+		// Runtimes do not list containers that have stopped. Such a container counts
+		// until its cgroup is gone (I1).
+		if e.known.all[id] == nil && c.Life.Started && c.Life.seen && !c.Life.adopted && e.Lives(c) {
+			e.known.all[id] = c
+		}
+	}
 	var dirs []string
 	for _, c := range e.known.all {
 		dirs = append(dirs, c.Place.Dir, c.Place.Pod)
@@ -147,7 +156,9 @@ func (e *Enforcer) Remove(ctx context.Context, c *Container) {
 	// the cgroups above it have given up its CPUs.
 	if err := e.endPartition(c); err != nil {
 		logs.From(ctx).Error("remove, tried again while the cgroup exists", zap.Error(describe(c, err)))
-		c.Life.Started, c.Life.seen = true, true
+		// Without its claim each plan ends the partition.
+		c.held, c.Asked = nil, claims.Container{PodUID: c.Asked.PodUID}
+		c.Life.Started, c.Life.seen, c.Life.removed = true, true, true
 		e.gone(ctx, c)
 	} else {
 		e.forget(ctx, c)

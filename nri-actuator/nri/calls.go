@@ -123,6 +123,7 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 // start.
 func (s *Session) start(ctx context.Context, told *enforce.Container, ctr *api.Container) (acted bool, err error) {
 	c, known := s.enforcer.Take(told)
+	before := c.Life.Started
 	c.Life.Started = true
 	acted, err = s.enforcer.Bring(ctx, c, known)
 	if err == nil {
@@ -130,6 +131,10 @@ func (s *Session) start(ctx context.Context, told *enforce.Container, ctr *api.C
 	}
 	if err == nil {
 		return acted, nil
+	}
+	if c.Claims() {
+		// The start is refused below. Until the next try the container waits.
+		c.Life.Started = before
 	}
 	logs.From(ctx).Error("start", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
 	if !c.Claims() && !s.enforcer.OnClaimed(c) {

@@ -3,6 +3,8 @@
 package nri_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
 // away makes a container that the runtime created while no actuator was there,
@@ -48,6 +52,7 @@ func TestNoCallOvertakesThePool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, c, pool := away(t)
 			require.ErrorContains(t, call(r, c), "could not be moved off claimed CPUs")
+			require.Error(t, r.plugin.Apply(t.Context()))
 			require.Equal(t, "0-15", r.cpus(c))
 			require.NotContains(t, c.spec, "cpuset.cpus")
 
@@ -58,42 +63,112 @@ func TestNoCallOvertakesThePool(t *testing.T) {
 	}
 }
 
-// TestStoppedContainerThatLives checks I1: a container that the runtime lists as
-// stopped counts until its cgroup is gone.
-func TestStoppedContainerThatLives(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	p := r.run("p", podB)
-	_, err := r.session.StopContainer(t.Context(), p.pod, p.api)
-	require.NoError(t, err)
-	p.api.State = api.ContainerState_CONTAINER_STOPPED
-	r.connect()
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
-	require.Equal(t, "4-7", r.cpus(c))
-	require.Equal(t, "0-3,8-15", r.cpus(p))
+// reconnect begins another session of the same actuator.
+func (r *runtime) reconnect() {
+	r.plugin.Disconnected(context.Background(), "gone")
+	r.session = r.plugin.NewSession(func() string { return r.nri })
+	_, err := r.session.Configure(context.Background(), "", "containerd", r.version)
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.synchronize())
+}
 
-	r.node.RemoveCgroup(p.dir)
-	require.NoError(t, r.plugin.Apply(t.Context()))
+// TestLostAnswer checks I1: a creation whose answer the runtime may not have read
+// does not mean that the pool has left the CPUs.
+func TestLostAnswer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, err)
+	r.plugin.Disconnected(t.Context(), "gone")
+	pod := sandbox(podB)
+	pool := &container{pod: pod, dir: r.podDir(podB) + "/pool", api: &api.Container{
+		Id: "pool", PodSandboxId: pod.Id, Name: "pool", State: api.ContainerState_CONTAINER_RUNNING,
+		Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/pool"},
+	}}
+	r.addPod(podB)
+	r.node.AddCgroup(pool.dir)
+	r.node.RemoveFile(pool.dir, "cpuset.cpus")
+	r.containers["pool"] = pool
+	r.node.AddCgroup(c.dir)
+	r.reconnect()
+	require.ErrorContains(t, r.session.StartContainer(t.Context(), c.pod, c.api), "could not be moved off claimed CPUs")
+	require.Equal(t, "0-15", r.cpus(c))
+}
+
+// TestStoppedContainerThatLives checks I1: a container that has stopped counts until
+// its cgroup is gone, whether the runtime lists it or not.
+func TestStoppedContainerThatLives(t *testing.T) {
+	for name, again := range map[string]func(r *runtime, p *container){
+		"listed as stopped, to a new actuator": func(r *runtime, _ *container) { r.connect() },
+		"not listed": func(r *runtime, p *container) {
+			delete(r.containers, p.api.Id)
+			r.reconnect()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			p := r.run("p", podB)
+			_, err := r.session.StopContainer(t.Context(), p.pod, p.api)
+			require.NoError(t, err)
+			p.api.State = api.ContainerState_CONTAINER_STOPPED
+			again(r, p)
+			c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+			require.Equal(t, "4-7", r.cpus(c))
+			require.Equal(t, "0-3,8-15", r.cpus(p))
+
+			r.node.RemoveCgroup(p.dir)
+			require.NoError(t, r.plugin.Apply(t.Context()))
+		})
+	}
+}
+
+// TestRemovedContainerThatCannotBeWritten checks I7: a cgroup that stays after its
+// container was removed keeps no claim from the node.
+func TestRemovedContainerThatCannotBeWritten(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.replaceByDir(c, contract.FilePartition)
+	r.replaceByDir(c, "cpuset.cpus")
+	require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
+	r.run("next", podB, r.node.Prepare(podB, testnode.UID(77), contract.Decision{CPUs: contracttest.CPUs("8-11")})...)
+}
+
+// replaceByDir makes every access to a cgroup file fail until back is called.
+func (r *runtime) replaceByDir(c *container, name string) (back func()) {
+	file := filepath.Join(r.node.Cgroup, c.dir, name)
+	require.NoError(r.t, os.Rename(file, file+".away"))
+	require.NoError(r.t, os.Mkdir(file, 0o755))
+	return func() {
+		require.NoError(r.t, os.Remove(file))
+		require.NoError(r.t, os.Rename(file+".away", file))
+	}
 }
 
 // TestPartitionThatDoesNotEnd checks that the cgroups above a partition keep its
-// CPUs while it cannot be ended: some kernels lose the CPUs otherwise.
+// CPUs while it cannot be ended: some kernels lose the CPUs otherwise. It ends as
+// soon as it can, also while its claim stays for another container.
 func TestPartitionThatDoesNotEnd(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	file := filepath.Join(r.node.Cgroup, c.dir, contract.FilePartition)
-	require.NoError(t, os.Rename(file, file+".away"))
-	require.NoError(t, os.Mkdir(file, 0o755))
-	require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
-	r.node.Unprepare(podA, claimA, "4-7")
-	_ = r.plugin.Apply(t.Context())
-	require.Equal(t, "4-7", r.node.File(filepath.Dir(c.dir), contract.FileExclusive))
+	for _, released := range []bool{true, false} {
+		t.Run(fmt.Sprintf("claim released %t", released), func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+			back := r.replaceByDir(c, contract.FilePartition)
+			require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
+			if released {
+				r.node.Unprepare(podA, claimA, "4-7")
+			}
+			_ = r.plugin.Apply(t.Context())
+			require.Equal(t, "4-7", r.node.File(filepath.Dir(c.dir), contract.FileExclusive))
 
-	require.NoError(t, os.Remove(file))
-	require.NoError(t, os.Rename(file+".away", file))
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
-	require.Empty(t, r.node.File(filepath.Dir(c.dir), contract.FileExclusive))
+			back()
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+			require.Empty(t, r.node.File(c.dir, contract.FileExclusive))
+			if released {
+				require.Empty(t, r.node.File(filepath.Dir(c.dir), contract.FileExclusive))
+			}
+		})
+	}
 }
 
 // TestNodeFileLostBesideAnUnreadableClaim checks I1: the last known pool stands
