@@ -151,10 +151,7 @@ func (w *orphans) release(c contract.ClaimRecord) bool {
 
 func (w *orphans) report(found map[string]string) {
 	w.metrics.Orphaned(len(found))
-	var fresh []string
-	for _, uid := range w.sent.Fresh(found) {
-		fresh = append(fresh, found[uid])
-	}
+	fresh := w.sent.FreshTexts(found)
 	if len(fresh) == 0 {
 		return
 	}

@@ -148,10 +148,7 @@ func patience(reason string) time.Duration {
 
 // remindOfPartitions reports claims that have lost their cpuset partition.
 func (r *reporter) remindOfPartitions(lost map[string]string) {
-	var fresh []string
-	for _, claim := range r.partitions.Fresh(lost) {
-		fresh = append(fresh, lost[claim])
-	}
+	fresh := r.partitions.FreshTexts(lost)
 	if len(fresh) == 0 {
 		return
 	}

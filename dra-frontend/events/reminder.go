@@ -38,6 +38,15 @@ func (r *Reminder) Fresh(now map[string]string) []string {
 	return keys
 }
 
+// FreshTexts returns the values of the keys that Fresh returns.
+func (r *Reminder) FreshTexts(now map[string]string) []string {
+	var texts []string
+	for _, key := range r.Fresh(now) {
+		texts = append(texts, now[key])
+	}
+	return texts
+}
+
 // maxNamed is how many names Few shows.
 const maxNamed = 6
 

@@ -143,13 +143,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.mount.Close()) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
-	waited := false
-	defer func() {
-		if !waited {
-			_ = wait(ctx, &wg)
-		}
-	}()
-	defer cancel(nil)
+	end := sync.OnceValue(func() error {
+		cancel(nil)
+		return wait(ctx, &wg)
+	})
+	defer func() { _ = end() }()
 	if d.config.MetricsAddress != "" {
 		serve, err := d.listen(ctx)
 		if err != nil {
@@ -175,9 +173,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	wg.Go(func() { d.keepAnnounced(ctx, plugin) })
 	wg.Go(func() { cancel(d.watch(ctx, plugin, changes.changed)) })
 	d.stayConnected(ctx, plugin)
-	cancel(nil)
-	waited = true
-	if err := wait(ctx, &wg); err != nil {
+	if err := end(); err != nil {
 		// The next actuator may begin when the announcement is given up. From here
 		// on this one opens no cgroup any more (I1).
 		logs.From(ctx).Error("end", zap.Error(err))

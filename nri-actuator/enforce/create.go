@@ -36,18 +36,18 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	if err != nil {
 		return contract.Decision{}, err
 	}
-	if err := e.clear(ctx, c, node, true); err != nil {
+	if err := e.makeRoom(ctx, c, node, true); err != nil {
 		return contract.Decision{}, err
 	}
 	c.Life.Answered, c.Life.brought = true, true
 	return d, nil
 }
 
-// clear brings the node to the state in which the container may get its values: no
+// makeRoom brings the node to the state in which the container may get its values: no
 // pool container is on the container's CPUs (I1), and its pod and the levels have
 // their values.
 // moves reports whether the container does not have its CPUs yet.
-func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeState, moves bool) error {
+func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.NodeState, moves bool) error {
 	s := scope{above: c}
 	if d := c.Decision(); d.Partition != "" {
 		c.Life.partition = d.CPUs
@@ -88,16 +88,16 @@ func (e *Enforcer) clear(ctx context.Context, c *Container, node contract.NodeSt
 	return e.checkAbove(c)
 }
 
-// enter makes room for a container that was created without this actuator's answer,
+// makeRoomIfUnanswered makes room for a container that was created without this actuator's answer,
 // before it gets its CPUs: the pool gives them up first (I1).
-func (e *Enforcer) enter(ctx context.Context, c *Container, node contract.NodeState) error {
+func (e *Enforcer) makeRoomIfUnanswered(ctx context.Context, c *Container, node contract.NodeState) error {
 	if c.Life.brought || outsidePartitions(c).IsEmpty() {
 		return nil
 	}
 	if has, err := e.Mount.ReadCPUs(c.Place.Dir, tree.FileCPUs); err == nil && has == c.Decision().CPUs {
 		return nil
 	}
-	return e.clear(ctx, c, node, true)
+	return e.makeRoom(ctx, c, node, true)
 }
 
 // checkAbove returns an error unless the cgroups above the container name the
@@ -199,7 +199,7 @@ func (e *Enforcer) bringWaiting(ctx context.Context, c *Container) error {
 		// The runtime writes the answer itself.
 		return nil
 	}
-	if err := e.clear(ctx, c, node, err != nil || has != d.CPUs); err != nil {
+	if err := e.makeRoom(ctx, c, node, err != nil || has != d.CPUs); err != nil {
 		return err
 	}
 	if err := e.bring(ctx, node, scope{own: c})[c.Place.Dir]; err != nil {

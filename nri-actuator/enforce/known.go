@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -112,10 +113,13 @@ func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
 	before := e.known.all
 	e.known.replace(list)
 	for id, c := range before {
+		if e.known.all[id] != nil || !c.Life.Started || !c.Life.seen || c.Life.adopted {
+			continue
+		}
 		// Runtimes do not list containers that have stopped. Such a container counts
-		// until its cgroup is gone (I1).
-		if e.known.all[id] == nil && c.Life.Started && c.Life.seen && !c.Life.adopted && e.Lives(c) {
-			e.known.all[id] = c
+		// while a process of it runs (I1).
+		if e.known.all[id] = c; !e.populated(c) {
+			e.Remove(ctx, c)
 		}
 	}
 	var dirs []string
@@ -136,8 +140,17 @@ func (e *Enforcer) Stopped(ctx context.Context, c *Container) {
 	e.gone(ctx, c)
 }
 
-// Lives reports whether a stopped container's cgroup exists.
-func (e *Enforcer) Lives(c *Container) bool { return c.Place.Dir != "" && e.Mount.Exists(c.Place.Dir) }
+// HasCgroup reports whether the container's cgroup exists.
+func (e *Enforcer) HasCgroup(c *Container) bool {
+	return c.Place.Dir != "" && e.Mount.Exists(c.Place.Dir)
+}
+
+// populated reports whether a process may be in the container's cgroup, or below
+// it (cgroup-v2.rst, "cgroup.events").
+func (e *Enforcer) populated(c *Container) bool {
+	events, err := e.Mount.Read(c.Place.Dir, "cgroup.events")
+	return e.HasCgroup(c) && (err != nil || !slices.Contains(strings.Split(events, "\n"), "populated 0"))
+}
 
 // Left is Stopped, or Remove if removed, for the id of a container of a while ago.
 func (e *Enforcer) Left(ctx context.Context, id string, removed bool) {

@@ -45,7 +45,7 @@ func (e *Enforcer) Update(ctx context.Context, c *Container) (d contract.Decisio
 		return contract.Decision{}, false, err
 	}
 	if d, err = e.decide(ctx, c, node); err == nil {
-		err = e.enter(ctx, c, node)
+		err = e.makeRoomIfUnanswered(ctx, c, node)
 	}
 	return d, d.V != "", err
 }
@@ -67,7 +67,7 @@ func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted b
 		return true, nil
 	}
 	_, refused := e.decide(ctx, c, node)
-	if err := e.enter(ctx, c, node); err != nil {
+	if err := e.makeRoomIfUnanswered(ctx, c, node); err != nil {
 		return false, errors.Join(refused, err)
 	}
 	s := scope{own: c}

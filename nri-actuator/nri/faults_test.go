@@ -121,6 +121,18 @@ func TestStoppedContainerThatLives(t *testing.T) {
 	}
 }
 
+// TestEndedWhileAway checks that the partition of a container that ended while no
+// runtime was connected ends: its CPUs would block the next container's.
+func TestEndedWhileAway(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	delete(r.containers, "c")
+	r.node.SetFile(c.dir, "cgroup.events", "populated 0\nfrozen 0")
+	r.reconnect()
+	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+	require.Empty(t, r.node.File(c.dir, contract.FileExclusive))
+}
+
 // TestRemovedContainerThatCannotBeWritten checks I7: a cgroup that stays after its
 // container was removed keeps no claim from the node.
 func TestRemovedContainerThatCannotBeWritten(t *testing.T) {

@@ -177,7 +177,7 @@ func (s *Session) listed(pods []*api.PodSandbox, containers []*api.Container) []
 	var list []*enforce.Container
 	for _, ctr := range containers {
 		c := s.read(sandboxes[ctr.GetPodSandboxId()], ctr)
-		if ctr.GetState() == api.ContainerState_CONTAINER_STOPPED && !s.enforcer.Lives(c) {
+		if ctr.GetState() == api.ContainerState_CONTAINER_STOPPED && !s.enforcer.HasCgroup(c) {
 			continue
 		}
 		c.Life.Started = ctr.GetState() != api.ContainerState_CONTAINER_CREATED
