@@ -52,7 +52,7 @@ format: $(LINT) ## Format the code and sort its imports
 
 .PHONY: generate
 generate: ## Write generated files: JSON Schemas, the chart's defaults, the table of the configuration
-	cd test && go run ./contract/schemagen && go run ./chart/configgen
+	cd test && go run ./generate
 
 ##@ Check
 
@@ -105,7 +105,7 @@ verify-placement: $(LINT)
 
 .PHONY: verify-generated
 verify-generated:
-	cd test && go run ./contract/schemagen -check && go run ./chart/configgen -check
+	cd test && go run ./generate -check
 
 .PHONY: verify-headers
 verify-headers:

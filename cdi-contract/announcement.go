@@ -22,12 +22,14 @@ type Announcement struct {
 	V string `json:"v"`
 	// Versions are the contract versions the actuator reads.
 	Versions []string `json:"versions"`
-	// Features are the features that the actuator, its runtime and its kernel
-	// have. Empty until a runtime was connected.
+	// Features are the features that the actuator and its [Platform] have. Empty
+	// until a runtime was connected.
 	Features       []string `json:"features"`
 	Runtime        string   `json:"runtime,omitempty"`
 	RuntimeVersion string   `json:"runtimeVersion,omitempty"`
 	NRIVersion     string   `json:"nriVersion,omitempty"`
+	// Kernel is the kernel's release.
+	Kernel string `json:"kernel,omitempty"`
 	// Connected reports whether the runtime has synchronised with the actuator.
 	Connected bool `json:"connected"`
 	// Disconnected is the reason if Connected is false, for people.

@@ -7,10 +7,6 @@ import (
 	"slices"
 )
 
-// FeatureOOMScore is the feature of a decision with an oom_score_adj. The
-// actuator has it if its runtime can set a container's oom_score_adj.
-const FeatureOOMScore = "oomScoreAdj"
-
 // The kernel's bounds (proc_pid_oom_score_adj(5)).
 const (
 	minOOMScoreAdj = -1000

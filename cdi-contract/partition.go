@@ -8,12 +8,9 @@ import (
 	"strings"
 )
 
-// FeaturePartition is the feature of a decision with a partition. The
-// container's cgroup becomes a partition below cgroups that are no partitions.
-// Linux can do this since 6.7 (cgroup-v2.rst, "cpuset.cpus.partition").
-const FeaturePartition = "partition"
-
-// Kinds of a partition, as the kernel names them.
+// Kinds of a partition, as the kernel names them. The container's cgroup becomes a
+// partition below cgroups that are no partitions: Linux can do this since 6.7
+// (cgroup-v2.rst, "cpuset.cpus.partition").
 const (
 	// PartitionRoot: the kernel takes the CPUs from all other cgroups.
 	PartitionRoot = "root"

@@ -8,17 +8,6 @@ import (
 	"strings"
 )
 
-// Features: the names in a decision's "requires" and in the actuator's
-// announcement.
-const (
-	// FeatureMemoryPolicy is the feature of a decision with a memory policy. The
-	// actuator has it if its runtime and its kernel can set a memory policy.
-	FeatureMemoryPolicy = "memoryPolicy"
-	// FeatureWeightedInterleave is the feature of a policy with the mode
-	// weightedInterleave. Linux has the mode since 6.9.
-	FeatureWeightedInterleave = "weightedInterleave"
-)
-
 // Modes of a memory policy, as set_mempolicy(2) describes them.
 const (
 	ModeBind               = "bind"

@@ -162,6 +162,12 @@ func goldenAnnouncements() map[string]contract.Announcement {
 			Connected: true, Generation: 7, PID: 4711,
 			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
 		},
+		"announcement-platform": {
+			V: contract.Version, Versions: []string{contract.Version}, Features: features(),
+			Runtime: "cri-o", RuntimeVersion: "1.37.0", NRIVersion: "unknown", Kernel: "6.12.43+deb13-amd64",
+			Connected: true, Generation: 7, PID: 4711,
+			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
+		},
 		"announcement-partitions": {
 			V: contract.Version, Versions: []string{contract.Version}, Features: []string{contract.FeaturePartition},
 			Runtime: "containerd", RuntimeVersion: "2.3.7", NRIVersion: "v0.12.0",
@@ -374,6 +380,7 @@ func genAnnouncement() *rapid.Generator[contract.Announcement] {
 			Versions: append([]string{}, rapid.SliceOf(text).Draw(t, "versions")...),
 			Features: append([]string{}, rapid.SliceOf(text).Draw(t, "features")...),
 			Runtime:  text.Draw(t, "runtime"), RuntimeVersion: text.Draw(t, "runtimeVersion"), NRIVersion: text.Draw(t, "nriVersion"),
+			Kernel:    text.Draw(t, "kernel"),
 			Connected: rapid.Bool().Draw(t, "connected"), Guard: rapid.SampledFrom([]string{"", guardPath}).Draw(t, "guard"),
 			Generation: rapid.Uint64().Draw(t, "generation"), PID: rapid.IntRange(1, 1<<22).Draw(t, "pid"),
 			Started:  time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "started"), rapid.Int64Range(0, 1e9-1).Draw(t, "ns")).UTC(),

@@ -20,11 +20,11 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 )
 
 // version is set by the linker.
@@ -106,7 +106,7 @@ func guardCommand() *cobra.Command {
 			}
 			return atomicfile.Read(bundle, "config.json", 64<<20)
 		},
-		PolicyModes: guard.PolicyModes, Features: nri.Features(),
+		PolicyModes: guard.PolicyModes, Features: contract.Features(),
 	}
 	cmd := &cobra.Command{
 		Use:    "guard",

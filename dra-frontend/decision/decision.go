@@ -200,9 +200,8 @@ func (c call) decideResult(claim Claim, r Result, taken contract.CPUSet, others 
 		d.Requires = append(d.Requires, contract.FeaturePartition)
 	}
 	if feature := d.Unknown(c.Node.Actuator.Features); feature != "" {
-		return contract.ResultRecord{}, fmt.Errorf("its parameters need %q, "+
-			"which nri-actuator cannot do with this node's runtime (%s %s) and kernel: leave them out, or upgrade these",
-			feature, c.Node.Actuator.Runtime, c.Node.Actuator.RuntimeVersion)
+		return contract.ResultRecord{}, fmt.Errorf("its parameters need %q, which this node cannot do: %s; leave them out, or upgrade the node",
+			feature, c.Node.Actuator.Lacks(feature))
 	}
 	record := r.ResultRecord
 	record.Decision = d

@@ -13,11 +13,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/partition"
 )
 
-var (
-	errNoPartitions = errors.New("nri-actuator has found no way to make cpuset partitions on this node: " +
-		"they need Linux 6.7 and a cgroup mount that is the machine's")
-	errPreparedWithout = errors.New("it was prepared without")
-)
+var errPreparedWithout = errors.New("it was prepared without")
 
 // partition returns the kind of partition for a result, empty for none.
 func (c call) partition(claim Claim, r Result) (string, error) {
@@ -101,8 +97,8 @@ func (c call) partitionUses(claim Claim, pods map[string][]Pod) []partition.Use 
 		if use.Unread == nil {
 			use.Obstacle = claim.obstacle(r, joinable)
 		}
-		if use.Obstacle == nil && !slices.Contains(c.Node.Actuator.Features, contract.FeaturePartition) {
-			use.Obstacle = errNoPartitions
+		if lack := c.Node.Actuator.Lacks(contract.FeaturePartition); use.Obstacle == nil && lack != "" {
+			use.Obstacle = errors.New(lack)
 		}
 		uses = append(uses, use)
 	}

@@ -152,7 +152,7 @@ func (n *node) AllocatableMemory(context.Context) (int64, error) {
 
 func (n *node) Announcement() (contract.Announcement, error) {
 	return contract.Announcement{
-		V: contract.Version, Guard: "/opt/guard", Features: n.features, Runtime: "testruntime", RuntimeVersion: "v1",
+		V: contract.Version, Guard: "/opt/guard", Features: n.features, Runtime: "testruntime", RuntimeVersion: "v1", Kernel: "6.1.0",
 	}, n.actuator
 }
 
@@ -421,7 +421,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"A19 a policy that the actuator does not know": {func(n *node, c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Results[0].ConsumedCapacity["memory"] = resource.MustParse("1Gi")
 			c.Status.Allocation.Devices.Config = opaque(`"memory":{"policy":"weightedInterleave"}`)
-		}, `its parameters need "weightedInterleave", which nri-actuator cannot do with this node's runtime (testruntime v1)`},
+		}, `its parameters need "weightedInterleave", which this node cannot do: the runtime is testruntime v1 with NRI`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)

@@ -20,7 +20,7 @@ const (
 	isolationNone = `"cpu":{"isolation":"none"}`
 	partition     = `"cpu":{"isolation":"partition"}`
 	isolated      = `"cpu":{"isolation":"isolated"}`
-	noKernel      = "nri-actuator has found no way to make cpuset partitions on this node"
+	noKernel      = "the kernel (Linux 6.1.0) made no cpuset partition below kubepods"
 )
 
 // partitions makes the actuator announce partitions, or not.

@@ -134,7 +134,7 @@ func New(config Config) (*Daemon, error) {
 	}
 	return &Daemon{
 		config: config, registry: registry, metrics: m, mount: mount,
-		dir: claims.New(config.CDIDir, nri.Features()), kernel: strings.TrimSpace(string(kernel)),
+		dir: claims.New(config.CDIDir, contract.Features()), kernel: strings.TrimSpace(string(kernel)),
 	}, nil
 }
 

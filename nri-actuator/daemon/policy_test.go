@@ -13,7 +13,6 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 )
 
 // TestMemoryPolicyThroughTheRuntime: the policy is in the configuration that the
@@ -38,7 +37,7 @@ func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 		h := guard.Hook{
 			Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
 			PolicyModes: func() ([]string, error) { return []string{"MPOL_INTERLEAVE"}, nil },
-			CgroupRoot:  h.node.Cgroup, Features: nri.Features(),
+			CgroupRoot:  h.node.Cgroup, Features: contract.Features(),
 		}
 		return h.Check(t.Context(), strings.NewReader(`{"id":"c","bundle":"/b"}`))
 	}

@@ -124,36 +124,6 @@ func TestOOMScoreForm(t *testing.T) {
 	require.Nil(t, pool(contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0")}).GetLinux().GetOomScoreAdj())
 }
 
-func TestAvailable(t *testing.T) {
-	score := []string{contract.FeatureOOMScore}
-	policy := append(score, contract.FeatureMemoryPolicy)
-	weighted := append(policy, contract.FeatureWeightedInterleave)
-	require.ElementsMatch(t, append(weighted, contract.FeaturePartition), Features())
-	none := []string{}
-	for _, c := range []struct {
-		runtime, version, nri, kernel string
-		want                          []string
-	}{
-		{"containerd", "v2.3.7", "v0.12.0", "6.12.43+deb13-amd64", weighted},
-		{"containerd", "v2.3.7", "v0.11.0", "6.9.0-rc1", weighted}, // as the stub guesses the NRI version
-		{"containerd", "2.2.7", "v0.11.0", "6.12.0", score},
-		{"containerd", "2.0.11", "unknown", "6.12.0", score},
-		{"containerd", "1.7.28", "v0.6.1", "6.12.0", none},
-		{"containerd", "2.2.7", "v0.12.5", "6.12.0", weighted},
-		{"containerd", "2.10.0", "unknown", "7.0", weighted},
-		{"cri-o", "1.37.0", "unknown", "6.8.0-45-generic", policy},
-		{"cri-o", "1.36.3", "v0.11.0", "6.8.0-45-generic", score},
-		{"cri-o", "1.32.0", "unknown", "6.1.0", score},
-		{"cri-o", "1.31.9", "unknown", "6.1.0", none},
-		{"other", "9.0", "v0.12.1-0.20260601000000-0123456789ab", "5.15.0", policy},
-		{"other", "9.0", "unknown", "6.12.0", none},
-		{"containerd", "2.3.0", "v0.12.0", "5.14.0-570.el9.x86_64", score},
-		{"", "", "", "", none},
-	} {
-		require.Equal(t, c.want, available(c.runtime, c.version, c.nri, c.kernel), c)
-	}
-}
-
 // allModes returns the modes of an OCI runtime that knows memory policies.
 func allModes() ([]string, error) {
 	return []string{"MPOL_BIND", "MPOL_INTERLEAVE", "MPOL_PREFERRED", "MPOL_PREFERRED_MANY", "MPOL_WEIGHTED_INTERLEAVE"}, nil
@@ -181,7 +151,7 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 			Config:      func(string) ([]byte, error) { return config, nil },
 			PolicyModes: allModes,
 			CgroupRoot:  "/nonexistent",
-			Features:    Features(),
+			Features:    contract.Features(),
 		}
 		require.NoError(t, h.Check(t.Context(), strings.NewReader(`{"bundle":"/b"}`)))
 	})
@@ -227,14 +197,4 @@ func drawDecision(t *rapid.T) contract.Decision {
 		d.Requires = append(d.Requires, contract.FeatureOOMScore)
 	}
 	return d
-}
-
-func TestNamesDevices(t *testing.T) {
-	for version, want := range map[string]bool{
-		"v2.3.7": true, "2.3.0": true, "v2.4.0-beta.1-12-gabc": true, "3.0": true,
-		"v2.2.7": false, "1.7.28~ds1": false, "unknown": false, "": false,
-	} {
-		require.Equal(t, want, namesDevices("containerd", version), version)
-		require.False(t, namesDevices("cri-o", version))
-	}
 }

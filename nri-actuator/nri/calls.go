@@ -31,7 +31,7 @@ func (s *Session) read(pod *api.PodSandbox, ctr *api.Container) *enforce.Contain
 	for _, device := range ctr.GetCDIDevices() {
 		c.Asked = c.Asked.WithDevice(device.GetName())
 	}
-	c.Asked.DevicesKnown = s.runtime.Load().namesDevices || len(ctr.GetCDIDevices()) > 0
+	c.Asked.DevicesKnown = s.runtime.Load().NamesDevices() || len(ctr.GetCDIDevices()) > 0
 	if _, pooled := ctr.GetAnnotations()[pooledAnnotation]; !c.Claims() && !pooled {
 		// The runtime has checked the list. Without a list, the container is not
 		// pinned.

@@ -119,7 +119,7 @@ func (p *Plugin) Announce(ctx context.Context) {
 	p.Metrics.Connected(says.Connected)
 	err := p.Announcer.Set(func(a *contract.Announcement) {
 		a.Connected, a.Disconnected = says.Connected, says.Disconnected
-		a.Runtime, a.RuntimeVersion, a.NRIVersion, a.Features = says.Runtime, says.RuntimeVersion, says.NRIVersion, says.Features
+		a.SetPlatform(says.Platform())
 		a.Kubepods, a.InvalidPartitions, a.Overwritten, a.Generation =
 			says.Kubepods, says.InvalidPartitions, says.Overwritten, says.Generation
 	})

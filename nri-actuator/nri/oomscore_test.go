@@ -81,5 +81,6 @@ func TestOOMScoreUnavailable(t *testing.T) {
 	r.connect()
 	require.NotContains(t, r.announced.Features, contract.FeatureOOMScore)
 	_, err := r.create("c", podA, env...)
-	require.ErrorContains(t, err, "requires an OOM score, which containerd v1.7.28 (NRI v0.6.1) cannot set")
+	require.ErrorContains(t, err,
+		`requires "oomScoreAdj", which this node cannot do any more: the runtime is containerd v1.7.28 with NRI v0.6.1`)
 }

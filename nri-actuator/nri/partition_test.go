@@ -165,7 +165,7 @@ func TestNoPartitions(t *testing.T) {
 	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	_, err := r.create("c", podA, env...)
-	require.ErrorContains(t, err, "requires a cpuset partition")
+	require.ErrorContains(t, err, `requires "partition", which this node cannot do any more`)
 }
 
 // A partition that cannot be made again is announced and left alone: if it

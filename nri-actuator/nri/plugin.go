@@ -60,13 +60,8 @@ func New(o Options) *Plugin {
 type Session struct {
 	*Plugin
 	nriVersion func() string
-	runtime    atomic.Pointer[runtime]
-}
-
-// runtime has the runtime's name and version from Configure.
-type runtime struct {
-	name, version string
-	namesDevices  bool
+	// runtime has the runtime's name and version from Configure.
+	runtime atomic.Pointer[contract.Platform]
 }
 
 var (
@@ -84,7 +79,7 @@ var (
 // after the runtime has introduced itself.
 func (p *Plugin) NewSession(nriVersion func() string) *Session {
 	s := &Session{Plugin: p, nriVersion: nriVersion}
-	s.runtime.Store(&runtime{})
+	s.runtime.Store(&contract.Platform{})
 	p.link.begin(s, "")
 	return s
 }
@@ -96,7 +91,7 @@ func (p *Plugin) Disconnected(ctx context.Context, reason string) {
 }
 
 // Configured reports whether the runtime has introduced itself.
-func (s *Session) Configured() bool { return s.runtime.Load().name != "" }
+func (s *Session) Configured() bool { return s.runtime.Load().Runtime != "" }
 
 // Synchronised reports whether the session took over the runtime's containers.
 func (s *Session) Synchronised() bool { return s.link.current(s) && s.link.isConnected() }
@@ -106,7 +101,7 @@ func (s *Session) Configure(ctx context.Context, _, name, version string) (api.E
 	if !s.link.waits(s, "the runtime has not listed its containers yet: containerd does this while no container is being stopped") {
 		return 0, errOver
 	}
-	s.runtime.Store(&runtime{name: name, version: version, namesDevices: namesDevices(name, version)})
+	s.runtime.Store(&contract.Platform{Runtime: name, RuntimeVersion: version})
 	logs.From(ctx).Info("runtime connected", zap.String("runtime", name), zap.String("version", version))
 	var mask api.EventMask
 	mask.Set(api.Event_CREATE_CONTAINER, api.Event_START_CONTAINER, api.Event_UPDATE_CONTAINER,
@@ -193,9 +188,9 @@ func (s *Session) synchronize(ctx context.Context, list []*enforce.Container) {
 	if !s.link.synchronised(s) {
 		return
 	}
-	runtime, nri, features := s.runtime.Load(), s.nriVersion(), s.features()
+	platform := s.platform()
 	s.link.say(func(a *contract.Announcement) {
-		a.Runtime, a.RuntimeVersion, a.NRIVersion, a.Features = runtime.name, runtime.version, nri, features
+		a.SetPlatform(platform)
 		s.say(a)
 		if err == nil {
 			a.Generation = generation
@@ -236,7 +231,7 @@ func (p *Plugin) bringAll(ctx context.Context, first func()) error {
 	}
 	first()
 	var generation uint64
-	var features []string
+	var platform contract.Platform
 	var err error
 	session := p.link.served()
 	if session != nil || p.enforcer.Any() {
@@ -244,12 +239,12 @@ func (p *Plugin) bringAll(ctx context.Context, first func()) error {
 	}
 	if session != nil {
 		p.enforcer.Probe(ctx)
-		features = session.features()
+		platform = session.platform()
 	}
 	p.link.say(func(a *contract.Announcement) {
 		p.say(a)
 		if session != nil && p.link.session == session {
-			a.Features = features
+			a.SetPlatform(platform)
 		}
 		if session != nil && err == nil {
 			a.Generation = generation

@@ -54,7 +54,7 @@ func TestPolicyUnavailable(t *testing.T) {
 			nri:    "v0.11.0",
 			kernel: "6.12.0",
 			mode:   contract.ModeBind,
-			err:    `requires "memoryPolicy", which containerd v2.2.7 (NRI v0.11.0) on Linux 6.12.0 cannot do`,
+			err:    `requires "memoryPolicy", which this node cannot do any more: the runtime is containerd v2.2.7 with NRI v0.11.0`,
 		},
 		"old kernel": {"v0.12.0", "5.10.0-35", contract.ModePreferred, nil, `requires "memoryPolicy"`},
 		"weights too new": {

@@ -93,5 +93,5 @@ func TestMemoryPolicyOnAnOldRuntime(t *testing.T) {
 	p := n.Pod("p", lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}})
 	require.True(t, n.Allocate(p))
 	require.ErrorContains(t, n.Prepare(p), `its parameters need "`+contract.FeatureMemoryPolicy+
-		`", which nri-actuator cannot do with this node's runtime (containerd v2.2.7)`)
+		`", which this node cannot do: the runtime is containerd v2.2.7`)
 }

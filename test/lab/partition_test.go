@@ -125,7 +125,7 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 	demands := ownPod(n, "demands", isolation("partition"))
 	require.True(t, n.Allocate(demands))
 	require.ErrorContains(t, n.Prepare(demands),
-		"cpu.isolation: partition, but it cannot be a cpuset partition: nri-actuator has found no way")
+		"cpu.isolation: partition, but it cannot be a cpuset partition: the kernel (Linux ")
 	require.NoError(t, n.Remove(demands))
 	other := ownPod(n, "other", "")
 	pooled := start(t, n, other)[0]
@@ -138,7 +138,7 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 	n.RestartFrontend()
 	n.Ready()
 	_, err := n.CreateContainer(p, "main")
-	require.ErrorContains(t, err, "its claim requires a cpuset partition")
+	require.ErrorContains(t, err, "its claim requires \"partition\"")
 	n.Check()
 	require.NoError(t, os.Remove(part))
 	n.RestartActuator(false)

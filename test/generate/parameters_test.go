@@ -4,32 +4,12 @@ package main
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
-
-func TestSchemasAreCurrent(t *testing.T) {
-	require.NoError(t, run(filepath.Join("..", "..", ".."), true))
-}
-
-func TestCheckFindsStaleAndMissingSchemas(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "cdi-contract", "schema")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "dra-frontend", "parameters"), 0o755))
-	require.NoError(t, run(root, false))
-	require.NoError(t, run(root, true))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.schema.json"), []byte("{}\n"), 0o644))
-	require.NoError(t, os.Remove(filepath.Join(dir, "claim.schema.json")))
-	err := run(root, true)
-	require.ErrorContains(t, err, "node.schema.json is not current")
-	require.ErrorContains(t, err, "claim.schema.json")
-}
 
 // The schema of claim parameters and the decoder accept the same parameters.
 func TestParametersSchemaIsTheDecoders(t *testing.T) {

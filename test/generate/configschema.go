@@ -120,14 +120,8 @@ func insertSchema(present []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("    ", "  ")
-	if err := enc.Encode(s); err != nil {
-		return nil, err
-	}
-	return bytes.Join([][]byte{present[:begin], bytes.TrimSpace(text.Bytes()), present[end:]}, nil), nil
+	text, err := encode(s, "    ")
+	return bytes.Join([][]byte{present[:begin], bytes.TrimSpace(text), present[end:]}, nil), err
 }
 
 // find returns where the value at a path of members begins and ends.

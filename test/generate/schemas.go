@@ -27,8 +27,8 @@ const (
 	cgroupForm       = `^[^/]+(/[^/]+)*$`
 )
 
-// generate returns the schema of each record by name.
-func generate() (map[string]*jsonschema.Schema, error) {
+// records returns the schema of each of the contract's records by name.
+func records() (map[string]*jsonschema.Schema, error) {
 	schemas := map[string]*jsonschema.Schema{}
 	for name, record := range map[string]struct {
 		value       any
@@ -62,11 +62,6 @@ func generate() (map[string]*jsonschema.Schema, error) {
 		s.Title, s.Description = record.title, record.description
 		schemas[name] = s
 	}
-	s, err := claimParameters()
-	if err != nil {
-		return nil, err
-	}
-	schemas["claimparameters"] = s
 	return schemas, nil
 }
 
