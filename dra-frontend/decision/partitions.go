@@ -21,7 +21,7 @@ func (c call) partition(claim Claim, r Result) (string, error) {
 	switch {
 	case !known:
 		return "", errors.New("it is not among the results of this call: a fault of this driver")
-	case outcome.Verdict == partition.Pool:
+	case outcome.Verdict == partition.NoPartition:
 		return "", nil
 	case outcome.Verdict != partition.Granted:
 		return "", outcome.Reason

@@ -41,9 +41,9 @@ type Verdict int
 const (
 	// Granted means that the result becomes a partition.
 	Granted Verdict = iota + 1
-	// Pool means that the result becomes no partition, and the shared pool leaves
+	// NoPartition means that the result becomes no partition, and the shared pool leaves
 	// its CPUs out.
-	Pool
+	NoPartition
 	// Refused means that the claim cannot be prepared.
 	Refused
 	// Unknown means that the claim cannot be prepared before the containers are
@@ -135,7 +135,7 @@ func outcome(u Use, obstacle error, uses []Use, obstacles []error) Outcome {
 				"and this request cannot be a partition: %w", c, other.Claim, obstacle)}
 		}
 	}
-	return Outcome{Pool, obstacle}
+	return Outcome{NoPartition, obstacle}
 }
 
 // shared returns a container that uses both results, or "".

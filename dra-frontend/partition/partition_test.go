@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 		},
 		"an obstacle": {
 			open:    []partition.Use{cannot(use("a", "main"))},
-			want:    map[string]partition.Verdict{"a": partition.Pool},
+			want:    map[string]partition.Verdict{"a": partition.NoPartition},
 			reasons: map[string]string{"a": "none"},
 		},
 		"a demand that cannot be met": {
@@ -66,7 +66,7 @@ func TestDecide(t *testing.T) {
 		"an obstacle spreads over containers": {
 			open: []partition.Use{use("a", "x"), use("b", "x", "y"), cannot(use("c", "y")), use("d", "z")},
 			want: map[string]partition.Verdict{
-				"a": partition.Pool, "b": partition.Pool, "c": partition.Pool, "d": partition.Granted,
+				"a": partition.NoPartition, "b": partition.NoPartition, "c": partition.NoPartition, "d": partition.Granted,
 			},
 			reasons: map[string]string{
 				"a": "container x also uses claim b, request r, which is no partition: " +
@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a demand beside an obstacle": {
 			open: []partition.Use{demands(use("a", "x")), cannot(use("b", "x"))},
-			want: map[string]partition.Verdict{"a": partition.Refused, "b": partition.Pool},
+			want: map[string]partition.Verdict{"a": partition.Refused, "b": partition.NoPartition},
 		},
 		"beside a prepared partition": {
 			open:     []partition.Use{use("a", "x")},
@@ -93,12 +93,12 @@ func TestDecide(t *testing.T) {
 		"beside a prepared result of the pool": {
 			open:     []partition.Use{use("a", "x")},
 			prepared: []partition.Use{cannot(use("b", "x"))},
-			want:     map[string]partition.Verdict{"a": partition.Pool},
+			want:     map[string]partition.Verdict{"a": partition.NoPartition},
 		},
 		"pods that could not be read, two containers away": {
 			open: []partition.Use{use("a", "x"), use("b", "x", "y"), unread(use("c", "y")), cannot(use("d", "x"))},
 			want: map[string]partition.Verdict{
-				"a": partition.Pool, "b": partition.Unknown, "c": partition.Unknown, "d": partition.Pool,
+				"a": partition.NoPartition, "b": partition.Unknown, "c": partition.Unknown, "d": partition.NoPartition,
 			},
 		},
 		"pods that could not be read, and no obstacle": {
@@ -163,20 +163,20 @@ func TestLaws(t *testing.T) {
 		require.Equal(t, got, verdicts(rapid.Permutation(open).Draw(t, "order"), rapid.Permutation(prepared).Draw(t, "order of prepared")))
 		for _, u := range open {
 			if u.Demand != "" {
-				require.NotEqual(t, partition.Pool, got[u.Key])
+				require.NotEqual(t, partition.NoPartition, got[u.Key])
 			}
 		}
 		for _, u := range prepared {
 			got[u.Key] = partition.Granted
 			if u.Obstacle != nil {
-				got[u.Key] = partition.Pool
+				got[u.Key] = partition.NoPartition
 			}
 		}
 		all := slices.Concat(open, prepared)
 		for i, a := range all {
 			for _, b := range all[i+1:] {
 				meet := slices.ContainsFunc(a.Containers, func(c string) bool { return slices.Contains(b.Containers, c) })
-				decided := func(v partition.Verdict) bool { return v == partition.Granted || v == partition.Pool }
+				decided := func(v partition.Verdict) bool { return v == partition.Granted || v == partition.NoPartition }
 				bothPrepared := i >= len(open)
 				if meet && !bothPrepared && decided(got[a.Key]) && decided(got[b.Key]) {
 					require.Equal(t, got[a.Key], got[b.Key], "%v and %v", a, b)
