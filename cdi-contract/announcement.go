@@ -171,7 +171,7 @@ func readHeld(f *os.File, path string) (Announcement, error) {
 		if replaced(f, path) {
 			return Announcement{}, errReplaced
 		}
-		return Announcement{}, fmt.Errorf("%w: nobody holds the lock of %s", ErrActuatorDead, path)
+		return Announcement{}, fmt.Errorf("%w: no process holds the lock of %s", ErrActuatorDead, path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize))
 	if err != nil {

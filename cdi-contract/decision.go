@@ -22,7 +22,7 @@ type Decision struct {
 	// the CPUs out.
 	Partition string `json:"partition,omitempty"`
 	// Mems are the NUMA nodes that memory may come from.
-	Mems NodeSet `json:"mems,omitzero"`
+	Mems NUMANodeSet `json:"mems,omitzero"`
 	// Memory holds the values of the memory controller.
 	Memory *Memory `json:"memory,omitempty"`
 	// Hugepages is the limit for each page size ("2Mi", "1Gi").

@@ -158,7 +158,7 @@ func TestLowersOOMScore(t *testing.T) {
 }
 
 func TestWithShared(t *testing.T) {
-	shared := contract.Shared{CPUs: contracttest.CPUs("0-3"), Mems: contracttest.Nodes("0")}
+	shared := contract.Shared{CPUs: contracttest.CPUs("0-3"), Mems: contracttest.NUMANodes("0")}
 	pooled, claimed := decision(nil), cpuDecision("7")
 	pooled.CPUs, pooled.Mems = shared.CPUs, shared.Mems
 	require.Equal(t, pooled, decision(nil).WithShared(shared))

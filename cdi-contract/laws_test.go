@@ -16,7 +16,7 @@ import (
 )
 
 // sets compares sets by ==.
-var sets = cmpopts.EquateComparable(contract.CPUSet{}, contract.NodeSet{})
+var sets = cmpopts.EquateComparable(contract.CPUSet{}, contract.NUMANodeSet{})
 
 // same fails if the decisions differ. nil and empty are equal: both mean "not
 // decided".

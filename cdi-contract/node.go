@@ -33,8 +33,8 @@ type Shared struct {
 	// CPUs leaves out the claimed CPUs that are no partition CPUs. The kernel
 	// itself takes partition CPUs out of the pool and gives them back. Never
 	// empty (I7).
-	CPUs CPUSet  `json:"cpus"`
-	Mems NodeSet `json:"mems"`
+	CPUs CPUSet      `json:"cpus"`
+	Mems NUMANodeSet `json:"mems"`
 	// UnmanagedCPUs are the CPUs outside the driver's configuration. A container
 	// without a claim stays on them if its own spec pins it to such CPUs only.
 	UnmanagedCPUs CPUSet `json:"others,omitzero"`

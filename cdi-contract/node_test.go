@@ -21,7 +21,7 @@ func TestEncodeNodeRefuses(t *testing.T) {
 		"version":        {func(s *contract.NodeState) { s.V = "v2" }, "version"},
 		"boot id":        {func(s *contract.NodeState) { s.BootID = "" }, "bootID"},
 		"no shared cpus": {func(s *contract.NodeState) { s.Shared.CPUs = contract.CPUs() }, "shared cpus"}, // I7
-		"no shared mems": {func(s *contract.NodeState) { s.Shared.Mems = contract.Nodes() }, "shared mems"},
+		"no shared mems": {func(s *contract.NodeState) { s.Shared.Mems = contract.NUMANodes() }, "shared mems"},
 		"pod UID": {
 			edit: func(s *contract.NodeState) { s.Pods["pod"] = contract.PodState{Claims: []string{claimUID}} },
 			err:  "object UID",
@@ -87,7 +87,7 @@ func TestDecodeNodeRefusesLooseLists(t *testing.T) {
 
 func TestSharedOf(t *testing.T) {
 	s := goldenNodes()["node-partitions"]
-	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-3,8-15"), Mems: contracttest.Nodes("0")}, s.SharedOf(podUID))
+	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-3,8-15"), Mems: contracttest.NUMANodes("0")}, s.SharedOf(podUID))
 	require.Equal(t, s.Shared, s.SharedOf(otherUID), "the kernel takes partitions from others by itself")
 }
 

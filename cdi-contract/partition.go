@@ -19,8 +19,8 @@ const (
 	PartitionIsolated = "isolated"
 )
 
-// Partitions returns the kinds of a partition, the stricter kind last.
-func Partitions() []string { return []string{PartitionRoot, PartitionIsolated} }
+// PartitionKinds returns the kinds of a partition, the stricter kind last.
+func PartitionKinds() []string { return []string{PartitionRoot, PartitionIsolated} }
 
 // The files of a partition.
 const (
@@ -33,8 +33,8 @@ func (d Decision) checkPartition() error {
 	switch {
 	case d.Partition == "":
 		return nil
-	case !slices.Contains(Partitions(), d.Partition):
-		return fmt.Errorf("partition: %q is none of %s", d.Partition, strings.Join(Partitions(), ", "))
+	case !slices.Contains(PartitionKinds(), d.Partition):
+		return fmt.Errorf("partition: %q is none of %s", d.Partition, strings.Join(PartitionKinds(), ", "))
 	case d.CPUs.IsEmpty():
 		return fmt.Errorf("partition: %s without cpus", d.Partition)
 	case !slices.Contains(d.Requires, FeaturePartition):
@@ -47,6 +47,6 @@ func (d Decision) checkPartition() error {
 // all its CPUs or with none. The CPUs of its claims without a partition can be
 // in the partition, because no other container has them.
 func combinePartitions(a, b string) string {
-	kinds := Partitions()
+	kinds := PartitionKinds()
 	return append([]string{""}, kinds...)[max(slices.Index(kinds, a), slices.Index(kinds, b))+1]
 }

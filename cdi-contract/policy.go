@@ -29,7 +29,7 @@ type MemoryPolicy struct {
 	// Mode is one of [MemoryPolicyModes].
 	Mode string `json:"mode"`
 	// Nodes are the policy's NUMA nodes: some or all of the decision's mems.
-	Nodes NodeSet `json:"nodes"`
+	Nodes NUMANodeSet `json:"nodes"`
 }
 
 // Features returns the features that a decision with the policy must require.

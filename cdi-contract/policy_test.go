@@ -21,7 +21,7 @@ func TestOCIMode(t *testing.T) {
 		"weighted interleave":   {contract.ModeWeightedInterleave, "0-3", "MPOL_WEIGHTED_INTERLEAVE"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.want, contract.MemoryPolicy{Mode: tc.mode, Nodes: contracttest.Nodes(tc.nodes)}.OCIMode())
+			require.Equal(t, tc.want, contract.MemoryPolicy{Mode: tc.mode, Nodes: contracttest.NUMANodes(tc.nodes)}.OCIMode())
 		})
 	}
 }
@@ -30,11 +30,11 @@ func TestCombinePolicies(t *testing.T) {
 	bind, weighted := policyDecision("0-1", contract.ModeBind, "1"), policyDecision("2", contract.ModeWeightedInterleave, "2")
 	both := contract.Combine(weighted, bind)
 	require.Equal(t, "0-2", both.Mems.String())
-	require.Equal(t, &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.Nodes("1-2")}, both.MemoryPolicy,
+	require.Equal(t, &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.NUMANodes("1-2")}, both.MemoryPolicy,
 		"the stricter mode, the nodes of both")
 	require.Equal(t, policies(), both.Requires, "who lacks what one of them requires must not apply the two")
 
-	alone := contract.Combine(bind, decision(func(d *contract.Decision) { d.Mems = contracttest.Nodes("3") }))
+	alone := contract.Combine(bind, decision(func(d *contract.Decision) { d.Mems = contracttest.NUMANodes("3") }))
 	require.Equal(t, bind.MemoryPolicy, alone.MemoryPolicy, "a decision without a policy says nothing about it")
 	require.Equal(t, "0-1,3", alone.Mems.String())
 	for i, mode := range contract.MemoryPolicyModes() {

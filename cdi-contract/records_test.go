@@ -50,7 +50,7 @@ func cpuDecision(cpus string) contract.Decision {
 
 func memoryDecision() contract.Decision {
 	return decision(func(d *contract.Decision) {
-		d.Mems = contracttest.Nodes("0")
+		d.Mems = contracttest.NUMANodes("0")
 		d.Memory = &contract.Memory{Min: 4 * gib, High: contract.Max, Max: 4 * gib}
 		d.Hugepages = map[string]contract.Limit{"2Mi": 256 << 20, "1Gi": contract.Max}
 	})
@@ -58,8 +58,8 @@ func memoryDecision() contract.Decision {
 
 func policyDecision(mems, mode, nodes string) contract.Decision {
 	return decision(func(d *contract.Decision) {
-		d.Mems = contracttest.Nodes(mems)
-		d.MemoryPolicy = &contract.MemoryPolicy{Mode: mode, Nodes: contracttest.Nodes(nodes)}
+		d.Mems = contracttest.NUMANodes(mems)
+		d.MemoryPolicy = &contract.MemoryPolicy{Mode: mode, Nodes: contracttest.NUMANodes(nodes)}
 		d.Requires = sorted(append(d.Requires, d.MemoryPolicy.Features()...))
 	})
 }
@@ -115,7 +115,7 @@ func goldenNodes() map[string]contract.NodeState {
 	return map[string]contract.NodeState{
 		"node": {
 			V: contract.Version, Generation: 42, BootID: bootID,
-			Shared: contract.Shared{CPUs: contracttest.CPUs("0,8-15"), Mems: contracttest.Nodes("0-1")},
+			Shared: contract.Shared{CPUs: contracttest.CPUs("0,8-15"), Mems: contracttest.NUMANodes("0-1")},
 			Pods: map[string]contract.PodState{podUID: {
 				Claims: []string{claimUID, otherUID},
 				Cgroup: contract.Files{
@@ -131,7 +131,7 @@ func goldenNodes() map[string]contract.NodeState {
 		},
 		"node-partitions": {
 			V: contract.Version, Generation: 9, BootID: bootID,
-			Shared:    contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.Nodes("0")},
+			Shared:    contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.NUMANodes("0")},
 			Pods:      map[string]contract.PodState{podUID: {Claims: []string{claimUID}, PartitionCPUs: contract.CPUs(4, 5, 6, 7)}},
 			Ancestors: map[string]contract.Files{},
 			PartitionCPUs: map[string]contract.CPUSet{
@@ -142,7 +142,7 @@ func goldenNodes() map[string]contract.NodeState {
 		},
 		"node-idle": {
 			V: contract.Version, Generation: 1, BootID: bootID,
-			Shared: contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.Nodes("0")},
+			Shared: contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.NUMANodes("0")},
 			Pods:   map[string]contract.PodState{}, Ancestors: map[string]contract.Files{},
 		},
 	}
@@ -232,8 +232,8 @@ func genCPUs() *rapid.Generator[contract.CPUSet] {
 	return rapid.Map(genIDs(), func(ids []int) contract.CPUSet { return contract.CPUs(ids...) })
 }
 
-func genNodes() *rapid.Generator[contract.NodeSet] {
-	return rapid.Map(genIDs(), func(ids []int) contract.NodeSet { return contract.Nodes(ids...) })
+func genNodes() *rapid.Generator[contract.NUMANodeSet] {
+	return rapid.Map(genIDs(), func(ids []int) contract.NUMANodeSet { return contract.NUMANodes(ids...) })
 }
 
 func genLimit(unit int64) *rapid.Generator[contract.Limit] {
@@ -269,13 +269,13 @@ func genHugepages() *rapid.Generator[map[string]contract.Limit] {
 	})
 }
 
-func genPolicy(mems contract.NodeSet) *rapid.Generator[*contract.MemoryPolicy] {
+func genPolicy(mems contract.NUMANodeSet) *rapid.Generator[*contract.MemoryPolicy] {
 	return rapid.Custom(func(t *rapid.T) *contract.MemoryPolicy {
 		all := mems.List()
 		nodes := rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, len(all), rapid.ID[int]).Draw(t, "nodes")
 		return &contract.MemoryPolicy{
 			Mode:  rapid.SampledFrom(contract.MemoryPolicyModes()).Draw(t, "mode"),
-			Nodes: contract.Nodes(nodes...),
+			Nodes: contract.NUMANodes(nodes...),
 		}
 	})
 }
@@ -296,7 +296,7 @@ func genDecision() *rapid.Generator[contract.Decision] {
 			d.Requires = sorted(append(d.Requires, d.MemoryPolicy.Features()...))
 		}
 		if !d.CPUs.IsEmpty() && rapid.Bool().Draw(t, "partition") {
-			d.Partition = rapid.SampledFrom(contract.Partitions()).Draw(t, "kind")
+			d.Partition = rapid.SampledFrom(contract.PartitionKinds()).Draw(t, "kind")
 			d.Requires = sorted(append(d.Requires, contract.FeaturePartition))
 		}
 		if rapid.Bool().Draw(t, "with OOM score") {

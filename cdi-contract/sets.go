@@ -14,8 +14,8 @@ import (
 // CPUSet is a set of CPUs.
 type CPUSet = Set[cpuIDs]
 
-// NodeSet is a set of NUMA nodes.
-type NodeSet = Set[nodeIDs]
+// NUMANodeSet is a set of NUMA nodes.
+type NUMANodeSet = Set[nodeIDs]
 
 // The kinds of a set's ids: a set of CPUs is no set of NUMA nodes.
 type (
@@ -34,15 +34,15 @@ type Set[Of any] struct{ list string }
 // CPUs returns the set of the ids.
 func CPUs(ids ...int) CPUSet { return newSet[cpuIDs](cpuset.New(ids...)) }
 
-// Nodes returns the set of the ids.
-func Nodes(ids ...int) NodeSet { return newSet[nodeIDs](cpuset.New(ids...)) }
+// NUMANodes returns the set of the ids.
+func NUMANodes(ids ...int) NUMANodeSet { return newSet[nodeIDs](cpuset.New(ids...)) }
 
 // ParseCPUs parses a list in any order; "" is the empty set. An id above 65536
 // and a descending range are errors.
 func ParseCPUs(list string) (CPUSet, error) { return parseSet[cpuIDs](list) }
 
-// ParseNodes parses a list as [ParseCPUs] does.
-func ParseNodes(list string) (NodeSet, error) { return parseSet[nodeIDs](list) }
+// ParseNUMANodes parses a list as [ParseCPUs] does.
+func ParseNUMANodes(list string) (NUMANodeSet, error) { return parseSet[nodeIDs](list) }
 
 // String returns the list, "" for the empty set.
 func (s Set[Of]) String() string { return s.list }

@@ -46,7 +46,7 @@ func TestParseCPUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := contract.ParseCPUs(tc.in)
-			nodes, nodesErr := contract.ParseNodes(tc.in)
+			nodes, nodesErr := contract.ParseNUMANodes(tc.in)
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				require.ErrorContains(t, nodesErr, tc.err)
@@ -69,7 +69,7 @@ func TestSetText(t *testing.T) {
 		"0-3,8,10-11": {10, 0, 11, 1, 2, 3, 8, 8},
 	} {
 		require.Equal(t, want, contract.CPUs(ids...).String())
-		require.Equal(t, want, contract.Nodes(ids...).String())
+		require.Equal(t, want, contract.NUMANodes(ids...).String())
 	}
 }
 

@@ -9,8 +9,8 @@ import contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 // CPUs returns the set with the list. It panics on an invalid list.
 func CPUs(list string) contract.CPUSet { return must(contract.ParseCPUs(list)) }
 
-// Nodes returns the set with the list. It panics on an invalid list.
-func Nodes(list string) contract.NodeSet { return must(contract.ParseNodes(list)) }
+// NUMANodes returns the set with the list. It panics on an invalid list.
+func NUMANodes(list string) contract.NUMANodeSet { return must(contract.ParseNUMANodes(list)) }
 
 func must[T any](value T, err error) T {
 	if err != nil {

@@ -64,7 +64,9 @@ func validateCommand() *cobra.Command {
 func explainCommand() *cobra.Command {
 	var dir, cgroups string
 	cmd := &cobra.Command{
-		Use: "explain [NAMESPACE/CLAIM | CLAIM-UID]", Short: "Show who holds what on this node", Args: cobra.MaximumNArgs(1),
+		Use:   "explain [NAMESPACE/CLAIM | CLAIM-UID]",
+		Short: "Show the claims on this node with their CPUs, memory, hugepages and pods",
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := inspect.Read(dir)
 			if err != nil {

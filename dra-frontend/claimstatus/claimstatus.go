@@ -35,7 +35,7 @@ type Data struct {
 	Request      string                    `json:"request"`
 	CPUs         contract.CPUSet           `json:"cpus,omitzero"`
 	Partition    string                    `json:"partition,omitempty"`
-	Mems         contract.NodeSet          `json:"mems,omitzero"`
+	Mems         contract.NUMANodeSet      `json:"mems,omitzero"`
 	Memory       *contract.Memory          `json:"memory,omitempty"`
 	Hugepages    map[string]contract.Limit `json:"hugepages,omitempty"`
 	MemoryPolicy *contract.MemoryPolicy    `json:"memoryPolicy,omitempty"`
@@ -59,8 +59,8 @@ type device struct {
 	data       string
 }
 
-// condition is a condition to be written. where is the cgroup file of a finding:
-// with the same file, a different message is not a different finding.
+// condition is a condition to be written. where is the cgroup file of a finding.
+// Findings that differ only in their message are the same finding.
 type condition struct {
 	kind, reason, message, where string
 	status                       metav1.ConditionStatus
@@ -85,7 +85,7 @@ func devices(c contract.ClaimRecord, report Report, before []device) []device {
 		if f, found := report.Protection[key]; found {
 			d.protection = condition{kind: ConditionProtection, status: f.Status, reason: f.Reason, message: f.Message, where: f.Where}
 			if i < len(before) {
-				d.protection = d.protection.keep(before[i].protection)
+				d.protection = d.protection.unlessReworded(before[i].protection)
 			}
 		}
 		out[i] = d
@@ -93,9 +93,9 @@ func devices(c contract.ClaimRecord, report Report, before []device) []device {
 	return out
 }
 
-// keep returns before if only the message differs: each claim that comes or goes
+// unlessReworded returns before if only the message differs: each claim that comes or goes
 // changes the sums in the messages of the other claims.
-func (c condition) keep(before condition) condition {
+func (c condition) unlessReworded(before condition) condition {
 	worded := before
 	worded.message = c.message
 	if worded == c {

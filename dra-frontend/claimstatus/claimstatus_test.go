@@ -34,7 +34,7 @@ func record() contract.ClaimRecord {
 	return contract.ClaimRecord{Namespace: "ns", Name: "c", UID: uid, Results: []contract.ResultRecord{{
 		Request: "r", Pool: "worker", Device: "numa-1", ShareID: share, Parameters: map[string]string{"cpu.placement": "packed"},
 		Decision: contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("2,6"),
-			Partition: contract.PartitionRoot, Mems: contracttest.Nodes("1"),
+			Partition: contract.PartitionRoot, Mems: contracttest.NUMANodes("1"),
 			Memory: &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30}, Hugepages: map[string]contract.Limit{"2Mi": 4 << 20}},
 	}}}
 }
@@ -43,7 +43,7 @@ func record() contract.ClaimRecord {
 func writer(t *testing.T, s *server) (w *claimstatus.Writer, logged *observer.ObservedLogs) {
 	t.Helper()
 	core, logged := observer.New(zap.WarnLevel)
-	w = claimstatus.New(claimstatus.Options{Log: zap.New(core), Client: s, Driver: driver, Pool: "worker", Written: func(error) {}})
+	w = claimstatus.New(claimstatus.Options{Log: zap.New(core), Client: s, Driver: driver, SlicePool: "worker", Written: func(error) {}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx) }()

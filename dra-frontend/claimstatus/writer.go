@@ -37,8 +37,8 @@ type Options struct {
 	Client kubernetes.Interface
 	// Driver is the driver's name, also as field manager.
 	Driver string
-	// Pool is the name of this node's pool.
-	Pool string
+	// SlicePool is the name of this node's pool.
+	SlicePool string
 	// Written is called after each write.
 	Written func(err error)
 }
@@ -134,11 +134,11 @@ func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
 		return err
 	}
 	if !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-		return r.Driver == w.o.Driver && r.Pool == w.o.Pool
+		return r.Driver == w.o.Driver && r.Pool == w.o.SlicePool
 	}) {
 		return nil // the claim was allocated to another node since
 	}
-	operations := operations(w.o.Driver, w.o.Pool, want.devices, claim, metav1.Now())
+	operations := operations(w.o.Driver, w.o.SlicePool, want.devices, claim, metav1.Now())
 	if len(operations) == 0 {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (w *Writer) write(ctx context.Context, uid types.UID, want wanted) error {
 func (w *Writer) check(want wanted, claim *resourceapi.ResourceClaim) {
 	own := func(s resourceapi.AllocatedDeviceStatus) bool { return s.Driver == w.o.Driver }
 	if len(want.devices) > 0 && !slices.ContainsFunc(claim.Status.Devices, own) {
-		w.say("the API server keeps no status of devices in claims (feature gate DRAResourceClaimDeviceStatus)", want, nil)
+		w.logOnce("the API server keeps no status of devices in claims (feature gate DRAResourceClaimDeviceStatus)", want, nil)
 		return
 	}
 	w.mu.Lock()
@@ -171,11 +171,11 @@ func (w *Writer) check(want wanted, claim *resourceapi.ResourceClaim) {
 }
 
 func (w *Writer) complain(want wanted, err error) {
-	w.say("status of a claim not written, it is tried again", want, err)
+	w.logOnce("status of a claim not written, it is tried again", want, err)
 }
 
-// say logs a message unless the last message was the same.
-func (w *Writer) say(message string, want wanted, err error) {
+// logOnce logs a message unless the last message was the same.
+func (w *Writer) logOnce(message string, want wanted, err error) {
 	complaint := message
 	if err != nil {
 		complaint += reasonOf(err)

@@ -71,14 +71,14 @@ func (c Config) ReservedHugepageCounts() (map[int]map[int64]int64, error) {
 
 // Divide divides a machine into zones. A configuration that does not fit the
 // machine is an error.
-func (c Config) Divide(m topology.Machine) (zones.Inventory, error) {
+func (c Config) Divide(m topology.Machine) (zones.Division, error) {
 	wanted, err := c.ZonesConfig()
 	if err != nil {
-		return zones.Inventory{}, err
+		return zones.Division{}, err
 	}
 	divided, err := zones.Divide(m, wanted)
 	if err != nil {
-		return zones.Inventory{}, fmt.Errorf("configuration does not fit this machine: %w", err)
+		return zones.Division{}, fmt.Errorf("configuration does not fit this machine: %w", err)
 	}
 	return divided, nil
 }

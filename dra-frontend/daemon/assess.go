@@ -29,14 +29,14 @@ type assessment struct {
 	// device. The devices are the published devices and the devices of unhealthy
 	// claims.
 	problems map[string]string
-	// lost has a sentence about each claim that has lost its partition, by the
+	// invalidPartitions has a sentence about each claim that has invalidPartitions its partition, by the
 	// claim's name.
-	lost map[string]string
+	invalidPartitions map[string]string
 	// faults has why the node takes no new claims, and why its slices are
 	// outdated, by reason.
 	faults map[string]error
-	// settled reports whether all claims have their memory protection.
-	settled bool
+	// allProtected reports whether all claims have their memory protection.
+	allProtected bool
 }
 
 // assess is pure.
@@ -47,7 +47,7 @@ func assess(o observation, c config.Config) assessment {
 	})
 	return assessment{
 		devices: devices, displaced: o.divided.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuatorFault),
-		lost: lostPartitions(o), faults: faults(o), settled: settled(o),
+		invalidPartitions: invalidPartitions(o), faults: faults(o), allProtected: allProtected(o),
 	}
 }
 
@@ -122,17 +122,17 @@ func problems(devices []resourceapi.Device, report health.Report, actuator error
 	return problems
 }
 
-func lostPartitions(o observation) map[string]string {
-	lost := make(map[string]string)
+func invalidPartitions(o observation) map[string]string {
+	invalid := make(map[string]string)
 	for _, c := range o.claims {
 		if reason, found := o.announced.invalidPartitions[c.UID]; found {
-			lost[c.Namespace+"/"+c.Name] = fmt.Sprintf("claim %s/%s (%.80q)", c.Namespace, c.Name, reason)
+			invalid[c.Namespace+"/"+c.Name] = fmt.Sprintf("claim %s/%s (%.80q)", c.Namespace, c.Name, reason)
 		}
 	}
-	return lost
+	return invalid
 }
 
-func settled(o observation) bool {
+func allProtected(o observation) bool {
 	for _, f := range o.protection {
 		if f.Status != metav1.ConditionTrue {
 			return false

@@ -83,7 +83,7 @@ func TestAssess(t *testing.T) {
 			got := assess(o, config.Default())
 			require.Equal(t, tc.problems, got.problems)
 			require.Equal(t, tc.faults, slices.Sorted(maps.Keys(got.faults)))
-			require.Equal(t, !tc.unsettled, got.settled)
+			require.Equal(t, !tc.unsettled, got.allProtected)
 			require.NotEmpty(t, got.devices)
 			for _, d := range got.devices {
 				var taints []string

@@ -70,7 +70,7 @@ type Daemon struct {
 	joins     *podclaims.Watcher
 	statuses  *claimstatus.Writer
 	events    *events.Writer
-	published *publication
+	published *sliceMonitor
 }
 
 // pollInterval is how soon a dead actuator is noticed. A poll is an open and a
@@ -120,7 +120,7 @@ func New(o Options) (*Daemon, error) {
 	}
 	reader := podclaims.NewReader(o.Client)
 	d.driver = kubelet.New(kubelet.Options{
-		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), Pool: o.Kubelet.NodeName, BootID: bootID,
+		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), SlicePool: o.Kubelet.NodeName, BootID: bootID,
 		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
 		Inventory: decision.InventoryOf(o.Config, now.divided, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
@@ -174,7 +174,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	helper, err := d.activate(ctx, fail)
 	// release runs last: the next instance may write only after this instance's
 	// goroutines have ended.
-	defer d.release()
+	defer d.stepDown()
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -194,7 +194,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	d.watch(watcher)
 	d.joins = podclaims.NewWatcher(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
 	d.statuses = claimstatus.New(claimstatus.Options{
-		Log: d.o.Log, Client: d.o.Client, Driver: kubelet.DriverName, Pool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
+		Log: d.o.Log, Client: d.o.Client, Driver: kubelet.DriverName, SlicePool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
 	})
 	// The machine may have changed while this instance waited.
 	now, _ := d.status.get()
@@ -217,7 +217,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	if err := d.publish(ctx, helper); err != nil {
 		return ended(ctx, err)
 	}
-	return d.keep(ctx, helper, watcher, changes)
+	return d.loop(ctx, helper, watcher, changes)
 }
 
 // removeStale removes unfinished files, under the lock of the CDI directory: a
@@ -232,9 +232,9 @@ func (d *Daemon) removeStale() error {
 	return errors.Join(d.dir.Check(), d.dir.RemoveStale(), release())
 }
 
-// keep keeps slices and node state current until ctx ends, or until a newer
+// loop keeps slices and node state current until ctx ends, or until a newer
 // instance asks to take over (errHandedOver).
-func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher *fsnotify.Watcher, changes <-chan struct{}) error {
+func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, watcher *fsnotify.Watcher, changes <-chan struct{}) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
@@ -252,7 +252,7 @@ func (d *Daemon) keep(ctx context.Context, helper *kubeletplugin.Helper, watcher
 				return errHandedOver
 			}
 			o = d.observeActuator(o)
-			if !now.settled || !reflect.DeepEqual(o.announced, now.announced) {
+			if !now.allProtected || !reflect.DeepEqual(o.announced, now.announced) {
 				o = d.observeCgroups(o)
 			}
 		case <-refresh.C:
@@ -321,7 +321,7 @@ func ended(ctx context.Context, err error) error {
 func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) error {
 	now, _ := d.status.get()
 	d.o.Log.Info("publishing", zap.Strings("zones", now.divided.Names()), zap.Bool("tainted", len(taints(now.observation)) > 0))
-	d.published.sending(now.devices)
+	d.published.setSent(now.devices)
 	return helper.PublishResources(ctx, resourceslices.DriverResources(d.o.Kubelet.NodeName, now.devices))
 }
 
@@ -330,7 +330,7 @@ func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) erro
 // not stop the update of other nodes.
 func (d *Daemon) Ready() error {
 	err := d.registration.missing()
-	if standby := d.status.waits(); err != nil && standby != nil {
+	if standby := d.status.standbyReason(); err != nil && standby != nil {
 		return standby
 	}
 	return err

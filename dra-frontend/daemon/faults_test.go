@@ -93,7 +93,7 @@ func TestGeneration(t *testing.T) {
 	require.Zero(t, d.generation(), "no node file")
 	data, err := contract.EncodeNode(contract.NodeState{
 		V: contract.Version, Generation: 7, BootID: "boot",
-		Shared: contract.Shared{CPUs: contracttest.CPUs("0"), Mems: contracttest.Nodes("0")},
+		Shared: contract.Shared{CPUs: contracttest.CPUs("0"), Mems: contracttest.NUMANodes("0")},
 	})
 	require.NoError(t, err)
 	require.NoError(t, atomicfile.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
@@ -161,8 +161,8 @@ func TestToldAgain(t *testing.T) {
 							claims:    []contract.ClaimRecord{{UID: claimUID}},
 							announced: announced{overwritten: tc.overwritten, invalidPartitions: tc.invalid},
 						}
-						r.remindOfPlaces(seen.announced)
-						r.remindOfPartitions(lostPartitions(seen))
+						r.remindOfDrift(seen.announced)
+						r.remindOfPartitions(invalidPartitions(seen))
 					}
 					synctest.Wait()
 				}

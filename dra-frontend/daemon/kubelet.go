@@ -29,7 +29,7 @@ type kubeletSide struct {
 	pool   string
 	fail   context.CancelCauseFunc
 
-	published *publication
+	published *sliceMonitor
 	metadata  metadata
 }
 
@@ -37,7 +37,7 @@ type kubeletSide struct {
 // not retry ends this instance.
 func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 	if dropped := new(resourceslice.DroppedFieldsError); errors.As(err, &dropped) {
-		k.published.dropped(dropped)
+		k.published.noteDropped(dropped)
 		return
 	}
 	k.log.Error(msg, zap.Error(err))

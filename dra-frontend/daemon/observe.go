@@ -26,7 +26,7 @@ import (
 // returns the next one.
 type observation struct {
 	// divided is the machine as the configuration divides it.
-	divided zones.Inventory
+	divided zones.Division
 	// unfit is why the node cannot keep the driver's promises. warnings are the
 	// checks that preflight could not do.
 	unfit    error
@@ -142,10 +142,10 @@ func (d *Daemon) observeMachine(o observation) observation {
 	return o
 }
 
-func (d *Daemon) discover() (zones.Inventory, error) {
+func (d *Daemon) discover() (zones.Division, error) {
 	m, err := topology.Discover(topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot), d.o.PageSize)
 	if err != nil {
-		return zones.Inventory{}, fmt.Errorf("read the machine: %w", err)
+		return zones.Division{}, fmt.Errorf("read the machine: %w", err)
 	}
 	return d.o.Config.Divide(m)
 }

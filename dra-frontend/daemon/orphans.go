@@ -22,8 +22,8 @@ import (
 // holder has the prepared claims; a kubelet.Driver.
 type holder interface {
 	Prepared() ([]contract.ClaimRecord, error)
-	Runs(contract.ClaimRecord) (bool, error)
-	Release(contract.ClaimRecord) error
+	MayRun(contract.ClaimRecord) (bool, error)
+	ReleaseOrphan(contract.ClaimRecord) error
 }
 
 // orphans finds prepared claims without objects, and releases them. Kubelet
@@ -80,7 +80,7 @@ func (w *orphans) check(ctx context.Context) {
 	}
 	since, found, complaint := make(map[string]time.Time), make(map[string]string), error(nil)
 	for _, c := range claims {
-		runs, unknown := w.driver.Runs(c)
+		runs, unknown := w.driver.MayRun(c)
 		if runs && unknown == nil {
 			continue
 		}
@@ -139,7 +139,7 @@ func (w *orphans) release(c contract.ClaimRecord) bool {
 		NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, UID: types.UID(c.UID),
 	})
 	if err == nil {
-		err = w.driver.Release(c)
+		err = w.driver.ReleaseOrphan(c)
 	}
 	if err != nil {
 		log.Error("orphaned claim not released, tried again", zap.Error(err))
@@ -155,9 +155,9 @@ func (w *orphans) report(found map[string]string) {
 	if len(fresh) == 0 {
 		return
 	}
-	w.log.Warn("claims are prepared whose objects are gone", zap.Strings("claims", fresh))
+	w.log.Warn("the objects of prepared claims are gone", zap.Strings("claims", fresh))
 	w.send(events.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
-		"claims are prepared whose objects are gone, released after %s while nothing of them runs: %s", orphanGrace, events.Few(fresh))})
+		"the objects of prepared claims are gone, released after %s while nothing of them runs: %s", orphanGrace, events.Few(fresh))})
 }
 
 func (w *orphans) complain(ctx context.Context, err error) {

@@ -56,7 +56,7 @@ func testInvalidPartition(t *testing.T) {
 	}}}
 	d := &Daemon{o: o, status: newStatus(first), reports: newReporter(o, n.send), published: newPublication(o),
 		statuses: claimstatus.New(claimstatus.Options{
-			Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", Pool: "node", Written: func(error) {},
+			Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", SlicePool: "node", Written: func(error) {},
 		})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -21,10 +21,10 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
-// publication reports how the API server keeps the slices. A write may fail,
+// sliceMonitor reports how the API server keeps the slices. A write may fail,
 // and a server without a feature gate drops that feature's fields. The driver
-// works without these fields, so publication only reports.
-type publication struct {
+// works without these fields, so sliceMonitor only reports.
+type sliceMonitor struct {
 	log     *zap.Logger
 	metrics *metrics.Metrics
 	client  kubernetes.Interface
@@ -40,14 +40,14 @@ type publication struct {
 	state string
 	// failed is the error of a write, nil once the server has the slices.
 	failed error
-	// settled is the last state other than pending, lacking has the features
+	// lastFinalMapping is the last state other than pending, lacking has the features
 	// that the server lacks. Both were logged.
-	settled string
-	lacking []string
+	lastFinalMapping string
+	lacking          []string
 }
 
-func newPublication(o Options) *publication {
-	p := &publication{
+func newPublication(o Options) *sliceMonitor {
+	p := &sliceMonitor{
 		log: o.Log, metrics: o.Metrics, client: o.Client, node: o.Kubelet.NodeName, wanted: o.Config.NodeAllocatable,
 		again: make(chan struct{}, 1), state: metrics.MappingOff, interval: o.Config.RefreshInterval.Duration,
 	}
@@ -56,8 +56,8 @@ func newPublication(o Options) *publication {
 	return p
 }
 
-// sending stores the devices that are about to be written.
-func (p *publication) sending(devices []resourceapi.Device) {
+// setSent stores the devices that are about to be written.
+func (p *sliceMonitor) setSent(devices []resourceapi.Device) {
 	p.mu.Lock()
 	p.sent = devices
 	if p.wanted {
@@ -69,7 +69,7 @@ func (p *publication) sending(devices []resourceapi.Device) {
 
 // notWritten stores the error of a write. The helper writes again and does not
 // report success, so the slices are read back.
-func (p *publication) notWritten(err error) {
+func (p *sliceMonitor) notWritten(err error) {
 	p.mu.Lock()
 	p.fail(fmt.Errorf("ResourceSlices of this node are not written, pods are scheduled by what they said before: %w", err))
 	p.mu.Unlock()
@@ -79,14 +79,14 @@ func (p *publication) notWritten(err error) {
 
 // failure returns why the slices are not as they were sent, nil after a
 // successful write or before the first failure.
-func (p *publication) failure() error {
+func (p *sliceMonitor) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed
 }
 
 // fail stores the error of a write, nil for success. The caller holds the lock.
-func (p *publication) fail(err error) {
+func (p *sliceMonitor) fail(err error) {
 	if err == nil && p.failed != nil {
 		p.log.Info("ResourceSlices of this node are written again")
 	}
@@ -94,7 +94,7 @@ func (p *publication) fail(err error) {
 	p.metrics.SlicesOutdated(err != nil)
 }
 
-func (p *publication) wake() {
+func (p *sliceMonitor) wake() {
 	select {
 	case p.again <- struct{}{}:
 	default:
@@ -104,9 +104,9 @@ func (p *publication) wake() {
 // featureMapping is the feature gate of the node-allocatable mapping.
 const featureMapping = "DRANodeAllocatableResources"
 
-// dropped stores the fields that the server did not keep. The helper calls it
+// noteDropped stores the fields that the server did not keep. The helper calls it
 // after a write.
-func (p *publication) dropped(err *resourceslice.DroppedFieldsError) {
+func (p *sliceMonitor) noteDropped(err *resourceslice.DroppedFieldsError) {
 	features := err.DisabledFeatures()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *publication) dropped(err *resourceslice.DroppedFieldsError) {
 	// The library cannot name the mapping's feature.
 	if !resourceslices.KeepsNodeAllocatable(err.DesiredSlice.Spec.Devices, []resourceapi.ResourceSlice{*err.ActualSlice}) {
 		features = append(features, featureMapping)
-		p.settle(metrics.MappingDropped)
+		p.setFinalMapping(metrics.MappingDropped)
 	}
 	// Each write of each slice reports the features again.
 	if fresh := slices.DeleteFunc(slices.Clone(features), func(f string) bool { return slices.Contains(p.lacking, f) }); len(fresh) > 0 {
@@ -127,14 +127,14 @@ func (p *publication) dropped(err *resourceslice.DroppedFieldsError) {
 // run reads the slices back after a failed write until they are as sent, and
 // after each publication until they have the mapping or the server has dropped
 // it.
-func (p *publication) run(ctx context.Context) {
+func (p *sliceMonitor) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.again:
 		}
-		for wait := p.wait(); wait > 0 && !p.readBack(ctx); wait = p.wait() {
+		for wait := p.pause(); wait > 0 && !p.readBack(ctx); wait = p.pause() {
 			select {
 			case <-ctx.Done():
 				return
@@ -144,8 +144,8 @@ func (p *publication) run(ctx context.Context) {
 	}
 }
 
-// wait returns the pause between two readings, 0 if no reading is needed.
-func (p *publication) wait() time.Duration {
+// pause returns the pause between two readings, 0 if no reading is needed.
+func (p *sliceMonitor) pause() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -159,7 +159,7 @@ func (p *publication) wait() time.Duration {
 
 // readBack reads the slices and reports whether no further reading is needed.
 // An absent mapping stays pending: the server may not have the slices yet.
-func (p *publication) readBack(ctx context.Context) bool {
+func (p *sliceMonitor) readBack(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list, err := p.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
@@ -175,7 +175,7 @@ func (p *publication) readBack(ctx context.Context) bool {
 		p.fail(nil)
 	}
 	if p.state == metrics.MappingPending && resourceslices.KeepsNodeAllocatable(p.sent, list.Items) {
-		p.settle(metrics.MappingActive)
+		p.setFinalMapping(metrics.MappingActive)
 	}
 	return p.failed == nil && p.state != metrics.MappingPending
 }
@@ -183,16 +183,16 @@ func (p *publication) readBack(ctx context.Context) bool {
 // callTimeout limits a read that blocks no other work.
 const callTimeout = 10 * time.Second
 
-// settle stores and logs the mapping's final state. The caller holds the lock.
-func (p *publication) settle(state string) {
+// setFinalMapping stores and logs the mapping's final state. The caller holds the lock.
+func (p *sliceMonitor) setFinalMapping(state string) {
 	if !p.wanted {
 		return
 	}
 	p.set(state)
-	if p.settled == state {
+	if p.lastFinalMapping == state {
 		return
 	}
-	p.settled = state
+	p.lastFinalMapping = state
 	if state == metrics.MappingActive {
 		p.log.Info("claims are counted against what the node can allocate: the API server keeps the mapping")
 	} else {
@@ -201,7 +201,7 @@ func (p *publication) settle(state string) {
 	}
 }
 
-func (p *publication) set(state string) {
+func (p *sliceMonitor) set(state string) {
 	p.state = state
 	p.metrics.NodeAllocatable(state)
 }

@@ -43,8 +43,8 @@ func (r *reporter) report(before, now state) {
 	r.logClaims(before, now)
 	r.measure(now)
 	r.remindOfFaults(now.faults)
-	r.remindOfPartitions(now.lost)
-	r.remindOfPlaces(now.announced)
+	r.remindOfPartitions(now.invalidPartitions)
+	r.remindOfDrift(now.announced)
 }
 
 // logNode logs what has changed of the node.
@@ -83,7 +83,7 @@ func (r *reporter) logNode(before, now observation) {
 func (r *reporter) logClaims(before, now state) {
 	for _, c := range now.displaced {
 		if !slices.ContainsFunc(before.displaced, func(known contract.ClaimRecord) bool { return known.UID == c.UID }) {
-			r.log.Warn("claim is on a device that is not offered any more: "+
+			r.log.Warn("claim is on a device that is not offered: "+
 				"what it holds is left out of the capacities until it is released",
 				zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.Stringer("cpus", c.CPUs()))
 		}
@@ -107,7 +107,7 @@ func (r *reporter) measure(now state) {
 	r.metrics.Node(now.blocked, now.actuatorFault)
 	r.metrics.Displaced(len(now.displaced))
 	r.metrics.Unhealthy(len(now.health.Devices))
-	r.metrics.InvalidPartitions(len(now.lost))
+	r.metrics.InvalidPartitions(len(now.invalidPartitions))
 	effective := make(map[metav1.ConditionStatus]int)
 	for _, f := range now.protection {
 		effective[f.Status]++
@@ -146,27 +146,27 @@ func patience(reason string) time.Duration {
 	return 0
 }
 
-// remindOfPartitions reports claims that have lost their cpuset partition.
-func (r *reporter) remindOfPartitions(lost map[string]string) {
-	fresh := r.partitions.FreshTexts(lost)
+// remindOfPartitions reports claims with an invalid partition.
+func (r *reporter) remindOfPartitions(invalid map[string]string) {
+	fresh := r.partitions.FreshTexts(invalid)
 	if len(fresh) == 0 {
 		return
 	}
-	r.log.Warn("the kernel does not grant cpuset partitions any more, others may run on their CPUs", zap.Strings("claims", fresh))
+	r.log.Warn("claims have an invalid cpuset partition, other containers may run on their CPUs", zap.Strings("claims", fresh))
 	r.send(events.Notice{
 		Reason: health.ReasonPartition,
-		Note: "the kernel does not grant cpuset partitions any more, others may run on their CPUs: " + events.Few(fresh) +
+		Note: "claims have an invalid cpuset partition, other containers may run on their CPUs: " + events.Few(fresh) +
 			" (nri-actuator tries again; look for a CPU that went offline," +
-			" and for who else writes cpuset.cpus.exclusive or cpuset.cpus.partition)",
+			" and for another program that writes cpuset.cpus.exclusive or cpuset.cpus.partition)",
 	})
 }
 
 // reasonOverwritten is the reason of the event about memory values.
 const reasonOverwritten = "MemoryValuesOverwritten"
 
-// remindOfPlaces reports the cgroup files that another program wrote over.
-func (r *reporter) remindOfPlaces(a announced) {
-	places := overwrittenPlaces(a)
+// remindOfDrift reports the cgroup files that another program wrote over.
+func (r *reporter) remindOfDrift(a announced) {
+	places := driftByFile(a)
 	r.metrics.Overwritten(len(places))
 	var fresh []string
 	for _, place := range r.places.Fresh(places) {
@@ -175,14 +175,14 @@ func (r *reporter) remindOfPlaces(a announced) {
 	if len(fresh) == 0 {
 		return
 	}
-	r.log.Warn("another program writes memory values of this driver's cgroups, nri-actuator puts them right", zap.Strings("written", fresh))
+	r.log.Warn("drift in memory values of pods or levels, nri-actuator has repaired it", zap.Strings("written", fresh))
 	r.send(events.Notice{Reason: reasonOverwritten, Note: "another program wrote over memory values of this driver: " + events.Few(fresh) +
-		" (nri-actuator has put them right): " + health.WhoWrites})
+		" (nri-actuator has repaired them): " + health.WhoWrites})
 }
 
-// overwrittenPlaces returns the cgroup files that were written over, with their
-// values.
-func overwrittenPlaces(a announced) map[string]string {
+// driftByFile returns the cgroup files with drift, with the values of the other
+// program.
+func driftByFile(a announced) map[string]string {
 	out := make(map[string]string)
 	for cgroup, files := range a.overwritten {
 		dir := "pod " + cgroup

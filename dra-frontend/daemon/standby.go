@@ -80,7 +80,7 @@ func (d *Daemon) setStandby(held *instances.HeldError) {
 		err = held
 		d.reports.remindOfFaults(nil)
 	}
-	if text(err) == text(d.status.stand(err)) {
+	if text(err) == text(d.status.setStandby(err)) {
 		return
 	}
 	switch {
@@ -103,8 +103,8 @@ func (d *Daemon) asked() bool {
 	return asked
 }
 
-func (d *Daemon) release() {
-	if err := d.instance.Release(); err != nil {
+func (d *Daemon) stepDown() {
+	if err := d.instance.StepDown(); err != nil {
 		d.o.Log.Error("place of the active instance not released", zap.Error(err))
 	}
 }

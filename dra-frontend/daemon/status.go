@@ -50,17 +50,17 @@ func (s *status) get() (state, <-chan struct{}) {
 	return s.state, s.changed
 }
 
-// stand stores why another instance is the active one, nil if this one is. It
+// setStandby stores why another instance is the active one, nil if this one is. It
 // returns the previous value.
-func (s *status) stand(standby error) (before error) {
+func (s *status) setStandby(standby error) (before error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, s.standby = s.standby, standby
 	return before
 }
 
-// waits returns why another instance is the active one, nil if this one is.
-func (s *status) waits() error {
+// standbyReason returns why another instance is the active one, nil if this one is.
+func (s *status) standbyReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.standby
@@ -68,7 +68,7 @@ func (s *status) waits() error {
 
 // fitness returns why this instance takes no new claims, nil if it takes claims.
 func (s *status) fitness() error {
-	if standby := s.waits(); standby != nil {
+	if standby := s.standbyReason(); standby != nil {
 		return standby
 	}
 	n, _ := s.get()

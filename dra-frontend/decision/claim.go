@@ -25,18 +25,18 @@ type Claim struct {
 	OwnedByPod bool
 	// Results are this driver's allocation results that can be read, in order.
 	Results []Result
-	// Fault is why a result could not be read, nil if all were.
-	Fault error
+	// ResultErr is why a result could not be read, nil if all were.
+	ResultErr error
 	// Pods are the pods that the claim is reserved for.
 	Pods []Pod
 	// NotPods are the consumers that are not pods, as
 	// "podgroups.scheduling.k8s.io name".
 	NotPods []string
-	// Unread is why Pods is not complete, nil if it is.
-	Unread error
-	// Kept are the CPUs of each result of the former decision on the same
+	// PodsErr is why Pods is not complete, nil if it is.
+	PodsErr error
+	// FormerCPUs are the CPUs of each result of the former decision on the same
 	// allocation, nil for none.
-	Kept []contract.CPUSet
+	FormerCPUs []contract.CPUSet
 }
 
 // Result is one allocation result with the amounts from the scheduler and the
@@ -50,7 +50,7 @@ type Result struct {
 	Amounts  zones.Amounts
 	Settings parameters.Settings
 	// Memory is the zero value for a result without memory.
-	Memory memoryqos.Use
+	Memory memoryqos.Result
 }
 
 // wrap adds the request and the device to an error.
@@ -80,12 +80,12 @@ func Read(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestA
 			r.Settings, err = defaults.Resolve(result.Request, config)
 		}
 		if err == nil && r.Amounts.Memory > 0 {
-			r.Memory, err = r.Settings.Memory.Use(r.Amounts.Memory)
+			r.Memory, err = r.Settings.Memory.Result(r.Amounts.Memory)
 		}
 		if err == nil {
 			c.Results = append(c.Results, r)
-		} else if c.Fault == nil {
-			c.Fault = r.wrap(err)
+		} else if c.ResultErr == nil {
+			c.ResultErr = r.wrap(err)
 		}
 	}
 	return c
@@ -121,9 +121,9 @@ func SameAllocation(record contract.ClaimRecord, results []resourceapi.DeviceReq
 	})
 }
 
-func (c Claim) kept(index int) contract.CPUSet {
-	if index < len(c.Kept) {
-		return c.Kept[index]
+func (c Claim) formerCPUs(index int) contract.CPUSet {
+	if index < len(c.FormerCPUs) {
+		return c.FormerCPUs[index]
 	}
 	return contract.CPUSet{}
 }
@@ -137,18 +137,18 @@ func (c Claim) PodRecords() []contract.PodRecord {
 	return records
 }
 
-// shareable reports whether pods can share the claim: it is not from a template,
+// joinable reports whether pods can share the claim: it is not from a template,
 // and has neither memory nor hugepages.
-func (c Claim) shareable() bool {
-	return !c.OwnedByPod && !slices.ContainsFunc(c.Results, func(r Result) bool { return r.Amounts.Divisible() })
+func (c Claim) joinable() bool {
+	return !c.OwnedByPod && !slices.ContainsFunc(c.Results, func(r Result) bool { return r.Amounts.HasMemory() })
 }
 
 // noPods returns why there is no pod to decide the claim for, nil if there is
 // one.
 func (c Claim) noPods() error {
 	switch {
-	case c.Unread != nil:
-		return c.Unread
+	case c.PodsErr != nil:
+		return c.PodsErr
 	case len(c.Pods) > 0:
 		return nil
 	case len(c.NotPods) > 0:

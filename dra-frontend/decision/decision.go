@@ -22,9 +22,9 @@ import (
 type Input struct {
 	// Claims are the claims to decide, in the order in which they get CPUs.
 	Claims []Claim
-	// Beside are more claims of these claims' pods, which are not decided: the
+	// OtherClaims are more claims of these claims' pods, which are not decided: the
 	// values of a container depend on all its claims.
-	Beside []Claim
+	OtherClaims []Claim
 	// Prepared are the records of the prepared claims. A claim to decide may
 	// have one, which its new record replaces.
 	Prepared []contract.ClaimRecord
@@ -40,8 +40,8 @@ type Input struct {
 
 // Node is the part of the input that is the same for all claims.
 type Node struct {
-	// Pool is the name of the pool that this node publishes.
-	Pool      string
+	// SlicePool is the name of the pool that this node publishes.
+	SlicePool string
 	BootID    string
 	Inventory Inventory
 	// Actuator is what the actuator can do (I5).
@@ -74,7 +74,7 @@ type Inventory struct {
 type Zone struct {
 	CPUs contract.CPUSet
 	// Mems are the zone's NUMA nodes with memory.
-	Mems contract.NodeSet
+	Mems contract.NUMANodeSet
 }
 
 // Outcome is the answer for one claim: a record, or the reason why there is
@@ -107,14 +107,14 @@ type call struct {
 	Input
 	// uses are the results of all claims, in an order that does not depend on the
 	// order of claims (I8).
-	uses []use
+	uses []claimResult
 	// partitions are the outcomes of the results with CPUs.
 	partitions map[partition.Key]partition.Outcome
 }
 
 func newCall(in Input) call {
-	all := slices.Concat(in.Claims, in.Beside)
-	c := call{Input: in, uses: usesOf(all)}
+	all := slices.Concat(in.Claims, in.OtherClaims)
+	c := call{Input: in, uses: resultsOf(all)}
 	c.partitions = c.decidePartitions(all)
 	return c
 }
@@ -125,10 +125,10 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	record := contract.ClaimRecord{
 		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, BootID: c.Node.BootID,
 		Guard: c.Node.Guard, GuardTimeout: c.Node.GuardTimeout,
-		Pods: claim.PodRecords(), OwnedByPod: claim.OwnedByPod, Joinable: claim.shareable(),
+		Pods: claim.PodRecords(), OwnedByPod: claim.OwnedByPod, Joinable: claim.joinable(),
 	}
-	if claim.Fault != nil {
-		return record, claim.Fault
+	if claim.ResultErr != nil {
+		return record, claim.ResultErr
 	}
 	for _, r := range claim.Results {
 		if err := c.check(r); err != nil {
@@ -158,22 +158,22 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 // check refuses a result whose zone this node does not have, and amounts that
 // the zone cannot have. It does not change what the scheduler granted.
 func (c call) check(r Result) error {
-	if r.Pool != c.Node.Pool {
+	if r.Pool != c.Node.SlicePool {
 		// The zones of all nodes have the same names: only the pool names the
 		// node.
 		return fmt.Errorf("it is allocated from pool %q, this node's pool is %q: "+
 			"the ResourceSlice it comes from is not of this node's driver; delete that slice and the pod",
-			r.Pool, c.Node.Pool)
+			r.Pool, c.Node.SlicePool)
 	}
 	zone, known := c.Node.Inventory.Zones[r.Device]
 	switch {
 	case !known:
-		return errors.New("this node has no such zone now: delete the pod so that it is scheduled again")
-	case r.Amounts.CPUs == 0 && !r.Amounts.Divisible():
+		return errors.New("this node has no such zone: delete the pod so that it is scheduled again")
+	case r.Amounts.CPUs == 0 && !r.Amounts.HasMemory():
 		return errors.New("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
-	case r.Amounts.Divisible() && zone.Mems.IsEmpty():
+	case r.Amounts.HasMemory() && zone.Mems.IsEmpty():
 		return errors.New("memory or hugepages granted, the zone offers none: " +
-			"its memory is not of a kind in memoryTypes (any more); delete the pod so that it is scheduled again")
+			"its memory is not of a kind in memoryTypes; delete the pod so that it is scheduled again")
 	case r.Amounts.CPUs > zone.CPUs.Size():
 		return fmt.Errorf("%d CPUs granted, the zone has %d (%s)", r.Amounts.CPUs, zone.CPUs.Size(), zone.CPUs)
 	}
@@ -222,7 +222,7 @@ func (c call) values(claim Claim, r Result, taken contract.CPUSet, others []cont
 			return d, err
 		}
 	}
-	if r.Amounts.Divisible() {
+	if r.Amounts.HasMemory() {
 		d.Mems = zone.Mems
 		if err := claim.refuseSharing(r.Request); err != nil {
 			return d, err
@@ -244,15 +244,15 @@ func (c call) values(claim Claim, r Result, taken contract.CPUSet, others []cont
 }
 
 func (c call) chooseCPUs(claim Claim, r Result, zone Zone, taken contract.CPUSet, others []contract.ClaimRecord) (contract.CPUSet, error) {
-	if kept := claim.kept(r.Index); !kept.IsEmpty() && kept.IsSubsetOf(zone.CPUs) && kept.Intersection(taken).IsEmpty() {
+	if kept := claim.formerCPUs(r.Index); !kept.IsEmpty() && kept.IsSubsetOf(zone.CPUs) && kept.Intersection(taken).IsEmpty() {
 		// I8: later pods get the CPUs of the former pods if the zone has them.
 		return kept, nil
 	}
 	// I2: the CPUs are from no other zone than the allocated one.
 	free := zone.CPUs.Difference(taken)
 	if free.Size() < r.Amounts.CPUs {
-		return contract.CPUSet{}, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), the others are held by %s: "+
-			"those of a pod that is still terminating come back when it is gone",
+		return contract.CPUSet{}, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), holders of the other CPUs: %s; "+
+			"a terminating pod frees its CPUs when it has ended",
 			r.Amounts.CPUs, free.Size(), zone.CPUs.Size(), free, holders(others, zone.CPUs))
 	}
 	return c.Node.Inventory.Pick(free, r.Amounts.CPUs, r.Settings.CPU)

@@ -28,7 +28,7 @@ const gi = 1 << 30
 func testNode(t require.TestingT) decision.Node {
 	offered, err := config.Default().Divide(topologytest.T3().Machine())
 	require.NoError(t, err)
-	return decision.Node{Pool: "node", BootID: "boot", Inventory: decision.InventoryOf(config.Default(), offered, "boot")}
+	return decision.Node{SlicePool: "node", BootID: "boot", Inventory: decision.InventoryOf(config.Default(), offered, "boot")}
 }
 
 // claim returns claim number i with one result, for a pod of its own.
@@ -50,7 +50,7 @@ func claim(i int, zone string, cpus int, memory int64) decision.Claim {
 	c := decision.Read(object, []resourceapi.DeviceRequestAllocationResult{result}, parameters.Defaults(config.Default(), 4096))
 	c.Pods = []decision.Pod{{
 		Name: fmt.Sprint("pod-", i), PodRecord: contract.PodRecord{UID: uid},
-		Containers: []decision.Container{{Name: "main", Runs: true, Claims: []decision.ClaimReference{{Claim: name}}}},
+		Containers: []decision.Container{{Name: "main", BesideMain: true, Claims: []decision.ClaimReference{{Claim: name}}}},
 	}}
 	return c
 }
@@ -78,7 +78,7 @@ func TestDecide(t *testing.T) {
 		first := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0), claim(2, "numa-0", 1, 0)}})
 		prepared := []contract.ClaimRecord{first[0].Record, first[1].Record}
 		again := claim(2, "numa-0", 1, 0)
-		again.Kept = []contract.CPUSet{first[1].Record.CPUs()}
+		again.FormerCPUs = []contract.CPUSet{first[1].Record.CPUs()}
 		got := decide(t, decision.Input{Node: node, Claims: []decision.Claim{again}, Prepared: prepared})
 		require.Equal(t, []string{first[1].Record.CPUs().String()}, got)
 	})
@@ -99,8 +99,8 @@ func TestDecide(t *testing.T) {
 	})
 	t.Run("a claim beside raises no error and gets no record", func(t *testing.T) {
 		broken := claim(2, "numa-9", 1, 0)
-		broken.Unread = fmt.Errorf("unread")
-		request := decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0)}, Beside: []decision.Claim{broken}}
+		broken.PodsErr = fmt.Errorf("unread")
+		request := decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0)}, OtherClaims: []decision.Claim{broken}}
 		require.Len(t, decide(t, request), 1)
 	})
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 )
 
-// hugepages returns the amounts of a result in bytes by page size. It raises
-// them so that the results of a container add up to the limit of its own spec: a
-// claim takes nothing away, and users mirror claims in the spec. If claims count
-// on top of the spec (Settings.Added), the spec's limit is added, as in kubelet.
-// Only the first result of a container is raised.
+// hugepages returns the result's hugepage limits in bytes by page size. A claim must
+// not lower the limit of a container's spec. If the limits of all results of a
+// container add up to less, its first result gets the difference. With Settings.OnTop
+// its first result gets the whole limit of the spec in addition, as in kubelet.
 func (c call) hugepages(claim Claim, r Result) map[string]int64 {
 	raised := maps.Clone(r.Amounts.Hugepages)
 	for _, p := range claim.Pods {
@@ -26,13 +25,13 @@ func (c call) hugepages(claim Claim, r Result) map[string]int64 {
 			}
 			for size, amount := range r.Amounts.Hugepages {
 				first, sum := true, int64(0)
-				for _, u := range c.usedBy(claim, container) {
+				for _, u := range c.resultsUsedBy(claim, container) {
 					if limit := u.hugepageLimits()[size]; limit > 0 {
 						first = first && (sum > 0 || u.is(claim, r))
 						sum += limit
 					}
 				}
-				if r.Settings.Added {
+				if r.Settings.OnTop {
 					sum = 0
 				}
 				if first {

@@ -10,7 +10,7 @@ import (
 )
 
 // InventoryOf returns the inventory of a machine that a configuration divides.
-func InventoryOf(c config.Config, divided zones.Inventory, bootID string) Inventory {
+func InventoryOf(c config.Config, divided zones.Division, bootID string) Inventory {
 	i := Inventory{
 		Zones: make(map[string]Zone, len(divided.Zones)),
 		Pick:  placement.NewLayout(divided.Machine).Pick,

@@ -13,26 +13,26 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 )
 
-// use is a result of one of the call's claims. The values of a container depend
+// claimResult is a result of one of the call's claims. The values of a container depend
 // on all results that the container uses.
-type use struct {
+type claimResult struct {
 	claim Claim
 	Result
 }
 
-// usesOf returns the results of the claims, sorted by claim UID and index, with
+// resultsOf returns the results of the claims, sorted by claim UID and index, with
 // unlimited memory last. The results of a pod's claims are complete: kubelet
 // asks for all claims of a pod in one call, until one call has prepared all of
 // them. Input.Beside has the claims that kubelet leaves out because it knows
 // them to be prepared.
-func usesOf(claims []Claim) []use {
-	var uses []use
+func resultsOf(claims []Claim) []claimResult {
+	var uses []claimResult
 	for _, claim := range claims {
 		for _, r := range claim.Results {
-			uses = append(uses, use{claim, r})
+			uses = append(uses, claimResult{claim, r})
 		}
 	}
-	slices.SortFunc(uses, func(a, b use) int {
+	slices.SortFunc(uses, func(a, b claimResult) int {
 		return cmp.Or(boolCompare(a.unlimited(), b.unlimited()), cmp.Compare(a.claim.UID, b.claim.UID), cmp.Compare(a.Index, b.Index))
 	})
 	return uses
@@ -48,17 +48,19 @@ func boolCompare(a, b bool) int {
 	return 1
 }
 
-func (u use) is(claim Claim, r Result) bool { return u.claim.UID == claim.UID && u.Index == r.Index }
+func (u claimResult) is(claim Claim, r Result) bool {
+	return u.claim.UID == claim.UID && u.Index == r.Index
+}
 
-// usedBy returns the results that a container of the claim's pods uses.
-func (c call) usedBy(claim Claim, container Container) []use {
-	return slices.DeleteFunc(slices.Clone(c.uses), func(u use) bool {
+// resultsUsedBy returns the results that a container of the claim's pods uses.
+func (c call) resultsUsedBy(claim Claim, container Container) []claimResult {
+	return slices.DeleteFunc(slices.Clone(c.uses), func(u claimResult) bool {
 		return u.claim.Namespace != claim.Namespace || !container.uses(u.claim.Name, u.Request)
 	})
 }
 
-// user is a container that uses a result with memory.
-type user struct {
+// memoryContainer is a container that uses a result with memory.
+type memoryContainer struct {
 	name string
 	// limited reports whether the container's spec has a memory limit.
 	limited bool
@@ -66,8 +68,8 @@ type user struct {
 	memory memoryqos.Container
 	// position is the place of the result in memory.Uses.
 	position int
-	// uses describes memory.Uses.
-	uses string
+	// description describes memory.Uses.
+	description string
 }
 
 // memoryValues returns the memory values for a result. One decision serves all
@@ -75,16 +77,16 @@ type user struct {
 // its claimed memory decides.
 func (c call) memoryValues(claim Claim, r Result) (contract.Memory, error) {
 	policy := r.Settings.Memory
-	users, err := c.memoryUsers(claim, r)
+	users, err := c.memoryContainers(claim, r)
 	if err != nil {
 		return contract.Memory{}, err
 	}
 	if err := allOrNoneLimited(users); err != nil {
 		return contract.Memory{}, err
 	}
-	tightest := user{memory: memoryqos.Container{Uses: []memoryqos.Use{r.Memory}}}
+	tightest := memoryContainer{memory: memoryqos.Container{Results: []memoryqos.Result{r.Memory}}}
 	if len(users) > 0 {
-		tightest = slices.MinFunc(users, func(a, b user) int { return cmp.Compare(a.memory.Headroom(), b.memory.Headroom()) })
+		tightest = slices.MinFunc(users, func(a, b memoryContainer) int { return cmp.Compare(a.memory.Headroom(), b.memory.Headroom()) })
 	}
 	if tightest.memory.Limit == 0 && tightest.memory.Ceiling == 0 {
 		tightest.memory.Ceiling = math.MaxInt64
@@ -97,14 +99,14 @@ func (c call) memoryValues(claim Claim, r Result) (contract.Memory, error) {
 	}
 	m, err := tightest.memory.Values(tightest.position, policy)
 	if err != nil {
-		return m, fmt.Errorf("container %s (%s): %w", tightest.name, tightest.uses, err)
+		return m, fmt.Errorf("container %s (%s): %w", tightest.name, tightest.description, err)
 	}
 	return m, nil
 }
 
-// memoryUsers returns the containers that use a result with memory.
-func (c call) memoryUsers(claim Claim, r Result) ([]user, error) {
-	var users []user
+// memoryContainers returns the containers that use a result with memory.
+func (c call) memoryContainers(claim Claim, r Result) ([]memoryContainer, error) {
+	var users []memoryContainer
 	for _, p := range claim.Pods {
 		if err := c.fits(claim, p); err != nil {
 			return nil, err
@@ -113,19 +115,19 @@ func (c call) memoryUsers(claim Claim, r Result) ([]user, error) {
 			if !container.uses(claim.Name, r.Request) {
 				continue
 			}
-			uses := slices.DeleteFunc(c.usedBy(claim, container), func(u use) bool { return u.Amounts.Memory == 0 })
-			u := user{
+			uses := slices.DeleteFunc(c.resultsUsedBy(claim, container), func(u claimResult) bool { return u.Amounts.Memory == 0 })
+			u := memoryContainer{
 				name: p.Name + "/" + container.Name, limited: container.MemoryLimit > 0,
-				memory:   memoryqos.Container{Limit: container.MemoryLimit, Ceiling: p.MemoryLimit},
-				position: slices.IndexFunc(uses, func(u use) bool { return u.is(claim, r) }),
-				uses:     describe(uses),
+				memory:      memoryqos.Container{Limit: container.MemoryLimit, Ceiling: p.MemoryLimit},
+				position:    slices.IndexFunc(uses, func(u claimResult) bool { return u.is(claim, r) }),
+				description: describe(uses),
 			}
 			if u.position < 0 {
 				return nil, fmt.Errorf("container %s uses it, and it is not among the results of this call (%s): "+
-					"a fault of this driver", u.name, u.uses)
+					"a fault of this driver", u.name, u.description)
 			}
 			for _, other := range uses {
-				u.memory.Uses = append(u.memory.Uses, other.Memory)
+				u.memory.Results = append(u.memory.Results, other.Memory)
 			}
 			users = append(users, u)
 		}
@@ -133,7 +135,7 @@ func (c call) memoryUsers(claim Claim, r Result) ([]user, error) {
 	return users, nil
 }
 
-func allOrNoneLimited(users []user) error {
+func allOrNoneLimited(users []memoryContainer) error {
 	var limited, unlimited []string
 	for _, u := range users {
 		if u.limited {
@@ -155,11 +157,11 @@ func (c call) fits(claim Claim, p Pod) error {
 	if p.MemoryLimit == 0 {
 		return nil
 	}
-	var running []use
+	var running []claimResult
 	for _, container := range p.Containers {
 		now := slices.Clone(running)
-		for _, u := range c.usedBy(claim, container) {
-			if !slices.ContainsFunc(now, func(other use) bool { return other.is(u.claim, u.Result) }) {
+		for _, u := range c.resultsUsedBy(claim, container) {
+			if !slices.ContainsFunc(now, func(other claimResult) bool { return other.is(u.claim, u.Result) }) {
 				now = append(now, u)
 			}
 		}
@@ -171,7 +173,7 @@ func (c call) fits(claim Claim, p Pod) error {
 			return fmt.Errorf("the memory limit of pod %s of %d bytes is below the claimed %d bytes (%s): raise the limit or drop it",
 				p.Name, p.MemoryLimit, sum, describe(now))
 		}
-		if container.Runs {
+		if container.BesideMain {
 			running = now
 		}
 	}
@@ -179,7 +181,7 @@ func (c call) fits(claim Claim, p Pod) error {
 }
 
 // describe names results with memory and their amounts.
-func describe(uses []use) string {
+func describe(uses []claimResult) string {
 	var out []string
 	for _, u := range uses {
 		if u.Amounts.Memory > 0 {

@@ -39,7 +39,7 @@ func (c call) oomScore(claim Claim, request string) int {
 		of := oomscore.Pod{Resources: p.Resources}
 		for _, container := range p.Containers {
 			of.Containers = append(of.Containers, oomscore.Container{
-				Resources: c.resources(claim, container), Init: container.Init, Runs: container.Runs,
+				Resources: c.resources(claim, container), Init: container.Init, BesideMain: container.BesideMain,
 			})
 		}
 		for i, container := range p.Containers {
@@ -57,7 +57,7 @@ func (c call) oomScore(claim Claim, request string) int {
 func (c call) resources(claim Claim, container Container) oomscore.Resources {
 	var cpus, memory oomscore.Amount
 	unlimited := false
-	for _, u := range c.usedBy(claim, container) {
+	for _, u := range c.resultsUsedBy(claim, container) {
 		cpus.Request += 1000 * int64(u.Amounts.CPUs)
 		memory.Request += u.Memory.Amount
 		memory.Limit += int64(u.Memory.Limit)

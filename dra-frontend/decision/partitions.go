@@ -35,9 +35,9 @@ func (c call) partition(claim Claim, r Result) (string, error) {
 func (c call) decidePartitions(claims []Claim) map[partition.Key]partition.Outcome {
 	pods := podsOf(claims)
 	obstacles := make(map[partition.Key]error)
-	var open, prepared []partition.Use
+	var open, prepared []partition.Result
 	for _, claim := range claims {
-		for _, use := range c.partitionUses(claim, pods) {
+		for _, use := range c.partitionResults(claim, pods) {
 			obstacles[use.Key] = use.Obstacle
 			open = append(open, use)
 		}
@@ -47,12 +47,12 @@ func (c call) decidePartitions(claims []Claim) map[partition.Key]partition.Outco
 			continue
 		}
 		// A prepared result stays as it was decided.
-		open = slices.DeleteFunc(open, func(u partition.Use) bool { return u.ClaimUID == record.UID })
+		open = slices.DeleteFunc(open, func(u partition.Result) bool { return u.ClaimUID == record.UID })
 		for _, r := range record.Results {
 			if r.Decision.CPUs.IsEmpty() {
 				continue
 			}
-			use := partition.Use{
+			use := partition.Result{
 				Key: partition.Key{ClaimUID: record.UID, Request: r.Request}, Claim: record.Name,
 				Containers: containersOf(pods[record.Namespace], record.Name, r.Request),
 			}
@@ -72,30 +72,30 @@ func (c call) decidePartitions(claims []Claim) map[partition.Key]partition.Outco
 // or it is of an earlier claim of the same name, which is being released.
 func (c call) replaced(record contract.ClaimRecord) bool {
 	return slices.ContainsFunc(c.Claims, func(claim Claim) bool { return claim.UID == record.UID }) ||
-		slices.ContainsFunc(c.uses, func(u use) bool {
+		slices.ContainsFunc(c.uses, func(u claimResult) bool {
 			return u.Amounts.CPUs > 0 && u.claim.Namespace == record.Namespace && u.claim.Name == record.Name && u.claim.UID != record.UID
 		})
 }
 
-// partitionUses returns the claim's results with CPUs. pods are by namespace.
-func (c call) partitionUses(claim Claim, pods map[string][]Pod) []partition.Use {
-	joinable := claim.shareable()
+// partitionResults returns the claim's results with CPUs. pods are by namespace.
+func (c call) partitionResults(claim Claim, pods map[string][]Pod) []partition.Result {
+	takesMorePods := claim.joinable()
 	for _, r := range claim.Results {
 		// A claim that demands a partition takes no more pods.
-		joinable = joinable && (r.Amounts.CPUs == 0 || demand(r) == "")
+		takesMorePods = takesMorePods && (r.Amounts.CPUs == 0 || demand(r) == "")
 	}
-	var uses []partition.Use
+	var uses []partition.Result
 	for _, r := range claim.Results {
 		if r.Amounts.CPUs == 0 {
 			continue
 		}
-		use := partition.Use{
+		use := partition.Result{
 			Key: partition.Key{ClaimUID: claim.UID, Request: r.Request}, Claim: claim.Name,
 			Containers: containersOf(pods[claim.Namespace], claim.Name, r.Request),
-			Demand:     demand(r), Unread: claim.Unread,
+			Demand:     demand(r), PodsErr: claim.PodsErr,
 		}
-		if use.Unread == nil {
-			use.Obstacle = claim.obstacle(r, joinable)
+		if use.PodsErr == nil {
+			use.Obstacle = claim.obstacle(r, takesMorePods)
 		}
 		if lack := c.Node.Actuator.Lacks(contract.FeaturePartition); use.Obstacle == nil && lack != "" {
 			use.Obstacle = errors.New(lack)
@@ -119,7 +119,7 @@ func demand(r Result) string {
 
 // obstacle returns why the result cannot be a partition, whatever else its
 // container uses, or nil. joinable reports whether more pods may use the claim.
-func (c Claim) obstacle(r Result, joinable bool) error {
+func (c Claim) obstacle(r Result, takesMorePods bool) error {
 	used, running := containers(c.Pods, c.Name, r.Request)
 	switch {
 	case r.Settings.Isolation == parameters.IsolationNone:
@@ -134,7 +134,7 @@ func (c Claim) obstacle(r Result, joinable bool) error {
 		return fmt.Errorf("%d containers that run at the same time use it (%s)", len(running), few(running))
 	case demand(r) != "":
 		return nil
-	case joinable:
+	case takesMorePods:
 		return errors.New("other pods may come to the claim")
 	}
 	for _, p := range c.Pods {

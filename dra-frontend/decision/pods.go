@@ -29,10 +29,10 @@ type Pod struct {
 // Container is one container of a pod.
 type Container struct {
 	Name string
-	// Runs reports whether the container runs at the same time as the main
+	// BesideMain reports whether the container runs at the same time as the main
 	// containers. Main containers and sidecars do, other init containers do
 	// not.
-	Runs bool
+	BesideMain bool
 	// Init reports whether it is an init container, as sidecars are.
 	Init bool
 	// MemoryLimit is the memory limit of the container's spec in bytes, 0 for
@@ -80,10 +80,10 @@ func containers(pods []Pod, claim, request string) (used int, running []string) 
 			used++
 			// An init container runs beside a sidecar that comes before it, and
 			// may run beside any container of another pod.
-			if c.Runs || sidecar || len(pods) > 1 {
+			if c.BesideMain || sidecar || len(pods) > 1 {
 				running = append(running, p.Name+"/"+c.Name)
 			}
-			sidecar = sidecar || c.Runs
+			sidecar = sidecar || c.BesideMain
 		}
 	}
 	return used, running

@@ -123,7 +123,7 @@ func names(holders []holder) string {
 
 // zone has the memory that claims hold of a device, in bytes by page size.
 type zone struct {
-	mems    contract.NodeSet
+	mems    contract.NUMANodeSet
 	held    map[int64]int64
 	holders map[int64][]holder
 }

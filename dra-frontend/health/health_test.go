@@ -25,7 +25,7 @@ func claim(name string, results ...contract.ResultRecord) contract.ClaimRecord {
 
 func result(device, cpus, mems string, consumed map[string]string) contract.ResultRecord {
 	return contract.ResultRecord{Device: device, Consumed: consumed,
-		Decision: contract.Decision{CPUs: contracttest.CPUs(cpus), Mems: contracttest.Nodes(mems)}}
+		Decision: contract.Decision{CPUs: contracttest.CPUs(cpus), Mems: contracttest.NUMANodes(mems)}}
 }
 
 func key(name string, i int) contract.Key { return contract.Key{ClaimUID: name, Index: i} }

@@ -219,15 +219,15 @@ func (c check) look(g cgroup, kind string, own bool) Protection {
 func (c check) advice(g cgroup) string {
 	switch {
 	case g.foreign:
-		return "neither nri-actuator nor kubelet writes there (kubelet's cgroupRoot and above), " +
-			"so who set up that cgroup has to raise it or set it to max, with systemctl set-property if it is a slice"
+		return "neither nri-actuator nor kubelet writes there (kubelet's cgroupRoot and above): " +
+			"the program that made this cgroup has to raise it or set it to max, with systemctl set-property if it is a slice"
 	case c.Owner == config.OwnerDriver:
 		return "look at the log of nri-actuator on this node"
 	case c.Owner == config.OwnerKubelet:
 		return "kubelet protects what it knows of, so set its memoryReservationPolicy to TieredReservation, " +
 			"and give the pod memory requests or have claims counted among them (nodeAllocatable)"
 	case c.Owner != "":
-		return "nobody writes it with memoryQoS.owner " + strconv.Quote(c.Owner)
+		return "no program writes it with memoryQoS.owner " + strconv.Quote(c.Owner)
 	}
 	return ""
 }

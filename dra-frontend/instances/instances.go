@@ -118,10 +118,10 @@ func Open(dir string, me Identity) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return i, errors.Join(i.enter(), release())
+	return i, errors.Join(i.joinOrder(), release())
 }
 
-func (i *Instance) enter() error {
+func (i *Instance) joinOrder() error {
 	if !contract.ValidUID(i.me.PodUID) {
 		return nil
 	}
@@ -148,15 +148,15 @@ func (i *Instance) order() ([]string, error) {
 	return strings.Fields(string(data)), nil
 }
 
-// foreign reports whether i and other are of different releases. An instance that
-// does not know its release, as with an older chart, is foreign to none.
-func (i Identity) foreign(other Identity) bool {
+// otherRelease reports whether i and other are of different releases. An instance that
+// does not know its release, as with an older chart, is otherRelease to none.
+func (i Identity) otherRelease(other Identity) bool {
 	return i.Release != "" && other.Release != "" && i.Release != other.Release
 }
 
 // succeeds reports whether instance a may take over from instance b.
 func (i *Instance) succeeds(a, b Identity) (bool, error) {
-	if a.foreign(b) {
+	if a.otherRelease(b) {
 		return false, nil
 	}
 	order, err := i.order()
@@ -205,7 +205,7 @@ func (i *Instance) heldBy(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	return &HeldError{By: by, Successor: successor, Foreign: i.me.foreign(by)}
+	return &HeldError{By: by, Successor: successor, Foreign: i.me.otherRelease(by)}
 }
 
 // sign writes the identity of this instance. Until then readers see the former
@@ -304,9 +304,9 @@ func (i *Instance) next() (*HeldError, error) {
 	return &HeldError{By: by}, nil
 }
 
-// Release makes this instance wait again. It returns after the section that has
+// StepDown makes this instance wait again. It returns after the section that has
 // begun, and no section begins after it.
-func (i *Instance) Release() error {
+func (i *Instance) StepDown() error {
 	release, err := i.sections.Acquire()
 	if err != nil {
 		release = func() error { return nil }

@@ -59,12 +59,12 @@ func TestHandOver(t *testing.T) {
 	require.True(t, asked(t, a))
 	require.False(t, asked(t, b), "not by itself")
 
-	require.NoError(t, a.Release())
+	require.NoError(t, a.StepDown())
 	require.Error(t, a.Activate(), "the one that asks goes first")
 	require.NoError(t, b.Activate())
 	require.False(t, asked(t, a), "nobody asks any more")
 	require.False(t, held(t, a).Successor, "the older one does not ask for its place back")
-	require.NoError(t, b.Release(), "the kernel does the same when the process dies")
+	require.NoError(t, b.StepDown(), "the kernel does the same when the process dies")
 	require.NoError(t, a.Activate())
 }
 
@@ -112,7 +112,7 @@ func TestTwoAsk(t *testing.T) {
 	require.NoError(t, b.Ask())
 	require.NoError(t, c.Ask())
 	require.True(t, asked(t, a))
-	require.NoError(t, a.Release())
+	require.NoError(t, a.StepDown())
 	_ = held(t, b)
 	require.NoError(t, c.Activate())
 }
@@ -125,20 +125,20 @@ func TestQuestionIsNotOverwritten(t *testing.T) {
 	require.NoError(t, a.Activate())
 	require.NoError(t, c.Ask())
 	require.NoError(t, b.Ask())
-	require.NoError(t, a.Release())
+	require.NoError(t, a.StepDown())
 	_ = held(t, b)
 	require.NoError(t, c.Activate())
-	require.NoError(t, c.Release())
+	require.NoError(t, c.StepDown())
 	require.NoError(t, a.Activate())
 
 	require.NoError(t, c.Ask())
 	require.NoError(t, os.Remove(filepath.Join(dir, "next.lock")))
 	require.NoError(t, b.Ask(), "both asked at the same moment, and this one was the later")
 	require.NoError(t, c.Ask())
-	require.NoError(t, a.Release())
+	require.NoError(t, a.StepDown())
 	_ = held(t, b)
 	require.NoError(t, c.Activate())
-	require.NoError(t, c.Release())
+	require.NoError(t, c.StepDown())
 	require.NoError(t, b.Ask())
 	require.NoError(t, b.Activate())
 }
@@ -167,7 +167,7 @@ func TestSections(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		require.NoError(t, a.Release())
+		require.NoError(t, a.StepDown())
 		require.NoError(t, b.Activate())
 		calls.Wait()
 		_, err = a.Acquire()
@@ -187,7 +187,7 @@ func TestReleaseWaitsForTheSection(t *testing.T) {
 		begun, released := make(chan struct{}), make(chan error)
 		go func() {
 			close(begun)
-			released <- a.Release()
+			released <- a.StepDown()
 		}()
 		<-begun
 		runtime.Gosched()

@@ -24,7 +24,7 @@ const mi = 1 << 20
 
 // together makes one pod with one container that uses all of the claims.
 func (n *node) together(limit int64, claims ...*resourceapi.ResourceClaim) {
-	c := decision.Container{Name: "main", Runs: true, MemoryLimit: limit}
+	c := decision.Container{Name: "main", BesideMain: true, MemoryLimit: limit}
 	for _, claim := range claims {
 		c.Claims = append(c.Claims, decision.ClaimReference{Claim: claim.Name})
 	}
@@ -123,11 +123,11 @@ func TestRequestsOnOneContainer(t *testing.T) {
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, r)
 	}
 	n.pod(decision.Pod{Containers: []decision.Container{
-		{Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: []decision.ClaimReference{
+		{Name: "main", BesideMain: true, MemoryLimit: 2 * gi, Claims: []decision.ClaimReference{
 			{Claim: "claim-1", Request: "zone"},
 			{Claim: "claim-1", Request: "second"},
 		}},
-		{Name: "side", Runs: true, MemoryLimit: gi, Claims: []decision.ClaimReference{{Claim: "claim-1", Request: "third"}}},
+		{Name: "side", BesideMain: true, MemoryLimit: gi, Claims: []decision.ClaimReference{{Claim: "claim-1", Request: "third"}}},
 	}}, c)
 	require.NoError(t, n.prepareAll(c))
 	results := n.record(1).Results
@@ -174,7 +174,7 @@ func TestClaimOfTwoContainers(t *testing.T) {
 	b := n.claim(2, "numa-1", capacity{"memory": "768Mi"})
 	n.pod(decision.Pod{Containers: []decision.Container{
 		{Name: "init", MemoryLimit: 2 * gi, Claims: []decision.ClaimReference{{Claim: "claim-1"}}},
-		{Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: []decision.ClaimReference{{Claim: "claim-1"}, {Claim: "claim-2"}}},
+		{Name: "main", BesideMain: true, MemoryLimit: 2 * gi, Claims: []decision.ClaimReference{{Claim: "claim-1"}, {Claim: "claim-2"}}},
 	}}, a, b)
 	require.NoError(t, n.prepareAll(a, b))
 	require.Equal(t, contract.Limit(384*mi), n.record(1).Results[0].Decision.Memory.High)
@@ -368,39 +368,39 @@ func TestClaimsAndTheLimitOfThePod(t *testing.T) {
 		refused    string
 	}{
 		"one after the other": {
-			containers: []decision.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-2")}},
+			containers: []decision.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", BesideMain: true, Claims: use("claim-2")}},
 		},
 		"one by both, in turn": {
-			containers: []decision.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", Runs: true, Claims: use("claim-1")}},
+			containers: []decision.Container{{Name: "init", Claims: use("claim-1")}, {Name: "main", BesideMain: true, Claims: use("claim-1")}},
 		},
 		"at the same time": {
 			containers: []decision.Container{
-				{Name: "main", Runs: true, Claims: use("claim-1")},
-				{Name: "second", Runs: true, Claims: use("claim-2")},
+				{Name: "main", BesideMain: true, Claims: use("claim-1")},
+				{Name: "second", BesideMain: true, Claims: use("claim-2")},
 			},
 			refused: "claim claim-1, request zone: 805306368; claim claim-2, request zone: 805306368",
 		},
 		"in one container": {
-			containers: []decision.Container{{Name: "main", Runs: true, Claims: use("claim-1", "claim-2")}},
+			containers: []decision.Container{{Name: "main", BesideMain: true, Claims: use("claim-1", "claim-2")}},
 			refused:    "of 1073741824 bytes is below the claimed 1610612736 bytes",
 		},
 		"beside a sidecar": {
 			containers: []decision.Container{
-				{Name: "sidecar", Runs: true, Claims: use("claim-1")},
+				{Name: "sidecar", BesideMain: true, Claims: use("claim-1")},
 				{Name: "init", Claims: use("claim-2")},
-				{Name: "main", Runs: true},
+				{Name: "main", BesideMain: true},
 			},
 			refused: "below the claimed 1610612736 bytes",
 		},
 		"before a sidecar": {
 			containers: []decision.Container{
 				{Name: "init", Claims: use("claim-2")},
-				{Name: "sidecar", Runs: true, Claims: use("claim-1")},
-				{Name: "main", Runs: true},
+				{Name: "sidecar", BesideMain: true, Claims: use("claim-1")},
+				{Name: "main", BesideMain: true},
 			},
 		},
 		"by a container with no claim": {
-			containers: []decision.Container{{Name: "main", Runs: true, Claims: use("claim-1")}, {Name: "second", Runs: true}},
+			containers: []decision.Container{{Name: "main", BesideMain: true, Claims: use("claim-1")}, {Name: "second", BesideMain: true}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 	for i := range claims {
 		d.readPods(ctx, claims[i].object, &claims[i].Claim)
 	}
-	b.beside, b.err = d.readBeside(ctx, claims, all)
+	b.beside, b.err = d.readOtherClaims(ctx, claims, all)
 	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsAllocatableMemory() }) {
 		b.allocatableMemory, b.allocatableMemoryErr = d.node.AllocatableMemory(ctx)
 	}
@@ -90,7 +90,7 @@ func (d *Driver) readPods(ctx context.Context, object *resourceapi.ResourceClaim
 		case apierrors.IsNotFound(err):
 			// The pod was deleted by force. Its reservation goes later.
 		case err != nil:
-			claim.Unread = fmt.Errorf("read pod %s/%s, which the claim is reserved for: %w", object.Namespace, consumer.Name, err)
+			claim.PodsErr = fmt.Errorf("read pod %s/%s, which the claim is reserved for: %w", object.Namespace, consumer.Name, err)
 			return
 		case pod.UID != string(consumer.UID):
 			// The reservation is of a former pod. A new pod of the same name
@@ -101,10 +101,10 @@ func (d *Driver) readPods(ctx context.Context, object *resourceapi.ResourceClaim
 	}
 }
 
-// readBeside returns the other claims of the pods that use the claims of a call,
+// readOtherClaims returns the other claims of the pods that use the claims of a call,
 // because values depend on all claims of a pod. Claims that are gone or not
 // allocated are left out.
-func (d *Driver) readBeside(ctx context.Context, claims []allocated, all bool) ([]decision.Claim, error) {
+func (d *Driver) readOtherClaims(ctx context.Context, claims []allocated, all bool) ([]decision.Claim, error) {
 	names := otherNames(claims)
 	if len(names) > 0 && !all {
 		var err error
@@ -171,7 +171,7 @@ func (d *Driver) onlyPrepared(names []types.NamespacedName) ([]types.NamespacedN
 
 // facts returns the part of a decision's input that this node knows.
 func (d *Driver) facts() (decision.Node, error) {
-	node := decision.Node{Pool: d.pool, BootID: d.bootID, Inventory: d.inventory, NoMemoryHigh: d.noMemoryHigh}
+	node := decision.Node{SlicePool: d.pool, BootID: d.bootID, Inventory: d.inventory, NoMemoryHigh: d.noMemoryHigh}
 	var err error
 	// I5: no claim is prepared without an actuator that applies its decision.
 	if node.Actuator, err = d.actuator.Announcement(); err != nil {

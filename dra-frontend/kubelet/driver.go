@@ -106,8 +106,8 @@ type Options struct {
 	Log    *zap.Logger
 	Lock   Lock
 	Ledger *ledger.Ledger
-	// Pool is the name of the pool that this node publishes.
-	Pool      string
+	// SlicePool is the name of the pool that this node publishes.
+	SlicePool string
 	BootID    string
 	Guard     bool
 	GuardWait time.Duration // how long the guard waits for a container's values: whole seconds
@@ -142,7 +142,7 @@ func New(o Options) *Driver {
 		log:            o.Log,
 		lock:           o.Lock,
 		ledger:         o.Ledger,
-		pool:           o.Pool,
+		pool:           o.SlicePool,
 		bootID:         o.BootID,
 		guard:          o.Guard,
 		guardWait:      o.GuardWait,
@@ -160,10 +160,10 @@ func New(o Options) *Driver {
 	}
 }
 
-// enter begins a section that reads and writes the directory. It takes the lock
+// lockDirectory begins a section that reads and writes the directory. It takes the lock
 // first: an instance that waits for its turn must not hold the mutex, which a
 // change of the machine needs.
-func (d *Driver) enter() (leave func(), err error) {
+func (d *Driver) lockDirectory() (leave func(), err error) {
 	release, err := d.lock.Acquire()
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (d *Driver) SetInventory(i decision.Inventory) {
 // differs: after a start, a change of topology, or a file removed by hand. It
 // returns the readable claims. The error says why the node takes no new claims.
 func (d *Driver) Reconcile() ([]contract.ClaimRecord, error) {
-	leave, err := d.enter()
+	leave, err := d.lockDirectory()
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (d *Driver) reconcile() ([]contract.ClaimRecord, error) {
 
 // Prepared returns the readable claims.
 func (d *Driver) Prepared() ([]contract.ClaimRecord, error) {
-	leave, err := d.enter()
+	leave, err := d.lockDirectory()
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,7 @@ func (n *node) restart() {
 		Log:            zap.NewNop(),
 		Lock:           cdidir.NewLock(n.lock),
 		Ledger:         ledger.New(d, n.boot),
-		Pool:           "node0",
+		SlicePool:      "node0",
 		BootID:         n.boot,
 		Guard:          true,
 		GuardWait:      25 * time.Second,
@@ -161,14 +161,14 @@ func (n *node) Announcement() (contract.Announcement, error) {
 func t2() decision.Inventory {
 	return decision.Inventory{
 		Zones: map[string]decision.Zone{
-			"numa-0": {CPUs: contract.CPUs(0, 1, 4, 5), Mems: contracttest.Nodes("0")},
-			"numa-1": {CPUs: contract.CPUs(2, 3, 6, 7), Mems: contracttest.Nodes("1")},
+			"numa-0": {CPUs: contract.CPUs(0, 1, 4, 5), Mems: contracttest.NUMANodes("0")},
+			"numa-1": {CPUs: contract.CPUs(2, 3, 6, 7), Mems: contracttest.NUMANodes("1")},
 		},
 		Pick: func(free contract.CPUSet, n int, _ placement.Options) (contract.CPUSet, error) {
 			return contract.CPUs(free.List()[:n]...), nil
 		},
 		Base: nodestate.Base{
-			BootID: bootID, CPUs: contract.CPUs(0, 1, 2, 3, 4, 5, 6, 7), Mems: contract.Nodes(0, 1), Protect: true,
+			BootID: bootID, CPUs: contract.CPUs(0, 1, 2, 3, 4, 5, 6, 7), Mems: contract.NUMANodes(0, 1), Protect: true,
 		},
 	}
 }
@@ -210,7 +210,7 @@ func (n *node) claim(i int, zone string, capacity map[resourceapi.QualifiedName]
 	name, pod := fmt.Sprintf("claim-%d", i), fmt.Sprintf("pod-%d", i)
 	n.pods[pod] = decision.Pod{
 		Name: pod, PodRecord: contract.PodRecord{UID: uid(1000 + i), QOS: contract.LevelBurstable},
-		Containers: []decision.Container{{Name: "main", Runs: true, Claims: []decision.ClaimReference{{Claim: name}}}},
+		Containers: []decision.Container{{Name: "main", BesideMain: true, Claims: []decision.ClaimReference{{Claim: name}}}},
 	}
 	consumed := make(map[resourceapi.QualifiedName]resource.Quantity)
 	for k, v := range capacity {
@@ -282,7 +282,7 @@ func TestPrepareWritesTheWholeDecision(t *testing.T) {
 
 	r := n.record(1)
 	require.Equal(t, contract.Decision{
-		V: contract.Version, CPUs: contracttest.CPUs("2-3"), Mems: contracttest.Nodes("1"), Requires: []string{},
+		V: contract.Version, CPUs: contracttest.CPUs("2-3"), Mems: contracttest.NUMANodes("1"), Requires: []string{},
 		Memory:    &contract.Memory{Min: gi, High: contract.Max, Max: gi},
 		Hugepages: map[string]contract.Limit{"2Mi": 64 << 20},
 	}, r.Results[0].Decision)
@@ -290,7 +290,7 @@ func TestPrepareWritesTheWholeDecision(t *testing.T) {
 	require.Equal(t, 35, r.GuardTimeout)
 
 	s := n.state()
-	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-1,4-7"), Mems: contracttest.Nodes("0-1")}, s.Shared)
+	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-1,4-7"), Mems: contracttest.NUMANodes("0-1")}, s.Shared)
 	require.Equal(t, contract.PodState{Claims: []string{uid(1)}, Cgroup: contract.Files{
 		"memory.min": "1073741824", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864",
 	}}, s.Pods[uid(1001)])
@@ -388,7 +388,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"memory shared by two containers": {func(n *node, c *resourceapi.ResourceClaim) {
 			consume(c, "memory", "1Gi")
 			p := n.pods["pod-1"]
-			p.Containers = append(p.Containers, decision.Container{Name: "second", Runs: true, Claims: p.Containers[0].Claims})
+			p.Containers = append(p.Containers, decision.Container{Name: "second", BesideMain: true, Claims: p.Containers[0].Claims})
 			n.pods["pod-1"] = p
 		}, "pod-1/main, pod-1/second"},
 		"a sidecar and the init container after it": {func(n *node, c *resourceapi.ResourceClaim) {
@@ -396,9 +396,9 @@ func TestPrepareRefuses(t *testing.T) {
 			p := n.pods["pod-1"]
 			use := p.Containers[0].Claims
 			p.Containers = []decision.Container{
-				{Name: "sidecar", Runs: true, Claims: use},
+				{Name: "sidecar", BesideMain: true, Claims: use},
 				{Name: "init", Claims: use},
-				{Name: "main", Runs: true},
+				{Name: "main", BesideMain: true},
 			}
 			n.pods["pod-1"] = p
 		}, "pod-1/sidecar, pod-1/init"},
@@ -406,7 +406,7 @@ func TestPrepareRefuses(t *testing.T) {
 			consume(c, "memory", "1Gi")
 			p := n.pods["pod-1"]
 			use := p.Containers[0].Claims
-			p.Containers = []decision.Container{{Name: "init", Claims: use}, {Name: "main", Runs: true, MemoryLimit: 2 * gi, Claims: use}}
+			p.Containers = []decision.Container{{Name: "init", Claims: use}, {Name: "main", BesideMain: true, MemoryLimit: 2 * gi, Claims: use}}
 			n.pods["pod-1"] = p
 		}, "give all of them a limit, or none"},
 		"pod limit below the claim": {func(n *node, c *resourceapi.ResourceClaim) {
@@ -468,7 +468,7 @@ func TestZoneWithoutFreeCPUs(t *testing.T) {
 	_, err := n.prepare(n.claim(1, "numa-0", capacity{"cpu": "3"}))
 	require.NoError(t, err)
 	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "2"}))
-	require.ErrorContains(t, err, "2 CPUs granted, 1 of the zone's 4 are free (5), the others are held by claim default/claim-1 (0-1,4)")
+	require.ErrorContains(t, err, "2 CPUs granted, 1 of the zone's 4 are free (5), holders of the other CPUs: claim default/claim-1 (0-1,4)")
 	require.NoError(t, n.unprepare(1))
 	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "2"}))
 	require.NoError(t, err)
@@ -674,7 +674,7 @@ func (n *node) reserve(c *resourceapi.ResourceClaim, count int) {
 		name := fmt.Sprintf("pod-%d", i)
 		n.pods[name] = decision.Pod{
 			Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBurstable},
-			Containers: []decision.Container{{Name: "main", Runs: true, Claims: []decision.ClaimReference{{Claim: c.Name}}}},
+			Containers: []decision.Container{{Name: "main", BesideMain: true, Claims: []decision.ClaimReference{{Claim: c.Name}}}},
 		}
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
 			Resource: "pods", Name: name, UID: types.UID(uid(i)),

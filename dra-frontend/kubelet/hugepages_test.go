@@ -147,7 +147,7 @@ func TestHugepagesOfTwoContainers(t *testing.T) {
 	use := []decision.ClaimReference{{Claim: "claim-1"}}
 	n.pod(decision.Pod{Containers: []decision.Container{
 		{Name: "init", Claims: use, Hugepages: map[string]int64{"2Mi": 8 * mi}},
-		{Name: "main", Runs: true, Claims: use, Hugepages: map[string]int64{"2Mi": 6 * mi}},
+		{Name: "main", BesideMain: true, Claims: use, Hugepages: map[string]int64{"2Mi": 6 * mi}},
 	}}, c)
 	require.NoError(t, n.prepareAll(c))
 	require.Equal(t, map[string]contract.Limit{"2Mi": 8 * mi}, n.record(1).Results[0].Decision.Hugepages)

@@ -19,7 +19,7 @@ func TestHugetlbfs(t *testing.T) {
 		if edit != nil {
 			edit(&c)
 		}
-		return decision.Pod{Containers: []decision.Container{c, {Name: "other", Runs: true, MountPaths: []string{"/dev/hugepages-1Gi"}}}}
+		return decision.Pod{Containers: []decision.Container{c, {Name: "other", BesideMain: true, MountPaths: []string{"/dev/hugepages-1Gi"}}}}
 	}
 	own, kata := main(nil), main(nil)
 	own.UserNamespace, kata.RuntimeClass = true, "kata"

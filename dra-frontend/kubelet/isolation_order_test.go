@@ -252,7 +252,7 @@ func TestPartitionLaws(tt *testing.T) {
 			require.True(t, n.record(i+1).CPUs().IsSubsetOf(held))
 			running := 0
 			for _, container := range pod.Containers {
-				if container.Runs && slices.Contains(container.Claims, ref(c.Name)) {
+				if container.BesideMain && slices.Contains(container.Claims, ref(c.Name)) {
 					running++
 				}
 			}

@@ -46,7 +46,7 @@ func isolation(c *resourceapi.ResourceClaim, members string) *resourceapi.Resour
 
 // using returns a container that uses the claims.
 func using(name string, runs bool, claims ...decision.ClaimReference) decision.Container {
-	return decision.Container{Name: name, Runs: runs, Claims: claims}
+	return decision.Container{Name: name, BesideMain: runs, Claims: claims}
 }
 
 func ref(claim string) decision.ClaimReference { return decision.ClaimReference{Claim: claim} }

@@ -39,7 +39,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	record := claims[i]
 	late := claim.DeepCopy()
 	late.Status.ReservedFor = slices.DeleteFunc(late.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool {
-		return tied(record.Pods, string(c.UID))
+		return hasPod(record.Pods, string(c.UID))
 	})
 	if len(late.Status.ReservedFor) == 0 {
 		return nil
@@ -47,7 +47,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if record.Joinable && decision.SameAllocation(record, results) {
 		return d.join(ctx, claim, late, results)
 	}
-	if anyReserved(claim, record.Pods) {
+	if anyConsumer(claim, record.Pods) {
 		return nil
 	}
 	return d.decideAnew(ctx, claim, record, results)
@@ -64,8 +64,8 @@ func (d *Driver) decideAnew(ctx context.Context, claim *resourceapi.ResourceClai
 		return err
 	}
 	b := d.read(ctx, []allocated{a}, true)
-	if a = b.claims[0]; a.Unread != nil || len(a.Pods) == 0 {
-		return a.Unread
+	if a = b.claims[0]; a.PodsErr != nil || len(a.Pods) == 0 {
+		return a.PodsErr
 	}
 	return d.prepare(ctx, b, true)[0].Err
 }
@@ -76,10 +76,10 @@ func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClai
 	results []resourceapi.DeviceRequestAllocationResult) error {
 	// As in prepare, the API server is read before the lock is taken.
 	joined := decision.Read(late, results, d.settings)
-	if d.readPods(ctx, late, &joined); joined.Unread != nil || len(joined.Pods) == 0 {
-		return joined.Unread
+	if d.readPods(ctx, late, &joined); joined.PodsErr != nil || len(joined.Pods) == 0 {
+		return joined.PodsErr
 	}
-	leave, err := d.enter()
+	leave, err := d.lockDirectory()
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClai
 	// always in use would collect pods without end.
 	added := joined.PodRecords()
 	record.Pods = slices.DeleteFunc(slices.Clone(record.Pods), func(p contract.PodRecord) bool {
-		return tied(added, p.UID) || !reserved(claim, p.UID) && d.ended(p) == nil
+		return hasPod(added, p.UID) || !isConsumer(claim, p.UID) && d.checkEnded(p) == nil
 	})
 	record.Pods = append(record.Pods, added...)
 	state, err := nodestate.Compute(d.inventory.Base, append(claims.Without(record.UID), record))
@@ -114,11 +114,11 @@ func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClai
 	return nil
 }
 
-func tied(pods []contract.PodRecord, uid string) bool {
+func hasPod(pods []contract.PodRecord, uid string) bool {
 	return slices.ContainsFunc(pods, func(p contract.PodRecord) bool { return p.UID == uid })
 }
 
-func reserved(claim *resourceapi.ResourceClaim, uid string) bool {
+func isConsumer(claim *resourceapi.ResourceClaim, uid string) bool {
 	return slices.ContainsFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool {
 		return string(c.UID) == uid
 	})

@@ -21,7 +21,7 @@ import (
 func (n *node) late(c *resourceapi.ResourceClaim, name string, i int) {
 	n.pods[name] = decision.Pod{
 		Name: name, PodRecord: contract.PodRecord{UID: uid(i), QOS: contract.LevelBestEffort},
-		Containers: []decision.Container{{Name: "main", Runs: true, Claims: []decision.ClaimReference{{Claim: c.Name}}}},
+		Containers: []decision.Container{{Name: "main", BesideMain: true, Claims: []decision.ClaimReference{{Claim: c.Name}}}},
 	}
 	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
 		Resource: "pods", Name: name, UID: types.UID(uid(i)),

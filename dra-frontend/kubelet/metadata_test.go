@@ -25,7 +25,7 @@ func TestMetadata(t *testing.T) {
 		"all": {
 			result: contract.ResultRecord{
 				Consumed: map[string]string{"cpu": "1", "memory": "1Gi", "hugepages_2Mi": "4Mi"},
-				Decision: contract.Decision{CPUs: contracttest.CPUs("3"), Mems: contracttest.Nodes("1")},
+				Decision: contract.Decision{CPUs: contracttest.CPUs("3"), Mems: contracttest.NUMANodes("1")},
 			},
 			want: `{"cpuset":{"string":"3"},"mems":{"string":"1"},` +
 				`"cpu":{"int":1},"memory":{"int":1073741824},"hugepages_2Mi":{"int":4194304}}`,

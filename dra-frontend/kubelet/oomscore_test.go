@@ -37,13 +37,13 @@ func (n *node) scores(claims ...*resourceapi.ResourceClaim) []int {
 // amounts as requests and limits.
 func TestOOMScore(t *testing.T) {
 	uses := func(numbers ...int) decision.Container {
-		c := decision.Container{Name: "c", Runs: true}
+		c := decision.Container{Name: "c", BesideMain: true}
 		for _, i := range numbers {
 			c.Claims = append(c.Claims, decision.ClaimReference{Claim: []string{"", "claim-1", "claim-2"}[i]})
 		}
 		return c
 	}
-	setup := func(c decision.Container) decision.Container { c.Init, c.Runs = true, false; return c }
+	setup := func(c decision.Container) decision.Container { c.Init, c.BesideMain = true, false; return c }
 	spec := func(c decision.Container, cpu, memory oomscore.Amount) decision.Container {
 		c.Resources, c.MemoryLimit = oomscore.Resources{CPU: cpu, Memory: memory}, memory.Limit
 		return c

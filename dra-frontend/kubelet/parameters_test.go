@@ -65,9 +65,9 @@ func TestParametersReachTheDecision(t *testing.T) {
 	require.Equal(t, placement.Options{Placement: placement.Spread, WholeCores: true, Cores: placement.CoresAny}, asked)
 	result := n.record(1).Results[0]
 	require.Equal(t, contract.Decision{
-		V: contract.Version, CPUs: contracttest.CPUs("2-3"), Mems: contracttest.Nodes("1"),
+		V: contract.Version, CPUs: contracttest.CPUs("2-3"), Mems: contracttest.NUMANodes("1"),
 		Memory:       &contract.Memory{Min: gi, High: gi + gi/2, Max: 2 * gi},
-		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.Nodes("1")},
+		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.NUMANodes("1")},
 		Hugepages:    map[string]contract.Limit{"2Mi": contract.Max},
 		Requires:     []string{contract.FeatureMemoryPolicy},
 	}, result.Decision)

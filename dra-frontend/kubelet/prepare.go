@@ -61,7 +61,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	if len(b.claims) == 0 {
 		return answers
 	}
-	leave, err := d.enter()
+	leave, err := d.lockDirectory()
 	if err != nil {
 		return fail(err)
 	}
@@ -76,7 +76,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		return fail(err)
 	}
 	in := decision.Input{
-		Beside: b.beside, Prepared: claims.Prepared, Err: b.err,
+		OtherClaims: b.beside, Prepared: claims.Prepared, Err: b.err,
 		AllocatableMemory: b.allocatableMemory, AllocatableMemoryErr: b.allocatableMemoryErr,
 	}
 	var open []int
@@ -94,13 +94,13 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 			answers[i].Devices = answer(former)
 			d.logOf(a).Debug("claim is already prepared")
 		case known || !anew:
-			a.Kept = keptCPUs(former, a.results)
+			a.FormerCPUs = formerCPUsOf(former, a.results)
 			in.Claims = append(in.Claims, a.Claim)
 			open = append(open, i)
 			continue
 		}
 		// A claim that is not decided here counts for its containers all the same.
-		in.Beside = append(in.Beside, a.Claim)
+		in.OtherClaims = append(in.OtherClaims, a.Claim)
 	}
 	if len(open) == 0 {
 		return answers
@@ -120,7 +120,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		if err != nil {
 			d.logOf(a).Info("claim not prepared", zap.Error(err))
 		} else {
-			claims, err = d.keep(ctx, a, outcome.Record, claims, anew)
+			claims, err = d.storeDecision(ctx, a, outcome.Record, claims, anew)
 		}
 		if answers[open[n]].Err = err; err == nil {
 			answers[open[n]].Devices = answer(outcome.Record)
@@ -129,10 +129,10 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	return answers
 }
 
-// keep writes the record of a decided claim beside the other claims, and returns
+// storeDecision writes the record of a decided claim beside the other claims, and returns
 // the claims with it.
-func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRecord,
-	claims ledger.Claims, again bool) (ledger.Claims, error) {
+func (d *Driver) storeDecision(ctx context.Context, a allocated, record contract.ClaimRecord,
+	claims ledger.Claims, anew bool) (ledger.Claims, error) {
 	log := d.logOf(a)
 	former, known := claims.Find(record.UID)
 	others := claims.Without(record.UID)
@@ -140,7 +140,7 @@ func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRec
 	// its former record holds its CPUs.
 	for _, other := range others {
 		if both := record.CPUs().Intersection(other.CPUs()); !both.IsEmpty() {
-			return claims, fmt.Errorf("claim %s/%s has CPUs %s as long as its record cannot be replaced: kubelet tries again",
+			return claims, fmt.Errorf("claim %s/%s holds CPUs %s until its record is replaced: kubelet tries again",
 				other.Namespace, other.Name, both)
 		}
 	}
@@ -149,10 +149,10 @@ func (d *Driver) keep(ctx context.Context, a allocated, record contract.ClaimRec
 			zap.Strings("zones", zonesOf(former)), zap.Strings("pods", podsOf(former)))
 	}
 	if len(a.NotPods) > 0 {
-		log.Warn("the claim is reserved for something that is no pod as well: pods that have it by that do not start",
+		log.Warn("the claim is also reserved for an object that is no pod: pods that use the claim through this object do not start",
 			zap.String("for", a.FirstNotPod()))
 	}
-	if again {
+	if anew {
 		// The metadata is written before the decision: a container that starts
 		// must not read the values of another pod.
 		if err := d.metadata(ctx, a.object, answer(record)); err != nil {

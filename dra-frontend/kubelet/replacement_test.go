@@ -90,7 +90,7 @@ func TestReplacement(t *testing.T) {
 			after := n.record(1)
 			require.Equal(t, []string{uid(5)}, n.recorded(1))
 			require.Equal(t, contract.Decision{
-				V: contract.Version, CPUs: contracttest.CPUs("1"), Mems: contracttest.Nodes("0"), Requires: []string{},
+				V: contract.Version, CPUs: contracttest.CPUs("1"), Mems: contracttest.NUMANodes("0"), Requires: []string{},
 				Memory:    &contract.Memory{Low: gi, High: contract.Max, Max: contract.Max},
 				Hugepages: map[string]contract.Limit{"2Mi": 8 * mi},
 			}, after.Results[0].Decision, "a runtime class makes no partition")
@@ -163,7 +163,7 @@ func TestReplacementAllocatedAnew(t *testing.T) {
 	other := n.next(allocatedAnew(c, "numa-0"), 6)
 	results := &other.Status.Allocation.Devices.Results
 	*results = append(*results, (*results)[0])
-	require.ErrorContains(t, n.driver.Join(t.Context(), other), "other results")
+	require.ErrorContains(t, n.driver.Join(t.Context(), other), "other requests")
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 }
 
@@ -414,17 +414,17 @@ func TestRelease(t *testing.T) {
 		unseen  error
 	}{{running: true}, {unseen: errors.New("no cgroups here")}} {
 		n.running, n.unseen = map[string]bool{uid(1001): c.running}, c.unseen
-		runs, err := n.driver.Runs(record)
+		runs, err := n.driver.MayRun(record)
 		require.True(t, runs)
 		require.Equal(t, c.unseen, err)
-		require.Error(t, n.driver.Release(record))
+		require.Error(t, n.driver.ReleaseOrphan(record))
 		require.Equal(t, record, n.record(1))
 	}
 	n.running, n.unseen = nil, nil
-	runs, err := n.driver.Runs(record)
+	runs, err := n.driver.MayRun(record)
 	require.NoError(t, err)
 	require.False(t, runs)
-	require.NoError(t, n.driver.Release(record))
+	require.NoError(t, n.driver.ReleaseOrphan(record))
 	require.Empty(t, n.claimFiles())
 	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }
@@ -447,7 +447,7 @@ func TestReplacementTakesTurnsWithThePool(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "5", n.state().Shared.CPUs.String())
 	// The zone has lost CPU 0, so the claim cannot keep it.
-	n.inventory.Zones["numa-0"] = decision.Zone{CPUs: contract.CPUs(1, 4, 5), Mems: contracttest.Nodes("0")}
+	n.inventory.Zones["numa-0"] = decision.Zone{CPUs: contract.CPUs(1, 4, 5), Mems: contracttest.NUMANodes("0")}
 	n.restart()
 	require.NoError(t, n.driver.Join(t.Context(), n.next(allocatedAnew(c, "numa-0"), 5)))
 	require.Equal(t, "5", n.record(1).CPUs().String())
@@ -462,7 +462,7 @@ func TestReplacementKeepsNoCPUsBeyondTheZone(t *testing.T) {
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	require.Equal(t, "0-1", n.record(1).CPUs().String())
-	n.inventory.Zones["numa-0"] = decision.Zone{CPUs: contract.CPUs(0, 4, 5), Mems: contracttest.Nodes("0")}
+	n.inventory.Zones["numa-0"] = decision.Zone{CPUs: contract.CPUs(0, 4, 5), Mems: contracttest.NUMANodes("0")}
 	n.restart()
 	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
 	require.Equal(t, "0,4", n.record(1).CPUs().String())

@@ -27,7 +27,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 }
 
 func (d *Driver) unprepare(ctx context.Context, claim kubeletplugin.NamespacedObject) error {
-	leave, err := d.enter()
+	leave, err := d.lockDirectory()
 	if err != nil {
 		return err
 	}

@@ -148,11 +148,11 @@ func Owners(owner, kubeletVersion string, k Kubelet, err error) (*Finding, error
 			"set featureGates: {MemoryQoS: false} in kubelet's configuration, or memoryQoS.owner: kubelet in the driver's",
 			kubeletVersion, gate)}, nil
 	case owner == config.OwnerKubelet && !on:
-		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: "+
+		return &Finding{ReasonNoOwner, fmt.Sprintf("no program protects the memory of pods and their ancestors: "+
 			"memoryQoS.owner is kubelet, and kubelet %s has the feature gate MemoryQoS off: "+
 			"set %s in kubelet's configuration, or memoryQoS.owner: driver in the driver's", kubeletVersion, settings)}, nil
 	case owner == config.OwnerKubelet && policy != tiered:
-		return &Finding{ReasonNoOwner, fmt.Sprintf("nobody protects the memory of pods and their ancestors: "+
+		return &Finding{ReasonNoOwner, fmt.Sprintf("no program protects the memory of pods and their ancestors: "+
 			"memoryQoS.owner is kubelet, and kubelet has memoryReservationPolicy %.30s: "+
 			"set it to TieredReservation, or memoryQoS.owner: driver in the driver's configuration", policy)}, nil
 	}

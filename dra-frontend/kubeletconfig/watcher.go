@@ -39,13 +39,13 @@ type Options struct {
 type Watcher struct {
 	o Options
 
-	// version is kubelet's, asked the time of asking for it.
-	version string
-	asked   time.Time
-	last    reading
-	// found is the last finding, sent the time of its report.
-	found Finding
-	sent  time.Time
+	// kubeletVersion was read at versionTime.
+	kubeletVersion string
+	versionTime    time.Time
+	last           reading
+	// lastFinding was reported at reportTime.
+	lastFinding Finding
+	reportTime  time.Time
 	// complaint is the last error that was logged.
 	complaint string
 }
@@ -90,18 +90,18 @@ func (w *Watcher) check(ctx context.Context) {
 		kubelet, problem = Read(w.o.Path)
 	}
 	if now := (reading{kubelet: kubelet, problem: fmt.Sprint(problem)}); !reflect.DeepEqual(now, w.last) {
-		w.last, w.version = now, ""
+		w.last, w.kubeletVersion = now, ""
 		if problem == nil {
 			w.o.Log.Info("kubelet's configuration", zap.Any("memoryQoS", kubelet))
 		}
 	}
-	if w.version == "" || time.Since(w.asked) > versionInterval {
-		if err := w.ask(ctx); err != nil && w.version == "" {
+	if w.kubeletVersion == "" || time.Since(w.versionTime) > versionInterval {
+		if err := w.ask(ctx); err != nil && w.kubeletVersion == "" {
 			w.complain(ctx, err)
 			return
 		}
 	}
-	finding, err := Owners(w.o.Owner, w.version, kubelet, problem)
+	finding, err := Owners(w.o.Owner, w.kubeletVersion, kubelet, problem)
 	if err != nil {
 		w.complain(ctx, err)
 		return
@@ -117,7 +117,7 @@ func (w *Watcher) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.version, w.asked = node.Status.NodeInfo.KubeletVersion, time.Now()
+	w.kubeletVersion, w.versionTime = node.Status.NodeInfo.KubeletVersion, time.Now()
 	return nil
 }
 
@@ -136,10 +136,10 @@ func (w *Watcher) report(finding *Finding) {
 		now = *finding
 	}
 	w.o.Metrics.KubeletFinding(now.Reason, Reasons())
-	if now == w.found && (finding == nil || time.Since(w.sent) < events.AgainInterval) {
+	if now == w.lastFinding && (finding == nil || time.Since(w.reportTime) < events.AgainInterval) {
 		return
 	}
-	w.found, w.sent = now, time.Now()
+	w.lastFinding, w.reportTime = now, time.Now()
 	if finding == nil {
 		w.o.Log.Info("memory protection has one owner", zap.String("owner", w.o.Owner))
 		return

@@ -182,17 +182,17 @@ func TestContainerLaws(t *testing.T) {
 			default:
 				p.Limit = 0
 			}
-			use, err := p.Use(of)
+			use, err := p.Result(of)
 			require.NoError(t, err)
 			// Uses without a limit come last.
-			at := len(c.Uses) - unlimited
+			at := len(c.Results) - unlimited
 			if use.Limit == contract.Max {
-				at = len(c.Uses)
+				at = len(c.Results)
 				unlimited++
 			} else {
 				limit += int64(use.Limit)
 			}
-			c.Uses = append(c.Uses[:at], append([]memoryqos.Use{use}, c.Uses[at:]...)...)
+			c.Results = append(c.Results[:at], append([]memoryqos.Result{use}, c.Results[at:]...)...)
 			policies = append(policies[:at], append([]memoryqos.Policy{p}, policies[at:]...)...)
 			amount += of
 		}
@@ -215,7 +215,7 @@ func TestContainerLaws(t *testing.T) {
 			require.Zero(t, int64(got.High)%page)
 			require.GreaterOrEqual(t, int64(got.High), amount)
 			// With different factors, each part but one may have a page too much.
-			require.LessOrEqual(t, int64(got.High), limit+int64(len(c.Uses)-1)*page)
+			require.LessOrEqual(t, int64(got.High), limit+int64(len(c.Results)-1)*page)
 		}
 		require.LessOrEqual(t, int64(got.Min+got.Low), amount)
 		if !same {
@@ -239,11 +239,11 @@ func TestContainerLaws(t *testing.T) {
 			require.True(t, got.Min == 0 || got.Low == 0, "the protection is the same for all")
 			require.Equal(t, contract.Limit(amount), got.Min+got.Low)
 		}
-		if c.Limit == 0 && unlimited > 0 && unlimited < len(c.Uses) {
+		if c.Limit == 0 && unlimited > 0 && unlimited < len(c.Results) {
 			return // uses without a limit must stay last
 		}
-		order := rapid.Permutation(c.Uses).Draw(t, "order")
-		require.Equal(t, got, merged(t, memoryqos.Container{Limit: c.Limit, Ceiling: c.Ceiling, Uses: order},
+		order := rapid.Permutation(c.Results).Draw(t, "order")
+		require.Equal(t, got, merged(t, memoryqos.Container{Limit: c.Limit, Ceiling: c.Ceiling, Results: order},
 			func(int) memoryqos.Policy { return p }))
 	})
 }

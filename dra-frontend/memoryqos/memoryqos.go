@@ -39,11 +39,11 @@ type Policy struct {
 	PageSize int64
 }
 
-// Use returns the use of a result of amount bytes. A limit below the amount is an
+// Result returns the use of a result of amount bytes. A limit below the amount is an
 // error: the container could not use the claimed amount. Limits are rounded down
 // to whole pages, which the kernel counts.
-func (p Policy) Use(amount int64) (Use, error) {
-	u := Use{Amount: amount, Limit: p.Limit}
+func (p Policy) Result(amount int64) (Result, error) {
+	u := Result{Amount: amount, Limit: p.Limit}
 	switch {
 	case amount <= 0 || amount%p.PageSize != 0:
 		return u, fmt.Errorf("memory amount %d is not a positive multiple of the page size %d", amount, p.PageSize)
@@ -57,8 +57,8 @@ func (p Policy) Use(amount int64) (Use, error) {
 	return u, nil
 }
 
-// Use is a result with memory that a container uses.
-type Use struct {
+// Result is a result with memory that a container uses.
+type Result struct {
 	// Amount is the claimed amount in bytes.
 	Amount int64
 	// Limit is the result's part, in bytes, of the limit of a container without
@@ -75,30 +75,30 @@ type Container struct {
 	// any pod: the capacity less the kube and system reservations, with hugepages
 	// and the eviction threshold.
 	Ceiling int64
-	// Uses has the same order for each result. The uses without a limit come
+	// Results has the same order for each result. The uses without a limit come
 	// last, so that only these depend on the ceiling.
-	Uses []Use
+	Results []Result
 }
 
 // Values returns the part of result number i, with its policy p. Kubelet writes
 // a container's own limit, so Max is contract.Max then. An own limit below the
 // sum of the amounts is an error.
 func (c Container) Values(i int, p Policy) (contract.Memory, error) {
-	amount, limit, limited := c.sum(len(c.Uses))
+	amount, limit, limited := c.sum(len(c.Results))
 	if c.Limit > 0 && c.Limit < amount {
 		return contract.Memory{}, fmt.Errorf("the container's memory limit of %d bytes is below the claimed %d bytes: "+
 			"raise the limit or drop it", c.Limit, amount)
 	}
 	m := contract.Memory{High: contract.Max, Max: contract.Max}
 	if c.Limit == 0 {
-		m.Max = c.Uses[i].Limit
+		m.Max = c.Results[i].Limit
 	}
 	// The whole container has a memory.high or none: "max" in one part would
 	// make the sum "max".
 	if p.Factor != nil && p.high(amount, limit) > amount {
 		m.High = contract.Limit(c.high(i+1, p) - c.high(i, p))
 	}
-	part := contract.Limit(c.Uses[i].Amount)
+	part := contract.Limit(c.Results[i].Amount)
 	switch {
 	case p.Protection == Min, p.Protection == Auto && limited && limit == amount:
 		m.Min = part
@@ -112,7 +112,7 @@ func (c Container) Values(i int, p Policy) (contract.Memory, error) {
 // limit. Of the containers that use a result, the container with the least
 // headroom decides its values.
 func (c Container) Headroom() float64 {
-	amount, limit, limited := c.sum(len(c.Uses))
+	amount, limit, limited := c.sum(len(c.Results))
 	if !limited {
 		return math.Inf(1)
 	}
@@ -139,7 +139,7 @@ const most = int64(1) << 62
 // sum returns the amounts of the first n results and their share of the
 // container's limit; limited is false if the ceiling replaces the limit.
 func (c Container) sum(n int) (amount, limit int64, limited bool) {
-	first, all := total(c.Uses[:n]), total(c.Uses)
+	first, all := total(c.Results[:n]), total(c.Results)
 	switch {
 	case c.Limit > 0:
 		return first.amount, share(min(c.Limit, most), first.amount, all.amount), true
@@ -155,7 +155,7 @@ func (c Container) sum(n int) (amount, limit int64, limited bool) {
 // of the amounts without a limit.
 type sums struct{ amount, limit, unlimited int64 }
 
-func total(uses []Use) sums {
+func total(uses []Result) sums {
 	var s sums
 	for _, u := range uses {
 		s.amount += u.Amount

@@ -19,11 +19,11 @@ const (
 
 // alone returns the values of a container with one result.
 func alone(amount, limit int64, p memoryqos.Policy) (contract.Memory, error) {
-	use, err := p.Use(amount)
+	use, err := p.Result(amount)
 	if err != nil {
 		return contract.Memory{}, err
 	}
-	return memoryqos.Container{Limit: limit, Ceiling: 16 * gi, Uses: []memoryqos.Use{use}}.Values(0, p)
+	return memoryqos.Container{Limit: limit, Ceiling: 16 * gi, Results: []memoryqos.Result{use}}.Values(0, p)
 }
 
 func TestContainer(t *testing.T) {
@@ -122,7 +122,7 @@ func TestContainerRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "memory.limit of 535822336 bytes is below the claimed 536870912 bytes: want at least the claimed amount")
 	_, err = alone(4097, 0, policy)
 	require.ErrorContains(t, err, "4097 is not a positive multiple")
-	_, err = memoryqos.Container{Limit: 900 * mi, Uses: []memoryqos.Use{{Amount: 512 * mi}, {Amount: 512 * mi}}}.Values(1, policy)
+	_, err = memoryqos.Container{Limit: 900 * mi, Results: []memoryqos.Result{{Amount: 512 * mi}, {Amount: 512 * mi}}}.Values(1, policy)
 	require.ErrorContains(t, err, "limit of 943718400 bytes is below the claimed 1073741824 bytes")
 }
 
@@ -132,27 +132,27 @@ func TestSeveralResults(t *testing.T) {
 		container memoryqos.Container
 		want      contract.Memory
 	}{
-		"a limit of its own": {memoryqos.Container{Limit: 2 * gi, Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
+		"a limit of its own": {memoryqos.Container{Limit: 2 * gi, Results: []memoryqos.Result{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
 			contract.Memory{Low: gi, High: 3 * gi / 2, Max: contract.Max}},
-		"all of its limit": {memoryqos.Container{Limit: gi, Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
+		"all of its limit": {memoryqos.Container{Limit: gi, Results: []memoryqos.Result{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
 			contract.Memory{Min: gi, High: contract.Max, Max: contract.Max}},
 		"one so small that its own part is below a page": {
-			container: memoryqos.Container{Limit: 2 * gi, Uses: []memoryqos.Use{{4 * ki, 4 * ki}, {gi - 4*ki, gi - 4*ki}}},
+			container: memoryqos.Container{Limit: 2 * gi, Results: []memoryqos.Result{{4 * ki, 4 * ki}, {gi - 4*ki, gi - 4*ki}}},
 			want:      contract.Memory{Low: gi, High: 3 * gi / 2, Max: contract.Max},
 		},
-		"no limits": {memoryqos.Container{Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
+		"no limits": {memoryqos.Container{Results: []memoryqos.Result{{256 * mi, 256 * mi}, {768 * mi, 768 * mi}}},
 			contract.Memory{Min: gi, High: contract.Max, Max: gi}},
-		"a limit of one's parameters": {memoryqos.Container{Uses: []memoryqos.Use{{256 * mi, 256 * mi}, {768 * mi, 1792 * mi}}},
+		"a limit of one's parameters": {memoryqos.Container{Results: []memoryqos.Result{{256 * mi, 256 * mi}, {768 * mi, 1792 * mi}}},
 			contract.Memory{Low: gi, High: 3 * gi / 2, Max: 2 * gi}},
 		"unlimited by one's parameters": {
-			container: memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}},
+			container: memoryqos.Container{Ceiling: 5 * gi, Results: []memoryqos.Result{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}},
 			want:      contract.Memory{Low: gi, High: 3 * gi, Max: contract.Max},
 		},
 		"unlimited by both": {
-			container: memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, contract.Max}, {768 * mi, contract.Max}}},
+			container: memoryqos.Container{Ceiling: 5 * gi, Results: []memoryqos.Result{{256 * mi, contract.Max}, {768 * mi, contract.Max}}},
 			want:      contract.Memory{Low: gi, High: 3 * gi, Max: contract.Max},
 		},
-		"limits without end": {memoryqos.Container{Uses: []memoryqos.Use{{gi, 1 << 62}, {gi, 1 << 62}, {gi, 1 << 62}}},
+		"limits without end": {memoryqos.Container{Results: []memoryqos.Result{{gi, 1 << 62}, {gi, 1 << 62}, {gi, 1 << 62}}},
 			contract.Memory{Low: 3 * gi, High: (3*gi + 1<<62) / 2, Max: contract.Max}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestSeveralResults(t *testing.T) {
 // ceiling only for results without a limit.
 func TestCeilingIsForTheUnlimited(t *testing.T) {
 	policy := memoryqos.Policy{Protection: memoryqos.Auto, Factor: new(0.5), PageSize: 4 * ki}
-	c := memoryqos.Container{Ceiling: 5 * gi, Uses: []memoryqos.Use{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}}
+	c := memoryqos.Container{Ceiling: 5 * gi, Results: []memoryqos.Result{{256 * mi, 512 * mi}, {768 * mi, contract.Max}}}
 	want, err := c.Values(0, policy)
 	require.NoError(t, err)
 	c.Ceiling = 1<<63 - 1
@@ -178,7 +178,7 @@ func TestCeilingIsForTheUnlimited(t *testing.T) {
 // merged returns the container's values: the contract's merge of all parts.
 func merged(t require.TestingT, c memoryqos.Container, policy func(i int) memoryqos.Policy) contract.Memory {
 	decisions := make(map[contract.Key]contract.Decision)
-	for i := range c.Uses {
+	for i := range c.Results {
 		m, err := c.Values(i, policy(i))
 		require.NoError(t, err)
 		d := contract.Decision{V: contract.Version, Memory: &m}

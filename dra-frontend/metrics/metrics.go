@@ -60,7 +60,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_active", Help: "1 while this instance serves the node, 0 while it waits for another one.",
 		}),
 		unfit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_unfit", Help: "1 for what keeps the node from taking new claims, by reason.",
+			Name: "cpumem_frontend_unfit", Help: "1 for each reason why the node takes no new claims.",
 		}, []string{"reason"}),
 		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "cpumem_frontend_slice_write_failures_total", Help: "Writes of ResourceSlices that failed.",
@@ -70,7 +70,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}),
 		displaced: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_displaced_claims",
-			Help: "Claims on devices that are not offered any more; capacities are published without what they hold.",
+			Help: "Claims on devices that the configuration does not offer; the published capacities leave out what these claims hold.",
 		}),
 		unhealthy: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_unhealthy_devices",
@@ -89,14 +89,14 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}),
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_invalid_partitions",
-			Help: "Claims whose cpuset partition the kernel does not grant any more: others may run on their CPUs.",
+			Help: "Claims with an invalid cpuset partition: other containers may run on their CPUs.",
 		}),
 		orphaned: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_orphaned_claims", Help: "Claims that are prepared although their objects are gone.",
 		}),
 		kubelet: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_kubelet_findings",
-			Help: "1 for what kubelet's configuration has against the owner of memory protection, by reason.",
+			Help: "1 for each finding about kubelet's configuration and the owner of memory protection, by reason.",
 		}, []string{"reason"}),
 		protection: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_memory_protection",

@@ -22,7 +22,7 @@ type Base struct {
 	// CPUs are the CPUs of the shared pool while no claim holds any. Mems are
 	// all NUMA nodes with memory.
 	CPUs contract.CPUSet
-	Mems contract.NodeSet
+	Mems contract.NUMANodeSet
 	// UnmanagedCPUs are the CPUs outside the driver's configuration.
 	UnmanagedCPUs contract.CPUSet
 	// Protect writes memory.min and memory.low of pods and ancestors.
@@ -30,7 +30,7 @@ type Base struct {
 }
 
 // ErrNoSharedPool means that the shared pool would be empty (I7).
-var ErrNoSharedPool = errors.New("no CPU would be left for containers without exclusive CPUs")
+var ErrNoSharedPool = errors.New("no CPU would be left for the shared pool")
 
 // Compute returns the node state for the prepared claims. The ledger sets the
 // generation. The error is [ErrNoSharedPool] if the shared pool would be empty.

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-var base = nodestate.Base{BootID: "boot", CPUs: contract.CPUs(0, 1, 2, 3), Mems: contract.Nodes(0), Protect: true}
+var base = nodestate.Base{BootID: "boot", CPUs: contract.CPUs(0, 1, 2, 3), Mems: contract.NUMANodes(0), Protect: true}
 
 func uid(i int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", i) }
 
@@ -42,7 +42,7 @@ func TestSumsAlongTheTree(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, func() error { _, err := contract.EncodeNode(s); return err }())
-	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0,2"), Mems: contracttest.Nodes("0")}, s.Shared)
+	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0,2"), Mems: contracttest.NUMANodes("0")}, s.Shared)
 	require.Equal(t, map[string]contract.PodState{
 		uid(101): {Claims: []string{uid(1)}, Cgroup: contract.Files{"memory.min": "110"}},
 		uid(102): {Claims: []string{uid(2), uid(3)}, Cgroup: contract.Files{

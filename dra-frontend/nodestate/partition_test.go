@@ -52,7 +52,7 @@ func TestPartitions(t *testing.T) {
 		"of one pod, beside the pool": {
 			claims: []contract.ClaimRecord{
 				claim(1, burstable, partition("1"), pooled),
-				claim(2, burstable, partition("5"), contract.Decision{Mems: contracttest.Nodes("0")}),
+				claim(2, burstable, partition("5"), contract.Decision{Mems: contracttest.NUMANodes("0")}),
 			},
 			shared: "0-6",
 			others: "8-9",
@@ -71,7 +71,7 @@ func TestPartitions(t *testing.T) {
 			s, err := nodestate.Compute(b, c.claims)
 			require.NoError(t, err)
 			require.Equal(t, contract.Shared{
-				CPUs: contracttest.CPUs(c.shared), Mems: contracttest.Nodes("0"), UnmanagedCPUs: contracttest.CPUs(c.others),
+				CPUs: contracttest.CPUs(c.shared), Mems: contracttest.NUMANodes("0"), UnmanagedCPUs: contracttest.CPUs(c.others),
 			}, s.Shared)
 			require.Len(t, s.PartitionCPUs, len(c.levels))
 			for level, cpus := range c.levels {
@@ -130,7 +130,7 @@ func TestPartitionLaws(t *testing.T) {
 			pod := rapid.IntRange(0, 2).Draw(t, "pod")
 			d := contract.Decision{CPUs: held}
 			if !held.IsEmpty() && rapid.Bool().Draw(t, "partition") {
-				d.Partition = rapid.SampledFrom(contract.Partitions()).Draw(t, "kind")
+				d.Partition = rapid.SampledFrom(contract.PartitionKinds()).Draw(t, "kind")
 				kernel = kernel.Union(held)
 				for _, of := range slices.Compact([]string{uid(100 + pod), "level", "level " + podLevels[pod]}) {
 					below[of] = below[of].Union(held)

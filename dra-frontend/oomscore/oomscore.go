@@ -34,9 +34,9 @@ func (r Resources) none() bool { return r.CPU.none() && r.Memory.none() }
 // Container is one container of a pod.
 type Container struct {
 	Resources
-	// Init is true for an init container, Runs for a container that runs beside
+	// Init is true for an init container, BesideMain for a container that runs beside
 	// the main containers. A sidecar has both.
-	Init, Runs bool
+	Init, BesideMain bool
 }
 
 // Pod is the input of Score: a container's value depends on the whole pod.
@@ -58,7 +58,7 @@ func (p Pod) Score(i int, capacity int64) int {
 		return BestEffort
 	}
 	request := p.Containers[i].Memory.Request
-	if p.Containers[i].Init && p.Containers[i].Runs {
+	if p.Containers[i].Init && p.Containers[i].BesideMain {
 		// The kernel must not kill a sidecar before the containers that it serves.
 		request = max(request, p.least())
 	}
@@ -112,7 +112,7 @@ func (p Pod) unassigned() int64 {
 	running, most := int64(0), int64(0)
 	for _, c := range p.Containers {
 		most = max(most, running+c.Memory.Request)
-		if c.Runs {
+		if c.BesideMain {
 			running += c.Memory.Request
 		}
 	}

@@ -22,13 +22,13 @@ func of(cpuRequest, cpuLimit, memoryRequest, memoryLimit int64) oomscore.Resourc
 }
 
 func primary(r oomscore.Resources) oomscore.Container {
-	return oomscore.Container{Resources: r, Runs: true}
+	return oomscore.Container{Resources: r, BesideMain: true}
 }
 func setup(r oomscore.Resources) oomscore.Container {
 	return oomscore.Container{Resources: r, Init: true}
 }
 func sidecar(r oomscore.Resources) oomscore.Container {
-	return oomscore.Container{Resources: r, Init: true, Runs: true}
+	return oomscore.Container{Resources: r, Init: true, BesideMain: true}
 }
 
 // A81: kubelet's values on a node of 16 GiB, calculated by hand. A test in

@@ -367,7 +367,7 @@ func TestRecord(t *testing.T) {
 		"cpu.placement": "packed", "cpu.wholeCores": "false", "cpu.wholeL3": "false", "cpu.cores": "performance",
 		"memory.limit": "1073741824", "memory.throttlingFactor": "0.25", "memory.protection": "auto", "memory.policy": "preferred",
 		"hugepages.limits": "claim",
-	}, s.Record(contract.Decision{CPUs: contracttest.CPUs("0"), Mems: contracttest.Nodes("0"), Memory: &contract.Memory{}}, true))
+	}, s.Record(contract.Decision{CPUs: contracttest.CPUs("0"), Mems: contracttest.NUMANodes("0"), Memory: &contract.Memory{}}, true))
 	require.Empty(t, s.Record(contract.Decision{}, false))
 	// The record has the decision's isolation, not the parameter.
 	for kind, want := range map[string]string{"": "", contract.PartitionRoot: "partition", contract.PartitionIsolated: "isolated"} {

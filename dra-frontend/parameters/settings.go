@@ -30,9 +30,9 @@ type Settings struct {
 	// Hugepages is config.HugepagesClaim, HugepagesUnlimited or
 	// HugepagesUnchanged.
 	Hugepages string
-	// Added reports whether claims count on top of the requests and limits of
+	// OnTop reports whether claims count on top of the requests and limits of
 	// pods (nodeAllocatable), and are not mirrored in them.
-	Added bool
+	OnTop bool
 	// HugepagesMount is hugepages.mount, nil if no parameters have it.
 	HugepagesMount *bool
 	// protects reports whether the driver writes memory.min, memory.low and
@@ -48,7 +48,7 @@ func Defaults(c config.Config, pageSize int64) Settings {
 		Exclusivity: c.Exclusivity,
 		Memory:      memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
 		Hugepages:   c.Hugepages.Limits,
-		Added:       c.NodeAllocatable,
+		OnTop:       c.NodeAllocatable,
 		protects:    c.MemoryQoS.Owner != config.OwnerNone,
 	}
 	if s.protects {

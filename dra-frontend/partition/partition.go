@@ -18,9 +18,9 @@ import (
 // Key names the results of a request: their answer is the same.
 type Key struct{ ClaimUID, Request string }
 
-// Use is a result with CPUs, and everything that decides whether it becomes a
+// Result is a result with CPUs, and everything that decides whether it becomes a
 // partition.
-type Use struct {
+type Result struct {
 	Key
 	// Claim is the claim's name, for messages.
 	Claim string
@@ -31,8 +31,8 @@ type Use struct {
 	// Obstacle is why the result cannot be a partition, nil for none. A prepared
 	// result without an obstacle is a partition.
 	Obstacle error
-	// Unread is why the containers are not all known, nil if they are.
-	Unread error
+	// PodsErr is why the containers are not all known, nil if they are.
+	PodsErr error
 }
 
 // Verdict is the answer for a result.
@@ -59,10 +59,10 @@ type Outcome struct {
 
 // Decide returns the outcome of each open result. Prepared results stay as they
 // are. The verdicts do not depend on the order of the results (I8).
-func Decide(open, prepared []Use) map[Key]Outcome {
+func Decide(open, prepared []Result) map[Key]Outcome {
 	uses := slices.Concat(open, prepared)
 	obstacles := spreadObstacles(uses, len(open))
-	unread := spreadUnread(uses, len(open), obstacles)
+	unread := spreadUnknown(uses, len(open), obstacles)
 	outcomes := make(map[Key]Outcome, len(open))
 	for i, u := range open {
 		if unread[i] != nil {
@@ -77,7 +77,7 @@ func Decide(open, prepared []Use) map[Key]Outcome {
 // spreadObstacles returns the obstacle of each result. The first open uses are the
 // undecided results: without an obstacle of its own, an undecided result has the
 // obstacle of a result with which it shares a container.
-func spreadObstacles(uses []Use, open int) []error {
+func spreadObstacles(uses []Result, open int) []error {
 	obstacles := make([]error, len(uses))
 	for i, u := range uses {
 		obstacles[i] = u.Obstacle
@@ -97,19 +97,20 @@ func spreadObstacles(uses []Use, open int) []error {
 	return obstacles
 }
 
-// spreadUnread returns why the outcome of each result is not known: its own
-// containers are not all known, or the ones of a result that a container uses as
-// well. Beyond such a neighbour, only results without an obstacle depend on it.
-func spreadUnread(uses []Use, open int, obstacles []error) []error {
+// spreadUnknown returns for each result why its outcome is unknown, nil if it is
+// known. Two results are neighbours if a container uses both. An outcome is unknown if
+// the containers of the result, or of a neighbour, are not all known. Unknown
+// containers of more distant results matter only to a result without an obstacle.
+func spreadUnknown(uses []Result, open int, obstacles []error) []error {
 	unread := make([]error, len(uses))
 	for i, u := range uses {
-		unread[i] = u.Unread
+		unread[i] = u.PodsErr
 	}
 	for changed := true; changed; {
 		changed = false
 		for i, u := range uses[:open] {
 			for j, other := range uses {
-				depends := other.Unread != nil || obstacles[i] == nil
+				depends := other.PodsErr != nil || obstacles[i] == nil
 				if c := shared(u, other); unread[i] == nil && unread[j] != nil && depends && c != "" {
 					unread[i] = fmt.Errorf("container %s also uses claim %s: %w", c, other.Claim, unread[j])
 					changed = true
@@ -122,7 +123,7 @@ func spreadUnread(uses []Use, open int, obstacles []error) []error {
 
 // outcome returns the outcome of a result if the containers of its neighbours
 // are known.
-func outcome(u Use, obstacle error, uses []Use, obstacles []error) Outcome {
+func outcome(u Result, obstacle error, uses []Result, obstacles []error) Outcome {
 	switch {
 	case obstacle == nil:
 		return Outcome{Verdict: Granted}
@@ -139,7 +140,7 @@ func outcome(u Use, obstacle error, uses []Use, obstacles []error) Outcome {
 }
 
 // shared returns a container that uses both results, or "".
-func shared(a, b Use) string {
+func shared(a, b Result) string {
 	for _, c := range a.Containers {
 		if slices.Contains(b.Containers, c) {
 			return c

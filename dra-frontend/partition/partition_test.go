@@ -20,51 +20,51 @@ var (
 )
 
 // use returns a result of the claim in the containers.
-func use(claim string, containers ...string) partition.Use {
-	return partition.Use{Key: partition.Key{ClaimUID: claim, Request: "r"}, Claim: claim, Containers: containers}
+func use(claim string, containers ...string) partition.Result {
+	return partition.Result{Key: partition.Key{ClaimUID: claim, Request: "r"}, Claim: claim, Containers: containers}
 }
 
-func demands(u partition.Use) partition.Use {
+func demands(u partition.Result) partition.Result {
 	u.Demand = "cpu.isolation: partition"
 	return u
 }
 
-func cannot(u partition.Use) partition.Use {
+func cannot(u partition.Result) partition.Result {
 	u.Obstacle = errNone
 	return u
 }
 
-func unread(u partition.Use) partition.Use {
-	u.Unread = errUnread
+func unread(u partition.Result) partition.Result {
+	u.PodsErr = errUnread
 	return u
 }
 
 func TestDecide(t *testing.T) {
 	for name, c := range map[string]struct {
-		open, prepared []partition.Use
+		open, prepared []partition.Result
 		want           map[string]partition.Verdict
 		reasons        map[string]string
 	}{
 		"one result": {
-			open: []partition.Use{use("a", "main")},
+			open: []partition.Result{use("a", "main")},
 			want: map[string]partition.Verdict{"a": partition.Granted},
 		},
 		"an obstacle": {
-			open:    []partition.Use{cannot(use("a", "main"))},
+			open:    []partition.Result{cannot(use("a", "main"))},
 			want:    map[string]partition.Verdict{"a": partition.NoPartition},
 			reasons: map[string]string{"a": "none"},
 		},
 		"a demand that cannot be met": {
-			open:    []partition.Use{demands(cannot(use("a", "main")))},
+			open:    []partition.Result{demands(cannot(use("a", "main")))},
 			want:    map[string]partition.Verdict{"a": partition.Refused},
 			reasons: map[string]string{"a": "cpu.isolation: partition, but it cannot be a cpuset partition: none"},
 		},
 		"two results of a container": {
-			open: []partition.Use{use("a", "main"), use("b", "main")},
+			open: []partition.Result{use("a", "main"), use("b", "main")},
 			want: map[string]partition.Verdict{"a": partition.Granted, "b": partition.Granted},
 		},
 		"an obstacle spreads over containers": {
-			open: []partition.Use{use("a", "x"), use("b", "x", "y"), cannot(use("c", "y")), use("d", "z")},
+			open: []partition.Result{use("a", "x"), use("b", "x", "y"), cannot(use("c", "y")), use("d", "z")},
 			want: map[string]partition.Verdict{
 				"a": partition.NoPartition, "b": partition.NoPartition, "c": partition.NoPartition, "d": partition.Granted,
 			},
@@ -74,42 +74,42 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"a demand beside an obstacle": {
-			open: []partition.Use{demands(use("a", "x")), cannot(use("b", "x"))},
+			open: []partition.Result{demands(use("a", "x")), cannot(use("b", "x"))},
 			want: map[string]partition.Verdict{"a": partition.Refused, "b": partition.NoPartition},
 		},
 		"beside a prepared partition": {
-			open:     []partition.Use{use("a", "x")},
-			prepared: []partition.Use{use("b", "x")},
+			open:     []partition.Result{use("a", "x")},
+			prepared: []partition.Result{use("b", "x")},
 			want:     map[string]partition.Verdict{"a": partition.Granted},
 		},
 		"a prepared partition stays": {
-			open:     []partition.Use{cannot(use("a", "x"))},
-			prepared: []partition.Use{use("b", "x")},
+			open:     []partition.Result{cannot(use("a", "x"))},
+			prepared: []partition.Result{use("b", "x")},
 			want:     map[string]partition.Verdict{"a": partition.Refused},
 			reasons: map[string]string{
 				"a": "container x also uses claim b, which is a cpuset partition, and this request cannot be a partition: none",
 			},
 		},
 		"beside a prepared result of the pool": {
-			open:     []partition.Use{use("a", "x")},
-			prepared: []partition.Use{cannot(use("b", "x"))},
+			open:     []partition.Result{use("a", "x")},
+			prepared: []partition.Result{cannot(use("b", "x"))},
 			want:     map[string]partition.Verdict{"a": partition.NoPartition},
 		},
 		"pods that could not be read, two containers away": {
-			open: []partition.Use{use("a", "x"), use("b", "x", "y"), unread(use("c", "y")), cannot(use("d", "x"))},
+			open: []partition.Result{use("a", "x"), use("b", "x", "y"), unread(use("c", "y")), cannot(use("d", "x"))},
 			want: map[string]partition.Verdict{
 				"a": partition.NoPartition, "b": partition.Unknown, "c": partition.Unknown, "d": partition.NoPartition,
 			},
 		},
 		"pods that could not be read, and no obstacle": {
-			open: []partition.Use{use("a", "x"), use("b", "x", "y"), unread(use("c", "y"))},
+			open: []partition.Result{use("a", "x"), use("b", "x", "y"), unread(use("c", "y"))},
 			want: map[string]partition.Verdict{"a": partition.Unknown, "b": partition.Unknown, "c": partition.Unknown},
 			reasons: map[string]string{
 				"a": "container x also uses claim b: container y also uses claim c: unread",
 			},
 		},
 		"pods that could not be read": {
-			open:    []partition.Use{use("a", "x"), unread(use("b", "x")), use("c", "z")},
+			open:    []partition.Result{use("a", "x"), unread(use("b", "x")), use("c", "z")},
 			want:    map[string]partition.Verdict{"a": partition.Unknown, "b": partition.Unknown, "c": partition.Granted},
 			reasons: map[string]string{"a": "container x also uses claim b: unread", "b": "unread"},
 		},
@@ -137,14 +137,14 @@ func TestDecide(t *testing.T) {
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		containers := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"u", "v", "w", "x", "y", "z"}), 0, 3, rapid.ID)
-		draw := func(kind string, i int) partition.Use {
+		draw := func(kind string, i int) partition.Result {
 			u := use(fmt.Sprint(kind, i), containers.Draw(t, "containers")...)
 			if rapid.Bool().Draw(t, "obstacle") {
 				u = cannot(u)
 			}
 			return u
 		}
-		var open, prepared []partition.Use
+		var open, prepared []partition.Result
 		for i := range rapid.IntRange(1, 6).Draw(t, "open") {
 			u := draw("open", i)
 			switch rapid.IntRange(0, 4).Draw(t, "kind") {
@@ -186,7 +186,7 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-func verdicts(open, prepared []partition.Use) map[partition.Key]partition.Verdict {
+func verdicts(open, prepared []partition.Result) map[partition.Key]partition.Verdict {
 	out := make(map[partition.Key]partition.Verdict)
 	for key, outcome := range partition.Decide(open, prepared) {
 		out[key] = outcome.Verdict

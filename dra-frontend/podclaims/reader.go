@@ -121,7 +121,7 @@ func Convert(pod *corev1.Pod) (decision.Pod, error) {
 
 func container(c *corev1.Container, runs bool, claims map[string]string) decision.Container {
 	out := decision.Container{
-		Name: c.Name, Runs: runs, MemoryLimit: c.Resources.Limits.Memory().Value(), Hugepages: hugepages(c.Resources.Limits),
+		Name: c.Name, BesideMain: runs, MemoryLimit: c.Resources.Limits.Memory().Value(), Hugepages: hugepages(c.Resources.Limits),
 		Resources: resources(c.Resources),
 	}
 	for _, m := range c.VolumeMounts {

@@ -61,9 +61,9 @@ func TestPod(t *testing.T) {
 		},
 		Containers: []decision.Container{
 			{Name: "init", Init: true, Claims: []decision.ClaimReference{{Claim: "pod-zone-x1"}}},
-			{Name: "sidecar", Init: true, Runs: true},
+			{Name: "sidecar", Init: true, BesideMain: true},
 			{
-				Name: "main", Runs: true, MemoryLimit: 1 << 30,
+				Name: "main", BesideMain: true, MemoryLimit: 1 << 30,
 				Resources: oomscore.Resources{
 					CPU:    oomscore.Amount{Request: 1500},
 					Memory: oomscore.Amount{Request: 512 << 20, Limit: 1 << 30},

@@ -66,8 +66,8 @@ func (s source) cpus(path string) (contract.CPUSet, error) {
 }
 
 // nodes reads a list of NUMA nodes.
-func (s source) nodes(path string) (contract.NodeSet, error) {
-	return readSet(s, path, contract.ParseNodes)
+func (s source) nodes(path string) (contract.NUMANodeSet, error) {
+	return readSet(s, path, contract.ParseNUMANodes)
 }
 
 // mask reads a mask of CPUs.

@@ -64,7 +64,7 @@ func AmountsOf(result resourceapi.DeviceRequestAllocationResult, basePage int64)
 		}
 		n, whole := q.AsInt64()
 		if !whole {
-			return a, fmt.Errorf("capacity %s: %s is not a whole number; exclusive CPUs and bytes cannot be split: "+
+			return a, fmt.Errorf("capacity %s: %s is not a whole number; CPUs and bytes cannot be split: "+
 				"the scheduler rounds up to what this driver's ResourceSlice says", name, q.String())
 		}
 		switch page, isHugepages := HugepageSize(name); {
@@ -92,9 +92,9 @@ func AmountsOf(result resourceapi.DeviceRequestAllocationResult, basePage int64)
 	return a, nil
 }
 
-// Divisible reports whether the amounts have memory or hugepages, which
-// containers running at the same time cannot share.
-func (a Amounts) Divisible() bool { return a.Memory > 0 || len(a.Hugepages) > 0 }
+// HasMemory reports whether the amounts have memory or hugepages. Containers that run
+// at the same time cannot share these.
+func (a Amounts) HasMemory() bool { return a.Memory > 0 || len(a.Hugepages) > 0 }
 
 // BasePages is the page size that stands for memory outside of hugepages.
 const BasePages = 0

@@ -20,8 +20,8 @@ func TestAmountsOf(t *testing.T) {
 	}}, 4096)
 	require.NoError(t, err)
 	require.Equal(t, zones.Amounts{CPUs: 4, Memory: 8 << 30, Hugepages: map[string]int64{"1Gi": 2 << 30}}, a)
-	require.True(t, a.Divisible())
-	require.False(t, zones.Amounts{CPUs: 4}.Divisible())
+	require.True(t, a.HasMemory())
+	require.False(t, zones.Amounts{CPUs: 4}.HasMemory())
 }
 
 func TestCapacityNames(t *testing.T) {

@@ -208,7 +208,7 @@ func (z *Zone) addMemory(pageSize int64, n topology.NUMANode, c Config) {
 	if !z.Mems.IsEmpty() {
 		z.Performance = topology.MemoryPerformance{}
 	}
-	z.Mems = z.Mems.Union(contract.Nodes(n.ID))
+	z.Mems = z.Mems.Union(contract.NUMANodes(n.ID))
 	memory := n.MemTotal
 	for size, pages := range n.Hugepages {
 		memory -= size * pages

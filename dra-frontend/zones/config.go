@@ -43,26 +43,26 @@ type Config struct {
 }
 
 // pool returns the shared pool of a node without claims.
-func (c Config) pool(m topology.Machine) (Pool, error) {
+func (c Config) pool(m topology.Machine) (SharedPool, error) {
 	managed := m.Online()
 	if !c.ManagedCPUs.IsEmpty() {
 		managed = managed.Intersection(c.ManagedCPUs)
 	}
 	unmanaged, out := m.Online().Difference(managed), c.leftOut(m)
-	pool := Pool{CPUs: managed.Difference(out), UnmanagedCPUs: unmanaged.Union(out)}
+	pool := SharedPool{CPUs: managed.Difference(out), UnmanagedCPUs: unmanaged.Union(out)}
 	if c.SharedMode == PoolFixed {
-		pool = Pool{CPUs: unmanaged.Difference(out), UnmanagedCPUs: out}
+		pool = SharedPool{CPUs: unmanaged.Difference(out), UnmanagedCPUs: out}
 	}
 	// I7
 	if pool.CPUs.Size() < c.SharedMinCPUs {
-		return Pool{}, fmt.Errorf("sharedPool.minCPUs %d, but with mode %s and managedCPUs %q "+
+		return SharedPool{}, fmt.Errorf("sharedPool.minCPUs %d, but with mode %s and managedCPUs %q "+
 			"the shared pool has %d CPUs (%s) of those online (%s)%s: %s",
 			c.SharedMinCPUs, c.SharedMode, c.ManagedCPUs, pool.CPUs.Size(), pool.CPUs, m.Online(), c.without(m),
 			"change managedCPUs, or lower minCPUs")
 	}
 	for _, n := range m.NUMANodes {
 		if n.MemTotal > 0 {
-			pool.Mems = pool.Mems.Union(contract.Nodes(n.ID))
+			pool.Mems = pool.Mems.Union(contract.NUMANodes(n.ID))
 		}
 	}
 	return pool, nil

@@ -43,7 +43,7 @@ func (c Config) manages(cpu int) bool { return c.ManagedCPUs.IsEmpty() || c.Mana
 
 // LeftOut returns the parts of the machine that are not offered, for the log
 // and the operator.
-func (i Inventory) LeftOut() []LeftOut {
+func (i Division) LeftOut() []LeftOut {
 	c, m := i.config, i.Machine
 	var out []LeftOut
 	if cpus := c.isolated(m); !cpus.IsEmpty() {

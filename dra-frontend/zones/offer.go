@@ -13,13 +13,13 @@ import (
 // Displaced returns the claims with a result on a device that is not offered,
 // because another configuration divided the machine. Such claims keep their
 // CPUs and memory, which the scheduler does not subtract from offered devices.
-func (i Inventory) Displaced(claims []contract.ClaimRecord) []contract.ClaimRecord {
+func (i Division) Displaced(claims []contract.ClaimRecord) []contract.ClaimRecord {
 	return slices.DeleteFunc(slices.Clone(claims), func(c contract.ClaimRecord) bool {
 		return !slices.ContainsFunc(c.Results, func(r contract.ResultRecord) bool { return !i.has(r.Device) })
 	})
 }
 
-func (i Inventory) has(device string) bool {
+func (i Division) has(device string) bool {
 	return slices.ContainsFunc(i.Zones, func(z Zone) bool { return z.Name == device })
 }
 
@@ -29,7 +29,7 @@ func (i Inventory) has(device string) bool {
 // memory of claims that do not fit are subtracted from the capacities, so that the
 // scheduler gives no CPU twice (I1), gives no more than can be prepared (I2) and
 // takes no more than the shared pool can spare (I7).
-func (i Inventory) Offer(claims []contract.ClaimRecord) []Zone {
+func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 	held := i.held(claims)
 	claimable := i.config.claimable(i.Machine, held.displaced)
 	zs := make([]Zone, 0, len(i.segments))
@@ -58,7 +58,7 @@ type heldCPUs struct {
 	displaced contract.CPUSet
 }
 
-func (i Inventory) held(claims []contract.ClaimRecord) heldCPUs {
+func (i Division) held(claims []contract.ClaimRecord) heldCPUs {
 	held := heldCPUs{byZone: make(map[string]contract.CPUSet)}
 	for _, c := range claims {
 		for _, r := range c.Results {

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-func divide(t *testing.T, change func(*zones.Config)) zones.Inventory {
+func divide(t *testing.T, change func(*zones.Config)) zones.Division {
 	t.Helper()
 	c := config()
 	change(&c)
@@ -24,7 +24,7 @@ func divide(t *testing.T, change func(*zones.Config)) zones.Inventory {
 	return i
 }
 
-func offer(t *testing.T, i zones.Inventory, claims ...contract.ClaimRecord) []zones.Zone {
+func offer(t *testing.T, i zones.Division, claims ...contract.ClaimRecord) []zones.Zone {
 	t.Helper()
 	return i.Offer(claims)
 }
@@ -39,7 +39,7 @@ func held(device string, d contract.Decision, consumed map[string]string) contra
 // CPUs and memory of claims on devices of another configuration are not
 // published, so that the scheduler cannot give them away twice (I1).
 func TestDisplaced(t *testing.T) {
-	node1 := held("numa-1", contract.Decision{CPUs: contracttest.CPUs("2,6"), Mems: contracttest.Nodes("1")},
+	node1 := held("numa-1", contract.Decision{CPUs: contracttest.CPUs("2,6"), Mems: contracttest.NUMANodes("1")},
 		map[string]string{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
 	node0 := held("numa-0", contract.Decision{CPUs: contracttest.CPUs("0")}, map[string]string{"cpu": "1"})
 	claims := []contract.ClaimRecord{node0, node1}
@@ -59,7 +59,7 @@ func TestDisplaced(t *testing.T) {
 	require.Equal(t, int64(1024), machine.Zones[0].Hugepages[2<<20], "the inventory itself stays as it is")
 
 	// Memory of the whole machine may be on any node.
-	whole := held("machine", contract.Decision{CPUs: contracttest.CPUs("0-1,4"), Mems: contracttest.Nodes("0-1")},
+	whole := held("machine", contract.Decision{CPUs: contracttest.CPUs("0-1,4"), Mems: contracttest.NUMANodes("0-1")},
 		map[string]string{"cpu": "3", "memory": "2Gi"})
 	nodes := offer(t, same, whole)
 	require.Equal(t, 0, nodes[0].CPUCapacity, "one is left, and withheld")
@@ -80,7 +80,7 @@ func TestDisplacedInSteps(t *testing.T) {
 
 func TestDisplacedTakesAll(t *testing.T) {
 	i := divide(t, func(*zones.Config) {})
-	require.Empty(t, offer(t, i, held("machine", contract.Decision{CPUs: contracttest.CPUs("0-7"), Mems: contracttest.Nodes("0-1")},
+	require.Empty(t, offer(t, i, held("machine", contract.Decision{CPUs: contracttest.CPUs("0-7"), Mems: contracttest.NUMANodes("0-1")},
 		map[string]string{"cpu": "8", "memory": "1Ti", "hugepages_2Mi": "1Ti", "hugepages_1Gi": "1Ti"})))
 }
 

@@ -39,7 +39,7 @@ type Zone struct {
 	// CPUs may be claimed: online, managed, not reserved, not left out.
 	CPUs contract.CPUSet
 	// Mems are the NUMA nodes with the zone's memory.
-	Mems contract.NodeSet
+	Mems contract.NUMANodeSet
 	// CPUCapacity is the published number of CPUs, a multiple of CPUStep: at
 	// most the size of CPUs, less what the shared pool needs.
 	CPUCapacity, CPUStep int
@@ -55,49 +55,49 @@ type Zone struct {
 // Empty reports whether the zone has nothing to offer.
 func (z Zone) Empty() bool { return z.CPUCapacity == 0 && z.Memory == 0 && len(z.Hugepages) == 0 }
 
-// Pool is the shared pool of a node without claims. Package nodestate subtracts
+// SharedPool is the shared pool of a node without claims. Package nodestate subtracts
 // claimed CPUs.
-type Pool struct {
+type SharedPool struct {
 	CPUs contract.CPUSet
 	// UnmanagedCPUs are online: containers that are pinned to them
 	// are left alone.
 	UnmanagedCPUs contract.CPUSet
 	// Mems are the NUMA nodes with memory.
-	Mems contract.NodeSet
+	Mems contract.NUMANodeSet
 }
 
-// Inventory is a machine as a configuration divides it.
-type Inventory struct {
+// Division is a machine as a configuration divides it.
+type Division struct {
 	Machine topology.Machine
 	// Zones are ordered by the ids of nodes and sockets. Zones with nothing to
 	// offer are left out.
 	Zones []Zone
-	Pool  Pool
+	Pool  SharedPool
 
 	config   Config
 	segments []segment
 }
 
 // Divide divides the machine, which the configuration must fit.
-func Divide(m topology.Machine, c Config) (Inventory, error) {
+func Divide(m topology.Machine, c Config) (Division, error) {
 	if err := c.check(m); err != nil {
-		return Inventory{}, err
+		return Division{}, err
 	}
 	pool, err := c.pool(m)
 	if err != nil {
-		return Inventory{}, err
+		return Division{}, err
 	}
 	segments, err := group(m, c.GroupBy)
 	if err != nil {
-		return Inventory{}, err
+		return Division{}, err
 	}
-	i := Inventory{Machine: m, Pool: pool, config: c, segments: segments}
+	i := Division{Machine: m, Pool: pool, config: c, segments: segments}
 	i.Zones = i.Offer(nil)
 	return i, nil
 }
 
 // Names returns the zones' names.
-func (i Inventory) Names() []string {
+func (i Division) Names() []string {
 	names := make([]string, len(i.Zones))
 	for k, z := range i.Zones {
 		names[k] = z.Name
@@ -106,6 +106,6 @@ func (i Inventory) Names() []string {
 }
 
 // Equal reports whether both offer the same zones and shared pool.
-func (i Inventory) Equal(other Inventory) bool {
+func (i Division) Equal(other Division) bool {
 	return reflect.DeepEqual(i.Zones, other.Zones) && reflect.DeepEqual(i.Pool, other.Pool)
 }

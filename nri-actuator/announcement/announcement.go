@@ -38,14 +38,14 @@ type Announcement struct {
 // holds it, the error is [ErrHeld]: two actuators would claim the same fields
 // of each container and fail each other's containers.
 func New(dir string, base contract.Announcement) (*Announcement, error) {
-	// The lock makes one step of the look and the write: two actuators must not
-	// both find the place free.
-	place, err := os.Open(dir)
+	// The lock makes the search for another actuator and the write one step. Without
+	// it two actuators could both find no announcement.
+	dirFile, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer place.Close()
-	switch err := syscall.Flock(int(place.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+	defer dirFile.Close()
+	switch err := syscall.Flock(int(dirFile.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
 	case errors.Is(err, syscall.EWOULDBLOCK), errors.Is(err, syscall.EINTR):
 		return nil, fmt.Errorf("%w: another process has the lock of %s", ErrHeld, dir)
 	case err != nil:
@@ -67,14 +67,16 @@ func New(dir string, base contract.Announcement) (*Announcement, error) {
 		return nil, err
 	}
 	if !a.mine() {
-		// Two actuators found it free at once, and the other wrote last.
-		return nil, errors.Join(fmt.Errorf("%w: it was taken at the same moment", ErrHeld), a.file.Close())
+		// Two actuators found no announcement at the same time, and the other actuator
+		// wrote last.
+		return nil, errors.Join(fmt.Errorf("%w: another actuator took it at the same moment", ErrHeld), a.file.Close())
 	}
 	return a, nil
 }
 
-// Set changes the content. It writes nothing if the content stays the same and
-// the file is in its place, and after Close: work may go on that the kernel kept.
+// Set changes the content. It writes nothing if the content is the same and the file
+// is in place. It writes nothing after Close, because a blocked goroutine may call Set
+// late.
 func (a *Announcement) Set(change func(*contract.Announcement)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -151,20 +151,20 @@ func TestObserveAndTake(t *testing.T) {
 	require.Equal(t, contract.Files{"cpuset.cpus": "0-15"}, state.Files)
 	require.Empty(t, state.Written)
 
-	require.NoError(t, mount.Take(tree.Step{Dir: "a/b", File: "cpuset.cpus", Content: "1"}))
+	require.NoError(t, mount.WriteStep(tree.Step{Dir: "a/b", File: "cpuset.cpus", Content: "1"}))
 	state, err = mount.Observe("a/b", "cpuset.cpus")
 	require.NoError(t, err)
 	require.Equal(t, contract.Files{"cpuset.cpus": "1"}, state.Files, "nothing of a longer content stays")
 	require.Equal(t, contract.Files{"cpuset.cpus": "1"}, state.Written)
 	require.Empty(t, state.Former)
 
-	require.NoError(t, mount.Take(tree.Step{Dir: "a/b", File: "cpuset.cpus", Content: "2", Act: tree.Mark}))
+	require.NoError(t, mount.WriteStep(tree.Step{Dir: "a/b", File: "cpuset.cpus", Content: "2", Act: tree.MarkWritten}))
 	state, err = mount.Observe("a/b", "cpuset.cpus")
 	require.NoError(t, err)
 	require.Equal(t, "1", state.Files["cpuset.cpus"], "only the mark changes")
 	require.Equal(t, "2", state.Written["cpuset.cpus"])
 
-	err = mount.Take(tree.Step{Dir: "a/b", File: "memory.low", Content: "0"})
+	err = mount.WriteStep(tree.Step{Dir: "a/b", File: "memory.low", Content: "0"})
 	require.ErrorContains(t, err, "no file memory.low, is the controller enabled")
 	require.NotErrorIs(t, err, cgroups.ErrGone)
 	_, err = mount.Observe("a/c", "memory.low")
@@ -186,7 +186,7 @@ func TestMountIsConfined(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, open.Close()) })
 	for _, dir := range []string{"link", strings.Repeat("../", 10) + outside} {
-		err := open.Take(tree.Step{Dir: dir, File: "memory.low", Content: "0"})
+		err := open.WriteStep(tree.Step{Dir: dir, File: "memory.low", Content: "0"})
 		require.Error(t, err)
 	}
 	data, err := os.ReadFile(filepath.Join(outside, "memory.low"))

@@ -95,10 +95,10 @@ func (m *Mount) readMarks(d *os.Root, dir string, state *tree.State) error {
 	return errors.Join(errs...)
 }
 
-// Take takes one step of a plan. The marks are written in an order that loses
+// WriteStep takes one step of a plan. The marks are written in an order that loses
 // nothing if the process ends in between: the former value before the file,
 // the written content after it.
-func (m *Mount) Take(s tree.Step) error {
+func (m *Mount) WriteStep(s tree.Step) error {
 	d, err := m.open(s.Dir)
 	if err != nil {
 		return err
@@ -110,34 +110,35 @@ func (m *Mount) Take(s tree.Step) error {
 	}
 	defer f.Close()
 	fd := int(f.Fd())
-	if s.Act == tree.Keep {
+	if s.Act == tree.SaveFormer {
 		if err := mark(fd, markFormer+s.File, s.Found); err != nil {
-			return m.explain(s.Dir, s.File, fmt.Errorf("keep its value %q: %w", s.Found, err))
+			return m.explain(s.Dir, s.File, fmt.Errorf("save its former value %q: %w", s.Found, err))
 		}
 	}
-	if s.Act == tree.Keep || s.Act == tree.Write && s.Kind <= tree.Pod {
-		// Without the mark no content counts as another program's: the process may
-		// end between the file and its mark.
+	if s.Act == tree.SaveFormer || s.Act == tree.Write && s.Kind <= tree.Pod {
+		// The mark is removed before the file is written. If the process ends between
+		// the two writes, an old mark would make this driver's content look like
+		// another program's.
 		err := unix.Fremovexattr(fd, markWritten+s.File)
 		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, errors.ErrUnsupported) {
 			return m.explain(s.Dir, s.File, fmt.Errorf("remove its mark: %w", err))
 		}
 	}
-	if s.Act != tree.Mark {
+	if s.Act != tree.MarkWritten {
 		if err := write(d, s.File, s.Content); err != nil {
 			return m.explain(s.Dir, s.File, fmt.Errorf("write %q: %w", s.Content, err))
 		}
 	}
 	if err := mark(fd, markWritten+s.File, s.Content); err != nil && s.Kind <= tree.Pod {
-		// A container may fill its cgroup's attributes. It loses the count of
-		// repairs only.
+		// A program in a container can fill the attributes of its cgroup. Only the count
+		// of repairs is lost then.
 		return m.explain(s.Dir, s.File, fmt.Errorf("mark its value %q as written: %w", s.Content, err))
 	}
 	return nil
 }
 
-// Release removes the marks of files that another program has again.
-func (m *Mount) Release(dir string, files contract.Files) error {
+// RemoveMarks removes the marks of files that another program has again.
+func (m *Mount) RemoveMarks(dir string, files contract.Files) error {
 	d, err := m.open(dir)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func (l *level) steps(want contract.Files, n int) (tree.Cgroup, tree.State) {
 		if i == n {
 			break
 		}
-		require.NoError(l.t, l.mount.Take(step))
+		require.NoError(l.t, l.mount.WriteStep(step))
 	}
 	return desired, state
 }
@@ -70,8 +70,8 @@ func (l *level) bring(want contract.Files) {
 	l.steps(want, 1<<10)
 	_, state := l.steps(want, 0)
 	returned, overwritten := state.GivenBack(want)
-	require.NoError(l.t, l.mount.Release("level", returned))
-	require.NoError(l.t, l.mount.Release("level", overwritten))
+	require.NoError(l.t, l.mount.RemoveMarks("level", returned))
+	require.NoError(l.t, l.mount.RemoveMarks("level", overwritten))
 }
 
 // A long list of CPUs comes back whole.
@@ -121,8 +121,8 @@ func TestFormerContents(t *testing.T) {
 
 	_, err = l.mount.Observe("gone")
 	require.ErrorIs(t, err, cgroups.ErrGone)
-	require.ErrorIs(t, l.mount.Release("gone", contract.Files{"memory.min": "0"}), cgroups.ErrGone)
-	require.ErrorIs(t, l.mount.Take(tree.Step{Dir: "gone", File: "memory.min"}), cgroups.ErrGone)
+	require.ErrorIs(t, l.mount.RemoveMarks("gone", contract.Files{"memory.min": "0"}), cgroups.ErrGone)
+	require.ErrorIs(t, l.mount.WriteStep(tree.Step{Dir: "gone", File: "memory.min"}), cgroups.ErrGone)
 }
 
 // A former value that this driver may not write is not given back.

@@ -41,8 +41,8 @@ func Open(mount string) (*Mount, error) {
 // Close releases the tree.
 func (m *Mount) Close() error { return m.root.Close() }
 
-// Exists reports whether the cgroup dir exists. Only "not found" means no: the
-// CPUs of a container that is taken for gone are not kept from other containers.
+// Exists reports whether the cgroup dir exists. An unclear answer counts as yes: if an
+// existing container were forgotten, other containers could get its CPUs (I1).
 func (m *Mount) Exists(dir string) bool {
 	_, err := m.root.Stat(dir)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -17,10 +17,10 @@ const probeName = contract.Vendor + ".probe"
 
 // ProbePartitions returns an error unless the kernel has remote partitions, that is
 // partitions below a parent that is none (cgroup-v2.rst,
-// "cpuset.cpus.partition"). It tries this in a dry run below the cgroup dir. No
-// CPU changes hands: the probe's parent has no exclusive CPUs, so the kernel
-// accepts the words and calls the partition invalid. Whether the runtime can
-// make partitions shows in each container.
+// "cpuset.cpus.partition"). It tries this in a dry run below the cgroup dir. The dry
+// run takes no CPU from another cgroup: the parent has no exclusive CPUs, so the
+// kernel accepts the write and reports an invalid partition. The actuator checks in
+// each container whether the runtime can make partitions.
 func (m *Mount) ProbePartitions(dir string) error {
 	// Only a cgroup that is not the root has this file. The writes to kubepods
 	// would be needed above the mount, too.

@@ -25,8 +25,8 @@ import (
 func TestProvenance(t *testing.T) {
 	pod, other, claim, second := testnode.UID(1), testnode.UID(2), testnode.UID(11), testnode.UID(12)
 	n := testnode.New(t, t.TempDir())
-	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.Nodes("0")},
-		contract.Decision{Mems: contracttest.Nodes("1")})
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.NUMANodes("0")},
+		contract.Decision{Mems: contracttest.NUMANodes("1")})
 	foreign := n.Prepare(other, second, contract.Decision{CPUs: contracttest.CPUs("6")})
 	device := func(claim string, i int) string { return contract.Key{ClaimUID: claim, Index: i}.CDIDevice() }
 	made, err := contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("0-15")}.Env(contract.Key{ClaimUID: testnode.UID(99)})
@@ -135,7 +135,7 @@ func TestEffective(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, contract.Merge(got).WithShared(node.Shared), claims.Effective(got, node.Shared))
 	require.Equal(t, "4-5,8", claims.Effective(got, node.Shared).CPUs.String())
-	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-3,6-7,9-15"), Mems: contracttest.Nodes("0-1")}, node.Shared)
+	require.Equal(t, contract.Shared{CPUs: contracttest.CPUs("0-3,6-7,9-15"), Mems: contracttest.NUMANodes("0-1")}, node.Shared)
 	require.Equal(t, "0-3,6-7,9-15", claims.Effective(nil, node.Shared).CPUs.String())
 }
 
@@ -226,7 +226,7 @@ func TestFIFODoesNotBlock(t *testing.T) {
 func FuzzForContainer(f *testing.F) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(f, f.TempDir())
-	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5")}, contract.Decision{Mems: contracttest.Nodes("1")})
+	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5")}, contract.Decision{Mems: contracttest.NUMANodes("1")})
 	d := claims.New(n.CDI, nil)
 	node, err := d.Node()
 	require.NoError(f, err)

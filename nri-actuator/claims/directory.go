@@ -143,6 +143,6 @@ func identify(info fs.FileInfo) identity {
 	return identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
 }
 
-func listed(node contract.NodeState, podUID, claimUID string) bool {
+func isListed(node contract.NodeState, podUID, claimUID string) bool {
 	return slices.Contains(node.Pods[podUID].Claims, claimUID)
 }

@@ -54,9 +54,9 @@ func (c Container) WithDevice(name string) Container {
 	return c
 }
 
-// Claims reports whether a variable or a device of the container is the
+// NamesClaim reports whether a variable or a device of the container is the
 // contract's.
-func (c Container) Claims() bool { return len(c.Env) > 0 || len(c.Devices) > 0 || c.Oversize > 0 }
+func (c Container) NamesClaim() bool { return len(c.Env) > 0 || len(c.Devices) > 0 || c.Oversize > 0 }
 
 func isOurs(device string) bool { return strings.HasPrefix(device, contract.ClaimKind+"=") }
 
@@ -138,7 +138,7 @@ func (d *Directory) trace(node contract.NodeState, c Container, key contract.Key
 	}
 	switch backed, ok := entries[key]; {
 	// This case is the first, so that no pod can guess another claim's values.
-	case !listed(node, c.PodUID, key.ClaimUID):
+	case !isListed(node, c.PodUID, key.ClaimUID):
 		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s, generation %d)",
 			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile, node.Generation)
 	case !ok:

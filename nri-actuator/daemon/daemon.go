@@ -174,8 +174,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	wg.Go(func() { cancel(d.watch(ctx, plugin, changes.changed)) })
 	d.stayConnected(ctx, plugin)
 	if err := end(); err != nil {
-		// The next actuator may begin when the announcement is given up. From here
-		// on this one opens no cgroup any more (I1).
+		// The next actuator may start when this actuator gives up the announcement. From
+		// then on this process must open no cgroup (I1).
 		logs.From(ctx).Error("end", zap.Error(err))
 		return errors.Join(ended(ctx, nil), d.mount.Close())
 	}

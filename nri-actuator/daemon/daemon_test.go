@@ -50,7 +50,7 @@ func TestThroughTheRuntime(t *testing.T) {
 	require.NoError(t, h.start("pool", pool))
 
 	env := h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"),
-		Mems: contracttest.Nodes("0"), Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
+		Mems: contracttest.NUMANodes("0"), Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
 		Memory: &contract.Memory{Min: 4096, High: contract.Max, Max: 8192}})
 	spec, err := h.create("exclusive", podA, env...)
 	require.NoError(t, err)

@@ -26,8 +26,8 @@ func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 	h.plugged()
 	require.Contains(t, h.connected(true).Features, contract.FeatureMemoryPolicy)
 
-	d := contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0-1"),
-		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: contracttest.Nodes("0-1")}}
+	d := contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0-1"),
+		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: contracttest.NUMANodes("0-1")}}
 	d.Requires = d.MemoryPolicy.Features()
 	spec, err := h.create("c", podA, h.node.Prepare(podA, claimA, d)...)
 	require.NoError(t, err)

@@ -23,9 +23,9 @@ import (
 // because their environments are too large. A container that no claim backs
 // belongs to the shared pool (I1).
 func (e *Enforcer) Adopt(ctx context.Context) {
-	known := make(map[string]bool, len(e.known.all))
-	for _, c := range e.known.all {
-		known[c.Place.Dir] = true
+	known := make(map[string]bool, len(e.containers.all))
+	for _, c := range e.containers.all {
+		known[c.Cgroups.Dir] = true
 	}
 	found := 0
 	for _, level := range e.levels() {
@@ -36,7 +36,7 @@ func (e *Enforcer) Adopt(ctx context.Context) {
 			}
 			for _, dir := range e.below(ctx, pod) {
 				if !known[dir] {
-					e.known.all[dir] = e.adopted(dir, pod, uid)
+					e.containers.all[dir] = e.adopted(dir, pod, uid)
 					found++
 				}
 			}
@@ -49,8 +49,8 @@ func (e *Enforcer) Adopt(ctx context.Context) {
 
 func (e *Enforcer) adopted(dir, pod, uid string) *Container {
 	c := &Container{
-		ID: dir, Name: "cgroup " + contract.Excerpt(dir, MaxName), Asked: claims.Container{PodUID: uid},
-		Place: Place{Dir: dir, Pod: pod}, Life: Life{Started: true, adopted: true, seen: true},
+		ID: dir, Name: "cgroup " + contract.Excerpt(dir, MaxName), References: claims.Container{PodUID: uid},
+		Cgroups: Cgroups{Dir: dir, Pod: pod}, Life: Life{Started: true, adopted: true, seen: true},
 	}
 	if cpus, err := e.Mount.ReadCPUs(dir, tree.FileCPUs); err == nil {
 		c.Pinned = cpus

@@ -16,26 +16,26 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// All gives every container, pod and level the values of the present node
+// ApplyAll gives every container, pod and level the values of the present node
 // state. A failure of one does not stop the rest. generation is the state's
 // generation, and the error says where the state was not applied.
-func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
+func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) {
 	node, err := e.node(ctx)
 	if err != nil {
 		return 0, err
 	}
-	for _, c := range e.known.sorted() {
+	for _, c := range e.containers.sorted() {
 		e.gone(ctx, c)
 	}
-	r := e.bring(ctx, node, scope{all: true})
+	r := e.apply(ctx, node, scope{all: true})
 	var errs []error
 	var brought []*Container
-	for _, c := range e.known.sorted() {
-		err := r[c.Place.Dir]
-		delete(r, c.Place.Dir)
+	for _, c := range e.containers.sorted() {
+		err := r[c.Cgroups.Dir]
+		delete(r, c.Cgroups.Dir)
 		switch {
-		case c.Place.Dir == "" && !c.Life.Kept:
-			err = c.Place.DirErr
+		case c.Cgroups.Dir == "" && !c.Life.PodUnlisted:
+			err = c.Cgroups.DirErr
 		case errors.Is(err, cgroups.ErrGone):
 			e.gone(ctx, c)
 			brought = append(brought, c)
@@ -67,7 +67,7 @@ func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
 	if len(errs) == 0 {
 		// No pool container is on the CPUs of a running container.
 		for _, c := range brought {
-			c.Life.brought = c.Life.brought || c.Life.Started
+			c.Life.hasValues = c.Life.hasValues || c.Life.Started
 		}
 	}
 	e.Metrics.InvalidPartitions(len(e.Invalid()))
@@ -77,12 +77,12 @@ func (e *Enforcer) All(ctx context.Context) (generation uint64, err error) {
 
 // unknownPlaces returns the pods and levels that need values and cannot be found.
 func (e *Enforcer) unknownPlaces(node contract.NodeState) (errs []error) {
-	for _, c := range e.known.sorted() {
-		if c.Place.Pod == "" && len(node.Pods[c.Asked.PodUID].Cgroup) > 0 {
-			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.Name, c.Place.PodErr))
+	for _, c := range e.containers.sorted() {
+		if c.Cgroups.Pod == "" && len(node.Pods[c.References.PodUID].Cgroup) > 0 {
+			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.Name, c.Cgroups.PodErr))
 		}
 	}
-	if e.Any() && len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
+	if e.HasContainers() && len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
 		errs = append(errs, errNoLevels)
 	}
 	return errs

@@ -9,9 +9,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 )
 
-// Say puts into the announcement what the frontend cannot see. Contents of other
+// FillAnnouncement puts into the announcement what the frontend cannot see. Contents of other
 // programs are announced while they were seen since then.
-func (e *Enforcer) Say(a *contract.Announcement, then time.Time) {
+func (e *Enforcer) FillAnnouncement(a *contract.Announcement, then time.Time) {
 	levels := e.podLevels()
 	keys := make(map[string]string)
 	for level, dir := range levels {

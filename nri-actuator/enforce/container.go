@@ -13,20 +13,20 @@ import (
 type Container struct {
 	ID string
 	// Name is "namespace/pod/container", for logs and errors.
-	Name  string
-	Asked claims.Container
+	Name       string
+	References claims.Container
 	// Pinned is the cpuset that the container came with from another program.
-	Pinned contract.CPUSet
-	Place  Place
-	Life   Life
-	// held are the decisions that were last found valid.
-	held    map[contract.Key]contract.Decision
-	trouble trouble
+	Pinned  contract.CPUSet
+	Cgroups Cgroups
+	Life    Life
+	// lastValid are the decisions that were last found valid.
+	lastValid map[contract.Key]contract.Decision
+	trouble   trouble
 }
 
-// Place has the cgroups of a container and its pod, below the mount. An empty
+// Cgroups has the cgroups of a container and its pod, below the mount. An empty
 // path has an error that says why it is unknown.
-type Place struct {
+type Cgroups struct {
 	Dir, Pod       string
 	DirErr, PodErr error
 }
@@ -39,18 +39,18 @@ type Life struct {
 	// Answered reports whether this actuator answered the creation with the
 	// whole decision.
 	Answered bool
-	// Kept reports whether the container has a claim and the runtime did not
+	// PodUnlisted reports whether the container has a claim and the runtime did not
 	// list its pod. Nothing shows then whether the claim is the pod's, so the
 	// container stays as it is.
-	Kept bool
+	PodUnlisted bool
 	// adopted reports whether the container was found below kubepods while no
 	// runtime was connected. Only its cgroup is known.
 	adopted bool
-	// brought reports whether the container was created with its values, or got
+	// hasValues reports whether the container was created with its values, or got
 	// them.
-	brought bool
-	// partition are the CPUs that the runtime may be making a partition of.
-	partition contract.CPUSet
+	hasValues bool
+	// pendingPartitionCPUs are the CPUs that the runtime may be making a pendingPartitionCPUs of.
+	pendingPartitionCPUs contract.CPUSet
 	// removed reports whether the runtime has removed the container. Its cgroup
 	// still exists.
 	removed bool
@@ -69,27 +69,28 @@ type trouble struct {
 	tried   time.Time
 }
 
-// Claims reports whether the container refers to the contract.
-func (c *Container) Claims() bool { return c.Asked.Claims() }
+// NamesClaim reports whether the container refers to the contract.
+func (c *Container) NamesClaim() bool { return c.References.NamesClaim() }
 
 // Decision returns the decision of the container's claims, as it was last found
 // valid.
-func (c *Container) Decision() contract.Decision { return contract.Merge(c.held) }
+func (c *Container) Decision() contract.Decision { return contract.Merge(c.lastValid) }
 
 // waits reports whether the container has a claim and was not started: its
 // guard may be waiting for the decision in its cgroup.
-func (c *Container) waits() bool { return c.Claims() && !c.Life.Started && !c.Life.Kept }
+func (c *Container) waits() bool { return c.NamesClaim() && !c.Life.Started && !c.Life.PodUnlisted }
 
 // resume takes over what is known about the container.
 func (c *Container) resume(before *Container) {
 	if before == nil {
 		return
 	}
-	c.held, c.trouble = before.held, before.trouble
+	c.lastValid, c.trouble = before.lastValid, before.trouble
 	c.Life.Started, c.Life.seen = c.Life.Started || before.Life.Started, before.Life.seen
-	// An answered creation does not mean that the runtime had the answer.
+	// The runtime may not have received the answer to a creation. A started container
+	// shows that it has.
 	c.Life.Answered = before.Life.Answered && c.Life.Started
-	// A creation whose answer was lost may have been done without it.
-	c.Life.brought = before.Life.brought && (c.Life.Started || !before.Life.Answered)
-	c.Life.partition = before.Life.partition
+	// Without the answer the runtime may have created the container without its values.
+	c.Life.hasValues = before.Life.hasValues && (c.Life.Started || !before.Life.Answered)
+	c.Life.pendingPartitionCPUs = before.Life.pendingPartitionCPUs
 }

@@ -28,8 +28,8 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	if err != nil {
 		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", err)
 	}
-	e.Probe(ctx)
-	d, err := e.decide(ctx, c, node)
+	e.ProbePartitions(ctx)
+	d, err := e.lookUp(ctx, c, node)
 	if err == nil {
 		err = check(d)
 	}
@@ -39,20 +39,19 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	if err := e.makeRoom(ctx, c, node, true); err != nil {
 		return contract.Decision{}, err
 	}
-	c.Life.Answered, c.Life.brought = true, true
+	c.Life.Answered, c.Life.hasValues = true, true
 	return d, nil
 }
 
-// makeRoom brings the node to the state in which the container may get its values: no
-// pool container is on the container's CPUs (I1), and its pod and the levels have
-// their values.
-// moves reports whether the container does not have its CPUs yet.
-func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.NodeState, moves bool) error {
+// makeRoom prepares the node for the container's values: no pool container is on its
+// CPUs (I1), and its pod and the levels have their values. needsCPUs reports whether
+// the container lacks its CPUs.
+func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.NodeState, needsCPUs bool) error {
 	s := scope{above: c}
 	if d := c.Decision(); d.Partition != "" {
-		c.Life.partition = d.CPUs
+		c.Life.pendingPartitionCPUs = d.CPUs
 	}
-	if cpus := outsidePartitions(c); moves && !cpus.IsEmpty() {
+	if cpus := outsidePartitions(c); needsCPUs && !cpus.IsEmpty() {
 		// I1: the frontend takes CPUs out of the pool before it gives them to a
 		// claim.
 		if cpus.Overlaps(node.Shared.CPUs) {
@@ -61,15 +60,15 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 		}
 		s.pool = true
 	}
-	pod := node.Pods[c.Asked.PodUID]
-	wanted := len(pod.Cgroup) > 0 || !pod.PartitionCPUs.IsEmpty()
-	r := e.bring(ctx, node, s)
-	for _, other := range e.known.sorted() {
-		if s.pool && other.Place.Dir == "" && other.Decision().CPUs.IsEmpty() && other != c {
-			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, other.Place.DirErr)
+	pod := node.Pods[c.References.PodUID]
+	needsPod := len(pod.Cgroup) > 0 || !pod.PartitionCPUs.IsEmpty()
+	r := e.apply(ctx, node, s)
+	for _, other := range e.containers.sorted() {
+		if s.pool && other.Cgroups.Dir == "" && other.Decision().CPUs.IsEmpty() && other != c {
+			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, other.Cgroups.DirErr)
 		}
 	}
-	containers := e.known.byDir()
+	containers := e.containers.byDir()
 	for _, dir := range slices.Sorted(maps.Keys(r)) {
 		switch other := containers[dir]; {
 		case other == nil:
@@ -82,7 +81,7 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, r[dir])
 		}
 	}
-	if err := e.aboveResult(ctx, c, node, r, wanted); err != nil {
+	if err := e.aboveResult(ctx, c, node, r, needsPod); err != nil {
 		return err
 	}
 	return e.checkAbove(c)
@@ -91,10 +90,10 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 // makeRoomIfUnanswered makes room for a container that was created without this actuator's answer,
 // before it gets its CPUs: the pool gives them up first (I1).
 func (e *Enforcer) makeRoomIfUnanswered(ctx context.Context, c *Container, node contract.NodeState) error {
-	if c.Life.brought || outsidePartitions(c).IsEmpty() {
+	if c.Life.hasValues || outsidePartitions(c).IsEmpty() {
 		return nil
 	}
-	if has, err := e.Mount.ReadCPUs(c.Place.Dir, tree.FileCPUs); err == nil && has == c.Decision().CPUs {
+	if has, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs); err == nil && has == c.Decision().CPUs {
 		return nil
 	}
 	return e.makeRoom(ctx, c, node, true)
@@ -107,7 +106,7 @@ func (e *Enforcer) checkAbove(c *Container) error {
 	if d.Partition == "" {
 		return nil
 	}
-	for _, dir := range tree.Above(c.Place.Pod, e.levels()) {
+	for _, dir := range tree.Above(c.Cgroups.Pod, e.levels()) {
 		named, err := e.Mount.ReadCPUs(dir, contract.FileExclusive)
 		if err != nil {
 			return err
@@ -123,18 +122,18 @@ func (e *Enforcer) checkAbove(c *Container) error {
 // errNoLevels means that values of levels cannot be written.
 var errNoLevels = errors.New("no known pod is below a kubepods cgroup: the values of the QoS levels cannot be written")
 
-// aboveResult returns what went wrong in the levels and in the container's pod.
-// wanted reports whether the pod needs values. A level that does not exist has
-// no pods. Another pod must not harm this one: if its CPUs are in the way, the
-// kernel refuses a write.
-func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.NodeState, r result, wanted bool) error {
+// aboveResult returns the errors of the levels and of the container's pod. needsPod
+// reports whether the pod needs values. A missing level has no pods and is no error.
+// Errors of other pods are only logged: if their CPUs block this container, the kernel
+// refuses one of its writes.
+func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.NodeState, r result, needsPod bool) error {
 	if len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
 		return errNoLevels
 	}
-	if c.Place.Pod == "" && wanted {
-		return fmt.Errorf("its pod: %w", c.Place.PodErr)
+	if c.Cgroups.Pod == "" && needsPod {
+		return fmt.Errorf("its pod: %w", c.Cgroups.PodErr)
 	}
-	if err := r[c.Place.Pod]; err != nil && (wanted || !errors.Is(err, cgroups.ErrGone)) {
+	if err := r[c.Cgroups.Pod]; err != nil && (needsPod || !errors.Is(err, cgroups.ErrGone)) {
 		return fmt.Errorf("its pod: %w", err)
 	}
 	for _, dir := range e.levels() {
@@ -143,7 +142,7 @@ func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.
 		}
 	}
 	for dir, err := range r {
-		if cgroups.PodUID(dir) != "" && dir != c.Place.Pod && !errors.Is(err, cgroups.ErrGone) {
+		if cgroups.PodUID(dir) != "" && dir != c.Cgroups.Pod && !errors.Is(err, cgroups.ErrGone) {
 			logs.From(ctx).Warn("another pod keeps partition CPUs that it does not need", zap.Error(err))
 		}
 	}
@@ -154,7 +153,7 @@ func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.
 // the shared pool: their CPUs without partition CPUs.
 func outsidePartitions(c *Container) contract.CPUSet {
 	var all contract.CPUSet
-	for _, d := range c.held {
+	for _, d := range c.lastValid {
 		if d.Partition == "" {
 			all = all.Union(d.CPUs)
 		}
@@ -162,39 +161,39 @@ func outsidePartitions(c *Container) contract.CPUSet {
 	return all
 }
 
-// Waiting gives containers their decisions as soon as their cgroups exist, if
+// ApplyWaiting gives containers their decisions as soon as their cgroups exist, if
 // they were created without the actuator's answer, because no actuator was there
 // or the answer came too late. The runtime may be writing its own values into
 // such a cgroup, so it is looked at until the container starts. waiting reports
 // whether there is such a container.
-func (e *Enforcer) Waiting(ctx context.Context) (waiting bool) {
-	for _, c := range e.known.sorted() {
+func (e *Enforcer) ApplyWaiting(ctx context.Context) (waiting bool) {
+	for _, c := range e.containers.sorted() {
 		if !c.waits() {
 			continue
 		}
 		waiting = true
-		if c.Place.Dir == "" || !e.Mount.Exists(c.Place.Dir) {
+		if c.Cgroups.Dir == "" || !e.Mount.Exists(c.Cgroups.Dir) {
 			continue
 		}
-		if err := e.bringWaiting(ctx, c); err != nil && !errors.Is(err, cgroups.ErrGone) {
+		if err := e.applyWaiting(ctx, c); err != nil && !errors.Is(err, cgroups.ErrGone) {
 			logs.From(ctx).Debug("created container waits", zap.String("container", c.Name), zap.Error(err))
 		}
 	}
 	return waiting
 }
 
-// bringWaiting writes in the order of a creation: the pool gives the CPUs up
+// applyWaiting writes in the order of a creation: the pool gives the CPUs up
 // before the container gets them, and the program starts when it has them (I1).
-func (e *Enforcer) bringWaiting(ctx context.Context, c *Container) error {
+func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 	node, err := e.node(ctx)
 	if err != nil || !e.fresh {
 		return errors.Join(err, errors.New("the node state cannot be read"))
 	}
-	d, err := e.decide(ctx, c, node)
+	d, err := e.lookUp(ctx, c, node)
 	if err != nil || d.V == "" {
 		return err
 	}
-	has, err := e.Mount.ReadCPUs(c.Place.Dir, tree.FileCPUs)
+	has, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
 	if err == nil && has == d.CPUs && c.Life.Answered {
 		// The runtime writes the answer itself.
 		return nil
@@ -202,9 +201,9 @@ func (e *Enforcer) bringWaiting(ctx context.Context, c *Container) error {
 	if err := e.makeRoom(ctx, c, node, err != nil || has != d.CPUs); err != nil {
 		return err
 	}
-	if err := e.bring(ctx, node, scope{own: c})[c.Place.Dir]; err != nil {
+	if err := e.apply(ctx, node, scope{own: c})[c.Cgroups.Dir]; err != nil {
 		return err
 	}
-	c.Life.brought = true
+	c.Life.hasValues = true
 	return e.checkPartition(ctx, c)
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enforce brings the kernel's files to the frontend's decisions. Its
-// routine is [Enforcer.bring]: it reads the cgroups concerned, has package tree
-// plan the steps, and takes them. Only the steps of a lost partition, and of a
-// container that is removed, are taken outside of it. Package nri calls it for a container of
-// the runtime, and when the node state changes; package claims says which
-// decision holds. The caller orders the calls: the Enforcer has no lock.
+// Package enforce writes the frontend's decisions into cgroups. Package nri calls it
+// for a container of the runtime and for a new node state. [Enforcer.apply] looks up
+// the decisions, reads the cgroups, has package tree plan the steps, and writes them.
+// Two cases write outside of apply: a partition that is made again, and a container
+// that is removed. The Enforcer has no lock: its caller orders the calls.
 package enforce
 
 import (
@@ -44,7 +43,7 @@ type Options struct {
 // and in the frontend's.
 type Enforcer struct {
 	Options
-	known known
+	containers containers
 	// last is the node state that was read last. It stands in for a node file
 	// that cannot be read while claimed CPUs are in use (I1), and it has the
 	// pool for late answers (I7).
@@ -54,20 +53,20 @@ type Enforcer struct {
 	drift drift
 	// looked has the pods and levels that this process has looked at.
 	looked map[string]bool
-	// partitions reports whether the kernel makes cpuset partitions below
+	// canPartition reports whether the kernel makes cpuset canPartition below
 	// kubepods, nil before the first try.
-	partitions *bool
+	canPartition *bool
 }
 
 // New returns an Enforcer without containers.
 func New(o Options) *Enforcer {
-	return &Enforcer{Options: o, known: known{all: make(map[string]*Container)}, drift: make(drift), looked: make(map[string]bool)}
+	return &Enforcer{Options: o, containers: containers{all: make(map[string]*Container)}, drift: make(drift), looked: make(map[string]bool)}
 }
 
 // scope is the part of the node that a call is about.
 type scope struct {
-	// all is everything, except containers whose guard may be waiting for a valid
-	// decision.
+	// all covers every cgroup, except waiting containers, which ApplyWaiting writes. A
+	// waiting container whose claim is refused is included.
 	all bool
 	// pool is all pooled containers.
 	pool bool
@@ -86,12 +85,12 @@ func (r result) add(dir string, err error) {
 	}
 }
 
-// maxRounds bounds the rounds of bring: another program may make a partition
+// maxRounds bounds the rounds of apply: another program may make a partition
 // again and again.
 const maxRounds = 3
 
-// bring brings the scope to the node state.
-func (e *Enforcer) bring(ctx context.Context, node contract.NodeState, s scope) (r result) {
+// apply writes the node state into the cgroups of the scope.
+func (e *Enforcer) apply(ctx context.Context, node contract.NodeState, s scope) (r result) {
 	for range maxRounds {
 		var ended bool
 		if r, ended = e.round(ctx, node, s); !ended {
@@ -102,12 +101,12 @@ func (e *Enforcer) bring(ctx context.Context, node contract.NodeState, s scope) 
 	return r
 }
 
-// round is one round of bring. ended reports whether it ended a partition.
+// round is one round of apply. ended reports whether it ended a partition.
 func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) (r result, ended bool) {
 	levels := e.levels()
-	partitions := e.partitionsBelow(levels)
-	desired := tree.Desired(node, levels, e.holdings(ctx, node, partitions))
-	if s.all || partitions {
+	mayPartition := e.partitionsBelow(levels)
+	desired := tree.Desired(node, levels, e.holdings(ctx, node, mayPartition))
+	if s.all || mayPartition {
 		e.addPods(ctx, node, levels, desired)
 	}
 	if s.all {
@@ -116,12 +115,12 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 			_, there := desired[dir]
 			return !there
 		})
-		e.Units.Keep(slices.Collect(maps.Keys(desired)))
+		e.Units.ForgetExcept(slices.Collect(maps.Keys(desired)))
 	}
-	containers := e.known.byDir()
-	limit(desired, containers, levels, partitions, s)
+	containers := e.containers.byDir()
+	limit(desired, containers, levels, mayPartition, s)
 	r = make(result)
-	observed := e.observe(desired, partitions, r)
+	observed := e.observe(desired, mayPartition, r)
 	if s.all {
 		for dir, state := range observed {
 			r.add(dir, state.Unusable)
@@ -138,7 +137,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	written, followed, stuck := make(map[string]bool), make(map[string]bool), make(map[string]bool)
 	returned := make(map[string]contract.Files)
 	for _, step := range steps {
-		written[step.Dir] = written[step.Dir] || step.Act != tree.Mark
+		written[step.Dir] = written[step.Dir] || step.Act != tree.MarkWritten
 	}
 	for _, step := range steps {
 		if errors.Is(r[step.Dir], cgroups.ErrGone) || stuck[step.Dir] {
@@ -150,7 +149,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 			// while a drop-in has other values.
 			e.follow(ctx, step.Dir, desired[step.Dir].Files, !written[step.Dir])
 		}
-		err := e.take(ctx, step, containers[step.Dir], desired)
+		err := e.writeStep(ctx, step, containers[step.Dir], desired)
 		r.add(step.Dir, err)
 		// A partition that does not end needs its CPUs.
 		stuck[step.Dir] = err != nil && step.File == contract.FilePartition
@@ -168,7 +167,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 		}
 		switch {
 		case want.Kind <= tree.Pod:
-			r.add(dir, e.settle(ctx, dir, want, observed[dir], returned[dir], s))
+			r.add(dir, e.syncUnit(ctx, dir, want, observed[dir], returned[dir], s))
 		case !followed[dir]:
 			e.follow(ctx, dir, want.Files, true)
 		}
@@ -176,13 +175,13 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	return r, ended
 }
 
-// take takes one step, and reports what another program did.
-func (e *Enforcer) take(ctx context.Context, step tree.Step, c *Container, desired map[string]tree.Cgroup) error {
-	err := e.Mount.Take(step)
+// writeStep takes one step, and reports what another program did.
+func (e *Enforcer) writeStep(ctx context.Context, step tree.Step, c *Container, desired map[string]tree.Cgroup) error {
+	err := e.Mount.WriteStep(step)
 	if c != nil {
 		c.Life.seen = c.Life.seen || err == nil
 	}
-	if errors.Is(err, fs.ErrPermission) && c != nil && !c.Claims() && c.Place.Pod != "" {
+	if errors.Is(err, fs.ErrPermission) && c != nil && !c.NamesClaim() && c.Cgroups.Pod != "" {
 		// Even root may not write to the root of its own cgroup namespace if
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
 		// Delegation"). This is the actuator's own container. The cpuset of its
@@ -190,7 +189,7 @@ func (e *Enforcer) take(ctx context.Context, step tree.Step, c *Container, desir
 		return e.throughPod(ctx, c, step, desired)
 	}
 	switch {
-	case err != nil || step.Act == tree.Mark:
+	case err != nil || step.Act == tree.MarkWritten:
 	case step.Act == tree.GiveBack:
 		logs.From(ctx).Info("given back",
 			zap.String("cgroup", step.Dir), zap.String("file", step.File), zap.String("value", step.Content))
@@ -201,13 +200,13 @@ func (e *Enforcer) take(ctx context.Context, step tree.Step, c *Container, desir
 }
 
 func (e *Enforcer) throughPod(ctx context.Context, c *Container, step tree.Step, desired map[string]tree.Cgroup) error {
-	has, err := e.Mount.Read(c.Place.Pod, step.File)
+	has, err := e.Mount.Read(c.Cgroups.Pod, step.File)
 	if err != nil || has == step.Content {
 		return err
 	}
-	e.follow(ctx, c.Place.Pod, desired[step.Dir].Files, false)
-	step.Dir, step.Kind = c.Place.Pod, tree.Pod
-	return e.Mount.Take(step)
+	e.follow(ctx, c.Cgroups.Pod, desired[step.Dir].Files, false)
+	step.Dir, step.Kind = c.Cgroups.Pod, tree.Pod
+	return e.Mount.WriteStep(step)
 }
 
 // repaired counts a repair of what another program wrote. It warns once while

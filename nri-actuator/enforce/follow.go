@@ -25,21 +25,21 @@ type Units interface {
 	Correct(dir string, files map[string]string) error
 	// Again makes Set send values again that another program has changed.
 	Again(dir string)
-	// Settled reports whether systemd has all values of Set.
-	Settled(dir string) bool
+	// UpToDate reports whether systemd has all values of Set.
+	UpToDate(dir string) bool
 	// Forget drops a cgroup that is gone, or that this driver does not write.
 	Forget(dir string) error
-	// Keep drops all cgroups except dirs.
-	Keep(dirs []string)
+	// ForgetExcept drops all cgroups except dirs.
+	ForgetExcept(dirs []string)
 	// Reset drops all cgroups except dirs, and makes Set send all values again.
 	Reset(dirs []string) error
 }
 
-// settle makes systemd follow a pod or level, and ends the giving back of former
+// syncUnit makes systemd follow a pod or level, and ends the giving back of former
 // values when systemd has them (I4). given are the values that were given back
 // in this round.
-func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, state tree.State, given contract.Files, s scope) error {
-	settled := e.Units.Settled(dir)
+func (e *Enforcer) syncUnit(ctx context.Context, dir string, want tree.Cgroup, state tree.State, given contract.Files, s scope) error {
+	settled := e.Units.UpToDate(dir)
 	e.looked[dir] = true
 	if len(want.Files) > 0 {
 		e.follow(ctx, dir, want.Files, false)
@@ -51,7 +51,7 @@ func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, sta
 	maps.Copy(returned, given)
 	var errs []error
 	if len(theirs) > 0 {
-		errs = append(errs, e.Mount.Release(dir, theirs))
+		errs = append(errs, e.Mount.RemoveMarks(dir, theirs))
 	}
 	if len(theirs) > 0 && settled {
 		// Systemd must not get this driver's former value of such a file again.
@@ -64,13 +64,13 @@ func (e *Enforcer) settle(ctx context.Context, dir string, want tree.Cgroup, sta
 		return errors.Join(errs...)
 	}
 	e.follow(ctx, dir, returned, false)
-	if e.Units.Settled(dir) {
+	if e.Units.UpToDate(dir) {
 		// From here on the files are kubelet's again.
 		e.forgetUnit(ctx, dir)
 		if len(want.Files) > 0 {
 			e.follow(ctx, dir, want.Files, false)
 		}
-		errs = append(errs, e.Mount.Release(dir, returned))
+		errs = append(errs, e.Mount.RemoveMarks(dir, returned))
 	}
 	return errors.Join(errs...)
 }

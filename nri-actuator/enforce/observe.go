@@ -42,20 +42,20 @@ func (e *Enforcer) addPods(ctx context.Context, node contract.NodeState, levels 
 }
 
 // limit removes from desired what the scope does not concern.
-func limit(desired map[string]tree.Cgroup, containers map[string]*Container, levels map[string]string, partitions bool, s scope) {
+func limit(desired map[string]tree.Cgroup, containers map[string]*Container, levels map[string]string, mayPartition bool, s scope) {
 	concerned := make(map[string]bool)
 	if s.above != nil {
 		for _, dir := range levels {
 			concerned[dir] = true
 		}
-		concerned[s.above.Place.Pod] = true
+		concerned[s.above.Cgroups.Pod] = true
 		// Other pods may have CPUs that the kernel gives to one sibling only.
 		for dir, c := range desired {
-			concerned[dir] = concerned[dir] || partitions && c.Kind == tree.Pod
+			concerned[dir] = concerned[dir] || mayPartition && c.Kind == tree.Pod
 		}
 	}
 	if s.own != nil {
-		concerned[s.own.Place.Dir] = true
+		concerned[s.own.Cgroups.Dir] = true
 	}
 	for dir, c := range desired {
 		container := containers[dir]
@@ -69,11 +69,11 @@ func limit(desired map[string]tree.Cgroup, containers map[string]*Container, lev
 }
 
 // observe reads the cgroups. Without partitions no container has their files.
-func (e *Enforcer) observe(desired map[string]tree.Cgroup, partitions bool, r result) map[string]tree.State {
+func (e *Enforcer) observe(desired map[string]tree.Cgroup, mayPartition bool, r result) map[string]tree.State {
 	observed := make(map[string]tree.State, len(desired))
 	for dir, want := range desired {
 		var files []string
-		if partitions || want.Kind <= tree.Pod {
+		if mayPartition || want.Kind <= tree.Pod {
 			files = []string{contract.FileExclusive, contract.FilePartition}
 		}
 		for file := range want.Files {
@@ -91,7 +91,7 @@ func (e *Enforcer) observe(desired map[string]tree.Cgroup, partitions bool, r re
 		}
 		// An earlier actuator may have ended before systemd had its values.
 		unit := strings.HasSuffix(dir, ".slice")
-		state.Behind = want.Kind <= tree.Pod && (!e.Units.Settled(dir) || unit && !e.looked[dir])
+		state.Behind = want.Kind <= tree.Pod && (!e.Units.UpToDate(dir) || unit && !e.looked[dir])
 		observed[dir] = state
 	}
 	return observed
@@ -101,8 +101,8 @@ func (e *Enforcer) observe(desired map[string]tree.Cgroup, partitions bool, r re
 // nil without a known pod. Any pod leads to them, except pods of other clients
 // of the runtime.
 func (e *Enforcer) podLevels() map[string]string {
-	for _, c := range e.known.all {
-		if levels, err := cgroups.Levels(c.Place.Pod); c.Place.Pod != "" && err == nil {
+	for _, c := range e.containers.all {
+		if levels, err := cgroups.Levels(c.Cgroups.Pod); c.Cgroups.Pod != "" && err == nil {
 			return levels
 		}
 	}
@@ -150,8 +150,8 @@ func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 // claimsInUse reports whether a container has claimed CPUs, or may have: its claim
 // file may be unreadable.
 func (e *Enforcer) claimsInUse() bool {
-	for _, c := range e.known.all {
-		if c.Claims() || !e.partition(c).IsEmpty() {
+	for _, c := range e.containers.all {
+		if c.NamesClaim() || !e.partitionCPUs(c).IsEmpty() {
 			return true
 		}
 	}

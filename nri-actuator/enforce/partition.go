@@ -23,11 +23,11 @@ import (
 // start and at each refresh. It makes a lost partition again, for which the
 // kernel wants CAP_SYS_ADMIN.
 
-// Probe finds out whether the kernel makes partitions. It tries once if the
+// ProbePartitions finds out whether the kernel makes partitions. It tries once if the
 // answer is about the kernel.
-func (e *Enforcer) Probe(ctx context.Context) {
+func (e *Enforcer) ProbePartitions(ctx context.Context) {
 	dir := e.podLevels()[contract.LevelKubepods]
-	if e.partitions != nil || dir == "" {
+	if e.canPartition != nil || dir == "" {
 		return
 	}
 	err := fmt.Errorf("%w: cgroup %s is not right below the root (kubelet's cgroupRoot), "+
@@ -37,15 +37,15 @@ func (e *Enforcer) Probe(ctx context.Context) {
 	}
 	able := err == nil
 	if able || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist) {
-		e.partitions = &able
+		e.canPartition = &able
 	}
 	if !able {
-		logs.From(ctx).Info("no cpuset partitions on this node", zap.Bool("triedAgain", e.partitions == nil), zap.Error(err))
+		logs.From(ctx).Info("no cpuset partitions on this node", zap.Bool("triedAgain", e.canPartition == nil), zap.Error(err))
 	}
 }
 
-// Partitions reports whether the kernel makes partitions.
-func (e *Enforcer) Partitions() bool { return e.partitions != nil && *e.partitions }
+// CanPartition reports whether the kernel makes partitions.
+func (e *Enforcer) CanPartition() bool { return e.canPartition != nil && *e.canPartition }
 
 // partitionsBelow reports whether a cgroup below the levels may be a partition:
 // the kernel has partitions only below cgroups that name their CPUs.
@@ -61,21 +61,21 @@ func (e *Enforcer) partitionsBelow(levels map[string]string) bool {
 // isPartition reports whether the container's cgroup is a partition, valid or
 // not.
 func (e *Enforcer) isPartition(c *Container) bool {
-	kind, err := e.Mount.Read(c.Place.Dir, contract.FilePartition)
-	return c.Place.Dir != "" && err == nil && kind != tree.Member
+	kind, err := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition)
+	return c.Cgroups.Dir != "" && err == nil && kind != tree.Member
 }
 
-// partition returns the CPUs of the container's partition, none if it has no
-// partition. A cgroup whose partition file cannot be read may be one.
-func (e *Enforcer) partition(c *Container) contract.CPUSet {
-	if c.Place.Dir == "" {
+// partitionCPUs returns the CPUs of the container's partitionCPUs, none if it has no
+// partitionCPUs. A cgroup whose partitionCPUs file cannot be read may be one.
+func (e *Enforcer) partitionCPUs(c *Container) contract.CPUSet {
+	if c.Cgroups.Dir == "" {
 		return contract.CPUSet{}
 	}
-	kind, err := e.Mount.Read(c.Place.Dir, contract.FilePartition)
+	kind, err := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition)
 	if kind == tree.Member || errors.Is(err, cgroups.ErrGone) || errors.Is(err, fs.ErrNotExist) {
 		return contract.CPUSet{}
 	}
-	cpus, err := e.Mount.ReadCPUs(c.Place.Dir, contract.FileExclusive)
+	cpus, err := e.Mount.ReadCPUs(c.Cgroups.Dir, contract.FileExclusive)
 	if err != nil {
 		return contract.CPUSet{}
 	}
@@ -100,11 +100,11 @@ func (e *invalid) Error() string {
 // each call between.
 func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 	d := c.Decision()
-	if d.Partition == "" || c.Place.Dir == "" {
+	if d.Partition == "" || c.Cgroups.Dir == "" {
 		c.trouble.invalid = ""
 		return nil
 	}
-	got, err := e.Mount.Read(c.Place.Dir, contract.FilePartition)
+	got, err := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 		reason, err := e.makePartition(c, d)
 		if err == nil && reason == "" {
 			c.trouble.invalid = ""
-			step := tree.Step{Dir: c.Place.Dir, Kind: tree.Partitioned, File: contract.FilePartition, Found: got, Content: d.Partition}
+			step := tree.Step{Dir: c.Cgroups.Dir, Kind: tree.Partitioned, File: contract.FilePartition, Found: got, Content: d.Partition}
 			e.repaired(ctx, step, c)
 			return nil
 		}
@@ -138,24 +138,24 @@ func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 // kernel refuses. A refused partition becomes a member.
 func (e *Enforcer) makePartition(c *Container, d contract.Decision) (reason string, err error) {
 	above := make(map[string]contract.CPUSet)
-	for dir := path.Dir(c.Place.Dir); dir != "."; dir = path.Dir(dir) {
+	for dir := path.Dir(c.Cgroups.Dir); dir != "."; dir = path.Dir(dir) {
 		if above[dir], err = e.Mount.ReadCPUs(dir, contract.FileExclusive); err != nil {
 			return "", err
 		}
 	}
-	steps, err := tree.MakePartition(c.Place.Dir, d, e.partitionFiles(c), above)
+	steps, err := tree.MakePartition(c.Cgroups.Dir, d, e.partitionFiles(c), above)
 	if err != nil {
 		return "", err
 	}
 	if err := e.takeAll(steps); err != nil {
-		return "", errors.Join(err, e.takeAll(tree.LeavePartition(c.Place.Dir, e.partitionFiles(c))))
+		return "", errors.Join(err, e.takeAll(tree.MakeMember(c.Cgroups.Dir, e.partitionFiles(c))))
 	}
-	got, err := e.Mount.Read(c.Place.Dir, contract.FilePartition)
+	got, err := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition)
 	if err != nil {
 		return "", err
 	}
 	if reason = tree.Refused(d, got); reason != "" {
-		err = e.takeAll(tree.LeavePartition(c.Place.Dir, e.partitionFiles(c)))
+		err = e.takeAll(tree.MakeMember(c.Cgroups.Dir, e.partitionFiles(c)))
 	}
 	return reason, err
 }
@@ -165,7 +165,7 @@ func (e *Enforcer) makePartition(c *Container, d contract.Decision) (reason stri
 func (e *Enforcer) partitionFiles(c *Container) contract.Files {
 	files := make(contract.Files)
 	for _, file := range []string{contract.FilePartition, contract.FileExclusive} {
-		if content, err := e.Mount.Read(c.Place.Dir, file); err == nil {
+		if content, err := e.Mount.Read(c.Cgroups.Dir, file); err == nil {
 			files[file] = content
 		}
 	}
@@ -174,7 +174,7 @@ func (e *Enforcer) partitionFiles(c *Container) contract.Files {
 
 func (e *Enforcer) takeAll(steps []tree.Step) error {
 	for _, step := range steps {
-		if err := e.Mount.Take(step); err != nil {
+		if err := e.Mount.WriteStep(step); err != nil {
 			return err
 		}
 	}
@@ -184,17 +184,17 @@ func (e *Enforcer) takeAll(steps []tree.Step) error {
 // endPartition makes a container that leaves give back its partition CPUs.
 func (e *Enforcer) endPartition(c *Container) error {
 	// A cgroup whose partition file cannot be read may be a partition.
-	if !e.isPartition(c) && e.partition(c).IsEmpty() {
+	if !e.isPartition(c) && e.partitionCPUs(c).IsEmpty() {
 		return nil
 	}
-	return e.takeAll(tree.EndPartition(c.Place.Dir, e.partitionFiles(c)))
+	return e.takeAll(tree.EndPartition(c.Cgroups.Dir, e.partitionFiles(c)))
 }
 
 // Invalid returns the kernel's reasons for lost partitions by claim UID.
 func (e *Enforcer) Invalid() map[string]string {
 	var reasons map[string]string
-	for _, c := range e.known.all {
-		for key, d := range c.held {
+	for _, c := range e.containers.all {
+		for key, d := range c.lastValid {
 			if c.trouble.invalid != "" && d.Partition != "" {
 				if reasons == nil {
 					reasons = make(map[string]string)

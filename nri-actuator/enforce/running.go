@@ -23,7 +23,7 @@ func (e *Enforcer) Pool(ctx context.Context, c *Container) (d contract.Decision,
 	if err != nil {
 		return contract.Decision{}, false
 	}
-	d, err = e.decide(ctx, c, node)
+	d, err = e.lookUp(ctx, c, node)
 	return d, err == nil && d.V != ""
 }
 
@@ -34,7 +34,7 @@ func (e *Enforcer) LastPool(c *Container) (d contract.Decision, ok bool) {
 	if node == nil || pinnedWithin(c.Pinned, node.Shared.UnmanagedCPUs) {
 		return contract.Decision{}, false
 	}
-	return claims.Effective(nil, node.SharedOf(c.Asked.PodUID)), true
+	return claims.Effective(nil, node.SharedOf(c.References.PodUID)), true
 }
 
 // Update returns the decision of a container that the runtime updates. ok is
@@ -44,21 +44,21 @@ func (e *Enforcer) Update(ctx context.Context, c *Container) (d contract.Decisio
 	if err != nil {
 		return contract.Decision{}, false, err
 	}
-	if d, err = e.decide(ctx, c, node); err == nil {
+	if d, err = e.lookUp(ctx, c, node); err == nil {
 		err = e.makeRoomIfUnanswered(ctx, c, node)
 	}
 	return d, d.V != "", err
 }
 
-// Bring gives an existing container its present values. known says whether the
+// ApplyTo gives an existing container its present values. known says whether the
 // container was known before the call. acted reports whether the container has
 // values, of the present node state or earlier ones.
-func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted bool, err error) {
+func (e *Enforcer) ApplyTo(ctx context.Context, c *Container, known bool) (acted bool, err error) {
 	node, err := e.node(ctx)
 	switch {
-	case err != nil && !c.Claims():
+	case err != nil && !c.NamesClaim():
 		return false, nil
-	case err != nil && (c.held == nil || !c.Life.brought):
+	case err != nil && (c.lastValid == nil || !c.Life.hasValues):
 		// I5: nothing shows that the container has its values.
 		return false, err
 	case err != nil:
@@ -66,7 +66,7 @@ func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted b
 		// last.
 		return true, nil
 	}
-	_, refused := e.decide(ctx, c, node)
+	_, refused := e.lookUp(ctx, c, node)
 	if err := e.makeRoomIfUnanswered(ctx, c, node); err != nil {
 		return false, errors.Join(refused, err)
 	}
@@ -74,9 +74,9 @@ func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted b
 	if c.Decision().Partition != "" {
 		s.above = c
 	}
-	r := e.bring(ctx, node, s)
+	r := e.apply(ctx, node, s)
 	own := e.ownResult(ctx, c, r, known)
-	c.Life.brought = c.Life.brought || own == nil && refused == nil
+	c.Life.hasValues = c.Life.hasValues || own == nil && refused == nil
 	return true, errors.Join(refused, e.aboveResult(ctx, c, node, r, s.above != nil), own)
 }
 
@@ -86,9 +86,9 @@ func (e *Enforcer) Bring(ctx context.Context, c *Container, known bool) (acted b
 // claim. It is an error for a partition: the kernel would keep no container off
 // its CPUs.
 func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, known bool) error {
-	err := r[c.Place.Dir]
-	if c.Place.Dir == "" {
-		err = c.Place.DirErr
+	err := r[c.Cgroups.Dir]
+	if c.Cgroups.Dir == "" {
+		err = c.Cgroups.DirErr
 	}
 	if c.Life.Started && !errors.Is(err, cgroups.ErrGone) {
 		// The check also follows a failed write, which may be why the partition
@@ -97,7 +97,7 @@ func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, known 
 			err = lost
 		}
 	}
-	if errors.Is(err, cgroups.ErrGone) && (known || !c.Claims()) && c.Decision().Partition == "" {
+	if errors.Is(err, cgroups.ErrGone) && (known || !c.NamesClaim()) && c.Decision().Partition == "" {
 		logs.From(ctx).Warn("no cgroup", zap.String("container", c.Name), zap.Error(err))
 		return nil
 	}
@@ -107,15 +107,15 @@ func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, known 
 // OnClaimed reports whether the container may run on claimed CPUs.
 func (e *Enforcer) OnClaimed(c *Container) bool {
 	var claimed contract.CPUSet
-	for _, other := range e.known.all {
+	for _, other := range e.containers.all {
 		claimed = claimed.Union(outsidePartitions(other))
 	}
 	if claimed.IsEmpty() {
 		return false
 	}
-	if c.Place.Dir == "" {
+	if c.Cgroups.Dir == "" {
 		return true
 	}
-	cpus, err := e.Mount.ReadCPUs(c.Place.Dir, tree.FileCPUs)
+	cpus, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
 	return !errors.Is(err, cgroups.ErrGone) && (err != nil || cpus.IsEmpty() || cpus.Overlaps(claimed))
 }

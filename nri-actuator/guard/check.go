@@ -65,7 +65,7 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 	if err := json.Unmarshal(config, &spec); err != nil {
 		return fmt.Errorf("container %s: configuration: %w", s.ID, err)
 	}
-	decision, err := decide(&spec, h.Features)
+	decision, err := decisionOf(&spec, h.Features)
 	if err == nil {
 		err = h.checkCreation(&spec, decision)
 	}
@@ -81,9 +81,9 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 	return nil
 }
 
-// decide returns the merged decision of the container's variables. An invalid
+// decisionOf returns the merged decision of the container's variables. An invalid
 // variable is an error at once: waiting does not repair it.
-func decide(spec *specs.Spec, features []string) (contract.Decision, error) {
+func decisionOf(spec *specs.Spec, features []string) (contract.Decision, error) {
 	if spec.Process == nil {
 		return contract.Decision{}, errors.New("configuration has no process")
 	}

@@ -47,10 +47,10 @@ func valid(t require.TestingT) *specs.Spec {
 	return &specs.Spec{
 		Process: &specs.Process{Env: []string{
 			"PATH=/bin",
-			entry(t, 0, contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.Nodes("0"),
+			entry(t, 0, contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.NUMANodes("0"),
 				Hugepages: map[string]contract.Limit{"2Mi": 2 << 20},
 				Memory:    &contract.Memory{Min: 4096, High: contract.Max, Max: 8192}}),
-			entry(t, 1, contract.Decision{CPUs: contracttest.CPUs("8"), Mems: contracttest.Nodes("1"),
+			entry(t, 1, contract.Decision{CPUs: contracttest.CPUs("8"), Mems: contracttest.NUMANodes("1"),
 				Hugepages: map[string]contract.Limit{"2Mi": 2 << 20, "1Gi": contract.Max}}),
 		}},
 		Hooks: hooks(30),

@@ -34,8 +34,8 @@ func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]s
 	}
 	known, err := modes()
 	if err != nil {
-		return fmt.Errorf("memory policy %s: the OCI runtime does not tell whether it sets one, "+
-			"which runc from 1.4 and crun from 1.24 on do: %w", wanted, err)
+		return fmt.Errorf("memory policy %s: the OCI runtime does not report its memory policies "+
+			"(runc does from 1.4, crun from 1.24): %w", wanted, err)
 	}
 	if !slices.Contains(known, want.OCIMode()) {
 		return fmt.Errorf("memory policy %s: the OCI runtime would ignore it, it sets [%s]: use runc 1.4, crun 1.24 or later",

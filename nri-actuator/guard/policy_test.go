@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 // memory policy, or the OCI runtime would ignore it.
 func TestPolicy(t *testing.T) {
 	policed := func(mode, nodes string) contract.Decision {
-		d := contract.Decision{Mems: contracttest.Nodes("0-1"),
-			MemoryPolicy: &contract.MemoryPolicy{Mode: mode, Nodes: contracttest.Nodes(nodes)}}
+		d := contract.Decision{Mems: contracttest.NUMANodes("0-1"),
+			MemoryPolicy: &contract.MemoryPolicy{Mode: mode, Nodes: contracttest.NUMANodes(nodes)}}
 		d.Requires = d.MemoryPolicy.Features()
 		return d
 	}
@@ -87,8 +87,8 @@ func TestPolicy(t *testing.T) {
 			err:      "no such command",
 		},
 		"guard is older":       {policed("bind", "1"), bound, noModes, nil, `requires feature "memoryPolicy"`},
-		"not of the decision":  {contract.Decision{Mems: contracttest.Nodes("0-1")}, bound, noModes, nil, ""},
-		"no policy, not asked": {contract.Decision{Mems: contracttest.Nodes("0-1")}, nil, noModes, known, ""},
+		"not of the decision":  {contract.Decision{Mems: contracttest.NUMANodes("0-1")}, bound, noModes, nil, ""},
+		"no policy, not asked": {contract.Decision{Mems: contracttest.NUMANodes("0-1")}, nil, noModes, known, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := &specs.Spec{

@@ -132,7 +132,7 @@ func refusal(dir string, found []string, waited time.Duration, want map[string]s
 		text += fmt.Sprintf("; and %d more", more)
 	}
 	if want[contract.FilePartition] != "" {
-		text += "; look at who has the CPUs in " + contract.FileExclusive
+		text += "; find the cgroup that names the CPUs in " + contract.FileExclusive
 	}
 	return fmt.Errorf("cgroup %s lacks what nri-actuator gives it, after %s: %s; %s", dir, waited.Round(time.Second), text, advice)
 }

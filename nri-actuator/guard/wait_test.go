@@ -91,7 +91,7 @@ func TestCgroup(t *testing.T) {
 // while no actuator ran, it has all CPUs until it gets the pool's (I1).
 func TestSharedPool(t *testing.T) {
 	spec := unadjusted(t)
-	spec.Process.Env = []string{entry(t, 0, contract.Decision{Mems: contracttest.Nodes("0")})}
+	spec.Process.Env = []string{entry(t, 0, contract.Decision{Mems: contracttest.NUMANodes("0")})}
 	h := hook(spec)
 	h.CgroupRoot = t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -123,7 +123,7 @@ func TestPartition(t *testing.T) {
 		"of another kind": {
 			unified: asked,
 			cgroup:  whole("root"),
-			err:     "cpuset.cpus.partition is root, the claim's decision is isolated; look at who has the CPUs",
+			err:     "cpuset.cpus.partition is root, the claim's decision is isolated; find the cgroup that names the CPUs",
 		},
 		"nobody made it": {asked, whole("member"), "cpuset.cpus.partition is member"},
 		"an old kernel":  {asked, map[string]string{"cpuset.cpus": "4-7"}, "no file cpuset.cpus.partition"},
@@ -254,8 +254,8 @@ func TestWaitCountsFromTheStart(t *testing.T) {
 // A37: a mistake that waiting cannot repair is refused at once, whatever the
 // cgroup has.
 func TestRefusesAtOnce(t *testing.T) {
-	policed := contract.Decision{Mems: contracttest.Nodes("0-1"),
-		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.Nodes("0")}}
+	policed := contract.Decision{Mems: contracttest.NUMANodes("0-1"),
+		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.NUMANodes("0")}}
 	policed.Requires = policed.MemoryPolicy.Features()
 	for name, c := range map[string]struct {
 		env []string

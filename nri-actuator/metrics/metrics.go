@@ -47,15 +47,15 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}, []string{"hook", "outcome"}),
 		repaired: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_actuator_repaired_total",
-			Help: "Cgroup files that somebody else had changed and the actuator set right.",
+			Help: "Repairs of drift in cgroup files, by file.",
 		}, []string{"file"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_actuator_refused_total",
-			Help: "Containers whose claim environment could not be traced to the frontend, by reason.",
+			Help: "Containers that were refused because no claim file has their variables, by reason.",
 		}, []string{"reason"}),
 		units: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_actuator_systemd_failures_total",
-			Help: "Values of cgroups that systemd was not told of at the first try, by reason.",
+			Help: "Failed first attempts to give values of cgroups to systemd, by reason.",
 		}, []string{"reason"}),
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_actuator_connected",
@@ -71,7 +71,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}),
 		invalid: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_actuator_invalid_partitions",
-			Help: "Claims whose cpuset partition the kernel does not grant any more, so that others may run on their CPUs.",
+			Help: "Claims with an invalid cpuset partition: other containers may run on their CPUs.",
 		}),
 	}
 	for _, c := range []prometheus.Collector{m.invalid, m.hooks, m.repaired, m.refused, m.units, m.connected, m.poolCPUs, m.generation} {

@@ -28,24 +28,24 @@ func TestForms(t *testing.T) {
 		files    map[string]string
 	}{
 		"cpuset only": {
-			decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.Nodes("0")},
+			decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.NUMANodes("0")},
 			files:    map[string]string{"cpuset.cpus": "4-5", "cpuset.mems": "0"},
 		},
 		"memory": {
-			decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.Nodes("0"), Memory: memory},
+			decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Mems: contracttest.NUMANodes("0"), Memory: memory},
 			unified:  map[string]string{"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
 			files: map[string]string{"cpuset.cpus": "4-5", "cpuset.mems": "0",
 				"memory.min": "4096", "memory.low": "0", "memory.high": "max", "memory.max": "8192"},
 		},
 		"the spec's own limit": {
-			decision: contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0"),
+			decision: contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.NUMANodes("0"),
 				Memory: &contract.Memory{High: contract.Max, Max: contract.Max}},
 			unified: map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"},
 			files: map[string]string{"cpuset.cpus": "4", "cpuset.mems": "0",
 				"memory.min": "0", "memory.low": "0", "memory.high": "max"},
 		},
 		"hugepages": {
-			decision: contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0"),
+			decision: contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.NUMANodes("0"),
 				Hugepages: map[string]contract.Limit{"2Mi": 4 << 20, "1Gi": contract.Max}},
 			unified: map[string]string{"hugetlb.2MB.max": "4194304", "hugetlb.2MB.rsvd.max": "4194304",
 				"hugetlb.1GB.max": "max", "hugetlb.1GB.rsvd.max": "max"},
@@ -81,15 +81,15 @@ func TestPolicyForm(t *testing.T) {
 		policy contract.MemoryPolicy
 		want   specs.MemoryPolicyModeType
 	}{
-		{contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.Nodes("0-1")}, specs.MpolBind},
-		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: contracttest.Nodes("1")}, specs.MpolPreferred},
-		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: contracttest.Nodes("0-1")}, specs.MpolPreferredMany},
-		{contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: contracttest.Nodes("0-1")}, specs.MpolInterleave},
-		{contract.MemoryPolicy{Mode: contract.ModeWeightedInterleave, Nodes: contracttest.Nodes("0-1")}, specs.MpolWeightedInterleave},
+		{contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.NUMANodes("0-1")}, specs.MpolBind},
+		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: contracttest.NUMANodes("1")}, specs.MpolPreferred},
+		{contract.MemoryPolicy{Mode: contract.ModePreferred, Nodes: contracttest.NUMANodes("0-1")}, specs.MpolPreferredMany},
+		{contract.MemoryPolicy{Mode: contract.ModeInterleave, Nodes: contracttest.NUMANodes("0-1")}, specs.MpolInterleave},
+		{contract.MemoryPolicy{Mode: contract.ModeWeightedInterleave, Nodes: contracttest.NUMANodes("0-1")}, specs.MpolWeightedInterleave},
 	} {
 		t.Run(string(c.want), func(t *testing.T) {
 			spec := kubeletSpec()
-			d := contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0-1"), MemoryPolicy: &c.policy}
+			d := contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.NUMANodes("0-1"), MemoryPolicy: &c.policy}
 			require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d, nil)))
 			require.Equal(t, &specs.LinuxMemoryPolicy{Mode: c.want, Nodes: c.policy.Nodes.String(),
 				Flags: []specs.MemoryPolicyFlagType{specs.MpolFStaticNodes}}, spec.Linux.MemoryPolicy)
@@ -116,12 +116,13 @@ func TestOOMScoreForm(t *testing.T) {
 	} {
 		spec := kubeletSpec()
 		spec.Process.OOMScoreAdj = c.came
-		a := adjust(contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0"), OOMScoreAdj: c.decided}, c.came)
+		a := adjust(contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.NUMANodes("0"), OOMScoreAdj: c.decided}, c.came)
 		require.Equal(t, c.set, a.GetLinux().GetOomScoreAdj() != nil, c)
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(a))
 		require.Equal(t, c.want, spec.Process.OOMScoreAdj, c)
 	}
-	require.Nil(t, pool(contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.Nodes("0")}).GetLinux().GetOomScoreAdj())
+	plain := contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.NUMANodes("0")}
+	require.Nil(t, adjustToPool(plain).GetLinux().GetOomScoreAdj())
 }
 
 // allModes returns the modes of an OCI runtime that knows memory policies.
@@ -143,7 +144,7 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 			require.NoError(t, err)
 			spec.Process.Env = append(spec.Process.Env, entry)
 		}
-		d := contract.Merge(decisions).WithShared(contract.Shared{CPUs: contracttest.CPUs("0-3"), Mems: contracttest.Nodes("0-1")})
+		d := contract.Merge(decisions).WithShared(contract.Shared{CPUs: contracttest.CPUs("0-3"), Mems: contracttest.NUMANodes("0-1")})
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(adjust(d, spec.Process.OOMScoreAdj)))
 		config, err := json.Marshal(spec)
 		require.NoError(t, err)
@@ -173,7 +174,7 @@ func kubeletSpec() *specs.Spec {
 func drawDecision(t *rapid.T) contract.Decision {
 	d := contract.Decision{V: contract.Version}
 	d.CPUs = contracttest.CPUs(rapid.SampledFrom([]string{"", "4", "4-7", "5,9", "12-15"}).Draw(t, "cpus"))
-	d.Mems = contracttest.Nodes(rapid.SampledFrom([]string{"", "0", "1", "0-1"}).Draw(t, "mems"))
+	d.Mems = contracttest.NUMANodes(rapid.SampledFrom([]string{"", "0", "1", "0-1"}).Draw(t, "mems"))
 	limit := rapid.SampledFrom([]contract.Limit{0, 4096, 1 << 30, contract.Max})
 	if rapid.Bool().Draw(t, "memory") {
 		d.Memory = &contract.Memory{

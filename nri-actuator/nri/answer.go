@@ -79,7 +79,7 @@ func inTime[T any](ctx context.Context, s *Session, do func(ctx context.Context)
 // the lock is free, and errOver if the session has ended.
 func underLock[T any](wait, ctx context.Context, s *Session, do func(ctx context.Context) (T, error)) (T, error) {
 	var none T
-	if err := s.enter(wait); err != nil {
+	if err := s.lockAndCatchUp(wait); err != nil {
 		return none, errLate
 	}
 	defer s.lock.release()
@@ -109,7 +109,7 @@ func (s *Session) createLate(ctx context.Context, c *enforce.Container) *api.Con
 	if !ok {
 		return nil
 	}
-	return pool(d)
+	return adjustToPool(d)
 }
 
 // updateLate answers an update of a container without a claim while the lock is
@@ -132,7 +132,7 @@ type inbox struct {
 // started, or has stopped or was removed.
 type event struct {
 	container *enforce.Container
-	left      string
+	endedID   string
 	removed   bool
 }
 
@@ -145,8 +145,8 @@ func (p *Plugin) later(e event) {
 	p.due.after(waitingPeriod, func() { p.due.apply = true })
 }
 
-// enter takes the lock, and takes in the events that could not get the lock.
-func (p *Plugin) enter(ctx context.Context) error {
+// lockAndCatchUp takes the lock, and takes in the events that could not get the lock.
+func (p *Plugin) lockAndCatchUp(ctx context.Context) error {
 	if err := p.lock.acquire(ctx); err != nil {
 		return err
 	}
@@ -159,10 +159,10 @@ func (p *Plugin) enter(ctx context.Context) error {
 	p.inbox.mu.Unlock()
 	for _, e := range events {
 		if e.container == nil {
-			p.enforcer.Left(ctx, e.left, e.removed)
+			p.enforcer.EndedLate(ctx, e.endedID, e.removed)
 			continue
 		}
-		if known := p.enforcer.Known(e.container.ID); known != nil {
+		if known := p.enforcer.Find(e.container.ID); known != nil {
 			known.Life.Started = known.Life.Started || e.container.Life.Started
 			continue
 		}

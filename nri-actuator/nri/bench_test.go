@@ -51,7 +51,7 @@ func BenchmarkDrift(b *testing.B) {
 			r := newRuntime(b, b.TempDir())
 			for i := range containers {
 				pod, claim := testnode.UID(1000+i), testnode.UID(5000+i)
-				env := r.node.Prepare(pod, claim, contract.Decision{Mems: contracttest.Nodes("0"),
+				env := r.node.Prepare(pod, claim, contract.Decision{Mems: contracttest.NUMANodes("0"),
 					Memory:    &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30},
 					Hugepages: map[string]contract.Limit{"2Mi": 64 << 20}})
 				r.run(fmt.Sprintf("c%03d", i), pod, env...)

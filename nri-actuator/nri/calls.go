@@ -24,26 +24,26 @@ import (
 // is kept: a container's environment may have megabytes.
 func (s *Session) read(pod *api.PodSandbox, ctr *api.Container) *enforce.Container {
 	c := &enforce.Container{
-		ID:    ctr.GetId(),
-		Name:  contract.Excerpt(pod.GetNamespace()+"/"+pod.GetName()+"/"+ctr.GetName(), enforce.MaxName),
-		Asked: claims.Container{PodUID: pod.GetUid()}.WithEnv(ctr.GetEnv()),
+		ID:         ctr.GetId(),
+		Name:       contract.Excerpt(pod.GetNamespace()+"/"+pod.GetName()+"/"+ctr.GetName(), enforce.MaxName),
+		References: claims.Container{PodUID: pod.GetUid()}.WithEnv(ctr.GetEnv()),
 	}
 	for _, device := range ctr.GetCDIDevices() {
-		c.Asked = c.Asked.WithDevice(device.GetName())
+		c.References = c.References.WithDevice(device.GetName())
 	}
-	c.Asked.DevicesKnown = s.runtime.Load().NamesDevices() || len(ctr.GetCDIDevices()) > 0
-	if _, pooled := ctr.GetAnnotations()[pooledAnnotation]; !c.Claims() && !pooled {
+	c.References.DevicesKnown = s.runtime.Load().NamesDevices() || len(ctr.GetCDIDevices()) > 0
+	if _, pooled := ctr.GetAnnotations()[pooledAnnotation]; !c.NamesClaim() && !pooled {
 		// The runtime has checked the list. Without a list, the container is not
 		// pinned.
 		c.Pinned, _ = contract.ParseCPUs(ctr.GetLinux().GetResources().GetCpu().GetCpus())
 	}
-	c.Place.Dir, c.Place.DirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())
-	c.Place.Pod, c.Place.PodErr = cgroups.PodDir(pod.GetLinux().GetCgroupParent())
-	if pod == nil && c.Place.DirErr == nil {
+	c.Cgroups.Dir, c.Cgroups.DirErr = cgroups.ContainerDir(ctr.GetLinux().GetCgroupsPath())
+	c.Cgroups.Pod, c.Cgroups.PodErr = cgroups.PodDir(pod.GetLinux().GetCgroupParent())
+	if pod == nil && c.Cgroups.DirErr == nil {
 		// The container's cgroup is in the pod's cgroup, which names the pod.
-		c.Place.Pod, c.Place.PodErr = path.Dir(c.Place.Dir), nil
-		c.Asked.PodUID = cgroups.PodUID(c.Place.Pod)
-		c.Life.Kept = c.Claims()
+		c.Cgroups.Pod, c.Cgroups.PodErr = path.Dir(c.Cgroups.Dir), nil
+		c.References.PodUID = cgroups.PodUID(c.Cgroups.Pod)
+		c.Life.PodUnlisted = c.NamesClaim()
 	}
 	return c
 }
@@ -59,7 +59,7 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	if err == nil {
 		return a, nil, nil
 	}
-	if errors.Is(err, errLate) && !c.Claims() {
+	if errors.Is(err, errLate) && !c.NamesClaim() {
 		// createLate gets a new value: the work on c may have begun, and goes
 		// on.
 		return s.createLate(ctx, s.read(pod, ctr)), nil, nil
@@ -72,12 +72,12 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 // it is created as it is, and moved when there is a state.
 func (s *Session) create(ctx context.Context, c *enforce.Container, ctr *api.Container) (*api.ContainerAdjustment, error) {
 	s.enforcer.Add(c)
-	if !c.Claims() {
+	if !c.NamesClaim() {
 		d, ok := s.enforcer.Pool(ctx, c)
 		if !ok {
 			return nil, nil
 		}
-		return pool(d), nil
+		return adjustToPool(d), nil
 	}
 	d, err := s.enforcer.Create(ctx, c, s.checkFeatures)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Session) create(ctx context.Context, c *enforce.Container, ctr *api.Con
 // undoCreate forgets a container if its creation was refused before the work on
 // it ended. A container without a claim was created all the same.
 func (s *Session) undoCreate(c *enforce.Container) {
-	if c.Claims() {
+	if c.NamesClaim() {
 		s.enforcer.Drop(c)
 	}
 }
@@ -108,7 +108,7 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, errLate) && !told.Claims() {
+	if errors.Is(err, errLate) && !told.NamesClaim() {
 		// I7: the container was created with a pool, and the next holder of the
 		// lock looks at it.
 		late := s.read(pod, ctr)
@@ -122,22 +122,22 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 // start reports whether it wrote. The error says why the container must not
 // start.
 func (s *Session) start(ctx context.Context, told *enforce.Container, ctr *api.Container) (acted bool, err error) {
-	c, known := s.enforcer.Take(told)
+	c, known := s.enforcer.FindOrAdd(told)
 	before := c.Life.Started
 	c.Life.Started = true
-	acted, err = s.enforcer.Bring(ctx, c, known)
+	acted, err = s.enforcer.ApplyTo(ctx, c, known)
 	if err == nil {
 		err = checkCreation(c, ctr)
 	}
 	if err == nil {
 		return acted, nil
 	}
-	if c.Claims() {
+	if c.NamesClaim() {
 		// The start is refused below. Until the next try the container waits.
 		c.Life.Started = before
 	}
 	logs.From(ctx).Error("start", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
-	if !c.Claims() && !s.enforcer.OnClaimed(c) {
+	if !c.NamesClaim() && !s.enforcer.OnClaimed(c) {
 		// I7: a container off claimed CPUs may start without its values.
 		return acted, nil
 	}
@@ -180,7 +180,7 @@ func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	switch {
 	case err == nil:
 		return updates, nil
-	case errors.Is(err, errLate) && !told.Claims():
+	case errors.Is(err, errLate) && !told.NamesClaim():
 		return s.updateLate(s.read(pod, ctr)), nil
 	}
 	logs.From(ctx).Error("update refused", zap.String("container", told.Name), zap.String("id", told.ID), zap.Error(err))
@@ -188,13 +188,13 @@ func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 }
 
 func (s *Session) update(ctx context.Context, told *enforce.Container, asked *api.LinuxResources) ([]*api.ContainerUpdate, error) {
-	c, _ := s.enforcer.Take(told)
+	c, _ := s.enforcer.FindOrAdd(told)
 	if cpus, err := contract.ParseCPUs(asked.GetCpu().GetCpus()); err == nil && !c.Pinned.IsEmpty() && !cpus.IsEmpty() {
 		c.Pinned = cpus
 	}
 	d, ok, err := s.enforcer.Update(ctx, c)
 	switch {
-	case err != nil && c.Claims():
+	case err != nil && c.NamesClaim():
 		return nil, err
 	case err != nil || !ok:
 		return nil, nil
@@ -208,11 +208,11 @@ func (s *Session) update(ctx context.Context, told *enforce.Container, asked *ap
 func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) error {
 	start := time.Now()
 	acted, err := inTime(ctx, s, func(ctx context.Context) (bool, error) {
-		c := s.enforcer.Known(ctr.GetId())
+		c := s.enforcer.Find(ctr.GetId())
 		if c == nil {
 			return false, nil
 		}
-		acted, err := s.enforcer.Bring(ctx, c, true)
+		acted, err := s.enforcer.ApplyTo(ctx, c, true)
 		if err != nil {
 			logs.From(ctx).Error("after update", zap.String("container", c.Name), zap.Error(err))
 		}
@@ -238,13 +238,13 @@ func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *a
 // of the lock looks at the container.
 func (s *Session) leave(ctx context.Context, ctr *api.Container, removed bool, do func(context.Context, *enforce.Container)) error {
 	_, err := inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
-		if c := s.enforcer.Known(ctr.GetId()); c != nil {
+		if c := s.enforcer.Find(ctr.GetId()); c != nil {
 			do(ctx, c)
 		}
 		return struct{}{}, nil
 	}, nil)
 	if errors.Is(err, errLate) {
-		s.later(event{left: ctr.GetId(), removed: removed})
+		s.later(event{endedID: ctr.GetId(), removed: removed})
 		return nil
 	}
 	return err

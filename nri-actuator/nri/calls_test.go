@@ -23,7 +23,7 @@ var (
 )
 
 func quad() contract.Decision {
-	return contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0"),
+	return contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0"),
 		Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
 		Memory:    &contract.Memory{Min: 1 << 30, Low: 0, High: contract.Max, Max: 1 << 30}}
 }
@@ -34,7 +34,7 @@ func TestCreate(t *testing.T) {
 	pool := r.run("pool", podB)
 	require.Equal(t, "0-15", r.cpus(pool), "A31")
 
-	env := r.node.Prepare(podA, claimA, quad(), contract.Decision{CPUs: contracttest.CPUs("8"), Mems: contracttest.Nodes("1")})
+	env := r.node.Prepare(podA, claimA, quad(), contract.Decision{CPUs: contracttest.CPUs("8"), Mems: contracttest.NUMANodes("1")})
 	exclusive, err := r.create("exclusive", podA, env...)
 	require.NoError(t, err)
 	require.Equal(t, "0-3,9-15", r.cpus(pool), "A32: moved before the exclusive container is there")
@@ -47,7 +47,7 @@ func TestCreate(t *testing.T) {
 	one := r.run("one", podA, env[1])
 	require.Equal(t, "8", r.cpus(one), "A30: one request of the claim")
 
-	memory := r.node.Prepare(podC, claimB, contract.Decision{Mems: contracttest.Nodes("1"), Memory: quad().Memory})
+	memory := r.node.Prepare(podC, claimB, contract.Decision{Mems: contracttest.NUMANodes("1"), Memory: quad().Memory})
 	c := r.run("memory", podC, memory...)
 	require.Equal(t, "0-3,9-15", r.cpus(c), "A30: a claim without CPUs draws on the pool")
 	require.Equal(t, "1", r.node.File(c.dir, "cpuset.mems"))

@@ -77,7 +77,7 @@ func (p *Plugin) CatchUp(ctx context.Context) error {
 	if apply {
 		return errors.Join(append(errs, p.Apply(ctx))...)
 	}
-	if err := p.enter(ctx); err != nil {
+	if err := p.lockAndCatchUp(ctx); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	defer p.lock.release()
@@ -88,7 +88,7 @@ func (p *Plugin) CatchUp(ctx context.Context) error {
 // lookAtWaiting brings the containers that the guard may hold back, and makes the
 // next look due.
 func (p *Plugin) lookAtWaiting(ctx context.Context) {
-	if p.enforcer.Waiting(ctx) {
+	if p.enforcer.ApplyWaiting(ctx) {
 		p.due.look()
 	}
 }

@@ -11,7 +11,7 @@ import (
 // platform returns the platform of this session.
 func (s *Session) platform() contract.Platform {
 	p := *s.runtime.Load()
-	p.NRIVersion, p.Kernel, p.Partitions = s.nriVersion(), s.Kernel, s.enforcer.Partitions()
+	p.NRIVersion, p.Kernel, p.Partitions = s.nriVersion(), s.Kernel, s.enforcer.CanPartition()
 	return p
 }
 

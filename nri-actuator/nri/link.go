@@ -15,12 +15,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// busy is how long the lock may be held before the actuator counts as not
-// answering: the time that runtimes give a plugin by default. After stuck, only
-// a new process can help.
+// busyAfter is how long the lock may be held before the actuator announces itself as
+// disconnected: the time that runtimes give a plugin by default. stuckAfter is how long
+// before the liveness probe fails: only a new process can help.
 const (
-	busy  = 2 * time.Second
-	stuck = time.Minute
+	busyAfter  = 2 * time.Second
+	stuckAfter = time.Minute
 )
 
 // link is the connection to the runtime, and the content of the announcement.
@@ -33,8 +33,8 @@ type link struct {
 	connected bool
 	// reason is why no runtime is connected.
 	reason string
-	// says is the announcement without what the daemon knows.
-	says contract.Announcement
+	// announcement is the announcement without what the daemon knows.
+	announcement contract.Announcement
 	// writing orders the writes of the announcement.
 	writing sync.Mutex
 }
@@ -51,8 +51,8 @@ func (l *link) isConnected() bool {
 	return l.connected
 }
 
-// served returns the session that took over the runtime's containers, or nil.
-func (l *link) served() *Session {
+// connectedSession returns the session that took over the runtime's containers, or nil.
+func (l *link) connectedSession() *Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.connected {
@@ -61,9 +61,9 @@ func (l *link) served() *Session {
 	return l.session
 }
 
-// begin makes s the session, nil for none. reason is why no runtime is
+// setSession makes s the session, nil for none. reason is why no runtime is
 // connected, empty to keep the former reason.
-func (l *link) begin(s *Session, reason string) {
+func (l *link) setSession(s *Session, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.session, l.connected = s, false
@@ -72,9 +72,9 @@ func (l *link) begin(s *Session, reason string) {
 	}
 }
 
-// waits notes why session s has not synchronised yet. It reports whether s is
+// setReason notes why session s has not synchronised yet. It reports whether s is
 // the present session.
-func (l *link) waits(s *Session, reason string) bool {
+func (l *link) setReason(s *Session, reason string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session != s {
@@ -96,11 +96,11 @@ func (l *link) synchronised(s *Session) bool {
 	return true
 }
 
-// say changes the announcement without writing it.
-func (l *link) say(change func(*contract.Announcement)) {
+// change changes the announcement without writing it.
+func (l *link) change(change func(*contract.Announcement)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	change(&l.says)
+	change(&l.announcement)
 }
 
 // Announce writes the announcement. It is called after each change, and every
@@ -110,10 +110,10 @@ func (p *Plugin) Announce(ctx context.Context) {
 	p.link.writing.Lock()
 	defer p.link.writing.Unlock()
 	p.link.mu.Lock()
-	says := p.link.says
+	says := p.link.announcement
 	says.Connected, says.Disconnected = p.link.connected, p.link.reason
 	p.link.mu.Unlock()
-	if held := p.lock.held(); held > busy {
+	if held := p.lock.held(); held > busyAfter {
 		says.Connected, says.Disconnected = false, busyFor(held)
 	}
 	p.Metrics.Connected(says.Connected)
@@ -140,7 +140,7 @@ func (p *Plugin) Ready() error {
 	if !connected {
 		return fmt.Errorf("not connected to the container runtime: %s", reason)
 	}
-	if held := p.lock.held(); held > busy {
+	if held := p.lock.held(); held > busyAfter {
 		return errors.New(busyFor(held))
 	}
 	if _, err := p.Directory.Node(); err != nil {
@@ -151,7 +151,7 @@ func (p *Plugin) Ready() error {
 
 // Alive returns an error if this process will not recover by itself.
 func (p *Plugin) Alive() error {
-	if held := p.lock.held(); held > stuck {
+	if held := p.lock.held(); held > stuckAfter {
 		return errors.New(busyFor(held))
 	}
 	return nil

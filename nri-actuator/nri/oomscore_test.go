@@ -13,7 +13,7 @@ import (
 )
 
 func scored(score int) contract.Decision {
-	return contract.Decision{Mems: contracttest.Nodes("0"), OOMScoreAdj: &score, Requires: []string{contract.FeatureOOMScore}}
+	return contract.Decision{Mems: contracttest.NUMANodes("0"), OOMScoreAdj: &score, Requires: []string{contract.FeatureOOMScore}}
 }
 
 // A81: the container has the lowest of its own score and its decisions' scores.

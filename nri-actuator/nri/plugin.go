@@ -80,13 +80,13 @@ var (
 func (p *Plugin) NewSession(nriVersion func() string) *Session {
 	s := &Session{Plugin: p, nriVersion: nriVersion}
 	s.runtime.Store(&contract.Platform{})
-	p.link.begin(s, "")
+	p.link.setSession(s, "")
 	return s
 }
 
 // Disconnected ends the session. reason is why the connection was lost.
 func (p *Plugin) Disconnected(ctx context.Context, reason string) {
-	p.link.begin(nil, reason)
+	p.link.setSession(nil, reason)
 	p.Announce(ctx)
 }
 
@@ -98,7 +98,7 @@ func (s *Session) Synchronised() bool { return s.link.current(s) && s.link.isCon
 
 // Configure names the events that the actuator wants.
 func (s *Session) Configure(ctx context.Context, _, name, version string) (api.EventMask, error) {
-	if !s.link.waits(s, "the runtime has not listed its containers yet: containerd does this while no container is being stopped") {
+	if !s.link.setReason(s, "the runtime has not listed its containers yet: containerd does this while no container is being stopped") {
 		return 0, errOver
 	}
 	s.runtime.Store(&contract.Platform{Runtime: name, RuntimeVersion: version})
@@ -117,7 +117,7 @@ func (s *Session) Configure(ctx context.Context, _, name, version string) (api.E
 func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) (_ []*api.ContainerUpdate, err error) {
 	defer s.count("Synchronize", time.Now(), func() metrics.Outcome { return outcome(err, len(containers) > 0) })
-	list := s.listed(pods, containers)
+	list := s.containersOf(pods, containers)
 	_, err = inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
 		s.synchronize(ctx, list)
 		return struct{}{}, nil
@@ -162,9 +162,9 @@ func (s *Session) synchronizeLate(ctx context.Context, list []*enforce.Container
 	return err
 }
 
-// listed returns the containers of the runtime's list. A container that has stopped
+// containersOf returns the containers of the runtime's list. A container that has stopped
 // counts until its cgroup is gone (I1).
-func (s *Session) listed(pods []*api.PodSandbox, containers []*api.Container) []*enforce.Container {
+func (s *Session) containersOf(pods []*api.PodSandbox, containers []*api.Container) []*enforce.Container {
 	sandboxes := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {
 		sandboxes[pod.GetId()] = pod
@@ -183,15 +183,15 @@ func (s *Session) listed(pods []*api.PodSandbox, containers []*api.Container) []
 
 func (s *Session) synchronize(ctx context.Context, list []*enforce.Container) {
 	s.enforcer.Replace(ctx, list)
-	generation, err := s.enforcer.All(ctx)
-	s.enforcer.Probe(ctx)
+	generation, err := s.enforcer.ApplyAll(ctx)
+	s.enforcer.ProbePartitions(ctx)
 	if !s.link.synchronised(s) {
 		return
 	}
 	platform := s.platform()
-	s.link.say(func(a *contract.Announcement) {
+	s.link.change(func(a *contract.Announcement) {
 		a.SetPlatform(platform)
-		s.say(a)
+		s.fillAnnouncement(a)
 		if err == nil {
 			a.Generation = generation
 		}
@@ -203,46 +203,46 @@ func (s *Session) synchronize(ctx context.Context, list []*enforce.Container) {
 // after it was last seen. Kubelet writes every minute.
 const remembered = 10 * time.Minute
 
-// say puts into the announcement what the frontend cannot see.
-func (p *Plugin) say(a *contract.Announcement) {
-	p.enforcer.Say(a, p.Clock().Add(-max(remembered, 3*p.RefreshInterval)))
+// fillAnnouncement puts into the announcement what the frontend cannot see.
+func (p *Plugin) fillAnnouncement(a *contract.Announcement) {
+	p.enforcer.FillAnnouncement(a, p.Clock().Add(-max(remembered, 3*p.RefreshInterval)))
 }
 
 // Apply brings everything that runs to the present node state, and repairs
 // drift. It is called when the CDI directory changes. While no runtime is
 // connected, it does so for the known containers.
 func (p *Plugin) Apply(ctx context.Context) error {
-	return p.bringAll(ctx, func() {})
+	return p.applyAll(ctx, func() {})
 }
 
 // Refresh is Apply for changes without an event. While no runtime is connected,
 // it also finds the containers that were created meanwhile.
 func (p *Plugin) Refresh(ctx context.Context) error {
-	return p.bringAll(ctx, func() {
+	return p.applyAll(ctx, func() {
 		if !p.link.isConnected() {
 			p.enforcer.Adopt(ctx)
 		}
 	})
 }
 
-func (p *Plugin) bringAll(ctx context.Context, first func()) error {
-	if err := p.enter(ctx); err != nil {
+func (p *Plugin) applyAll(ctx context.Context, first func()) error {
+	if err := p.lockAndCatchUp(ctx); err != nil {
 		return err
 	}
 	first()
 	var generation uint64
 	var platform contract.Platform
 	var err error
-	session := p.link.served()
-	if session != nil || p.enforcer.Any() {
-		generation, err = p.enforcer.All(ctx)
+	session := p.link.connectedSession()
+	if session != nil || p.enforcer.HasContainers() {
+		generation, err = p.enforcer.ApplyAll(ctx)
 	}
 	if session != nil {
-		p.enforcer.Probe(ctx)
+		p.enforcer.ProbePartitions(ctx)
 		platform = session.platform()
 	}
-	p.link.say(func(a *contract.Announcement) {
-		p.say(a)
+	p.link.change(func(a *contract.Announcement) {
+		p.fillAnnouncement(a)
 		if session != nil && p.link.session == session {
 			a.SetPlatform(platform)
 		}

@@ -14,8 +14,8 @@ import (
 )
 
 func policed(mode string) contract.Decision {
-	d := contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0-1"),
-		MemoryPolicy: &contract.MemoryPolicy{Mode: mode, Nodes: contracttest.Nodes("1")}}
+	d := contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0-1"),
+		MemoryPolicy: &contract.MemoryPolicy{Mode: mode, Nodes: contracttest.NUMANodes("1")}}
 	d.Requires = d.MemoryPolicy.Features()
 	return d
 }
@@ -28,7 +28,7 @@ func TestMemoryPolicy(t *testing.T) {
 		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave,
 	}, r.announced.Features)
 	interleaved := policed(contract.ModeInterleave)
-	interleaved.CPUs, interleaved.MemoryPolicy.Nodes = contracttest.CPUs("8"), contracttest.Nodes("0")
+	interleaved.CPUs, interleaved.MemoryPolicy.Nodes = contracttest.CPUs("8"), contracttest.NUMANodes("0")
 	env := r.node.Prepare(podA, claimA, policed(contract.ModeBind), interleaved)
 
 	one := r.run("one", podA, env[1])

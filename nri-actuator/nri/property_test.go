@@ -74,10 +74,10 @@ func (m *model) prepare(t *rapid.T) {
 	var list []contract.Decision
 	free := contracttest.CPUs(m.r.node.Free()).List()
 	for i := range rapid.IntRange(1, 2).Draw(t, "results") {
-		d := contract.Decision{V: contract.Version, Mems: contracttest.Nodes(rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "mems"))}
+		d := contract.Decision{V: contract.Version, Mems: contracttest.NUMANodes(rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "mems"))}
 		if n := rapid.IntRange(0, 3).Draw(t, "cpus"); n > 0 && len(free) > n {
 			d.CPUs, free = contract.CPUs(free[:n]...), free[n:]
-			if d.Partition = rapid.SampledFrom(append([]string{""}, contract.Partitions()...)).Draw(t, "partition"); d.Partition != "" {
+			if d.Partition = rapid.SampledFrom(append([]string{""}, contract.PartitionKinds()...)).Draw(t, "partition"); d.Partition != "" {
 				d.Requires = []string{contract.FeaturePartition}
 			}
 		}
@@ -273,7 +273,7 @@ func (m *model) checkAbove(t *rapid.T) {
 	for _, file := range dirs {
 		dir, err := filepath.Rel(m.r.node.Cgroup, filepath.Dir(file))
 		require.NoError(t, err)
-		if !slices.Contains(contract.Partitions(), m.r.node.File(dir, contract.FilePartition)) {
+		if !slices.Contains(contract.PartitionKinds(), m.r.node.File(dir, contract.FilePartition)) {
 			continue
 		}
 		cpus := contracttest.CPUs(m.r.node.File(dir, contract.FileExclusive))

@@ -199,7 +199,7 @@ func TestSystemdFollows(t *testing.T) {
 	s.synchronize()
 	pooled := s.run("pooled")
 	require.Equal(t, "0-15", s.node.File(s.dir("pooled"), "cpuset.cpus"))
-	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0")})
 	s.protect("8192")
 	claimed := s.run("claimed", env...)
 	holds := func(pool, kube, pod string) {
@@ -330,7 +330,7 @@ func TestFormerValuesOfQuickSystemd(t *testing.T) {
 	s.start()
 	s.node.SetFile(kubepods, "memory.min", "777")
 	s.synchronize()
-	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0")})
 	s.protect("8192")
 	s.run("claimed", env...)
 	require.Equal(t, "8192", s.node.File(kubepods, "memory.min"))
@@ -359,7 +359,7 @@ func (s *fakeSystemd) settles(value string) {
 func TestGivenBackIsNoDrift(t *testing.T) {
 	s := newSystemd(t)
 	s.synchronize()
-	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0")})
 	s.protect("8192")
 	s.run("claimed", env...)
 	s.settles("8192")
@@ -381,7 +381,7 @@ func TestGivenBackIsNoDrift(t *testing.T) {
 func TestNothingIsSentAfterTheGivingBack(t *testing.T) {
 	s := newSystemd(t)
 	s.synchronize()
-	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.Nodes("0")})
+	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0")})
 	s.protect("8192")
 	c := s.run("claimed", env...)
 	s.settles("8192")

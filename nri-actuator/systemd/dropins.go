@@ -16,8 +16,8 @@ import (
 
 // Dropins are runtime drop-ins of units (systemd.unit(5)). At its next reload
 // systemd reads a unit's cpuset from them. No call to systemd is needed, so no
-// call can come late. A reload between the writes of the drop-in and of the
-// cgroup's own file only writes the new value first (I1).
+// call can come late. The drop-in is written before the cgroup's file. If systemd
+// reloads between the two writes, it writes the new value, which is safe (I1).
 type Dropins struct{ dir string }
 
 // dropin sorts behind the drop-ins that systemd itself writes.

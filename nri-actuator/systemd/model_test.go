@@ -125,9 +125,9 @@ func (s *model) locked(f func()) {
 // tb hides that it is a *testing.T: a bubble allows no call of its Deadline.
 type tb struct{ rapid.TB }
 
-// Whatever the bus does, a unit is Settled only while its properties and files
+// Whatever the bus does, a unit is UpToDate only while its properties and files
 // have the newest values and no call is under way. In the end each unit is
-// Settled. Values that systemd has are not sent again.
+// UpToDate. Values that systemd has are not sent again.
 func TestNewestValueHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(tb{t}, func(t *rapid.T) {
@@ -153,7 +153,7 @@ func TestNewestValueHolds(t *testing.T) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				for _, name := range names {
-					settled := w.Settled(name)
+					settled := w.UpToDate(name)
 					require.True(t, settled || !end, "%s settles", name)
 					for _, m := range s.queue {
 						require.False(t, settled && m.unit == name && (m.waiting || len(want[name]) > 0),

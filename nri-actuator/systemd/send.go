@@ -47,7 +47,7 @@ func (w *Writer) Run(ctx context.Context) {
 	}()
 	last := ""
 	for ctx.Err() == nil {
-		c, wait := w.take()
+		c, wait := w.nextCall()
 		if c == nil {
 			w.sleep(ctx, wait)
 			continue
@@ -68,16 +68,16 @@ func (w *Writer) Run(ctx context.Context) {
 		case reason == "":
 			logs.From(ctx).Info("systemd takes the properties of units again")
 		default:
-			logs.From(ctx).Warn("systemd could not be told the values of a unit: until it is, it may bring old ones back",
+			logs.From(ctx).Warn("systemd did not get the values of a unit and may restore former values",
 				zap.String("unit", c.name), zap.String("reason", reason), zap.Error(err))
 		}
 		last = reason
 	}
 }
 
-// take returns the call to make, for the unit that is due first. Without a call
+// nextCall returns the call to make, for the unit that is due first. Without a call
 // it returns nil and how long to wait.
-func (w *Writer) take() (*call, time.Duration) {
+func (w *Writer) nextCall() (*call, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var next *call

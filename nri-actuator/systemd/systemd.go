@@ -36,9 +36,9 @@ func (s Systemd) Correct(dir string, files map[string]string) error {
 // changed them.
 func (s Systemd) Again(dir string) { s.Bus.Forget(dir) }
 
-// Settled reports whether systemd has all values of the cgroup dir that were
+// UpToDate reports whether systemd has all values of the cgroup dir that were
 // Set.
-func (s Systemd) Settled(dir string) bool { return s.Bus.Settled(dir) }
+func (s Systemd) UpToDate(dir string) bool { return s.Bus.UpToDate(dir) }
 
 // Forget drops a unit that is gone, or to which the driver gives no values.
 func (s Systemd) Forget(dir string) error {
@@ -46,8 +46,9 @@ func (s Systemd) Forget(dir string) error {
 	return s.Dropins.Remove(dir)
 }
 
-// Keep drops all units but the units of the cgroups dirs.
-func (s Systemd) Keep(dirs []string) { s.Bus.Keep(dirs) }
+// ForgetExcept drops the unsent values of all units except the units of dirs. Drop-ins
+// stay.
+func (s Systemd) ForgetExcept(dirs []string) { s.Bus.ForgetExcept(dirs) }
 
 // Reset forgets which values systemd has, and removes the drop-ins of all units
 // but the units of the cgroups dirs.

@@ -21,7 +21,7 @@
 //     cpuset (I1).
 //
 // Directories that are no units are left alone, as all directories with the
-// cgroupfs driver. Until systemd has answered ([Writer.Settled]), it may put an
+// cgroupfs driver. Until systemd has answered ([Writer.UpToDate]), it may put an
 // old value of a slice back. The call is repeated and brings the new value.
 package systemd
 

@@ -32,8 +32,9 @@ type unit struct {
 	want, has map[string]string
 	// news reports whether Set was called after the last call began.
 	news bool
-	// due is the time of the last call. After a failure it is the time of the
-	// next call, and wait is the delay between the two.
+	// due orders the pending units, the earliest first. It is the time of the last
+	// call; after a failure it is the earliest time of the next call, and wait is that
+	// delay.
 	wait time.Duration
 	due  time.Time
 }
@@ -73,9 +74,9 @@ func (w *Writer) Set(dir string, files map[string]string) error {
 	return nil
 }
 
-// Settled reports whether systemd surely has all values that were Set for the
+// UpToDate reports whether systemd surely has all values that were Set for the
 // cgroup dir, and no call for it is under way. It is true if nothing was Set.
-func (w *Writer) Settled(dir string) bool {
+func (w *Writer) UpToDate(dir string) bool {
 	name, ok := Unit(dir)
 	if !ok {
 		return true
@@ -98,8 +99,8 @@ func (w *Writer) Forget(dir string) {
 	}
 }
 
-// Keep forgets all units but the units of the cgroups dirs.
-func (w *Writer) Keep(dirs []string) {
+// ForgetExcept forgets all units but the units of the cgroups dirs.
+func (w *Writer) ForgetExcept(dirs []string) {
 	keep := make(map[string]bool, len(dirs))
 	for _, dir := range dirs {
 		if name, ok := Unit(dir); ok {

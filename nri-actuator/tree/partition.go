@@ -30,8 +30,8 @@ func MakePartition(dir string, d contract.Decision, has contract.Files, above ma
 		contract.FilePartition, d.Partition), nil
 }
 
-// LeavePartition returns the steps that make a partition a member, with its CPUs.
-func LeavePartition(dir string, has contract.Files) []Step {
+// MakeMember returns the steps that make a partition a member, with its CPUs.
+func MakeMember(dir string, has contract.Files) []Step {
 	return inOrder(dir, has, contract.FilePartition, Member)
 }
 

@@ -69,13 +69,13 @@ type Act int
 const (
 	// Write writes the file and marks the content as written.
 	Write Act = iota
-	// Keep keeps what was found as the file's former value, and writes.
-	Keep
+	// SaveFormer keeps what was found as the file's former value, and writes.
+	SaveFormer
 	// GiveBack writes the former value, and marks it as written until both marks are
 	// released: the file is not another program's before systemd has the value.
 	GiveBack
-	// Mark marks the content as written. The file has it.
-	Mark
+	// MarkWritten marks the content as written. The file has it.
+	MarkWritten
 )
 
 // Steps returns the writes that bring observed cgroups to what they shall have,
@@ -91,7 +91,7 @@ func Steps(desired map[string]Cgroup, observed map[string]State) []Step {
 		return strings.Compare(a, b)
 	})
 	p.endPartitions()
-	p.takeBack()
+	p.reclaimCPUs()
 	p.fill(Level)
 	p.fill(Pod)
 	p.giveBack()
@@ -119,17 +119,16 @@ func (p *plan) has(dir, file string) string {
 	return p.observed[dir].Files[file]
 }
 
-// of returns the observed directories of the kind, parents first. A pod or a
-// level that nothing is desired of is in observed only to get its former
-// contents back.
+// of returns the observed directories of the kind, parents first. A pod or level
+// without desired files is among them: it gets its former values back.
 func (p *plan) of(kind Kind) []string {
 	return slices.DeleteFunc(slices.Clone(p.dirs), func(dir string) bool {
 		return p.desired[dir].Kind != kind
 	})
 }
 
-// taken reports whether a sibling of the cgroup dir names one of the CPUs.
-func (p *plan) taken(dir, list string) bool {
+// namedBySibling reports whether a sibling of the cgroup dir names one of the CPUs.
+func (p *plan) namedBySibling(dir, list string) bool {
 	cpus, err := contract.ParseCPUs(list)
 	if err != nil {
 		return false
@@ -140,8 +139,8 @@ func (p *plan) taken(dir, list string) bool {
 	})
 }
 
-// covered reports whether all cgroups above a container name the CPUs.
-func (p *plan) covered(dir, list string) bool {
+// namedAbove reports whether all cgroups above a container name the CPUs.
+func (p *plan) namedAbove(dir, list string) bool {
 	cpus, err := contract.ParseCPUs(list)
 	if err != nil || p.desired[dir].Kind <= Pod {
 		return true
@@ -160,7 +159,7 @@ func (p *plan) covered(dir, list string) bool {
 func (p *plan) add(s Step) {
 	s.Kind, s.Found = p.desired[s.Dir].Kind, p.has(s.Dir, s.File)
 	s.Overwritten = p.observed[s.Dir].overwritten(s.File)
-	if _, again := p.now[[2]string{s.Dir, s.File}]; again && s.Act == Keep {
+	if _, again := p.now[[2]string{s.Dir, s.File}]; again && s.Act == SaveFormer {
 		s.Act = Write // an earlier step has kept the former value
 	}
 	p.now[[2]string{s.Dir, s.File}] = s.Content
@@ -193,11 +192,11 @@ func (p *plan) endPartitions() {
 	}
 }
 
-// takeBack takes partition CPUs from the pods and levels that do not need them,
+// reclaimCPUs takes partition CPUs from the pods and levels that do not need them,
 // before other cgroups get CPUs: the kernel lets no two siblings name the same
 // CPU. It begins at the bottom: a cgroup may name only CPUs that its parent
 // names.
-func (p *plan) takeBack() {
+func (p *plan) reclaimCPUs() {
 	above := append(p.of(Level), p.of(Pod)...)
 	slices.Reverse(above)
 	for _, dir := range above {
@@ -207,9 +206,9 @@ func (p *plan) takeBack() {
 			continue
 		}
 		former, ours := p.observed[dir].Former[contract.FileExclusive]
-		switch left := has.Intersection(needs); {
+		switch remaining := has.Intersection(needs); {
 		case !needs.IsEmpty():
-			p.add(Step{Dir: dir, File: contract.FileExclusive, Content: left.String(), Act: keepUnless(ours)})
+			p.add(Step{Dir: dir, File: contract.FileExclusive, Content: remaining.String(), Act: saveUnless(ours)})
 		case ours:
 			p.add(Step{Dir: dir, File: contract.FileExclusive, Content: former, Act: GiveBack})
 		}
@@ -226,30 +225,30 @@ func (p *plan) fill(kind Kind) {
 			_, former := state.Former[file]
 			_, read := state.Files[file]
 			switch content := files[file]; {
-			case file == contract.FileExclusive && (p.taken(dir, content) || !p.covered(dir, content)):
+			case file == contract.FileExclusive && (p.namedBySibling(dir, content) || !p.namedAbove(dir, content)):
 				// The kernel lets no two siblings name the same CPU, and a
 				// partition needs its CPUs above. The next plan comes when the
 				// sibling's partition has ended.
 			case p.has(dir, file) != content:
 				// A file that does not exist has no former value.
 				p.add(Step{Dir: dir, File: file, Content: content,
-					Act: keepUnless(kind > Pod || !read || former && !state.overwritten(file))})
+					Act: saveUnless(kind > Pod || !read || former && !state.overwritten(file))})
 			case state.Written[file] != content && state.Files[file] == content && (former || kind > Pod):
 				// A content that was there without this driver is not its own,
 				// except in a container.
-				p.add(Step{Dir: dir, File: file, Content: content, Act: Mark})
+				p.add(Step{Dir: dir, File: file, Content: content, Act: MarkWritten})
 			}
 		}
 	}
 }
 
-// keepUnless returns the act of a write that keeps the former value, unless
-// one is kept already or none has to be.
-func keepUnless(kept bool) Act {
-	if kept {
+// saveUnless returns SaveFormer, or Write if saved is true: the former value is saved
+// already or does not matter.
+func saveUnless(saved bool) Act {
+	if saved {
 		return Write
 	}
-	return Keep
+	return SaveFormer
 }
 
 // giveBack gives pods and levels the former values of the files that the node

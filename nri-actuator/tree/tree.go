@@ -48,9 +48,9 @@ type Holding struct {
 	Decision contract.Decision
 	// Claimed reports whether the decision's CPUs are claimed CPUs.
 	Claimed bool
-	// Partition are the CPUs of the partition that the kernel has for the
+	// PartitionCPUs are the CPUs of the partition that the kernel has for the
 	// container.
-	Partition contract.CPUSet
+	PartitionCPUs contract.CPUSet
 }
 
 func (h Holding) stays() bool { return h.Decision.V == "" }
@@ -125,15 +125,15 @@ func (h Holding) kind() Kind {
 	return Partitioned
 }
 
-// needsAbove returns the CPUs that the cgroups above the container must have for it:
-// of its decision's partition and of the kernel's. A partition that ends while a
-// cgroup above it lacks its CPUs loses them for good (seen on Linux 6.12), so
-// they are taken back when the partition has ended.
+// needsAbove returns the CPUs that the cgroups above the container must name: the CPUs
+// of the decision's partition and of the partition that the kernel has. If a cgroup
+// above lacks them when a partition ends, the kernel loses these CPUs (seen on Linux
+// 6.12).
 func (h Holding) needsAbove() contract.CPUSet {
 	if h.Decision.Partition == "" {
-		return h.Partition
+		return h.PartitionCPUs
 	}
-	return h.Partition.Union(h.Decision.CPUs)
+	return h.PartitionCPUs.Union(h.Decision.CPUs)
 }
 
 // ContainerFiles returns the decision as contents of a container's files,

@@ -26,7 +26,7 @@ func cpus(list string) contract.CPUSet { return contracttest.CPUs(list) }
 func text(steps []tree.Step) []string {
 	var lines []string
 	for _, s := range steps {
-		signs := map[tree.Act]string{tree.Keep: " keeps", tree.GiveBack: " back", tree.Mark: " mark"}[s.Act]
+		signs := map[tree.Act]string{tree.SaveFormer: " keeps", tree.GiveBack: " back", tree.MarkWritten: " mark"}[s.Act]
 		if s.Overwritten {
 			signs += " overwritten"
 		}
@@ -37,7 +37,7 @@ func text(steps []tree.Step) []string {
 
 func TestDesired(t *testing.T) {
 	node := contract.NodeState{
-		Shared:        contract.Shared{CPUs: cpus("0-3"), Mems: contracttest.Nodes("0")},
+		Shared:        contract.Shared{CPUs: cpus("0-3"), Mems: contracttest.NUMANodes("0")},
 		Ancestors:     map[string]contract.Files{"": {"memory.min": "1"}},
 		PartitionCPUs: map[string]contract.CPUSet{"": cpus("8-9"), "burstable": cpus("8-9")},
 		Pods: map[string]contract.PodState{
@@ -60,7 +60,7 @@ func TestDesired(t *testing.T) {
 		{Dir: "kubepods/burstable/a/one", PodDir: "kubepods/burstable/a", PodUID: "a", Decision: partition, Claimed: true},
 		{Dir: "kubepods/burstable/a/two", PodDir: "kubepods/burstable/a", PodUID: "a", Decision: pool},
 		// A container that stays as it is, and that the kernel has a partition for.
-		{Dir: "kubepods/besteffort/b/c", PodDir: "kubepods/besteffort/b", PodUID: "b", Partition: cpus("6-7")},
+		{Dir: "kubepods/besteffort/b/c", PodDir: "kubepods/besteffort/b", PodUID: "b", PartitionCPUs: cpus("6-7")},
 	}))
 }
 
@@ -68,7 +68,7 @@ func TestDesired(t *testing.T) {
 // cgroup.
 func TestPodsTakeNoOtherPlace(t *testing.T) {
 	node := contract.NodeState{
-		Shared:    contract.Shared{CPUs: cpus("0-3"), Mems: contracttest.Nodes("0")},
+		Shared:    contract.Shared{CPUs: cpus("0-3"), Mems: contracttest.NUMANodes("0")},
 		Ancestors: map[string]contract.Files{"": {"memory.min": "1"}},
 	}
 	pool := contract.Decision{V: contract.Version}.WithShared(node.Shared)
@@ -212,7 +212,7 @@ func (k kernel) exclusive(dir string) contract.CPUSet {
 
 // take takes a step, and fails if the kernel would refuse it.
 func (k kernel) take(t *rapid.T, s tree.Step) {
-	if s.Act == tree.Mark {
+	if s.Act == tree.MarkWritten {
 		k[s.Dir].Written[s.File] = s.Content
 		return
 	}
@@ -224,7 +224,7 @@ func (k kernel) take(t *rapid.T, s tree.Step) {
 			}
 		}
 	}
-	if s.Act == tree.Keep {
+	if s.Act == tree.SaveFormer {
 		k[s.Dir].Former[s.File] = k[s.Dir].Files[s.File]
 	}
 	k[s.Dir].Files[s.File], k[s.Dir].Written[s.File] = s.Content, s.Content
@@ -287,15 +287,15 @@ func TestPlansSurvive(t *testing.T) {
 					node.PartitionCPUs[level] = node.PartitionCPUs[level].Union(c.cpus)
 				}
 			}
-			node.Shared = contract.Shared{CPUs: pool, Mems: contracttest.Nodes("0")}
+			node.Shared = contract.Shared{CPUs: pool, Mems: contracttest.NUMANodes("0")}
 			plan := func() []tree.Step {
 				var holdings []tree.Holding
 				for _, c := range all {
 					d := contract.Decision{V: contract.Version, CPUs: c.cpus, Partition: c.partition}.WithShared(node.Shared)
-					d.Mems = contract.NodeSet{}
+					d.Mems = contract.NUMANodeSet{}
 					h := tree.Holding{Dir: c.dir, PodDir: path.Dir(c.dir), PodUID: c.dir, Decision: d, Claimed: !c.cpus.IsEmpty()}
 					if k[c.dir].Files[contract.FilePartition] != tree.Member {
-						h.Partition = k.exclusive(c.dir)
+						h.PartitionCPUs = k.exclusive(c.dir)
 					}
 					holdings = append(holdings, h)
 				}
@@ -308,7 +308,7 @@ func TestPlansSurvive(t *testing.T) {
 			}
 			run := func(steps []tree.Step) {
 				for _, s := range steps {
-					if s.Kind == tree.Claimed && s.File == tree.FileCPUs && s.Act != tree.Mark {
+					if s.Kind == tree.Claimed && s.File == tree.FileCPUs && s.Act != tree.MarkWritten {
 						for _, other := range all {
 							if other.cpus.IsEmpty() {
 								require.False(t, cpus(k[other.dir].Files[tree.FileCPUs]).Overlaps(cpus(s.Content)), "I1: %v", s)
@@ -389,7 +389,7 @@ func TestPartitionSteps(t *testing.T) {
 	require.EqualError(t, err, `cgroup kubepods/burstable/a has 2 of its 4 CPUs in cpuset.cpus.exclusive ("4-5,9")`)
 
 	root := contract.Files{contract.FilePartition: "root", contract.FileExclusive: "4-7"}
-	require.Equal(t, []string{dir + `/cpuset.cpus.partition = "member"`}, text(tree.LeavePartition(dir, root)))
+	require.Equal(t, []string{dir + `/cpuset.cpus.partition = "member"`}, text(tree.MakeMember(dir, root)))
 	require.Equal(t, []string{dir + `/cpuset.cpus.partition = "member"`, dir + `/cpuset.cpus.exclusive = ""`},
 		text(tree.EndPartition(dir, root)))
 	require.Empty(t, tree.Refused(d, "root"))

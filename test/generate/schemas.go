@@ -47,9 +47,9 @@ func records() (map[string]*jsonschema.Schema, error) {
 	} {
 		s, err := jsonschema.ForType(reflect.TypeOf(record.value), &jsonschema.ForOptions{
 			TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-				reflect.TypeFor[contract.Limit]():   limit(1),
-				reflect.TypeFor[contract.CPUSet]():  {Type: "string", Pattern: listForm},
-				reflect.TypeFor[contract.NodeSet](): {Type: "string", Pattern: listForm},
+				reflect.TypeFor[contract.Limit]():       limit(1),
+				reflect.TypeFor[contract.CPUSet]():      {Type: "string", Pattern: listForm},
+				reflect.TypeFor[contract.NUMANodeSet](): {Type: "string", Pattern: listForm},
 			},
 		})
 		if err != nil {

@@ -48,7 +48,7 @@ func newEmbedded(n *Node) *embedded {
 	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
 	e.driver = kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()),
-		Pool: NodeName, BootID: n.BootID(),
+		SlicePool: NodeName, BootID: n.BootID(),
 		Guard: n.config.Guard, GuardWait: n.config.GuardWait.Duration,
 		Inventory: decision.InventoryOf(n.config, offered, n.BootID()), Settings: parameters.Defaults(n.config, n.spec.PageSize),
 		Pods: podclaims.NewReader(n.API.Client), Claims: podclaims.NewReader(n.API.Client), Cgroups: e,

@@ -236,7 +236,7 @@ func (n *Node) pool() contract.CPUSet { return n.offered().Pool.CPUs }
 func (n *Node) CPUs() []int { return n.machine.Online().List() }
 
 // offered returns the inventory with the present configuration.
-func (n *Node) offered() zones.Inventory {
+func (n *Node) offered() zones.Division {
 	if n.inventory == nil {
 		offered, err := n.config.Divide(n.machine)
 		require.NoError(n.t, err)

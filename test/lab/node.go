@@ -93,7 +93,7 @@ type Node struct {
 	machine topology.Machine
 	config  config.Config
 	// inventory is nil until offered computes it.
-	inventory *zones.Inventory
+	inventory *zones.Division
 	records   *records.Validator
 	// seen has the contents of valid CDI files by name.
 	seen    map[string]string

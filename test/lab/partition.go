@@ -35,7 +35,7 @@ func (n *Node) judge() {
 	}
 	for _, dir := range append(n.parted("kubepods/pod*/*"), n.parted("kubepods/*/pod*/*")...) {
 		kind := n.ReadCgroup(dir, contract.FilePartition)
-		if !slices.Contains(contract.Partitions(), kind) {
+		if !slices.Contains(contract.PartitionKinds(), kind) {
 			continue
 		}
 		if reason := n.obstacle(dir); reason != "" {
@@ -84,7 +84,7 @@ func (n *Node) parted(pattern string) []string {
 
 // granted returns the CPUs of the container's partition, none without a partition.
 func (c *Container) granted() contract.CPUSet {
-	if !c.n.o.Partitions || !c.started || !slices.Contains(contract.Partitions(), c.ReadCgroup(contract.FilePartition)) {
+	if !c.n.o.Partitions || !c.started || !slices.Contains(contract.PartitionKinds(), c.ReadCgroup(contract.FilePartition)) {
 		return contract.CPUSet{}
 	}
 	return contracttest.CPUs(c.ReadCgroup(contract.FileExclusive))

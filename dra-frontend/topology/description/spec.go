@@ -131,7 +131,7 @@ func (s Spec) Sys() Files {
 		t.file(dir+"/distance", "%s", s.distances(n))
 		s.addMemory(t, i, n)
 	}
-	t.file("devices/system/node/online", "%s", contract.Nodes(online...))
+	t.file("devices/system/node/online", "%s", contract.NUMANodes(online...))
 	return t
 }
 
@@ -156,7 +156,7 @@ func (s Spec) addMemory(t Files, index int, n Node) {
 				members = append(members, o.ID)
 			}
 		}
-		t.file(fmt.Sprintf("devices/virtual/memory_tiering/memory_tier%d/nodelist", n.Tier), "%s", contract.Nodes(members...))
+		t.file(fmt.Sprintf("devices/virtual/memory_tiering/memory_tier%d/nodelist", n.Tier), "%s", contract.NUMANodes(members...))
 	}
 	if n.Performance != (topology.MemoryPerformance{}) {
 		for class := range 2 {

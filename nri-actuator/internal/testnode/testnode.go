@@ -45,7 +45,7 @@ func New(t require.TestingT, dir string) *Node {
 	n.SetFile(probe, "cgroup.subtree_control", "")
 	n.SetFile(probe+"/partition", "cpuset.cpus.effective", "0-15")
 	n.State = contract.NodeState{
-		V: contract.Version, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.Nodes("0-1")},
+		V: contract.Version, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.NUMANodes("0-1")},
 		Pods: map[string]contract.PodState{}, Ancestors: map[string]contract.Files{},
 	}
 	n.Change(func(*contract.NodeState) {})

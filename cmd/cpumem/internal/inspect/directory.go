@@ -87,7 +87,7 @@ func (d *Directory) problem(format string, args ...any) {
 // check checks the rules between files: I1, and that node state and claims
 // belong together.
 func (d *Directory) check() {
-	holder, pooled := make(map[int]string), make(map[int]bool)
+	holder, outsidePool := make(map[int]string), make(map[int]bool)
 	for _, c := range d.Claims {
 		for _, cpu := range c.CPUs().List() {
 			if other, held := holder[cpu]; held {
@@ -97,7 +97,7 @@ func (d *Directory) check() {
 		}
 		for _, r := range c.Results {
 			for _, cpu := range r.Decision.CPUs.List() {
-				pooled[cpu] = r.Decision.Partition == ""
+				outsidePool[cpu] = r.Decision.Partition == ""
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (d *Directory) check() {
 	}
 	for _, cpu := range d.Node.Shared.CPUs.List() {
 		// The node state's pool has partition CPUs: the kernel takes them out.
-		if pooled[cpu] {
+		if outsidePool[cpu] {
 			d.problem("CPU %d is held by claim %s and in the shared pool", cpu, holder[cpu])
 		}
 	}

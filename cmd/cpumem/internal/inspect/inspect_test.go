@@ -33,7 +33,7 @@ func claim(uid, cpus string) contract.ClaimRecord {
 		V: contract.Version, Namespace: "default", Name: "claim-" + uid[:1], UID: uid, BootID: "boot",
 		Pods: []contract.PodRecord{{UID: podUID}},
 		Results: []contract.ResultRecord{{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{
-			V: contract.Version, CPUs: contracttest.CPUs(cpus), Mems: contracttest.Nodes("0"),
+			V: contract.Version, CPUs: contracttest.CPUs(cpus), Mems: contracttest.NUMANodes("0"),
 			Memory:    &contract.Memory{Min: 4096, High: contract.Max, Max: 4096},
 			Hugepages: map[string]contract.Limit{"2Mi": 2 << 20},
 		}}},
@@ -46,7 +46,7 @@ func directory(t *testing.T, cpusA, cpusB, shared string) string {
 	dir := t.TempDir()
 	writeFiles(t, dir, contract.NodeState{
 		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs(shared),
-			Mems: contracttest.Nodes("0")},
+			Mems: contracttest.NUMANodes("0")},
 		Pods: map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}}},
 	}, nil, claim(claimA, cpusA), claim(claimB, cpusB))
 	return dir

@@ -19,9 +19,9 @@ import (
 
 // Machine is what the frontend would publish for a machine.
 type Machine struct {
-	PageSize   int64  `json:"pageSize"`
-	Zones      []Zone `json:"zones"`
-	SharedPool Pool   `json:"sharedPool"`
+	PageSize   int64      `json:"pageSize"`
+	Zones      []Zone     `json:"zones"`
+	SharedPool SharedPool `json:"sharedPool"`
 	// Warnings say which files contradict each other or are malformed, and what
 	// the reader assumed instead.
 	Warnings []string `json:"warnings,omitempty"`
@@ -34,14 +34,14 @@ type Machine struct {
 type Zone struct {
 	Name string `json:"name"`
 	// CPU is the published capacity, a part of the CPUs.
-	CPU       int              `json:"cpu"`
-	CPUs      contract.CPUSet  `json:"cpus"`
-	Cores     int              `json:"cores"`
-	L3Caches  int              `json:"l3Caches"`
-	CPUType   topology.CPUType `json:"cpuType,omitempty"`
-	Memory    int64            `json:"memory"`
-	Hugepages map[string]int64 `json:"hugepages,omitempty"`
-	Mems      contract.NodeSet `json:"mems"`
+	CPU       int                  `json:"cpu"`
+	CPUs      contract.CPUSet      `json:"cpus"`
+	Cores     int                  `json:"cores"`
+	L3Caches  int                  `json:"l3Caches"`
+	CPUType   topology.CPUType     `json:"cpuType,omitempty"`
+	Memory    int64                `json:"memory"`
+	Hugepages map[string]int64     `json:"hugepages,omitempty"`
+	Mems      contract.NUMANodeSet `json:"mems"`
 	// Distances are by NUMA node; zones of several nodes have none.
 	Distances          map[int]int         `json:"distances,omitempty"`
 	MemoryType         topology.MemoryType `json:"memoryType,omitempty"`
@@ -51,10 +51,10 @@ type Zone struct {
 	NearestCPUDistance *int                `json:"nearestCPUDistance,omitempty"`
 }
 
-// Pool is the shared pool while there is no claim.
-type Pool struct {
-	CPUs contract.CPUSet  `json:"cpus"`
-	Mems contract.NodeSet `json:"mems"`
+// SharedPool is the shared pool while there is no claim.
+type SharedPool struct {
+	CPUs contract.CPUSet      `json:"cpus"`
+	Mems contract.NUMANodeSet `json:"mems"`
 }
 
 // ReadMachine reads the machine and divides it into zones as the frontend does.
@@ -70,7 +70,7 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 	}
 	out := Machine{
 		PageSize: pageSize, Zones: []Zone{}, LeftOut: divided.LeftOut(), Warnings: m.Warnings,
-		SharedPool: Pool{CPUs: divided.Pool.CPUs, Mems: divided.Pool.Mems},
+		SharedPool: SharedPool{CPUs: divided.Pool.CPUs, Mems: divided.Pool.Mems},
 	}
 	for _, z := range divided.Zones {
 		out.Zones = append(out.Zones, describe(z))

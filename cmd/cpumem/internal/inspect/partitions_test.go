@@ -23,7 +23,7 @@ func TestPartitions(t *testing.T) {
 	a.Results = append(a.Results, second)
 	good := contract.NodeState{
 		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs("0-2,4"),
-			Mems: contracttest.Nodes("0")},
+			Mems: contracttest.NUMANodes("0")},
 		Pods: map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}, PartitionCPUs: contracttest.CPUs("2,4")}},
 		PartitionCPUs: map[string]contract.CPUSet{contract.LevelKubepods: contracttest.CPUs("2,4"),
 			contract.LevelBurstable: contracttest.CPUs("2,4")},

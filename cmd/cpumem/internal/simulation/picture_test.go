@@ -83,7 +83,7 @@ func TestPictureOfTheOutside(t *testing.T) {
 	require.Contains(t, picture(t, result, simulation.View{Width: 100}), ""+
 		"\noutside of zones: nothing of them is offered\n"+
 		"  L3 of 2: ## #\n"+
-		"\nletters: exclusive CPUs of claims   . shared pool   # reserved\n"+
+		"\nletters: claimed CPUs   . shared pool   # reserved\n"+
 		"shared pool: 1-2,5-7\n"+
 		"offline, not drawn: 3\n")
 }

@@ -40,10 +40,10 @@ type Machine struct {
 type Zone struct {
 	Name string `json:"name"`
 	// CPU counts CPUs.
-	CPU       Usage            `json:"cpu"`
-	Memory    Usage            `json:"memory"`
-	Hugepages map[string]Usage `json:"hugepages,omitempty"`
-	Mems      contract.NodeSet `json:"mems"`
+	CPU       Usage                `json:"cpu"`
+	Memory    Usage                `json:"memory"`
+	Hugepages map[string]Usage     `json:"hugepages,omitempty"`
+	Mems      contract.NUMANodeSet `json:"mems"`
 	// MemoryType is dram, hbm, cxl or unknown, empty without memory.
 	MemoryType topology.MemoryType `json:"memoryType,omitempty"`
 	L3s        []L3                `json:"l3s"`

@@ -143,7 +143,7 @@ func (s signs) claim(i int) string {
 func (s signs) legend() string {
 	var parts []string
 	if len(s.claims) > 0 {
-		parts = append(parts, "letters: exclusive CPUs of claims")
+		parts = append(parts, "letters: claimed CPUs")
 	}
 	present := make(map[rune]bool)
 	for cpu, sign := range s.free {
@@ -155,7 +155,7 @@ func (s signs) legend() string {
 		sign    rune
 		meaning string
 	}{
-		{signShared, "shared pool"}, {signReserved, "reserved"}, {signOther, "not managed, somebody else's"}, {signIdle, "kept for claims"},
+		{signShared, "shared pool"}, {signReserved, "reserved"}, {signOther, "unmanaged CPUs"}, {signIdle, "free for claims"},
 	} {
 		if present[l.sign] {
 			parts = append(parts, fmt.Sprintf("%c %s", l.sign, l.meaning))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package simulation answers where claims would land on a machine. It runs the
-// whole flow in one process and changes nothing: inventory divides and
-// publishes the machine as in the daemon, the real structured allocator stands
+// whole flow in one process and changes nothing: packages zones and
+// resourceslices divide and publish the machine as in the daemon, the real structured allocator stands
 // for the scheduler, and the frontend's own driver prepares the allocated claims,
 // with a ledger in memory. So what is refused here is refused in the cluster,
 // with the same message.
@@ -55,7 +55,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 		outcomes:  make(map[types.UID]outcome, len(o.claims)),
 	}
 	s.driver = kubelet.New(kubelet.Options{
-		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, Pool: nodeName, BootID: bootID, Guard: c.Guard, GuardWait: c.GuardWait.Duration,
+		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, SlicePool: nodeName, BootID: bootID, Guard: c.Guard, GuardWait: c.GuardWait.Duration,
 		Inventory: decision.InventoryOf(c, offered, bootID), Settings: parameters.Defaults(c, m.PageSize),
 		Pods: podLister(o.pods), Claims: s.objects, Cgroups: cgroups{}, Node: node{m}, Actuator: actuator{}, Recorder: discard{},
 	})
@@ -75,7 +75,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 
 type simulation struct {
 	objects   Objects
-	offered   zones.Inventory
+	offered   zones.Division
 	devices   resourceslices.Options
 	scheduler *scheduler
 	driver    *kubelet.Driver
