@@ -34,7 +34,7 @@ func TestOOMScoreIsKubelets(t *testing.T) {
 		var p oomscore.Pod
 		for range rapid.IntRange(0, 2).Draw(t, "init containers") {
 			p.Containers = append(p.Containers,
-				oomscore.Container{Resources: resources(), Init: true, Runs: rapid.Bool().Draw(t, "sidecar")})
+				oomscore.Container{Resources: resources(), Init: true, BesideMain: rapid.Bool().Draw(t, "sidecar")})
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "containers") {
 			p.Containers = append(p.Containers, oomscore.Container{Resources: resources(), Runs: true})
