@@ -37,7 +37,7 @@ func TestOOMScoreIsKubelets(t *testing.T) {
 				oomscore.Container{Resources: resources(), Init: true, BesideMain: rapid.Bool().Draw(t, "sidecar")})
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "containers") {
-			p.Containers = append(p.Containers, oomscore.Container{Resources: resources(), Runs: true})
+			p.Containers = append(p.Containers, oomscore.Container{Resources: resources(), BesideMain: true})
 		}
 		if rapid.Bool().Draw(t, "guaranteed") {
 			for i := range p.Containers {
@@ -75,7 +75,7 @@ func kubeletPod(p oomscore.Pod) (pod *corev1.Pod, containers []*corev1.Container
 		case !c.Init:
 			pod.Spec.Containers = append(pod.Spec.Containers, ctr)
 			continue
-		case c.Runs:
+		case c.BesideMain:
 			ctr.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		}
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, ctr)
