@@ -137,7 +137,7 @@ func (c Claim) PodRecords() []contract.PodRecord {
 	return records
 }
 
-// joinable reports whether pods can share the claim: it is not from a template,
+// joinable reports whether more pods may use the claim: it is not from a template,
 // and has neither memory nor hugepages.
 func (c Claim) joinable() bool {
 	return !c.OwnedByPod && !slices.ContainsFunc(c.Results, func(r Result) bool { return r.Amounts.HasMemory() })

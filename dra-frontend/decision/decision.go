@@ -107,14 +107,14 @@ type call struct {
 	Input
 	// uses are the results of all claims, in an order that does not depend on the
 	// order of claims (I8).
-	uses []claimResult
+	results []claimResult
 	// partitions are the outcomes of the results with CPUs.
 	partitions map[partition.Key]partition.Outcome
 }
 
 func newCall(in Input) call {
 	all := slices.Concat(in.Claims, in.OtherClaims)
-	c := call{Input: in, uses: resultsOf(all)}
+	c := call{Input: in, results: resultsOf(all)}
 	c.partitions = c.decidePartitions(all)
 	return c
 }

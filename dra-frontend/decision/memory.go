@@ -26,16 +26,16 @@ type claimResult struct {
 // them. Input.Beside has the claims that kubelet leaves out because it knows
 // them to be prepared.
 func resultsOf(claims []Claim) []claimResult {
-	var uses []claimResult
+	var results []claimResult
 	for _, claim := range claims {
 		for _, r := range claim.Results {
-			uses = append(uses, claimResult{claim, r})
+			results = append(results, claimResult{claim, r})
 		}
 	}
-	slices.SortFunc(uses, func(a, b claimResult) int {
+	slices.SortFunc(results, func(a, b claimResult) int {
 		return cmp.Or(boolCompare(a.unlimited(), b.unlimited()), cmp.Compare(a.claim.UID, b.claim.UID), cmp.Compare(a.Index, b.Index))
 	})
-	return uses
+	return results
 }
 
 func boolCompare(a, b bool) int {
@@ -54,7 +54,7 @@ func (u claimResult) is(claim Claim, r Result) bool {
 
 // resultsUsedBy returns the results that a container of the claim's pods uses.
 func (c call) resultsUsedBy(claim Claim, container Container) []claimResult {
-	return slices.DeleteFunc(slices.Clone(c.uses), func(u claimResult) bool {
+	return slices.DeleteFunc(slices.Clone(c.results), func(u claimResult) bool {
 		return u.claim.Namespace != claim.Namespace || !container.uses(u.claim.Name, u.Request)
 	})
 }
@@ -68,7 +68,7 @@ type memoryContainer struct {
 	memory memoryqos.Container
 	// position is the place of the result in memory.Uses.
 	position int
-	// description describes memory.Uses.
+	// description names memory.Results.
 	description string
 }
 
@@ -115,18 +115,18 @@ func (c call) memoryContainers(claim Claim, r Result) ([]memoryContainer, error)
 			if !container.uses(claim.Name, r.Request) {
 				continue
 			}
-			uses := slices.DeleteFunc(c.resultsUsedBy(claim, container), func(u claimResult) bool { return u.Amounts.Memory == 0 })
+			results := slices.DeleteFunc(c.resultsUsedBy(claim, container), func(u claimResult) bool { return u.Amounts.Memory == 0 })
 			u := memoryContainer{
 				name: p.Name + "/" + container.Name, limited: container.MemoryLimit > 0,
 				memory:      memoryqos.Container{Limit: container.MemoryLimit, Ceiling: p.MemoryLimit},
-				position:    slices.IndexFunc(uses, func(u claimResult) bool { return u.is(claim, r) }),
-				description: describe(uses),
+				position:    slices.IndexFunc(results, func(u claimResult) bool { return u.is(claim, r) }),
+				description: describe(results),
 			}
 			if u.position < 0 {
 				return nil, fmt.Errorf("container %s uses it, and it is not among the results of this call (%s): "+
 					"a fault of this driver", u.name, u.description)
 			}
-			for _, other := range uses {
+			for _, other := range results {
 				u.memory.Results = append(u.memory.Results, other.Memory)
 			}
 			users = append(users, u)
@@ -181,9 +181,9 @@ func (c call) fits(claim Claim, p Pod) error {
 }
 
 // describe names results with memory and their amounts.
-func describe(uses []claimResult) string {
+func describe(results []claimResult) string {
 	var out []string
-	for _, u := range uses {
+	for _, u := range results {
 		if u.Amounts.Memory > 0 {
 			out = append(out, fmt.Sprintf("claim %s, request %s: %d", u.claim.Name, u.Request, u.Amounts.Memory))
 		}

@@ -37,9 +37,9 @@ func (c call) decidePartitions(claims []Claim) map[partition.Key]partition.Outco
 	obstacles := make(map[partition.Key]error)
 	var open, prepared []partition.Result
 	for _, claim := range claims {
-		for _, use := range c.partitionResults(claim, pods) {
-			obstacles[use.Key] = use.Obstacle
-			open = append(open, use)
+		for _, result := range c.partitionResults(claim, pods) {
+			obstacles[result.Key] = result.Obstacle
+			open = append(open, result)
 		}
 	}
 	for _, record := range c.Prepared {
@@ -52,17 +52,17 @@ func (c call) decidePartitions(claims []Claim) map[partition.Key]partition.Outco
 			if r.Decision.CPUs.IsEmpty() {
 				continue
 			}
-			use := partition.Result{
+			result := partition.Result{
 				Key: partition.Key{ClaimUID: record.UID, Request: r.Request}, Claim: record.Name,
 				Containers: containersOf(pods[record.Namespace], record.Name, r.Request),
 			}
 			if r.Decision.Partition == "" {
 				// The call may know the reason.
-				if use.Obstacle = obstacles[use.Key]; use.Obstacle == nil {
-					use.Obstacle = errPreparedWithout
+				if result.Obstacle = obstacles[result.Key]; result.Obstacle == nil {
+					result.Obstacle = errPreparedWithout
 				}
 			}
-			prepared = append(prepared, use)
+			prepared = append(prepared, result)
 		}
 	}
 	return partition.Decide(open, prepared)
@@ -72,7 +72,7 @@ func (c call) decidePartitions(claims []Claim) map[partition.Key]partition.Outco
 // or it is of an earlier claim of the same name, which is being released.
 func (c call) replaced(record contract.ClaimRecord) bool {
 	return slices.ContainsFunc(c.Claims, func(claim Claim) bool { return claim.UID == record.UID }) ||
-		slices.ContainsFunc(c.uses, func(u claimResult) bool {
+		slices.ContainsFunc(c.results, func(u claimResult) bool {
 			return u.Amounts.CPUs > 0 && u.claim.Namespace == record.Namespace && u.claim.Name == record.Name && u.claim.UID != record.UID
 		})
 }
@@ -84,25 +84,25 @@ func (c call) partitionResults(claim Claim, pods map[string][]Pod) []partition.R
 		// A claim that demands a partition takes no more pods.
 		takesMorePods = takesMorePods && (r.Amounts.CPUs == 0 || demand(r) == "")
 	}
-	var uses []partition.Result
+	var results []partition.Result
 	for _, r := range claim.Results {
 		if r.Amounts.CPUs == 0 {
 			continue
 		}
-		use := partition.Result{
+		result := partition.Result{
 			Key: partition.Key{ClaimUID: claim.UID, Request: r.Request}, Claim: claim.Name,
 			Containers: containersOf(pods[claim.Namespace], claim.Name, r.Request),
 			Demand:     demand(r), PodsErr: claim.PodsErr,
 		}
-		if use.PodsErr == nil {
-			use.Obstacle = claim.obstacle(r, takesMorePods)
+		if result.PodsErr == nil {
+			result.Obstacle = claim.obstacle(r, takesMorePods)
 		}
-		if lack := c.Node.Actuator.Lacks(contract.FeaturePartition); use.Obstacle == nil && lack != "" {
-			use.Obstacle = errors.New(lack)
+		if lack := c.Node.Actuator.Lacks(contract.FeaturePartition); result.Obstacle == nil && lack != "" {
+			result.Obstacle = errors.New(lack)
 		}
-		uses = append(uses, use)
+		results = append(results, result)
 	}
-	return uses
+	return results
 }
 
 // demand names the setting that demands a partition, empty for none.

@@ -149,7 +149,7 @@ func (i *Instance) order() ([]string, error) {
 }
 
 // otherRelease reports whether i and other are of different releases. An instance that
-// does not know its release, as with an older chart, is otherRelease to none.
+// does not know its release, as with an older chart, is of no other release.
 func (i Identity) otherRelease(other Identity) bool {
 	return i.Release != "" && other.Release != "" && i.Release != other.Release
 }

@@ -39,7 +39,7 @@ type Policy struct {
 	PageSize int64
 }
 
-// Result returns the use of a result of amount bytes. A limit below the amount is an
+// Result returns the result of amount bytes. A limit below the amount is an
 // error: the container could not use the claimed amount. Limits are rounded down
 // to whole pages, which the kernel counts.
 func (p Policy) Result(amount int64) (Result, error) {
@@ -75,7 +75,7 @@ type Container struct {
 	// any pod: the capacity less the kube and system reservations, with hugepages
 	// and the eviction threshold.
 	Ceiling int64
-	// Results has the same order for each result. The uses without a limit come
+	// Results has the same order for each result. The results without a limit come
 	// last, so that only these depend on the ceiling.
 	Results []Result
 }
@@ -155,9 +155,9 @@ func (c Container) sum(n int) (amount, limit int64, limited bool) {
 // of the amounts without a limit.
 type sums struct{ amount, limit, unlimited int64 }
 
-func total(uses []Result) sums {
+func total(results []Result) sums {
 	var s sums
-	for _, u := range uses {
+	for _, u := range results {
 		s.amount += u.Amount
 		if u.Limit == contract.Max {
 			s.unlimited += u.Amount

@@ -60,32 +60,32 @@ type Outcome struct {
 // Decide returns the outcome of each open result. Prepared results stay as they
 // are. The verdicts do not depend on the order of the results (I8).
 func Decide(open, prepared []Result) map[Key]Outcome {
-	uses := slices.Concat(open, prepared)
-	obstacles := spreadObstacles(uses, len(open))
-	unread := spreadUnknown(uses, len(open), obstacles)
+	results := slices.Concat(open, prepared)
+	obstacles := spreadObstacles(results, len(open))
+	unread := spreadUnknown(results, len(open), obstacles)
 	outcomes := make(map[Key]Outcome, len(open))
 	for i, u := range open {
 		if unread[i] != nil {
 			outcomes[u.Key] = Outcome{Unknown, unread[i]}
 		} else {
-			outcomes[u.Key] = outcome(u, obstacles[i], uses, obstacles)
+			outcomes[u.Key] = outcome(u, obstacles[i], results, obstacles)
 		}
 	}
 	return outcomes
 }
 
-// spreadObstacles returns the obstacle of each result. The first open uses are the
+// spreadObstacles returns the obstacle of each result. The first open results are the
 // undecided results: without an obstacle of its own, an undecided result has the
 // obstacle of a result with which it shares a container.
-func spreadObstacles(uses []Result, open int) []error {
-	obstacles := make([]error, len(uses))
-	for i, u := range uses {
+func spreadObstacles(results []Result, open int) []error {
+	obstacles := make([]error, len(results))
+	for i, u := range results {
 		obstacles[i] = u.Obstacle
 	}
 	for changed := true; changed; {
 		changed = false
-		for i, u := range uses[:open] {
-			for j, other := range uses {
+		for i, u := range results[:open] {
+			for j, other := range results {
 				if c := shared(u, other); obstacles[i] == nil && obstacles[j] != nil && c != "" {
 					obstacles[i] = fmt.Errorf("container %s also uses claim %s, request %s, which is no partition: %w",
 						c, other.Claim, other.Request, obstacles[j])
@@ -101,15 +101,15 @@ func spreadObstacles(uses []Result, open int) []error {
 // known. Two results are neighbours if a container uses both. An outcome is unknown if
 // the containers of the result, or of a neighbour, are not all known. Unknown
 // containers of more distant results matter only to a result without an obstacle.
-func spreadUnknown(uses []Result, open int, obstacles []error) []error {
-	unread := make([]error, len(uses))
-	for i, u := range uses {
+func spreadUnknown(results []Result, open int, obstacles []error) []error {
+	unread := make([]error, len(results))
+	for i, u := range results {
 		unread[i] = u.PodsErr
 	}
 	for changed := true; changed; {
 		changed = false
-		for i, u := range uses[:open] {
-			for j, other := range uses {
+		for i, u := range results[:open] {
+			for j, other := range results {
 				depends := other.PodsErr != nil || obstacles[i] == nil
 				if c := shared(u, other); unread[i] == nil && unread[j] != nil && depends && c != "" {
 					unread[i] = fmt.Errorf("container %s also uses claim %s: %w", c, other.Claim, unread[j])
@@ -123,14 +123,14 @@ func spreadUnknown(uses []Result, open int, obstacles []error) []error {
 
 // outcome returns the outcome of a result if the containers of its neighbours
 // are known.
-func outcome(u Result, obstacle error, uses []Result, obstacles []error) Outcome {
+func outcome(u Result, obstacle error, results []Result, obstacles []error) Outcome {
 	switch {
 	case obstacle == nil:
 		return Outcome{Verdict: Granted}
 	case u.Demand != "":
 		return Outcome{Refused, fmt.Errorf("%s, but it cannot be a cpuset partition: %w", u.Demand, obstacle)}
 	}
-	for i, other := range uses {
+	for i, other := range results {
 		if c := shared(u, other); c != "" && obstacles[i] == nil {
 			return Outcome{Refused, fmt.Errorf("container %s also uses claim %s, which is a cpuset partition, "+
 				"and this request cannot be a partition: %w", c, other.Claim, obstacle)}

@@ -23,8 +23,8 @@ import (
 // because their environments are too large. A container that no claim backs
 // belongs to the shared pool (I1).
 func (e *Enforcer) Adopt(ctx context.Context) {
-	known := make(map[string]bool, len(e.containers.all))
-	for _, c := range e.containers.all {
+	known := make(map[string]bool, len(e.containers))
+	for _, c := range e.containers {
 		known[c.Cgroups.Dir] = true
 	}
 	found := 0
@@ -36,7 +36,7 @@ func (e *Enforcer) Adopt(ctx context.Context) {
 			}
 			for _, dir := range e.below(ctx, pod) {
 				if !known[dir] {
-					e.containers.all[dir] = e.adopted(dir, pod, uid)
+					e.containers[dir] = e.adopted(dir, pod, uid)
 					found++
 				}
 			}

@@ -29,16 +29,14 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 	}
 	r := e.apply(ctx, node, scope{all: true})
 	var errs []error
-	var brought []*Container
 	for _, c := range e.containers.sorted() {
 		err := r[c.Cgroups.Dir]
 		delete(r, c.Cgroups.Dir)
 		switch {
-		case c.Cgroups.Dir == "" && !c.Life.PodUnlisted:
-			err = c.Cgroups.DirErr
+		case c.Cgroups.Dir == "":
+			err = e.misplaced(c, node)
 		case errors.Is(err, cgroups.ErrGone):
 			e.gone(ctx, c)
-			brought = append(brought, c)
 			continue
 		case c.waits() && c.trouble.refused == "":
 			continue
@@ -48,7 +46,6 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 			}
 		}
 		if err == nil {
-			brought = append(brought, c)
 			continue
 		}
 		logs.From(ctx).Error("apply", zap.Error(describe(c, err)))
@@ -61,14 +58,8 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 		}
 	}
 	errs = append(errs, e.unknownPlaces(node)...)
-	if !e.fresh {
-		errs = append(errs, errors.New("the node state could not be read, the last known one was applied"))
-	}
-	if len(errs) == 0 {
-		// No pool container is on the CPUs of a running container.
-		for _, c := range brought {
-			c.Life.hasValues = c.Life.hasValues || c.Life.Started
-		}
+	if e.stale != nil {
+		errs = append(errs, fmt.Errorf("the last known node state was applied: %w", e.stale))
 	}
 	e.Metrics.InvalidPartitions(len(e.Invalid()))
 	e.Metrics.Applied(node.Generation, node.Shared.CPUs.Size())

@@ -46,10 +46,7 @@ type Life struct {
 	// adopted reports whether the container was found below kubepods while no
 	// runtime was connected. Only its cgroup is known.
 	adopted bool
-	// hasValues reports whether the container was created with its values, or got
-	// them.
-	hasValues bool
-	// pendingPartitionCPUs are the CPUs that the runtime may be making a pendingPartitionCPUs of.
+	// pendingPartitionCPUs are the CPUs that the runtime may be making a partition of.
 	pendingPartitionCPUs contract.CPUSet
 	// removed reports whether the runtime has removed the container. Its cgroup
 	// still exists.
@@ -90,7 +87,5 @@ func (c *Container) resume(before *Container) {
 	// The runtime may not have received the answer to a creation. A started container
 	// shows that it has.
 	c.Life.Answered = before.Life.Answered && c.Life.Started
-	// Without the answer the runtime may have created the container without its values.
-	c.Life.hasValues = before.Life.hasValues && (c.Life.Started || !before.Life.Answered)
 	c.Life.pendingPartitionCPUs = before.Life.pendingPartitionCPUs
 }

@@ -21,12 +21,9 @@ import (
 // returns the container's decision. An error fails the creation. check refuses
 // a decision that the runtime cannot apply.
 func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract.Decision) error) (contract.Decision, error) {
-	node, err := e.node(ctx)
-	if err == nil && !e.fresh {
-		_, err = e.Directory.Node()
-	}
-	if err != nil {
-		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", err)
+	node, _ := e.node(ctx)
+	if e.stale != nil {
+		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", e.stale)
 	}
 	e.ProbePartitions(ctx)
 	d, err := e.lookUp(ctx, c, node)
@@ -39,7 +36,7 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	if err := e.makeRoom(ctx, c, node, true); err != nil {
 		return contract.Decision{}, err
 	}
-	c.Life.Answered, c.Life.hasValues = true, true
+	c.Life.Answered = true
 	return d, nil
 }
 
@@ -64,8 +61,8 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 	needsPod := len(pod.Cgroup) > 0 || !pod.PartitionCPUs.IsEmpty()
 	r := e.apply(ctx, node, s)
 	for _, other := range e.containers.sorted() {
-		if s.pool && other.Cgroups.Dir == "" && other.Decision().CPUs.IsEmpty() && other != c {
-			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, other.Cgroups.DirErr)
+		if err := e.misplaced(other, node); err != nil && s.pool && other.Decision().CPUs.IsEmpty() && other != c {
+			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, err)
 		}
 	}
 	containers := e.containers.byDir()
@@ -90,13 +87,22 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 // makeRoomIfUnanswered makes room for a container that was created without this actuator's answer,
 // before it gets its CPUs: the pool gives them up first (I1).
 func (e *Enforcer) makeRoomIfUnanswered(ctx context.Context, c *Container, node contract.NodeState) error {
-	if c.Life.hasValues || outsidePartitions(c).IsEmpty() {
+	if c.Life.Answered || outsidePartitions(c).IsEmpty() {
 		return nil
 	}
 	if has, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs); err == nil && has == c.Decision().CPUs {
 		return nil
 	}
 	return e.makeRoom(ctx, c, node, true)
+}
+
+// misplaced returns why the container's cgroup is not known, nil if it is known or if
+// the container stays where it is.
+func (e *Enforcer) misplaced(c *Container, node contract.NodeState) error {
+	if c.Cgroups.Dir != "" || !c.NamesClaim() && e.onUnmanagedCPUs(c, node.Shared) {
+		return nil
+	}
+	return c.Cgroups.DirErr
 }
 
 // checkAbove returns an error unless the cgroups above the container name the
@@ -185,9 +191,9 @@ func (e *Enforcer) ApplyWaiting(ctx context.Context) (waiting bool) {
 // applyWaiting writes in the order of a creation: the pool gives the CPUs up
 // before the container gets them, and the program starts when it has them (I1).
 func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
-	node, err := e.node(ctx)
-	if err != nil || !e.fresh {
-		return errors.Join(err, errors.New("the node state cannot be read"))
+	node, _ := e.node(ctx)
+	if e.stale != nil {
+		return e.stale
 	}
 	d, err := e.lookUp(ctx, c, node)
 	if err != nil || d.V == "" {
@@ -204,6 +210,5 @@ func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 	if err := e.apply(ctx, node, scope{own: c})[c.Cgroups.Dir]; err != nil {
 		return err
 	}
-	c.Life.hasValues = true
 	return e.checkPartition(ctx, c)
 }

@@ -32,7 +32,7 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 	}
 	held, err := e.Directory.ForContainer(node, c.References)
 	refused := errors.As(err, new(*claims.Refusal))
-	if err != nil && c.lastValid != nil && (!refused || !e.fresh) {
+	if err != nil && c.lastValid != nil && (!refused || e.stale != nil) {
 		// The frontend has not withdrawn the decision: a claim file cannot be read, or
 		// the node file is gone as well.
 		logs.From(ctx).Error("keeping the last known decision", zap.String("container", c.Name), zap.Error(err))
@@ -43,7 +43,7 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 		return claims.Effective(held, node.SharedOf(c.References.PodUID)), nil
 	}
 	e.noteRefusal(ctx, c, err)
-	if !refused && c.Cgroups.Dir != "" && (e.isPartition(c) || c.Life.Started && e.fresh && e.backed(c, node)) {
+	if !refused && c.Cgroups.Dir != "" && (e.isPartition(c) || c.Life.Started && e.stale == nil && e.backed(c, node)) {
 		// The frontend has not withdrawn the decision: a claim file cannot be read (I4).
 		return contract.Decision{}, err
 	}

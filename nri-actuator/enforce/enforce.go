@@ -48,19 +48,19 @@ type Enforcer struct {
 	// that cannot be read while claimed CPUs are in use (I1), and it has the
 	// pool for late answers (I7).
 	last atomic.Pointer[contract.NodeState]
-	// fresh reports whether the node state in use was read from the file.
-	fresh bool
+	// stale is why the node state in use was not read from the file, nil if it was.
+	stale error
 	drift drift
 	// looked has the pods and levels that this process has looked at.
 	looked map[string]bool
-	// canPartition reports whether the kernel makes cpuset canPartition below
+	// canPartition reports whether the kernel makes cpuset partitions below
 	// kubepods, nil before the first try.
 	canPartition *bool
 }
 
 // New returns an Enforcer without containers.
 func New(o Options) *Enforcer {
-	return &Enforcer{Options: o, containers: containers{all: make(map[string]*Container)}, drift: make(drift), looked: make(map[string]bool)}
+	return &Enforcer{Options: o, containers: make(containers), drift: make(drift), looked: make(map[string]bool)}
 }
 
 // scope is the part of the node that a call is about.

@@ -101,7 +101,7 @@ func (e *Enforcer) observe(desired map[string]tree.Cgroup, mayPartition bool, r 
 // nil without a known pod. Any pod leads to them, except pods of other clients
 // of the runtime.
 func (e *Enforcer) podLevels() map[string]string {
-	for _, c := range e.containers.all {
+	for _, c := range e.containers {
 		if levels, err := cgroups.Levels(c.Cgroups.Pod); c.Cgroups.Pod != "" && err == nil {
 			return levels
 		}
@@ -131,7 +131,7 @@ func (e *Enforcer) levels() map[string]string {
 // the node (I7).
 func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 	node, err := e.Directory.Node()
-	if e.fresh = err == nil; e.fresh {
+	if e.stale = err; err == nil {
 		e.last.Store(&node)
 		return node, nil
 	}
@@ -150,7 +150,7 @@ func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 // claimsInUse reports whether a container has claimed CPUs, or may have: its claim
 // file may be unreadable.
 func (e *Enforcer) claimsInUse() bool {
-	for _, c := range e.containers.all {
+	for _, c := range e.containers {
 		if c.NamesClaim() || !e.partitionCPUs(c).IsEmpty() {
 			return true
 		}

@@ -65,8 +65,8 @@ func (e *Enforcer) isPartition(c *Container) bool {
 	return c.Cgroups.Dir != "" && err == nil && kind != tree.Member
 }
 
-// partitionCPUs returns the CPUs of the container's partitionCPUs, none if it has no
-// partitionCPUs. A cgroup whose partitionCPUs file cannot be read may be one.
+// partitionCPUs returns the CPUs of the container's partition, none if it has none. A
+// cgroup whose partition file cannot be read may be a partition.
 func (e *Enforcer) partitionCPUs(c *Container) contract.CPUSet {
 	if c.Cgroups.Dir == "" {
 		return contract.CPUSet{}
@@ -193,7 +193,7 @@ func (e *Enforcer) endPartition(c *Container) error {
 // Invalid returns the kernel's reasons for lost partitions by claim UID.
 func (e *Enforcer) Invalid() map[string]string {
 	var reasons map[string]string
-	for _, c := range e.containers.all {
+	for _, c := range e.containers {
 		for key, d := range c.lastValid {
 			if c.trouble.invalid != "" && d.Partition != "" {
 				if reasons == nil {

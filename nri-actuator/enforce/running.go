@@ -15,20 +15,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
 
-// Pool returns the shared pool for a container without a claim that is created
-// or updated. ok is false for a container that stays as it is, and without a
-// node state.
-func (e *Enforcer) Pool(ctx context.Context, c *Container) (d contract.Decision, ok bool) {
-	node, err := e.node(ctx)
-	if err != nil {
-		return contract.Decision{}, false
-	}
-	d, err = e.lookUp(ctx, c, node)
-	return d, err == nil && d.V != ""
-}
-
-// LastPool is Pool at the last known node state. It needs no order with other
-// calls.
+// LastPool returns the pool of the last known node state for a container without a
+// claim. ok is false for a container that stays as it is, and without a node state. It
+// needs no order with other calls.
 func (e *Enforcer) LastPool(c *Container) (d contract.Decision, ok bool) {
 	node := e.last.Load()
 	if node == nil || pinnedWithin(c.Pinned, node.Shared.UnmanagedCPUs) {
@@ -37,9 +26,9 @@ func (e *Enforcer) LastPool(c *Container) (d contract.Decision, ok bool) {
 	return claims.Effective(nil, node.SharedOf(c.References.PodUID)), true
 }
 
-// Update returns the decision of a container that the runtime updates. ok is
-// false for a container that stays as it is.
-func (e *Enforcer) Update(ctx context.Context, c *Container) (d contract.Decision, ok bool, err error) {
+// Current returns the present decision for a container that the runtime creates
+// without a claim, or updates. ok is false for a container that stays as it is.
+func (e *Enforcer) Current(ctx context.Context, c *Container) (d contract.Decision, ok bool, err error) {
 	node, err := e.node(ctx)
 	if err != nil {
 		return contract.Decision{}, false, err
@@ -58,13 +47,9 @@ func (e *Enforcer) ApplyTo(ctx context.Context, c *Container, known bool) (acted
 	switch {
 	case err != nil && !c.NamesClaim():
 		return false, nil
-	case err != nil && (c.lastValid == nil || !c.Life.hasValues):
+	case err != nil:
 		// I5: nothing shows that the container has its values.
 		return false, err
-	case err != nil:
-		// The container keeps the values that it was created with or given
-		// last.
-		return true, nil
 	}
 	_, refused := e.lookUp(ctx, c, node)
 	if err := e.makeRoomIfUnanswered(ctx, c, node); err != nil {
@@ -75,9 +60,7 @@ func (e *Enforcer) ApplyTo(ctx context.Context, c *Container, known bool) (acted
 		s.above = c
 	}
 	r := e.apply(ctx, node, s)
-	own := e.ownResult(ctx, c, r, known)
-	c.Life.hasValues = c.Life.hasValues || own == nil && refused == nil
-	return true, errors.Join(refused, e.aboveResult(ctx, c, node, r, s.above != nil), own)
+	return true, errors.Join(refused, e.aboveResult(ctx, c, node, r, s.above != nil), e.ownResult(ctx, c, r, known))
 }
 
 // ownResult returns what went wrong in the container's own cgroup. A cgroup that
@@ -107,7 +90,7 @@ func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, known 
 // OnClaimed reports whether the container may run on claimed CPUs.
 func (e *Enforcer) OnClaimed(c *Container) bool {
 	var claimed contract.CPUSet
-	for _, other := range e.containers.all {
+	for _, other := range e.containers {
 		claimed = claimed.Union(outsidePartitions(other))
 	}
 	if claimed.IsEmpty() {

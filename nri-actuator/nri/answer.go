@@ -100,11 +100,10 @@ func refusal(c *enforce.Container, err error) error {
 }
 
 // createLate answers the creation of a container without a claim while the lock
-// is held: the container gets the pool of the last known node state (I7), and
-// the next holder of the lock takes the container in.
+// is held: the container gets the pool of the last known node state (I7).
 func (s *Session) createLate(ctx context.Context, c *enforce.Container) *api.ContainerAdjustment {
 	logs.From(ctx).Warn("created with the last known pool: another container's write takes long", zap.String("container", c.Name))
-	s.later(event{container: c})
+	s.later(func(context.Context) { s.enforcer.FindOrAdd(c) })
 	d, ok := s.enforcer.LastPool(c)
 	if !ok {
 		return nil
@@ -122,51 +121,40 @@ func (s *Session) updateLate(c *enforce.Container) []*api.ContainerUpdate {
 	return []*api.ContainerUpdate{update(c.ID, d)}
 }
 
-// inbox has the events that could not get the lock.
+// inbox has the work of calls that could not get the lock, in the order of the
+// calls: no call is worked on before the runtime's list that came before it.
 type inbox struct {
-	mu     sync.Mutex
-	events []event
+	mu   sync.Mutex
+	work []func(context.Context)
 }
 
-// event is a call that could not get the lock: a container was created, or
-// started, or has stopped or was removed.
-type event struct {
-	container *enforce.Container
-	endedID   string
-	removed   bool
+func (i *inbox) put(do func(context.Context)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.work = append(i.work, do)
 }
 
-// later keeps an event for the next holder of the lock, and makes Apply due
-// soon.
-func (p *Plugin) later(e event) {
-	p.inbox.mu.Lock()
-	p.inbox.events = append(p.inbox.events, e)
-	p.inbox.mu.Unlock()
+func (i *inbox) empty() []func(context.Context) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	work := i.work
+	i.work = nil
+	return work
+}
+
+// later leaves work for the next holder of the lock, and makes Apply due soon.
+func (p *Plugin) later(do func(context.Context)) {
+	p.inbox.put(do)
 	p.due.after(waitingPeriod, func() { p.due.apply = true })
 }
 
-// lockAndCatchUp takes the lock, and takes in the events that could not get the lock.
+// lockAndCatchUp takes the lock, and does the work of calls that could not get it.
 func (p *Plugin) lockAndCatchUp(ctx context.Context) error {
 	if err := p.lock.acquire(ctx); err != nil {
 		return err
 	}
-	if !p.link.isConnected() {
-		p.enforcer.Unlisted()
-	}
-	p.inbox.mu.Lock()
-	events := p.inbox.events
-	p.inbox.events = nil
-	p.inbox.mu.Unlock()
-	for _, e := range events {
-		if e.container == nil {
-			p.enforcer.EndedLate(ctx, e.endedID, e.removed)
-			continue
-		}
-		if known := p.enforcer.Find(e.container.ID); known != nil {
-			known.Life.Started = known.Life.Started || e.container.Life.Started
-			continue
-		}
-		p.enforcer.Add(e.container)
+	for _, do := range p.inbox.empty() {
+		do(context.WithoutCancel(ctx))
 	}
 	return nil
 }

@@ -73,8 +73,8 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 func (s *Session) create(ctx context.Context, c *enforce.Container, ctr *api.Container) (*api.ContainerAdjustment, error) {
 	s.enforcer.Add(c)
 	if !c.NamesClaim() {
-		d, ok := s.enforcer.Pool(ctx, c)
-		if !ok {
+		d, ok, err := s.enforcer.Current(ctx, c)
+		if err != nil || !ok {
 			return nil, nil
 		}
 		return adjustToPool(d), nil
@@ -113,7 +113,7 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 		// lock looks at it.
 		late := s.read(pod, ctr)
 		late.Life.Started = true
-		s.later(event{container: late})
+		s.later(func(context.Context) { s.enforcer.FindOrAdd(late) })
 		return nil
 	}
 	return refusal(told, err)
@@ -192,7 +192,7 @@ func (s *Session) update(ctx context.Context, told *enforce.Container, asked *ap
 	if cpus, err := contract.ParseCPUs(asked.GetCpu().GetCpus()); err == nil && !c.Pinned.IsEmpty() && !cpus.IsEmpty() {
 		c.Pinned = cpus
 	}
-	d, ok, err := s.enforcer.Update(ctx, c)
+	d, ok, err := s.enforcer.Current(ctx, c)
 	switch {
 	case err != nil && c.NamesClaim():
 		return nil, err
@@ -225,26 +225,22 @@ func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ct
 // StopContainer forgets the container if its cgroup is gone.
 func (s *Session) StopContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (_ []*api.ContainerUpdate, err error) {
 	defer s.count("StopContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
-	return nil, s.leave(ctx, ctr, false, s.enforcer.Stopped)
+	return nil, s.ended(ctx, ctr.GetId(), false)
 }
 
 // RemoveContainer ends the container's partition and forgets the container.
 func (s *Session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, ctr *api.Container) (err error) {
 	defer s.count("RemoveContainer", time.Now(), func() metrics.Outcome { return outcome(err, true) })
-	return s.leave(ctx, ctr, true, s.enforcer.Remove)
+	return s.ended(ctx, ctr.GetId(), true)
 }
 
-// leave runs do for a container that ends. If there is no time, the next holder
-// of the lock looks at the container.
-func (s *Session) leave(ctx context.Context, ctr *api.Container, removed bool, do func(context.Context, *enforce.Container)) error {
+func (s *Session) ended(ctx context.Context, id string, removed bool) error {
 	_, err := inTime(ctx, s, func(ctx context.Context) (struct{}, error) {
-		if c := s.enforcer.Find(ctr.GetId()); c != nil {
-			do(ctx, c)
-		}
+		s.enforcer.Ended(ctx, id, removed)
 		return struct{}{}, nil
 	}, nil)
 	if errors.Is(err, errLate) {
-		s.later(event{endedID: ctr.GetId(), removed: removed})
+		s.later(func(ctx context.Context) { s.enforcer.Ended(ctx, id, removed) })
 		return nil
 	}
 	return err

@@ -4,7 +4,6 @@ package nri
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 )
@@ -24,9 +23,8 @@ const (
 type due struct {
 	wake chan struct{}
 
-	mu          sync.Mutex
-	synchronise func(context.Context) error
-	apply       bool
+	mu    sync.Mutex
+	apply bool
 	// looking reports whether a look at waiting containers is due.
 	looking bool
 }
@@ -60,29 +58,22 @@ func (d *due) look() {
 // Due returns the channel that receives when [Plugin.CatchUp] has work.
 func (p *Plugin) Due() <-chan struct{} { return p.due.wake }
 
-// CatchUp does the due work: a synchronisation that had to wait, Apply after an
-// update, and containers that the guard holds back.
+// CatchUp does the due work: Apply after an update or a call that could not get the
+// lock, and containers that the guard holds back.
 func (p *Plugin) CatchUp(ctx context.Context) error {
 	p.due.mu.Lock()
-	synchronise, apply := p.due.synchronise, p.due.apply
-	p.due.synchronise, p.due.apply = nil, false
+	apply := p.due.apply
+	p.due.apply = false
 	p.due.mu.Unlock()
-	var errs []error
-	if synchronise != nil {
-		if err := synchronise(ctx); !errors.Is(err, errOver) {
-			errs = append(errs, err)
-		}
-		p.Announce(ctx)
-	}
 	if apply {
-		return errors.Join(append(errs, p.Apply(ctx))...)
+		return p.Apply(ctx)
 	}
 	if err := p.lockAndCatchUp(ctx); err != nil {
-		return errors.Join(append(errs, err)...)
+		return err
 	}
 	defer p.lock.release()
 	p.lookAtWaiting(ctx)
-	return errors.Join(errs...)
+	return nil
 }
 
 // lookAtWaiting brings the containers that the guard may hold back, and makes the

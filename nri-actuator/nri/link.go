@@ -33,7 +33,7 @@ type link struct {
 	connected bool
 	// reason is why no runtime is connected.
 	reason string
-	// announcement is the announcement without what the daemon knows.
+	// announcement has no values that only the daemon knows.
 	announcement contract.Announcement
 	// writing orders the writes of the announcement.
 	writing sync.Mutex
@@ -96,7 +96,7 @@ func (l *link) synchronised(s *Session) bool {
 	return true
 }
 
-// change changes the announcement without writing it.
+// change changes the announcement in memory only.
 func (l *link) change(change func(*contract.Announcement)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -124,7 +124,11 @@ func (s *Session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	}, nil)
 	if errors.Is(err, errLate) {
 		logs.From(ctx).Warn("the runtime's containers are taken over later: it takes longer than the runtime waits")
-		s.due.after(0, func() { s.due.synchronise = func(ctx context.Context) error { return s.synchronizeLate(ctx, list) } })
+		s.later(func(ctx context.Context) {
+			if s.link.current(s) && !s.link.isConnected() {
+				s.synchronize(ctx, list)
+			}
+		})
 		return nil, nil
 	}
 	s.announceInTime(ctx)
@@ -149,17 +153,6 @@ func (s *Session) announceInTime(ctx context.Context) {
 	case <-written:
 	case <-timeout:
 	}
-}
-
-// synchronizeLate synchronises unless the late work has done it.
-func (s *Session) synchronizeLate(ctx context.Context, list []*enforce.Container) error {
-	_, err := underLock(ctx, ctx, s, func(ctx context.Context) (struct{}, error) {
-		if !s.link.isConnected() {
-			s.synchronize(ctx, list)
-		}
-		return struct{}{}, nil
-	})
-	return err
 }
 
 // containersOf returns the containers of the runtime's list. A container that has stopped

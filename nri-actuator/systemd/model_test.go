@@ -125,7 +125,7 @@ func (s *model) locked(f func()) {
 // tb hides that it is a *testing.T: a bubble allows no call of its Deadline.
 type tb struct{ rapid.TB }
 
-// Whatever the bus does, a unit is UpToDate only while its properties and files
+// Whatever the bus does, a unit is up to date only while its properties and files
 // have the newest values and no call is under way. In the end each unit is
 // UpToDate. Values that systemd has are not sent again.
 func TestNewestValueHolds(t *testing.T) {

@@ -16,60 +16,17 @@ import (
 )
 
 // containers are the containers by id.
-type containers struct {
-	all map[string]*Container
-	// created and removed are containers of calls before the runtime's list,
-	// which may be older than these calls. They are nil while there is a list.
-	created, removed map[string]bool
-}
-
-// unlisted begins to wait for the runtime's list.
-func (k *containers) unlisted() {
-	if k.created == nil {
-		k.created, k.removed = make(map[string]bool), make(map[string]bool)
-	}
-}
-
-func (k *containers) add(c *Container) {
-	k.all[c.ID] = c
-	if k.created != nil {
-		k.created[c.ID] = true
-	}
-}
-
-func (k *containers) removedByRuntime(id string) {
-	if k.removed != nil {
-		k.removed[id] = true
-	}
-}
-
-// replace takes over the runtime's list.
-func (k *containers) replace(list []*Container) {
-	before := k.all
-	k.all = make(map[string]*Container, len(list))
-	for _, c := range list {
-		if !k.removed[c.ID] {
-			c.resume(before[c.ID])
-			k.all[c.ID] = c
-		}
-	}
-	for id := range k.created {
-		if c := before[id]; c != nil && k.all[id] == nil {
-			k.all[id] = c
-		}
-	}
-	k.created, k.removed = nil, nil
-}
+type containers map[string]*Container
 
 // sorted returns the containers in the order of their ids (I8).
-func (k *containers) sorted() []*Container {
-	return slices.SortedFunc(maps.Values(k.all), func(a, b *Container) int { return cmp.Compare(a.ID, b.ID) })
+func (k containers) sorted() []*Container {
+	return slices.SortedFunc(maps.Values(k), func(a, b *Container) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 // byDir returns the containers by the directories of their cgroups.
-func (k *containers) byDir() map[string]*Container {
-	dirs := make(map[string]*Container, len(k.all))
-	for _, c := range k.all {
+func (k containers) byDir() map[string]*Container {
+	dirs := make(map[string]*Container, len(k))
+	for _, c := range k {
 		if c.Cgroups.Dir != "" {
 			dirs[c.Cgroups.Dir] = c
 		}
@@ -77,68 +34,77 @@ func (k *containers) byDir() map[string]*Container {
 	return dirs
 }
 
-// Unlisted notes that no list of a runtime is in force.
-func (e *Enforcer) Unlisted() { e.containers.unlisted() }
-
 // FindOrAdd returns the known container with the id of reported. It adds reported if
 // no such container is known, and replaces the known container if only reported has a
 // pod. known reports whether the container was known before.
 func (e *Enforcer) FindOrAdd(reported *Container) (c *Container, known bool) {
-	c, known = e.containers.all[reported.ID]
+	c, known = e.containers[reported.ID]
 	if !known || c.Life.PodUnlisted && !reported.Life.PodUnlisted {
 		reported.resume(c)
-		e.containers.add(reported)
+		e.containers[reported.ID] = reported
 		return reported, known
 	}
+	c.Life.Started = c.Life.Started || reported.Life.Started
 	return c, true
 }
 
 // Find returns the container with the id, nil if it is not known.
-func (e *Enforcer) Find(id string) *Container { return e.containers.all[id] }
+func (e *Enforcer) Find(id string) *Container { return e.containers[id] }
 
 // HasContainers reports whether a container is known.
-func (e *Enforcer) HasContainers() bool { return len(e.containers.all) > 0 }
+func (e *Enforcer) HasContainers() bool { return len(e.containers) > 0 }
 
 // Add takes in a container.
-func (e *Enforcer) Add(c *Container) { e.containers.add(c) }
+func (e *Enforcer) Add(c *Container) { e.containers[c.ID] = c }
 
 // Drop forgets a container that was not created.
 func (e *Enforcer) Drop(c *Container) {
-	if e.containers.all[c.ID] == c {
-		delete(e.containers.all, c.ID)
+	if e.containers[c.ID] == c {
+		delete(e.containers, c.ID)
 	}
 }
 
 // Replace takes over the runtime's list.
 func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
-	before := e.containers.all
-	e.containers.replace(list)
+	before := e.containers
+	e.containers = make(containers, len(list))
+	for _, c := range list {
+		c.resume(before[c.ID])
+		e.containers[c.ID] = c
+	}
 	for id, c := range before {
-		if e.containers.all[id] != nil || !c.Life.Started || !c.Life.seen || c.Life.adopted {
+		if e.containers[id] != nil || !c.Life.Started || !c.Life.seen || c.Life.adopted {
 			continue
 		}
 		// Runtimes do not list containers that have stopped. Such a container counts
 		// while a process of it runs (I1).
-		if e.containers.all[id] = c; !e.populated(c) {
-			e.Remove(ctx, c)
+		if e.containers[id] = c; !e.populated(c) {
+			e.remove(ctx, c)
 		}
 	}
 	var dirs []string
-	for _, c := range e.containers.all {
+	for _, c := range e.containers {
 		dirs = append(dirs, c.Cgroups.Dir, c.Cgroups.Pod)
 	}
 	if err := e.Units.Reset(dirs); err != nil {
 		logs.From(ctx).Warn("old drop-ins stay", zap.Error(err))
 	}
-	logs.From(ctx).Info("synchronising", zap.Int("containers", len(e.containers.all)))
+	logs.From(ctx).Info("synchronising", zap.Int("containers", len(e.containers)))
 }
 
-// Stopped forgets a container if its cgroup is gone, after the runtime has
-// stopped it. Some runtimes say so before the program has ended: the container
-// is kept off claimed CPUs until its cgroup is gone.
-func (e *Enforcer) Stopped(ctx context.Context, c *Container) {
-	c.Life.Started = true
-	e.gone(ctx, c)
+// Ended notes that the runtime has stopped the container, or removed it. Some
+// runtimes report the stop before the program has ended: the container is kept off
+// claimed CPUs until its cgroup is gone (I1).
+func (e *Enforcer) Ended(ctx context.Context, id string, removed bool) {
+	c := e.containers[id]
+	if c == nil {
+		return
+	}
+	if c.Life.Started = true; removed {
+		e.remove(ctx, c)
+	} else {
+		e.gone(ctx, c)
+	}
 }
 
 // HasCgroup reports whether the container's cgroup exists.
@@ -153,31 +119,19 @@ func (e *Enforcer) populated(c *Container) bool {
 	return e.HasCgroup(c) && (err != nil || !slices.Contains(strings.Split(events, "\n"), "populated 0"))
 }
 
-// EndedLate is Stopped, or Remove if removed, for the id of a container of a while ago.
-func (e *Enforcer) EndedLate(ctx context.Context, id string, removed bool) {
-	if c := e.containers.all[id]; c != nil {
-		c.Life.Started, c.Life.seen = true, true
-		if e.gone(ctx, c); removed {
-			e.Remove(ctx, c)
-		}
-	}
-	e.containers.removedByRuntime(id)
-}
-
-// Remove ends the container's partition and forgets the container.
-func (e *Enforcer) Remove(ctx context.Context, c *Container) {
+// remove ends the container's partition and forgets the container.
+func (e *Enforcer) remove(ctx context.Context, c *Container) {
 	// A process that cannot die keeps the cgroup. A partition must not end after
 	// the cgroups above it have given up its CPUs.
 	if err := e.endPartition(c); err != nil {
 		logs.From(ctx).Error("remove, tried again while the cgroup exists", zap.Error(describe(c, err)))
 		// Without its claim each plan ends the partition.
 		c.lastValid, c.References = nil, claims.Container{PodUID: c.References.PodUID}
-		c.Life.Started, c.Life.seen, c.Life.removed = true, true, true
+		c.Life.seen, c.Life.removed = true, true
 		e.gone(ctx, c)
-	} else {
-		e.forget(ctx, c)
+		return
 	}
-	e.containers.removedByRuntime(c.ID)
+	e.forget(ctx, c)
 }
 
 // gone forgets a container if its cgroup is gone for good. A container without a
@@ -194,6 +148,6 @@ func (e *Enforcer) gone(ctx context.Context, c *Container) {
 }
 
 func (e *Enforcer) forget(ctx context.Context, c *Container) {
-	delete(e.containers.all, c.ID)
+	delete(e.containers, c.ID)
 	e.forgetUnit(ctx, c.Cgroups.Dir)
 }
