@@ -9,25 +9,19 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"runtime/debug"
-	"syscall"
 
 	"github.com/go-logr/zapr"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/internal/process"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/daemon"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/httpserver"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 )
@@ -36,15 +30,16 @@ import (
 var version = ""
 
 func main() {
-	if err := command().Execute(); err != nil {
+	if err := command().ExecuteContext(process.Context()); err != nil {
 		fmt.Fprintln(os.Stderr, "dra-frontend:", err)
 		os.Exit(1)
 	}
 }
 
 type flags struct {
-	config, nodeName, podUID, release, kubeconfig, metricsAddress, logLevel string
-	metrics                                                                 bool
+	config, nodeName, podUID, release, kubeconfig, metricsAddress string
+	metrics                                                       bool
+	level                                                         process.Level
 }
 
 func command() *cobra.Command {
@@ -52,11 +47,11 @@ func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "dra-frontend",
 		Short:         "Offers CPUs, memory and hugepages of this node to Kubernetes and decides what claims get",
-		Version:       versionString(),
+		Version:       process.Version(version),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return run(f) },
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
 	}
 	root.Flags().StringVar(&f.config, "config", "", "path of the configuration file; empty for defaults")
 	root.Flags().StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in the cluster")
@@ -66,7 +61,7 @@ func command() *cobra.Command {
 	root.PersistentFlags().StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; empty inside a cluster")
 	root.Flags().StringVar(&f.metricsAddress, "metrics-address", ":9807", "address of /healthz, /readyz and, with --metrics, /metrics")
 	root.Flags().BoolVar(&f.metrics, "metrics", false, "serve /metrics")
-	root.PersistentFlags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	root.PersistentFlags().Var(&f.level, "log-level", "debug, info, warn or error")
 	root.AddCommand(cleanupCommand(&f))
 	return root
 }
@@ -87,15 +82,12 @@ func cleanupCommand(f *flags) *cobra.Command {
 	}
 }
 
-func run(f flags) error {
-	log, err := newLogger(f.logLevel)
+func run(ctx context.Context, f flags) error {
+	log, err := process.NewLogger(f.level.Level)
 	if err != nil {
 		return err
 	}
 	klog.SetLoggerWithOptions(zapr.NewLogger(log), klog.ContextualLogger(true))
-	// A second signal ends the process at once.
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
 	ctx = klog.NewContext(ctx, zapr.NewLogger(log))
 
 	if f.nodeName == "" {
@@ -109,13 +101,12 @@ func run(f flags) error {
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := process.NewRegistry()
 	m, err := metrics.New(registry)
 	if err != nil {
 		return err
 	}
-	log.Info("starting", zap.String("version", versionString()), zap.String("node", f.nodeName), zap.Any("config", cfg))
+	log.Info("starting", zap.String("version", process.Version(version)), zap.String("node", f.nodeName), zap.Any("config", cfg))
 	d, err := daemon.New(daemon.Options{
 		Log: log, Config: cfg, Client: client, Metrics: m, PageSize: int64(os.Getpagesize()), Release: f.release,
 		Kubelet: daemon.Kubelet{RootDir: cfg.KubeletRootDir, NodeName: f.nodeName, PodUID: f.podUID},
@@ -123,19 +114,15 @@ func run(f flags) error {
 	if err != nil {
 		return err
 	}
-	var gatherer prometheus.Gatherer
+	server := process.Server{
+		Address: f.metricsAddress, Alive: func() error { return nil }, Ready: d.Ready, ServesClaims: d.ServesClaims,
+	}
 	if f.metrics {
-		gatherer = registry
+		server.Metrics = registry
 	}
-	wait, err := httpserver.Serve(ctx, f.metricsAddress, httpserver.Handler(gatherer, d.Ready, d.Fitness))
-	if err != nil {
-		return err
-	}
-	if err := d.Run(ctx); err != nil {
-		return err
-	}
-	log.Info("stopped")
-	return wait()
+	err = process.Run(ctx, log, server, d.Run)
+	log.Info("stopped", zap.Error(err))
+	return err
 }
 
 func newClient(kubeconfig string) (kubernetes.Interface, error) {
@@ -154,28 +141,4 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	// While kubelet waits, a Prepare reads every pod of its claim.
 	rc.QPS, rc.Burst = 50, 100
 	return kubernetes.NewForConfig(rc)
-}
-
-func newLogger(level string) (*zap.Logger, error) {
-	l, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return nil, fmt.Errorf("--log-level: %w", err)
-	}
-	c := zap.NewProductionConfig()
-	c.Level = zap.NewAtomicLevelAt(l)
-	c.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
-	c.Sampling = nil
-	// The text of an error has its context; a stack trace adds nothing.
-	c.DisableStacktrace = true
-	return c.Build()
-}
-
-func versionString() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -10,21 +10,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"runtime/debug"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/internal/process"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 )
 
 // version is set by the linker.
@@ -34,28 +32,32 @@ var version string
 const cgroupRoot = "/sys/fs/cgroup"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal gets the default handling: it ends the process.
-	context.AfterFunc(ctx, stop)
-	if err := command().ExecuteContext(ctx); err != nil {
+	if err := command().ExecuteContext(process.Context()); err != nil {
 		fmt.Fprintln(os.Stderr, "nri-actuator:", err)
 		os.Exit(1)
 	}
 }
 
+// options are the flags that are not the daemon's configuration.
+type options struct {
+	address string
+	metrics bool
+	level   process.Level
+}
+
 func command() *cobra.Command {
 	config := daemon.Config{}
-	level := zapcore.InfoLevel
+	var o options
 	cmd := &cobra.Command{
 		Use:               "nri-actuator",
 		Short:             "Give containers the CPUs and the memory that dra-frontend decided",
-		Version:           programVersion(),
+		Version:           process.Version(version),
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), config, level)
+			return run(cmd.Context(), config, o)
 		},
 	}
 	f := cmd.Flags()
@@ -69,32 +71,36 @@ func command() *cobra.Command {
 	f.StringVar(&config.UnitDir, "unit-dir", "/run/systemd/system.control", "systemd's directory of runtime drop-ins, likewise")
 	f.StringVar(&config.GuardDir, "guard-dir", "",
 		"directory to install the guard hook in, with the same path on the host; empty for no guard")
-	f.StringVar(&config.MetricsAddress, "metrics-address", ":9808",
+	f.StringVar(&o.address, "metrics-address", ":9808",
 		"address that serves /healthz, /readyz and, with --metrics, /metrics; empty for none")
-	f.BoolVar(&config.Metrics, "metrics", false, "serve /metrics")
+	f.BoolVar(&o.metrics, "metrics", false, "serve /metrics")
 	f.DurationVar(&config.RefreshInterval, "refresh-interval", 30*time.Second, "time between two repairs of what others changed")
-	f.Var(&levelFlag{&level}, "log-level", "debug, info, warn or error")
+	f.Var(&o.level, "log-level", "debug, info, warn or error")
 	cmd.AddCommand(guardCommand())
 	return cmd
 }
 
-func run(ctx context.Context, config daemon.Config, level zapcore.Level) error {
-	logConfig := zap.NewProductionConfig()
-	// The text of an error has its context; a stack trace adds nothing.
-	logConfig.DisableStacktrace = true
-	logConfig.Level = zap.NewAtomicLevelAt(level)
-	logConfig.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	logger, err := logConfig.Build()
+func run(ctx context.Context, config daemon.Config, o options) error {
+	log, err := process.NewLogger(o.level.Level)
 	if err != nil {
 		return err
 	}
-	d, err := daemon.New(config)
+	registry := process.NewRegistry()
+	m, err := metrics.New(registry)
 	if err != nil {
 		return err
 	}
-	logger.Info("starting", zap.String("version", programVersion()))
-	err = d.Run(logs.With(ctx, logger))
-	logger.Info("stopped", zap.Error(err))
+	d, err := daemon.New(config, m)
+	if err != nil {
+		return err
+	}
+	server := process.Server{Address: o.address, Alive: d.Alive, Ready: d.Alive, ServesClaims: d.ServesClaims}
+	if o.metrics {
+		server.Metrics = registry
+	}
+	log.Info("starting", zap.String("version", process.Version(version)))
+	err = process.Run(logs.With(ctx, log), log, server, d.Run)
+	log.Info("stopped", zap.Error(err))
 	return err
 }
 
@@ -126,20 +132,3 @@ func guardCommand() *cobra.Command {
 	cmd.Flags().StringVar(&hook.ProcRoot, "proc-root", "/proc", "mount point of proc")
 	return cmd
 }
-
-func programVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
-}
-
-// levelFlag is a log level as a flag.
-type levelFlag struct{ level *zapcore.Level }
-
-func (f *levelFlag) String() string     { return f.level.String() }
-func (f *levelFlag) Set(s string) error { return f.level.Set(s) }
-func (f *levelFlag) Type() string       { return "level" }

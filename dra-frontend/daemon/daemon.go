@@ -326,7 +326,7 @@ func (d *Daemon) publish(ctx context.Context, helper *kubeletplugin.Helper) erro
 }
 
 // Ready returns why kubelet does not call this instance, nil if kubelet does. A
-// rolling update waits for nil. Fitness is separate because an unfit node must
+// rolling update waits for nil. ServesClaims is separate because an unfit node must
 // not stop the update of other nodes.
 func (d *Daemon) Ready() error {
 	err := d.registration.missing()
@@ -336,5 +336,5 @@ func (d *Daemon) Ready() error {
 	return err
 }
 
-// Fitness returns why this instance takes no new claims, nil if it takes claims.
-func (d *Daemon) Fitness() error { return d.status.fitness() }
+// ServesClaims returns why this instance takes no new claims, nil if it takes claims.
+func (d *Daemon) ServesClaims() error { return d.status.servesClaims() }

@@ -66,8 +66,8 @@ func (s *status) standbyReason() error {
 	return s.standby
 }
 
-// fitness returns why this instance takes no new claims, nil if it takes claims.
-func (s *status) fitness() error {
+// servesClaims returns why this instance takes no new claims, nil if it takes claims.
+func (s *status) servesClaims() error {
 	if standby := s.standbyReason(); standby != nil {
 		return standby
 	}

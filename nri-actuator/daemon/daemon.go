@@ -17,8 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -47,10 +45,6 @@ type Config struct {
 	// GuardDir is the directory of the guard, empty for no guard. It must have
 	// the same path on the host and in the actuator's container.
 	GuardDir string
-	// MetricsAddress is the address of probes and metrics, empty for none.
-	MetricsAddress string
-	// Metrics reports whether metrics are served, too, not only probes.
-	Metrics bool
 	// SystemBus is the socket of the host's D-Bus, through which systemd gets the
 	// values of its units. It may be absent if systemd manages no cgroups.
 	SystemBus string
@@ -96,19 +90,18 @@ const (
 
 // Daemon is a running actuator.
 type Daemon struct {
-	config   Config
-	registry *prometheus.Registry
-	metrics  *metrics.Metrics
-	mount    *cgroups.Mount
-	dir      *claims.Directory
-	kernel   string
+	config  Config
+	metrics *metrics.Metrics
+	mount   *cgroups.Mount
+	dir     *claims.Directory
+	kernel  string
 	// plugin is set when the actuator is the only actuator on its node.
 	plugin atomic.Pointer[nri.Plugin]
 }
 
 // New returns a daemon that has announced nothing. An invalid configuration and
 // a node without cgroup v2 are errors.
-func New(config Config) (*Daemon, error) {
+func New(config Config, m *metrics.Metrics) (*Daemon, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -126,14 +119,8 @@ func New(config Config) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m, err := metrics.New(registry)
-	if err != nil {
-		return nil, errors.Join(err, mount.Close())
-	}
 	return &Daemon{
-		config: config, registry: registry, metrics: m, mount: mount,
+		config: config, metrics: m, mount: mount,
 		dir: claims.New(config.CDIDir, contract.Features()), kernel: strings.TrimSpace(string(kernel)),
 	}, nil
 }
@@ -148,13 +135,6 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return wait(ctx, &wg)
 	})
 	defer func() { _ = end() }()
-	if d.config.MetricsAddress != "" {
-		serve, err := d.listen(ctx)
-		if err != nil {
-			return err
-		}
-		wg.Go(func() { cancel(serve()) })
-	}
 	held, err := d.announce(ctx)
 	if err != nil {
 		return ended(ctx, err)
@@ -185,6 +165,23 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		logs.From(ctx).Error("end", zap.Error(err))
 	}
 	return ended(ctx, nil)
+}
+
+// Alive returns an error if this process will not recover by itself.
+func (d *Daemon) Alive() error {
+	if plugin := d.plugin.Load(); plugin != nil {
+		return plugin.Alive()
+	}
+	return nil
+}
+
+// ServesClaims returns why containers with claims cannot be created, nil if they
+// can.
+func (d *Daemon) ServesClaims() error {
+	if plugin := d.plugin.Load(); plugin != nil {
+		return plugin.Ready()
+	}
+	return errors.New("starting, or waiting for another nri-actuator on this node to end")
 }
 
 // wait returns when the goroutines have ended, and an error if one of them does not

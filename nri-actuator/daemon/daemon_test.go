@@ -4,15 +4,16 @@ package daemon_test
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -72,14 +73,15 @@ func TestThroughTheRuntime(t *testing.T) {
 	require.ErrorContains(t, err, "not prepared for this pod")
 	require.NotEmpty(t, h.logs.FilterMessage("creation refused").All(), "hooks log with the daemon's logger")
 
-	for name, want := range map[string]string{
-		"/healthz": "ok", "/readyz": "ok",
-		"/metrics": `cpumem_actuator_hook_duration_seconds_count{hook="CreateContainer",outcome="failed"} 1`,
-	} {
-		code, body := get(d, name)
-		require.Equal(t, http.StatusOK, code)
-		require.Contains(t, body, want)
-	}
+	require.NoError(t, d.Alive())
+	require.NoError(t, d.ServesClaims())
+	families, err := h.registry.Gather()
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+		return f.GetName() == "cpumem_actuator_hook_duration_seconds" && slices.ContainsFunc(f.GetMetric(), func(m *dto.Metric) bool {
+			return strings.Contains(m.String(), `"CreateContainer"`) && strings.Contains(m.String(), `"failed"`)
+		})
+	}))
 }
 
 // TestNodeStateIsFollowed covers A32: the CPUs of running pool containers grow
@@ -111,8 +113,8 @@ func TestRuntimeRestarts(t *testing.T) {
 	d, _ := h.startActuator()
 	h.connected(false)
 	require.Eventually(t, func() bool {
-		code, body := get(d, "/readyz")
-		return code == http.StatusOK && strings.Contains(body, "not connected")
+		err := d.ServesClaims()
+		return d.Alive() == nil && err != nil && strings.Contains(err.Error(), "not connected")
 	}, patience, pause)
 	h.startRuntime()
 	h.plugged()
@@ -172,8 +174,7 @@ func TestFilesLost(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, spec.Linux.Resources.CPU)
 	require.NoError(t, h.start("pool", spec))
-	_, body := get(d, "/readyz")
-	require.Contains(t, body, "dra-frontend")
+	require.ErrorContains(t, d.ServesClaims(), "dra-frontend")
 
 	require.NoError(t, os.Remove(filepath.Join(h.node.CDI, contract.ActuatorFile)))
 	h.connected(true)
@@ -190,9 +191,8 @@ func TestSecondActuatorWaits(t *testing.T) {
 	require.NoError(t, err)
 	d, _ := h.startActuator()
 	require.Eventually(t, func() bool { return h.logs.FilterMessage("waiting").Len() > 0 }, patience, pause)
-	code, body := get(d, "/readyz")
-	require.Equal(t, http.StatusOK, code, "or a rollout would wait for itself")
-	require.Contains(t, body, "another nri-actuator")
+	require.NoError(t, d.Alive(), "or a rollout would wait for itself")
+	require.ErrorContains(t, d.ServesClaims(), "another nri-actuator")
 	require.NoError(t, held.Close())
 	h.connected(true)
 }
@@ -216,36 +216,8 @@ func TestConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			c.change(&h.config)
-			_, err := daemon.New(h.config)
+			_, err := daemon.New(h.config, nil)
 			require.ErrorContains(t, err, c.err)
 		})
 	}
-	t.Run("metrics address in use", func(t *testing.T) {
-		h := newHost(t)
-		h.config.MetricsAddress = "256.0.0.1:1"
-		d, err := daemon.New(h.config)
-		require.NoError(t, err)
-		require.ErrorContains(t, d.Run(t.Context()), "--metrics-address")
-	})
-	t.Run("served, without metrics", func(t *testing.T) {
-		h := newHost(t)
-		h.config.Metrics = false
-		h.config.MetricsAddress = "127.0.0.1:0"
-		_, stop := h.startActuator()
-		var address string
-		require.Eventually(t, func() bool {
-			for _, e := range h.logs.FilterMessage("serving metrics and probes").FilterFieldKey("address").All() {
-				address = e.ContextMap()["address"].(string)
-			}
-			return address != ""
-		}, patience, pause)
-		for page, want := range map[string]int{"/healthz": http.StatusOK, "/metrics": http.StatusNotFound} {
-			reply, err := http.Get("http://" + address + page)
-			require.NoError(t, err)
-			require.NoError(t, reply.Body.Close())
-			require.Equal(t, want, reply.StatusCode, page)
-		}
-		h.connected(false)
-		stop()
-	})
 }

@@ -4,7 +4,6 @@ package daemon_test
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -90,9 +89,8 @@ func TestRuntimeThatCannotList(t *testing.T) {
 		a, err = contract.ReadAnnouncement(h.node.CDI)
 		return err == nil && !a.Connected && strings.Contains(a.Disconnected, "4 MiB of environment")
 	}, patience, pause)
-	code, body := get(d, "/readyz")
-	require.Equal(t, http.StatusOK, code, "one node must not stop the update of the others")
-	require.Contains(t, body, "containers with claims cannot be created: not connected")
+	require.NoError(t, d.Alive(), "one node must not stop the update of the others")
+	require.ErrorContains(t, d.ServesClaims(), "not connected")
 
 	// Containers that are created without an NRI call: of a new pod, and of a pod
 	// with a claim.

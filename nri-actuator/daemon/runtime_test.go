@@ -6,8 +6,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,6 +17,7 @@ import (
 	"github.com/containerd/nri/pkg/runtime-tools/generate"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	oci "github.com/opencontainers/runtime-tools/generate"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -28,6 +27,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 )
 
 const (
@@ -44,6 +44,7 @@ type host struct {
 	// runtime and version determine the features of the runtime.
 	runtime, version string
 	logs             *observer.ObservedLogs
+	registry         *prometheus.Registry
 	// options are further settings of the runtime's NRI.
 	options []adaptation.Option
 
@@ -61,7 +62,7 @@ func newHost(t *testing.T) *host {
 	h.config = daemon.Config{
 		CDIDir: h.node.CDI, NRISocket: filepath.Join(dir, "nri.sock"), PluginName: "cpumem", PluginIndex: "90",
 		CgroupRoot: h.node.Cgroup, SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"),
-		GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour, Metrics: true,
+		GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour,
 	}
 	return h
 }
@@ -129,7 +130,10 @@ func (h *host) stopRuntime() {
 
 // startActuator runs the daemon. stop ends the daemon and waits for its end.
 func (h *host) startActuator() (d *daemon.Daemon, stop func()) {
-	d, err := daemon.New(h.config)
+	h.registry = prometheus.NewRegistry()
+	m, err := metrics.New(h.registry)
+	require.NoError(h.t, err)
+	d, err = daemon.New(h.config, m)
 	require.NoError(h.t, err)
 	core, observed := observer.New(zapcore.DebugLevel)
 	h.logs = observed
@@ -212,10 +216,4 @@ func (h *host) start(id string, spec *specs.Spec) error {
 
 func (h *host) cpus(pod, id string) string {
 	return h.node.File("kubepods/pod"+pod+"/"+id, "cpuset.cpus")
-}
-
-func get(d *daemon.Daemon, path string) (int, string) {
-	w := httptest.NewRecorder()
-	d.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-	return w.Code, w.Body.String()
 }

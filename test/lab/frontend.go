@@ -182,7 +182,7 @@ func (s *served) dial(socket string) (*grpc.ClientConn, error) {
 	return conn, err
 }
 
-func (s *served) ready() error { return errors.Join(s.daemon.Ready(), s.daemon.Fitness()) }
+func (s *served) ready() error { return errors.Join(s.daemon.Ready(), s.daemon.ServesClaims()) }
 
 func (s *served) stop() {
 	for _, conn := range s.conns {

@@ -61,7 +61,7 @@ func (f *Frontend) Ready() error { return f.s.daemon.Ready() }
 func (f *Frontend) Waits(reason string) {
 	f.s.n.t.Helper()
 	f.s.n.eventually("the frontend to wait", func() error {
-		err := f.s.daemon.Fitness()
+		err := f.s.daemon.ServesClaims()
 		if err == nil || !strings.Contains(err.Error(), reason) {
 			return fmt.Errorf("it says %v, want %q", err, reason)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package daemon
+package process
 
 import (
 	"fmt"
@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A62: a probe is answered while the largest number of connections is open and
-// idle. The oldest connection makes room; the next one stays open.
+// A62: a probe is answered beside maxConnections idle connections. The server
+// closes the oldest connection only.
 func TestTheOldestConnectionMakesRoom(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
-	// These timeouts would close a connection, too.
+	// Without timeouts, only the limit closes connections.
 	server.ReadHeaderTimeout, server.ReadTimeout = 0, 0
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
@@ -29,7 +29,7 @@ func TestTheOldestConnectionMakesRoom(t *testing.T) {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
 		defer conn.Close()
-		// The deadline only bounds a hang.
+		// The deadline only keeps a failure from hanging.
 		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 		waiting = append(waiting, conn)
 	}
