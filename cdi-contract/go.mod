@@ -3,6 +3,7 @@ module github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract
 go 1.26.0
 
 require (
+	github.com/fsnotify/fsnotify v1.10.1
 	github.com/google/go-cmp v0.7.0
 	github.com/stretchr/testify v1.12.1
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd
@@ -10,4 +11,7 @@ require (
 	tags.cncf.io/container-device-interface/specs-go v1.1.1
 )
 
-require go.yaml.in/yaml/v3 v3.0.5 // indirect
+require (
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)

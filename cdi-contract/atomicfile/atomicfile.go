@@ -92,6 +92,11 @@ func Read(dir, name string, max int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return ReadAll(f, max)
+}
+
+// ReadAll returns the content of an open file. More than max bytes are an error.
+func ReadAll(f *os.File, max int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, max+1))
 	if err != nil {
 		return nil, err

@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -24,7 +23,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
@@ -63,7 +62,7 @@ type Daemon struct {
 	registration *registration
 	// helper answers kubelet; nil while this instance is not registered.
 	helper    atomic.Pointer[kubeletplugin.Helper]
-	dir       cdidir.Placed
+	dir       ledger.ClaimDir
 	driver    *kubelet.Driver
 	bootID    string
 	reports   *reporter
@@ -108,7 +107,7 @@ func New(o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.dir = cdidir.NewPlaced(dir, filepath.Join(o.Kubelet.dataDir(), "cdi-dir.json"), bootID)
+	d.dir = ledger.NewClaimDir(dir, filepath.Join(o.Kubelet.dataDir(), "cdi-dir.json"), bootID)
 	if err := errors.Join(d.dir.Check(), d.dir.CheckWritable()); err != nil {
 		return nil, err
 	}
@@ -185,13 +184,11 @@ func (d *Daemon) turn(ctx context.Context) error {
 		return err
 	}
 	// The watch starts before the claim files are read, so that no change is missed.
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
-	}
-	defer watcher.Close()
-	changes := signals(watcher)
-	d.watch(watcher)
+	changes := d.dir.Changes(cdidir.Watch{
+		Renew: d.o.Config.RefreshInterval.Duration, Concerns: concerns,
+		Warn: func(text string, err error) { d.o.Log.Warn(text, zap.Error(err)) },
+	})
+	changes.Start()
 	d.joins = podclaims.NewWatcher(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
 	d.statuses = claimstatus.New(claimstatus.Options{
 		Log: d.o.Log, Client: d.o.Client, Driver: kubelet.DriverName, SlicePool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
@@ -205,6 +202,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	// Watches of claims write claim files: they end before the hand-over.
 	defer d.joins.Wait()
 	defer fail(nil)
+	writers.Go(func() { changes.Run(ctx) })
 	writers.Go(func() { d.statuses.Run(ctx) })
 	writers.Go(func() { d.published.run(ctx) })
 	writers.Go(func() { kubeletconfig.NewWatcher(d.o.kubeletConfig(d.events.Send)).Run(ctx) })
@@ -217,7 +215,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	if err := d.publish(ctx, helper); err != nil {
 		return ended(ctx, err)
 	}
-	return d.loop(ctx, helper, watcher, changes)
+	return d.loop(ctx, helper, changes.C())
 }
 
 // removeStale removes unfinished files, under the lock of the CDI directory: a
@@ -234,7 +232,7 @@ func (d *Daemon) removeStale() error {
 
 // loop keeps slices and node state current until ctx ends, or until a newer
 // instance asks to take over (errHandedOver).
-func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, watcher *fsnotify.Watcher, changes <-chan struct{}) error {
+func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes <-chan struct{}) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
@@ -259,7 +257,6 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, watcher
 			if err := atomicfile.CheckDir(d.o.Config.CDIDir); errors.Is(err, atomicfile.ErrReplaced) {
 				return err
 			}
-			d.watch(watcher)
 			var err error
 			if o, err = d.observeFitness(o); err != nil {
 				return err

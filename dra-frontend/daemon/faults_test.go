@@ -22,10 +22,12 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubeletconfig"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 )
 
@@ -89,7 +91,7 @@ func TestPendingEnds(t *testing.T) {
 // A node file that cannot be read has no generation to wait for.
 func TestGeneration(t *testing.T) {
 	o := options(t)
-	d := &Daemon{o: o}
+	d := &Daemon{o: o, dir: ledger.NewClaimDir(cdidir.At(o.Config.CDIDir), "", "")}
 	require.Zero(t, d.generation(), "no node file")
 	data, err := contract.EncodeNode(contract.NodeState{
 		V: contract.Version, Generation: 7, BootID: "boot",

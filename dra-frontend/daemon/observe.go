@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
@@ -193,7 +192,7 @@ func (d *Daemon) observeCgroups(o observation) observation {
 
 // generation returns the generation of the node file, 0 if it cannot be read.
 func (d *Daemon) generation() uint64 {
-	data, err := atomicfile.Read(d.o.Config.CDIDir, contract.NodeFile, contract.MaxFileSize)
+	data, err := d.dir.Read(contract.NodeFile)
 	if err != nil {
 		return 0
 	}

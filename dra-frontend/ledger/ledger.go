@@ -14,9 +14,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 )
 
 // Directory is the CDI directory. Writes are durable and atomic.
@@ -40,10 +40,9 @@ type Ledger struct {
 }
 
 type cached struct {
-	modTime time.Time
-	size    int64
-	record  contract.ClaimRecord
-	err     error
+	id     cdidir.Identity
+	record contract.ClaimRecord
+	err    error
 }
 
 // New returns a ledger of the directory for the running boot.
@@ -114,7 +113,7 @@ func (l *Ledger) Load() (Claims, error) {
 			continue
 		}
 		entry, known := l.files[info.Name()]
-		if !known || entry.err != nil || !entry.modTime.Equal(info.ModTime()) || entry.size != info.Size() {
+		if !known || entry.err != nil || entry.id != cdidir.Identify(info) {
 			entry = l.read(uid, info)
 		}
 		if errors.Is(entry.err, fs.ErrNotExist) {
@@ -133,7 +132,7 @@ func (l *Ledger) Load() (Claims, error) {
 }
 
 func (l *Ledger) read(uid string, info fs.FileInfo) cached {
-	entry := cached{modTime: info.ModTime(), size: info.Size()}
+	entry := cached{id: cdidir.Identify(info)}
 	if uid == "" {
 		entry.err = errors.New("the name is not that of a claim file")
 		return entry

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
@@ -101,7 +102,7 @@ func TestProvenance(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := claims.New(n.CDI, []string{"known"})
+			d := claims.New(cdidir.At(n.CDI), []string{"known"})
 			node, err := d.Node()
 			require.NoError(t, err)
 			if c.pod == "" {
@@ -128,7 +129,7 @@ func TestEffective(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
 	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5")}, contract.Decision{CPUs: contracttest.CPUs("8")})
-	d := claims.New(n.CDI, nil)
+	d := claims.New(cdidir.At(n.CDI), nil)
 	node, err := d.Node()
 	require.NoError(t, err)
 	got, err := d.ForContainer(node, claims.Container{PodUID: pod, Env: env})
@@ -143,7 +144,7 @@ func TestEffective(t *testing.T) {
 func TestNeverStale(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
-	d := claims.New(n.CDI, nil)
+	d := claims.New(cdidir.At(n.CDI), nil)
 	for range 20 {
 		n.Change(func(*contract.NodeState) {})
 		node, err := d.Node()
@@ -182,7 +183,7 @@ func TestUnreadableIsNoRefusal(t *testing.T) {
 	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4")})
 	for name, data := range map[string][]byte{"empty": nil, "broken": []byte("{"), "too large": make([]byte, contract.MaxFileSize+1)} {
 		t.Run(name, func(t *testing.T) {
-			d := claims.New(n.CDI, nil)
+			d := claims.New(cdidir.At(n.CDI), nil)
 			n.WriteFile(contract.ClaimFile(claim), data)
 			node, err := d.Node()
 			require.NoError(t, err)
@@ -201,7 +202,7 @@ func TestFIFODoesNotBlock(t *testing.T) {
 	n := testnode.New(t, t.TempDir())
 	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4")})
 	for _, name := range []string{contract.ClaimFile(claim), contract.NodeFile} {
-		d := claims.New(n.CDI, nil)
+		d := claims.New(cdidir.At(n.CDI), nil)
 		node, err := d.Node()
 		require.NoError(t, err)
 		path := filepath.Join(n.CDI, name)
@@ -227,7 +228,7 @@ func FuzzForContainer(f *testing.F) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(f, f.TempDir())
 	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5")}, contract.Decision{Mems: contracttest.NUMANodes("1")})
-	d := claims.New(n.CDI, nil)
+	d := claims.New(cdidir.At(n.CDI), nil)
 	node, err := d.Node()
 	require.NoError(f, err)
 	f.Add(env[0], env[1])

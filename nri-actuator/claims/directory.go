@@ -7,55 +7,42 @@ package claims
 
 import (
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 )
 
 // Directory is the CDI directory as the frontend left it. The content of a file
 // is kept in memory while the file is the same, which is checked in each call.
 // So no answer is older than the call.
 type Directory struct {
-	path     string
+	dir      cdidir.Dir
 	features []string
 
 	mu     sync.Mutex
 	node   contract.NodeState
-	nodeID identity
+	nodeID cdidir.Identity
 	claims map[string]claim
 }
 
 type claim struct {
-	id      identity
+	id      cdidir.Identity
 	entries map[contract.Key]string
 }
 
-// identity distinguishes two contents of one name: files are replaced by rename
-// and never written in place.
-type identity struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime syscall.Timespec
-}
-
-// New returns the directory at path. features are the features that this program
+// New returns the directory dir. features are the features that this program
 // implements.
-func New(path string, features []string) *Directory {
-	return &Directory{path: path, features: features, claims: make(map[string]claim)}
+func New(dir cdidir.Dir, features []string) *Directory {
+	return &Directory{dir: dir, features: features, claims: make(map[string]claim)}
 }
 
 // Node returns the node state. An absent file is [fs.ErrNotExist].
 func (d *Directory) Node() (contract.NodeState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	data, id, err := d.load(contract.NodeFile, d.nodeID)
+	data, id, err := d.dir.ReadNew(contract.NodeFile, d.nodeID)
 	if err != nil {
 		return contract.NodeState{}, fmt.Errorf("node state: %w", err)
 	}
@@ -64,7 +51,7 @@ func (d *Directory) Node() (contract.NodeState, error) {
 	}
 	node, err := contract.DecodeNode(data)
 	if err != nil {
-		return contract.NodeState{}, fmt.Errorf("node state: %s: %w", filepath.Join(d.path, contract.NodeFile), err)
+		return contract.NodeState{}, fmt.Errorf("node state: %s: %w", d.dir.Path(contract.NodeFile), err)
 	}
 	d.node, d.nodeID = node, id
 	d.forgetReleased()
@@ -92,7 +79,7 @@ func (d *Directory) entries(uid string) (map[contract.Key]string, error) {
 	defer d.mu.Unlock()
 	known := d.claims[uid]
 	name := contract.ClaimFile(uid)
-	data, id, err := d.load(name, known.id)
+	data, id, err := d.dir.ReadNew(name, known.id)
 	if err != nil {
 		delete(d.claims, uid)
 		return nil, err
@@ -102,45 +89,10 @@ func (d *Directory) entries(uid string) (map[contract.Key]string, error) {
 	}
 	entries, err := contract.DecodeClaimEntries(uid, data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(d.path, name), err)
+		return nil, fmt.Errorf("%s: %w", d.dir.Path(name), err)
 	}
 	d.claims[uid] = claim{id: id, entries: entries}
 	return entries, nil
-}
-
-// load returns the content of a file and its identity. It returns no content if
-// the identity is the known one.
-func (d *Directory) load(name string, known identity) ([]byte, identity, error) {
-	path := filepath.Join(d.path, name)
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, identity{}, err
-	}
-	if id := identify(info); id == known {
-		return nil, id, nil
-	}
-	// The file may have been replaced since.
-	f, info, err := atomicfile.Open(path)
-	if err != nil {
-		return nil, identity{}, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, contract.MaxFileSize+1))
-	if err != nil {
-		return nil, identity{}, err
-	}
-	if len(data) > contract.MaxFileSize {
-		return nil, identity{}, fmt.Errorf("%s is larger than %d bytes", path, contract.MaxFileSize)
-	}
-	return data, identify(info), nil
-}
-
-func identify(info fs.FileInfo) identity {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return identity{}
-	}
-	return identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
 }
 
 func isListed(node contract.NodeState, podUID, claimUID string) bool {

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
@@ -105,8 +106,9 @@ func New(config Config, m *metrics.Metrics) (*Daemon, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(config.CDIDir, 0o755); err != nil {
-		return nil, fmt.Errorf("CDI directory: %w", err)
+	dir, err := cdidir.Open(config.CDIDir)
+	if err != nil {
+		return nil, err
 	}
 	if _, err := os.Stat(filepath.Join(config.CgroupRoot, "cgroup.controllers")); err != nil {
 		return nil, fmt.Errorf("%s is not a cgroup v2 mount, which the driver needs: %w", config.CgroupRoot, err)
@@ -121,7 +123,7 @@ func New(config Config, m *metrics.Metrics) (*Daemon, error) {
 	}
 	return &Daemon{
 		config: config, metrics: m, mount: mount,
-		dir: claims.New(config.CDIDir, contract.Features()), kernel: strings.TrimSpace(string(kernel)),
+		dir: claims.New(dir, contract.Features()), kernel: strings.TrimSpace(string(kernel)),
 	}, nil
 }
 
@@ -146,12 +148,15 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		Metrics: d.metrics, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
 	}})
 	d.plugin.Store(plugin)
-	changes := newChanges(d.config.CDIDir, d.config.RefreshInterval)
-	changes.start(ctx)
-	wg.Go(func() { changes.run(ctx) })
+	changes := cdidir.At(d.config.CDIDir).Changes(cdidir.Watch{
+		Renew: d.config.RefreshInterval, Concerns: concerns,
+		Warn: func(text string, err error) { logs.From(ctx).Warn(text, zap.Error(err)) },
+	})
+	changes.Start()
+	wg.Go(func() { changes.Run(ctx) })
 	wg.Go(func() { bus.Run(ctx) })
 	wg.Go(func() { d.keepAnnounced(ctx, plugin) })
-	wg.Go(func() { cancel(d.watch(ctx, plugin, changes.changed)) })
+	wg.Go(func() { cancel(d.watch(ctx, plugin, changes.C())) })
 	d.stayConnected(ctx, plugin)
 	if err := end(); err != nil {
 		// The next actuator may start when this actuator gives up the announcement. From

@@ -5,10 +5,13 @@ package daemon
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
@@ -57,4 +60,15 @@ func (d *Daemon) keepAnnounced(ctx context.Context, plugin *nri.Plugin) {
 			plugin.Announce(ctx)
 		}
 	}
+}
+
+// concerns reports whether the actuator must act on an event: the node file
+// changed, or a claim file was removed.
+func concerns(event fsnotify.Event) bool {
+	name := filepath.Base(event.Name)
+	if name == contract.NodeFile {
+		return !event.Has(fsnotify.Chmod)
+	}
+	_, claim := contract.ClaimUIDOfFile(name)
+	return claim && event.Has(fsnotify.Remove|fsnotify.Rename)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
@@ -36,20 +37,20 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	require.NoError(t, err)
 	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return nil, context.Canceled }, func(string) {})
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
-		Directory: claims.New(node.CDI, contract.Features()), Mount: tree, Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
+		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: tree, Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
 		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
-	c := newChanges(node.CDI, time.Hour)
-	c.start(ctx)
+	c := cdidir.At(node.CDI).Changes(cdidir.Watch{Renew: time.Hour, Concerns: concerns, Warn: func(string, error) {}})
+	c.Start()
 	_, err = plugin.NewSession(func() string { return "" }).Synchronize(t.Context(), nil, nil)
 	require.NoError(t, err)
 	node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
 
 	d := &Daemon{config: Config{CDIDir: node.CDI, RefreshInterval: time.Hour}}
 	ended := make(chan error)
-	go c.run(ctx)
-	go func() { ended <- d.watch(ctx, plugin, c.changed) }()
+	go c.Run(ctx)
+	go func() { ended <- d.watch(ctx, plugin, c.C()) }()
 	// The timeout only bounds a hang.
 	require.Eventually(t, func() bool {
 		a, err := contract.ReadAnnouncement(node.CDI)

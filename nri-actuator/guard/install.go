@@ -19,6 +19,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 )
 
 const (
@@ -74,7 +75,7 @@ func installed(path string, program []byte) bool {
 // current and the most recent guards. If a claim file cannot be read, it removes
 // nothing: a container without its hook's program does not start.
 func Prune(dir, current, cdiDir string) error {
-	claims, err := claimFiles(cdiDir)
+	claims, err := claimFiles(cdidir.At(cdiDir))
 	if err != nil {
 		return fmt.Errorf("guard: claim files: %w", err)
 	}
@@ -107,8 +108,8 @@ func Prune(dir, current, cdiDir string) error {
 	return errors.Join(errs...)
 }
 
-func claimFiles(dir string) ([][]byte, error) {
-	entries, err := os.ReadDir(dir)
+func claimFiles(dir cdidir.Dir) ([][]byte, error) {
+	infos, err := dir.List()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -116,11 +117,11 @@ func claimFiles(dir string) ([][]byte, error) {
 		return nil, err
 	}
 	var files [][]byte
-	for _, e := range entries {
-		if _, ours := contract.ClaimUIDOfFile(e.Name()); !ours {
+	for _, info := range infos {
+		if _, ours := contract.ClaimUIDOfFile(info.Name()); !ours {
 			continue
 		}
-		data, err := atomicfile.Read(dir, e.Name(), contract.MaxFileSize)
+		data, err := dir.Read(info.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
@@ -91,7 +92,7 @@ func (r *runtime) connect() {
 	m, err := metrics.New(r.registry)
 	require.NoError(r.t, err)
 	r.plugin = nri.New(nri.Options{Announcer: r, Kernel: r.kernel, Options: enforce.Options{
-		Directory: claims.New(r.node.CDI, contract.Features()), Mount: tree, Metrics: m,
+		Directory: claims.New(cdidir.At(r.node.CDI), contract.Features()), Mount: tree, Metrics: m,
 		// The cgroups are no units.
 		Units: systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,

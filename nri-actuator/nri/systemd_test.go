@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
@@ -88,7 +89,7 @@ func (s *fakeSystemd) start() {
 	running.Go(func() { bus.Run(ctx) })
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 	s.plugin = nri.New(nri.Options{Announcer: s, Kernel: "6.12.0", Options: enforce.Options{
-		Directory: claims.New(s.node.CDI, contract.Features()), Mount: tree, Metrics: m,
+		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features()), Mount: tree, Metrics: m,
 		Units: s.wrap(systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
 	}})
 	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })

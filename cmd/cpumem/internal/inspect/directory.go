@@ -10,13 +10,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 )
 
 // Directory is the content of the contract's files in a CDI directory.
@@ -32,12 +31,13 @@ type Directory struct {
 // Read reads the directory at path. Only a directory that cannot be listed is
 // an error; every other fault is a problem in the result.
 func Read(path string) (Directory, error) {
-	entries, err := os.ReadDir(path)
+	dir := cdidir.At(path)
+	infos, err := dir.List()
 	if err != nil {
 		return Directory{}, err
 	}
 	var d Directory
-	for _, e := range entries {
+	for _, e := range infos {
 		uid, ours := contract.ClaimUIDOfFile(e.Name())
 		if !ours {
 			continue
@@ -46,7 +46,7 @@ func Read(path string) (Directory, error) {
 			d.problem("%s: not the name of a claim file", e.Name())
 			continue
 		}
-		data, err := atomicfile.Read(path, e.Name(), contract.MaxFileSize)
+		data, err := dir.Read(e.Name())
 		if err == nil {
 			var r contract.ClaimRecord
 			if r, err = contract.DecodeClaim(e.Name(), data); err == nil {
@@ -56,7 +56,7 @@ func Read(path string) (Directory, error) {
 		}
 		d.problem("%s: %w", e.Name(), err)
 	}
-	data, err := atomicfile.Read(path, contract.NodeFile, contract.MaxFileSize)
+	data, err := dir.Read(contract.NodeFile)
 	if err == nil {
 		var s contract.NodeState
 		if s, err = contract.DecodeNode(data); err == nil {

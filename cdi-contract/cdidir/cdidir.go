@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cdidir reads and writes the CDI directory for the frontend: writes
-// are durable, reads are bounded. Nothing is kept between calls, so calls
+// Package cdidir is the CDI directory for all its readers and writers: the frontend,
+// the actuator, the guard's installation and the operator's tool. Writes are durable,
+// reads are bounded, and changes are reported. Nothing is kept between calls, so calls
 // succeed again as soon as a directory that was unmounted, full or read-only is
 // usable.
 package cdidir
@@ -24,13 +25,19 @@ type Dir struct{ path string }
 // read CDI files run as root.
 const fileMode = 0o600
 
+// At returns the directory at path, which may be absent.
+func At(path string) Dir { return Dir{path: path} }
+
 // Open returns the directory at path, and creates it if it is absent.
 func Open(path string) (Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
-		return Dir{}, err
+		return Dir{}, fmt.Errorf("CDI directory: %w", err)
 	}
-	return Dir{path: path}, nil
+	return At(path), nil
 }
+
+// String returns the directory's path.
+func (d Dir) String() string { return d.path }
 
 // RemoveStale removes the unfinished files of killed frontends. Only the active
 // instance may call it.
@@ -64,6 +71,27 @@ func (d Dir) List() ([]fs.FileInfo, error) {
 // Read returns the content of a file.
 func (d Dir) Read(name string) ([]byte, error) {
 	return atomicfile.Read(d.path, name, contract.MaxFileSize)
+}
+
+// ReadNew is Read with the file's identity. It returns no content if the identity is
+// the known one.
+func (d Dir) ReadNew(name string, known Identity) ([]byte, Identity, error) {
+	path := d.Path(name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, Identity{}, err
+	}
+	if id := Identify(info); id == known {
+		return nil, id, nil
+	}
+	// The file may have been replaced since.
+	f, info, err := atomicfile.Open(path)
+	if err != nil {
+		return nil, Identity{}, err
+	}
+	defer f.Close()
+	data, err := atomicfile.ReadAll(f, contract.MaxFileSize)
+	return data, Identify(info), err
 }
 
 // Write replaces a file.

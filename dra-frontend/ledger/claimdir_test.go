@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cdidir_test
+package ledger_test
 
 import (
 	"os"
@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 )
 
 const (
@@ -22,13 +23,13 @@ var claimFile = contract.ClaimFile("00000000-0000-0000-0000-000000000001")
 
 // placed opens the directory called name below root. All directories below one
 // root share one place file.
-func placed(t *testing.T, root, name, bootID string) cdidir.Placed {
+func placed(t *testing.T, root, name, bootID string) ledger.ClaimDir {
 	d, err := cdidir.Open(filepath.Join(root, name))
 	require.NoError(t, err)
-	return cdidir.NewPlaced(d, filepath.Join(root, "place.json"), bootID)
+	return ledger.NewClaimDir(d, filepath.Join(root, "place.json"), bootID)
 }
 
-func requireListed(t *testing.T, d cdidir.Placed) {
+func requireListed(t *testing.T, d ledger.ClaimDir) {
 	_, err := d.List()
 	require.NoError(t, err)
 }
@@ -112,7 +113,7 @@ func TestPlaceCannotBeWritten(t *testing.T) {
 	root := t.TempDir()
 	d, err := cdidir.Open(filepath.Join(root, "cdi"))
 	require.NoError(t, err)
-	p := cdidir.NewPlaced(d, filepath.Join(root, "absent", "place.json"), boot)
+	p := ledger.NewClaimDir(d, filepath.Join(root, "absent", "place.json"), boot)
 	require.Error(t, p.Write(claimFile, nil))
 	require.NoFileExists(t, filepath.Join(root, "cdi", claimFile))
 	require.NoError(t, p.Write(contract.NodeFile, nil), "the node file holds nothing")

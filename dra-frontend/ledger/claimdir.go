@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cdidir
+package ledger
 
 import (
 	"encoding/json"
@@ -12,82 +12,84 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 )
 
-// Placed is a CDI directory that is the only one of its node while claim files
-// are in it. A file outside the directory names it: after a change of cdiDir
-// the new directory is empty and the old one may not be mounted, and the CPUs
-// of running claims would be given away again (I1).
-type Placed struct {
-	Dir
+// ClaimDir is the CDI directory with this node's claim files. While there are claim
+// files, a file outside the directory names the directory. Otherwise a frontend with
+// another cdiDir would find no claims and give the CPUs of running claims away (I1).
+type ClaimDir struct {
+	cdidir.Dir
 	file   string
 	bootID string
 }
 
-// place is the content of that file, which exists while there are claim files.
-type place struct {
+// location is the content of that file, which exists while there are claim files.
+type location struct {
 	BootID string `json:"bootID"`
 	CDIDir string `json:"cdiDir"`
 }
 
-// maxPlace is in bytes, far above the size of a place.
-const maxPlace = 16 << 10
+// maxLocation is in bytes, far above the size of a location.
+const maxLocation = 16 << 10
 
-// NewPlaced returns the directory d. The file at the path file says which directory
+// NewClaimDir returns the directory d. The file at the path file says which directory
 // has the claims of the boot bootID. The caller excludes other processes from all
 // calls that write.
-func NewPlaced(d Dir, file, bootID string) Placed { return Placed{Dir: d, file: file, bootID: bootID} }
+func NewClaimDir(d cdidir.Dir, file, bootID string) ClaimDir {
+	return ClaimDir{Dir: d, file: file, bootID: bootID}
+}
 
 // Check returns an error if the node's claims are in another directory.
-func (p Placed) Check() error {
-	_, err := p.check()
+func (d ClaimDir) Check() error {
+	_, err := d.check()
 	return err
 }
 
 // List returns the directory's entries, or an error if the node's claims are in
 // another directory.
-func (p Placed) List() ([]fs.FileInfo, error) {
-	remembered, err := p.check()
+func (d ClaimDir) List() ([]fs.FileInfo, error) {
+	remembered, err := d.check()
 	if err != nil {
 		return nil, err
 	}
-	infos, err := p.Dir.List()
+	infos, err := d.Dir.List()
 	if err != nil {
 		return nil, err
 	}
 	switch claims := slices.ContainsFunc(infos, func(i fs.FileInfo) bool { return isClaim(i.Name()) }); {
 	case claims && !remembered:
 		// An older frontend, which writes no place, wrote these claim files.
-		err = p.remember()
+		err = d.remember()
 	case !claims && remembered:
-		err = atomicfile.Remove(filepath.Dir(p.file), filepath.Base(p.file))
+		err = atomicfile.Remove(filepath.Dir(d.file), filepath.Base(d.file))
 	}
 	return infos, err
 }
 
 // Write replaces a file. The place is written before the first claim file.
-func (p Placed) Write(name string, data []byte) error {
+func (d ClaimDir) Write(name string, data []byte) error {
 	if isClaim(name) {
-		remembered, err := p.check()
+		remembered, err := d.check()
 		if err == nil && !remembered {
-			err = p.remember()
+			err = d.remember()
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return p.Dir.Write(name, data)
+	return d.Dir.Write(name, data)
 }
 
 // Remove removes a file. An absent file is no error.
-func (p Placed) Remove(name string) error {
-	if _, err := p.check(); err != nil {
+func (d ClaimDir) Remove(name string) error {
+	if _, err := d.check(); err != nil {
 		return err
 	}
-	if err := p.Dir.Remove(name); err != nil {
+	if err := d.Dir.Remove(name); err != nil {
 		return err
 	}
-	_, err := p.List()
+	_, err := d.List()
 	return err
 }
 
@@ -98,12 +100,12 @@ func isClaim(name string) bool {
 
 // check reports whether the place of this boot is this directory. A place that
 // is another directory or cannot be read is an error.
-func (p Placed) check() (bool, error) {
-	data, err := atomicfile.Read(filepath.Dir(p.file), filepath.Base(p.file), maxPlace)
+func (d ClaimDir) check() (bool, error) {
+	data, err := atomicfile.Read(filepath.Dir(d.file), filepath.Base(d.file), maxLocation)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	var at place
+	var at location
 	if err == nil {
 		err = json.Unmarshal(data, &at)
 	}
@@ -112,23 +114,23 @@ func (p Placed) check() (bool, error) {
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s says in which directory the claims of this node are, and cannot be read: %w; "+
-			"remove it if no other cdiDir was configured since the node started", p.file, err)
+			"remove it if no other cdiDir was configured since the node started", d.file, err)
 	}
-	if at.BootID != p.bootID {
+	if at.BootID != d.bootID {
 		return false, nil
 	}
-	if own := filepath.Clean(p.path); at.CDIDir != own {
+	if own := filepath.Clean(d.String()); at.CDIDir != own {
 		return false, fmt.Errorf("the claims of this node are in %s and cdiDir is %s: "+
 			"set cdiDir back and delete the pods with claims on this node before you change it; "+
-			"if there are no such pods any more, remove %s", at.CDIDir, own, p.file)
+			"if there are no such pods any more, remove %s", at.CDIDir, own, d.file)
 	}
 	return true, nil
 }
 
-func (p Placed) remember() error {
-	data, err := json.Marshal(place{BootID: p.bootID, CDIDir: filepath.Clean(p.path)})
+func (d ClaimDir) remember() error {
+	data, err := json.Marshal(location{BootID: d.bootID, CDIDir: filepath.Clean(d.String())})
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Dir(p.file), filepath.Base(p.file), data, fileMode)
+	return atomicfile.Write(filepath.Dir(d.file), filepath.Base(d.file), data, 0o600)
 }
