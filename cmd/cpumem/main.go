@@ -63,6 +63,7 @@ func validateCommand() *cobra.Command {
 
 func explainCommand() *cobra.Command {
 	var dir, cgroups string
+	var plan bool
 	cmd := &cobra.Command{
 		Use:   "explain [NAMESPACE/CLAIM | CLAIM-UID]",
 		Short: "Show the claims on this node with their CPUs, memory, hugepages and pods",
@@ -79,10 +80,19 @@ func explainCommand() *cobra.Command {
 			if err := d.Explain(cmd.OutOrStdout(), claim); err != nil {
 				return err
 			}
-			return d.ExplainProtection(cmd.OutOrStdout(), claim, os.DirFS(cgroups), int64(os.Getpagesize()))
+			if err := d.ExplainProtection(cmd.OutOrStdout(), claim, os.DirFS(cgroups), int64(os.Getpagesize())); err != nil || !plan {
+				return err
+			}
+			p, err := inspect.ReadPlan(dir, cgroups, os.DirFS("/proc"))
+			if err != nil {
+				return fmt.Errorf("plan: %w", err)
+			}
+			p.Write(cmd.OutOrStdout())
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
 	cmd.Flags().StringVar(&cgroups, "cgroup-root", "/sys/fs/cgroup", "cgroup mount of the node")
+	cmd.Flags().BoolVar(&plan, "plan", false, "also show what nri-actuator would write into the cgroups now (as root)")
 	return cmd
 }

@@ -37,7 +37,8 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	require.NoError(t, err)
 	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return nil, context.Canceled }, func(string) {})
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
-		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: tree, Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
+		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: tree,
+		Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
 		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

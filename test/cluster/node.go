@@ -175,6 +175,9 @@ func (c *Cluster) StartNode(ctx context.Context, node string, m qemu.Machine) er
 	})
 }
 
+// ShareDir is the directory on the host that a node sees read-only at /share.
+func (c *Cluster) ShareDir(node string) string { return c.path("run", node, "share") }
+
 // Machine is the hardware with which Up starts a node.
 func (c *Cluster) Machine(node string) qemu.Machine { return c.opts.machine(node) }
 

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
+)
+
+// Plan is what the actuator would write into the cgroups now.
+type Plan struct {
+	Steps []tree.Step
+	// Unknown has the container cgroups that the plan leaves out, with the reason.
+	Unknown map[string]string
+}
+
+// ReadPlan plans from the CDI directory and the cgroups of this node, with the
+// actuator's own functions. proc is the mount of proc: the environment of a
+// container's first process has its claims. Only root may read both. The plan is of
+// a moment: while containers are created, it may name values that the actuator is
+// about to write.
+func ReadPlan(cdiDir, cgroupRoot string, proc fs.FS) (Plan, error) {
+	mount, err := cgroups.Open(cgroupRoot)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := planner{mount: mount, proc: proc, dir: claims.New(cdidir.At(cdiDir), contract.Features())}
+	p.plan.Unknown = make(map[string]string)
+	err = p.read()
+	return p.plan, errors.Join(err, mount.Close())
+}
+
+type planner struct {
+	mount *cgroups.Mount
+	proc  fs.FS
+	dir   *claims.Directory
+	node  contract.NodeState
+	plan  Plan
+}
+
+func (p *planner) read() (err error) {
+	if p.node, err = p.dir.Node(); err != nil {
+		return err
+	}
+	kubepods, found := p.mount.Kubepods()
+	if !found {
+		return errors.New("no cgroup kubepods or kubepods.slice below the mount: is kubelet running, and with the default cgroupRoot?")
+	}
+	levels, err := cgroups.Levels(path.Join(kubepods, "pod"))
+	if err != nil {
+		return err
+	}
+	var holdings []tree.Holding
+	for _, level := range levels {
+		for _, pod := range p.below(level) {
+			uid := cgroups.PodUID(pod)
+			if uid == "" {
+				continue
+			}
+			holdings = append(holdings, tree.Holding{PodDir: pod, PodUID: uid})
+			for _, dir := range p.below(pod) {
+				h, err := p.holding(dir, pod, uid)
+				if err != nil {
+					p.plan.Unknown[dir] = err.Error()
+				}
+				holdings = append(holdings, h)
+			}
+		}
+	}
+	desired := tree.Desired(p.node, levels, holdings)
+	observed := make(map[string]tree.State)
+	for dir, want := range desired {
+		files := []string{contract.FileExclusive, contract.FilePartition}
+		for file := range want.Files {
+			files = append(files, file)
+		}
+		state, err := p.mount.Observe(dir, files...)
+		if err != nil && !errors.Is(err, cgroups.ErrGone) {
+			return err
+		}
+		if state.Files == nil {
+			continue
+		}
+		if want.Kind > tree.Pod {
+			state.Former = nil
+		}
+		observed[dir] = state
+	}
+	for _, step := range tree.Steps(desired, observed) {
+		if step.Act != tree.MarkWritten {
+			p.plan.Steps = append(p.plan.Steps, step)
+		}
+	}
+	return nil
+}
+
+// below returns the cgroups directly below the cgroup dir, none if it is gone.
+func (p *planner) below(dir string) []string {
+	names, _ := p.mount.Children(dir)
+	dirs := make([]string, len(names))
+	for i, name := range names {
+		dirs[i] = path.Join(dir, name)
+	}
+	return dirs
+}
+
+// holding returns what the container has of the node. With an error, the container
+// stays as it is.
+func (p *planner) holding(dir, pod, uid string) (tree.Holding, error) {
+	h := tree.Holding{Dir: dir, PodDir: pod, PodUID: uid}
+	if kind, err := p.mount.Read(dir, contract.FilePartition); err == nil && kind != tree.Member {
+		h.PartitionCPUs, _ = p.mount.ReadCPUs(dir, contract.FileExclusive)
+	}
+	env, err := p.environment(dir)
+	if err != nil {
+		return h, err
+	}
+	container := claims.Container{PodUID: uid}.WithEnv(env)
+	state, err := p.mount.Observe(dir)
+	if err != nil {
+		return h, err
+	}
+	if !container.NamesClaim() && len(state.Written) == 0 {
+		return h, errors.New("no claim, and the actuator has written nothing: a sandbox, or a container that another program pinned")
+	}
+	held, err := p.dir.ForContainer(p.node, container)
+	if err != nil {
+		return h, err
+	}
+	h.Decision = claims.Effective(held, p.node.SharedOf(uid))
+	h.Claimed = !contract.Merge(held).CPUs.IsEmpty()
+	return h, nil
+}
+
+// maxEnviron bounds a process's environment, in bytes. The kernel's limit for one
+// variable is smaller (execve(2)).
+const maxEnviron = 4 << 20
+
+// environment returns the variables of the container's first process.
+func (p *planner) environment(dir string) ([]string, error) {
+	pids, err := p.mount.Read(dir, "cgroup.procs")
+	for _, sub := range p.below(dir) {
+		if err == nil && pids == "" {
+			// Some OCI runtimes put the processes into a cgroup of their own.
+			pids, err = p.mount.Read(sub, "cgroup.procs")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	pid, _, _ := strings.Cut(pids, "\n")
+	if pid == "" {
+		return nil, errors.New("no process")
+	}
+	f, err := p.proc.Open(path.Join(pid, "environ"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxEnviron))
+	return strings.Split(string(data), "\x00"), err
+}
+
+// Write prints the plan, a line for each write.
+func (p Plan) Write(w io.Writer) {
+	if len(p.Steps) == 0 {
+		fmt.Fprintln(w, "plan: the cgroups have what the node state demands")
+	}
+	for _, s := range p.Steps {
+		note := ""
+		switch {
+		case s.Act == tree.SaveFormer:
+			note = " (its former value is saved)"
+		case s.Act == tree.GiveBack:
+			note = " (its former value)"
+		}
+		fmt.Fprintf(w, "plan: %s/%s: %.200q becomes %q%s\n", s.Dir, s.File, s.Found, s.Content, note)
+	}
+	if len(p.Unknown) > 0 {
+		fmt.Fprintf(w, "plan: %d containers are left out:\n", len(p.Unknown))
+		for _, dir := range slices.Sorted(maps.Keys(p.Unknown)) {
+			fmt.Fprintf(w, "  %s: %s\n", dir, p.Unknown[dir])
+		}
+	}
+}

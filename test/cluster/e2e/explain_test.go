@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The operator's tool plans with the actuator's functions: on a node where all is well
+// it plans nothing, and after another program's write it plans the repair. The
+// containers beside the claim have no claim, and the sandboxes are left out.
+func TestExplainPlan(t *testing.T) {
+	drivers(t, "explain", func(t *testing.T, s suite, name string) {
+		build := exec.Command("go", "build", "-o", filepath.Join(s.ShareDir(s.node), "cpumem"), "./cmd/cpumem")
+		build.Dir, build.Env = filepath.Join("..", "..", ".."), append(build.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		s.claim(t, name, "numa-0", capacity{"cpu": "2", "memory": "64Mi"})
+		p := s.run(t, pod(name, []string{"sleep"}, name))
+		plan := func() string {
+			out, err := s.NodeExec(t.Context(), s.node, "/share/cpumem explain --plan")
+			require.NoError(t, err, out)
+			return out
+		}
+		eventually(t, "an empty plan", func(context.Context) error {
+			if out := plan(); !strings.Contains(out, "plan: the cgroups have what the node state demands") {
+				return fmt.Errorf("%s", out)
+			}
+			return nil
+		})
+		require.NotContains(t, plan(), s.cgroupDir(t, p, "main")[len("/sys/fs/cgroup/"):], "the claim's container is not left out")
+
+		dir := s.cgroupDir(t, p, "main")
+		planned, err := s.NodeExec(t.Context(), s.node, "echo 1 >"+dir+"/memory.min; /share/cpumem explain --plan")
+		require.NoError(t, err, planned)
+		require.Contains(t, planned, dir[len("/sys/fs/cgroup/"):]+`/memory.min: "0" becomes "67108864"`)
+	})
+}
