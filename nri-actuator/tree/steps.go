@@ -6,7 +6,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -84,12 +83,8 @@ const (
 // without its CPUs. Cgroups that were not observed are gone.
 func Steps(desired map[string]Cgroup, observed map[string]State) []Step {
 	p := plan{desired: desired, observed: observed, now: make(map[[2]string]string)}
-	p.dirs = slices.SortedFunc(maps.Keys(observed), func(a, b string) int {
-		if depth := strings.Count(a, "/") - strings.Count(b, "/"); depth != 0 {
-			return depth
-		}
-		return strings.Compare(a, b)
-	})
+	// A parent's name is a prefix of its child's, so it comes first.
+	p.dirs = slices.Sorted(maps.Keys(observed))
 	p.endPartitions()
 	p.reclaimCPUs()
 	p.fill(Level)
@@ -127,29 +122,33 @@ func (p *plan) of(kind Kind) []string {
 	})
 }
 
-// namedBySibling reports whether a sibling of the cgroup dir names one of the CPUs.
-func (p *plan) namedBySibling(dir, list string) bool {
+// exclusive returns the CPUs that a cgroup names in cpuset.cpus.exclusive after the
+// steps so far.
+func (p *plan) exclusive(dir string) contract.CPUSet {
+	return cpusIn(p.has(dir, contract.FileExclusive))
+}
+
+// cpusIn returns the CPUs of a list, none for a content that is no list: such CPUs are
+// another program's affair.
+func cpusIn(list string) contract.CPUSet {
 	cpus, err := contract.ParseCPUs(list)
 	if err != nil {
-		return false
+		return contract.CPUSet{}
 	}
+	return cpus
+}
+
+// namedBySibling reports whether a sibling of the cgroup dir names one of the CPUs.
+func (p *plan) namedBySibling(dir string, cpus contract.CPUSet) bool {
 	return slices.ContainsFunc(p.dirs, func(other string) bool {
-		theirs, err := contract.ParseCPUs(p.has(other, contract.FileExclusive))
-		return err == nil && other != dir && path.Dir(other) == path.Dir(dir) && theirs.Overlaps(cpus)
+		return other != dir && path.Dir(other) == path.Dir(dir) && p.exclusive(other).Overlaps(cpus)
 	})
 }
 
-// namedAbove reports whether all cgroups above a container name the CPUs.
-func (p *plan) namedAbove(dir, list string) bool {
-	cpus, err := contract.ParseCPUs(list)
-	if err != nil || p.desired[dir].Kind <= Pod {
-		return true
-	}
+// namedAbove reports whether all observed cgroups above the cgroup dir name the CPUs.
+func (p *plan) namedAbove(dir string, cpus contract.CPUSet) bool {
 	for above := path.Dir(dir); above != "."; above = path.Dir(above) {
-		if _, observed := p.observed[above]; !observed {
-			continue
-		}
-		if named, err := contract.ParseCPUs(p.has(above, contract.FileExclusive)); err != nil || !cpus.IsSubsetOf(named) {
+		if _, observed := p.observed[above]; observed && !cpus.IsSubsetOf(p.exclusive(above)) {
 			return false
 		}
 	}
@@ -171,18 +170,17 @@ func (p *plan) add(s Step) {
 func (p *plan) endPartitions() {
 	for _, kind := range []Kind{Pooled, Claimed, Partitioned} {
 		for _, dir := range p.of(kind) {
-			has, err := contract.ParseCPUs(p.observed[dir].Files[contract.FileExclusive])
-			needs, errNeeds := contract.ParseCPUs(p.desired[dir].Files[contract.FileExclusive])
+			has, needs := p.exclusive(dir), cpusIn(p.desired[dir].Files[contract.FileExclusive])
 			switch p.observed[dir].Files[contract.FilePartition] {
 			case "":
 				continue
 			case Member:
 				// A process that ended between the two steps has left the CPUs.
-				if err != nil || has.IsEmpty() {
+				if has.IsEmpty() {
 					continue
 				}
 			}
-			if kind == Partitioned && (err != nil || errNeeds != nil || has.IsSubsetOf(needs)) {
+			if kind == Partitioned && has.IsSubsetOf(needs) {
 				continue
 			}
 			for _, step := range EndPartition(dir, p.observed[dir].Files) {
@@ -200,9 +198,8 @@ func (p *plan) reclaimCPUs() {
 	above := append(p.of(Level), p.of(Pod)...)
 	slices.Reverse(above)
 	for _, dir := range above {
-		has, err := contract.ParseCPUs(p.observed[dir].Files[contract.FileExclusive])
-		needs, errNeeds := contract.ParseCPUs(p.desired[dir].Files[contract.FileExclusive])
-		if err != nil || errNeeds != nil || has.IsSubsetOf(needs) {
+		has, needs := p.exclusive(dir), cpusIn(p.desired[dir].Files[contract.FileExclusive])
+		if has.IsSubsetOf(needs) {
 			continue
 		}
 		former, ours := p.observed[dir].Former[contract.FileExclusive]
@@ -224,11 +221,13 @@ func (p *plan) fill(kind Kind) {
 		for _, file := range slices.Sorted(maps.Keys(files)) {
 			_, former := state.Former[file]
 			_, read := state.Files[file]
-			switch content := files[file]; {
-			case file == contract.FileExclusive && (p.namedBySibling(dir, content) || !p.namedAbove(dir, content)):
-				// The kernel lets no two siblings name the same CPU, and a
-				// partition needs its CPUs above. The next plan comes when the
-				// sibling's partition has ended.
+			content := files[file]
+			cpus := cpusIn(content)
+			switch {
+			case file == contract.FileExclusive && (p.namedBySibling(dir, cpus) || !p.namedAbove(dir, cpus)):
+				// The kernel lets no two siblings name the same CPU, and each cgroup
+				// needs its CPUs above. The next plan comes when the sibling's
+				// partition has ended.
 			case p.has(dir, file) != content:
 				// A file that does not exist has no former value.
 				p.add(Step{Dir: dir, File: file, Content: content,

@@ -176,6 +176,68 @@ func TestSteps(t *testing.T) {
 			observed: map[string]tree.State{pod: {Files: contract.Files{}}},
 			want:     []string{pod + `/hugetlb.2MB.max = "1"`},
 		},
+		"a cgroup that loses and gets CPUs keeps its former value": {
+			desired: map[string]tree.Cgroup{
+				"kubepods": {Kind: tree.Level, Files: contract.Files{contract.FileExclusive: "6-9"}},
+			},
+			observed: map[string]tree.State{"kubepods": {Files: contract.Files{contract.FileExclusive: "4-7"}}},
+			want: []string{
+				`kubepods/cpuset.cpus.exclusive = "6-7" keeps`, `kubepods/cpuset.cpus.exclusive = "6-9"`,
+			},
+		},
+		"a partition names its CPUs when the cgroups above do": {
+			desired: map[string]tree.Cgroup{
+				pod: {Kind: tree.Pod, Files: contract.Files{contract.FileExclusive: "4-7"}},
+				one: {Kind: tree.Partitioned, Files: contract.Files{contract.FileExclusive: "4-7"}},
+			},
+			observed: map[string]tree.State{
+				pod: {Files: contract.Files{contract.FileExclusive: ""}},
+				one: {Files: contract.Files{contract.FileExclusive: "", contract.FilePartition: "root"}},
+			},
+			want: []string{pod + `/cpuset.cpus.exclusive = "4-7" keeps`, one + `/cpuset.cpus.exclusive = "4-7"`},
+		},
+		"a partition waits for the cgroups above": {
+			desired: map[string]tree.Cgroup{
+				one: {Kind: tree.Partitioned, Files: contract.Files{contract.FileExclusive: "4-7"}},
+			},
+			observed: map[string]tree.State{
+				pod: {Files: contract.Files{contract.FileExclusive: "4-6"}},
+				one: {Files: contract.Files{contract.FileExclusive: "", contract.FilePartition: "root"}},
+			},
+		},
+		"a pod waits for its level, where another pod has the CPUs": {
+			desired: map[string]tree.Cgroup{
+				"kubepods/besteffort": {Kind: tree.Level, Files: contract.Files{contract.FileExclusive: "4-5"}},
+				"kubepods/burstable":  {Kind: tree.Level, Files: contract.Files{contract.FileExclusive: "4-7"}},
+				pod:                   {Kind: tree.Pod, Files: contract.Files{contract.FileExclusive: "4-7"}},
+			},
+			observed: map[string]tree.State{
+				"kubepods/besteffort": {Files: contract.Files{contract.FileExclusive: "4-5"}},
+				"kubepods/burstable":  {Files: contract.Files{contract.FileExclusive: ""}},
+				pod:                   {Files: contract.Files{contract.FileExclusive: ""}},
+			},
+		},
+		"a partition of CPUs that are not all its own ends": {
+			desired: map[string]tree.Cgroup{
+				one: {Kind: tree.Partitioned, Files: contract.Files{tree.FileCPUs: "4-5", contract.FileExclusive: "4-5"}},
+			},
+			observed: map[string]tree.State{
+				one: {Files: contract.Files{tree.FileCPUs: "4-7", contract.FileExclusive: "4-7", contract.FilePartition: "root"}},
+			},
+			want: []string{
+				one + `/cpuset.cpus.partition = "member"`, one + `/cpuset.cpus.exclusive = ""`,
+				one + `/cpuset.cpus = "4-5"`, one + `/cpuset.cpus.exclusive = "4-5"`,
+			},
+		},
+		"a partition of a part of its CPUs stays": {
+			desired: map[string]tree.Cgroup{
+				one: {Kind: tree.Partitioned, Files: contract.Files{contract.FileExclusive: "4-7"}},
+			},
+			observed: map[string]tree.State{
+				one: {Files: contract.Files{contract.FileExclusive: "4-5", contract.FilePartition: "root"}},
+			},
+			want: []string{one + `/cpuset.cpus.exclusive = "4-7"`},
+		},
 		"CPUs of a sibling are not asked for": {
 			desired: map[string]tree.Cgroup{
 				pod:                    {Kind: tree.Pod, Files: contract.Files{contract.FileExclusive: "4-7"}},

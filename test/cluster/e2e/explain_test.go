@@ -40,8 +40,11 @@ func TestExplainPlan(t *testing.T) {
 		require.NotContains(t, plan(), s.cgroupDir(t, p, "main")[len("/sys/fs/cgroup/"):], "the claim's container is not left out")
 
 		dir := s.cgroupDir(t, p, "main")
-		planned, err := s.NodeExec(t.Context(), s.node, "echo 1 >"+dir+"/memory.min; /share/cpumem explain --plan")
+		// A stopped actuator repairs nothing before the tool has looked.
+		planned, err := s.NodeExec(t.Context(), s.node, "kill -STOP $(pidof nri-actuator); echo 1 >"+dir+"/memory.min; "+
+			"/share/cpumem explain --plan; kill -CONT $(pidof nri-actuator)")
 		require.NoError(t, err, planned)
 		require.Contains(t, planned, dir[len("/sys/fs/cgroup/"):]+`/memory.min: "0" becomes "67108864"`)
+		s.becomes(t, "67108864", dir, "memory.min")
 	})
 }
