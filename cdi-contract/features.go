@@ -37,8 +37,8 @@ type Platform struct {
 	NRIVersion string
 	// Kernel is the kernel's release.
 	Kernel string
-	// Partitions reports whether the kernel made a cpuset partition when the
-	// actuator tried.
+	// Partitions reports whether the actuator has found that the kernel makes cpuset
+	// partitions below kubepods.
 	Partitions bool
 }
 
@@ -86,8 +86,8 @@ func (p Platform) Lacks(feature string) string {
 	case !known:
 		return "this program does not know the feature"
 	case n.partitions && !p.Partitions:
-		return fmt.Sprintf("the kernel (Linux %s) made no cpuset partition below kubepods: "+
-			"it needs Linux 6.7 and a cgroup mount that is the machine's", p.Kernel)
+		return fmt.Sprintf("nri-actuator has made no cpuset partition on this node (Linux %s): "+
+			"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", p.Kernel)
 	case n.nri != version{} && !carried:
 		return fmt.Sprintf("the runtime is %s %s with NRI %s, it needs NRI %s (containerd %s, CRI-O %s)",
 			p.Runtime, p.RuntimeVersion, p.NRIVersion, n.nri, n.containerd, n.crio)

@@ -50,8 +50,8 @@ func TestLacks(t *testing.T) {
 		node.Lacks(contract.FeatureMemoryPolicy))
 	node.RuntimeVersion, node.Partitions = "v2.3.0", false
 	require.Equal(t, "the kernel is Linux 6.8.0-45, it needs Linux 6.9", node.Lacks(contract.FeatureWeightedInterleave))
-	require.Equal(t, "the kernel (Linux 6.8.0-45) made no cpuset partition below kubepods: "+
-		"it needs Linux 6.7 and a cgroup mount that is the machine's", node.Lacks(contract.FeaturePartition))
+	require.Equal(t, "nri-actuator has made no cpuset partition on this node (Linux 6.8.0-45): "+
+		"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", node.Lacks(contract.FeaturePartition))
 	require.Equal(t, "this program does not know the feature", node.Lacks("latency"))
 
 	var a contract.Announcement

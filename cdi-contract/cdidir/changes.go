@@ -82,6 +82,10 @@ func (c *Changes) Run(ctx context.Context) {
 			}
 			return
 		case event := <-events:
+			if event.Name == c.dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
+				// The watch has ended with the directory.
+				c.watching = false
+			}
 			if c.Concerns(event) {
 				c.signal()
 			}

@@ -22,9 +22,37 @@ func changes(dir string) *cdidir.Changes {
 	})
 }
 
-// TestChangesConcern: the watch reports the events that concern its reader.
+// TestChangesConcern: the watch reports the events that concern its reader, and no
+// other.
 func TestChangesConcern(t *testing.T) {
 	dir := t.TempDir()
+	var seen []string
+	c := cdidir.At(dir).Changes(cdidir.Watch{Renew: time.Hour, Warn: func(string, error) {}, Concerns: func(e fsnotify.Event) bool {
+		seen = append(seen, filepath.Base(e.Name))
+		return filepath.Base(e.Name) == "file"
+	}})
+	c.Start()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "other"), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "file"), 0o755))
+	<-c.C()
+	cancel()
+	running.Wait()
+	require.Equal(t, []string{"other", "file"}, seen)
+	select {
+	case <-c.C():
+		require.Fail(t, "one event concerns the reader")
+	default:
+	}
+}
+
+// TestChangesOfAReplacedDirectory: a directory that was removed and made again is
+// polled until the watch is set again.
+func TestChangesOfAReplacedDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cdi")
+	require.NoError(t, os.Mkdir(dir, 0o755))
 	c := changes(dir)
 	c.Start()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -32,7 +60,8 @@ func TestChangesConcern(t *testing.T) {
 	running.Go(func() { c.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o600))
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Mkdir(dir, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	<-c.C()
 }

@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,12 +82,33 @@ func TestProgram(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--cdi-dir="+filepath.Join(dir, "cdi"), "--nri-socket="+filepath.Join(dir, "nri.sock"),
-		"--cgroup-root="+dir, "--guard-dir="+filepath.Join(dir, "guard"), "--metrics-address=")
+		"--cgroup-root="+dir, "--guard-dir="+filepath.Join(dir, "guard"), "--metrics-address=127.0.0.1:0")
 	logs, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(logs)
+	var line struct{ Address string }
 	for lines.Scan() && !strings.Contains(lines.Text(), "not connected to the runtime") {
+		if line.Address == "" {
+			_ = json.Unmarshal(lines.Bytes(), &line)
+		}
+	}
+	for page, want := range map[string]struct {
+		status int
+		body   string
+	}{
+		"/healthz": {http.StatusOK, "ok\n"},
+		// A rollout must not wait for a node without a runtime.
+		"/readyz":  {http.StatusOK, "ok\nnew claims are not served: not connected to the container runtime"},
+		"/metrics": {http.StatusNotFound, "404"},
+	} {
+		reply, err := http.Get("http://" + line.Address + page)
+		require.NoError(t, err)
+		body, err := io.ReadAll(reply.Body)
+		require.NoError(t, err)
+		require.NoError(t, reply.Body.Close())
+		require.Equal(t, want.status, reply.StatusCode, page)
+		require.True(t, strings.HasPrefix(string(body), want.body), "%s: %s", page, body)
 	}
 	a, err := contract.ReadAnnouncement(filepath.Join(dir, "cdi"))
 	require.NoError(t, err)

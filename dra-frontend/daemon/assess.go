@@ -29,8 +29,8 @@ type assessment struct {
 	// device. The devices are the published devices and the devices of unhealthy
 	// claims.
 	problems map[string]string
-	// invalidPartitions has a sentence about each claim that has invalidPartitions its partition, by the
-	// claim's name.
+	// invalidPartitions has a sentence about each claim with an invalid partition, by
+	// the claim's name.
 	invalidPartitions map[string]string
 	// faults has why the node takes no new claims, and why its slices are
 	// outdated, by reason.

@@ -83,7 +83,7 @@ func New(o Options) (*Daemon, error) {
 	d := &Daemon{o: o, registration: &registration{rootDir: o.Kubelet.RootDir}}
 	d.events = events.New(events.Options{Log: o.Log, Client: o.Client, Driver: kubelet.DriverName, Node: o.Kubelet.NodeName})
 	d.reports = newReporter(o, d.events.Send)
-	d.published = newPublication(o)
+	d.published = newSliceMonitor(o)
 	proc := os.DirFS(o.Config.ProcRoot)
 	first := observation{actuatorFault: errNotChecked, blocked: errNotChecked}
 	now, err := d.observeFitness(first)
@@ -171,7 +171,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	helper, err := d.activate(ctx, fail)
-	// release runs last: the next instance may write only after this instance's
+	// stepDown runs last: the next instance may write only after this instance's
 	// goroutines have ended.
 	defer d.stepDown()
 	if err != nil {

@@ -54,7 +54,7 @@ func testInvalidPartition(t *testing.T) {
 		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("0"),
 			Partition: contract.PartitionRoot}},
 	}}}
-	d := &Daemon{o: o, status: newStatus(first), reports: newReporter(o, n.send), published: newPublication(o),
+	d := &Daemon{o: o, status: newStatus(first), reports: newReporter(o, n.send), published: newSliceMonitor(o),
 		statuses: claimstatus.New(claimstatus.Options{
 			Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", SlicePool: "node", Written: func(error) {},
 		})}

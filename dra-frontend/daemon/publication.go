@@ -46,7 +46,7 @@ type sliceMonitor struct {
 	lacking          []string
 }
 
-func newPublication(o Options) *sliceMonitor {
+func newSliceMonitor(o Options) *sliceMonitor {
 	p := &sliceMonitor{
 		log: o.Log, metrics: o.Metrics, client: o.Client, node: o.Kubelet.NodeName, wanted: o.Config.NodeAllocatable,
 		again: make(chan struct{}, 1), state: metrics.MappingOff, interval: o.Config.RefreshInterval.Duration,

@@ -105,7 +105,7 @@ func Decide(in Input) []Outcome {
 // call is an Input with the values that several claims share.
 type call struct {
 	Input
-	// uses are the results of all claims, in an order that does not depend on the
+	// results are the results of all claims, in an order that does not depend on the
 	// order of claims (I8).
 	results []claimResult
 	// partitions are the outcomes of the results with CPUs.

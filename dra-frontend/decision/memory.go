@@ -23,7 +23,7 @@ type claimResult struct {
 // resultsOf returns the results of the claims, sorted by claim UID and index, with
 // unlimited memory last. The results of a pod's claims are complete: kubelet
 // asks for all claims of a pod in one call, until one call has prepared all of
-// them. Input.Beside has the claims that kubelet leaves out because it knows
+// them. Input.OtherClaims has the claims that kubelet leaves out because it knows
 // them to be prepared.
 func resultsOf(claims []Claim) []claimResult {
 	var results []claimResult
@@ -66,7 +66,7 @@ type memoryContainer struct {
 	limited bool
 	// memory has all results with memory of the container.
 	memory memoryqos.Container
-	// position is the place of the result in memory.Uses.
+	// position is the place of the result in memory.Results.
 	position int
 	// description names memory.Results.
 	description string

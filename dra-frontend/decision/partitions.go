@@ -118,7 +118,7 @@ func demand(r Result) string {
 }
 
 // obstacle returns why the result cannot be a partition, whatever else its
-// container uses, or nil. joinable reports whether more pods may use the claim.
+// container uses, or nil. takesMorePods reports whether more pods may use the claim.
 func (c Claim) obstacle(r Result, takesMorePods bool) error {
 	used, running := containers(c.Pods, c.Name, r.Request)
 	switch {

@@ -20,7 +20,7 @@ const (
 	isolationNone = `"cpu":{"isolation":"none"}`
 	partition     = `"cpu":{"isolation":"partition"}`
 	isolated      = `"cpu":{"isolation":"isolated"}`
-	noKernel      = "the kernel (Linux 6.1.0) made no cpuset partition below kubepods"
+	noKernel      = "nri-actuator has made no cpuset partition on this node (Linux 6.1.0)"
 )
 
 // partitions makes the actuator announce partitions, or not.

@@ -59,7 +59,7 @@ func (d ClaimDir) List() ([]fs.FileInfo, error) {
 	}
 	switch claims := slices.ContainsFunc(infos, func(i fs.FileInfo) bool { return isClaim(i.Name()) }); {
 	case claims && !remembered:
-		// An older frontend, which writes no place, wrote these claim files.
+		// An older frontend, which writes no location, wrote these claim files.
 		err = d.remember()
 	case !claims && remembered:
 		err = atomicfile.Remove(filepath.Dir(d.file), filepath.Base(d.file))
@@ -67,7 +67,7 @@ func (d ClaimDir) List() ([]fs.FileInfo, error) {
 	return infos, err
 }
 
-// Write replaces a file. The place is written before the first claim file.
+// Write replaces a file. The location is written before the first claim file.
 func (d ClaimDir) Write(name string, data []byte) error {
 	if isClaim(name) {
 		remembered, err := d.check()
@@ -98,7 +98,7 @@ func isClaim(name string) bool {
 	return claim
 }
 
-// check reports whether the place of this boot is this directory. A place that
+// check reports whether the location of this boot is this directory. A location that
 // is another directory or cannot be read is an error.
 func (d ClaimDir) check() (bool, error) {
 	data, err := atomicfile.Read(filepath.Dir(d.file), filepath.Base(d.file), maxLocation)

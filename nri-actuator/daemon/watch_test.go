@@ -38,7 +38,7 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return nil, context.Canceled }, func(string) {})
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
 		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: tree,
-		Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
+		Units:   systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
 		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

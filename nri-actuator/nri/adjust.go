@@ -47,7 +47,7 @@ func oomScore(ctr *api.Container) *int { return ctr.GetLinux().GetOomScoreAdj().
 // the runtime reports the pool's cpuset as the container's own.
 const pooledAnnotation = contract.Vendor + "/pooled"
 
-// adjustToPool returns the shared adjustToPool for a container without a claim that is created.
+// adjustToPool returns the shared pool for a container without a claim that is created.
 func adjustToPool(d contract.Decision) *api.ContainerAdjustment {
 	a := adjust(d, nil)
 	a.AddAnnotation(pooledAnnotation, "true")

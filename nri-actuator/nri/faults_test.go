@@ -101,6 +101,11 @@ func TestStoppedContainerThatLives(t *testing.T) {
 		"listed as stopped, to a new actuator": func(r *runtime, _ *container) { r.connect() },
 		"not listed": func(r *runtime, p *container) {
 			delete(r.containers, p.api.Id)
+			r.node.SetFile(p.dir, "cgroup.events", "populated 1\nfrozen 0")
+			r.reconnect()
+		},
+		"not listed, and its processes cannot be read": func(r *runtime, p *container) {
+			delete(r.containers, p.api.Id)
 			r.reconnect()
 		},
 	} {

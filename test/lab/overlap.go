@@ -56,8 +56,8 @@ func (f *Frontend) Register() {
 // Ready returns why kubelet does not call the frontend.
 func (f *Frontend) Ready() error { return f.s.daemon.Ready() }
 
-// Waits waits until the frontend's fitness has the reason why another instance is
-// the active one.
+// Waits waits until the frontend gives the reason why another instance is the active
+// one.
 func (f *Frontend) Waits(reason string) {
 	f.s.n.t.Helper()
 	f.s.n.eventually("the frontend to wait", func() error {

@@ -125,7 +125,7 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 	demands := ownPod(n, "demands", isolation("partition"))
 	require.True(t, n.Allocate(demands))
 	require.ErrorContains(t, n.Prepare(demands),
-		"cpu.isolation: partition, but it cannot be a cpuset partition: the kernel (Linux ")
+		"cpu.isolation: partition, but it cannot be a cpuset partition: nri-actuator has made no")
 	require.NoError(t, n.Remove(demands))
 	other := ownPod(n, "other", "")
 	pooled := start(t, n, other)[0]

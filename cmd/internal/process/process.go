@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -39,13 +40,12 @@ func Context() context.Context {
 	return ctx
 }
 
-// NewLogger returns a logger that writes JSON lines to standard error.
+// NewLogger returns a logger that writes JSON lines to standard error. Of more than a
+// hundred lines with one message in a second it writes every hundredth.
 func NewLogger(level zapcore.Level) (*zap.Logger, error) {
 	c := zap.NewProductionConfig()
 	c.Level = zap.NewAtomicLevelAt(level)
 	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	// Each line is about another claim or container.
-	c.Sampling = nil
 	// The text of an error has its context; a stack trace adds nothing.
 	c.DisableStacktrace = true
 	return c.Build()
@@ -73,13 +73,28 @@ func Run(ctx context.Context, log *zap.Logger, s Server, daemon func(context.Con
 	if err != nil {
 		return err
 	}
+	return run(ctx, cancel, served, daemon)
+}
+
+// run runs the daemon until ctx ends or served receives, which gives the server's
+// end. cancel ends ctx, and the server with it.
+func run(ctx context.Context, cancel func(), served <-chan error, daemon func(context.Context) error) error {
 	failed := make(chan error, 1)
 	go func() {
 		err := <-served
 		cancel()
 		failed <- err
 	}()
-	err = daemon(ctx)
+	err := daemon(ctx)
 	cancel()
-	return errors.Join(err, <-failed)
+	select {
+	case late := <-failed:
+		return errors.Join(err, late)
+	case <-time.After(serverTimeout):
+		// Requests may wait for a disk that hangs.
+		return err
+	}
 }
+
+// serverTimeout is how long the process waits for its server to end.
+const serverTimeout = time.Second

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -122,10 +123,35 @@ func TestRun(t *testing.T) {
 	server.Address = ""
 	ctx, stop := context.WithCancel(t.Context())
 	require.NoError(t, Run(ctx, zap.NewNop(), server, func(ctx context.Context) error {
+		require.NoError(t, ctx.Err())
 		stop()
 		<-ctx.Done()
 		return nil
 	}))
+}
+
+// A server that fails ends the daemon, with the server's error.
+func TestRunWithoutItsServer(t *testing.T) {
+	failed := errors.New("the server has failed")
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := run(ctx, cancel, served, func(ctx context.Context) error {
+		served <- failed
+		<-ctx.Done()
+		return nil
+	})
+	require.ErrorIs(t, err, failed)
+}
+
+// A server that does not end does not keep the process.
+func TestRunWithAServerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := errors.New("the daemon has ended")
+		served := make(chan error)
+		ctx, cancel := context.WithCancel(t.Context())
+		require.Equal(t, ended, run(ctx, cancel, served, func(context.Context) error { return ended }))
+		served <- nil // lets the waiting goroutine go
+	})
 }
 
 func TestVersion(t *testing.T) {

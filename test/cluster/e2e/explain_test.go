@@ -32,7 +32,8 @@ func TestExplainPlan(t *testing.T) {
 			return out
 		}
 		eventually(t, "an empty plan", func(context.Context) error {
-			if out := plan(); !strings.Contains(out, "plan: the cgroups have what the node state demands") {
+			if out := plan(); !strings.Contains(out, "plan: the cgroups have what the node state demands") ||
+				strings.Contains(out, "refused claim") {
 				return fmt.Errorf("%s", out)
 			}
 			return nil

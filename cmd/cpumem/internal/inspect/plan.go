@@ -22,8 +22,11 @@ import (
 // Plan is what the actuator would write into the cgroups now.
 type Plan struct {
 	Steps []tree.Step
-	// Unknown has the container cgroups that the plan leaves out, with the reason.
-	Unknown map[string]string
+	// Refused has the containers whose claims are refused, with the reason. The
+	// actuator gives them the shared pool's CPUs.
+	Refused map[string]string
+	// LeftOut has the containers that the plan does not judge, with the reason.
+	LeftOut map[string]string
 }
 
 // ReadPlan plans from the CDI directory and the cgroups of this node, with the
@@ -37,7 +40,7 @@ func ReadPlan(cdiDir, cgroupRoot string, proc fs.FS) (Plan, error) {
 		return Plan{}, err
 	}
 	p := planner{mount: mount, proc: proc, dir: claims.New(cdidir.At(cdiDir), contract.Features())}
-	p.plan.Unknown = make(map[string]string)
+	p.plan.Refused, p.plan.LeftOut = make(map[string]string), make(map[string]string)
 	err = p.read()
 	return p.plan, errors.Join(err, mount.Close())
 }
@@ -72,8 +75,11 @@ func (p *planner) read() (err error) {
 			holdings = append(holdings, tree.Holding{PodDir: pod, PodUID: uid})
 			for _, dir := range p.below(pod) {
 				h, err := p.holding(dir, pod, uid)
-				if err != nil {
-					p.plan.Unknown[dir] = err.Error()
+				switch refused := (*claims.Refusal)(nil); {
+				case errors.As(err, &refused):
+					p.plan.Refused[dir] = err.Error()
+				case err != nil:
+					p.plan.LeftOut[dir] = err.Error()
 				}
 				holdings = append(holdings, h)
 			}
@@ -116,8 +122,9 @@ func (p *planner) below(dir string) []string {
 	return dirs
 }
 
-// holding returns what the container has of the node. With an error, the container
-// stays as it is.
+// holding returns what the container has of the node. A refused container has the
+// shared pool's CPUs, and with another error the container stays as it is, as in the
+// actuator.
 func (p *planner) holding(dir, pod, uid string) (tree.Holding, error) {
 	h := tree.Holding{Dir: dir, PodDir: pod, PodUID: uid}
 	if kind, err := p.mount.Read(dir, contract.FilePartition); err == nil && kind != tree.Member {
@@ -133,13 +140,19 @@ func (p *planner) holding(dir, pod, uid string) (tree.Holding, error) {
 		return h, err
 	}
 	if !container.NamesClaim() && len(state.Written) == 0 {
-		return h, errors.New("no claim, and the actuator has written nothing: a sandbox, or a container that another program pinned")
+		return h, errors.New("no claim, and the actuator has written nothing: a sandbox, a container that another program " +
+			"pinned, or one that was created while no actuator was there")
 	}
 	held, err := p.dir.ForContainer(p.node, container)
-	if err != nil {
+	pool := p.node.SharedOf(uid)
+	switch {
+	case errors.As(err, new(*claims.Refusal)):
+		h.Decision = contract.Decision{V: contract.Version, CPUs: pool.CPUs}
+		return h, err
+	case err != nil:
 		return h, err
 	}
-	h.Decision = claims.Effective(held, p.node.SharedOf(uid))
+	h.Decision = claims.Effective(held, pool)
 	h.Claimed = !contract.Merge(held).CPUs.IsEmpty()
 	return h, nil
 }
@@ -175,8 +188,11 @@ func (p *planner) environment(dir string) ([]string, error) {
 
 // Write prints the plan, a line for each write.
 func (p Plan) Write(w io.Writer) {
-	if len(p.Steps) == 0 {
+	switch {
+	case len(p.Steps) == 0 && len(p.LeftOut) == 0:
 		fmt.Fprintln(w, "plan: the cgroups have what the node state demands")
+	case len(p.Steps) == 0:
+		fmt.Fprintln(w, "plan: the cgroups have what the node state demands, except containers that are left out")
 	}
 	for _, s := range p.Steps {
 		note := ""
@@ -188,10 +204,15 @@ func (p Plan) Write(w io.Writer) {
 		}
 		fmt.Fprintf(w, "plan: %s/%s: %.200q becomes %q%s\n", s.Dir, s.File, s.Found, s.Content, note)
 	}
-	if len(p.Unknown) > 0 {
-		fmt.Fprintf(w, "plan: %d containers are left out:\n", len(p.Unknown))
-		for _, dir := range slices.Sorted(maps.Keys(p.Unknown)) {
-			fmt.Fprintf(w, "  %s: %s\n", dir, p.Unknown[dir])
-		}
+	list(w, "have a refused claim", p.Refused)
+	list(w, "are left out", p.LeftOut)
+}
+
+func list(w io.Writer, what string, reasons map[string]string) {
+	if len(reasons) > 0 {
+		fmt.Fprintf(w, "plan: containers that %s: %d\n", what, len(reasons))
+	}
+	for _, dir := range slices.Sorted(maps.Keys(reasons)) {
+		fmt.Fprintf(w, "  %s: %s\n", dir, reasons[dir])
 	}
 }

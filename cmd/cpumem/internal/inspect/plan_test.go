@@ -69,9 +69,10 @@ func TestPlan(t *testing.T) {
 	require.Equal(t, strings.Join([]string{
 		`plan: kubepods/memory.min: "0" becomes "4096" (its former value is saved)`,
 		`plan: ` + pod + `/claimed/cpuset.cpus: "0-2" becomes "2"`,
-		`plan: 2 containers are left out:`,
+		`plan: containers that are left out: 2`,
 		`  ` + pod + `/ended: no process`,
-		`  ` + pod + `/sandbox: no claim, and the actuator has written nothing: a sandbox, or a container that another program pinned`,
+		`  ` + pod + `/sandbox: no claim, and the actuator has written nothing: a sandbox, a container that another program pinned, ` +
+			`or one that was created while no actuator was there`,
 		``,
 	}, "\n"), text())
 
@@ -84,11 +85,17 @@ func TestPlan(t *testing.T) {
 	for _, step := range plan.Steps {
 		require.NoError(t, mount.WriteStep(step))
 	}
-	require.Contains(t, text(), "plan: the cgroups have what the node state demands\n")
+	require.Contains(t, text(), "plan: the cgroups have what the node state demands, except containers that are left out\n")
 
-	// A variable that no claim file backs changes nothing.
+	// A container whose variable no claim file backs gets the pool, as by the actuator.
 	proc["12/environ"].Data = []byte(strings.Replace(entry, `"2"`, `"1"`, 1))
-	require.Contains(t, text(), pod+"/claimed: pod "+podUID+": variable")
+	require.Contains(t, text(), `plan: `+pod+`/claimed/cpuset.cpus: "2" becomes "0-1"`)
+	require.Contains(t, text(), "plan: containers that have a refused claim: 1\n  "+pod+"/claimed: pod "+podUID+": variable")
+	// If the claim file cannot be read, the container stays as it is.
+	proc["12/environ"].Data = []byte(entry)
+	require.NoError(t, os.WriteFile(filepath.Join(cdi, contract.ClaimFile(claimA)), []byte("{"), 0o600))
+	require.NotContains(t, text(), "becomes")
+	require.Contains(t, text(), "  "+pod+"/claimed: pod "+podUID+": variable")
 
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "kubepods")))
 	_, err = inspect.ReadPlan(cdi, root, proc)
