@@ -158,8 +158,8 @@ func (p *plan) namedAbove(dir string, cpus contract.CPUSet) bool {
 func (p *plan) add(s Step) {
 	s.Kind, s.Found = p.desired[s.Dir].Kind, p.has(s.Dir, s.File)
 	s.Overwritten = p.observed[s.Dir].overwritten(s.File)
-	if _, again := p.now[[2]string{s.Dir, s.File}]; again && s.Act == SaveFormer {
-		s.Act = Write // an earlier step has kept the former value
+	if _, again := p.now[[2]string{s.Dir, s.File}]; again {
+		s.Act = Write // an earlier step has saved the former value
 	}
 	p.now[[2]string{s.Dir, s.File}] = s.Content
 	p.steps = append(p.steps, s)

@@ -64,6 +64,52 @@ func TestDesired(t *testing.T) {
 	}))
 }
 
+// A pod's and a level's partition CPUs are the node state's before a container is
+// known, and a container without a cgroup has no files.
+func TestDesiredBeforeContainers(t *testing.T) {
+	node := contract.NodeState{
+		Shared:        contract.Shared{CPUs: cpus("0-3"), Mems: contracttest.NUMANodes("0")},
+		PartitionCPUs: map[string]contract.CPUSet{"burstable": cpus("8-9")},
+		Pods:          map[string]contract.PodState{"a": {PartitionCPUs: cpus("8-9")}},
+	}
+	exclusive := contract.Files{contract.FileExclusive: "8-9"}
+	require.Equal(t, map[string]tree.Cgroup{
+		"kubepods":             {Kind: tree.Level},
+		"kubepods/burstable":   {Kind: tree.Level, Files: exclusive},
+		"kubepods/besteffort":  {Kind: tree.Level},
+		"kubepods/burstable/a": {Kind: tree.Pod, Files: exclusive},
+	}, tree.Desired(node, levels, []tree.Holding{
+		{PodDir: "kubepods/burstable/a", PodUID: "a", Decision: contract.Decision{V: contract.Version}.WithShared(node.Shared)},
+	}))
+}
+
+func TestGivenBack(t *testing.T) {
+	state := tree.State{
+		Files:   contract.Files{"returned": "0", "wanted": "0", "ours": "1", "theirs": "7"},
+		Former:  contract.Files{"returned": "0", "wanted": "0", "ours": "0", "theirs": "0", "gone": "0"},
+		Written: contract.Files{"returned": "1", "wanted": "1", "ours": "1", "theirs": "1", "gone": "1"},
+	}
+	returned, overwritten := state.GivenBack(contract.Files{"wanted": "2"})
+	require.Equal(t, contract.Files{"returned": "0"}, returned)
+	require.Equal(t, contract.Files{"theirs": "7"}, overwritten)
+}
+
+// A step names its cgroup's kind, what it replaces, and whether another program wrote it.
+func TestStepsAreComplete(t *testing.T) {
+	steps := tree.Steps(map[string]tree.Cgroup{"kubepods": {Kind: tree.Level, Files: contract.Files{"memory.min": "2"}},
+		"kubepods/a": {Kind: tree.Pod, Files: contract.Files{"memory.min": "3"}}},
+		map[string]tree.State{
+			"kubepods": {Files: contract.Files{"memory.min": "1"}},
+			"kubepods/a": {
+				Files: contract.Files{"memory.min": "7"}, Former: contract.Files{"memory.min": "0"}, Written: contract.Files{"memory.min": "1"},
+			},
+		})
+	require.Equal(t, []tree.Step{
+		{Dir: "kubepods", Kind: tree.Level, File: "memory.min", Content: "2", Found: "1", Act: tree.SaveFormer},
+		{Dir: "kubepods/a", Kind: tree.Pod, File: "memory.min", Content: "3", Found: "7", Overwritten: true, Act: tree.SaveFormer},
+	}, steps)
+}
+
 // Another client of the runtime may name a level or a container as a pod's
 // cgroup.
 func TestPodsTakeNoOtherPlace(t *testing.T) {
@@ -237,6 +283,21 @@ func TestSteps(t *testing.T) {
 				one: {Files: contract.Files{contract.FileExclusive: "4-5", contract.FilePartition: "root"}},
 			},
 			want: []string{one + `/cpuset.cpus.exclusive = "4-7"`},
+		},
+		"CPUs are taken back, and the content is marked with the write": {
+			desired: map[string]tree.Cgroup{pod: {Kind: tree.Pod, Files: contract.Files{contract.FileExclusive: "6-7"}}},
+			observed: map[string]tree.State{pod: {
+				Files: contract.Files{contract.FileExclusive: "4-9"}, Former: contract.Files{contract.FileExclusive: ""},
+				Written: contract.Files{contract.FileExclusive: "4-9"},
+			}},
+			want: []string{pod + `/cpuset.cpus.exclusive = "6-7"`},
+		},
+		"a pod's content whose mark was lost is marked": {
+			desired: map[string]tree.Cgroup{pod: {Kind: tree.Pod, Files: contract.Files{"memory.min": "1"}}},
+			observed: map[string]tree.State{pod: {
+				Files: contract.Files{"memory.min": "1"}, Former: contract.Files{"memory.min": "0"},
+			}},
+			want: []string{pod + `/memory.min = "1" mark`},
 		},
 		"CPUs of a sibling are not asked for": {
 			desired: map[string]tree.Cgroup{
