@@ -65,6 +65,15 @@ test: ## Unit, contract, lab and chart tests, with the race detector
 e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=regexp selects; KERNEL=stable|backports for all nodes
 	./test/cluster/e2e.sh -run '$(RUN)' $(E2E_FLAGS)
 
+# Module, package, and the packages whose tests must notice a change of it.
+MUTATED ?= nri-actuator:tree:./tree nri-actuator:claims:./claims dra-frontend:partition:./partition,./decision \
+	dra-frontend:nodestate:./nodestate dra-frontend:memoryqos:./memoryqos
+
+.PHONY: mutate
+mutate: ## Change the pure packages, a change at a time, and list what no test notices (minutes a package); MUTATED selects
+	@cd test && set -e; for p in $(MUTATED); do IFS=:; set -- $$p; unset IFS; \
+		go run ./mutate -module ../$$1 -package $$2 -tests $$3; done
+
 .PHONY: bench-placement
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)
 	@cd test/placement && GOWORK=off go run .
