@@ -126,7 +126,7 @@ func (r *reporter) remindOfFaults(found map[string]error) {
 		if before, known := r.since[reason]; known {
 			since[reason] = before
 		}
-		if time.Since(since[reason]) >= patience(reason) {
+		if time.Since(since[reason]) >= eventDelay(reason) {
 			lasting[reason] = err.Error()
 		}
 	}
@@ -136,10 +136,10 @@ func (r *reporter) remindOfFaults(found map[string]error) {
 	}
 }
 
-// patience returns how long a fault lasts before an event reports it. An
+// eventDelay returns how long a fault lasts before an event reports it. An
 // actuator that is replaced is away for a while, and a conflicting write of
 // slices is retried.
-func patience(reason string) time.Duration {
+func eventDelay(reason string) time.Duration {
 	if slices.Contains([]string{reasonActuator, reasonSlices}, reason) {
 		return grace
 	}

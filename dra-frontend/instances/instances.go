@@ -53,9 +53,9 @@ const (
 	fileMode = 0o600
 )
 
-// patience is how long a call of kubelet waits for its instance to become the
+// activationTimeout is how long a call of kubelet waits for its instance to become the
 // active one. Kubelet waits 45 s for the call.
-const patience = 10 * time.Second
+const activationTimeout = 10 * time.Second
 
 // Identity is the pod and the release of an instance.
 type Identity struct {
@@ -105,15 +105,15 @@ type Instance struct {
 
 	mu sync.Mutex
 	// While this instance is the active one, active is the locked fileActive
-	// and became is closed. While it asks, asking is the locked fileNext.
+	// and activated is closed. While it asks, asking is the locked fileNext.
 	active, asking *os.File
-	became         chan struct{}
+	activated      chan struct{}
 }
 
 // Open enters this instance into the order of instances. dir is the directory
 // that all instances of the node share, outside the CDI directory.
 func Open(dir string, me Identity) (*Instance, error) {
-	i := &Instance{dir: dir, me: me, sections: cdidir.NewLock(filepath.Join(dir, fileSections)), became: make(chan struct{})}
+	i := &Instance{dir: dir, me: me, sections: cdidir.NewLock(filepath.Join(dir, fileSections)), activated: make(chan struct{})}
 	release, err := i.sections.Acquire()
 	if err != nil {
 		return nil, err
@@ -167,8 +167,11 @@ func (i *Instance) succeeds(a, b Identity) (bool, error) {
 // another instance is active, or if an instance asks that may take over from
 // this one.
 func (i *Instance) Activate() error {
-	if next, err := i.next(); err != nil || next != nil {
-		return errors.Join(err, asError(next))
+	switch next, err := i.successor(); {
+	case err != nil:
+		return err
+	case next != nil:
+		return &HeldError{By: *next}
 	}
 	f, err := os.OpenFile(filepath.Join(i.dir, fileActive), os.O_CREATE|os.O_RDWR, fileMode)
 	if err != nil {
@@ -181,22 +184,14 @@ func (i *Instance) Activate() error {
 		}
 		return i.heldBy(f)
 	}
-	if err := i.sign(f); err != nil {
+	if err := i.writeIdentity(f); err != nil {
 		return errors.Join(fmt.Errorf("name the active instance: %w", err), f.Close())
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.active = f
-	close(i.became)
-	return i.silence()
-}
-
-// asError keeps a nil *HeldError from becoming a non-nil error.
-func asError(e *HeldError) error {
-	if e == nil {
-		return nil
-	}
-	return e
+	close(i.activated)
+	return i.withdrawQuestion()
 }
 
 func (i *Instance) heldBy(f *os.File) error {
@@ -208,10 +203,10 @@ func (i *Instance) heldBy(f *os.File) error {
 	return &HeldError{By: by, Successor: successor, Foreign: i.me.otherRelease(by)}
 }
 
-// sign writes the identity of this instance. Until then readers see the former
+// writeIdentity writes the identity of this instance. Until then readers see the former
 // active instance and may ask in vain, so the active instance checks each
 // question itself.
-func (i *Instance) sign(f *os.File) error {
+func (i *Instance) writeIdentity(f *os.File) error {
 	data, err := json.Marshal(i.me)
 	if err != nil {
 		return err
@@ -230,13 +225,13 @@ func (i *Instance) sign(f *os.File) error {
 func (i *Instance) Ask() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if next, err := i.next(); err != nil || next != nil {
+	if next, err := i.successor(); err != nil || next != nil {
 		return err
 	}
 	if stands, err := i.isAsking(); err != nil || stands {
 		return err
 	}
-	if err := i.silence(); err != nil {
+	if err := i.withdrawQuestion(); err != nil {
 		return err
 	}
 	data, err := json.Marshal(i.me)
@@ -266,8 +261,8 @@ func (i *Instance) isAsking() (bool, error) {
 	return err == nil && os.SameFile(mine, there), err
 }
 
-// silence takes the question back. The caller holds the mutex.
-func (i *Instance) silence() error {
+// withdrawQuestion takes the question back. The caller holds the mutex.
+func (i *Instance) withdrawQuestion() error {
 	if i.asking == nil {
 		return nil
 	}
@@ -278,12 +273,12 @@ func (i *Instance) silence() error {
 
 // Asked reports whether a newer instance of the same release asks to take over.
 func (i *Instance) Asked() (bool, error) {
-	next, err := i.next()
+	next, err := i.successor()
 	return next != nil, err
 }
 
-// next returns the instance that asks and may take over from this one, or nil.
-func (i *Instance) next() (*HeldError, error) {
+// successor returns the instance that asks and may take over from this one, or nil.
+func (i *Instance) successor() (*Identity, error) {
 	f, err := os.OpenFile(filepath.Join(i.dir, fileNext), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -301,7 +296,7 @@ func (i *Instance) next() (*HeldError, error) {
 	if before, err := i.succeeds(by, i.me); err != nil || !before {
 		return nil, err
 	}
-	return &HeldError{By: by}, nil
+	return &by, nil
 }
 
 // StepDown makes this instance wait again. It returns after the section that has
@@ -313,10 +308,10 @@ func (i *Instance) StepDown() error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	err = errors.Join(err, i.silence())
+	err = errors.Join(err, i.withdrawQuestion())
 	if i.active != nil {
 		err = errors.Join(err, i.active.Close())
-		i.active, i.became = nil, make(chan struct{})
+		i.active, i.activated = nil, make(chan struct{})
 	}
 	return errors.Join(err, release())
 }
@@ -326,14 +321,14 @@ var errWaiting = errors.New("another instance of the frontend serves this node a
 
 // Acquire implements kubelet.Lock: it begins a section that reads and writes the
 // CDI directory. Only the active instance has sections (I1). Another instance
-// waits for its turn for as long as patience, and the error is errWaiting then.
+// waits for its turn for the activationTimeout, and the error is errWaiting then.
 func (i *Instance) Acquire() (release func() error, err error) {
 	i.mu.Lock()
-	became := i.became
+	activated := i.activated
 	i.mu.Unlock()
 	select {
-	case <-became:
-	case <-time.After(patience):
+	case <-activated:
+	case <-time.After(activationTimeout):
 		return nil, errWaiting
 	}
 	release, err = i.sections.Acquire()

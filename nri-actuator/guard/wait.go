@@ -54,7 +54,7 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 		return err
 	}
 	defer tree.Close()
-	ctx, cancel := context.WithDeadline(ctx, start.Add(patience(spec)))
+	ctx, cancel := context.WithDeadline(ctx, start.Add(waitLimit(spec)))
 	defer cancel()
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -137,10 +137,10 @@ func refusal(dir string, found []string, waited time.Duration, want map[string]s
 	return fmt.Errorf("cgroup %s lacks what nri-actuator gives it, after %s: %s; %s", dir, waited.Round(time.Second), text, advice)
 }
 
-// patience returns how long the guard may wait: the timeout of its hook, less
+// waitLimit returns how long the guard may wait: the timeout of its hook, less
 // the margin. A container with several claims has several guards: the shortest
 // timeout counts. A hook without a timeout is not the frontend's.
-func patience(spec *specs.Spec) time.Duration {
+func waitLimit(spec *specs.Spec) time.Duration {
 	if spec.Hooks == nil {
 		return 0
 	}

@@ -103,12 +103,12 @@ func (s *Session) undoCreate(c *enforce.Container) {
 func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
 	acted := false
 	defer s.count("StartContainer", time.Now(), func() metrics.Outcome { return outcome(err, acted) })
-	told := s.read(pod, ctr)
-	acted, err = inTime(ctx, s, func(ctx context.Context) (bool, error) { return s.start(ctx, told, ctr) }, nil)
+	reported := s.read(pod, ctr)
+	acted, err = inTime(ctx, s, func(ctx context.Context) (bool, error) { return s.start(ctx, reported, ctr) }, nil)
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, errLate) && !told.NamesClaim() {
+	if errors.Is(err, errLate) && !reported.NamesClaim() {
 		// I7: the container was created with a pool, and the next holder of the
 		// lock looks at it.
 		late := s.read(pod, ctr)
@@ -116,13 +116,13 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 		s.later(func(context.Context) { s.enforcer.FindOrAdd(late) })
 		return nil
 	}
-	return refusal(told, err)
+	return refusal(reported, err)
 }
 
 // start reports whether it wrote. The error says why the container must not
 // start.
-func (s *Session) start(ctx context.Context, told *enforce.Container, ctr *api.Container) (acted bool, err error) {
-	c, known := s.enforcer.FindOrAdd(told)
+func (s *Session) start(ctx context.Context, reported *enforce.Container, ctr *api.Container) (acted bool, err error) {
+	c, known := s.enforcer.FindOrAdd(reported)
 	before := c.Life.Started
 	c.Life.Started = true
 	acted, err = s.enforcer.ApplyTo(ctx, c, known)
@@ -174,21 +174,21 @@ func checkCreation(c *enforce.Container, ctr *api.Container) error {
 func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container,
 	asked *api.LinuxResources) (updates []*api.ContainerUpdate, err error) {
 	defer s.count("UpdateContainer", time.Now(), func() metrics.Outcome { return outcome(err, len(updates) > 0) })
-	told := s.read(pod, ctr)
-	updates, err = inTime(ctx, s, func(ctx context.Context) ([]*api.ContainerUpdate, error) { return s.update(ctx, told, asked) }, nil)
+	reported := s.read(pod, ctr)
+	updates, err = inTime(ctx, s, func(ctx context.Context) ([]*api.ContainerUpdate, error) { return s.update(ctx, reported, asked) }, nil)
 	s.due.after(afterUpdate, func() { s.due.apply = true })
 	switch {
 	case err == nil:
 		return updates, nil
-	case errors.Is(err, errLate) && !told.NamesClaim():
+	case errors.Is(err, errLate) && !reported.NamesClaim():
 		return s.updateLate(s.read(pod, ctr)), nil
 	}
-	logs.From(ctx).Error("update refused", zap.String("container", told.Name), zap.String("id", told.ID), zap.Error(err))
-	return nil, refusal(told, err)
+	logs.From(ctx).Error("update refused", zap.String("container", reported.Name), zap.String("id", reported.ID), zap.Error(err))
+	return nil, refusal(reported, err)
 }
 
-func (s *Session) update(ctx context.Context, told *enforce.Container, asked *api.LinuxResources) ([]*api.ContainerUpdate, error) {
-	c, _ := s.enforcer.FindOrAdd(told)
+func (s *Session) update(ctx context.Context, reported *enforce.Container, asked *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	c, _ := s.enforcer.FindOrAdd(reported)
 	if cpus, err := contract.ParseCPUs(asked.GetCpu().GetCpus()); err == nil && !c.Pinned.IsEmpty() && !cpus.IsEmpty() {
 		c.Pinned = cpus
 	}
