@@ -28,6 +28,10 @@ type NodeState struct {
 	PartitionCPUs map[string]CPUSet `json:"exclusive,omitempty"`
 }
 
+// PoolCPUs returns the CPUs on which pool containers run. The kernel takes partition
+// CPUs out of the listed ones.
+func (s NodeState) PoolCPUs() CPUSet { return s.Shared.CPUs.Difference(s.PartitionCPUs[LevelKubepods]) }
+
 // Shared is the shared pool.
 type Shared struct {
 	// CPUs leaves out the claimed CPUs that are no partition CPUs. The kernel

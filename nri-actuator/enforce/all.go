@@ -62,7 +62,7 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 		errs = append(errs, fmt.Errorf("the last known node state was applied: %w", e.stale))
 	}
 	e.Metrics.InvalidPartitions(len(e.Invalid()))
-	e.Metrics.Applied(node.Generation, node.Shared.CPUs.Size())
+	e.Metrics.Applied(node.Generation, node.PoolCPUs().Size())
 	return node.Generation, errors.Join(errs...)
 }
 

@@ -117,7 +117,7 @@ func (n *Node) Unprepare(podUID, claimUID, cpus string) {
 
 // Free returns the CPUs that no claim has.
 func (n *Node) Free() string {
-	return n.State.Shared.CPUs.Difference(n.State.PartitionCPUs[""]).String()
+	return n.State.PoolCPUs().String()
 }
 
 // MakePartition does what the kernel does when kind is written to a cgroup's

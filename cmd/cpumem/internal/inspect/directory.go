@@ -153,7 +153,7 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 		return fmt.Errorf("no prepared claim %q on this node", claim)
 	}
 	if d.Node != nil {
-		fmt.Fprintf(w, "\nshared pool: cpus %s, mems %s (generation %d)\n", d.Node.Shared.CPUs, d.Node.Shared.Mems, d.Node.Generation)
+		fmt.Fprintf(w, "\nshared pool: cpus %s, mems %s (generation %d)\n", d.Node.PoolCPUs(), d.Node.Shared.Mems, d.Node.Generation)
 	}
 	d.explainPartitions(w)
 	if a := d.Actuator; a != nil {

@@ -82,7 +82,7 @@ func (d Directory) explainPartitions(w io.Writer) {
 	}
 	for _, c := range d.Claims {
 		if reason, lost := d.Actuator.InvalidPartitions[c.UID]; lost {
-			fmt.Fprintf(w, "cpuset partition of %s/%s is lost, others may run on its CPUs: %q\n", c.Namespace, c.Name, reason)
+			fmt.Fprintf(w, "cpuset partition of %s/%s is invalid, other containers may run on its CPUs: %q\n", c.Namespace, c.Name, reason)
 		}
 	}
 }

@@ -42,9 +42,9 @@ func TestPartitions(t *testing.T) {
 	require.Contains(t, out.String(), "default/claim-a  zone     numa-0  2 (isolated)   0 ")
 	require.Contains(t, out.String(), "default/claim-a  more     numa-0  4 (partition)  0 ")
 	require.Contains(t, out.String(), "default/claim-b  zone     numa-0  3              0 ")
-	require.Contains(t, out.String(), "shared pool: cpus 0-2,4, mems 0 (generation 7)\n"+
+	require.Contains(t, out.String(), "shared pool: cpus 0-1, mems 0 (generation 7)\n"+
 		"cpuset partitions: burstable 2,4; kubepods 2,4; pod "+podUID+" 2,4\n"+
-		"cpuset partition of default/claim-a is lost, others may run on its CPUs: \"Cpu list in cpuset.cpus not exclusive\"\n")
+		"cpuset partition of default/claim-a is invalid, other containers may run on its CPUs: \"Cpu list in cpuset.cpus not exclusive\"\n")
 
 	for name, tc := range map[string]struct {
 		change func(*contract.NodeState)

@@ -122,8 +122,7 @@ func (r Result) JSON(w io.Writer) error {
 
 func (s *simulation) result(c config.Config) (Result, error) {
 	state, _ := s.ledger.Node()
-	// The kernel takes partition CPUs out of the pool.
-	shared := state.Shared.CPUs.Difference(state.PartitionCPUs[contract.LevelKubepods])
+	shared := state.PoolCPUs()
 	m := s.offered.Machine
 	out := Result{
 		Machine:   Machine{NUMANodes: len(m.NUMANodes), CPUs: len(m.CPUs), PageSize: m.PageSize},
