@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 
 	"go.uber.org/zap"
@@ -112,17 +113,28 @@ func (e *Enforcer) checkAbove(c *Container) error {
 	if d.Partition == "" {
 		return nil
 	}
-	for _, dir := range tree.Above(c.Cgroups.Pod, e.levels()) {
-		named, err := e.Mount.ReadCPUs(dir, contract.FileExclusive)
-		if err != nil {
-			return err
-		}
-		if !d.CPUs.IsSubsetOf(named) {
-			return fmt.Errorf("cgroup %s has %q in %s, the container's partition needs %s: it waits until another pod gives them back",
-				dir, named.String(), contract.FileExclusive, d.CPUs)
-		}
+	above, err := e.above(c.Cgroups.Pod)
+	if err != nil {
+		return err
+	}
+	if err := tree.NamedAbove(d.CPUs, above); err != nil {
+		return fmt.Errorf("%w: it waits until another pod gives them back", err)
 	}
 	return nil
+}
+
+// above returns the CPUs that the cgroup of a pod and the cgroups above it name in
+// cpuset.cpus.exclusive, by directory.
+func (e *Enforcer) above(podDir string) (map[string]contract.CPUSet, error) {
+	above := make(map[string]contract.CPUSet)
+	for dir := podDir; dir != "" && dir != "."; dir = path.Dir(dir) {
+		named, err := e.Mount.ReadCPUs(dir, contract.FileExclusive)
+		if err != nil {
+			return nil, err
+		}
+		above[dir] = named
+	}
+	return above, nil
 }
 
 // errNoLevels means that values of levels cannot be written.

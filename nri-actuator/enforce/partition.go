@@ -137,17 +137,14 @@ func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 // makePartition makes the partition, and returns the kernel's reason if the
 // kernel refuses. A refused partition becomes a member.
 func (e *Enforcer) makePartition(c *Container, d contract.Decision) (reason string, err error) {
-	above := make(map[string]contract.CPUSet)
-	for dir := path.Dir(c.Cgroups.Dir); dir != "."; dir = path.Dir(dir) {
-		if above[dir], err = e.Mount.ReadCPUs(dir, contract.FileExclusive); err != nil {
-			return "", err
-		}
+	above, err := e.above(path.Dir(c.Cgroups.Dir))
+	if err == nil {
+		err = tree.NamedAbove(d.CPUs, above)
 	}
-	steps, err := tree.MakePartition(c.Cgroups.Dir, d, e.partitionFiles(c), above)
 	if err != nil {
 		return "", err
 	}
-	if err := e.takeAll(steps); err != nil {
+	if err := e.takeAll(tree.MakePartition(c.Cgroups.Dir, d, e.partitionFiles(c))); err != nil {
 		return "", errors.Join(err, e.takeAll(tree.MakeMember(c.Cgroups.Dir, e.partitionFiles(c))))
 	}
 	got, err := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition)

@@ -12,22 +12,27 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
+// NamedAbove returns an error unless all cgroups above a container name the CPUs in
+// cpuset.cpus.exclusive. above has what these cgroups name, by directory. Without one
+// of its CPUs above it, the kernel makes an invalid partition.
+func NamedAbove(cpus contract.CPUSet, above map[string]contract.CPUSet) error {
+	for _, dir := range slices.Backward(slices.Sorted(maps.Keys(above))) {
+		if named := above[dir]; !cpus.IsSubsetOf(named) {
+			return fmt.Errorf("cgroup %s has %q in %s, the container's partition needs %s", dir, named.String(), contract.FileExclusive, cpus)
+		}
+	}
+	return nil
+}
+
 // MakePartition returns the steps that make a container's cgroup a partition of
-// its decision's CPUs. has are the cgroup's partition files; above are the CPUs
-// that the cgroups above it name. Without one of its CPUs above it, the kernel
-// makes an invalid partition, which is an error here.
+// its decision's CPUs, which all cgroups above it name ([NamedAbove]). has are the
+// cgroup's partition files.
 //
 // The steps begin with a member: some kernels give the CPUs of an invalid
 // partition to no cgroup, and keep them for good when the cgroup goes (Linux 6.12).
-func MakePartition(dir string, d contract.Decision, has contract.Files, above map[string]contract.CPUSet) ([]Step, error) {
-	for _, a := range slices.Backward(slices.Sorted(maps.Keys(above))) {
-		if named := above[a]; !d.CPUs.IsSubsetOf(named) {
-			return nil, fmt.Errorf("cgroup %s has %d of its %d CPUs in %s (%q)",
-				a, d.CPUs.Intersection(named).Size(), d.CPUs.Size(), contract.FileExclusive, named.String())
-		}
-	}
+func MakePartition(dir string, d contract.Decision, has contract.Files) []Step {
 	return inOrder(dir, has, contract.FilePartition, Member, contract.FileExclusive, d.CPUs.String(),
-		contract.FilePartition, d.Partition), nil
+		contract.FilePartition, d.Partition)
 }
 
 // MakeMember returns the steps that make a partition a member, with its CPUs.

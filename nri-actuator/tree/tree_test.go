@@ -463,9 +463,8 @@ func TestPlansSurvive(t *testing.T) {
 					above[dir] = k.exclusive(dir)
 				}
 				d := contract.Decision{V: contract.Version, CPUs: c.cpus, Partition: c.partition}
-				steps, err := tree.MakePartition(c.dir, d, k[c.dir].Files, above)
-				require.NoError(t, err)
-				run(steps)
+				require.NoError(t, tree.NamedAbove(d.CPUs, above))
+				run(tree.MakePartition(c.dir, d, k[c.dir].Files))
 				require.Equal(t, c.partition, k[c.dir].Files[contract.FilePartition])
 			}
 			k.partitions(t)
@@ -503,13 +502,12 @@ func TestPartitionSteps(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			steps, err := tree.MakePartition(dir, d, c.has, above("4-7"))
-			require.NoError(t, err)
-			require.Equal(t, c.want, text(steps))
+			require.Equal(t, c.want, text(tree.MakePartition(dir, d, c.has)))
 		})
 	}
-	_, err := tree.MakePartition(dir, d, nil, above("4-5,9"))
-	require.EqualError(t, err, `cgroup kubepods/burstable/a has 2 of its 4 CPUs in cpuset.cpus.exclusive ("4-5,9")`)
+	require.NoError(t, tree.NamedAbove(d.CPUs, above("4-7")))
+	require.EqualError(t, tree.NamedAbove(d.CPUs, above("4-5,9")),
+		`cgroup kubepods/burstable/a has "4-5,9" in cpuset.cpus.exclusive, the container's partition needs 4-7`)
 
 	root := contract.Files{contract.FilePartition: "root", contract.FileExclusive: "4-7"}
 	require.Equal(t, []string{dir + `/cpuset.cpus.partition = "member"`}, text(tree.MakeMember(dir, root)))
