@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+)
+
+// I4: a claim file that was replaced is read again, also if its size and its time are
+// the former file's: the clock of a file system has coarse ticks.
+func TestReplacedClaimFileIsRead(t *testing.T) {
+	dir, err := cdidir.Open(t.TempDir())
+	require.NoError(t, err)
+	l := ledger.New(dir, boot)
+	const uid = "00000000-0000-0000-0000-000000000001"
+	tick := time.Unix(1_700_000_000, 0)
+	write := func(cpu string) {
+		data, err := contract.EncodeClaim(contract.ClaimRecord{
+			V: contract.Version, Namespace: "default", Name: "claim", UID: uid, BootID: boot,
+			Results: []contract.ResultRecord{{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{
+				V: contract.Version, CPUs: contracttest.CPUs(cpu), Mems: contracttest.NUMANodes("0"),
+			}}},
+		})
+		require.NoError(t, err)
+		require.NoError(t, dir.Write(contract.ClaimFile(uid), data))
+		require.NoError(t, os.Chtimes(dir.Path(contract.ClaimFile(uid)), tick, tick))
+	}
+	for _, cpu := range []string{"4", "5"} {
+		write(cpu)
+		claims, err := l.Load()
+		require.NoError(t, err)
+		require.NoError(t, claims.Blocked())
+		require.Equal(t, cpu, claims.Prepared[0].CPUs().String())
+	}
+}
