@@ -204,7 +204,7 @@ func TestEndDuringAWrite(t *testing.T) {
 	h.startRuntime()
 	defer h.stopRuntime()
 	_, stop := h.startActuator()
-	h.connected(true)
+	h.plugged()
 	spec, err := h.create("pool", podB)
 	require.NoError(t, err)
 	require.NoError(t, h.start("pool", spec))
