@@ -65,6 +65,7 @@ func (r run) run(ctx context.Context) (score int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	recorded := r.recorded()
 	if out, err := r.test(ctx, ""); err != nil {
 		return 0, fmt.Errorf("the tests fail without a change: %w\n%s", err, out)
 	}
@@ -99,7 +100,11 @@ func (r run) run(ctx context.Context) (score int, err error) {
 			if r.build(ctx, overlay) != nil {
 				continue // it does not compile
 			}
-			if _, err := r.test(ctx, overlay); err != nil {
+			_, failure := r.test(ctx, overlay)
+			if err := r.forget(recorded); err != nil {
+				return 0, err
+			}
+			if failure != nil {
 				noticed++
 				continue
 			}
@@ -147,6 +152,30 @@ func (r run) test(ctx context.Context, overlay string) (string, error) {
 		args = append(args, "-overlay", overlay)
 	}
 	return r.command(ctx, append(args, r.tests...)...)
+}
+
+// recorded returns the failures that rapid has recorded beside the tests.
+func (r run) recorded() map[string]bool {
+	files := make(map[string]bool)
+	for _, dir := range r.tests {
+		found, _ := filepath.Glob(filepath.Join(r.module, dir, "testdata", "rapid", "*", "*"))
+		for _, file := range found {
+			files[file] = true
+		}
+	}
+	return files
+}
+
+// forget removes the failures that were recorded since before. Rapid tries recorded
+// failures first: the next change would be noticed by the failure of an earlier one.
+func (r run) forget(before map[string]bool) error {
+	var errs []error
+	for file := range r.recorded() {
+		if !before[file] {
+			errs = append(errs, os.Remove(file))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (r run) command(ctx context.Context, args ...string) (string, error) {

@@ -61,8 +61,10 @@ func module(t *testing.T) string {
 	for name, text := range map[string]string{
 		"go.mod": "module example\n\ngo 1.26\n",
 		"p/p.go": "package p\n\nfunc Larger(a, b int) int {\n\tif a > b {\n\t\treturn a\n\t}\n\treturn b\n}\n",
-		"p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestLarger(t *testing.T) {\n" +
-			"\tif Larger(1, 2) != 2 {\n\t\tt.Fail()\n\t}\n}\n",
+		// A failure is recorded as rapid does.
+		"p/p_test.go": "package p\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestLarger(t *testing.T) {\n" +
+			"\tif Larger(1, 2) != 2 {\n\t\tos.MkdirAll(\"testdata/rapid/TestLarger\", 0o755)\n" +
+			"\t\tos.WriteFile(\"testdata/rapid/TestLarger/new\", nil, 0o600)\n\t\tt.Fail()\n\t}\n}\n",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
@@ -73,11 +75,16 @@ func TestRun(t *testing.T) {
 	dir := module(t)
 	equivalent := filepath.Join(t.TempDir(), "equivalent.txt")
 	require.NoError(t, os.WriteFile(equivalent, nil, 0o600))
+	old := filepath.Join(dir, "p", "testdata", "rapid", "TestLarger", "old")
+	require.NoError(t, os.MkdirAll(filepath.Dir(old), 0o755))
+	require.NoError(t, os.WriteFile(old, nil, 0o600))
 	var out bytes.Buffer
 	r := run{module: dir, dir: "p", tests: []string{"./p"}, equivalent: equivalent, timeout: time.Minute, out: &out}
 	score, err := r.run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 50, score, "the negated condition is noticed, the moved bound is not")
+	require.FileExists(t, old)
+	require.NoFileExists(t, filepath.Join(filepath.Dir(old), "new"))
 	require.Equal(t, "example/p/p.go:4: a > b  =>  a >= b\n"+
 		"example/p: 1 changes noticed, 1 not, 0 without an effect: 50 %\n", out.String())
 
