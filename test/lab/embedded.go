@@ -59,7 +59,9 @@ func newEmbedded(n *Node) *embedded {
 	return e
 }
 
-// publish writes the slices if they differ from the published ones.
+// publish writes the slices if they differ from the published ones. The daemon
+// does so after each change of the claim files: a claim that was allocated with
+// another configuration changes what the node offers.
 func (e *embedded) publish() {
 	claims, err := e.driver.Reconcile()
 	require.NoError(e.n.t, err)
@@ -131,6 +133,7 @@ func (e *embedded) prepare(ctx context.Context, claims []*resourceapi.ResourceCl
 		}
 		answers[string(uid)] = a
 	}
+	e.publish()
 	return answers, nil
 }
 

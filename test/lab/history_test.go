@@ -56,7 +56,7 @@ func drawExclusivity(t *rapid.T) string {
 type pod struct {
 	*lab.Pod
 	prepared bool
-	// outdated reports whether the configuration changed between allocation and
+	// outdated reports whether the node's offer changed between allocation and
 	// Prepare.
 	outdated   bool
 	containers map[string]*lab.Container
@@ -172,9 +172,7 @@ func (h *history) reconfigure() {
 		return
 	}
 	h.exclusivity = exclusivity
-	for _, p := range h.pods {
-		p.outdated = p.outdated || !p.prepared
-	}
+	h.outdate()
 }
 
 // addPod schedules a pod: without a claim, with several claims in one container,
@@ -235,7 +233,18 @@ func (h *history) prepare(p *pod) {
 		return
 	}
 	h.refused(want, err)
+	if p.outdated {
+		h.outdate()
+	}
 	p.prepared, p.outdated = err == nil, false
+}
+
+// outdate marks the pods that are allocated and not prepared: the node offers
+// something else now.
+func (h *history) outdate() {
+	for _, p := range h.pods {
+		p.outdated = p.outdated || !p.prepared
+	}
 }
 
 func (h *history) somePod() *pod {
