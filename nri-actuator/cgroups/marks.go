@@ -3,7 +3,6 @@
 package cgroups
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -58,18 +57,15 @@ func (m *Mount) Observe(dir string, files ...string) (tree.State, error) {
 	return state, errors.Join(errs...)
 }
 
-func (m *Mount) readMarks(d *os.Root, dir string, state *tree.State) error {
-	f, err := d.Open(".")
-	if err != nil {
-		return m.explain(dir, "", err)
+func (m *Mount) readMarks(d Cgroup, dir string, state *tree.State) error {
+	names, err := d.Attributes()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
 	}
-	defer f.Close()
-	names, err := attributes(int(f.Fd()))
 	if err != nil {
 		return m.explain(dir, "", err)
 	}
 	var errs []error
-	value := make([]byte, 64<<10) // the largest attribute (xattr(7)): lists of CPUs can be long
 	for _, name := range names {
 		marks, file := state.Written, strings.TrimPrefix(name, markWritten)
 		if file == name {
@@ -78,12 +74,11 @@ func (m *Mount) readMarks(d *os.Root, dir string, state *tree.State) error {
 		if file == name {
 			continue // another program's attribute
 		}
-		n, err := unix.Fgetxattr(int(f.Fd()), name, value)
+		content, err := d.Attribute(name)
 		if err != nil {
 			errs = append(errs, m.explain(dir, file, fmt.Errorf("its mark %s cannot be read: %w", name, err)))
 			continue
 		}
-		content := string(value[:n])
 		if strings.HasPrefix(name, markFormer) {
 			if err := (contract.Files{file: content}).Validate(); err != nil {
 				errs = append(errs, m.explain(dir, file, fmt.Errorf("its former value cannot be given back: %w", err)))
@@ -104,14 +99,8 @@ func (m *Mount) WriteStep(s tree.Step) error {
 		return err
 	}
 	defer d.Close()
-	f, err := d.Open(".")
-	if err != nil {
-		return m.explain(s.Dir, s.File, err)
-	}
-	defer f.Close()
-	fd := int(f.Fd())
 	if s.Act == tree.SaveFormer {
-		if err := mark(fd, markFormer+s.File, s.Found); err != nil {
+		if err := mark(d, markFormer+s.File, s.Found); err != nil {
 			return m.explain(s.Dir, s.File, fmt.Errorf("save its former value %q: %w", s.Found, err))
 		}
 	}
@@ -119,7 +108,7 @@ func (m *Mount) WriteStep(s tree.Step) error {
 		// The mark is removed before the file is written. If the process ends between
 		// the two writes, an old mark would make this driver's content look like
 		// another program's.
-		err := unix.Fremovexattr(fd, markWritten+s.File)
+		err := d.RemoveAttribute(markWritten + s.File)
 		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, errors.ErrUnsupported) {
 			return m.explain(s.Dir, s.File, fmt.Errorf("remove its mark: %w", err))
 		}
@@ -129,7 +118,7 @@ func (m *Mount) WriteStep(s tree.Step) error {
 			return m.explain(s.Dir, s.File, fmt.Errorf("write %q: %w", s.Content, err))
 		}
 	}
-	if err := mark(fd, markWritten+s.File, s.Content); err != nil && s.Kind <= tree.Pod {
+	if err := mark(d, markWritten+s.File, s.Content); err != nil && s.Kind <= tree.Pod {
 		// A program in a container can fill the attributes of its cgroup. Only the count
 		// of repairs is lost then.
 		return m.explain(s.Dir, s.File, fmt.Errorf("mark its value %q as written: %w", s.Content, err))
@@ -144,15 +133,10 @@ func (m *Mount) RemoveMarks(dir string, files contract.Files) error {
 		return err
 	}
 	defer d.Close()
-	f, err := d.Open(".")
-	if err != nil {
-		return m.explain(dir, "", err)
-	}
-	defer f.Close()
 	var errs []error
 	for file := range files {
 		for _, name := range []string{markWritten + file, markFormer + file} {
-			if err := unix.Fremovexattr(int(f.Fd()), name); err != nil && !errors.Is(err, unix.ENODATA) {
+			if err := d.RemoveAttribute(name); err != nil && !errors.Is(err, unix.ENODATA) {
 				errs = append(errs, m.explain(dir, file, fmt.Errorf("remove its mark: %w", err)))
 			}
 		}
@@ -161,33 +145,9 @@ func (m *Mount) RemoveMarks(dir string, files contract.Files) error {
 }
 
 // mark sets an attribute. A kernel without attributes on cgroups is no error.
-func mark(fd int, name, value string) error {
-	if err := unix.Fsetxattr(fd, name, []byte(value), 0); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+func mark(c Cgroup, name, value string) error {
+	if err := c.SetAttribute(name, value); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	return nil
-}
-
-// attributes returns the names of all attributes.
-func attributes(fd int) ([]string, error) {
-	// The kernel allows 128 KiB of user attributes on a cgroup.
-	var short [4 << 10]byte
-	n, err := unix.Flistxattr(fd, short[:])
-	list := short[:max(n, 0)]
-	if errors.Is(err, unix.ERANGE) {
-		list = make([]byte, 256<<10)
-		n, err = unix.Flistxattr(fd, list)
-		list = list[:max(n, 0)]
-	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for name := range bytes.SplitSeq(list, []byte{0}) {
-		names = append(names, string(name))
-	}
-	return names, nil
 }

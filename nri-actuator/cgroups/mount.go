@@ -9,9 +9,9 @@
 package cgroups
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -26,8 +26,11 @@ var ErrGone = errors.New("the cgroup does not exist")
 
 // Mount is a mounted cgroup v2 hierarchy. No path leads out of the mount.
 type Mount struct {
-	root *os.Root
+	hierarchy Hierarchy
 }
+
+// NewMount returns the mount of a hierarchy.
+func NewMount(h Hierarchy) *Mount { return &Mount{hierarchy: h} }
 
 // Open opens the hierarchy mounted at mount, normally /sys/fs/cgroup.
 func Open(mount string) (*Mount, error) {
@@ -35,16 +38,19 @@ func Open(mount string) (*Mount, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup mount: %w", err)
 	}
-	return &Mount{root: root}, nil
+	return NewMount(mounted{root}), nil
 }
 
-// Close releases the tree.
-func (m *Mount) Close() error { return m.root.Close() }
+// Close releases the hierarchy.
+func (m *Mount) Close() error { return m.hierarchy.Close() }
 
 // Exists reports whether the cgroup dir exists. An unclear answer counts as yes: if an
 // existing container were forgotten, other containers could get its CPUs (I1).
 func (m *Mount) Exists(dir string) bool {
-	_, err := m.root.Stat(dir)
+	c, err := m.hierarchy.Open(dir)
+	if err == nil {
+		_ = c.Close()
+	}
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
@@ -55,17 +61,8 @@ func (m *Mount) Children(dir string) ([]string, error) {
 		return nil, err
 	}
 	defer d.Close()
-	entries, err := fs.ReadDir(d.FS(), ".")
-	if err != nil {
-		return nil, m.explain(dir, "", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
+	names, err := d.Children()
+	return names, m.explain(dir, "", err)
 }
 
 // Read returns the content of a cgroup file without the trailing newline.
@@ -95,8 +92,8 @@ func (m *Mount) ReadCPUs(dir, file string) (contract.CPUSet, error) {
 	return cpus, nil
 }
 
-func (m *Mount) open(dir string) (*os.Root, error) {
-	d, err := m.root.OpenRoot(dir)
+func (m *Mount) open(dir string) (Cgroup, error) {
+	d, err := m.hierarchy.Open(dir)
 	if err != nil {
 		return nil, m.explain(dir, "", err)
 	}
@@ -117,30 +114,12 @@ func (m *Mount) explain(dir, file string, err error) error {
 	return fmt.Errorf("cgroup %s: %s: %w", dir, file, err)
 }
 
-func read(d *os.Root, file string) (string, error) {
-	f, err := d.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 64<<10))
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimSpace(string(data)), nil
+func read(c Cgroup, file string) (string, error) {
+	data, err := c.Read(file)
+	return strings.TrimSpace(string(data)), err
 }
 
-// write writes the content in one call, as the kernel wants it. cgroupfs ignores
-// the truncation; with it a plain file in a test has exactly the content.
-func write(d *os.Root, file, content string) error {
-	f, err := d.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		return err
-	}
-	if content == "" {
-		// Some kernels ignore an empty write.
-		content = "\n"
-	}
-	_, err = f.WriteString(content)
-	return errors.Join(err, f.Close())
+// write writes the content. Some kernels ignore an empty write.
+func write(c Cgroup, file, content string) error {
+	return c.Write(file, cmp.Or(content, "\n"))
 }

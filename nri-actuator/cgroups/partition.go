@@ -24,17 +24,17 @@ const probeName = contract.Vendor + ".probe"
 func (m *Mount) ProbePartitions(dir string) error {
 	// Only a cgroup that is not the root has this file. The writes to kubepods
 	// would be needed above the mount, too.
-	if _, err := m.root.Stat("cgroup.events"); err == nil {
+	if _, err := m.Read(".", "cgroup.events"); err == nil {
 		return fmt.Errorf("%w: the cgroup mount is not the root of the hierarchy", errors.ErrUnsupported)
 	}
 	parent := path.Join(dir, probeName)
 	child := path.Join(parent, "partition")
 	for _, d := range []string{parent, child} {
-		if err := m.root.Mkdir(d, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := m.hierarchy.Mkdir(d); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("dry run: %w", err)
 		}
 		// A directory that stays serves the next dry run.
-		defer func() { _ = m.root.Remove(d) }()
+		defer func() { _ = m.hierarchy.Remove(d) }()
 		if d == parent {
 			if err := m.put(parent, "cgroup.subtree_control", "+cpuset"); err != nil {
 				return err

@@ -79,7 +79,8 @@ func Levels(podDir string) (map[string]string, error) {
 // below the mount.
 func (m *Mount) Kubepods() (dir string, ok bool) {
 	for _, dir := range []string{kubepods, kubepods + sliceSuffix} {
-		if _, err := m.root.Stat(dir); err == nil {
+		if c, err := m.hierarchy.Open(dir); err == nil {
+			_ = c.Close()
 			return dir, true
 		}
 	}
