@@ -6,6 +6,7 @@ require (
 	github.com/containerd/nri v0.12.5
 	github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract v0.0.0
 	github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend v0.0.0
+	github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator v0.0.0
 	github.com/google/cel-go v0.29.2
 	github.com/google/jsonschema-go v0.4.3
 	github.com/opencontainers/runtime-spec v1.3.0
@@ -54,6 +55,7 @@ require (
 	github.com/go-openapi/swag/stringutils v0.27.1 // indirect
 	github.com/go-openapi/swag/typeutils v0.27.1 // indirect
 	github.com/go-openapi/swag/yamlutils v0.27.1 // indirect
+	github.com/godbus/dbus/v5 v5.2.4 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
@@ -105,3 +107,5 @@ require (
 replace github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend => ../dra-frontend
 
 replace github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract => ../cdi-contract
+
+replace github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator => ../nri-actuator

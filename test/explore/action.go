@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import (
+	"fmt"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// action is something that happens on the node.
+type action struct {
+	name string
+	do   func() error
+	// actuator and frontend report whether the process works in the action, and so may
+	// crash in it.
+	actuator, frontend bool
+}
+
+// actions returns what can happen now.
+func (w *world) actions() []action {
+	var all []action
+	for i, p := range pods() {
+		c, there := w.containers[p.uid]
+		claimed := p.decision != nil
+		name := fmt.Sprintf("pod %d: ", i+1)
+		if claimed && !there {
+			all = append(all, action{name: name + "prepare", frontend: true, do: func() error {
+				_, err := w.do(func() error {
+					_, err := w.prepare(p)
+					return err
+				})
+				return err
+			}})
+		}
+		if !there && (!claimed || w.prepared(p)) {
+			all = append(all, action{name: name + "run", actuator: true, do: func() error { return w.run(p) }})
+		}
+		if there {
+			all = append(all,
+				action{name: name + "end", actuator: true, do: func() error { return w.end(c) }},
+				action{name: name + "foreign cpuset", do: func() error { return w.foreign(c, "cpuset.cpus", "0-3") }},
+				action{name: name + "foreign member", do: func() error { return w.foreign(c, contract.FilePartition, "member") }})
+		}
+		if !there && (w.exists(p.dir()) || claimed && w.prepared(p)) {
+			all = append(all, action{name: name + "delete", frontend: true, do: func() error { return w.delete(p) }})
+		}
+	}
+	all = append(all,
+		action{name: "refresh", actuator: true, do: w.refreshIfAlive},
+		action{name: "apply", actuator: true, do: w.applyIfAlive},
+		action{name: "restart runtime", actuator: true, do: w.reconnectIfAlive},
+		action{name: "kill actuator", do: func() error { w.actuator.over = true; return nil }},
+		action{name: "restart actuator", actuator: true, do: func() error { return w.startActuator(w.actuator.left) }},
+		action{name: "restart frontend", frontend: true, do: func() error { return w.startFrontend(w.frontend.left) }},
+		action{name: "reboot", do: w.reboot},
+	)
+	return all
+}
+
+// take takes an action. The processes that work in it crash before file operation
+// crashAt, negative for no crash.
+func (w *world) take(a action, crashAt int) error {
+	if a.actuator {
+		w.actuator.left = crashAt
+	}
+	if a.frontend {
+		w.frontend.left = crashAt
+	}
+	if err := a.do(); err != nil {
+		return err
+	}
+	w.check(a.name)
+	w.actuator.left, w.frontend.left = -1, -1
+	if w.frontend.over {
+		if err := w.startFrontend(-1); err != nil {
+			return err
+		}
+		w.check("the start of the frontend")
+	}
+	return w.broken
+}
+
+// finish lets both daemons do their work, and then releases all pods.
+func (w *world) finish() error {
+	if err := w.startFrontend(-1); err != nil {
+		return err
+	}
+	if !w.alive() {
+		if err := w.startActuator(-1); err != nil {
+			return err
+		}
+	}
+	if err := w.settle(); err != nil {
+		return err
+	}
+	if err := w.rest(); err != nil {
+		return fmt.Errorf("at rest: %w", err)
+	}
+	for _, p := range pods() {
+		if c := w.containers[p.uid]; c != nil {
+			if err := w.end(c); err != nil {
+				return err
+			}
+		}
+		if err := w.delete(p); err != nil {
+			return err
+		}
+	}
+	if err := w.settle(); err != nil {
+		return err
+	}
+	return w.empty()
+}
+
+// settle lets the refresh interval pass twice.
+func (w *world) settle() error {
+	for range 2 {
+		if err := w.refresh(); err != nil {
+			return err
+		}
+		w.check("a refresh")
+	}
+	return w.broken
+}
+
+// foreign is a write of another program into a container's cgroup.
+func (w *world) foreign(c *container, file, content string) error {
+	c.unknown = true
+	return w.kernel.Write(c.dir(), file, content)
+}
+
+// delete is kubelet's end of a pod: the claim is released, and the cgroup removed.
+func (w *world) delete(p pod) error {
+	if p.decision != nil {
+		if _, err := w.do(func() error { return w.unprepare(p) }); err != nil {
+			return err
+		}
+	}
+	return w.removePodCgroup(p)
+}
+
+func (w *world) refreshIfAlive() error {
+	if !w.alive() {
+		return nil
+	}
+	return w.refresh()
+}
+
+func (w *world) applyIfAlive() error {
+	if !w.alive() {
+		return nil
+	}
+	return w.apply()
+}
+
+func (w *world) reconnectIfAlive() error {
+	if !w.alive() {
+		return nil
+	}
+	return w.connect()
+}

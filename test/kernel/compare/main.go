@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Command compare takes random operations on the cgroups of the machine that it runs
+// on, and on the model of package kernel, and reports the first difference. It is the
+// first process of a virtual machine that is there for nothing else: it takes CPUs
+// offline and may leave CPUs that the kernel has lost.
+//
+// Its options come from the kernel's command line: seed=N, steps=N, release=NAME.
+// Its last line is "done N steps", "different ..." or "failed ...", or "again N steps"
+// if the kernel has lost CPUs and the machine must be started again for the rest.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "pause" {
+		for {
+			_ = syscall.Pause() // returns at each signal, the Go runtime's own too
+		}
+	}
+	fmt.Println(run())
+	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+func run() string {
+	o, err := start()
+	if err != nil {
+		return fmt.Sprintf("failed: %v", err)
+	}
+	real, err := openMachine()
+	if err != nil {
+		return fmt.Sprintf("failed: %v", err)
+	}
+	model := kernel.New(o.release, real.cpus, real.nodes)
+	if err := step(model, real, enable("")); err != nil {
+		return fmt.Sprintf("different: %v", err)
+	}
+	r := rand.New(rand.NewPCG(o.seed, 0))
+	steps := 0
+	for steps < o.steps {
+		history, err := episode(model, real, r)
+		steps += len(history)
+		if errors.Is(err, errLost) {
+			return fmt.Sprintf("again %d steps", steps)
+		}
+		if err != nil {
+			fmt.Printf("difference after %d steps: %v\n", steps, err)
+			return "different:\n" + shrink(o.release, real, history)
+		}
+	}
+	return fmt.Sprintf("done %d steps", steps)
+}
+
+// options are the words of the kernel's command line for this program.
+type options struct {
+	release kernel.Release
+	seed    uint64
+	steps   int
+}
+
+// start mounts what the program needs and returns its options.
+func start() (o options, err error) {
+	for _, m := range []struct{ kind, dir string }{
+		{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"cgroup2", "/sys/fs/cgroup"},
+	} {
+		if err := os.MkdirAll(m.dir, 0o755); err != nil {
+			return o, err
+		}
+		if err := syscall.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil {
+			return o, fmt.Errorf("mount %s: %w", m.kind, err)
+		}
+	}
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return o, err
+	}
+	for word := range strings.FieldsSeq(string(line)) {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "seed":
+			o.seed, err = strconv.ParseUint(value, 10, 64)
+		case "steps":
+			o.steps, err = strconv.Atoi(value)
+		case "release":
+			err = fmt.Errorf("no release %q", value)
+			for _, r := range kernel.Releases() {
+				if r.Name == value {
+					o.release, err = r, nil
+				}
+			}
+		}
+		if err != nil {
+			return o, fmt.Errorf("%s: %w", word, err)
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kernel is a model of the cgroup v2 hierarchy of a Linux kernel, as far as
+// this driver and the programs beside it on a node use the hierarchy: cpusets with
+// remote partitions, memory values, hugetlb values, processes, attributes, and CPUs
+// that go offline. The model is compared with real kernels, operation by operation
+// (package compare). Tests run the actuator's code on the model.
+//
+// The model leaves out: partitions right below the root, partitions below
+// partitions, cgroups below a partition, partitions that shall have no CPU, the last CPU
+// of a partition that goes offline, CPUs of isolcpus, threaded cgroups. Such an operation returns [ErrOutside].
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// ErrOutside is the error of an operation that the model leaves out.
+var ErrOutside = errors.New("the model leaves this out")
+
+// Kernel is a machine's cgroup hierarchy. Errors of its methods are those of the
+// system call: a [syscall.Errno], or [ErrOutside].
+type Kernel struct {
+	release Release
+	// cpus are all CPUs of the machine, online the CPUs that are online.
+	cpus, online set
+	root         *cgroup
+	// taken are the CPUs that the kernel has recorded as a remote partition's.
+	taken set
+	// remotes are the remote partitions, the newest first.
+	remotes []*cgroup
+	damage  string
+}
+
+// cgroup is one cgroup.
+type cgroup struct {
+	dir      string
+	parent   *cgroup
+	children []*cgroup // in the order of their creation
+	// enabled are the controllers of the children.
+	enabled   map[string]bool
+	processes int
+	values    map[string]string
+	attribute map[string]string
+
+	// cpus, exclusive and mems are what programs have written.
+	cpus, exclusive, mems set
+	// effective, granted and effectiveMems are cpuset.cpus.effective,
+	// cpuset.cpus.exclusive.effective and cpuset.mems.effective.
+	effective, granted, effectiveMems set
+	kind                              partitionKind
+	// invalid reports whether a partition is invalid, reason is why.
+	invalid bool
+	reason  string
+	// remote reports whether the kernel counts the cgroup among the remote
+	// partitions. Linux 6.12 also counts some invalid partitions.
+	remote bool
+	// strict reports whether no sibling may name a CPU of the cgroup.
+	strict bool
+}
+
+// New returns a machine with CPUs 0 to cpus-1 and NUMA nodes 0 to nodes-1. The root
+// cgroup has all controllers.
+func New(release Release, cpus, nodes int) *Kernel {
+	k := &Kernel{release: release, cpus: first(cpus), online: first(cpus)}
+	k.root = &cgroup{
+		enabled: map[string]bool{}, kind: root,
+		cpus: k.cpus, effective: k.cpus, granted: k.cpus, mems: first(nodes), effectiveMems: first(nodes),
+	}
+	return k
+}
+
+// Damage returns the operation that has damaged the kernel's own data, empty if none
+// has: such a kernel may do anything.
+func (k *Kernel) Damage() string { return k.damage }
+
+// Lost returns the CPUs that neither the root cgroup nor a partition can use.
+func (k *Kernel) Lost() string {
+	lost := k.online.without(k.root.effective)
+	for _, c := range k.remotes {
+		if c.valid() {
+			lost = lost.without(c.effective)
+		}
+	}
+	return lost.String()
+}
+
+func (k *Kernel) find(dir string) (*cgroup, error) {
+	c := k.root
+	if dir == "" || dir == "." {
+		return c, nil
+	}
+	for name := range strings.SplitSeq(dir, "/") {
+		i := slices.IndexFunc(c.children, func(c *cgroup) bool { return path.Base(c.dir) == name })
+		if i < 0 {
+			return nil, syscall.ENOENT
+		}
+		c = c.children[i]
+	}
+	return c, nil
+}
+
+// Dirs returns all cgroups below the root, parents first.
+func (k *Kernel) Dirs() []string {
+	var dirs []string
+	k.root.walk(func(c *cgroup) bool {
+		if c != k.root {
+			dirs = append(dirs, c.dir)
+		}
+		return true
+	})
+	return dirs
+}
+
+// walk calls visit with the cgroup and its descendants, parents first. It leaves out
+// the descendants of a cgroup for which visit returns false.
+func (c *cgroup) walk(visit func(*cgroup) bool) {
+	if !visit(c) {
+		return
+	}
+	for _, child := range c.children {
+		child.walk(visit)
+	}
+}
+
+// Mkdir makes a cgroup.
+func (k *Kernel) Mkdir(dir string) error {
+	parent, err := k.find(path.Dir(dir))
+	if err != nil {
+		return err
+	}
+	if _, err := k.find(dir); err == nil {
+		return syscall.EEXIST
+	}
+	if parent != k.root && parent.kind != member {
+		return ErrOutside
+	}
+	c := &cgroup{
+		dir: dir, parent: parent, enabled: map[string]bool{}, values: map[string]string{}, attribute: map[string]string{},
+		effective: parent.effective, effectiveMems: parent.effectiveMems,
+	}
+	parent.children = append(parent.children, c)
+	return nil
+}
+
+// Rmdir removes a cgroup.
+func (k *Kernel) Rmdir(dir string) error {
+	c, err := k.find(dir)
+	switch {
+	case err != nil:
+		return err
+	case c == k.root || len(c.children) > 0 || c.processes > 0:
+		return syscall.EBUSY
+	}
+	if c.valid() {
+		k.release.rules.setPartition(k, c, member)
+	}
+	if c.remote {
+		k.damage = "an invalid partition was removed: " + dir
+		k.remotes = slices.DeleteFunc(k.remotes, func(r *cgroup) bool { return r == c })
+	}
+	c.parent.children = slices.DeleteFunc(c.parent.children, func(other *cgroup) bool { return other == c })
+	return nil
+}
+
+// Attach moves a process into the cgroup.
+func (k *Kernel) Attach(dir string) error {
+	c, err := k.find(dir)
+	switch {
+	case err != nil:
+		return err
+	case len(c.enabled) > 0:
+		return syscall.EBUSY
+	case c.effective == 0:
+		return syscall.ENOSPC
+	}
+	c.processes++
+	return nil
+}
+
+// Detach ends a process of the cgroup.
+func (k *Kernel) Detach(dir string) error {
+	c, err := k.find(dir)
+	if err != nil {
+		return err
+	}
+	if c.processes == 0 {
+		return syscall.ESRCH
+	}
+	c.processes--
+	return nil
+}
+
+// populated reports whether the cgroup or a descendant has a process.
+func (c *cgroup) populated() (found bool) {
+	c.walk(func(d *cgroup) bool {
+		found = found || d.processes > 0
+		return !found
+	})
+	return found
+}
+
+// has reports whether the cgroup has the controller's files.
+func (c *cgroup) has(controller string) bool {
+	return c.parent == nil || c.parent.enabled[controller]
+}
+
+// Files returns the names of the cgroup's files that the model has.
+func (k *Kernel) Files(dir string) ([]string, error) {
+	c, err := k.find(dir)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(k.files(c))), nil
+}
+
+// Read returns the content of a file, without the trailing newline.
+func (k *Kernel) Read(dir, file string) (string, error) {
+	c, err := k.find(dir)
+	if err != nil {
+		return "", err
+	}
+	f, found := k.files(c)[file]
+	if !found {
+		return "", syscall.ENOENT
+	}
+	return f.read(), nil
+}
+
+// Write writes a file, as one system call.
+func (k *Kernel) Write(dir, file, content string) error {
+	c, err := k.find(dir)
+	if err != nil {
+		return err
+	}
+	f, found := k.files(c)[file]
+	switch {
+	case !found:
+		return syscall.ENOENT
+	case f.write == nil:
+		return syscall.EACCES
+	}
+	return f.write(strings.TrimSpace(content))
+}
+
+// file is a cgroup file. A file without write is read-only.
+type file struct {
+	read  func() string
+	write func(content string) error
+}
+
+func (k *Kernel) files(c *cgroup) map[string]file {
+	files := map[string]file{
+		"cgroup.subtree_control": {
+			read: func() string {
+				return strings.Join(slices.DeleteFunc(slices.Clone(Controllers), func(name string) bool { return !c.enabled[name] }), " ")
+			},
+			write: func(content string) error { return k.enable(c, content) },
+		},
+	}
+	if c != k.root {
+		files["cgroup.events"] = file{read: func() string {
+			populated := 0
+			if c.populated() {
+				populated = 1
+			}
+			return fmt.Sprintf("populated %d\nfrozen 0", populated)
+		}}
+	}
+	if c.has("cpuset") {
+		maps.Copy(files, k.cpusetFiles(c))
+	}
+	if c == k.root {
+		return files
+	}
+	for name, v := range valueFiles {
+		if c.has(v.controller) {
+			files[name] = v.file(c, name)
+		}
+	}
+	return files
+}
+
+// enable enables controllers for the children, e.g. "+cpuset +memory".
+func (k *Kernel) enable(c *cgroup, content string) error {
+	for word := range strings.FieldsSeq(content) {
+		controller, plus := strings.CutPrefix(word, "+")
+		switch {
+		case !plus:
+			return ErrOutside
+		case !slices.Contains(Controllers, controller):
+			return syscall.EINVAL
+		case !c.has(controller):
+			return syscall.ENOENT
+		case c.enabled[controller]:
+			continue
+		case c != k.root && c.processes > 0:
+			return syscall.EBUSY
+		}
+		c.enabled[controller] = true
+	}
+	return nil
+}
+
+// Controllers are the controllers that the model has, in the kernel's order.
+var Controllers = []string{"cpuset", "memory", "hugetlb"}
+
+// Attributes returns the extended attributes of the cgroup.
+func (k *Kernel) Attributes(dir string) (map[string]string, error) {
+	c, err := k.find(dir)
+	if err != nil {
+		return nil, err
+	}
+	return c.attribute, nil
+}
+
+// Processes returns the number of processes of the cgroup.
+func (k *Kernel) Processes(dir string) int {
+	c, err := k.find(dir)
+	if err != nil {
+		return 0
+	}
+	return c.processes
+}
