@@ -74,6 +74,12 @@ mutate: ## Change the pure packages, a change at a time, and list what no test n
 	@cd test && set -e; for p in $(MUTATED); do IFS=:; set -- $$p; unset IFS; \
 		go run ./mutate -module ../$$1 -package $$2 -tests $$3; done
 
+STEPS ?= 100000
+
+.PHONY: prove-kernels
+prove-kernels: ## Compare the model of the kernel's cgroups with three real kernels in virtual machines (root, Debian); STEPS on each
+	cd test/cluster && GOWORK=off go run ./cmd/kernels -steps $(STEPS)
+
 .PHONY: bench-placement
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)
 	@cd test/placement && GOWORK=off go run .

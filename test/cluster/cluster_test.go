@@ -95,7 +95,7 @@ func TestOptionsValidate(t *testing.T) {
 		"machine":       {func(o *Options) { o.Machine.Cores = 0 }, "at least 1"},
 		"one machine":   {func(o *Options) { o.Machines = map[string]qemu.Machine{"node0": {}} }, "node0: machine"},
 		"no systemd":    {func(o *Options) { o.Systemd = []string{"node1"} }, `systemd on "node1": there is no such node`},
-		"no kernel":     {func(o *Options) { o.Kernel = "" }, `kernel "": give one of [stable backports]`},
+		"no kernel":     {func(o *Options) { o.Kernel = "" }, `kernel "": give one of [stable backports newest]`},
 		"kernel":        {func(o *Options) { o.Kernels = map[string]string{"node0": "6.12"} }, `kernel "6.12": give one of`},
 		"kernel's node": {
 			func(o *Options) { o.Kernels = map[string]string{"node1": "stable"} },

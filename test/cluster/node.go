@@ -181,7 +181,7 @@ func (c *Cluster) ShareDir(node string) string { return c.path("run", node, "sha
 // Machine is the hardware with which Up starts a node.
 func (c *Cluster) Machine(node string) qemu.Machine { return c.opts.machine(node) }
 
-// Kernel is the kernel that a node boots: KernelStable or KernelBackports.
+// Kernel is the kernel that a node boots: KernelStable, KernelBackports or KernelNewest.
 func (c *Cluster) Kernel(node string) string { return c.opts.kernel(node) }
 
 // CgroupDriver is the cgroup driver of the node's kubelet and runtime: CgroupDriverFS or CgroupDriverSystemd.

@@ -21,7 +21,7 @@ type Options struct {
 
 	Machines map[string]qemu.Machine // hardware of the nodes that differ, by name
 
-	Kernel  string            // the nodes' kernel, KernelStable or KernelBackports
+	Kernel  string            // the nodes' kernel, KernelStable, KernelBackports or KernelNewest
 	Kernels map[string]string // kernels of the nodes that differ, by name
 
 	Systemd []string // nodes with systemd as init and cgroup driver; all other nodes have busybox and cgroupfs

@@ -13,9 +13,9 @@ import (
 // aptSource is one file of apt's sources.list.d.
 type aptSource struct{ file, text string }
 
-// backportsSource finds the release's entry in apt's configuration and returns the entry for the release's backports:
-// another suite of the same mirror, signed with the same keys.
-func backportsSource(etc fs.FS, release string) (aptSource, error) {
+// backportsSource finds the release's entry in apt's configuration and returns the entry for the backports: another
+// suite of the same mirror, signed with the same keys.
+func backportsSource(etc fs.FS, release, suite string) (aptSource, error) {
 	lists, err := fs.Glob(etc, "sources.list.d/*.list")
 	if err != nil {
 		return aptSource{}, err
@@ -31,9 +31,9 @@ func backportsSource(etc fs.FS, release string) (aptSource, error) {
 		}
 		source := aptSource{file: "backports" + path.Ext(name)}
 		if path.Ext(name) == ".sources" {
-			source.text = backportsStanza(string(data), release)
+			source.text = backportsStanza(string(data), release, suite)
 		} else {
-			source.text = backportsLine(string(data), release)
+			source.text = backportsLine(string(data), release, suite)
 		}
 		if source.text != "" {
 			return source, nil
@@ -45,7 +45,7 @@ func backportsSource(etc fs.FS, release string) (aptSource, error) {
 
 // backportsLine reads text in the format of one entry per line: deb [options] URI suite component... It returns the
 // entry for the backports, empty if text has no entry for the release.
-func backportsLine(text, release string) string {
+func backportsLine(text, release, suite string) string {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
 		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -57,14 +57,14 @@ func backportsLine(text, release string) string {
 		}
 		words := strings.Fields(rest)
 		if kind == "deb" && len(words) > 2 && words[1] == release && slices.Contains(words[2:], "main") {
-			return strings.Join([]string{kind, options, words[0], release + "-backports", "main"}, " ") + "\n"
+			return strings.Join([]string{kind, options, words[0], suite, "main"}, " ") + "\n"
 		}
 	}
 	return ""
 }
 
 // backportsStanza does the same for the format of paragraphs of fields (deb822).
-func backportsStanza(text, release string) string {
+func backportsStanza(text, release, suite string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "#") {
@@ -74,7 +74,7 @@ func backportsStanza(text, release string) string {
 	for stanza := range strings.SplitSeq(strings.Join(lines, "\n"), "\n\n") {
 		field := ""
 		values := map[string]string{}
-		kept := []string{"Types: deb", "Suites: " + release + "-backports", "Components: main"}
+		kept := []string{"Types: deb", "Suites: " + suite, "Components: main"}
 		for line := range strings.Lines(stanza) {
 			line = strings.TrimSuffix(line, "\n")
 			value := line

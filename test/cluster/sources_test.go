@@ -71,7 +71,7 @@ Signed-By: /k.gpg
 			for file, text := range c.etc {
 				etc[file] = &fstest.MapFile{Data: []byte(text)}
 			}
-			source, err := backportsSource(etc, "bookworm")
+			source, err := backportsSource(etc, "bookworm", "bookworm-backports")
 			if c.say != "" {
 				require.ErrorContains(t, err, c.say)
 				return
@@ -93,7 +93,7 @@ func FuzzBackportsSource(f *testing.F) {
 	f.Add("deb [signed-by=/k] http://m bookworm main")
 	f.Add("Types: deb\nURIs: http://m\nSuites: bookworm\nComponents: main\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, out := range []string{backportsLine(text, "bookworm"), backportsStanza(text, "bookworm")} {
+		for _, out := range []string{backportsLine(text, "bookworm", "bookworm-backports"), backportsStanza(text, "bookworm", "bookworm-backports")} {
 			if out != "" {
 				require.Contains(t, out, "bookworm-backports")
 				require.True(t, strings.HasPrefix(out, "deb ") || strings.HasPrefix(out, "Types: deb\nSuites: bookworm-backports\n"), out)

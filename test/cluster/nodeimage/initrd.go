@@ -93,3 +93,12 @@ func moduleName(file string) string {
 	name, _, _ := strings.Cut(path.Base(file), ".ko")
 	return name
 }
+
+// WriteProgram writes an initrd whose only program is the machine's first process.
+func WriteProgram(w io.Writer, program []byte) error {
+	var entries []entry
+	for _, d := range []string{"dev", "proc", "sys"} {
+		entries = append(entries, entry{name: d, mode: modeDir})
+	}
+	return writeCPIO(w, append(entries, entry{"init", modeFile, program}))
+}

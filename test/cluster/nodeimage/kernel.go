@@ -21,7 +21,7 @@ var nodeModules = []string{
 
 // BuildKernel writes vmlinuz and initrd of an unpacked kernel package, which has a modules.dep, to the directory out.
 func BuildKernel(ctx context.Context, kernel, busybox, out string) error {
-	release, err := kernelRelease(kernel)
+	release, err := KernelRelease(kernel)
 	if err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func readModule(ctx context.Context, file string) ([]byte, error) {
 	return data, nil
 }
 
-// kernelRelease returns the release of the one kernel in the unpacked package.
-func kernelRelease(dir string) (string, error) {
+// KernelRelease returns the release of the one kernel in the unpacked package.
+func KernelRelease(dir string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "lib/modules/*/modules.dep"))
 	if err != nil {
 		return "", err

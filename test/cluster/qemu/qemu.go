@@ -129,6 +129,23 @@ type Node struct {
 
 // Args returns QEMU's whole command line after the program's name.
 func Args(m Machine, n Node) []string {
+	return append(base(m, n),
+		"-monitor", "unix:"+n.Monitor+",server,nowait",
+		"-serial", "file:"+n.Console,
+		"-drive", "if=none,id=root,format=raw,cache=unsafe,aio=threads,file="+n.Disk, "-device", "virtio-blk-pci,drive=root",
+		"-netdev", "tap,id=net,script=no,downscript=no,ifname="+n.Tap,
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=net,mac=52:54:00:00:01:%02x", n.Index),
+		"-fsdev", "local,id=share,security_model=none,readonly=on,path="+n.Share,
+		"-device", "virtio-9p-pci,fsdev=share,mount_tag=share",
+		"-device", "virtio-rng-pci",
+	)
+}
+
+// Alone returns QEMU's command line for a machine without disk and network, whose console is QEMU's output.
+func Alone(m Machine, n Node) []string { return append(base(m, n), "-serial", "stdio") }
+
+// base is the part that all machines have.
+func base(m Machine, n Node) []string {
 	cpu := "host"
 	if strings.HasPrefix(n.Accel, "tcg") {
 		cpu = "max,vendor=GenuineIntel" // on an AMD host "max" alone has no SMT siblings
@@ -139,14 +156,5 @@ func Args(m Machine, n Node) []string {
 		// Memory below 4 GiB ends at 2 GiB, so that a NUMA node's memory is in one piece and a page of 1 GiB fits.
 		"-machine", "pc,max-ram-below-4g=2G",
 		"-nodefaults", "-display", "none", "-no-reboot",
-		"-monitor", "unix:"+n.Monitor+",server,nowait",
-		"-serial", "file:"+n.Console,
-		"-kernel", n.Kernel, "-initrd", n.Initrd, "-append", n.Append,
-		"-drive", "if=none,id=root,format=raw,cache=unsafe,aio=threads,file="+n.Disk, "-device", "virtio-blk-pci,drive=root",
-		"-netdev", "tap,id=net,script=no,downscript=no,ifname="+n.Tap,
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=net,mac=52:54:00:00:01:%02x", n.Index),
-		"-fsdev", "local,id=share,security_model=none,readonly=on,path="+n.Share,
-		"-device", "virtio-9p-pci,fsdev=share,mount_tag=share",
-		"-device", "virtio-rng-pci",
-	)
+		"-kernel", n.Kernel, "-initrd", n.Initrd, "-append", n.Append)
 }

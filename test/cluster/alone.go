@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/nodeimage"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
+)
+
+// UnpackKernel downloads and unpacks a kernel, unless it is there, and returns its release ("6.12.95+deb12-amd64").
+func (c *Cluster) UnpackKernel(ctx context.Context, kernel string) (release string, err error) {
+	if err := c.prepareHost(ctx); err != nil {
+		return "", err
+	}
+	unlock, err := c.lock()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if err := c.unpackKernel(ctx, kernel); err != nil {
+		return "", err
+	}
+	return nodeimage.KernelRelease(c.kernelDir(kernel))
+}
+
+// Alone boots a machine with an unpacked kernel. Its only process is a static program, which gets words on the kernel's
+// command line and switches the machine off. Alone returns what the machine wrote to its console.
+func (c *Cluster) Alone(ctx context.Context, kernel string, m qemu.Machine, program, words string) (string, error) {
+	release, err := nodeimage.KernelRelease(c.kernelDir(kernel))
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return "", err
+	}
+	var initrd bytes.Buffer
+	if err := nodeimage.WriteProgram(&initrd, data); err != nil {
+		return "", err
+	}
+	file, err := os.CreateTemp(c.dir, "initrd-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(file.Name())
+	if _, err = file.Write(initrd.Bytes()); err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", qemu.Alone(m, qemu.Node{
+		Accel: c.opts.Accel, Kernel: filepath.Join(c.kernelDir(kernel), "boot", "vmlinuz-"+release), Initrd: file.Name(),
+		Append: "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off nokaslr tsc=reliable audit=0 " + words,
+	})...)
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("machine with kernel %s: %w", release, err)
+	}
+	return string(out), nil
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kernels compares the model of the kernel's cgroups (package kernel of module test) with real kernels: random
+// operations are taken on the model and on each kernel in a virtual machine, and all files are compared after each
+// operation. The result is a table. A difference makes the exit code 1, and is printed as the shortest list of
+// operations that leads to it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
+)
+
+type options struct {
+	dir, tests, kernels string
+	seed                uint64
+	steps               int
+	limit               time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.dir, "dir", "", "where kernels are kept (default: $CPUMEM_CLUSTER_DIR, or _output/cluster of the repository)")
+	flag.StringVar(&o.tests, "tests", "..", "directory of the module test")
+	flag.StringVar(&o.kernels, "kernels", "stable,backports,newest", "kernels, comma separated")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first boot; each boot has the next one")
+	flag.IntVar(&o.steps, "steps", 100_000, "operations on each kernel")
+	flag.DurationVar(&o.limit, "limit", time.Hour, "for one boot")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	program, remove, err := build(ctx, o.tests)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if o.dir == "" {
+		if o.dir, err = cluster.DefaultDir(); err != nil {
+			return err
+		}
+	}
+	c := cluster.New(o.dir, cluster.Defaults())
+	machine := qemu.Default()
+	machine.MemoryMiB, machine.Hugepages = 1024, 0
+	fmt.Println("| kernel | operations | boots | seeds | differences | time |\n|---|---|---|---|---|---|")
+	for kernel := range strings.SplitSeq(o.kernels, ",") {
+		release, err := c.UnpackKernel(ctx, kernel)
+		if err != nil {
+			return err
+		}
+		start, steps, boots := time.Now(), 0, 0
+		for ; steps < o.steps; boots++ {
+			done, err := boot(ctx, o, c, kernel, release, machine, program, o.seed+uint64(boots), o.steps-steps)
+			if err != nil {
+				return err
+			}
+			steps += done
+		}
+		fmt.Printf("| %s | %d | %d | %d to %d | 0 | %s |\n", release, steps, boots, o.seed, o.seed+uint64(boots)-1,
+			time.Since(start).Round(time.Second))
+	}
+	return nil
+}
+
+// build builds the program that compares.
+func build(ctx context.Context, tests string) (program string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "kernels")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	program = filepath.Join(dir, "compare")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./kernel/compare")
+	cmd.Dir, cmd.Env, cmd.Stderr = tests, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off"), os.Stderr
+	if err := cmd.Run(); err != nil {
+		remove()
+		return "", nil, fmt.Errorf("build the program that compares: %w", err)
+	}
+	return program, remove, nil
+}
+
+var result = regexp.MustCompile(`(?m)^(?:done|again) (\d+) steps`)
+
+// boot compares in one boot of a machine, and returns the number of operations. A kernel that has lost CPUs needs another
+// boot for the rest.
+func boot(ctx context.Context, o options, c *cluster.Cluster, kernel, release string, m qemu.Machine,
+	program string, seed uint64, steps int) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	out, err := c.Alone(ctx, kernel, m, program, fmt.Sprintf("release=%s seed=%d steps=%d", modelOf(release), seed, steps))
+	match := result.FindStringSubmatch(out)
+	if match == nil {
+		return 0, fmt.Errorf("kernel %s, seed %d: %w\n%s", release, seed, err, out)
+	}
+	return strconv.Atoi(match[1])
+}
+
+// modelOf returns the model's name of a kernel: "6.12" for 6.12.95+deb12-amd64, "7" for each 7.
+func modelOf(release string) string {
+	numbers := strings.SplitN(release, ".", 3)
+	if numbers[0] != "6" {
+		return numbers[0]
+	}
+	return strings.Join(numbers[:2], ".")
+}
