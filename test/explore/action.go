@@ -3,9 +3,12 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 )
 
 // action is something that happens on the node.
@@ -24,7 +27,7 @@ func (w *world) actions() []action {
 		c, there := w.containers[p.uid]
 		claimed := p.decision != nil
 		name := fmt.Sprintf("pod %d: ", i+1)
-		if claimed && !there {
+		if claimed && !there && !w.frontend.over {
 			all = append(all, action{name: name + "prepare", frontend: true, do: func() error {
 				_, err := w.do(func() error {
 					_, err := w.prepare(p)
@@ -42,7 +45,7 @@ func (w *world) actions() []action {
 				action{name: name + "foreign cpuset", do: func() error { return w.foreign(c, "cpuset.cpus", "0-3") }},
 				action{name: name + "foreign member", do: func() error { return w.foreign(c, contract.FilePartition, "member") }})
 		}
-		if !there && (w.exists(p.dir()) || claimed && w.prepared(p)) {
+		if !there && (w.exists(p.dir()) || claimed && w.prepared(p)) && !w.frontend.over {
 			all = append(all, action{name: name + "delete", frontend: true, do: func() error { return w.delete(p) }})
 		}
 	}
@@ -51,43 +54,38 @@ func (w *world) actions() []action {
 		action{name: "apply", actuator: true, do: w.applyIfAlive},
 		action{name: "restart runtime", actuator: true, do: w.reconnectIfAlive},
 		action{name: "kill actuator", do: func() error { w.actuator.over = true; return nil }},
-		action{name: "restart actuator", actuator: true, do: func() error { return w.startActuator(w.actuator.left) }},
-		action{name: "restart frontend", frontend: true, do: func() error { return w.startFrontend(w.frontend.left) }},
+		action{name: "restart actuator", actuator: true, do: func() error { return w.startActuator(w.actuator.fault) }},
+		action{name: "restart frontend", frontend: true, do: func() error { return w.startFrontend(w.frontend.fault) }},
+		action{name: "CPU 3 goes or comes", do: w.plug},
 		action{name: "reboot", do: w.reboot},
 	)
 	return all
 }
 
-// take takes an action. The processes that work in it crash before file operation
-// crashAt, negative for no crash.
-func (w *world) take(a action, crashAt int) error {
+// take takes an action with a fault in the processes that work in it. An error is a
+// violation of an invariant, or an error that no fault explains.
+func (w *world) take(a action, f fault) error {
 	if a.actuator {
-		w.actuator.left = crashAt
+		w.actuator.fault = f
 	}
 	if a.frontend {
-		w.frontend.left = crashAt
+		w.frontend.fault = f
 	}
-	if err := a.do(); err != nil {
+	if err := a.do(); err != nil && !errors.Is(err, syscall.EIO) {
 		return err
 	}
 	w.check(a.name)
-	w.actuator.left, w.frontend.left = -1, -1
-	if w.frontend.over {
-		if err := w.startFrontend(-1); err != nil {
-			return err
-		}
-		w.check("the start of the frontend")
-	}
+	w.actuator.fault, w.frontend.fault = none, none
 	return w.broken
 }
 
 // finish lets both daemons do their work, and then releases all pods.
 func (w *world) finish() error {
-	if err := w.startFrontend(-1); err != nil {
+	if err := w.startFrontend(none); err != nil {
 		return err
 	}
 	if !w.alive() {
-		if err := w.startActuator(-1); err != nil {
+		if err := w.startActuator(none); err != nil {
 			return err
 		}
 	}
@@ -138,6 +136,17 @@ func (w *world) delete(p pod) error {
 		}
 	}
 	return w.removePodCgroup(p)
+}
+
+// plug takes CPU 3 offline, or brings it back. The model leaves out the last CPU of a
+// partition.
+func (w *world) plug() error {
+	err := w.kernel.SetOnline(3, w.offline)
+	if errors.Is(err, kernel.ErrOutside) {
+		return nil
+	}
+	w.offline = !w.offline
+	return err
 }
 
 func (w *world) refreshIfAlive() error {

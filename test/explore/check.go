@@ -5,13 +5,17 @@ package explore
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // check notes the first violation of an invariant that holds at each moment.
-func (w *world) check(when string) {
-	if err := w.moment(); err != nil && w.broken == nil {
+func (w *world) check(when string) { w.note(when, w.moment()) }
+
+func (w *world) note(when string, err error) {
+	if err != nil && w.broken == nil {
 		w.broken = fmt.Errorf("after %s: %w", when, err)
 	}
 }
@@ -53,6 +57,29 @@ func (w *world) moment() error {
 	return errors.Join(errs...)
 }
 
+// files returns an error if a CPU of a claim file is in the shared pool (I1).
+func (w *world) files() error {
+	node, err := w.node()
+	if err != nil || node.BootID != w.bootID() {
+		return nil // no node state of this boot
+	}
+	var errs []error
+	for _, p := range pods() {
+		if p.decision != nil && w.prepared(p) && node.PoolCPUs().Overlaps(p.decision.CPUs) {
+			errs = append(errs, fmt.Errorf("I1: the pool has CPUs %s, the claim of pod %s has %s", node.PoolCPUs(), p.uid, p.decision.CPUs))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) node() (contract.NodeState, error) {
+	data, err := os.ReadFile(filepath.Join(w.cdi(), contract.NodeFile))
+	if err != nil {
+		return contract.NodeState{}, err
+	}
+	return contract.DecodeNode(data)
+}
+
 func (w *world) effective(c *container) (contract.CPUSet, error) {
 	list, err := w.kernel.Read(c.dir(), "cpuset.cpus.effective")
 	if err != nil {
@@ -76,7 +103,7 @@ func (w *world) rest() error {
 		switch {
 		case want == nil:
 			continue
-		case has != want.CPUs:
+		case has != want.CPUs.Intersection(w.online()):
 			errs = append(errs, fmt.Errorf("I5: pod %s has CPUs %s, its claim %s", c.pod.uid, has, want.CPUs))
 		}
 		if kind, _ := w.kernel.Read(c.dir(), contract.FilePartition); want.Partition != "" && kind != want.Partition {
@@ -86,11 +113,19 @@ func (w *world) rest() error {
 	return errors.Join(errs...)
 }
 
+// online returns the CPUs that are online.
+func (w *world) online() contract.CPUSet {
+	if w.offline {
+		return contract.CPUs(0, 1, 2)
+	}
+	return contract.CPUs(0, 1, 2, 3)
+}
+
 // empty returns what is left on a node without pods: liveness (I3).
 func (w *world) empty() error {
 	var errs []error
 	all, err := w.kernel.Read("", "cpuset.cpus.effective")
-	if err != nil || all != "0-3" {
+	if err != nil || all != w.online().String() {
 		errs = append(errs, fmt.Errorf("the node has CPUs %q after all pods are gone (%w)", all, err))
 	}
 	for _, dir := range []string{"kubepods", "kubepods/burstable"} {

@@ -15,10 +15,21 @@ import (
 // crash ends a process at a file operation. It is a panic's value.
 type crash struct{}
 
-// life counts the file operations of a process, which may crash before one.
+// fault is what goes wrong in an action: a process crashes before one of its file
+// operations, or the operation fails.
+type fault struct {
+	// before is the number of file operations before the fault, negative for none.
+	before int
+	fails  bool
+}
+
+var none = fault{before: -1}
+
+func (f fault) life() *life { return &life{fault: f} }
+
+// life counts the file operations of a process.
 type life struct {
-	// left is the number of file operations until the crash, negative for none.
-	left int
+	fault
 	over bool
 	// taken counts the operations.
 	taken int
@@ -27,14 +38,17 @@ type life struct {
 // operation is called before each file operation. The operation of a process that has
 // crashed has no effect: deferred calls run while the panic unwinds.
 func (l *life) operation() error {
-	if l.over {
+	switch {
+	case l.over:
 		return fs.ErrClosed
-	}
-	if l.left == 0 {
+	case l.before == 0 && l.fails:
+		l.before--
+		return syscall.EIO
+	case l.before == 0:
 		l.over = true
 		panic(crash{})
 	}
-	l.left--
+	l.before--
 	l.taken++
 	return nil
 }

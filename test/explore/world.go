@@ -79,6 +79,8 @@ type world struct {
 	session            *nri.Session
 	announced          contract.Announcement
 	containers         map[string]*container
+	// offline reports whether CPU 3 is offline.
+	offline bool
 	// broken is the first violation of an invariant.
 	broken error
 }
@@ -99,7 +101,7 @@ func (w *world) bootID() string { return fmt.Sprintf("boot-%d", w.boot) }
 func (w *world) reboot() error {
 	w.boot++
 	w.kernel = kernel.New(w.release, cpus, nodes)
-	w.containers = make(map[string]*container)
+	w.containers, w.offline = make(map[string]*container), false
 	const all = "+cpuset +memory +hugetlb"
 	for _, dir := range []string{"", "kubepods", "kubepods/burstable"} {
 		if dir != "" {
@@ -111,10 +113,10 @@ func (w *world) reboot() error {
 			return err
 		}
 	}
-	if err := w.startFrontend(-1); err != nil {
+	if err := w.startFrontend(none); err != nil {
 		return err
 	}
-	return w.startActuator(-1)
+	return w.startActuator(none)
 }
 
 // do runs a part of a process until it is done, or crashes.
@@ -130,8 +132,8 @@ func (w *world) do(part func() error) (crashed bool, err error) {
 }
 
 // startFrontend starts the frontend, which makes the node file current.
-func (w *world) startFrontend(left int) error {
-	w.frontend = &life{left: left}
+func (w *world) startFrontend(f fault) error {
+	w.frontend = f.life()
 	_, err := w.do(func() error {
 		l := w.ledger()
 		claims, err := l.Load()
@@ -152,7 +154,7 @@ func (w *world) startFrontend(left int) error {
 
 func (w *world) ledger() *ledger.Ledger {
 	dir := ledger.NewClaimDir(cdidir.At(w.cdi()), filepath.Join(w.dir, "location.json"), w.bootID())
-	return ledger.New(directory{dir, w.frontend}, w.bootID())
+	return ledger.New(directory{dir, w.frontend, w}, w.bootID())
 }
 
 // writeNode writes the node state of the present claims.
@@ -161,14 +163,14 @@ func (w *world) writeNode(l *ledger.Ledger) error {
 	if err != nil {
 		return err
 	}
-	state, err := w.state(claims.Prepared)
+	state, err := w.nodeState(claims.Prepared)
 	if err != nil {
 		return err
 	}
 	return l.WriteNode(state)
 }
 
-func (w *world) state(records []contract.ClaimRecord) (contract.NodeState, error) {
+func (w *world) nodeState(records []contract.ClaimRecord) (contract.NodeState, error) {
 	return nodestate.Compute(nodestate.Base{
 		BootID: w.bootID(), CPUs: contract.CPUs(0, 1, 2, 3), Mems: contract.NUMANodes(0, 1), Protect: true,
 	}, records)
@@ -192,11 +194,11 @@ func (w *world) prepare(p pod) (bool, error) {
 		Pods:    []contract.PodRecord{{UID: p.uid, QOS: p.level}},
 		Results: []contract.ResultRecord{{Request: "r", Pool: "node", Device: "numa-0", Decision: *p.decision}},
 	}
-	before, err := w.state(claims.Prepared)
+	before, err := w.nodeState(claims.Prepared)
 	if err != nil {
 		return false, err
 	}
-	after, err := w.state(claims.With(record).Prepared)
+	after, err := w.nodeState(claims.With(record).Prepared)
 	if err != nil {
 		return false, err
 	}
@@ -226,25 +228,30 @@ func (w *world) prepared(p pod) bool {
 type directory struct {
 	ledger.ClaimDir
 	*life
+	w *world
 }
 
 func (d directory) Write(name string, data []byte) error {
 	if err := d.operation(); err != nil {
 		return err
 	}
-	return d.ClaimDir.Write(name, data)
+	err := d.ClaimDir.Write(name, data)
+	d.w.note("the write of "+name, d.w.files())
+	return err
 }
 
 func (d directory) Remove(name string) error {
 	if err := d.operation(); err != nil {
 		return err
 	}
-	return d.ClaimDir.Remove(name)
+	err := d.ClaimDir.Remove(name)
+	d.w.note("the removal of "+name, d.w.files())
+	return err
 }
 
 // startActuator starts the actuator, which takes over the runtime's containers.
-func (w *world) startActuator(left int) error {
-	w.actuator = &life{left: left}
+func (w *world) startActuator(f fault) error {
+	w.actuator = f.life()
 	m, err := metrics.New(prometheus.NewRegistry())
 	if err != nil {
 		return err
