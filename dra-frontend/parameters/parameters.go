@@ -124,10 +124,15 @@ const maxError = 2 << 10
 // most 2 KiB.
 func Decode(raw []byte) (ClaimParameters, error) {
 	p, err := decode(raw)
-	if err != nil && len(err.Error()) > maxError {
-		err = errors.New(contract.Excerpt(strings.ReplaceAll(err.Error(), "\n", "; "), maxError))
+	return p, bounded(err)
+}
+
+// bounded returns the first maxError bytes of the error.
+func bounded(err error) error {
+	if err == nil || len(err.Error()) <= maxError {
+		return err
 	}
-	return p, err
+	return errors.New(contract.Excerpt(strings.ReplaceAll(err.Error(), "\n", "; "), maxError))
 }
 
 func decode(raw []byte) (ClaimParameters, error) {

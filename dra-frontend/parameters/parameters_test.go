@@ -445,3 +445,19 @@ func TestErrorsAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// A claim may have many parameters, each for many requests. The error about all of
+// them is as short as the error about one.
+func TestErrorOfManyParametersIsBounded(t *testing.T) {
+	var configs []resourceapi.DeviceAllocationConfiguration
+	for i := range resourceapi.DeviceConfigMaxSize {
+		var requests []string
+		for j := range resourceapi.DeviceRequestsMaxSize {
+			requests = append(requests, fmt.Sprintf("%060d/%060d", i, j))
+		}
+		configs = append(configs, config1(claim, with(`"`+strings.Repeat("x", 9<<10)+`":1`), requests...))
+	}
+	_, err := parameters.Defaults(config.Default(), pageSize).Resolve("zone", configs)
+	require.ErrorContains(t, err, "the claim's parameters for 0000")
+	require.LessOrEqual(t, len(err.Error()), 2100)
+}

@@ -79,7 +79,7 @@ func (s Settings) Resolve(request string, configs []resourceapi.DeviceAllocation
 		sources = append(sources, source{ClaimParameters: p, rank: rank(request, c)})
 	}
 	if len(errs) > 0 {
-		return s, errors.Join(errs...)
+		return s, bounded(errors.Join(errs...))
 	}
 	p, err := merge(sources)
 	if err != nil {
