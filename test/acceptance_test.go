@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,15 +20,16 @@ var (
 	caseID = regexp.MustCompile(`(?:\b|_|Test)(A[0-9]{2})(?:\b|_)`)
 	// testFile matches a test file in a cell of the page.
 	testFile = regexp.MustCompile("`([^`]+_test\\.go)`")
-	// testName matches a test of the actuator, as package and function.
-	testName = regexp.MustCompile("`([a-z]+)\\.(Test[A-Za-z]+)`")
+	// testName matches the name of a test in a cell of a page.
+	testName = regexp.MustCompile("`([^`]+)`")
+	// testFunction matches the function of a test.
+	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 )
 
-// casesOfTests returns the test files that name each acceptance case, as paths
-// of the repository.
-func casesOfTests(t *testing.T) map[string][]string {
+// testFiles returns the text of each test file, by its path in the repository.
+func testFiles(t *testing.T) map[string]string {
 	t.Helper()
-	cases := make(map[string][]string)
+	files := make(map[string]string)
 	root := os.DirFS("..")
 	err := fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -46,17 +46,26 @@ func casesOfTests(t *testing.T) map[string][]string {
 			return nil
 		}
 		text, err := fs.ReadFile(root, file)
-		if err != nil {
-			return err
-		}
-		for _, match := range caseID.FindAllStringSubmatch(string(text), -1) {
+		files[file] = string(text)
+		return err
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files
+}
+
+// casesOfTests returns the test files that name each acceptance case, as paths
+// of the repository.
+func casesOfTests(t *testing.T) map[string][]string {
+	t.Helper()
+	cases := make(map[string][]string)
+	for file, text := range testFiles(t) {
+		for _, match := range caseID.FindAllStringSubmatch(text, -1) {
 			if id := match[1]; !slices.Contains(cases[id], file) {
 				cases[id] = append(cases[id], file)
 			}
 		}
-		return nil
-	})
-	require.NoError(t, err)
+	}
 	require.NotEmpty(t, cases)
 	return cases
 }
@@ -102,24 +111,49 @@ func TestAcceptancePage(t *testing.T) {
 	}
 }
 
+// directories returns the directories of each test, by its name on the pages: the name
+// of its directory and its function.
+func directories(t *testing.T) map[string][]string {
+	t.Helper()
+	tests := make(map[string][]string)
+	for file, text := range testFiles(t) {
+		dir := path.Dir(file)
+		for _, match := range testFunction.FindAllStringSubmatch(text, -1) {
+			name := path.Base(dir) + "." + match[1]
+			tests[name] = append(tests[name], dir)
+		}
+	}
+	return tests
+}
+
+// requireTests fails unless each row of the page's table with the head names, in its last
+// cell, tests that exist. Their directories' paths begin with below.
+func requireTests(t *testing.T, page, head, below string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	_, rows, found := strings.Cut(string(text), "\n"+head+"\n"+regexp.MustCompile(`[^|]+`).ReplaceAllString(head, "---")+"\n")
+	require.True(t, found, "%s has no table %s", page, head)
+	rows, _, _ = strings.Cut(rows, "\n\n")
+	tests := directories(t)
+	for row := range strings.Lines(rows) {
+		cells := strings.Split(row, " | ")
+		names := testName.FindAllStringSubmatch(cells[len(cells)-1], -1)
+		assert.NotEmpty(t, names, row)
+		for _, name := range names {
+			assert.True(t, slices.ContainsFunc(tests[name[1]], func(dir string) bool { return strings.HasPrefix(dir, below) }),
+				"%s: no test %s in %q", page, name[1], below)
+		}
+	}
+}
+
 // Each row of the contract's failure rules names tests of the actuator that
 // exist.
 func TestFailureRules(t *testing.T) {
-	page, err := os.ReadFile("../docs/contract.md")
-	require.NoError(t, err)
-	_, rules, found := strings.Cut(string(page), "\n| | container with a claim | container without a claim | tests |\n|---|---|---|---|\n")
-	require.True(t, found)
-	rules, _, _ = strings.Cut(rules, "\n\n")
-	for row := range strings.Lines(rules) {
-		tests := testName.FindAllStringSubmatch(row, -1)
-		assert.NotEmpty(t, tests, row)
-		for _, match := range tests {
-			sources, err := filepath.Glob(filepath.Join("../nri-actuator", match[1], "*_test.go"))
-			require.NoError(t, err)
-			assert.True(t, slices.ContainsFunc(sources, func(source string) bool {
-				text, err := os.ReadFile(source)
-				return err == nil && strings.Contains(string(text), "\nfunc "+match[2]+"(")
-			}), "%s.%s does not exist", match[1], match[2])
-		}
-	}
+	requireTests(t, "../docs/contract.md", "| | container with a claim | container without a claim | tests |", "nri-actuator/")
+}
+
+// Each attempt of an attacker names the tests that show that it fails.
+func TestAttackers(t *testing.T) {
+	requireTests(t, "../docs/security.md", "| who | tries to | what stops it | tests |", "")
 }

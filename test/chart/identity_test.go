@@ -138,6 +138,26 @@ func TestCleanupsRights(t *testing.T) {
 	require.Fail(t, "no role for the cleanup")
 }
 
+// The chart binds no more roles than the frontend's two and the role of the Job after
+// an uninstall, and makes no object of another kind that acts on the cluster, such as a
+// webhook.
+func TestNoOtherRights(t *testing.T) {
+	t.Parallel()
+	for _, layout := range []string{"separate", "sidecar"} {
+		kinds := map[string]int{}
+		for _, o := range render(t, "layout: "+layout) {
+			kinds[o.GetObjectKind().GroupVersionKind().Kind]++
+		}
+		daemonSets := len(layouts[layout].names)
+		require.Equal(t, map[string]int{
+			"ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 1, "RoleBinding": 1, "ServiceAccount": daemonSets + 1,
+			"DaemonSet": daemonSets, "NetworkPolicy": daemonSets, "ConfigMap": 1, "Job": 1, "Pod": 1,
+			"DeviceClass": 1, "ResourceClaimTemplate": 1,
+			"ValidatingAdmissionPolicy": 2, "ValidatingAdmissionPolicyBinding": 2,
+		}, kinds, layout)
+	}
+}
+
 // policy is a rendered admission policy. Its expressions are evaluated.
 type policy struct {
 	t   *testing.T

@@ -128,6 +128,8 @@ func TestPodsArePlain(t *testing.T) {
 		for _, name := range daemonSets.names {
 			pod := daemonSet(t, all, name).Spec.Template.Spec
 			require.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
+			require.False(t, *pod.AutomountServiceAccountToken)
+			require.Len(t, append(pod.InitContainers, pod.Containers...), 3-len(daemonSets.names), "one container for each daemon")
 			require.Equal(t, "system-node-critical", pod.PriorityClassName)
 			require.Equal(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, pod.Tolerations)
 			for _, c := range pod.Containers {
@@ -142,6 +144,7 @@ func TestPodsArePlain(t *testing.T) {
 				}
 				require.Equal(t, want, *s.Capabilities)
 				require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, s.SeccompProfile.Type)
+				require.Equal(t, c.Name == "actuator", s.AppArmorProfile != nil, "only the actuator speaks to the host's D-Bus")
 				require.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
 				require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
 				require.Equal(t, intstr.FromString(c.Ports[0].Name), c.ReadinessProbe.HTTPGet.Port)
@@ -149,6 +152,29 @@ func TestPodsArePlain(t *testing.T) {
 				require.Zero(t, c.Ports[0].HostPort)
 			}
 		}
+	}
+}
+
+// The pods that helm makes have no right on the node: not the Job after an uninstall,
+// which has a token, and not the test, which has none.
+func TestPodsOfHelmHaveNoRights(t *testing.T) {
+	t.Parallel()
+	all := render(t, "{}")
+	jobs, tests := of[*batchv1.Job](all), of[*corev1.Pod](all)
+	require.Len(t, jobs, 1)
+	require.Len(t, tests, 1)
+	require.True(t, *jobs[0].Spec.Template.Spec.AutomountServiceAccountToken)
+	require.False(t, *tests[0].Spec.AutomountServiceAccountToken)
+	for _, pod := range []corev1.PodSpec{jobs[0].Spec.Template.Spec, tests[0].Spec} {
+		require.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
+		require.Empty(t, pod.Volumes)
+		require.Len(t, append(pod.InitContainers, pod.Containers...), 1)
+		require.Equal(t, &corev1.SecurityContext{
+			RunAsUser: new(int64(65534)), RunAsGroup: new(int64(65534)), RunAsNonRoot: new(true),
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}, pod.Containers[0].SecurityContext)
 	}
 }
 
