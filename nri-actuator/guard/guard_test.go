@@ -164,6 +164,37 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
+// FuzzEnvironment: a container has any variable beside its decisions. The error about it
+// is short and printable, and a container that may run has its decisions.
+func FuzzEnvironment(f *testing.F) {
+	f.Add("DRA_CPUMEM_")
+	f.Add(entry(f, 0, contract.Decision{CPUs: contracttest.CPUs("9")}))
+	f.Add(contract.EnvPrefix + strings.Repeat("\x7f", 1000))
+	f.Fuzz(func(t *testing.T, variable string) {
+		spec := valid(t)
+		spec.Process.Env = append(spec.Process.Env, variable)
+		if err := hook(spec).Check(t.Context(), strings.NewReader(state)); err != nil {
+			require.LessOrEqual(t, len(err.Error()), 1000)
+			require.NotRegexp(t, `[^ -~]`, err.Error())
+			return
+		}
+		// The guard does not know the claim files. A variable that asks for no more than
+		// the container has passes; the actuator refuses it.
+		all := make(map[contract.Key]contract.Decision)
+		for _, entry := range spec.Process.Env {
+			if key, d, ours, err := contract.ParseEnv(entry, nil); ours {
+				require.NoError(t, err)
+				all[key] = d
+			}
+		}
+		merged := contract.Merge(all)
+		require.Equal(t, "4-5,8", merged.CPUs.String())
+		require.Equal(t, "0-1", merged.Mems.String())
+		require.Equal(t, spec.Linux.Resources.Unified, merged.Files())
+		require.Nil(t, merged.OOMScoreAdj)
+	})
+}
+
 func TestInstall(t *testing.T) {
 	dir, self := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "self")
 	require.NoError(t, os.WriteFile(self, []byte("v1"), 0o755))

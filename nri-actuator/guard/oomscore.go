@@ -25,8 +25,11 @@ func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) erro
 	if !d.LowersOOMScore(came) {
 		return nil
 	}
-	err := errors.New("the container's state names no process to lower it of")
-	if pid > 0 {
+	err := checkBacked(spec)
+	if err == nil && pid <= 0 {
+		err = errors.New("the container's state names no process to lower it of")
+	}
+	if err == nil {
 		err = lowerOOMScore(filepath.Join(h.ProcRoot, strconv.Itoa(pid), "oom_score_adj"), d)
 	}
 	if err == nil {
@@ -37,6 +40,24 @@ func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) erro
 		got = strconv.Itoa(*came)
 	}
 	return fmt.Errorf("%w; %w", mismatch("oom_score_adj", got, strconv.Itoa(*d.OOMScoreAdj)), err)
+}
+
+// checkBacked returns an error if a variable is not the frontend's (I6). A container that
+// the actuator has not seen can have variables that its pod's author wrote, and its score
+// is the only value that the guard writes. Each device of the frontend brings one
+// variable and one guard.
+func checkBacked(spec *specs.Spec) error {
+	names := make(map[string]bool)
+	for _, entry := range spec.Process.Env {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, contract.EnvPrefix) {
+			names[name] = true
+		}
+	}
+	if guards := len(guardsOf(spec)); guards < len(names) {
+		return fmt.Errorf("the container has %d variables %s... and %d guards, and each variable of dra-frontend comes with a guard: "+
+			"remove other variables of this name from the pod's containers and images", len(names), contract.EnvPrefix, guards)
+	}
+	return nil
 }
 
 func lowerOOMScore(file string, d contract.Decision) error {

@@ -55,9 +55,32 @@ func TestOOMScoreThatCannotBeLowered(t *testing.T) {
 	require.ErrorContains(t, check(t, new(1000), -997, 1<<30), "no such file")
 }
 
+// I6: while no actuator is there, a container came with a second variable, which no
+// device of the frontend brought: each device also brings a guard. The process keeps its
+// score, because only the frontend's word counts.
+func TestForgedOOMScore(t *testing.T) {
+	process := exec.Command("sleep", "infinity")
+	require.NoError(t, process.Start())
+	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
+	file := fmt.Sprintf("/proc/%d/oom_score_adj", process.Process.Pid)
+	require.NoError(t, os.WriteFile(file, []byte("900"), 0))
+
+	spec := valid(t)
+	forged := contract.Decision{OOMScoreAdj: new(300), Requires: []string{contract.FeatureOOMScore}}
+	spec.Hooks, spec.Process.Env = hooks(30, 30), append(spec.Process.Env, entry(t, 2, forged))
+	h := hook(spec)
+	h.ProcRoot, h.Features = "/proc", []string{contract.FeatureOOMScore}
+	state := fmt.Sprintf(`{"id":"c","bundle":"/b","pid":%d}`, process.Process.Pid)
+	err := h.Check(t.Context(), strings.NewReader(state))
+	got, errRead := os.ReadFile(file)
+	require.NoError(t, errRead)
+	require.Equal(t, "900\n", string(got))
+	require.ErrorContains(t, err, "3 variables DRA_CPUMEM_... and 2 guards")
+}
+
 func check(t *testing.T, configured *int, decided, pid int) error {
 	d := contract.Decision{OOMScoreAdj: &decided, Requires: []string{contract.FeatureOOMScore}}
-	spec := &specs.Spec{Process: &specs.Process{Env: []string{entry(t, 0, d)}, OOMScoreAdj: configured}}
+	spec := &specs.Spec{Process: &specs.Process{Env: []string{entry(t, 0, d)}, OOMScoreAdj: configured}, Hooks: hooks(30)}
 	state := fmt.Sprintf(`{"id":"c","bundle":"/b","pid":%d}`, pid)
 	h := guard.Hook{
 		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },

@@ -141,18 +141,23 @@ func refusal(dir string, found []string, waited time.Duration, want map[string]s
 // the margin. A container with several claims has several guards: the shortest
 // timeout counts. A hook without a timeout is not the frontend's.
 func waitLimit(spec *specs.Spec) time.Duration {
-	if spec.Hooks == nil {
+	guards := guardsOf(spec)
+	if len(guards) == 0 {
 		return 0
 	}
-	shortest := time.Duration(0)
+	return max(0, slices.Min(guards)-contract.GuardMargin)
+}
+
+// guardsOf returns the timeouts of the guards among the container's hooks.
+func guardsOf(spec *specs.Spec) []time.Duration {
+	if spec.Hooks == nil {
+		return nil
+	}
+	var timeouts []time.Duration
 	for _, hook := range spec.Hooks.CreateRuntime {
-		if len(hook.Args) != 2 || hook.Args[1] != "guard" || hook.Timeout == nil {
-			continue
-		}
-		timeout := time.Duration(*hook.Timeout) * time.Second
-		if shortest == 0 || timeout < shortest {
-			shortest = timeout
+		if len(hook.Args) == 2 && hook.Args[1] == "guard" && hook.Timeout != nil {
+			timeouts = append(timeouts, time.Duration(*hook.Timeout)*time.Second)
 		}
 	}
-	return max(0, shortest-contract.GuardMargin)
+	return timeouts
 }
