@@ -61,6 +61,13 @@ test: export CGO_ENABLED = 1
 test: ## Unit, contract, lab and chart tests, with the race detector
 	@$(call each,test,go test -race $(TEST_FLAGS) ./...)
 
+# A number of inputs, which does not depend on the machine's speed, or a time.
+FUZZTIME ?= 2000x
+
+.PHONY: fuzz
+fuzz: ## Try new inputs on each fuzz target: FUZZTIME=2000x inputs, or for FUZZTIME=1m
+	@$(call each,fuzz,$(CURDIR)/test/fuzz.sh $(FUZZTIME))
+
 .PHONY: e2e
 e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=regexp selects; KERNEL=stable|backports for all nodes
 	./test/cluster/e2e.sh -run '$(RUN)' $(E2E_FLAGS)

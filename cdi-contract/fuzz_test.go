@@ -5,6 +5,7 @@ package contract_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,7 +159,11 @@ func FuzzParseEnv(f *testing.F) {
 		if ours != strings.HasPrefix(entry, contract.EnvPrefix) {
 			t.Fatalf("ours is %v", ours)
 		}
-		if err != nil || !ours {
+		if err != nil {
+			requireBounded(t, err)
+			return
+		}
+		if !ours {
 			return
 		}
 		env, err := accepted.Env(k)
@@ -167,6 +172,95 @@ func FuzzParseEnv(f *testing.F) {
 		noError(t, err)
 		unchanged(t, k, kAgain)
 		unchanged(t, accepted, again)
+	})
+}
+
+func FuzzParseEnvName(f *testing.F) {
+	f.Add(contract.Key{ClaimUID: claimUID, Index: 3}.EnvName())
+	f.Add(contract.Key{ClaimUID: claimUID, Index: 1023}.EnvName() + "0")
+	f.Add("DRA_CPUMEM_00000000000040008000000000000011_+1")
+	f.Fuzz(func(t *testing.T, name string) {
+		if k, err := contract.ParseEnvName(name); err == nil && k.EnvName() != name {
+			t.Fatalf("%q is accepted as %v, whose name is %q", name, k, k.EnvName())
+		}
+	})
+}
+
+func FuzzClaimUIDOfFile(f *testing.F) {
+	f.Add(contract.ClaimFile(claimUID))
+	f.Add(contract.ClaimFile("../" + claimUID))
+	f.Fuzz(func(t *testing.T, name string) {
+		uid, ours := contract.ClaimUIDOfFile(name)
+		if uid == "" {
+			return
+		}
+		if !ours || contract.ClaimFile(uid) != name || filepath.Base(name) != name {
+			t.Fatalf("%q is taken for the file of claim %q", name, uid)
+		}
+	})
+}
+
+// FuzzWithPods: a claim file with other pods has these pods, and is the same
+// otherwise.
+func FuzzWithPods(f *testing.F) {
+	seeds(f, "claim")
+	file := contract.ClaimFile(claimUID)
+	pods := []contract.PodRecord{{UID: claimUID, QOS: contract.LevelBurstable}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		accepted, err := contract.DecodeClaim(file, data)
+		written, errPods := contract.WithPods(file, data, pods)
+		if err != nil {
+			if errPods == nil {
+				t.Fatal("a file that cannot be read got other pods")
+			}
+			return
+		}
+		if errPods != nil && strings.Contains(errPods.Error(), "CDI allows") {
+			return
+		}
+		noError(t, errPods)
+		again, err := contract.DecodeClaim(file, written)
+		noError(t, err)
+		accepted.Pods = pods
+		unchanged(t, accepted, again)
+	})
+}
+
+// FuzzPlatform: the versions of a runtime and a kernel have any form. A platform has
+// exactly the features that it does not lack, as it is announced.
+func FuzzPlatform(f *testing.F) {
+	f.Add("containerd", "v2.3.7", "v0.12.0", "6.12.43+deb13-amd64")
+	f.Add("cri-o", "1.37.0", "unknown", "9999999999.1")
+	f.Fuzz(func(t *testing.T, runtime, version, nri, kernel string) {
+		p := contract.Platform{Runtime: runtime, RuntimeVersion: version, NRIVersion: nri, Kernel: kernel}
+		p.NamesDevices()
+		var a contract.Announcement
+		a.SetPlatform(p)
+		unchanged(t, p, a.Platform())
+		for _, feature := range contract.Features() {
+			if has := slices.Contains(p.Features(), feature); has != (a.Lacks(feature) == "") || has != (p.Lacks(feature) == "") {
+				t.Fatalf("feature %s: has %v, lacks %q, announced %q", feature, has, p.Lacks(feature), a.Lacks(feature))
+			}
+		}
+	})
+}
+
+func FuzzParseNUMANodes(f *testing.F) {
+	for _, s := range []string{"0", "0-3,8", "65537", "1,,2"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		nodes, err := contract.ParseNUMANodes(s)
+		if err != nil || nodes.IsEmpty() {
+			return
+		}
+		// The list is the set's only text.
+		var again contract.NUMANodeSet
+		noError(t, again.UnmarshalText([]byte(nodes.String())))
+		unchanged(t, nodes, again)
+		if ids := nodes.List(); ids[len(ids)-1] > 1<<16 || len(ids) != nodes.Size() {
+			t.Fatalf("%q is %d ids up to %d", s, nodes.Size(), ids[len(ids)-1])
+		}
 	})
 }
 

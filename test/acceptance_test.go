@@ -27,11 +27,15 @@ var (
 )
 
 // testFiles returns the text of each test file, by its path in the repository.
-func testFiles(t *testing.T) map[string]string {
+func testFiles(t *testing.T) map[string]string { return filesBelow(t, ".", "_test.go") }
+
+// filesBelow returns the text of each file below the directory whose name ends so, by its
+// path in the repository.
+func filesBelow(t *testing.T, dir, end string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
 	root := os.DirFS("..")
-	err := fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(root, dir, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -42,7 +46,7 @@ func testFiles(t *testing.T) map[string]string {
 			}
 			return nil
 		}
-		if !strings.HasSuffix(name, "_test.go") {
+		if !strings.HasSuffix(name, end) {
 			return nil
 		}
 		text, err := fs.ReadFile(root, file)

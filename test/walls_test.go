@@ -6,9 +6,12 @@ package test
 
 import (
 	"os/exec"
+	"path"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -85,4 +88,33 @@ func TestDecisionsAreValues(t *testing.T) {
 			})
 		}
 	}
+}
+
+var (
+	// decoder matches an exported function that decodes.
+	decoder = regexp.MustCompile(`(?m)^func ((?:Decode|Parse)\w*)\(`)
+	// fuzzTarget matches a whole fuzz target.
+	fuzzTarget = regexp.MustCompile(`(?ms)^func Fuzz\w+\(.*?^}`)
+)
+
+// Each exported function that decodes is called by a fuzz target of its package.
+func TestDecodersAreFuzzed(t *testing.T) {
+	targets := make(map[string]string)
+	for file, text := range testFiles(t) {
+		targets[path.Dir(file)] += strings.Join(fuzzTarget.FindAllString(text, -1), "\n")
+	}
+	found := 0
+	for _, module := range []string{"cdi-contract", "dra-frontend", "nri-actuator", "cmd"} {
+		for file, text := range filesBelow(t, module, ".go") {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, match := range decoder.FindAllStringSubmatch(text, -1) {
+				found++
+				assert.True(t, strings.Contains(targets[path.Dir(file)], "."+match[1]+"("),
+					"%s: no fuzz target of the package calls %s", file, match[1])
+			}
+		}
+	}
+	require.Positive(t, found)
 }

@@ -3,12 +3,14 @@
 package config_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
 func TestEmptyFileIsTheDefault(t *testing.T) {
@@ -118,14 +120,36 @@ func TestOwners(t *testing.T) {
 	}
 }
 
+// FuzzParse: a configuration that is accepted is the same after it is written and read,
+// and fits a machine or is refused for it.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("groupBy: socket"))
-	f.Add([]byte("reservedCPUs: 0-65536"))
+	for _, text := range []string{
+		"groupBy: socket", "reservedCPUs: 0-65536", "managedCPUs: 2-7\nsharedPool: {mode: fixed}",
+		"reservedMemory: {'0': 1Gi}\nreservedHugepages: {'0': {2Mi: 3}}\nrefreshInterval: 1h\nguardWait: 0s",
+		"memoryQoS: {throttlingFactor: 0.5, owner: none}\nmemoryTypes: [cxl]\ncpu: {wholeCores: true}",
+	} {
+		f.Add([]byte(text))
+	}
+	machine := topologytest.T1().Machine()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := config.Parse(data)
-		if err == nil {
-			c.Reserved()
-			c.Managed()
+		if err != nil {
+			return
+		}
+		written, err := json.Marshal(c)
+		require.NoError(t, err)
+		again, err := config.Parse(written)
+		require.NoError(t, err)
+		rewritten, err := json.Marshal(again)
+		require.NoError(t, err)
+		require.JSONEq(t, string(written), string(rewritten))
+		divided, err := c.Divide(machine)
+		if err != nil {
+			return
+		}
+		for _, zone := range divided.Zones {
+			require.True(t, zone.CPUs.IsSubsetOf(machine.Online()))
+			require.False(t, zone.CPUs.Overlaps(c.Reserved()))
 		}
 	})
 }

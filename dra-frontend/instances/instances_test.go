@@ -232,3 +232,24 @@ func TestOrderIsBounded(t *testing.T) {
 	require.NoError(t, old.Activate())
 	require.True(t, held(t, next).Successor)
 }
+
+// FuzzForeignContent: the files have any content, and the one instance becomes the active
+// one.
+func FuzzForeignContent(f *testing.F) {
+	f.Add([]byte(`{"podUID":"`+second+`","release":"ns/r"}`), []byte(second+"\n"+first+"\n"))
+	f.Add([]byte("null"), []byte("\x00"))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, identity, order []byte) {
+		for _, file := range []string{"active.lock", "next.lock"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, file), identity, 0o600))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "instances"), order, 0o600))
+		i, err := instances.Open(dir, instances.Identity{PodUID: first, Release: "ns/r"})
+		if err != nil {
+			require.Greater(t, len(order), 64<<10, "%v", err)
+			return
+		}
+		require.NoError(t, i.Activate())
+		require.NoError(t, i.StepDown())
+	})
+}

@@ -3,6 +3,7 @@
 package ledger_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -117,4 +118,25 @@ func TestPlaceCannotBeWritten(t *testing.T) {
 	require.Error(t, p.Write(claimFile, nil))
 	require.NoFileExists(t, filepath.Join(root, "cdi", claimFile))
 	require.NoError(t, p.Write(contract.NodeFile, nil), "the node file holds nothing")
+}
+
+// FuzzPlace: the place file has any content. A directory is listed if the file names it or
+// is of another boot.
+func FuzzPlace(f *testing.F) {
+	root := f.TempDir()
+	f.Add([]byte(`{"bootID":"` + boot + `","cdiDir":"` + filepath.Join(root, "cdi") + `"}`))
+	f.Add([]byte(`{"bootID":"` + otherBoot + `","cdiDir":"/"}`))
+	f.Add([]byte(`{"bootID":"` + boot + `","cdiDir":"` + filepath.Join(root, "cdi", "..", "cdi") + `"}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		file := filepath.Join(root, "place.json")
+		require.NoError(t, os.WriteFile(file, content, 0o600))
+		d, err := cdidir.Open(filepath.Join(root, "cdi"))
+		require.NoError(t, err)
+		if ledger.NewClaimDir(d, file, boot).Check() != nil {
+			return
+		}
+		var place struct{ BootID, CDIDir string }
+		require.NoError(t, json.Unmarshal(content, &place))
+		require.True(t, place.BootID != boot && place.BootID != "" || place.CDIDir == filepath.Join(root, "cdi"))
+	})
 }

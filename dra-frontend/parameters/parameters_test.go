@@ -3,6 +3,7 @@
 package parameters_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -419,7 +420,16 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := parameters.Decode(raw)
 		if err != nil {
+			require.LessOrEqual(t, len(err.Error()), 2100)
 			return
+		}
+		if p.Memory.Limit == nil || *p.Memory.Limit != parameters.Unlimited {
+			// Users write the limit that is none as a word.
+			written, err := json.Marshal(p)
+			require.NoError(t, err)
+			again, err := parameters.Decode(written)
+			require.NoError(t, err)
+			require.Equal(t, p, again)
 		}
 		if l := p.Memory.Limit; l != nil {
 			require.Positive(t, int64(*l))

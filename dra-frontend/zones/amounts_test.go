@@ -3,12 +3,14 @@
 package zones_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -39,4 +41,50 @@ func TestCapacityNames(t *testing.T) {
 		_, ok := zones.HugepageSize(name)
 		require.False(t, ok, name)
 	}
+}
+
+// FuzzHugepageSize: each page size has one name.
+func FuzzHugepageSize(f *testing.F) {
+	f.Add("hugepages_2Mi")
+	f.Add("hugepages_+1Gi")
+	f.Fuzz(func(t *testing.T, name string) {
+		size, ok := zones.HugepageSize(resourceapi.QualifiedName(name))
+		if ok {
+			require.Equal(t, resourceapi.QualifiedName(name), zones.CapacityHugepages(size))
+		}
+	})
+}
+
+// FuzzAmounts: an allocation has any capacity. The amounts are the capacity or an error,
+// and a record of them holds the same memory.
+func FuzzAmounts(f *testing.F) {
+	f.Add("cpu", "4")
+	f.Add("memory", "8Gi")
+	f.Add("hugepages_2Mi", "-2Mi")
+	f.Add("memory", "7E")
+	f.Fuzz(func(t *testing.T, name, amount string) {
+		if len(amount) > 40 || strings.ContainsAny(amount, "eE") && !strings.HasSuffix(amount, "E") {
+			return // the library computes with a large exponent for hours, in the API server first
+		}
+		q, err := resource.ParseQuantity(amount)
+		if err != nil {
+			return
+		}
+		a, err := zones.AmountsOf(resourceapi.DeviceRequestAllocationResult{
+			ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{resourceapi.QualifiedName(name): q},
+		}, 4096)
+		if err != nil {
+			return
+		}
+		held := zones.HeldMemory(contract.ResultRecord{Consumed: map[string]string{name: q.String()}})
+		sum := int64(a.CPUs) + a.Memory
+		for size, bytes := range a.Hugepages {
+			sum += bytes
+			page, err := contract.ParsePageSize(size)
+			require.NoError(t, err)
+			require.Equal(t, bytes, held[page])
+		}
+		require.Equal(t, a.Memory, held[zones.BasePages])
+		require.Zero(t, q.CmpInt64(sum))
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
@@ -134,6 +135,48 @@ func FuzzDirs(f *testing.F) {
 				_, _ = cgroups.Levels(dir)
 			}
 		}
+	})
+}
+
+// FuzzPodUID: the name of a cgroup gives a UID only if it is kubelet's name of that UID.
+func FuzzPodUID(f *testing.F) {
+	const uid = "00000000-0000-4000-8000-000000000001"
+	f.Add("kubepods/burstable/pod" + uid)
+	f.Add("kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice")
+	f.Fuzz(func(t *testing.T, dir string) {
+		got := cgroups.PodUID(dir)
+		require.Empty(t, strings.Trim(got, "0123456789abcdef-"))
+		if got != "" {
+			name := strings.TrimSuffix(filepath.Base(dir), ".slice")
+			require.True(t, strings.HasSuffix(strings.ReplaceAll(name, "_", "-"), "pod"+got))
+		}
+	})
+}
+
+// FuzzObserve: a cgroup's file and its mark of a former value have any content. Only a
+// value that this driver may give back is a former value.
+func FuzzObserve(f *testing.F) {
+	root := f.TempDir()
+	require.NoError(f, os.Mkdir(filepath.Join(root, "c"), 0o755))
+	mount, err := cgroups.Open(root)
+	require.NoError(f, err)
+	f.Add("0-3,8\n", "memory.min", "4096")
+	f.Add("max", "hugetlb.2MB.max", "max")
+	f.Add("", "../c/memory.low", "-1")
+	f.Fuzz(func(t *testing.T, content, file, former string) {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "c", "cpuset.cpus"), []byte(content), 0o600))
+		name := "user." + contract.Vendor + ".former." + file
+		if unix.Setxattr(filepath.Join(root, "c"), name, []byte(former), 0) == nil {
+			defer func() { require.NoError(t, unix.Removexattr(filepath.Join(root, "c"), name)) }()
+		}
+		if cpus, err := mount.ReadCPUs("c", "cpuset.cpus"); err == nil {
+			again, err := contract.ParseCPUs(strings.TrimSpace(content))
+			require.NoError(t, err)
+			require.Equal(t, again, cpus)
+		}
+		state, err := mount.Observe("c", "cpuset.cpus")
+		require.NoError(t, err)
+		require.NoError(t, state.Former.Validate())
 	})
 }
 

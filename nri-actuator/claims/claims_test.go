@@ -238,6 +238,8 @@ func FuzzForContainer(f *testing.F) {
 		ask := claims.Container{PodUID: pod, Env: []string{a, b}}
 		got, err := d.ForContainer(node, ask)
 		if err != nil {
+			require.LessOrEqual(t, len(err.Error()), 650)
+			require.NotRegexp(t, `[^ -~]`, err.Error())
 			return
 		}
 		// I6: each accepted entry is in the claim's file.
