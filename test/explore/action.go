@@ -20,6 +20,9 @@ type action struct {
 	actuator, frontend bool
 }
 
+// String returns the action's name.
+func (a action) String() string { return a.name }
+
 // actions returns what can happen now.
 func (w *world) actions() []action {
 	var all []action
@@ -76,6 +79,7 @@ func (w *world) take(a action, f fault) error {
 	}
 	w.check(a.name)
 	w.actuator.fault, w.frontend.fault = none, none
+	w.actuator.failed = false
 	return w.broken
 }
 

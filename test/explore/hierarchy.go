@@ -31,6 +31,8 @@ func (f fault) life() *life { return &life{fault: f} }
 type life struct {
 	fault
 	over bool
+	// failed reports whether an operation of the present action failed.
+	failed bool
 	// taken counts the operations.
 	taken int
 }
@@ -43,6 +45,7 @@ func (l *life) operation() error {
 		return fs.ErrClosed
 	case l.before == 0 && l.fails:
 		l.before--
+		l.failed = true
 		return syscall.EIO
 	case l.before == 0:
 		l.over = true

@@ -17,10 +17,8 @@ type step struct {
 	fault  fault
 }
 
-// result is what a search has found.
-type result struct {
-	States, Steps int
-}
+// result has the numbers of different states and of actions taken.
+type result struct{ states, taken int }
 
 // search takes all actions in all orders, to a depth, with at most crashes crashes in a
 // history. From each new state the world must come to rest and then become empty.
@@ -55,7 +53,7 @@ func search(dir string, release kernel.Release, depth, crashes int) (r result, e
 					if err := w.take(actions[action], fault{before: crash}); err != nil {
 						return r, fmt.Errorf("%s: %w", describe(release, dir, steps), err)
 					}
-					r.Steps++
+					r.taken++
 					if crash < 0 {
 						most = frontend.taken + actuator.taken - before
 						if w.actuator != actuator {
@@ -74,7 +72,7 @@ func search(dir string, release kernel.Release, depth, crashes int) (r result, e
 						continue
 					}
 					if _, known := seen[s]; !known {
-						r.States++
+						r.states++
 						if err := w.finish(); err != nil {
 							return r, fmt.Errorf("%s: %w", describe(release, dir, steps), err)
 						}

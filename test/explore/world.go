@@ -278,12 +278,19 @@ func (w *world) connect() error {
 		_, err := w.session.Synchronize(ctx(), pods, list)
 		return err
 	})
-	if err == nil && !crashed {
-		for _, c := range w.containers {
-			c.unknown = false
-		}
-	}
+	w.known(crashed || err != nil)
 	return err
+}
+
+// known notes that the actuator has seen and written all containers, unless something
+// went wrong.
+func (w *world) known(wrong bool) {
+	if wrong || w.actuator.failed {
+		return
+	}
+	for _, c := range w.containers {
+		c.unknown = false
+	}
 }
 
 // Set implements nri.Announcer.
@@ -296,11 +303,7 @@ func (w *world) Set(change func(*contract.Announcement)) error {
 func (w *world) refresh() error {
 	w.now = w.now.Add(time.Minute)
 	crashed, err := w.do(func() error { return errors.Join(w.plugin.Refresh(ctx()), w.plugin.CatchUp(ctx())) })
-	if err == nil && !crashed && !w.actuator.over {
-		for _, c := range w.containers {
-			c.unknown = false
-		}
-	}
+	w.known(crashed || err != nil)
 	return err
 }
 

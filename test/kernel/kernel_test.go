@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// container returns a machine with 8 CPUs and the container a/b/c, below cgroups that
+// name the CPUs 2 to 5.
+func container(t *testing.T, release Release) *Kernel {
+	k := New(release, 8, 2)
+	require.NoError(t, k.Do(Operation{Kind: Write, File: "cgroup.subtree_control", Content: "+cpuset +memory +hugetlb"}))
+	for _, dir := range []string{"a", "a/b", "a/b/c"} {
+		require.NoError(t, k.Mkdir(dir))
+		if dir != "a/b/c" {
+			require.NoError(t, k.Write(dir, "cgroup.subtree_control", "+cpuset +memory +hugetlb"))
+			require.NoError(t, k.Write(dir, "cpuset.cpus.exclusive", "2-5"))
+		}
+	}
+	return k
+}
+
+func read(t *testing.T, k *Kernel, dir, file string) string {
+	content, err := k.Read(dir, file)
+	require.NoError(t, err)
+	return content
+}
+
+// The facts that this driver's design rests on (docs/exclusivity.md).
+func TestPartitions(t *testing.T) {
+	write := func(dir, file, content string) Operation {
+		return Operation{Kind: Write, Dir: dir, File: file, Content: content}
+	}
+	const exclusive, partition = "cpuset.cpus.exclusive", "cpuset.cpus.partition"
+	for name, c := range map[string]struct {
+		operations []Operation
+		// partition is what the container is, machine what the root can use.
+		partition, machine string
+		// lost are the CPUs that Linux 6.12 loses, on7 is what the container is on Linux 7
+		// if that differs.
+		lost, on7 string
+	}{
+		"a partition takes its CPUs from the machine": {
+			operations: []Operation{write("a/b/c", exclusive, "2-3"), write("a/b/c", partition, "root")},
+			partition:  "root", machine: "0-1,4-7",
+		},
+		"CPUs that the cgroups above do not name": {
+			operations: []Operation{write("a/b/c", exclusive, "6"), write("a/b/c", partition, "root")},
+			partition:  "root invalid (Invalid cpu list in cpuset.cpus.exclusive)", machine: "0-7",
+		},
+		"a member gives the CPUs back": {
+			operations: []Operation{write("a/b/c", exclusive, "2-3"), write("a/b/c", partition, "root"), write("a/b/c", partition, "member")},
+			partition:  "member", machine: "0-7",
+		},
+		"CPUs that a cgroup above names no longer when the partition ends": {
+			operations: []Operation{
+				write("a/b/c", exclusive, "2-3"), write("a/b/c", partition, "root"), write("a/b", exclusive, ""),
+				write("a/b/c", partition, "member"),
+			},
+			partition: "member", machine: "0-7", lost: "2-3",
+		},
+		"a sibling that runs on one of the CPUs": {
+			operations: []Operation{
+				write("a/b/c", exclusive, "2-3"), write("a/b/c", partition, "root"), {Kind: Mkdir, Dir: "a/b/d"}, write("a/b/d", "cpuset.cpus", "0,3"),
+			},
+			partition: "root invalid", machine: "0-7", lost: "2-3", on7: "root",
+		},
+	} {
+		for _, release := range []Release{Linux612, Linux7} {
+			t.Run(name+", "+release.Name, func(t *testing.T) {
+				k := container(t, release)
+				for _, o := range c.operations {
+					require.NoError(t, k.Do(o), "%s", o)
+				}
+				if release.Name == Linux7.Name && c.on7 != "" {
+					require.Equal(t, c.on7, read(t, k, "a/b/c", partition))
+					return
+				}
+				require.Equal(t, c.partition, read(t, k, "a/b/c", partition))
+				if c.lost != "" && release.Name == Linux612.Name {
+					require.Equal(t, c.lost, k.Lost())
+					return
+				}
+				require.Empty(t, k.Lost())
+				require.Equal(t, c.machine, read(t, k, "", "cpuset.cpus.effective"))
+			})
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		operation Operation
+		want      error
+	}{
+		"a cgroup with children":            {Operation{Kind: Rmdir, Dir: "a"}, syscall.EBUSY},
+		"a cgroup that does not exist":      {Operation{Kind: Rmdir, Dir: "x"}, syscall.ENOENT},
+		"a process beside children":         {Operation{Kind: Attach, Dir: "a"}, syscall.EBUSY},
+		"a read-only file":                  {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus.effective", Content: "1"}, syscall.EACCES},
+		"CPUs that the machine has not":     {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus", Content: "9"}, syscall.EINVAL},
+		"a controller that is off above":    {Operation{Kind: Write, Dir: "a/b/c", File: "cgroup.subtree_control", Content: "+x"}, syscall.EINVAL},
+		"a partition below the root":        {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus.partition", Content: "root"}, ErrOutside},
+		"a word that is no kind":            {Operation{Kind: Write, Dir: "a/b/c", File: "cpuset.cpus.partition", Content: "yes"}, syscall.EINVAL},
+		"an amount that is no number":       {Operation{Kind: Write, Dir: "a", File: "memory.max", Content: "1x"}, syscall.EINVAL},
+		"the same cgroup twice":             {Operation{Kind: Mkdir, Dir: "a/b"}, syscall.EEXIST},
+		"a cgroup below one that is absent": {Operation{Kind: Mkdir, Dir: "x/y"}, syscall.ENOENT},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorIs(t, container(t, Linux612).Do(c.operation), c.want)
+		})
+	}
+}
+
+// A copy shares nothing with its machine: what happens to one leaves the other.
+func TestClone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		release := rapid.SampledFrom(Releases()).Draw(t, "release")
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		k := New(release, 8, 2)
+		require.NoError(t, k.Write("", "cgroup.subtree_control", "+cpuset +memory +hugetlb"))
+		for range 60 {
+			_ = k.Do(k.Random(r))
+		}
+		before, copied := k.text(), k.Clone()
+		require.Equal(t, before, copied.text())
+		for range 20 {
+			_ = copied.Do(copied.Random(r))
+		}
+		require.Equal(t, before, k.text())
+	})
+}
+
+// text returns all files.
+func (k *Kernel) text() map[string]string {
+	all := make(map[string]string)
+	for _, dir := range append(k.Dirs(), "") {
+		files, _ := k.Files(dir)
+		for _, file := range files {
+			all[dir+"/"+file], _ = k.Read(dir, file)
+		}
+	}
+	return all
+}
+
+// On Linux 7 each online CPU is always of the root or of exactly one partition.
+func TestNoCPUIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		k := New(Linux7, 8, 2)
+		require.NoError(t, k.Write("", "cgroup.subtree_control", "+cpuset +memory +hugetlb"))
+		for range 100 {
+			o := k.Random(r)
+			_ = k.Do(o)
+			require.Empty(t, k.Lost(), "after %s", o)
+			seen := k.root.effective
+			for _, c := range k.remotes {
+				require.False(t, seen.overlaps(c.effective), "after %s: %s has %s of another's", o, c.dir, c.effective)
+				seen |= c.effective
+			}
+		}
+	})
+}
