@@ -81,11 +81,23 @@ mutate: ## Change the pure packages, a change at a time, and list what no test n
 	@cd test && set -e; for p in $(MUTATED); do IFS=:; set -- $$p; unset IFS; \
 		go run ./mutate -module ../$$1 -package $$2 -tests $$3; done
 
-STEPS ?= 100000
+.PHONY: prove
+prove: prove-actions prove-kernels mutate ## All that docs/proof.md is about, in its long form (hours; root, Debian)
+
+# Actions in a history of the search, and histories of 100 to 110 actions on each kernel.
+DEPTH ?= 4
+HISTORIES ?= 5000
+
+.PHONY: prove-actions
+prove-actions: ## Run both daemons' code on the model of the kernel, in all orders of DEPTH actions and in HISTORIES random histories
+	cd test && go test -v -count=1 -timeout 12h ./explore -args -depth $(DEPTH) -rapid.checks $(HISTORIES)
+
+OPERATIONS ?= 100000
+KERNELS ?= stable,backports,newest
 
 .PHONY: prove-kernels
-prove-kernels: ## Compare the model of the kernel's cgroups with three real kernels in virtual machines (root, Debian); STEPS on each
-	cd test/cluster && GOWORK=off go run ./cmd/kernels -steps $(STEPS)
+prove-kernels: ## Compare the model of the kernel with real kernels in virtual machines (root, Debian); KERNELS, OPERATIONS on each
+	cd test/cluster && GOWORK=off go run ./cmd/kernels -kernels $(KERNELS) -operations $(OPERATIONS)
 
 .PHONY: bench-placement
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)

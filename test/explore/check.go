@@ -125,8 +125,16 @@ func (w *world) online() contract.CPUSet {
 func (w *world) empty() error {
 	var errs []error
 	all, err := w.kernel.Read("", "cpuset.cpus.effective")
-	if err != nil || all != w.online().String() {
-		errs = append(errs, fmt.Errorf("the node has CPUs %q after all pods are gone (%w)", all, err))
+	errs = append(errs, err)
+	if all != w.online().String() {
+		errs = append(errs, fmt.Errorf("the node has CPUs %q after all pods are gone", all))
+	}
+	for _, pattern := range []string{contract.ClaimFile("*"), ".*"} {
+		left, err := filepath.Glob(filepath.Join(w.cdi(), pattern))
+		errs = append(errs, err)
+		if len(left) > 0 {
+			errs = append(errs, fmt.Errorf("files %q are left after all pods are gone", left))
+		}
 	}
 	for _, dir := range []string{"kubepods", "kubepods/burstable"} {
 		for file, want := range map[string]string{contract.FileExclusive: "", "memory.min": "0", "memory.low": "0", contract.FilePartition: "member"} {

@@ -135,6 +135,9 @@ func (w *world) do(part func() error) (crashed bool, err error) {
 func (w *world) startFrontend(f fault) error {
 	w.frontend = f.life()
 	_, err := w.do(func() error {
+		if err := cdidir.At(w.cdi()).RemoveStale(); err != nil {
+			return err
+		}
 		l := w.ledger()
 		claims, err := l.Load()
 		if err != nil {
@@ -231,7 +234,13 @@ type directory struct {
 	w *world
 }
 
+// Write leaves the unfinished file of a writer that crashes.
 func (d directory) Write(name string, data []byte) error {
+	if d.before == 0 && !d.fails && !d.over {
+		if err := os.WriteFile(d.Path("."+name+".tmp-crashed"), data[:len(data)/2], 0o600); err != nil {
+			return err
+		}
+	}
 	if err := d.operation(); err != nil {
 		return err
 	}

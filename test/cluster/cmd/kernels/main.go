@@ -27,7 +27,7 @@ import (
 type options struct {
 	dir, tests, kernels string
 	seed                uint64
-	steps               int
+	operations          int
 	limit               time.Duration
 }
 
@@ -37,7 +37,7 @@ func main() {
 	flag.StringVar(&o.tests, "tests", "..", "directory of the module test")
 	flag.StringVar(&o.kernels, "kernels", "stable,backports,newest", "kernels, comma separated")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first boot; each boot has the next one")
-	flag.IntVar(&o.steps, "steps", 100_000, "operations on each kernel")
+	flag.IntVar(&o.operations, "operations", 100_000, "on each kernel")
 	flag.DurationVar(&o.limit, "limit", time.Hour, "for one boot")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -68,15 +68,16 @@ func run(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
-		start, steps, boots := time.Now(), 0, 0
-		for ; steps < o.steps; boots++ {
-			done, err := boot(ctx, o, c, kernel, release, machine, program, o.seed+uint64(boots), o.steps-steps)
+		start, taken, boots := time.Now(), 0, 0
+		for ; taken < o.operations; boots++ {
+			done, err := boot(ctx, o, c, kernel, release, machine, program, o.seed+uint64(boots), o.operations-taken)
 			if err != nil {
 				return err
 			}
-			steps += done
+			taken += done
+			fmt.Fprintf(os.Stderr, "kernel %s: %d of %d operations\n", release, taken, o.operations)
 		}
-		fmt.Printf("| %s | %d | %d | %d to %d | 0 | %s |\n", release, steps, boots, o.seed, o.seed+uint64(boots)-1,
+		fmt.Printf("| %s | %d | %d | %d to %d | 0 | %s |\n", release, taken, boots, o.seed, o.seed+uint64(boots)-1,
 			time.Since(start).Round(time.Second))
 	}
 	return nil
