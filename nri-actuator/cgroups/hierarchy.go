@@ -132,7 +132,7 @@ func (d *directory) Attributes() ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	for name := range bytes.SplitSeq(list, []byte{0}) {
+	for name := range bytes.SplitSeq(bytes.TrimSuffix(list, []byte{0}), []byte{0}) {
 		names = append(names, string(name))
 	}
 	return names, nil
@@ -143,9 +143,15 @@ func (d *directory) Attribute(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	value := make([]byte, 64<<10) // the largest attribute (xattr(7)): lists of CPUs can be long
-	n, err := unix.Fgetxattr(fd, name, value)
-	return string(value[:max(n, 0)]), err
+	var short [4 << 10]byte
+	n, err := unix.Fgetxattr(fd, name, short[:])
+	value := short[:max(n, 0)]
+	if errors.Is(err, unix.ERANGE) {
+		value = make([]byte, 64<<10) // the largest attribute (xattr(7)): lists of CPUs can be long
+		n, err = unix.Fgetxattr(fd, name, value)
+		value = value[:max(n, 0)]
+	}
+	return string(value), err
 }
 
 func (d *directory) SetAttribute(name, value string) error {

@@ -5,6 +5,7 @@ package cgroups
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -34,9 +35,11 @@ func (m *Mount) Observe(dir string, files ...string) (tree.State, error) {
 		return tree.State{}, err
 	}
 	defer d.Close()
-	state := tree.State{Files: make(contract.Files), Former: make(contract.Files), Written: make(contract.Files)}
+	state := tree.State{
+		Files: make(contract.Files), Unreadable: make(map[string]bool), Former: make(contract.Files), Written: make(contract.Files),
+	}
 	var errs []error
-	if state.Unusable = m.readMarks(d, dir, &state); errors.Is(state.Unusable, ErrGone) {
+	if state.Unusable = m.readMarks(d, dir, files, &state); errors.Is(state.Unusable, ErrGone) {
 		return tree.State{}, state.Unusable
 	}
 	for file := range state.Former {
@@ -51,18 +54,23 @@ func (m *Mount) Observe(dir string, files ...string) (tree.State, error) {
 		case errors.Is(err, ErrGone):
 			return tree.State{}, err
 		case !errors.Is(err, os.ErrNotExist):
-			errs = append(errs, err)
+			errs, state.Unreadable[file] = append(errs, err), true
 		}
 	}
 	return state, errors.Join(errs...)
 }
 
-func (m *Mount) readMarks(d Cgroup, dir string, state *tree.State) error {
+// readMarks reads all marks. A file whose marks cannot be read counts as unreadable: its
+// former value would be lost.
+func (m *Mount) readMarks(d Cgroup, dir string, files []string, state *tree.State) error {
 	names, err := d.Attributes()
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
 	if err != nil {
+		for _, file := range files {
+			state.Unreadable[file] = true
+		}
 		return m.explain(dir, "", err)
 	}
 	var errs []error
@@ -76,6 +84,7 @@ func (m *Mount) readMarks(d Cgroup, dir string, state *tree.State) error {
 		}
 		content, err := d.Attribute(name)
 		if err != nil {
+			state.Unreadable[file] = true
 			errs = append(errs, m.explain(dir, file, fmt.Errorf("its mark %s cannot be read: %w", name, err)))
 			continue
 		}
@@ -134,7 +143,7 @@ func (m *Mount) RemoveMarks(dir string, files contract.Files) error {
 	}
 	defer d.Close()
 	var errs []error
-	for file := range files {
+	for _, file := range slices.Sorted(maps.Keys(files)) {
 		for _, name := range []string{markWritten + file, markFormer + file} {
 			if err := d.RemoveAttribute(name); err != nil && !errors.Is(err, unix.ENODATA) {
 				errs = append(errs, m.explain(dir, file, fmt.Errorf("remove its mark: %w", err)))

@@ -4,9 +4,11 @@ package cgroups_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -205,4 +207,45 @@ func TestFormerContentsSurvive(t *testing.T) {
 			},
 		})
 	})
+}
+
+// unlisted is a hierarchy whose cgroups do not list their attributes.
+type unlisted struct{ cgroups.Hierarchy }
+
+func (u unlisted) Open(dir string) (cgroups.Cgroup, error) {
+	c, err := u.Hierarchy.Open(dir)
+	return withoutList{c}, err
+}
+
+type withoutList struct{ cgroups.Cgroup }
+
+func (withoutList) Attributes() ([]string, error) { return nil, syscall.EIO }
+
+// A file whose marks cannot be read may have a former value, which must not be lost.
+func TestMarksThatCannotBeRead(t *testing.T) {
+	state, err := cgroups.NewMount(unlisted{plain{"memory.min": "4096"}}).Observe("pod", "memory.min")
+	require.NoError(t, err)
+	require.ErrorIs(t, state.Unusable, syscall.EIO)
+	require.Equal(t, map[string]bool{"memory.min": true}, state.Unreadable)
+}
+
+// plain is a hierarchy of one cgroup without attributes.
+type plain map[string]string
+
+func (p plain) Open(string) (cgroups.Cgroup, error) { return p, nil }
+func (plain) Mkdir(string) error                    { return nil }
+func (plain) Remove(string) error                   { return nil }
+func (plain) Close() error                          { return nil }
+func (plain) Children() ([]string, error)           { return nil, nil }
+func (plain) Write(string, string) error            { return nil }
+func (plain) Attributes() ([]string, error)         { return nil, nil }
+func (plain) Attribute(string) (string, error)      { return "", syscall.ENODATA }
+func (plain) SetAttribute(string, string) error     { return nil }
+func (plain) RemoveAttribute(string) error          { return nil }
+func (p plain) Read(file string) ([]byte, error) {
+	content, found := p[file]
+	if !found {
+		return nil, fs.ErrNotExist
+	}
+	return []byte(content + "\n"), nil
 }

@@ -79,8 +79,7 @@ func Levels(podDir string) (map[string]string, error) {
 // below the mount.
 func (m *Mount) Kubepods() (dir string, ok bool) {
 	for _, dir := range []string{kubepods, kubepods + sliceSuffix} {
-		if c, err := m.hierarchy.Open(dir); err == nil {
-			_ = c.Close()
+		if m.Exists(dir) {
 			return dir, true
 		}
 	}

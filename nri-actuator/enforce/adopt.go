@@ -5,7 +5,9 @@ package enforce
 import (
 	"context"
 	"errors"
+	"maps"
 	"path"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -28,7 +30,7 @@ func (e *Enforcer) Adopt(ctx context.Context) {
 		known[c.Cgroups.Dir] = true
 	}
 	found := 0
-	for _, level := range e.levels() {
+	for _, level := range slices.Sorted(maps.Values(e.levels())) {
 		for _, pod := range e.below(ctx, level) {
 			uid := cgroups.PodUID(pod)
 			if uid == "" {

@@ -72,7 +72,8 @@ func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
 		c.resume(before[c.ID])
 		e.containers[c.ID] = c
 	}
-	for id, c := range before {
+	for _, c := range before.sorted() {
+		id := c.ID
 		if e.containers[id] != nil || !c.Life.Started || !c.Life.seen || c.Life.adopted {
 			continue
 		}

@@ -121,8 +121,8 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	limit(desired, containers, levels, mayPartition, s)
 	r = make(result)
 	observed := e.observe(desired, mayPartition, r)
-	if s.all {
-		for dir, state := range observed {
+	for dir, state := range observed {
+		if s.all || len(state.Unreadable) > 0 {
 			r.add(dir, state.Unusable)
 		}
 	}
@@ -161,10 +161,8 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 			returned[step.Dir][step.File] = step.Content
 		}
 	}
-	for dir, want := range desired {
-		if _, found := observed[dir]; !found {
-			continue
-		}
+	for _, dir := range slices.Sorted(maps.Keys(observed)) {
+		want := desired[dir]
 		switch {
 		case want.Kind <= tree.Pod:
 			r.add(dir, e.syncUnit(ctx, dir, want, observed[dir], returned[dir], s))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -22,7 +23,7 @@ import (
 // are written: kubelet may be making the pod's cgroup, and the pod gets other values
 // with its next container.
 func (e *Enforcer) addPods(ctx context.Context, node contract.NodeState, levels map[string]string, desired map[string]tree.Cgroup) {
-	for _, level := range levels {
+	for _, level := range slices.Sorted(maps.Values(levels)) {
 		for _, dir := range e.below(ctx, level) {
 			uid := cgroups.PodUID(dir)
 			if _, known := desired[dir]; known || uid == "" {
@@ -71,7 +72,8 @@ func limit(desired map[string]tree.Cgroup, containers map[string]*Container, lev
 // observe reads the cgroups. Without partitions no container has their files.
 func (e *Enforcer) observe(desired map[string]tree.Cgroup, mayPartition bool, r result) map[string]tree.State {
 	observed := make(map[string]tree.State, len(desired))
-	for dir, want := range desired {
+	for _, dir := range slices.Sorted(maps.Keys(desired)) {
+		want := desired[dir]
 		var files []string
 		if mayPartition || want.Kind <= tree.Pod {
 			files = []string{contract.FileExclusive, contract.FilePartition}
@@ -150,7 +152,7 @@ func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 // claimsInUse reports whether a container has claimed CPUs, or may have: its claim
 // file may be unreadable.
 func (e *Enforcer) claimsInUse() bool {
-	for _, c := range e.containers {
+	for _, c := range e.containers.sorted() {
 		if c.NamesClaim() || !e.partitionCPUs(c).IsEmpty() {
 			return true
 		}

@@ -14,6 +14,9 @@ import (
 type State struct {
 	// Files are the contents of the files that exist.
 	Files contract.Files
+	// Unreadable are the files that exist and could not be read. In a pod or level they
+	// stay as they are: a content that is written over would be lost.
+	Unreadable map[string]bool
 	// Former are the contents that another program wrote before this driver did.
 	// Written are the contents that this driver wrote last. Both are marks on
 	// the cgroup, so that a restart forgets neither.
@@ -224,6 +227,7 @@ func (p *plan) fill(kind Kind) {
 			content := files[file]
 			cpus := cpusIn(content)
 			switch {
+			case kind <= Pod && state.Unreadable[file]:
 			case file == contract.FileExclusive && (p.namedBySibling(dir, cpus) || !p.namedAbove(dir, cpus)):
 				// The kernel lets no two siblings name the same CPU, and each cgroup
 				// needs its CPUs above. The next plan comes when the sibling's

@@ -309,6 +309,17 @@ func TestSteps(t *testing.T) {
 				"kubepods/burstable/b": {Files: contract.Files{contract.FileExclusive: "4"}},
 			},
 		},
+		"what cannot be read is not written over, except in a container": {
+			desired: map[string]tree.Cgroup{
+				pod: {Kind: tree.Pod, Files: contract.Files{"memory.min": "1"}},
+				one: {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3"}},
+			},
+			observed: map[string]tree.State{
+				pod: {Unreadable: map[string]bool{"memory.min": true}},
+				one: {Unreadable: map[string]bool{tree.FileCPUs: true}},
+			},
+			want: []string{one + `/cpuset.cpus = "0-3"`},
+		},
 		"a cgroup that is gone": {desired: map[string]tree.Cgroup{one: {Kind: tree.Pooled, Files: contract.Files{tree.FileCPUs: "0-3"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {

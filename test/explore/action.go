@@ -5,7 +5,6 @@ package explore
 import (
 	"errors"
 	"fmt"
-	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
@@ -14,9 +13,10 @@ import (
 // action is something that happens on the node.
 type action struct {
 	name string
-	do   func() error
+	// do takes the action. Processes that start in it have the mishap.
+	do func(m mishap) error
 	// actuator and frontend report whether the process works in the action, and so may
-	// crash in it.
+	// have the mishap.
 	actuator, frontend bool
 }
 
@@ -26,80 +26,100 @@ func (a action) String() string { return a.name }
 // actions returns what can happen now.
 func (w *world) actions() []action {
 	var all []action
-	for i, p := range pods() {
-		c, there := w.containers[p.uid]
+	add := func(name string, actuator, frontend bool, do func() error) {
+		all = append(all, action{name, func(mishap) error { return do() }, actuator, frontend})
+	}
+	for _, p := range w.pods {
+		c, name := w.containers[p.uid], "pod with "+p.name+": "
 		claimed := p.decision != nil
-		name := fmt.Sprintf("pod %d: ", i+1)
-		if claimed && !there && !w.frontend.over {
-			all = append(all, action{name: name + "prepare", frontend: true, do: func() error {
-				_, err := w.do(func() error {
-					_, err := w.prepare(p)
-					return err
-				})
-				return err
-			}})
+		if c != nil {
+			w.addContainerActions(c, name, add)
+			continue
 		}
-		if !there && (!claimed || w.prepared(p)) {
-			all = append(all, action{name: name + "run", actuator: true, do: func() error { return w.run(p) }})
+		if claimed && !w.prepared(p) && !w.frontend.over {
+			add(name+"prepare", false, true, func() error { return w.prepare(p) })
 		}
-		if there {
-			all = append(all,
-				action{name: name + "end", actuator: true, do: func() error { return w.end(c) }},
-				action{name: name + "foreign cpuset", do: func() error { return w.foreign(c, "cpuset.cpus", "0-3") }},
-				action{name: name + "foreign member", do: func() error { return w.foreign(c, contract.FilePartition, "member") }})
+		if !claimed || w.prepared(p) {
+			add(name+"create", true, false, func() error { return w.create(p) })
 		}
-		if !there && (w.exists(p.dir()) || claimed && w.prepared(p)) && !w.frontend.over {
-			all = append(all, action{name: name + "delete", frontend: true, do: func() error { return w.delete(p) }})
+		if (w.exists(p.dir()) || claimed && w.prepared(p)) && !w.frontend.over {
+			add(name+"delete", false, true, func() error { return w.delete(p) })
 		}
 	}
-	all = append(all,
-		action{name: "refresh", actuator: true, do: w.refreshIfAlive},
-		action{name: "apply", actuator: true, do: w.applyIfAlive},
-		action{name: "restart runtime", actuator: true, do: w.reconnectIfAlive},
-		action{name: "kill actuator", do: func() error { w.actuator.over = true; return nil }},
-		action{name: "restart actuator", actuator: true, do: func() error { return w.startActuator(w.actuator.fault) }},
-		action{name: "restart frontend", frontend: true, do: func() error { return w.startFrontend(w.frontend.fault) }},
-		action{name: "CPU 3 goes or comes", do: w.plug},
-		action{name: "reboot", do: w.reboot},
-	)
-	return all
+	if w.alive() {
+		// Errors of these two are reported, and count when the world is at rest.
+		add("refresh", true, false, func() error { _ = w.refresh(); return nil })
+		add("the directory has changed", true, false, func() error { _ = w.apply(); return nil })
+		add("the runtime restarts", true, false, w.connect)
+		add("the actuator is killed", false, false, func() error { w.actuator.over = true; return nil })
+	}
+	add("CPU 3 goes or comes", false, false, w.plug)
+	return append(all,
+		action{name: "the actuator restarts", do: w.startActuator},
+		action{name: "the frontend restarts", do: w.startFrontend},
+		action{name: "reboot", do: w.reboot})
 }
 
-// take takes an action with a fault in the processes that work in it. An error is a
-// violation of an invariant, or an error that no fault explains.
-func (w *world) take(a action, f fault) error {
+func (w *world) addContainerActions(c *container, name string, add func(name string, actuator, frontend bool, do func() error)) {
+	switch {
+	case c.phase == created:
+		add(name+"make the cgroup", false, false, func() error { return w.make(c) })
+	case c.phase == made && w.guarded(c):
+		add(name+"start", true, false, func() error { return w.start(c) })
+	case c.phase == running:
+		add(name+"update", true, false, func() error { return w.update(c) })
+		add(name+"another program widens the cpuset", false, false, func() error { return w.foreign(c, "cpuset.cpus", "0-3") })
+		if c.spec[contract.FilePartition] != "" {
+			add(name+"another program ends the partition", false, false, func() error { return w.foreign(c, contract.FilePartition, "member") })
+		}
+	}
+	add(name+"end", true, false, func() error { return w.end(c) })
+}
+
+// take takes an action with a mishap. An error is a violation of an invariant, or an
+// error that the mishap does not explain.
+func (w *world) take(a action, m mishap) error {
 	if a.actuator {
-		w.actuator.fault = f
+		w.actuator.mishap = m
 	}
 	if a.frontend {
-		w.frontend.fault = f
+		w.frontend.mishap = m
 	}
-	if err := a.do(); err != nil && !errors.Is(err, syscall.EIO) {
+	err := a.do(m)
+	w.check(a.name)
+	if wrong := w.actuator.wrong || w.frontend.wrong; err != nil && !wrong {
 		return err
 	}
-	w.check(a.name)
-	w.actuator.fault, w.frontend.fault = none, none
-	w.actuator.failed = false
+	for _, l := range []*life{w.actuator, w.frontend} {
+		l.mishap, l.wrong = mishap{}, false
+	}
 	return w.broken
 }
 
-// finish lets both daemons do their work, and then releases all pods.
+// finish lets both daemons do their work, starts what can start, and then ends all pods
+// and releases their claims.
 func (w *world) finish() error {
-	if err := w.startFrontend(none); err != nil {
+	if err := w.settle(); err != nil {
 		return err
 	}
-	if !w.alive() {
-		if err := w.startActuator(none); err != nil {
-			return err
+	for _, p := range w.pods {
+		if p.decision == nil || w.prepared(p) {
+			if err := w.bring(p); err != nil {
+				return err
+			}
 		}
 	}
 	if err := w.settle(); err != nil {
 		return err
 	}
-	if err := w.rest(); err != nil {
-		return fmt.Errorf("at rest: %w", err)
-	}
-	for _, p := range pods() {
+	last := w.pods[len(w.pods)-1]
+	for _, p := range w.pods {
+		if p.uid == last.uid {
+			// The pool grows back into a running container (I3).
+			if err := errors.Join(w.settle(), w.hasAll(w.containers[p.uid])); err != nil {
+				return err
+			}
+		}
 		if c := w.containers[p.uid]; c != nil {
 			if err := w.end(c); err != nil {
 				return err
@@ -115,31 +135,69 @@ func (w *world) finish() error {
 	return w.empty()
 }
 
-// settle lets the refresh interval pass twice.
+// settle brings both daemons back, lets the refresh interval pass twice, and checks
+// what holds then.
 func (w *world) settle() error {
+	if w.frontend.over {
+		if err := w.startFrontend(mishap{}); err != nil {
+			return err
+		}
+	}
+	if err := w.reconcile(); err != nil {
+		return err
+	}
+	if !w.alive() {
+		if err := w.startActuator(mishap{}); err != nil {
+			return err
+		}
+	}
 	for range 2 {
 		if err := w.refresh(); err != nil {
 			return err
 		}
 		w.check("a refresh")
 	}
-	return w.broken
+	if w.broken != nil {
+		return w.broken
+	}
+	if err := w.rest(); err != nil {
+		return fmt.Errorf("at rest: %w", err)
+	}
+	return nil
 }
 
-// foreign is a write of another program into a container's cgroup.
-func (w *world) foreign(c *container, file, content string) error {
-	c.unknown = true
-	return w.kernel.Write(c.dir(), file, content)
-}
-
-// delete is kubelet's end of a pod: the claim is released, and the cgroup removed.
-func (w *world) delete(p pod) error {
-	if p.decision != nil {
-		if _, err := w.do(func() error { return w.unprepare(p) }); err != nil {
+// bring brings the container of a pod to run. A container that waits in its guard may
+// end, as one would whose guard gives up; the next one must start.
+func (w *world) bring(p pod) error {
+	c := w.containers[p.uid]
+	if c != nil && c.phase == running {
+		return nil
+	}
+	if c != nil {
+		if err := w.end(c); err != nil {
 			return err
 		}
 	}
-	return w.removePodCgroup(p)
+	if err := w.create(p); err != nil {
+		return err
+	}
+	if c = w.containers[p.uid]; c == nil {
+		return fmt.Errorf("the pod with %s is refused", p.name)
+	}
+	if err := w.make(c); err != nil {
+		return err
+	}
+	if !w.guarded(c) {
+		return fmt.Errorf("the container of the pod with %s waits in its guard", p.name)
+	}
+	if err := w.start(c); err != nil {
+		return err
+	}
+	w.check("the start of the pod with " + p.name)
+	if w.containers[p.uid] == nil {
+		return fmt.Errorf("the container of the pod with %s may not start", p.name)
+	}
+	return w.broken
 }
 
 // plug takes CPU 3 offline, or brings it back. The model leaves out the last CPU of a
@@ -151,25 +209,4 @@ func (w *world) plug() error {
 	}
 	w.offline = !w.offline
 	return err
-}
-
-func (w *world) refreshIfAlive() error {
-	if !w.alive() {
-		return nil
-	}
-	return w.refresh()
-}
-
-func (w *world) applyIfAlive() error {
-	if !w.alive() {
-		return nil
-	}
-	return w.apply()
-}
-
-func (w *world) reconnectIfAlive() error {
-	if !w.alive() {
-		return nil
-	}
-	return w.connect()
 }

@@ -5,10 +5,15 @@ package explore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
 
 // check notes the first violation of an invariant that holds at each moment.
@@ -20,54 +25,72 @@ func (w *world) note(when string, err error) {
 	}
 }
 
-// moment returns which invariant does not hold, of those that hold at each moment.
+// moment checks the invariants that hold at each moment.
 func (w *world) moment() error {
 	var errs []error
 	if damage := w.kernel.Damage(); damage != "" {
 		errs = append(errs, fmt.Errorf("the kernel is damaged: %s", damage))
 	}
-	for _, id := range sortedIDs(w.containers) {
-		c := w.containers[id]
-		if !c.running {
+	for _, c := range w.sorted() {
+		if c.phase != running {
 			continue
 		}
 		has, err := w.effective(c)
 		errs = append(errs, err)
 		if has.IsEmpty() {
-			errs = append(errs, fmt.Errorf("I7: the container of pod %s has no CPU", c.pod.uid))
+			errs = append(errs, fmt.Errorf("I7: the pod with %s has no CPU", c.pod.name))
 		}
-		if c.pod.decision == nil || c.unknown {
+		if c.pod.decision == nil || c.unseen {
 			continue
 		}
-		if !has.IsSubsetOf(c.pod.decision.CPUs) { // I5
-			errs = append(errs, fmt.Errorf("I5: pod %s has CPUs %s, its claim %s", c.pod.uid, has, c.pod.decision.CPUs))
+		if !has.IsSubsetOf(c.pod.decision.CPUs) {
+			errs = append(errs, fmt.Errorf("I5: the pod with %s has CPUs %s", c.pod.name, has))
 		}
-		for _, other := range sortedIDs(w.containers) {
-			o := w.containers[other]
-			if other == id || !o.running || o.unknown {
+		for _, other := range w.sorted() {
+			if other == c || other.phase != running || other.unseen {
 				continue
 			}
-			theirs, err := w.effective(o)
+			theirs, err := w.effective(other)
 			errs = append(errs, err)
-			if theirs.Overlaps(has) { // I1
-				errs = append(errs, fmt.Errorf("I1: pod %s has CPUs %s, pod %s has %s", c.pod.uid, has, o.pod.uid, theirs))
+			if theirs.Overlaps(has) {
+				errs = append(errs, fmt.Errorf("I1: the pod with %s has CPUs %s, the pod with %s has %s", c.pod.name, has, other.pod.name, theirs))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// files returns an error if a CPU of a claim file is in the shared pool (I1).
+func (w *world) effective(c *container) (contract.CPUSet, error) {
+	list, err := w.kernel.Read(c.dir, "cpuset.cpus.effective")
+	if err != nil {
+		return contract.CPUSet{}, err
+	}
+	return contract.ParseCPUs(list)
+}
+
+// files checks the CDI directory: no CPU of a claim file is in another claim file or in
+// the shared pool (I1), and the pool has a CPU (I7).
 func (w *world) files() error {
 	node, err := w.node()
-	if err != nil || node.BootID != w.bootID() {
-		return nil // no node state of this boot
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	var errs []error
-	for _, p := range pods() {
-		if p.decision != nil && w.prepared(p) && node.PoolCPUs().Overlaps(p.decision.CPUs) {
-			errs = append(errs, fmt.Errorf("I1: the pool has CPUs %s, the claim of pod %s has %s", node.PoolCPUs(), p.uid, p.decision.CPUs))
+	if node.PoolCPUs().IsEmpty() {
+		errs = append(errs, errors.New("I7: the shared pool has no CPU"))
+	}
+	taken := node.PoolCPUs()
+	for _, p := range w.pods {
+		if p.decision == nil || !w.prepared(p) {
+			continue
 		}
+		if taken.Overlaps(p.decision.CPUs) {
+			errs = append(errs, fmt.Errorf("I1: the claim of the pod with %s has CPUs of the pool or of another claim: %s", p.name, taken))
+		}
+		taken = taken.Union(p.decision.CPUs)
 	}
 	return errors.Join(errs...)
 }
@@ -80,37 +103,57 @@ func (w *world) node() (contract.NodeState, error) {
 	return contract.DecodeNode(data)
 }
 
-func (w *world) effective(c *container) (contract.CPUSet, error) {
-	list, err := w.kernel.Read(c.dir(), "cpuset.cpus.effective")
-	if err != nil {
-		return contract.CPUSet{}, err
-	}
-	return contract.ParseCPUs(list)
-}
-
-// rest returns which invariant does not hold, of those that hold when both daemons
-// have done their work.
+// rest checks the invariants that hold when both daemons have done their work: each
+// cgroup has the values of the files (I5), and the actuator has announced them.
 func (w *world) rest() error {
-	errs := []error{w.moment()}
-	for _, id := range sortedIDs(w.containers) {
-		c := w.containers[id]
-		if !c.running {
+	node, err := w.node()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if w.announced.Generation != node.Generation {
+		errs = append(errs, fmt.Errorf("the actuator has announced generation %d, the node file has %d", w.announced.Generation, node.Generation))
+	}
+	for _, c := range w.sorted() {
+		if c.phase != running {
 			continue
 		}
-		has, err := w.effective(c)
-		errs = append(errs, err)
-		want := c.pod.decision
-		switch {
-		case want == nil:
-			continue
-		case has != want.CPUs.Intersection(w.online()):
-			errs = append(errs, fmt.Errorf("I5: pod %s has CPUs %s, its claim %s", c.pod.uid, has, want.CPUs))
+		want := contract.Files{tree.FileCPUs: node.SharedOf(c.pod.uid).CPUs.String(), tree.FileMems: node.Shared.Mems.String()}
+		if c.pod.decision != nil {
+			want = tree.ContainerFiles(*c.pod.decision)
+			if kind := c.pod.decision.Partition; kind != "" {
+				want[contract.FilePartition] = kind
+			}
 		}
-		if kind, _ := w.kernel.Read(c.dir(), contract.FilePartition); want.Partition != "" && kind != want.Partition {
-			errs = append(errs, fmt.Errorf("pod %s: its partition is %q", c.pod.uid, kind))
+		errs = append(errs, w.has(c.dir, want), w.has(c.pod.dir(), node.Pods[c.pod.uid].Cgroup))
+	}
+	for level, dir := range map[string]string{contract.LevelKubepods: "kubepods", contract.LevelBurstable: "kubepods/burstable"} {
+		if len(w.containers) > 0 { // else no container leads to the levels
+			errs = append(errs, w.has(dir, node.Ancestors[level]))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// has returns an error unless a cgroup has these contents.
+func (w *world) has(dir string, want contract.Files) error {
+	var errs []error
+	for _, file := range slices.Sorted(maps.Keys(want)) {
+		got, err := w.kernel.Read(dir, file)
+		if err != nil || got != want[file] {
+			errs = append(errs, fmt.Errorf("I5: %s/%s is %q (%v), want %q", dir, file, got, err, want[file]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hasAll checks that a container without a claim has all CPUs again.
+func (w *world) hasAll(c *container) error {
+	has, err := w.effective(c)
+	if err == nil && has != w.online() {
+		err = fmt.Errorf("I3: the pod with %s has CPUs %s after all claims are released", c.pod.name, has)
+	}
+	return err
 }
 
 // online returns the CPUs that are online.
@@ -121,25 +164,43 @@ func (w *world) online() contract.CPUSet {
 	return contract.CPUs(0, 1, 2, 3)
 }
 
-// empty returns what is left on a node without pods: liveness (I3).
+// empty checks that a node without pods has everything back (I3): CPUs, files, and the
+// former contents of levels.
 func (w *world) empty() error {
-	var errs []error
 	all, err := w.kernel.Read("", "cpuset.cpus.effective")
-	errs = append(errs, err)
+	errs := []error{err}
 	if all != w.online().String() {
-		errs = append(errs, fmt.Errorf("the node has CPUs %q after all pods are gone", all))
+		errs = append(errs, fmt.Errorf("I3: the node has CPUs %q after all pods are gone", all))
 	}
 	for _, pattern := range []string{contract.ClaimFile("*"), ".*"} {
 		left, err := filepath.Glob(filepath.Join(w.cdi(), pattern))
 		errs = append(errs, err)
 		if len(left) > 0 {
-			errs = append(errs, fmt.Errorf("files %q are left after all pods are gone", left))
+			errs = append(errs, fmt.Errorf("I3: files %q are left after all pods are gone", left))
 		}
 	}
-	for _, dir := range []string{"kubepods", "kubepods/burstable"} {
-		for file, want := range map[string]string{contract.FileExclusive: "", "memory.min": "0", "memory.low": "0", contract.FilePartition: "member"} {
-			if got, err := w.kernel.Read(dir, file); err == nil && got != want {
-				errs = append(errs, fmt.Errorf("%s/%s is %q after all pods are gone", dir, file, got))
+	for _, dir := range w.kernel.Dirs() {
+		if strings.Contains(dir, contract.Vendor+".probe") {
+			continue // the next dry run uses it
+		}
+		if dir != "kubepods" && dir != "kubepods/burstable" {
+			errs = append(errs, fmt.Errorf("I3: the cgroup %s is left after all pods are gone", dir))
+		}
+		want := contract.Files{"memory.min": "0", "memory.low": "0"}
+		if w.version.Name != "6.1" {
+			want[contract.FileExclusive], want[contract.FilePartition] = "", tree.Member
+		}
+		for name, content := range formerContents {
+			if filepath.Dir(name) == dir {
+				want[filepath.Base(name)] = content
+			}
+		}
+		errs = append(errs, w.has(dir, want))
+		marks, err := w.kernel.Attributes(dir)
+		errs = append(errs, err)
+		for mark := range marks {
+			if strings.Contains(mark, ".former.") {
+				errs = append(errs, fmt.Errorf("I3: the mark %s of %s is left after all pods are gone", mark, dir))
 			}
 		}
 	}

@@ -16,25 +16,21 @@ import (
 
 // Each further action makes the search about five times longer.
 var (
-	depth   = flag.Int("depth", 2, "actions in a history of the search")
-	crashes = flag.Int("crashes", 1, "crashes in a history of the search")
+	depth      = flag.Int("depth", 2, "actions in a history of the search")
+	maxCrashes = flag.Int("crashes", 1, "crashes in a history of the search")
 )
-
-// partitioning are the kernels that can make a container's cgroup a partition. On an
-// older kernel no frontend decides so.
-func partitioning() []kernel.Release { return []kernel.Release{kernel.Linux612, kernel.Linux7} }
 
 // TestSearch takes all actions in all orders, to a depth (I1, I3, I5, I7).
 func TestSearch(t *testing.T) {
-	for _, release := range partitioning() {
-		t.Run(release.Name, func(t *testing.T) {
+	for _, version := range kernel.Releases() {
+		t.Run(version.Name, func(t *testing.T) {
 			t.Parallel()
 			dir, remove := directoryFor(t)
 			defer remove()
 			start := time.Now()
-			r, err := search(dir, release, *depth, *crashes)
+			r, err := search(dir, version, *depth, *maxCrashes)
 			t.Logf("%d actions, at most %d crashes: %d states, %d actions taken, %s",
-				*depth, *crashes, r.states, r.taken, time.Since(start).Round(time.Second))
+				*depth, *maxCrashes, r.states, r.taken, time.Since(start).Round(time.Second))
 			require.NoError(t, err)
 		})
 	}
@@ -43,30 +39,35 @@ func TestSearch(t *testing.T) {
 // TestHistories takes random histories, in which operations also fail (I1, I3, I5, I7).
 // rapid's default of 100 checks takes at least 20 000 actions.
 func TestHistories(t *testing.T) {
-	for _, release := range partitioning() {
-		t.Run(release.Name, func(t *testing.T) {
+	for _, version := range kernel.Releases() {
+		t.Run(version.Name, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
 				dir, remove := directoryFor(t)
 				defer remove()
-				w, err := newWorld(dir, release)
+				w, err := newWorld(dir, version)
 				require.NoError(t, err)
+				var all []happened
 				for range rapid.IntRange(100, 110).Draw(t, "actions") {
-					a := rapid.SampledFrom(w.actions()).Draw(t, "action")
-					require.NoError(t, w.take(a, drawFault(t)), "%s", a)
+					h := happened{rapid.SampledFrom(w.actions()).Draw(t, "action").name, drawMishap(t)}
+					all = append(all, h)
+					require.NoError(t, w.takeNamed(h), "%s", all)
 				}
-				require.NoError(t, w.finish())
+				require.NoError(t, w.finish(), "%s", all)
 			})
 		})
 	}
 }
 
-// drawFault draws no fault for most actions.
-func drawFault(t *rapid.T) fault {
-	if rapid.IntRange(0, 3).Draw(t, "fault") > 0 {
-		return none
+// drawMishap draws no mishap for most actions.
+func drawMishap(t *rapid.T) mishap {
+	if rapid.IntRange(0, 3).Draw(t, "mishap") > 0 {
+		return mishap{}
 	}
-	return fault{before: rapid.IntRange(0, 12).Draw(t, "operations before"), fails: rapid.Bool().Draw(t, "fails")}
+	return mishap{
+		kind:   rapid.SampledFrom([]mishapKind{crashes, fails, late, unreadable}).Draw(t, "kind"),
+		before: rapid.IntRange(0, 40).Draw(t, "operations before"),
+	}
 }
 
 // directoryFor returns a new directory, in memory if the machine has such a place.

@@ -16,28 +16,30 @@ import (
 type container struct {
 	pod pod
 	api *api.Container
+	dir string
 	// spec are the cgroup files that the runtime writes.
-	spec map[string]string
-	// running reports whether the container's program runs.
-	running bool
-	// unknown reports whether the actuator has not seen the container as it is: the
+	spec  map[string]string
+	phase phase
+	// unseen reports whether the actuator has not seen the container as it is: the
 	// container was created without the actuator, or another program has changed it.
-	unknown bool
+	unseen bool
 }
 
-func (c *container) dir() string { return c.pod.dir() + "/c" }
+// phase is how far a container has come. A made container has its cgroup, and its
+// program does not run yet.
+type phase int
 
-func (p pod) sandbox() *api.PodSandbox {
-	parent := p.dir()
-	return &api.PodSandbox{Id: "sandbox-" + p.uid, Name: "pod", Namespace: "ns", Uid: p.uid,
-		Linux: &api.LinuxPodSandbox{CgroupParent: "/" + parent}}
-}
+const (
+	created phase = iota
+	made
+	running
+)
 
 // list returns what the runtime lists at a connection.
 func (w *world) list() (pods []*api.PodSandbox, list []*api.Container) {
-	for _, id := range sortedIDs(w.containers) {
-		pods = append(pods, w.containers[id].pod.sandbox())
-		list = append(list, w.containers[id].api)
+	for _, c := range w.sorted() {
+		pods = append(pods, c.pod.sandbox())
+		list = append(list, c.api)
 	}
 	return pods, list
 }
@@ -45,31 +47,30 @@ func (w *world) list() (pods []*api.PodSandbox, list []*api.Container) {
 // alive reports whether the actuator runs and is connected.
 func (w *world) alive() bool { return !w.actuator.over }
 
-// makePodCgroup is kubelet's part of a pod's start.
-func (w *world) makePodCgroup(p pod) error {
-	if w.exists(p.dir()) {
-		return nil
-	}
-	if err := w.kernel.Mkdir(p.dir()); err != nil {
-		return err
-	}
-	return w.kernel.Write(p.dir(), "cgroup.subtree_control", "+cpuset +memory +hugetlb")
-}
-
 func (w *world) exists(dir string) bool {
-	_, err := w.kernel.Files(dir)
+	_, err := w.kernel.Attributes(dir)
 	return err == nil
 }
 
-// run creates and starts the container of a pod. A container whose creation is refused
-// is not there afterwards.
-func (w *world) run(p pod) error {
-	if err := w.makePodCgroup(p); err != nil {
-		return err
+// create creates the container of a pod, which has its cgroup from kubelet. A container
+// that is refused is not there afterwards: its pod stays without one.
+func (w *world) create(p pod) error {
+	if !w.exists(p.dir()) {
+		if err := w.kernel.Mkdir(p.dir()); err != nil {
+			return err
+		}
+		if err := w.kernel.Write(p.dir(), "cgroup.subtree_control", "+cpuset +memory +hugetlb"); err != nil {
+			return err
+		}
 	}
-	c := &container{pod: p, spec: map[string]string{"memory.min": "0", "memory.low": "0"}, unknown: !w.alive(),
-		api: &api.Container{Id: p.uid, PodSandboxId: "sandbox-" + p.uid, Name: "c", State: api.ContainerState_CONTAINER_CREATED,
-			Linux: &api.LinuxContainer{CgroupsPath: "/" + p.dir() + "/c"}}}
+	name := "first"
+	if w.second[p.uid] {
+		name = "second"
+	}
+	w.second[p.uid] = !w.second[p.uid]
+	c := &container{pod: p, dir: p.dir() + "/" + name, spec: map[string]string{"memory.min": "0", "memory.low": "0"}, unseen: p.decision == nil,
+		api: &api.Container{Id: p.uid + name, PodSandboxId: "sandbox-" + p.uid, Name: name, State: api.ContainerState_CONTAINER_CREATED,
+			Linux: &api.LinuxContainer{CgroupsPath: "/" + p.dir() + "/" + name}}}
 	if p.decision != nil {
 		entry, err := p.decision.Env(contract.Key{ClaimUID: p.claimUID(), Index: 0})
 		if err != nil {
@@ -78,57 +79,29 @@ func (w *world) run(p pod) error {
 		c.api.Env = []string{entry}
 	}
 	if w.alive() {
-		refused := false
-		crashed, err := w.do(func() error {
-			a, _, err := w.session.CreateContainer(ctx(), p.sandbox(), c.api)
-			if err != nil {
-				refused = true
-				return nil
-			}
-			c.take(a.GetLinux().GetResources())
+		var refusal error
+		crashed, _ := w.do(func() error {
+			var a *api.ContainerAdjustment
+			a, _, refusal = w.session.CreateContainer(ctx(), p.sandbox(), c.api)
+			c.answered(a.GetLinux().GetResources())
 			return nil
 		})
-		if err != nil || refused {
-			return err
+		switch {
+		case crashed:
+		case refusal != nil && p.decision == nil:
+			return fmt.Errorf("I7: a container without a claim is refused: %w", refusal)
+		case refusal != nil:
+			return nil
+		default:
+			c.unseen = false
 		}
-		c.unknown = crashed
 	}
 	w.containers[p.uid] = c
-	if err := w.kernel.Mkdir(c.dir()); err != nil {
-		return err
-	}
-	if err := w.kernel.Attach(c.dir()); err != nil {
-		return err
-	}
-	// The runtime's own process is in the cgroup, the container's program is not yet.
-	for _, file := range slices.Sorted(maps.Keys(c.spec)) {
-		if err := w.kernel.Write(c.dir(), file, c.spec[file]); err != nil {
-			return fmt.Errorf("runtime writes %q to %s/%s: %w", c.spec[file], c.dir(), file, err)
-		}
-	}
-	if !w.guarded(c) {
-		return w.remove(c)
-	}
-	if w.alive() {
-		refused := false
-		crashed, err := w.do(func() error {
-			refused = w.session.StartContainer(ctx(), p.sandbox(), c.api) != nil
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if refused && !crashed {
-			return w.remove(c)
-		}
-		c.unknown = c.unknown || crashed
-	}
-	c.running, c.api.State = true, api.ContainerState_CONTAINER_RUNNING
 	return nil
 }
 
-// take keeps an answer's values for the container's cgroup.
-func (c *container) take(r *api.LinuxResources) {
+// answered keeps an answer's values for the container's cgroup.
+func (c *container) answered(r *api.LinuxResources) {
 	if cpus := r.GetCpu().GetCpus(); cpus != "" {
 		c.spec["cpuset.cpus"] = cpus
 		c.api.Linux.Resources = &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: cpus}}
@@ -139,21 +112,92 @@ func (c *container) take(r *api.LinuxResources) {
 	maps.Copy(c.spec, r.GetUnified())
 }
 
-// guarded reports whether the guard lets the container start: a container with a claim
-// has the claim's CPUs, as a partition if the decision says so.
-func (w *world) guarded(c *container) bool {
-	d := c.pod.decision
-	if d == nil {
-		return true
+// make makes the container's cgroup, with the runtime's own process in it.
+func (w *world) make(c *container) error {
+	if err := w.kernel.Mkdir(c.dir); err != nil {
+		return err
 	}
-	if cpus, _ := w.kernel.Read(c.dir(), "cpuset.cpus"); cpus != d.CPUs.String() {
-		return false
+	if err := w.kernel.Attach(c.dir); err != nil {
+		return err
 	}
-	kind, _ := w.kernel.Read(c.dir(), contract.FilePartition)
-	return d.Partition == "" || kind == d.Partition
+	c.phase = made
+	return w.writeSpec(c)
 }
 
-// end stops and removes the container of a pod.
+func (w *world) writeSpec(c *container) error {
+	for _, file := range slices.Sorted(maps.Keys(c.spec)) {
+		if err := w.kernel.Write(c.dir, file, c.spec[file]); err != nil {
+			return fmt.Errorf("the runtime writes %q to %s/%s: %w", c.spec[file], c.dir, file, err)
+		}
+		w.check(fmt.Sprintf("the runtime's write of %q to %s/%s", c.spec[file], c.dir, file))
+	}
+	return nil
+}
+
+// guarded reports whether the guard lets a made container start: a container with a
+// claim has the claim's values, and is a partition if the decision says so.
+func (w *world) guarded(c *container) bool {
+	if c.pod.decision == nil {
+		return true
+	}
+	for file, want := range c.pod.decision.Files() {
+		if got, err := w.kernel.Read(c.dir, file); err != nil || got != want {
+			return false
+		}
+	}
+	got, _ := w.kernel.Read(c.dir, "cpuset.cpus")
+	return got == c.pod.decision.CPUs.String()
+}
+
+// start starts the program of a made container. A container that is refused ends.
+func (w *world) start(c *container) error {
+	if w.alive() {
+		var refusal error
+		crashed, _ := w.do(func() error {
+			refusal = w.session.StartContainer(ctx(), c.pod.sandbox(), c.api)
+			return nil
+		})
+		switch {
+		case crashed || refusal == nil:
+		case c.pod.decision == nil && !w.actuator.wrong:
+			return fmt.Errorf("I7: a container without a claim may not start: %w", refusal)
+		default:
+			return w.end(c)
+		}
+	}
+	c.phase, c.api.State = running, api.ContainerState_CONTAINER_RUNNING
+	return nil
+}
+
+// update is kubelet's change of the container's own values: the runtime writes all of
+// the spec again, with kubelet's zeros where the actuator does not answer.
+func (w *world) update(c *container) error {
+	c.spec["memory.min"], c.spec["memory.low"] = "0", "0"
+	answered := false
+	if w.alive() {
+		var err error
+		crashed, _ := w.do(func() error {
+			var updates []*api.ContainerUpdate
+			updates, err = w.session.UpdateContainer(ctx(), c.pod.sandbox(), c.api, &api.LinuxResources{})
+			for _, u := range updates {
+				c.answered(u.GetLinux().GetResources())
+			}
+			return nil
+		})
+		if err != nil && !crashed {
+			return nil // the runtime changes nothing
+		}
+		answered = !crashed
+	}
+	c.unseen = c.unseen || !answered
+	if err := w.writeSpec(c); err != nil || !w.alive() {
+		return err
+	}
+	_, err := w.do(func() error { return w.session.PostUpdateContainer(ctx(), c.pod.sandbox(), c.api) })
+	return err
+}
+
+// end stops and removes a container.
 func (w *world) end(c *container) error {
 	if w.alive() {
 		if _, err := w.do(func() error {
@@ -163,28 +207,39 @@ func (w *world) end(c *container) error {
 			return err
 		}
 	}
-	return w.remove(c)
-}
-
-// remove ends the container's processes, removes its cgroup, and reports the removal.
-func (w *world) remove(c *container) error {
-	if err := w.kernel.Detach(c.dir()); err != nil {
-		return err
-	}
-	c.running = false
-	if err := w.kernel.Rmdir(c.dir()); err != nil {
-		return err
+	if c.phase != created {
+		if err := w.kernel.Detach(c.dir); err != nil {
+			return err
+		}
+		if err := w.kernel.Rmdir(c.dir); err != nil {
+			return err
+		}
 	}
 	delete(w.containers, c.pod.uid)
-	if w.alive() {
-		_, err := w.do(func() error { return w.session.RemoveContainer(ctx(), c.pod.sandbox(), c.api) })
-		return err
+	if !w.alive() {
+		return nil
 	}
-	return nil
+	_, err := w.do(func() error { return w.session.RemoveContainer(ctx(), c.pod.sandbox(), c.api) })
+	return err
 }
 
-// removePodCgroup is kubelet's part of a pod's end.
-func (w *world) removePodCgroup(p pod) error {
+// foreign is a write of another program into a container's cgroup.
+func (w *world) foreign(c *container, file, content string) error {
+	before, err := w.kernel.Read(c.dir, file)
+	if err != nil {
+		return err
+	}
+	c.unseen = c.unseen || before != content
+	return w.kernel.Write(c.dir, file, content)
+}
+
+// delete is kubelet's end of a pod: the claim is released, and the cgroup removed.
+func (w *world) delete(p pod) error {
+	if p.decision != nil {
+		if err := w.unprepare(p); err != nil {
+			return err
+		}
+	}
 	if !w.exists(p.dir()) {
 		return nil
 	}

@@ -6,119 +6,142 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 )
 
-// step is an action, by its place in the list of what can happen, with a fault.
-type step struct {
-	action int
-	fault  fault
+// happened is an action that was taken, by its name, with its mishap.
+type happened struct {
+	action string
+	mishap mishap
+}
+
+// String returns one line.
+func (h happened) String() string {
+	if h.mishap.kind == nothing {
+		return h.action
+	}
+	return fmt.Sprintf("%s (%s)", h.action, h.mishap)
+}
+
+// history is what has happened, with the number of crashes.
+type history struct {
+	all     []happened
+	crashes int
 }
 
 // result has the numbers of different states and of actions taken.
 type result struct{ states, taken int }
 
+// searcher takes all actions in all orders.
+type searcher struct {
+	dir     string
+	version kernel.Release
+	// crashes is how many crashes a history may have.
+	crashes int
+	// least is the least number of crashes that leads to a state.
+	least map[state]int
+	next  []history
+	result
+}
+
 // search takes all actions in all orders, to a depth, with at most crashes crashes in a
 // history. From each new state the world must come to rest and then become empty.
 // dir is a directory for the worlds.
-func search(dir string, release kernel.Release, depth, crashes int) (r result, err error) {
-	type history struct {
-		steps   []step
-		crashes int
-	}
-	seen := make(map[state]int)
-	level := []history{{}}
+func search(dir string, version kernel.Release, depth, crashes int) (result, error) {
+	s := &searcher{dir: dir, version: version, crashes: crashes, least: make(map[state]int)}
+	histories := []history{{}}
 	for range depth {
-		var next []history
-		for _, h := range level {
-			for action := 0; ; action++ {
-				most := 0 // the file operations of the action
-				for crash := -1; crash < most; crash++ {
-					if crash >= 0 && h.crashes == crashes {
-						break
-					}
-					w, err := replay(filepath.Join(dir, "world"), release, h.steps)
-					if err != nil {
-						return r, err
-					}
-					actions := w.actions()
-					if action >= len(actions) {
-						break
-					}
-					steps := append(h.steps[:len(h.steps):len(h.steps)], step{action, fault{before: crash}})
-					frontend, actuator := w.frontend, w.actuator
-					before := frontend.taken + actuator.taken
-					if err := w.take(actions[action], fault{before: crash}); err != nil {
-						return r, fmt.Errorf("%s: %w", describe(release, dir, steps), err)
-					}
-					r.taken++
-					if crash < 0 {
-						most = frontend.taken + actuator.taken - before
-						if w.actuator != actuator {
-							most = w.actuator.taken
-						}
-					}
-					s, err := w.state()
-					if err != nil {
-						return r, err
-					}
-					used := h.crashes
-					if crash >= 0 {
-						used++
-					}
-					if least, known := seen[s]; known && least <= used {
-						continue
-					}
-					if _, known := seen[s]; !known {
-						r.states++
-						if err := w.finish(); err != nil {
-							return r, fmt.Errorf("%s: %w", describe(release, dir, steps), err)
-						}
-					}
-					seen[s] = used
-					next = append(next, history{steps, used})
-				}
-				if w, err := replay(filepath.Join(dir, "world"), release, h.steps); err != nil || action+1 >= len(w.actions()) {
-					break
+		s.next = nil
+		for _, h := range histories {
+			w, err := s.replay(h.all)
+			if err != nil {
+				return s.result, err
+			}
+			for _, a := range w.actions() {
+				if err := s.takeEach(h, a.name); err != nil {
+					return s.result, err
 				}
 			}
 		}
-		level = next
+		histories = s.next
 	}
-	return r, nil
+	return s.result, nil
 }
 
-// replay returns a world after the steps.
-func replay(dir string, release kernel.Release, steps []step) (*world, error) {
+// takeEach takes an action after a history: without a mishap, and with a crash before
+// each of its writes.
+func (s *searcher) takeEach(h history, name string) error {
+	writes, err := s.takeOne(h, happened{action: name})
+	if err != nil || h.crashes == s.crashes {
+		return err
+	}
+	h.crashes++
+	for before := range writes {
+		if _, err := s.takeOne(h, happened{name, mishap{crashes, before}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeOne takes an action after a history, and returns the number of its writes.
+func (s *searcher) takeOne(h history, last happened) (writes int, err error) {
+	w, err := s.replay(h.all)
+	if err != nil {
+		return 0, err
+	}
+	h.all = append(slices.Clip(h.all), last)
+	before := w.writes
+	if err := w.takeNamed(last); err != nil {
+		return 0, fmt.Errorf("%s: %w", h.all, err)
+	}
+	writes = w.writes - before
+	s.taken++
+	found, err := w.state()
+	if err != nil {
+		return 0, err
+	}
+	least, known := s.least[found]
+	if known && least <= h.crashes {
+		return writes, nil
+	}
+	s.least[found] = h.crashes
+	s.next = append(s.next, h)
+	if known {
+		return writes, nil
+	}
+	s.states++
+	if err := w.finish(); err != nil {
+		return 0, fmt.Errorf("%s: %w", h.all, err)
+	}
+	return writes, nil
+}
+
+// replay returns a world after a history.
+func (s *searcher) replay(all []happened) (*world, error) {
+	dir := filepath.Join(s.dir, "world")
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	w, err := newWorld(dir, release)
+	w, err := newWorld(dir, s.version)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range steps {
-		if err := w.take(w.actions()[s.action], s.fault); err != nil {
-			return nil, err
+	for _, h := range all {
+		if err := w.takeNamed(h); err != nil {
+			return nil, fmt.Errorf("%s again: %w", all, err)
 		}
 	}
 	return w, nil
 }
 
-// describe returns the steps as text.
-func describe(release kernel.Release, dir string, steps []step) string {
-	var text strings.Builder
-	for i, s := range steps {
-		w, err := replay(filepath.Join(dir, "described"), release, steps[:i])
-		if err != nil {
-			return err.Error()
-		}
-		text.WriteString("\n" + w.actions()[s.action].name)
-		if s.fault.before >= 0 {
-			fmt.Fprintf(&text, ", crash before file operation %d", s.fault.before+1)
-		}
+func (w *world) takeNamed(h happened) error {
+	actions := w.actions()
+	i := slices.IndexFunc(actions, func(a action) bool { return a.name == h.action })
+	if i < 0 {
+		return fmt.Errorf("%q cannot happen", h.action)
 	}
-	return text.String()
+	return w.take(actions[i], h.mishap)
 }

@@ -3,50 +3,62 @@
 package explore
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"time"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // state is a digest of the world.
 type state [sha256.Size]byte
 
 // passing matches what grows in each history and decides nothing.
-var passing = regexp.MustCompile(`"generation":\s*\d+|boot-\d+`)
+var passing = regexp.MustCompile(`\\?"generation\\?":\s*\d+`)
 
-// state returns the digest of all that decides what happens next: the kernel's state,
-// the CDI directory, the runtime's containers, and the memory of the actuator. Times
-// and the generation's number are left out.
+// state returns the digest of all that decides what happens next: the kernel's data,
+// the CDI directory, the runtime's containers, and the memory of the actuator. The
+// number of the generation is left out.
 func (w *world) state() (state, error) {
 	h := sha256.New()
-	write(h, reflect.ValueOf(w.kernel))
+	write(h, w.now, reflect.ValueOf(w.kernel))
 	names, err := filepath.Glob(filepath.Join(w.cdi(), "*"))
 	if err != nil {
 		return state{}, err
 	}
-	for _, name := range names {
+	for _, name := range append(names, filepath.Join(w.dir, "location.json")) {
 		data, err := os.ReadFile(name)
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return state{}, err
 		}
+		data = bytes.ReplaceAll(data, []byte(w.bootID()), []byte("this-boot"))
 		fmt.Fprintf(h, "%s %s\n", filepath.Base(name), passing.ReplaceAll(data, nil))
 	}
-	for _, id := range sortedIDs(w.containers) {
-		c := w.containers[id]
-		fmt.Fprintln(h, id, c.running, c.unknown)
-		write(h, reflect.ValueOf(c.spec))
+	for _, c := range w.sorted() {
+		fmt.Fprintln(h, c.dir, c.phase, c.unseen)
+		write(h, w.now, reflect.ValueOf(c.spec))
 	}
-	fmt.Fprintln(h, w.actuator.over, w.frontend.over)
+	fmt.Fprintln(h, w.actuator.over, w.frontend.over, w.offline)
+	write(h, w.now, reflect.ValueOf(w.second))
 	if !w.actuator.over {
 		memory := reflect.ValueOf(w.plugin).Elem().FieldByName("enforcer").Elem()
-		for _, field := range []string{"containers", "last", "stale", "looked", "canPartition"} {
-			write(h, memory.FieldByName(field))
+		for _, field := range []string{"containers", "stale", "looked", "canPartition"} {
+			write(h, w.now, memory.FieldByName(field))
+		}
+		last := (*contract.NodeState)(memory.FieldByName("last").FieldByName("v").UnsafePointer())
+		if last != nil {
+			state := *last
+			state.Generation, state.BootID = 0, ""
+			write(h, w.now, reflect.ValueOf(state))
 		}
 	}
 	return state(h.Sum(nil)), nil
@@ -54,12 +66,13 @@ func (w *world) state() (state, error) {
 
 // write writes all data that a value leads to. A value that leads back to itself is
 // written once on the way.
-func write(out io.Writer, v reflect.Value) {
-	(&writer{out: out, above: make(map[uintptr]bool)}).write(v)
+func write(out io.Writer, now time.Time, v reflect.Value) {
+	(&writer{out: out, now: now, above: make(map[uintptr]bool)}).write(v)
 }
 
 type writer struct {
 	out io.Writer
+	now time.Time
 	// above are the pointers that lead to the value.
 	above map[uintptr]bool
 }
@@ -81,6 +94,8 @@ func (w *writer) write(v reflect.Value) {
 		w.write(v.Elem())
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
+			// Only a time since which less than the refresh interval has passed decides.
+			fmt.Fprint(w.out, w.now.Sub(timeOf(v)) < time.Minute)
 			return
 		}
 		for i := range v.NumField() {
@@ -103,4 +118,12 @@ func (w *writer) write(v reflect.Value) {
 	default:
 		fmt.Fprint(w.out, v, ";")
 	}
+}
+
+// timeOf returns a time, also of an unexported field; the zero time if a map has it.
+func timeOf(v reflect.Value) time.Time {
+	if !v.CanAddr() {
+		return time.Time{}
+	}
+	return *(*time.Time)(v.Addr().UnsafePointer())
 }
