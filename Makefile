@@ -114,7 +114,7 @@ bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a c
 	cd test/cluster && GOWORK=off go run ./cmd/isolation -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
 
 .PHONY: verify
-verify: verify-format verify-lint verify-modules verify-placement verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, generated files, headers
+verify: verify-format verify-lint verify-modules verify-placement verify-protocol verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, protocol, generated files, headers
 
 .PHONY: verify-format
 verify-format:
@@ -136,6 +136,12 @@ verify-modules:
 .PHONY: verify-placement
 verify-placement: $(LINT)
 	@cd test/placement && export GOWORK=off && go mod tidy -diff && $(LINT) run ./... && go test $(TEST_FLAGS) ./...
+
+# All states take a minute or two, so the test runs here and not in "make test".
+.PHONY: verify-protocol
+verify-protocol: ## Search all states of the protocol between the daemons, and of its faults (Debian packages spin and gcc)
+	@for p in spin gcc; do command -v $$p >/dev/null || { echo "verify-protocol needs the package $$p: apt-get install $$p" >&2; exit 1; }; done
+	@cd test && go test -count=1 -v ./protocol -exhaustive | grep -v '^=== '
 
 .PHONY: verify-generated
 verify-generated:
