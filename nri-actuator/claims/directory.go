@@ -81,7 +81,6 @@ func (d *Directory) entries(uid string) (map[contract.Key]string, error) {
 	name := contract.ClaimFile(uid)
 	data, id, err := d.dir.ReadNew(name, known.id)
 	if err != nil {
-		delete(d.claims, uid)
 		return nil, err
 	}
 	if id == known.id {

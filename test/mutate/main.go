@@ -5,8 +5,9 @@
 // changes and a score, and fails below a goal.
 //
 // The known tools for Go change no conditions of a switch and leave out no statements,
-// and they copy a module, which breaks its relative paths to other modules. This one
-// hands the changed file to the go command as an overlay.
+// and they build the tests again for each change. This one builds them once, with all
+// changes in the source and one of them selected when a test runs, and runs for a change
+// only the tests that come by it.
 package main
 
 import (
@@ -17,9 +18,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -27,13 +29,15 @@ func main() {
 	r := run{out: os.Stdout}
 	flag.StringVar(&r.module, "module", "", "directory of the module")
 	flag.StringVar(&r.dir, "package", "", "directory of the package to change, below the module")
-	tests := flag.String("tests", "", "packages whose tests run, separated by commas; empty for the package's own")
+	tests := flag.String("tests", "", "directories whose tests run, below the module, separated by commas; empty for the package's own")
 	flag.StringVar(&r.file, "file", "", "change this file of the package only")
 	flag.StringVar(&r.equivalent, "equivalent", "mutate/equivalent.txt", "file with the changes that change no behaviour, and why")
-	flag.DurationVar(&r.timeout, "timeout", 5*time.Minute, "a test that takes longer has noticed the change")
+	flag.DurationVar(&r.timeout, "timeout", 5*time.Minute, "the longest time of a test without a change")
+	flag.DurationVar(&r.slack, "slack", 10*time.Second, "tests that take five times as long as without a change, and so much more, notice it")
+	flag.IntVar(&r.jobs, "jobs", 2, "changes that are tried at a time")
 	goal := flag.Int("goal", 95, "fail below this score, in percent")
 	flag.Parse()
-	r.tests = []string{"./" + r.dir}
+	r.tests = []string{r.dir}
 	if *tests != "" {
 		r.tests = strings.Split(*tests, ",")
 	}
@@ -50,7 +54,8 @@ func main() {
 type run struct {
 	module, dir, file, equivalent string
 	tests                         []string
-	timeout                       time.Duration
+	timeout, slack                time.Duration
+	jobs                          int
 	out                           io.Writer
 }
 
@@ -65,129 +70,110 @@ func (r run) run(ctx context.Context) (score int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	recorded := r.recorded()
-	if out, err := r.test(ctx, ""); err != nil {
-		return 0, fmt.Errorf("the tests fail without a change: %w\n%s", err, out)
-	}
-	sources, err := filepath.Glob(filepath.Join(r.module, r.dir, "*.go"))
+	changes, overlay, err := r.changes(ctx, work)
 	if err != nil {
 		return 0, err
 	}
-	noticed, missed, same := 0, 0, 0
-	for _, path := range sources {
-		name := filepath.Base(path)
-		if strings.HasSuffix(name, "_test.go") || r.file != "" && name != r.file {
+	var dirs []string
+	for _, dir := range r.tests {
+		dirs = append(dirs, filepath.Join(r.module, dir))
+	}
+	j, err := newJudge(ctx, work, overlay, dirs, r.timeout)
+	if err != nil {
+		return 0, err
+	}
+
+	same := 0
+	noticed := make([]bool, len(changes))
+	numbers := make(chan int)
+	var workers sync.WaitGroup
+	for range r.jobs {
+		workers.Go(func() {
+			for number := range numbers {
+				noticed[number-1] = j.notices(ctx, number, r.slack)
+			}
+		})
+	}
+	for i, m := range changes {
+		if _, equivalent := known[m.name()]; equivalent {
+			same++
 			continue
 		}
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return 0, err
-		}
-		all, err := mutants(source)
-		if err != nil {
-			return 0, err
-		}
-		for _, m := range all {
-			place := filepath.ToSlash(filepath.Join(filepath.Base(r.module), r.dir, name))
-			if _, equivalent := known[place+": "+m.String()]; equivalent {
-				same++
-				continue
-			}
-			overlay, err := write(work, path, m.apply(source))
-			if err != nil {
-				return 0, err
-			}
-			if r.build(ctx, overlay) != nil {
-				continue // it does not compile
-			}
-			_, failure := r.test(ctx, overlay)
-			if err := r.forget(recorded); err != nil {
-				return 0, err
-			}
-			if failure != nil {
-				noticed++
-				continue
-			}
-			missed++
-			fmt.Fprintf(r.out, "%s:%d: %s\n", place, m.line, m)
+		numbers <- i + 1
+	}
+	close(numbers)
+	workers.Wait()
+
+	killed := 0
+	for i, m := range changes {
+		_, equivalent := known[m.name()]
+		switch {
+		case equivalent:
+		case noticed[i]:
+			killed++
+		default:
+			fmt.Fprintf(r.out, "line %d, tests that come by: %d: %s\n", m.line, len(j[i+1]), m.name())
 		}
 	}
-	if noticed+missed == 0 {
+	count := len(changes) - same
+	if count == 0 {
 		return 0, fmt.Errorf("no change of %s compiles", r.dir)
 	}
-	score = 100 * noticed / (noticed + missed)
-	fmt.Fprintf(r.out, "%s/%s: %d changes noticed, %d not, %d without an effect: %d %%\n",
-		filepath.Base(r.module), r.dir, noticed, missed, same, score)
+	score = 100 * killed / count
+	fmt.Fprintf(r.out, "%s: killed %d of %d (%d %%), %d equivalent\n", r.place(""), killed, count, score, same)
 	return score, nil
 }
 
-// write writes a changed source and the overlay that puts it in the place of path.
-func write(work, path string, changed []byte) (overlay string, err error) {
-	path, err = filepath.Abs(path)
+// place returns the path of a file of the package, below the modules.
+func (r run) place(name string) string {
+	return filepath.ToSlash(filepath.Join(filepath.Base(r.module), r.dir, name))
+}
+
+// changes returns the changes of the package that compile, and an overlay in which the
+// package has all of them. The first has number 1.
+func (r run) changes(ctx context.Context, work string) (all []mutant, overlay string, err error) {
+	pkg, err := load(ctx, filepath.Join(r.module, r.dir))
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	source := filepath.Join(work, "source.go")
-	if err := os.WriteFile(source, changed, 0o600); err != nil {
-		return "", err
+	replace := make(map[string]string)
+	write := func(name string, data []byte) error {
+		path := filepath.Join(work, name)
+		replace[filepath.Join(pkg.dir, name)] = path
+		return os.WriteFile(path, data, 0o600)
 	}
-	data, err := json.Marshal(map[string]map[string]string{"Replace": {path: source}})
+	var names []string
+	for name := range pkg.files {
+		if r.file == "" || name == r.file {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		content := pkg.files[name]
+		found, err := mutants(r.place(name), content)
+		if err != nil {
+			return nil, "", err
+		}
+		found = slices.DeleteFunc(found, func(m mutant) bool { return !pkg.compiles(name, m.apply(content)) })
+		if err := write(name, instrument(content, found, len(all)+1)); err != nil {
+			return nil, "", err
+		}
+		all = append(all, found...)
+	}
+	if err := write("mutants_overlay.go", support(pkg.name, len(all)+1)); err != nil {
+		return nil, "", err
+	}
+	data, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	overlay = filepath.Join(work, "overlay.json")
-	return overlay, os.WriteFile(overlay, data, 0o600)
+	return all, overlay, os.WriteFile(overlay, data, 0o600)
 }
 
-func (r run) build(ctx context.Context, overlay string) error {
-	_, err := r.command(ctx, "build", "-overlay", overlay, "./"+r.dir)
-	return err
-}
-
-func (r run) test(ctx context.Context, overlay string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
-	args := []string{"test", "-vet=off", "-failfast", "-timeout", r.timeout.String()}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
-	}
-	return r.command(ctx, append(args, r.tests...)...)
-}
-
-// recorded returns the failures that rapid has recorded beside the tests.
-func (r run) recorded() map[string]bool {
-	files := make(map[string]bool)
-	for _, dir := range r.tests {
-		found, _ := filepath.Glob(filepath.Join(r.module, dir, "testdata", "rapid", "*", "*"))
-		for _, file := range found {
-			files[file] = true
-		}
-	}
-	return files
-}
-
-// forget removes the failures that were recorded since before. Rapid tries recorded
-// failures first: the next change would be noticed by the failure of an earlier one.
-func (r run) forget(before map[string]bool) error {
-	var errs []error
-	for file := range r.recorded() {
-		if !before[file] {
-			errs = append(errs, os.Remove(file))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (r run) command(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = r.module
-	cmd.Env = append(cmd.Environ(), "GOWORK=off")
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// readEquivalent returns the changes in a file that change no behaviour. A line is
-// "path: change", and the line before it begins with "#" and has the reason.
+// readEquivalent returns the changes in a file that change no behaviour. A line is a
+// change's name, and the line before it begins with "#" and has the reason.
 func readEquivalent(path string) (map[string]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -12,11 +12,27 @@ import (
 
 // mutant is one change of a source file.
 type mutant struct {
+	// file is the file's path below the modules, function the name of the changed
+	// function, and again the number of equal changes before this one in the function.
+	file, function string
+	again          int
 	// line is where the change begins, from 1.
 	line int
 	// from and to are the changed text. begin and end are the byte offsets of from.
 	from, to   string
 	begin, end int
+	// choice makes the change a choice of the running test.
+	choice edit
+}
+
+// name identifies the change in the list of changes without an effect. It has no line
+// number, because lines move.
+func (m mutant) name() string {
+	name := fmt.Sprintf("%s %s: %s", m.file, m.function, m)
+	if m.again > 0 {
+		name += fmt.Sprintf(" (%d)", m.again+1)
+	}
+	return name
 }
 
 // String returns the change in one line, without its place.
@@ -43,76 +59,129 @@ func (m mutant) apply(source []byte) []byte {
 
 // mutants returns the changes of a source file: a condition is negated, a part of it
 // left out, a bound moved by one, a sum made a difference, an error dropped, and a
-// statement left out.
-func mutants(source []byte) ([]mutant, error) {
+// statement left out. Constants stay.
+func mutants(name string, source []byte) ([]mutant, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	c := collector{source: source, files: files}
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.IfStmt:
-			c.condition(n.Cond)
-		case *ast.ForStmt:
-			if n.Cond != nil {
-				c.condition(n.Cond)
-			}
-		case *ast.SwitchStmt:
-			if n.Tag == nil {
-				for _, clause := range n.Body.List {
-					for _, e := range clause.(*ast.CaseClause).List {
-						c.condition(e)
-					}
-				}
-			}
-		case *ast.BinaryExpr:
-			c.binary(n)
-		case *ast.ReturnStmt:
-			c.dropError(n)
-		case *ast.BlockStmt:
-			c.statements(n.List)
-		case *ast.CaseClause:
-			c.statements(n.Body)
-		case *ast.CommClause:
-			c.statements(n.Body)
+	c := collector{file: name, source: source, files: files, seen: make(map[string]int)}
+	for _, decl := range file.Decls {
+		c.function = "package"
+		if f, is := decl.(*ast.FuncDecl); is {
+			c.function = functionName(f)
 		}
-		return true
-	})
+		ast.Inspect(decl, c.visit)
+	}
 	return c.found, nil
 }
 
-type collector struct {
-	source []byte
-	files  *token.FileSet
-	found  []mutant
+func functionName(f *ast.FuncDecl) string {
+	if f.Recv == nil || len(f.Recv.List) == 0 {
+		return f.Name.Name
+	}
+	receiver := f.Recv.List[0].Type
+	for {
+		switch t := receiver.(type) {
+		case *ast.StarExpr:
+			receiver = t.X
+		case *ast.IndexExpr:
+			receiver = t.X
+		case *ast.Ident:
+			return t.Name + "." + f.Name.Name
+		default:
+			return f.Name.Name
+		}
+	}
 }
+
+type collector struct {
+	file, function string
+	source         []byte
+	files          *token.FileSet
+	seen           map[string]int
+	found          []mutant
+}
+
+func (c *collector) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.GenDecl:
+		return n.Tok != token.CONST
+	case *ast.IfStmt:
+		c.condition(n.Cond)
+	case *ast.ForStmt:
+		if n.Cond != nil {
+			c.condition(n.Cond)
+		}
+	case *ast.SwitchStmt:
+		if n.Tag == nil {
+			for _, clause := range n.Body.List {
+				for _, e := range clause.(*ast.CaseClause).List {
+					c.condition(e)
+				}
+			}
+		}
+	case *ast.BinaryExpr:
+		c.binary(n)
+	case *ast.ReturnStmt:
+		c.dropError(n)
+	case *ast.BlockStmt:
+		c.statements(n.List)
+	case *ast.CaseClause:
+		c.statements(n.Body)
+	case *ast.CommClause:
+		c.statements(n.Body)
+	}
+	return true
+}
+
+func (c *collector) offset(p token.Pos) int { return c.files.Position(p).Offset }
 
 func (c *collector) text(n ast.Node) string {
-	return string(c.source[c.files.Position(n.Pos()).Offset:c.files.Position(n.End()).Offset])
+	return string(c.source[c.offset(n.Pos()):c.offset(n.End())])
 }
 
-func (c *collector) replace(n ast.Node, to string) {
-	begin, end := c.files.Position(n.Pos()), c.files.Position(n.End())
-	c.found = append(c.found, mutant{
-		line: begin.Line, from: c.text(n), to: to, begin: begin.Offset, end: end.Offset,
-	})
+// replace adds the change of n. The choice of it goes around where.
+func (c *collector) replace(n ast.Node, to string, where ast.Node, choice edit) {
+	choice.begin, choice.end = c.offset(where.Pos()), c.offset(where.End())
+	m := mutant{
+		file: c.file, function: c.function, line: c.files.Position(n.Pos()).Line,
+		from: c.text(n), to: to, begin: c.offset(n.Pos()), end: c.offset(n.End()), choice: choice,
+	}
+	m.again = c.seen[m.name()]
+	c.seen[m.name()]++
+	c.found = append(c.found, m)
 }
 
-func (c *collector) condition(e ast.Expr) { c.replace(e, "!("+c.text(e)+")") }
+func (c *collector) condition(e ast.Expr) {
+	c.replace(e, "!("+c.text(e)+")", e, edit{before: "(mutantOn(%d) != (", after: "))"})
+}
 
 func (c *collector) binary(e *ast.BinaryExpr) {
 	left, right := c.text(e.X), c.text(e.Y)
-	others := map[token.Token]string{
-		token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.ADD: "-", token.SUB: "+",
+	switch e.Op {
+	case token.LAND:
+		leave := edit{before: "(mutantOn(%d) || (", after: "))"}
+		c.replace(e, left, e.Y, leave)
+		c.replace(e, right, e.X, leave)
+		return
+	case token.LOR:
+		leave := edit{before: "(!mutantOn(%d) && (", after: "))"}
+		c.replace(e, left, e.Y, leave)
+		c.replace(e, right, e.X, leave)
+		return
 	}
-	switch other, known := others[e.Op]; {
-	case e.Op == token.LAND || e.Op == token.LOR:
-		c.replace(e, left)
-		c.replace(e, right)
-	case known:
-		c.replace(e, left+" "+other+" "+right)
+	other, known := map[token.Token][2]string{
+		token.LSS: {"<=", "mutantLess"}, token.LEQ: {"<", "mutantLessOrEqual"},
+		token.GTR: {">=", "mutantGreater"}, token.GEQ: {">", "mutantGreaterOrEqual"},
+		token.ADD: {"-", "mutantAdd"}, token.SUB: {"+", "mutantSubtract"},
+	}[e.Op]
+	if known {
+		operator := c.offset(e.OpPos)
+		c.replace(e, left+" "+other[0]+" "+right, e, edit{
+			before: other[1] + "(%d, ", after: ")", comma: operator, operator: len(e.Op.String()),
+		})
 	}
 }
 
@@ -125,7 +194,7 @@ func (c *collector) dropError(r *ast.ReturnStmt) {
 	last := r.Results[len(r.Results)-1]
 	text := c.text(last)
 	if text == "err" || strings.HasPrefix(text, "errors.") || strings.HasPrefix(text, "fmt.Errorf(") {
-		c.replace(last, "nil")
+		c.replace(last, "nil", last, edit{before: "mutantNil(%d, ", after: ")"})
 	}
 }
 
@@ -134,11 +203,15 @@ func (c *collector) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
 		case *ast.ExprStmt, *ast.IncDecStmt, *ast.DeferStmt:
-			c.replace(s, "{}")
+			c.leaveOut(s)
 		case *ast.AssignStmt:
 			if s.Tok != token.DEFINE {
-				c.replace(s, "{}")
+				c.leaveOut(s)
 			}
 		}
 	}
+}
+
+func (c *collector) leaveOut(s ast.Stmt) {
+	c.replace(s, "{}", s, edit{before: "if !mutantOn(%d) { ", after: " }"})
 }
