@@ -4,6 +4,7 @@ package ledger_test
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -100,12 +101,22 @@ func TestPlaceOfAnotherBoot(t *testing.T) {
 
 // A place that cannot be read does not count as absent (I4).
 func TestPlaceUnreadable(t *testing.T) {
-	for name, content := range map[string]string{"empty": "", "cut off": `{"bootID":"`, "no directory": `{"bootID":"` + boot + `"}`} {
-		root := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(root, "place.json"), []byte(content), 0o600))
-		_, err := placed(t, root, "cdi", boot).List()
-		require.ErrorContains(t, err, filepath.Join(root, "place.json"), name)
-		require.ErrorContains(t, err, "remove it", name)
+	for name, c := range map[string]struct{ content, reason string }{
+		"empty":        {reason: "unexpected end of JSON input"},
+		"cut off":      {content: `{"bootID":"`, reason: "unexpected end of JSON input"},
+		"no directory": {content: `{"bootID":"` + boot + `"}`, reason: "it names no boot and directory"},
+		"no boot":      {content: `{"cdiDir":"/var/run/cdi"}`, reason: "it names no boot and directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(root, "place.json"), []byte(c.content), 0o600))
+			d := placed(t, root, "cdi", boot)
+			_, err := d.List()
+			require.ErrorContains(t, err, filepath.Join(root, "place.json"))
+			require.ErrorContains(t, err, "cannot be read: "+c.reason)
+			require.ErrorContains(t, err, "remove it")
+			require.Equal(t, err, d.Check())
+		})
 	}
 }
 
@@ -118,6 +129,36 @@ func TestPlaceCannotBeWritten(t *testing.T) {
 	require.Error(t, p.Write(claimFile, nil))
 	require.NoFileExists(t, filepath.Join(root, "cdi", claimFile))
 	require.NoError(t, p.Write(contract.NodeFile, nil), "the node file holds nothing")
+	requireListed(t, p)
+	// An older frontend's claim file is not taken without the place.
+	require.NoError(t, os.WriteFile(filepath.Join(root, "cdi", claimFile), nil, 0o600))
+	_, err = p.List()
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// The place is written once: a call that changes nothing writes nothing.
+func TestPlaceIsWrittenOnce(t *testing.T) {
+	root := t.TempDir()
+	d := placed(t, root, "cdi", boot)
+	require.NoError(t, d.Write(claimFile, nil))
+	before, err := os.Stat(filepath.Join(root, "place.json"))
+	require.NoError(t, err)
+	requireListed(t, d)
+	require.NoError(t, d.Write(claimFile, nil))
+	after, err := os.Stat(filepath.Join(root, "place.json"))
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, after))
+}
+
+func TestDirectoryThatFails(t *testing.T) {
+	root := t.TempDir()
+	d := placed(t, root, "cdi", boot)
+	// A directory in place of the claim file cannot be removed while it has an entry.
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "cdi", claimFile, "entry"), 0o755))
+	require.ErrorContains(t, d.Remove(claimFile), "directory not empty")
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "cdi")))
+	_, err := d.List()
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // FuzzPlace: the place file has any content. A directory is listed if the file names it or

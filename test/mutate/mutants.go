@@ -149,8 +149,9 @@ func (c *collector) replace(n ast.Node, to string, where ast.Node, choice edit) 
 		file: c.file, function: c.function, line: c.files.Position(n.Pos()).Line,
 		from: c.text(n), to: to, begin: c.offset(n.Pos()), end: c.offset(n.End()), choice: choice,
 	}
-	m.again = c.seen[m.name()]
-	c.seen[m.name()]++
+	equal := m.name()
+	m.again = c.seen[equal]
+	c.seen[equal]++
 	c.found = append(c.found, m)
 }
 

@@ -28,6 +28,8 @@ func f(a, b int, s []int) (int, error) {
 	case a > 1:
 		log()
 	}
+	log()
+	log()
 	x := 1
 	return x, err
 }
@@ -51,8 +53,15 @@ func f(a, b int, s []int) (int, error) {
 		"a > 1  =>  !(a > 1)",
 		"a > 1  =>  a >= 1",
 		"log()  =>  {}",
+		"log()  =>  {}",
+		"log()  =>  {}",
 		"err  =>  nil",
 	}, lines)
+	for i, m := range found {
+		for _, other := range found[:i] {
+			require.NotEqual(t, m.name(), other.name())
+		}
+	}
 	_, err = mutants("p.go", []byte("no Go"))
 	require.Error(t, err)
 }
