@@ -355,6 +355,45 @@ func TestUnreadableClaimFiles(t *testing.T) {
 	}
 }
 
+// A file that could not be read is read again, although the file is the same.
+func TestReadErrorPasses(t *testing.T) {
+	d := newDirectory(t)
+	l := ledger.New(d, boot)
+	require.NoError(t, l.Add(record(1, "4-7"), state("0-3", 1), state("0-7")))
+	d.fail["read claim"] = errors.New("input/output error")
+	claims, err := l.Load()
+	require.NoError(t, err)
+	require.Error(t, claims.Blocked())
+	d.fail = nil
+	claims, err = l.Load()
+	require.NoError(t, err)
+	require.NoError(t, claims.Blocked())
+	require.Len(t, claims.Prepared, 1)
+}
+
+// The generation grows with each state that differs, also after the node file was lost
+// and after a restart.
+func TestGeneration(t *testing.T) {
+	d := newDirectory(t)
+	l := ledger.New(d, boot)
+	write := func(pool string, want int) {
+		t.Helper()
+		require.NoError(t, l.WriteNode(state(pool)))
+		written, ok := l.Node()
+		require.True(t, ok)
+		require.EqualValues(t, want, written.Generation)
+	}
+	write("0-7", 1)
+	write("0-7", 1)
+	write("0-6", 2)
+	write("0-5", 3)
+	require.NoError(t, d.Directory.Remove(contract.NodeFile))
+	write("0-5", 4)
+	l = ledger.New(d, boot)
+	write("0-5", 4)
+	write("0-4", 5)
+}
+
 func TestDirectoryThatCannotBeListed(t *testing.T) {
 	d := newDirectory(t)
 	d.fail["list "] = errors.New("input/output error")
