@@ -19,7 +19,7 @@ func (c call) scoreOOM(record *contract.ClaimRecord, claim Claim) {
 	}
 	for i := range record.Results {
 		score := c.oomScore(claim, record.Results[i].Request)
-		if record.Joinable && score < oomscore.BestEffort {
+		if record.Joinable {
 			// Of later pods only the CPUs are known.
 			score = max(score, oomscore.CPUsOnly)
 		}

@@ -73,7 +73,7 @@ func (c call) decidePartitions(claims []Claim) map[partition.Key]partition.Outco
 func (c call) replaced(record contract.ClaimRecord) bool {
 	return slices.ContainsFunc(c.Claims, func(claim Claim) bool { return claim.UID == record.UID }) ||
 		slices.ContainsFunc(c.results, func(u claimResult) bool {
-			return u.Amounts.CPUs > 0 && u.claim.Namespace == record.Namespace && u.claim.Name == record.Name && u.claim.UID != record.UID
+			return u.claim.Namespace == record.Namespace && u.claim.Name == record.Name && u.claim.UID != record.UID
 		})
 }
 
@@ -82,7 +82,7 @@ func (c call) partitionResults(claim Claim, pods map[string][]Pod) []partition.R
 	takesMorePods := claim.joinable()
 	for _, r := range claim.Results {
 		// A claim that demands a partition takes no more pods.
-		takesMorePods = takesMorePods && (r.Amounts.CPUs == 0 || demand(r) == "")
+		takesMorePods = takesMorePods && demand(r) == ""
 	}
 	var results []partition.Result
 	for _, r := range claim.Results {

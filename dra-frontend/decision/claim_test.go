@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decision_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+)
+
+func TestOwnedByPod(t *testing.T) {
+	owner := func(version, kind string, controls bool) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Controller: &controls}}
+	}
+	for name, c := range map[string]struct {
+		owners []metav1.OwnerReference
+		want   bool
+	}{
+		"no owner":                   {},
+		"a pod":                      {owners: owner("v1", "Pod", true), want: true},
+		"a pod that controls it not": {owners: owner("v1", "Pod", false)},
+		"another kind":               {owners: owner("v1", "ReplicationController", true)},
+		"a pod of another API":       {owners: owner("example.com/v1", "Pod", true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: c.owners}}
+			require.Equal(t, c.want, decision.Read(object, nil, parameters.Settings{}).OwnedByPod)
+		})
+	}
+}
+
+// A claim is kept if the scheduler allocated the same again, and no result differs in
+// any part.
+func TestSameAllocation(t *testing.T) {
+	share := types.UID("s")
+	was := contract.ResultRecord{
+		Request: "r", Pool: "node", Device: "numa-0", ShareID: "s", Consumed: map[string]string{"cpu": "2"},
+	}
+	for name, c := range map[string]struct {
+		change func(*resourceapi.DeviceRequestAllocationResult)
+		want   bool
+	}{
+		"the same": {change: func(*resourceapi.DeviceRequestAllocationResult) {}, want: true},
+		"request":  {change: func(r *resourceapi.DeviceRequestAllocationResult) { r.Request = "x" }},
+		"pool":     {change: func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "x" }},
+		"device":   {change: func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "numa-1" }},
+		"share":    {change: func(r *resourceapi.DeviceRequestAllocationResult) { r.ShareID = nil }},
+		"amount": {change: func(r *resourceapi.DeviceRequestAllocationResult) {
+			r.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("3")}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := resourceapi.DeviceRequestAllocationResult{
+				Request: "r", Pool: "node", Device: "numa-0", ShareID: &share,
+				ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("2")},
+			}
+			c.change(&is)
+			record := contract.ClaimRecord{Results: []contract.ResultRecord{was}}
+			results := []resourceapi.DeviceRequestAllocationResult{is}
+			require.Equal(t, c.want, decision.SameAllocation(record, results))
+			require.False(t, decision.SameAllocation(record, append(results, is)))
+		})
+	}
+}
+
+func TestFirstNotPod(t *testing.T) {
+	require.Equal(t, "a", decision.Claim{NotPods: []string{"a"}}.FirstNotPod())
+	require.Equal(t, "a and 1 more", decision.Claim{NotPods: []string{"a", "b"}}.FirstNotPod())
+}
+
+// A19: parameters that cannot be read are a fault of the claim, whatever it asks for.
+func TestReadFaults(t *testing.T) {
+	for name, amount := range map[string]resourceapi.QualifiedName{"CPUs": "cpu", "memory": "memory"} {
+		t.Run(name, func(t *testing.T) {
+			result := resourceapi.DeviceRequestAllocationResult{
+				Request: "r", Driver: contract.Vendor, Pool: "node", Device: "numa-0",
+				ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{amount: *resource.NewQuantity(4096, resource.BinarySI)},
+			}
+			object := &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+				Devices: resourceapi.DeviceAllocationResult{Config: []resourceapi.DeviceAllocationConfiguration{{
+					Source: resourceapi.AllocationConfigSourceClaim,
+					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+						Driver: contract.Vendor, Parameters: runtime.RawExtension{Raw: []byte(`{"cpu":{}}`)},
+					}},
+				}}},
+			}}}
+			c := decision.Read(object, []resourceapi.DeviceRequestAllocationResult{result}, parameters.Defaults(config.Default(), 4096))
+			require.ErrorContains(t, c.ResultErr, `request "r" on device "numa-0"`)
+			require.Empty(t, c.Results)
+		})
+	}
+}
+
+// The node's allocatable memory matters only to memory.high of a claim without a limit.
+func TestAllocatableMemory(t *testing.T) {
+	factor := 0.5
+	for name, c := range map[string]struct {
+		limit  contract.Limit
+		factor *float64
+		needs  bool
+	}{
+		"limit":                {limit: gi},
+		"limit and factor":     {limit: 2 * gi, factor: &factor},
+		"unlimited":            {limit: contract.Max},
+		"unlimited and factor": {limit: contract.Max, factor: &factor, needs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := withMemory(t, claim(1, "numa-0", 0, gi), c.limit, c.factor)
+			require.Equal(t, c.needs, claim.NeedsAllocatableMemory())
+			in := decision.Input{Node: testNode(t), Claims: []decision.Claim{claim}, AllocatableMemoryErr: errors.New("the API server is away")}
+			outcome := decision.Decide(in)[0]
+			if !c.needs {
+				require.NoError(t, outcome.Err)
+				return
+			}
+			require.ErrorContains(t, outcome.Err, "allocatable memory: the API server is away")
+		})
+	}
+}
+
+// withMemory returns the claim with other memory settings.
+func withMemory(t *testing.T, c decision.Claim, limit contract.Limit, factor *float64) decision.Claim {
+	m := &c.Results[0].Settings.Memory
+	m.Limit, m.Factor = limit, factor
+	var err error
+	c.Results[0].Memory, err = m.Result(c.Results[0].Amounts.Memory)
+	require.NoError(t, err)
+	return c
+}
