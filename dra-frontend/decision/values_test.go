@@ -211,3 +211,49 @@ func TestPreparedClaimOfTheSameName(t *testing.T) {
 		})
 	}
 }
+
+// Memory that containers would have at the same time is refused, and the message names
+// them.
+func TestContainersAtTheSameTime(t *testing.T) {
+	type containers = []decision.Container
+	side := decision.Container{Name: "side", Init: true, BesideMain: true}
+	setup := decision.Container{Name: "setup", Init: true}
+	more := decision.Container{Name: "more", Init: true}
+	main := decision.Container{Name: "main", BesideMain: true}
+	for name, c := range map[string]struct {
+		pods []containers
+		err  string
+	}{
+		"one after the other": {pods: []containers{{setup, more, main}}},
+		"init containers of two pods": {
+			pods: []containers{{setup}, {setup}},
+			err:  "2 containers that run at the same time use it (pod-1/setup, pod-2/setup)",
+		},
+		"after a sidecar": {
+			pods: []containers{{side, setup, more}},
+			err:  "3 containers that run at the same time use it (pod-1/side, pod-1/setup, pod-1/more)",
+		},
+		"as many as the message names": {pods: []containers{{main, main, main, main, main, main}}, err: "pod-1/main, pod-1/main):"},
+		"more than the message names":  {pods: []containers{{main, main, main, main, main, main, main}}, err: "pod-1/main and 1 more):"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request := claim(1, "numa-0", 0, gi)
+			request.Pods = nil
+			for i, list := range c.pods {
+				pod := claim(i+1, "numa-0", 0, gi).Pods[0]
+				pod.Containers = nil
+				for _, container := range list {
+					container.Claims = []decision.ClaimReference{{Claim: request.Name}}
+					pod.Containers = append(pod.Containers, container)
+				}
+				request.Pods = append(request.Pods, pod)
+			}
+			outcome := decision.Decide(decision.Input{Node: testNode(t), Claims: []decision.Claim{request}})[0]
+			if c.err == "" {
+				require.NoError(t, outcome.Err)
+				return
+			}
+			require.ErrorContains(t, outcome.Err, c.err)
+		})
+	}
+}

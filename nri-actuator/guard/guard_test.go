@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -36,7 +38,8 @@ func entry(t require.TestingT, index int, d contract.Decision) string {
 func hooks(timeouts ...int) *specs.Hooks {
 	all := []specs.Hook{{Path: "/bin/bare"},
 		{Path: "/bin/other", Args: []string{"other", "guard", "dog"}, Timeout: new(1)},
-		{Path: "/bin/cat", Args: []string{"cat", "/etc/motd"}, Timeout: new(1)}}
+		{Path: "/bin/cat", Args: []string{"cat", "/etc/motd"}, Timeout: new(1)},
+		{Path: "/bin/untimed", Args: []string{"untimed", "guard"}}}
 	for _, timeout := range timeouts {
 		all = append(all, specs.Hook{Path: "/opt/nri-actuator-1", Args: []string{"nri-actuator-1", "guard"}, Timeout: &timeout})
 	}
@@ -99,6 +102,16 @@ func TestCheck(t *testing.T) {
 			change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, "DRA_CPUMEM_X=1") },
 			err:    "DRA_CPUMEM_X",
 		},
+		"the pool's CPUs, none of the claim": {change: func(s *specs.Spec) {
+			s.Process.Env = []string{entry(t, 0, contract.Decision{Mems: contracttest.NUMANodes("0")})}
+			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "0-3", Mems: "0"}}
+		}},
+		"the pool's NUMA nodes, none of the claim": {change: func(s *specs.Spec) {
+			s.Process.Env = []string{entry(t, 0, contract.Decision{CPUs: contracttest.CPUs("4")})}
+			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4", Mems: "0-1"}}
+		}},
+		"other CPUs": {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Cpus = "4-5" }, err: "/nonexistent"},
+		"other mems": {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Mems = "0" }, err: "/nonexistent"},
 		"no cgroup to look at": {
 			change: func(s *specs.Spec) { s.Linux.Resources, s.Linux.CgroupsPath = nil, "" },
 			err:    "it has not all that was decided for its claim",
@@ -133,6 +146,8 @@ func TestCheckUnreadable(t *testing.T) {
 		return h.Check(t.Context(), strings.NewReader(state))
 	}
 	require.ErrorContains(t, check("", "", nil), "container state")
+	err := guard.Hook{}.Check(t.Context(), iotest.ErrReader(errors.New("broken pipe")))
+	require.ErrorContains(t, err, "container state: broken pipe")
 	require.ErrorContains(t, check("{}", "", nil), "no bundle")
 	require.ErrorContains(t, check(state, "{", nil), "configuration")
 	require.ErrorContains(t, check(state, "", errors.New("gone")), "gone")
@@ -211,12 +226,22 @@ func TestInstall(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, os.SameFile(info, same), "an installed guard is not touched")
 
-	require.NoError(t, os.WriteFile(first, []byte("torn"), 0o755))
-	_, err = guard.Install(dir, self)
-	require.NoError(t, err)
-	data, err := os.ReadFile(first)
-	require.NoError(t, err)
-	require.Equal(t, "v1", string(data), "a damaged one is")
+	for name, damage := range map[string]func() error{
+		"torn":         func() error { return os.WriteFile(first, []byte("torn"), 0o755) },
+		"not runnable": func() error { return os.Chmod(first, 0o644) },
+		"a FIFO":       func() error { return errors.Join(os.Remove(first), syscall.Mkfifo(first, 0o755)) },
+		"removed":      func() error { return os.Remove(first) },
+	} {
+		require.NoError(t, damage(), name)
+		_, err = guard.Install(dir, self)
+		require.NoError(t, err, name)
+		data, err := os.ReadFile(first)
+		require.NoError(t, err, name)
+		require.Equal(t, "v1", string(data), name)
+		info, err := os.Stat(first)
+		require.NoError(t, err, name)
+		require.Equal(t, os.FileMode(0o755), info.Mode(), name)
+	}
 
 	require.NoError(t, os.WriteFile(self, []byte("v2"), 0o755))
 	second, err := guard.Install(dir, self)
@@ -228,6 +253,27 @@ func TestInstall(t *testing.T) {
 	require.ErrorContains(t, err, "absolute")
 	_, err = guard.Install(dir, filepath.Join(dir, "absent"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A guard that is not in its place is not announced.
+func TestInstallFails(t *testing.T) {
+	work := t.TempDir()
+	self, dir := filepath.Join(work, "self"), filepath.Join(work, "bin")
+	require.NoError(t, os.WriteFile(self, []byte("v1"), 0o755))
+	_, err := guard.Install(filepath.Join(self, "below"), self)
+	require.ErrorContains(t, err, "not a directory")
+
+	path, err := guard.Install(dir, self)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.MkdirAll(filepath.Join(path, "entry"), 0o755))
+	_, err = guard.Install(dir, self)
+	require.ErrorContains(t, err, "guard: rename")
+	require.NoError(t, os.RemoveAll(path))
+
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "."+filepath.Base(path)+".tmp-1", "entry"), 0o755))
+	_, err = guard.Install(dir, self)
+	require.ErrorContains(t, err, "directory not empty")
 }
 
 // TestPrune: a guard that a claim file names stays, whatever its age.
@@ -242,6 +288,9 @@ func TestPrune(t *testing.T) {
 	}
 	other := filepath.Join(dir, "somebody-else")
 	require.NoError(t, os.WriteFile(other, nil, 0o644))
+	directory := filepath.Join(dir, "nri-actuator-directory")
+	require.NoError(t, os.Mkdir(directory, 0o755))
+	require.NoError(t, os.Chtimes(directory, time.Unix(1, 0), time.Unix(1, 0)))
 	claim := filepath.Join(cdi, contract.ClaimFile(testnode.UID(1)))
 	require.NoError(t, os.WriteFile(claim, []byte(`{"path":"`+guards[0]+`"}`), 0o600))
 
@@ -251,9 +300,12 @@ func TestPrune(t *testing.T) {
 		require.Equal(t, want, err == nil, guards[i])
 	}
 	require.FileExists(t, other)
+	require.DirExists(t, directory)
 
 	require.NoError(t, os.Remove(claim))
 	require.NoError(t, os.Mkdir(claim, 0o755))
 	require.Error(t, guard.Prune(dir, guards[5], cdi), "an unreadable claim file")
+	require.ErrorContains(t, guard.Prune(dir, guards[5], guards[5]), "claim files", "an unreadable directory")
 	require.FileExists(t, guards[0])
+	require.ErrorIs(t, guard.Prune(filepath.Join(dir, "absent"), guards[5], t.TempDir()), os.ErrNotExist)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,6 +54,11 @@ func TestOOMScoreThatCannotBeLowered(t *testing.T) {
 		"oom_score_adj is 1000, the claim's decision is -997: nri-actuator did not adjust this container")
 	require.ErrorContains(t, check(t, nil, -997, 0), "oom_score_adj is unset")
 	require.ErrorContains(t, check(t, new(1000), -997, 1<<30), "no such file")
+	require.ErrorContains(t, check(t, new(1000), -997, 0), "the container's state names no process")
+	proc := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(proc, "7"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(proc, "7", "oom_score_adj"), []byte("high\n"), 0o644))
+	require.ErrorContains(t, checkIn(t, proc, new(1000), -997, 7), `oom_score_adj: strconv.Atoi: parsing "high"`)
 }
 
 // I6: while no actuator is there, a container came with a second variable, which no
@@ -79,12 +85,16 @@ func TestForgedOOMScore(t *testing.T) {
 }
 
 func check(t *testing.T, configured *int, decided, pid int) error {
+	return checkIn(t, "/proc", configured, decided, pid)
+}
+
+func checkIn(t *testing.T, proc string, configured *int, decided, pid int) error {
 	d := contract.Decision{OOMScoreAdj: &decided, Requires: []string{contract.FeatureOOMScore}}
 	spec := &specs.Spec{Process: &specs.Process{Env: []string{entry(t, 0, d)}, OOMScoreAdj: configured}, Hooks: hooks(30)}
 	state := fmt.Sprintf(`{"id":"c","bundle":"/b","pid":%d}`, pid)
 	h := guard.Hook{
 		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
-		PolicyModes: noModes, CgroupRoot: "/nonexistent", ProcRoot: "/proc", Features: []string{contract.FeatureOOMScore},
+		PolicyModes: noModes, CgroupRoot: "/nonexistent", ProcRoot: proc, Features: []string{contract.FeatureOOMScore},
 	}
 	return h.Check(t.Context(), strings.NewReader(state))
 }

@@ -110,6 +110,16 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// A configuration without a Linux part has no policy.
+func TestPolicyWithoutLinux(t *testing.T) {
+	d := contract.Decision{Mems: contracttest.NUMANodes("0"),
+		MemoryPolicy: &contract.MemoryPolicy{Mode: contract.ModeBind, Nodes: contracttest.NUMANodes("0")}}
+	d.Requires = d.MemoryPolicy.Features()
+	h := hook(&specs.Spec{Process: &specs.Process{Env: []string{entry(t, 0, d)}}})
+	h.Features = d.Requires
+	require.ErrorContains(t, h.Check(t.Context(), strings.NewReader(state)), "memory policy is unset")
+}
+
 // TestPolicyModes: PolicyModes asks the process that runs the hook.
 func TestPolicyModes(t *testing.T) {
 	self, err := os.Executable()
@@ -126,7 +136,7 @@ func TestPolicyModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(self)
-			cmd.Env = []string{ask + "=1", answer + "=" + c.answer}
+			cmd.Env = append(os.Environ(), ask+"=1", answer+"="+c.answer)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err)
 			require.Contains(t, string(out), c.want)

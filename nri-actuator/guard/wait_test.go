@@ -64,7 +64,11 @@ func TestCgroup(t *testing.T) {
 			change: func(f map[string]string) { f["hugetlb.2MB.max"] = "0" },
 			err:    "hugetlb.2MB.max is 0, the claim's decision is 4194304",
 		},
-		"no reservation":  {func(f map[string]string) { delete(f, "hugetlb.2MB.rsvd.max") }, "no file hugetlb.2MB.rsvd.max, is"},
+		"no reservation": {func(f map[string]string) { delete(f, "hugetlb.2MB.rsvd.max") }, "no file hugetlb.2MB.rsvd.max, is"},
+		"three differences": {
+			change: func(f map[string]string) { f["cpuset.cpus"], f["cpuset.mems"], f["memory.max"] = "4", "0", "max" },
+			err:    "memory.max is max, the claim's decision is 8192; check",
+		},
 		"nothing written": {func(f map[string]string) { clear(f) }, "; and 7 more"},
 	} {
 		t.Run(name, func(t *testing.T) {
