@@ -80,16 +80,34 @@ var (
 	mutantNumber, _ = strconv.Atoi(os.Getenv(%q))
 	mutantFile      = os.Getenv(%q)
 	mutantReached   [%d]atomic.Bool
+	mutantAsk       = mutantRecorder()
+	mutantAnswer    = make(chan bool)
 )
+
+// mutantRecorder adds the numbers that it receives to the file. The tests may forbid a
+// thread to write files.
+func mutantRecorder() chan<- int {
+	numbers := make(chan int)
+	if mutantFile == "" {
+		return numbers
+	}
+	go func() {
+		for number := range numbers {
+			file, err := os.OpenFile(mutantFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				panic(err)
+			}
+			fmt.Fprintln(file, number)
+			mutantAnswer <- file.Close() == nil
+		}
+	}()
+	return numbers
+}
 
 func mutantOn(number int) bool {
 	if mutantFile != "" && !mutantReached[number].Swap(true) {
-		file, err := os.OpenFile(mutantFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			panic(err)
-		}
-		fmt.Fprintln(file, number)
-		file.Close()
+		mutantAsk <- number
+		<-mutantAnswer
 	}
 	return number == mutantNumber
 }
