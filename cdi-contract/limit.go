@@ -79,9 +79,9 @@ func ParsePageSize(s string) (int64, error) {
 // FormatPageSize is the inverse of [ParsePageSize], for sizes from 1 KiB.
 func FormatPageSize(size int64) string {
 	switch {
-	case size >= 1<<30 && size%(1<<30) == 0:
+	case size%(1<<30) == 0:
 		return strconv.FormatInt(size>>30, 10) + "Gi"
-	case size >= 1<<20 && size%(1<<20) == 0:
+	case size%(1<<20) == 0:
 		return strconv.FormatInt(size>>20, 10) + "Mi"
 	default:
 		return strconv.FormatInt(size>>10, 10) + "Ki"

@@ -165,7 +165,7 @@ func parseSet[Of any](list string) (Set[Of], error) {
 }
 
 func parseID(s string) (int, error) {
-	if s == "" || len(s) > 6 || strings.Trim(s, "0123456789") != "" {
+	if len(s) > 6 || strings.Trim(s, "0123456789") != "" {
 		return 0, fmt.Errorf("%q is not an id", s)
 	}
 	id, err := strconv.Atoi(s)
