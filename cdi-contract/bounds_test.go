@@ -162,11 +162,16 @@ func TestNilRequires(t *testing.T) {
 	_, got, _, err := contract.ParseEnv(entry, nil)
 	require.NoError(t, err)
 	require.Empty(t, got.Requires)
-	r := claim(result("cpus", d))
-	data, err := contract.EncodeClaim(r)
+	with := d
+	with.Requires = []string{}
+	again, err := with.Env(boundKey)
 	require.NoError(t, err)
-	_, err = contract.DecodeClaim(contract.ClaimFile(r.UID), data)
+	require.Equal(t, entry, again, "I8")
+	data, err := contract.EncodeClaim(claim(result("cpus", d)))
 	require.NoError(t, err)
+	same, err := contract.EncodeClaim(claim(result("cpus", with)))
+	require.NoError(t, err)
+	require.Equal(t, string(data), string(same), "I8")
 }
 
 func TestDecisionFiles(t *testing.T) {
