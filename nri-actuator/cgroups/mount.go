@@ -24,7 +24,7 @@ import (
 // has ended.
 var ErrGone = errors.New("the cgroup does not exist")
 
-// Mount is a mounted cgroup v2 hierarchy. No path leads out of the mount.
+// Mount reads and writes the cgroups of a hierarchy.
 type Mount struct {
 	hierarchy Hierarchy
 }

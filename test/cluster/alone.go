@@ -5,6 +5,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,9 +31,9 @@ func (c *Cluster) UnpackKernel(ctx context.Context, kernel string) (release stri
 	return nodeimage.KernelRelease(c.kernelDir(kernel))
 }
 
-// Alone boots a machine with an unpacked kernel. Its only process is a static program, which gets words on the kernel's
-// command line and switches the machine off. Alone returns what the machine wrote to its console.
-func (c *Cluster) Alone(ctx context.Context, kernel string, m qemu.Machine, program, words string) (string, error) {
+// BootProgram boots a machine with an unpacked kernel. Its only process is a static program, which gets words on the kernel's
+// command line and switches the machine off. BootProgram returns what the machine wrote to its console.
+func (c *Cluster) BootProgram(ctx context.Context, kernel string, m qemu.Machine, program, words string) (string, error) {
 	release, err := nodeimage.KernelRelease(c.kernelDir(kernel))
 	if err != nil {
 		return "", err
@@ -50,19 +51,19 @@ func (c *Cluster) Alone(ctx context.Context, kernel string, m qemu.Machine, prog
 		return "", err
 	}
 	defer os.Remove(file.Name())
-	if _, err = file.Write(initrd.Bytes()); err == nil {
-		err = file.Close()
-	}
-	if err != nil {
+	_, err = file.Write(initrd.Bytes())
+	if err = errors.Join(err, file.Close()); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", qemu.Alone(m, qemu.Node{
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", qemu.Diskless(m, qemu.Node{
 		Accel: c.opts.Accel, Kernel: filepath.Join(c.kernelDir(kernel), "boot", "vmlinuz-"+release), Initrd: file.Name(),
 		Append: "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off nokaslr tsc=reliable audit=0 " + words,
 	})...)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("machine with kernel %s: %w", release, err)
+		return string(out), fmt.Errorf("machine with kernel %s: %w: %s", release, err, problems.String())
 	}
 	return string(out), nil
 }

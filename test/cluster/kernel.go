@@ -140,7 +140,7 @@ func useBackports(ctx context.Context, kernel, dir string) ([]string, error) {
 	} {
 		options = append(options, "-o", o)
 	}
-	options = options[:len(options):len(options)] // download appends twice: each append copies
+	options = options[:len(options):len(options)] // download appends several times: each append copies
 	if _, err := run(ctx, "", nil, "apt-get", append(options, "-o", "APT::Update::Error-Mode=any", "update", "-qq")...); err != nil {
 		return nil, fmt.Errorf("the mirror gives no %s-backports; use another mirror or no machine with the kernel %q: %w\n%s",
 			of, kernel, err, source.text)

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Clone returns a machine in the same state, which shares nothing with k.
+// Clone returns a kernel in the same state, which shares nothing with k.
 func (k *Kernel) Clone() *Kernel {
 	next := *k
 	copies := make(map[*cgroup]*cgroup)
@@ -23,7 +23,7 @@ func (c *cgroup) clone(parent *cgroup, copies map[*cgroup]*cgroup) *cgroup {
 	next := *c
 	copies[c] = &next
 	next.parent = parent
-	next.enabled, next.values, next.attribute = maps.Clone(c.enabled), maps.Clone(c.values), maps.Clone(c.attribute)
+	next.enabled, next.values, next.attributes = maps.Clone(c.enabled), maps.Clone(c.values), maps.Clone(c.attributes)
 	next.children = slices.Clone(c.children)
 	for i, child := range c.children {
 		next.children[i] = child.clone(&next, copies)

@@ -63,7 +63,7 @@ func (c *cgroup) partition() string {
 }
 
 // named returns the CPUs that the cgroup asks for as a partition.
-func (c *cgroup) named() set { return c.exclusive.or(c.cpus) }
+func (c *cgroup) named() set { return c.exclusive.orIfEmpty(c.cpus) }
 
 func (k *Kernel) setMems(c *cgroup, mems set) error {
 	if mems == c.mems {
@@ -76,7 +76,7 @@ func (k *Kernel) setMems(c *cgroup, mems set) error {
 	}
 	c.mems = mems
 	c.walk(func(d *cgroup) bool {
-		d.effectiveMems = (d.mems & d.parent.effectiveMems).or(d.parent.effectiveMems)
+		d.effectiveMems = (d.mems & d.parent.effectiveMems).orIfEmpty(d.parent.effectiveMems)
 		return true
 	})
 	return nil
@@ -106,6 +106,7 @@ func (k *Kernel) SetOnline(cpu int, online bool) error {
 	k.online = now
 	effective := now.without(k.taken)
 	if effective == 0 {
+		// The partitions compete for the CPUs again.
 		k.taken, effective = 0, now
 	}
 	k.root.effective = effective
@@ -130,7 +131,7 @@ func (k *Kernel) plug(c *cgroup) {
 		}
 	}
 	if !c.valid() {
-		effective = effective.or(c.parent.effective)
+		effective = effective.orIfEmpty(c.parent.effective)
 	}
 	c.effective = effective
 }

@@ -44,10 +44,10 @@ type cgroup struct {
 	parent   *cgroup
 	children []*cgroup // in the order of their creation
 	// enabled are the controllers of the children.
-	enabled   map[string]bool
-	processes int
-	values    map[string]string
-	attribute map[string]string
+	enabled    map[string]bool
+	processes  int
+	values     map[string]string
+	attributes map[string]string
 
 	// cpus, exclusive and mems are what programs have written.
 	cpus, exclusive, mems set
@@ -65,8 +65,8 @@ type cgroup struct {
 	strict bool
 }
 
-// New returns a machine with CPUs 0 to cpus-1 and NUMA nodes 0 to nodes-1. The root
-// cgroup has all controllers.
+// New returns the kernel of a machine with CPUs 0 to cpus-1 and NUMA nodes 0 to
+// nodes-1. The root cgroup has all controllers.
 func New(release Release, cpus, nodes int) *Kernel {
 	k := &Kernel{release: release, cpus: first(cpus), online: first(cpus)}
 	k.root = &cgroup{
@@ -142,7 +142,7 @@ func (k *Kernel) Mkdir(dir string) error {
 		return ErrOutside
 	}
 	c := &cgroup{
-		dir: dir, parent: parent, enabled: map[string]bool{}, values: map[string]string{}, attribute: map[string]string{},
+		dir: dir, parent: parent, enabled: map[string]bool{}, values: map[string]string{}, attributes: map[string]string{},
 		effective: parent.effective, effectiveMems: parent.effectiveMems,
 	}
 	parent.children = append(parent.children, c)
@@ -311,13 +311,13 @@ func (k *Kernel) enable(c *cgroup, content string) error {
 // Controllers are the controllers that the model has, in the kernel's order.
 var Controllers = []string{"cpuset", "memory", "hugetlb"}
 
-// Attributes returns the extended attributes of the cgroup.
+// Attributes returns the extended attributes of the cgroup. The map is the cgroup's own.
 func (k *Kernel) Attributes(dir string) (map[string]string, error) {
 	c, err := k.find(dir)
 	if err != nil {
 		return nil, err
 	}
-	return c.attribute, nil
+	return c.attributes, nil
 }
 
 // Processes returns the number of processes of the cgroup.

@@ -104,7 +104,7 @@ func TestErrors(t *testing.T) {
 		"a process beside children":         {Operation{Kind: Attach, Dir: "a"}, syscall.EBUSY},
 		"a read-only file":                  {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus.effective", Content: "1"}, syscall.EACCES},
 		"CPUs that the machine has not":     {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus", Content: "9"}, syscall.EINVAL},
-		"a controller that is off above":    {Operation{Kind: Write, Dir: "a/b/c", File: "cgroup.subtree_control", Content: "+x"}, syscall.EINVAL},
+		"a controller that does not exist":  {Operation{Kind: Write, Dir: "a/b/c", File: "cgroup.subtree_control", Content: "+x"}, syscall.EINVAL},
 		"a partition below the root":        {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus.partition", Content: "root"}, ErrOutside},
 		"a word that is no kind":            {Operation{Kind: Write, Dir: "a/b/c", File: "cpuset.cpus.partition", Content: "yes"}, syscall.EINVAL},
 		"an amount that is no number":       {Operation{Kind: Write, Dir: "a", File: "memory.max", Content: "1x"}, syscall.EINVAL},
@@ -117,7 +117,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A copy shares nothing with its machine: what happens to one leaves the other.
+// A copy shares nothing with its origin: what happens to one leaves the other.
 func TestClone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		release := rapid.SampledFrom(Releases()).Draw(t, "release")

@@ -11,7 +11,7 @@ import (
 // remote partitions.
 type linux612 struct{}
 
-// allowed reports whether the siblings and processes of the cgroup c allow what
+// allowed returns an error unless the siblings and processes of the cgroup c allow what
 // trial has.
 func (l linux612) allowed(k *Kernel, c *cgroup, trial cgroup) error {
 	if c.populated() && (c.cpus != 0 && trial.cpus == 0 || c.mems != 0 && trial.mems == 0) {
@@ -28,8 +28,8 @@ func (l linux612) allowed(k *Kernel, c *cgroup, trial cgroup) error {
 	return nil
 }
 
-// conflict reports whether two siblings may not be as they are: they name the same
-// CPUs for themselves, or all CPUs of one are the other's own.
+// conflict reports whether the kernel refuses a beside b: both name the same CPUs for
+// themselves, or all CPUs of one are named by the other for itself.
 func conflict(a, b cgroup) bool {
 	switch {
 	case a.strict || b.strict || a.exclusive != 0 && b.exclusive != 0:
@@ -132,7 +132,7 @@ func (l linux612) spread(k *Kernel, start *cgroup, force bool) {
 		if c.exclusive != 0 && c != start {
 			c.granted = c.named() & c.parent.granted
 		}
-		effective := (c.cpus & c.parent.effective).or(c.parent.effective)
+		effective := (c.cpus & c.parent.effective).orIfEmpty(c.parent.effective)
 		switch {
 		case c.remote:
 			effective = l.granted(c) & k.online
@@ -228,7 +228,7 @@ func (l linux612) endRemote(k *Kernel, c *cgroup) {
 	if c.reason == "" {
 		c.kind, c.invalid = member, false
 	} else {
-		c.invalid = !c.invalid
+		c.invalid = !c.invalid // the kernel negates the state: an invalid partition becomes valid
 	}
 	c.reset()
 	k.spreadRoot()

@@ -40,7 +40,7 @@ func (l linux7) granted(c *cgroup) set {
 func (linux7) siblings(c *cgroup) (cpus set) {
 	for _, sibling := range c.parent.children {
 		if sibling != c {
-			cpus |= sibling.exclusive.or(sibling.granted)
+			cpus |= sibling.exclusive.orIfEmpty(sibling.granted)
 		}
 	}
 	return cpus
@@ -163,7 +163,7 @@ func (l linux7) endRemote(k *Kernel, c *cgroup) {
 	if c.reason == "" {
 		c.kind, c.invalid = member, false
 	} else {
-		c.invalid = !c.invalid
+		c.invalid = !c.invalid // the kernel negates the state: an invalid partition becomes valid
 	}
 	c.granted = l.granted(c)
 	c.reset()
@@ -200,7 +200,7 @@ func (l linux7) spread(k *Kernel, start *cgroup, force bool) {
 		}
 		effective := l.granted(c) & k.online
 		if !c.remote {
-			effective = (c.cpus & c.parent.effective).or(c.parent.effective)
+			effective = (c.cpus & c.parent.effective).orIfEmpty(c.parent.effective)
 			switch {
 			case c.kind == member && !force && effective == c.effective:
 				return false

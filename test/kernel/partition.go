@@ -66,10 +66,10 @@ func (k *Kernel) starves(c *cgroup, cpus set) bool {
 	return found
 }
 
-// reset is what the kernel does with a cgroup that is a partition no longer.
+// reset takes the CPUs of a former partition from the cgroup.
 func (c *cgroup) reset() {
 	if c.exclusive == 0 {
 		c.granted, c.strict = 0, false
 	}
-	c.effective = (c.cpus & c.parent.effective).or(c.parent.effective)
+	c.effective = (c.cpus & c.parent.effective).orIfEmpty(c.parent.effective)
 }

@@ -19,7 +19,7 @@ func one(n int) set { return set(1) << n }
 func (s set) without(o set) set   { return s &^ o }
 func (s set) overlaps(o set) bool { return s&o != 0 }
 func (s set) subsetOf(o set) bool { return s&^o == 0 }
-func (s set) or(other set) set {
+func (s set) orIfEmpty(other set) set {
 	if s == 0 {
 		return other
 	}

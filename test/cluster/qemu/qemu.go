@@ -141,8 +141,8 @@ func Args(m Machine, n Node) []string {
 	)
 }
 
-// Alone returns QEMU's command line for a machine without disk and network, whose console is QEMU's output.
-func Alone(m Machine, n Node) []string { return append(base(m, n), "-serial", "stdio") }
+// Diskless returns QEMU's command line for a machine without disk and network, whose console is QEMU's output.
+func Diskless(m Machine, n Node) []string { return append(base(m, n), "-serial", "stdio") }
 
 // base is the part that all machines have.
 func base(m Machine, n Node) []string {

@@ -22,13 +22,13 @@ var errLost = errors.New("the kernel has lost CPUs")
 // patience bounds how long the kernel may take for what it does later.
 const patience = 100 * time.Millisecond
 
-// episodeSteps is the number of random operations between two clean hierarchies.
-const episodeSteps = 60
+// episodeOperations is the number of random operations between two clean hierarchies.
+const episodeOperations = 60
 
 // episode takes random operations from a clean hierarchy, and cleans up. It returns
 // all operations that it took.
 func episode(model *kernel.Kernel, real *machine, r *rand.Rand) (history []kernel.Operation, err error) {
-	for range episodeSteps {
+	for range episodeOperations {
 		o := model.Random(r)
 		history = append(history, o)
 		if err := step(model, real, o); err != nil {
@@ -114,10 +114,11 @@ func compare(model *kernel.Kernel, real *machine) string {
 	return strings.Join(diff, "; ")
 }
 
-// shrink returns the shortest history with a difference that leaving out single
-// operations leads to, as text.
+// shrink returns a history with a difference from which no single operation can be left
+// out, and the difference, as text.
 func shrink(release kernel.Release, real *machine, history []kernel.Operation) string {
 	var text strings.Builder
+	var difference error
 	fails := func(history []kernel.Operation) (bool, error) {
 		if err := real.clean(); err != nil {
 			return false, err
@@ -127,7 +128,8 @@ func shrink(release kernel.Release, real *machine, history []kernel.Operation) s
 			if next := model.Clone(); next.Do(o) == kernel.ErrOutside || next.Damage() != "" {
 				return false, nil
 			}
-			if step(model, real, o) != nil {
+			if err := step(model, real, o); err != nil {
+				difference = err
 				return true, nil
 			}
 		}
@@ -148,6 +150,9 @@ func shrink(release kernel.Release, real *machine, history []kernel.Operation) s
 	}
 	for _, o := range history {
 		fmt.Fprintln(&text, o)
+	}
+	if difference != nil {
+		fmt.Fprintln(&text, difference)
 	}
 	return text.String()
 }

@@ -7,8 +7,8 @@
 // first process of a virtual machine that is there for nothing else: it takes CPUs
 // offline and may leave CPUs that the kernel has lost.
 //
-// Its options come from the kernel's command line: seed=N, steps=N, release=NAME.
-// Its last line is "done N steps", "different ..." or "failed ...", or "again N steps"
+// Its options come from the kernel's command line: seed=N, operations=N, model=NAME.
+// Its last line is "done N operations", "different: ..." or "failed: ...", or "again N operations"
 // if the kernel has lost CPUs and the machine must be started again for the rest.
 package main
 
@@ -48,26 +48,26 @@ func run() string {
 		return fmt.Sprintf("different: %v", err)
 	}
 	r := rand.New(rand.NewPCG(o.seed, 0))
-	steps := 0
-	for steps < o.steps {
+	taken := 0
+	for taken < o.operations {
 		history, err := episode(model, real, r)
-		steps += len(history)
+		taken += len(history)
 		if errors.Is(err, errLost) {
-			return fmt.Sprintf("again %d steps", steps)
+			return fmt.Sprintf("again %d operations", taken)
 		}
 		if err != nil {
-			fmt.Printf("difference after %d steps: %v\n", steps, err)
+			fmt.Printf("difference after %d operations: %v\n", taken, err)
 			return "different:\n" + shrink(o.release, real, history)
 		}
 	}
-	return fmt.Sprintf("done %d steps", steps)
+	return fmt.Sprintf("done %d operations", taken)
 }
 
 // options are the words of the kernel's command line for this program.
 type options struct {
-	release kernel.Release
-	seed    uint64
-	steps   int
+	release    kernel.Release
+	seed       uint64
+	operations int
 }
 
 // start mounts what the program needs and returns its options.
@@ -91,10 +91,10 @@ func start() (o options, err error) {
 		switch name {
 		case "seed":
 			o.seed, err = strconv.ParseUint(value, 10, 64)
-		case "steps":
-			o.steps, err = strconv.Atoi(value)
-		case "release":
-			err = fmt.Errorf("no release %q", value)
+		case "operations":
+			o.operations, err = strconv.Atoi(value)
+		case "model":
+			err = fmt.Errorf("no model %q", value)
 			for _, r := range kernel.Releases() {
 				if r.Name == value {
 					o.release, err = r, nil

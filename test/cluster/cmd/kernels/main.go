@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -62,7 +63,7 @@ func run(ctx context.Context, o options) error {
 	c := cluster.New(o.dir, cluster.Defaults())
 	machine := qemu.Default()
 	machine.MemoryMiB, machine.Hugepages = 1024, 0
-	fmt.Println("| kernel | operations | boots | seeds | differences | time |\n|---|---|---|---|---|---|")
+	fmt.Println("| kernel | operations without a difference | boots | seeds | time |\n|---|---|---|---|---|")
 	for kernel := range strings.SplitSeq(o.kernels, ",") {
 		release, err := c.UnpackKernel(ctx, kernel)
 		if err != nil {
@@ -77,7 +78,7 @@ func run(ctx context.Context, o options) error {
 			taken += done
 			fmt.Fprintf(os.Stderr, "kernel %s: %d of %d operations\n", release, taken, o.operations)
 		}
-		fmt.Printf("| %s | %d | %d | %d to %d | 0 | %s |\n", release, taken, boots, o.seed, o.seed+uint64(boots)-1,
+		fmt.Printf("| %s | %d | %d | %d to %d | %s |\n", release, taken, boots, o.seed, o.seed+uint64(boots)-1,
 			time.Since(start).Round(time.Second))
 	}
 	return nil
@@ -100,18 +101,18 @@ func build(ctx context.Context, tests string) (program string, remove func(), er
 	return program, remove, nil
 }
 
-var result = regexp.MustCompile(`(?m)^(?:done|again) (\d+) steps`)
+var result = regexp.MustCompile(`(?m)^(?:done|again) (\d+) operations`)
 
 // boot compares in one boot of a machine, and returns the number of operations. A kernel that has lost CPUs needs another
 // boot for the rest.
 func boot(ctx context.Context, o options, c *cluster.Cluster, kernel, release string, m qemu.Machine,
-	program string, seed uint64, steps int) (int, error) {
+	program string, seed uint64, operations int) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
-	out, err := c.Alone(ctx, kernel, m, program, fmt.Sprintf("release=%s seed=%d steps=%d", modelOf(release), seed, steps))
+	out, err := c.BootProgram(ctx, kernel, m, program, fmt.Sprintf("model=%s seed=%d operations=%d", modelOf(release), seed, operations))
 	match := result.FindStringSubmatch(out)
 	if match == nil {
-		return 0, fmt.Errorf("kernel %s, seed %d: %w\n%s", release, seed, err, out)
+		return 0, errors.Join(fmt.Errorf("kernel %s, seed %d:\n%s", release, seed, out), err)
 	}
 	return strconv.Atoi(match[1])
 }
