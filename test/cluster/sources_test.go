@@ -93,7 +93,8 @@ func FuzzBackportsSource(f *testing.F) {
 	f.Add("deb [signed-by=/k] http://m bookworm main")
 	f.Add("Types: deb\nURIs: http://m\nSuites: bookworm\nComponents: main\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, out := range []string{backportsLine(text, "bookworm", "bookworm-backports"), backportsStanza(text, "bookworm", "bookworm-backports")} {
+		const suite = "bookworm-backports"
+		for _, out := range []string{backportsLine(text, "bookworm", suite), backportsStanza(text, "bookworm", suite)} {
 			if out != "" {
 				require.Contains(t, out, "bookworm-backports")
 				require.True(t, strings.HasPrefix(out, "deb ") || strings.HasPrefix(out, "Types: deb\nSuites: bookworm-backports\n"), out)

@@ -68,9 +68,11 @@ func (w *world) create(p pod) error {
 		name = "second"
 	}
 	w.second[p.uid] = !w.second[p.uid]
-	c := &container{pod: p, dir: p.dir() + "/" + name, spec: map[string]string{"memory.min": "0", "memory.low": "0"}, unseen: p.decision == nil,
+	c := &container{
+		pod: p, dir: p.dir() + "/" + name, spec: map[string]string{"memory.min": "0", "memory.low": "0"}, unseen: p.decision == nil,
 		api: &api.Container{Id: p.uid + name, PodSandboxId: "sandbox-" + p.uid, Name: name, State: api.ContainerState_CONTAINER_CREATED,
-			Linux: &api.LinuxContainer{CgroupsPath: "/" + p.dir() + "/" + name}}}
+			Linux: &api.LinuxContainer{CgroupsPath: "/" + p.dir() + "/" + name}},
+	}
 	if p.decision != nil {
 		entry, err := p.decision.Env(contract.Key{ClaimUID: p.claimUID(), Index: 0})
 		if err != nil {
