@@ -148,14 +148,31 @@ func (k *Kernel) text() map[string]string {
 	return all
 }
 
-// On Linux 7 each online CPU is always of the root or of exactly one partition.
+// Linux 7 loses the CPUs of a partition that names none for itself, if its cpuset.cpus
+// changes. This driver names the CPUs of each partition.
+func TestLinux7LosesCPUs(t *testing.T) {
+	k := container(t, Linux7)
+	for _, w := range [][2]string{{"cpuset.cpus", "2-3"}, {"cpuset.cpus.partition", "root"}, {"cpuset.cpus", "3"}} {
+		require.NoError(t, k.Write("a/b/c", w[0], w[1]))
+	}
+	require.Equal(t, "2", k.Lost())
+}
+
+// On Linux 7 each online CPU is of the root or of exactly one partition, if partitions
+// name their CPUs for themselves.
 func TestNoCPUIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		k := New(Linux7, 8, 2)
 		require.NoError(t, k.Write("", "cgroup.subtree_control", "+cpuset +memory +hugetlb"))
-		for range 100 {
+		for range 300 {
 			o := k.Random(r)
+			if c, err := k.find(o.Dir); err == nil && c.exclusive == 0 && o.File == "cpuset.cpus.partition" {
+				continue
+			}
+			if c, err := k.find(o.Dir); err == nil && c.kind != member && o.File == "cpuset.cpus.exclusive" && o.Content == "" {
+				continue
+			}
 			_ = k.Do(o)
 			require.Empty(t, k.Lost(), "after %s", o)
 			seen := k.root.effective
