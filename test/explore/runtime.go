@@ -21,7 +21,8 @@ type container struct {
 	spec  map[string]string
 	phase phase
 	// unseen reports whether the actuator has not seen the container as it is: the
-	// container was created without the actuator, or another program has changed it.
+	// container was created or started without the actuator, or another program has
+	// changed it. The guard takes care of containers with a claim.
 	unseen bool
 }
 
@@ -160,12 +161,16 @@ func (w *world) start(c *container) error {
 			return nil
 		})
 		switch {
-		case crashed || refusal == nil:
+		case crashed:
+			c.unseen = c.unseen || c.pod.decision == nil
+		case refusal == nil:
 		case c.pod.decision == nil && !w.actuator.wrong:
 			return fmt.Errorf("I7: a container without a claim may not start: %w", refusal)
 		default:
 			return w.end(c)
 		}
+	} else {
+		c.unseen = c.unseen || c.pod.decision == nil
 	}
 	c.phase, c.api.State = running, api.ContainerState_CONTAINER_RUNNING
 	return nil
