@@ -84,7 +84,7 @@ mutate: ## Change the pure packages, a change at a time, and list what no test n
 .PHONY: prove
 prove: prove-actions prove-kernels mutate ## All that docs/proof.md is about, in its long form (hours; root, Debian)
 
-# Actions in a history of the search, and histories of 100 to 110 actions on each kernel.
+# Actions in a history of the search, and histories of 67 to 77 actions on each kernel.
 DEPTH ?= 4
 HISTORIES ?= 5000
 

@@ -48,7 +48,7 @@ func TestHistories(t *testing.T) {
 				w, err := newWorld(dir, version)
 				require.NoError(t, err)
 				var all []happened
-				for range rapid.IntRange(100, 110).Draw(t, "actions") {
+				for range rapid.IntRange(67, 77).Draw(t, "actions") {
 					h := happened{rapid.SampledFrom(w.actions()).Draw(t, "action").name, drawMishap(t)}
 					all = append(all, h)
 					require.NoError(t, w.takeNamed(h), "%s", all)
