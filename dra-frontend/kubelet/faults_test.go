@@ -111,3 +111,27 @@ func TestKeptCPUsOfAnotherResult(t *testing.T) {
 	require.NoError(t, n.prepareAll(template(claim(uid(78)))))
 	require.Equal(t, 2, n.record(1).CPUs().Size())
 }
+
+// A reservation is for a pod's UID. A pod of the same name that was made later does not
+// take it over: it has none of the claim's values, and its own reservation comes later.
+func TestReservationOfAFormerPod(t *testing.T) {
+	n := newNode(t)
+	former := n.claim(1, "numa-0", capacity{"cpu": "1"})
+	later := n.pods["pod-1"]
+	later.UID = uid(3001)
+	n.pods["pod-1"] = later
+	_, err := n.prepare(former)
+	require.ErrorContains(t, err, "claim default/claim-1 is not reserved for any pod that exists")
+	require.Empty(t, n.claimFiles())
+
+	// Beside it a pod that has a reservation gets the claim, and the later pod does not.
+	other := n.pods["pod-1"]
+	other.Name, other.UID = "pod-2", uid(1002)
+	n.pods["pod-2"] = other
+	former.Status.ReservedFor = append(former.Status.ReservedFor,
+		resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "pod-2", UID: types.UID(uid(1002))})
+	_, err = n.prepare(former)
+	require.NoError(t, err)
+	require.Equal(t, []contract.PodRecord{{UID: uid(1002), QOS: contract.LevelBurstable}}, n.record(1).Pods)
+	require.NotContains(t, n.state().Pods, uid(3001))
+}

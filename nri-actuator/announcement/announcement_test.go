@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 )
 
@@ -75,6 +76,26 @@ func TestOneActuatorAtATime(t *testing.T) {
 	require.NoError(t, place.Close())
 	a, err := announcement.New(dir, base())
 	require.NoError(t, err)
+	require.NoError(t, a.Close())
+}
+
+// An actuator that is alive keeps its announcement, also if a newer program wrote what
+// this program cannot read: two actuators would fail each other's containers.
+func TestUnreadableAnnouncementIsHeld(t *testing.T) {
+	dir := t.TempDir()
+	const newer = `{"v":"v9"}`
+	held, err := atomicfile.WriteHeld(dir, contract.ActuatorFile, []byte(newer), 0o644, contract.LockAnnouncement)
+	require.NoError(t, err)
+	_, err = announcement.New(dir, base())
+	require.ErrorIs(t, err, announcement.ErrHeld)
+	require.ErrorContains(t, err, contract.ActuatorFile)
+	data, err := os.ReadFile(filepath.Join(dir, contract.ActuatorFile))
+	require.NoError(t, err)
+	require.Equal(t, newer, string(data))
+
+	require.NoError(t, held.Close())
+	a, err := announcement.New(dir, base())
+	require.NoError(t, err, "its actuator is dead")
 	require.NoError(t, a.Close())
 }
 

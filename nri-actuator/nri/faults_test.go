@@ -226,3 +226,43 @@ func TestLateRemoveWithoutACgroup(t *testing.T) {
 	require.NoError(t, r.plugin.CatchUp(t.Context()))
 	r.run("claimed", podA, env...)
 }
+
+// The announced generation is the last one that was applied everywhere: the frontend
+// must not take a node state for applied that a container lacks (I1).
+func TestGenerationOfAFailedApply(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("pooled", podA)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	before := r.node.State.Generation
+	require.Equal(t, before, r.announced.Generation)
+
+	file := filepath.Join(r.node.Cgroup, c.dir, "cpuset.cpus")
+	require.NoError(t, os.Rename(file, file+"~"))
+	require.NoError(t, os.Mkdir(file, 0o755))
+	r.node.Prepare(podB, claimB, contract.Decision{CPUs: contracttest.CPUs("4-5")})
+	require.NotEqual(t, before, r.node.State.Generation)
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.cpus")
+	require.Equal(t, before, r.announced.Generation, "apply")
+	require.NoError(t, r.synchronize())
+	require.Equal(t, before, r.announced.Generation, "synchronize")
+
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Rename(file+"~", file))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, r.node.State.Generation, r.announced.Generation)
+	require.Equal(t, "0-3,6-15", r.cpus(c))
+}
+
+// I1: containers with a claim of memory only run on the pool. They leave the CPUs of a
+// new claim before its container gets them, like containers without a claim.
+func TestMemoryClaimLeavesClaimedCPUs(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	plain := r.run("plain", podB)
+	memory := r.run("memory", podA, r.node.Prepare(podA, claimA, contract.Decision{Mems: contracttest.NUMANodes("0")})...)
+	require.Equal(t, "0-15", r.cpus(memory))
+	env := r.node.Prepare(podC, claimB, contract.Decision{CPUs: contracttest.CPUs("4-5")})
+	_, err := r.create("exclusive", podC, env...)
+	require.NoError(t, err)
+	require.Equal(t, "0-3,6-15", r.cpus(memory))
+	require.Equal(t, "0-3,6-15", r.cpus(plain))
+}

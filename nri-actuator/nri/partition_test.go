@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -192,6 +193,30 @@ func TestPartitionLost(t *testing.T) {
 	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
 	require.Empty(t, r.announced.InvalidPartitions)
 	require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
+}
+
+// No partition is made, and a lost one does not end, while a cgroup above does not name
+// its CPUs, whatever was written there: the kernel would lose them.
+func TestPartitionBelowACgroupWithoutItsCPUs(t *testing.T) {
+	for name, dir := range map[string]string{
+		"kubepods": "kubepods", "the level": "kubepods/burstable", "the pod": "kubepods/burstable/pod" + podA,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+			// Writes to a null device succeed and have no effect.
+			r.node.RemoveFile(dir, contract.FileExclusive)
+			const null = 1<<8 | 3
+			if err := syscall.Mknod(filepath.Join(r.node.Cgroup, dir, contract.FileExclusive), syscall.S_IFCHR|0o600, null); err != nil {
+				t.Skipf("no device can be made here: %v", err)
+			}
+			r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
+			_ = r.plugin.Apply(t.Context())
+			require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition))
+			require.Contains(t, r.announced.InvalidPartitions[claimA],
+				"cgroup "+dir+` has "" in cpuset.cpus.exclusive, the container's partition needs 4-7`)
+		})
+	}
 }
 
 // A container without a cgroup here, as in a virtual machine, has no partition.
