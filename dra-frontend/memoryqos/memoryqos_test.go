@@ -3,6 +3,7 @@
 package memoryqos_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -186,4 +187,21 @@ func merged(t require.TestingT, c memoryqos.Container, policy func(i int) memory
 		decisions[contract.Key{ClaimUID: "c", Index: i}] = d
 	}
 	return *contract.Merge(decisions).Memory
+}
+
+func TestAmountIsPositive(t *testing.T) {
+	for _, amount := range []int64{0, -4096, 4095} {
+		_, err := memoryqos.Policy{PageSize: 4096}.Result(amount)
+		require.ErrorContains(t, err, "is not a positive multiple of the page size 4096")
+	}
+}
+
+// A container without a limit has the most room.
+func TestHeadroom(t *testing.T) {
+	results := func(limit contract.Limit) []memoryqos.Result {
+		return []memoryqos.Result{{Amount: 4 * mi, Limit: limit}}
+	}
+	require.Equal(t, 2.0, memoryqos.Container{Limit: 8 * mi, Results: results(4 * mi)}.Headroom())
+	require.Equal(t, 1.5, memoryqos.Container{Ceiling: 16 * mi, Results: results(6 * mi)}.Headroom())
+	require.True(t, math.IsInf(memoryqos.Container{Ceiling: 16 * mi, Results: results(contract.Max)}.Headroom(), 1))
 }

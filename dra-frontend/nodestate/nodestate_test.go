@@ -91,3 +91,28 @@ func TestManyPodsFit(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, len(data), 256<<10)
 }
+
+// I8: the claims of a pod are sorted, whatever their order was.
+func TestClaimsOfAPodAreSorted(t *testing.T) {
+	pod := contract.PodRecord{UID: uid(101)}
+	s, err := nodestate.Compute(base, []contract.ClaimRecord{claim(2, pod), claim(1, pod)})
+	require.NoError(t, err)
+	require.Equal(t, []string{uid(1), uid(2)}, s.Pods[uid(101)].Claims)
+}
+
+// No value stands where nothing is claimed: levels get their former values back.
+func TestLevelsWithoutProtection(t *testing.T) {
+	s, err := nodestate.Compute(base, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101)},
+		contract.Decision{CPUs: contracttest.CPUs("1")})})
+	require.NoError(t, err)
+	require.Empty(t, s.Ancestors)
+}
+
+// A pod without a limit of hugepages keeps none.
+func TestPodWithoutAHugepageLimit(t *testing.T) {
+	pod := contract.PodRecord{UID: uid(101), Hugepages: map[string]contract.Limit{"2Mi": contract.Max}}
+	claimed := contract.Decision{Hugepages: map[string]contract.Limit{"2Mi": 2 << 20}}
+	s, err := nodestate.Compute(base, []contract.ClaimRecord{claim(1, pod, claimed)})
+	require.NoError(t, err)
+	require.Equal(t, contract.Files{"hugetlb.2MB.max": "max", "hugetlb.2MB.rsvd.max": "max"}, s.Pods[uid(101)].Cgroup)
+}
