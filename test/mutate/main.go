@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,8 @@ func main() {
 	flag.StringVar(&r.equivalent, "equivalent", "mutate/equivalent.txt", "file with the changes that change no behaviour, and why")
 	flag.DurationVar(&r.timeout, "timeout", 5*time.Minute, "the longest time of a test without a change")
 	flag.DurationVar(&r.slack, "slack", 10*time.Second, "tests that take five times as long as without a change, and so much more, notice it")
+	flag.IntVar(&r.sample, "sample", 0, "try so many of the changes, drawn with -seed; 0 for all")
+	flag.Uint64Var(&r.seed, "seed", 1, "the seed of -sample")
 	flag.IntVar(&r.jobs, "jobs", 2, "changes that are tried at a time")
 	goal := flag.Int("goal", 95, "fail below this score, in percent")
 	flag.Parse()
@@ -55,7 +58,8 @@ type run struct {
 	module, dir, file, equivalent string
 	tests                         []string
 	timeout, slack                time.Duration
-	jobs                          int
+	jobs, sample                  int
+	seed                          uint64
 	out                           io.Writer
 }
 
@@ -83,45 +87,66 @@ func (r run) run(ctx context.Context) (score int, err error) {
 		return 0, err
 	}
 
-	same := 0
-	noticed := make([]bool, len(changes))
-	numbers := make(chan int)
+	var numbers []int
+	for i, m := range changes {
+		if _, equivalent := known[m.name()]; !equivalent {
+			numbers = append(numbers, i+1)
+		}
+	}
+	same, all := len(changes)-len(numbers), len(numbers)
+	if all == 0 {
+		return 0, fmt.Errorf("no change of %s compiles", r.dir)
+	}
+	numbers = r.draw(numbers)
+	killed := 0
+	for i, noticed := range r.try(ctx, j, numbers) {
+		if noticed {
+			killed++
+			continue
+		}
+		m := changes[numbers[i]-1]
+		fmt.Fprintf(r.out, "line %d, tests that come by: %d: %s\n", m.line, len(j[numbers[i]]), m.name())
+	}
+	score = 100 * killed / len(numbers)
+	fmt.Fprintf(r.out, "%s: killed %d of %d (%d %%), %d equivalent", r.place(""), killed, len(numbers), score, same)
+	if len(numbers) < all {
+		fmt.Fprintf(r.out, ", a sample of %d with seed %d", all, r.seed)
+	}
+	fmt.Fprintln(r.out)
+	return score, nil
+}
+
+// draw returns the sample of the numbers, in their order.
+func (r run) draw(numbers []int) []int {
+	if r.sample <= 0 || r.sample >= len(numbers) {
+		return numbers
+	}
+	drawn := make([]int, r.sample)
+	for i, at := range rand.New(rand.NewPCG(r.seed, 0)).Perm(len(numbers))[:r.sample] {
+		drawn[i] = numbers[at]
+	}
+	slices.Sort(drawn)
+	return drawn
+}
+
+// try reports for each change whether a test notices it.
+func (r run) try(ctx context.Context, j judge, numbers []int) []bool {
+	noticed := make([]bool, len(numbers))
+	next := make(chan int)
 	var workers sync.WaitGroup
 	for range r.jobs {
 		workers.Go(func() {
-			for number := range numbers {
-				noticed[number-1] = j.notices(ctx, number, r.slack)
+			for i := range next {
+				noticed[i] = j.notices(ctx, numbers[i], r.slack)
 			}
 		})
 	}
-	for i, m := range changes {
-		if _, equivalent := known[m.name()]; equivalent {
-			same++
-			continue
-		}
-		numbers <- i + 1
+	for i := range numbers {
+		next <- i
 	}
-	close(numbers)
+	close(next)
 	workers.Wait()
-
-	killed := 0
-	for i, m := range changes {
-		_, equivalent := known[m.name()]
-		switch {
-		case equivalent:
-		case noticed[i]:
-			killed++
-		default:
-			fmt.Fprintf(r.out, "line %d, tests that come by: %d: %s\n", m.line, len(j[i+1]), m.name())
-		}
-	}
-	count := len(changes) - same
-	if count == 0 {
-		return 0, fmt.Errorf("no change of %s compiles", r.dir)
-	}
-	score = 100 * killed / count
-	fmt.Fprintf(r.out, "%s: killed %d of %d (%d %%), %d equivalent\n", r.place(""), killed, count, score, same)
-	return score, nil
+	return noticed
 }
 
 // place returns the path of a file of the package, below the modules.

@@ -212,6 +212,14 @@ func TestRun(t *testing.T) {
 	require.Equal(t, 100, score)
 	require.Equal(t, "example/p: killed 1 of 1 (100 %), 1 equivalent\n", out.String())
 
+	out.Reset()
+	require.NoError(t, os.WriteFile(equivalent, nil, 0o600))
+	r.sample, r.seed = 1, 7
+	_, err = r.run(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, out.String(), " of 1 (")
+	require.Contains(t, out.String(), ", a sample of 2 with seed 7\n")
+
 	require.NoError(t, os.WriteFile(equivalent, []byte("example/p/p.go Larger: a > b  =>  a >= b\n"), 0o600))
 	_, err = r.run(t.Context())
 	require.ErrorContains(t, err, "line 1 has no reason above it")
