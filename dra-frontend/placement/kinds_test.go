@@ -83,7 +83,7 @@ func TestKindsRefused(t *testing.T) {
 			free:    "0-31",
 			n:       16,
 			options: placement.Options{Cores: placement.CoresEfficiency, WholeL3: true},
-			want:    "no whole L3 caches",
+			want:    "no whole L3 caches of efficiency cores only are free",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -107,8 +107,10 @@ func TestRefused(t *testing.T) {
 		{"unknown placement", t1, "0-3", 1, placement.Options{Placement: "tidy"}, `placement "tidy"`},
 		{"A11 wholeCores with 3", t2, "0-1,4-5", 3, cores, "3 CPUs are not whole free cores in the zone; 2 or 4 would be"},
 		{"A11 wholeCores with 3, two left", t2, "1,4-5", 3, cores, "3 CPUs are not whole free cores in the zone; 2 would be"},
+		{"A11 wholeCores with 1", t2, "0-1,4-5", 1, cores, "1 CPUs are not whole free cores in the zone; 2 would be"},
 		{"A11 wholeCores with broken ones", t2, "0-1", 2, cores, "no whole cores are free"},
 		{"A11 wholeL3", t4, "0-511", 24, l3, "24 CPUs are not whole free L3 caches in the zone; 16 or 32 would be"},
+		{"A11 wholeL3 beside a used one", t4, "0-7,9-15,256-271", 24, l3, "24 CPUs are not whole free L3 caches in the zone; 16 would be"},
 		{"A11 wholeL3 of a used one", t2, "1,4-5", 2, l3, "no whole L3 caches are free"},
 		{"A11 wholeL3 smaller than one", t2, "0-1,4-5", 2, l3, "4 would be"},
 	} {
