@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
 // Programs has the paths of the built programs.
@@ -94,6 +95,7 @@ func (n *Node) StopActuator(kill bool) {
 	if err := <-a.ended; !kill {
 		require.NoError(n.t, err, "the actuator's end")
 	}
+	n.happened(protocol.ActuatorDied)
 }
 
 // PauseActuator stops all threads of the actuator until the returned function is
@@ -131,6 +133,7 @@ func (n *Node) RestartActuator(kill bool) {
 // runtime calls it. The runtime calls a plugin only after the synchronisation.
 func (n *Node) connected() {
 	n.t.Helper()
+	n.happened(protocol.ActuatorStarted)
 	n.eventually("the actuator to be connected", func() error {
 		a, err := n.Announcement()
 		if err == nil && (!a.Connected || a.PID != n.actuator.cmd.Process.Pid) {

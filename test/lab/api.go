@@ -228,6 +228,8 @@ type Pod struct {
 	// prepared has the frontend's answers to kubelet: devices by claim name.
 	prepared map[string][]device
 	made     bool
+	// scheduled and removed report whether the node's history has the pod, and its end.
+	scheduled, removed bool
 }
 
 // device is a device of a prepared claim.

@@ -39,6 +39,7 @@ func (n *Node) Check() {
 	n.settle()
 	n.judge()
 	n.checkContainers(records)
+	n.seenContainers()
 	n.checkCgroups()
 	if len(records) == 0 {
 		n.checkEmpty()

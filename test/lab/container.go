@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
 // Container is a container in the runtime.
@@ -49,6 +50,7 @@ type Container struct {
 // the CDI devices, ask the NRI plugins, apply their answer.
 func (n *Node) CreateContainer(p *Pod, name string) (*Container, error) {
 	n.t.Helper()
+	n.scheduled(p)
 	n.makePodCgroup(p)
 	n.runtime.serial++
 	spec := p.container(name)
@@ -78,6 +80,7 @@ func (n *Node) CreateContainer(p *Pod, name string) (*Container, error) {
 		}
 	}
 	n.runtime.keep(c)
+	c.step(protocol.ContainerCreated)
 	return c, nil
 }
 
@@ -163,12 +166,14 @@ func (c *Container) Start() error {
 	}
 	c.started = true
 	c.n.runtime.keep(c)
+	c.step(protocol.ContainerStarted)
 	return nil
 }
 
 // Stop ends and removes the container.
 func (c *Container) Stop() {
 	c.n.t.Helper()
+	c.step(protocol.Stopped)
 	c.n.removeCgroup(c.cgroup())
 	c.started = false
 	c.n.runtime.remove(c)

@@ -27,6 +27,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
 // ErrDied is the error of a call during which the frontend died.
@@ -45,7 +46,7 @@ func newEmbedded(n *Node) *embedded {
 	dir, err := cdidir.Open(n.CDI)
 	require.NoError(n.t, err)
 	require.NoError(n.t, dir.RemoveStale())
-	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1}}
+	e := &embedded{n: n, dir: &mortal{Dir: dir, left: -1, n: n}}
 	e.driver = kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(n.path("kubelet/ledger.lock")), Ledger: ledger.New(e.dir, n.BootID()),
 		SlicePool: NodeName, BootID: n.BootID(),
@@ -171,6 +172,7 @@ func (n *Node) KillFrontendAfter(changes int) {
 // leaves the unfinished file of a killed writer, and fails each later change.
 type mortal struct {
 	cdidir.Dir
+	n *Node
 	// left is the number of changes before the death; negative for no death.
 	left int
 	over bool
@@ -197,12 +199,25 @@ func (m *mortal) change(name string, do func() error) error {
 
 // Write implements ledger.Directory.
 func (m *mortal) Write(name string, data []byte) error {
-	return m.change(name, func() error { return m.Dir.Write(name, data) })
+	return m.change(name, func() error {
+		err := m.Dir.Write(name, data)
+		if err == nil {
+			m.n.written(name, data)
+		}
+		return err
+	})
 }
 
 // Remove implements ledger.Directory.
 func (m *mortal) Remove(name string) error {
-	return m.change(name, func() error { return m.Dir.Remove(name) })
+	return m.change(name, func() error {
+		_, there := m.n.Files()[name]
+		err := m.Dir.Remove(name)
+		if uid, claim := contract.ClaimUIDOfFile(name); claim && there && err == nil {
+			m.n.o.History.Add(protocol.Event{Action: protocol.ClaimRemoved, Subject: uid})
+		}
+		return err
+	})
 }
 
 type discard struct{}

@@ -23,6 +23,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
 // frontend has the calls that kubelet makes.
@@ -55,6 +56,7 @@ func (n *Node) startFrontend() {
 func (n *Node) RestartFrontend() {
 	n.t.Helper()
 	n.frontend.stop()
+	n.happened(protocol.FrontendDied)
 	n.startFrontend()
 }
 

@@ -32,6 +32,8 @@ type history struct {
 	partitions  bool
 	exclusivity string
 	claims      map[string]claim
+	// whole reports whether each container has all results of its claims.
+	whole bool
 }
 
 // newHistory starts a node with a drawn machine and configuration.
@@ -183,18 +185,18 @@ func (h *history) addPod() {
 	name := fmt.Sprintf("p%d", h.next)
 	var containers []lab.ContainerSpec
 	level := rapid.SampledFrom([]lab.Level{lab.Guaranteed, lab.Burstable, lab.BestEffort}).Draw(h.t, "level")
-	switch kind := rapid.IntRange(0, 5).Draw(h.t, "kind"); kind {
-	case 0:
+	switch kind := rapid.IntRange(0, 5).Draw(h.t, "kind"); {
+	case kind == 0:
 		containers = []lab.ContainerSpec{{Name: "a"}}
-	case 1:
+	case kind == 1:
 		cpus := strconv.Itoa(rapid.IntRange(1, 4).Draw(h.t, "cpu"))
 		parameters := rapid.SampledFrom([]string{"", "", isolation("none"), isolation("partition")}).Draw(h.t, "parameters")
 		claim := h.claim(name, name, lab.Request{Name: "r", Capacity: cpu(cpus), Parameters: parameters})
 		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{claim}}, {Name: "b", Claims: []string{claim}}}
-	case 2:
+	case kind == 2 && !h.whole:
 		claim := h.claim(name, name, h.request("r"), h.request("s"))
 		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{claim + "/r"}}, {Name: "b", Claims: []string{claim + "/s"}}}
-	case 3:
+	case kind == 3:
 		one, two := h.claim(name, name+"-1", h.request("r")), h.claim(name, name+"-2", h.request("r"))
 		containers = []lab.ContainerSpec{{Name: "a", Claims: []string{one, two}}, {Name: "b"}}
 	default:

@@ -15,12 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
 // Prepare prepares a pod's claims, as kubelet does before it starts the pod. A
 // claim that is prepared for another pod needs no call.
 func (n *Node) Prepare(p *Pod) error {
 	n.t.Helper()
+	n.scheduled(p)
 	var claims []*resourceapi.ResourceClaim
 	for _, name := range p.Claims() {
 		if devices, known := n.prepared[name]; known {
@@ -32,10 +35,12 @@ func (n *Node) Prepare(p *Pod) error {
 	if len(claims) == 0 {
 		return nil
 	}
+	n.claims(protocol.PrepareCalled, claims)
 	answers, err := n.frontend.prepare(n.t.Context(), claims)
 	if err != nil {
 		return err
 	}
+	n.claims(protocol.Answered, claims)
 	return n.take(p, claims, answers)
 }
 
@@ -78,7 +83,10 @@ func (n *Node) PrepareAll(pods []*Pod) error {
 }
 
 // RestartKubelet makes kubelet prepare all claims again.
-func (n *Node) RestartKubelet() { n.prepared = make(map[string][]device) }
+func (n *Node) RestartKubelet() {
+	n.prepared = make(map[string][]device)
+	n.happened(protocol.KubeletRestarted)
+}
 
 // Unprepare releases the claims that no other pod uses.
 func (n *Node) Unprepare(p *Pod) error {
@@ -130,6 +138,7 @@ func (n *Node) Remove(p *Pod) error {
 			c.Stop()
 		}
 	}
+	n.removed(p)
 	if err := n.Unprepare(p); err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/contract/records"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
 // T has the methods of *testing.T and *rapid.T that package lab uses.
@@ -82,6 +83,9 @@ type Options struct {
 	NoActuator bool
 	// Instance identifies the frontend.
 	Instance Instance
+	// History, if set, gets the node's steps in the words of the protocol's model. Only an
+	// embedded frontend's files are in it, of claims whose results each container has all.
+	History *protocol.History
 }
 
 // Node is one node with its cluster.

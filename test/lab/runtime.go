@@ -14,6 +14,8 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
 // runtime is the container runtime. It has the containers, and calls NRI plugins
@@ -109,6 +111,7 @@ func (n *Node) StopRuntime() {
 	if n.actuator == nil {
 		return
 	}
+	n.happened(protocol.LinkLost)
 	n.eventually("the actuator to notice", func() error {
 		a, err := n.Announcement()
 		if err == nil && a.Connected {

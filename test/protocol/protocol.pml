@@ -16,7 +16,12 @@
 #define ENDS(p) (p > 0)
 #define UNSEEN true       /* steps that no history has */
 #define SEEN(action, subject, set) skip
+#define NEXT(action, subject) true                                /* a history says which step is next */
+#define TRIES(when) (when)
+#define READY true
+#define WRITES true
 #define FAULT faults -> faults--
+#define ANY(x, n) x = 0; do :: break :: x < n - 1 -> x++ od
 #define CHOOSE_CLAIMS(set) ENDS(p) -> (PODS == 2 || phase[p-1] != absent && phase[0] == running); set = 1 :: ENDS(p) -> set = 2 :: !ENDS(p)
 #define CHOOSE_CPUS(set) assert(rest & (rest - 1) || I2); set = (rest & ~record_cpus[c] -> rest & ~record_cpus[c] : rest); set = set & -set
 #endif
@@ -28,21 +33,19 @@
 
 mtype = { idle, reconcile, prepare, unprepare, join };          /* calls of the frontend */
 mtype = { absent, pending, created, made, running, ended };     /* a pod; made: its container has a cgroup and no program */
-mtype = { apply, create, start, wait };                         /* the actuator's work; wait: for a container in its guard */
-mtype = { none, asked, granted, refused };                      /* the actuator's answer; none: the runtime goes on without */
-mtype = { frontendDied, actuatorDied, linkLost, kubeletRestarted, scheduled, stopped, removed, nodeWritten, claimWritten, claimRemoved,
-          containerCreated, containerStarted };                 /* what a history names */
+mtype = { apply, create, start, wait, none, asked, granted, refused }; /* the actuator's work and answer; wait: in the guard */
+mtype = { frontendDied, actuatorDied, actuatorStarted, linkLost, kubeletRestarted, scheduled, stopped, removed, prepareCalled, nodeWritten,
+          claimWritten, claimRemoved, containerCreated, containerStarted };               /* what a history names */
 
 SET files, unreadable, decided, record_cpus[CLAIMS], record_pods[CLAIMS]; /* claim files; unreadable: of an earlier boot */
 bit node, read; SET pool, listed[PODS];                         /* node file: shared pool, each pod's claims; read: by the actuator */
 bit connected, applied;                                         /* announcement; applied: it has the node file's generation */
 byte lock = NOBODY;                                             /* the ledger's lock: its holder */
 SET allocated, consumers[CLAIMS], deleted;                      /* API server; a new allocation changes a claim's bit */
-SET users[CLAIMS], known, prepared, joining; mtype call[CLAIMS] = idle; chan calls = [4] of { mtype, byte };    /* kubelet */
+SET users[CLAIMS], known, prepared, joining; mtype call[CLAIMS] = idle; chan calls = [2 * CLAIMS] of { mtype, byte };    /* kubelet */
 mtype phase[PODS] = absent, answer[PODS] = none; SET claims[PODS], env[PODS], cpus[PODS]; chan nri = [0] of { mtype, byte };
 SET cgroups, configured, slipped; bit linked;                   /* pods with a cgroup, answered, started without the actuator */
-byte faults = FAULTS; SET dies;                                 /* dies: pods, then frontends, then the actuator */
-hidden byte i, j;
+byte faults = FAULTS; SET dies; hidden byte i, j;               /* dies: pods, then frontends, then the actuator */
 
 #define SAME(c, allocation) (IN(c, files & ~unreadable) && IN(c, allocation) == IN(c, decided))
 #define STANDS(c, allocation, pods) (SAME(c, allocation) && (JOINABLE(c) || (record_pods[c] & (pods))))
@@ -51,7 +54,6 @@ hidden byte i, j;
 #define BACKED(p, list) ((claims[p] & ~(files & list[p])) == 0)
 #define POOLED(p) ((phase[p] == made || phase[p] == running) && !env[p] && (!claims[p] || phase[p] == running))
 #define GUARDED(p) (claims[p] && !IN(p, configured) && (env[p] -> cpus[p] != env[p] : !cpus[p]))
-
 #define ALIVE(p) (phase[p] != absent && phase[p] != ended)
 
 #include "properties.pml"
@@ -71,27 +73,25 @@ inline write_node(taken, pods) {
        assert(lock == f || LOCK); node = 1; read = 0; applied = 0; pool = left; check() } :: else fi }
 inline write_claim(pods) {
   SEEN(claimWritten, c, with);
-  d_step {
-    assert(lock == f || LOCK); assert(!(record_pods[c] & cgroups) || record_cpus[c] == with || I8);
+  d_step { assert(lock == f || LOCK); assert(!(record_pods[c] & cgroups) || record_cpus[c] == with || I8);
     files = files | ONE(c); record_cpus[c] = with; record_pods[c] = pods; decided = (decided & ~ONE(c)) | asks; check() } }
 inline forget(c) {
   files = files & ~ONE(c); unreadable = unreadable & files; decided = decided & files; record_cpus[c] = 0; record_pods[c] = 0 }
 inline remove_claim() {
   if :: IN(c, files) -> SEEN(claimRemoved, c, 0); d_step { assert(lock == f || LOCK); forget(c); check() } :: else fi }
 inline finish(done) {     /* give the lock back and answer */
-  d_step {
-    if :: c < CLAIMS && call[c] == op ->
+  d_step { if :: c < CLAIMS && call[c] == op ->
        prepared = prepared | (done && op == prepare) << c; known = known & ~((done && op == unprepare) << c); call[c] = idle :: else fi;
     joining = joining & ~((op == join) << c); for (j : 0 .. PODS-1) { list[j] = 0 }
     lock = (lock == f -> NOBODY : lock); op = reconcile; c = CLAIMS; own = 0; asks = 0; with = 0; rest = 0; left = 0; differs = 0 } }
 proctype Frontend(byte f) {
   mtype op = reconcile; byte c = CLAIMS; SET own, asks, with, rest, left, list[PODS]; bit differs;
-begin: { do :: atomic { lock == NOBODY -> lock = f; d_step { load() };
+begin: { do :: atomic { lock == NOBODY && READY -> lock = f; d_step { load() };
        if :: op == reconcile && !unreadable -> goto last
        :: op == unprepare && call[c] == op -> remove_claim(); own = 0; goto last
        :: op == join && own && JOINABLE(c) && SAME(c, asks) && !unreadable ->
           with = record_cpus[c]; own = own | (record_pods[c] & cgroups); write_claim(own); goto last
-       :: DECIDABLE(c, own) && !STANDS(c, asks, own) && (op == prepare && call[c] == op || op == join && IN(c, files)) ->
+       :: WRITES && DECIDABLE(c, own) && !STANDS(c, asks, own) && (op == prepare && call[c] == op || op == join && IN(c, files)) ->
           if :: SAME(c, asks) -> with = record_cpus[c] :: else -> CHOOSE_CPUS(with) fi;
           left = (rest & ~with & ~record_cpus[c] -> record_cpus[c] : 0);
           if :: IN(c, files) -> write_node(with | left, 0) :: else -> write_node(with, own) fi
@@ -110,7 +110,7 @@ inline reply(verdict) {
 proctype Actuator() {
   mtype what = apply; byte p, q; SET free, list[PODS], want; bit has;
 begin: {
-  atomic { linked = 1; look() }; /* the runtime waits for the answer to its list */
+  atomic { NEXT(actuatorStarted, 0) -> SEEN(actuatorStarted, 0, 0); linked = 1; look() }; /* the runtime waits for the answer to its list */
   do :: atomic { /* the claim files are read after the node file */
        d_step { for (i : 0 .. CLAIMS-1) { want = want | (what != apply && IN(i, claims[p]) -> record_cpus[i] : 0) }; i = 0 };
        if /* I5, I1 */
@@ -123,9 +123,8 @@ begin: {
        if :: what == apply -> connected = linked; applied = has && read
        :: what != apply && has && (answer[p] == asked || phase[p] == made) ->
           cpus[p] = (want -> want : free); slipped = slipped & ~ONE(p) :: else fi; reply(granted); d_step { check() } };
-next: if :: atomic { !linked -> connected = 0; linked = 1; look() }
-     :: atomic { linked && node && !read -> look() }
-     :: atomic { nri ? what, p -> answer[p] = asked; look() } fi
+next: if :: atomic { !linked && NEXT(actuatorStarted, 0) -> SEEN(actuatorStarted, 0, 0); connected = 0; linked = 1; look() }
+     :: atomic { linked && node && !read -> look() } :: atomic { nri ? what, p -> answer[p] = asked; look() } fi
   od } unless { atomic { IN(ACTUATOR, dies) -> dies = dies & ~ONE(ACTUATOR); reply(none); goto begin } } }
 
 /* Kubelet and the runtime. */
@@ -138,7 +137,8 @@ begin: { do :: atomic { phase[p] == absent -> if :: CHOOSE_CLAIMS(claims[p]) fi;
        d_step {
          for (i : 0 .. CLAIMS-1) { users[i] = users[i] | IN(i, claims[p]) << p; consumers[i] = consumers[i] | IN(i, claims[p]) << p };
          phase[p] = pending; cgroups = cgroups | ONE(p) } }
-  :: atomic { phase[p] == pending && !(claims[p] & ~(prepared & files)) && (answer[p] != refused || BACKED(p, listed) || !linked) ->
+  :: atomic { phase[p] == pending && NEXT(containerCreated, p) && !(claims[p] & ~(prepared & files)) &&
+       TRIES(answer[p] != refused || BACKED(p, listed) || !linked) ->
        d_step { env[p] = 0; for (i : 0 .. CLAIMS-1) { env[p] = env[p] | (IN(i, claims[p]) -> record_cpus[i] : 0) }; answer[p] = none };
        if :: linked -> nri ! create, p :: !linked fi }
      atomic { answer[p] != asked -> if
@@ -148,7 +148,8 @@ begin: { do :: atomic { phase[p] == absent -> if :: CHOOSE_CLAIMS(claims[p]) fi;
        fi; answer[p] = none; phase[p] = created; SEEN(containerCreated, p, cpus[p]) }
   :: phase[p] == created -> phase[p] = made
   :: atomic { phase[p] == made && GUARDED(p) && linked && BACKED(p, listed) -> nri ! wait, p }; answer[p] != asked
-  :: atomic { phase[p] == made && !GUARDED(p) -> if :: linked -> nri ! start, p :: !linked -> answer[p] = none fi };
+  :: atomic { phase[p] == made && !GUARDED(p) && NEXT(containerStarted, p) ->
+       if :: linked -> nri ! start, p :: !linked -> answer[p] = none fi };
      atomic { answer[p] != asked -> if
        :: answer[p] == refused -> phase[p] = pending
        :: else -> slipped = slipped | (answer[p] == none && !env[p]) << p; answer[p] = none; SEEN(containerStarted, p, cpus[p]);
@@ -161,8 +162,9 @@ begin: { do :: atomic { phase[p] == absent -> if :: CHOOSE_CLAIMS(claims[p]) fi;
   :: d_step { phase[p] == ended && IN(p, cgroups) -> cgroups = cgroups & ~ONE(p) }
   od } unless { atomic { IN(p, dies) -> dies = dies & ~ONE(p); goto begin } } }
 proctype Kubelet(byte c) { /* and the frontend's watch of the claim */
-  do :: atomic { users[c] && !IN(c, prepared) && call[c] == idle && (STANDS(c, allocated, consumers[c]) || DECIDABLE(c, consumers[c])) ->
-       call[c] = prepare; known = known | ONE(c); calls ! prepare, c }
+  do :: atomic { users[c] && !IN(c, prepared) && call[c] == idle && NEXT(prepareCalled, c) &&
+       TRIES(STANDS(c, allocated, consumers[c]) || DECIDABLE(c, consumers[c])) ->
+       SEEN(prepareCalled, c, 0); call[c] = prepare; known = known | ONE(c); calls ! prepare, c }
   :: atomic { !users[c] && IN(c, known) && call[c] == idle -> prepared = prepared & ~ONE(c); call[c] = unprepare; calls ! unprepare, c }
   :: atomic { UNSEEN && IN(c, unreadable) -> d_step { forget(c) }; calls ! reconcile, CLAIMS } /* an administrator */
   :: d_step { (consumers[c] & ~users[c]) && (users[c] || !IN(c, known)) -> consumers[c] = consumers[c] & users[c] }
@@ -171,18 +173,18 @@ proctype Kubelet(byte c) { /* and the frontend's watch of the claim */
        joining = joining | ONE(c); calls ! join, c }
   od }
 inline disconnect() { for (i : 0 .. PODS-1) { answer[i] = (answer[i] == asked -> none : answer[i]) }; linked = 0 }
-#define ANY(x, n) x = 0; do :: break :: x < n - 1 -> x++ od
-proctype Faults() {
-  byte x;
+proctype Faults() { byte x;
   do :: UNSEEN && faults -> faults = 0
   :: atomic { FAULT;
-       if :: ANY(x, FRONTENDS); SEEN(frontendDied, 0, 0); dies = dies | ONE(PODS + x)
+       if :: NEXT(frontendDied, 0) -> ANY(x, FRONTENDS); SEEN(frontendDied, 0, 0); dies = dies | ONE(PODS + x)
 #if PODS == 2 || defined(HISTORY) /* a third pod leaves time for the frontend's deaths only */
-       :: SEEN(kubeletRestarted, 0, 0); d_step { for (i : 0 .. CLAIMS-1) { call[i] = idle }; prepared = 0 }
-       :: ANY(x, PODS); ALIVE(x) && phase[x] != pending -> SEEN(stopped, x, 0); d_step { stop(x); dies = dies | ONE(x) }
-       :: ANY(x, PODS); phase[x] == pending && ENDS(x) -> SEEN(removed, x, 0); d_step { leave(x); answer[x] = none; dies = dies | ONE(x) }
-       :: SEEN(actuatorDied, 0, 0); d_step { disconnect(); connected = 0; dies = dies | ONE(ACTUATOR) }
-       :: linked -> SEEN(linkLost, 0, 0); d_step { disconnect() }
+       :: NEXT(kubeletRestarted, 0) -> SEEN(kubeletRestarted, 0, 0); d_step { for (i : 0 .. CLAIMS-1) { call[i] = idle }; prepared = 0 }
+       :: NEXT(stopped, any) -> ANY(x, PODS); ALIVE(x) && phase[x] != pending -> SEEN(stopped, x, 0);
+          d_step { stop(x); dies = dies | ONE(x) }
+       :: NEXT(removed, any) -> ANY(x, PODS); phase[x] == pending && ENDS(x) -> SEEN(removed, x, 0);
+          d_step { leave(x); answer[x] = none; dies = dies | ONE(x) }
+       :: NEXT(actuatorDied, 0) -> SEEN(actuatorDied, 0, 0); d_step { disconnect(); connected = 0; dies = dies | ONE(ACTUATOR) }
+       :: NEXT(linkLost, 0) && linked -> SEEN(linkLost, 0, 0); d_step { disconnect() }
        :: UNSEEN -> d_step { /* a reboot */
             for (i : 0 .. CLAIMS-1) { call[i] = idle } for (x : 0 .. PODS-1) { stop(x) };
             disconnect(); connected = 0; dies = ONE(ACTUATOR + 1) - 1; prepared = 0; slipped = 0; configured = 0 };
@@ -192,9 +194,7 @@ proctype Faults() {
 #endif
        fi; x = 0 }
   od }
-init {
-  byte x;
-  atomic {
+init { byte x; atomic {
     for (x : 0 .. PODS-1) { run Pod(x) } for (x : 0 .. CLAIMS-1) { run Kubelet(x) } for (x : 0 .. FRONTENDS-1) { run Frontend(x) }
     run Actuator(); run Faults(); x = 0 }
   UNSEEN && timeout -> d_step { check_end() } }

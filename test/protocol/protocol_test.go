@@ -35,7 +35,7 @@ func TestProtocol(t *testing.T) {
 	requireSpin(t)
 	for name, b := range bounds {
 		t.Run(name, func(t *testing.T) {
-			found, err := protocol.Search(t.TempDir(), protocol.Model(), b.Options())
+			found, err := protocol.Search(t.TempDir(), protocol.Model(), b)
 			require.NoError(t, err)
 			t.Logf("%d states, %d MB", found.States, found.Megabytes)
 			require.Empty(t, found.Violated, found.Output)
@@ -109,7 +109,7 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			model := strings.ReplaceAll(protocol.Model(), f.right, f.wrong)
 			require.NotEqual(t, protocol.Model(), model, "protocol.pml lacks the text that this fault changes")
-			found, err := protocol.Search(t.TempDir(), model, f.bounds.Options())
+			found, err := protocol.Search(t.TempDir(), model, f.bounds)
 			require.NoError(t, err)
 			require.Equal(t, f.violated, found.Violated, found.Output)
 			t.Logf("%s, after %d states", found.Violated, found.States)
