@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
@@ -67,10 +68,11 @@ func TestFaults(t *testing.T) {
 			right: "write_node(with | left, 0) :: else", wrong: "skip :: else", bounds: two, violated: "ORDER",
 		},
 		"the frontend writes without the lock": {
-			right: "lock == NOBODY -> lock = f; d_step", wrong: "true -> d_step", bounds: both, violated: "LOCK",
+			right: "lock == NOBODY && READY -> lock = f; d_step", wrong: "true -> d_step", bounds: both, violated: "LOCK",
 		},
 		"the frontend reads the claim files before it has the lock": {
-			right: "lock == NOBODY -> lock = f; d_step { load() };", wrong: "d_step { load() } }; atomic { lock == NOBODY -> lock = f;",
+			right:  "lock == NOBODY && READY -> lock = f; d_step { load() };",
+			wrong:  "d_step { load() } }; atomic { lock == NOBODY -> lock = f;",
 			bounds: both, violated: "ORDER",
 		},
 		"the frontend reads no claim file at its start": {
@@ -108,11 +110,55 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			model := strings.ReplaceAll(protocol.Model(), f.right, f.wrong)
-			require.NotEqual(t, protocol.Model(), model, "protocol.pml lacks the text that this fault changes")
+			require.False(t, model == protocol.Model(), "protocol.pml lacks the text that this fault changes")
 			found, err := protocol.Search(t.TempDir(), model, f.bounds)
 			require.NoError(t, err)
 			require.Equal(t, f.violated, found.Violated, found.Output)
 			t.Logf("%s, after %d states", found.Violated, found.States)
+		})
+	}
+}
+
+// TestHistories: a history that the protocol does not allow is found, with the step.
+func TestHistories(t *testing.T) {
+	requireSpin(t)
+	event := func(action protocol.Action, subject, cpus string, claims ...string) protocol.Event {
+		return protocol.Event{Action: action, Subject: subject, CPUs: contracttest.CPUs(cpus), Claims: claims}
+	}
+	begin := []protocol.Event{
+		event(protocol.ActuatorStarted, "", ""), event(protocol.NodeWritten, "", "0-3"),
+		event(protocol.Scheduled, "container", "", "claim"), event(protocol.PrepareCalled, "claim", ""),
+	}
+	node, claim := event(protocol.NodeWritten, "", "1-3"), event(protocol.ClaimWritten, "claim", "0")
+	answered, created := event(protocol.Answered, "claim", ""), event(protocol.ContainerCreated, "container", "0")
+	died := event(protocol.FrontendDied, "", "")
+	for name, h := range map[string]struct {
+		rest   []protocol.Event
+		denied string
+	}{
+		"prepared and created":                {rest: []protocol.Event{node, claim, answered, created}},
+		"the frontend dies between the files": {rest: []protocol.Event{node, died, event(protocol.NodeWritten, "", "0-3")}},
+		"the claim file is written first":     {rest: []protocol.Event{claim, node}, denied: "EVENT(claimWritten"},
+		"a container before its claim file":   {rest: []protocol.Event{node, created, claim}, denied: "EVENT(containerCreated"},
+		"a container without its claim file":  {rest: []protocol.Event{node, died, answered, created}, denied: "EVENT(containerCreated"},
+		"a container with the CPU of the pool": {
+			rest:   []protocol.Event{node, claim, answered, event(protocol.ContainerCreated, "container", "1")},
+			denied: "EVENT(containerCreated",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var history protocol.History
+			for _, e := range append(begin[:len(begin):len(begin)], h.rest...) {
+				history.Add(e)
+			}
+			_, err := protocol.Check(t.TempDir(), protocol.Model(), []*protocol.History{&history})
+			if h.denied == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "does not allow")
+			lines := strings.Split(err.Error(), "\n")
+			require.Contains(t, lines[len(lines)-1], h.denied)
 		})
 	}
 }
