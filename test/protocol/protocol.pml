@@ -17,7 +17,7 @@
 #define UNSEEN true       /* steps that no history has */
 #define SEEN(action, subject, set) skip
 #define NEXT(action, subject) true                                /* a history says which step is next */
-#define TRIES(when) (when)
+#define TRIES(when) (when) /* a search leaves out tries that change nothing */
 #define READY true
 #define WRITES true
 #define FAULT faults -> faults--
@@ -162,8 +162,8 @@ begin: { do :: atomic { phase[p] == absent -> if :: CHOOSE_CLAIMS(claims[p]) fi;
   :: d_step { phase[p] == ended && IN(p, cgroups) -> cgroups = cgroups & ~ONE(p) }
   od } unless { atomic { IN(p, dies) -> dies = dies & ~ONE(p); goto begin } } }
 proctype Kubelet(byte c) { /* and the frontend's watch of the claim */
-  do :: atomic { users[c] && !IN(c, prepared) && call[c] == idle && NEXT(prepareCalled, c) &&
-       TRIES(STANDS(c, allocated, consumers[c]) || DECIDABLE(c, consumers[c])) ->
+  do :: atomic { users[c] && call[c] == idle && NEXT(prepareCalled, c) &&
+       TRIES(!IN(c, prepared) && (STANDS(c, allocated, consumers[c]) || DECIDABLE(c, consumers[c]))) ->
        SEEN(prepareCalled, c, 0); call[c] = prepare; known = known | ONE(c); calls ! prepare, c }
   :: atomic { !users[c] && IN(c, known) && call[c] == idle -> prepared = prepared & ~ONE(c); call[c] = unprepare; calls ! unprepare, c }
   :: atomic { UNSEEN && IN(c, unreadable) -> d_step { forget(c) }; calls ! reconcile, CLAIMS } /* an administrator */
