@@ -99,14 +99,18 @@ func TestErrors(t *testing.T) {
 		operation Operation
 		want      error
 	}{
-		"a cgroup with children":            {Operation{Kind: Rmdir, Dir: "a"}, syscall.EBUSY},
-		"a cgroup that does not exist":      {Operation{Kind: Rmdir, Dir: "x"}, syscall.ENOENT},
-		"a process beside children":         {Operation{Kind: Attach, Dir: "a"}, syscall.EBUSY},
-		"a read-only file":                  {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus.effective", Content: "1"}, syscall.EACCES},
-		"CPUs that the machine has not":     {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus", Content: "9"}, syscall.EINVAL},
-		"an unknown controller":             {Operation{Kind: Write, Dir: "a/b/c", File: "cgroup.subtree_control", Content: "+x"}, syscall.EINVAL},
-		"a partition below the root":        {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus.partition", Content: "root"}, ErrOutside},
-		"an unknown kind":                   {Operation{Kind: Write, Dir: "a/b/c", File: "cpuset.cpus.partition", Content: "yes"}, syscall.EINVAL},
+		"a cgroup with children":        {Operation{Kind: Rmdir, Dir: "a"}, syscall.EBUSY},
+		"a cgroup that does not exist":  {Operation{Kind: Rmdir, Dir: "x"}, syscall.ENOENT},
+		"a process beside children":     {Operation{Kind: Attach, Dir: "a"}, syscall.EBUSY},
+		"a read-only file":              {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus.effective", Content: "1"}, syscall.EACCES},
+		"CPUs that the machine has not": {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus", Content: "9"}, syscall.EINVAL},
+		"an unknown controller": {
+			Operation{Kind: Write, Dir: "a/b/c", File: "cgroup.subtree_control", Content: "+x"}, syscall.EINVAL,
+		},
+		"a partition below the root": {Operation{Kind: Write, Dir: "a", File: "cpuset.cpus.partition", Content: "root"}, ErrOutside},
+		"an unknown kind": {
+			Operation{Kind: Write, Dir: "a/b/c", File: "cpuset.cpus.partition", Content: "yes"}, syscall.EINVAL,
+		},
 		"an amount that is no number":       {Operation{Kind: Write, Dir: "a", File: "memory.max", Content: "1x"}, syscall.EINVAL},
 		"the same cgroup twice":             {Operation{Kind: Mkdir, Dir: "a/b"}, syscall.EEXIST},
 		"a cgroup below one that is absent": {Operation{Kind: Mkdir, Dir: "x/y"}, syscall.ENOENT},
