@@ -4,6 +4,7 @@ package contract
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -70,10 +71,8 @@ func (d Decision) Validate() error {
 			return fmt.Errorf("hugepages: %s bytes is not a multiple of the page size %s", l, size)
 		}
 	}
-	for _, f := range d.Requires {
-		if f == "" {
-			return fmt.Errorf("requires: empty feature name")
-		}
+	if slices.Contains(d.Requires, "") {
+		return errEmptyFeature
 	}
 	if err := d.checkPartition(); err != nil {
 		return err
@@ -125,14 +124,7 @@ func (d Decision) Files() map[string]string {
 }
 
 // Unknown returns the first required feature that known lacks, or "".
-func (d Decision) Unknown(known []string) string {
-	for _, f := range d.Requires {
-		if !slices.Contains(known, f) {
-			return f
-		}
-	}
-	return ""
-}
+func (d Decision) Unknown(known []string) string { return unknown(d.Requires, known) }
 
 // Env returns the variable that carries the decision, "NAME=value". The value
 // is compact JSON. Equal decisions give equal bytes (I8). An invalid decision
@@ -152,17 +144,14 @@ func (d Decision) Env(k Key) (string, error) {
 }
 
 // DecodeDecision decodes the value of a variable that carries a decision. A
-// required feature that known lacks is an error.
+// required feature that known lacks is [ErrUnknownFeature]; the decision is then
+// returned as well.
 func DecodeDecision(value string, known []string) (Decision, error) {
 	d, err := decodeDecision(value)
 	if err != nil {
 		return Decision{}, err
 	}
-	if f := d.Unknown(known); f != "" {
-		return Decision{}, fmt.Errorf("decision requires feature %q, this program knows [%s]: upgrade nri-actuator",
-			f, strings.Join(known, " "))
-	}
-	return d, nil
+	return d, checkRequired("decision", d.Requires, known)
 }
 
 // decodeDecision decodes a decision without a check of the required features.
@@ -188,7 +177,8 @@ func decodeDecision(value string) (Decision, error) {
 // ParseEnv parses an entry of a container's environment. ours is false for a
 // name without [EnvPrefix]. An entry with the prefix is an error if it has not
 // exactly the contract's form or is longer than [MaxEnv]. The error's text is
-// short and printable for every entry.
+// short and printable for every entry. Key and decision are returned with the
+// error [ErrUnknownFeature], too.
 func ParseEnv(entry string, known []string) (k Key, d Decision, ours bool, err error) {
 	if !strings.HasPrefix(entry, EnvPrefix) {
 		return Key{}, Decision{}, false, nil
@@ -201,7 +191,10 @@ func ParseEnv(entry string, known []string) (k Key, d Decision, ours bool, err e
 	if k, err = ParseEnvName(name); err != nil {
 		return Key{}, Decision{}, true, bounded(err)
 	}
-	if d, err = DecodeDecision(value, known); err != nil {
+	switch d, err = DecodeDecision(value, known); {
+	case errors.Is(err, ErrUnknownFeature):
+		return k, d, true, bounded(fmt.Errorf("variable %s: %w", name, err))
+	case err != nil:
 		return Key{}, Decision{}, true, bounded(fmt.Errorf("variable %s: %w", name, err))
 	}
 	return k, d, true, nil

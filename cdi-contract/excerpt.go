@@ -3,7 +3,6 @@
 package contract
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -38,11 +37,20 @@ func Excerpt(s string, size int) string {
 // maxError is how many bytes of an error about a pod's variable are kept.
 const maxError = 300
 
-// bounded returns the first maxError bytes of the error. The decoders quote
-// input that they do not understand.
+// bounded returns the error with the first maxError bytes of its text. The decoders
+// quote input that they do not understand.
 func bounded(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(Excerpt(err.Error(), maxError))
+	return excerptError{Excerpt(err.Error(), maxError), err}
 }
+
+// excerptError is an error whose text is cut off.
+type excerptError struct {
+	text string
+	err  error
+}
+
+func (e excerptError) Error() string { return e.text }
+func (e excerptError) Unwrap() error { return e.err }

@@ -3,6 +3,7 @@
 package contract
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,8 +11,8 @@ import (
 	"strings"
 )
 
-// Features are the names in a decision's "requires" and in the actuator's
-// announcement.
+// Features are the names in "requires", of a decision or of a pod in the node state,
+// and in the actuator's announcement.
 const (
 	// FeatureOOMScore is the feature of a decision with an oom_score_adj.
 	FeatureOOMScore = "oomScoreAdj"
@@ -27,6 +28,30 @@ const (
 // Features returns the features of this contract.
 func Features() []string {
 	return []string{FeatureOOMScore, FeatureMemoryPolicy, FeatureWeightedInterleave, FeaturePartition}
+}
+
+// ErrUnknownFeature means that this program does not know a feature that a decision or
+// a pod requires. What requires the feature is valid otherwise.
+var ErrUnknownFeature = errors.New("upgrade nri-actuator")
+
+var errEmptyFeature = errors.New("requires: empty feature name")
+
+// unknown returns the first of the required features that known lacks, or "".
+func unknown(required, known []string) string {
+	for _, f := range required {
+		if !slices.Contains(known, f) {
+			return f
+		}
+	}
+	return ""
+}
+
+// checkRequired returns [ErrUnknownFeature] if known lacks a required feature.
+func checkRequired(what string, required, known []string) error {
+	if f := unknown(required, known); f != "" {
+		return fmt.Errorf("%s requires feature %q, this program knows [%s]: %w", what, f, strings.Join(known, " "), ErrUnknownFeature)
+	}
+	return nil
 }
 
 // Platform is what a node has below the actuator.

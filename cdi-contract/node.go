@@ -62,6 +62,16 @@ type PodState struct {
 	Cgroup Files `json:"cgroup,omitempty"`
 	// PartitionCPUs are the CPUs of the pod's partitions.
 	PartitionCPUs CPUSet `json:"exclusive,omitzero"`
+	// Requires names the features without which no container of the pod must be
+	// created with the pod's claims. A reader that lacks a feature refuses these
+	// containers, and applies the rest of the node state.
+	Requires []string `json:"requires,omitempty"`
+}
+
+// CheckRequired returns [ErrUnknownFeature] if known lacks a feature that the pod
+// requires.
+func (p PodState) CheckRequired(known []string) error {
+	return bounded(checkRequired("node state of the pod", p.Requires, known))
 }
 
 // Files are values for a cgroup: file name to content. A file of a pod or a
@@ -128,6 +138,9 @@ func (s NodeState) Validate() error {
 			if !ValidUID(c) {
 				return fmt.Errorf("node state: pod %s: claim %q is not an object UID", uid, c)
 			}
+		}
+		if slices.Contains(p.Requires, "") {
+			return fmt.Errorf("node state: pod %s: %w", uid, errEmptyFeature)
 		}
 		if err := p.Cgroup.check("node state: pod "+uid, podFilePattern); err != nil {
 			return err

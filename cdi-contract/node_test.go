@@ -26,6 +26,12 @@ func TestEncodeNodeRefuses(t *testing.T) {
 			edit: func(s *contract.NodeState) { s.Pods["pod"] = contract.PodState{Claims: []string{claimUID}} },
 			err:  "object UID",
 		},
+		"empty feature": {
+			edit: func(s *contract.NodeState) {
+				s.Pods[podUID] = contract.PodState{Claims: []string{claimUID}, Requires: []string{""}}
+			},
+			err: "pod " + podUID + ": requires: empty feature name",
+		},
 		"pod, no claim": {func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{} }, "no claim"},
 		"claim UID": {
 			edit: func(s *contract.NodeState) { s.Pods[podUID] = contract.PodState{Claims: []string{"x"}} },

@@ -131,8 +131,10 @@ func goldenNodes() map[string]contract.NodeState {
 		},
 		"node-partitions": {
 			V: contract.Version, Generation: 9, BootID: bootID,
-			Shared:    contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.NUMANodes("0")},
-			Pods:      map[string]contract.PodState{podUID: {Claims: []string{claimUID}, PartitionCPUs: contract.CPUs(4, 5, 6, 7)}},
+			Shared: contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.NUMANodes("0")},
+			Pods: map[string]contract.PodState{podUID: {
+				Claims: []string{claimUID}, PartitionCPUs: contract.CPUs(4, 5, 6, 7), Requires: []string{contract.FeaturePartition},
+			}},
 			Ancestors: map[string]contract.Files{},
 			PartitionCPUs: map[string]contract.CPUSet{
 				contract.LevelKubepods:   contracttest.CPUs("4-7,12"),
@@ -356,6 +358,7 @@ func genNode() *rapid.Generator[contract.NodeState] {
 				Cgroup: nonEmpty(genFiles("memory.min", "memory.low", "hugetlb.2MB.max", "hugetlb.64KB.rsvd.max").Draw(t, "cgroup")),
 
 				PartitionCPUs: optional(t, "partition CPUs", genCPUs()),
+				Requires:      optional(t, "requires", rapid.SliceOfN(rapid.SampledFrom(features()), 1, 2)),
 			}
 		})
 		return contract.NodeState{

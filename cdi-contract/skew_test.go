@@ -35,6 +35,15 @@ func TestNewerWriterOlderReader(t *testing.T) {
 		}
 	}
 	node := func(data []byte) error { _, err := contract.DecodeNode(data); return err }
+	pod := func(known ...string) func([]byte) error {
+		return func(data []byte) error {
+			s, err := contract.DecodeNode(data)
+			if err == nil {
+				err = s.Pods[podUID].CheckRequired(known)
+			}
+			return err
+		}
+	}
 	announcement := func(data []byte) error {
 		a, err := contract.DecodeAnnouncement(data)
 		if err == nil {
@@ -89,6 +98,10 @@ func TestNewerWriterOlderReader(t *testing.T) {
 		{"actuator that knows no mounts reads a claim's decisions", golden("claim-hugetlbfs"), actuator(), ""},
 
 		{"optional members of the node state are ignored", "node-optional", node, ""},
+		{"node state whose pod requires a feature is read", "node-requires", node, ""},
+		{"pod whose feature is not known is refused", "node-requires", pod(features()...), `requires feature "latency"`},
+		{"pod whose feature is known is served", "node-requires", pod("latency"), ""},
+		{"actuator without partitions refuses a pod with one", golden("node-partitions"), pod(policies()...), `requires feature "partition"`},
 		{"node state of another version is refused", "node-v2", node, `version "v2"`},
 		{"a cgroup file off the list is no optional addition", "node-file", node, "not on the contract's list"},
 

@@ -63,7 +63,7 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		}
 		p.hugetlb(files)
 		slices.Sort(p.claims)
-		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files, PartitionCPUs: p.partitionCPUs}
+		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files, PartitionCPUs: p.partitionCPUs, Requires: p.requires()}
 		for _, level := range slices.Compact([]string{contract.LevelKubepods, p.qos}) {
 			levels[level].add(p.sums)
 		}
@@ -135,6 +135,14 @@ type podSum struct {
 	qos       string
 	claims    []string
 	hugepages map[string]hugepageSum
+}
+
+// requires returns the features without which an actuator cannot apply the pod's entry.
+func (p *podSum) requires() []string {
+	if p.partitionCPUs.IsEmpty() {
+		return nil
+	}
+	return []string{contract.FeaturePartition}
 }
 
 // hugepageSum are the parts of a pod's limit for one page size.

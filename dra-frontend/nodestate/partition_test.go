@@ -80,6 +80,7 @@ func TestPartitions(t *testing.T) {
 			pods := make(map[string]string)
 			for uid, p := range s.Pods {
 				pods[uid] = p.PartitionCPUs.String()
+				require.Equal(t, !p.PartitionCPUs.IsEmpty(), slices.Equal(p.Requires, []string{contract.FeaturePartition}), p.Requires)
 			}
 			require.Equal(t, c.pods, pods)
 			_, err = contract.EncodeNode(s)

@@ -38,6 +38,8 @@ func TestProvenance(t *testing.T) {
 	require.NoError(t, err)
 	required, err := contract.Decision{V: contract.Version, Requires: []string{"teleport"}}.Env(contract.Key{ClaimUID: claim})
 	require.NoError(t, err)
+	forged, err := contract.Decision{V: contract.Version, Requires: []string{"teleport"}}.Env(contract.Key{ClaimUID: testnode.UID(99)})
+	require.NoError(t, err)
 
 	for name, c := range map[string]struct {
 		env     []string
@@ -84,7 +86,9 @@ func TestProvenance(t *testing.T) {
 		"result that does not exist":  {env: []string{beyond}, reason: claims.ReasonUnbacked, text: "has no device"},
 		"twice with different values": {env: []string{env[0], changed}, reason: claims.ReasonAmbiguous, text: "different values"},
 		"prefix only":                 {env: []string{"DRA_CPUMEM_X=1"}, reason: claims.ReasonMalformed, text: "DRA_CPUMEM_X"},
-		"requires what nobody knows":  {env: []string{required}, reason: claims.ReasonMalformed, text: "teleport"},
+		// Not ErrUnknownFeature, with which a running container would stay as it is.
+		"requires what nobody knows, another value": {env: []string{required}, reason: claims.ReasonDiffers},
+		"requires what nobody knows, made up":       {env: []string{forged}, reason: claims.ReasonUnbacked},
 		"variable without device": {
 			env:     env[:1],
 			devices: []string{"vendor/class=x"},
@@ -119,6 +123,61 @@ func TestProvenance(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Len(t, got, c.want)
+		})
+	}
+}
+
+// A54: an unknown feature is no refusal, because the frontend backs the variable. A
+// variable that the frontend does not back is still refused.
+func TestUnknownFeature(t *testing.T) {
+	pod, claim, other, second := testnode.UID(1), testnode.UID(11), testnode.UID(2), testnode.UID(12)
+	n := testnode.New(t, t.TempDir())
+	required := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4"), Requires: []string{"teleport"}})
+	plain := n.Prepare(other, second, contract.Decision{CPUs: contracttest.CPUs("5")})
+	n.Change(func(s *contract.NodeState) {
+		entry := s.Pods[other]
+		entry.Requires = []string{"known", "fly"}
+		s.Pods[other] = entry
+	})
+	device := func(claim string) []string { return []string{contract.Key{ClaimUID: claim}.CDIDevice()} }
+	for name, c := range map[string]struct {
+		container claims.Container
+		features  []string
+		unknown   string
+		reason    string
+	}{
+		"of a decision":     {container: claims.Container{PodUID: pod, Env: required}, unknown: "teleport"},
+		"of a pod":          {container: claims.Container{PodUID: other, Env: plain}, unknown: "fly"},
+		"with its device":   {container: claims.Container{PodUID: pod, Env: required, Devices: device(claim), DevicesKnown: true}, unknown: "teleport"},
+		"without the claim": {container: claims.Container{PodUID: other}},
+		"beside a forged variable": {
+			container: claims.Container{PodUID: pod, Env: append(slices.Clone(required), plain...)},
+			reason:    claims.ReasonNotListed,
+		},
+		"without its device": {
+			container: claims.Container{PodUID: pod, Env: required, DevicesKnown: true},
+			reason:    claims.ReasonDevices,
+		},
+		"known": {container: claims.Container{PodUID: other, Env: plain}, features: []string{"known", "fly"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := claims.New(cdidir.At(n.CDI), append(c.features, "known"))
+			node, err := d.Node()
+			require.NoError(t, err)
+			_, err = d.ForContainer(node, c.container)
+			var refusal *claims.Refusal
+			require.Equal(t, c.reason != "", errors.As(err, &refusal), err)
+			require.Equal(t, c.unknown != "", errors.Is(err, contract.ErrUnknownFeature), err)
+			if refusal != nil {
+				require.Equal(t, c.reason, refusal.Reason)
+				return
+			}
+			if c.unknown == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.unknown)
+			require.ErrorContains(t, err, "pod "+c.container.PodUID)
 		})
 	}
 }

@@ -62,7 +62,7 @@ func isOurs(device string) bool { return strings.HasPrefix(device, contract.Clai
 
 // Reasons of a refusal, a closed list.
 const (
-	ReasonMalformed = "malformed" // not in the contract's form, or of a newer contract
+	ReasonMalformed = "malformed" // not in the contract's form, or of another version
 	ReasonUnbacked  = "unbacked"  // no claim file has the variable
 	ReasonDiffers   = "differs"   // the claim file has another value
 	ReasonNotListed = "notlisted" // the claim is not prepared for this pod
@@ -90,7 +90,9 @@ func refuse(reason, format string, args ...any) error {
 
 // ForContainer returns the decisions for the container, none if it refers to no
 // claim. The error is a [*Refusal] if the frontend does not back the container's
-// variables or devices (I6), and another error if a file cannot be read.
+// variables or devices (I6), [contract.ErrUnknownFeature] if it does, and a decision or
+// the pod requires a feature that this program does not know, and another error if a
+// file cannot be read.
 func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[contract.Key]contract.Decision, error) {
 	if c.Oversize > 0 {
 		return nil, refuse(ReasonMalformed,
@@ -100,8 +102,12 @@ func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[cont
 	}
 	decisions := make(map[contract.Key]contract.Decision)
 	seen := make(map[contract.Key]string)
+	var unknown error
 	for _, entry := range c.Env {
 		key, decision, ours, err := contract.ParseEnv(entry, d.features)
+		if errors.Is(err, contract.ErrUnknownFeature) {
+			unknown, err = err, nil
+		}
 		switch {
 		case !ours:
 			continue
@@ -121,7 +127,16 @@ func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[cont
 		seen[key] = entry
 		decisions[key] = decision
 	}
-	return decisions, checkDevices(c, decisions)
+	if err := checkDevices(c, decisions); err != nil {
+		return nil, err
+	}
+	if len(decisions) > 0 && unknown == nil {
+		unknown = node.Pods[c.PodUID].CheckRequired(d.features)
+	}
+	if unknown != nil {
+		return nil, fmt.Errorf("pod %s: %w", c.PodUID, unknown)
+	}
+	return decisions, nil
 }
 
 // trace returns an error unless the frontend gave this entry to this pod.

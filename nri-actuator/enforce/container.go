@@ -58,8 +58,8 @@ type Life struct {
 
 // trouble is what was reported about a container, so that it is reported once.
 type trouble struct {
-	// refused is the last refusal.
-	refused string
+	// refused is the last refusal, kept why the last known decision is kept.
+	refused, kept string
 	// invalid is the kernel's reason why the cgroup is no partition. tried is
 	// the time of the last try to make it one.
 	invalid string

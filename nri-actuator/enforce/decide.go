@@ -32,10 +32,16 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 	}
 	held, err := e.Directory.ForContainer(node, c.References)
 	refused := errors.As(err, new(*claims.Refusal))
-	if err != nil && c.lastValid != nil && (!refused || e.stale != nil) {
-		// The frontend has not withdrawn the decision: a claim file cannot be read, or
-		// the node file is gone as well.
-		logs.From(ctx).Error("keeping the last known decision", zap.String("container", c.Name), zap.Error(err))
+	switch {
+	case err == nil:
+		c.trouble.kept = ""
+	case c.lastValid != nil && (!refused || e.stale != nil):
+		// The frontend has not withdrawn the decision: a claim file cannot be read, the
+		// node file is gone as well, or the frontend is newer than this actuator.
+		if c.trouble.kept != err.Error() {
+			c.trouble.kept = err.Error()
+			logs.From(ctx).Error("keeping the last known decision", zap.String("container", c.Name), zap.Error(err))
+		}
 		held, err = c.lastValid, nil
 	}
 	if err == nil {
@@ -44,7 +50,8 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 	}
 	e.noteRefusal(ctx, c, err)
 	if !refused && c.Cgroups.Dir != "" && (e.isPartition(c) || c.Life.Started && e.stale == nil && e.backed(c, node)) {
-		// The frontend has not withdrawn the decision: a claim file cannot be read (I4).
+		// The frontend has not withdrawn the decision: a claim file cannot be read, or
+		// this actuator is older than the frontend that wrote it (I4).
 		return contract.Decision{}, err
 	}
 	return contract.Decision{V: contract.Version, CPUs: pool.CPUs}, err
@@ -58,6 +65,9 @@ func (e *Enforcer) noteRefusal(ctx context.Context, c *Container, err error) {
 	}
 	c.trouble.refused = err.Error()
 	reason := "unreadable"
+	if errors.Is(err, contract.ErrUnknownFeature) {
+		reason = "feature"
+	}
 	if refusal := (*claims.Refusal)(nil); errors.As(err, &refusal) {
 		reason = refusal.Reason
 	}

@@ -47,6 +47,8 @@ type runtime struct {
 	now atomic.Int64
 	// unpartitioned reports whether the kernel makes no partitions.
 	unpartitioned bool
+	// features are the features that the actuator implements.
+	features []string
 }
 
 type container struct {
@@ -72,6 +74,7 @@ func newRuntime(t require.TestingT, dir string) *runtime {
 		kernel:     "6.12.0",
 		version:    "v2.2.7",
 		containers: make(map[string]*container),
+		features:   contract.Features(),
 	}
 	r.later(time.Hour)
 	r.connect()
@@ -92,7 +95,7 @@ func (r *runtime) connect() {
 	m, err := metrics.New(r.registry)
 	require.NoError(r.t, err)
 	r.plugin = nri.New(nri.Options{Announcer: r, Kernel: r.kernel, Options: enforce.Options{
-		Directory: claims.New(cdidir.At(r.node.CDI), contract.Features()), Mount: tree, Metrics: m,
+		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: tree, Metrics: m,
 		// The cgroups are no units.
 		Units: systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,

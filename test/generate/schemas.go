@@ -172,6 +172,7 @@ func node(s *jsonschema.Schema) {
 	claims.MinItems = new(1)
 	claims.Items.Pattern = uidForm
 	files(pods.AdditionalProperties.Properties["cgroup"], podFileForm)
+	pods.AdditionalProperties.Properties["requires"].Items.MinLength = new(1)
 
 	ancestors := s.Properties["ancestors"]
 	ancestors.PropertyNames = &jsonschema.Schema{Enum: levels()}
