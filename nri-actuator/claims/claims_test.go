@@ -146,9 +146,12 @@ func TestUnknownFeature(t *testing.T) {
 		unknown   string
 		reason    string
 	}{
-		"of a decision":     {container: claims.Container{PodUID: pod, Env: required}, unknown: "teleport"},
-		"of a pod":          {container: claims.Container{PodUID: other, Env: plain}, unknown: "fly"},
-		"with its device":   {container: claims.Container{PodUID: pod, Env: required, Devices: device(claim), DevicesKnown: true}, unknown: "teleport"},
+		"of a decision": {container: claims.Container{PodUID: pod, Env: required}, unknown: "teleport"},
+		"of a pod":      {container: claims.Container{PodUID: other, Env: plain}, unknown: "fly"},
+		"with its device": {
+			container: claims.Container{PodUID: pod, Env: required, Devices: device(claim), DevicesKnown: true},
+			unknown:   "teleport",
+		},
 		"without the claim": {container: claims.Container{PodUID: other}},
 		"beside a forged variable": {
 			container: claims.Container{PodUID: pod, Env: append(slices.Clone(required), plain...)},

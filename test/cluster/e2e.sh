@@ -8,14 +8,20 @@
 #               cores; many more need a longer -timeout among the arguments), and how
 #               many pods start during upgrades, up to 40
 #   LONG=1      also runs the cases that CI leaves out because they take long
+#   PREVIOUS=commit builds images of that commit as well, for the case of versions;
+#               LONG=1 takes the commit before the last change of the product
 #   KERNEL_ARGS='hugepagesz=1G hugepages=1:1' gives the nodes' kernels more words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 . "$here/images.sh"
 [ -n "${REUSE:-}" ] && IMAGES=none || build_images "$root" e2e
+[ -z "${LONG:-}" ] || PREVIOUS=${PREVIOUS-$(changed_before "$root")}
+if [ -n "${PREVIOUS:-}" ] && [ -z "${REUSE:-}" ]; then
+  build_previous "$root" "$PREVIOUS"
+fi
 cd "$here"
 GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout ${LONG:+1}60m -v "$@" \
   -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" \
-  ${KEEP:+-keep} ${LONG:+-long} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} \
+  ${KEEP:+-keep} ${LONG:+-long} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} ${PREVIOUS:+-previous previous} \
   ${KERNEL:+-kernel "$KERNEL"} ${KERNEL_ARGS:+-kernel-args "$KERNEL_ARGS"}

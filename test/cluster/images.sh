@@ -24,3 +24,20 @@ build_images() {
     IMAGES=${IMAGES:+$IMAGES,}$out/$image.tar
   done
 }
+
+# changed_before ROOT prints the commit before the last change of the product, nothing
+# without a history.
+changed_before() {
+  git -C "$1" log -2 --format=%h -- cmd cdi-contract dra-frontend nri-actuator ':!*_test.go' ':!*/testdata/*' 2>/dev/null | sed -n 2p
+}
+
+# build_previous ROOT COMMIT builds the images of a commit with the tag "previous", and
+# adds them to IMAGES.
+build_previous() {
+  local root=$1 commit=$2 these=$IMAGES tree=${IMAGES_DIR:-$1/_output}/previous
+  rm -rf "$tree"
+  git clone -q "$root" "$tree"
+  git -C "$tree" checkout -q "$commit"
+  IMAGES_DIR=$tree/_output/images build_images "$tree" previous
+  IMAGES=$these,$IMAGES
+}

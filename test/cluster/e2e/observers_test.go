@@ -61,6 +61,9 @@ func stretches(output string) ([]stretch, error) {
 	return out, nil
 }
 
+// observable are the CPUs that the observers ask for: all of the wide node.
+const observable = "0-15"
+
 // lives are the containers with claims, by ID: each from its first instruction
 // until at least its last line.
 type lives struct {
@@ -68,6 +71,33 @@ type lives struct {
 	mu    sync.Mutex
 	all   map[string]stretch
 	steps atomic.Int64
+	// isolation is the isolation of the claims.
+	isolation string
+	// host is an observer beside the pods.
+	host *hostprocess.Process
+}
+
+// observers starts an observer in a pod and one beside the pods.
+func observers(t *testing.T, s suite) *lives {
+	t.Helper()
+	// Not "isolated": if a process is moved while an isolated partition is made,
+	// Linux 6.12 stops all changes of cgroups for minutes (docs/exclusivity.md).
+	// Here processes are moved all the time.
+	l := &lives{suite: s, all: map[string]stretch{}, isolation: "none"}
+	if s.partitions(t) {
+		l.isolation = "partition"
+	}
+	host, err := hostprocess.Start(t.Context(), s.Cluster, s.node, "observer", "observe", observable, "20ms")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if _, err := host.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	l.host = host
+	s.create(t, pod("observer", []string{"observe", observable, "20ms"}))
+	s.running(t, "observer")
+	return l
 }
 
 func (l *lives) pods() objects.Objects {
@@ -76,9 +106,9 @@ func (l *lives) pods() objects.Objects {
 
 // seen returns the stretches that the pod's container has printed. It tries again,
 // because kubelet answers with an error text while the runtime is away.
-func (l *lives) seen(ctx context.Context, name string) (seen []stretch, err error) {
+func (l *lives) seen(ctx context.Context, name, container string) (seen []stretch, err error) {
 	err = objects.Eventually(ctx, "output of "+name, time.Second, func(ctx context.Context) error {
-		text, err := l.pods().Log(ctx, name, "main")
+		text, err := l.pods().Log(ctx, name, container)
 		if err != nil {
 			return err
 		}
@@ -92,7 +122,7 @@ func (l *lives) seen(ctx context.Context, name string) (seen []stretch, err erro
 
 // note records the life of the pod's container so far, from the container's own output.
 func (l *lives) note(ctx context.Context, name, id string) error {
-	seen, err := l.seen(ctx, name)
+	seen, err := l.seen(ctx, name, "main")
 	if err != nil {
 		return err
 	}
@@ -127,15 +157,15 @@ func (l *lives) runs(ctx context.Context, name, before string) (id string, err e
 		return nil
 	})
 	if err == nil {
-		_, err = l.seen(ctx, name)
+		_, err = l.seen(ctx, name, "main")
 	}
 	return id, err
 }
 
 // live is the life of one claim: its pod starts, the container may be killed and
 // restarted, and the pod is removed.
-func (l *lives) live(ctx context.Context, name string, numa int, isolation string, random *rand.Rand) (err error) {
-	claim := objects.Claim{NUMA: numa, Parameters: `"cpu":{"isolation":"` + isolation + `"}`,
+func (l *lives) live(ctx context.Context, name string, numa int, random *rand.Rand) (err error) {
+	claim := objects.Claim{NUMA: numa, Parameters: `"cpu":{"isolation":"` + l.isolation + `"}`,
 		Amounts: objects.Amounts{"cpu": *resource.NewQuantity(1+random.Int64N(3), resource.DecimalSI)}}
 	c := objects.Container{Name: "main", Claim: &claim, Args: []string{"observe", "0", "50ms"}}
 	if err := l.pods().Create(ctx, name, c); err != nil {
@@ -197,23 +227,11 @@ func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
 // a partition's. This holds whatever starts, ends or restarts meanwhile.
 func TestExclusive_Observers(t *testing.T) {
 	s := theSuite.on(wide)
-	l := &lives{suite: s, all: map[string]stretch{}}
-	// Not "isolated": if a process is moved while an isolated partition is made,
-	// Linux 6.12 stops all changes of cgroups for minutes (docs/exclusivity.md).
-	// Here processes are moved all the time.
-	kind := "none"
-	if s.partitions(t) {
-		kind = "partition"
-	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("%d steps, seed %d", *steps, *seed)
-	const all = "0-15"
-	host, err := hostprocess.Start(t.Context(), s.Cluster, s.node, "observer", "observe", all, "20ms")
-	require.NoError(t, err)
-	s.create(t, pod("observer", []string{"observe", all, "20ms"}))
-	s.running(t, "observer")
+	l := observers(t, s)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -222,7 +240,7 @@ func TestExclusive_Observers(t *testing.T) {
 		workers.Go(func() {
 			random := rand.New(rand.NewPCG(*seed, uint64(zone)))
 			for i := 0; l.steps.Load() < int64(*steps) && ctx.Err() == nil; i++ {
-				if err := l.live(ctx, fmt.Sprintf("observed-%d-%d", zone, i), zone, kind, random); err != nil {
+				if err := l.live(ctx, fmt.Sprintf("observed-%d-%d", zone, i), zone, random); err != nil {
 					cancel(err)
 				}
 			}
@@ -254,32 +272,44 @@ func TestExclusive_Observers(t *testing.T) {
 	require.NoError(t, context.Cause(ctx))
 	eventually(t, "daemons back", func(ctx context.Context) error { return s.ready(ctx) })
 
+	l.compare(t)
+	t.Logf("%d containers, %d steps", len(l.all), l.steps.Load())
+	if l.isolation != "none" {
+		s.becomes(t, observable, cgroupMount, "cpuset.cpus.effective")
+		s.becomes(t, "", cgroupMount, "cpuset.cpus.isolated")
+		s.becomes(t, "", s.levelDir(""), "cpuset.cpus.exclusive")
+	}
+}
+
+// compare checks that neither the observers nor the containers without a claim could
+// ever run on the CPUs of a container with a claim.
+func (l *lives) compare(t *testing.T, claimless ...[]stretch) {
+	t.Helper()
 	seen := map[string][]stretch{}
-	seen["pod"], err = l.seen(t.Context(), "observer")
+	for i, s := range claimless {
+		seen[fmt.Sprintf("claimless container %d", i)] = s
+	}
+	var err error
+	seen["pod observer"], err = l.seen(t.Context(), "observer", "main")
 	require.NoError(t, err)
-	output, err := host.Stop(t.Context())
-	require.NoError(t, err)
-	if kind != "none" {
-		seen["host"], err = stretches(output)
+	if l.isolation != "none" {
+		output, err := l.host.Output(t.Context())
 		require.NoError(t, err)
-		require.NotEmpty(t, seen["host"])
+		seen["host observer"], err = stretches(output[:strings.LastIndex(output, "\n")+1])
+		require.NoError(t, err)
+		require.NotEmpty(t, seen["host observer"])
 	}
 	for who, observed := range seen {
-		reach := observed[len(observed)-1].to
 		for id, life := range l.all {
-			require.Less(t, life.to, reach, "the %s observer saw all of %s", who, id)
+			if !strings.HasPrefix(who, "claimless") {
+				require.Less(t, life.to, observed[len(observed)-1].to, "the %s saw all of %s", who, id)
+			}
 			for _, o := range observed {
 				if o.from <= life.to && o.to >= life.from && !o.cpus.Intersection(life.cpus).IsEmpty() {
-					t.Errorf("the %s observer could run on %s from %d to %d, while container %s had %s from %d to %d",
+					t.Errorf("the %s could run on %s from %d to %d, while container %s had %s from %d to %d",
 						who, o.cpus, o.from, o.to, id, life.cpus, life.from, life.to)
 				}
 			}
 		}
-		t.Logf("%s observer: %d stretches, %d containers, %d steps", who, len(observed), len(l.all), l.steps.Load())
-	}
-	if kind != "none" {
-		s.becomes(t, all, cgroupMount, "cpuset.cpus.effective")
-		s.becomes(t, "", cgroupMount, "cpuset.cpus.isolated")
-		s.becomes(t, "", s.levelDir(""), "cpuset.cpus.exclusive")
 	}
 }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
+)
+
+// batch are pods that are created at once.
+type batch struct {
+	name string
+	// claims is the number of pods with a claim, of a CPU and memory.
+	claims int
+	// pods without a claim have containers each.
+	pods, containers int
+	// restarted gives the pods the restart policy Always instead of Never.
+	restarted bool
+}
+
+func (b batch) claimed() (names []string) {
+	for i := range b.claims {
+		names = append(names, fmt.Sprintf("%s-claim-%d", b.name, i))
+	}
+	return names
+}
+
+func (b batch) plain() (names []string) {
+	for i := range b.pods {
+		names = append(names, fmt.Sprintf("%s-plain-%d", b.name, i))
+	}
+	return names
+}
+
+func (b batch) all() []string { return append(b.claimed(), b.plain()...) }
+
+// memory is the amount of a claim, as memory.min has it.
+const memory = 16 << 20
+
+// start creates the pods. The end of the test removes them.
+func (b batch) start(t *testing.T, l *lives) {
+	t.Helper()
+	pods := objects.Objects{Client: l.client, Node: l.node, Restarted: b.restarted}
+	t.Cleanup(func() { require.NoError(t, pods.Remove(context.Background(), b.all()...)) })
+	for i, name := range b.claimed() {
+		claim := objects.Claim{NUMA: i, Parameters: `"cpu":{"isolation":"` + l.isolation + `"}`, Amounts: objects.Amounts{
+			"cpu": *resource.NewQuantity(1, resource.DecimalSI), "memory": *resource.NewQuantity(memory, resource.BinarySI),
+		}}
+		c := objects.Container{Name: "main", Claim: &claim, Args: []string{"observe", "0", "50ms"}}
+		require.NoError(t, pods.Create(t.Context(), name, c))
+	}
+	for _, name := range b.plain() {
+		var containers []objects.Container
+		for i := range b.containers {
+			// The first sample is taken at once.
+			containers = append(containers, objects.Container{Name: fmt.Sprintf("c%d", i), Args: []string{"observe", observable, "1s"}})
+		}
+		require.NoError(t, pods.Create(t.Context(), name, containers...))
+	}
+}
+
+// runs waits until all containers run. A container that has ended fails the test,
+// unless its pod restarts it.
+func (b batch) runs(t *testing.T, l *lives) {
+	t.Helper()
+	eventually(t, "batch "+b.name, func(ctx context.Context) error {
+		for _, name := range b.all() {
+			p, err := l.pods().Pod(ctx, name)
+			if err != nil {
+				return err
+			}
+			if len(p.Status.ContainerStatuses) == 0 {
+				return fmt.Errorf("pod %s: phase %s; events: %s", name, p.Status.Phase, l.events(ctx, p.UID))
+			}
+			for _, c := range p.Status.ContainerStatuses {
+				if ended := c.State.Terminated; ended != nil && !b.restarted {
+					t.Fatalf("pod %s: container %s has failed: %+v; events: %s", name, c.Name, ended, l.events(ctx, p.UID))
+				}
+				if c.State.Running == nil {
+					return fmt.Errorf("pod %s: container %s: %+v; events: %s", name, c.Name, c.State, l.events(ctx, p.UID))
+				}
+			}
+		}
+		return nil
+	})
+	for _, name := range b.claimed() {
+		p, err := l.pods().Pod(t.Context(), name)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(memory), l.cgroup(t, p, "main", "memory.min"), name)
+	}
+}
+
+// note records the lives of the containers with claims so far.
+func (b batch) note(ctx context.Context, l *lives) error {
+	var errs []error
+	for _, name := range b.claimed() {
+		p, err := l.pods().Pod(ctx, name)
+		if err == nil {
+			err = l.note(ctx, name, p.Status.ContainerStatuses[0].ContainerID)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// claimless returns what each container without a claim has observed.
+func (b batch) claimless(t *testing.T, l *lives) (all [][]stretch) {
+	t.Helper()
+	for _, name := range b.plain() {
+		for i := range b.containers {
+			seen, err := l.seen(t.Context(), name, fmt.Sprintf("c%d", i))
+			require.NoError(t, err)
+			all = append(all, seen)
+		}
+	}
+	return all
+}
+
+// report logs when the last containers started.
+func (b batch) report(t *testing.T, l *lives, fault time.Duration) {
+	t.Helper()
+	last := func(names []string) time.Duration {
+		var longest time.Duration
+		for _, name := range names {
+			p, err := l.pods().Pod(t.Context(), name)
+			require.NoError(t, err)
+			for _, c := range p.Status.ContainerStatuses {
+				longest = max(longest, startedAt(c).Sub(p.CreationTimestamp.Time))
+			}
+		}
+		return longest
+	}
+	t.Logf("the fault was there for %s; the last of %d containers without a claim started %s after its pod was created, the last of %d with a claim %s",
+		fault.Round(time.Second), b.pods*b.containers, last(b.plain()), b.claims, last(b.claimed()))
+}
+
+func startedAt(c corev1.ContainerStatus) time.Time {
+	if c.State.Running == nil {
+		return time.Time{}
+	}
+	return c.State.Running.StartedAt.Time
+}

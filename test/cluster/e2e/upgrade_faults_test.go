@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lasts is how long a fault lasts. On this cluster the runtime waits 30 s for an answer
+// of the actuator, so it goes on without the actuator while the fault lasts.
+const lasts = 40 * time.Second
+
+// fault is something that goes wrong on a node while containers start there.
+type fault struct {
+	name string
+	// begin and end are scripts of the node's shell.
+	begin, end string
+	// short reports whether the short form has the fault.
+	short bool
+	// killsRuntime reports whether the runtime or kubelet ends. A container that is just
+	// being created may then end with it, so its pod must restart it.
+	killsRuntime bool
+}
+
+// faults returns what goes wrong, one after the other.
+func faults() []fault {
+	const (
+		// A program of the node, run where the frontend's file systems are: the
+		// frontend's image has no programs.
+		inFrontend = "nsenter -t $(pidof dra-frontend) -m -w/bin ./busybox "
+		// The actuator's program on the node, where the guard is, as a second actuator.
+		program = "$(ls -t /var/lib/dra-cpumem/bin/* | head -1)"
+		second  = "setsid " + program + " --cdi-dir=/var/run/cdi --nri-socket=/var/run/nri/nri.sock --cgroup-root=/sys/fs/cgroup" +
+			" --refresh-interval=5s --guard-dir=/var/lib/dra-cpumem/bin </dev/null >/tmp/second-actuator.log 2>&1 & echo $! >/tmp/second-actuator.pid"
+		limitOfActuator = "/sys/fs/cgroup/$(cut -d: -f3 /proc/$(pidof nri-actuator)/cgroup)/memory.max"
+	)
+	return []fault{
+		{name: "nothing", begin: "true", end: "true"},
+		{name: "the actuator is stopped", begin: "kill -STOP $(pidof nri-actuator)", end: "kill -CONT $(pidof nri-actuator)", short: true},
+		{name: "the actuator is killed", begin: "kill -9 $(pidof nri-actuator)", end: "true"},
+		{name: "the actuator runs out of memory", begin: "echo 1M >" + limitOfActuator, end: "true"},
+		{name: "the frontend is stopped", begin: "kill -STOP $(pidof dra-frontend)", end: "kill -CONT $(pidof dra-frontend)"},
+		{name: "both daemons are killed", begin: "kill -9 $(pidof nri-actuator) $(pidof dra-frontend)", end: "true"},
+		{
+			name:  "a second actuator takes over",
+			begin: "first=$(pidof nri-actuator); " + second + "; sleep 2; kill -9 $first",
+			end:   "kill -9 $(cat /tmp/second-actuator.pid)",
+		},
+		{name: "/run is full", begin: "dd if=/dev/zero of=/run/fill bs=64k; true", end: "rm /run/fill"},
+		{
+			name: "/run has no inode left",
+			begin: "mkdir /run/fill; mount -o remount,nr_inodes=$(($(df -i /run | tail -1 | awk '{print $3}') + 20)) /run; " +
+				"i=0; while touch /run/fill/$i; do i=$((i + 1)); done; true",
+			end: "rm -r /run/fill; mount -o remount,nr_inodes=800k /run",
+		},
+		{
+			name:  "the CDI directory is read-only for the frontend",
+			begin: inFrontend + "mount -o remount,bind,ro /var/run/cdi",
+			end:   inFrontend + "mount -o remount,bind,rw /var/run/cdi",
+		},
+		{
+			name:  "both daemons start, and no inotify instance is left",
+			begin: "sysctl -w fs.inotify.max_user_instances=1; kill -9 $(pidof nri-actuator) $(pidof dra-frontend)",
+			end:   "sysctl -w fs.inotify.max_user_instances=128",
+		},
+		{
+			name:  "the clock jumps an hour ahead, and back",
+			begin: "date -s @$(($(date +%s) + 3600))",
+			end:   "date -s @$(($(date +%s) - 3600))",
+		},
+		{name: "the runtime is killed", begin: "service kill containerd; service start containerd", end: "true", killsRuntime: true},
+		{name: "kubelet restarts", begin: "service restart kubelet", end: "true", killsRuntime: true},
+	}
+}
+
+// A82: whatever goes wrong, a claim's CPUs are the claim's alone (I1), all containers
+// start when the fault is over, and none fails.
+func TestA82_Faults(t *testing.T) {
+	s := theSuite.on(wide)
+	if !s.partitions(t) {
+		t.Skip("this kernel makes no partitions: a container that starts while no actuator is there may run on all CPUs")
+	}
+	s.configure(t, slowNode)
+	l := observers(t, s)
+	before := batch{name: "a82-before", claims: 1}
+	before.start(t, l)
+	before.runs(t, l)
+	for i, f := range faults() {
+		t.Run(f.name, func(t *testing.T) {
+			if !f.short {
+				longOnly(t)
+			}
+			b := batch{
+				name: fmt.Sprintf("a82-%d", i), claims: 2, pods: often(2, 6), containers: often(4, 10), restarted: f.killsRuntime,
+			}
+			stop := l.during(t, f)
+			b.start(t, l)
+			took := stop()
+			b.runs(t, l)
+			eventually(t, "daemons ready", s.ready)
+			b.report(t, l, took)
+			require.NoError(t, before.note(t.Context(), l))
+			require.NoError(t, b.note(t.Context(), l))
+			l.compare(t, b.claimless(t, l)...)
+		})
+	}
+}
+
+// during begins the fault. stop ends it when it has lasted, and returns how long it
+// was; the end of the test ends it, too.
+func (l *lives) during(t *testing.T, f fault) (stop func() time.Duration) {
+	t.Helper()
+	run := func(script string) {
+		out, err := l.NodeExec(context.Background(), l.node, script)
+		require.NoError(t, err, out)
+	}
+	began := time.Now()
+	end := sync.OnceFunc(func() { run(f.end) })
+	run(f.begin)
+	t.Cleanup(end)
+	return func() time.Duration {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for time.Since(began) < lasts {
+			<-tick.C
+		}
+		end()
+		return time.Since(began)
+	}
+}
