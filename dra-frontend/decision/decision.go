@@ -253,18 +253,36 @@ func (c call) chooseCPUs(claim Claim, r Result, zone Zone, taken contract.CPUSet
 	if free.Size() < r.Amounts.CPUs {
 		return contract.CPUSet{}, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), holders of the other CPUs: %s; "+
 			"a terminating pod frees its CPUs when it has ended",
-			r.Amounts.CPUs, free.Size(), zone.CPUs.Size(), free, holders(others, zone.CPUs))
+			r.Amounts.CPUs, free.Size(), zone.CPUs.Size(), free, holders(claim.Namespace, others, zone.CPUs))
 	}
 	return c.Node.Inventory.Pick(free, r.Amounts.CPUs, r.Settings.CPU)
 }
 
-// holders names the claims that hold CPUs of the zone, with these CPUs.
-func holders(prepared []contract.ClaimRecord, zone contract.CPUSet) string {
+// maxNames limits a message that becomes the event of a pod.
+const maxNames = 8
+
+// holders names the claims that hold CPUs of the zone, with these CPUs. Who may read the
+// events of the namespace must not learn the names of claims in other namespaces, so
+// only the CPUs of those claims are named.
+func holders(namespace string, prepared []contract.ClaimRecord, zone contract.CPUSet) string {
 	var names []string
+	var foreign, further contract.CPUSet
 	for _, c := range prepared {
-		if held := c.CPUs().Intersection(zone); !held.IsEmpty() {
+		switch held := c.CPUs().Intersection(zone); {
+		case held.IsEmpty():
+		case c.Namespace != namespace:
+			foreign = foreign.Union(held)
+		case len(names) == maxNames:
+			further = further.Union(held)
+		default:
 			names = append(names, fmt.Sprintf("claim %s/%s (%s)", c.Namespace, c.Name, held))
 		}
+	}
+	if !further.IsEmpty() {
+		names = append(names, fmt.Sprintf("more claims of the namespace (%s)", further))
+	}
+	if !foreign.IsEmpty() {
+		names = append(names, fmt.Sprintf("claims of other namespaces (%s)", foreign))
 	}
 	if len(names) == 0 {
 		return "no claim"

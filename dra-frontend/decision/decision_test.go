@@ -74,6 +74,24 @@ func TestDecide(t *testing.T) {
 		require.Len(t, got, 2)
 		require.True(t, contracttest.CPUs(got[0]).Intersection(contracttest.CPUs(got[1])).IsEmpty(), "%v", got)
 	})
+	t.Run("the claims that have the CPUs are named, but for other namespaces", func(t *testing.T) {
+		var taken []decision.Claim
+		for i, namespace := range []string{"ns", "secret", "secret"} {
+			c := claim(i+1, "numa-0", 1, 0)
+			c.Namespace = namespace
+			taken = append(taken, c)
+		}
+		var prepared []contract.ClaimRecord
+		for _, o := range decision.Decide(decision.Input{Node: node, Claims: taken}) {
+			require.NoError(t, o.Err)
+			prepared = append(prepared, o.Record)
+		}
+		got := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{claim(4, "numa-0", 2, 0)}, Prepared: prepared})
+		foreign := prepared[1].CPUs().Union(prepared[2].CPUs())
+		require.ErrorContains(t, got[0].Err, fmt.Sprintf("holders of the other CPUs: claim ns/claim-1 (%s), claims of other namespaces (%s); ",
+			prepared[0].CPUs(), foreign))
+		require.NotContains(t, got[0].Err.Error(), "secret")
+	})
 	t.Run("a claim that is decided anew keeps its CPUs", func(t *testing.T) {
 		first := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0), claim(2, "numa-0", 1, 0)}})
 		prepared := []contract.ClaimRecord{first[0].Record, first[1].Record}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -49,18 +48,18 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 	online := m.Online()
 	for _, c := range claims {
 		for i, result := range c.Results {
-			held := holder{key: contract.Key{ClaimUID: c.UID, Index: i}, claim: c.Namespace + "/" + c.Name}
+			held := contract.Key{ClaimUID: c.UID, Index: i}
 			if off := result.Decision.CPUs.Difference(online); !off.IsEmpty() {
 				r.add(result.Device, ReasonCPUs,
-					fmt.Sprintf("CPUs %s are offline and held by claim %s (%s)", off, held.claim, result.Decision.CPUs), held)
+					fmt.Sprintf("CPUs %s are offline and held by a claim (%s)", off, result.Decision.CPUs), held)
 			}
 			if why, found := invalid[c.UID]; found && result.Decision.Partition != "" {
 				r.add(result.Device, ReasonPartition,
-					fmt.Sprintf("others may run on CPUs %s of claim %s: the kernel does not grant its cpuset partition (%.200q)",
-						result.Decision.CPUs, held.claim, why), held)
+					fmt.Sprintf("others may run on CPUs %s of a claim: the kernel does not grant its cpuset partition (%.200q)",
+						result.Decision.CPUs, why), held)
 			}
 			if devices[result.Device] == nil {
-				devices[result.Device] = &zone{held: make(map[int64]int64), holders: make(map[int64][]holder)}
+				devices[result.Device] = &zone{held: make(map[int64]int64), holders: make(map[int64][]contract.Key)}
 			}
 			devices[result.Device].add(result, held)
 		}
@@ -74,22 +73,22 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 					what, reason = string(zones.CapacityHugepages(page)), ReasonHugepages
 				}
 				r.add(device, reason, fmt.Sprintf("NUMA nodes %s have %d bytes of %s, less than the %d bytes held by %s",
-					z.mems, has, what, z.held[page], names(z.holders[page])), z.holders[page]...)
+					z.mems, has, what, z.held[page], count(z.holders[page])), z.holders[page]...)
 			}
 		}
 	}
 	return r
 }
 
-func (r Report) add(device, reason, message string, holders ...holder) {
+func (r Report) add(device, reason, message string, holders ...contract.Key) {
 	r.Devices[device] = join(r.Devices[device], message)
 	for _, h := range holders {
-		f := r.Results[h.key]
+		f := r.Results[h]
 		if f.Reason == "" {
 			f.Reason = reason
 		}
 		f.Message = join(f.Message, message)
-		r.Results[h.key] = f
+		r.Results[h] = f
 	}
 }
 
@@ -100,37 +99,29 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// holder is a result that holds an amount.
-type holder struct {
-	key   contract.Key
-	claim string
-}
-
-// maxNames limits a message, which goes into the status of each claim.
-const maxNames = 8
-
-func names(holders []holder) string {
-	var out []string
+// count returns the number of claims in words. Messages name no claim: kubelet shows the
+// message of a device in the status of each pod that uses the device, of any namespace.
+func count(holders []contract.Key) string {
+	claims := make(map[string]bool)
 	for _, h := range holders {
-		out = append(out, "claim "+h.claim)
+		claims[h.ClaimUID] = true
 	}
-	out = slices.Compact(out) // a claim's results follow each other
-	if more := len(out) - maxNames; more > 0 {
-		out = append(out[:maxNames], fmt.Sprintf("%d more", more))
+	if len(claims) == 1 {
+		return "1 claim"
 	}
-	return strings.Join(out, ", ")
+	return fmt.Sprintf("%d claims", len(claims))
 }
 
 // zone has the memory that claims hold of a device, in bytes by page size.
 type zone struct {
 	mems    contract.NUMANodeSet
 	held    map[int64]int64
-	holders map[int64][]holder
+	holders map[int64][]contract.Key
 }
 
 // add takes the NUMA nodes from the decision: the configuration, and with it the
 // zones, may have changed since the decision.
-func (z *zone) add(r contract.ResultRecord, h holder) {
+func (z *zone) add(r contract.ResultRecord, h contract.Key) {
 	for page, bytes := range zones.HeldMemory(r) {
 		z.held[page] += bytes
 		z.holders[page] = append(z.holders[page], h)

@@ -77,8 +77,9 @@ type lives struct {
 	host *hostprocess.Process
 }
 
-// observers starts an observer in a pod and one beside the pods.
-func observers(t *testing.T, s suite) *lives {
+// observers starts an observer in a pod and one beside the pods. Each takes a sample
+// every interval.
+func observers(t *testing.T, s suite, interval string) *lives {
 	t.Helper()
 	// Not "isolated": if a process is moved while an isolated partition is made,
 	// Linux 6.12 stops all changes of cgroups for minutes (docs/exclusivity.md).
@@ -87,7 +88,7 @@ func observers(t *testing.T, s suite) *lives {
 	if s.partitions(t) {
 		l.isolation = "partition"
 	}
-	host, err := hostprocess.Start(t.Context(), s.Cluster, s.node, "observer", "observe", observable, "20ms")
+	host, err := hostprocess.Start(t.Context(), s.Cluster, s.node, "observer", "observe", observable, interval)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if _, err := host.Stop(context.Background()); err != nil {
@@ -95,7 +96,7 @@ func observers(t *testing.T, s suite) *lives {
 		}
 	})
 	l.host = host
-	s.create(t, pod("observer", []string{"observe", observable, "20ms"}))
+	s.create(t, pod("observer", []string{"observe", observable, interval}))
 	s.running(t, "observer")
 	return l
 }
@@ -231,7 +232,7 @@ func TestExclusive_Observers(t *testing.T) {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("%d steps, seed %d", *steps, *seed)
-	l := observers(t, s)
+	l := observers(t, s, "20ms")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)

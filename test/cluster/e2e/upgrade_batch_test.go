@@ -57,14 +57,14 @@ func (b batch) start(t *testing.T, l *lives) {
 		claim := objects.Claim{NUMA: i, Parameters: `"cpu":{"isolation":"` + l.isolation + `"}`, Amounts: objects.Amounts{
 			"cpu": *resource.NewQuantity(1, resource.DecimalSI), "memory": *resource.NewQuantity(memory, resource.BinarySI),
 		}}
-		c := objects.Container{Name: "main", Claim: &claim, Args: []string{"observe", "0", "50ms"}}
+		c := objects.Container{Name: "main", Claim: &claim, Args: []string{"observe", "0", "500ms"}}
 		require.NoError(t, pods.Create(t.Context(), name, c))
 	}
 	for _, name := range b.plain() {
 		var containers []objects.Container
 		for i := range b.containers {
 			// The first sample is taken at once.
-			containers = append(containers, objects.Container{Name: fmt.Sprintf("c%d", i), Args: []string{"observe", observable, "1s"}})
+			containers = append(containers, objects.Container{Name: fmt.Sprintf("c%d", i), Args: []string{"observe", observable, "10s"}})
 		}
 		require.NoError(t, pods.Create(t.Context(), name, containers...))
 	}

@@ -18,6 +18,10 @@ import (
 // of the actuator, so it goes on without the actuator while the fault lasts.
 const lasts = 40 * time.Second
 
+// atOnce returns the number of containers without a claim that start at once in each
+// fault: 60 with STEPS=60 or more, which an emulated node takes ten minutes for.
+func atOnce() int { return min(max(often(6, 12), *steps), 60) }
+
 // fault is something that goes wrong on a node while containers start there.
 type fault struct {
 	name string
@@ -89,7 +93,7 @@ func TestA82_Faults(t *testing.T) {
 		t.Skip("this kernel makes no partitions: a container that starts while no actuator is there may run on all CPUs")
 	}
 	s.configure(t, slowNode)
-	l := observers(t, s)
+	l := observers(t, s, "200ms")
 	before := batch{name: "a82-before", claims: 1}
 	before.start(t, l)
 	before.runs(t, l)
@@ -99,7 +103,7 @@ func TestA82_Faults(t *testing.T) {
 				longOnly(t)
 			}
 			b := batch{
-				name: fmt.Sprintf("a82-%d", i), claims: 2, pods: often(2, 6), containers: often(4, 10), restarted: f.killsRuntime,
+				name: fmt.Sprintf("a82-%d", i), claims: 2, pods: 2, containers: atOnce() / 2, restarted: f.killsRuntime,
 			}
 			stop := l.during(t, f)
 			b.start(t, l)
