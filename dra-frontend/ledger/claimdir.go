@@ -67,6 +67,13 @@ func (d ClaimDir) List() ([]fs.FileInfo, error) {
 	return infos, err
 }
 
+// RemoveStale removes the unfinished files of killed frontends. Only the active instance
+// may call it.
+func (d ClaimDir) RemoveStale() error {
+	err := atomicfile.RemoveStale(filepath.Dir(d.file), func(name string) bool { return name == filepath.Base(d.file) })
+	return errors.Join(err, d.Dir.RemoveStale())
+}
+
 // Write replaces a file. The location is written before the first claim file.
 func (d ClaimDir) Write(name string, data []byte) error {
 	if isClaim(name) {

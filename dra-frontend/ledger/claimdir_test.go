@@ -181,3 +181,19 @@ func FuzzPlace(f *testing.F) {
 		require.True(t, place.BootID != boot && place.BootID != "" || place.CDIDir == filepath.Join(root, "cdi"))
 	})
 }
+
+// I3: a frontend that was killed leaves no file for ever.
+func TestUnfinishedFilesAreRemoved(t *testing.T) {
+	root := t.TempDir()
+	d := placed(t, root, "cdi", boot)
+	for _, name := range []string{".place.json.tmp-1", "cdi/." + claimFile + ".tmp-1", "cdi/." + contract.NodeFile + ".tmp-1", ".other.json.tmp-1"} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), nil, 0o600))
+	}
+	require.NoError(t, d.RemoveStale())
+	left, err := filepath.Glob(filepath.Join(root, "*", ".*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	left, err = filepath.Glob(filepath.Join(root, ".*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(root, ".other.json.tmp-1")}, left, "another program is writing it")
+}

@@ -42,7 +42,7 @@ func (w *world) actions() []action {
 		if !claimed || w.prepared(p) {
 			add(name+"create", true, false, func() error { return w.create(p) })
 		}
-		if (w.exists(p.dir()) || claimed && w.prepared(p)) && !w.frontend.over {
+		if (w.exists(p.dir()) || claimed && w.held(p)) && !w.frontend.over {
 			add(name+"delete", false, true, func() error { return w.delete(p) })
 		}
 	}
@@ -57,8 +57,12 @@ func (w *world) actions() []action {
 	return append(all,
 		action{name: "the actuator restarts", do: w.startActuator},
 		action{name: "the frontend restarts", do: w.startFrontend},
-		action{name: "reboot", do: w.reboot})
+		action{name: "reboot", do: w.reboot},
+		action{name: rebootOnDisk, do: func(m mishap) error { return w.boots(w.disk.Now(), m) }})
 }
+
+// rebootOnDisk is a reboot of a node whose CDI directory is on a disk.
+const rebootOnDisk = "reboot, files stay"
 
 func (w *world) addContainerActions(c *container, name string, add func(name string, actuator, frontend bool, do func() error)) {
 	switch {
@@ -85,7 +89,13 @@ func (w *world) take(a action, m mishap) error {
 	if a.frontend {
 		w.frontend.mishap = m
 	}
+	w.beginCounts()
 	err := a.do(m)
+	if w.counts.lost {
+		left := w.counts.left
+		w.counts.lost = false
+		err = w.boots(left[len(left)-1], mishap{})
+	}
 	w.check(a.name)
 	if wrong := w.actuator.wrong || w.frontend.wrong; err != nil && !wrong {
 		return err

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,7 +85,7 @@ func (w *world) files() error {
 	}
 	taken := node.PoolCPUs()
 	for _, p := range w.pods {
-		if p.decision == nil || !w.prepared(p) {
+		if p.decision == nil || !w.held(p) {
 			continue
 		}
 		if taken.Overlaps(p.decision.CPUs) {
@@ -172,12 +173,13 @@ func (w *world) empty() error {
 	if all != w.online().String() {
 		errs = append(errs, fmt.Errorf("I3: the node has CPUs %q after all pods are gone", all))
 	}
-	for _, pattern := range []string{contract.ClaimFile("*"), ".*"} {
-		left, err := filepath.Glob(filepath.Join(w.cdi(), pattern))
-		errs = append(errs, err)
-		if len(left) > 0 {
-			errs = append(errs, fmt.Errorf("I3: files %q are left after all pods are gone", left))
-		}
+	files := w.disk.Now()
+	delete(files, path.Join(cdiDir, contract.NodeFile))
+	if !strings.Contains(files[location], w.bootID()) {
+		delete(files, location) // a location of an earlier boot means nothing
+	}
+	if len(files) > 0 {
+		errs = append(errs, fmt.Errorf("I3: files %q are left after all pods are gone", files))
 	}
 	for _, dir := range w.kernel.Dirs() {
 		if strings.Contains(dir, contract.Vendor+".probe") {

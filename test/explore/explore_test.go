@@ -65,7 +65,7 @@ func drawMishap(t *rapid.T) mishap {
 		return mishap{}
 	}
 	return mishap{
-		kind:   rapid.SampledFrom([]mishapKind{crashes, fails, late, unreadable}).Draw(t, "kind"),
+		kind:   rapid.SampledFrom([]mishapKind{crashes, fails, late, unreadable, powerLoss}).Draw(t, "kind"),
 		before: rapid.IntRange(0, 40).Draw(t, "operations before"),
 	}
 }

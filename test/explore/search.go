@@ -70,53 +70,56 @@ func search(dir string, version kernel.Release, depth, crashes int) (result, err
 	return s.result, nil
 }
 
-// takeEach takes an action after a history: without a mishap, and with a crash before
-// each of its writes.
+// takeEach takes an action after a history: without a mishap, with a crash before each of
+// its writes, and with each loss of power.
 func (s *searcher) takeEach(h history, name string) error {
-	writes, err := s.takeOne(h, happened{action: name})
+	can, err := s.takeOne(h, happened{action: name})
 	if err != nil || h.crashes == s.crashes {
 		return err
 	}
 	h.crashes++
-	for before := range writes {
-		if _, err := s.takeOne(h, happened{name, mishap{crashes, before}}); err != nil {
+	var all []mishap
+	for before := range can.writes {
+		all = append(all, mishap{crashes, before})
+	}
+	for before := range can.left {
+		all = append(all, mishap{powerLoss, before})
+	}
+	for _, m := range all {
+		if _, err := s.takeOne(h, happened{name, m}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeOne takes an action after a history, and returns the number of its writes.
-func (s *searcher) takeOne(h history, last happened) (writes int, err error) {
+// takeOne takes an action after a history, and returns what could go wrong in it.
+func (s *searcher) takeOne(h history, last happened) (counts, error) {
 	w, err := s.replay(h.all)
 	if err != nil {
-		return 0, err
+		return counts{}, err
 	}
 	h.all = append(slices.Clip(h.all), last)
-	before := w.writes
 	if err := w.takeNamed(last); err != nil {
-		return 0, fmt.Errorf("%s: %w", h.all, err)
+		return counts{}, fmt.Errorf("%s: %w", h.all, err)
 	}
-	writes = w.writes - before
+	can := w.counts
 	s.taken++
-	found, err := w.state()
-	if err != nil {
-		return 0, err
-	}
+	found := w.state()
 	least, known := s.least[found]
 	if known && least <= h.crashes {
-		return writes, nil
+		return can, nil
 	}
 	s.least[found] = h.crashes
 	s.next = append(s.next, h)
 	if known {
-		return writes, nil
+		return can, nil
 	}
 	s.states++
 	if err := w.finish(); err != nil {
-		return 0, fmt.Errorf("%s: %w", h.all, err)
+		return counts{}, fmt.Errorf("%s: %w", h.all, err)
 	}
-	return writes, nil
+	return can, nil
 }
 
 // replay returns a world after a history.

@@ -3,17 +3,14 @@
 package explore
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -25,23 +22,20 @@ type state [sha256.Size]byte
 // passing matches what grows in each history and decides nothing.
 var passing = regexp.MustCompile(`\\?"generation\\?":\s*\d+`)
 
+// earlier matches an earlier boot.
+var earlier = regexp.MustCompile(`boot-\d+`)
+
 // state returns the digest of all that decides what happens next: the kernel's data,
 // the CDI directory, the runtime's containers, and the memory of the actuator. The
 // number of the generation is left out.
-func (w *world) state() (state, error) {
+func (w *world) state() state {
 	h := sha256.New()
 	write(h, w.now, reflect.ValueOf(w.kernel))
-	names, err := filepath.Glob(filepath.Join(w.cdi(), "*"))
-	if err != nil {
-		return state{}, err
-	}
-	for _, name := range append(names, filepath.Join(w.dir, "location.json")) {
-		data, err := os.ReadFile(name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return state{}, err
+	for _, files := range append(w.disk.AfterPowerLoss(), w.disk.Now()) {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			data := strings.ReplaceAll(files[name], w.bootID(), "this-boot")
+			fmt.Fprintf(h, "%s %s\n", name, passing.ReplaceAllString(earlier.ReplaceAllString(data, "earlier-boot"), ""))
 		}
-		data = bytes.ReplaceAll(data, []byte(w.bootID()), []byte("this-boot"))
-		fmt.Fprintf(h, "%s %s\n", filepath.Base(name), passing.ReplaceAll(data, nil))
 	}
 	for _, c := range w.sorted() {
 		fmt.Fprintln(h, c.dir, c.phase, c.unseen)
@@ -61,7 +55,7 @@ func (w *world) state() (state, error) {
 			write(h, w.now, reflect.ValueOf(state))
 		}
 	}
-	return state(h.Sum(nil)), nil
+	return state(h.Sum(nil))
 }
 
 // write writes all data that a value leads to. A value that leads back to itself is

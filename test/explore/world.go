@@ -2,7 +2,7 @@
 
 // Package explore runs code of both daemons on a small node, in all orders of what can
 // happen there: package ledger and package nodestate of the frontend, package nri of the
-// actuator with everything below it, and package kernel's model in place of the kernel.
+// actuator with everything below it, and the models of package kernel and package disk.
 // docs/proof.md says what can happen, what is checked, and what is left out.
 package explore
 
@@ -10,7 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"time"
@@ -27,6 +29,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/disk"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 )
 
@@ -50,30 +53,41 @@ type world struct {
 	second map[string]bool
 	// offline reports whether CPU 3 is offline.
 	offline bool
-	// writes counts the writes of both processes.
-	writes int
+	// counts has what can go wrong in the present action.
+	counts counts
+	// disk has the files of the node.
+	disk *disk.Disk
 	// broken is the first violation of an invariant.
 	broken error
 }
 
 // newWorld starts a node whose directory is dir.
 func newWorld(dir string, version kernel.Release) (*world, error) {
-	w := &world{dir: dir, version: version, pods: pods(version), now: time.Unix(1e9, 0)}
+	w := &world{dir: dir, version: version, pods: pods(version), now: time.Unix(1e9, 0), disk: disk.New(nil)}
+	w.beginCounts()
 	return w, w.reboot(mishap{})
 }
 
-func (w *world) cdi() string    { return filepath.Join(w.dir, "cdi") }
+func (w *world) cdi() string    { return filepath.Join(w.dir, cdiDir) }
 func (w *world) bootID() string { return fmt.Sprintf("boot-%d", w.boot) }
 
 // Contents that another program wrote into levels before this driver.
 var formerContents = map[string]string{"kubepods/memory.min": "1048576", "kubepods/burstable/memory.low": "2097152"}
 
-// reboot starts the machine, then both daemons. The CDI directory is empty.
+// reboot starts the machine again. The CDI directory is in memory, and so it is empty.
 func (w *world) reboot(m mishap) error {
+	left := w.disk.Now()
+	maps.DeleteFunc(left, func(name, _ string) bool { return path.Dir(name) == cdiDir })
+	return w.boots(left, m)
+}
+
+// boots starts the machine with these files, then both daemons.
+func (w *world) boots(left disk.Files, m mishap) error {
 	w.boot++
 	w.kernel = kernel.New(w.version, cpus, nodes)
 	w.containers, w.second, w.offline = make(map[string]*container), make(map[string]bool), false
-	if err := errors.Join(os.RemoveAll(w.cdi()), os.MkdirAll(w.cdi(), 0o700)); err != nil {
+	w.disk = disk.New(left)
+	if err := w.restore(); err != nil {
 		return err
 	}
 	for _, dir := range []string{"", "kubepods", "kubepods/burstable"} {
@@ -101,6 +115,9 @@ func (w *world) do(part func() error) (crashed bool, err error) {
 			if _, crashed = p.(crash); !crashed {
 				panic(p)
 			}
+			if w.frontend.over {
+				err = w.restore()
+			}
 		}
 	}()
 	return false, part()
@@ -108,20 +125,20 @@ func (w *world) do(part func() error) (crashed bool, err error) {
 
 // startFrontend starts the frontend, which makes the node file current.
 func (w *world) startFrontend(m mishap) error {
-	w.frontend = &life{mishap: m, writes: &w.writes}
-	dir := ledger.NewClaimDir(cdidir.At(w.cdi()), filepath.Join(w.dir, "location.json"), w.bootID())
-	w.ledger = ledger.New(directory{dir, w.frontend, w}, w.bootID())
-	if err := cdidir.At(w.cdi()).RemoveStale(); err != nil {
+	w.frontend = &life{mishap: m, counts: &w.counts}
+	dir := directory{ledger.NewClaimDir(cdidir.At(w.cdi()), filepath.Join(w.dir, location), w.bootID()), w.frontend, w}
+	w.ledger = ledger.New(dir, w.bootID())
+	if crashed, err := w.do(dir.RemoveStale); err != nil || crashed {
 		return err
 	}
 	return w.reconcile()
 }
 
-// reconcile makes the node file current.
+// reconcile makes the node file current, unless a claim file cannot be read.
 func (w *world) reconcile() error {
 	_, err := w.do(func() error {
 		claims, err := w.ledger.Load()
-		if err != nil {
+		if err != nil || claims.Blocked() != nil {
 			return err
 		}
 		state, err := w.nodeState(claims.Prepared)
@@ -146,7 +163,9 @@ func (w *world) prepare(p pod) error {
 		if err != nil {
 			return err
 		}
-		if _, known := claims.Find(p.claimUID()); known || nodestate.ClaimedCPUs(claims.Prepared).Overlaps(p.decision.CPUs) {
+		_, known := claims.Find(p.claimUID())
+		taken := nodestate.ClaimedCPUs(claims.Prepared).Overlaps(p.decision.CPUs)
+		if known || taken || claims.Blocked() != nil {
 			return nil
 		}
 		record := contract.ClaimRecord{
@@ -176,40 +195,26 @@ func (w *world) unprepare(p pod) error {
 	return w.reconcile()
 }
 
-// prepared reports whether the claim of the pod has a claim file.
-func (w *world) prepared(p pod) bool {
+// held reports whether the claim of the pod has a claim file.
+func (w *world) held(p pod) bool {
 	_, err := os.Stat(filepath.Join(w.cdi(), contract.ClaimFile(p.claimUID())))
 	return err == nil
 }
 
-// directory is the CDI directory as the frontend sees it.
-type directory struct {
-	ledger.ClaimDir
-	*life
-	w *world
-}
-
-// Write leaves the unfinished file of a writer that crashes.
-func (d directory) Write(name string, data []byte) error {
-	if d.kind == crashes && d.before == 0 && !d.over {
-		if err := os.WriteFile(d.Path("."+name+".tmp-crashed"), data[:len(data)/2], 0o600); err != nil {
-			return err
-		}
+// prepared reports whether the claim of the pod is prepared.
+func (w *world) prepared(p pod) bool {
+	name := contract.ClaimFile(p.claimUID())
+	data, err := os.ReadFile(filepath.Join(w.cdi(), name))
+	if err != nil {
+		return false
 	}
-	err := d.write(func() error { return d.ClaimDir.Write(name, data) })
-	d.w.note("the write of "+name, d.w.files())
-	return err
-}
-
-func (d directory) Remove(name string) error {
-	err := d.write(func() error { return d.ClaimDir.Remove(name) })
-	d.w.note("the removal of "+name, d.w.files())
-	return err
+	record, err := contract.DecodeClaim(name, data)
+	return err == nil && record.BootID == w.bootID()
 }
 
 // startActuator starts the actuator, which takes over the runtime's containers.
 func (w *world) startActuator(m mishap) error {
-	w.actuator = &life{mishap: m, writes: &w.writes}
+	w.actuator = &life{mishap: m, counts: &w.counts}
 	registry, err := metrics.New(prometheus.NewRegistry())
 	if err != nil {
 		return err
