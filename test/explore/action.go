@@ -54,6 +54,10 @@ func (w *world) actions() []action {
 		add("the actuator is killed", false, false, func() error { w.actuator.over = true; return nil })
 	}
 	add("CPU 3 goes or comes", false, false, w.plug)
+	w.addDamage(add)
+	if !w.frontend.over {
+		add("the frontend looks at the directory", false, true, w.reconcile)
+	}
 	return append(all,
 		action{name: "the actuator restarts", do: w.startActuator},
 		action{name: "the frontend restarts", do: w.startFrontend},
@@ -76,6 +80,9 @@ func (w *world) addContainerActions(c *container, name string, add func(name str
 		if c.spec[contract.FilePartition] != "" {
 			add(name+"another program ends the partition", false, false, func() error { return w.foreign(c, contract.FilePartition, "member") })
 		}
+	}
+	if c.pod.decision != nil && !w.held(c.pod) && !w.frontend.over {
+		add(name+"prepare again", false, true, func() error { return w.prepare(c.pod) })
 	}
 	add(name+"end", true, false, func() error { return w.end(c) })
 }
@@ -109,6 +116,16 @@ func (w *world) take(a action, m mishap) error {
 // finish lets both daemons do their work, starts what can start, and then ends all pods
 // and releases their claims.
 func (w *world) finish() error {
+	if err := errors.Join(w.settle(), w.drain(), w.settle()); err != nil {
+		return err
+	}
+	for _, p := range w.pods {
+		if w.containers[p.uid] != nil && p.decision != nil && !w.held(p) {
+			if err := w.prepare(p); err != nil {
+				return err
+			}
+		}
+	}
 	if err := w.settle(); err != nil {
 		return err
 	}
@@ -162,7 +179,7 @@ func (w *world) settle() error {
 		}
 	}
 	for range 2 {
-		if err := w.refresh(); err != nil {
+		if err := w.refresh(); err != nil && !w.blocked() {
 			return err
 		}
 		w.check("a refresh")

@@ -5,7 +5,6 @@ package explore
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -41,7 +40,7 @@ func (w *world) moment() error {
 		if has.IsEmpty() {
 			errs = append(errs, fmt.Errorf("I7: the pod with %s has no CPU", c.pod.name))
 		}
-		if c.pod.decision == nil || c.unseen {
+		if c.pod.decision == nil || c.unseen || c.unbacked {
 			continue
 		}
 		if !has.IsSubsetOf(c.pod.decision.CPUs) {
@@ -73,11 +72,8 @@ func (w *world) effective(c *container) (contract.CPUSet, error) {
 // the shared pool (I1), and the pool has a CPU (I7).
 func (w *world) files() error {
 	node, err := w.node()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return nil // another program has removed the file, or made it unreadable
 	}
 	var errs []error
 	if node.PoolCPUs().IsEmpty() {
@@ -108,6 +104,9 @@ func (w *world) node() (contract.NodeState, error) {
 // cgroup has the values of the files (I5), and the actuator has announced them.
 func (w *world) rest() error {
 	node, err := w.node()
+	if err != nil && w.blocked() {
+		return nil // the frontend does not know the pool
+	}
 	if err != nil {
 		return err
 	}
@@ -119,8 +118,13 @@ func (w *world) rest() error {
 		if c.phase != running {
 			continue
 		}
-		want := contract.Files{tree.FileCPUs: node.SharedOf(c.pod.uid).CPUs.String(), tree.FileMems: node.Shared.Mems.String()}
-		if c.pod.decision != nil {
+		want := contract.Files{tree.FileCPUs: node.SharedOf(c.pod.uid).CPUs.String()}
+		switch {
+		case c.pod.decision == nil:
+			want[tree.FileMems] = node.Shared.Mems.String()
+		case w.held(c.pod) && !w.prepared(c.pod):
+			continue // it stays as it is
+		case w.held(c.pod):
 			want = tree.ContainerFiles(*c.pod.decision)
 			if kind := c.pod.decision.Partition; kind != "" {
 				want[contract.FilePartition] = kind

@@ -16,23 +16,32 @@ import (
 
 // Each further action makes the search about five times longer.
 var (
-	depth      = flag.Int("depth", 2, "actions in a history of the search")
+	depth      = flag.Int("depth", 2, "actions in a history of the search that starts with an empty node, one less with a busy node")
 	maxCrashes = flag.Int("crashes", 1, "crashes in a history of the search")
 )
 
-// TestSearch takes all actions in all orders, to a depth (I1, I3, I5, I7).
+// TestSearch takes all actions in all orders, to a depth, on an empty node and on one
+// whose pods run (I1, I3, I5, I7).
 func TestSearch(t *testing.T) {
 	for _, version := range kernel.Releases() {
-		t.Run(version.Name, func(t *testing.T) {
-			t.Parallel()
-			dir, remove := directoryFor(t)
-			defer remove()
-			start := time.Now()
-			r, err := search(dir, version, *depth, *maxCrashes)
-			t.Logf("%d actions, at most %d crashes: %d states, %d actions taken, %s",
-				*depth, *maxCrashes, r.states, r.taken, time.Since(start).Round(time.Second))
-			require.NoError(t, err)
-		})
+		for name, from := range map[string]struct {
+			start []happened
+			depth int
+		}{
+			"empty node": {depth: *depth},
+			"busy node":  {busy(version), *depth - 1},
+		} {
+			t.Run(version.Name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				dir, remove := directoryFor(t)
+				defer remove()
+				start := time.Now()
+				r, err := search(dir, version, from.start, from.depth, *maxCrashes)
+				t.Logf("%d actions, at most %d crashes: %d states, %d actions taken, %s",
+					from.depth, *maxCrashes, r.states, r.taken, time.Since(start).Round(time.Second))
+				require.NoError(t, err)
+			})
+		}
 	}
 }
 

@@ -16,6 +16,8 @@ type pod struct {
 	uid, level string
 	// decision is the claim's decision, nil for a pod without a claim.
 	decision *contract.Decision
+	// rival reports whether the claim needs CPUs of the claims before it.
+	rival bool
 }
 
 // The node has 4 CPUs and 2 NUMA nodes.
@@ -30,8 +32,8 @@ func pods(version kernel.Release) []pod {
 		{name: "CPU 1 and memory", level: contract.LevelBurstable,
 			decision: &contract.Decision{CPUs: contract.CPUs(1), Mems: contract.NUMANodes(0), Memory: memory}},
 		{name: "partition 2-3", decision: &contract.Decision{CPUs: contract.CPUs(2, 3), Mems: contract.NUMANodes(1)}},
-		{name: "partition 2", level: contract.LevelBurstable, decision: &contract.Decision{CPUs: contract.CPUs(2)}},
-		{name: "CPUs 1-2", decision: &contract.Decision{CPUs: contract.CPUs(1, 2), Mems: contract.NUMANodes(0)}},
+		{name: "partition 2", rival: true, level: contract.LevelBurstable, decision: &contract.Decision{CPUs: contract.CPUs(2)}},
+		{name: "CPUs 1-2", rival: true, decision: &contract.Decision{CPUs: contract.CPUs(1, 2), Mems: contract.NUMANodes(0)}},
 		{name: "no claim", level: contract.LevelBurstable},
 	}
 	for i := range all {

@@ -24,6 +24,9 @@ type container struct {
 	// container was created or started without the actuator, or another program has
 	// changed it. The guard takes care of containers with a claim.
 	unseen bool
+	// unbacked reports whether another program has removed the file of the container's
+	// claim: the container belongs to the shared pool.
+	unbacked bool
 }
 
 // phase is how far a container has come. A made container has its cgroup, and its
@@ -96,7 +99,8 @@ func (w *world) create(p pod) error {
 		case refusal != nil:
 			return nil
 		default:
-			c.unseen = false
+			// Without a node file the actuator may know no pool.
+			c.unseen = c.spec["cpuset.cpus"] == ""
 		}
 	}
 	w.containers[p.uid] = c

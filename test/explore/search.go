@@ -34,6 +34,21 @@ type history struct {
 // result has the numbers of different states and of actions taken.
 type result struct{ states, taken int }
 
+// busy is a history after which the containers of all pods run whose claims can be
+// prepared together.
+func busy(version kernel.Release) (all []happened) {
+	for _, p := range pods(version) {
+		if p.decision == nil || !p.rival {
+			for _, action := range []string{"prepare", "create", "make the cgroup", "start"} {
+				if action != "prepare" || p.decision != nil {
+					all = append(all, happened{action: "pod with " + p.name + ": " + action})
+				}
+			}
+		}
+	}
+	return all
+}
+
 // searcher takes all actions in all orders.
 type searcher struct {
 	dir     string
@@ -47,11 +62,11 @@ type searcher struct {
 }
 
 // search takes all actions in all orders, to a depth, with at most crashes crashes in a
-// history. From each new state the world must come to rest and then become empty.
-// dir is a directory for the worlds.
-func search(dir string, version kernel.Release, depth, crashes int) (result, error) {
+// history after the start. From each new state the world must come to rest and then become
+// empty. dir is a directory for the worlds.
+func search(dir string, version kernel.Release, start []happened, depth, crashes int) (result, error) {
 	s := &searcher{dir: dir, version: version, crashes: crashes, least: make(map[state]int)}
-	histories := []history{{}}
+	histories := []history{{all: start}}
 	for range depth {
 		s.next = nil
 		for _, h := range histories {

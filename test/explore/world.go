@@ -265,13 +265,16 @@ func (w *world) apply() error {
 	return err
 }
 
-// sawAll notes that the actuator has seen all containers, unless something went wrong.
+// sawAll notes that the actuator has seen all containers, unless something went wrong. It
+// can do nothing for a container whose decision cannot be read.
 func (w *world) sawAll(wrong bool) {
 	if wrong || w.actuator.wrong {
 		return
 	}
 	for _, c := range w.containers {
-		c.unseen = false
+		if w.backed(c) {
+			c.unseen, c.unbacked = false, false
+		}
 	}
 }
 
