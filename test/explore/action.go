@@ -46,12 +46,19 @@ func (w *world) actions() []action {
 			add(name+"delete", false, true, func() error { return w.delete(p) })
 		}
 	}
-	if w.alive() {
+	if !w.actuator.over {
 		// Errors of these two are reported, and count when the world is at rest.
 		add("refresh", true, false, func() error { _ = w.refresh(); return nil })
 		add("the directory has changed", true, false, func() error { _ = w.apply(); return nil })
-		add("the runtime restarts", true, false, w.connect)
 		add("the actuator is killed", false, false, func() error { w.actuator.over = true; return nil })
+	}
+	if w.answers() {
+		add("the runtime restarts", true, false, w.connect)
+	}
+	if w.away {
+		add("the actuator and the runtime connect", true, false, w.reconnect)
+	} else {
+		add("the runtime loses the actuator", false, false, w.disconnect)
 	}
 	add("CPU 3 goes or comes", false, false, w.plug)
 	w.addDamage(add)
@@ -173,8 +180,13 @@ func (w *world) settle() error {
 	if err := w.reconcile(); err != nil {
 		return err
 	}
-	if !w.alive() {
+	if w.actuator.over {
 		if err := w.startActuator(mishap{}); err != nil {
+			return err
+		}
+	}
+	if w.away {
+		if err := w.reconnect(); err != nil {
 			return err
 		}
 	}

@@ -48,8 +48,8 @@ func (w *world) list() (pods []*api.PodSandbox, list []*api.Container) {
 	return pods, list
 }
 
-// alive reports whether the actuator runs and is connected.
-func (w *world) alive() bool { return !w.actuator.over }
+// answers reports whether the actuator runs and is connected.
+func (w *world) answers() bool { return !w.actuator.over && !w.away }
 
 func (w *world) exists(dir string) bool {
 	_, err := w.kernel.Attributes(dir)
@@ -84,7 +84,7 @@ func (w *world) create(p pod) error {
 		}
 		c.api.Env = []string{entry}
 	}
-	if w.alive() {
+	if w.answers() {
 		var refusal error
 		crashed, _ := w.do(func() error {
 			var a *api.ContainerAdjustment
@@ -158,7 +158,7 @@ func (w *world) guarded(c *container) bool {
 
 // start starts the program of a made container. A container that is refused ends.
 func (w *world) start(c *container) error {
-	if w.alive() {
+	if w.answers() {
 		var refusal error
 		crashed, _ := w.do(func() error {
 			refusal = w.session.StartContainer(ctx(), c.pod.sandbox(), c.api)
@@ -185,7 +185,7 @@ func (w *world) start(c *container) error {
 func (w *world) update(c *container) error {
 	c.spec["memory.min"], c.spec["memory.low"] = "0", "0"
 	answered := false
-	if w.alive() {
+	if w.answers() {
 		var err error
 		crashed, _ := w.do(func() error {
 			var updates []*api.ContainerUpdate
@@ -201,7 +201,7 @@ func (w *world) update(c *container) error {
 		answered = !crashed
 	}
 	c.unseen = c.unseen || !answered
-	if err := w.writeSpec(c); err != nil || !w.alive() {
+	if err := w.writeSpec(c); err != nil || !w.answers() {
 		return err
 	}
 	_, err := w.do(func() error { return w.session.PostUpdateContainer(ctx(), c.pod.sandbox(), c.api) })
@@ -210,7 +210,7 @@ func (w *world) update(c *container) error {
 
 // end stops and removes a container.
 func (w *world) end(c *container) error {
-	if w.alive() {
+	if w.answers() {
 		if _, err := w.do(func() error {
 			_, err := w.session.StopContainer(ctx(), c.pod.sandbox(), c.api)
 			return err
@@ -227,7 +227,7 @@ func (w *world) end(c *container) error {
 		}
 	}
 	delete(w.containers, c.pod.uid)
-	if !w.alive() {
+	if !w.answers() {
 		return nil
 	}
 	_, err := w.do(func() error { return w.session.RemoveContainer(ctx(), c.pod.sandbox(), c.api) })

@@ -51,6 +51,9 @@ type world struct {
 	containers map[string]*container
 	// second are the pods whose next container has the second of the two names.
 	second map[string]bool
+	// away reports whether the runtime works without the actuator: the connection is lost,
+	// and does not come back.
+	away bool
 	// offline reports whether CPU 3 is offline.
 	offline bool
 	// counts has what can go wrong in the present action.
@@ -85,7 +88,7 @@ func (w *world) reboot(m mishap) error {
 func (w *world) boots(left disk.Files, m mishap) error {
 	w.boot++
 	w.kernel = kernel.New(w.version, cpus, nodes)
-	w.containers, w.second, w.offline = make(map[string]*container), make(map[string]bool), false
+	w.containers, w.second, w.offline, w.away = make(map[string]*container), make(map[string]bool), false, false
 	w.disk = disk.New(left)
 	if err := w.restore(); err != nil {
 		return err
@@ -227,6 +230,31 @@ func (w *world) startActuator(m mishap) error {
 		Units:           systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins(filepath.Join(w.dir, "absent"))},
 		RefreshInterval: time.Minute, Clock: func() time.Time { return w.now },
 	}})
+	if w.away {
+		w.session = nil
+		w.plugin.Disconnected(ctx(), reason)
+		return nil
+	}
+	return w.connect()
+}
+
+const reason = "the runtime has no socket"
+
+// disconnect ends the connection of the actuator and the runtime.
+func (w *world) disconnect() error {
+	w.away, w.session = true, nil
+	if !w.actuator.over {
+		w.plugin.Disconnected(ctx(), reason)
+	}
+	return nil
+}
+
+// reconnect connects the actuator, if it runs, to a runtime that was away.
+func (w *world) reconnect() error {
+	w.away = false
+	if w.actuator.over {
+		return nil
+	}
 	return w.connect()
 }
 
@@ -266,13 +294,14 @@ func (w *world) apply() error {
 }
 
 // sawAll notes that the actuator has seen all containers, unless something went wrong. It
-// can do nothing for a container whose decision cannot be read.
+// can do nothing for a container whose decision cannot be read. Without the runtime it
+// finds cgroups, and does not know which decision they shall have.
 func (w *world) sawAll(wrong bool) {
 	if wrong || w.actuator.wrong {
 		return
 	}
 	for _, c := range w.containers {
-		if w.backed(c) {
+		if w.backed(c) && (!w.away || c.pod.decision == nil) {
 			c.unseen, c.unbacked = false, false
 		}
 	}
