@@ -87,7 +87,7 @@ func (w *world) reboot(m mishap) error {
 // boots starts the machine with these files, then both daemons.
 func (w *world) boots(left disk.Files, m mishap) error {
 	w.boot++
-	w.kernel = kernel.New(w.version, cpus, nodes)
+	w.kernel = kernel.New(w.version, kernel.Regular(cpus, nodes))
 	w.containers, w.second, w.offline, w.away = make(map[string]*container), make(map[string]bool), false, false
 	w.disk = disk.New(left)
 	if err := w.restore(); err != nil {

@@ -31,7 +31,7 @@ func (k *Kernel) cpusetFiles(c *cgroup) map[string]file {
 		files["cpuset.cpus.exclusive"] = file{
 			read: func() string { return c.exclusive.String() },
 			write: func(content string) error {
-				return k.writeList(c, content, ^set(0), func(c *cgroup, s set) error { return k.release.rules.setExclusive(k, c, s) })
+				return k.writeList(c, content, first(capacity), func(c *cgroup, s set) error { return k.release.rules.setExclusive(k, c, s) })
 			},
 		}
 		files["cpuset.cpus.exclusive.effective"] = file{read: func() string { return c.granted.String() }}
@@ -76,7 +76,7 @@ func (k *Kernel) setMems(c *cgroup, mems set) error {
 	}
 	c.mems = mems
 	c.walk(func(d *cgroup) bool {
-		d.effectiveMems = (d.mems & d.parent.effectiveMems).orIfEmpty(d.parent.effectiveMems)
+		d.effectiveMems = d.mems.meet(d.parent.effectiveMems).orIfEmpty(d.parent.effectiveMems)
 		return true
 	})
 	return nil
@@ -85,7 +85,7 @@ func (k *Kernel) setMems(c *cgroup, mems set) error {
 // spreadRoot spreads a change of the root's effective CPUs.
 func (k *Kernel) spreadRoot() {
 	for _, c := range k.root.children {
-		if c.cpus&k.root.effective != c.effective {
+		if c.cpus.meet(k.root.effective) != c.effective {
 			k.release.rules.spread(k, c, false)
 		}
 	}
@@ -93,9 +93,9 @@ func (k *Kernel) spreadRoot() {
 
 // SetOnline takes a CPU offline, or brings it back.
 func (k *Kernel) SetOnline(cpu int, online bool) error {
-	now := k.online.without(one(cpu))
+	now := k.online.without(listOf(cpu))
 	if online {
-		now |= one(cpu)
+		now = now.union(listOf(cpu))
 	}
 	if now == k.online {
 		return nil
@@ -105,9 +105,9 @@ func (k *Kernel) SetOnline(cpu int, online bool) error {
 	}
 	k.online = now
 	effective := now.without(k.taken)
-	if effective == 0 {
+	if effective.empty() {
 		// The partitions compete for the CPUs again.
-		k.taken, effective = 0, now
+		k.taken, effective = set{}, now
 	}
 	k.root.effective = effective
 	for _, child := range k.root.children {
@@ -121,13 +121,13 @@ func (k *Kernel) SetOnline(cpu int, online bool) error {
 
 // plug computes a cgroup's effective CPUs after a CPU has come or gone.
 func (k *Kernel) plug(c *cgroup) {
-	effective := c.cpus & c.parent.effective
+	effective := c.cpus.meet(c.parent.effective)
 	if c.remote {
-		effective = k.release.rules.granted(c) & k.online
-		if effective == 0 && c.populated() {
+		effective = k.release.rules.granted(c).meet(k.online)
+		if effective.empty() && c.populated() {
 			c.reason = hotplug
 			k.release.rules.endRemote(k, c)
-			effective = c.cpus & c.parent.effective
+			effective = c.cpus.meet(c.parent.effective)
 		}
 	}
 	if !c.valid() {
@@ -138,5 +138,5 @@ func (k *Kernel) plug(c *cgroup) {
 
 // alone reports whether the CPU is the last one of the root or of a partition.
 func (k *Kernel) alone(cpu int) bool {
-	return k.root.effective == one(cpu) || slices.ContainsFunc(k.remotes, func(c *cgroup) bool { return c.effective == one(cpu) })
+	return k.root.effective == listOf(cpu) || slices.ContainsFunc(k.remotes, func(c *cgroup) bool { return c.effective == listOf(cpu) })
 }

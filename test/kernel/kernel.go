@@ -30,7 +30,9 @@ type Kernel struct {
 	release Release
 	// cpus are all CPUs of the machine, online the CPUs that are online.
 	cpus, online set
-	root         *cgroup
+	// values are the files with amounts.
+	values map[string]valueFile
+	root   *cgroup
 	// taken are the CPUs that the kernel has recorded as a remote partition's.
 	taken set
 	// remotes are the remote partitions, the newest first.
@@ -65,15 +67,14 @@ type cgroup struct {
 	strict bool
 }
 
-// New returns the kernel of a machine with CPUs 0 to cpus-1 and NUMA nodes 0 to
-// nodes-1. The root cgroup has all controllers.
-func New(release Release, cpus, nodes int) *Kernel {
-	k := &Kernel{release: release, cpus: first(cpus), online: first(cpus)}
-	k.root = &cgroup{
-		enabled: map[string]bool{}, kind: root,
-		cpus: k.cpus, effective: k.cpus, granted: k.cpus, mems: first(nodes), effectiveMems: first(nodes),
-	}
-	return k
+// New returns the kernel of a machine, with all CPUs online. The root cgroup has all
+// controllers.
+func New(release Release, m Machine) *Kernel {
+	cpus := listOf(m.CPUs...)
+	return &Kernel{release: release, cpus: cpus, online: cpus, values: m.values(), root: &cgroup{
+		enabled: map[string]bool{}, kind: root, cpus: cpus, effective: cpus, granted: cpus,
+		mems: listOf(m.Nodes...), effectiveMems: listOf(m.MemoryNodes...),
+	}}
 }
 
 // Damage returns the operation that has damaged the kernel's own data, empty if none
@@ -177,7 +178,7 @@ func (k *Kernel) Attach(dir string) error {
 		return err
 	case len(c.enabled) > 0:
 		return syscall.EBUSY
-	case c.effective == 0:
+	case c.effective.empty():
 		return syscall.ENOSPC
 	}
 	c.processes++
@@ -279,7 +280,7 @@ func (k *Kernel) files(c *cgroup) map[string]file {
 	if c == k.root {
 		return files
 	}
-	for name, v := range valueFiles {
+	for name, v := range k.values {
 		if c.has(v.controller) {
 			files[name] = v.file(c, name)
 		}

@@ -14,7 +14,7 @@ import (
 // container returns a machine with 8 CPUs and the container a/b/c, below cgroups that
 // name the CPUs 2 to 5.
 func container(t *testing.T, release Release) *Kernel {
-	k := New(release, 8, 2)
+	k := New(release, Regular(8, 2))
 	require.NoError(t, k.Do(Operation{Kind: Write, File: "cgroup.subtree_control", Content: "+cpuset +memory +hugetlb"}))
 	for _, dir := range []string{"a", "a/b", "a/b/c"} {
 		require.NoError(t, k.Mkdir(dir))
@@ -126,7 +126,7 @@ func TestClone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		release := rapid.SampledFrom(Releases()).Draw(t, "release")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		k := New(release, 8, 2)
+		k := New(release, Regular(8, 2))
 		require.NoError(t, k.Write("", "cgroup.subtree_control", "+cpuset +memory +hugetlb"))
 		for range 60 {
 			_ = k.Do(k.Random(r))
@@ -167,11 +167,11 @@ func TestLinux7LosesCPUs(t *testing.T) {
 func TestNoCPUIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		k := New(Linux7, 8, 2)
+		k := New(Linux7, Regular(8, 2))
 		require.NoError(t, k.Write("", "cgroup.subtree_control", "+cpuset +memory +hugetlb"))
 		for range 300 {
 			o := k.Random(r)
-			if c, err := k.find(o.Dir); err == nil && c.exclusive == 0 && o.File == "cpuset.cpus.partition" {
+			if c, err := k.find(o.Dir); err == nil && c.exclusive.empty() && o.File == "cpuset.cpus.partition" {
 				continue
 			}
 			if c, err := k.find(o.Dir); err == nil && c.kind != member && o.File == "cpuset.cpus.exclusive" && o.Content == "" {
@@ -182,7 +182,7 @@ func TestNoCPUIsLost(t *testing.T) {
 			seen := k.root.effective
 			for _, c := range k.remotes {
 				require.False(t, seen.overlaps(c.effective), "after %s: %s has %s of another's", o, c.dir, c.effective)
-				seen |= c.effective
+				seen = seen.union(c.effective)
 			}
 		}
 	})

@@ -14,10 +14,10 @@ type linux612 struct{}
 // allowed returns an error unless the siblings and processes of the cgroup c allow what
 // trial has.
 func (l linux612) allowed(k *Kernel, c *cgroup, trial cgroup) error {
-	if c.populated() && (c.cpus != 0 && trial.cpus == 0 || c.mems != 0 && trial.mems == 0) {
+	if c.populated() && (!c.cpus.empty() && trial.cpus.empty() || !c.mems.empty() && trial.mems.empty()) {
 		return syscall.ENOSPC
 	}
-	if c.strict && c.cpus != 0 && trial.cpus == 0 {
+	if c.strict && !c.cpus.empty() && trial.cpus.empty() {
 		return ErrOutside // the answer depends on the accounts of the deadline scheduler
 	}
 	for _, sibling := range c.parent.children {
@@ -32,12 +32,12 @@ func (l linux612) allowed(k *Kernel, c *cgroup, trial cgroup) error {
 // themselves, or all CPUs of one are named by the other for itself.
 func conflict(a, b cgroup) bool {
 	switch {
-	case a.strict || b.strict || a.exclusive != 0 && b.exclusive != 0:
+	case a.strict || b.strict || !a.exclusive.empty() && !b.exclusive.empty():
 		return a.named().overlaps(b.named())
-	case a.exclusive != 0:
-		return b.cpus != 0 && b.cpus.subsetOf(a.exclusive)
-	case b.exclusive != 0:
-		return a.cpus != 0 && a.cpus.subsetOf(b.exclusive)
+	case !a.exclusive.empty():
+		return !b.cpus.empty() && b.cpus.subsetOf(a.exclusive)
+	case !b.exclusive.empty():
+		return !a.cpus.empty() && a.cpus.subsetOf(b.exclusive)
 	}
 	return false
 }
@@ -49,10 +49,10 @@ func (l linux612) setCPUs(k *Kernel, c *cgroup, cpus set) error {
 	trial := *c
 	trial.cpus = cpus
 	switch {
-	case cpus == 0 && c.exclusive == 0:
-		trial.granted = 0
-	case cpus != 0 && (c.exclusive != 0 || c.valid()):
-		trial.granted = trial.named() & c.parent.granted
+	case cpus.empty() && c.exclusive.empty():
+		trial.granted = set{}
+	case !cpus.empty() && (!c.exclusive.empty() || c.valid()):
+		trial.granted = trial.named().meet(c.parent.granted)
 	}
 	was := c.kind != member && !c.invalid
 	invalidate := c.kind != member && k.release.exclusive && l.unusable(k, c, trial.granted, c.valid())
@@ -72,12 +72,12 @@ func (l linux612) setCPUs(k *Kernel, c *cgroup, cpus set) error {
 	case c.valid() || c.invalid && !invalidate:
 		if c.remote {
 			granted := trial.granted
-			if granted == 0 && c.invalid {
+			if granted.empty() && c.invalid {
 				granted = cpus
 			}
 			l.resize(k, c, granted)
 		}
-	case c.exclusive != 0:
+	case !c.exclusive.empty():
 		l.endRemotes(k, c, trial.granted)
 	}
 	changed := c.granted != trial.granted
@@ -94,7 +94,7 @@ func (l linux612) setExclusive(k *Kernel, c *cgroup, cpus set) error {
 		return nil
 	}
 	trial := *c
-	trial.exclusive, trial.granted = cpus, cpus&c.parent.granted
+	trial.exclusive, trial.granted = cpus, cpus.meet(c.parent.granted)
 	if err := l.allowed(k, c, trial); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (l linux612) setExclusive(k *Kernel, c *cgroup, cpus set) error {
 		case c.remote:
 			l.resize(k, c, trial.granted)
 		}
-	case cpus != 0:
+	case !cpus.empty():
 		l.endRemotes(k, c, trial.granted)
 	}
 	c.exclusive, c.granted = cpus, trial.granted
@@ -129,13 +129,13 @@ func (l linux612) spread(k *Kernel, start *cgroup, force bool) {
 		if c.remote && c != start {
 			return false
 		}
-		if c.exclusive != 0 && c != start {
-			c.granted = c.named() & c.parent.granted
+		if !c.exclusive.empty() && c != start {
+			c.granted = c.named().meet(c.parent.granted)
 		}
-		effective := (c.cpus & c.parent.effective).orIfEmpty(c.parent.effective)
+		effective := c.cpus.meet(c.parent.effective).orIfEmpty(c.parent.effective)
 		switch {
 		case c.remote:
-			effective = l.granted(c) & k.online
+			effective = l.granted(c).meet(k.online)
 		case c.kind == member && !force && effective == c.effective:
 			return false
 		case c != start && c.kind != member:
@@ -143,8 +143,8 @@ func (l linux612) spread(k *Kernel, start *cgroup, force bool) {
 		}
 		c.effective = effective
 		switch {
-		case c.valid() && c.exclusive == 0:
-			c.granted = c.cpus & c.parent.granted
+		case c.valid() && c.exclusive.empty():
+			c.granted = c.cpus.meet(c.parent.granted)
 		case c.invalid:
 			c.reset()
 		}
@@ -184,8 +184,8 @@ func (l linux612) setPartition(k *Kernel, c *cgroup, kind partitionKind) {
 // makeRemote takes the CPUs that the cgroup names from the root. It returns why it
 // does not.
 func (l linux612) makeRemote(k *Kernel, c *cgroup) (reason string) {
-	if c.exclusive == 0 {
-		c.granted = c.cpus & c.parent.granted
+	if c.exclusive.empty() {
+		c.granted = c.cpus.meet(c.parent.granted)
 	}
 	if !c.strict {
 		trial := *c
@@ -195,20 +195,20 @@ func (l linux612) makeRemote(k *Kernel, c *cgroup) (reason string) {
 		}
 		c.strict = true
 	}
-	if c.named() == 0 {
+	if c.named().empty() {
 		return k.release.emptyReason
 	}
 	if !k.release.exclusive {
 		return notPartition
 	}
-	cpus := c.named() & c.parent.granted
-	if cpus == 0 || cpus.overlaps(k.taken) || k.root.effective.subsetOf(cpus) {
+	cpus := c.named().meet(c.parent.granted)
+	if cpus.empty() || cpus.overlaps(k.taken) || k.root.effective.subsetOf(cpus) {
 		return badCPUs
 	}
 	if c.remote {
 		k.damage = "an invalid partition was made a partition again: " + c.dir
 	}
-	k.taken |= cpus
+	k.taken = k.taken.union(cpus)
 	k.root.effective = k.root.effective.without(cpus)
 	c.remote = true
 	k.remotes = slices.Insert(k.remotes, 0, c)
@@ -220,11 +220,11 @@ func (l linux612) makeRemote(k *Kernel, c *cgroup) (reason string) {
 // CPUs that the cgroup can name at this moment: the kernel loses CPUs that a cgroup
 // above names no longer.
 func (l linux612) endRemote(k *Kernel, c *cgroup) {
-	cpus := c.named() & c.parent.granted
+	cpus := c.named().meet(c.parent.granted)
 	c.remote = false
 	k.remotes = slices.DeleteFunc(k.remotes, func(r *cgroup) bool { return r == c })
 	k.taken = k.taken.without(cpus)
-	k.root.effective |= cpus & k.online
+	k.root.effective = k.root.effective.union(cpus.meet(k.online))
 	if c.reason == "" {
 		c.kind, c.invalid = member, false
 	} else {
@@ -238,13 +238,13 @@ func (l linux612) endRemote(k *Kernel, c *cgroup) {
 func (l linux612) resize(k *Kernel, c *cgroup, cpus set) {
 	added, removed := cpus.without(c.granted), c.granted.without(cpus)
 	switch {
-	case cpus == 0:
+	case cpus.empty():
 		c.reason = noCPUs
-	case added != 0 && (added.overlaps(k.taken) || k.root.effective.subsetOf(added)):
+	case !added.empty() && (added.overlaps(k.taken) || k.root.effective.subsetOf(added)):
 		c.reason = noneLeft
 	default:
-		k.taken = (k.taken | added).without(removed)
-		k.root.effective = k.root.effective.without(added) | removed&k.online
+		k.taken = k.taken.union(added).without(removed)
+		k.root.effective = k.root.effective.without(added).union(removed.meet(k.online))
 		k.spreadRoot()
 		return
 	}
@@ -268,7 +268,7 @@ func (l linux612) endRemotes(k *Kernel, above *cgroup, granted set) {
 // unusable reports whether a partition cannot have the CPUs, and notes why.
 func (l linux612) unusable(k *Kernel, c *cgroup, cpus set, mayBeEmpty bool) bool {
 	switch {
-	case mayBeEmpty && cpus == 0:
+	case mayBeEmpty && cpus.empty():
 		c.reason = badCPUs
 	case k.starves(c, cpus):
 		c.reason = noneLeft
@@ -278,4 +278,4 @@ func (l linux612) unusable(k *Kernel, c *cgroup, cpus set, mayBeEmpty bool) bool
 	return true
 }
 
-func (linux612) granted(c *cgroup) set { return c.named() & c.parent.granted }
+func (linux612) granted(c *cgroup) set { return c.named().meet(c.parent.granted) }

@@ -11,14 +11,14 @@ import (
 type linux7 struct{}
 
 func (linux7) allowed(_ *Kernel, c *cgroup, trial cgroup) error {
-	if c.valid() && trial.named() == 0 {
+	if c.valid() && trial.named().empty() {
 		return ErrOutside // the answer depends on the accounts of the deadline scheduler
 	}
 	for _, sibling := range c.parent.children {
 		if sibling == c {
 			continue
 		}
-		covers := trial.exclusive != c.exclusive && sibling.cpus != 0 && sibling.cpus.subsetOf(trial.exclusive)
+		covers := trial.exclusive != c.exclusive && !sibling.cpus.empty() && sibling.cpus.subsetOf(trial.exclusive)
 		if covers || trial.exclusive.overlaps(sibling.exclusive) {
 			return syscall.EINVAL
 		}
@@ -29,8 +29,8 @@ func (linux7) allowed(_ *Kernel, c *cgroup, trial cgroup) error {
 // granted leaves out the siblings' CPUs, unless the cgroup names CPUs in
 // cpuset.cpus.exclusive, which no sibling can name.
 func (l linux7) granted(c *cgroup) set {
-	cpus := c.named() & c.parent.granted
-	if c.exclusive != 0 {
+	cpus := c.named().meet(c.parent.granted)
+	if !c.exclusive.empty() {
 		return cpus
 	}
 	return cpus.without(l.siblings(c))
@@ -40,7 +40,7 @@ func (l linux7) granted(c *cgroup) set {
 func (linux7) siblings(c *cgroup) (cpus set) {
 	for _, sibling := range c.parent.children {
 		if sibling != c {
-			cpus |= sibling.exclusive.orIfEmpty(sibling.granted)
+			cpus = cpus.union(sibling.exclusive.orIfEmpty(sibling.granted))
 		}
 	}
 	return cpus
@@ -84,9 +84,9 @@ func (l linux7) setExclusive(k *Kernel, c *cgroup, cpus set) error {
 // partitions only.
 func (linux7) asked(c cgroup) set {
 	if c.kind == member {
-		return c.exclusive & c.parent.granted
+		return c.exclusive.meet(c.parent.granted)
 	}
-	return c.named() & c.parent.granted
+	return c.named().meet(c.parent.granted)
 }
 
 // change gives the cgroup the CPUs of trial.
@@ -95,7 +95,7 @@ func (l linux7) change(k *Kernel, c *cgroup, trial cgroup, always bool) {
 	if c.kind != member {
 		reason := ""
 		switch {
-		case trial.granted == 0:
+		case trial.granted.empty():
 			reason = badCPUs
 		case k.starves(c, trial.granted):
 			reason = noneLeft
@@ -140,14 +140,14 @@ func (l linux7) setPartition(k *Kernel, c *cgroup, kind partitionKind) {
 // makeRemote takes the CPUs that the cgroup names from the root. It returns why it
 // does not.
 func (l linux7) makeRemote(k *Kernel, c *cgroup) (reason string) {
-	if c.named() == 0 {
+	if c.named().empty() {
 		return noCPUs
 	}
 	cpus := l.granted(c)
 	if !cpus.overlaps(k.online) || k.root.effective.subsetOf(cpus) {
 		return badCPUs
 	}
-	k.taken |= cpus
+	k.taken = k.taken.union(cpus)
 	k.root.effective = k.root.effective.without(cpus)
 	c.remote, c.granted, c.reason = true, cpus, ""
 	k.remotes = slices.Insert(k.remotes, 0, c)
@@ -159,7 +159,7 @@ func (l linux7) endRemote(k *Kernel, c *cgroup) {
 	c.remote = false
 	k.remotes = slices.DeleteFunc(k.remotes, func(r *cgroup) bool { return r == c })
 	k.taken = k.taken.without(c.granted)
-	k.root.effective |= c.granted & k.online
+	k.root.effective = k.root.effective.union(c.granted.meet(k.online))
 	if c.reason == "" {
 		c.kind, c.invalid = member, false
 	} else {
@@ -174,13 +174,13 @@ func (l linux7) endRemote(k *Kernel, c *cgroup) {
 func (l linux7) resize(k *Kernel, c *cgroup, exclusive, cpus set) {
 	added, removed := cpus.without(c.granted), c.granted.without(cpus)
 	switch {
-	case cpus == 0:
+	case cpus.empty():
 		c.reason = noCPUs
-	case added != 0 && (added.overlaps(k.taken) || k.root.effective.subsetOf(added)):
+	case !added.empty() && (added.overlaps(k.taken) || k.root.effective.subsetOf(added)):
 		c.reason = noneLeft
 	default:
-		k.taken = (k.taken | added).without(removed)
-		k.root.effective = k.root.effective.without(added) | removed&k.online
+		k.taken = k.taken.union(added).without(removed)
+		k.root.effective = k.root.effective.without(added).union(removed.meet(k.online))
 		c.granted, c.exclusive = cpus, exclusive
 		k.spreadRoot()
 		return
@@ -198,9 +198,9 @@ func (l linux7) spread(k *Kernel, start *cgroup, force bool) {
 			}
 			l.resize(k, c, c.exclusive, cpus)
 		}
-		effective := l.granted(c) & k.online
+		effective := l.granted(c).meet(k.online)
 		if !c.remote {
-			effective = (c.cpus & c.parent.effective).orIfEmpty(c.parent.effective)
+			effective = c.cpus.meet(c.parent.effective).orIfEmpty(c.parent.effective)
 			switch {
 			case c.kind == member && !force && effective == c.effective:
 				return false
@@ -209,7 +209,7 @@ func (l linux7) spread(k *Kernel, start *cgroup, force bool) {
 			}
 		}
 		c.effective = effective
-		if c.valid() || c.exclusive != 0 {
+		if c.valid() || !c.exclusive.empty() {
 			c.granted = l.granted(c)
 		}
 		if !c.valid() {

@@ -139,15 +139,9 @@ func (k *Kernel) someCPUs(r *rand.Rand) string {
 		return k.cpus.String()
 	case 2, 3:
 		from := r.IntN(k.size())
-		return (first(k.size()) & (first(1+r.IntN(3)) << from)).String()
+		return first(min(k.size(), from+1+r.IntN(3))).without(first(from)).String()
 	}
-	return (set(r.Uint64()) & k.cpus).String()
+	return set{r.Uint64()}.meet(k.cpus).String()
 }
 
-func (k *Kernel) size() int {
-	n := 0
-	for s := k.cpus; s != 0; s &= s - 1 {
-		n++
-	}
-	return n
-}
+func (k *Kernel) size() int { return len(k.cpus.members()) }

@@ -68,8 +68,8 @@ func (k *Kernel) starves(c *cgroup, cpus set) bool {
 
 // reset takes the CPUs of a former partition from the cgroup.
 func (c *cgroup) reset() {
-	if c.exclusive == 0 {
-		c.granted, c.strict = 0, false
+	if c.exclusive.empty() {
+		c.granted, c.strict = set{}, false
 	}
-	c.effective = (c.cpus & c.parent.effective).orIfEmpty(c.parent.effective)
+	c.effective = c.cpus.meet(c.parent.effective).orIfEmpty(c.parent.effective)
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"syscall"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // valueFile is a file with an amount of bytes or "max".
@@ -16,25 +18,22 @@ type valueFile struct {
 	unit uint64
 }
 
-const (
-	page  = 4 << 10
-	large = 2 << 20
-	giant = 1 << 30
-)
-
-// valueFiles are the files with amounts (cgroup-v2.rst, "Memory" and "HugeTLB").
-var valueFiles = map[string]valueFile{
-	"memory.min":  {"memory", "0", page},
-	"memory.low":  {"memory", "0", page},
-	"memory.high": {"memory", "max", page},
-	"memory.max":  {"memory", "max", page},
-
-	"hugetlb.2MB.max":      {"hugetlb", "max", large},
-	"hugetlb.2MB.rsvd.max": {"hugetlb", "max", large},
-	"hugetlb.1GB.max":      {"hugetlb", "max", giant},
-	"hugetlb.1GB.rsvd.max": {"hugetlb", "max", giant},
+// values returns the files with amounts (cgroup-v2.rst, "Memory" and "HugeTLB").
+func (m Machine) values() map[string]valueFile {
+	page := uint64(m.PageSize)
+	files := map[string]valueFile{
+		"memory.min":  {"memory", "0", page},
+		"memory.low":  {"memory", "0", page},
+		"memory.high": {"memory", "max", page},
+		"memory.max":  {"memory", "max", page},
+	}
+	for _, size := range m.HugepageSizes {
+		name := "hugetlb." + contract.CgroupPageSize(contract.FormatPageSize(size))
+		files[name+".max"] = valueFile{"hugetlb", "max", uint64(size)}
+		files[name+".rsvd.max"] = valueFile{"hugetlb", "max", uint64(size)}
+	}
+	return files
 }
-
 func (v valueFile) file(c *cgroup, name string) file {
 	return file{
 		read: func() string {

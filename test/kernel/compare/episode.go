@@ -123,7 +123,7 @@ func shrink(release kernel.Release, real *machine, history []kernel.Operation) s
 		if err := real.clean(); err != nil {
 			return false, err
 		}
-		model := kernel.New(release, real.cpus, real.nodes)
+		model := kernel.New(release, kernel.Regular(real.cpus, real.nodes))
 		for _, o := range append([]kernel.Operation{enable("")}, history...) {
 			if next := model.Clone(); next.Do(o) == kernel.ErrOutside || next.Damage() != "" {
 				return false, nil

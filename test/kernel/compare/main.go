@@ -43,7 +43,7 @@ func run() string {
 	if err != nil {
 		return fmt.Sprintf("failed: %v", err)
 	}
-	model := kernel.New(o.release, real.cpus, real.nodes)
+	model := kernel.New(o.release, kernel.Regular(real.cpus, real.nodes))
 	if err := step(model, real, enable("")); err != nil {
 		return fmt.Sprintf("different: %v", err)
 	}
