@@ -31,6 +31,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/disk"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/mounted"
 )
 
 // world is the node.
@@ -222,9 +223,9 @@ func (w *world) startActuator(m mishap) error {
 	if err != nil {
 		return err
 	}
-	mount := cgroups.NewMount(hierarchy{w.actuator, w.kernel, func(dir, file, content string) {
-		w.check(fmt.Sprintf("the actuator's write of %q to %s/%s", content, dir, file))
-	}})
+	mount := cgroups.NewMount(mounted.Hierarchy{Kernel: w.kernel, Process: process{w.actuator, func(what string) {
+		w.check("the actuator's " + what)
+	}}})
 	w.plugin = nri.New(nri.Options{Announcer: w, Kernel: "6.12.0", Options: enforce.Options{
 		Directory: claims.New(cdidir.At(w.cdi()), contract.Features()), Mount: mount, Metrics: registry,
 		Units:           systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins(filepath.Join(w.dir, "absent"))},

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mounted is the model of the kernel behind the interface by which the actuator
+// reads and writes cgroups.
+package mounted
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"syscall"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+)
+
+// Process takes the operations of a process, or has them fail, or does more.
+type Process interface {
+	// Open takes an operation that looks for a cgroup.
+	Open(dir string, do func() error) error
+	// Read takes a read of a cgroup: of the file or attribute of this name, or of the
+	// names of all cgroups below it or of all its attributes if name is empty.
+	Read(dir, name string, do func() error) error
+	// Write takes a change: of a file, with this content, or of anything else if file is
+	// empty.
+	Write(dir, file, content string, do func() error) error
+}
+
+// Hierarchy is a kernel's hierarchy as a process sees it.
+type Hierarchy struct {
+	Kernel  *kernel.Kernel
+	Process Process
+}
+
+// Open implements [cgroups.Hierarchy].
+func (h Hierarchy) Open(dir string) (cgroups.Cgroup, error) {
+	err := h.Process.Open(dir, func() error {
+		_, err := h.Kernel.Attributes(dir)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return open{h, dir}, nil
+}
+
+// Mkdir implements [cgroups.Hierarchy].
+func (h Hierarchy) Mkdir(dir string) error {
+	return h.Process.Write(dir, "", "", func() error { return h.Kernel.Mkdir(dir) })
+}
+
+// Remove implements [cgroups.Hierarchy].
+func (h Hierarchy) Remove(dir string) error {
+	return h.Process.Write(dir, "", "", func() error { return h.Kernel.Rmdir(dir) })
+}
+
+// Close implements [cgroups.Hierarchy].
+func (Hierarchy) Close() error { return nil }
+
+// open is an open cgroup.
+type open struct {
+	Hierarchy
+	dir string
+}
+
+func (o open) Children() (names []string, err error) {
+	err = o.Process.Read(o.dir, "", func() error {
+		for _, dir := range o.Kernel.Dirs() {
+			if path.Dir(dir) == o.dir {
+				names = append(names, path.Base(dir))
+			}
+		}
+		return nil
+	})
+	return names, err
+}
+
+func (o open) Read(file string) ([]byte, error) {
+	content := ""
+	err := o.Process.Read(o.dir, file, func() (err error) {
+		content, err = o.Kernel.Read(o.dir, file)
+		return err
+	})
+	return []byte(content + "\n"), err
+}
+
+func (o open) Write(file, content string) error {
+	return o.Process.Write(o.dir, file, content, func() error { return o.Kernel.Write(o.dir, file, content) })
+}
+
+func (o open) Attributes() (names []string, err error) {
+	err = o.Process.Read(o.dir, "", func() error {
+		all, err := o.Kernel.Attributes(o.dir)
+		names = slices.Sorted(maps.Keys(all))
+		return err
+	})
+	return names, err
+}
+
+func (o open) Attribute(name string) (value string, err error) {
+	err = o.Process.Read(o.dir, name, func() error {
+		all, err := o.Kernel.Attributes(o.dir)
+		if err != nil {
+			return err
+		}
+		found := false
+		if value, found = all[name]; !found {
+			return syscall.ENODATA
+		}
+		return nil
+	})
+	return value, err
+}
+
+func (o open) SetAttribute(name, value string) error {
+	return o.Process.Write(o.dir, "", "", func() error {
+		all, err := o.Kernel.Attributes(o.dir)
+		if err == nil {
+			all[name] = value
+		}
+		return err
+	})
+}
+
+// RemoveAttribute looks for the attribute first: the removal of an attribute that is not
+// there is no change.
+func (o open) RemoveAttribute(name string) error {
+	err := o.Process.Open(o.dir, func() error {
+		all, err := o.Kernel.Attributes(o.dir)
+		if _, found := all[name]; err == nil && !found {
+			return syscall.ENODATA
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return o.Process.Write(o.dir, "", "", func() error {
+		all, err := o.Kernel.Attributes(o.dir)
+		delete(all, name)
+		return err
+	})
+}
