@@ -25,6 +25,43 @@ func asymmetric() topology.Machine {
 	return b.machine(flat)
 }
 
+// halves has one NUMA node with the CPUs of two sockets: an L3 of 3 CPUs, and L3s of 3
+// and 4.
+func halves() topology.Machine {
+	b := &builder{}
+	b.addL3(0, 0, standard, 1, 1, 1)
+	b.addL3(1, 0, standard, 1, 1, 1)
+	b.addL3(1, 0, standard, 1, 1, 1, 1)
+	return b.machine(flat)
+}
+
+// triangle has three NUMA nodes of two CPUs. The first and the last are near to each
+// other.
+func triangle() topology.Machine {
+	b := &builder{}
+	for node := range 3 {
+		b.addL3(0, node, standard, 1, 1)
+	}
+	return b.machine(func(x, y int) int {
+		switch {
+		case x == y:
+			return 10
+		case x != 1 && y != 1:
+			return 11
+		}
+		return 32
+	})
+}
+
+// steps has three L3s, each with a core of another size.
+func steps() topology.Machine {
+	b := &builder{}
+	for _, threads := range []int{2, 4, 1} {
+		b.addL3(0, 0, standard, threads)
+	}
+	return b.machine(flat)
+}
+
 // sparse renumbers the CPUs with gaps.
 func sparse(m topology.Machine, gap int) topology.Machine {
 	at := func(id int) int { return 7 + id*gap }
@@ -66,6 +103,9 @@ func TestShapes(t *testing.T) {
 		{"asymmetric: the small socket", asymmetric(), "0-23", 8, placement.Options{}, "16-23"},
 		{"asymmetric: what only the large one has", asymmetric(), "0-23", 10, placement.Options{}, "0-9"},
 		{"asymmetric: more than a socket", asymmetric(), "0-7,16-23", 12, placement.Options{}, "0-7,16-19"},
+		{"two sockets of a node: one socket before whole L3s", halves(), "0-9", 6, placement.Options{}, "3-8"},
+		{"three nodes: the near ones", triangle(), "0-5", 4, placement.Options{}, "0-1,4-5"},
+		{"cores of three sizes: two whole cores before a part of one", steps(), "0-6", 3, placement.Options{}, "0-1,6"},
 		{"sparse ids", sparse(tree(1, 1, 2, 2, 2), 100), "7,107,207,307,407,507", 2, placement.Options{}, "407,507"},
 		{"one CPU", tree(1, 1, 1, 1, 1), "0", 1, placement.Options{}, "0"},
 		{"one CPU, whole", tree(1, 1, 1, 1, 1), "0", 1, l3, "0"},
