@@ -3,11 +3,13 @@
 package placement_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
@@ -44,6 +46,13 @@ func TestKinds(t *testing.T) {
 
 func TestKindsRefused(t *testing.T) {
 	t4, t5 := placement.NewLayout(topologytest.T4().Machine()), placement.NewLayout(topologytest.T5().Machine())
+	shared, kinds := &builder{}, []topology.CPUType{topology.CPUEfficiency, topology.CPUPerformance}
+	for range 2 {
+		shared.addL3(0, 0, func() topology.CPUType {
+			slices.Reverse(kinds)
+			return kinds[0]
+		}, 2, 2)
+	}
 	for _, c := range []struct {
 		name    string
 		layout  *placement.Layout
@@ -84,6 +93,14 @@ func TestKindsRefused(t *testing.T) {
 			n:       16,
 			options: placement.Options{Cores: placement.CoresEfficiency, WholeL3: true},
 			want:    "no whole L3 caches of efficiency cores only are free",
+		},
+		{
+			name:    "two caches that both kinds share",
+			layout:  placement.NewLayout(shared.machine(flat)),
+			free:    "0-7",
+			n:       2,
+			options: placement.Options{Cores: placement.CoresPerformance, WholeL3: true},
+			want:    "no whole L3 caches of performance cores only are free",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

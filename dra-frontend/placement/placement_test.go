@@ -111,6 +111,14 @@ func TestRefused(t *testing.T) {
 		{"A11 wholeCores with broken ones", t2, "0-1", 2, cores, "no whole cores are free"},
 		{"A11 wholeL3", t4, "0-511", 24, l3, "24 CPUs are not whole free L3 caches in the zone; 16 or 32 would be"},
 		{"A11 wholeL3 beside a used one", t4, "0-7,9-15,256-271", 24, l3, "24 CPUs are not whole free L3 caches in the zone; 16 would be"},
+		{
+			name:    "A11 wholeL3 beside two used ones",
+			machine: t4,
+			free:    "0-7,9-15,17-23,256-279",
+			n:       24,
+			options: l3,
+			want:    "24 CPUs are not whole free L3 caches in the zone; 16 would be",
+		},
 		{"A11 wholeL3 of a used one", t2, "1,4-5", 2, l3, "no whole L3 caches are free"},
 		{"A11 wholeL3 smaller than one", t2, "0-1,4-5", 2, l3, "4 would be"},
 	} {

@@ -35,12 +35,12 @@ func halves() topology.Machine {
 	return b.machine(flat)
 }
 
-// triangle has three NUMA nodes of two CPUs. The first and the last are near to each
-// other.
-func triangle() topology.Machine {
+// triangle has three NUMA nodes of two CPUs, on these sockets. The first and the last are
+// near to each other.
+func triangle(sockets ...int) topology.Machine {
 	b := &builder{}
-	for node := range 3 {
-		b.addL3(0, node, standard, 1, 1)
+	for node, socket := range sockets {
+		b.addL3(socket, node, standard, 1, 1)
 	}
 	return b.machine(func(x, y int) int {
 		switch {
@@ -104,7 +104,8 @@ func TestShapes(t *testing.T) {
 		{"asymmetric: what only the large one has", asymmetric(), "0-23", 10, placement.Options{}, "0-9"},
 		{"asymmetric: more than a socket", asymmetric(), "0-7,16-23", 12, placement.Options{}, "0-7,16-19"},
 		{"two sockets of a node: one socket before whole L3s", halves(), "0-9", 6, placement.Options{}, "3-8"},
-		{"three nodes: the near ones", triangle(), "0-5", 4, placement.Options{}, "0-1,4-5"},
+		{"three nodes: the near ones", triangle(0, 0, 0), "0-5", 4, placement.Options{}, "0-1,4-5"},
+		{"three nodes: one socket before near ones", triangle(0, 0, 1), "0-5", 4, placement.Options{}, "0-3"},
 		{"cores of three sizes: two whole cores before a part of one", steps(), "0-6", 3, placement.Options{}, "0-1,6"},
 		{"sparse ids", sparse(tree(1, 1, 2, 2, 2), 100), "7,107,207,307,407,507", 2, placement.Options{}, "407,507"},
 		{"one CPU", tree(1, 1, 1, 1, 1), "0", 1, placement.Options{}, "0"},
