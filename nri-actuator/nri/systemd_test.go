@@ -380,6 +380,15 @@ func TestGivenBackIsNoDrift(t *testing.T) {
 // A value that another program writes after the giving back is that program's: it
 // stays at the next connection to a runtime.
 func TestNothingIsSentAfterTheGivingBack(t *testing.T) {
+	for name, between := range map[string]func(*fakeSystemd){
+		"before the marks are removed": func(*fakeSystemd) {},
+		"after the marks are removed":  func(s *fakeSystemd) { require.NoError(t, s.plugin.Apply(t.Context())) },
+	} {
+		t.Run(name, func(t *testing.T) { nothingIsSent(t, between) })
+	}
+}
+
+func nothingIsSent(t *testing.T, between func(*fakeSystemd)) {
 	s := newSystemd(t)
 	s.synchronize()
 	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0")})
@@ -389,6 +398,7 @@ func TestNothingIsSentAfterTheGivingBack(t *testing.T) {
 	s.protect("")
 	require.NoError(t, s.plugin.Apply(t.Context()))
 	s.settles("0")
+	between(s)
 	require.NoError(t, s.SetUnitProperties(t.Context(), kubepods, true, property(t, "memory.min", "555")))
 	s.node.SetFile(kubepods, "memory.min", "555")
 	require.NoError(t, s.plugin.Apply(t.Context()))
@@ -400,9 +410,11 @@ func TestNothingIsSentAfterTheGivingBack(t *testing.T) {
 		pod := n.Pods[podA]
 		pod.Cgroup = contract.Files{"memory.low": "4096"}
 		n.Pods[podA] = pod
+		n.Ancestors = map[string]contract.Files{"": pod.Cgroup}
 	})
 	require.NoError(t, s.plugin.Apply(t.Context()))
 	s.told(filepath.Base(sliceA), "memory.low", "4096")
+	s.told(kubepods, "memory.low", "4096")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Equal(t, "555", s.properties[kubepods]["memory.min"])

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+)
+
+// observed returns a context whose logs are kept.
+func observed(t *testing.T) (context.Context, *observer.ObservedLogs) {
+	core, kept := observer.New(zapcore.DebugLevel)
+	return logs.With(t.Context(), zap.New(core)), kept
+}
+
+// A repair is a warning when it is new, and names the container or the cgroup. While
+// the same content comes back, only debug logs have it. When it has stayed away, it is new.
+func TestRepairIsAWarningOnce(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	for _, at := range []struct{ dir, file, name string }{
+		{c.dir, "cpuset.cpus", "ns/pod-0001/c"},
+		{"kubepods", "memory.min", "kubepods"},
+	} {
+		repair := func(content string) zapcore.Level {
+			t.Helper()
+			ctx, kept := observed(t)
+			want := r.node.File(at.dir, at.file)
+			r.node.SetFile(at.dir, at.file, content)
+			require.NoError(t, r.plugin.Apply(ctx))
+			said := kept.FilterMessage("repaired what another program wrote").All()
+			require.Len(t, said, 1)
+			require.Equal(t, map[string]any{"cgroup": at.name, "file": at.file, "found": content, "value": want}, said[0].ContextMap())
+			return said[0].Level
+		}
+		require.Equal(t, zapcore.WarnLevel, repair("0"))
+		require.Equal(t, zapcore.DebugLevel, repair("0"))
+		require.Equal(t, zapcore.WarnLevel, repair("1"))
+		if at.dir == "kubepods" {
+			r.later(time.Hour)
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, zapcore.WarnLevel, repair("1"))
+		}
+	}
+}
+
+// An error of a container, a pod or a level is logged with its place.
+func TestErrorsOfApplyAreLogged(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podB)
+	for _, at := range []struct {
+		dir, file, want string
+		change          func(*contract.NodeState)
+	}{
+		{c.dir, "cpuset.cpus", "container ns/pod-0002/c", func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") }},
+		{"kubepods", "memory.min", "kubepods/memory.min", func(s *contract.NodeState) {
+			s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}}
+		}},
+	} {
+		ctx, kept := observed(t)
+		back := r.replaceByDir(&container{dir: at.dir}, at.file)
+		r.node.Change(at.change)
+		require.Error(t, r.plugin.Apply(ctx))
+		said := kept.FilterMessage("apply").FilterLevelExact(zapcore.ErrorLevel).All()
+		require.Len(t, said, 1)
+		require.Contains(t, said[0].ContextMap()["error"], at.want)
+		back()
+		require.NoError(t, r.plugin.Apply(t.Context()))
+	}
+}
+
+// A node that cannot make partitions tries and says it once.
+func TestNoPartitionsIsLoggedOnce(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.node.AddCgroup("outer/kubepods/burstable/pod" + podA)
+	pod := sandbox(podA)
+	pod.Linux.CgroupParent = "/outer" + pod.Linux.CgroupParent
+	ctx, kept := observed(t)
+	_, err := r.session.Synchronize(ctx, []*api.PodSandbox{pod}, []*api.Container{{
+		Id: "c", PodSandboxId: pod.Id, State: api.ContainerState_CONTAINER_CREATED,
+		Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"},
+	}})
+	require.NoError(t, err)
+	require.NoError(t, r.plugin.Apply(ctx))
+	require.Equal(t, 1, kept.FilterMessage("no cpuset partitions on this node").Len())
+}
