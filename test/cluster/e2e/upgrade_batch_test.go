@@ -74,7 +74,8 @@ func (b batch) start(t *testing.T, l *lives) {
 // unless its pod restarts it.
 func (b batch) runs(t *testing.T, l *lives) {
 	t.Helper()
-	eventually(t, "batch "+b.name, func(ctx context.Context) error {
+	// Several minutes: each container takes an emulated node ten seconds.
+	err := objects.Eventually(t.Context(), "batch "+b.name, time.Second, func(ctx context.Context) error {
 		for _, name := range b.all() {
 			p, err := l.pods().Pod(ctx, name)
 			if err != nil {
@@ -94,6 +95,7 @@ func (b batch) runs(t *testing.T, l *lives) {
 		}
 		return nil
 	})
+	require.NoError(t, err)
 	for _, name := range b.claimed() {
 		p, err := l.pods().Pod(t.Context(), name)
 		require.NoError(t, err)

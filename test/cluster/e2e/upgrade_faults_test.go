@@ -20,7 +20,13 @@ const lasts = 40 * time.Second
 
 // atOnce returns the number of containers without a claim that start at once in each
 // fault: 60 with STEPS=60 or more, which an emulated node takes ten minutes for.
-func atOnce() int { return min(max(often(6, 12), *steps), 60) }
+func atOnce() int {
+	const few, many = 6, 60
+	if *steps < many {
+		return few
+	}
+	return many
+}
 
 // fault is something that goes wrong on a node while containers start there.
 type fault struct {
