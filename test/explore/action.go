@@ -31,7 +31,7 @@ func (w *world) actions() []action {
 	}
 	for _, p := range w.pods {
 		c, name := w.containers[p.uid], "pod with "+p.name+": "
-		claimed := p.decision != nil
+		claimed := p.claimed()
 		if c != nil {
 			w.addContainerActions(c, name, add)
 			continue
@@ -88,7 +88,7 @@ func (w *world) addContainerActions(c *container, name string, add func(name str
 			add(name+"another program ends the partition", false, false, func() error { return w.foreign(c, contract.FilePartition, "member") })
 		}
 	}
-	if c.pod.decision != nil && !w.held(c.pod) && !w.frontend.over {
+	if c.claimed() && !w.held(c.pod) && !w.frontend.over {
 		add(name+"prepare again", false, true, func() error { return w.prepare(c.pod) })
 	}
 	add(name+"end", true, false, func() error { return w.end(c) })
@@ -127,7 +127,7 @@ func (w *world) finish() error {
 		return err
 	}
 	for _, p := range w.pods {
-		if w.containers[p.uid] != nil && p.decision != nil && !w.held(p) {
+		if w.containers[p.uid] != nil && p.claimed() && !w.held(p) {
 			if err := w.prepare(p); err != nil {
 				return err
 			}
@@ -137,7 +137,7 @@ func (w *world) finish() error {
 		return err
 	}
 	for _, p := range w.pods {
-		if p.decision == nil || w.prepared(p) {
+		if !p.claimed() || w.prepared(p) {
 			if err := w.bring(p); err != nil {
 				return err
 			}

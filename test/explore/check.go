@@ -40,10 +40,10 @@ func (w *world) moment() error {
 		if has.IsEmpty() {
 			errs = append(errs, fmt.Errorf("I7: the pod with %s has no CPU", c.pod.name))
 		}
-		if c.pod.decision == nil || c.unseen || c.unbacked {
+		if !c.claimed() || c.unseen || c.unbacked {
 			continue
 		}
-		if !has.IsSubsetOf(c.pod.decision.CPUs) {
+		if !has.IsSubsetOf(c.decision.CPUs) {
 			errs = append(errs, fmt.Errorf("I5: the pod with %s has CPUs %s", c.pod.name, has))
 		}
 		for _, other := range w.sorted() {
@@ -81,13 +81,13 @@ func (w *world) files() error {
 	}
 	taken := node.PoolCPUs()
 	for _, p := range w.pods {
-		if p.decision == nil || !w.held(p) {
+		if !p.claimed() || !w.held(p) {
 			continue
 		}
-		if taken.Overlaps(p.decision.CPUs) {
+		if taken.Overlaps(p.cpus) {
 			errs = append(errs, fmt.Errorf("I1: the claim of the pod with %s has CPUs of the pool or of another claim: %s", p.name, taken))
 		}
-		taken = taken.Union(p.decision.CPUs)
+		taken = taken.Union(p.cpus)
 	}
 	return errors.Join(errs...)
 }
@@ -120,13 +120,13 @@ func (w *world) rest() error {
 		}
 		want := contract.Files{tree.FileCPUs: node.SharedOf(c.pod.uid).CPUs.String()}
 		switch {
-		case c.pod.decision == nil:
+		case !c.claimed():
 			want[tree.FileMems] = node.Shared.Mems.String()
 		case w.held(c.pod) && !w.prepared(c.pod):
 			continue // it stays as it is
-		case w.held(c.pod):
-			want = tree.ContainerFiles(*c.pod.decision)
-			if kind := c.pod.decision.Partition; kind != "" {
+		case w.backed(c):
+			want = tree.ContainerFiles(c.decision)
+			if kind := c.decision.Partition; kind != "" {
 				want[contract.FilePartition] = kind
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/disk"
@@ -21,7 +22,7 @@ func (w *world) addDamage(add func(name string, actuator, frontend bool, do func
 		add(name+" is made unreadable", false, false, func() error { return w.corrupt(file) })
 	}
 	for _, p := range w.pods {
-		if p.decision != nil {
+		if p.claimed() {
 			damage("the claim file of the pod with "+p.name, contract.ClaimFile(p.claimUID()))
 		}
 	}
@@ -31,7 +32,7 @@ func (w *world) addDamage(add func(name string, actuator, frontend bool, do func
 // remove removes a file. A container whose claim file is removed goes to the shared pool.
 func (w *world) remove(file string) error {
 	for _, c := range w.containers {
-		c.unbacked = c.unbacked || c.pod.decision != nil && contract.ClaimFile(c.pod.claimUID()) == file
+		c.unbacked = c.unbacked || c.claimed() && contract.ClaimFile(c.pod.claimUID()) == file
 	}
 	for _, o := range disk.Removal(path.Join(cdiDir, file)) {
 		w.disk.Do(o)
@@ -56,7 +57,7 @@ func (w *world) corrupt(file string) error {
 // files cannot be read, which releases the claims.
 func (w *world) drain() error {
 	for _, p := range w.pods {
-		if p.decision == nil || !w.held(p) || w.prepared(p) {
+		if !p.claimed() || !w.held(p) || w.prepared(p) {
 			continue
 		}
 		if c := w.containers[p.uid]; c != nil {
@@ -75,7 +76,7 @@ func (w *world) drain() error {
 // and leaves the node file as it is.
 func (w *world) blocked() bool {
 	for _, p := range w.pods {
-		if p.decision != nil && w.held(p) && !w.prepared(p) {
+		if p.claimed() && w.held(p) && !w.prepared(p) {
 			return true
 		}
 	}
@@ -85,9 +86,10 @@ func (w *world) blocked() bool {
 // backed reports whether the frontend's files have the container's decision.
 func (w *world) backed(c *container) bool {
 	node, err := w.node()
-	if err != nil || c.pod.decision == nil {
+	if err != nil || !c.claimed() {
 		return err == nil
 	}
 	_, listed := node.Pods[c.pod.uid]
-	return listed && w.prepared(c.pod)
+	d, prepared := w.decision(c.pod)
+	return listed && prepared && reflect.DeepEqual(d, c.decision)
 }

@@ -4,9 +4,14 @@ package explore
 
 import (
 	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
 // pod is a pod of the world, with at most one claim.
@@ -14,43 +19,79 @@ type pod struct {
 	// name is what the pod asks for.
 	name       string
 	uid, level string
-	// decision is the claim's decision, nil for a pod without a claim.
-	decision *contract.Decision
+	// cpus are the claim's CPUs, none for a pod without a claim.
+	cpus contract.CPUSet
+	// mems are the NUMA nodes of its memory, memory is the amount, empty for none.
+	mems   contract.NUMANodeSet
+	memory string
+	// limit is the memory limit of the pod's container in bytes, 0 for none.
+	limit int64
+	// template reports whether the claim was made for the pod alone. Only such a claim of
+	// CPUs can become a partition.
+	template bool
 	// rival reports whether the claim needs CPUs of the claims before it.
 	rival bool
 }
 
 // The node has 4 CPUs and 2 NUMA nodes.
-const cpus, nodes = 4, 2
+const (
+	cpus, nodes = 4, 2
+	namespace   = "ns"
+)
 
-// pods are all pods of a world: two claims that can be prepared together, two claims
-// that need CPUs of these two, and a pod without a claim. Before Linux 6.7 no claim is
-// a partition.
-func pods(version kernel.Release) []pod {
-	memory := &contract.Memory{Min: 64 << 20, Low: 64 << 20, High: contract.Max, Max: 512 << 20}
+// pods returns all pods of a world: two claims that can be prepared together, two claims
+// that need CPUs of these two, and a pod without a claim.
+func pods() []pod {
 	all := []pod{
-		{name: "CPU 1 and memory", level: contract.LevelBurstable,
-			decision: &contract.Decision{CPUs: contract.CPUs(1), Mems: contract.NUMANodes(0), Memory: memory}},
-		{name: "partition 2-3", decision: &contract.Decision{CPUs: contract.CPUs(2, 3), Mems: contract.NUMANodes(1)}},
-		{name: "partition 2", rival: true, level: contract.LevelBurstable, decision: &contract.Decision{CPUs: contract.CPUs(2)}},
-		{name: "CPUs 1-2", rival: true, decision: &contract.Decision{CPUs: contract.CPUs(1, 2), Mems: contract.NUMANodes(0)}},
+		{name: "CPU 1 and memory", level: contract.LevelBurstable, cpus: contract.CPUs(1), mems: contract.NUMANodes(0),
+			memory: "64Mi", limit: 512 << 20},
+		{name: "CPUs 2-3 alone", cpus: contract.CPUs(2, 3), mems: contract.NUMANodes(1), memory: "32Mi", template: true},
+		{name: "CPU 2 alone", level: contract.LevelBurstable, cpus: contract.CPUs(2), template: true, rival: true},
+		{name: "CPUs 1-2", cpus: contract.CPUs(1, 2), rival: true},
 		{name: "no claim", level: contract.LevelBurstable},
 	}
 	for i := range all {
 		all[i].uid = "a0000000-0000-4000-8000-00000000000" + string(rune('1'+i))
-		if all[i].decision != nil {
-			all[i].decision.V = contract.Version
-		}
-	}
-	if version.Name != kernel.Linux61.Name {
-		for _, p := range all[1:3] {
-			p.decision.Partition, p.decision.Requires = contract.PartitionRoot, []string{contract.FeaturePartition}
-		}
 	}
 	return all
 }
 
-func (p pod) claimUID() string { return "c" + p.uid[1:] }
+func (p pod) claimed() bool     { return !p.cpus.IsEmpty() }
+func (p pod) claimUID() string  { return "c" + p.uid[1:] }
+func (p pod) claimName() string { return "claim-of-" + p.uid }
+func (p pod) zone() string      { return "zone-of-" + p.uid }
+
+// claim returns the claim's object.
+func (p pod) claim() *resourceapi.ResourceClaim {
+	consumed := map[resourceapi.QualifiedName]resource.Quantity{"cpu": *resource.NewQuantity(int64(p.cpus.Size()), resource.DecimalSI)}
+	if p.memory != "" {
+		consumed["memory"] = resource.MustParse(p.memory)
+	}
+	c := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: p.claimName(), UID: types.UID(p.claimUID())},
+		Status: resourceapi.ResourceClaimStatus{
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: p.uid, UID: types.UID(p.uid)}},
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{
+					{Request: "r", Driver: kubelet.DriverName, Pool: "node", Device: p.zone(), ConsumedCapacity: consumed},
+				},
+			}},
+		},
+	}
+	if p.template {
+		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.uid, Controller: new(true)}}
+	}
+	return c
+}
+
+// object returns what the frontend reads of the pod.
+func (p pod) object() decision.Pod {
+	c := decision.Container{Name: "main", BesideMain: true, MemoryLimit: p.limit}
+	if p.claimed() {
+		c.Claims = []decision.ClaimReference{{Claim: p.claimName()}}
+	}
+	return decision.Pod{Name: p.uid, PodRecord: contract.PodRecord{UID: p.uid, QOS: p.level}, Containers: []decision.Container{c}}
+}
 
 func (p pod) dir() string {
 	dir := "kubepods"
@@ -61,6 +102,6 @@ func (p pod) dir() string {
 }
 
 func (p pod) sandbox() *api.PodSandbox {
-	return &api.PodSandbox{Id: "sandbox-" + p.uid, Name: "pod", Namespace: "ns", Uid: p.uid,
+	return &api.PodSandbox{Id: "sandbox-" + p.uid, Name: "pod", Namespace: namespace, Uid: p.uid,
 		Linux: &api.LinuxPodSandbox{CgroupParent: "/" + p.dir()}}
 }

@@ -3,6 +3,7 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,8 +16,10 @@ import (
 // container is a container of the runtime.
 type container struct {
 	pod pod
-	api *api.Container
-	dir string
+	// decision is the decision with which a container with a claim was created.
+	decision contract.Decision
+	api      *api.Container
+	dir      string
 	// spec are the cgroup files that the runtime writes.
 	spec  map[string]string
 	phase phase
@@ -38,6 +41,8 @@ const (
 	made
 	running
 )
+
+func (c *container) claimed() bool { return c.pod.claimed() }
 
 // list returns what the runtime lists at a connection.
 func (w *world) list() (pods []*api.PodSandbox, list []*api.Container) {
@@ -73,12 +78,13 @@ func (w *world) create(p pod) error {
 	}
 	w.second[p.uid] = !w.second[p.uid]
 	c := &container{
-		pod: p, dir: p.dir() + "/" + name, spec: map[string]string{"memory.min": "0", "memory.low": "0"}, unseen: p.decision == nil,
+		pod: p, dir: p.dir() + "/" + name, spec: map[string]string{"memory.min": "0", "memory.low": "0"}, unseen: !p.claimed(),
 		api: &api.Container{Id: p.uid + name, PodSandboxId: "sandbox-" + p.uid, Name: name, State: api.ContainerState_CONTAINER_CREATED,
 			Linux: &api.LinuxContainer{CgroupsPath: "/" + p.dir() + "/" + name}},
 	}
-	if p.decision != nil {
-		entry, err := p.decision.Env(contract.Key{ClaimUID: p.claimUID(), Index: 0})
+	if p.claimed() {
+		c.decision, _ = w.decision(p)
+		entry, err := c.decision.Env(contract.Key{ClaimUID: p.claimUID(), Index: 0})
 		if err != nil {
 			return err
 		}
@@ -94,17 +100,23 @@ func (w *world) create(p pod) error {
 		})
 		switch {
 		case crashed:
-		case refusal != nil && p.decision == nil:
+		case refusal != nil && !p.claimed():
 			return fmt.Errorf("I7: a container without a claim is refused: %w", refusal)
 		case refusal != nil:
 			return nil
-		default:
-			// Without a node file the actuator may know no pool.
-			c.unseen = c.spec["cpuset.cpus"] == ""
+		case c.spec["cpuset.cpus"] != "":
+			c.unseen = false
+		case w.knowsPool && w.claimsRun() && !w.actuator.wrong:
+			return errors.New("I1: without a node file, the last known pool does not hold for a container without a claim")
 		}
 	}
 	w.containers[p.uid] = c
 	return nil
+}
+
+// claimsRun reports whether a container with a claim runs that the actuator has seen.
+func (w *world) claimsRun() bool {
+	return slices.ContainsFunc(w.sorted(), func(c *container) bool { return c.claimed() && c.phase == running && !c.unseen })
 }
 
 // answered keeps an answer's values for the container's cgroup.
@@ -144,16 +156,16 @@ func (w *world) writeSpec(c *container) error {
 // guarded reports whether the guard lets a made container start: a container with a
 // claim has the claim's values, and is a partition if the decision says so.
 func (w *world) guarded(c *container) bool {
-	if c.pod.decision == nil {
+	if !c.claimed() {
 		return true
 	}
-	for file, want := range c.pod.decision.Files() {
+	for file, want := range c.decision.Files() {
 		if got, err := w.kernel.Read(c.dir, file); err != nil || got != want {
 			return false
 		}
 	}
 	got, _ := w.kernel.Read(c.dir, "cpuset.cpus")
-	return got == c.pod.decision.CPUs.String()
+	return got == c.decision.CPUs.String()
 }
 
 // start starts the program of a made container. A container that is refused ends.
@@ -166,15 +178,15 @@ func (w *world) start(c *container) error {
 		})
 		switch {
 		case crashed:
-			c.unseen = c.unseen || c.pod.decision == nil
+			c.unseen = c.unseen || !c.claimed()
 		case refusal == nil:
-		case c.pod.decision == nil && !w.actuator.wrong:
+		case !c.claimed() && !w.actuator.wrong:
 			return fmt.Errorf("I7: a container without a claim may not start: %w", refusal)
 		default:
 			return w.end(c)
 		}
 	} else {
-		c.unseen = c.unseen || c.pod.decision == nil
+		c.unseen = c.unseen || !c.claimed()
 	}
 	c.phase, c.api.State = running, api.ContainerState_CONTAINER_RUNNING
 	return nil
@@ -246,7 +258,7 @@ func (w *world) foreign(c *container, file, content string) error {
 
 // delete is kubelet's end of a pod: the claim is released, and the cgroup removed.
 func (w *world) delete(p pod) error {
-	if p.decision != nil {
+	if p.claimed() {
 		if err := w.unprepare(p); err != nil {
 			return err
 		}

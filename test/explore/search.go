@@ -36,14 +36,16 @@ type result struct{ states, taken int }
 
 // busy is a history after which the containers of all pods run whose claims can be
 // prepared together.
-func busy(version kernel.Release) (all []happened) {
-	for _, p := range pods(version) {
-		if p.decision == nil || !p.rival {
+func busy() (all []happened) {
+	for _, p := range pods() {
+		if !p.rival {
 			for _, action := range []string{"prepare", "create", "make the cgroup", "start"} {
-				if action != "prepare" || p.decision != nil {
+				if action != "prepare" || p.claimed() {
 					all = append(all, happened{action: "pod with " + p.name + ": " + action})
 				}
 			}
+			// The actuator announces what the kernel can do when it has seen a pod.
+			all = append(all, happened{action: "refresh"})
 		}
 	}
 	return all

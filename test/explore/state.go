@@ -41,7 +41,7 @@ func (w *world) state() state {
 		fmt.Fprintln(h, c.dir, c.phase, c.unseen, c.unbacked)
 		write(h, w.now, reflect.ValueOf(c.spec))
 	}
-	fmt.Fprintln(h, w.actuator.over, w.frontend.over, w.offline, w.away)
+	fmt.Fprintln(h, w.actuator.over, w.frontend.over, w.offline, w.away, w.knowsPool)
 	write(h, w.now, reflect.ValueOf(w.second))
 	if !w.actuator.over {
 		memory := reflect.ValueOf(w.plugin).Elem().FieldByName("enforcer").Elem()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package explore runs code of both daemons on a small node, in all orders of what can
-// happen there: package ledger and package nodestate of the frontend, package nri of the
+// happen there: package kubelet of the frontend with everything below it, package nri of the
 // actuator with everything below it, and the models of package kernel and package disk.
 // docs/proof.md says what can happen, what is checked, and what is left out.
 package explore
@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -21,8 +20,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
@@ -44,10 +42,12 @@ type world struct {
 	kernel  *kernel.Kernel
 	// frontend and actuator are the lives of the two processes.
 	frontend, actuator *life
-	ledger             *ledger.Ledger
+	driver             *kubelet.Driver
 	plugin             *nri.Plugin
 	session            *nri.Session
 	announced          contract.Announcement
+	// knowsPool reports whether the actuator has read a node file.
+	knowsPool bool
 	// containers are the runtime's containers by the UID of their pod.
 	containers map[string]*container
 	// second are the pods whose next container has the second of the two names.
@@ -67,7 +67,7 @@ type world struct {
 
 // newWorld starts a node whose directory is dir.
 func newWorld(dir string, version kernel.Release) (*world, error) {
-	w := &world{dir: dir, version: version, pods: pods(version), now: time.Unix(1e9, 0), disk: disk.New(nil)}
+	w := &world{dir: dir, version: version, pods: pods(), now: time.Unix(1e9, 0), disk: disk.New(nil)}
 	w.beginCounts()
 	return w, w.reboot(mishap{})
 }
@@ -127,97 +127,31 @@ func (w *world) do(part func() error) (crashed bool, err error) {
 	return false, part()
 }
 
-// startFrontend starts the frontend, which makes the node file current.
-func (w *world) startFrontend(m mishap) error {
-	w.frontend = &life{mishap: m, counts: &w.counts}
-	dir := directory{ledger.NewClaimDir(cdidir.At(w.cdi()), filepath.Join(w.dir, location), w.bootID()), w.frontend, w}
-	w.ledger = ledger.New(dir, w.bootID())
-	if crashed, err := w.do(dir.RemoveStale); err != nil || crashed {
-		return err
-	}
-	return w.reconcile()
-}
-
-// reconcile makes the node file current, unless a claim file cannot be read.
-func (w *world) reconcile() error {
-	_, err := w.do(func() error {
-		claims, err := w.ledger.Load()
-		if err != nil || claims.Blocked() != nil {
-			return err
-		}
-		state, err := w.nodeState(claims.Prepared)
-		if err != nil {
-			return err
-		}
-		return w.ledger.WriteNode(state)
-	})
-	return err
-}
-
-func (w *world) nodeState(records []contract.ClaimRecord) (contract.NodeState, error) {
-	return nodestate.Compute(nodestate.Base{
-		BootID: w.bootID(), CPUs: contract.CPUs(0, 1, 2, 3), Mems: contract.NUMANodes(0, 1), Protect: true,
-	}, records)
-}
-
-// prepare prepares the claim of a pod, if the CPUs are free.
-func (w *world) prepare(p pod) error {
-	_, err := w.do(func() error {
-		claims, err := w.ledger.Load()
-		if err != nil {
-			return err
-		}
-		_, known := claims.Find(p.claimUID())
-		taken := nodestate.ClaimedCPUs(claims.Prepared).Overlaps(p.decision.CPUs)
-		if known || taken || claims.Blocked() != nil {
-			return nil
-		}
-		record := contract.ClaimRecord{
-			V: contract.Version, Namespace: "ns", Name: "claim", UID: p.claimUID(), BootID: w.bootID(), OwnedByPod: true,
-			Pods:    []contract.PodRecord{{UID: p.uid, QOS: p.level}},
-			Results: []contract.ResultRecord{{Request: "r", Pool: "node", Device: "numa-0", Decision: *p.decision}},
-		}
-		before, err := w.nodeState(claims.Prepared)
-		if err != nil {
-			return err
-		}
-		after, err := w.nodeState(claims.With(record).Prepared)
-		if err != nil {
-			return err
-		}
-		return w.ledger.Add(record, after, before)
-	})
-	return err
-}
-
-// unprepare releases the claim of a pod.
-func (w *world) unprepare(p pod) error {
-	crashed, err := w.do(func() error { return w.ledger.Forget(p.claimUID()) })
-	if err != nil || crashed {
-		return err
-	}
-	return w.reconcile()
-}
-
 // held reports whether the claim of the pod has a claim file.
 func (w *world) held(p pod) bool {
-	_, err := os.Stat(filepath.Join(w.cdi(), contract.ClaimFile(p.claimUID())))
-	return err == nil
+	_, held := w.disk.Now()[path.Join(cdiDir, contract.ClaimFile(p.claimUID()))]
+	return held
 }
 
 // prepared reports whether the claim of the pod is prepared.
 func (w *world) prepared(p pod) bool {
+	_, prepared := w.decision(p)
+	return prepared
+}
+
+// decision returns the decision of the pod's claim, if the claim is prepared.
+func (w *world) decision(p pod) (d contract.Decision, prepared bool) {
 	name := contract.ClaimFile(p.claimUID())
-	data, err := os.ReadFile(filepath.Join(w.cdi(), name))
-	if err != nil {
-		return false
+	record, err := contract.DecodeClaim(name, []byte(w.disk.Now()[path.Join(cdiDir, name)]))
+	if err != nil || record.BootID != w.bootID() {
+		return contract.Decision{}, false
 	}
-	record, err := contract.DecodeClaim(name, data)
-	return err == nil && record.BootID == w.bootID()
+	return record.Results[0].Decision, true
 }
 
 // startActuator starts the actuator, which takes over the runtime's containers.
 func (w *world) startActuator(m mishap) error {
+	w.announced, w.knowsPool = contract.Announcement{}, false
 	w.actuator = &life{mishap: m, counts: &w.counts}
 	registry, err := metrics.New(prometheus.NewRegistry())
 	if err != nil {
@@ -301,8 +235,10 @@ func (w *world) sawAll(wrong bool) {
 	if wrong || w.actuator.wrong {
 		return
 	}
+	_, err := w.node()
+	w.knowsPool = w.knowsPool || err == nil
 	for _, c := range w.containers {
-		if w.backed(c) && (!w.away || c.pod.decision == nil) {
+		if w.backed(c) && (!w.away || !c.pod.claimed()) {
 			c.unseen, c.unbacked = false, false
 		}
 	}
