@@ -91,6 +91,9 @@ func TestPick(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	t1, t2, t4 := topologytest.T1().Machine(), topologytest.T2().Machine(), topologytest.T4().Machine()
+	uneven := &builder{}
+	uneven.addL3(0, 0, standard, 1, 1, 1, 1)
+	uneven.addL3(0, 0, standard, 1, 1)
 	cores, l3 := placement.Options{WholeCores: true}, placement.Options{WholeL3: true}
 	for _, c := range []struct {
 		name    string
@@ -119,6 +122,7 @@ func TestRefused(t *testing.T) {
 			options: l3,
 			want:    "24 CPUs are not whole free L3 caches in the zone; 16 would be",
 		},
+		{"A11 wholeL3 beside a smaller used one", uneven.machine(flat), "0-4", 3, l3, "L3 caches in the zone; 4 would be"},
 		{"A11 wholeL3 of a used one", t2, "1,4-5", 2, l3, "no whole L3 caches are free"},
 		{"A11 wholeL3 smaller than one", t2, "0-1,4-5", 2, l3, "4 would be"},
 	} {

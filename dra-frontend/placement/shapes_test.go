@@ -53,6 +53,38 @@ func triangle(sockets ...int) topology.Machine {
 	})
 }
 
+// chain has three sockets of two CPUs. The last is near to both others. The CPUs of the
+// first have an L3 each.
+func chain() topology.Machine {
+	b := &builder{}
+	b.addL3(0, 0, standard, 1)
+	b.addL3(0, 0, standard, 1)
+	b.addL3(1, 1, standard, 1, 1)
+	b.addL3(2, 2, standard, 1, 1)
+	return b.machine(func(x, y int) int {
+		switch {
+		case x == y:
+			return 10
+		case x == 2 || y == 2:
+			return 20
+		}
+		return 32
+	})
+}
+
+// hybrid has efficiency cores in two L3s. The second L3 also has two performance cores of
+// two threads.
+func hybrid() topology.Machine {
+	b := &builder{}
+	b.addL3(0, 0, efficiency, 1, 1)
+	second := []topology.CPUType{topology.CPUEfficiency, topology.CPUPerformance, topology.CPUPerformance}
+	b.addL3(0, 0, func() (kind topology.CPUType) {
+		kind, second = second[0], second[1:]
+		return kind
+	}, 1, 2, 2)
+	return b.machine(flat)
+}
+
 // steps has three L3s, each with a core of another size.
 func steps() topology.Machine {
 	b := &builder{}
@@ -106,8 +138,11 @@ func TestShapes(t *testing.T) {
 		{"two sockets of a node: one socket before whole L3s", halves(), "0-9", 6, placement.Options{}, "3-8"},
 		{"three nodes: the near ones", triangle(0, 0, 0), "0-5", 4, placement.Options{}, "0-1,4-5"},
 		{"three nodes: one socket before near ones", triangle(0, 0, 1), "0-5", 4, placement.Options{}, "0-3"},
+		{"three sockets: the pair with fewer L3s", chain(), "0-5", 4, placement.Options{}, "2-5"},
 		{"cores of three sizes: two whole cores before a part of one", steps(), "0-6", 3, placement.Options{}, "0-1,6"},
 		{"sparse ids", sparse(tree(1, 1, 2, 2, 2), 100), "7,107,207,307,407,507", 2, placement.Options{}, "407,507"},
+		{"sparse ids, and CPUs that the machine lacks", sparse(tree(1, 1, 2, 2, 2), 100), "0-107", 2, placement.Options{}, "7,107"},
+		{"whole cores of one kind before an L3 with both kinds", hybrid(), "0-6", 3, whole, "0-2"},
 		{"one CPU", tree(1, 1, 1, 1, 1), "0", 1, placement.Options{}, "0"},
 		{"one CPU, whole", tree(1, 1, 1, 1, 1), "0", 1, l3, "0"},
 	} {

@@ -32,6 +32,10 @@ func TestSpread(t *testing.T) {
 	kinds.addL3(0, 0, efficiency, 1)
 	kinds.addL3(0, 0, performance, 1, 1, 1, 1)
 	hybrid := kinds.machine(flat)
+	kinds = &builder{}
+	kinds.addL3(0, 0, efficiency, 1, 1)
+	kinds.addL3(0, 0, performance, 1, 1)
+	equal := kinds.machine(flat)
 	for _, c := range []struct {
 		name    string
 		machine topology.Machine
@@ -52,6 +56,9 @@ func TestSpread(t *testing.T) {
 		{"whole cores: more L3s before equal numbers of CPUs", uneven, "0-15", 8, true, "4-9,14-15"},
 		{"whole cores: equal numbers of CPUs", tree(1, 1, 2, 4, 2), "0-15", 8, true, "0-3,8-11"},
 		{"the kind with more L3s", hybrid, "0-6", 2, false, "0,2"},
+		{"the first of two equal kinds", equal, "0-3", 1, false, "0"},
+		{"an unshared core first where the first core of the L3 is shared", tree(1, 1, 1, 2, 2), "1-3", 1, false, "2"},
+		{"whole cores of the kind with more cores where more L3s are of no use", hybrid, "0-6", 1, true, "3"},
 		{"the kind with more cores where more L3s are of no use", hybrid, "0-6", 1, false, "3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
