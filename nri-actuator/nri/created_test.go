@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 )
@@ -33,18 +34,69 @@ func TestCreatedWhileAwayOnItsCPUs(t *testing.T) {
 	require.Equal(t, "1073741824", r.node.File(c.dir, "memory.min"))
 }
 
-// A created container waits for its decision if the runtime lists its pod. Otherwise the
-// container stays as it is, and nothing looks at it again and again.
-func TestUnlistedContainerDoesNotWait(t *testing.T) {
-	for _, unlisted := range []bool{false, true} {
-		r := newRuntime(t, t.TempDir())
-		env := r.node.Prepare(podA, claimA, quad())
-		e := enforce.New(r.plugin.Options.Options)
-		e.Replace(t.Context(), []*enforce.Container{{
-			ID: "c", References: claims.Container{PodUID: podA}.WithEnv(env), Life: enforce.Life{PodUnlisted: unlisted},
-		}})
-		require.Equal(t, !unlisted, e.ApplyWaiting(t.Context()))
+// A created container with a claim waits for its decision if the runtime lists its pod.
+// Nothing looks at other containers again and again.
+func TestWaiting(t *testing.T) {
+	for name, c := range map[string]struct {
+		claim bool
+		life  enforce.Life
+		want  bool
+	}{
+		"created":                     {claim: true, want: true},
+		"created without a claim":     {},
+		"started":                     {claim: true, life: enforce.Life{Started: true}},
+		"created, its pod not listed": {claim: true, life: enforce.Life{PodUnlisted: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			env := r.node.Prepare(podA, claimA, quad())
+			e := enforce.New(r.plugin.Options.Options)
+			ctr := &enforce.Container{ID: "c", References: claims.Container{PodUID: podA}, Life: c.life}
+			if c.claim {
+				ctr.References = ctr.References.WithEnv(env)
+			}
+			e.Replace(t.Context(), []*enforce.Container{ctr})
+			require.Equal(t, c.want, e.ApplyWaiting(t.Context()))
+			require.False(t, e.HasCgroup(ctr), "its cgroup is not known")
+		})
 	}
+}
+
+// I1: a container that was created without the actuator, and whose claim file cannot be
+// read, leaves CPUs that may be another claim's. Its program does not run yet.
+func TestUnreadableClaimOfACreatedContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	c.running, c.api.State = false, api.ContainerState_CONTAINER_CREATED
+	r.node.SetFile(c.dir, "cpuset.cpus", "4-7")
+	r.node.WriteFile(contract.ClaimFile(claimA), []byte("{"))
+	r.connect()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-3,8-15", r.cpus(c))
+}
+
+// Values of a pod or of levels that cannot be found are an error: the frontend must not
+// take the node state for applied.
+func TestUnknownPlaces(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pod := sandbox(podB)
+	pod.Linux.CgroupParent = "../escape"
+	_, err := r.session.Synchronize(t.Context(), []*api.PodSandbox{pod}, []*api.Container{{
+		Id: "c", PodSandboxId: pod.Id, Name: "c", State: api.ContainerState_CONTAINER_RUNNING,
+		Linux: &api.LinuxContainer{CgroupsPath: "/" + r.podDir(podB) + "/c"},
+	}})
+	require.NoError(t, err)
+	r.node.AddCgroup(r.podDir(podB))
+	r.node.AddCgroup(r.podDir(podB) + "/c")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "no known pod is below a kubepods cgroup")
+	r.node.Prepare(podB, claimA, contract.Decision{Mems: contracttest.NUMANodes("0")})
+	r.node.Change(func(s *contract.NodeState) {
+		s.Ancestors = nil
+		s.Pods[podB] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{"memory.min": "4096"}}
+	})
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "pod of container ns/pod-0002/c: ")
 }
 
 // A running container that the runtime first lists without its pod is running when a
@@ -96,4 +148,25 @@ func TestPartitionWithoutCPUsEnds(t *testing.T) {
 	r.node.SetFile(c.dir, contract.FileExclusive, "")
 	require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
 	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+}
+
+// A container whose cgroup is gone is forgotten when a claim needs room.
+func TestGoneContainerIsForgotten(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	gone, c := r.foreign("gone", podB), r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	e := enforce.New(r.plugin.Options.Options)
+	at := func(c *container, env ...string) *enforce.Container {
+		return &enforce.Container{
+			ID: c.api.Id, References: claims.Container{PodUID: c.pod.Uid}.WithEnv(env),
+			Cgroups: enforce.Cgroups{Dir: c.dir, Pod: r.podDir(c.pod.Uid)}, Life: enforce.Life{Started: len(env) == 0},
+		}
+	}
+	e.Replace(t.Context(), []*enforce.Container{at(gone)})
+	_, err := e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, e.Find("gone"))
+	r.node.RemoveCgroup(gone.dir)
+	_, err = e.Create(t.Context(), at(c, c.api.Env...), func(contract.Decision) error { return nil })
+	require.NoError(t, err)
+	require.Nil(t, e.Find("gone"))
 }

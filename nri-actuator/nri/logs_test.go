@@ -4,6 +4,9 @@ package nri_test
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
@@ -96,4 +100,71 @@ func TestNoPartitionsIsLoggedOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.plugin.Apply(ctx))
 	require.Equal(t, 1, kept.FilterMessage("no cpuset partitions on this node").Len())
+}
+
+// deaf makes every call of systemd fail.
+type deaf struct{ enforce.Units }
+
+var errDeaf = errors.New("no answer")
+
+func (deaf) Set(string, map[string]string) error     { return errDeaf }
+func (deaf) Correct(string, map[string]string) error { return errDeaf }
+func (deaf) Forget(string) error                     { return errDeaf }
+func (deaf) Reset([]string) error                    { return errDeaf }
+
+// What systemd does not get is logged, and stops nothing.
+func TestSystemdsErrorsAreLogged(t *testing.T) {
+	s := newSystemd(t)
+	s.wrap = func(u enforce.Units) enforce.Units { return deaf{u} }
+	s.start()
+	ctx, kept := observed(t)
+	c := s.run("c")
+	_, err := s.session.Synchronize(ctx, []*api.PodSandbox{s.pod()}, []*api.Container{c})
+	require.NoError(t, err)
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-3") })
+	require.NoError(t, s.plugin.Apply(ctx))
+	require.Equal(t, "0-3", s.node.File(s.dir("c"), "cpuset.cpus"))
+	s.node.RemoveCgroup(s.dir("c"))
+	require.NoError(t, s.session.RemoveContainer(ctx, s.pod(), c))
+	for _, message := range []string{"old drop-ins stay", "systemd does not follow", "drop-in stays"} {
+		said := kept.FilterMessage(message).All()
+		require.NotEmpty(t, said, message)
+		require.Contains(t, said[0].ContextMap()["error"], "no answer")
+	}
+}
+
+// A level in which no cgroups can be looked for is logged, and the others are looked at.
+func TestLevelThatCannotBeRead(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("c", podB)
+	r.plugin.Disconnected(t.Context(), "gone")
+	found := r.foreign("found", podC)
+	r.node.RemoveCgroup("kubepods/besteffort")
+	require.NoError(t, os.WriteFile(filepath.Join(r.node.Cgroup, "kubepods/besteffort"), nil, 0o600))
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
+	ctx, kept := observed(t)
+	_ = r.plugin.Refresh(ctx)
+	require.NotZero(t, kept.FilterMessage("cgroups not looked for").Len())
+	require.Equal(t, "0-3", r.cpus(found))
+}
+
+// Another pod that keeps partition CPUs keeps no container from being created. It is
+// logged.
+func TestPodThatKeepsCPUsIsLogged(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	require.NoError(t, r.remove(r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.replaceByDir(&container{dir: r.podDir(podA)}, contract.FileExclusive)
+	env := r.node.Prepare(podB, claimB, partitioned("8-9", contract.PartitionRoot))
+	pod := sandbox(podB)
+	r.addPod(podB)
+	ctx, kept := observed(t)
+	_, _, err := r.session.CreateContainer(ctx, pod, &api.Container{
+		Id: "d", PodSandboxId: pod.Id, Name: "d", Env: env,
+		Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/d"},
+	})
+	require.NoError(t, err)
+	said := kept.FilterMessage("another pod keeps partition CPUs that it does not need").All()
+	require.NotEmpty(t, said)
+	require.Contains(t, said[0].ContextMap()["error"], r.podDir(podA))
 }
