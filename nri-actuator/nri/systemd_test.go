@@ -309,6 +309,37 @@ func TestSystemdFollowsTheRuntime(t *testing.T) {
 	require.Equal(t, "0-3", s.node.File(s.dir("pooled"), "cpuset.cpus"))
 }
 
+// A container that is found gets a drop-in for the pool, also if one of its files has the
+// wanted content already (I1).
+func TestSystemdFollowsAFoundContainer(t *testing.T) {
+	s := newSystemd(t)
+	s.add(s.dir("found"))
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-3") })
+	s.synchronize(&api.Container{Id: "found", PodSandboxId: "sandbox", Name: "found", State: api.ContainerState_CONTAINER_RUNNING,
+		Linux: &api.LinuxContainer{CgroupsPath: filepath.Base(sliceA) + ":cri-containerd:found"}})
+	require.Equal(t, "0-3", s.node.File(s.dir("found"), "cpuset.cpus"))
+	s.reload()
+	require.Equal(t, "0-3", s.node.File(s.dir("found"), "cpuset.cpus"))
+}
+
+// A drop-in that could not be rewritten gets the pool at the next refresh (I1).
+func TestOldDropinIsCorrected(t *testing.T) {
+	s := newSystemd(t)
+	s.synchronize()
+	s.run("pooled")
+	dropin := filepath.Join(s.unitDir, filepath.Base(s.dir("pooled"))+".d", "90-dra.cpumem.conf")
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-7") })
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	old, err := os.ReadFile(dropin)
+	require.NoError(t, err)
+	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-3") })
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	require.NoError(t, os.WriteFile(dropin, old, 0o600))
+	require.NoError(t, s.plugin.Apply(t.Context()))
+	s.reload()
+	require.Equal(t, "0-3", s.node.File(s.dir("pooled"), "cpuset.cpus"))
+}
+
 // quick makes systemd apply values before Set returns.
 type quick struct {
 	enforce.Units
