@@ -8,7 +8,8 @@
 //
 // The model leaves out: partitions right below the root, partitions below
 // partitions, cgroups below a partition, partitions that shall have no CPU, the last CPU
-// of a partition that goes offline, CPUs of isolcpus, threaded cgroups. Such an operation returns [ErrOutside].
+// of a partition that goes offline, CPUs of isolcpus, threaded cgroups. Such an operation
+// returns [ErrOutside].
 package kernel
 
 import (
@@ -235,7 +236,12 @@ func (k *Kernel) Read(dir, file string) (string, error) {
 }
 
 // Write writes a file, as one system call.
-func (k *Kernel) Write(dir, file, content string) error {
+func (k *Kernel) Write(dir, file, content string) error { return k.WriteFrom("", dir, file, content) }
+
+// WriteFrom writes a file as a process in a cgroup namespace does, whose root is the
+// cgroup namespace. The hierarchy is mounted with nsdelegate: the files of the root belong
+// to the parent, but the one with the controllers.
+func (k *Kernel) WriteFrom(namespace, dir, file, content string) error {
 	c, err := k.find(dir)
 	if err != nil {
 		return err
@@ -246,6 +252,8 @@ func (k *Kernel) Write(dir, file, content string) error {
 		return syscall.ENOENT
 	case f.write == nil:
 		return syscall.EACCES
+	case namespace != "" && c.dir == namespace && file != "cgroup.subtree_control":
+		return syscall.EPERM
 	}
 	return f.write(strings.TrimSpace(content))
 }
@@ -260,10 +268,11 @@ func (k *Kernel) files(c *cgroup) map[string]file {
 	files := map[string]file{
 		"cgroup.subtree_control": {
 			read: func() string {
-				return strings.Join(slices.DeleteFunc(slices.Clone(Controllers), func(name string) bool { return !c.enabled[name] }), " ")
+				return list(func(controller string) bool { return c.enabled[controller] })
 			},
 			write: func(content string) error { return k.enable(c, content) },
 		},
+		"cgroup.controllers": {read: func() string { return list(c.has) }},
 	}
 	if c != k.root {
 		files["cgroup.events"] = file{read: func() string {
@@ -286,6 +295,11 @@ func (k *Kernel) files(c *cgroup) map[string]file {
 		}
 	}
 	return files
+}
+
+// list returns the controllers for which has is true.
+func list(has func(controller string) bool) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(Controllers), func(name string) bool { return !has(name) }), " ")
 }
 
 // enable enables controllers for the children, e.g. "+cpuset +memory".

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -118,6 +119,53 @@ func TestErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorIs(t, container(t, Linux612).Do(c.operation), c.want)
 		})
+	}
+}
+
+// A process in a cgroup namespace cannot write the files of the namespace's root, which
+// are its parent's (cgroup-v2.rst, "Model of Delegation"). All others it can write.
+func TestNamespace(t *testing.T) {
+	for name, c := range map[string]struct {
+		operation Operation
+		want      error
+	}{
+		"its own cpuset":          {Operation{Dir: "a/b/c", File: "cpuset.cpus", Content: "2"}, syscall.EPERM},
+		"its own partition":       {Operation{Dir: "a/b/c", File: "cpuset.cpus.partition", Content: "member"}, syscall.EPERM},
+		"its own memory":          {Operation{Dir: "a/b/c", File: "memory.min", Content: "0"}, syscall.EPERM},
+		"its own, no amount":      {Operation{Dir: "a/b/c", File: "memory.min", Content: "x"}, syscall.EPERM},
+		"its own, read-only":      {Operation{Dir: "a/b/c", File: "cpuset.cpus.effective", Content: "2"}, syscall.EACCES},
+		"its own, no such file":   {Operation{Dir: "a/b/c", File: "cpuset.x", Content: "2"}, syscall.ENOENT},
+		"its own controllers":     {Operation{Dir: "a/b/c", File: "cgroup.subtree_control", Content: ""}, nil},
+		"controllers, inside":     {Operation{Dir: "a/b/c", File: "cgroup.subtree_control", Content: "+cpuset"}, syscall.EBUSY},
+		"its parent":              {Operation{Dir: "a/b", File: "memory.min", Content: "4096"}, nil},
+		"a sibling":               {Operation{Dir: "a/b/d", File: "cpuset.cpus", Content: "2"}, nil},
+		"from a cgroup of groups": {Operation{Dir: "a/b/d", File: "cpuset.cpus", Content: "2", Namespace: "a"}, syscall.EBUSY},
+		"from a cgroup that is not there": {
+			Operation{Dir: "a/b/d", File: "cpuset.cpus", Content: "2", Namespace: "x"}, syscall.ENOENT,
+		},
+	} {
+		for _, release := range Releases() {
+			t.Run(name+", "+release.Name, func(t *testing.T) {
+				k := New(release, Regular(8, 2))
+				for _, dir := range []string{"", "a", "a/b", "a/b/c", "a/b/d"} {
+					if dir != "" {
+						require.NoError(t, k.Mkdir(dir))
+					}
+					if dir != "a/b/c" && dir != "a/b/d" {
+						require.NoError(t, k.Write(dir, "cgroup.subtree_control", "+cpuset +memory +hugetlb"))
+					}
+				}
+				before := k.text()
+				o := c.operation
+				o.Kind, o.Namespace = Write, cmp.Or(o.Namespace, "a/b/c")
+				err := k.Do(o)
+				require.ErrorIs(t, err, c.want, "%s", o)
+				require.Zero(t, k.Processes("a/b/c"))
+				if c.want != nil {
+					require.Equal(t, before, k.text())
+				}
+			})
+		}
 	}
 }
 

@@ -16,6 +16,9 @@ type Operation struct {
 	Dir  string
 	// File and Content are what Write writes.
 	File, Content string
+	// Namespace, if set, is the cgroup of the process that writes, and the root of the
+	// process's cgroup namespace. Else a process outside of the machine's cgroups writes.
+	Namespace string
 	// CPU is what Offline and Online change.
 	CPU int
 }
@@ -38,7 +41,11 @@ const (
 func (o Operation) String() string {
 	switch o.Kind {
 	case Write:
-		return fmt.Sprintf("write %s/%s %q", o.Dir, o.File, o.Content)
+		text := fmt.Sprintf("write %s/%s %q", o.Dir, o.File, o.Content)
+		if o.Namespace != "" {
+			text += " from the namespace of " + o.Namespace
+		}
+		return text
 	case Offline, Online:
 		return fmt.Sprintf("%s %d", o.Kind, o.CPU)
 	}
@@ -53,7 +60,14 @@ func (k *Kernel) Do(o Operation) error {
 	case Rmdir:
 		return k.Rmdir(o.Dir)
 	case Write:
-		return k.Write(o.Dir, o.File, o.Content)
+		if o.Namespace == "" {
+			return k.Write(o.Dir, o.File, o.Content)
+		}
+		if err := k.Attach(o.Namespace); err != nil {
+			return err
+		}
+		defer func() { _ = k.Detach(o.Namespace) }()
+		return k.WriteFrom(o.Namespace, o.Dir, o.File, o.Content)
 	case Attach:
 		return k.Attach(o.Dir)
 	case Detach:
@@ -89,6 +103,14 @@ func (k *Kernel) Random(r *rand.Rand) Operation {
 }
 
 func (k *Kernel) random(r *rand.Rand) Operation {
+	o := k.anyOf(r)
+	if dirs := k.Dirs(); o.Kind == Write && r.IntN(8) == 0 {
+		o.Namespace = []string{o.Dir, dirs[r.IntN(len(dirs))]}[r.IntN(2)]
+	}
+	return o
+}
+
+func (k *Kernel) anyOf(r *rand.Rand) Operation {
 	dirs := k.Dirs()
 	n := r.IntN(100)
 	if len(dirs) == 0 || n < 12 {
@@ -124,7 +146,7 @@ func (k *Kernel) random(r *rand.Rand) Operation {
 		return Operation{Kind: Write, Dir: dir, File: "cpuset.cpus.exclusive", Content: k.someCPUs(r)}
 	}
 	if path.Dir(dir) == "." || inner(dir) {
-		return k.random(r)
+		return k.anyOf(r)
 	}
 	return Operation{Kind: Write, Dir: dir, File: "cpuset.cpus.partition",
 		Content: []string{"member", "member", "root", "root", "root", "isolated", "isolated", "x"}[r.IntN(8)]}

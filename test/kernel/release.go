@@ -39,5 +39,9 @@ var (
 	Linux7   = Release{Name: "7", rules: linux7{}, exclusive: true, emptyReason: noCPUs}
 )
 
+// HasRemotePartitions reports whether a cgroup can be a partition although its parent
+// is none.
+func (r Release) HasRemotePartitions() bool { return r.exclusive }
+
 // Releases are all kernels of the model.
 func Releases() []Release { return []Release{Linux61, Linux612, Linux7} }

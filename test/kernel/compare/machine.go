@@ -7,6 +7,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -46,6 +47,9 @@ func (m *machine) do(o kernel.Operation) error {
 	case kernel.Rmdir:
 		return syscall.Rmdir(dir)
 	case kernel.Write:
+		if o.Namespace != "" {
+			return m.writeFrom(o)
+		}
 		return write(filepath.Join(dir, o.File), o.Content)
 	case kernel.Attach:
 		return m.attach(o.Dir)
@@ -73,18 +77,73 @@ func write(name, content string) error {
 }
 
 func (m *machine) attach(dir string) error {
+	cmd := exec.Command("/init", "pause")
+	if err := startIn(dir, cmd); err != nil {
+		return err
+	}
+	m.processes[dir] = append(m.processes[dir], cmd)
+	return nil
+}
+
+// startIn starts a process and moves it into a cgroup.
+func startIn(dir string, cmd *exec.Cmd) error {
 	if _, err := os.Stat(filepath.Join(mount, dir)); err != nil {
 		return syscall.ENOENT
 	}
-	cmd := exec.Command("/init", "pause")
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	if err := write(filepath.Join(mount, dir, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid)); err != nil {
 		return errors.Join(err, stop(cmd))
 	}
-	m.processes[dir] = append(m.processes[dir], cmd)
 	return nil
+}
+
+// writeFrom has a process in the cgroup of the operation's namespace write. The process
+// makes the namespace and writes when its input ends. Its exit code is the error.
+func (m *machine) writeFrom(o kernel.Operation) error {
+	cmd := exec.Command("/init", "write", filepath.Join(mount, o.Dir, o.File), o.Content)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := startIn(o.Namespace, cmd); err != nil {
+		return err
+	}
+	if err := input.Close(); err != nil {
+		return errors.Join(err, stop(cmd))
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() != unknown {
+		return syscall.Errno(exit.ExitCode())
+	} else if err != nil {
+		return fmt.Errorf("the process that writes: %w", err)
+	}
+	return nil
+}
+
+// unknown is the exit code of a process that failed otherwise than by an error of the
+// write.
+const unknown = 255
+
+// writeInNamespace waits for the end of the input, makes a cgroup namespace, and writes.
+// It returns the process's exit code.
+func writeInNamespace(name, content string) int {
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return unknown
+	}
+	// A namespace is a thread's.
+	runtime.LockOSThread()
+	if err := syscall.Unshare(syscall.CLONE_NEWCGROUP); err != nil {
+		return unknown
+	}
+	var errno syscall.Errno
+	if err := write(name, content); errors.As(err, &errno) {
+		return int(errno)
+	} else if err != nil {
+		return unknown
+	}
+	return 0
 }
 
 func (m *machine) detach(dir string) error {

@@ -30,6 +30,9 @@ func main() {
 			_ = syscall.Pause() // returns at each signal, the Go runtime's own too
 		}
 	}
+	if len(os.Args) > 3 && os.Args[1] == "write" {
+		os.Exit(writeInNamespace(os.Args[2], os.Args[3]))
+	}
 	fmt.Println(run())
 	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
 }
@@ -72,13 +75,13 @@ type options struct {
 
 // start mounts what the program needs and returns its options.
 func start() (o options, err error) {
-	for _, m := range []struct{ kind, dir string }{
-		{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"cgroup2", "/sys/fs/cgroup"},
+	for _, m := range []struct{ kind, dir, options string }{
+		{"devtmpfs", "/dev", ""}, {"proc", "/proc", ""}, {"sysfs", "/sys", ""}, {"cgroup2", "/sys/fs/cgroup", "nsdelegate"},
 	} {
 		if err := os.MkdirAll(m.dir, 0o755); err != nil {
 			return o, err
 		}
-		if err := syscall.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil {
+		if err := syscall.Mount(m.kind, m.dir, m.kind, 0, m.options); err != nil {
 			return o, fmt.Errorf("mount %s: %w", m.kind, err)
 		}
 	}
