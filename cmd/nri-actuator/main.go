@@ -19,6 +19,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/internal/process"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
@@ -90,7 +91,7 @@ func run(ctx context.Context, config daemon.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	d, err := daemon.New(config, m)
+	d, err := daemon.New(config, cgroups.Open, m)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func guardCommand() *cobra.Command {
 			}
 			return atomicfile.Read(bundle, "config.json", 64<<20)
 		},
-		PolicyModes: guard.PolicyModes, Features: contract.Features(),
+		PolicyModes: guard.PolicyModes, OpenMount: cgroups.Open, Features: contract.Features(),
 	}
 	cmd := &cobra.Command{
 		Use:    "guard",

@@ -100,9 +100,9 @@ type Daemon struct {
 	plugin atomic.Pointer[nri.Plugin]
 }
 
-// New returns a daemon that has announced nothing. An invalid configuration and
-// a node without cgroup v2 are errors.
-func New(config Config, m *metrics.Metrics) (*Daemon, error) {
+// New returns a daemon that has announced nothing. open opens the configuration's
+// cgroup root. An invalid configuration and a node without cgroup v2 are errors.
+func New(config Config, open func(root string) (*cgroups.Mount, error), m *metrics.Metrics) (*Daemon, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -110,16 +110,16 @@ func New(config Config, m *metrics.Metrics) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(config.CgroupRoot, "cgroup.controllers")); err != nil {
-		return nil, fmt.Errorf("%s is not a cgroup v2 mount, which the driver needs: %w", config.CgroupRoot, err)
-	}
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return nil, fmt.Errorf("kernel release: %w", err)
 	}
-	mount, err := cgroups.Open(config.CgroupRoot)
+	mount, err := open(config.CgroupRoot)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := mount.Read(".", "cgroup.controllers"); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is not a cgroup v2 mount, which the driver needs: %w", config.CgroupRoot, err), mount.Close())
 	}
 	return &Daemon{
 		config: config, metrics: m, mount: mount,

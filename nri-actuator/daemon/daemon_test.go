@@ -19,6 +19,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
@@ -216,7 +217,7 @@ func TestConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			c.change(&h.config)
-			_, err := daemon.New(h.config, nil)
+			_, err := daemon.New(h.config, cgroups.Open, nil)
 			require.ErrorContains(t, err, c.err)
 		})
 	}

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
@@ -133,7 +134,7 @@ func (h *host) startActuator() (d *daemon.Daemon, stop func()) {
 	h.registry = prometheus.NewRegistry()
 	m, err := metrics.New(h.registry)
 	require.NoError(h.t, err)
-	d, err = daemon.New(h.config, m)
+	d, err = daemon.New(h.config, cgroups.Open, m)
 	require.NoError(h.t, err)
 	core, observed := observer.New(zapcore.DebugLevel)
 	h.logs = observed

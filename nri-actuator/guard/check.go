@@ -22,6 +22,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 )
 
 const maxState = 1 << 20
@@ -33,6 +34,8 @@ type Hook struct {
 	// PolicyModes returns the memory policies that the OCI runtime knows. It is
 	// called only for a decision with a memory policy.
 	PolicyModes func() ([]string, error)
+	// OpenMount opens the cgroup root.
+	OpenMount func(root string) (*cgroups.Mount, error)
 	// CgroupRoot and ProcRoot are the mount points of cgroup v2 and proc.
 	CgroupRoot, ProcRoot string
 	// Features are the features that this program implements.

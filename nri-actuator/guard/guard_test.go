@@ -20,6 +20,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
@@ -74,7 +75,7 @@ func noModes() ([]string, error) { return nil, errors.New("asked without need") 
 func hook(spec *specs.Spec) guard.Hook {
 	return guard.Hook{
 		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
-		PolicyModes: noModes, CgroupRoot: "/nonexistent",
+		PolicyModes: noModes, OpenMount: cgroups.Open, CgroupRoot: "/nonexistent",
 	}
 }
 
@@ -140,8 +141,8 @@ func TestCheckUnreadable(t *testing.T) {
 	check := func(state, config string, err error) error {
 		h := guard.Hook{
 			Config:      func(string) ([]byte, error) { return []byte(config), err },
-			PolicyModes: noModes,
-			CgroupRoot:  "/nonexistent",
+			PolicyModes: noModes, OpenMount: cgroups.Open,
+			CgroupRoot: "/nonexistent",
 		}
 		return h.Check(t.Context(), strings.NewReader(state))
 	}
@@ -169,7 +170,7 @@ func FuzzCheck(f *testing.F) {
 	cancel()
 	root := f.TempDir()
 	f.Fuzz(func(t *testing.T, state, config []byte) {
-		h := guard.Hook{Config: func(string) ([]byte, error) { return config, nil }, PolicyModes: noModes, CgroupRoot: root}
+		h := guard.Hook{Config: func(string) ([]byte, error) { return config, nil }, PolicyModes: noModes, OpenMount: cgroups.Open, CgroupRoot: root}
 		if err := h.Check(ctx, bytes.NewReader(state)); err != nil {
 			return
 		}

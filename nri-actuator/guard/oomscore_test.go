@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 )
 
@@ -94,7 +95,7 @@ func checkIn(t *testing.T, proc string, configured *int, decided, pid int) error
 	state := fmt.Sprintf(`{"id":"c","bundle":"/b","pid":%d}`, pid)
 	h := guard.Hook{
 		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
-		PolicyModes: noModes, CgroupRoot: "/nonexistent", ProcRoot: proc, Features: []string{contract.FeatureOOMScore},
+		PolicyModes: noModes, OpenMount: cgroups.Open, CgroupRoot: "/nonexistent", ProcRoot: proc, Features: []string{contract.FeatureOOMScore},
 	}
 	return h.Check(t.Context(), strings.NewReader(state))
 }

@@ -49,7 +49,7 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 	if err != nil {
 		return fmt.Errorf("it has not all that was decided for its claim, and nothing says where it would get it: %w", err)
 	}
-	tree, err := cgroups.Open(h.CgroupRoot)
+	tree, err := h.OpenMount(h.CgroupRoot)
 	if err != nil {
 		return err
 	}

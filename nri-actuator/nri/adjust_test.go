@@ -15,6 +15,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
@@ -151,6 +152,7 @@ func TestGuardAcceptsAdjustment(t *testing.T) {
 		h := guard.Hook{
 			Config:      func(string) ([]byte, error) { return config, nil },
 			PolicyModes: allModes,
+			OpenMount:   cgroups.Open,
 			CgroupRoot:  "/nonexistent",
 			Features:    contract.Features(),
 		}
