@@ -30,19 +30,22 @@ func (w *world) actions() []action {
 		all = append(all, action{name, func(mishap) error { return do() }, actuator, frontend})
 	}
 	for _, p := range w.pods {
-		c, name := w.containers[p.uid], "pod with "+p.name+": "
-		claimed := p.claimed()
-		if c != nil {
-			w.addContainerActions(c, name, add)
-			continue
-		}
+		name, claimed := "pod with "+p.name+": ", p.claimed()
 		if claimed && !w.prepared(p) && !w.frontend.over {
 			add(name+"prepare", false, true, func() error { return w.prepare(p) })
 		}
-		if !claimed || w.prepared(p) {
-			add(name+"create", true, false, func() error { return w.create(p) })
+		for _, at := range p.slots() {
+			part := name
+			if at.index > 0 {
+				part += "container " + at.name() + ": "
+			}
+			if c := w.containers[at]; c != nil {
+				w.addContainerActions(c, part, add)
+			} else if !claimed || w.prepared(p) {
+				add(part+"create", true, false, func() error { return w.create(p, at) })
+			}
 		}
-		if (w.exists(p.dir()) || claimed && w.held(p)) && !w.frontend.over {
+		if !w.populated(p) && (w.exists(p.dir()) || claimed && w.held(p)) && !w.frontend.over {
 			add(name+"delete", false, true, func() error { return w.delete(p) })
 		}
 	}
@@ -88,9 +91,6 @@ func (w *world) addContainerActions(c *container, name string, add func(name str
 			add(name+"another program ends the partition", false, false, func() error { return w.foreign(c, contract.FilePartition, "member") })
 		}
 	}
-	if c.claimed() && !w.held(c.pod) && !w.frontend.over {
-		add(name+"prepare again", false, true, func() error { return w.prepare(c.pod) })
-	}
 	add(name+"end", true, false, func() error { return w.end(c) })
 }
 
@@ -127,7 +127,7 @@ func (w *world) finish() error {
 		return err
 	}
 	for _, p := range w.pods {
-		if w.containers[p.uid] != nil && p.claimed() && !w.held(p) {
+		if w.populated(p) && p.claimed() && !w.held(p) {
 			if err := w.prepare(p); err != nil {
 				return err
 			}
@@ -150,16 +150,11 @@ func (w *world) finish() error {
 	for _, p := range w.pods {
 		if p.uid == last.uid {
 			// The pool grows back into a running container (I3).
-			if err := errors.Join(w.settle(), w.hasAll(w.containers[p.uid])); err != nil {
+			if err := errors.Join(w.settle(), w.hasAll(w.containers[p.slots()[0]])); err != nil {
 				return err
 			}
 		}
-		if c := w.containers[p.uid]; c != nil {
-			if err := w.end(c); err != nil {
-				return err
-			}
-		}
-		if err := w.delete(p); err != nil {
+		if err := w.endPod(p); err != nil {
 			return err
 		}
 	}
@@ -205,22 +200,44 @@ func (w *world) settle() error {
 	return nil
 }
 
-// bring brings the container of a pod to run. A container that waits in its guard may
+// endPod ends the containers of a pod, and then the pod.
+func (w *world) endPod(p pod) error {
+	for _, at := range p.slots() {
+		if c := w.containers[at]; c != nil {
+			if err := w.end(c); err != nil {
+				return err
+			}
+		}
+	}
+	return w.delete(p)
+}
+
+// bring brings the containers of a pod to run. A container that waits in its guard may
 // end, as one would whose guard gives up; the next one must start.
 func (w *world) bring(p pod) error {
-	c := w.containers[p.uid]
-	if c != nil && c.phase == running {
-		return nil
-	}
-	if c != nil {
-		if err := w.end(c); err != nil {
+	for _, at := range p.slots() {
+		c := w.containers[at]
+		if c != nil && c.phase == running {
+			continue
+		}
+		if c != nil {
+			if err := w.end(c); err != nil {
+				return err
+			}
+		}
+		if err := w.bringNew(p, at); err != nil {
 			return err
 		}
 	}
-	if err := w.create(p); err != nil {
+	return w.broken
+}
+
+func (w *world) bringNew(p pod, at slot) error {
+	if err := w.create(p, at); err != nil {
 		return err
 	}
-	if c = w.containers[p.uid]; c == nil {
+	c := w.containers[at]
+	if c == nil {
 		return fmt.Errorf("the pod with %s is refused", p.name)
 	}
 	if err := w.make(c); err != nil {
@@ -233,10 +250,10 @@ func (w *world) bring(p pod) error {
 		return err
 	}
 	w.check("the start of the pod with " + p.name)
-	if w.containers[p.uid] == nil {
+	if w.containers[at] == nil {
 		return fmt.Errorf("the container of the pod with %s may not start", p.name)
 	}
-	return w.broken
+	return nil
 }
 
 // plug takes CPU 3 offline, or brings it back. The model leaves out the last CPU of a

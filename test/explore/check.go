@@ -47,7 +47,7 @@ func (w *world) moment() error {
 			errs = append(errs, fmt.Errorf("I5: the pod with %s has CPUs %s", c.pod.name, has))
 		}
 		for _, other := range w.sorted() {
-			if other == c || other.phase != running || other.unseen {
+			if other.pod.uid == c.pod.uid || other.phase != running || other.unseen {
 				continue
 			}
 			theirs, err := w.effective(other)

@@ -60,12 +60,7 @@ func (w *world) drain() error {
 		if !p.claimed() || !w.held(p) || w.prepared(p) {
 			continue
 		}
-		if c := w.containers[p.uid]; c != nil {
-			if err := w.end(c); err != nil {
-				return err
-			}
-		}
-		if err := w.delete(p); err != nil {
+		if err := w.endPod(p); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,8 @@ func TestSearch(t *testing.T) {
 			depth int
 		}{
 			"empty node": {depth: *depth},
-			"busy node":  {busy(), *depth - 1},
+			"busy node":  {busy(false), *depth - 1},
+			"rivals":     {busy(true), *depth - 1},
 		} {
 			t.Run(version.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
@@ -45,23 +46,29 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// On a busy node three containers run, one of them as a partition where the kernel can.
+// The containers of a busy node run, one of them as a partition where the kernel can.
 func TestBusyNode(t *testing.T) {
 	for _, version := range kernel.Releases() {
 		t.Run(version.Name, func(t *testing.T) {
 			dir, remove := directoryFor(t)
 			defer remove()
-			w, err := (&searcher{dir: dir, version: version}).replay(busy())
-			require.NoError(t, err)
-			partitions := 0
-			for _, c := range w.containers {
-				require.Equal(t, running, c.phase, c.pod.name)
-				if c.decision.Partition != "" {
-					partitions++
+			for rivals, containers := range map[bool]int{false: 3, true: 4} {
+				w, err := (&searcher{dir: dir, version: version}).replay(busy(rivals))
+				require.NoError(t, err)
+				partitions := 0
+				for _, c := range w.containers {
+					require.Equal(t, running, c.phase, c.pod.name)
+					if c.decision.Partition != "" {
+						partitions++
+					}
+				}
+				require.Len(t, w.containers, containers)
+				if version.Name == kernel.Linux61.Name {
+					require.Zero(t, partitions)
+				} else {
+					require.Equal(t, 1, partitions)
 				}
 			}
-			require.Len(t, w.containers, 3)
-			require.Equal(t, version.Name != kernel.Linux61.Name, partitions == 1)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -26,9 +27,10 @@ type pod struct {
 	memory string
 	// limit is the memory limit of the pod's container in bytes, 0 for none.
 	limit int64
-	// template reports whether the claim was made for the pod alone. Only such a claim of
-	// CPUs can become a partition.
-	template bool
+	// pool reports whether the claim's parameters ask for no partition.
+	pool bool
+	// containers is the number of the pod's containers. All of them use its claim.
+	containers int
 	// rival reports whether the claim needs CPUs of the claims before it.
 	rival bool
 }
@@ -40,17 +42,19 @@ const (
 )
 
 // pods returns all pods of a world: two claims that can be prepared together, two claims
-// that need CPUs of these two, and a pod without a claim.
+// that need CPUs of these two and can be prepared together as well, and a pod without a
+// claim.
 func pods() []pod {
 	all := []pod{
 		{name: "CPU 1 and memory", level: contract.LevelBurstable, cpus: contract.CPUs(1), mems: contract.NUMANodes(0),
-			memory: "64Mi", limit: 512 << 20},
-		{name: "CPUs 2-3 alone", cpus: contract.CPUs(2, 3), mems: contract.NUMANodes(1), memory: "32Mi", template: true},
-		{name: "CPU 2 alone", level: contract.LevelBurstable, cpus: contract.CPUs(2), template: true, rival: true},
-		{name: "CPUs 1-2", cpus: contract.CPUs(1, 2), rival: true},
+			memory: "64Mi", limit: 512 << 20, pool: true},
+		{name: "CPUs 2-3 alone", cpus: contract.CPUs(2, 3), mems: contract.NUMANodes(1), memory: "32Mi"},
+		{name: "CPU 2 alone", level: contract.LevelBurstable, cpus: contract.CPUs(2), rival: true},
+		{name: "CPUs 1 and 3 for two", cpus: contract.CPUs(1, 3), containers: 2, rival: true},
 		{name: "no claim", level: contract.LevelBurstable},
 	}
 	for i := range all {
+		all[i].containers = max(1, all[i].containers)
 		all[i].uid = "a0000000-0000-4000-8000-00000000000" + string(rune('1'+i))
 	}
 	return all
@@ -68,7 +72,10 @@ func (p pod) claim() *resourceapi.ResourceClaim {
 		consumed["memory"] = resource.MustParse(p.memory)
 	}
 	c := &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: p.claimName(), UID: types.UID(p.claimUID())},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: p.claimName(), UID: types.UID(p.claimUID()),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.uid, Controller: new(true)}},
+		},
 		Status: resourceapi.ResourceClaimStatus{
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: p.uid, UID: types.UID(p.uid)}},
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
@@ -78,20 +85,46 @@ func (p pod) claim() *resourceapi.ResourceClaim {
 			}},
 		},
 	}
-	if p.template {
-		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.uid, Controller: new(true)}}
+	if p.pool {
+		const parameters = `{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters","cpu":{"isolation":"none"}}`
+		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
+			Source: resourceapi.AllocationConfigSourceClaim,
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: kubelet.DriverName, Parameters: runtime.RawExtension{Raw: []byte(parameters)},
+			}},
+		}}
 	}
 	return c
 }
 
 // object returns what the frontend reads of the pod.
 func (p pod) object() decision.Pod {
-	c := decision.Container{Name: "main", BesideMain: true, MemoryLimit: p.limit}
-	if p.claimed() {
-		c.Claims = []decision.ClaimReference{{Claim: p.claimName()}}
+	object := decision.Pod{Name: p.uid, PodRecord: contract.PodRecord{UID: p.uid, QOS: p.level}}
+	for _, s := range p.slots() {
+		c := decision.Container{Name: s.name(), BesideMain: true, MemoryLimit: p.limit}
+		if p.claimed() {
+			c.Claims = []decision.ClaimReference{{Claim: p.claimName()}}
+		}
+		object.Containers = append(object.Containers, c)
 	}
-	return decision.Pod{Name: p.uid, PodRecord: contract.PodRecord{UID: p.uid, QOS: p.level}, Containers: []decision.Container{c}}
+	return object
 }
+
+// slot is a place for a container of a pod.
+type slot struct {
+	uid   string
+	index int
+}
+
+func (p pod) slots() (all []slot) {
+	for i := range p.containers {
+		all = append(all, slot{p.uid, i})
+	}
+	return all
+}
+
+// name returns the name of the slot's container in the pod.
+func (s slot) name() string { return string(rune('a' + s.index)) }
 
 func (p pod) dir() string {
 	dir := "kubepods"

@@ -15,7 +15,8 @@ import (
 
 // container is a container of the runtime.
 type container struct {
-	pod pod
+	pod  pod
+	slot slot
 	// decision is the decision with which a container with a claim was created.
 	decision contract.Decision
 	api      *api.Container
@@ -46,8 +47,12 @@ func (c *container) claimed() bool { return c.pod.claimed() }
 
 // list returns what the runtime lists at a connection.
 func (w *world) list() (pods []*api.PodSandbox, list []*api.Container) {
+	for _, p := range w.pods {
+		if w.populated(p) {
+			pods = append(pods, p.sandbox())
+		}
+	}
 	for _, c := range w.sorted() {
-		pods = append(pods, c.pod.sandbox())
 		list = append(list, c.api)
 	}
 	return pods, list
@@ -56,14 +61,19 @@ func (w *world) list() (pods []*api.PodSandbox, list []*api.Container) {
 // answers reports whether the actuator runs and is connected.
 func (w *world) answers() bool { return !w.actuator.over && !w.away }
 
+// populated reports whether the pod has a container.
+func (w *world) populated(p pod) bool {
+	return slices.ContainsFunc(p.slots(), func(at slot) bool { return w.containers[at] != nil })
+}
+
 func (w *world) exists(dir string) bool {
 	_, err := w.kernel.Attributes(dir)
 	return err == nil
 }
 
-// create creates the container of a pod, which has its cgroup from kubelet. A container
+// create creates a container of a pod, which has its cgroup from kubelet. A container
 // that is refused is not there afterwards: its pod stays without one.
-func (w *world) create(p pod) error {
+func (w *world) create(p pod, at slot) error {
 	if !w.exists(p.dir()) {
 		if err := w.kernel.Mkdir(p.dir()); err != nil {
 			return err
@@ -72,14 +82,14 @@ func (w *world) create(p pod) error {
 			return err
 		}
 	}
-	name := "first"
-	if w.second[p.uid] {
-		name = "second"
+	name := at.name() + "-first"
+	if w.second[at] {
+		name = at.name() + "-second"
 	}
-	w.second[p.uid] = !w.second[p.uid]
+	w.second[at] = !w.second[at]
 	c := &container{
-		pod: p, dir: p.dir() + "/" + name, spec: map[string]string{"memory.min": "0", "memory.low": "0"}, unseen: !p.claimed(),
-		api: &api.Container{Id: p.uid + name, PodSandboxId: "sandbox-" + p.uid, Name: name, State: api.ContainerState_CONTAINER_CREATED,
+		pod: p, slot: at, dir: p.dir() + "/" + name, spec: map[string]string{"memory.min": "0", "memory.low": "0"}, unseen: !p.claimed(),
+		api: &api.Container{Id: p.uid + name, PodSandboxId: "sandbox-" + p.uid, Name: at.name(), State: api.ContainerState_CONTAINER_CREATED,
 			Linux: &api.LinuxContainer{CgroupsPath: "/" + p.dir() + "/" + name}},
 	}
 	if p.claimed() {
@@ -110,7 +120,7 @@ func (w *world) create(p pod) error {
 			return errors.New("I1: without a node file, the last known pool does not hold for a container without a claim")
 		}
 	}
-	w.containers[p.uid] = c
+	w.containers[at] = c
 	return nil
 }
 
@@ -238,7 +248,7 @@ func (w *world) end(c *container) error {
 			return err
 		}
 	}
-	delete(w.containers, c.pod.uid)
+	delete(w.containers, c.slot)
 	if !w.answers() {
 		return nil
 	}

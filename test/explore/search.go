@@ -35,18 +35,28 @@ type history struct {
 type result struct{ states, taken int }
 
 // busy is a history after which the containers of all pods run whose claims can be
-// prepared together.
-func busy() (all []happened) {
-	for _, p := range pods() {
-		if !p.rival {
-			for _, action := range []string{"prepare", "create", "make the cgroup", "start"} {
-				if action != "prepare" || p.claimed() {
-					all = append(all, happened{action: "pod with " + p.name + ": " + action})
-				}
-			}
-			// The actuator announces what the kernel can do when it has seen a pod.
-			all = append(all, happened{action: "refresh"})
+// prepared together: the first claims, or their rivals. The actuator announces that the
+// kernel can make partitions when it has seen a pod: the pod without a claim is the first.
+func busy(rivals bool) (all []happened) {
+	pods := pods()
+	last := len(pods) - 1
+	for _, p := range append([]pod{pods[last]}, pods[:last]...) {
+		if p.claimed() && p.rival != rivals {
+			continue
 		}
+		name := "pod with " + p.name + ": "
+		if p.claimed() {
+			all = append(all, happened{action: name + "prepare"})
+		}
+		for _, at := range p.slots() {
+			if at.index > 0 {
+				name += "container " + at.name() + ": "
+			}
+			for _, action := range []string{"create", "make the cgroup", "start"} {
+				all = append(all, happened{action: name + action})
+			}
+		}
+		all = append(all, happened{action: "refresh"})
 	}
 	return all
 }

@@ -7,6 +7,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,10 +49,10 @@ type world struct {
 	announced          contract.Announcement
 	// knowsPool reports whether the actuator has read a node file.
 	knowsPool bool
-	// containers are the runtime's containers by the UID of their pod.
-	containers map[string]*container
-	// second are the pods whose next container has the second of the two names.
-	second map[string]bool
+	// containers are the runtime's containers.
+	containers map[slot]*container
+	// second are the slots whose next container has the second of the two names.
+	second map[slot]bool
 	// away reports whether the runtime works without the actuator: the connection is lost,
 	// and does not come back.
 	away bool
@@ -89,7 +90,7 @@ func (w *world) reboot(m mishap) error {
 func (w *world) boots(left disk.Files, m mishap) error {
 	w.boot++
 	w.kernel = kernel.New(w.version, kernel.Regular(cpus, nodes))
-	w.containers, w.second, w.offline, w.away = make(map[string]*container), make(map[string]bool), false, false
+	w.containers, w.second, w.offline, w.away = make(map[slot]*container), make(map[slot]bool), false, false
 	w.disk = disk.New(left)
 	if err := w.restore(); err != nil {
 		return err
@@ -251,6 +252,8 @@ func (w *world) sorted() []*container {
 	for _, c := range w.containers {
 		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b *container) int { return slices.Compare([]byte(a.pod.uid), []byte(b.pod.uid)) })
+	slices.SortFunc(all, func(a, b *container) int {
+		return cmp.Or(cmp.Compare(a.slot.uid, b.slot.uid), cmp.Compare(a.slot.index, b.slot.index))
+	})
 	return all
 }
