@@ -170,3 +170,66 @@ func TestGoneContainerIsForgotten(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, e.Find("gone"))
 }
+
+// A creation without partitions writes to its own pod and the levels only: it takes no
+// longer with more pods.
+func TestCreationLeavesOtherPods(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("a", podA, r.node.Prepare(podA, claimA, quad())...)
+	r.node.Change(func(s *contract.NodeState) {
+		s.Pods[podA] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{"memory.min": "8192"}}
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.SetFile(r.podDir(podA), "memory.min", "0")
+	r.run("b", podB, r.node.Prepare(podB, claimB, contract.Decision{CPUs: contracttest.CPUs("8")})...)
+	require.Equal(t, "0", r.node.File(r.podDir(podA), "memory.min"))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "8192", r.node.File(r.podDir(podA), "memory.min"))
+}
+
+// A container may run on claimed CPUs unless its cpuset shows that it does not.
+func TestOnClaimed(t *testing.T) {
+	for name, c := range map[string]struct {
+		cpuset string
+		change func(r *runtime, c *enforce.Container)
+		want   bool
+	}{
+		"on the pool":               {cpuset: "0-3"},
+		"on a claimed CPU":          {cpuset: "0-4", want: true},
+		"on all CPUs":               {cpuset: "", want: true},
+		"its cgroup is not known":   {cpuset: "0-3", change: func(_ *runtime, c *enforce.Container) { c.Cgroups.Dir = "" }, want: true},
+		"its cgroup is gone":        {cpuset: "0-4", change: func(r *runtime, c *enforce.Container) { r.node.RemoveCgroup(c.Cgroups.Dir) }},
+		"its cpuset cannot be read": {cpuset: "0-3", change: unreadable, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			plain, claimed := r.foreign("plain", podB), r.foreign("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
+			r.node.SetFile(plain.dir, "cpuset.cpus", c.cpuset)
+			e := enforce.New(r.plugin.Options.Options)
+			ctr := &enforce.Container{ID: "plain", Cgroups: enforce.Cgroups{Dir: plain.dir}}
+			if c.change != nil {
+				c.change(r, ctr)
+			}
+			require.False(t, e.OnClaimed(ctr), "no CPU is claimed")
+			holder := &enforce.Container{ID: "claimed", References: claims.Container{PodUID: podA}.WithEnv(claimed.api.Env)}
+			e.Add(holder)
+			_, _, err := e.Current(t.Context(), holder)
+			require.NoError(t, err)
+			require.Equal(t, c.want, e.OnClaimed(ctr))
+		})
+	}
+}
+
+func unreadable(r *runtime, c *enforce.Container) {
+	r.replaceByDir(&container{dir: c.Cgroups.Dir}, "cpuset.cpus")
+}
+
+// After an update, a partition that its pod left without CPUs has them again at once.
+func TestPartitionAfterAnUpdate(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.node.SetFile(r.podDir(podA), contract.FileExclusive, "")
+	require.NoError(t, r.update(c))
+	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
+	require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+}
