@@ -3,6 +3,8 @@
 package nri_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -232,4 +234,29 @@ func TestPartitionAfterAnUpdate(t *testing.T) {
 	require.NoError(t, r.update(c))
 	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
 	require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
+}
+
+// A decision that was withdrawn does not come back when the claim's file cannot be read.
+func TestWithdrawnDecisionStaysWithdrawn(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.ClaimFile(claimA))))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-3,8-15", r.cpus(c))
+	r.node.WriteFile(contract.ClaimFile(claimA), []byte("{"))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-3,8-15", r.cpus(c))
+}
+
+// I1: the last known pool stands in for the node file also while a removed container's
+// partition has not ended.
+func TestNodeFileLostBesideAPartition(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.replaceByDir(c, contract.FilePartition)
+	require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
+	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
+	plain, err := r.create("plain", podB)
+	require.NoError(t, err)
+	require.Equal(t, "0-15", plain.spec["cpuset.cpus"])
 }

@@ -103,3 +103,19 @@ func TestOwnContainer(t *testing.T) {
 	r.node.RemoveFile(pod, "cpuset.cpus")
 	require.ErrorContains(t, apply(func(*enforce.Container) {}), pod)
 }
+
+// A level that refuses a write is an error, and no container's.
+func TestLevelThatRefuses(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.foreign("c", podB)
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
+	root, err := os.OpenRoot(r.node.Cgroup)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = root.Close() })
+	options := r.plugin.Options.Options
+	options.Mount = cgroups.NewMount(delegated{Root: root, root: "kubepods"})
+	e := enforce.New(options)
+	e.Add(&enforce.Container{ID: "c", Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)}})
+	_, err = e.ApplyAll(t.Context())
+	require.ErrorIs(t, err, syscall.EPERM)
+}
