@@ -54,6 +54,9 @@ type Life struct {
 	// seen reports whether the cgroup was found. A virtual machine's container
 	// has none.
 	seen bool
+	// throughPod reports whether the kernel refuses writes to the cgroup, and the pod's
+	// cgroup has the values instead.
+	throughPod bool
 }
 
 // trouble is what was reported about a container, so that it is reported once.
@@ -88,4 +91,5 @@ func (c *Container) resume(before *Container) {
 	// shows that it has.
 	c.Life.Answered = before.Life.Answered && c.Life.Started
 	c.Life.pendingPartitionCPUs = before.Life.pendingPartitionCPUs
+	c.Life.throughPod = before.Life.throughPod
 }

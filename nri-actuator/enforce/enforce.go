@@ -120,7 +120,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	containers := e.containers.byDir()
 	limit(desired, containers, levels, mayPartition, s)
 	r = make(result)
-	observed := e.observe(desired, mayPartition, r)
+	observed := e.observe(desired, containers, mayPartition, r)
 	for dir, state := range observed {
 		if s.all || len(state.Unreadable) > 0 {
 			r.add(dir, state.Unusable)
@@ -198,6 +198,7 @@ func (e *Enforcer) writeStep(ctx context.Context, step tree.Step, c *Container, 
 }
 
 func (e *Enforcer) throughPod(ctx context.Context, c *Container, step tree.Step, desired map[string]tree.Cgroup) error {
+	c.Life.throughPod = true
 	has, err := e.Mount.Read(c.Cgroups.Pod, step.File)
 	if err != nil || has == step.Content {
 		return err

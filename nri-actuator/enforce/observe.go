@@ -70,7 +70,9 @@ func limit(desired map[string]tree.Cgroup, containers map[string]*Container, lev
 }
 
 // observe reads the cgroups. Without partitions no container has their files.
-func (e *Enforcer) observe(desired map[string]tree.Cgroup, mayPartition bool, r result) map[string]tree.State {
+func (e *Enforcer) observe(
+	desired map[string]tree.Cgroup, containers map[string]*Container, mayPartition bool, r result,
+) map[string]tree.State {
 	observed := make(map[string]tree.State, len(desired))
 	for _, dir := range slices.Sorted(maps.Keys(desired)) {
 		want := desired[dir]
@@ -90,6 +92,11 @@ func (e *Enforcer) observe(desired map[string]tree.Cgroup, mayPartition bool, r 
 		if want.Kind > tree.Pod {
 			// A program in the container may have made these.
 			state.Former, state.Unusable = nil, nil
+		}
+		if c := containers[dir]; c != nil && c.Life.throughPod {
+			// Its own files may have the wanted contents while the pod's have others.
+			delete(state.Files, tree.FileCPUs)
+			delete(state.Files, tree.FileMems)
 		}
 		// An earlier actuator may have ended before systemd had its values.
 		unit := strings.HasSuffix(dir, ".slice")
