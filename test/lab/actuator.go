@@ -23,15 +23,14 @@ import (
 
 // Programs has the paths of the built programs.
 type Programs struct {
-	// Actuator is the path of nri-actuator.
+	// Actuator is the path of nri-actuator, for the lab's cgroups.
 	Actuator string
 }
 
-// Build builds the programs of the repository at root into dir.
-func Build(root, dir string) (Programs, error) {
+// Build builds the programs into dir.
+func Build(dir string) (Programs, error) {
 	p := Programs{Actuator: filepath.Join(dir, "nri-actuator")}
-	cmd := exec.Command("go", "build", "-o", p.Actuator, "./cmd/nri-actuator")
-	cmd.Dir = root
+	cmd := exec.Command("go", "build", "-o", p.Actuator, "github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab/actuator")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return p, fmt.Errorf("go build: %w: %s", err, out)
 	}
@@ -56,8 +55,8 @@ func (n *Node) StartActuator() {
 	require.NoError(n.t, err)
 	defer log.Close()
 	a.cmd = exec.Command(n.o.Programs.Actuator,
-		"--cdi-dir", n.CDI, "--cgroup-root", n.Cgroup, "--nri-socket", n.runtime.socket, "--guard-dir", n.path("guard"),
-		"--metrics-address", "127.0.0.1:0", "--metrics", "--refresh-interval", "1h")
+		"--cdi-dir", n.CDI, "--cgroup-root", n.cgroups.socket, "--nri-socket", n.runtime.socket, "--guard-dir", n.path("guard"),
+		"--refresh-interval", "1h")
 	a.cmd.Stderr = log
 	// The actuator must not outlive the test. The kernel sends the signal when the
 	// starting thread ends (prctl(2), PR_SET_PDEATHSIG), so the thread is kept.
@@ -172,7 +171,7 @@ func (n *Node) Scrape(page string) string {
 		}
 		for line := range strings.Lines(string(log)) {
 			var entry struct{ Msg, Address string }
-			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving metrics and probes" {
+			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving metrics" {
 				address = entry.Address
 				return nil
 			}

@@ -37,7 +37,7 @@ func (n *Node) Check() {
 	records := n.Records()
 	n.checkDirectory(records)
 	n.settle()
-	n.judge()
+	n.checkKernel()
 	n.checkContainers(records)
 	n.seenContainers()
 	n.checkCgroups()
@@ -191,8 +191,13 @@ func (n *Node) checkContainers(records map[string]contract.ClaimRecord) {
 		if pooled && !n.acting() {
 			continue // an actuator moves the container later
 		}
-		require.Equal(n.t, want.CPUs.String(), c.ReadCgroup("cpuset.cpus"), "I9: cpuset.cpus of %s, pool %s", c.ID, state.Shared.CPUs)
-		require.Equal(n.t, want.Mems.String(), c.ReadCgroup("cpuset.mems"), "I9: cpuset.mems of %s", c.ID)
+		cpus, mems := "cpuset.cpus", "cpuset.mems"
+		if c.cgroup() == n.cgroups.namespace {
+			// The actuator can write to the pod's cgroup only.
+			cpus, mems = "cpuset.cpus.effective", "cpuset.mems.effective"
+		}
+		require.Equal(n.t, want.CPUs.String(), c.ReadCgroup(cpus), "I9: %s of %s, pool %s", cpus, c.ID, state.Shared.CPUs)
+		require.Equal(n.t, want.Mems.String(), c.ReadCgroup(mems), "I9: %s of %s", mems, c.ID)
 		if c.overwritten && !n.acting() {
 			continue
 		}

@@ -3,15 +3,8 @@
 package lab
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -154,9 +147,10 @@ func (n *Node) tellsDevices() bool {
 // then the container runtime calls the NRI plugins. The program runs after that.
 func (c *Container) Start() error {
 	c.n.t.Helper()
-	c.n.makeCgroup(c.cgroup(), c.values())
-	c.n.judge()
-	err := c.runHooks()
+	err := c.makeCgroup()
+	if err == nil {
+		err = c.runHooks()
+	}
 	if err == nil && c.n.runtime.running() {
 		err = c.n.runtime.nri.StartContainer(c.n.t.Context(), &adaptation.StartContainerRequest{Pod: c.sandbox, Container: c.nri()})
 	}
@@ -212,88 +206,24 @@ func (c *Container) Update() error {
 			r.CPU.Mems = mems
 		}
 	}
-	for file, value := range c.values() {
-		c.n.writeCgroup(c.cgroup(), file, value)
+	if err := c.writeValues(); err != nil {
+		return err
 	}
-	c.n.judge()
 	return c.n.runtime.nri.PostUpdateContainer(c.n.t.Context(),
 		&adaptation.PostUpdateContainerRequest{Pod: c.sandbox, Container: c.nri()})
 }
 
-// values returns the cgroup's values that runc writes for the OCI spec.
-func (c *Container) values() map[string]string {
-	r := c.Spec.Linux.Resources
-	out := map[string]string{"cpuset.cpus": r.CPU.Cpus, "cpuset.mems": r.CPU.Mems}
-	if r.Memory != nil && r.Memory.Limit != nil {
-		out["memory.max"] = strconv.FormatInt(*r.Memory.Limit, 10)
-	}
-	for _, l := range r.HugepageLimits {
-		limit := "max"
-		if l.Limit != math.MaxUint64 {
-			limit = strconv.FormatUint(l.Limit, 10)
-		}
-		out["hugetlb."+l.Pagesize+".max"], out["hugetlb."+l.Pagesize+".rsvd.max"] = limit, limit
-	}
-	maps.Copy(out, r.Unified)
-	return out
-}
-
-// runHooks runs the createRuntime hooks, with the state on standard input. Each
-// hook is the guard, with arguments for the lab's cgroups and processes.
-func (c *Container) runHooks() error {
-	if c.Spec.Hooks == nil {
-		return nil
-	}
-	bundle := c.n.path("bundles/" + c.ID)
-	c.n.mkdir("bundles/" + c.ID)
-	defer os.RemoveAll(bundle)
-	config, err := json.Marshal(c.Spec)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
-		return err
-	}
-	proc := filepath.Join(bundle, "proc")
-	if err := c.makeProcess(proc); err != nil {
-		return err
-	}
-	state, err := json.Marshal(specs.State{Version: specs.Version, ID: c.ID, Status: specs.StateCreating, Pid: hookPID, Bundle: bundle})
-	if err != nil {
-		return err
-	}
-	for _, hook := range c.Spec.Hooks.CreateRuntime {
-		cmd := exec.Command(hook.Path)
-		cmd.Args, cmd.Env, cmd.Stdin = append(slices.Clone(hook.Args), "--cgroup-root", c.n.Cgroup, "--proc-root", proc),
-			hook.Env, bytes.NewReader(state)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return errors.Join(fmt.Errorf("createRuntime hook: %w: %s", err, out))
-		}
-	}
-	return nil
-}
-
-// hookPID is the container's process id in the hooks' state.
-const hookPID = 4242
-
-// makeProcess makes the /proc files of the container's process that hooks read.
-// The OCI runtime has written the spec's OOM score; the program does not run yet.
-func (c *Container) makeProcess(proc string) error {
-	dir := filepath.Join(proc, strconv.Itoa(hookPID))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	score := 0
-	if s := c.Spec.Process.OOMScoreAdj; s != nil {
-		score = *s
-	}
-	return os.WriteFile(filepath.Join(dir, "oom_score_adj"), fmt.Appendln(nil, score), 0o600)
+// OwnContainer returns the container that has the actuator, with the option of this name.
+func (n *Node) OwnContainer() *Container {
+	all := n.runtime.list()
+	i := slices.IndexFunc(all, func(c *Container) bool { return c.cgroup() == n.cgroups.namespace })
+	require.GreaterOrEqual(n.t, i, 0, "no container has the actuator")
+	return all[i]
 }
 
 // HasCgroup reports whether the container's cgroup exists.
 func (c *Container) HasCgroup() bool {
-	_, err := os.Stat(filepath.Join(c.n.Cgroup, c.cgroup()))
-	return err == nil
+	return c.n.cgroups.exists(c.cgroup())
 }
 
 // ReadCgroup reads a file of the container's cgroup.
@@ -332,16 +262,16 @@ func (n *Node) makePodCgroup(p *Pod) {
 		return
 	}
 	p.made = true
-	values := make(map[string]string)
+	n.MakeCgroup(p.cgroup())
 	for _, size := range n.pageSizes() {
 		sum := uint64(0)
 		for _, c := range p.Containers {
 			sum += c.hugepages(size)
 		}
-		limit := strconv.FormatUint(sum, 10)
-		values["hugetlb."+size+".max"], values["hugetlb."+size+".rsvd.max"] = limit, limit
+		for _, file := range []string{"hugetlb." + size + ".max", "hugetlb." + size + ".rsvd.max"} {
+			n.SetCgroup(p.cgroup(), file, strconv.FormatUint(sum, 10))
+		}
 	}
-	n.makeCgroup(p.cgroup(), values)
 }
 
 func (n *Node) removePodCgroup(p *Pod) {

@@ -90,7 +90,7 @@ func (e *embedded) publish() {
 func (e *embedded) Announcement() (contract.Announcement, error) {
 	if e.n.o.NoActuator {
 		a := contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true}
-		if e.n.o.Partitions {
+		if e.n.partitions() {
 			a.Features = []string{contract.FeaturePartition}
 		}
 		return a, nil
@@ -104,11 +104,7 @@ func (e *embedded) Announcement() (contract.Announcement, error) {
 
 // Has implements kubelet.Cgroups.
 func (e *embedded) Has(p contract.PodRecord) (bool, error) {
-	_, err := os.Stat(filepath.Join(e.n.Cgroup, health.PodDir("kubepods", p.QOS, p.UID)))
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	return true, err
+	return e.n.cgroups.exists(health.PodDir("kubepods", p.QOS, p.UID)), nil
 }
 
 func (e *embedded) ready() error {

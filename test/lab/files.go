@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -33,75 +32,6 @@ func merge(a, b map[string]string) map[string]string {
 	out := maps.Clone(a)
 	maps.Copy(out, b)
 	return out
-}
-
-// mountCgroups makes the cgroups that kubelet makes at its start, and a link to
-// them in the frontend's sysfs.
-func (n *Node) mountCgroups() {
-	n.mkdir("sys/fs")
-	_ = os.Remove(n.path("sys/fs/cgroup"))
-	require.NoError(n.t, os.Symlink(n.Cgroup, n.path("sys/fs/cgroup")))
-	for _, level := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
-		n.makeCgroup(level, nil)
-	}
-	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, "cgroup.controllers"), []byte("cpuset cpu memory hugetlb\n"), 0o644))
-	n.offerPartitions()
-}
-
-// makeCgroup makes a cgroup with the kernel's defaults and the given values, or
-// writes these into a cgroup that exists.
-func (n *Node) makeCgroup(dir string, values map[string]string) {
-	files := map[string]string{
-		"cpuset.cpus": "", "cpuset.mems": "", "memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.max": "max",
-	}
-	if n.o.Partitions {
-		files[contract.FileExclusive], files[contract.FilePartition] = "", "member"
-	}
-	for _, size := range n.pageSizes() {
-		files["hugetlb."+size+".max"], files["hugetlb."+size+".rsvd.max"] = "max", "max"
-	}
-	path := filepath.Join(n.Cgroup, dir)
-	made := path
-	if _, err := os.Stat(path); err != nil {
-		require.NoError(n.t, os.MkdirAll(filepath.Dir(path), 0o755))
-		made, err = os.MkdirTemp(n.dir, "made")
-		require.NoError(n.t, err)
-	}
-	for file, value := range merge(files, values) {
-		require.NoError(n.t, os.WriteFile(filepath.Join(made, file), []byte(value+"\n"), 0o644))
-	}
-	if made != path {
-		require.NoError(n.t, os.Rename(made, path))
-	}
-}
-
-// removeCgroup removes a cgroup. As in the kernel, the directory and its files
-// appear and vanish at once.
-func (n *Node) removeCgroup(dir string) {
-	away, err := os.MkdirTemp(n.dir, "removed")
-	require.NoError(n.t, err)
-	err = os.Rename(filepath.Join(n.Cgroup, dir), filepath.Join(away, "cgroup"))
-	if !errors.Is(err, os.ErrNotExist) {
-		require.NoError(n.t, err)
-	}
-	require.NoError(n.t, os.RemoveAll(away))
-}
-
-// SetCgroup writes a cgroup file, as another program would.
-func (n *Node) SetCgroup(dir, file, value string) {
-	n.writeCgroup(dir, file, value)
-	n.judge()
-}
-
-func (n *Node) writeCgroup(dir, file, value string) {
-	require.NoError(n.t, os.WriteFile(filepath.Join(n.Cgroup, dir, file), []byte(value+"\n"), 0o644))
-}
-
-// ReadCgroup reads a cgroup file.
-func (n *Node) ReadCgroup(dir, file string) string {
-	data, err := os.ReadFile(filepath.Join(n.Cgroup, dir, file))
-	require.NoError(n.t, err)
-	return strings.TrimSpace(string(data))
 }
 
 // pageSizes returns the machine's hugepage sizes in the kernel's form.

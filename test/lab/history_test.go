@@ -15,6 +15,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
@@ -40,9 +41,9 @@ type history struct {
 func newHistory(t *rapid.T, o lab.Options) *history {
 	h := &history{
 		t: t, actuator: true, claims: map[string]claim{},
-		partitions: rapid.Bool().Draw(t, "partitions"), exclusivity: drawExclusivity(t),
+		partitions: o.Kernel.HasRemotePartitions(), exclusivity: drawExclusivity(t),
 	}
-	o.Programs, o.Partitions = programs, h.partitions
+	o.Programs = programs
 	o.Configure = func(c *config.Config) { c.Exclusivity = h.exclusivity }
 	h.n = lab.NewNode(t, machine(t), o)
 	return h
@@ -86,6 +87,19 @@ func check(t *testing.T, n int, property func(*rapid.T)) {
 	t.Helper()
 	for range n {
 		rapid.Check(t, property)
+	}
+}
+
+// onEachKernel runs a property at least n batches long, in equal parts on each kernel of
+// the model.
+func onEachKernel(t *testing.T, n int, property func(*rapid.T, kernel.Release)) {
+	t.Helper()
+	releases := kernel.Releases()
+	for _, release := range releases {
+		t.Run(release.Name, func(t *testing.T) {
+			t.Parallel()
+			check(t, (n+len(releases)-1)/len(releases), func(rt *rapid.T) { property(rt, release) })
+		})
 	}
 }
 
@@ -363,8 +377,8 @@ func (h *history) restartActuator() {
 // checks takes at least 10 000 steps.
 func TestAllocatorAndPrepare(t *testing.T) {
 	t.Parallel()
-	check(t, batches, func(rt *rapid.T) {
-		h := newHistory(rt, lab.Options{Embedded: true, NoActuator: true})
+	onEachKernel(t, batches, func(rt *rapid.T, release kernel.Release) {
+		h := newHistory(rt, lab.Options{Kernel: release, Embedded: true, NoActuator: true})
 		h.run(rapid.IntRange(100, 110).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod",
 			"restart frontend", "kill frontend", "restart kubelet", "reconfigure")
@@ -375,8 +389,8 @@ func TestAllocatorAndPrepare(t *testing.T) {
 // die at any write (I1 to I9).
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	check(t, batches/4, func(rt *rapid.T) {
-		h := newHistory(rt, lab.Options{Embedded: true})
+	onEachKernel(t, batches/4, func(rt *rapid.T, release kernel.Release) {
+		h := newHistory(rt, lab.Options{Kernel: release, Embedded: true})
 		h.run(rapid.IntRange(20, 60).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
 			"remove pod", "restart frontend", "kill frontend", "restart kubelet", "restart actuator", "restart runtime", "reconfigure")
@@ -387,8 +401,8 @@ func TestHistory(t *testing.T) {
 // sockets.
 func TestHistoryThroughSockets(t *testing.T) {
 	t.Parallel()
-	check(t, batches/10, func(rt *rapid.T) {
-		h := newHistory(rt, lab.Options{})
+	onEachKernel(t, batches/10, func(rt *rapid.T, release kernel.Release) {
+		h := newHistory(rt, lab.Options{Kernel: release})
 		h.run(rapid.IntRange(20, 50).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
 			"remove pod", "restart frontend", "restart kubelet", "restart actuator", "restart runtime")

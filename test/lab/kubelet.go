@@ -23,6 +23,28 @@ import (
 // claim that is prepared for another pod needs no call.
 func (n *Node) Prepare(p *Pod) error {
 	n.t.Helper()
+	return n.again(func() error { return n.prepare(p) })
+}
+
+// again calls prepare, and again when the actuator is busy, as kubelet does: on a machine
+// with much to do, the actuator's operations on cgroups take longer than it allows.
+func (n *Node) again(prepare func() error) error {
+	for {
+		err := prepare()
+		if err == nil || !strings.Contains(err.Error(), "a write into a cgroup has not returned") {
+			return err
+		}
+		n.eventually("the actuator to have time", func() error {
+			a, err := n.Announcement()
+			if err == nil && !a.Connected {
+				err = errors.New(a.Disconnected)
+			}
+			return err
+		})
+	}
+}
+
+func (n *Node) prepare(p *Pod) error {
 	n.scheduled(p)
 	var claims []*resourceapi.ResourceClaim
 	for _, name := range p.Claims() {
@@ -64,6 +86,10 @@ func (n *Node) take(p *Pod, claims []*resourceapi.ResourceClaim, answers map[str
 // PrepareAll prepares the claims of many pods at once, with one call for each pod.
 func (n *Node) PrepareAll(pods []*Pod) error {
 	n.t.Helper()
+	return n.again(func() error { return n.prepareAll(pods) })
+}
+
+func (n *Node) prepareAll(pods []*Pod) error {
 	claims := make([][]*resourceapi.ResourceClaim, len(pods))
 	answers, errs := make([]map[string]answer, len(pods)), make([]error, len(pods))
 	var calls sync.WaitGroup

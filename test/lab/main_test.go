@@ -44,7 +44,7 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	if programs, err = lab.Build("../..", dir); err != nil {
+	if programs, err = lab.Build(dir); err != nil {
 		return 0, err
 	}
 	log.Set(silent{})

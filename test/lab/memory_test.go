@@ -109,7 +109,7 @@ func TestA41_ClaimsAboveTheLimit(t *testing.T) {
 // refused.
 func TestThrottlingOnAnOldKernel(t *testing.T) {
 	t.Parallel()
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: "5.4.0-100-generic"})
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, OSRelease: "5.4.0-100-generic"})
 	request := lab.Request{Name: "r", Capacity: map[string]string{"memory": "1Gi"}, Parameters: `"memory":{"limit":"2Gi"}`}
 	p := podWith(n, "plain", request)
 	require.Equal(t, "max", start(t, n, p)[0].ReadCgroup("memory.high"))

@@ -3,8 +3,8 @@
 // Package lab is a node of real parts: the frontend behind kubelet's sockets, the
 // API server's objects, the scheduler's allocator, the CDI library, the runtime's
 // side of NRI with its changes of OCI specs, and a process of the actuator. Kubelet
-// and the container runtime are stand-ins, and the cgroup file system is a tree of
-// plain files. A claim takes the same steps as on a real node:
+// and the container runtime are stand-ins, and the cgroups are those of package
+// kernel's model. A claim takes the same steps as on a real node:
 //
 //	Claim, Pod → Allocate → Prepare → CreateContainer → Start
 //
@@ -32,6 +32,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/contract/records"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
@@ -63,10 +64,13 @@ type Options struct {
 	// RuntimeVersion is containerd's version. From 2.3 on, containerd gives the
 	// names of CDI devices to NRI plugins.
 	RuntimeVersion string
-	// Kernel is the kernel's release.
-	Kernel string
-	// Partitions gives the kernel cpuset partitions.
-	Partitions bool
+	// Kernel is the kernel of the model; Linux 6.1, which makes no partitions, if it is
+	// zero. OSRelease is the kernel's own name of its release.
+	Kernel    kernel.Release
+	OSRelease string
+	// OwnContainer gives the actuator a cgroup namespace, whose root is the cgroup of the
+	// first pod's container.
+	OwnContainer bool
 	// Embedded runs the frontend's core without daemon and sockets. It is faster
 	// and can die between any two writes.
 	Embedded bool
@@ -105,8 +109,10 @@ type Node struct {
 	serial  int
 	boots   int
 
-	// CDI is the CDI directory, Cgroup the cgroup mount.
-	CDI, Cgroup string
+	// CDI is the CDI directory.
+	CDI string
+	// cgroups are the cgroups of the running boot.
+	cgroups *hierarchy
 
 	API      *API
 	frontend frontend
@@ -126,8 +132,11 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	if o.Kernel == "" {
-		o.Kernel = "6.12.0"
+	if o.Kernel == (kernel.Release{}) {
+		o.Kernel = kernel.Linux61
+	}
+	if o.OSRelease == "" {
+		o.OSRelease = o.Kernel.Name + ".0"
 	}
 	if o.RuntimeVersion == "" {
 		o.RuntimeVersion = "v2.3.7"
@@ -138,7 +147,7 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	n := &Node{
 		t: t, o: o, dir: dir, spec: spec, machine: spec.Machine(),
 		pods: make(map[string]*Pod), prepared: make(map[string][]device), decoded: make(map[string]decoded),
-		CDI: filepath.Join(dir, "cdi"), Cgroup: filepath.Join(dir, "cgroup"),
+		CDI: filepath.Join(dir, "cdi"),
 	}
 	n.records, err = records.New()
 	require.NoError(t, err)
@@ -168,7 +177,7 @@ func (n *Node) boot() {
 	n.writeMachine()
 	n.mountCgroups()
 	n.runtime.start()
-	if n.o.Partitions {
+	if n.partitions() {
 		// The actuator finds kubepods by a pod. On a real node it is a pod itself.
 		n.startSystem()
 	}
@@ -178,13 +187,16 @@ func (n *Node) boot() {
 	n.startFrontend()
 	if !n.o.NoActuator {
 		n.Ready()
-		n.Feature(contract.FeaturePartition, n.o.Partitions)
+		n.Feature(contract.FeaturePartition, n.partitions())
 		n.published = n.publication()
 	}
-	if !n.o.Partitions {
+	if !n.partitions() {
 		n.startSystem()
 	}
 }
+
+// partitions reports whether the kernel makes partitions of containers.
+func (n *Node) partitions() bool { return n.o.Kernel.HasRemotePartitions() }
 
 // startSystem starts a pod without claims.
 func (n *Node) startSystem() {
@@ -192,6 +204,12 @@ func (n *Node) startSystem() {
 	system, err := n.CreateContainer(n.Pod(fmt.Sprintf("system-%d", n.boots), Burstable, ContainerSpec{Name: "main"}), "main")
 	require.NoError(n.t, err)
 	require.NoError(n.t, system.Start())
+	if n.o.OwnContainer {
+		_ = n.cgroups.look(func() error {
+			n.cgroups.namespace = system.cgroup()
+			return nil
+		})
+	}
 }
 
 // Reboot boots the node with another machine. The contents of memory are lost: the
@@ -200,7 +218,7 @@ func (n *Node) startSystem() {
 func (n *Node) Reboot(spec topologytest.Spec) {
 	n.t.Helper()
 	n.stop()
-	for _, dir := range []string{"cdi", "cgroup", "sys", "proc"} {
+	for _, dir := range []string{"cdi", "sys", "proc"} {
 		require.NoError(n.t, os.RemoveAll(n.path(dir)))
 	}
 	n.spec, n.machine, n.inventory = spec, spec.Machine(), nil
@@ -229,25 +247,16 @@ func (n *Node) stop() {
 		n.StopActuator(true)
 	}
 	n.runtime.stop()
+	n.cgroups.close()
 }
 
 // base returns the directory of the nodes' directories. It is a file system in
 // memory if possible, because each step of a claim syncs files. The file system
-// must allow programs (the guard) and, for the tree of cgroups, extended attributes,
-// which memory file systems have since Linux 6.6. The path is short, for Unix
-// sockets.
+// must allow programs (the guard). The path is short, for Unix sockets.
 func base() string {
 	const memory, noexec = "/dev/shm", 0x8 // statfs(2), ST_NOEXEC
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(memory, &fs); err != nil || fs.Flags&noexec != 0 {
-		return os.TempDir()
-	}
-	probe, err := os.MkdirTemp(memory, "lab")
-	if err != nil {
-		return os.TempDir()
-	}
-	defer os.Remove(probe)
-	if err := syscall.Setxattr(probe, "user.lab", nil, 0); err != nil {
 		return os.TempDir()
 	}
 	return memory
@@ -265,7 +274,7 @@ func (n *Node) writeMachine() {
 		"sys": text(n.spec.Sys()),
 		"proc": merge(text(n.spec.Proc()), map[string]string{
 			"self/mountinfo":            "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
-			"sys/kernel/osrelease":      n.o.Kernel + "\n",
+			"sys/kernel/osrelease":      n.o.OSRelease + "\n",
 			"sys/kernel/random/boot_id": n.BootID() + "\n",
 		}),
 	} {

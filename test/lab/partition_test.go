@@ -3,9 +3,8 @@
 package lab_test
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
+	"path"
+	"syscall"
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -14,12 +13,18 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
 func partitionNode(t *testing.T) *lab.Node {
 	t.Helper()
-	return lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Partitions: true})
+	return partitionNodeOf(t, kernel.Linux612)
+}
+
+func partitionNodeOf(t *testing.T, release kernel.Release) *lab.Node {
+	t.Helper()
+	return lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: release})
 }
 
 // ownPod makes a pod with two containers. The first has a claim from a template, of
@@ -99,8 +104,7 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 	p := ownPod(n, "p", "")
 	running := start(t, n, p)[0]
 	// The root of a hierarchy lacks this file, so the mount is a part of one.
-	part := filepath.Join(n.Cgroup, "cgroup.events")
-	require.NoError(t, os.WriteFile(part, nil, 0o600))
+	n.InterceptCgroup("", "cgroup.events", func(func() error) error { return nil })
 	n.RestartActuator(true)
 	n.Ready()
 	n.Feature(contract.FeaturePartition, false)
@@ -140,7 +144,7 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 	_, err := n.CreateContainer(p, "main")
 	require.ErrorContains(t, err, "its claim requires \"partition\"")
 	n.Check()
-	require.NoError(t, os.Remove(part))
+	n.InterceptCgroup("", "cgroup.events", nil)
 	n.RestartActuator(false)
 	n.Ready()
 	running = startAllocated(t, n, p)[0]
@@ -153,10 +157,15 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 // runtime does not check it.
 func TestPartitionIsReadBack(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ command, err string }{
-		"refused when it was made": {`echo "root invalid (Cpu list in cpuset.cpus not exclusive)" >%q`, ""},
-		"not made by the runtime":  {`echo member >%q`, ""},
-		"no file":                  {`rm %q`, contract.FilePartition},
+	for name, c := range map[string]struct {
+		// file and content are what a hook writes.
+		file, content string
+		absent        bool
+		err           string
+	}{
+		"refused when it was made": {file: contract.FileExclusive, content: "7"},
+		"not made by the runtime":  {file: contract.FilePartition, content: "member"},
+		"no file":                  {absent: true, err: contract.FilePartition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,10 +176,14 @@ func TestPartitionIsReadBack(t *testing.T) {
 			ctr, err := n.CreateContainer(p, "main")
 			require.NoError(t, err)
 			n.Check()
-			file := filepath.Join(n.Cgroup, "kubepods/burstable/pod"+p.UID, ctr.ID, contract.FilePartition)
-			// A hook runs between the making of the cgroup and the program.
-			ctr.Spec.Hooks.CreateRuntime = append(ctr.Spec.Hooks.CreateRuntime,
-				specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", fmt.Sprintf(c.command, file)}})
+			dir := path.Join("kubepods/burstable/pod"+p.UID, ctr.ID)
+			if c.absent {
+				n.InterceptCgroup(dir, contract.FilePartition, func(func() error) error { return syscall.ENOENT })
+			} else {
+				// A hook runs between the making of the cgroup and the program.
+				ctr.Spec.Hooks.CreateRuntime = append(ctr.Spec.Hooks.CreateRuntime,
+					specs.Hook{Path: programs.Actuator, Args: []string{"actuator", "write", path.Join(dir, c.file), c.content}})
+			}
 			err = ctr.Start()
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
@@ -184,29 +197,38 @@ func TestPartitionIsReadBack(t *testing.T) {
 	}
 }
 
-// I1: an actuator makes a lost partition of a running container again.
+// I1: an actuator makes a lost partition of a running container again, and gives it back
+// what it needs of the cgroups above.
 func TestPartitionIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	n := partitionNode(t)
-	p := ownPod(n, "p", "")
-	c := start(t, n, p)[0]
-	for name, lose := range map[string]func(){
-		"ended": func() { c.SetCgroup(contract.FilePartition, "member") },
-		"without its CPUs": func() {
-			c.SetCgroup(contract.FileExclusive, "")
-			c.SetCgroup(contract.FilePartition, "root invalid (hotplug)")
-		},
-		"without kubepods":  func() { n.SetCgroup("kubepods", contract.FileExclusive, "") },
-		"without its pod":   func() { n.SetCgroup("kubepods/burstable/pod"+p.UID, contract.FileExclusive, "") },
-		"without its level": func() { n.SetCgroup("kubepods/burstable", contract.FileExclusive, "") },
-	} {
-		n.StopActuator(true)
-		lose()
-		require.NotEqual(t, "root", c.ReadCgroup(contract.FilePartition), name)
-		n.StartActuator()
-		n.Ready()
-		require.Equal(t, "root", c.ReadCgroup(contract.FilePartition), name)
-		n.Check()
-		require.Equal(t, []string{"2,6", "2,6", "2,6"}, exclusive(n, p), name)
+	for _, release := range []kernel.Release{kernel.Linux612, kernel.Linux7} {
+		t.Run(release.Name, func(t *testing.T) {
+			t.Parallel()
+			n := partitionNodeOf(t, release)
+			p := ownPod(n, "p", "")
+			c := start(t, n, p)[0]
+			above := func(dir string) func() { return func() { n.SetCgroup(dir, contract.FileExclusive, "") } }
+			for name, loss := range map[string]struct {
+				lose func()
+				// stays is the kernel that leaves the partition as it is.
+				stays kernel.Release
+			}{
+				"ended":             {lose: func() { c.SetCgroup(contract.FilePartition, "member") }},
+				"without its CPUs":  {lose: func() { c.SetCgroup(contract.FileExclusive, "") }, stays: kernel.Linux7},
+				"without kubepods":  {lose: above("kubepods"), stays: kernel.Linux612},
+				"without its pod":   {lose: above("kubepods/burstable/pod" + p.UID), stays: kernel.Linux612},
+				"without its level": {lose: above("kubepods/burstable"), stays: kernel.Linux612},
+			} {
+				n.StopActuator(true)
+				loss.lose()
+				require.Equal(t, loss.stays == release, c.ReadCgroup(contract.FilePartition) == "root", name)
+				n.StartActuator()
+				n.Ready()
+				require.Equal(t, "root", c.ReadCgroup(contract.FilePartition), name)
+				require.Equal(t, "2,6", c.ReadCgroup("cpuset.cpus.effective"), name)
+				n.Check()
+				require.Equal(t, []string{"2,6", "2,6", "2,6"}, exclusive(n, p), name)
+			}
+		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
@@ -161,7 +162,7 @@ func TestIsolcpusAreLeftOut(t *testing.T) {
 // offered. Partitions of claims do not lower the offer.
 func TestRestrictedCPUsAreLeftOut(t *testing.T) {
 	t.Parallel()
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Partitions: true, Configure: func(c *config.Config) {
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: kernel.Linux612, Configure: func(c *config.Config) {
 		c.RefreshInterval.Duration = time.Second
 	}})
 	offered := func() string {
@@ -173,16 +174,22 @@ func TestRestrictedCPUsAreLeftOut(t *testing.T) {
 	require.Equal(t, "2,6", n.ReadCgroup("kubepods", contract.FileExclusive))
 
 	// The claim's partition has CPUs 2 and 6, a service's partition CPU 7.
-	n.SetCgroup(".", "cpuset.cpus.effective", "0-1,3-5")
+	n.MakeCgroup("services")
+	n.MakeCgroup("services/one")
+	n.SetCgroup("services", contract.FileExclusive, "7")
+	n.SetCgroup("services/one", contract.FileExclusive, "7")
+	n.SetCgroup("services/one", contract.FilePartition, "root")
+	require.Equal(t, "0-1,3-5", n.ReadCgroup("", "cpuset.cpus.effective"))
 	require.Eventually(t, func() bool { return offered() == "3 3" }, time.Minute, 10*time.Millisecond, "offered %s", offered())
 	require.Equal(t, int64(1), *n.API.Devices()["numa-1"].Attributes["dra.cpumem/numRestrictedCPUs"].IntValue)
 	require.NotContains(t, n.API.Devices()["numa-0"].Attributes, resourceapi.QualifiedName("dra.cpumem/numRestrictedCPUs"))
-	n.SetCgroup(".", "cpuset.cpus.effective", "0-1,3-5,7")
+	n.SetCgroup("services/one", contract.FilePartition, "member")
+	require.Equal(t, "0-1,3-5,7", n.ReadCgroup("", "cpuset.cpus.effective"))
 	require.Eventually(t, func() bool { return offered() == "3 4" }, time.Minute, 10*time.Millisecond)
 
 	n.SetCgroup("kubepods", "cpuset.cpus", "1-7")
 	require.Eventually(t, func() bool { return offered() == "2 4" }, time.Minute, 10*time.Millisecond)
-	n.SetCgroup("kubepods", "cpuset.cpus", "")
+	n.SetCgroup("kubepods", "cpuset.cpus", "0-7")
 	require.Eventually(t, func() bool { return offered() == "3 4" }, time.Minute, 10*time.Millisecond)
 	require.Equal(t, "2,6", both[0].CPUs())
 	n.Check()

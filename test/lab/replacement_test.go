@@ -13,6 +13,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
@@ -42,7 +43,7 @@ func TestReplacement(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Partitions: name == "partition"})
+			n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: map[bool]kernel.Release{true: kernel.Linux612}[name == "partition"]})
 			r.Name = "r"
 			claim := n.Claim("named", r)
 			p := named(n, "pod-0", claim)

@@ -174,5 +174,6 @@ func (n *Node) ChangeMachine(spec topologytest.Spec) {
 	n.t.Helper()
 	n.spec, n.machine, n.inventory = spec, spec.Machine(), nil
 	n.writeMachine()
+	n.plug()
 	n.published = ""
 }

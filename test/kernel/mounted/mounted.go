@@ -30,6 +30,9 @@ type Process interface {
 type Hierarchy struct {
 	Kernel  *kernel.Kernel
 	Process Process
+	// Namespace, if set, returns the root of the process's cgroup namespace, empty for the
+	// first namespace.
+	Namespace func() string
 }
 
 // Open implements [cgroups.Hierarchy].
@@ -56,6 +59,30 @@ func (h Hierarchy) Remove(dir string) error {
 
 // Close implements [cgroups.Hierarchy].
 func (Hierarchy) Close() error { return nil }
+
+// Look is what a cgroup has at a moment: the contents of the files that the process can
+// read, with the trailing newline, and the attributes.
+type Look struct{ Files, Attributes map[string]string }
+
+// Look opens the cgroup and reads all of it.
+func (h Hierarchy) Look(dir string) (Look, error) {
+	l := Look{Files: make(map[string]string)}
+	var contents map[string]string
+	err := h.Process.Open(dir, func() (err error) {
+		if contents, err = h.Kernel.Contents(dir); err != nil {
+			return err
+		}
+		attributes, err := h.Kernel.Attributes(dir)
+		l.Attributes = maps.Clone(attributes)
+		return err
+	})
+	for file, content := range contents {
+		if h.Process.Read(dir, file, func() error { return nil }) == nil {
+			l.Files[file] = content + "\n"
+		}
+	}
+	return l, err
+}
 
 // open is an open cgroup.
 type open struct {
@@ -85,7 +112,12 @@ func (o open) Read(file string) ([]byte, error) {
 }
 
 func (o open) Write(file, content string) error {
-	return o.Process.Write(o.dir, file, content, func() error { return o.Kernel.Write(o.dir, file, content) })
+	return o.Process.Write(o.dir, file, content, func() error {
+		if o.Namespace == nil {
+			return o.Kernel.Write(o.dir, file, content)
+		}
+		return o.Kernel.WriteFrom(o.Namespace(), o.dir, file, content)
+	})
 }
 
 func (o open) Attributes() (names []string, err error) {
