@@ -64,17 +64,17 @@ func faults() []fault {
 			begin: "first=$(pidof nri-actuator); " + second + "; sleep 2; kill -9 $first",
 			end:   "kill -9 $(cat /tmp/second-actuator.pid)",
 		},
-		{name: "/run is full", begin: "dd if=/dev/zero of=/run/fill bs=64k; true", end: "rm /run/fill"},
+		{name: "the file system of the CDI directory is full", begin: "dd if=/dev/zero of=/run/fill bs=64k; true", end: "rm /run/fill"},
 		{
-			name: "/run has no inode left",
+			name: "the file system of the CDI directory has no inode left",
 			begin: "mkdir /run/fill; mount -o remount,nr_inodes=$(($(df -i /run | tail -1 | awk '{print $3}') + 20)) /run; " +
 				"i=0; while touch /run/fill/$i; do i=$((i + 1)); done; true",
 			end: "rm -r /run/fill; mount -o remount,nr_inodes=800k /run",
 		},
 		{
 			name:  "the CDI directory is read-only for the frontend",
-			begin: inFrontend + "mount -o remount,bind,ro /var/run/cdi",
-			end:   inFrontend + "mount -o remount,bind,rw /var/run/cdi",
+			begin: inFrontend + "mount -o remount,bind,ro none /var/run/cdi",
+			end:   inFrontend + "mount -o remount,bind,rw none /var/run/cdi",
 		},
 		{
 			name:  "both daemons start, and no inotify instance is left",
