@@ -168,3 +168,20 @@ func TestPodThatKeepsCPUsIsLogged(t *testing.T) {
 	require.NotEmpty(t, said)
 	require.Contains(t, said[0].ContextMap()["error"], r.podDir(podA))
 }
+
+// A node file that does not exist yet is a warning, a broken one is an error.
+func TestNoNodeStateIsLogged(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	for _, want := range []zapcore.Level{zapcore.WarnLevel, zapcore.ErrorLevel} {
+		ctx, kept := observed(t)
+		if want == zapcore.WarnLevel {
+			require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
+		} else {
+			r.node.WriteFile(contract.NodeFile, []byte("{"))
+		}
+		require.Error(t, r.plugin.Apply(ctx))
+		said := kept.FilterMessage("no node state").All()
+		require.NotEmpty(t, said)
+		require.Equal(t, want, said[0].Level)
+	}
+}
