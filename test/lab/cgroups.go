@@ -37,8 +37,8 @@ type hierarchy struct {
 	files map[string]Operation
 }
 
-// Operation takes an operation on a cgroup file. It can fail, or wait, or leave it out.
-type Operation func(do func() error) error
+// Operation takes a read or write of a cgroup file. It can fail, or wait, or leave it out.
+type Operation func(write bool, do func() error) error
 
 // mountCgroups boots the kernel, and makes the cgroups that kubelet makes at its start.
 // The frontend's sysfs has the copy.
@@ -131,12 +131,12 @@ func (h *hierarchy) Open(_ string, do func() error) error { return h.look(do) }
 
 // Read implements [mounted.Process].
 func (h *hierarchy) Read(dir, name string, do func() error) error {
-	return h.operation(dir, name)(func() error { return h.look(do) })
+	return h.operation(dir, name)(false, func() error { return h.look(do) })
 }
 
 // Write implements [mounted.Process].
 func (h *hierarchy) Write(dir, file, _ string, do func() error) error {
-	return h.operation(dir, file)(func() error { return h.change(dir, do) })
+	return h.operation(dir, file)(true, func() error { return h.change(dir, do) })
 }
 
 // operation returns what happens to operations on a file.
@@ -146,7 +146,7 @@ func (h *hierarchy) operation(dir, file string) Operation {
 	if o := h.files[path.Join(dir, file)]; o != nil {
 		return o
 	}
-	return func(do func() error) error { return do() }
+	return func(_ bool, do func() error) error { return do() }
 }
 
 func (h *hierarchy) exists(dir string) bool {

@@ -97,7 +97,7 @@ func (e *embedded) Announcement() (contract.Announcement, error) {
 	}
 	a, err := contract.ReadAnnouncement(e.n.CDI)
 	if err == nil && !a.Connected {
-		err = errors.New("nri-actuator is not connected")
+		err = fmt.Errorf("nri-actuator is not connected: %s", a.Disconnected)
 	}
 	return a, err
 }

@@ -5,6 +5,7 @@ package lab_test
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -282,5 +283,32 @@ func TestPodThatJoinsALaterClaim(t *testing.T) {
 	second := startAllocated(t, n, late)[0]
 	require.Equal(t, "2,6", first.CPUs())
 	require.Equal(t, first.CPUs(), second.CPUs())
+	n.Check()
+}
+
+// I1: a container with a claim is refused while a container without a claim cannot be moved
+// off the claim's CPUs.
+func TestWriteFails(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, topologytest.T2())
+	other := n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"})
+	pool := start(t, n, other)[0]
+	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: cpu("2")})
+	require.True(t, n.Allocate(p))
+	dir := "kubepods/burstable/pod" + other.UID + "/" + pool.ID
+	n.InterceptCgroup(dir, "cpuset.cpus", func(write bool, do func() error) error {
+		if write {
+			return syscall.EIO
+		}
+		return do()
+	})
+	require.NoError(t, n.Prepare(p))
+	_, err := n.CreateContainer(p, "main")
+	require.ErrorContains(t, err, syscall.EIO.Error())
+	require.Equal(t, "0-7", pool.CPUs())
+
+	n.InterceptCgroup(dir, "cpuset.cpus", nil)
+	require.Equal(t, "2,6", startAllocated(t, n, p)[0].CPUs())
+	require.Equal(t, "0-1,3-5,7", pool.CPUs())
 	n.Check()
 }

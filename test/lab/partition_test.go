@@ -104,7 +104,7 @@ func TestPartitionsOutliveTheFeature(t *testing.T) {
 	p := ownPod(n, "p", "")
 	running := start(t, n, p)[0]
 	// The root of a hierarchy lacks this file, so the mount is a part of one.
-	n.InterceptCgroup("", "cgroup.events", func(func() error) error { return nil })
+	n.InterceptCgroup("", "cgroup.events", func(bool, func() error) error { return nil })
 	n.RestartActuator(true)
 	n.Ready()
 	n.Feature(contract.FeaturePartition, false)
@@ -178,7 +178,7 @@ func TestPartitionIsReadBack(t *testing.T) {
 			n.Check()
 			dir := path.Join("kubepods/burstable/pod"+p.UID, ctr.ID)
 			if c.absent {
-				n.InterceptCgroup(dir, contract.FilePartition, func(func() error) error { return syscall.ENOENT })
+				n.InterceptCgroup(dir, contract.FilePartition, func(bool, func() error) error { return syscall.ENOENT })
 			} else {
 				// A hook runs between the making of the cgroup and the program.
 				ctr.Spec.Hooks.CreateRuntime = append(ctr.Spec.Hooks.CreateRuntime,

@@ -43,7 +43,11 @@ func TestReplacement(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: map[bool]kernel.Release{true: kernel.Linux612}[name == "partition"]})
+			o := lab.Options{Programs: programs}
+			if name == "partition" {
+				o.Kernel = kernel.Linux612
+			}
+			n := lab.NewNode(t, topologytest.T2(), o)
 			r.Name = "r"
 			claim := n.Claim("named", r)
 			p := named(n, "pod-0", claim)
