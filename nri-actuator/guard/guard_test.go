@@ -170,7 +170,10 @@ func FuzzCheck(f *testing.F) {
 	cancel()
 	root := f.TempDir()
 	f.Fuzz(func(t *testing.T, state, config []byte) {
-		h := guard.Hook{Config: func(string) ([]byte, error) { return config, nil }, PolicyModes: noModes, OpenMount: cgroups.Open, CgroupRoot: root}
+		h := guard.Hook{
+			Config:      func(string) ([]byte, error) { return config, nil },
+			PolicyModes: noModes, OpenMount: cgroups.Open, CgroupRoot: root,
+		}
 		if err := h.Check(ctx, bytes.NewReader(state)); err != nil {
 			return
 		}
