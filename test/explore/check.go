@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -92,12 +91,14 @@ func (w *world) files() error {
 	return errors.Join(errs...)
 }
 
+// node returns the node file, which is decoded once while its content is the same.
 func (w *world) node() (contract.NodeState, error) {
-	data, err := os.ReadFile(filepath.Join(w.cdi(), contract.NodeFile))
-	if err != nil {
-		return contract.NodeState{}, err
+	data := w.disk.Now()[path.Join(cdiDir, contract.NodeFile)]
+	if w.decoded.text != data || data == "" {
+		w.decoded.text = data
+		w.decoded.state, w.decoded.err = contract.DecodeNode([]byte(data))
 	}
-	return contract.DecodeNode(data)
+	return w.decoded.state, w.decoded.err
 }
 
 // rest checks the invariants that hold when both daemons have done their work: each

@@ -136,17 +136,17 @@ func (w *world) unfinished() []disk.Operation {
 // sameDisk returns an error unless the directories have what the disk has.
 func (w *world) sameDisk() error {
 	have := make(disk.Files)
-	for _, pattern := range []string{cdiDir + "/*", cdiDir + "/.*", "kubelet/*", "kubelet/.*"} {
-		names, err := filepath.Glob(filepath.Join(w.dir, pattern))
+	for _, dir := range []string{cdiDir, path.Dir(location)} {
+		entries, err := os.ReadDir(filepath.Join(w.dir, dir))
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			data, err := os.ReadFile(name)
+		for _, e := range entries {
+			data, err := os.ReadFile(filepath.Join(w.dir, dir, e.Name()))
 			if err != nil {
 				return err
 			}
-			have[strings.TrimPrefix(name, w.dir+"/")] = string(data)
+			have[path.Join(dir, e.Name())] = string(data)
 		}
 	}
 	if now := w.disk.Now(); !maps.Equal(have, now) {

@@ -62,6 +62,12 @@ type world struct {
 	counts counts
 	// disk has the files of the node.
 	disk *disk.Disk
+	// decoded is the last content of the node file.
+	decoded struct {
+		text  string
+		state contract.NodeState
+		err   error
+	}
 	// broken is the first violation of an invariant.
 	broken error
 }
