@@ -62,8 +62,8 @@ type PodState struct {
 	Cgroup Files `json:"cgroup,omitempty"`
 	// PartitionCPUs are the CPUs of the pod's partitions.
 	PartitionCPUs CPUSet `json:"exclusive,omitzero"`
-	// Requires names the features without which no container of the pod must be
-	// created with the pod's claims. A reader that lacks a feature refuses these
+	// Requires names the features that an actuator must know to create a container of
+	// the pod with the pod's claims. An actuator that lacks a feature refuses these
 	// containers, and applies the rest of the node state.
 	Requires []string `json:"requires,omitempty"`
 }

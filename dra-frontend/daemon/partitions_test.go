@@ -96,7 +96,7 @@ func testInvalidPartition(t *testing.T) {
 		require.Equal(t, lost, found)
 		if lost {
 			require.Equal(t, health.ReasonPartition, finding.Reason)
-			require.Contains(t, finding.Message, "others may run on CPUs 0 of a claim")
+			require.Contains(t, finding.Message, "other containers may run on CPUs 0 of a claim")
 			require.Equal(t, map[string]string{"numa-0": finding.Message}, state.health.Devices)
 		} else {
 			require.Empty(t, state.health.Devices)

@@ -261,9 +261,9 @@ func (c call) chooseCPUs(claim Claim, r Result, zone Zone, taken contract.CPUSet
 // maxNames limits a message that becomes the event of a pod.
 const maxNames = 8
 
-// holders names the claims that hold CPUs of the zone, with these CPUs. Who may read the
-// events of the namespace must not learn the names of claims in other namespaces, so
-// only the CPUs of those claims are named.
+// holders names the claims that hold CPUs of the zone, with these CPUs. A user who may
+// read the events of the namespace must not learn the names of claims in other
+// namespaces, so only the CPUs of those claims are named.
 func holders(namespace string, prepared []contract.ClaimRecord, zone contract.CPUSet) string {
 	var names []string
 	var foreign, further contract.CPUSet

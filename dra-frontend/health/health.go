@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -24,6 +25,8 @@ const (
 	ReasonHugepages = "HugepagesShort"
 	ReasonPartition = "PartitionInvalid"
 )
+
+const separator = "; "
 
 // Finding is a part of a result that the machine lacks.
 type Finding struct {
@@ -55,7 +58,7 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 			}
 			if why, found := invalid[c.UID]; found && result.Decision.Partition != "" {
 				r.add(result.Device, ReasonPartition,
-					fmt.Sprintf("others may run on CPUs %s of a claim: the kernel does not grant its cpuset partition (%.200q)",
+					fmt.Sprintf("other containers may run on CPUs %s of a claim: the kernel does not grant its cpuset partition (%.200q)",
 						result.Decision.CPUs, why), held)
 			}
 			if devices[result.Device] == nil {
@@ -92,11 +95,15 @@ func (r Report) add(device, reason, message string, holders ...contract.Key) {
 	}
 }
 
-func join(a, b string) string {
-	if a == "" {
-		return b
+// join adds a message to messages, once.
+func join(messages, message string) string {
+	if messages == "" {
+		return message
 	}
-	return a + "; " + b
+	if slices.Contains(strings.Split(messages, separator), message) {
+		return messages
+	}
+	return messages + separator + message
 }
 
 // count returns the number of claims in words. Messages name no claim: kubelet shows the

@@ -186,7 +186,9 @@ func FuzzPlace(f *testing.F) {
 func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	root := t.TempDir()
 	d := placed(t, root, "cdi", boot)
-	for _, name := range []string{".place.json.tmp-1", "cdi/." + claimFile + ".tmp-1", "cdi/." + contract.NodeFile + ".tmp-1", ".other.json.tmp-1"} {
+	for _, name := range []string{
+		".place.json.tmp-1", "cdi/." + claimFile + ".tmp-1", "cdi/." + contract.NodeFile + ".tmp-1", ".other.json.tmp-1",
+	} {
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), nil, 0o600))
 	}
 	require.NoError(t, d.RemoveStale())

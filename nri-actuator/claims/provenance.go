@@ -195,7 +195,8 @@ func checkDevices(c Container, decisions map[contract.Key]contract.Decision) err
 	return nil
 }
 
-// CPUsOf returns the pod's claimed CPUs, from the files of its claims. A file
+// CPUsOf returns the pod's claimed CPUs, from the files of its claims. An unknown
+// feature does not change which CPUs a claim has. A file
 // that cannot be read is an error.
 func (d *Directory) CPUsOf(node contract.NodeState, podUID string) (contract.CPUSet, error) {
 	var all, none contract.CPUSet
@@ -206,7 +207,7 @@ func (d *Directory) CPUsOf(node contract.NodeState, podUID string) (contract.CPU
 		}
 		for _, key := range contract.KeysOf(entries) {
 			_, decision, _, err := contract.ParseEnv(entries[key], d.features)
-			if err != nil {
+			if err != nil && !errors.Is(err, contract.ErrUnknownFeature) {
 				return none, fmt.Errorf("claim %s: %w", uid, err)
 			}
 			all = all.Union(decision.CPUs)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -118,8 +119,12 @@ func New(config Config, open func(root string) (*cgroups.Mount, error), m *metri
 	if err != nil {
 		return nil, err
 	}
-	if _, err := mount.Read(".", "cgroup.controllers"); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s is not a cgroup v2 mount, which the driver needs: %w", config.CgroupRoot, err), mount.Close())
+	switch _, err := mount.Read(".", "cgroup.controllers"); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.Join(fmt.Errorf("%s has no file cgroup.controllers: it is not a cgroup v2 mount, which the driver needs",
+			config.CgroupRoot), mount.Close())
+	case err != nil:
+		return nil, errors.Join(err, mount.Close())
 	}
 	return &Daemon{
 		config: config, metrics: m, mount: mount,

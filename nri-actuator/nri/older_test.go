@@ -74,6 +74,22 @@ func must(c *container, err error) *container {
 	return c
 }
 
+// I1: only a container on its pod's CPUs stays. One that another program has widened
+// leaves the other claims' CPUs.
+func TestOlderActuatorAndAWidenedContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	d := quad()
+	d.Requires = []string{contract.FeatureOOMScore}
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, d)...)
+	other := r.run("other", podC, r.node.Prepare(podC, claimB, contract.Decision{CPUs: contracttest.CPUs("9")})...)
+	r.node.SetFile(c.dir, "cpuset.cpus", "0-15")
+	r.features = nil
+	r.connect()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-3,8,10-15", r.cpus(c))
+	require.Equal(t, "9", r.cpus(other))
+}
+
 // An actuator that runs while its frontend is upgraded keeps the decisions that it knows.
 func TestFrontendBecomesNewer(t *testing.T) {
 	r := newRuntime(t, t.TempDir())

@@ -5,8 +5,9 @@
 #   REUSE=1     runs on the cluster that KEEP=1 has left, with the driver that is in it
 #   KERNEL=stable|backports is the kernel of all nodes
 #   STEPS=n     how long the observers observe (200 take about half an hour on two
-#               cores; many more need a longer -timeout among the arguments), and how
-#               many pods start during upgrades, up to 40
+#               cores; many more need a longer -timeout among the arguments), how many
+#               pods start during upgrades, up to 40, and whether 60 containers start
+#               during each fault (60 or more)
 #   LONG=1      also runs the cases that CI leaves out because they take long
 #   PREVIOUS=commit builds images of that commit as well, for the case of versions;
 #               LONG=1 takes the commit before the last change of the product
@@ -16,7 +17,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 . "$here/images.sh"
 [ -n "${REUSE:-}" ] && IMAGES=none || build_images "$root" e2e
-[ -z "${LONG:-}" ] || PREVIOUS=${PREVIOUS-$(changed_before "$root")}
+[ -z "${LONG:-}" ] || [ -n "${REUSE:-}" ] || PREVIOUS=${PREVIOUS-$(changed_before "$root")}
 if [ -n "${PREVIOUS:-}" ] && [ -z "${REUSE:-}" ]; then
   build_previous "$root" "$PREVIOUS"
 fi

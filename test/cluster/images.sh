@@ -28,7 +28,8 @@ build_images() {
 # changed_before ROOT prints the commit before the last change of the product, nothing
 # without a history.
 changed_before() {
-  git -C "$1" log -2 --format=%h -- cmd cdi-contract dra-frontend nri-actuator ':!*_test.go' ':!*/testdata/*' 2>/dev/null | sed -n 2p
+  { git -C "$1" log -2 --format=%h -- cmd cdi-contract dra-frontend nri-actuator ':!*_test.go' ':!*/testdata/*' 2>/dev/null || true; } |
+    sed -n 2p
 }
 
 # build_previous ROOT COMMIT builds the images of a commit with the tag "previous", and

@@ -35,6 +35,7 @@ func trace(t *testing.T, root string, call func() error) []Operation {
 	}()
 	fd := <-listener
 	if fd < 0 {
+		require.Empty(t, os.Getenv("CI"), "the kernel sets no system call filter")
 		t.Skip("the kernel sets no system call filter:", <-result)
 	}
 	defer unix.Close(fd)

@@ -29,9 +29,9 @@ func (n *Node) Prepare(p *Pod) error {
 // again calls prepare, and again when the actuator is busy, as kubelet does: on a machine
 // with much to do, the actuator's operations on cgroups take longer than it allows.
 func (n *Node) again(prepare func() error) error {
-	for {
+	for tries := 0; ; tries++ {
 		err := prepare()
-		if err == nil || !strings.Contains(err.Error(), "a write into a cgroup has not returned") {
+		if err == nil || tries == 10 || !strings.Contains(err.Error(), "a write into a cgroup has not returned") {
 			return err
 		}
 		n.eventually("the actuator to have time", func() error {

@@ -74,28 +74,28 @@ func (b batch) start(t *testing.T, l *lives) {
 // unless its pod restarts it.
 func (b batch) runs(t *testing.T, l *lives) {
 	t.Helper()
-	// Several minutes: each container takes an emulated node ten seconds.
-	err := objects.Eventually(t.Context(), "batch "+b.name, time.Second, func(ctx context.Context) error {
-		for _, name := range b.all() {
+	for _, name := range b.all() {
+		// Minutes for each pod: a container takes an emulated node ten seconds and more.
+		err := objects.Eventually(t.Context(), "pod "+name, time.Second, func(ctx context.Context) error {
 			p, err := l.pods().Pod(ctx, name)
 			if err != nil {
 				return err
 			}
 			if len(p.Status.ContainerStatuses) == 0 {
-				return fmt.Errorf("pod %s: phase %s; events: %s", name, p.Status.Phase, l.events(ctx, p.UID))
+				return fmt.Errorf("phase %s; events: %s", p.Status.Phase, l.events(ctx, p.UID))
 			}
 			for _, c := range p.Status.ContainerStatuses {
 				if ended := c.State.Terminated; ended != nil && !b.restarted {
 					t.Fatalf("pod %s: container %s has failed: %+v; events: %s", name, c.Name, ended, l.events(ctx, p.UID))
 				}
 				if c.State.Running == nil {
-					return fmt.Errorf("pod %s: container %s: %+v; events: %s", name, c.Name, c.State, l.events(ctx, p.UID))
+					return fmt.Errorf("container %s: %+v; events: %s", c.Name, c.State, l.events(ctx, p.UID))
 				}
 			}
-		}
-		return nil
-	})
-	require.NoError(t, err)
+			return nil
+		})
+		require.NoError(t, err)
+	}
 	for _, name := range b.claimed() {
 		p, err := l.pods().Pod(t.Context(), name)
 		require.NoError(t, err)
@@ -143,7 +143,7 @@ func (b batch) report(t *testing.T, l *lives, fault time.Duration) {
 		}
 		return longest
 	}
-	t.Logf("the fault was there for %s; the last of %d containers without a claim started %s after its pod was created, the last of %d with a claim %s",
+	t.Logf("the fault lasted %s; the last of %d containers without a claim started %s after its pod, the last of %d with a claim %s",
 		fault.Round(time.Second), b.pods*b.containers, last(b.plain()), b.claims, last(b.claimed()))
 }
 

@@ -49,7 +49,8 @@ func faults() []fault {
 		// The actuator's program on the node, where the guard is, as a second actuator.
 		program = "$(ls -t /var/lib/dra-cpumem/bin/* | head -1)"
 		second  = "setsid " + program + " --cdi-dir=/var/run/cdi --nri-socket=/var/run/nri/nri.sock --cgroup-root=/sys/fs/cgroup" +
-			" --refresh-interval=5s --guard-dir=/var/lib/dra-cpumem/bin </dev/null >/tmp/second-actuator.log 2>&1 & echo $! >/tmp/second-actuator.pid"
+			" --refresh-interval=5s --guard-dir=/var/lib/dra-cpumem/bin" +
+			" </dev/null >/tmp/second-actuator.log 2>&1 & echo $! >/tmp/second-actuator.pid"
 		limitOfActuator = "/sys/fs/cgroup/$(cut -d: -f3 /proc/$(pidof nri-actuator)/cgroup)/memory.max"
 	)
 	return []fault{
@@ -111,12 +112,15 @@ func TestA82_Faults(t *testing.T) {
 			b := batch{
 				name: fmt.Sprintf("a82-%d", i), claims: 2, pods: 2, containers: atOnce() / 2, restarted: f.killsRuntime,
 			}
-			stop := l.during(t, f)
+			end, stop := l.during(t, f)
+			// Before the pods are removed: that needs the daemons.
+			defer end()
 			b.start(t, l)
 			took := stop()
 			b.runs(t, l)
 			eventually(t, "daemons ready", s.ready)
 			b.report(t, l, took)
+			before.runs(t, l)
 			require.NoError(t, before.note(t.Context(), l))
 			require.NoError(t, b.note(t.Context(), l))
 			l.compare(t, b.claimless(t, l)...)
@@ -124,19 +128,20 @@ func TestA82_Faults(t *testing.T) {
 	}
 }
 
-// during begins the fault. stop ends it when it has lasted, and returns how long it
-// was; the end of the test ends it, too.
-func (l *lives) during(t *testing.T, f fault) (stop func() time.Duration) {
+// during begins the fault. end ends it at once, if it has not ended. stop ends it when it
+// has lasted, and returns how long it was.
+func (l *lives) during(t *testing.T, f fault) (end func(), stop func() time.Duration) {
 	t.Helper()
-	run := func(script string) {
-		out, err := l.NodeExec(context.Background(), l.node, script)
-		require.NoError(t, err, out)
-	}
 	began := time.Now()
-	end := sync.OnceFunc(func() { run(f.end) })
-	run(f.begin)
+	end = sync.OnceFunc(func() {
+		if out, err := l.NodeExec(context.Background(), l.node, f.end); err != nil {
+			t.Errorf("end of the fault: %v: %s", err, out)
+		}
+	})
 	t.Cleanup(end)
-	return func() time.Duration {
+	out, err := l.NodeExec(t.Context(), l.node, f.begin)
+	require.NoError(t, err, out)
+	return end, func() time.Duration {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for time.Since(began) < lasts {

@@ -48,6 +48,7 @@ func TestA53_Versions(t *testing.T) {
 					}
 					return nil
 				})
+				require.NoError(t, r.failed())
 			}
 			stop()
 			require.NoError(t, r.failed())

@@ -123,8 +123,8 @@ func (p *planner) below(dir string) []string {
 }
 
 // holding returns what the container has of the node. A refused container has the
-// shared pool's CPUs, and with another error the container stays as it is, as in the
-// actuator.
+// shared pool's CPUs. With another error a container on its pod's CPUs stays as it is, as
+// in the actuator.
 func (p *planner) holding(dir, pod, uid string) (tree.Holding, error) {
 	h := tree.Holding{Dir: dir, PodDir: pod, PodUID: uid}
 	if kind, err := p.mount.Read(dir, contract.FilePartition); err == nil && kind != tree.Member {
