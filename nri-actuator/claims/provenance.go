@@ -195,9 +195,9 @@ func checkDevices(c Container, decisions map[contract.Key]contract.Decision) err
 	return nil
 }
 
-// CPUsOf returns the pod's claimed CPUs, from the files of its claims. An unknown
-// feature does not change which CPUs a claim has. A file
-// that cannot be read is an error.
+// CPUsOf returns the pod's claimed CPUs, from the files of its claims. A feature that this
+// program does not know does not change which CPUs a claim has. A file that cannot be
+// read is an error.
 func (d *Directory) CPUsOf(node contract.NodeState, podUID string) (contract.CPUSet, error) {
 	var all, none contract.CPUSet
 	for _, uid := range node.Pods[podUID].Claims {
