@@ -92,6 +92,17 @@ func TestDecide(t *testing.T) {
 			prepared[0].CPUs(), foreign))
 		require.NotContains(t, got[0].Err.Error(), "secret")
 	})
+	t.Run("eight claims at most are named", func(t *testing.T) {
+		var prepared []contract.ClaimRecord
+		for i := range 10 {
+			prepared = append(prepared, contract.ClaimRecord{
+				Namespace: "ns", Name: fmt.Sprint("c", i), UID: fmt.Sprintf("00000000-0000-4000-9000-%012d", i),
+				Results: []contract.ResultRecord{{Device: "numa-0", Decision: contract.Decision{CPUs: zone.CPUs}}},
+			})
+		}
+		got := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{claim(4, "numa-0", 2, 0)}, Prepared: prepared})
+		require.ErrorContains(t, got[0].Err, fmt.Sprintf("claim ns/c7 (%[1]s), more claims of the namespace (%[1]s); ", zone.CPUs))
+	})
 	t.Run("a claim that is decided anew keeps its CPUs", func(t *testing.T) {
 		first := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{claim(1, "numa-0", 1, 0), claim(2, "numa-0", 1, 0)}})
 		prepared := []contract.ClaimRecord{first[0].Record, first[1].Record}
