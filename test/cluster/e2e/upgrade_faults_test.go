@@ -33,8 +33,6 @@ type fault struct {
 	name string
 	// begin and end are scripts of the node's shell.
 	begin, end string
-	// short reports whether the short form has the fault.
-	short bool
 	// killsRuntime reports whether the runtime or kubelet ends. A container that is just
 	// being created may then end with it, so its pod must restart it.
 	killsRuntime bool
@@ -55,7 +53,7 @@ func faults() []fault {
 	)
 	return []fault{
 		{name: "nothing", begin: "true", end: "true"},
-		{name: "the actuator is stopped", begin: "kill -STOP $(pidof nri-actuator)", end: "kill -CONT $(pidof nri-actuator)", short: true},
+		{name: "the actuator is stopped", begin: "kill -STOP $(pidof nri-actuator)", end: "kill -CONT $(pidof nri-actuator)"},
 		{name: "the actuator is killed", begin: "kill -9 $(pidof nri-actuator)", end: "true"},
 		{name: "the actuator runs out of memory", begin: "echo 1M >" + limitOfActuator, end: "true"},
 		{name: "the frontend is stopped", begin: "kill -STOP $(pidof dra-frontend)", end: "kill -CONT $(pidof dra-frontend)"},
@@ -95,6 +93,7 @@ func faults() []fault {
 // A82: whatever goes wrong, a claim's CPUs are the claim's alone (I1), all containers
 // start when the fault is over, and none fails.
 func TestA82_Faults(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	if !s.partitions(t) {
 		t.Skip("this kernel makes no partitions: a container that starts while no actuator is there may run on all CPUs")
@@ -106,9 +105,6 @@ func TestA82_Faults(t *testing.T) {
 	before.runs(t, l)
 	for i, f := range faults() {
 		t.Run(f.name, func(t *testing.T) {
-			if !f.short {
-				longOnly(t)
-			}
 			b := batch{
 				name: fmt.Sprintf("a82-%d", i), claims: 2, pods: 2, containers: atOnce() / 2, restarted: f.killsRuntime,
 			}
