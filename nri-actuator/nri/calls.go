@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -108,9 +109,10 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, errLate) && !reported.NamesClaim() {
-		// I7: the container was created with a pool, and the next holder of the
-		// lock looks at it.
+	if errors.Is(err, errLate) && (!reported.NamesClaim() || guarded(ctr)) {
+		// I7: a container without a claim was created with a pool. The guard has seen
+		// that a container with a claim has its values (I5), and a pod that is never
+		// restarted would fail for good. The next holder of the lock looks at it.
 		late := s.read(pod, ctr)
 		late.Life.Started = true
 		s.later(func(context.Context) { s.enforcer.FindOrAdd(late) })
@@ -159,13 +161,19 @@ func checkCreation(c *enforce.Container, ctr *api.Container) error {
 	default:
 		return nil
 	}
-	for _, h := range ctr.GetHooks().GetCreateRuntime() {
-		if a := h.GetArgs(); len(a) == 2 && a[1] == "guard" {
-			return nil
-		}
+	if guarded(ctr) {
+		return nil
 	}
 	return fmt.Errorf("nothing shows whether it was created with its claim's %s, "+
 		"because this nri-actuator was not there then: it has to be created again", missing)
+}
+
+// guarded reports whether the guard has let the container's creation pass: the hook runs
+// before the runtime starts the container.
+func guarded(ctr *api.Container) bool {
+	return slices.ContainsFunc(ctr.GetHooks().GetCreateRuntime(), func(h *api.Hook) bool {
+		return len(h.GetArgs()) == 2 && h.GetArgs()[1] == "guard"
+	})
 }
 
 // UpdateContainer puts the decision into an update that another program asked

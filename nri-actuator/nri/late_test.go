@@ -102,6 +102,44 @@ func TestWriteThatNeverReturns(t *testing.T) {
 	require.Equal(t, "0-1", r.node.File("kubepods/burstable/pod"+podC+"/plain", "cpuset.cpus"))
 }
 
+// TestStartWhileBusy covers A67 and A80: while the actuator is busy, a container starts if
+// the guard has checked it, because a pod that is never restarted would fail for good.
+func TestStartWhileBusy(t *testing.T) {
+	for name, hooks := range map[string]*api.Hooks{
+		"guarded":      {CreateRuntime: []*api.Hook{{Path: "/opt/nri-actuator", Args: []string{"nri-actuator", "guard"}}}},
+		"not guarded":  nil,
+		"another hook": {CreateRuntime: []*api.Hook{{Path: "/opt/other", Args: []string{"other", "check"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			pool := r.run("pool", podB)
+			c, err := r.create("c", podA, r.node.Prepare(podA, claimA, quad())...)
+			require.NoError(t, err)
+			c.api.Hooks = hooks
+			r.node.AddCgroup(c.dir)
+			r.writeSpec(c)
+			free := r.block(pool.dir, "cpuset.cpus")
+			_, _, err = r.session.CreateContainer(soon(t), c.pod, &api.Container{
+				Id: "next", PodSandboxId: c.pod.Id, Name: "next", Env: c.api.Env,
+				Linux: &api.LinuxContainer{CgroupsPath: c.pod.Linux.CgroupParent + "/next"},
+			})
+			require.ErrorContains(t, err, "busy with another container")
+
+			err = r.session.StartContainer(soon(t), c.pod, c.api)
+			free()
+			if name != "guarded" {
+				require.ErrorContains(t, err, "busy with another container")
+				return
+			}
+			require.NoError(t, err)
+			r.node.SetFile(c.dir, "cpuset.cpus", "0-15")
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, "4-7", r.cpus(c), "the next holder of the lock knows the container")
+			require.Equal(t, "0-3,8-15", r.cpus(pool))
+		})
+	}
+}
+
 // TestSynchronizeThatTakesLong checks that the runtime gets its answer in time,
 // because it would drop the actuator otherwise, and that the work is done
 // later.
