@@ -173,13 +173,25 @@ func EncodeClaim(r ClaimRecord) ([]byte, error) {
 			edits.Hooks = []*specs.Hook{{
 				HookName: "createRuntime",
 				Path:     r.Guard,
-				Args:     []string{filepath.Base(r.Guard), "guard"},
+				Args:     guardArgs(r.Guard),
 				Timeout:  &timeout,
 			}}
 		}
 		devices[i] = specs.Device{Name: key.DeviceName(), ContainerEdits: edits}
 	}
 	return encodeSpec(ClaimKind, r, devices)
+}
+
+// guardProgram begins the name of the program that is the guard.
+const guardProgram = "nri-actuator"
+
+func guardArgs(path string) []string { return []string{filepath.Base(path), "guard"} }
+
+// IsGuard reports whether a createRuntime hook with this path and these arguments is a
+// guard, as a claim file injects it. Hooks of other CDI devices are none, whatever their
+// arguments are: a container whose hooks have a guard counts as checked by the guard.
+func IsGuard(path string, args []string) bool {
+	return strings.HasPrefix(filepath.Base(path), guardProgram) && slices.Equal(args, guardArgs(path))
 }
 
 // DecodeClaim decodes the record of a claim file. The record must be of the

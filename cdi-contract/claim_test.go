@@ -163,3 +163,22 @@ func TestDecodeClaimEntries(t *testing.T) {
 	_, err = contract.DecodeClaimEntries(claimUID, swap(data, `"dra.cpumem/claim"`, `"dra.cpumem/node"`))
 	require.ErrorContains(t, err, "kind")
 }
+
+func TestIsGuard(t *testing.T) {
+	const path = "/var/lib/dra-cpumem/bin/nri-actuator-0123"
+	for name, c := range map[string]struct {
+		path string
+		args []string
+		want bool
+	}{
+		"as injected":              {path, []string{"nri-actuator-0123", "guard"}, true},
+		"of an unversioned name":   {"/opt/nri-actuator", []string{"nri-actuator", "guard"}, true},
+		"another vendor's program": {"/opt/other", []string{"other", "guard"}, false},
+		"another path":             {"/opt/other", []string{"nri-actuator-0123", "guard"}, false},
+		"another command":          {path, []string{"nri-actuator-0123", "check"}, false},
+		"more arguments":           {path, []string{"nri-actuator-0123", "guard", "dog"}, false},
+		"no arguments":             {path, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, contract.IsGuard(c.path, c.args)) })
+	}
+}

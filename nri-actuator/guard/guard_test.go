@@ -40,7 +40,8 @@ func hooks(timeouts ...int) *specs.Hooks {
 	all := []specs.Hook{{Path: "/bin/bare"},
 		{Path: "/bin/other", Args: []string{"other", "guard", "dog"}, Timeout: new(1)},
 		{Path: "/bin/cat", Args: []string{"cat", "/etc/motd"}, Timeout: new(1)},
-		{Path: "/bin/untimed", Args: []string{"untimed", "guard"}}}
+		{Path: "/bin/dog", Args: []string{"dog", "guard"}, Timeout: new(1)},
+		{Path: "/opt/nri-actuator-0", Args: []string{"nri-actuator-0", "guard"}}}
 	for _, timeout := range timeouts {
 		all = append(all, specs.Hook{Path: "/opt/nri-actuator-1", Args: []string{"nri-actuator-1", "guard"}, Timeout: &timeout})
 	}

@@ -155,7 +155,7 @@ func guardsOf(spec *specs.Spec) []time.Duration {
 	}
 	var timeouts []time.Duration
 	for _, hook := range spec.Hooks.CreateRuntime {
-		if len(hook.Args) == 2 && hook.Args[1] == "guard" && hook.Timeout != nil {
+		if contract.IsGuard(hook.Path, hook.Args) && hook.Timeout != nil {
 			timeouts = append(timeouts, time.Duration(*hook.Timeout)*time.Second)
 		}
 	}

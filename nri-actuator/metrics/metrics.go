@@ -51,7 +51,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}, []string{"file"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_actuator_refused_total",
-			Help: "Containers that were refused because no claim file has their variables, by reason.",
+			Help: "Containers whose claims the actuator did not obey, by reason.",
 		}, []string{"reason"}),
 		units: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_actuator_systemd_failures_total",

@@ -172,7 +172,7 @@ func checkCreation(c *enforce.Container, ctr *api.Container) error {
 // before the runtime starts the container.
 func guarded(ctr *api.Container) bool {
 	return slices.ContainsFunc(ctr.GetHooks().GetCreateRuntime(), func(h *api.Hook) bool {
-		return len(h.GetArgs()) == 2 && h.GetArgs()[1] == "guard"
+		return contract.IsGuard(h.GetPath(), h.GetArgs())
 	})
 }
 

@@ -108,7 +108,7 @@ func TestStartWhileBusy(t *testing.T) {
 	for name, hooks := range map[string]*api.Hooks{
 		"guarded":      {CreateRuntime: []*api.Hook{{Path: "/opt/nri-actuator", Args: []string{"nri-actuator", "guard"}}}},
 		"not guarded":  nil,
-		"another hook": {CreateRuntime: []*api.Hook{{Path: "/opt/other", Args: []string{"other", "check"}}}},
+		"another hook": {CreateRuntime: []*api.Hook{{Path: "/opt/other", Args: []string{"other", "guard"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRuntime(t, t.TempDir())

@@ -211,6 +211,7 @@ func TestPartitionBelowACgroupWithoutItsCPUs(t *testing.T) {
 			r.node.RemoveFile(dir, contract.FileExclusive)
 			const null = 1<<8 | 3
 			if err := syscall.Mknod(filepath.Join(r.node.Cgroup, dir, contract.FileExclusive), syscall.S_IFCHR|0o600, null); err != nil {
+				require.Empty(t, os.Getenv("CI"), "no device can be made here: %v", err)
 				t.Skipf("no device can be made here: %v", err)
 			}
 			r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
