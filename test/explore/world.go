@@ -68,13 +68,18 @@ type world struct {
 		state contract.NodeState
 		err   error
 	}
+	// records are the claim files' records, by content: a file is decoded once.
+	records map[string]contract.ClaimRecord
 	// broken is the first violation of an invariant.
 	broken error
 }
 
 // newWorld starts a node whose directory is dir.
 func newWorld(dir string, version kernel.Release) (*world, error) {
-	w := &world{dir: dir, version: version, pods: pods(), now: time.Unix(1e9, 0), disk: disk.New(nil)}
+	w := &world{
+		dir: dir, version: version, pods: pods(), now: time.Unix(1e9, 0), disk: disk.New(nil),
+		records: make(map[string]contract.ClaimRecord),
+	}
 	w.beginCounts()
 	return w, w.reboot(mishap{})
 }
@@ -149,8 +154,16 @@ func (w *world) prepared(p pod) bool {
 // decision returns the decision of the pod's claim, if the claim is prepared.
 func (w *world) decision(p pod) (d contract.Decision, prepared bool) {
 	name := contract.ClaimFile(p.claimUID())
-	record, err := contract.DecodeClaim(name, []byte(w.disk.Now()[path.Join(cdiDir, name)]))
-	if err != nil || record.BootID != w.bootID() {
+	content := w.disk.Now()[path.Join(cdiDir, name)]
+	record, known := w.records[content]
+	if !known {
+		var err error
+		if record, err = contract.DecodeClaim(name, []byte(content)); err != nil {
+			return contract.Decision{}, false
+		}
+		w.records[content] = record
+	}
+	if record.BootID != w.bootID() {
 		return contract.Decision{}, false
 	}
 	return record.Results[0].Decision, true
