@@ -133,7 +133,7 @@ func (w *world) finish() error {
 			}
 		}
 	}
-	if err := w.settle(); err != nil {
+	if err := errors.Join(w.giveUp(), w.settle()); err != nil {
 		return err
 	}
 	for _, p := range w.pods {
@@ -162,6 +162,19 @@ func (w *world) finish() error {
 		return err
 	}
 	return w.empty()
+}
+
+// giveUp ends the containers that wait in their guards for claims that are not prepared:
+// the guards give up.
+func (w *world) giveUp() error {
+	for _, c := range w.sorted() {
+		if c.claimed() && c.phase != running && !w.prepared(c.pod) {
+			if err := w.end(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // settle brings both daemons back, lets the refresh interval pass twice, and checks
@@ -238,7 +251,7 @@ func (w *world) bringNew(p pod, at slot) error {
 	}
 	c := w.containers[at]
 	if c == nil {
-		return fmt.Errorf("the pod with %s is refused", p.name)
+		return fmt.Errorf("the pod with %s is refused: %w", p.name, w.refused)
 	}
 	if err := w.make(c); err != nil {
 		return err

@@ -113,6 +113,7 @@ func (w *world) create(p pod, at slot) error {
 		case refusal != nil && !p.claimed():
 			return fmt.Errorf("I7: a container without a claim is refused: %w", refusal)
 		case refusal != nil:
+			w.refused = refusal
 			return nil
 		case c.spec["cpuset.cpus"] != "":
 			c.unseen = false

@@ -70,6 +70,8 @@ type world struct {
 	}
 	// records are the claim files' records, by content: a file is decoded once.
 	records map[string]contract.ClaimRecord
+	// refused is why the actuator refused the last container that it refused.
+	refused error
 	// broken is the first violation of an invariant.
 	broken error
 }
