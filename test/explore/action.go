@@ -57,6 +57,7 @@ func (w *world) actions() []action {
 	}
 	if w.answers() {
 		add("the runtime restarts", true, false, w.connect)
+		add("a pod without a claim forges the others' claims", true, false, w.forge)
 	}
 	if w.away {
 		add("the actuator and the runtime connect", true, false, w.reconnect)

@@ -125,6 +125,35 @@ func (w *world) create(p pod, at slot) error {
 	return nil
 }
 
+// forge creates containers of the pod without a claim, each with the variable of the
+// prepared claim of another pod. Each is refused (I6).
+func (w *world) forge() error {
+	thief := w.pods[len(w.pods)-1]
+	for _, p := range w.pods {
+		d, prepared := w.decision(p)
+		if !prepared {
+			continue
+		}
+		entry, err := d.Env(contract.Key{ClaimUID: p.claimUID(), Index: 0})
+		if err != nil {
+			return err
+		}
+		forged := &api.Container{Id: "forged", PodSandboxId: "sandbox-" + thief.uid, Name: "forged", Env: []string{entry},
+			Linux: &api.LinuxContainer{CgroupsPath: "/" + thief.dir() + "/forged"}}
+		var refusal error
+		if crashed, _ := w.do(func() error {
+			_, _, refusal = w.session.CreateContainer(ctx(), thief.sandbox(), forged)
+			return nil
+		}); crashed {
+			return nil
+		}
+		if refusal == nil {
+			return fmt.Errorf("I6: a container of another pod gets the claim of the pod with %s", p.name)
+		}
+	}
+	return nil
+}
+
 // claimsRun reports whether a container with a claim runs that the actuator has seen.
 func (w *world) claimsRun() bool {
 	return slices.ContainsFunc(w.sorted(), func(c *container) bool { return c.claimed() && c.phase == running && !c.unseen })
