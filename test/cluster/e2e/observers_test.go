@@ -121,6 +121,19 @@ func (l *lives) seen(ctx context.Context, name, container string) (seen []stretc
 	return seen, err
 }
 
+// hostSeen returns what the observer beside the pods has observed.
+func (l *lives) hostSeen(ctx context.Context) ([]stretch, error) {
+	output, err := l.host.Output(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := stretches(output[:strings.LastIndex(output, "\n")+1])
+	if err == nil && len(seen) == 0 {
+		err = errors.New("it has said nothing yet")
+	}
+	return seen, err
+}
+
 // note records the life of the pod's container so far, from the container's own output.
 func (l *lives) note(ctx context.Context, name, id string) error {
 	seen, err := l.seen(ctx, name, "main")
@@ -290,21 +303,30 @@ func (l *lives) compare(t *testing.T, claimless ...[]stretch) {
 	for i, s := range claimless {
 		seen[fmt.Sprintf("claimless container %d", i)] = s
 	}
-	var err error
-	seen["pod observer"], err = l.seen(t.Context(), "observer", "main")
-	require.NoError(t, err)
+	observers := map[string]func(ctx context.Context) ([]stretch, error){
+		"pod observer": func(ctx context.Context) ([]stretch, error) { return l.seen(ctx, "observer", "main") },
+	}
 	if l.isolation != "none" {
-		output, err := l.host.Output(t.Context())
-		require.NoError(t, err)
-		seen["host observer"], err = stretches(output[:strings.LastIndex(output, "\n")+1])
-		require.NoError(t, err)
-		require.NotEmpty(t, seen["host observer"])
+		observers["host observer"] = l.hostSeen
+	}
+	ended := int64(0)
+	for _, life := range l.all {
+		ended = max(ended, life.to)
+	}
+	for who, read := range observers {
+		// The output of a container comes late.
+		eventually(t, "output of the "+who, func(ctx context.Context) (err error) {
+			if seen[who], err = read(ctx); err != nil {
+				return err
+			}
+			if to := seen[who][len(seen[who])-1].to; to <= ended {
+				return fmt.Errorf("it ends at %d, the lives of the claims' containers at %d", to, ended)
+			}
+			return nil
+		})
 	}
 	for who, observed := range seen {
 		for id, life := range l.all {
-			if !strings.HasPrefix(who, "claimless") {
-				require.Less(t, life.to, observed[len(observed)-1].to, "the %s saw all of %s", who, id)
-			}
 			for _, o := range observed {
 				if o.from <= life.to && o.to >= life.from && !o.cpus.Intersection(life.cpus).IsEmpty() {
 					t.Errorf("the %s could run on %s from %d to %d, while container %s had %s from %d to %d",
