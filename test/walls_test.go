@@ -66,6 +66,18 @@ func TestWalls(t *testing.T) {
 	}
 }
 
+// What is there for tests only is in no program.
+func TestProgramsHaveNoTestCode(t *testing.T) {
+	for _, dir := range []string{"../cmd/nri-actuator", "../cmd/dra-frontend"} {
+		t.Run(dir, func(t *testing.T) {
+			for _, dep := range dependencies(t, dir) {
+				require.NotContains(t, dep, "kerneltest")
+				require.NotContains(t, dep, "contracttest")
+			}
+		})
+	}
+}
+
 // What these packages decide and plan depends on their input only: they import
 // nothing that does I/O, waits, or knows the time.
 func TestDecisionsAreValues(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // action is something that happens on the node.
@@ -274,7 +274,7 @@ func (w *world) bringNew(p pod, at slot) error {
 // partition.
 func (w *world) plug() error {
 	err := w.kernel.SetOnline(3, w.offline)
-	if errors.Is(err, kernel.ErrOutside) {
+	if errors.Is(err, kerneltest.ErrOutside) {
 		return nil
 	}
 	w.offline = !w.offline

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // Each further action makes the search about 16 times longer.
@@ -23,7 +23,7 @@ var (
 // TestSearch takes all actions in all orders, to a depth, on an empty node and on nodes
 // whose pods run (I1, I2, I3, I5, I7).
 func TestSearch(t *testing.T) {
-	for _, version := range kernel.Releases() {
+	for _, version := range kerneltest.Releases() {
 		for name, start := range map[string][]happened{"empty node": nil, "busy node": busy(false), "rivals": busy(true)} {
 			t.Run(version.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
@@ -41,7 +41,7 @@ func TestSearch(t *testing.T) {
 
 // The containers of a busy node run, one of them as a partition where the kernel can.
 func TestBusyNode(t *testing.T) {
-	for _, version := range kernel.Releases() {
+	for _, version := range kerneltest.Releases() {
 		t.Run(version.Name, func(t *testing.T) {
 			dir, remove := directoryFor(t)
 			defer remove()
@@ -56,7 +56,7 @@ func TestBusyNode(t *testing.T) {
 					}
 				}
 				require.Len(t, w.containers, containers)
-				if version.Name == kernel.Linux61.Name {
+				if version.Name == kerneltest.Linux61.Name {
 					require.Zero(t, partitions)
 				} else {
 					require.Equal(t, 1, partitions)
@@ -69,7 +69,7 @@ func TestBusyNode(t *testing.T) {
 // TestHistories takes random histories, in which operations also fail (I1, I2, I3, I5, I7).
 // rapid's default of 100 checks takes at least 20 000 actions.
 func TestHistories(t *testing.T) {
-	for _, version := range kernel.Releases() {
+	for _, version := range kerneltest.Releases() {
 		t.Run(version.Name, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // happened is an action that was taken, by its name, with its mishap.
@@ -64,7 +64,7 @@ func busy(rivals bool) (all []happened) {
 // searcher takes all actions in all orders.
 type searcher struct {
 	dir     string
-	version kernel.Release
+	version kerneltest.Release
 	// crashes is how many crashes a history may have.
 	crashes int
 	// least is the least number of crashes that leads to a state.
@@ -76,7 +76,7 @@ type searcher struct {
 // search takes all actions in all orders, to a depth, with at most crashes crashes in a
 // history after the start. From each new state the world must come to rest and then become
 // empty. dir is a directory for the worlds.
-func search(dir string, version kernel.Release, start []happened, depth, crashes int) (result, error) {
+func search(dir string, version kerneltest.Release, start []happened, depth, crashes int) (result, error) {
 	s := &searcher{dir: dir, version: version, crashes: crashes, least: make(map[state]int)}
 	histories := []history{{all: start}}
 	for range depth {

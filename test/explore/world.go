@@ -25,22 +25,22 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest/mounted"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/disk"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/mounted"
 )
 
 // world is the node.
 type world struct {
 	dir     string
-	version kernel.Release
+	version kerneltest.Release
 	pods    []pod
 	boot    int
 	now     time.Time
-	kernel  *kernel.Kernel
+	kernel  *kerneltest.Kernel
 	// frontend and actuator are the lives of the two processes.
 	frontend, actuator *life
 	driver             *kubelet.Driver
@@ -77,7 +77,7 @@ type world struct {
 }
 
 // newWorld starts a node whose directory is dir.
-func newWorld(dir string, version kernel.Release) (*world, error) {
+func newWorld(dir string, version kerneltest.Release) (*world, error) {
 	w := &world{
 		dir: dir, version: version, pods: pods(), now: time.Unix(1e9, 0), disk: disk.New(nil),
 		records: make(map[string]contract.ClaimRecord),
@@ -102,7 +102,7 @@ func (w *world) reboot(m mishap) error {
 // boots starts the machine with these files, then both daemons.
 func (w *world) boots(left disk.Files, m mishap) error {
 	w.boot++
-	w.kernel = kernel.New(w.version, kernel.Regular(cpus, nodes))
+	w.kernel = kerneltest.New(w.version, kerneltest.Regular(cpus, nodes))
 	w.containers, w.second, w.offline, w.away = make(map[slot]*container), make(map[slot]bool), false, false
 	w.disk = disk.New(left)
 	if err := w.restore(); err != nil {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/mounted"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest/mounted"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/remote"
 )
 
@@ -27,7 +27,7 @@ type hierarchy struct {
 	copy     copied
 
 	mu     sync.Mutex
-	kernel *kernel.Kernel
+	kernel *kerneltest.Kernel
 	// outside are operations that the model leaves out.
 	outside []error
 	// namespace is the root of the actuator's cgroup namespace, empty for the first
@@ -45,7 +45,7 @@ type Operation func(write bool, do func() error) error
 func (n *Node) mountCgroups() {
 	n.mkdir("sys/fs/cgroup")
 	h := &hierarchy{
-		socket: n.path("cgroup.sock"), kernel: kernel.New(n.o.Kernel, n.model()), files: make(map[string]Operation),
+		socket: n.path("cgroup.sock"), kernel: kerneltest.New(n.o.Kernel, n.model()), files: make(map[string]Operation),
 		copy: copied{dir: n.path("sys/fs/cgroup"), seen: make(map[string]string)},
 	}
 	n.cgroups = h
@@ -67,8 +67,8 @@ func (n *Node) mountCgroups() {
 const controllers = "+cpuset +memory +hugetlb"
 
 // model returns the machine for the model of the kernel.
-func (n *Node) model() kernel.Machine {
-	m := kernel.Machine{PageSize: n.spec.PageSize}
+func (n *Node) model() kerneltest.Machine {
+	m := kerneltest.Machine{PageSize: n.spec.PageSize}
 	for _, c := range n.spec.CPUs {
 		m.CPUs = append(m.CPUs, c.ID)
 	}
@@ -90,11 +90,11 @@ func (n *Node) model() kernel.Machine {
 // others back.
 func (n *Node) plug() {
 	for _, c := range n.spec.CPUs {
-		kind := kernel.Online
+		kind := kerneltest.Online
 		if c.Offline {
-			kind = kernel.Offline
+			kind = kerneltest.Offline
 		}
-		require.NoError(n.t, n.cgroups.do(kernel.Operation{Kind: kind, CPU: c.ID}))
+		require.NoError(n.t, n.cgroups.do(kerneltest.Operation{Kind: kind, CPU: c.ID}))
 	}
 }
 
@@ -106,7 +106,7 @@ func (h *hierarchy) close() {
 }
 
 // do takes an operation of a program that is neither the actuator nor a guard.
-func (h *hierarchy) do(o kernel.Operation) error {
+func (h *hierarchy) do(o kerneltest.Operation) error {
 	return h.change(o.Dir, func() error { return h.kernel.Do(o) })
 }
 
@@ -114,7 +114,7 @@ func (h *hierarchy) change(dir string, do func() error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := do()
-	if errors.Is(err, kernel.ErrOutside) {
+	if errors.Is(err, kerneltest.ErrOutside) {
 		h.outside = append(h.outside, err)
 	}
 	return errors.Join(err, h.copy.update(h.kernel, dir), h.copy.update(h.kernel, "."))
@@ -175,7 +175,7 @@ func (n *Node) InterceptCgroup(dir, file string, o Operation) {
 
 // MakeCgroup makes a cgroup that has cgroups below it, as kubelet does.
 func (n *Node) MakeCgroup(dir string) {
-	require.NoError(n.t, n.cgroups.do(kernel.Operation{Kind: kernel.Mkdir, Dir: dir}))
+	require.NoError(n.t, n.cgroups.do(kerneltest.Operation{Kind: kerneltest.Mkdir, Dir: dir}))
 	n.SetCgroup(dir, "cgroup.subtree_control", controllers)
 }
 
@@ -184,16 +184,16 @@ func (n *Node) MakeCgroup(dir string) {
 func (n *Node) removeCgroup(dir string) {
 	all := slices.DeleteFunc(n.cgroups.dirs(), func(d string) bool { return d != dir && !strings.HasPrefix(d, dir+"/") })
 	for _, d := range slices.Backward(all) {
-		for n.cgroups.do(kernel.Operation{Kind: kernel.Detach, Dir: d}) == nil {
+		for n.cgroups.do(kerneltest.Operation{Kind: kerneltest.Detach, Dir: d}) == nil {
 		}
-		require.NoError(n.t, n.cgroups.do(kernel.Operation{Kind: kernel.Rmdir, Dir: d}))
+		require.NoError(n.t, n.cgroups.do(kerneltest.Operation{Kind: kerneltest.Rmdir, Dir: d}))
 	}
 }
 
 // SetCgroup writes a cgroup file, as another program would.
 func (n *Node) SetCgroup(dir, file, value string) {
 	n.t.Helper()
-	o := kernel.Operation{Kind: kernel.Write, Dir: dir, File: file, Content: value}
+	o := kerneltest.Operation{Kind: kerneltest.Write, Dir: dir, File: file, Content: value}
 	require.NoError(n.t, n.cgroups.do(o), "%s", o)
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // copied is the directory with the cgroup files that the frontend reads, all but those
@@ -25,7 +25,7 @@ func copiedFiles() []string {
 }
 
 // update makes the copy of a cgroup current.
-func (c copied) update(k *kernel.Kernel, dir string) error {
+func (c copied) update(k *kerneltest.Kernel, dir string) error {
 	if up := path.Base(path.Dir(dir)); strings.HasPrefix(up, "pod") {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
@@ -92,9 +92,9 @@ func check(t *testing.T, n int, property func(*rapid.T)) {
 
 // onEachKernel runs a property at least n batches long, in equal parts on each kernel of
 // the model.
-func onEachKernel(t *testing.T, n int, property func(*rapid.T, kernel.Release)) {
+func onEachKernel(t *testing.T, n int, property func(*rapid.T, kerneltest.Release)) {
 	t.Helper()
-	releases := kernel.Releases()
+	releases := kerneltest.Releases()
 	for _, release := range releases {
 		t.Run(release.Name, func(t *testing.T) {
 			t.Parallel()
@@ -377,7 +377,7 @@ func (h *history) restartActuator() {
 // checks takes at least 10 000 steps.
 func TestAllocatorAndPrepare(t *testing.T) {
 	t.Parallel()
-	onEachKernel(t, batches, func(rt *rapid.T, release kernel.Release) {
+	onEachKernel(t, batches, func(rt *rapid.T, release kerneltest.Release) {
 		h := newHistory(rt, lab.Options{Kernel: release, Embedded: true, NoActuator: true})
 		h.run(rapid.IntRange(100, 110).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "prepare", "remove pod", "remove pod",
@@ -389,7 +389,7 @@ func TestAllocatorAndPrepare(t *testing.T) {
 // die at any write (I1 to I9).
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	onEachKernel(t, batches/4, func(rt *rapid.T, release kernel.Release) {
+	onEachKernel(t, batches/4, func(rt *rapid.T, release kerneltest.Release) {
 		h := newHistory(rt, lab.Options{Kernel: release, Embedded: true})
 		h.run(rapid.IntRange(20, 60).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",
@@ -401,7 +401,7 @@ func TestHistory(t *testing.T) {
 // sockets.
 func TestHistoryThroughSockets(t *testing.T) {
 	t.Parallel()
-	onEachKernel(t, batches/10, func(rt *rapid.T, release kernel.Release) {
+	onEachKernel(t, batches/10, func(rt *rapid.T, release kerneltest.Release) {
 		h := newHistory(rt, lab.Options{Kernel: release})
 		h.run(rapid.IntRange(20, 50).Draw(rt, "steps"),
 			"add pod", "add pod", "add pod", "start or stop", "start or stop", "start or stop", "start or stop", "update", "prepare",

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
@@ -16,7 +16,7 @@ import (
 // its own container. It keeps the container off claimed CPUs by the pod's cgroup.
 func TestOwnContainer(t *testing.T) {
 	t.Parallel()
-	for _, release := range kernel.Releases() {
+	for _, release := range kerneltest.Releases() {
 		t.Run(release.Name, func(t *testing.T) {
 			t.Parallel()
 			n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: release, OwnContainer: true})

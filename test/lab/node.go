@@ -31,8 +31,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/contract/records"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/protocol"
 )
 
@@ -66,7 +66,7 @@ type Options struct {
 	RuntimeVersion string
 	// Kernel is the kernel of the model; Linux 6.1, which makes no partitions, if it is
 	// zero. OSRelease is the kernel's own name of its release.
-	Kernel    kernel.Release
+	Kernel    kerneltest.Release
 	OSRelease string
 	// OwnContainer gives the actuator a cgroup namespace, whose root is the cgroup of the
 	// first pod's container.
@@ -132,8 +132,8 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	if o.Kernel == (kernel.Release{}) {
-		o.Kernel = kernel.Linux61
+	if o.Kernel == (kerneltest.Release{}) {
+		o.Kernel = kerneltest.Linux61
 	}
 	if o.OSRelease == "" {
 		o.OSRelease = o.Kernel.Name + ".0"

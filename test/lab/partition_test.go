@@ -13,16 +13,16 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
 func partitionNode(t *testing.T) *lab.Node {
 	t.Helper()
-	return partitionNodeOf(t, kernel.Linux612)
+	return partitionNodeOf(t, kerneltest.Linux612)
 }
 
-func partitionNodeOf(t *testing.T, release kernel.Release) *lab.Node {
+func partitionNodeOf(t *testing.T, release kerneltest.Release) *lab.Node {
 	t.Helper()
 	return lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: release})
 }
@@ -201,7 +201,7 @@ func TestPartitionIsReadBack(t *testing.T) {
 // what it needs of the cgroups above.
 func TestPartitionIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	for _, release := range []kernel.Release{kernel.Linux612, kernel.Linux7} {
+	for _, release := range []kerneltest.Release{kerneltest.Linux612, kerneltest.Linux7} {
 		t.Run(release.Name, func(t *testing.T) {
 			t.Parallel()
 			n := partitionNodeOf(t, release)
@@ -211,13 +211,13 @@ func TestPartitionIsMadeAgain(t *testing.T) {
 			for name, loss := range map[string]struct {
 				lose func()
 				// stays is the kernel that leaves the partition as it is.
-				stays kernel.Release
+				stays kerneltest.Release
 			}{
 				"ended":             {lose: func() { c.SetCgroup(contract.FilePartition, "member") }},
-				"without its CPUs":  {lose: func() { c.SetCgroup(contract.FileExclusive, "") }, stays: kernel.Linux7},
-				"without kubepods":  {lose: above("kubepods"), stays: kernel.Linux612},
-				"without its pod":   {lose: above("kubepods/burstable/pod" + p.UID), stays: kernel.Linux612},
-				"without its level": {lose: above("kubepods/burstable"), stays: kernel.Linux612},
+				"without its CPUs":  {lose: func() { c.SetCgroup(contract.FileExclusive, "") }, stays: kerneltest.Linux7},
+				"without kubepods":  {lose: above("kubepods"), stays: kerneltest.Linux612},
+				"without its pod":   {lose: above("kubepods/burstable/pod" + p.UID), stays: kerneltest.Linux612},
+				"without its level": {lose: above("kubepods/burstable"), stays: kerneltest.Linux612},
 			} {
 				n.StopActuator(true)
 				loss.lose()

@@ -13,7 +13,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
@@ -162,7 +162,7 @@ func TestIsolcpusAreLeftOut(t *testing.T) {
 // offered. Partitions of claims do not lower the offer.
 func TestRestrictedCPUsAreLeftOut(t *testing.T) {
 	t.Parallel()
-	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: kernel.Linux612, Configure: func(c *config.Config) {
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Kernel: kerneltest.Linux612, Configure: func(c *config.Config) {
 		c.RefreshInterval.Duration = time.Second
 	}})
 	offered := func() string {

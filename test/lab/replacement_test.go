@@ -13,7 +13,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
@@ -45,7 +45,7 @@ func TestReplacement(t *testing.T) {
 			t.Parallel()
 			o := lab.Options{Programs: programs}
 			if name == "partition" {
-				o.Kernel = kernel.Linux612
+				o.Kernel = kerneltest.Linux612
 			}
 			n := lab.NewNode(t, topologytest.T2(), o)
 			r.Name = "r"

@@ -16,16 +16,16 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // makeCgroup makes the container's cgroup as runc does, with a process in it.
 func (c *Container) makeCgroup() error {
 	k := c.n.cgroups
-	if err := k.do(kernel.Operation{Kind: kernel.Mkdir, Dir: c.cgroup()}); err != nil {
+	if err := k.do(kerneltest.Operation{Kind: kerneltest.Mkdir, Dir: c.cgroup()}); err != nil {
 		return err
 	}
-	if err := k.do(kernel.Operation{Kind: kernel.Attach, Dir: c.cgroup()}); err != nil {
+	if err := k.do(kerneltest.Operation{Kind: kerneltest.Attach, Dir: c.cgroup()}); err != nil {
 		return err
 	}
 	return c.writeValues()
@@ -36,7 +36,7 @@ func (c *Container) makeCgroup() error {
 func (c *Container) writeValues() error {
 	for _, files := range []map[string]string{c.values(), c.Spec.Linux.Resources.Unified} {
 		for _, file := range sorted(files) {
-			o := kernel.Operation{Kind: kernel.Write, Dir: c.cgroup(), File: file, Content: files[file]}
+			o := kerneltest.Operation{Kind: kerneltest.Write, Dir: c.cgroup(), File: file, Content: files[file]}
 			if err := c.n.cgroups.do(o); err != nil {
 				return fmt.Errorf("OCI runtime: %s: %w", o, err)
 			}

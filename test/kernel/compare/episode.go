@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // errLost means that the machine has fewer CPUs for good.
@@ -27,7 +27,7 @@ const episodeOperations = 60
 
 // episode takes random operations from a clean hierarchy, and cleans up. It returns
 // all operations that it took.
-func episode(model *kernel.Kernel, real *machine, r *rand.Rand) (history []kernel.Operation, err error) {
+func episode(model *kerneltest.Kernel, real *machine, r *rand.Rand) (history []kerneltest.Operation, err error) {
 	for range episodeOperations {
 		o := model.Random(r)
 		history = append(history, o)
@@ -48,28 +48,28 @@ func episode(model *kernel.Kernel, real *machine, r *rand.Rand) (history []kerne
 }
 
 // cleanup returns the operations after which the hierarchy has no cgroup.
-func cleanup(model *kernel.Kernel, cpus int) (all []kernel.Operation) {
+func cleanup(model *kerneltest.Kernel, cpus int) (all []kerneltest.Operation) {
 	for cpu := 1; cpu < cpus; cpu++ {
-		all = append(all, kernel.Operation{Kind: kernel.Online, CPU: cpu})
+		all = append(all, kerneltest.Operation{Kind: kerneltest.Online, CPU: cpu})
 	}
 	dirs := model.Dirs()
 	slices.Reverse(dirs)
 	for _, dir := range dirs {
 		if content, err := model.Read(dir, "cpuset.cpus.partition"); err == nil && content != "member" {
-			all = append(all, kernel.Operation{Kind: kernel.Write, Dir: dir, File: "cpuset.cpus.partition", Content: "member"})
+			all = append(all, kerneltest.Operation{Kind: kerneltest.Write, Dir: dir, File: "cpuset.cpus.partition", Content: "member"})
 		}
 		for range model.Processes(dir) {
-			all = append(all, kernel.Operation{Kind: kernel.Detach, Dir: dir})
+			all = append(all, kerneltest.Operation{Kind: kerneltest.Detach, Dir: dir})
 		}
 	}
 	for _, dir := range dirs {
-		all = append(all, kernel.Operation{Kind: kernel.Rmdir, Dir: dir})
+		all = append(all, kerneltest.Operation{Kind: kerneltest.Rmdir, Dir: dir})
 	}
 	return all
 }
 
 // step takes an operation on both sides and compares the results and all files.
-func step(model *kernel.Kernel, real *machine, o kernel.Operation) error {
+func step(model *kerneltest.Kernel, real *machine, o kerneltest.Operation) error {
 	want, got := model.Do(o), real.do(o)
 	if !same(want, got) {
 		return fmt.Errorf("%s: the model returns %v, the kernel %v", o, want, got)
@@ -93,7 +93,7 @@ func same(want, got error) bool {
 	return (want == nil) == (got == nil)
 }
 
-func compare(model *kernel.Kernel, real *machine) string {
+func compare(model *kerneltest.Kernel, real *machine) string {
 	var diff []string
 	for _, dir := range append(model.Dirs(), "") {
 		files, err := model.Files(dir)
@@ -116,16 +116,16 @@ func compare(model *kernel.Kernel, real *machine) string {
 
 // shrink returns a history with a difference from which no single operation can be left
 // out, and the difference, as text.
-func shrink(release kernel.Release, real *machine, history []kernel.Operation) string {
+func shrink(release kerneltest.Release, real *machine, history []kerneltest.Operation) string {
 	var text strings.Builder
 	var difference error
-	fails := func(history []kernel.Operation) (bool, error) {
+	fails := func(history []kerneltest.Operation) (bool, error) {
 		if err := real.clean(); err != nil {
 			return false, err
 		}
-		model := kernel.New(release, kernel.Regular(real.cpus, real.nodes))
-		for _, o := range append([]kernel.Operation{enable("")}, history...) {
-			if next := model.Clone(); next.Do(o) == kernel.ErrOutside || next.Damage() != "" {
+		model := kerneltest.New(release, kerneltest.Regular(real.cpus, real.nodes))
+		for _, o := range append([]kerneltest.Operation{enable("")}, history...) {
+			if next := model.Clone(); next.Do(o) == kerneltest.ErrOutside || next.Damage() != "" {
 				return false, nil
 			}
 			if err := step(model, real, o); err != nil {
@@ -158,6 +158,6 @@ func shrink(release kernel.Release, real *machine, history []kernel.Operation) s
 }
 
 // enable returns the operation that gives the children of dir all controllers.
-func enable(dir string) kernel.Operation {
-	return kernel.Operation{Kind: kernel.Write, Dir: dir, File: "cgroup.subtree_control", Content: "+cpuset +memory +hugetlb"}
+func enable(dir string) kerneltest.Operation {
+	return kerneltest.Operation{Kind: kerneltest.Write, Dir: dir, File: "cgroup.subtree_control", Content: "+cpuset +memory +hugetlb"}
 }

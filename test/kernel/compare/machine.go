@@ -18,7 +18,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 const mount = "/sys/fs/cgroup"
@@ -39,25 +39,25 @@ func openMachine() (*machine, error) {
 }
 
 // do takes an operation.
-func (m *machine) do(o kernel.Operation) error {
+func (m *machine) do(o kerneltest.Operation) error {
 	dir := filepath.Join(mount, o.Dir)
 	switch o.Kind {
-	case kernel.Mkdir:
+	case kerneltest.Mkdir:
 		return syscall.Mkdir(dir, 0o755)
-	case kernel.Rmdir:
+	case kerneltest.Rmdir:
 		return syscall.Rmdir(dir)
-	case kernel.Write:
+	case kerneltest.Write:
 		if o.Namespace != "" {
 			return m.writeFrom(o)
 		}
 		return write(filepath.Join(dir, o.File), o.Content)
-	case kernel.Attach:
+	case kerneltest.Attach:
 		return m.attach(o.Dir)
-	case kernel.Detach:
+	case kerneltest.Detach:
 		return m.detach(o.Dir)
-	case kernel.Offline:
+	case kerneltest.Offline:
 		return write(onlineFile(o.CPU), "0")
-	case kernel.Online:
+	case kerneltest.Online:
 		return write(onlineFile(o.CPU), "1")
 	}
 	return fmt.Errorf("unknown operation %q", o.Kind)
@@ -101,7 +101,7 @@ func startIn(dir string, cmd *exec.Cmd) error {
 
 // writeFrom has a process in the cgroup of the operation's namespace write. The process
 // makes the namespace and writes when its input ends. Its exit code is the error.
-func (m *machine) writeFrom(o kernel.Operation) error {
+func (m *machine) writeFrom(o kerneltest.Operation) error {
 	cmd := exec.Command("/init", "write", filepath.Join(mount, o.Dir, o.File), o.Content)
 	input, err := cmd.StdinPipe()
 	if err != nil {

@@ -3,7 +3,7 @@
 //go:build linux
 
 // Command compare takes random operations on the cgroups of the machine that it runs
-// on, and on the model of package kernel, and reports the first difference. It is the
+// on, and on the model of package kerneltest, and reports the first difference. It is the
 // first process of a virtual machine that is there for nothing else: it takes CPUs
 // offline and may leave CPUs that the kernel has lost.
 //
@@ -21,7 +21,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 func main() {
@@ -46,7 +46,7 @@ func run() string {
 	if err != nil {
 		return fmt.Sprintf("failed: %v", err)
 	}
-	model := kernel.New(o.release, kernel.Regular(real.cpus, real.nodes))
+	model := kerneltest.New(o.release, kerneltest.Regular(real.cpus, real.nodes))
 	if err := step(model, real, enable("")); err != nil {
 		return fmt.Sprintf("different: %v", err)
 	}
@@ -68,7 +68,7 @@ func run() string {
 
 // options are the words of the kernel's command line for this program.
 type options struct {
-	release    kernel.Release
+	release    kerneltest.Release
 	seed       uint64
 	operations int
 }
@@ -98,7 +98,7 @@ func start() (o options, err error) {
 			o.operations, err = strconv.Atoi(value)
 		case "model":
 			err = fmt.Errorf("no model %q", value)
-			for _, r := range kernel.Releases() {
+			for _, r := range kerneltest.Releases() {
 				if r.Name == value {
 					o.release, err = r, nil
 				}

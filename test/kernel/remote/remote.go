@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/mounted"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest/mounted"
 )
 
 // Call is an operation, with up to two arguments after the cgroup.

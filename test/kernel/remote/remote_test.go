@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/mounted"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest/mounted"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/remote"
 )
 
@@ -33,7 +33,7 @@ func (p process) Write(_, file, _ string, do func() error) error {
 // serve serves a machine with the cgroup a.
 func serve(t *testing.T, p process) cgroups.Hierarchy {
 	t.Helper()
-	k := kernel.New(kernel.Linux612, kernel.Regular(4, 1))
+	k := kerneltest.New(kerneltest.Linux612, kerneltest.Regular(4, 1))
 	require.NoError(t, k.Write("", "cgroup.subtree_control", "+cpuset +memory"))
 	socket := filepath.Join(t.TempDir(), "socket")
 	l, err := net.Listen("unix", socket)
@@ -67,7 +67,7 @@ func TestOperations(t *testing.T) {
 	require.Equal(t, "1-2\n", string(data))
 	require.ErrorIs(t, a.Write("cpuset.cpus", "9"), syscall.EINVAL)
 	require.ErrorIs(t, a.Write("cpuset.cpus.effective", "1"), fs.ErrPermission)
-	require.ErrorContains(t, a.Write("cgroup.subtree_control", "-cpuset"), kernel.ErrOutside.Error())
+	require.ErrorContains(t, a.Write("cgroup.subtree_control", "-cpuset"), kerneltest.ErrOutside.Error())
 
 	_, err = a.Attribute("user.x")
 	require.ErrorIs(t, err, syscall.ENODATA)

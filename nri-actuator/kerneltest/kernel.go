@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel is a model of the cgroup v2 hierarchy of a Linux kernel, as far as
+// Package kerneltest is a model of the cgroup v2 hierarchy of a Linux kernel, as far as
 // this driver and the programs beside it on a node use the hierarchy: cpusets with
 // remote partitions, memory values, hugetlb values, processes, attributes, and CPUs
 // that go offline. The model is compared with real kernels, operation by operation
-// (package compare). Tests run the actuator's code on the model.
+// (test/kernel/compare). Tests run the actuator's code on the model; no program imports
+// it.
 //
 // The model leaves out: partitions right below the root, partitions below
 // partitions, cgroups below a partition, partitions that shall have no CPU, the last CPU
 // of a partition that goes offline, CPUs of isolcpus, threaded cgroups. Such an operation
 // returns [ErrOutside].
-package kernel
+package kerneltest
 
 import (
 	"errors"

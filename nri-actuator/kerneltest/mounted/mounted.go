@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // Process takes the operations of a process, or has them fail, or does more.
@@ -28,7 +28,7 @@ type Process interface {
 
 // Hierarchy is a kernel's hierarchy as a process sees it.
 type Hierarchy struct {
-	Kernel  *kernel.Kernel
+	Kernel  *kerneltest.Kernel
 	Process Process
 	// Namespace, if set, returns the root of the process's cgroup namespace, empty for the
 	// first namespace.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package kerneltest
 
 // Machine is a machine with ids below 512.
 type Machine struct {
