@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -208,15 +207,8 @@ func TestEndDuringAWrite(t *testing.T) {
 	spec, err := h.create("pool", podB)
 	require.NoError(t, err)
 	require.NoError(t, h.start("pool", spec))
-	file := filepath.Join(h.node.Cgroup, "kubepods/pod"+podB+"/pool/cpuset.cpus")
-	require.NoError(t, os.Remove(file))
-	require.NoError(t, syscall.Mkfifo(file, 0o600))
-	defer func() {
-		// The kernel lets the write go on.
-		fifo, err := os.OpenFile(file, os.O_RDWR, 0)
-		require.NoError(t, err)
-		require.NoError(t, fifo.Close())
-	}()
+	free := h.node.Block("kubepods/pod"+podB+"/pool", "cpuset.cpus")
+	defer free()
 	h.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
 	h.connected(false) // the actuator waits for the kernel
 	stop()

@@ -12,7 +12,6 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 )
 
@@ -38,8 +37,7 @@ func TestMemoryPolicyThroughTheRuntime(t *testing.T) {
 		h := guard.Hook{
 			Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
 			PolicyModes: func() ([]string, error) { return []string{"MPOL_INTERLEAVE"}, nil },
-			OpenMount:   cgroups.Open,
-			CgroupRoot:  h.node.Cgroup, Features: contract.Features(),
+			OpenMount:   h.node.OpenMount, Features: contract.Features(),
 		}
 		return h.Check(t.Context(), strings.NewReader(`{"id":"c","bundle":"/b"}`))
 	}

@@ -24,7 +24,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
@@ -62,7 +61,7 @@ func newHost(t *testing.T) *host {
 	h := &host{t: t, node: testnode.New(t, dir), runtime: "containerd", version: "v2.2.7"}
 	h.config = daemon.Config{
 		CDIDir: h.node.CDI, NRISocket: filepath.Join(dir, "nri.sock"), PluginName: "cpumem", PluginIndex: "90",
-		CgroupRoot: h.node.Cgroup, SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"),
+		CgroupRoot: "/cgroup", SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"),
 		GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour,
 	}
 	return h
@@ -134,7 +133,7 @@ func (h *host) startActuator() (d *daemon.Daemon, stop func()) {
 	h.registry = prometheus.NewRegistry()
 	m, err := metrics.New(h.registry)
 	require.NoError(h.t, err)
-	d, err = daemon.New(h.config, cgroups.Open, m)
+	d, err = daemon.New(h.config, h.node.OpenMount, m)
 	require.NoError(h.t, err)
 	core, observed := observer.New(zapcore.DebugLevel)
 	h.logs = observed

@@ -14,7 +14,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
@@ -31,13 +30,11 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	node := testnode.New(t, dir)
 	held, err := announcement.New(node.CDI, contract.Announcement{V: contract.Version, PID: 1})
 	require.NoError(t, err)
-	tree, err := cgroups.Open(node.Cgroup)
-	require.NoError(t, err)
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)
 	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return nil, context.Canceled }, func(string) {})
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
-		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: tree,
+		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: node.Mount(),
 		Units:   systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
 		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,
 	}})
@@ -60,5 +57,4 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	require.NoError(t, held.Close())
-	require.NoError(t, tree.Close())
 }

@@ -44,7 +44,7 @@ func BenchmarkCreateExclusive(b *testing.B) {
 
 // BenchmarkDrift measures the periodic comparison of everything with the
 // kernel, with nothing to repair. Each container has a claim with memory and
-// hugepages. The files are plain files: the cluster tests measure cgroupfs.
+// hugepages. The cgroups are the model: the cluster tests measure cgroupfs.
 func BenchmarkDrift(b *testing.B) {
 	for _, containers := range []int{0, 100, 500} {
 		b.Run(fmt.Sprintf("containers=%d", containers), func(b *testing.B) {

@@ -21,7 +21,7 @@ import (
 // lock.
 func (r *runtime) hang(t *testing.T, pool *container) (free func()) {
 	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = s.Shared.CPUs.Difference(contracttest.CPUs("15")) })
-	let := r.block(pool.dir, "cpuset.cpus")
+	let := r.node.Block(pool.dir, "cpuset.cpus")
 	done := make(chan struct{})
 	go func() {
 		_ = r.plugin.Apply(t.Context())

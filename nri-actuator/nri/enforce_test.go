@@ -5,6 +5,7 @@ package nri_test
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -23,7 +24,7 @@ func TestCreatedWhileAwayOnItsCPUs(t *testing.T) {
 	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
 	c.running, c.api.State = false, api.ContainerState_CONTAINER_CREATED
 	r.node.SetFile(c.dir, "cpuset.cpus", "4-7")
-	back := r.replaceByDir(c, "memory.min")
+	back := r.node.Fail(c.dir, "memory.min", syscall.EIO)
 	r.connect()
 	ctx, kept := observed(t)
 	require.NoError(t, r.plugin.Apply(ctx))
@@ -139,7 +140,7 @@ func TestOtherCgroupsBelowKubepods(t *testing.T) {
 	r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
 	const dir = "kubepods/burstable/other"
 	r.node.AddCgroup(dir)
-	r.replaceByDir(&container{dir: dir}, contract.FileExclusive)
+	r.node.Fail(dir, contract.FileExclusive, syscall.EIO)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 }
 
@@ -223,7 +224,7 @@ func TestOnClaimed(t *testing.T) {
 }
 
 func unreadable(r *runtime, c *enforce.Container) {
-	r.replaceByDir(&container{dir: c.Cgroups.Dir}, "cpuset.cpus")
+	r.node.Fail(c.Cgroups.Dir, "cpuset.cpus", syscall.EIO)
 }
 
 // After an update, a partition that its pod left without CPUs has them again at once.
@@ -253,7 +254,7 @@ func TestWithdrawnDecisionStaysWithdrawn(t *testing.T) {
 func TestNodeFileLostBesideAPartition(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	r.replaceByDir(c, contract.FilePartition)
+	r.node.Fail(c.dir, contract.FilePartition, syscall.EIO)
 	require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
 	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
 	plain, err := r.create("plain", podB)

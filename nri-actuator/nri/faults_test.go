@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -18,8 +19,9 @@ import (
 )
 
 // away makes a container that the runtime created while no actuator was there,
-// with an actuator that cannot move a pool container off the claim's CPUs.
-func away(t *testing.T) (r *runtime, c, pool *container) {
+// with an actuator that cannot move a pool container off the claim's CPUs until back is
+// called.
+func away(t *testing.T) (r *runtime, c, pool *container, back func()) {
 	r = newRuntime(t, t.TempDir())
 	pool = r.run("pool", podB)
 	env := r.node.Prepare(podA, claimA, quad())
@@ -34,10 +36,10 @@ func away(t *testing.T) (r *runtime, c, pool *container) {
 	}
 	r.containers["c"] = c
 	r.node.AddCgroup(c.dir)
-	r.node.RemoveFile(pool.dir, "cpuset.cpus")
+	back = r.node.RemoveFile(pool.dir, "cpuset.cpus")
 	r.connect()
-	require.Equal(t, "0-15", r.cpus(c))
-	return r, c, pool
+	require.Empty(t, r.cpus(c))
+	return r, c, pool, back
 }
 
 // TestNoCallOvertakesThePool checks I1: neither an update nor a start gives a
@@ -50,13 +52,13 @@ func TestNoCallOvertakesThePool(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, c, pool := away(t)
+			r, c, pool, back := away(t)
 			require.ErrorContains(t, call(r, c), "could not be moved off claimed CPUs")
 			require.Error(t, r.plugin.Apply(t.Context()))
-			require.Equal(t, "0-15", r.cpus(c))
+			require.Empty(t, r.cpus(c))
 			require.NotContains(t, c.spec, "cpuset.cpus")
 
-			r.node.SetFile(pool.dir, "cpuset.cpus", "0-15")
+			back()
 			require.NoError(t, call(r, c))
 			require.Equal(t, "0-3,8-15", r.cpus(pool))
 		})
@@ -91,7 +93,7 @@ func TestLostAnswer(t *testing.T) {
 	r.node.AddCgroup(c.dir)
 	r.reconnect()
 	require.ErrorContains(t, r.session.StartContainer(t.Context(), c.pod, c.api), "could not be moved off claimed CPUs")
-	require.Equal(t, "0-15", r.cpus(c))
+	require.Empty(t, r.cpus(c))
 }
 
 // TestStoppedContainerThatLives checks I1: a container that has stopped counts until
@@ -101,11 +103,12 @@ func TestStoppedContainerThatLives(t *testing.T) {
 		"listed as stopped, to a new actuator": func(r *runtime, _ *container) { r.connect() },
 		"not listed": func(r *runtime, p *container) {
 			delete(r.containers, p.api.Id)
-			r.node.SetFile(p.dir, "cgroup.events", "populated 1\nfrozen 0")
 			r.reconnect()
 		},
 		"not listed, and its processes cannot be read": func(r *runtime, p *container) {
 			delete(r.containers, p.api.Id)
+			r.node.EndProcesses(p.dir)
+			r.node.Fail(p.dir, "cgroup.events", syscall.EIO)
 			r.reconnect()
 		},
 	} {
@@ -132,7 +135,7 @@ func TestEndedWhileAway(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
 	delete(r.containers, "c")
-	r.node.SetFile(c.dir, "cgroup.events", "populated 0\nfrozen 0")
+	r.node.EndProcesses(c.dir)
 	r.reconnect()
 	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
 	require.Empty(t, r.node.File(c.dir, contract.FileExclusive))
@@ -143,21 +146,10 @@ func TestEndedWhileAway(t *testing.T) {
 func TestRemovedContainerThatCannotBeWritten(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	r.replaceByDir(c, contract.FilePartition)
-	r.replaceByDir(c, "cpuset.cpus")
+	r.node.Fail(c.dir, contract.FilePartition, syscall.EIO)
+	r.node.Fail(c.dir, "cpuset.cpus", syscall.EIO)
 	require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
 	r.run("next", podB, r.node.Prepare(podB, testnode.UID(77), contract.Decision{CPUs: contracttest.CPUs("8-11")})...)
-}
-
-// replaceByDir makes every access to a cgroup file fail until back is called.
-func (r *runtime) replaceByDir(c *container, name string) (back func()) {
-	file := filepath.Join(r.node.Cgroup, c.dir, name)
-	require.NoError(r.t, os.Rename(file, file+".away"))
-	require.NoError(r.t, os.Mkdir(file, 0o755))
-	return func() {
-		require.NoError(r.t, os.Remove(file))
-		require.NoError(r.t, os.Rename(file+".away", file))
-	}
 }
 
 // TestPartitionThatDoesNotEnd checks that the cgroups above a partition keep its
@@ -168,7 +160,7 @@ func TestPartitionThatDoesNotEnd(t *testing.T) {
 		t.Run(fmt.Sprintf("claim released %t", released), func(t *testing.T) {
 			r := newRuntime(t, t.TempDir())
 			c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-			back := r.replaceByDir(c, contract.FilePartition)
+			back := r.node.Fail(c.dir, contract.FilePartition, syscall.EIO)
 			require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
 			if released {
 				r.node.Unprepare(podA, claimA, "4-7")
@@ -213,7 +205,7 @@ func TestLateRemoveWithoutACgroup(t *testing.T) {
 	pool := r.run("pool", podB)
 	env := r.node.Prepare(podA, claimA, quad())
 	r.addPod(podA)
-	free := r.block(pool.dir, "cpuset.cpus")
+	free := r.node.Block(pool.dir, "cpuset.cpus")
 	pod := sandbox(podA)
 	_, _, err = r.session.CreateContainer(soon(t), pod, &api.Container{
 		Id: "late", PodSandboxId: pod.Id, Name: "late", Env: env,
@@ -236,9 +228,7 @@ func TestGenerationOfAFailedApply(t *testing.T) {
 	before := r.node.State.Generation
 	require.Equal(t, before, r.announced.Generation)
 
-	file := filepath.Join(r.node.Cgroup, c.dir, "cpuset.cpus")
-	require.NoError(t, os.Rename(file, file+"~"))
-	require.NoError(t, os.Mkdir(file, 0o755))
+	back := r.node.Fail(c.dir, "cpuset.cpus", syscall.EIO)
 	r.node.Prepare(podB, claimB, contract.Decision{CPUs: contracttest.CPUs("4-5")})
 	require.NotEqual(t, before, r.node.State.Generation)
 	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.cpus")
@@ -246,8 +236,7 @@ func TestGenerationOfAFailedApply(t *testing.T) {
 	require.NoError(t, r.synchronize())
 	require.Equal(t, before, r.announced.Generation, "synchronize")
 
-	require.NoError(t, os.Remove(file))
-	require.NoError(t, os.Rename(file+"~", file))
+	back()
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, r.node.State.Generation, r.announced.Generation)
 	require.Equal(t, "0-3,6-15", r.cpus(c))

@@ -17,20 +17,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
-// block makes every access to a cgroup file hang until free is called, as the
-// kernel does while it waits for one of its locks.
-func (r *runtime) block(dir, file string) (free func()) {
-	path := filepath.Join(r.node.Cgroup, dir, file)
-	require.NoError(r.t, os.Rename(path, path+".away"))
-	require.NoError(r.t, syscall.Mkfifo(path, 0o600))
-	return func() {
-		fifo, err := os.OpenFile(path, os.O_RDWR, 0)
-		require.NoError(r.t, err)
-		require.NoError(r.t, os.Rename(path+".away", path))
-		require.NoError(r.t, fifo.Close())
-	}
-}
-
 // soon returns a call's context as a runtime makes it. It bounds only how long
 // the test waits for the answer.
 func soon(t *testing.T) context.Context {
@@ -54,7 +40,7 @@ func TestWriteThatNeverReturns(t *testing.T) {
 		}
 	}
 	r.addPod(podA)
-	free := r.block(pool.dir, "cpuset.cpus")
+	free := r.node.Block(pool.dir, "cpuset.cpus")
 	for _, id := range []string{"the one that waits for the kernel", "the next"} {
 		pod, ctr := claimed(id)
 		_, _, err := r.session.CreateContainer(soon(t), pod, ctr)
@@ -118,7 +104,7 @@ func TestStartWhileBusy(t *testing.T) {
 			c.api.Hooks = hooks
 			r.node.AddCgroup(c.dir)
 			r.writeSpec(c)
-			free := r.block(pool.dir, "cpuset.cpus")
+			free := r.node.Block(pool.dir, "cpuset.cpus")
 			_, _, err = r.session.CreateContainer(soon(t), c.pod, &api.Container{
 				Id: "next", PodSandboxId: c.pod.Id, Name: "next", Env: c.api.Env,
 				Linux: &api.LinuxContainer{CgroupsPath: c.pod.Linux.CgroupParent + "/next"},
@@ -147,7 +133,7 @@ func TestSynchronizeThatTakesLong(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
 	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-7") })
-	free := r.block(pool.dir, "cpuset.cpus")
+	free := r.node.Block(pool.dir, "cpuset.cpus")
 	r.session = r.plugin.NewSession(func() string { return r.nri })
 	_, err := r.session.Configure(t.Context(), "", "containerd", "v2.2.7")
 	require.NoError(t, err)
@@ -219,10 +205,10 @@ func TestGuardedContainerWaitsForThePool(t *testing.T) {
 		State: api.ContainerState_CONTAINER_CREATED, Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"}}}
 	r.containers["c"] = c
 	r.node.AddCgroup(c.dir)
-	r.node.RemoveFile(pool.dir, "cpuset.cpus")
+	back := r.node.RemoveFile(pool.dir, "cpuset.cpus")
 	r.connect()
-	require.Equal(t, "0-15", r.cpus(c))
-	r.node.SetFile(pool.dir, "cpuset.cpus", "0-15")
+	require.Empty(t, r.cpus(c))
+	back()
 	<-r.plugin.Due()
 	require.NoError(t, r.plugin.CatchUp(t.Context()))
 	require.Equal(t, "4-7", r.cpus(c))
@@ -268,12 +254,12 @@ func TestGenerationOfAFailedSynchronisation(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
 	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-7") })
-	r.node.RemoveFile(pool.dir, "cpuset.cpus")
+	back := r.node.RemoveFile(pool.dir, "cpuset.cpus")
 	r.announced.Generation = 0
 	r.connect()
 	require.True(t, r.announced.Connected)
 	require.Zero(t, r.announced.Generation)
-	r.node.SetFile(pool.dir, "cpuset.cpus", "0-15")
+	back()
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, r.node.State.Generation, r.announced.Generation)
 }
@@ -384,13 +370,9 @@ func TestGiveBackIsTriedAgain(t *testing.T) {
 	podDir := filepath.Dir(c.dir)
 	require.NoError(t, r.remove(c))
 	r.node.Unprepare(podA, claimA, "4-7")
-	file := filepath.Join(r.node.Cgroup, podDir, contract.FileExclusive)
-	require.NoError(t, os.Chmod(file, 0o644))
-	require.NoError(t, os.Rename(file, file+".away"))
-	require.NoError(t, os.Mkdir(file, 0o755))
+	back := r.node.Fail(podDir, contract.FileExclusive, syscall.EIO)
 	_ = r.plugin.Apply(t.Context())
-	require.NoError(t, os.Remove(file))
-	require.NoError(t, os.Rename(file+".away", file))
+	back()
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Empty(t, r.node.File(podDir, contract.FileExclusive))
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,9 +36,9 @@ func TestRepairIsAWarningOnce(t *testing.T) {
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
 	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
 	require.NoError(t, r.plugin.Apply(t.Context()))
-	for _, at := range []struct{ dir, file, name string }{
-		{c.dir, "cpuset.cpus", "ns/pod-0001/c"},
-		{"kubepods", "memory.min", "kubepods"},
+	for _, at := range []struct{ dir, file, name, other string }{
+		{c.dir, "cpuset.cpus", "ns/pod-0001/c", "1"},
+		{"kubepods", "memory.min", "kubepods", "8192"},
 	} {
 		repair := func(content string) zapcore.Level {
 			t.Helper()
@@ -52,11 +53,11 @@ func TestRepairIsAWarningOnce(t *testing.T) {
 		}
 		require.Equal(t, zapcore.WarnLevel, repair("0"))
 		require.Equal(t, zapcore.DebugLevel, repair("0"))
-		require.Equal(t, zapcore.WarnLevel, repair("1"))
+		require.Equal(t, zapcore.WarnLevel, repair(at.other))
 		if at.dir == "kubepods" {
 			r.later(time.Hour)
 			require.NoError(t, r.plugin.Apply(t.Context()))
-			require.Equal(t, zapcore.WarnLevel, repair("1"))
+			require.Equal(t, zapcore.WarnLevel, repair(at.other))
 		}
 	}
 }
@@ -70,12 +71,12 @@ func TestErrorsOfApplyAreLogged(t *testing.T) {
 		change          func(*contract.NodeState)
 	}{
 		{c.dir, "cpuset.cpus", "container ns/pod-0002/c", func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") }},
-		{"kubepods", "memory.min", "kubepods/memory.min", func(s *contract.NodeState) {
+		{"kubepods", "memory.min", "cgroup kubepods: memory.min", func(s *contract.NodeState) {
 			s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}}
 		}},
 	} {
 		ctx, kept := observed(t)
-		back := r.replaceByDir(&container{dir: at.dir}, at.file)
+		back := r.node.Fail(at.dir, at.file, syscall.EIO)
 		r.node.Change(at.change)
 		require.Error(t, r.plugin.Apply(ctx))
 		said := kept.FilterMessage("apply").FilterLevelExact(zapcore.ErrorLevel).All()
@@ -139,8 +140,7 @@ func TestLevelThatCannotBeRead(t *testing.T) {
 	r.run("c", podB)
 	r.plugin.Disconnected(t.Context(), "gone")
 	found := r.foreign("found", podC)
-	r.node.RemoveCgroup("kubepods/besteffort")
-	require.NoError(t, os.WriteFile(filepath.Join(r.node.Cgroup, "kubepods/besteffort"), nil, 0o600))
+	r.node.Fail("kubepods/besteffort", "", syscall.EIO)
 	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
 	ctx, kept := observed(t)
 	_ = r.plugin.Refresh(ctx)
@@ -154,7 +154,7 @@ func TestPodThatKeepsCPUsIsLogged(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	require.NoError(t, r.remove(r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)))
 	r.node.Unprepare(podA, claimA, "4-7")
-	r.replaceByDir(&container{dir: r.podDir(podA)}, contract.FileExclusive)
+	r.node.Fail(r.podDir(podA), contract.FileExclusive, syscall.EIO)
 	env := r.node.Prepare(podB, claimB, partitioned("8-9", contract.PartitionRoot))
 	pod := sandbox(podB)
 	r.addPod(podB)

@@ -3,19 +3,17 @@
 package nri_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // A partition that ends while a cgroup above it lacks its CPUs loses them
@@ -39,13 +37,10 @@ func TestPartitionsKeepTheirCPUsAbove(t *testing.T) {
 			require.NoError(t, r.plugin.Apply(t.Context()))
 		},
 		"released, and it cannot be read": func(t *testing.T, r *runtime, c *container) {
-			file := filepath.Join(r.node.Cgroup, c.dir, contract.FilePartition)
-			require.NoError(t, os.Rename(file, file+".away"))
-			require.NoError(t, os.Mkdir(file, 0o755))
+			back := r.node.Fail(c.dir, contract.FilePartition, syscall.EIO)
 			r.node.Unprepare(podA, claimA, "4-7")
 			require.Error(t, r.plugin.Apply(t.Context()))
-			require.NoError(t, os.Remove(file))
-			require.NoError(t, os.Rename(file+".away", file))
+			back()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,15 +88,17 @@ func TestExclusiveCPUsChangeHands(t *testing.T) {
 				require.Equal(t, to, r.node.File(way[1], contract.FileExclusive))
 			}
 			give("4-6", "7")
-			watcher, err := fsnotify.NewBufferedWatcher(100)
-			require.NoError(t, err)
-			defer watcher.Close()
+			var written []string
 			for _, dir := range way {
-				require.NoError(t, watcher.Add(filepath.Join(r.node.Cgroup, dir, contract.FileExclusive)))
+				r.node.Intercept(dir, contract.FileExclusive, func(write bool, do func() error) error {
+					if write {
+						written = append(written, dir)
+					}
+					return do()
+				})
 			}
 			give("4", "5-7")
-			first := <-watcher.Events
-			require.Equal(t, filepath.Join(r.node.Cgroup, way[0], contract.FileExclusive), first.Name)
+			require.Equal(t, way[:], written)
 			require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "nobody else's doing")
 		})
 	}
@@ -156,27 +153,27 @@ func TestPartitionCut(t *testing.T) {
 
 // A lost partition hides no other error of its container.
 func TestLostPartitionHidesNoError(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	c := r.run("c", podA, env...)
-	r.node.RemoveFile("kubepods", contract.FileExclusive)
-	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
+	r.loseAbove(c, "kubepods")
+	back := r.node.RemoveFile("kubepods", contract.FileExclusive)
 	require.Error(t, r.plugin.Apply(t.Context()))
-	r.node.SetFile("kubepods", contract.FileExclusive, "")
+	back()
 	r.node.RemoveFile(c.dir, "cpuset.mems")
 	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
 }
 
 // Another error does not hide a lost partition: the error may be the reason.
 func TestErrorHidesNoLostPartition(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	c := r.run("c", podA, env...)
+	lost := r.loseAbove(c, "kubepods")
 	r.node.RemoveFile("kubepods", contract.FileExclusive)
-	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (cpu list not exclusive)")
 	r.node.RemoveFile(c.dir, "cpuset.mems")
 	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
-	require.Contains(t, r.announced.InvalidPartitions[claimA], "not exclusive")
+	require.Contains(t, r.announced.InvalidPartitions[claimA], lost)
 	require.Equal(t, 1.0, r.metric("cpumem_actuator_invalid_partitions"))
 }
 
@@ -187,11 +184,9 @@ func TestOtherPodsDoNoHarm(t *testing.T) {
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	require.NoError(t, r.remove(r.run("c", podA, env...)))
 	r.node.Unprepare(podA, claimA, "4-7")
-	file := filepath.Join(r.node.Cgroup, r.podDir(podA), contract.FileExclusive)
-	require.NoError(t, os.Remove(file))
-	require.NoError(t, os.Mkdir(file, 0o755))
+	r.node.Fail(r.podDir(podA), contract.FileExclusive, syscall.EIO)
 	forged := "user.dra.cpumem.former.memory.min"
-	require.NoError(t, unix.Setxattr(filepath.Join(r.node.Cgroup, "kubepods"), forged, []byte("much"), 0))
+	r.node.SetAttribute("kubepods", forged, "much")
 	d := r.run("d", podB, r.node.Prepare(podB, claimB, partitioned("8-9", contract.PartitionRoot))...)
 	require.Equal(t, "8-9", r.cpus(d))
 	require.Equal(t, "root", r.node.File(d.dir, contract.FilePartition))
@@ -220,7 +215,7 @@ func TestAttributesOfAContainer(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podB)
 	forged := "user.dra.cpumem.former.memory.min"
-	require.NoError(t, unix.Setxattr(filepath.Join(r.node.Cgroup, c.dir), forged, []byte("much"), 0))
+	r.node.SetAttribute(c.dir, forged, "much")
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, r.node.State.Generation, r.announced.Generation)
 }

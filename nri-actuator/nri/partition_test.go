@@ -3,8 +3,6 @@
 package nri_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -15,6 +13,8 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 func partitioned(cpus, kind string) contract.Decision {
@@ -32,9 +32,15 @@ func (r *runtime) exclusive(pod string) []string {
 
 // The runtime makes the container a partition, below ancestors that have its
 // CPUs by then. Other containers keep their cpuset, except the containers of
-// the same pod.
+// the same pod. A partition that another program has ended is made again.
 func TestPartition(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
+	for _, release := range []kerneltest.Release{kerneltest.Linux612, kerneltest.Linux7} {
+		t.Run(release.Name, func(t *testing.T) { testPartition(t, release) })
+	}
+}
+
+func testPartition(t *testing.T, release kerneltest.Release) {
+	r := newRuntimeOn(t, t.TempDir(), release)
 	pooled := r.run("pooled", podB)
 	r.later(time.Hour)
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionIsolated))
@@ -49,7 +55,8 @@ func TestPartition(t *testing.T) {
 		require.Equal(t, "isolated", r.node.File(c.dir, contract.FilePartition))
 		require.Equal(t, "4-7", r.cpus(c))
 		require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
-		require.Equal(t, "0-15", r.cpus(pooled), "the kernel takes them from it")
+		require.Equal(t, "0-15", r.cpus(pooled))
+		require.Equal(t, "0-3,8-15", r.node.File(pooled.dir, "cpuset.cpus.effective"), "the kernel takes them from it")
 		require.Equal(t, "0-3,8-15", r.cpus(beside), "in the same pod it would end the partition")
 		require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
 	}
@@ -60,20 +67,29 @@ func TestPartition(t *testing.T) {
 	r.connect()
 	holds()
 
-	for name, lose := range map[string]func(){
-		"ended":            func() { r.node.SetFile(c.dir, contract.FilePartition, "member") },
-		"invalid":          func() { r.node.SetFile(c.dir, contract.FilePartition, "isolated invalid (hotplug)") },
-		"of another kind":  func() { r.node.SetFile(c.dir, contract.FilePartition, "root") },
-		"without its pod":  func() { r.node.SetFile(r.podDir(podA), contract.FileExclusive, "") },
-		"without ancestor": func() { r.node.SetFile("kubepods", contract.FileExclusive, "") },
-		"crowded":          func() { r.node.SetFile(beside.dir, "cpuset.cpus", "0-15") },
+	for name, by := range map[string]struct {
+		dir, file, content string
+		// invalid is the kernel on which the partition is invalid then.
+		invalid kerneltest.Release
+	}{
+		"ended":            {dir: c.dir, file: contract.FilePartition, content: "member"},
+		"of another kind":  {dir: c.dir, file: contract.FilePartition, content: "root"},
+		"without its CPUs": {dir: c.dir, file: contract.FileExclusive, invalid: kerneltest.Linux612},
+		"without its pod":  {dir: r.podDir(podA), file: contract.FileExclusive, invalid: kerneltest.Linux7},
+		"without ancestor": {dir: "kubepods", file: contract.FileExclusive, invalid: kerneltest.Linux7},
+		"crowded":          {dir: beside.dir, file: "cpuset.cpus", content: "0-15", invalid: kerneltest.Linux612},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := r.metric("cpumem_actuator_repaired_total")
-			lose()
+			r.node.SetFile(by.dir, by.file, by.content)
+			repairs := 1.0
+			if by.invalid.Name == release.Name {
+				require.Contains(t, r.node.File(c.dir, contract.FilePartition), "isolated invalid")
+				repairs++ // the partition, beside the file
+			}
 			require.NoError(t, r.plugin.Apply(t.Context()))
 			holds()
-			require.Equal(t, before+1, r.metric("cpumem_actuator_repaired_total"))
+			require.Equal(t, before+repairs, r.metric("cpumem_actuator_repaired_total"))
 		})
 	}
 
@@ -159,9 +175,7 @@ func TestPartitionsOutliveARollback(t *testing.T) {
 // A node that cannot make partitions announces it, and refuses decisions that
 // need one.
 func TestNoPartitions(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	r.unpartitioned = true
-	r.connect()
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux61)
 	r.run("pooled", podB)
 	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
@@ -169,28 +183,38 @@ func TestNoPartitions(t *testing.T) {
 	require.ErrorContains(t, err, `requires "partition", which this node cannot do any more`)
 }
 
+// loseAbove has another program take the CPUs from a cgroup above a partition. On Linux
+// 7 the partition is invalid then, and has lost nothing. loseAbove returns the content of
+// the partition file.
+func (r *runtime) loseAbove(c *container, dir string) string {
+	r.node.SetFile(dir, contract.FileExclusive, "")
+	lost := r.node.File(c.dir, contract.FilePartition)
+	require.Contains(r.t, lost, "root invalid (")
+	return lost
+}
+
 // A partition that cannot be made again is announced and left alone: if it
 // ended while an ancestor lacks its CPUs, it would lose them.
 func TestPartitionLost(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	c := r.run("c", podA, env...)
-	r.node.RemoveFile("kubepods", contract.FileExclusive)
-	r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
+	lost := r.loseAbove(c, "kubepods")
+	back := r.node.RemoveFile("kubepods", contract.FileExclusive)
 	for range 2 {
 		r.later(time.Hour)
 		require.Error(t, r.plugin.Apply(t.Context()))
-		require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition))
+		require.Equal(t, lost, r.node.File(c.dir, contract.FilePartition))
 		require.Len(t, r.announced.InvalidPartitions, 1)
-		require.Contains(t, r.announced.InvalidPartitions[claimA], "root invalid (hotplug)")
+		require.Contains(t, r.announced.InvalidPartitions[claimA], lost)
 		require.Equal(t, 1.0, r.metric("cpumem_actuator_invalid_partitions"))
 	}
-	r.node.SetFile("kubepods", contract.FileExclusive, "")
+	back()
 	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition), "tried once in a refresh interval")
+	require.Equal(t, lost, r.node.File(c.dir, contract.FilePartition), "tried once in a refresh interval")
 	r.later(r.plugin.RefreshInterval/2 - 1)
 	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition), "a refresh may come early, not by half")
+	require.Equal(t, lost, r.node.File(c.dir, contract.FilePartition), "a refresh may come early, not by half")
 	r.later(1)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
@@ -205,18 +229,18 @@ func TestPartitionBelowACgroupWithoutItsCPUs(t *testing.T) {
 		"kubepods": "kubepods", "the level": "kubepods/burstable", "the pod": "kubepods/burstable/pod" + podA,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRuntime(t, t.TempDir())
+			r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
 			c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-			// Writes to a null device succeed and have no effect.
-			r.node.RemoveFile(dir, contract.FileExclusive)
-			const null = 1<<8 | 3
-			if err := syscall.Mknod(filepath.Join(r.node.Cgroup, dir, contract.FileExclusive), syscall.S_IFCHR|0o600, null); err != nil {
-				require.Empty(t, os.Getenv("CI"), "no device can be made here: %v", err)
-				t.Skipf("no device can be made here: %v", err)
-			}
-			r.node.SetFile(c.dir, contract.FilePartition, "root invalid (hotplug)")
+			lost := r.loseAbove(c, dir)
+			r.node.Intercept(dir, contract.FileExclusive, func(write bool, do func() error) error {
+				err := do()
+				if write {
+					r.node.SetFile(dir, contract.FileExclusive, "") // another program overwrites it at once
+				}
+				return err
+			})
 			_ = r.plugin.Apply(t.Context())
-			require.Equal(t, "root invalid (hotplug)", r.node.File(c.dir, contract.FilePartition))
+			require.Equal(t, lost, r.node.File(c.dir, contract.FilePartition))
 			require.Contains(t, r.announced.InvalidPartitions[claimA],
 				"cgroup "+dir+` has "" in cpuset.cpus.exclusive, the container's partition needs 4-7`)
 		})
@@ -238,13 +262,10 @@ func TestExclusiveThatCouldNotBeWritten(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
 	env := r.node.Prepare(podB, claimB, partitioned("8-9", contract.PartitionRoot))
-	file := filepath.Join(r.node.Cgroup, "kubepods/burstable", contract.FileExclusive)
-	require.NoError(t, os.Rename(file, file+"~"))
-	require.NoError(t, os.Mkdir(file, 0o755))
+	back := r.node.Fail("kubepods/burstable", contract.FileExclusive, syscall.EIO)
 	_, err := r.create("d", podB, env...)
 	require.ErrorContains(t, err, contract.FileExclusive)
-	require.NoError(t, os.Remove(file))
-	require.NoError(t, os.Rename(file+"~", file))
+	back()
 	d := r.run("d", podB, env...)
 	require.Equal(t, []string{"4-9", "4-9", "8-9"}, r.exclusive(podB))
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"), "nobody else wrote")
@@ -267,7 +288,8 @@ func TestExclusiveGivenBackAtACreation(t *testing.T) {
 	r.node.Unprepare(podA, claimA, "4-7")
 	r.run("pooled", podC, r.node.Prepare(podC, claimB, contract.Decision{CPUs: contracttest.CPUs("0-1")})...)
 	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
-	r.run("d", podB, r.node.Prepare(podB, claimA, partitioned("8-9", contract.PartitionRoot))...)
+	fourth := testnode.UID(4)
+	r.run("d", fourth, r.node.Prepare(fourth, claimA, partitioned("8-9", contract.PartitionRoot))...)
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
 }
 
@@ -276,11 +298,7 @@ func TestExclusiveGivenBackAtACreation(t *testing.T) {
 func TestNoPartitionsBelowACgroupRoot(t *testing.T) {
 	for root, able := range map[string]bool{"": true, "/outer": false} {
 		r := newRuntime(t, t.TempDir())
-		for _, dir := range []string{"outer/kubepods/burstable/pod" + podA, "outer/kubepods/dra.cpumem.probe/partition"} {
-			r.node.AddCgroup(dir)
-		}
-		r.node.SetFile("outer/kubepods/dra.cpumem.probe", "cgroup.subtree_control", "")
-		r.node.SetFile("outer/kubepods/dra.cpumem.probe/partition", "cpuset.cpus.effective", "0-15")
+		r.node.AddCgroup("outer/kubepods/burstable/pod" + podA)
 		pod := sandbox(podA)
 		pod.Linux.CgroupParent = root + pod.Linux.CgroupParent
 		_, err := r.session.Synchronize(t.Context(), []*api.PodSandbox{pod}, []*api.Container{{

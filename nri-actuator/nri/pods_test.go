@@ -88,7 +88,7 @@ func TestFormerValuesComeBack(t *testing.T) {
 			pod := r.podDir(podA)
 			r.run("pooled", podA)
 			r.node.SetFile(pod, "hugetlb.2MB.max", "0")
-			r.node.SetFile("kubepods", "memory.min", "777")
+			r.node.SetFile("kubepods", "memory.min", "12288")
 			env := r.node.Prepare(podA, claimA, quad())
 			r.node.Change(func(s *contract.NodeState) {
 				s.Pods[podA] = contract.PodState{
@@ -109,7 +109,7 @@ func TestFormerValuesComeBack(t *testing.T) {
 			r.node.Unprepare(podA, claimA, quad().CPUs.String())
 			r.node.Change(func(s *contract.NodeState) { s.Ancestors = nil })
 			require.NoError(t, r.plugin.Apply(t.Context()))
-			require.Equal(t, "777", r.node.File("kubepods", "memory.min"))
+			require.Equal(t, "12288", r.node.File("kubepods", "memory.min"))
 			require.Equal(t, "0", r.node.File("kubepods/burstable", "memory.min"))
 			require.Equal(t, "0", r.node.File(pod, "memory.min"))
 			require.Equal(t, "0", r.node.File(pod, "hugetlb.2MB.max"))

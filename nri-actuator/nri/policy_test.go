@@ -11,6 +11,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 func policed(mode string) contract.Decision {
@@ -67,8 +68,8 @@ func TestPolicyUnavailable(t *testing.T) {
 		"weights not used": {"v0.12.0", "6.8.0", contract.ModeInterleave, []string{contract.FeatureMemoryPolicy}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRuntime(t, t.TempDir())
-			r.nri, r.kernel, r.unpartitioned = c.nri, c.kernel, true
+			r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux61)
+			r.nri, r.kernel = c.nri, c.kernel
 			r.connect()
 			require.ElementsMatch(t, append(c.announced, contract.FeatureOOMScore), r.announced.Features)
 			env := r.node.Prepare(podA, claimA, policed(c.mode))

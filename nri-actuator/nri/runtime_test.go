@@ -6,8 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,10 +17,10 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
@@ -45,8 +44,6 @@ type runtime struct {
 	containers map[string]*container
 	// now is the time in nanoseconds. It passes only in later.
 	now atomic.Int64
-	// unpartitioned reports whether the kernel makes no partitions.
-	unpartitioned bool
 	// features are the features that the actuator implements.
 	features []string
 }
@@ -66,10 +63,15 @@ func (r *runtime) Set(change func(*contract.Announcement)) error {
 	return nil
 }
 
+// newRuntime makes a node with Linux 6.12 and connects an actuator.
 func newRuntime(t require.TestingT, dir string) *runtime {
+	return newRuntimeOn(t, dir, kerneltest.Linux612)
+}
+
+func newRuntimeOn(t require.TestingT, dir string, release kerneltest.Release) *runtime {
 	r := &runtime{
 		t:          t,
-		node:       testnode.New(t, dir),
+		node:       testnode.NewOn(t, dir, release),
 		nri:        "v0.12.0",
 		kernel:     "6.12.0",
 		version:    "v2.2.7",
@@ -86,16 +88,11 @@ func (r *runtime) later(d time.Duration) { r.now.Add(int64(d)) }
 
 // connect starts a new actuator and synchronises it.
 func (r *runtime) connect() {
-	if r.unpartitioned {
-		r.node.RemoveCgroup("kubepods/dra.cpumem.probe")
-	}
-	tree, err := cgroups.Open(r.node.Cgroup)
-	require.NoError(r.t, err)
 	r.registry = prometheus.NewRegistry()
 	m, err := metrics.New(r.registry)
 	require.NoError(r.t, err)
 	r.plugin = nri.New(nri.Options{Announcer: r, Kernel: r.kernel, Options: enforce.Options{
-		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: tree, Metrics: m,
+		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: r.node.Mount(), Metrics: m,
 		// The cgroups are no units.
 		Units: systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,
@@ -132,11 +129,7 @@ func sandbox(uid string) *api.PodSandbox {
 // podDir returns the directory of the pod's cgroup.
 func (r *runtime) podDir(uid string) string { return "kubepods/burstable/pod" + uid }
 
-func (r *runtime) addPod(uid string) {
-	if _, err := os.Stat(filepath.Join(r.node.Cgroup, r.podDir(uid))); err != nil {
-		r.node.AddCgroup(r.podDir(uid))
-	}
-}
+func (r *runtime) addPod(uid string) { r.node.AddCgroup(r.podDir(uid)) }
 
 // kubeletScore is the oom_score_adj that kubelet asks for in the tests.
 const kubeletScore = 936
@@ -187,13 +180,8 @@ func (r *runtime) start(c *container) error {
 }
 
 func (r *runtime) writeSpec(c *container) {
-	for file, value := range c.spec {
-		if file != contract.FilePartition {
-			r.node.SetFile(c.dir, file, value)
-		}
-	}
-	if kind := c.spec[contract.FilePartition]; kind != "" {
-		r.node.MakePartition(c.dir, kind)
+	for _, file := range slices.Sorted(maps.Keys(c.spec)) {
+		r.node.SetFile(c.dir, file, c.spec[file])
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
@@ -79,8 +78,6 @@ func (s *fakeSystemd) add(dir string) {
 
 // start starts an actuator.
 func (s *fakeSystemd) start() {
-	tree, err := cgroups.Open(s.node.Cgroup)
-	require.NoError(s.t, err)
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(s.t, err)
 	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return s, nil }, func(string) {})
@@ -89,7 +86,7 @@ func (s *fakeSystemd) start() {
 	running.Go(func() { bus.Run(ctx) })
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 	s.plugin = nri.New(nri.Options{Announcer: s, Kernel: "6.12.0", Options: enforce.Options{
-		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features()), Mount: tree, Metrics: m,
+		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features()), Mount: s.node.Mount(), Metrics: m,
 		Units: s.wrap(systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
 	}})
 	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
@@ -196,7 +193,7 @@ func (s *fakeSystemd) protect(value string) {
 // the values that it gives back.
 func TestSystemdFollows(t *testing.T) {
 	s := newSystemd(t)
-	s.node.SetFile(kubepods, "memory.min", "777")
+	s.node.SetFile(kubepods, "memory.min", "12288")
 	s.synchronize()
 	pooled := s.run("pooled")
 	require.Equal(t, "0-15", s.node.File(s.dir("pooled"), "cpuset.cpus"))
@@ -255,9 +252,9 @@ func TestSystemdFollows(t *testing.T) {
 
 	// From here on other programs may write the files.
 	require.NoError(t, s.plugin.Apply(t.Context()))
-	s.node.SetFile(kubepods, "memory.min", "555")
+	s.node.SetFile(kubepods, "memory.min", "16384")
 	require.NoError(t, s.plugin.Apply(t.Context()))
-	require.Equal(t, "555", s.node.File(kubepods, "memory.min"))
+	require.Equal(t, "16384", s.node.File(kubepods, "memory.min"))
 
 	s.node.RemoveCgroup(s.dir("pooled"))
 	_, err := s.session.StopContainer(t.Context(), s.pod(), pooled)
@@ -269,12 +266,10 @@ func TestSystemdFollows(t *testing.T) {
 // same cgroups: systemd knows nothing of these CPUs (I3).
 func TestExclusiveWaitsForNoSystemd(t *testing.T) {
 	s := newSystemd(t)
-	s.node.AddCgroup(kubepods + "/dra.cpumem.probe/partition")
-	s.node.SetFile(kubepods+"/dra.cpumem.probe", "cgroup.subtree_control", "")
-	s.node.SetFile(kubepods+"/dra.cpumem.probe/partition", "cpuset.cpus.effective", "0-15")
 	s.synchronize()
+	env := s.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	s.run("pooled")
-	s.run("c", s.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	s.run("c", env...)
 	s.mu.Lock()
 	s.stuck = true
 	s.mu.Unlock()
@@ -360,7 +355,7 @@ func TestFormerValuesOfQuickSystemd(t *testing.T) {
 	s := newSystemd(t)
 	s.wrap = func(u enforce.Units) enforce.Units { return quick{u, s.node} }
 	s.start()
-	s.node.SetFile(kubepods, "memory.min", "777")
+	s.node.SetFile(kubepods, "memory.min", "12288")
 	s.synchronize()
 	env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0")})
 	s.protect("8192")
@@ -368,7 +363,7 @@ func TestFormerValuesOfQuickSystemd(t *testing.T) {
 	require.Equal(t, "8192", s.node.File(kubepods, "memory.min"))
 	s.protect("")
 	require.NoError(t, s.plugin.Apply(t.Context()))
-	require.Equal(t, "777", s.node.File(kubepods, "memory.min"))
+	require.Equal(t, "12288", s.node.File(kubepods, "memory.min"))
 }
 
 func property(t *testing.T, file, value string) systemd.Property {
@@ -430,8 +425,8 @@ func nothingIsSent(t *testing.T, between func(*fakeSystemd)) {
 	require.NoError(t, s.plugin.Apply(t.Context()))
 	s.settles("0")
 	between(s)
-	require.NoError(t, s.SetUnitProperties(t.Context(), kubepods, true, property(t, "memory.min", "555")))
-	s.node.SetFile(kubepods, "memory.min", "555")
+	require.NoError(t, s.SetUnitProperties(t.Context(), kubepods, true, property(t, "memory.min", "16384")))
+	s.node.SetFile(kubepods, "memory.min", "16384")
 	require.NoError(t, s.plugin.Apply(t.Context()))
 	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
 	_, err := s.session.Configure(t.Context(), "", "containerd", "v2.2.7")
@@ -448,5 +443,5 @@ func nothingIsSent(t *testing.T, between func(*fakeSystemd)) {
 	s.told(kubepods, "memory.low", "4096")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.Equal(t, "555", s.properties[kubepods]["memory.min"])
+	require.Equal(t, "16384", s.properties[kubepods]["memory.min"])
 }
