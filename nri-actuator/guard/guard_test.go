@@ -169,11 +169,11 @@ func FuzzCheck(f *testing.F) {
 	// A check that would wait ends at once.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	root := f.TempDir()
+	n := testnode.New(f, f.TempDir())
 	f.Fuzz(func(t *testing.T, state, config []byte) {
 		h := guard.Hook{
 			Config:      func(string) ([]byte, error) { return config, nil },
-			PolicyModes: noModes, OpenMount: cgroups.Open, CgroupRoot: root,
+			PolicyModes: noModes, OpenMount: n.OpenMount,
 		}
 		if err := h.Check(ctx, bytes.NewReader(state)); err != nil {
 			return

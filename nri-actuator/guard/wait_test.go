@@ -4,8 +4,8 @@ package guard_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +16,8 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
 // decided returns the files of valid's decision, as the kernel shows them.
@@ -27,13 +29,22 @@ func decided() map[string]string {
 	}
 }
 
-// write writes files of the container's cgroup, with the kernel's newline.
-func write(t testing.TB, root string, files map[string]string) {
-	dir := filepath.Join(root, "kubepods/pod1/c1")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	for file, content := range files {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content+"\n"), 0o644))
+// container is the container's cgroup.
+const container = "kubepods/pod1/c1"
+
+// write makes a cgroup and writes files, as an OCI runtime or the actuator does.
+func write(n *testnode.Node, dir string, files map[string]string) {
+	n.AddCgroup(dir)
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		n.SetFile(dir, file, files[file])
 	}
+}
+
+// hookOn returns the guard for a container of spec on the node.
+func hookOn(n *testnode.Node, spec *specs.Spec) guard.Hook {
+	h := hook(spec)
+	h.OpenMount = n.OpenMount
+	return h
 }
 
 // unadjusted returns the configuration of a container that was created while no
@@ -47,6 +58,7 @@ func unadjusted(t require.TestingT) *specs.Spec {
 // A37, A80, I5: all values that the configuration lacks must be in the cgroup.
 // Each error names file, value and decision.
 func TestCgroup(t *testing.T) {
+	const none = "no such file"
 	for name, c := range map[string]struct {
 		change func(files map[string]string)
 		err    string
@@ -64,19 +76,32 @@ func TestCgroup(t *testing.T) {
 			change: func(f map[string]string) { f["hugetlb.2MB.max"] = "0" },
 			err:    "hugetlb.2MB.max is 0, the claim's decision is 4194304",
 		},
-		"no reservation": {func(f map[string]string) { delete(f, "hugetlb.2MB.rsvd.max") }, "no file hugetlb.2MB.rsvd.max, is"},
+		"no reservation": {func(f map[string]string) { f["hugetlb.2MB.rsvd.max"] = none }, "no file hugetlb.2MB.rsvd.max, is"},
 		"three differences": {
 			change: func(f map[string]string) { f["cpuset.cpus"], f["cpuset.mems"], f["memory.max"] = "4", "0", "max" },
 			err:    "memory.max is max, the claim's decision is 8192; check",
 		},
-		"nothing written": {func(f map[string]string) { clear(f) }, "; and 7 more"},
+		"nothing written": {func(f map[string]string) { clear(f) }, "; and 3 more"},
+		"no controller": {
+			change: func(f map[string]string) {
+				for file := range f {
+					f[file] = none
+				}
+			},
+			err: "; and 7 more",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, root := decided(), t.TempDir()
+			n, files := testnode.New(t, t.TempDir()), decided()
 			c.change(files)
-			write(t, root, files)
-			h := hook(unadjusted(t))
-			h.CgroupRoot = root
+			maps.DeleteFunc(files, func(file, content string) bool {
+				if content == none {
+					n.RemoveFile(container, file)
+				}
+				return content == none
+			})
+			write(n, container, files)
+			h := hookOn(n, unadjusted(t))
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			err := h.Check(ctx, strings.NewReader(state))
@@ -96,13 +121,13 @@ func TestCgroup(t *testing.T) {
 func TestSharedPool(t *testing.T) {
 	spec := unadjusted(t)
 	spec.Process.Env = []string{entry(t, 0, contract.Decision{Mems: contracttest.NUMANodes("0")})}
-	h := hook(spec)
-	h.CgroupRoot = t.TempDir()
+	n := testnode.New(t, t.TempDir())
+	h := hookOn(n, spec)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	write(t, h.CgroupRoot, map[string]string{"cpuset.mems": "0", "cpuset.cpus": ""})
+	write(n, container, map[string]string{"cpuset.mems": "0", "cpuset.cpus": ""})
 	require.ErrorContains(t, h.Check(ctx, strings.NewReader(state)), "cpuset.cpus is unset, the claim's decision is the shared pool's CPUs")
-	write(t, h.CgroupRoot, map[string]string{"cpuset.cpus": "0-3"})
+	write(n, container, map[string]string{"cpuset.cpus": "0-3"})
 	require.NoError(t, h.Check(ctx, strings.NewReader(state)))
 }
 
@@ -118,37 +143,59 @@ func TestPartition(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		unified map[string]string
-		cgroup  map[string]string
-		err     string
+		// written are the files that are written in the container's cgroup, nil if it does not
+		// exist. beside is the cpuset of another container of the pod, absent a file that the
+		// kernel does not have.
+		written        map[string]string
+		beside, absent string
+		err            string
 	}{
-		"granted": {asked, map[string]string{contract.FilePartition: "isolated"}, ""},
-		"refused": {asked, whole("isolated invalid (Cpu list in cpuset.cpus not exclusive)"),
-			"isolated invalid (Cpu list in cpuset.cpus not exclusive), the claim's decision is isolated"},
-		"of another kind": {
-			unified: asked,
-			cgroup:  whole("root"),
-			err:     "cpuset.cpus.partition is root, the claim's decision is isolated; find the cgroup that names the CPUs",
+		"granted": {unified: asked, written: whole("isolated")},
+		"refused": {
+			unified: asked, written: whole("isolated"), beside: "0-7",
+			err: "isolated invalid (Cpu list in cpuset.cpus not exclusive), the claim's decision is isolated",
 		},
-		"nobody made it": {asked, whole("member"), "cpuset.cpus.partition is member"},
-		"an old kernel":  {asked, map[string]string{"cpuset.cpus": "4-7"}, "no file cpuset.cpus.partition"},
-		"no cgroup":      {asked, nil, "the cgroup does not exist"},
-		"made since":     {nil, whole("isolated"), ""},
-		"not made since": {nil, whole("member"), "cpuset.cpus.partition is member"},
-		"other CPUs asked": {map[string]string{contract.FileExclusive: "4", contract.FilePartition: "isolated"},
-			map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4", contract.FilePartition: "isolated"},
-			"cpuset.cpus.exclusive is 4, the claim's decision is 4-7"},
-		"not asked, no CPUs": {nil, map[string]string{"cpuset.cpus": "", contract.FileExclusive: "4-7", contract.FilePartition: "isolated"},
-			"cpuset.cpus is unset"},
+		"of another kind": {
+			unified: asked, written: whole("root"),
+			err: "cpuset.cpus.partition is root, the claim's decision is isolated; find the cgroup that names the CPUs",
+		},
+		"nobody made it": {unified: asked, written: whole("member"), err: "cpuset.cpus.partition is member"},
+		"an old kernel": {
+			unified: asked, written: map[string]string{"cpuset.cpus": "4-7"}, absent: contract.FilePartition,
+			err: "no file cpuset.cpus.partition",
+		},
+		"no cgroup":      {unified: asked, err: "the cgroup does not exist"},
+		"made since":     {written: whole("isolated")},
+		"not made since": {written: whole("member"), err: "cpuset.cpus.partition is member"},
+		"other CPUs asked": {
+			unified: map[string]string{contract.FileExclusive: "4", contract.FilePartition: "isolated"},
+			written: map[string]string{"cpuset.cpus": "4-7", contract.FileExclusive: "4", contract.FilePartition: "isolated"},
+			err:     "cpuset.cpus.exclusive is 4, the claim's decision is 4-7",
+		},
+		"not asked, no CPUs": {
+			written: map[string]string{"cpuset.cpus": "", contract.FileExclusive: "4-7", contract.FilePartition: "isolated"},
+			err:     "cpuset.cpus is unset",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := hook(&specs.Spec{
+			n := testnode.New(t, t.TempDir())
+			h := hookOn(n, &specs.Spec{
 				Process: &specs.Process{Env: []string{entry(t, 0, isolated)}},
-				Linux: &specs.Linux{CgroupsPath: "/kubepods/pod1/c1",
+				Linux: &specs.Linux{CgroupsPath: "/" + container,
 					Resources: &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4-7"}, Unified: c.unified}},
 			})
-			h.CgroupRoot, h.Features = t.TempDir(), []string{contract.FeaturePartition}
-			if c.cgroup != nil {
-				write(t, h.CgroupRoot, c.cgroup)
+			h.Features = []string{contract.FeaturePartition}
+			for _, dir := range []string{"kubepods", "kubepods/pod1"} {
+				write(n, dir, map[string]string{contract.FileExclusive: "4-7"})
+			}
+			if c.beside != "" {
+				write(n, "kubepods/pod1/c2", map[string]string{"cpuset.cpus": c.beside})
+			}
+			if c.written != nil {
+				write(n, container, c.written)
+			}
+			if c.absent != "" {
+				n.RemoveFile(container, c.absent)
 			}
 			err := h.Check(t.Context(), strings.NewReader(state))
 			if c.err == "" {
@@ -165,35 +212,29 @@ func TestPartition(t *testing.T) {
 func TestScope(t *testing.T) {
 	spec := unadjusted(t)
 	spec.Linux.CgroupsPath = "kubepods-besteffort-pod1.slice:crio:c1"
-	h := hook(spec)
-	h.CgroupRoot = t.TempDir()
-	write(t, h.CgroupRoot, nil)
-	scope := filepath.Join(h.CgroupRoot, "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/crio-c1.scope")
-	require.NoError(t, os.MkdirAll(scope, 0o755))
-	for file, content := range decided() {
-		require.NoError(t, os.WriteFile(filepath.Join(scope, file), []byte(content), 0o644))
-	}
-	require.NoError(t, h.Check(t.Context(), strings.NewReader(state)))
+	n := testnode.New(t, t.TempDir())
+	write(n, container, nil)
+	write(n, "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/crio-c1.scope", decided())
+	require.NoError(t, hookOn(n, spec).Check(t.Context(), strings.NewReader(state)))
 }
 
 // A80: the guard waits until the actuator has written all files, one after the
 // other, and lets the container start at the next look.
 func TestWaits(t *testing.T) {
-	root := t.TempDir()
+	n := testnode.New(t, t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		go func() {
 			time.Sleep(6 * time.Second)
-			write(t, root, nil)
+			write(n, container, nil)
 			time.Sleep(6 * time.Second)
 			files := decided()
 			delete(files, "memory.max")
-			write(t, root, files)
+			write(n, container, files)
 			time.Sleep(6 * time.Second)
-			write(t, root, decided())
+			write(n, container, decided())
 		}()
-		h := hook(unadjusted(t))
-		h.CgroupRoot = root
+		h := hookOn(n, unadjusted(t))
 		require.NoError(t, h.Check(t.Context(), strings.NewReader(state)))
 		require.InDelta(t, 18, time.Since(start).Seconds(), 0.2)
 	})
@@ -216,16 +257,15 @@ func TestWaitEnds(t *testing.T) {
 		"no hooks":           {nil, "0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
+			n := testnode.New(t, t.TempDir())
 			files := decided()
 			files["memory.max"] = "max"
-			write(t, root, files)
+			write(n, container, files)
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				spec := unadjusted(t)
 				spec.Hooks = c.hooks
-				h := hook(spec)
-				h.CgroupRoot = root
+				h := hookOn(n, spec)
 				err := h.Check(t.Context(), strings.NewReader(state))
 				want, parseErr := time.ParseDuration(c.waited)
 				require.NoError(t, parseErr)
@@ -241,10 +281,10 @@ func TestWaitEnds(t *testing.T) {
 // A80: time before the wait counts, too. Otherwise the OCI runtime would kill the
 // guard before the guard has reported the reason.
 func TestWaitCountsFromTheStart(t *testing.T) {
+	n := testnode.New(t, t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		h := hook(unadjusted(t))
-		h.CgroupRoot = t.TempDir()
+		h := hookOn(n, unadjusted(t))
 		config := h.Config
 		h.Config = func(bundle string) ([]byte, error) {
 			time.Sleep(8 * time.Second)

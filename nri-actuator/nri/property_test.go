@@ -17,6 +17,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // claimed is a pod with a claim in the model.
@@ -35,7 +36,8 @@ func TestNoOverlap(t *testing.T) {
 	runs := 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
-		m := &model{t: t, r: newRuntime(t, filepath.Join(base, fmt.Sprint(runs))), claims: map[string]*claimed{}}
+		release := rapid.SampledFrom([]kerneltest.Release{kerneltest.Linux612, kerneltest.Linux7}).Draw(t, "kernel")
+		m := &model{t: t, r: newRuntimeOn(t, filepath.Join(base, fmt.Sprint(runs)), release), claims: map[string]*claimed{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"prepare":     m.prepare,
 			"unprepare":   m.unprepare,
