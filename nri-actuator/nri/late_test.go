@@ -329,7 +329,7 @@ func TestCreatedWhileAway(t *testing.T) {
 					r.node.SetFile(c.dir, "cpuset.cpus", "0-15")
 				} else {
 					require.Equal(t, "4-7", r.node.File(c.dir, contract.FileExclusive))
-					require.NotEqual(t, "member", r.node.File(c.dir, contract.FilePartition))
+					require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
 				}
 			}
 			<-r.plugin.Due()

@@ -13,7 +13,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // A partition that ends while a cgroup above it lacks its CPUs loses them
@@ -149,32 +148,6 @@ func TestPartitionCut(t *testing.T) {
 	r.node.SetFile(c.dir, contract.FileExclusive, "4-5")
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "4-7", r.node.File(c.dir, contract.FileExclusive))
-}
-
-// A lost partition hides no other error of its container.
-func TestLostPartitionHidesNoError(t *testing.T) {
-	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
-	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
-	c := r.run("c", podA, env...)
-	r.loseAbove(c, "kubepods")
-	back := r.node.RemoveFile("kubepods", contract.FileExclusive)
-	require.Error(t, r.plugin.Apply(t.Context()))
-	back()
-	r.node.RemoveFile(c.dir, "cpuset.mems")
-	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
-}
-
-// Another error does not hide a lost partition: the error may be the reason.
-func TestErrorHidesNoLostPartition(t *testing.T) {
-	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
-	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
-	c := r.run("c", podA, env...)
-	lost := r.loseAbove(c, "kubepods")
-	r.node.RemoveFile("kubepods", contract.FileExclusive)
-	r.node.RemoveFile(c.dir, "cpuset.mems")
-	require.ErrorContains(t, r.plugin.Apply(t.Context()), "cpuset.mems")
-	require.Contains(t, r.announced.InvalidPartitions[claimA], lost)
-	require.Equal(t, 1.0, r.metric("cpumem_actuator_invalid_partitions"))
 }
 
 // Another pod whose CPUs cannot be taken back, and a mark that cannot be used,

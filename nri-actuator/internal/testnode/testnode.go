@@ -24,7 +24,8 @@ type Node struct {
 	CDI string
 	// State is the node state that was written last.
 	State contract.NodeState
-	// MayLoseCPUs says that the test makes the kernel lose CPUs. It fails otherwise.
+	// MayLoseCPUs reports whether the test makes the kernel lose CPUs. A test that does
+	// without it fails at its end.
 	MayLoseCPUs bool
 	cgroups     hierarchy
 }
