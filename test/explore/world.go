@@ -2,7 +2,7 @@
 
 // Package explore runs code of both daemons on a small node, in all orders of what can
 // happen there: package kubelet of the frontend with everything below it, package nri of the
-// actuator with everything below it, and the models of package kernel and package disk.
+// actuator with everything below it, and the models of package kerneltest and package disk.
 // docs/proof.md says what can happen, what is checked, and what is left out.
 package explore
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kernels compares the model of the kernel's cgroups (package kernel of module test) with real kernels: random
+// Command kernels compares the model of the kernel's cgroups (package kerneltest) with real kernels: random
 // operations are taken on the model and on each kernel in a virtual machine, and all files are compared after each
 // operation. The result is a table. A difference makes the exit code 1, and is printed as the shortest list of
 // operations that leads to it.
