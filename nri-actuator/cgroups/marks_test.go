@@ -229,6 +229,38 @@ func TestMarksThatCannotBeRead(t *testing.T) {
 	require.Equal(t, map[string]bool{"memory.min": true}, state.Unreadable)
 }
 
+// unmarked is a hierarchy on a kernel without attributes on cgroups.
+type unmarked struct{ cgroups.Hierarchy }
+
+func (u unmarked) Open(dir string) (cgroups.Cgroup, error) {
+	c, err := u.Hierarchy.Open(dir)
+	return withoutAttributes{c}, err
+}
+
+type withoutAttributes struct{ cgroups.Cgroup }
+
+func (withoutAttributes) Attributes() ([]string, error)     { return nil, syscall.ENOTSUP }
+func (withoutAttributes) Attribute(string) (string, error)  { return "", syscall.ENOTSUP }
+func (withoutAttributes) SetAttribute(string, string) error { return syscall.ENOTSUP }
+func (withoutAttributes) RemoveAttribute(string) error      { return syscall.ENOTSUP }
+
+// On a kernel without attributes the values are read and written, without marks.
+func TestNoMarks(t *testing.T) {
+	files := plain{"memory.min": "4096"}
+	mount := cgroups.NewMount(unmarked{files})
+	for _, act := range []tree.Act{tree.SaveFormer, tree.Write, tree.GiveBack} {
+		files["memory.min"] = "4096"
+		require.NoError(t, mount.WriteStep(tree.Step{Dir: "pod", Kind: tree.Pod, File: "memory.min", Content: "8192", Found: "4096", Act: act}))
+		state, err := mount.Observe("pod", "memory.min")
+		require.NoError(t, err)
+		require.NoError(t, state.Unusable)
+		require.Equal(t, contract.Files{"memory.min": "8192"}, state.Files)
+		require.Empty(t, state.Unreadable)
+		require.Empty(t, state.Former)
+		require.Empty(t, state.Written)
+	}
+}
+
 // plain is a hierarchy of one cgroup without attributes.
 type plain map[string]string
 
@@ -237,11 +269,14 @@ func (plain) Mkdir(string) error                    { return nil }
 func (plain) Remove(string) error                   { return nil }
 func (plain) Close() error                          { return nil }
 func (plain) Children() ([]string, error)           { return nil, nil }
-func (plain) Write(string, string) error            { return nil }
 func (plain) Attributes() ([]string, error)         { return nil, nil }
 func (plain) Attribute(string) (string, error)      { return "", syscall.ENODATA }
 func (plain) SetAttribute(string, string) error     { return nil }
 func (plain) RemoveAttribute(string) error          { return nil }
+func (p plain) Write(file, content string) error {
+	p[file] = content
+	return nil
+}
 func (p plain) Read(file string) ([]byte, error) {
 	content, found := p[file]
 	if !found {
