@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // Histories in which a longer run of TestHistories found a violation.
@@ -15,11 +15,11 @@ func TestFoundHistories(t *testing.T) {
 	const alone = "pod with CPUs 2-3 alone: "
 	runs := []string{alone + "prepare", alone + "create", alone + "make the cgroup", alone + "start"}
 	for name, c := range map[string]struct {
-		kernel  kernel.Release
+		kernel  kerneltest.Release
 		history []string
 	}{
 		// The container went to the shared pool (I4, I5).
-		"a container whose claim file and node file cannot be read": {kernel.Linux61, append(runs,
+		"a container whose claim file and node file cannot be read": {kerneltest.Linux61, append(runs,
 			"the claim file of the pod with CPUs 2-3 alone is made unreadable", "the actuator restarts",
 			"the node file is made unreadable", alone+"update", "the directory has changed")},
 	} {
