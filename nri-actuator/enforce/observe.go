@@ -69,7 +69,8 @@ func limit(desired map[string]tree.Cgroup, containers map[string]*Container, lev
 	}
 }
 
-// observe reads the cgroups. Without partitions no container has their files.
+// observe reads the cgroups. Without partitions their files are read only where this
+// driver has written them.
 func (e *Enforcer) observe(
 	desired map[string]tree.Cgroup, containers map[string]*Container, mayPartition bool, r result,
 ) map[string]tree.State {
@@ -77,7 +78,7 @@ func (e *Enforcer) observe(
 	for _, dir := range slices.Sorted(maps.Keys(desired)) {
 		want := desired[dir]
 		var files []string
-		if mayPartition || want.Kind <= tree.Pod {
+		if mayPartition {
 			files = []string{contract.FileExclusive, contract.FilePartition}
 		}
 		for file := range want.Files {

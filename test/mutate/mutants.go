@@ -59,7 +59,7 @@ func (m mutant) apply(source []byte) []byte {
 
 // mutants returns the changes of a source file: a condition is negated, a part of it
 // left out, a bound moved by one, a sum made a difference, an error dropped, and a
-// statement left out. Constants stay.
+// statement left out. Constants and logs stay.
 func mutants(name string, source []byte) ([]mutant, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
@@ -200,10 +200,18 @@ func (c *collector) dropError(r *ast.ReturnStmt) {
 }
 
 // statements leaves out each call and each assignment to an existing variable.
+// logCall begins a statement that only logs. Such a statement stays: tests look at the
+// logs that operators act on, and not at each line.
+const logCall = "logs.From("
+
 func (c *collector) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
-		case *ast.ExprStmt, *ast.IncDecStmt, *ast.DeferStmt:
+		case *ast.ExprStmt:
+			if !strings.HasPrefix(c.text(s), logCall) {
+				c.leaveOut(s)
+			}
+		case *ast.IncDecStmt, *ast.DeferStmt:
 			c.leaveOut(s)
 		case *ast.AssignStmt:
 			if s.Tok != token.DEFINE {

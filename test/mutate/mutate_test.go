@@ -30,6 +30,7 @@ func f(a, b int, s []int) (int, error) {
 	}
 	log()
 	log()
+	logs.From(ctx).Info("x")
 	x := 1
 	return x, err
 }

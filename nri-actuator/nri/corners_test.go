@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
+)
+
+// A pod keeps its values while its claim is prepared and none of its containers exists:
+// its next container may be about to start.
+func TestPodKeepsItsValuesWithoutAContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, quad())
+	r.node.Change(func(s *contract.NodeState) {
+		pod := s.Pods[podA]
+		pod.Cgroup = contract.Files{"memory.min": "8192"}
+		s.Pods[podA] = pod
+	})
+	c := r.run("c", podA, env...)
+	require.NoError(t, r.remove(c))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "8192", r.node.File(r.podDir(podA), "memory.min"))
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0", r.node.File(r.podDir(podA), "memory.min"))
+}
+
+// The cgroups above a container name its partition's CPUs from its creation to its end,
+// also when its claim is released before it starts: the runtime may be making the
+// partition, and some kernels lose CPUs that go from above a partition.
+func TestPartitionThatIsBeingMade(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.NoError(t, err)
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
+	require.NoError(t, r.remove(c))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
+}
+
+// A container that was not created is forgotten, and no other one of its id.
+func TestDrop(t *testing.T) {
+	e := enforce.New(newRuntime(t, t.TempDir()).plugin.Options.Options)
+	c, other := &enforce.Container{ID: "c"}, &enforce.Container{ID: "c"}
+	e.Add(c)
+	e.Drop(other)
+	require.Same(t, c, e.Find("c"))
+	e.Drop(c)
+	require.Nil(t, e.Find("c"))
+	require.False(t, e.HasContainers())
+}
+
+// A pod whose claim is a partition needs its CPUs: its cgroup must be known.
+func TestPodOfAPartitionIsNotKnown(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("other", podB)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	pod := sandbox(podA)
+	pod.Linux.CgroupParent = "../elsewhere"
+	_, _, err := r.session.CreateContainer(t.Context(), pod, &api.Container{
+		Id: "c", PodSandboxId: pod.Id, Name: "c", Env: env, Linux: &api.LinuxContainer{CgroupsPath: "/" + r.podDir(podA) + "/c"},
+	})
+	require.ErrorContains(t, err, "its pod: ")
+}
+
+// Without a node state there is no pool: a container without a claim is created as it
+// is, and no later call takes it for a container of the pool.
+func TestCreatedWithoutANodeState(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
+	r.connect()
+	pod := sandbox(podA)
+	a, _, err := r.session.CreateContainer(t.Context(), pod, &api.Container{
+		Id: "c", PodSandboxId: pod.Id, Name: "c", Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"},
+	})
+	require.NoError(t, err)
+	require.Nil(t, a)
+}
+
+// That a decision is kept is said once, not at each refresh.
+func TestKeptDecisionIsLoggedOnce(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	r.node.WriteFile(contract.ClaimFile(claimA), []byte("{"))
+	ctx, kept := observed(t)
+	for range 3 {
+		_ = r.plugin.Apply(ctx)
+	}
+	require.Equal(t, 1, kept.FilterMessage("keeping the last known decision").Len())
+	require.Equal(t, "4-7", r.cpus(c))
+}
+
+// A partition that cannot be read is an error, also when the cgroups above name none of
+// its CPUs.
+func TestPartitionThatCannotBeRead(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.loseAbove(c, "kubepods")
+	r.node.Intercept("kubepods", contract.FileExclusive, func(write bool, do func() error) error {
+		if write {
+			return nil // another program overwrites it at once
+		}
+		return do()
+	})
+	r.node.Fail(c.dir, contract.FilePartition, syscall.EIO)
+	require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
+}
+
+// A container may end between the writes and the look at its partition: that is no error.
+func TestPartitionThatEndsMeanwhile(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	reads, last := 0, 0
+	r.node.Intercept(c.dir, contract.FilePartition, func(_ bool, do func() error) error {
+		if reads++; reads == last {
+			return syscall.ENODEV
+		}
+		return do()
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Positive(t, reads)
+	reads, last = 0, reads
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, last, reads)
+}
+
+// A partition that was made again is one when the kernel says so.
+func TestPartitionMadeAgainIsReadBack(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.loseAbove(c, "kubepods")
+	wrote := false
+	back := r.node.Intercept(c.dir, contract.FilePartition, func(write bool, do func() error) error {
+		if wrote && !write {
+			return syscall.EIO
+		}
+		wrote = wrote || write
+		return do()
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.True(t, wrote)
+	require.Contains(t, r.announced.InvalidPartitions[claimA], "input/output error")
+	back()
+	r.later(time.Hour)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.announced.InvalidPartitions)
+}
+
+// A partition that does not end keeps its CPUs in its own cgroup: nothing else is written
+// there.
+func TestNothingIsWrittenBelowAPartitionThatStays(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.node.Intercept(c.dir, contract.FilePartition, func(write bool, do func() error) error {
+		if write {
+			return syscall.EIO
+		}
+		return do()
+	})
+	var written []string
+	for _, file := range []string{contract.FileExclusive, "cpuset.cpus"} {
+		r.node.Intercept(c.dir, file, func(write bool, do func() error) error {
+			if write {
+				written = append(written, file)
+			}
+			return do()
+		})
+	}
+	require.Error(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, written)
+	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
+}
+
+// A pod gives its partition CPUs back also when another program has taken them from the
+// levels above it.
+func TestExclusiveGivenBackBelowALevelWithout(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.NoError(t, r.remove(c))
+	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
+	r.run("plain", podA)
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.node.SetFile("kubepods", contract.FileExclusive, "")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
+	require.Empty(t, r.node.File("kubepods/burstable", contract.FileExclusive))
+}
+
+// A container that another program has pinned stays where it is when the answer to its
+// update comes late.
+func TestLateUpdateOfAPinnedContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pool := r.run("pool", podB)
+	r.node.Change(func(s *contract.NodeState) {
+		s.Shared.CPUs, s.Shared.UnmanagedCPUs = contracttest.CPUs("0-11"), contracttest.CPUs("12-15")
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	pod := sandbox(podC)
+	pinned := &api.Container{
+		Id: "pinned", PodSandboxId: pod.Id, Name: "pinned",
+		Linux: &api.LinuxContainer{
+			CgroupsPath: pod.Linux.CgroupParent + "/pinned",
+			Resources:   &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: "12-13"}},
+		},
+	}
+	env := r.node.Prepare(podA, claimA, quad())
+	r.addPod(podA)
+	free := r.node.Block(pool.dir, "cpuset.cpus")
+	claimed := sandbox(podA)
+	_, _, err := r.session.CreateContainer(soon(t), claimed, &api.Container{
+		Id: "c", PodSandboxId: claimed.Id, Name: "c", Env: env, Linux: &api.LinuxContainer{CgroupsPath: claimed.Linux.CgroupParent + "/c"},
+	})
+	require.ErrorContains(t, err, "busy")
+	updates, err := r.session.UpdateContainer(soon(t), pod, pinned, &api.LinuxResources{})
+	require.NoError(t, err)
+	require.Empty(t, updates)
+	free()
+}
+
+// The actuator's own container gets its values through its pod after a reconnection as
+// well: what its own file has is an old value.
+func TestOwnContainerAfterAReconnection(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	dir, pod := r.podDir(podB)+"/own", r.podDir(podB)
+	r.node.AddCgroup(dir)
+	r.node.SetFile(dir, "cpuset.cpus", "0-3")
+	options := r.plugin.Options.Options
+	options.Mount = r.node.MountIn(dir)
+	e := enforce.New(options)
+	for _, cpus := range []string{"0-3", "0-7", "0-3"} {
+		e.Replace(t.Context(), []*enforce.Container{{
+			ID: "own", Name: "ns/own", References: claims.Container{PodUID: podB},
+			Cgroups: enforce.Cgroups{Dir: dir, Pod: pod}, Life: enforce.Life{Started: true},
+		}})
+		r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs(cpus) })
+		_, err := e.ApplyAll(t.Context())
+		require.NoError(t, err)
+		require.True(t, contracttest.CPUs(r.node.File(dir, "cpuset.cpus.effective")).IsSubsetOf(contracttest.CPUs(cpus)), cpus)
+		if has := r.node.File(pod, "cpuset.cpus"); has != "" {
+			require.Equal(t, cpus, has)
+		}
+	}
+}
+
+// Another program that writes what this driver is about to write is no drift.
+func TestWantedContentOfAnother(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podB)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
+	r.node.SetFile(c.dir, "cpuset.cpus", "0-3")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+	r.node.SetFile(c.dir, "cpuset.cpus", "0-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
+}
