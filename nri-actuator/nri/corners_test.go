@@ -3,6 +3,7 @@
 package nri_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -42,15 +43,22 @@ func TestPodKeepsItsValuesWithoutAContainer(t *testing.T) {
 // also when its claim is released before it starts: the runtime may be making the
 // partition, and some kernels lose CPUs that go from above a partition.
 func TestPartitionThatIsBeingMade(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	require.NoError(t, err)
-	r.node.Unprepare(podA, claimA, "4-7")
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
-	require.NoError(t, r.remove(c))
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
+	for name, meanwhile := range map[string]func(*runtime){
+		"connected": func(*runtime) {}, "after a reconnection": func(r *runtime) { r.reconnect() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+			require.NoError(t, err)
+			meanwhile(r)
+			r.node.Unprepare(podA, claimA, "4-7")
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
+			require.NoError(t, r.remove(c))
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
+		})
+	}
 }
 
 // A container that was not created is forgotten, and no other one of its id.
@@ -65,17 +73,32 @@ func TestDrop(t *testing.T) {
 	require.False(t, e.HasContainers())
 }
 
-// A pod whose claim is a partition needs its CPUs: its cgroup must be known.
-func TestPodOfAPartitionIsNotKnown(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	r.run("other", podB)
-	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
-	pod := sandbox(podA)
-	pod.Linux.CgroupParent = "../elsewhere"
-	_, _, err := r.session.CreateContainer(t.Context(), pod, &api.Container{
-		Id: "c", PodSandboxId: pod.Id, Name: "c", Env: env, Linux: &api.LinuxContainer{CgroupsPath: "/" + r.podDir(podA) + "/c"},
-	})
-	require.ErrorContains(t, err, "its pod: ")
+// A pod with values, or with partition CPUs, needs them: its cgroup must be known.
+func TestPodThatIsNotKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		decision contract.Decision
+		files    contract.Files
+	}{
+		"partition": {partitioned("4-7", contract.PartitionRoot), nil},
+		"memory":    {quad(), contract.Files{"memory.min": "8192"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			r.run("other", podB)
+			env := r.node.Prepare(podA, claimA, c.decision)
+			r.node.Change(func(s *contract.NodeState) {
+				pod := s.Pods[podA]
+				pod.Cgroup = c.files
+				s.Pods[podA] = pod
+			})
+			pod := sandbox(podA)
+			pod.Linux.CgroupParent = "../elsewhere"
+			_, _, err := r.session.CreateContainer(t.Context(), pod, &api.Container{
+				Id: "c", PodSandboxId: pod.Id, Name: "c", Env: env, Linux: &api.LinuxContainer{CgroupsPath: "/" + r.podDir(podA) + "/c"},
+			})
+			require.ErrorContains(t, err, "its pod: ")
+		})
+	}
 }
 
 // Without a node state there is no pool: a container without a claim is created as it
@@ -90,6 +113,79 @@ func TestCreatedWithoutANodeState(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Nil(t, a)
+	updates, err := r.session.UpdateContainer(t.Context(), pod, &api.Container{Id: "other", Name: "other"}, &api.LinuxResources{})
+	require.NoError(t, err)
+	require.Empty(t, updates)
+}
+
+// Without a node state nothing shows what a claim's container must have (I5).
+func TestClaimWithoutANodeState(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, err)
+	r.node.AddCgroup(c.dir)
+	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
+	r.connect()
+	require.ErrorContains(t, r.session.StartContainer(t.Context(), c.pod, c.api), contract.NodeFile)
+	_, err = r.session.UpdateContainer(t.Context(), c.pod, c.api, &api.LinuxResources{})
+	require.ErrorContains(t, err, contract.NodeFile)
+}
+
+// A claim without CPUs takes nothing out of the pool: it does not wait for a pool
+// container that cannot be moved.
+func TestMemoryClaimWaitsForNoPoolContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pool := r.run("pool", podB)
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
+	r.node.Fail(pool.dir, "cpuset.cpus", syscall.EIO)
+	env := r.node.Prepare(podA, claimA, contract.Decision{Mems: contracttest.NUMANodes("0")})
+	_, err := r.create("c", podA, env...)
+	require.NoError(t, err)
+}
+
+// What cannot be applied because a place is not known is an error of Apply.
+func TestPlacesThatAreNotKnown(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	unknown := errors.New("unknown place")
+	for name, c := range map[string]struct {
+		change func(*enforce.Container)
+		want   string
+	}{
+		"container": {func(c *enforce.Container) { c.Cgroups.Dir, c.Cgroups.DirErr = "", unknown }, "unknown place"},
+		"levels":    {func(c *enforce.Container) { c.Cgroups.Pod, c.Cgroups.PodErr = "", unknown }, "the values of the QoS levels cannot be written"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.node.Change(func(s *contract.NodeState) {
+				s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}}
+				s.PartitionCPUs = map[string]contract.CPUSet{"": contracttest.CPUs("4-7")}
+			})
+			r.node.AddCgroup(r.podDir(podB) + "/c")
+			e := enforce.New(r.plugin.Options.Options)
+			container := &enforce.Container{
+				ID: "c", References: claims.Container{PodUID: podB}, Life: enforce.Life{Started: true},
+				Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)},
+			}
+			c.change(container)
+			e.Add(container)
+			_, err := e.ApplyAll(t.Context())
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// A lost partition that another program makes again is no loss any more.
+func TestPartitionThatComesBack(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.loseAbove(c, "kubepods")
+	back := r.node.Fail("kubepods", contract.FileExclusive, syscall.EIO)
+	require.Error(t, r.plugin.Apply(t.Context()))
+	require.Len(t, r.announced.InvalidPartitions, 1)
+	back()
+	r.node.SetFile("kubepods", contract.FileExclusive, "4-7")
+	r.node.SetFile(c.dir, contract.FilePartition, contract.PartitionRoot)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.announced.InvalidPartitions)
 }
 
 // That a decision is kept is said once, not at each refresh.
