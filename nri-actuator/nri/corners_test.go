@@ -152,7 +152,10 @@ func TestPlacesThatAreNotKnown(t *testing.T) {
 		want   string
 	}{
 		"container": {func(c *enforce.Container) { c.Cgroups.Dir, c.Cgroups.DirErr = "", unknown }, "unknown place"},
-		"levels":    {func(c *enforce.Container) { c.Cgroups.Pod, c.Cgroups.PodErr = "", unknown }, "the values of the QoS levels cannot be written"},
+		"levels": {
+			func(c *enforce.Container) { c.Cgroups.Pod, c.Cgroups.PodErr = "", unknown },
+			"the values of the QoS levels cannot be written",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.node.Change(func(s *contract.NodeState) {
