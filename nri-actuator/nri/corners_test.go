@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/stretchr/testify/require"
@@ -17,7 +16,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // A pod keeps its values while its claim is prepared and none of its containers exists:
@@ -37,28 +35,6 @@ func TestPodKeepsItsValuesWithoutAContainer(t *testing.T) {
 	r.node.Unprepare(podA, claimA, "4-7")
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "0", r.node.File(r.podDir(podA), "memory.min"))
-}
-
-// The cgroups above a container name its partition's CPUs from its creation to its end,
-// also when its claim is released before it starts: the runtime may be making the
-// partition, and some kernels lose CPUs that go from above a partition.
-func TestPartitionThatIsBeingMade(t *testing.T) {
-	for name, meanwhile := range map[string]func(*runtime){
-		"connected": func(*runtime) {}, "after a reconnection": func(r *runtime) { r.reconnect() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRuntime(t, t.TempDir())
-			c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-			require.NoError(t, err)
-			meanwhile(r)
-			r.node.Unprepare(podA, claimA, "4-7")
-			require.NoError(t, r.plugin.Apply(t.Context()))
-			require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
-			require.NoError(t, r.remove(c))
-			require.NoError(t, r.plugin.Apply(t.Context()))
-			require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
-		})
-	}
 }
 
 // A container that was not created is forgotten, and no other one of its id.
@@ -176,21 +152,6 @@ func TestPlacesThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// A lost partition that another program makes again is no loss any more.
-func TestPartitionThatComesBack(t *testing.T) {
-	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	r.loseAbove(c, "kubepods")
-	back := r.node.Fail("kubepods", contract.FileExclusive, syscall.EIO)
-	require.Error(t, r.plugin.Apply(t.Context()))
-	require.Len(t, r.announced.InvalidPartitions, 1)
-	back()
-	r.node.SetFile("kubepods", contract.FileExclusive, "4-7")
-	r.node.SetFile(c.dir, contract.FilePartition, contract.PartitionRoot)
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Empty(t, r.announced.InvalidPartitions)
-}
-
 // That a decision is kept is said once, not at each refresh.
 func TestKeptDecisionIsLoggedOnce(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
@@ -202,103 +163,6 @@ func TestKeptDecisionIsLoggedOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, kept.FilterMessage("keeping the last known decision").Len())
 	require.Equal(t, "4-7", r.cpus(c))
-}
-
-// A partition that cannot be read is an error, also when the cgroups above name none of
-// its CPUs.
-func TestPartitionThatCannotBeRead(t *testing.T) {
-	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	r.loseAbove(c, "kubepods")
-	r.node.Intercept("kubepods", contract.FileExclusive, func(write bool, do func() error) error {
-		if write {
-			return nil // another program overwrites it at once
-		}
-		return do()
-	})
-	r.node.Fail(c.dir, contract.FilePartition, syscall.EIO)
-	require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
-}
-
-// A container may end between the writes and the look at its partition: that is no error.
-func TestPartitionThatEndsMeanwhile(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	reads, last := 0, 0
-	r.node.Intercept(c.dir, contract.FilePartition, func(_ bool, do func() error) error {
-		if reads++; reads == last {
-			return syscall.ENODEV
-		}
-		return do()
-	})
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Positive(t, reads)
-	reads, last = 0, reads
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, last, reads)
-}
-
-// A partition that was made again is one when the kernel says so.
-func TestPartitionMadeAgainIsReadBack(t *testing.T) {
-	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	r.loseAbove(c, "kubepods")
-	wrote := false
-	back := r.node.Intercept(c.dir, contract.FilePartition, func(write bool, do func() error) error {
-		if wrote && !write {
-			return syscall.EIO
-		}
-		wrote = wrote || write
-		return do()
-	})
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.True(t, wrote)
-	require.Contains(t, r.announced.InvalidPartitions[claimA], "input/output error")
-	back()
-	r.later(time.Hour)
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Empty(t, r.announced.InvalidPartitions)
-}
-
-// A partition that does not end keeps its CPUs in its own cgroup: nothing else is written
-// there.
-func TestNothingIsWrittenBelowAPartitionThatStays(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	r.node.Unprepare(podA, claimA, "4-7")
-	r.node.Intercept(c.dir, contract.FilePartition, func(write bool, do func() error) error {
-		if write {
-			return syscall.EIO
-		}
-		return do()
-	})
-	var written []string
-	for _, file := range []string{contract.FileExclusive, "cpuset.cpus"} {
-		r.node.Intercept(c.dir, file, func(write bool, do func() error) error {
-			if write {
-				written = append(written, file)
-			}
-			return do()
-		})
-	}
-	require.Error(t, r.plugin.Apply(t.Context()))
-	require.Empty(t, written)
-	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
-}
-
-// A pod gives its partition CPUs back also when another program has taken them from the
-// levels above it.
-func TestExclusiveGivenBackBelowALevelWithout(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
-	require.NoError(t, r.remove(c))
-	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
-	r.run("plain", podA)
-	r.node.Unprepare(podA, claimA, "4-7")
-	r.node.SetFile("kubepods", contract.FileExclusive, "")
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
-	require.Empty(t, r.node.File("kubepods/burstable", contract.FileExclusive))
 }
 
 // A container that another program has pinned stays where it is when the answer to its
