@@ -77,7 +77,7 @@ MUTATED ?= cdi-contract:.:. cdi-contract:cdidir:cdidir cdi-contract:atomicfile:a
 	nri-actuator:claims:claims nri-actuator:tree:tree nri-actuator:guard:guard \
 	dra-frontend:ledger:ledger dra-frontend:decision:decision,kubelet dra-frontend:partition:partition,decision \
 	dra-frontend:nodestate:nodestate dra-frontend:memoryqos:memoryqos dra-frontend:placement:placement \
-	nri-actuator:enforce:nri:-sample=50
+	nri-actuator:enforce:nri,../test/explore:-sample=120
 
 .PHONY: mutate
 mutate: ## Change the core packages, a change at a time, and list what no test notices (an hour); MUTATED selects
