@@ -4,8 +4,11 @@ package nri_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -233,4 +236,81 @@ func TestWantedContentOfAnother(t *testing.T) {
 	r.node.SetFile(c.dir, "cpuset.cpus", "0-7")
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
+}
+
+// Systemd is told the files of a cgroup once in a round, and again what another program
+// has changed in a pod.
+func TestSystemdIsToldOnce(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.node.AddCgroup(r.podDir(podB) + "/c")
+	r.node.Change(func(s *contract.NodeState) {
+		s.Pods[podB] = contract.PodState{Claims: []string{claimB}, Cgroup: contract.Files{"memory.min": "4096", "memory.low": "4096"}}
+	})
+	options := r.plugin.Options.Options
+	for dir, want := range map[string]map[string]string{
+		r.podDir(podB) + "/c": {"cpuset.cpus": "0-15", "cpuset.mems": "0-1"},
+		r.podDir(podB):        {"memory.min": "4096", "memory.low": "4096"},
+	} {
+		units := &sets{Units: r.plugin.Options.Units, dir: dir}
+		options.Units = units
+		e := enforce.New(options)
+		e.Add(&enforce.Container{
+			ID: "c", Name: "c", References: claims.Container{PodUID: podB}, Life: enforce.Life{Started: true},
+			Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)},
+		})
+		for _, file := range slices.Sorted(maps.Keys(want)) {
+			r.node.SetFile(dir, file, map[bool]string{true: "0", false: "8192"}[strings.HasPrefix(file, "cpuset.")])
+		}
+		_, err := e.ApplyAll(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []map[string]string{want}, units.calls, dir)
+		require.Equal(t, dir == r.podDir(podB), slices.Contains(units.again, dir), dir)
+	}
+}
+
+// A value that another program wrote into a pod stays when the pod's claim is released,
+// and nothing of this driver's is left beside it.
+func TestValueOfAnotherStays(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, quad())
+	r.node.Change(func(s *contract.NodeState) {
+		pod := s.Pods[podA]
+		pod.Cgroup = contract.Files{"memory.min": "8192"}
+		s.Pods[podA] = pod
+	})
+	c := r.run("c", podA, env...)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.NoError(t, r.remove(c))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.node.SetFile(r.podDir(podA), "memory.min", "4096")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4096", r.node.File(r.podDir(podA), "memory.min"))
+	state, err := r.node.Mount().Observe(r.podDir(podA))
+	require.NoError(t, err)
+	require.Empty(t, state.Former)
+}
+
+// The start of a container writes no other container of the pool: the next refresh does.
+func TestStartWritesNoOtherContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	other := r.run("other", podB)
+	require.Equal(t, "0-15", r.cpus(other))
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-7") })
+	c := r.run("c", podC)
+	require.Equal(t, "0-7", r.cpus(c))
+	require.Equal(t, "0-15", r.cpus(other))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-7", r.cpus(other))
+}
+
+// What another program wrote into a container is repaired, and not announced: the
+// frontend looks at pods and levels.
+func TestDriftOfAContainerIsNotAnnounced(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.SetFile(c.dir, "cpuset.cpus", "0")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
+	require.Empty(t, r.announced.Overwritten)
 }

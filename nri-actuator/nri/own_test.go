@@ -15,11 +15,17 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 )
 
-// sets are the calls of Set.
+// sets are the calls of Set for a cgroup, and the cgroups of Again.
 type sets struct {
 	enforce.Units
 	calls []map[string]string
+	again []string
 	dir   string
+}
+
+func (s *sets) Again(dir string) {
+	s.again = append(s.again, dir)
+	s.Units.Again(dir)
 }
 
 func (s *sets) Set(dir string, files map[string]string) error {

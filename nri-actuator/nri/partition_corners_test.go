@@ -146,3 +146,16 @@ func TestExclusiveGivenBackBelowALevelWithout(t *testing.T) {
 	require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
 	require.Empty(t, r.node.File("kubepods/burstable", contract.FileExclusive))
 }
+
+// The runtime makes a container's partition. Until the container starts, no call makes
+// it: the runtime is writing.
+func TestPartitionOfTheRuntime(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.NoError(t, err)
+	r.node.AddCgroup(c.dir)
+	require.NoError(t, r.session.PostUpdateContainer(t.Context(), c.pod, c.api))
+	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+	require.NoError(t, r.start(c))
+	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
+}
