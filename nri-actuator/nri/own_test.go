@@ -4,6 +4,9 @@ package nri_test
 
 import (
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -85,4 +88,34 @@ func TestLevelThatRefuses(t *testing.T) {
 	e.Add(&enforce.Container{ID: "c", Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)}})
 	_, err := e.ApplyAll(t.Context())
 	require.ErrorIs(t, err, syscall.EPERM)
+}
+
+// Systemd is told the files of a cgroup once in a round, and again what another program
+// has changed in a pod.
+func TestSystemdIsToldOnce(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.node.AddCgroup(r.podDir(podB) + "/c")
+	r.node.Change(func(s *contract.NodeState) {
+		s.Pods[podB] = contract.PodState{Claims: []string{claimB}, Cgroup: contract.Files{"memory.min": "4096", "memory.low": "4096"}}
+	})
+	options := r.plugin.Options.Options
+	for dir, want := range map[string]map[string]string{
+		r.podDir(podB) + "/c": {"cpuset.cpus": "0-15", "cpuset.mems": "0-1"},
+		r.podDir(podB):        {"memory.min": "4096", "memory.low": "4096"},
+	} {
+		units := &sets{Units: r.plugin.Options.Units, dir: dir}
+		options.Units = units
+		e := enforce.New(options)
+		e.Add(&enforce.Container{
+			ID: "c", Name: "c", References: claims.Container{PodUID: podB}, Life: enforce.Life{Started: true},
+			Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)},
+		})
+		for _, file := range slices.Sorted(maps.Keys(want)) {
+			r.node.SetFile(dir, file, map[bool]string{true: "0", false: "8192"}[strings.HasPrefix(file, "cpuset.")])
+		}
+		_, err := e.ApplyAll(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []map[string]string{want}, units.calls, dir)
+		require.Equal(t, dir == r.podDir(podB), slices.Contains(units.again, dir), dir)
+	}
 }
