@@ -156,13 +156,48 @@ func TestPlacesThatAreNotKnown(t *testing.T) {
 func TestKeptDecisionIsLoggedOnce(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	file, err := os.ReadFile(filepath.Join(r.node.CDI, contract.ClaimFile(claimA)))
+	require.NoError(t, err)
 	r.node.WriteFile(contract.ClaimFile(claimA), []byte("{"))
 	ctx, kept := observed(t)
 	for range 3 {
 		_ = r.plugin.Apply(ctx)
 	}
-	require.Equal(t, 1, kept.FilterMessage("keeping the last known decision").Len())
+	said := func() int { return kept.FilterMessage("keeping the last known decision").Len() }
+	require.Equal(t, 1, said())
 	require.Equal(t, "4-7", r.cpus(c))
+
+	r.node.WriteFile(contract.ClaimFile(claimA), file)
+	require.NoError(t, r.plugin.Apply(ctx))
+	r.node.WriteFile(contract.ClaimFile(claimA), []byte("{"))
+	_ = r.plugin.Apply(ctx)
+	require.Equal(t, 2, said(), "a new fault")
+}
+
+// The last known decision of a container is kept over a reconnection: it is repaired while
+// the claim file cannot be read.
+func TestKeptDecisionIsRepaired(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	r.node.WriteFile(contract.ClaimFile(claimA), []byte("{"))
+	r.reconnect()
+	r.node.SetFile(c.dir, "cpuset.cpus", "4")
+	_ = r.plugin.Apply(t.Context())
+	require.Equal(t, "4-7", r.cpus(c))
+}
+
+// A former value is given back when everything is looked at, not at the start of a
+// container.
+func TestStartGivesNothingBack(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("other", podB)
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{} })
+	r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.Equal(t, "4096", r.node.File("kubepods", "memory.min"))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0", r.node.File("kubepods", "memory.min"))
 }
 
 // A container that another program has pinned stays where it is when the answer to its

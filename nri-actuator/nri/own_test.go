@@ -18,12 +18,22 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 )
 
-// sets are the calls of Set for a cgroup, and the cgroups of Again.
+// sets are the calls of Set for a cgroup, and the cgroups of other calls.
 type sets struct {
 	enforce.Units
-	calls []map[string]string
-	again []string
-	dir   string
+	calls                []map[string]string
+	again, forgot, stays []string
+	dir                  string
+}
+
+func (s *sets) Forget(dir string) error {
+	s.forgot = append(s.forgot, dir)
+	return s.Units.Forget(dir)
+}
+
+func (s *sets) ForgetExcept(dirs []string) {
+	s.stays = dirs
+	s.Units.ForgetExcept(dirs)
 }
 
 func (s *sets) Again(dir string) {
@@ -99,10 +109,16 @@ func TestSystemdIsToldOnce(t *testing.T) {
 		s.Pods[podB] = contract.PodState{Claims: []string{claimB}, Cgroup: contract.Files{"memory.min": "4096", "memory.low": "4096"}}
 	})
 	options := r.plugin.Options.Options
-	for dir, want := range map[string]map[string]string{
-		r.podDir(podB) + "/c": {"cpuset.cpus": "0-15", "cpuset.mems": "0-1"},
-		r.podDir(podB):        {"memory.min": "4096", "memory.low": "4096"},
+	// The first round also writes the pod: the second one finds that another program has
+	// changed it.
+	for _, of := range []struct {
+		dir  string
+		want map[string]string
+	}{
+		{r.podDir(podB) + "/c", map[string]string{"cpuset.cpus": "0-15", "cpuset.mems": "0-1"}},
+		{r.podDir(podB), map[string]string{"memory.min": "4096", "memory.low": "4096"}},
 	} {
+		dir, want := of.dir, of.want
 		units := &sets{Units: r.plugin.Options.Units, dir: dir}
 		options.Units = units
 		e := enforce.New(options)
@@ -117,5 +133,7 @@ func TestSystemdIsToldOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []map[string]string{want}, units.calls, dir)
 		require.Equal(t, dir == r.podDir(podB), slices.Contains(units.again, dir), dir)
+		require.Empty(t, units.forgot, dir)
+		require.Contains(t, units.stays, dir)
 	}
 }
