@@ -69,8 +69,8 @@ func limit(desired map[string]tree.Cgroup, containers map[string]*Container, lev
 	}
 }
 
-// observe reads the cgroups. Without partitions their files are read only where this
-// driver has written them.
+// observe reads the cgroups. Without partitions no container has their files. Pods and
+// levels may: another program can write CPUs there that a sibling needs.
 func (e *Enforcer) observe(
 	desired map[string]tree.Cgroup, containers map[string]*Container, mayPartition bool, r result,
 ) map[string]tree.State {
@@ -78,7 +78,7 @@ func (e *Enforcer) observe(
 	for _, dir := range slices.Sorted(maps.Keys(desired)) {
 		want := desired[dir]
 		var files []string
-		if mayPartition {
+		if mayPartition || want.Kind <= tree.Pod {
 			files = []string{contract.FileExclusive, contract.FilePartition}
 		}
 		for file := range want.Files {

@@ -159,3 +159,20 @@ func TestPartitionOfTheRuntime(t *testing.T) {
 	require.NoError(t, r.start(c))
 	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
 }
+
+// The kernel lets no two siblings name the same CPU. While another program has written a
+// claim's CPUs into another pod, the claim's pod waits, also if the levels name none yet.
+func TestExclusiveOfAnotherProgramInASibling(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	for _, uid := range []string{podA, podB} {
+		r.run("c-"+uid, uid)
+	}
+	r.node.SetFile(r.podDir(podB), contract.FileExclusive, "4-7")
+	require.Empty(t, r.node.File("kubepods", contract.FileExclusive))
+	r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
+	r.node.SetFile(r.podDir(podB), contract.FileExclusive, "")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
+}
