@@ -187,9 +187,9 @@ const guardProgram = "nri-actuator"
 
 func guardArgs(path string) []string { return []string{filepath.Base(path), "guard"} }
 
-// IsGuard reports whether a createRuntime hook with this path and these arguments is a
-// guard, as a claim file injects it. Hooks of other CDI devices are none, whatever their
-// arguments are: a container whose hooks have a guard counts as checked by the guard.
+// IsGuard reports whether a createRuntime hook with this path and these arguments is the
+// guard, as a claim file injects it. A hook of another CDI device is not, whatever its
+// arguments are: the actuator takes a container with the guard's hook for checked.
 func IsGuard(path string, args []string) bool {
 	return strings.HasPrefix(filepath.Base(path), guardProgram) && slices.Equal(args, guardArgs(path))
 }

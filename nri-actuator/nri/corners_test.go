@@ -18,16 +18,21 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 )
 
+// wantInPod gives the pod these files in the node state.
+func (r *runtime) wantInPod(uid string, files contract.Files) {
+	r.node.Change(func(s *contract.NodeState) {
+		pod := s.Pods[uid]
+		pod.Cgroup = files
+		s.Pods[uid] = pod
+	})
+}
+
 // A pod keeps its values while its claim is prepared and none of its containers exists:
 // its next container may be about to start.
 func TestPodKeepsItsValuesWithoutAContainer(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, quad())
-	r.node.Change(func(s *contract.NodeState) {
-		pod := s.Pods[podA]
-		pod.Cgroup = contract.Files{"memory.min": "8192"}
-		s.Pods[podA] = pod
-	})
+	r.wantInPod(podA, contract.Files{"memory.min": "8192"})
 	c := r.run("c", podA, env...)
 	require.NoError(t, r.remove(c))
 	require.NoError(t, r.plugin.Apply(t.Context()))
@@ -37,7 +42,7 @@ func TestPodKeepsItsValuesWithoutAContainer(t *testing.T) {
 	require.Equal(t, "0", r.node.File(r.podDir(podA), "memory.min"))
 }
 
-// A container that was not created is forgotten, and no other one of its id.
+// Drop forgets the container that was not created, and no other container with its ID.
 func TestDrop(t *testing.T) {
 	e := enforce.New(newRuntime(t, t.TempDir()).plugin.Options.Options)
 	c, other := &enforce.Container{ID: "c"}, &enforce.Container{ID: "c"}
@@ -62,11 +67,7 @@ func TestPodThatIsNotKnown(t *testing.T) {
 			r := newRuntime(t, t.TempDir())
 			r.run("other", podB)
 			env := r.node.Prepare(podA, claimA, c.decision)
-			r.node.Change(func(s *contract.NodeState) {
-				pod := s.Pods[podA]
-				pod.Cgroup = c.files
-				s.Pods[podA] = pod
-			})
+			r.wantInPod(podA, c.files)
 			pod := sandbox(podA)
 			pod.Linux.CgroupParent = "../elsewhere"
 			_, _, err := r.session.CreateContainer(t.Context(), pod, &api.Container{
@@ -119,7 +120,8 @@ func TestMemoryClaimWaitsForNoPoolContainer(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What cannot be applied because a place is not known is an error of Apply.
+// ApplyAll returns an error if the cgroup of a container, or of a level with values, is
+// not known.
 func TestPlacesThatAreNotKnown(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	unknown := errors.New("unknown place")
@@ -152,7 +154,7 @@ func TestPlacesThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// That a decision is kept is said once, not at each refresh.
+// One line of the log reports that a decision is kept, not a line at each refresh.
 func TestKeptDecisionIsLoggedOnce(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -186,8 +188,8 @@ func TestKeptDecisionIsRepaired(t *testing.T) {
 	require.Equal(t, "4-7", r.cpus(c))
 }
 
-// A former value is given back when everything is looked at, not at the start of a
-// container.
+// The actuator gives a former value back when it looks at all cgroups, not at the start
+// of a container.
 func TestStartGivesNothingBack(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.run("other", podB)
@@ -200,8 +202,8 @@ func TestStartGivesNothingBack(t *testing.T) {
 	require.Equal(t, "0", r.node.File("kubepods", "memory.min"))
 }
 
-// A container that another program has pinned stays where it is when the answer to its
-// update comes late.
+// A container that another program has pinned keeps its CPUs when the answer to an update
+// of the container comes late.
 func TestLateUpdateOfAPinnedContainer(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
@@ -231,8 +233,8 @@ func TestLateUpdateOfAPinnedContainer(t *testing.T) {
 	free()
 }
 
-// The actuator's own container gets its values through its pod after a reconnection as
-// well: what its own file has is an old value.
+// The actuator's own container gets its values through its pod, after a reconnection as
+// well. The container's own file keeps an old value.
 func TestOwnContainerAfterAReconnection(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	dir, pod := r.podDir(podB)+"/own", r.podDir(podB)
@@ -270,16 +272,12 @@ func TestWantedContentOfAnother(t *testing.T) {
 	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
 }
 
-// A value that another program wrote into a pod stays when the pod's claim is released,
-// and nothing of this driver's is left beside it.
+// A value that another program wrote into a pod stays when the pod's claim is released.
+// The actuator removes its mark of the former value.
 func TestValueOfAnotherStays(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	env := r.node.Prepare(podA, claimA, quad())
-	r.node.Change(func(s *contract.NodeState) {
-		pod := s.Pods[podA]
-		pod.Cgroup = contract.Files{"memory.min": "8192"}
-		s.Pods[podA] = pod
-	})
+	r.wantInPod(podA, contract.Files{"memory.min": "8192"})
 	c := r.run("c", podA, env...)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.NoError(t, r.remove(c))

@@ -199,11 +199,12 @@ func (c *collector) dropError(r *ast.ReturnStmt) {
 	}
 }
 
-// statements leaves out each call and each assignment to an existing variable.
 // logCall begins a statement that only logs. Such a statement stays: tests look at the
 // logs that operators act on, and not at each line.
 const logCall = "logs.From("
 
+// statements leaves out each call, unless the call only logs, and each assignment to an
+// existing variable.
 func (c *collector) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
