@@ -85,3 +85,47 @@ func (r *runtime) pinned(id, podUID, cpus string) *container {
 	r.containers[id] = c
 	return c
 }
+
+// Another program that writes what this driver is about to write is no drift.
+func TestWantedContentOfAnother(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podB)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
+	r.node.SetFile(c.dir, "cpuset.cpus", "0-3")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+	r.node.SetFile(c.dir, "cpuset.cpus", "0-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
+}
+
+// A value that another program wrote into a pod stays when the pod's claim is released.
+// The actuator removes its mark of the former value.
+func TestValueOfAnotherStays(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, quad())
+	r.wantInPod(podA, contract.Files{"memory.min": "8192"})
+	c := r.run("c", podA, env...)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.NoError(t, r.remove(c))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.node.SetFile(r.podDir(podA), "memory.min", "4096")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4096", r.node.File(r.podDir(podA), "memory.min"))
+	state, err := r.node.Mount().Observe(r.podDir(podA))
+	require.NoError(t, err)
+	require.Empty(t, state.Former)
+}
+
+// What another program wrote into a container is repaired, and not announced: the
+// frontend looks at pods and levels.
+func TestDriftOfAContainerIsNotAnnounced(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.SetFile(c.dir, "cpuset.cpus", "0")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
+	require.Empty(t, r.announced.Overwritten)
+}
