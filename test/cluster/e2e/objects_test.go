@@ -299,3 +299,23 @@ func (s suite) linesOf(t *testing.T, name, container, action string) map[string]
 	})
 	return out
 }
+
+// beganOn requires that the program of the pod's container main began on the CPUs of
+// list. If not, it reports what the container was created with and has, and what the
+// daemons say of it.
+func (s suite) beganOn(t *testing.T, name, list string) {
+	t.Helper()
+	p := s.running(t, name)
+	got := s.lines(t, name, "mask")["mask"].CPUs
+	if got == list {
+		return
+	}
+	id := strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
+	report, err := s.NodeExec(context.Background(), s.node, fmt.Sprintf(`
+cd /run/containerd/io.containerd.runtime.v2.task/k8s.io/%[1]s && grep -oE '"DRA_CPUMEM_[^"]*"|"cpu":\{[^}]*\}|"createRuntime":[^]]*' config.json
+grep -s . %[2]s/cpuset.cpus %[2]s/cpuset.cpus.effective %[2]s/../cpuset.cpus %[2]s/../cpuset.cpus.effective
+cat /var/run/cdi/dra.cpumem-node.json
+grep -hE '%[1]s|/%[3]s/' /var/log/pods/%[4]s_*/*/*.log | tail -n 20
+true`, id, s.cgroupDir(t, p, "main"), name, namespace))
+	t.Fatalf("container main of pod %s began on CPUs %s, want %s; %v\n%s\n%s", name, got, list, err, s.events(context.Background(), p.UID), report)
+}

@@ -60,7 +60,7 @@ func TestA58_FixedPool(t *testing.T) {
 	s.takeAll(t, map[string]string{"numa-0": "2-3", "numa-1": "4-7"})
 	pooled()
 	late := s.run(t, pod("a58-late", []string{"mask", "sleep"}))
-	require.Equal(t, "0-1", s.lines(t, late.Name, "mask")["mask"].CPUs)
+	s.beganOn(t, late.Name, "0-1")
 	for _, zone := range []string{"numa-0", "numa-1"} {
 		s.remove(t, "a58-"+zone)
 	}
@@ -76,7 +76,7 @@ func TestA58_SomeoneElsesCPUs(t *testing.T) {
 	s.publishes(t, map[string]int64{"numa-0": 1, "numa-1": 4})
 	stays := s.elsewhere(t, "1")
 	plain := s.run(t, pod("a58-plain", []string{"mask", "sleep"}))
-	require.Equal(t, "2-7", s.lines(t, plain.Name, "mask")["mask"].CPUs)
+	s.beganOn(t, plain.Name, "2-7")
 	stays()
 	s.takeAll(t, map[string]string{"numa-1": "4-7"})
 	require.Equal(t, "2-3", s.cgroup(t, plain, "main", "cpuset.cpus.effective"))
@@ -117,8 +117,7 @@ func (s suite) takeAll(t *testing.T, zones map[string]string) {
 		s.create(t, pod(name, []string{"mask", "sleep"}, name))
 	}
 	for zone, list := range zones {
-		s.running(t, "a58-"+zone)
-		require.Equal(t, list, s.lines(t, "a58-"+zone, "mask")["mask"].CPUs)
+		s.beganOn(t, "a58-"+zone, list)
 	}
 }
 
