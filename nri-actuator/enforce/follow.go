@@ -41,9 +41,7 @@ type Units interface {
 func (e *Enforcer) syncUnit(ctx context.Context, dir string, want tree.Cgroup, state tree.State, given contract.Files, s scope) error {
 	settled := e.Units.UpToDate(dir)
 	e.looked[dir] = true
-	if len(want.Files) > 0 {
-		e.follow(ctx, dir, want.Files, false)
-	}
+	e.follow(ctx, dir, want.Files, false)
 	if !s.all {
 		return nil
 	}
@@ -56,9 +54,7 @@ func (e *Enforcer) syncUnit(ctx context.Context, dir string, want tree.Cgroup, s
 	if len(theirs) > 0 && settled {
 		// Systemd must not get this driver's former value of such a file again.
 		e.forgetUnit(ctx, dir)
-		if len(want.Files) > 0 {
-			e.follow(ctx, dir, want.Files, false)
-		}
+		e.follow(ctx, dir, want.Files, false)
 	}
 	if len(returned) == 0 {
 		return errors.Join(errs...)
@@ -67,9 +63,7 @@ func (e *Enforcer) syncUnit(ctx context.Context, dir string, want tree.Cgroup, s
 	if e.Units.UpToDate(dir) {
 		// From here on the files are kubelet's again.
 		e.forgetUnit(ctx, dir)
-		if len(want.Files) > 0 {
-			e.follow(ctx, dir, want.Files, false)
-		}
+		e.follow(ctx, dir, want.Files, false)
 		errs = append(errs, e.Mount.RemoveMarks(dir, returned))
 	}
 	return errors.Join(errs...)
@@ -79,6 +73,9 @@ func (e *Enforcer) syncUnit(ctx context.Context, dir string, want tree.Cgroup, s
 // that have their contents already. After an error systemd's next
 // reload brings its own values back, and the next round repairs them.
 func (e *Enforcer) follow(ctx context.Context, dir string, files contract.Files, correct bool) {
+	if len(files) == 0 {
+		return
+	}
 	set := e.Units.Set
 	if correct {
 		set = e.Units.Correct

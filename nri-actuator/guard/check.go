@@ -76,7 +76,7 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 		err = h.checkOOMScore(&spec, decision, s.Pid)
 	}
 	if err == nil {
-		err = h.await(ctx, start, &spec, decision)
+		err = h.await(ctx, start, &spec, decision, s.Pid)
 	}
 	if err != nil {
 		return fmt.Errorf("container %s: %w", s.ID, err)

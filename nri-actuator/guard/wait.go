@@ -27,44 +27,54 @@ const (
 	maxDifferences = 3
 )
 
-// await returns nil when the container's cgroup has the decision. It reads the
-// cgroup that the actuator writes. An OCI runtime may put the process into a
-// cgroup below, where these values bound it as well.
+// await returns nil when the container's cgroup has the decision, and its process may use
+// no other CPUs. It reads the cgroup that the actuator writes. An OCI runtime may put the
+// process into a cgroup below, where these values bound it as well.
 //
 // A look at the container's own cgroup is enough for I1, too, because the
 // actuator writes it last. First the actuator moves pool containers off the
 // claim's CPUs and gives the pod and the levels their values. It does so for a
 // container that it adjusts at the creation, and for a container that was
 // created while no actuator ran.
-func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d contract.Decision) error {
+func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d contract.Decision, pid int) error {
 	want := missing(spec, d)
-	if len(want) == 0 {
-		return nil
-	}
 	path := ""
 	if spec.Linux != nil {
 		path = spec.Linux.CgroupsPath
 	}
 	dir, err := cgroups.ContainerDir(path)
-	if err != nil {
+	switch {
+	case err != nil && len(want) == 0:
+		return nil
+	case err != nil:
 		return fmt.Errorf("it has not all that was decided for its claim, and nothing says where it would get it: %w", err)
 	}
-	tree, err := h.OpenMount(h.CgroupRoot)
-	if err != nil {
-		return err
+	read := func(string) (string, error) { return "", nil }
+	if len(want) > 0 {
+		mount, err := h.OpenMount(h.CgroupRoot)
+		if err != nil {
+			return err
+		}
+		defer mount.Close()
+		read = func(file string) (string, error) { return mount.Read(dir, file) }
 	}
-	defer tree.Close()
 	ctx, cancel := context.WithDeadline(ctx, start.Add(waitLimit(spec)))
 	defer cancel()
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
-		found := differences(want, func(file string) (string, error) { return tree.Read(dir, file) })
+		found, outside := differences(want, read), error(nil)
 		if len(found) == 0 {
+			outside = h.checkProcess(pid, dir, d.CPUs)
+		}
+		if len(found) == 0 && outside == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
+			if outside != nil {
+				return fmt.Errorf("after %s: %w", time.Since(start).Round(time.Second), outside)
+			}
 			return refusal(dir, found, time.Since(start), want)
 		case <-tick.C:
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // I5: a container that was created without the actuator, and whose cpuset is the
@@ -177,7 +178,12 @@ func TestGoneContainerIsForgotten(t *testing.T) {
 // A creation without partitions writes to its own pod and the levels only: it takes no
 // longer with more pods.
 func TestCreationLeavesOtherPods(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
+	for _, release := range kerneltest.Releases() {
+		t.Run(release.Name, func(t *testing.T) { creationLeavesOtherPods(t, newRuntimeOn(t, t.TempDir(), release)) })
+	}
+}
+
+func creationLeavesOtherPods(t *testing.T, r *runtime) {
 	r.run("a", podA, r.node.Prepare(podA, claimA, quad())...)
 	r.node.Change(func(s *contract.NodeState) {
 		s.Pods[podA] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{"memory.min": "8192"}}

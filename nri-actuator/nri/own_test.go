@@ -18,12 +18,19 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 )
 
-// sets are the calls of Set for a cgroup, and the cgroups of other calls.
+// sets are the calls of Set and Correct for a cgroup, and the cgroups of other calls.
 type sets struct {
 	enforce.Units
-	calls                []map[string]string
+	calls, corrected     []map[string]string
 	again, forgot, stays []string
 	dir                  string
+}
+
+func (s *sets) Correct(dir string, files map[string]string) error {
+	if dir == s.dir {
+		s.corrected = append(s.corrected, files)
+	}
+	return s.Units.Correct(dir, files)
 }
 
 func (s *sets) Forget(dir string) error {
@@ -135,5 +142,27 @@ func TestSystemdIsToldOnce(t *testing.T) {
 		require.Equal(t, dir == r.podDir(podB), slices.Contains(units.again, dir), dir)
 		require.Empty(t, units.forgot, dir)
 		require.Contains(t, units.stays, dir)
+	}
+}
+
+// Systemd is corrected about a container that has its values, and is told the values of a
+// container before they are written. It hears nothing of a pod without values.
+func TestSystemdIsToldOrCorrected(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podB)
+	r.node.SetFile(c.dir, "cpuset.mems", "0-1")
+	for dir, want := range map[string][2]int{c.dir: {1, 1}, r.podDir(podB): {0, 0}} {
+		r.node.SetFile(c.dir, "cpuset.cpus", "0")
+		options := r.plugin.Options.Options
+		units := &sets{Units: options.Units, dir: dir}
+		options.Units = units
+		e := enforce.New(options)
+		e.Add(at(c, true))
+		for range 2 {
+			_, err := e.ApplyAll(t.Context())
+			require.NoError(t, err)
+		}
+		require.Len(t, units.calls, want[0], dir)
+		require.Len(t, units.corrected, want[1], dir)
 	}
 }

@@ -176,3 +176,65 @@ func TestExclusiveOfAnotherProgramInASibling(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
 }
+
+// A partition that the kernel refuses becomes a member, whether the write returns an error
+// or the file has a reason: some kernels give the CPUs of an invalid partition to nobody.
+func TestRefusedPartitionIsAMember(t *testing.T) {
+	for name, err := range map[string]error{"invalid": nil, "error": syscall.EIO} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+			c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+			r.loseAbove(c, "kubepods")
+			refused := false
+			back := r.node.Intercept(c.dir, contract.FilePartition, func(write bool, do func() error) error {
+				if failed := do(); failed != nil || !write || refused || r.node.File(c.dir, contract.FilePartition) != contract.PartitionRoot {
+					return failed
+				}
+				refused = true
+				r.loseAbove(c, "kubepods") // another program is quicker
+				return err
+			})
+			_ = r.plugin.Apply(t.Context())
+			require.True(t, refused)
+			require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+			require.Len(t, r.announced.InvalidPartitions, 1)
+			back()
+			r.later(time.Hour)
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
+		})
+	}
+}
+
+// A member is made a partition with one write: each write of the file has the kernel look
+// at all partitions.
+func TestMemberIsMadeAPartitionWithOneWrite(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.node.SetFile(c.dir, contract.FilePartition, "member")
+	writes := 0
+	r.node.Intercept(c.dir, contract.FilePartition, func(write bool, do func() error) error {
+		if write {
+			writes++
+		}
+		return do()
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
+	require.Equal(t, 1, writes)
+}
+
+// A pod without known containers gets back the partition CPUs that another program wrote
+// before this driver.
+func TestFormerPartitionCPUsOfAPodWithoutContainers(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("other", podB)
+	r.addPod(podA)
+	r.node.SetFile(r.podDir(podA), contract.FileExclusive, "8")
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.Equal(t, "4-7", r.node.File(r.podDir(podA), contract.FileExclusive))
+	require.NoError(t, r.remove(c))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.connect()
+	require.Equal(t, "8", r.node.File(r.podDir(podA), contract.FileExclusive))
+}

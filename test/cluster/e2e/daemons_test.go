@@ -143,6 +143,35 @@ func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
 	require.Equal(t, 1, cpus(t, s.lines(t, "a37", "mask")["mask"].CPUs).Size())
 }
 
+// A37, I1, I5: the CPU of a prepared claim is offline when its container is created. The
+// kernel would let the container use the CPUs of all others.
+func TestA37_GuardRefusesOtherCPUs(t *testing.T) {
+	drivers(t, "a37-offline", func(t *testing.T, s suite, name string) {
+		before := cpus(t, s.nodeState(t).Shared.CPUs)
+		s.claim(t, name, "numa-1", capacity{"cpu": "1"})
+		uid, proceed := s.prepared(t, pod(name, []string{"mask", "sleep"}, name))
+		held := before.Difference(cpus(t, s.nodeState(t).Shared.CPUs))
+		require.Equal(t, 1, held.Size())
+		file := "/sys/devices/system/" + online(held.List()[0])
+		turn := func(to string) {
+			if _, err := s.NodeExec(context.Background(), s.node, "echo "+to+" >"+file); err != nil {
+				t.Errorf("CPU %s: %v", held, err)
+			}
+		}
+		t.Cleanup(func() { turn("1") })
+		turn("0")
+		proceed()
+		eventually(t, "refused by the guard", func(ctx context.Context) error {
+			if events := s.events(ctx, uid); !strings.Contains(events, "the claim's decision is "+held.String()+": CPUs of the claim are offline") {
+				return errors.New("events: " + events)
+			}
+			return nil
+		})
+		turn("1")
+		s.beganOn(t, name, held.String())
+	})
+}
+
 // A34, A36: the actuator repairs values that were changed while it was away, and
 // connects to a restarted runtime. The container's values stay.
 func TestA36_Restarts(t *testing.T) {

@@ -312,10 +312,12 @@ func (s suite) beganOn(t *testing.T, name, list string) {
 	}
 	id := strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
 	report, err := s.NodeExec(context.Background(), s.node, fmt.Sprintf(`
-cd /run/containerd/io.containerd.runtime.v2.task/k8s.io/%[1]s && grep -oE '"DRA_CPUMEM_[^"]*"|"cpu":\{[^}]*\}|"createRuntime":[^]]*' config.json
+cd /run/containerd/io.containerd.runtime.v2.task/k8s.io/%[1]s &&
+  grep -oE '"DRA_CPUMEM_[^"]*"|"cpu":\{[^}]*\}|"createRuntime":[^]]*' config.json
 grep -s . %[2]s/cpuset.cpus %[2]s/cpuset.cpus.effective %[2]s/../cpuset.cpus %[2]s/../cpuset.cpus.effective
 cat /var/run/cdi/dra.cpumem-node.json
 grep -hE '%[1]s|/%[3]s/' /var/log/pods/%[4]s_*/*/*.log | tail -n 20
 true`, id, s.cgroupDir(t, p, "main"), name, namespace))
-	t.Fatalf("container main of pod %s began on CPUs %s, want %s; %v\n%s\n%s", name, got, list, err, s.events(context.Background(), p.UID), report)
+	t.Fatalf("container main of pod %s began on CPUs %s, want %s; %v\n%s\n%s", name, got, list, err,
+		s.events(context.Background(), p.UID), report)
 }

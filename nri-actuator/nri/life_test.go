@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri_test
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
+)
+
+// at returns the actuator's container for c, which was started or not.
+func at(c *container, started bool) *enforce.Container {
+	return &enforce.Container{
+		ID: c.api.Id, Name: c.api.Name, References: claims.Container{PodUID: c.pod.Uid}.WithEnv(c.api.Env),
+		Cgroups: enforce.Cgroups{Dir: c.dir, Pod: "kubepods/burstable/pod" + c.pod.Uid}, Life: enforce.Life{Started: started},
+	}
+}
+
+// A start that is only reported is a start: the container is forgotten when its cgroup is
+// gone.
+func TestReportedStart(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA)
+	e := enforce.New(r.plugin.Options.Options)
+	e.Add(at(c, false))
+	for _, started := range []bool{false, true, false} {
+		_, known := e.FindOrAdd(at(c, started))
+		require.True(t, known)
+	}
+	_, err := e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	r.node.RemoveCgroup(c.dir)
+	_, err = e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, e.Find("c"))
+}
+
+// The cgroup of a container that has not started may go and come back: the runtime tries
+// again.
+func TestCreatedContainerIsNotForgotten(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	e := enforce.New(r.plugin.Options.Options)
+	e.Add(at(c, false))
+	for range 2 {
+		_, err := e.ApplyAll(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, e.Find("c"))
+		if r.node.Exists(c.dir) {
+			r.node.RemoveCgroup(c.dir)
+		}
+	}
+}
+
+// A stopped container without a known cgroup has no processes that a cgroup bounds.
+func TestStoppedContainerWithoutAKnownCgroup(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA)
+	c.api.State, c.api.Linux.CgroupsPath = api.ContainerState_CONTAINER_STOPPED, "../elsewhere"
+	require.NoError(t, r.synchronize())
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	c.api.State = api.ContainerState_CONTAINER_RUNNING
+	require.NoError(t, r.synchronize())
+	require.ErrorContains(t, r.plugin.Apply(t.Context()), "elsewhere")
+}
+
+// A container that waits and has its CPUs does not wait for the pool: only its other
+// values are written.
+func TestWaitingContainerWithItsCPUs(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pool := r.run("pool", podB)
+	d := quad()
+	d.Memory = &contract.Memory{Min: 4096}
+	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, d)...)
+	r.node.SetFile(c.dir, "cpuset.cpus", "4-7")
+	r.node.Fail(pool.dir, "cpuset.cpus", syscall.EIO)
+	e := enforce.New(r.plugin.Options.Options)
+	e.Replace(t.Context(), []*enforce.Container{at(pool, true), at(c, false)})
+	require.True(t, e.ApplyWaiting(t.Context()))
+	require.Equal(t, "4096", r.node.File(c.dir, "memory.min"))
+}
+
+// A claim that needs nothing of its pod needs no known cgroup of the pod.
+func TestPodThatNeedsNothing(t *testing.T) {
+	for name, parent := range map[string]string{"unknown": "../elsewhere", "gone": "/kubepods/burstable/pod" + podA} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			pod := sandbox(podA)
+			pod.Linux.CgroupParent = parent
+			_, _, err := r.session.CreateContainer(t.Context(), pod, &api.Container{
+				Id: "c", PodSandboxId: pod.Id, Name: "c", Env: r.node.Prepare(podA, claimA, quad()),
+				Linux: &api.LinuxContainer{CgroupsPath: "/" + r.podDir(podA) + "/c"},
+			})
+			require.NoError(t, err)
+		})
+	}
+}
+
+// What another program wrote over a pod's partition CPUs is repaired and not announced:
+// the partition is announced if it is lost.
+func TestDriftOfPartitionCPUsIsNotAnnounced(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("plain", podA)
+	r.node.Change(func(s *contract.NodeState) {
+		s.PartitionCPUs = map[string]contract.CPUSet{"": contracttest.CPUs("4-7")}
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4-7", r.node.File("kubepods", contract.FileExclusive))
+	r.node.SetFile("kubepods", contract.FileExclusive, "4-5")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4-7", r.node.File("kubepods", contract.FileExclusive))
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
+	require.Empty(t, r.announced.Overwritten)
+}
+
+// No container is created while a value of its pod cannot be read: the value that another
+// program wrote would be lost.
+func TestPodWithAnUnreadableValue(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.addPod(podA)
+	env := r.node.Prepare(podA, claimA, quad())
+	r.wantInPod(podA, contract.Files{"memory.min": "8192"})
+	back := r.node.Fail(r.podDir(podA), "memory.min", syscall.EIO)
+	_, err := r.create("c", podA, env...)
+	require.ErrorContains(t, err, "its pod: cgroup "+r.podDir(podA)+": memory.min: input/output error")
+	back()
+	r.run("c", podA, env...)
+	require.Equal(t, "8192", r.node.File(r.podDir(podA), "memory.min"))
+}
