@@ -12,8 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
+func write(dir, file, content string) Operation {
+	return Operation{Kind: Write, Dir: dir, File: file, Content: content}
+}
+
+const exclusive, partition = "cpuset.cpus.exclusive", "cpuset.cpus.partition"
+
 // container returns a machine with 8 CPUs and the container a/b/c, below cgroups that
-// name the CPUs 2 to 5.
+// name the CPUs 2 to 5 if the kernel has partitions there.
 func container(t *testing.T, release Release) *Kernel {
 	k := New(release, Regular(8, 2))
 	require.NoError(t, k.Do(Operation{Kind: Write, File: "cgroup.subtree_control", Content: "+cpuset +memory +hugetlb"}))
@@ -21,7 +27,9 @@ func container(t *testing.T, release Release) *Kernel {
 		require.NoError(t, k.Mkdir(dir))
 		if dir != "a/b/c" {
 			require.NoError(t, k.Write(dir, "cgroup.subtree_control", "+cpuset +memory +hugetlb"))
-			require.NoError(t, k.Write(dir, "cpuset.cpus.exclusive", "2-5"))
+			if release.HasRemotePartitions() {
+				require.NoError(t, k.Write(dir, exclusive, "2-5"))
+			}
 		}
 	}
 	return k
@@ -35,10 +43,6 @@ func read(t *testing.T, k *Kernel, dir, file string) string {
 
 // The facts that this driver's design rests on (docs/exclusivity.md).
 func TestPartitions(t *testing.T) {
-	write := func(dir, file, content string) Operation {
-		return Operation{Kind: Write, Dir: dir, File: file, Content: content}
-	}
-	const exclusive, partition = "cpuset.cpus.exclusive", "cpuset.cpus.partition"
 	for name, c := range map[string]struct {
 		operations []Operation
 		// partition is what the container is, machine what the root can use.
@@ -93,6 +97,17 @@ func TestPartitions(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Linux 6.1 tries no invalid partition again: another kind has the reason of the former.
+func TestInvalidPartitionKeepsItsReason(t *testing.T) {
+	k := container(t, Linux61)
+	for _, o := range []Operation{
+		write("a/b/c", partition, "root"), write("a/b", "cpuset.cpus", "1-3"), write("a/b/c", partition, "isolated"),
+	} {
+		require.NoError(t, k.Do(o), "%s", o)
+	}
+	require.Equal(t, "isolated invalid (Parent is not a partition root)", read(t, k, "a/b/c", partition))
 }
 
 func TestErrors(t *testing.T) {

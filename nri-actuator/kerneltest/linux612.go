@@ -158,6 +158,10 @@ func (l linux612) setPartition(k *Kernel, c *cgroup, kind partitionKind) {
 	if kind == c.kind && !c.invalid {
 		return
 	}
+	if kind != member && c.invalid && k.release.keepsInvalid {
+		c.kind = kind
+		return
+	}
 	reason, was := "", c.kind
 	if kind != member && c.invalid {
 		was = member

@@ -9,6 +9,9 @@ type Release struct {
 	// may have a parent that is none (since Linux 6.7).
 	exclusive bool
 	rules     rules
+	// keepsInvalid reports whether an invalid partition stays invalid, for the same reason,
+	// until it has become a member.
+	keepsInvalid bool
 	// emptyReason is the reason of a partition that names no CPU.
 	emptyReason string
 }
@@ -34,7 +37,7 @@ type rules interface {
 
 // The kernels of the model.
 var (
-	Linux61  = Release{Name: "6.1", rules: linux612{}, emptyReason: "cpuset.cpus is empty"}
+	Linux61  = Release{Name: "6.1", rules: linux612{}, keepsInvalid: true, emptyReason: "cpuset.cpus is empty"}
 	Linux612 = Release{Name: "6.12", rules: linux612{}, exclusive: true, emptyReason: noCPUs}
 	Linux7   = Release{Name: "7", rules: linux7{}, exclusive: true, emptyReason: noCPUs}
 )

@@ -59,6 +59,19 @@ func TestCreatedContainerIsNotForgotten(t *testing.T) {
 	}
 }
 
+// A container that the runtime no longer lists is forgotten at once if its cgroup is gone.
+func TestUnlistedContainerWithoutACgroup(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA)
+	e := enforce.New(r.plugin.Options.Options)
+	e.Add(at(c, true))
+	_, err := e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	r.node.RemoveCgroup(c.dir)
+	e.Replace(t.Context(), nil)
+	require.False(t, e.HasContainers())
+}
+
 // A stopped container without a known cgroup has no processes that a cgroup bounds.
 func TestStoppedContainerWithoutAKnownCgroup(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
@@ -85,6 +98,21 @@ func TestWaitingContainerWithItsCPUs(t *testing.T) {
 	e.Replace(t.Context(), []*enforce.Container{at(pool, true), at(c, false)})
 	require.True(t, e.ApplyWaiting(t.Context()))
 	require.Equal(t, "4096", r.node.File(c.dir, "memory.min"))
+}
+
+// A claim without CPUs takes nothing out of the pool: it does not wait for a pool container
+// whose cgroup is not known.
+func TestMemoryClaimBesideAnUnknownCgroup(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	for id, d := range map[string]contract.Decision{"memory": {Mems: contracttest.NUMANodes("0")}, "cpu": quad()} {
+		unknown := r.foreign("unknown", podB)
+		unknown.api.Linux.CgroupsPath = "../elsewhere"
+		require.NoError(t, r.synchronize())
+		env := r.node.Prepare(podA, claimA, d)
+		_, err := r.create(id, podA, env...)
+		require.Equal(t, id == "cpu", err != nil, "%s: %v", id, err)
+		r.node.Unprepare(podA, claimA, d.CPUs.String())
+	}
 }
 
 // A claim that needs nothing of its pod needs no known cgroup of the pod.

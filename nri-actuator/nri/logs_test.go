@@ -185,3 +185,22 @@ func TestNoNodeStateIsLogged(t *testing.T) {
 		require.Equal(t, want, said[0].Level)
 	}
 }
+
+// A repaired partition is news again in a container that came later to the same cgroup.
+func TestRepairOfAnotherContainerIsNews(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	for range 2 {
+		c := r.run("c", podA, env...)
+		for _, level := range []zapcore.Level{zapcore.WarnLevel, zapcore.DebugLevel} {
+			ctx, kept := observed(t)
+			r.node.SetFile(c.dir, contract.FilePartition, "member")
+			require.NoError(t, r.plugin.Apply(ctx))
+			said := kept.FilterMessage("repaired what another program wrote").All()
+			require.Len(t, said, 1)
+			require.Equal(t, level, said[0].Level)
+		}
+		require.NoError(t, r.remove(c))
+		require.NoError(t, r.plugin.Apply(t.Context()))
+	}
+}

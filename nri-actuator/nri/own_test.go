@@ -90,6 +90,14 @@ func TestOwnContainer(t *testing.T) {
 	env := r.node.Prepare(podB, claimA, quad())
 	require.ErrorIs(t, apply(func(c *enforce.Container) { c.References = c.References.WithEnv(env) }), syscall.EPERM)
 	r.node.Unprepare(podB, claimA, "")
+	back := r.node.Intercept(pod, "cpuset.cpus", func(write bool, do func() error) error {
+		if write {
+			return do()
+		}
+		return syscall.EIO
+	})
+	require.ErrorContains(t, apply(func(*enforce.Container) {}), "input/output error", "what the pod has is not known")
+	back()
 	r.node.RemoveFile(pod, "cpuset.cpus")
 	require.ErrorContains(t, apply(func(*enforce.Container) {}), pod)
 }
@@ -165,4 +173,27 @@ func TestSystemdIsToldOrCorrected(t *testing.T) {
 		require.Len(t, units.calls, want[0], dir)
 		require.Len(t, units.corrected, want[1], dir)
 	}
+}
+
+// When a pod keeps the value of another program, systemd forgets the pod's values, and is
+// told the values that still hold.
+func TestSystemdIsToldAgainAfterAValueOfAnother(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podB)
+	options := r.plugin.Options.Options
+	units := &sets{Units: options.Units, dir: r.podDir(podB)}
+	options.Units = units
+	e := enforce.New(options)
+	e.Add(at(c, true))
+	both, one := map[string]string{"memory.min": "4096", "memory.low": "4096"}, map[string]string{"memory.min": "4096"}
+	for _, files := range []map[string]string{both, one} {
+		r.node.Change(func(s *contract.NodeState) { s.Pods[podB] = contract.PodState{Claims: []string{claimB}, Cgroup: files} })
+		units.calls, units.forgot = nil, nil
+		_, err := e.ApplyAll(t.Context())
+		require.NoError(t, err)
+		r.node.SetFile(r.podDir(podB), "memory.low", "8192")
+	}
+	require.Equal(t, []string{r.podDir(podB)}, units.forgot)
+	require.Equal(t, []map[string]string{one, one}, units.calls)
+	require.Equal(t, "8192", r.node.File(r.podDir(podB), "memory.low"))
 }
