@@ -238,3 +238,24 @@ func TestFormerPartitionCPUsOfAPodWithoutContainers(t *testing.T) {
 	r.connect()
 	require.Equal(t, "8", r.node.File(r.podDir(podA), contract.FileExclusive))
 }
+
+// A partition's cgroup gives its CPUs up before the cgroups above it: some kernels lose
+// CPUs that a cgroup above a partition no longer names.
+func TestPartitionEndsFromBelow(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.node.Unprepare(podA, claimA, "4-7")
+	var written []string
+	want := []string{c.dir, r.podDir(podA), "kubepods/burstable", "kubepods"}
+	for _, dir := range want {
+		r.node.Intercept(dir, contract.FileExclusive, func(write bool, do func() error) error {
+			if write {
+				written = append(written, dir)
+			}
+			return do()
+		})
+	}
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, want, written)
+	require.Equal(t, "0-15", r.cpus(c))
+}
