@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,32 +76,49 @@ func (b batch) start(t *testing.T, l *lives) {
 func (b batch) runs(t *testing.T, l *lives) {
 	t.Helper()
 	for _, name := range b.all() {
-		// Minutes for each pod: a container takes an emulated node ten seconds and more.
-		err := objects.Eventually(t.Context(), "pod "+name, time.Second, func(ctx context.Context) error {
-			p, err := l.pods().Pod(ctx, name)
-			if err != nil {
-				return err
-			}
-			if len(p.Status.ContainerStatuses) == 0 {
-				return fmt.Errorf("phase %s; events: %s", p.Status.Phase, l.events(ctx, p.UID))
-			}
-			for _, c := range p.Status.ContainerStatuses {
-				if ended := c.State.Terminated; ended != nil && !b.restarted {
-					t.Fatalf("pod %s: container %s has failed: %+v; events: %s", name, c.Name, ended, l.events(ctx, p.UID))
-				}
-				if c.State.Running == nil {
-					return fmt.Errorf("container %s: %+v; events: %s", c.Name, c.State, l.events(ctx, p.UID))
-				}
-			}
-			return nil
-		})
-		require.NoError(t, err)
+		containers := 1
+		if slices.Contains(b.plain(), name) {
+			containers = b.containers
+		}
+		// Minutes for each container: kubelet starts a pod's containers one after the
+		// other, and one takes an emulated node ten seconds and more.
+		for n := range containers {
+			err := objects.Eventually(t.Context(), "pod "+name, time.Second, func(ctx context.Context) error {
+				return b.runsAtLeast(ctx, t, l, name, n+1)
+			})
+			require.NoError(t, err)
+		}
 	}
 	for _, name := range b.claimed() {
 		p, err := l.pods().Pod(t.Context(), name)
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint(memory), l.cgroup(t, p, "main", "memory.min"), name)
 	}
+}
+
+// runsAtLeast returns an error unless n containers of the pod run.
+func (b batch) runsAtLeast(ctx context.Context, t *testing.T, l *lives, name string, n int) error {
+	t.Helper()
+	p, err := l.pods().Pod(ctx, name)
+	if err != nil {
+		return err
+	}
+	running, waits := 0, corev1.ContainerStatus{}
+	for _, c := range p.Status.ContainerStatuses {
+		if ended := c.State.Terminated; ended != nil && !b.restarted {
+			t.Fatalf("pod %s: container %s has failed: %+v; events: %s", name, c.Name, ended, l.events(ctx, p.UID))
+		}
+		if c.State.Running != nil {
+			running++
+		} else {
+			waits = c
+		}
+	}
+	if running < n {
+		return fmt.Errorf("phase %s, %d containers run, container %s: %+v; events: %s",
+			p.Status.Phase, running, waits.Name, waits.State, l.events(ctx, p.UID))
+	}
+	return nil
 }
 
 // note records the lives of the containers with claims so far.
