@@ -153,6 +153,6 @@ func testWait(t *testing.T, path, state, bundle, entry string) {
 	require.Error(t, late.Wait())
 	require.Equal(t, 1, late.ProcessState.ExitCode())
 	require.Contains(t, errs.String(),
-		"kubepods/podx/c lacks what nri-actuator gives it, after 1s: cpuset.cpus is unset, the claim's decision is 4;")
+		"kubepods/podx/c lacks what nri-actuator gives it: cpuset.cpus is unset, the claim's decision is 4;")
 	require.Equal(t, 1, strings.Count(errs.String(), "\n"))
 }

@@ -122,7 +122,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	r = make(result)
 	observed := e.observe(desired, containers, mayPartition, r)
 	for dir, state := range observed {
-		if s.all {
+		if s.all || len(state.Unreadable) > 0 {
 			r.add(dir, state.Unusable)
 		}
 	}

@@ -39,6 +39,19 @@ func (e *Enforcer) Current(ctx context.Context, c *Container) (d contract.Decisi
 	return d, d.V != "", err
 }
 
+// PresentCPUs returns the CPUs that the container's cgroup names, none if that is not
+// known.
+func (e *Enforcer) PresentCPUs(c *Container) contract.CPUSet {
+	if c.Cgroups.Dir == "" {
+		return contract.CPUSet{}
+	}
+	cpus, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
+	if err != nil {
+		return contract.CPUSet{}
+	}
+	return cpus
+}
+
 // ApplyTo gives an existing container its present values. known says whether the
 // container was known before the call. acted reports whether the container has
 // values, of the present node state or earlier ones.

@@ -131,9 +131,12 @@ func mismatch(what, got, want string) error {
 		differs(what, got, want), advice)
 }
 
-// advice ends each refusal: what a person should check, and what happens next.
-const advice = "check that nri-actuator runs on this node and what it logs; " +
-	"the pod's restart policy decides whether the container is tried again"
+// advice ends a refusal for want of the actuator: what a person should check, and what
+// happens next.
+const advice = "check that nri-actuator runs on this node and what it logs; " + retried
+
+// retried is what happens after a refusal.
+const retried = "the pod's restart policy decides whether the container is tried again"
 
 func differs(what, got, want string) string {
 	if got == "" {

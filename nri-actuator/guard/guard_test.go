@@ -76,7 +76,7 @@ func noModes() ([]string, error) { return nil, errors.New("asked without need") 
 func hook(spec *specs.Spec) guard.Hook {
 	return guard.Hook{
 		Config:      func(string) ([]byte, error) { return json.Marshal(spec) },
-		PolicyModes: noModes, OpenMount: cgroups.Open, CgroupRoot: "/nonexistent",
+		PolicyModes: noModes, OpenMount: cgroups.Open, CgroupRoot: "/nonexistent", ProcRoot: "/nonexistent",
 	}
 }
 

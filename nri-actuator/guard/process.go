@@ -10,36 +10,31 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// checkProcess returns an error if the container's process may use other CPUs than cpus,
-// the decision's (I1, I5). The files of its cgroup do not show that: if all CPUs of a
-// cgroup are offline, lost, or missing in a cgroup above it, the kernel lets its processes
-// use the CPUs of its parent (cgroup-v2.rst, "cpuset.cpus.effective"). A process outside
-// the cgroup dir is not the container's: that of a virtual machine is elsewhere.
-func (h Hook) checkProcess(pid int, dir string, cpus contract.CPUSet) error {
-	if pid <= 0 || cpus.IsEmpty() {
+// checkProcess returns an error if the kernel lets the container's process use other CPUs
+// or NUMA nodes than the decision's (I1, I5). cpuset.cpus does not show that: if all CPUs
+// of a cgroup are offline, or missing in a cgroup above, its processes may use the CPUs
+// of its parent (cgroup-v2.rst, "cpuset.cpus.effective"). The process shows it for the
+// cgroup below, too, into which some OCI runtimes put it. A process outside the cgroup
+// dir is not the container's: that of a virtual machine is elsewhere. A decision without
+// CPUs or NUMA nodes leaves them to the shared pool, which the guard does not know.
+func (h Hook) checkProcess(pid int, dir string, d contract.Decision) error {
+	if pid <= 0 {
 		return nil
 	}
 	process := filepath.Join(h.ProcRoot, strconv.Itoa(pid))
 	inside, err := isInside(process, dir)
-	var may contract.CPUSet
 	if err == nil && inside {
-		may, err = allowedCPUs(process)
+		err = checkAllowed(filepath.Join(process, "status"), dir, d)
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		// It has ended, and the creation fails without the guard.
-		return nil
-	case err != nil:
-		return fmt.Errorf("it is not known which CPUs the container may use: %w", err)
-	case inside && !may.IsSubsetOf(cpus):
-		return fmt.Errorf("the kernel lets the container use CPUs %s, the claim's decision is %s: "+
-			"CPUs of the claim are offline, or cgroup %s or one above it lacks them in cpuset.cpus.effective; %s", may, cpus, dir, advice)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return nil // it has ended: the creation fails without the guard
 	}
-	return nil
+	return err
 }
 
 // isInside reports whether the process is in the cgroup dir, or below it (cgroups(7),
@@ -57,22 +52,39 @@ func isInside(process, dir string) (bool, error) {
 	return false, nil
 }
 
-// allowedCPUs returns the CPUs that the kernel lets the process use (proc_pid_status(5)).
-func allowedCPUs(process string) (contract.CPUSet, error) {
-	const field = "Cpus_allowed_list:"
-	file := filepath.Join(process, "status")
-	data, err := os.ReadFile(file)
+// checkAllowed compares the lists in a process's status file (proc_pid_status(5)) with
+// the decision.
+func checkAllowed(status, dir string, d contract.Decision) error {
+	data, err := os.ReadFile(status)
 	if err != nil {
-		return contract.CPUSet{}, err
+		return err
 	}
+	fields := make(map[string]string)
 	for line := range strings.Lines(string(data)) {
-		if list, is := strings.CutPrefix(line, field); is {
-			cpus, err := contract.ParseCPUs(strings.TrimSpace(list))
-			if err != nil {
-				return contract.CPUSet{}, fmt.Errorf("%s: %w", file, err)
-			}
-			return cpus, nil
-		}
+		name, value, _ := strings.Cut(line, ":")
+		fields[name] = strings.TrimSpace(value)
 	}
-	return contract.CPUSet{}, fmt.Errorf("%s has no field %s", file, field)
+	cpus, err := contract.ParseCPUs(fields["Cpus_allowed_list"])
+	if err != nil {
+		return fmt.Errorf("%s: Cpus_allowed_list: %w", status, err)
+	}
+	mems, err := contract.ParseNUMANodes(fields["Mems_allowed_list"])
+	if err != nil {
+		return fmt.Errorf("%s: Mems_allowed_list: %w", status, err)
+	}
+	if err := isAllowed("CPU", fileCPUs, dir, cpus, d.CPUs); err != nil {
+		return err
+	}
+	return isAllowed("NUMA node", fileMems, dir, mems, d.Mems)
+}
+
+// isAllowed returns an error unless the kernel lets the process use ids of want and no
+// others. Some of them are what is left of a claim with other ids that are offline.
+func isAllowed[Of any](what, file, dir string, may, want contract.Set[Of]) error {
+	if want.IsEmpty() || !may.IsEmpty() && may.IsSubsetOf(want) {
+		return nil
+	}
+	return fmt.Errorf("the kernel lets the container use %ss %q, the claim's decision is %s: "+
+		"no %s of the claim is online and in %s.effective of all cgroups above %s; %s",
+		what, may.String(), want, what, file, dir, retried)
 }

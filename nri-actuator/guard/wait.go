@@ -27,9 +27,10 @@ const (
 	maxDifferences = 3
 )
 
-// await returns nil when the container's cgroup has the decision, and its process may use
-// no other CPUs. It reads the cgroup that the actuator writes. An OCI runtime may put the
-// process into a cgroup below, where these values bound it as well.
+// await returns nil when the container's cgroup has the decision, and the kernel lets its
+// process use no other CPUs and NUMA nodes. It reads the cgroup that the actuator writes.
+// An OCI runtime may put the process into a cgroup below, where these values bound it as
+// well.
 //
 // A look at the container's own cgroup is enough for I1, too, because the
 // actuator writes it last. First the actuator moves pool containers off the
@@ -49,33 +50,34 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 	case err != nil:
 		return fmt.Errorf("it has not all that was decided for its claim, and nothing says where it would get it: %w", err)
 	}
-	read := func(string) (string, error) { return "", nil }
+	// look returns why the container must not run, nil if it may.
+	look := func() error { return h.checkProcess(pid, dir, d) }
 	if len(want) > 0 {
 		mount, err := h.OpenMount(h.CgroupRoot)
 		if err != nil {
 			return err
 		}
 		defer mount.Close()
-		read = func(file string) (string, error) { return mount.Read(dir, file) }
+		look = func() error {
+			found := differences(want, func(file string) (string, error) { return mount.Read(dir, file) })
+			if len(found) > 0 {
+				return refusal(dir, found, want)
+			}
+			return h.checkProcess(pid, dir, d)
+		}
 	}
 	ctx, cancel := context.WithDeadline(ctx, start.Add(waitLimit(spec)))
 	defer cancel()
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
-		found, outside := differences(want, read), error(nil)
-		if len(found) == 0 {
-			outside = h.checkProcess(pid, dir, d.CPUs)
-		}
-		if len(found) == 0 && outside == nil {
+		err := look()
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if outside != nil {
-				return fmt.Errorf("after %s: %w", time.Since(start).Round(time.Second), outside)
-			}
-			return refusal(dir, found, time.Since(start), want)
+			return fmt.Errorf("refused after %s: %w", time.Since(start).Round(time.Second), err)
 		case <-tick.C:
 		}
 	}
@@ -83,9 +85,9 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 
 // missing returns the files of the container's cgroup that must be checked, with
 // the contents that they must have. An empty content means any content but
-// empty. Values in config.json need no check: the OCI runtime has written them,
-// or the creation has failed. Only a partition needs a check, because the kernel
-// refuses a partition in the file's content.
+// empty. Files of which config.json has the contents need no check: the OCI runtime has
+// written them, or the creation has failed. Only a partition needs a check, because the
+// kernel refuses a partition in the file's content.
 func missing(spec *specs.Spec, d contract.Decision) map[string]string {
 	var resources specs.LinuxResources
 	if spec.Linux != nil && spec.Linux.Resources != nil {
@@ -135,8 +137,8 @@ func differences(want map[string]string, read func(file string) (string, error))
 	return found
 }
 
-// refusal returns the error for a container after its wait.
-func refusal(dir string, found []string, waited time.Duration, want map[string]string) error {
+// refusal returns the error for a container whose cgroup lacks values.
+func refusal(dir string, found []string, want map[string]string) error {
 	text := strings.Join(found[:min(len(found), maxDifferences)], "; ")
 	if more := len(found) - maxDifferences; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
@@ -144,7 +146,7 @@ func refusal(dir string, found []string, waited time.Duration, want map[string]s
 	if want[contract.FilePartition] != "" {
 		text += "; find the cgroup that names the CPUs in " + contract.FileExclusive
 	}
-	return fmt.Errorf("cgroup %s lacks what nri-actuator gives it, after %s: %s; %s", dir, waited.Round(time.Second), text, advice)
+	return fmt.Errorf("cgroup %s lacks what nri-actuator gives it: %s; %s", dir, text, advice)
 }
 
 // waitLimit returns how long the guard may wait: the timeout of its hook, less

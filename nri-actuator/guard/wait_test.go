@@ -270,7 +270,7 @@ func TestWaitEnds(t *testing.T) {
 				want, parseErr := time.ParseDuration(c.waited)
 				require.NoError(t, parseErr)
 				require.Equal(t, want, time.Since(start))
-				require.EqualError(t, err, "container c1: cgroup kubepods/pod1/c1 lacks what nri-actuator gives it, after "+want.String()+
+				require.EqualError(t, err, "container c1: refused after "+want.String()+": cgroup kubepods/pod1/c1 lacks what nri-actuator gives it"+
 					": memory.max is max, the claim's decision is 8192; check that nri-actuator runs on this node and what it logs;"+
 					" the pod's restart policy decides whether the container is tried again")
 			})

@@ -10,8 +10,8 @@ import (
 // linux7 has the rules for CPUs of Linux 7.
 type linux7 struct{}
 
-func (linux7) allowed(_ *Kernel, c *cgroup, trial cgroup) error {
-	if c.valid() && trial.named().empty() {
+func (linux7) allowed(k *Kernel, c *cgroup, trial cgroup) error {
+	if c.kind != member && !trial.named().overlaps(k.online) {
 		return ErrOutside // the answer depends on the accounts of the deadline scheduler
 	}
 	for _, sibling := range c.parent.children {

@@ -204,10 +204,23 @@ func (s *Session) update(ctx context.Context, reported *enforce.Container, asked
 	switch {
 	case err != nil && c.NamesClaim():
 		return nil, err
-	case err != nil || !ok:
+	case err != nil:
+		return s.keepCPUs(c), nil
+	case !ok:
 		return nil, nil
 	}
 	return []*api.ContainerUpdate{update(c.ID, d)}, nil
+}
+
+// keepCPUs answers the update of a container without a claim while no node state is
+// known: the runtime would write the CPUs of the creation again, and a claim may have them
+// now (I1). A container that another program has pinned is that program's affair.
+func (s *Session) keepCPUs(c *enforce.Container) []*api.ContainerUpdate {
+	cpus := s.enforcer.PresentCPUs(c)
+	if !c.Pinned.IsEmpty() || cpus.IsEmpty() {
+		return nil
+	}
+	return []*api.ContainerUpdate{update(c.ID, contract.Decision{CPUs: cpus})}
 }
 
 // PostUpdateContainer brings the container to its present values after the

@@ -3,6 +3,8 @@
 package nri_test
 
 import (
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 )
@@ -161,4 +164,61 @@ func TestPodWithAnUnreadableValue(t *testing.T) {
 	back()
 	r.run("c", podA, env...)
 	require.Equal(t, "8192", r.node.File(r.podDir(podA), "memory.min"))
+}
+
+// unlisted is a hierarchy with a cgroup that does not list its marks.
+type unlisted struct {
+	cgroups.Hierarchy
+	dir string
+}
+
+func (u unlisted) Open(dir string) (cgroups.Cgroup, error) {
+	c, err := u.Hierarchy.Open(dir)
+	if dir == u.dir && err == nil {
+		return withoutMarks{c}, nil
+	}
+	return c, err
+}
+
+type withoutMarks struct{ cgroups.Cgroup }
+
+func (withoutMarks) Attributes() ([]string, error) { return nil, syscall.EIO }
+
+// Nor is one created while a mark of its pod cannot be read.
+func TestPodWithAnUnreadableMark(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.addPod(podA)
+	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	r.wantInPod(podA, contract.Files{"memory.min": "8192"})
+	options := r.plugin.Options.Options
+	options.Mount = cgroups.NewMount(unlisted{r.node.Hierarchy(), r.podDir(podA)})
+	e, created := enforce.New(options), at(c, false)
+	e.Add(created)
+	_, err := e.Create(t.Context(), created, func(contract.Decision) error { return nil })
+	require.ErrorContains(t, err, "its pod: cgroup "+r.podDir(podA))
+}
+
+// I1: an update keeps the CPUs of a container without a claim while no node state is known:
+// the runtime would write the CPUs of the creation again, which a claim has now. The
+// container of another program gets what that program asks for.
+func TestUpdateWithoutANodeState(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pool := r.run("pool", podB)
+	require.Equal(t, "0-15", r.cpus(pool))
+	r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.Equal(t, "0-3,8-15", r.cpus(pool))
+	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
+	r.connect()
+	pinned := r.pinned("pinned", podC, "8-9")
+	unknown := &api.Container{Id: "unknown", Linux: &api.LinuxContainer{CgroupsPath: "../elsewhere"}}
+	gone := &api.Container{Id: "gone", Linux: &api.LinuxContainer{CgroupsPath: pool.pod.Linux.CgroupParent + "/gone"}}
+	for ctr, want := range map[*api.Container]string{pool.api: "0-3,8-15", pinned.api: "", unknown: "", gone: ""} {
+		updates, err := r.session.UpdateContainer(t.Context(), pool.pod, ctr, &api.LinuxResources{})
+		require.NoError(t, err)
+		got := ""
+		for _, u := range updates {
+			got = u.GetLinux().GetResources().GetCpu().GetCpus()
+		}
+		require.Equal(t, want, got, ctr.Id)
+	}
 }

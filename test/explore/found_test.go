@@ -3,6 +3,7 @@
 package explore
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,8 +13,9 @@ import (
 
 // Histories in which a longer run of TestHistories found a violation.
 func TestFoundHistories(t *testing.T) {
-	const alone = "pod with CPUs 2-3 alone: "
+	const alone, none = "pod with CPUs 2-3 alone: ", "pod with no claim: "
 	runs := []string{alone + "prepare", alone + "create", alone + "make the cgroup", alone + "start"}
+	pooled := []string{none + "create", none + "make the cgroup", none + "start"}
 	for name, c := range map[string]struct {
 		kernel  kerneltest.Release
 		history []string
@@ -22,6 +24,9 @@ func TestFoundHistories(t *testing.T) {
 		"a container whose claim file and node file cannot be read": {kerneltest.Linux61, append(runs,
 			"the claim file of the pod with CPUs 2-3 alone is made unreadable", "the actuator restarts",
 			"the node file is made unreadable", alone+"update", "the directory has changed")},
+		// The runtime wrote the CPUs of the creation again (I1).
+		"an update while no node state is known": {kerneltest.Linux61, slices.Concat(pooled, runs,
+			[]string{"refresh", "the node file is removed", "the actuator restarts", none + "update"})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, remove := directoryFor(t)

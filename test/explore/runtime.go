@@ -106,6 +106,7 @@ func (w *world) create(p pod, at slot) error {
 			var a *api.ContainerAdjustment
 			a, _, refusal = w.session.CreateContainer(ctx(), p.sandbox(), c.api)
 			c.answered(a.GetLinux().GetResources())
+			c.api.Annotations = a.GetAnnotations()
 			return nil
 		})
 		switch {

@@ -38,7 +38,7 @@ func (w *world) state() state {
 		}
 	}
 	for _, c := range w.sorted() {
-		fmt.Fprintln(h, c.dir, c.phase, c.unseen, c.unbacked)
+		fmt.Fprintln(h, c.dir, c.phase, c.unseen, c.unbacked, c.api.Annotations)
 		write(h, w.now, reflect.ValueOf(c.spec))
 	}
 	fmt.Fprintln(h, w.actuator.over, w.frontend.over, w.offline, w.away, w.knowsPool)

@@ -13,9 +13,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
@@ -84,9 +87,11 @@ func (c *Container) runHooks() error {
 		return err
 	}
 	proc := filepath.Join(bundle, "proc")
-	if err := c.makeProcess(proc); err != nil {
+	end, err := c.makeProcess(proc)
+	if err != nil {
 		return err
 	}
+	defer end()
 	state, err := json.Marshal(specs.State{Version: specs.Version, ID: c.ID, Status: specs.StateCreating, Pid: hookPID, Bundle: bundle})
 	if err != nil {
 		return err
@@ -105,16 +110,61 @@ func (c *Container) runHooks() error {
 // hookPID is the container's process id in the hooks' state.
 const hookPID = 4242
 
-// makeProcess makes the /proc files of the container's process that hooks read.
-// The OCI runtime has written the spec's OOM score; the program does not run yet.
-func (c *Container) makeProcess(proc string) error {
+// makeProcess makes the /proc files of the container's process that hooks read. Until end,
+// its CPUs and NUMA nodes follow its cgroup. The OCI runtime has written the spec's OOM
+// score; the program does not run yet.
+func (c *Container) makeProcess(proc string) (end func(), err error) {
 	dir := filepath.Join(proc, strconv.Itoa(hookPID))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	score := 0
 	if s := c.Spec.Process.OOMScoreAdj; s != nil {
 		score = *s
 	}
-	return os.WriteFile(filepath.Join(dir, "oom_score_adj"), fmt.Appendln(nil, score), 0o600)
+	if err := os.WriteFile(filepath.Join(dir, "oom_score_adj"), fmt.Appendln(nil, score), 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/"+c.cgroup()+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	if err := c.writeStatus(dir); err != nil {
+		return nil, err
+	}
+	ended, follower := make(chan struct{}), sync.WaitGroup{}
+	follower.Go(func() {
+		tick := time.NewTicker(statusPeriod)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				_ = c.writeStatus(dir) // the cgroup may be gone
+			}
+		}
+	})
+	return func() { close(ended); follower.Wait() }, nil
+}
+
+// statusPeriod is shorter than the time between two looks of the guard.
+const statusPeriod = 50 * time.Millisecond
+
+// writeStatus writes what the kernel lets the container's process use.
+func (c *Container) writeStatus(dir string) error {
+	var status bytes.Buffer
+	for _, f := range []struct{ field, file string }{
+		{"Cpus_allowed_list", "cpuset.cpus.effective"}, {"Mems_allowed_list", "cpuset.mems.effective"},
+	} {
+		var list string
+		err := c.n.cgroups.look(func() (err error) {
+			list, err = c.n.cgroups.kernel.Read(c.cgroup(), f.file)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&status, "%s:\t%s\n", f.field, list)
+	}
+	return atomicfile.Write(dir, "status", status.Bytes(), 0o600)
 }

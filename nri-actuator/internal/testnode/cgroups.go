@@ -68,9 +68,16 @@ func (n *Node) Mount() *cgroups.Mount { return n.MountIn("") }
 // MountIn returns the cgroups as a process in a cgroup namespace sees them, whose root is
 // the cgroup namespace.
 func (n *Node) MountIn(namespace string) *cgroups.Mount {
-	return cgroups.NewMount(mounted.Hierarchy{
+	return cgroups.NewMount(n.hierarchyIn(namespace))
+}
+
+// Hierarchy returns the cgroups that Mount is on.
+func (n *Node) Hierarchy() cgroups.Hierarchy { return n.hierarchyIn("") }
+
+func (n *Node) hierarchyIn(namespace string) cgroups.Hierarchy {
+	return mounted.Hierarchy{
 		Kernel: n.cgroups.kernel, Process: &n.cgroups, Namespace: func() string { return namespace },
-	})
+	}
 }
 
 // OpenMount opens the node's cgroups, whatever root is.

@@ -212,7 +212,8 @@ func TestA80_ActuatorAwayForAMinute(t *testing.T) {
 		if phase != corev1.PodFailed {
 			return fmt.Errorf("phase %s: %s", phase, message)
 		}
-		require.Contains(t, message, "lacks what nri-actuator gives it, after 5s: cpuset.cpus is unset, the claim's decision is")
+		require.Contains(t, message, "refused after 5s: ")
+		require.Contains(t, message, "lacks what nri-actuator gives it: cpuset.cpus is unset, the claim's decision is")
 		return nil
 	})
 }
