@@ -73,7 +73,7 @@ func (e *Enforcer) unknownPlaces(node contract.NodeState) (errs []error) {
 			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.Name, c.Cgroups.PodErr))
 		}
 	}
-	if e.HasContainers() && len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
+	if e.HasContainers() && needsLevels(node) && e.podLevels() == nil {
 		errs = append(errs, errNoLevels)
 	}
 	return errs

@@ -127,7 +127,7 @@ func (e *Enforcer) checkAbove(c *Container) error {
 // cpuset.cpus.exclusive, by directory.
 func (e *Enforcer) above(podDir string) (map[string]contract.CPUSet, error) {
 	above := make(map[string]contract.CPUSet)
-	for dir := podDir; dir != "" && dir != "."; dir = path.Dir(dir) {
+	for dir := podDir; dir != "."; dir = path.Dir(dir) {
 		named, err := e.Mount.ReadCPUs(dir, contract.FileExclusive)
 		if err != nil {
 			return nil, err
@@ -140,12 +140,15 @@ func (e *Enforcer) above(podDir string) (map[string]contract.CPUSet, error) {
 // errNoLevels means that values of levels cannot be written.
 var errNoLevels = errors.New("no known pod is below a kubepods cgroup: the values of the QoS levels cannot be written")
 
+// needsLevels reports whether levels need values.
+func needsLevels(node contract.NodeState) bool { return len(node.Ancestors)+len(node.PartitionCPUs) > 0 }
+
 // aboveResult returns the errors of the levels and of the container's pod. needsPod
 // reports whether the pod needs values. A missing level has no pods and is no error.
 // Errors of other pods are only logged: if their CPUs block this container, the kernel
 // refuses one of its writes.
 func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.NodeState, r result, needsPod bool) error {
-	if len(node.Ancestors)+len(node.PartitionCPUs) > 0 && e.podLevels() == nil {
+	if needsLevels(node) && e.podLevels() == nil {
 		return errNoLevels
 	}
 	if c.Cgroups.Pod == "" && needsPod {

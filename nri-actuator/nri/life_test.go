@@ -222,3 +222,45 @@ func TestUpdateWithoutANodeState(t *testing.T) {
 		require.Equal(t, want, got, ctr.Id)
 	}
 }
+
+// A container that was started without this actuator gets its CPUs after the pool has left
+// them, also after a reconnection (I1).
+func TestUpdateOfAContainerWithoutAnAnswer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pool, c := r.foreign("pool", podB), r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	e := enforce.New(r.plugin.Options.Options)
+	for range 2 {
+		e.Replace(t.Context(), []*enforce.Container{at(pool, true), at(c, true)})
+	}
+	r.node.SetFile(pool.dir, "cpuset.cpus", "0-15")
+	d, ok, err := e.Current(t.Context(), e.Find("c"))
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "4-7", d.CPUs.String())
+	require.Equal(t, "0-3,8-15", r.cpus(pool))
+}
+
+// Without a node state there is no last pool.
+func TestNoLastPool(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	_, ok := enforce.New(r.plugin.Options.Options).LastPool(at(r.foreign("c", podA), true))
+	require.False(t, ok)
+}
+
+// A container with a claim that this actuator does not know, and whose cgroup is not where
+// the runtime says, has not got its values (I5). A known one is a virtual machine's.
+func TestStartWithoutACgroup(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, plain := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...), r.foreign("plain", podB)
+	r.node.RemoveCgroup(c.dir)
+	r.node.RemoveCgroup(plain.dir)
+	for _, start := range []struct {
+		of            *container
+		known, starts bool
+	}{{c, false, false}, {c, true, true}, {plain, false, true}} {
+		e := enforce.New(r.plugin.Options.Options)
+		e.Add(at(start.of, true))
+		_, err := e.ApplyTo(t.Context(), e.Find(start.of.api.Id), start.known)
+		require.Equal(t, start.starts, err == nil, "%s: %v", start.of.api.Id, err)
+	}
+}

@@ -175,25 +175,37 @@ func TestSystemdIsToldOrCorrected(t *testing.T) {
 	}
 }
 
-// When a pod keeps the value of another program, systemd forgets the pod's values, and is
-// told the values that still hold.
-func TestSystemdIsToldAgainAfterAValueOfAnother(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c := r.foreign("c", podB)
-	options := r.plugin.Options.Options
-	units := &sets{Units: options.Units, dir: r.podDir(podB)}
-	options.Units = units
-	e := enforce.New(options)
-	e.Add(at(c, true))
+// When a value of a pod ends, because it is given back or because another program wrote
+// over it, systemd forgets the pod's values, and is told the values that still hold.
+func TestSystemdIsToldAgainWhatHolds(t *testing.T) {
 	both, one := map[string]string{"memory.min": "4096", "memory.low": "4096"}, map[string]string{"memory.min": "4096"}
-	for _, files := range []map[string]string{both, one} {
-		r.node.Change(func(s *contract.NodeState) { s.Pods[podB] = contract.PodState{Claims: []string{claimB}, Cgroup: files} })
-		units.calls, units.forgot = nil, nil
-		_, err := e.ApplyAll(t.Context())
-		require.NoError(t, err)
-		r.node.SetFile(r.podDir(podB), "memory.low", "8192")
+	for name, c := range map[string]struct {
+		another bool
+		low     string
+		calls   []map[string]string
+	}{
+		"given back":    {false, "0", []map[string]string{one, {"memory.low": "0"}, one}},
+		"another wrote": {true, "8192", []map[string]string{one, one}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			options := r.plugin.Options.Options
+			units := &sets{Units: options.Units, dir: r.podDir(podB)}
+			options.Units = units
+			e := enforce.New(options)
+			e.Add(at(r.foreign("c", podB), true))
+			for _, files := range []map[string]string{both, one} {
+				r.node.Change(func(s *contract.NodeState) { s.Pods[podB] = contract.PodState{Claims: []string{claimB}, Cgroup: files} })
+				units.calls, units.forgot = nil, nil
+				_, err := e.ApplyAll(t.Context())
+				require.NoError(t, err)
+				if c.another {
+					r.node.SetFile(r.podDir(podB), "memory.low", "8192")
+				}
+			}
+			require.Equal(t, []string{r.podDir(podB)}, units.forgot)
+			require.Equal(t, c.calls, units.calls)
+			require.Equal(t, c.low, r.node.File(r.podDir(podB), "memory.low"))
+		})
 	}
-	require.Equal(t, []string{r.podDir(podB)}, units.forgot)
-	require.Equal(t, []map[string]string{one, one}, units.calls)
-	require.Equal(t, "8192", r.node.File(r.podDir(podB), "memory.low"))
 }
