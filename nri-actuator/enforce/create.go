@@ -141,7 +141,9 @@ func (e *Enforcer) above(podDir string) (map[string]contract.CPUSet, error) {
 var errNoLevels = errors.New("no known pod is below a kubepods cgroup: the values of the QoS levels cannot be written")
 
 // needsLevels reports whether levels need values.
-func needsLevels(node contract.NodeState) bool { return len(node.Ancestors)+len(node.PartitionCPUs) > 0 }
+func needsLevels(node contract.NodeState) bool {
+	return len(node.Ancestors)+len(node.PartitionCPUs) > 0
+}
 
 // aboveResult returns the errors of the levels and of the container's pod. needsPod
 // reports whether the pod needs values. A missing level has no pods and is no error.
