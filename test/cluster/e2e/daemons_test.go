@@ -152,22 +152,20 @@ func TestA37_GuardRefusesOtherCPUs(t *testing.T) {
 		uid, proceed := s.prepared(t, pod(name, []string{"mask", "sleep"}, name))
 		held := before.Difference(cpus(t, s.nodeState(t).Shared.CPUs))
 		require.Equal(t, 1, held.Size())
-		file := "/sys/devices/system/" + online(held.List()[0])
-		turn := func(to string) {
-			if _, err := s.NodeExec(context.Background(), s.node, "echo "+to+" >"+file); err != nil {
-				t.Errorf("CPU %s: %v", held, err)
-			}
-		}
-		t.Cleanup(func() { turn("1") })
-		turn("0")
+		cpu := online(held.List()[0])
+		s.sysfs(t, "0", cpu)
 		proceed()
 		eventually(t, "refused by the guard", func(ctx context.Context) error {
-			if events := s.events(ctx, uid); !strings.Contains(events, "the claim's decision is "+held.String()+": CPUs of the claim are offline") {
-				return errors.New("events: " + events)
+			events := s.events(ctx, uid)
+			if strings.Contains(events, "the claim's decision is "+held.String()+": no CPU of the claim is online") {
+				return nil
 			}
-			return nil
+			if got, err := s.client.CoreV1().Pods("default").Get(ctx, name, getOptions); err == nil && got.Status.Phase == corev1.PodRunning {
+				t.Fatal("the container runs on other CPUs than its claim's")
+			}
+			return errors.New("events: " + events)
 		})
-		turn("1")
+		s.sysfs(t, "1", cpu)
 		s.beganOn(t, name, held.String())
 	})
 }
