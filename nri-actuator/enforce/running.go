@@ -39,17 +39,13 @@ func (e *Enforcer) Current(ctx context.Context, c *Container) (d contract.Decisi
 	return d, d.V != "", err
 }
 
-// PresentCPUs returns the CPUs that the container's cgroup names, none if that is not
+// PresentCPUs returns the CPUs that the container's cgroup names, or why they are not
 // known.
-func (e *Enforcer) PresentCPUs(c *Container) contract.CPUSet {
+func (e *Enforcer) PresentCPUs(c *Container) (contract.CPUSet, error) {
 	if c.Cgroups.Dir == "" {
-		return contract.CPUSet{}
+		return contract.CPUSet{}, c.Cgroups.DirErr
 	}
-	cpus, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
-	if err != nil {
-		return contract.CPUSet{}
-	}
-	return cpus
+	return e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
 }
 
 // ApplyTo gives an existing container its present values. known says whether the

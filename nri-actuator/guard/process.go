@@ -18,10 +18,10 @@ import (
 // checkProcess returns an error if the kernel lets the container's process use other CPUs
 // or NUMA nodes than the decision's (I1, I5). cpuset.cpus does not show that: if all CPUs
 // of a cgroup are offline, or missing in a cgroup above, its processes may use the CPUs
-// of its parent (cgroup-v2.rst, "cpuset.cpus.effective"). The process shows it for the
-// cgroup below, too, into which some OCI runtimes put it. A process outside the cgroup
-// dir is not the container's: that of a virtual machine is elsewhere. A decision without
-// CPUs or NUMA nodes leaves them to the shared pool, which the guard does not know.
+// of its parent (cgroup-v2.rst, "cpuset.cpus.effective"). The process is compared, and not
+// the cgroup dir, because some OCI runtimes put the process into a cgroup below dir. The
+// process of a virtual machine is in another cgroup, and is not compared. A decision
+// without CPUs or NUMA nodes leaves them to the shared pool, which the guard does not know.
 func (h Hook) checkProcess(pid int, dir string, d contract.Decision) error {
 	if pid <= 0 {
 		return nil
@@ -84,7 +84,10 @@ func isAllowed[Of any](what, file, dir string, may, want contract.Set[Of]) error
 	if want.IsEmpty() || !may.IsEmpty() && may.IsSubsetOf(want) {
 		return nil
 	}
-	return fmt.Errorf("the kernel lets the container use %ss %q, the claim's decision is %s: "+
-		"no %s of the claim is online and in %s.effective of all cgroups above %s; %s",
-		what, may.String(), want, what, file, dir, retried)
+	// Without an id of the claim the kernel lets the process use what the cgroup above has.
+	why := fmt.Sprintf("no %s of the claim is online and in %s.effective of all cgroups above %s", what, file, dir)
+	if may.Overlaps(want) {
+		why = fmt.Sprintf("compare %s of cgroup %s with Cpus_allowed_list and Mems_allowed_list of its processes", file, dir)
+	}
+	return fmt.Errorf("the kernel lets the container use %ss %q, the claim's decision is %s: %s; %s", what, may.String(), want, why, retried)
 }

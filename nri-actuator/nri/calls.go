@@ -205,7 +205,7 @@ func (s *Session) update(ctx context.Context, reported *enforce.Container, asked
 	case err != nil && c.NamesClaim():
 		return nil, err
 	case err != nil:
-		return s.keepCPUs(c), nil
+		return s.keepCPUs(ctx, c), nil
 	case !ok:
 		return nil, nil
 	}
@@ -215,9 +215,16 @@ func (s *Session) update(ctx context.Context, reported *enforce.Container, asked
 // keepCPUs answers the update of a container without a claim while no node state is
 // known: the runtime would write the CPUs of the creation again, and a claim may have them
 // now (I1). A container that another program has pinned is that program's affair.
-func (s *Session) keepCPUs(c *enforce.Container) []*api.ContainerUpdate {
-	cpus := s.enforcer.PresentCPUs(c)
-	if !c.Pinned.IsEmpty() || cpus.IsEmpty() {
+func (s *Session) keepCPUs(ctx context.Context, c *enforce.Container) []*api.ContainerUpdate {
+	if !c.Pinned.IsEmpty() {
+		return nil
+	}
+	cpus, err := s.enforcer.PresentCPUs(c)
+	if err != nil {
+		logs.From(ctx).Warn("updated with the CPUs of its creation: its present CPUs are not known",
+			zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
+	}
+	if cpus.IsEmpty() {
 		return nil
 	}
 	return []*api.ContainerUpdate{update(c.ID, contract.Decision{CPUs: cpus})}

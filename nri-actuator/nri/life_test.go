@@ -184,7 +184,8 @@ type withoutMarks struct{ cgroups.Cgroup }
 
 func (withoutMarks) Attributes() ([]string, error) { return nil, syscall.EIO }
 
-// Nor is one created while a mark of its pod cannot be read.
+// No container is created while a mark of its pod cannot be read: the mark may keep a
+// former value.
 func TestPodWithAnUnreadableMark(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.addPod(podA)
@@ -248,7 +249,8 @@ func TestNoLastPool(t *testing.T) {
 }
 
 // A container with a claim that this actuator does not know, and whose cgroup is not where
-// the runtime says, has not got its values (I5). A known one is a virtual machine's.
+// the runtime says, has not got its values (I5). A known container without a cgroup is a
+// virtual machine.
 func TestStartWithoutACgroup(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c, plain := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...), r.foreign("plain", podB)
