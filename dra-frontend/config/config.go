@@ -13,9 +13,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/fields"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
@@ -184,20 +184,16 @@ func Default() Config {
 }
 
 // Parse reads the file's content over the defaults. Unknown, duplicate and
-// miscased keys are errors, as are values out of range; all are reported.
+// miscased keys are errors, as are values of a wrong type or out of range; all are
+// reported.
 func Parse(data []byte) (Config, error) {
 	c := Default()
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return Config{}, err
 	}
-	if string(asJSON) != "null" {
-		strict, err := kjson.UnmarshalStrict(asJSON, &c)
-		if err = errors.Join(append(strict, err)...); err != nil {
-			return Config{}, err
-		}
-	}
-	return c, c.validate()
+	wrong := fields.Decode(asJSON, &c)
+	return c, errors.Join(append(wrong, c.validate())...)
 }
 
 // Read reads the file at path; an empty path stands for an empty file.

@@ -54,8 +54,15 @@ guardWait: 1m5s
 func TestParseRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"unknown key":        {"groupby2: x", `unknown field "groupby2"`},
-		"miscased key":       {"GroupBy: socket", `unknown field "GroupBy"`},
-		"nested unknown key": {"sharedPool: {min: 1}", `unknown field "sharedPool.min"`},
+		"miscased key":       {"GroupBy: socket", `unknown field "GroupBy": did you mean groupBy?`},
+		"nested unknown key": {"sharedPool: {minCPU: 1}", `unknown field "sharedPool.minCPU": did you mean sharedPool.minCPUs?`},
+		"key without parent": {"minCPUs: 1", `unknown field "minCPUs": did you mean sharedPool.minCPUs?`},
+		"no quantity":        {"reservedMemory: {'0': lots}", `reservedMemory.0: "lots", want a quantity, such as 512Mi`},
+		"no duration":        {"guardWait: 20", "guardWait: 20, want a duration, such as 30s or 1m30s"},
+		"no list":            {"memoryTypes: dram", `memoryTypes: "dram", want a list`},
+		"no text":            {"reservedCPUs: 0", `reservedCPUs: 0, want text: write it with quotes, as "0"`},
+		"no fields":          {"cpu: packed", `cpu: "packed", want fields with values`},
+		"no configuration":   {"[groupBy]", `the document: ["groupBy"], want fields with values`},
 		"duplicate key":      {"groupBy: socket\ngroupBy: machine", "already set"},
 		"not YAML":           {"\t- x", "yaml"},
 		"groupBy":            {"groupBy: rack", `groupBy: "rack", want one of`},
@@ -98,6 +105,15 @@ func TestParseRefuses(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
+}
+
+// A56: one message has all problems: a wrong name, a wrong type and a wrong value.
+func TestParseReportsAllProblems(t *testing.T) {
+	_, err := config.Parse([]byte("groupby: socket\nreservedMemory: {'0': lots}\nsharedPool: {minCPUs: 0}\ncpu: {placement: near}\n"))
+	require.EqualError(t, err, `unknown field "groupby": did you mean groupBy?
+reservedMemory.0: "lots", want a quantity, such as 512Mi
+cpu.placement: "near", want one of ["packed" "spread"]
+sharedPool.minCPUs: 0, want 1 or more`)
 }
 
 // Reserved CPUs may be in a fixed pool, and stay in a dynamic pool.

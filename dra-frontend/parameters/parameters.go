@@ -9,7 +9,6 @@ package parameters
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/fields"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
@@ -151,15 +151,8 @@ func decode(raw []byte) (ClaimParameters, error) {
 	if meta.APIVersion != APIVersion || meta.Kind != Kind {
 		return p, fmt.Errorf("parameters of apiVersion %q and kind %q, want %q and %q", meta.APIVersion, meta.Kind, APIVersion, Kind)
 	}
-	strict, err := kjson.UnmarshalStrict(raw, &p)
-	if err != nil {
-		return p, fmt.Errorf("parameters: %w", err)
-	}
-	if len(strict) > 0 {
-		return p, fmt.Errorf("parameters: %w; the fields are %s",
-			errors.Join(strict...), strings.Join(fields(reflect.TypeFor[ClaimParameters](), ""), ", "))
-	}
-	return p, p.validate()
+	wrong := fields.Decode(raw, &p)
+	return p, errors.Join(append(wrong, p.validate())...)
 }
 
 func (p ClaimParameters) validate() error {
@@ -212,7 +205,7 @@ func (l *Limit) UnmarshalJSON(data []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("memory.limit: %.40s, want a quantity above 0 and at most 4Ei, such as 12Gi, or %s", text, unlimited)
+	return fmt.Errorf("%.40s, want a quantity above 0 and at most 4Ei, such as 12Gi, or %s", text, unlimited)
 }
 
 // String returns the limit as users read it.
@@ -221,19 +214,4 @@ func (l Limit) String() string {
 		return unlimited
 	}
 	return strconv.FormatInt(int64(l), 10)
-}
-
-// fields returns the paths of a struct's fields as users write them.
-func fields(t reflect.Type, prefix string) []string {
-	var out []string
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Type.Kind() == reflect.Struct {
-			out = append(out, fields(f.Type, prefix+name+".")...)
-			continue
-		}
-		out = append(out, prefix+name)
-	}
-	return out
 }

@@ -52,8 +52,15 @@ func TestDecodeRefuses(t *testing.T) {
 		},
 		"no kind": {[]byte(`{"apiVersion":"dra.cpumem/v1alpha1"}`), []string{`kind ""`}},
 		"unknown field": {
-			raw:  with(`"cpu":{"place":"packed"}`),
-			want: []string{`unknown field "cpu.place"`, "the fields are apiVersion, kind, cpu.placement, cpu.wholeCores"},
+			raw:  with(`"cpu":{"affinity":"packed"}`),
+			want: []string{`unknown field "cpu.affinity"`, "the fields are cpu.placement, cpu.wholeCores, cpu.wholeL3, cpu.cores, cpu.isolation"},
+		},
+		"misspelt field": {with(`"cpu":{"placment":"packed"}`), []string{`unknown field "cpu.placment": did you mean cpu.placement?`}},
+		"wrong types and values at once": {
+			raw: with(`"cpu":{"placement":"x","wholeCores":1},"memory":{"limit":"1GB"}`),
+			want: []string{
+				"cpu.wholeCores: 1, want true or false", `cpu.placement: "x", want one of`, "memory.limit: 1GB, want a quantity above 0",
+			},
 		},
 		"miscased field":       {with(`"CPU":{}`), []string{`unknown field "CPU"`}},
 		"duplicate field":      {with(`"cpu":{"wholeL3":true,"wholeL3":false}`), []string{`duplicate field "cpu.wholeL3"`}},
@@ -220,7 +227,7 @@ func TestResolveRefuses(t *testing.T) {
 		config1(class, with(`"cpu":{"placement":"x"}`)), config1(claim, with(`"gpu":{}`), "zone"),
 	})
 	require.ErrorContains(t, err, `the DeviceClass's parameters for all requests: cpu.placement: "x"`)
-	require.ErrorContains(t, err, `the claim's parameters for zone: parameters: unknown field "gpu"`)
+	require.ErrorContains(t, err, `the claim's parameters for zone: unknown field "gpu": the fields are apiVersion, kind, cpu.placement`)
 }
 
 // A78: only an administrator lifts hugepage limits. Without limits a user can

@@ -9,10 +9,10 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/fields"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
@@ -64,9 +64,8 @@ func Parse(data []byte) (Spec, error) {
 	if string(asJSON) == "null" {
 		return Spec{}, errors.New("the description of the machine is empty")
 	}
-	strict, err := kjson.UnmarshalStrict(asJSON, &m)
-	if err = errors.Join(append(strict, err)...); err != nil {
-		return Spec{}, err
+	if wrong := fields.Decode(asJSON, &m); len(wrong) > 0 {
+		return Spec{}, errors.Join(wrong...)
 	}
 	return m.spec()
 }
