@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,11 +50,24 @@ func (b batch) all() []string { return append(b.claimed(), b.plain()...) }
 // memory is the amount of a claim, as memory.min has it.
 const memory = 16 << 20
 
-// start creates the pods. The end of the test removes them.
+// start creates the pods. The end of the test removes them and waits until no cgroup of
+// theirs is left: 60 containers that are being stopped would be one more fault for the
+// next batch.
 func (b batch) start(t *testing.T, l *lives) {
 	t.Helper()
 	pods := objects.Objects{Client: l.client, Node: l.node, Restarted: b.restarted}
-	t.Cleanup(func() { require.NoError(t, pods.Remove(context.Background(), b.all()...)) })
+	t.Cleanup(func() {
+		ctx := context.Background()
+		cgroups, err := b.cgroups(ctx, l)
+		require.NoError(t, errors.Join(err, pods.Remove(ctx, b.all()...)))
+		eventually(t, "cgroups of batch "+b.name+" gone", func(ctx context.Context) error {
+			left, err := l.NodeExec(ctx, l.node, "find /sys/fs/cgroup -maxdepth 3 -type d"+cgroups)
+			if err == nil && left != "" {
+				err = fmt.Errorf("there are %s", left)
+			}
+			return err
+		})
+	})
 	for i, name := range b.claimed() {
 		claim := objects.Claim{NUMA: i, Parameters: `"cpu":{"isolation":"` + l.isolation + `"}`, Amounts: objects.Amounts{
 			"cpu": *resource.NewQuantity(1, resource.DecimalSI), "memory": *resource.NewQuantity(memory, resource.BinarySI),
@@ -69,6 +83,21 @@ func (b batch) start(t *testing.T, l *lives) {
 		}
 		require.NoError(t, pods.Create(t.Context(), name, containers...))
 	}
+}
+
+// cgroups returns what find takes to find the cgroups of the pods: their UIDs, in which
+// systemd's names have other separators.
+func (b batch) cgroups(ctx context.Context, l *lives) (expression string, err error) {
+	or := " "
+	for _, name := range b.all() {
+		p, err := l.pods().Pod(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		expression += or + "-name '*pod" + strings.ReplaceAll(string(p.UID), "-", "?") + "*'"
+		or = " -o "
+	}
+	return " \\(" + expression + " \\)", nil
 }
 
 // runs waits until all containers run. A container that has ended fails the test,
