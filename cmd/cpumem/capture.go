@@ -13,6 +13,7 @@ import (
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/capture"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/output"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -37,7 +38,7 @@ func captureCommand() *cobra.Command {
 			// A failure must not damage an existing file: build all of the
 			// archive before the file is opened.
 			var archive bytes.Buffer
-			if err := capture.Write(&archive, roots(c), int64(os.Getpagesize()), text); err != nil {
+			if err := capture.Write(&archive, roots(c, cmd.ErrOrStderr()), int64(os.Getpagesize()), text); err != nil {
 				return err
 			}
 			if file == "" {
@@ -85,37 +86,50 @@ func interactive(w io.Writer) bool {
 }
 
 func inspectCommand() *cobra.Command {
-	var file, from, format string
+	var file, from string
 	cmd := &cobra.Command{
 		Use: "inspect", Short: "Show the zones that would be published on this machine, or on a captured one", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "table" && format != "json" {
-				return fmt.Errorf("--output %q: want table or json", format)
-			}
-			source, c, err := openMachine(from, file)
-			if err != nil {
-				return err
-			}
-			m, err := inspect.ReadMachine(source.Roots, source.PageSize, c)
-			if err != nil {
-				return about(from, err)
-			}
-			if format == "json" {
-				return m.JSON(cmd.OutOrStdout())
-			}
-			return m.Table(cmd.OutOrStdout())
-		},
+	}
+	form := output.Flag(cmd, table, resourceSlice)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := form.Check(); err != nil {
+			return err
+		}
+		source, c, err := openMachine(from, file, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		m, err := inspect.ReadMachine(source.Roots, source.PageSize, c)
+		if err != nil {
+			return about(from, err)
+		}
+		return form.Write(cmd.OutOrStdout(), m, map[string]func(io.Writer) error{table: m.Table, resourceSlice: m.ResourceSlices})
 	}
 	cmd.Flags().StringVar(&file, "config", "", configUsage)
 	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
-	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
 	return cmd
 }
+
+// resourceSlice is the form in which inspect shows what the frontend would publish.
+const resourceSlice = "resourceslice"
 
 // configUsage is the usage of --config in commands with --from.
 const configUsage = "configuration file of dra-frontend; empty for the one in the archive, else defaults"
 
-func roots(c config.Config) topology.Roots { return topology.At(c.SysfsRoot, c.ProcRoot) }
+// roots returns the machine's sysfs and procfs: the directories of the configuration,
+// or the machine's own where these are missing, with a warning. The chart's sysfsRoot
+// is there in the frontend's container only.
+func roots(c config.Config, warnings io.Writer) topology.Roots {
+	present := func(key, dir, own string) string {
+		if _, err := os.Stat(dir); err != nil {
+			fmt.Fprintf(warnings, "warning: %s %s: %v; %s is read instead\n", key, dir, errors.Unwrap(err), own)
+			return own
+		}
+		return dir
+	}
+	own := config.Default()
+	return topology.At(present("sysfsRoot", c.SysfsRoot, own.SysfsRoot), present("procRoot", c.ProcRoot, own.ProcRoot))
+}
 
 // about adds the name of the archive, if any, to the error.
 func about(archive string, err error) error {
@@ -127,13 +141,13 @@ func about(archive string, err error) error {
 
 // openMachine returns this machine, or the machine in the archive if there is
 // one. The configuration is the file's, else the archive's, else the defaults.
-func openMachine(archive, file string) (capture.Machine, config.Config, error) {
+func openMachine(archive, file string, warnings io.Writer) (capture.Machine, config.Config, error) {
 	c, err := config.Read(file)
 	if err != nil {
 		return capture.Machine{}, config.Config{}, err
 	}
 	if archive == "" {
-		return capture.Machine{Roots: roots(c), PageSize: int64(os.Getpagesize())}, c, nil
+		return capture.Machine{Roots: roots(c, warnings), PageSize: int64(os.Getpagesize())}, c, nil
 	}
 	m, err := openCapture(archive)
 	if err == nil && file == "" {

@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cpumem is the operator's tool. It shows this node as the daemons see
-// it, and the files that they wrote. For the work see package inspect.
+// Command cpumem is the operator's tool. On a cluster it shows what is free where and
+// why a pod is pending (package why), on a node what the daemons see and wrote
+// (package inspect), and without both where claims would land (package simulation).
+// As kubectl-cpumem in the PATH it is the plugin "kubectl cpumem".
 package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/internal/process"
 )
 
 // version is set by the linker.
-var version = "unknown"
+var version string
 
 func main() {
-	if err := command().Execute(); err != nil {
+	root := command()
+	if base := filepath.Base(os.Args[0]); strings.HasPrefix(base, "kubectl-") {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl cpumem"}
+	}
+	if err := root.ExecuteContext(process.Context()); err != nil {
 		fmt.Fprintln(os.Stderr, "cpumem:", err)
 		os.Exit(1)
 	}
@@ -26,73 +33,24 @@ func main() {
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use: "cpumem", Short: "Shows what dra-frontend and nri-actuator see and wrote on this node",
-		Version: version, SilenceUsage: true, SilenceErrors: true,
+		Use: "cpumem", Short: "Shows what is free where, why a pod is pending, and what the driver sees and wrote on a node",
+		Version: process.Version(version), SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(captureCommand(), inspectCommand(), validateCommand(), explainCommand(), simulateCommand())
+	const onCluster, onNode, anywhere = "cluster", "node", "anywhere"
+	root.AddGroup(
+		&cobra.Group{ID: onCluster, Title: "About a cluster, with a kubeconfig:"},
+		&cobra.Group{ID: onNode, Title: "About this node, as root:"},
+		&cobra.Group{ID: anywhere, Title: "Without cluster and node:"},
+	)
+	for id, commands := range map[string][]*cobra.Command{
+		onCluster: {nodesCommand(), claimsCommand(), whyCommand()},
+		onNode:    {explainCommand(), captureCommand()},
+		anywhere:  {inspectCommand(), simulateCommand(), validateCommand()},
+	} {
+		for _, c := range commands {
+			c.GroupID = id
+			root.AddCommand(c)
+		}
+	}
 	return root
-}
-
-func validateCommand() *cobra.Command {
-	var file, dir string
-	cmd := &cobra.Command{
-		Use: "validate", Short: "Check a configuration file, or the files in the CDI directory", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file != "" {
-				if _, err := config.Read(file); err != nil {
-					return err
-				}
-				fmt.Fprintln(cmd.OutOrStdout(), file, "is valid")
-				return nil
-			}
-			d, err := inspect.Read(dir)
-			if err != nil {
-				return err
-			}
-			if err := d.Valid(); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d claims\n", dir, len(d.Claims))
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&file, "config", "", "check this configuration file instead of the directory")
-	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
-	return cmd
-}
-
-func explainCommand() *cobra.Command {
-	var dir, cgroups string
-	var plan bool
-	cmd := &cobra.Command{
-		Use:   "explain [NAMESPACE/CLAIM | CLAIM-UID]",
-		Short: "Show the claims on this node with their CPUs, memory, hugepages and pods",
-		Args:  cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := inspect.Read(dir)
-			if err != nil {
-				return err
-			}
-			claim := ""
-			if len(args) == 1 {
-				claim = args[0]
-			}
-			if err := d.Explain(cmd.OutOrStdout(), claim); err != nil {
-				return err
-			}
-			if err := d.ExplainProtection(cmd.OutOrStdout(), claim, os.DirFS(cgroups), int64(os.Getpagesize())); err != nil || !plan {
-				return err
-			}
-			p, err := inspect.ReadPlan(dir, cgroups, os.DirFS("/proc"))
-			if err != nil {
-				return fmt.Errorf("plan: %w", err)
-			}
-			p.Write(cmd.OutOrStdout())
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
-	cmd.Flags().StringVar(&cgroups, "cgroup-root", "/sys/fs/cgroup", "cgroup mount of the node")
-	cmd.Flags().BoolVar(&plan, "plan", false, "also show what nri-actuator would write into the cgroups now (as root)")
-	return cmd
 }

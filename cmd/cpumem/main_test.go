@@ -39,6 +39,12 @@ func TestCommands(t *testing.T) {
 	require.ErrorContains(t, err, "dra.cpumem-node.json")
 	_, err = execute("explain", "--cdi-dir", filepath.Join(t.TempDir(), "absent"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+	out, err = execute("explain", "--cdi-dir", t.TempDir())
+	require.ErrorContains(t, err, "problems in the CDI directory: 2")
+	require.Contains(t, out, "problem: dra.cpumem-node.json")
+	out, err = execute("explain", "--cdi-dir", t.TempDir(), "-o", "json")
+	require.ErrorContains(t, err, "problems in the CDI directory: 2")
+	require.Contains(t, out, `"problems": [`)
 	_, err = execute("explain", "--cdi-dir", t.TempDir(), "default/none")
 	require.ErrorContains(t, err, `no prepared claim "default/none" on this node`)
 }

@@ -12,13 +12,15 @@ import (
 	"golang.org/x/term"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/output"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/simulation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 )
 
 func simulateCommand() *cobra.Command {
-	var file, from, machine, format string
+	var file, from, machine string
+	var form *output.Forms
 	cmd := &cobra.Command{
 		Use:   "simulate FILE",
 		Short: "Show where claims would land on this machine, a captured or a described one",
@@ -28,10 +30,10 @@ func simulateCommand() *cobra.Command {
 			"DeviceClasses, Pods and Deployments, - for standard input. A claim or template that no pod refers to gets a pod.\n" +
 			"Amounts are the granted ones: the scheduler rounds up to whole CPUs, steps of 1Mi and whole hugepages.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "picture" && format != "json" {
-				return fmt.Errorf("--output %q: want picture or json", format)
+			if err := form.Check(); err != nil {
+				return err
 			}
-			source, c, err := openMachine(from, file)
+			source, c, err := openMachine(from, file, cmd.ErrOrStderr())
 			if err == nil && machine != "" {
 				source, err = openDescription(machine)
 			}
@@ -53,18 +55,17 @@ func simulateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if format == "json" {
-				return result.JSON(cmd.OutOrStdout())
-			}
-			return result.Picture(cmd.OutOrStdout(), view(cmd.OutOrStdout()))
+			return form.Write(cmd.OutOrStdout(), result, map[string]func(io.Writer) error{
+				picture: func(w io.Writer) error { return result.Picture(w, view(w)) },
+			})
 		},
 	}
+	form = output.Flag(cmd, picture)
 	cmd.Flags().StringVar(&file, "config", "", configUsage)
 	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
 	cmd.Flags().StringVar(&machine, "machine", "",
 		"description of a machine, a file or inline as '{sockets: 2, ...}'; empty for this machine")
 	cmd.MarkFlagsMutuallyExclusive("from", "machine")
-	cmd.Flags().StringVarP(&format, "output", "o", "picture", "picture or json")
 	return cmd
 }
 

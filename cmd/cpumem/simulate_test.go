@@ -118,8 +118,8 @@ func TestSimulateInput(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = execute("simulate")
 	require.ErrorContains(t, err, "accepts 1 arg(s)")
-	_, err = execute("simulate", "-o", "yaml", file)
-	require.ErrorContains(t, err, `--output "yaml": want picture or json`)
+	_, err = execute("simulate", "-o", "xml", file)
+	require.ErrorContains(t, err, `--output "xml": want one of picture, json, yaml`)
 	_, err = execute("simulate", "--from", file, file)
 	require.ErrorContains(t, err, "capture")
 }

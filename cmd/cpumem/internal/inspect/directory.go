@@ -16,6 +16,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/size"
 )
 
 // Directory is the content of the contract's files in a CDI directory.
@@ -129,6 +130,34 @@ func (d *Directory) check() {
 // Valid returns the problems as one error.
 func (d Directory) Valid() error { return errors.Join(d.Problems...) }
 
+// Selected is the content of a directory, for programs.
+type Selected struct {
+	Claims    []contract.ClaimRecord `json:"claims"`
+	NodeState *contract.NodeState    `json:"nodeState"`
+	Actuator  *contract.Announcement `json:"actuator"`
+	Problems  []string               `json:"problems"`
+}
+
+// Selected returns the content with the claims that claim selects, as in
+// [Directory.Explain].
+func (d Directory) Selected(claim string) Selected {
+	out := Selected{Claims: []contract.ClaimRecord{}, NodeState: d.Node, Actuator: d.Actuator, Problems: []string{}}
+	for _, c := range d.Claims {
+		if selects(claim, c) {
+			out.Claims = append(out.Claims, c)
+		}
+	}
+	for _, p := range d.Problems {
+		out.Problems = append(out.Problems, p.Error())
+	}
+	return out
+}
+
+// selects reports whether claim is empty, the claim's namespace/name, or its UID.
+func selects(claim string, c contract.ClaimRecord) bool {
+	return claim == "" || claim == c.UID || claim == c.Namespace+"/"+c.Name
+}
+
 // Explain writes for people the claims' values, the pool and the problems;
 // claim selects a claim by namespace/name or UID, empty all.
 func (d Directory) Explain(w io.Writer, claim string) error {
@@ -136,7 +165,7 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 	fmt.Fprintln(t, "CLAIM\tREQUEST\tZONE\tCPUS\tMEMS\tMEMORY min/low/high/max\tHUGEPAGES\tPODS")
 	found := claim == ""
 	for _, c := range d.Claims {
-		if claim != "" && claim != c.UID && claim != c.Namespace+"/"+c.Name {
+		if !selects(claim, c) {
 			continue
 		}
 		found = true
@@ -177,13 +206,13 @@ func memory(m *contract.Memory) string {
 	if m == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s/%s/%s/%s", m.Min, m.Low, m.High, m.Max)
+	return strings.Join([]string{size.Limit(m.Min), size.Limit(m.Low), size.Limit(m.High), size.Limit(m.Max)}, "/")
 }
 
 func hugepages(h map[string]contract.Limit) string {
 	var parts []string
-	for _, size := range slices.Sorted(maps.Keys(h)) {
-		parts = append(parts, size+"="+h[size].String())
+	for _, page := range slices.Sorted(maps.Keys(h)) {
+		parts = append(parts, page+"="+size.Limit(h[page]))
 	}
 	return or(strings.Join(parts, ","), "-")
 }

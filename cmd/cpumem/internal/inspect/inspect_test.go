@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 	require.NoError(t, d.Valid())
 	var out bytes.Buffer
 	require.NoError(t, d.Explain(&out, ""))
-	require.Contains(t, out.String(), "default/claim-a  zone     numa-0  2     0     4096/0/max/4096          2Mi=2097152  "+podUID)
+	require.Contains(t, out.String(), "default/claim-a  zone     numa-0  2     0     4Ki/0/max/4Ki            2Mi=2Mi    "+podUID)
 	require.Contains(t, out.String(), "shared pool: cpus 0-1, mems 0 (generation 7)")
 	require.Contains(t, out.String(), "actuator: containerd")
 

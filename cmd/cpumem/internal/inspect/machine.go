@@ -3,7 +3,6 @@
 package inspect
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -11,8 +10,14 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/size"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
@@ -28,6 +33,8 @@ type Machine struct {
 	// LeftOut are parts that are not offered although the configuration does
 	// not name them.
 	LeftOut []zones.LeftOut `json:"leftOut,omitempty"`
+
+	devices []resourceapi.Device
 }
 
 // Zone is a device.
@@ -71,6 +78,8 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 	out := Machine{
 		PageSize: pageSize, Zones: []Zone{}, LeftOut: divided.LeftOut(), Warnings: m.Warnings,
 		SharedPool: SharedPool{CPUs: divided.Pool.CPUs, Mems: divided.Pool.Mems},
+		devices: resourceslices.Devices(divided.Offer(nil),
+			resourceslices.Options{PageSize: pageSize, NodeAllocatable: c.NodeAllocatable}),
 	}
 	for _, z := range divided.Zones {
 		out.Zones = append(out.Zones, describe(z))
@@ -93,11 +102,29 @@ func describe(z zones.Zone) Zone {
 	return d
 }
 
-// JSON writes the machine for programs.
-func (m Machine) JSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(m)
+// ResourceSlices writes the slices that the frontend would publish for the machine, as
+// YAML documents. "node" stands for the node's name.
+func (m Machine) ResourceSlices(w io.Writer) error {
+	const node = "node"
+	for pool, resources := range resourceslices.DriverResources(node, m.devices).Pools {
+		for i, slice := range resources.Slices {
+			data, err := yaml.Marshal(resourceapi.ResourceSlice{
+				TypeMeta:   metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s-%d", node, contract.Vendor, i)},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver: contract.Vendor, NodeName: new(node), Devices: slice.Devices,
+					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(resources.Slices))},
+				},
+			})
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(w, "---\n%s", data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Table writes the machine for people.
@@ -105,8 +132,8 @@ func (m Machine) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "ZONE\tCPU\tCPUS\tCORES\tL3S\tMEMORY\tTYPE\tHUGEPAGES\tMEMS\tDISTANCES")
 	for _, z := range m.Zones {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", z.Name, z.CPU, or(z.CPUs.String(), "-"), z.Cores, z.L3Caches, z.Memory,
-			z.memory(), pairs(z.Hugepages, "="), or(z.Mems.String(), "-"), pairs(z.Distances, ":"))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", z.Name, z.CPU, or(z.CPUs.String(), "-"), z.Cores, z.L3Caches,
+			size.Format(z.Memory), z.memory(), pairs(z.Hugepages, "="), or(z.Mems.String(), "-"), pairs(z.Distances, ":"))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -30,7 +30,7 @@ func (d Directory) ExplainProtection(w io.Writer, claim string, cgroups fs.FS, p
 		return err
 	}
 	for _, c := range d.Claims {
-		if claim != "" && claim != c.UID && claim != c.Namespace+"/"+c.Name {
+		if !selects(claim, c) {
 			continue
 		}
 		for i, r := range c.Results {

@@ -17,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/allocation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -27,7 +28,7 @@ import (
 type Objects struct {
 	pods    []*corev1.Pod
 	claims  map[key]*resourceapi.ResourceClaim
-	classes classes
+	classes allocation.Classes
 }
 
 type key struct{ namespace, name string }
@@ -59,8 +60,8 @@ func Read(r io.Reader) (Objects, error) {
 }
 
 // chartClasses returns the DeviceClasses that the chart can make, by name.
-func chartClasses() classes {
-	out := make(classes)
+func chartClasses() allocation.Classes {
+	out := make(allocation.Classes)
 	for name, kind := range map[string]topology.MemoryType{
 		"": topology.MemoryDRAM, "-hbm": topology.MemoryHBM, "-cxl": topology.MemoryCXL, "-unknown": topology.MemoryUnknown,
 	} {
@@ -75,7 +76,7 @@ func chartClasses() classes {
 // documents are the objects as they were read, in order.
 type documents struct {
 	ordered []any
-	classes classes
+	classes allocation.Classes
 	// known and referred have objects as "kind namespace/name".
 	known, referred map[string]bool
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/size"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
@@ -61,7 +62,7 @@ func (z Zone) header() string {
 		parts = append(parts, fmt.Sprintf("cpu %d/%d", z.CPU.Used, z.CPU.Capacity))
 	}
 	if z.Memory.Capacity > 0 {
-		memory := fmt.Sprintf("memory %s/%s", size(z.Memory.Used), size(z.Memory.Capacity))
+		memory := fmt.Sprintf("memory %s/%s", size.Format(z.Memory.Used), size.Format(z.Memory.Capacity))
 		if z.MemoryType != topology.MemoryDRAM {
 			memory += fmt.Sprintf(" (%s)", z.MemoryType)
 		}
@@ -69,7 +70,7 @@ func (z Zone) header() string {
 	}
 	for _, s := range slices.Sorted(maps.Keys(z.Hugepages)) {
 		u := z.Hugepages[s]
-		parts = append(parts, fmt.Sprintf("hugepages_%s %s/%s", s, size(u.Used), size(u.Capacity)))
+		parts = append(parts, fmt.Sprintf("hugepages_%s %s/%s", s, size.Format(u.Used), size.Format(u.Capacity)))
 	}
 	return strings.Join(append(parts, "mems "+or(z.Mems.String(), "none")), gap)
 }
@@ -160,16 +161,6 @@ func (d drawing) blocks(l3s []L3) []block {
 		out = append(out, b)
 	}
 	return out
-}
-
-// size formats an amount of bytes in the largest unit that it reaches.
-func size(bytes int64) string {
-	units := []string{"", "Ki", "Mi", "Gi", "Ti"}
-	value, unit := float64(bytes), 0
-	for value >= 1024 && unit < len(units)-1 {
-		value, unit = value/1024, unit+1
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + units[unit]
 }
 
 func count(n int, what string) string {

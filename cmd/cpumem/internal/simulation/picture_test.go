@@ -42,6 +42,18 @@ func TestPictureFits(t *testing.T) {
 	require.Contains(t, picture(t, result, simulation.View{Width: 1}), "L3 of 0:  AA\n            AA\n", "one core at least")
 }
 
+// Amounts that the scheduler rounds up are named.
+func TestPictureOfRoundedAmounts(t *testing.T) {
+	alternatives := strings.NewReplacer("exactly: {deviceClassName", "firstAvailable: [{name: small, deviceClassName", "}}}}]", "}}}]}]").
+		Replace(claim("either", "memory: 1500Ki", ""))
+	out := picture(t, run(t, topologytest.T4().Machine(), config.Default(),
+		claim("half", "cpu: 500m, memory: 1Gi", ""), alternatives, claim("exact", "cpu: 2", "")), simulation.View{Width: 100})
+	require.Contains(t, out, "\nrounded up by the scheduler:\n"+
+		"  default/half: cpu 1 instead of 500m\n"+
+		"  default/either: memory 2Mi instead of 1500Ki\n")
+	require.NotContains(t, out, "default/exact: cpu")
+}
+
 // With more claims than letters a sign is two letters.
 func TestPictureOfManyClaims(t *testing.T) {
 	var documents []string

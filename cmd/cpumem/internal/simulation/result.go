@@ -3,10 +3,10 @@
 package simulation
 
 import (
-	"encoding/json"
-	"io"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
@@ -99,6 +99,8 @@ type Request struct {
 	Request  string            `json:"request"`
 	Zone     string            `json:"zone"`
 	Consumed map[string]string `json:"consumed"`
+	// RoundedFrom has the amounts of the claim that the scheduler rounded up.
+	RoundedFrom map[string]string `json:"roundedFrom,omitempty"`
 	// Decision and Parameters are missing if the claim was refused.
 	Decision   *contract.Decision `json:"decision,omitempty"`
 	Parameters map[string]string  `json:"parameters,omitempty"`
@@ -111,13 +113,6 @@ type CPUs struct {
 	Reserved  contract.CPUSet `json:"reserved,omitzero"`
 	Unmanaged contract.CPUSet `json:"others,omitzero"`
 	Offline   contract.CPUSet `json:"offline,omitzero"`
-}
-
-// JSON writes the result for programs.
-func (r Result) JSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
 }
 
 func (s *simulation) result(c config.Config) (Result, error) {
@@ -214,6 +209,7 @@ func (s *simulation) claim(c *resourceapi.ResourceClaim) (Claim, error) {
 		for name, q := range r.ConsumedCapacity {
 			request.Consumed[string(name)] = q.String()
 		}
+		request.RoundedFrom = rounded(c, r)
 		// There is one driver: the record has the results in the same order.
 		if i < len(record.Results) {
 			request.Decision, request.Parameters = &record.Results[i].Decision, record.Results[i].Parameters
@@ -221,4 +217,37 @@ func (s *simulation) claim(c *resourceapi.ResourceClaim) (Claim, error) {
 		out.Results = append(out.Results, request)
 	}
 	return out, nil
+}
+
+// rounded returns the amounts of the request that differ from what the result has.
+func rounded(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) map[string]string {
+	var out map[string]string
+	for name, wanted := range wantedBy(c, r.Request) {
+		if granted := r.ConsumedCapacity[name]; granted.Cmp(wanted) != 0 {
+			if out == nil {
+				out = make(map[string]string)
+			}
+			out[string(name)] = wanted.String()
+		}
+	}
+	return out
+}
+
+// wantedBy returns the amounts of a request, "request" or "request/subrequest".
+func wantedBy(c *resourceapi.ResourceClaim, reference string) map[resourceapi.QualifiedName]resource.Quantity {
+	name, sub, _ := strings.Cut(reference, "/")
+	for _, r := range c.Spec.Devices.Requests {
+		if r.Name != name {
+			continue
+		}
+		if r.Exactly != nil && r.Exactly.Capacity != nil {
+			return r.Exactly.Capacity.Requests
+		}
+		for _, s := range r.FirstAvailable {
+			if s.Name == sub && s.Capacity != nil {
+				return s.Capacity.Requests
+			}
+		}
+	}
+	return nil
 }

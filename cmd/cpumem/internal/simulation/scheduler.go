@@ -11,36 +11,28 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/dynamic-resource-allocation/structured"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/allocation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
 // scheduler is the part of kube-scheduler that allocates claims, with one node.
 type scheduler struct {
-	node    *corev1.Node
-	devices []resourceapi.Device
-	slices  []*resourceapi.ResourceSlice
-	classes classes
-	cache   *cel.Cache
+	node      *corev1.Node
+	devices   []resourceapi.Device
+	slices    []*resourceapi.ResourceSlice
+	allocator allocation.Allocator
 	// results are the results of all allocated claims.
 	results []resourceapi.DeviceRequestAllocationResult
 }
 
-// celCacheSize is the number of compiled selectors that are kept.
-const celCacheSize = 64
-
-func newScheduler(classes classes) *scheduler {
+func newScheduler(classes allocation.Classes) *scheduler {
 	return &scheduler{
-		node:    &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}}},
-		classes: classes,
-		cache:   cel.NewCache(celCacheSize, cel.Features{EnableConsumableCapacity: true}),
+		node:      &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}}},
+		allocator: allocation.New(classes),
 	}
 }
 
@@ -60,14 +52,6 @@ func (s *scheduler) publish(devices []resourceapi.Device) {
 	}
 }
 
-// features returns the features of Kubernetes 1.37.
-func features() structured.Features {
-	return structured.Features{
-		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
-		FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
-	}
-}
-
 // schedule allocates the pod's claims that have no allocation, all or none. If
 // it cannot, reason says why.
 func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.ResourceClaim) (reason string, err error) {
@@ -75,11 +59,7 @@ func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.Resource
 	if len(todo) == 0 {
 		return "", nil
 	}
-	allocator, err := structured.NewAllocator(ctx, features(), s.allocated(), s.classes, s.slices, s.cache)
-	if err != nil {
-		return "", err
-	}
-	allocations, err := allocator.Allocate(ctx, s.node, todo)
+	allocations, err := s.allocator.Allocate(ctx, s.node, s.slices, s.results, todo)
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
@@ -95,25 +75,6 @@ func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.Resource
 		s.results = append(s.results, allocations[i].Devices.Results...)
 	}
 	return "", nil
-}
-
-// allocated returns the devices and amounts that are in use.
-func (s *scheduler) allocated() structured.AllocatedState {
-	state := structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}
-	for _, r := range s.results {
-		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
-		if r.ShareID == nil {
-			state.AllocatedDevices.Insert(id)
-			continue
-		}
-		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
-		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
-	}
-	return state
 }
 
 // used returns the amount of a device's capacity that claims consume.
@@ -186,20 +147,4 @@ func (s *scheduler) lacks(wanted map[resourceapi.QualifiedName]resource.Quantity
 		}
 	}
 	return out
-}
-
-// classes are the DeviceClasses by name.
-type classes map[string]*resourceapi.DeviceClass
-
-// Get implements structured.DeviceClassLister.
-func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
-	if class, found := c[name]; found {
-		return class, nil
-	}
-	return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
-}
-
-// List implements structured.DeviceClassLister.
-func (c classes) List() ([]*resourceapi.DeviceClass, error) {
-	return slices.Collect(maps.Values(c)), nil
 }

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/size"
 )
 
 // claims writes a line for each prepared request, and after all lines the
@@ -40,10 +41,24 @@ func (d drawing) claims(claims []Claim) error {
 			fmt.Fprintf(d, "%s  %s", d.signs.claim(row), lines[i+1])
 		}
 	}
+	d.rounded(claims)
 	d.reasons(claims, Unschedulable, "unschedulable, their pods are pending:")
 	d.reasons(claims, Refused, "refused by Prepare, their pods do not start:")
 	d.reasons(claims, Allocated, "not shared with every pod that wants to:")
 	return nil
+}
+
+// rounded writes a line for each amount that the scheduler rounded up.
+func (d drawing) rounded(claims []Claim) {
+	title := "\nrounded up by the scheduler:\n"
+	for _, c := range claims {
+		for _, r := range c.Results {
+			for _, name := range slices.Sorted(maps.Keys(r.RoundedFrom)) {
+				fmt.Fprintf(d, "%s%s%s: %s %s instead of %s\n", title, indent, c.name(r.Request), name, r.Consumed[name], r.RoundedFrom[name])
+				title = ""
+			}
+		}
+	}
 }
 
 // name returns the claim's name, with request and number of pods if there are
@@ -75,7 +90,7 @@ func (r Request) memory() string {
 		{"high", m.High, m.High != contract.Max}, {"max", m.Max, m.Max != contract.Max},
 	} {
 		if v.says {
-			out += " " + v.name + "=" + limit(v.limit)
+			out += " " + v.name + "=" + size.Limit(v.limit)
 		}
 	}
 	return out
@@ -84,16 +99,9 @@ func (r Request) memory() string {
 func hugepages(limits map[string]contract.Limit) string {
 	var out []string
 	for _, s := range slices.Sorted(maps.Keys(limits)) {
-		out = append(out, s+"="+limit(limits[s]))
+		out = append(out, s+"="+size.Limit(limits[s]))
 	}
 	return or(strings.Join(out, " "), "-")
-}
-
-func limit(l contract.Limit) string {
-	if l == contract.Max {
-		return l.String()
-	}
-	return size(int64(l))
 }
 
 // reasons writes each reason once, with its claims.

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/spf13/cobra"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/output"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+)
+
+func validateCommand() *cobra.Command {
+	var file, dir string
+	cmd := &cobra.Command{
+		Use: "validate", Short: "Check a configuration file, or the files in the CDI directory", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file != "" {
+				if _, err := config.Read(file); err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), file, "is valid")
+				return nil
+			}
+			d, err := inspect.Read(dir)
+			if err != nil {
+				return err
+			}
+			if err := d.Valid(); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d claims\n", dir, len(d.Claims))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "check this configuration file instead of the directory")
+	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
+	return cmd
+}
+
+// explanation is what explain shows.
+type explanation struct {
+	dir, cgroups, claim string
+	plan                bool
+}
+
+func explainCommand() *cobra.Command {
+	var e explanation
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "explain [NAMESPACE/CLAIM | CLAIM-UID]",
+		Short: "Show the claims on this node with their CPUs, memory, hugepages and pods",
+		Long: "Shows what the frontend decided and whether the actuator has applied it, from the files in the CDI directory.\n" +
+			"The exit status is 1 if the files contradict each other or the actuator is away.",
+		Args: cobra.MaximumNArgs(1),
+	}
+	form := output.Flag(cmd, text)
+	cmd.Flags().StringVar(&e.dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
+	cmd.Flags().StringVar(&e.cgroups, "cgroup-root", "/sys/fs/cgroup", "cgroup mount of the node")
+	cmd.Flags().BoolVar(&e.plan, "plan", false, "also show as text what nri-actuator would write into the cgroups now")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after each change of the directory")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := form.Check(); err != nil {
+			return err
+		}
+		if len(args) == 1 {
+			e.claim = args[0]
+		}
+		if !watch {
+			return e.show(cmd.OutOrStdout(), form)
+		}
+		return e.watch(cmd.Context(), cmd.OutOrStdout(), form)
+	}
+	return cmd
+}
+
+// show writes the explanation once. Problems of the files are an error, too.
+func (e explanation) show(w io.Writer, form *output.Forms) error {
+	d, err := inspect.Read(e.dir)
+	if err != nil {
+		return err
+	}
+	if err := form.Write(w, d.Selected(e.claim), map[string]func(io.Writer) error{
+		text: func(w io.Writer) error { return e.text(w, d) },
+	}); err != nil {
+		return err
+	}
+	if n := len(d.Problems); n > 0 {
+		return fmt.Errorf("%w: %d", errProblems, n)
+	}
+	return nil
+}
+
+var errProblems = errors.New("problems in the CDI directory")
+
+func (e explanation) text(w io.Writer, d inspect.Directory) error {
+	if err := d.Explain(w, e.claim); err != nil {
+		return err
+	}
+	if err := d.ExplainProtection(w, e.claim, os.DirFS(e.cgroups), int64(os.Getpagesize())); err != nil || !e.plan {
+		return err
+	}
+	p, err := inspect.ReadPlan(e.dir, e.cgroups, os.DirFS("/proc"))
+	if err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	p.Write(w)
+	return nil
+}
+
+// watch writes the explanation after each change until ctx ends.
+func (e explanation) watch(ctx context.Context, w io.Writer, form *output.Forms) error {
+	changes := cdidir.At(e.dir).Changes(cdidir.Watch{
+		Renew:    time.Minute,
+		Concerns: func(fsnotify.Event) bool { return true },
+		Warn:     func(text string, err error) { fmt.Fprintf(os.Stderr, "cpumem: %s: %v\n", text, err) },
+	})
+	changes.Start()
+	go changes.Run(ctx)
+	for {
+		if err := e.show(w, form); err != nil && !errors.Is(err, errProblems) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changes.C():
+		}
+		if _, err := fmt.Fprintf(w, "\n"); err != nil {
+			return err
+		}
+	}
+}

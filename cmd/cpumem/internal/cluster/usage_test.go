@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster/clustertest"
+)
+
+func TestUsage(t *testing.T) {
+	o := cluster.Objects{
+		Slices: []*resourceapi.ResourceSlice{
+			clustertest.Slice("b", clustertest.Zone("numa-10", "cpu", "8", "memory", "1Gi"), clustertest.Zone("numa-2", "cpu", "8")),
+			clustertest.Slice("a", clustertest.Zone("numa-0", "memory", "8Gi", "hugepages_1Gi", "2Gi", "hugepages_2Mi", "64Mi", "cpu", "4")),
+			clustertest.OtherDriver(clustertest.Slice("gpus", clustertest.Zone("gpu-0", "cpu", "1"))),
+		},
+		Claims: []*resourceapi.ResourceClaim{
+			clustertest.Allocated("one", "a", "numa-0", `{"request":"zone","cpus":"0-1"}`, "cpu", "2", "memory", "1Gi"),
+			clustertest.Allocated("two", "a", "numa-0", "", "cpu", "1", "hugepages_2Mi", "4Mi"),
+			clustertest.Allocated("hostile", "b", "numa-2", `{"cpus":{}`, "cpu", "3"),
+			clustertest.Claim("pending", "cpu", "5"),
+		},
+	}
+	nodes := cluster.Usage(o)
+	require.Len(t, nodes, 2)
+	require.Equal(t, "a", nodes[0].Name)
+	zone := nodes[0].Zones[0]
+	require.Equal(t, []cluster.Capacity{
+		{Name: "cpu", Total: 4, Used: 3}, {Name: "memory", Total: 8 << 30, Used: 1 << 30},
+		{Name: "hugepages_1Gi", Total: 2 << 30}, {Name: "hugepages_2Mi", Total: 64 << 20, Used: 4 << 20},
+	}, zone.Capacities)
+	require.Equal(t, []any{2, "0-1"}, []any{zone.Claims, zone.ClaimedCPUs.String()})
+	require.Equal(t, []string{"numa-2", "numa-10"}, []string{nodes[1].Zones[0].Name, nodes[1].Zones[1].Name})
+	require.EqualValues(t, 5, nodes[1].Zones[0].Capacities[0].Free())
+}
+
+// The scheduler counts the slices of the highest generation, and none of a pool that is
+// not complete.
+func TestUsageOfGenerations(t *testing.T) {
+	before := clustertest.Slice("a", clustertest.Zone("numa-0", "cpu", "4"))
+	after := clustertest.Slice("a", clustertest.Zone("numa-1", "cpu", "4"))
+	after.Spec.Pool.Generation = 2
+	after.Name = "a-2"
+	nodes := cluster.Usage(cluster.Objects{Slices: []*resourceapi.ResourceSlice{before, after}})
+	require.Len(t, nodes[0].Zones, 1)
+	require.Equal(t, "numa-1", nodes[0].Zones[0].Name)
+	require.Empty(t, nodes[0].Problem)
+
+	after.Spec.Pool.ResourceSliceCount = 3
+	nodes = cluster.Usage(cluster.Objects{Slices: []*resourceapi.ResourceSlice{before, after}})
+	require.Equal(t, "1 of 3 ResourceSlices are there", nodes[0].Problem)
+
+	nodes = cluster.Usage(cluster.Objects{Slices: []*resourceapi.ResourceSlice{clustertest.Slice("a")}})
+	require.Contains(t, nodes[0].Problem, "it publishes no zone")
+}
+
+func TestTable(t *testing.T) {
+	tainted := clustertest.Zone("numa-1", "memory", "1536Mi")
+	tainted.Taints = []resourceapi.DeviceTaint{{Key: "dra.cpumem/actuator", Value: "absent", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	incomplete := clustertest.Slice("b", clustertest.Zone("numa-0", "cpu", "2"))
+	incomplete.Spec.Pool.ResourceSliceCount = 2
+	complete := clustertest.Slice("a", clustertest.Zone("numa-0", "cpu", "4", "memory", "8Gi"), tainted)
+	nodes := cluster.Usage(cluster.Objects{
+		Slices: []*resourceapi.ResourceSlice{complete, incomplete},
+		Claims: []*resourceapi.ResourceClaim{clustertest.Allocated("one", "a", "numa-0", "", "cpu", "3")},
+	})
+	var out strings.Builder
+	require.NoError(t, cluster.Table(&out, nodes))
+	require.Equal(t, `NODE   ZONE     FREE CPU   FREE MEMORY   CLAIMS   TAINTS
+a      numa-0   1/4        8Gi/8Gi       1        -
+a      numa-1   -          1.5Gi/1.5Gi   0        dra.cpumem/actuator=absent:NoSchedule
+b      numa-0   2/2        -             0        -
+b: no claim can go there: 1 of 2 ResourceSlices are there
+`, out.String())
+
+	out.Reset()
+	require.NoError(t, cluster.Picture(&out, nodes, 8))
+	require.Equal(t, `a
+  numa-0  cpu     ######..  1 of 4 free
+          memory  ........  8Gi of 8Gi free
+  numa-1  memory  ........  1.5Gi of 1.5Gi free
+          taint   dra.cpumem/actuator=absent:NoSchedule
+
+b
+  numa-0  cpu  ........  2 of 2 free
+b: no claim can go there: 1 of 2 ResourceSlices are there
+`, out.String())
+}
+
+func TestClaims(t *testing.T) {
+	broken := clustertest.Allocated("broken", "a", "numa-0", `{"cpus":"4"}`, "cpu", "1")
+	broken.Status.Devices[0].Conditions = []metav1.Condition{
+		{Type: "Ready", Status: metav1.ConditionFalse, Reason: "CPUsOffline", Message: "CPU 4 is offline"},
+	}
+	claims := cluster.Claims([]*resourceapi.ResourceClaim{
+		clustertest.Allocated("one", "a", "numa-0",
+			`{"cpus":"0-1","partition":"root","mems":"0","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824}}`,
+			"cpu", "2", "memory", "1Gi", "hugepages_2Mi", "4Mi"),
+		broken, clustertest.Claim("pending", "cpu", "5"), clustertest.Allocated("early", "b", "numa-1", "", "cpu", "1"),
+	})
+	var out strings.Builder
+	require.NoError(t, cluster.ClaimTable(&out, claims))
+	require.Equal(t, `CLAIM            REQUEST   NODE   ZONE     CPU   CPUS   ISOLATION          MEMORY   HUGEPAGES   PODS
+default/broken   zone      a      numa-0   1     4      shared pool only   -        -           pod-of-broken
+default/early    zone      b      numa-1   1     -      -                  -        -           pod-of-early
+default/one      zone      a      numa-0   2     0-1    partition          1Gi      2Mi=4Mi     pod-of-one
+default/broken zone: CPUsOffline: CPU 4 is offline
+`, out.String())
+	require.False(t, claims[1].Prepared)
+
+	out.Reset()
+	require.NoError(t, claims[2].Details(&out))
+	require.Equal(t, `claim default/one, request zone: zone numa-0 of node a
+  cpu             2
+  memory          1Gi
+  hugepages_2Mi   4Mi
+  cpuset.cpus     0-1
+  isolation       partition
+  cpuset.mems     0
+  memory.min      1Gi
+  memory.low      0
+  memory.high     max
+  memory.max      1Gi
+  pods            pod-of-one
+`, out.String())
+
+	out.Reset()
+	require.NoError(t, claims[1].Details(&out))
+	require.Contains(t, out.String(), "not prepared   no frontend has written the claim's status")
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
+)
+
+// Report is all that is known about a pod's claims, or about one claim.
+type Report struct {
+	// Subject is the pod or the claim: pod default/x.
+	Subject string `json:"subject"`
+	// State is a sentence about it.
+	State string `json:"state"`
+	// Problems are claims that the pod names and that do not exist.
+	Problems []string `json:"problems,omitempty"`
+	// Pending explains the claims that have no allocation.
+	Pending *Answer `json:"pending,omitempty"`
+	// Allocated are the requests that have an allocation.
+	Allocated []cluster.Claim `json:"allocated,omitempty"`
+	// Warnings are the last different warnings among a pending pod's events, newest
+	// first.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Pod reports about a pod. events are the pod's warnings.
+func Pod(ctx context.Context, o cluster.Objects, pod *corev1.Pod, events []corev1.Event) (Report, error) {
+	claims, problems := claimsOf(o, pod)
+	r := Report{Subject: fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name), State: stateOf(pod)}
+	if pod.Status.Phase == corev1.PodPending {
+		r.Warnings = warnings(events)
+	}
+	for _, p := range problems {
+		r.Problems = append(r.Problems, p.Error())
+	}
+	return r, r.add(ctx, o, pod, claims)
+}
+
+// Claim reports about a claim.
+func Claim(ctx context.Context, o cluster.Objects, claim *resourceapi.ResourceClaim) (Report, error) {
+	r := Report{Subject: fmt.Sprintf("claim %s/%s", claim.Namespace, claim.Name), State: "it is allocated"}
+	if claim.Status.Allocation == nil {
+		r.State = "it has no allocation: the scheduler makes one when a pod with the claim fits on a node"
+	}
+	return r, r.add(ctx, o, nil, []*resourceapi.ResourceClaim{claim})
+}
+
+// add adds what is known about the claims.
+func (r *Report) add(ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
+	unallocated := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
+	allocated := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation == nil })
+	r.Allocated = cluster.Claims(allocated)
+	if len(unallocated) == 0 {
+		return nil
+	}
+	answer, err := Explain(ctx, o, pod, unallocated)
+	r.Pending = &answer
+	return err
+}
+
+// stateOf returns a sentence about the pod.
+func stateOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName == "" {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+				return fmt.Sprintf("it has no node; the scheduler says: %s", contract.Excerpt(cmp.Or(c.Message, c.Reason), maxQuote))
+			}
+		}
+		return "it has no node; the scheduler has not looked at it"
+	}
+	return fmt.Sprintf("it is on node %s, phase %s", pod.Spec.NodeName, pod.Status.Phase)
+}
+
+// maxWarnings is how many different warnings are shown.
+const maxWarnings = 3
+
+func warnings(events []corev1.Event) (out []string) {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b corev1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
+	for _, e := range events {
+		w := fmt.Sprintf("%s: %s", e.Reason, contract.Excerpt(e.Message, maxQuote))
+		if !slices.Contains(out, w) && len(out) < maxWarnings {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// Text writes the report for people.
+func (r Report) Text(w io.Writer) error {
+	fmt.Fprintf(w, "%s: %s\n", r.Subject, r.State)
+	for _, p := range r.Problems {
+		fmt.Fprintf(w, "problem: %s\n", p)
+	}
+	if r.Pending == nil && len(r.Allocated) == 0 && len(r.Problems) == 0 {
+		fmt.Fprintln(w, "it has no claim for zones of this driver")
+	}
+	if r.Pending != nil {
+		if err := r.Pending.text(w); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.Allocated {
+		fmt.Fprintln(w)
+		if err := c.Details(w); err != nil {
+			return err
+		}
+	}
+	if len(r.Warnings) > 0 {
+		fmt.Fprintln(w, "\nwarnings in the pod's events, newest first:")
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(w, "  %s\n", warning)
+	}
+	return nil
+}
+
+func (a Answer) text(w io.Writer) error {
+	fmt.Fprintf(w, "\nnot allocated: %s\n", strings.Join(a.Claims, ", "))
+	if a.Problem != "" {
+		fmt.Fprintf(w, "problem: %s\n", a.Problem)
+	}
+	if len(a.Nodes) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(t, "NODE\tZONE\tREASON")
+	for _, n := range a.Nodes {
+		switch {
+		case n.Fits:
+			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, "-", "fits now: the scheduler will take it, or has another reason, which its message gives")
+		case len(n.Zones) == 0:
+			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, "-", n.Reason)
+		}
+		for _, z := range n.Zones {
+			reason := z.Reason
+			if reason == "" {
+				reason = "fits"
+			}
+			if len(a.Claims) > 1 || a.severalRequests() {
+				reason = z.Request + ": " + reason
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, z.Name, reason)
+		}
+	}
+	return t.Flush()
+}
+
+func (a Answer) severalRequests() bool {
+	requests := make(map[string]bool)
+	for _, n := range a.Nodes {
+		for _, z := range n.Zones {
+			requests[z.Request] = true
+		}
+	}
+	return len(requests) > 1
+}

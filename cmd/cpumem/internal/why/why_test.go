@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster/clustertest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/why"
+)
+
+// class takes each zone.
+func class() *resourceapi.DeviceClass {
+	return &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "dra.cpumem"},
+		Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{
+			CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "dra.cpumem"`},
+		}}},
+	}
+}
+
+func node(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": name}}}
+}
+
+// objects are a node with two zones: one with 4 CPUs, of which a claim has 3, and one with
+// 8 CPUs.
+func objects() cluster.Objects {
+	return cluster.Objects{
+		Nodes:   []*corev1.Node{node("a")},
+		Classes: []*resourceapi.DeviceClass{class()},
+		Slices: []*resourceapi.ResourceSlice{clustertest.Slice("a",
+			clustertest.Zone("numa-0", "cpu", "4", "memory", "8Gi"),
+			clustertest.Zone("numa-1", "cpu", "8", "memory", "8Gi", "hugepages_2Mi", "64Mi"))},
+		Claims: []*resourceapi.ResourceClaim{clustertest.Allocated("taken", "a", "numa-0", "", "cpu", "3", "memory", "1Gi")},
+	}
+}
+
+func podWith(claims ...*resourceapi.ResourceClaim) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod"}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	for _, c := range claims {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: c.Name, ResourceClaimName: &c.Name})
+	}
+	return pod
+}
+
+// A pending pod's report names each node's and each zone's first reason.
+func TestPendingPod(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wanted []string
+		change func(*cluster.Objects, *corev1.Pod, *resourceapi.ResourceClaim)
+		want   []string
+	}{
+		"claimed by others": {
+			wanted: []string{"cpu", "9"},
+			want:   []string{"a      numa-0   cpu: 9 wanted, the whole zone has 4", "a      numa-1   cpu: 9 wanted, the whole zone has 8"},
+		},
+		"not free": {
+			wanted: []string{"cpu", "2", "memory", "7.5Gi", "hugepages_2Mi", "64Mi"},
+			want:   []string{"numa-0   cpu: 2 wanted, 1 of 4 free"},
+			change: func(o *cluster.Objects, _ *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				o.Claims = append(o.Claims, clustertest.Allocated("pages", "a", "numa-1", "", "hugepages_2Mi", "2Mi"))
+			},
+		},
+		"rounded up": {
+			wanted: []string{"cpu", "8500m"},
+			want:   []string{"numa-1   cpu: 9 (rounded up from 8500m) wanted, the whole zone has 8"},
+		},
+		"memory rounded up": {
+			wanted: []string{"memory", "8589934593"},
+			want:   []string{"numa-1   memory: 8193Mi (rounded up from 8589934593) wanted, the whole zone has 8Gi"},
+		},
+		"misspelt capacity": {
+			wanted: []string{"hugepages-2Mi", "2Mi"},
+			want: []string{
+				"problem: default/claim zone: no zone has a capacity hugepages-2Mi: did you mean hugepages_2Mi?",
+				"it has no capacity hugepages-2Mi",
+			},
+		},
+		"capacity of no zone": {
+			wanted: []string{"bandwidth", "1"},
+			want:   []string{"no zone has a capacity bandwidth: there are cpu, hugepages_2Mi, memory"},
+		},
+		"attribute that is missing": {
+			wanted: []string{"cpu", "1"},
+			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				c.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{
+					CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["dra.cpumem"].sockets == 1`},
+				}}
+			},
+			want: []string{"numa-0   the selector of the request fails: no such key: sockets"},
+		},
+		"selector": {
+			wanted: []string{"cpu", "1"},
+			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				c.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{
+					CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["dra.cpumem"].zone == "socket"`},
+				}}
+			},
+			want: []string{`numa-1   the selector of the request does not take it: device.attributes["dra.cpumem"].zone == "socket"`},
+		},
+		"broken selector": {
+			wanted: []string{"cpu", "1"},
+			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				c.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{
+					CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes[`},
+				}}
+			},
+			want: []string{"problem: default/claim zone: selector of the request: "},
+		},
+		"class": {
+			wanted: []string{"cpu", "1"},
+			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				c.Spec.Devices.Requests[0].Exactly.DeviceClassName = "dra.cpumen"
+			},
+			want: []string{"problem: default/claim zone: there is no DeviceClass dra.cpumen: did you mean dra.cpumem?"},
+		},
+		"device taint": {
+			wanted: []string{"cpu", "1"},
+			change: func(o *cluster.Objects, _ *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				for i := range o.Slices[0].Spec.Devices {
+					o.Slices[0].Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: "dra.cpumem/x", Value: "y", Effect: "NoSchedule"}}
+				}
+			},
+			want: []string{"numa-0   taint dra.cpumem/x=y:NoSchedule, which the request does not tolerate"},
+		},
+		"node taint": {
+			wanted: []string{"cpu", "1"},
+			change: func(o *cluster.Objects, _ *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				o.Nodes[0].Spec.Taints = []corev1.Taint{
+					{Key: "k", Effect: corev1.TaintEffectPreferNoSchedule}, {Key: "key", Value: "v", Effect: "NoSchedule"},
+				}
+			},
+			want: []string{"a      -      the pod does not tolerate the node's taint key=v:NoSchedule"},
+		},
+		"node selector": {
+			wanted: []string{"cpu", "1"},
+			change: func(_ *cluster.Objects, pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				pod.Spec.NodeSelector = map[string]string{"disk": "b"}
+			},
+			want: []string{"the node lacks labels of the pod's nodeSelector disk=b"},
+		},
+		"node without zones": {
+			wanted: []string{"cpu", "1"},
+			change: func(o *cluster.Objects, _ *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				o.Nodes = append(o.Nodes, node("b"))
+			},
+			want: []string{"a      -      fits now", "b      -      it publishes no zones: no frontend of this driver runs there"},
+		},
+		"no driver": {
+			wanted: []string{"cpu", "1"},
+			change: func(o *cluster.Objects, _ *corev1.Pod, _ *resourceapi.ResourceClaim) { o.Slices = nil },
+			want:   []string{"problem: no node publishes zones: is the driver installed"},
+		},
+		"claim that is missing": {
+			wanted: []string{"cpu", "1"},
+			change: func(o *cluster.Objects, _ *corev1.Pod, _ *resourceapi.ResourceClaim) { o.Claims = nil },
+			want:   []string{"problem: entry claim: there is no ResourceClaim default/claim"},
+		},
+		"template": {
+			change: func(_ *cluster.Objects, pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "zone", ResourceClaimTemplateName: new("template")}}
+			},
+			want: []string{"problem: entry zone: no claim was made of ResourceClaimTemplate template"},
+		},
+		"constraint": {
+			wanted: []string{"cpu", "1"},
+			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				attribute := resourceapi.FullyQualifiedName("dra.cpumem/lost")
+				c.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &attribute}}
+			},
+			want: []string{"each request of this driver fits into a zone, but no devices satisfy the claim's constraints together"},
+		},
+		"together": {
+			wanted: []string{"cpu", "5"},
+			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				second := *c.Spec.Devices.Requests[0].DeepCopy()
+				second.Name = "second"
+				c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, second)
+			},
+			want: []string{"each request fits into a zone, but not all of them at once"},
+		},
+		"several requests": {
+			wanted: []string{"cpu", "9"},
+			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				second := *c.Spec.Devices.Requests[0].DeepCopy()
+				second.Name = "second"
+				c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, second)
+			},
+			want: []string{"numa-0   default/claim zone: cpu: 9 wanted", "numa-0   default/claim second: cpu: 9 wanted"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := clustertest.Claim("claim", tc.wanted...)
+			o, pod := objects(), podWith(claim)
+			o.Claims = append(o.Claims, claim)
+			if tc.change != nil {
+				tc.change(&o, pod, claim)
+			}
+			report, err := why.Pod(t.Context(), o, pod, nil)
+			require.NoError(t, err)
+			var out strings.Builder
+			require.NoError(t, report.Text(&out))
+			for _, want := range tc.want {
+				require.Contains(t, out.String(), want)
+			}
+		})
+	}
+}
+
+// A pod that has a node shows what its claims gave it; one that does not start shows the
+// warnings of its events.
+func TestAllocatedPod(t *testing.T) {
+	o := objects()
+	pod := podWith(o.Claims[0])
+	pod.Spec.NodeName = "a"
+	at := func(minute int, reason, message string) corev1.Event {
+		return corev1.Event{Reason: reason, Message: message, LastTimestamp: metav1.NewTime(time.Unix(int64(minute)*60, 0))}
+	}
+	report, err := why.Pod(t.Context(), o, pod, []corev1.Event{at(1, "Old", "m"), at(3, "New", "\x1b[31m"), at(2, "Old", "m")})
+	require.NoError(t, err)
+	var out strings.Builder
+	require.NoError(t, report.Text(&out))
+	require.Equal(t, `pod default/pod: it is on node a, phase Pending
+
+claim default/taken, request zone: zone numa-0 of node a
+  cpu            3
+  memory         1Gi
+  pods           pod-of-taken
+  not prepared   no frontend has written the claim's status: the events of the pod have the reason
+
+warnings in the pod's events, newest first:
+  New: ?[31m
+  Old: m
+`, out.String())
+
+	pod.Status.Phase = corev1.PodRunning
+	report, err = why.Pod(t.Context(), o, pod, []corev1.Event{at(1, "Old", "m")})
+	require.NoError(t, err)
+	require.Empty(t, report.Warnings)
+}
+
+func TestPodWithoutClaims(t *testing.T) {
+	pod := podWith()
+	pod.Status.Conditions = []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available"},
+	}
+	report, err := why.Pod(t.Context(), objects(), pod, nil)
+	require.NoError(t, err)
+	var out strings.Builder
+	require.NoError(t, report.Text(&out))
+	require.Equal(t, "pod default/pod: it has no node; the scheduler says: 0/1 nodes are available\n"+
+		"it has no claim for zones of this driver\n", out.String())
+}
+
+func TestClaim(t *testing.T) {
+	claim := clustertest.Claim("claim", "cpu", "9")
+	report, err := why.Claim(t.Context(), objects(), claim)
+	require.NoError(t, err)
+	require.Contains(t, report.State, "it has no allocation")
+	require.Equal(t, "no zone can serve the request", report.Pending.Nodes[0].Reason)
+	report, err = why.Claim(t.Context(), objects(), objects().Claims[0])
+	require.NoError(t, err)
+	require.Nil(t, report.Pending)
+	require.Equal(t, "it is allocated", report.State)
+}
