@@ -124,7 +124,7 @@ func claimsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		claims := cluster.Claims(objects.Claims)
+		claims := cluster.Claims(objects, objects.Claims)
 		if n := c.overrides.Context.Namespace; n != "" {
 			claims = slices.DeleteFunc(claims, func(c cluster.Claim) bool { return c.Namespace != n })
 		}

@@ -37,6 +37,9 @@ type Claim struct {
 	// Prepared reports whether the claim's status has the decision.
 	Prepared bool             `json:"prepared"`
 	Decision claimstatus.Data `json:"decision,omitzero"`
+	// CountedByScheduler reports whether the scheduler counts the amounts against the
+	// node's allocatable amounts (nodeAllocatable).
+	CountedByScheduler bool `json:"countedByScheduler,omitempty"`
 	// Isolation is what keeps other programs off the CPUs, empty without CPUs.
 	Isolation string `json:"isolation,omitempty"`
 	// Weakened are the reasons why the container has less than the claim promises.
@@ -46,16 +49,24 @@ type Claim struct {
 // isolationPool is the isolation of CPUs that are only left out of the shared pool.
 const isolationPool = "shared pool only"
 
-// Claims returns the allocated requests of claims for zones, by namespace and name.
-func Claims(claims []*resourceapi.ResourceClaim) []Claim {
+// Claims returns the allocated requests of the claims for zones, by namespace and name.
+func Claims(o Objects, claims []*resourceapi.ResourceClaim) []Claim {
 	out := []Claim{}
+	counted := make(map[device]bool)
+	for _, n := range Usage(o) {
+		for _, z := range n.Zones {
+			counted[device{n.Name, z.Name}] = len(z.Device.NodeAllocatableResources) > 0
+		}
+	}
 	for _, c := range claims {
 		if c.Status.Allocation == nil {
 			continue
 		}
 		for _, r := range c.Status.Allocation.Devices.Results {
 			if r.Driver == kubelet.DriverName {
-				out = append(out, claimOf(c, r))
+				one := claimOf(c, r)
+				one.CountedByScheduler = counted[device{r.Pool, r.Device}]
+				out = append(out, one)
 			}
 		}
 	}

@@ -99,7 +99,7 @@ func TestClaims(t *testing.T) {
 	broken.Status.Devices[0].Conditions = []metav1.Condition{
 		{Type: "Ready", Status: metav1.ConditionFalse, Reason: "CPUsOffline", Message: "CPU 4 is offline"},
 	}
-	claims := cluster.Claims([]*resourceapi.ResourceClaim{
+	claims := cluster.Claims(cluster.Objects{}, []*resourceapi.ResourceClaim{
 		clustertest.Allocated("one", "a", "numa-0",
 			`{"cpus":"0-1","partition":"root","mems":"0","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824}}`,
 			"cpu", "2", "memory", "1Gi", "hugepages_2Mi", "4Mi"),

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	podresource "k8s.io/component-helpers/resource"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
@@ -30,6 +31,8 @@ type Report struct {
 	Pending *Answer `json:"pending,omitempty"`
 	// Allocated are the requests that have an allocation.
 	Allocated []cluster.Claim `json:"allocated,omitempty"`
+	// Notes are what other pods may take of the claims' amounts.
+	Notes []string `json:"notes,omitempty"`
 	// Warnings are the last different warnings among a pending pod's events, newest
 	// first.
 	Warnings []string `json:"warnings,omitempty"`
@@ -45,7 +48,34 @@ func Pod(ctx context.Context, o cluster.Objects, pod *corev1.Pod, events []corev
 	for _, p := range problems {
 		r.Problems = append(r.Problems, p.Error())
 	}
-	return r, r.add(ctx, o, pod, claims)
+	if err := r.add(ctx, o, pod, claims); err != nil {
+		return r, err
+	}
+	r.Notes = notRepeated(pod, r.Allocated)
+	return r, nil
+}
+
+// notRepeated names the claimed amounts that the pod's requests do not repeat: the
+// scheduler counts them as free for pods without claims.
+func notRepeated(pod *corev1.Pod, claims []cluster.Claim) (notes []string) {
+	requests := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
+	sums := make(map[corev1.ResourceName]int64)
+	for _, c := range claims {
+		// The amounts of a claim that several pods share are repeated by one of them.
+		if c.CountedByScheduler || len(c.Pods) > 1 {
+			continue
+		}
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			sums[name] += c.Amounts[string(name)]
+		}
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if has := requests[name]; has.CmpInt64(sums[name]) < 0 {
+			notes = append(notes, fmt.Sprintf("the pod requests %s of %s and claims %s: pods without claims may be scheduled onto the rest",
+				has.String(), name, exact(resourceapi.QualifiedName(name), sums[name])))
+		}
+	}
+	return notes
 }
 
 // Claim reports about a claim.
@@ -61,7 +91,7 @@ func Claim(ctx context.Context, o cluster.Objects, claim *resourceapi.ResourceCl
 func (r *Report) add(ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	unallocated := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
 	allocated := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation == nil })
-	r.Allocated = cluster.Claims(allocated)
+	r.Allocated = cluster.Claims(o, allocated)
 	if len(unallocated) == 0 {
 		return nil
 	}
@@ -117,6 +147,12 @@ func (r Report) Text(w io.Writer) error {
 		if err := c.Details(w); err != nil {
 			return err
 		}
+	}
+	if len(r.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "note: %s\n", note)
 	}
 	if len(r.Warnings) > 0 {
 		fmt.Fprintln(w, "\nwarnings in the pod's events, newest first:")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
@@ -222,6 +223,9 @@ func TestAllocatedPod(t *testing.T) {
 	o := objects()
 	pod := podWith(o.Claims[0])
 	pod.Spec.NodeName = "a"
+	pod.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+		"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"),
+	}}}}
 	at := func(minute int, reason, message string) corev1.Event {
 		return corev1.Event{Reason: reason, Message: message, LastTimestamp: metav1.NewTime(time.Unix(int64(minute)*60, 0))}
 	}
@@ -237,6 +241,8 @@ claim default/taken, request zone: zone numa-0 of node a
   pods           pod-of-taken
   not prepared   no frontend has written the claim's status: the events of the pod have the reason
 
+note: the pod requests 2 of cpu and claims 3: pods without claims may be scheduled onto the rest
+
 warnings in the pod's events, newest first:
   New: ?[31m
   Old: m
@@ -246,6 +252,19 @@ warnings in the pod's events, newest first:
 	report, err = why.Pod(t.Context(), o, pod, []corev1.Event{at(1, "Old", "m")})
 	require.NoError(t, err)
 	require.Empty(t, report.Warnings)
+	require.Len(t, report.Notes, 1)
+
+	// A59: the scheduler counts the claim itself, or another pod repeats it.
+	o.Slices[0].Spec.Devices[0].NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{"cpu": {}}
+	report, err = why.Pod(t.Context(), o, pod, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Notes)
+	o = objects()
+	o.Claims[0].Status.ReservedFor = append(o.Claims[0].Status.ReservedFor,
+		resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "second"})
+	report, err = why.Pod(t.Context(), o, pod, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Notes)
 }
 
 func TestPodWithoutClaims(t *testing.T) {
