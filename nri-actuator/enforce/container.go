@@ -87,9 +87,6 @@ func (c *Container) resume(before *Container) {
 	}
 	c.lastValid, c.trouble = before.lastValid, before.trouble
 	c.Life.Started, c.Life.seen = c.Life.Started || before.Life.Started, before.Life.seen
-	// The runtime may not have received the answer to a creation. A started container
-	// shows that it has.
-	c.Life.Answered = before.Life.Answered && c.Life.Started
 	c.Life.pendingPartitionCPUs = before.Life.pendingPartitionCPUs
 	c.Life.throughPod = before.Life.throughPod
 }

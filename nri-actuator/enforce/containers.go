@@ -129,7 +129,6 @@ func (e *Enforcer) remove(ctx context.Context, c *Container) {
 		// Without its claim each plan ends the partition.
 		c.lastValid, c.References = nil, claims.Container{PodUID: c.References.PodUID}
 		c.Life.seen, c.Life.removed = true, true
-		e.gone(ctx, c)
 		return
 	}
 	e.forget(ctx, c)

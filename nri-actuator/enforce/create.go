@@ -165,7 +165,7 @@ func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.
 		}
 	}
 	for dir, err := range r {
-		if cgroups.PodUID(dir) != "" && dir != c.Cgroups.Pod && !errors.Is(err, cgroups.ErrGone) {
+		if cgroups.PodUID(dir) != "" && !errors.Is(err, cgroups.ErrGone) {
 			logs.From(ctx).Warn("another pod keeps partition CPUs that it does not need", zap.Error(err))
 		}
 	}

@@ -71,8 +71,7 @@ func (e *Enforcer) partitionCPUs(c *Container) contract.CPUSet {
 	if c.Cgroups.Dir == "" {
 		return contract.CPUSet{}
 	}
-	kind, err := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition)
-	if kind == tree.Member || errors.Is(err, cgroups.ErrGone) || errors.Is(err, fs.ErrNotExist) {
+	if kind, _ := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition); kind == tree.Member {
 		return contract.CPUSet{}
 	}
 	cpus, err := e.Mount.ReadCPUs(c.Cgroups.Dir, contract.FileExclusive)

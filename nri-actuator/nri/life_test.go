@@ -45,6 +45,21 @@ func TestReportedStart(t *testing.T) {
 	require.Nil(t, e.Find("c"))
 }
 
+// A start while the actuator was not connected is seen in the runtime's list.
+func TestListedStart(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA)
+	e := enforce.New(r.plugin.Options.Options)
+	e.Add(at(c, false))
+	e.Replace(t.Context(), []*enforce.Container{at(c, true)})
+	_, err := e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	r.node.RemoveCgroup(c.dir)
+	_, err = e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, e.Find("c"))
+}
+
 // The cgroup of a container that has not started may go and come back: the runtime tries
 // again.
 func TestCreatedContainerIsNotForgotten(t *testing.T) {

@@ -4,6 +4,7 @@ package nri_test
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,6 +118,27 @@ func TestFormerValuesComeBack(t *testing.T) {
 			require.Empty(t, r.announced.Overwritten)
 		})
 	}
+}
+
+// A former value that could not be written is given back at the next Apply (I4).
+func TestFormerValueIsTriedAgain(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("pooled", podA)
+	r.node.SetFile("kubepods", "memory.min", "12288")
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "8192"}} })
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "8192", r.node.File("kubepods", "memory.min"))
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = nil })
+	back := r.node.Intercept("kubepods", "memory.min", func(write bool, do func() error) error {
+		if write {
+			return syscall.EIO
+		}
+		return do()
+	})
+	require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
+	back()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "12288", r.node.File("kubepods", "memory.min"))
 }
 
 // TestDevices checks the CDI devices, which containerd names since 2.3.
