@@ -32,17 +32,25 @@ type Node struct {
 // about absent files.
 func Check(n Node) (warnings []string, err error) {
 	var errs []error
-	errs = append(errs, checkCgroup(n.Proc))
+	errs = append(errs, CheckCgroup(n.Proc))
 	if n.MemoryHigh {
 		if err := MemoryHigh(n.Proc); err != nil {
 			errs = append(errs, fmt.Errorf("memoryQoS.throttlingFactor is set, but %w: drop it, or run a newer kernel", err))
 		}
 	}
+	warnings, err = CheckPolicies(n.Kubelet)
+	return warnings, errors.Join(append(errs, err)...)
+}
+
+// CheckPolicies returns the faults of kubelet's CPU and memory managers, and warnings
+// about state files that are not visible. kubelet is as in [Node].
+func CheckPolicies(kubelet fs.FS) (warnings []string, err error) {
+	var errs []error
 	for _, m := range []struct{ file, setting, none string }{
 		{"cpu_manager_state", "cpuManagerPolicy", "none"},
 		{"memory_manager_state", "memoryManagerPolicy", "none"},
 	} {
-		data, err := fs.ReadFile(n.Kubelet, m.file)
+		data, err := fs.ReadFile(kubelet, m.file)
 		if errors.Is(err, fs.ErrNotExist) {
 			warnings = append(warnings, fmt.Sprintf("kubelet's %s is not visible: make sure that %s is %q", m.file, m.setting, m.none))
 			continue
@@ -51,7 +59,7 @@ func Check(n Node) (warnings []string, err error) {
 			err = checkPolicy(m.file, m.setting, m.none, data)
 		}
 		if err == nil {
-			err = checkShown(n.Kubelet, m.file)
+			err = checkShown(kubelet, m.file)
 		}
 		errs = append(errs, err)
 	}
@@ -98,7 +106,9 @@ func Replaced(info fs.FileInfo) bool {
 	return ok && stat.Nlink == 0
 }
 
-func checkCgroup(proc fs.FS) error {
+// CheckCgroup returns an error unless /sys/fs/cgroup is cgroup v2, mounted as the
+// driver needs it.
+func CheckCgroup(proc fs.FS) error {
 	data, err := fs.ReadFile(proc, "self/mountinfo")
 	if err != nil {
 		return fmt.Errorf("cgroup version: %w", err)

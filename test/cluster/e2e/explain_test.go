@@ -40,6 +40,10 @@ func TestExplainPlan(t *testing.T) {
 		})
 		require.NotContains(t, plan(), s.cgroupDir(t, p, "main")[len("/sys/fs/cgroup/"):], "the claim's container is not left out")
 
+		checks, err := s.NodeExec(t.Context(), s.node, "/share/cpumem doctor node")
+		require.NoError(t, err, "a fault of a healthy node: %s", checks)
+		require.Contains(t, checks, "connected to containerd")
+
 		dir := s.cgroupDir(t, p, "main")
 		// A stopped actuator repairs nothing before the tool has looked.
 		planned, err := s.NodeExec(t.Context(), s.node, "kill -STOP $(pidof nri-actuator); echo 1 >"+dir+"/memory.min; "+

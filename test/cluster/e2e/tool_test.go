@@ -94,6 +94,9 @@ func TestTool(t *testing.T) {
 			return err
 		})
 	}
+	out, err = cpumem.run(t.Context(), "doctor", "cluster")
+	require.NoError(t, err, "a fault of a healthy cluster")
+	require.Contains(t, out, "feature gate DRAConsumableCapacity of the API server")
 	out, err = cpumem.run(t.Context(), "claims")
 	require.NoError(t, err)
 	require.Contains(t, out, "default/tool-all ")

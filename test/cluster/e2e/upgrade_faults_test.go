@@ -33,9 +33,10 @@ type fault struct {
 	name string
 	// begin and end are scripts of the node's shell.
 	begin, end string
-	// killsRuntime reports whether the runtime or kubelet ends. A container that is just
-	// being created may then end with it, so its pod must restart it.
-	killsRuntime bool
+	// failsRuntime reports whether the runtime or kubelet ends, or cannot write its own
+	// files. A container that is just being created may then fail without the driver, so
+	// its pod must restart it.
+	failsRuntime bool
 }
 
 // faults returns what goes wrong, one after the other.
@@ -63,12 +64,18 @@ func faults() []fault {
 			begin: "first=$(pidof nri-actuator); " + second + "; sleep 2; kill -9 $first",
 			end:   "kill -9 $(cat /tmp/second-actuator.pid)",
 		},
-		{name: "the file system of the CDI directory is full", begin: "dd if=/dev/zero of=/run/fill bs=64k; true", end: "rm /run/fill"},
+		{
+			name:         "the file system of the CDI directory is full",
+			begin:        "dd if=/dev/zero of=/run/fill bs=64k; true",
+			end:          "rm /run/fill",
+			failsRuntime: true, // runc's state is below /run, too
+		},
 		{
 			name: "the file system of the CDI directory has no inode left",
 			begin: "mkdir /run/fill; mount -o remount,nr_inodes=$(($(df -i /run | tail -1 | awk '{print $3}') + 20)) /run; " +
 				"i=0; while touch /run/fill/$i; do i=$((i + 1)); done; true",
-			end: "rm -r /run/fill; mount -o remount,nr_inodes=800k /run",
+			end:          "rm -r /run/fill; mount -o remount,nr_inodes=800k /run",
+			failsRuntime: true,
 		},
 		{
 			name:  "the CDI directory is read-only for the frontend",
@@ -85,8 +92,8 @@ func faults() []fault {
 			begin: "date -s @$(($(date +%s) + 3600))",
 			end:   "date -s @$(($(date +%s) - 3600))",
 		},
-		{name: "the runtime is killed", begin: "service kill containerd; service start containerd", end: "true", killsRuntime: true},
-		{name: "kubelet restarts", begin: "service restart kubelet", end: "true", killsRuntime: true},
+		{name: "the runtime is killed", begin: "service kill containerd; service start containerd", end: "true", failsRuntime: true},
+		{name: "kubelet restarts", begin: "service restart kubelet", end: "true", failsRuntime: true},
 	}
 }
 
@@ -106,7 +113,7 @@ func TestA82_Faults(t *testing.T) {
 	for i, f := range faults() {
 		t.Run(f.name, func(t *testing.T) {
 			b := batch{
-				name: fmt.Sprintf("a82-%d", i), claims: 2, pods: 2, containers: atOnce() / 2, restarted: f.killsRuntime,
+				name: fmt.Sprintf("a82-%d", i), claims: 2, pods: 2, containers: atOnce() / 2, restarted: f.failsRuntime,
 			}
 			end, stop := l.during(t, f)
 			// Before the pods are removed: that needs the daemons.

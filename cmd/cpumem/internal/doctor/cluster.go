@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+)
+
+// Server is what the checks of a cluster look at.
+type Server struct {
+	// Version is the API server's, such as v1.36.1.
+	Version string
+	Objects cluster.Objects
+}
+
+// Cluster checks a cluster.
+func Cluster(s Server) []Check {
+	checks := []Check{s.version(), s.class()}
+	usage := cluster.Usage(s.Objects)
+	if len(usage) == 0 {
+		return append(checks, Check{
+			Name: "zones", State: Fault, Found: "no node publishes zones",
+			Mend: "install the chart; if it is installed, look at the frontends' logs",
+		})
+	}
+	checks = append(checks, gateOf(usage), s.nodes(usage))
+	checks = append(checks, taints(usage)...)
+	return append(checks, s.claims()...)
+}
+
+// consumableCapacity is the first release with DRAConsumableCapacity, and byDefault the
+// first with the gate on by default.
+var (
+	consumableCapacity = version.MustParseGeneric("1.34")
+	byDefault          = version.MustParseGeneric("1.36")
+)
+
+const gate = "DRAConsumableCapacity"
+
+func (s Server) version() Check {
+	c := Check{Name: "Kubernetes", Found: s.Version}
+	v, err := version.ParseGeneric(s.Version)
+	switch {
+	case err != nil:
+		c.State = Unknown
+	case v.LessThan(consumableCapacity):
+		c.State, c.Mend = Fault, "Kubernetes 1.34 or later"
+	case v.LessThan(byDefault):
+		c.State, c.Mend = Warning, "the feature gate "+gate+" is off by default here: switch it on for API server, scheduler, "+
+			"controller manager and kubelet"
+	default:
+		c.State = OK
+	}
+	return c
+}
+
+func (s Server) class() Check {
+	c := Check{Name: "DeviceClass", State: OK, Found: kubelet.DriverName}
+	if !slices.ContainsFunc(s.Objects.Classes, func(class *resourceapi.DeviceClass) bool { return class.Name == kubelet.DriverName }) {
+		c.State, c.Found = Warning, "there is no DeviceClass "+kubelet.DriverName
+		c.Mend = "deviceClass.create: true in the chart's values, or a class of your own"
+	}
+	return c
+}
+
+// gateOf checks that the API server keeps the fields of consumable capacity: without the
+// feature gate it drops them.
+func gateOf(usage []cluster.Node) Check {
+	c := Check{Name: "feature gate " + gate + " of the API server", State: OK, Found: "on"}
+	for _, n := range usage {
+		for _, z := range n.Zones {
+			if z.Device.AllowMultipleAllocations == nil || !*z.Device.AllowMultipleAllocations {
+				c.State, c.Found = Fault, "off: the zones were published without it"
+				c.Mend = "switch it on for API server, scheduler, controller manager and kubelet, and restart the frontends"
+			}
+		}
+	}
+	return c
+}
+
+// maxNamed is how many names a check lists.
+const maxNamed = 5
+
+func listed(names []string) string {
+	if len(names) > maxNamed {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
+	}
+	return strings.Join(names, ", ")
+}
+
+// nodes checks that each ready node publishes zones.
+func (s Server) nodes(usage []cluster.Node) Check {
+	zones := 0
+	var broken, without []string
+	for _, n := range usage {
+		zones += len(n.Zones)
+		if n.Problem != "" {
+			broken = append(broken, n.Name+" ("+n.Problem+")")
+		}
+	}
+	for _, n := range s.Objects.Nodes {
+		if ready(n) && !slices.ContainsFunc(usage, func(u cluster.Node) bool { return u.Name == n.Name }) {
+			without = append(without, n.Name)
+		}
+	}
+	c := Check{Name: "zones", State: OK, Found: fmt.Sprintf("%d zones of %d nodes", zones, len(usage))}
+	switch {
+	case len(broken) > 0:
+		c.State, c.Found = Fault, "claims cannot go to "+listed(broken)
+		c.Mend = "look at the log of the frontend on these nodes"
+	case len(without) > 0:
+		c.State, c.Found = Warning, c.Found+", none of "+listed(without)
+		c.Mend = "if these nodes shall take claims: look for the frontend's pod there"
+	}
+	return c
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// taints lists the taints with which frontends keep claims off their zones.
+func taints(usage []cluster.Node) (checks []Check) {
+	nodes := make(map[string][]string)
+	var order []string
+	for _, n := range usage {
+		for _, z := range n.Zones {
+			for _, taint := range z.Taints {
+				if nodes[taint] == nil {
+					order = append(order, taint)
+				}
+				if !slices.Contains(nodes[taint], n.Name) {
+					nodes[taint] = append(nodes[taint], n.Name)
+				}
+			}
+		}
+	}
+	for _, taint := range order {
+		checks = append(checks, Check{
+			Name: "taints of zones", State: Fault, Found: taint + " on " + listed(nodes[taint]),
+			Mend: "kubectl describe node has the reason in an event; docs/operations.md has what to do",
+		})
+	}
+	return checks
+}
+
+// claims lists the allocated claims that have less than they promise.
+func (s Server) claims() (checks []Check) {
+	claims := cluster.Claims(s.Objects, s.Objects.Claims)
+	for _, c := range claims {
+		for _, reason := range c.Weakened {
+			checks = append(checks, Check{
+				Name: "claim " + c.Namespace + "/" + c.Name, State: Warning, Found: reason,
+				Mend: "cpumem why claim/" + c.Name + " -n " + c.Namespace,
+			})
+		}
+	}
+	if len(checks) == 0 {
+		checks = append(checks, Check{Name: "claims", State: OK, Found: fmt.Sprintf("%d allocated", len(claims))})
+	}
+	return checks
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubeletconfig"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+)
+
+// Machine is what the checks of a node look at.
+type Machine struct {
+	// Root is the node's file system.
+	Root fs.FS
+	// Kubelet is kubelet's root directory, NRISocket the runtime's NRI socket and
+	// KubeletConfig kubelet's configuration file: paths below Root. KubeletConfig may be
+	// empty.
+	Kubelet, NRISocket, KubeletConfig string
+	// CDIDir is the CDI directory as a path without symbolic links, below Root.
+	CDIDir string
+	// Directory is the content of the CDI directory, and Err the error of reading it.
+	Directory inspect.Directory
+	Err       error
+}
+
+// Node checks a node.
+func Node(m Machine) []Check {
+	checks := []Check{m.kernel(), m.cgroup(), m.controllers()}
+	checks = append(checks, m.policies()...)
+	checks = append(checks, m.gate(), m.nri(), m.cdi())
+	return append(checks, m.daemons()...)
+}
+
+func (m Machine) below(name string) fs.FS {
+	sub, err := fs.Sub(m.Root, strings.Trim(name, "/"))
+	if err != nil {
+		return m.Root
+	}
+	return sub
+}
+
+// The first releases with remote cpuset partitions, and with a memory.high that is
+// safe to write.
+var (
+	partitions = version.MustParseGeneric("6.7")
+	memoryHigh = version.MustParseGeneric("5.9")
+)
+
+func (m Machine) kernel() Check {
+	c := Check{Name: "kernel"}
+	data, err := fs.ReadFile(m.below("proc"), "sys/kernel/osrelease")
+	if err != nil {
+		c.State, c.Found = Unknown, err.Error()
+		return c
+	}
+	c.Found = strings.TrimSpace(string(data))
+	v, err := version.ParseGeneric(c.Found)
+	switch {
+	case err != nil:
+		c.State = Unknown
+	case v.LessThan(memoryHigh):
+		c.State, c.Mend = Warning, "Linux 5.9 or later if memory.high is used, 6.7 or later for cpuset partitions"
+	case v.LessThan(partitions):
+		c.State, c.Mend = Warning, "Linux 6.7 or later makes cpuset partitions, which keep host processes off claimed CPUs"
+	default:
+		c.State = OK
+	}
+	return c
+}
+
+// cgroup and policies find what preflight finds. Its errors say what to do.
+func (m Machine) cgroup() Check {
+	if err := preflight.CheckCgroup(m.below("proc")); err != nil {
+		return Check{Name: "cgroup v2", State: Fault, Found: err.Error()}
+	}
+	return Check{Name: "cgroup v2", State: OK, Found: "/sys/fs/cgroup"}
+}
+
+func (m Machine) controllers() Check {
+	c := Check{Name: "cgroup controllers"}
+	data, err := fs.ReadFile(m.below("sys/fs/cgroup"), "cgroup.controllers")
+	if err != nil {
+		c.State, c.Found = Unknown, err.Error()
+		return c
+	}
+	has := strings.Fields(string(data))
+	var missing []string
+	for _, name := range []string{"cpuset", "memory", "hugetlb"} {
+		if !slices.Contains(has, name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		c.State, c.Found = Fault, "missing: "+strings.Join(missing, ", ")
+		c.Mend = "boot without cgroup_disable, with a kernel that has these controllers"
+		return c
+	}
+	c.State, c.Found = OK, "cpuset, memory, hugetlb"
+	return c
+}
+
+func (m Machine) policies() (checks []Check) {
+	warnings, err := preflight.CheckPolicies(m.below(m.Kubelet))
+	for _, w := range warnings {
+		checks = append(checks, Check{Name: "kubelet's managers", State: Unknown, Found: w})
+	}
+	switch {
+	case err != nil:
+		checks = append(checks, Check{Name: "kubelet's managers", State: Fault, Found: err.Error()})
+	case len(warnings) == 0:
+		checks = append(checks, Check{Name: "kubelet's managers", State: OK, Found: "cpuManagerPolicy and memoryManagerPolicy are none"})
+	}
+	return checks
+}
+
+// gate checks the feature gate without which kubelet's and the scheduler's claims have
+// no amounts. Flags of kubelet are not seen.
+func (m Machine) gate() Check {
+	const name = "DRAConsumableCapacity"
+	c := Check{Name: "feature gate " + name + " of kubelet"}
+	if m.KubeletConfig == "" {
+		c.State, c.Found = Unknown, "no configuration file of kubelet was named (--kubelet-config)"
+		return c
+	}
+	data, err := fs.ReadFile(m.Root, strings.Trim(m.KubeletConfig, "/"))
+	if err != nil {
+		c.State, c.Found = Unknown, err.Error()
+		return c
+	}
+	kubelet, err := kubeletconfig.Parse(data)
+	on, set := kubelet.FeatureGates[name]
+	switch {
+	case err != nil:
+		c.State, c.Found = Unknown, err.Error()
+	case !set:
+		c.State, c.Found = OK, "not set: on by default from Kubernetes 1.36, off before"
+	case on:
+		c.State, c.Found = OK, "on"
+	default:
+		c.State, c.Found, c.Mend = Fault, "off", "set featureGates: {"+name+": true} in "+m.KubeletConfig+" and restart kubelet"
+	}
+	return c
+}
+
+func (m Machine) nri() Check {
+	c := Check{Name: "NRI socket"}
+	info, err := fs.Stat(m.Root, strings.Trim(m.NRISocket, "/"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c.State, c.Found = Fault, m.NRISocket+" is missing"
+		c.Mend = "switch NRI on in the runtime (containerd: plugins.'io.containerd.nri.v1.nri'.disable = false) and restart it"
+	case err != nil:
+		c.State, c.Found = Unknown, err.Error()
+	case info.Mode()&fs.ModeSocket == 0:
+		c.State, c.Found, c.Mend = Fault, m.NRISocket+" is no socket", "remove it and restart the runtime"
+	default:
+		c.State, c.Found = OK, m.NRISocket
+	}
+	return c
+}
+
+func (m Machine) cdi() Check {
+	c := Check{Name: "CDI directory"}
+	kind, err := m.fileSystem()
+	switch {
+	case errors.Is(m.Err, fs.ErrNotExist):
+		c.State, c.Found = Unknown, m.CDIDir+" is missing: the chart makes it"
+	case m.Err != nil:
+		c.State, c.Found, c.Mend = Fault, m.Err.Error(), "the runtime and both daemons need this directory"
+	case err != nil:
+		c.State, c.Found = Unknown, err.Error()
+	case kind != "tmpfs":
+		c.State, c.Found = Warning, fmt.Sprintf("%s is on %s, which a reboot does not empty", m.CDIDir, kind)
+		c.Mend = "mount a tmpfs there: after a reboot the node takes no claims before the old claim files are gone"
+	default:
+		c.State, c.Found = OK, m.CDIDir+" on tmpfs"
+	}
+	return c
+}
+
+// fileSystem returns the kind of the file system that has the CDI directory.
+func (m Machine) fileSystem() (string, error) {
+	data, err := fs.ReadFile(m.below("proc"), "self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	mounts, err := mountinfo.GetMountsFromReader(bytes.NewReader(data), mountinfo.ParentsFilter(m.CDIDir))
+	if err != nil || len(mounts) == 0 {
+		return "", errors.Join(errors.New("no mount has "+m.CDIDir), err)
+	}
+	// The last of the longest: a later mount hides an earlier one.
+	nearest := mounts[0]
+	for _, mount := range mounts {
+		if len(path.Clean(mount.Mountpoint)) >= len(path.Clean(nearest.Mountpoint)) {
+			nearest = mount
+		}
+	}
+	return nearest.FSType, nil
+}
+
+// daemons checks what the daemons wrote into the CDI directory.
+func (m Machine) daemons() (checks []Check) {
+	d := m.Directory
+	if m.Err != nil || (d.Node == nil && d.Actuator == nil && len(d.Claims) == 0) {
+		return []Check{{
+			Name: "daemons", State: Unknown,
+			Found: "neither daemon has written into the CDI directory: the driver is not installed here",
+		}}
+	}
+	checks = append(checks, m.actuator()...)
+	boot, err := preflight.BootID(m.below("proc"))
+	stale := 0
+	for _, c := range d.Claims {
+		if err == nil && c.BootID != boot {
+			stale++
+		}
+	}
+	files := Check{Name: "claim files", State: OK, Found: fmt.Sprintf("%d claims", len(d.Claims))}
+	if stale > 0 {
+		files.State, files.Found = Fault, fmt.Sprintf("%d of %d claims were prepared before the last boot", stale, len(d.Claims))
+		files.Mend = "delete their pods: the frontend removes the files and then takes claims again"
+	}
+	checks = append(checks, files)
+	for _, p := range d.Problems {
+		checks = append(checks, Check{
+			Name: "CDI files", State: Fault, Found: p.Error(), Mend: "docs/troubleshooting.md; cpumem explain shows all files",
+		})
+	}
+	return checks
+}
+
+func (m Machine) actuator() []Check {
+	a := m.Directory.Actuator
+	if a == nil {
+		return nil // a problem of the directory says so
+	}
+	runtime := Check{Name: "actuator", State: OK, Found: fmt.Sprintf("connected to %s %s", a.Runtime, a.RuntimeVersion)}
+	if !a.Connected {
+		runtime.State, runtime.Found = Fault, "not connected to the runtime: "+contract.Excerpt(a.Disconnected, maxFound)
+		runtime.Mend = "look at the actuator's log, and check that NRI is on in the runtime"
+	}
+	version := Check{Name: "contract version", State: OK, Found: contract.Version}
+	if _, err := a.CommonVersion(); err != nil {
+		version.State, version.Found, version.Mend = Fault, err.Error(), "upgrade the older daemon"
+	}
+	guard := Check{Name: "guard", State: OK, Found: a.Guard}
+	if a.Guard == "" {
+		guard.State, guard.Found = Warning, "off: a container that the actuator has not seen starts with the runtime's CPUs"
+		guard.Mend = "actuator.guard.enabled: true in the chart's values"
+	}
+	partition := Check{Name: "cpuset partitions", State: OK, Found: "the kernel makes them"}
+	if !slices.Contains(a.Features, contract.FeaturePartition) {
+		partition.State, partition.Found = Warning, "the actuator has not announced them: host processes may run on claimed CPUs"
+		partition.Mend = "Linux 6.7 or later; actuator's log has the kernel's answer"
+	}
+	applied := Check{Name: "node state", State: OK, Found: fmt.Sprintf("generation %d is applied", a.Generation)}
+	if n := m.Directory.Node; n != nil && n.Generation != a.Generation {
+		applied.State = Warning
+		applied.Found = fmt.Sprintf("generation %d is written, %d is applied", n.Generation, a.Generation)
+		applied.Mend = "look again in a few seconds; if the numbers stay, look at the actuator's log"
+	}
+	return []Check{runtime, version, guard, partition, applied}
+}
+
+// maxFound bounds a text of another program, in bytes.
+const maxFound = 300
