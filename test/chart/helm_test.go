@@ -53,8 +53,9 @@ func helm(t *testing.T, values string, args ...string) (stdout string, err error
 	var out, errOut bytes.Buffer
 	cmd := exec.Command(program, append(args, "--values", "testdata/images.yaml", "--values", "-")...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(values), &out, &errOut
-	// The developer's kubeconfig must have no effect.
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+os.DevNull)
+	// The developer's kubeconfig must have no effect. The chart refuses the namespace
+	// default, which helm takes without a name.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+os.DevNull, "HELM_NAMESPACE=ns")
 	if err := cmd.Run(); err != nil {
 		return out.String(), &helmError{err: err, text: errOut.String() + out.String()}
 	}

@@ -389,6 +389,55 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// The daemons need the Pod Security level privileged for their namespace, which in
+// default all users' pods would have.
+func TestNamespaceDefaultIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--namespace", "default"}, {"--set", "namespaceOverride=default"}} {
+		_, err := helm(t, "{}", append([]string{"template", "r", chartDir}, args...)...)
+		require.ErrorContains(t, err, "the namespace default is refused")
+	}
+}
+
+// nameOverride replaces the chart's name wherever it selects.
+func TestNameOverride(t *testing.T) {
+	t.Parallel()
+	out, err := helm(t, "nameOverride: cpumem", "template", "r", chartDir, "--show-only", "templates/frontend-daemonset.yaml")
+	require.NoError(t, err)
+	require.Contains(t, out, "\n  name: r-cpumem-frontend\n")
+	require.NotContains(t, out, "app.kubernetes.io/name: dra-driver-cpumem")
+}
+
+// A digest replaces the tag.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	out, err := helm(t, "actuator: {image: {repository: r.example/a, tag: v1, digest: \""+digest+"\"}}", "template", "r", chartDir,
+		"--show-only", "templates/actuator-daemonset.yaml")
+	require.NoError(t, err)
+	require.Contains(t, out, `image: "r.example/a@`+digest+`"`)
+}
+
+// Without rbac.create no object grants anything, and no Job runs that would need a grant.
+func TestNoRoles(t *testing.T) {
+	t.Parallel()
+	out, err := helm(t, "rbac: {create: false}", "template", "r", chartDir)
+	require.NoError(t, err)
+	require.NotContains(t, out, "rbac.authorization.k8s.io")
+	require.NotContains(t, out, "kind: Job")
+}
+
+// The quota admits the class of the daemons' pods, and there is none without a class.
+func TestPriorityClassQuota(t *testing.T) {
+	t.Parallel()
+	const enabled = "priorityClassQuota: {enabled: true}\n"
+	out, err := helm(t, enabled, "template", "r", chartDir)
+	require.NoError(t, err)
+	require.Contains(t, out, `{operator: In, scopeName: PriorityClass, values: ["system-node-critical"]}`)
+	out, err = helm(t, enabled+`priorityClassName: ""`, "template", "r", chartDir)
+	require.NoError(t, err)
+	require.NotContains(t, out, "ResourceQuota")
+}
+
 // The chart refuses a cluster without resource.k8s.io/v1.
 func TestKubeVersion(t *testing.T) {
 	t.Parallel()

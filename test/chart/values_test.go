@@ -31,7 +31,8 @@ func TestLint(t *testing.T) {
 // flipped has an allowed value, other than the default, for each value of the chart.
 var flipped = map[string]string{
 	"layout": `sidecar`, "fullnameOverride": `other`, "namespaceOverride": `elsewhere`, "commonLabels": `{team: x}`,
-	"imagePullSecrets": `[{name: pull}]`, "priorityClassName": `""`,
+	"imagePullSecrets": `[{name: pull}]`, "priorityClassName": `""`, "nameOverride": `other`,
+	"priorityClassQuota.enabled": `true`, "rbac.create": `false`,
 
 	"config.groupBy": `socket`, "config.reservedCPUs": `"0,4-5"`, "config.managedCPUs": `"1-3"`,
 	"config.reservedMemory": `{"0": 512Mi, "1": 68719476736}`, "config.reservedHugepages": `{"0": {2Mi: 2000000}}`,
@@ -49,7 +50,11 @@ var flipped = map[string]string{
 	"frontend.maxSurge": `10%`, "frontend.maxUnavailable": `2`,
 	"frontend.resources.requests": `{cpu: 20m}`, "frontend.resources.limits": `{cpu: 1}`,
 	"frontend.nodeSelector": `{pool: a}`, "frontend.affinity": affinity, "frontend.tolerations": `[]`,
-	"frontend.podLabels": `{a: b}`, "frontend.podAnnotations": `{a: b}`, "frontend.seLinuxOptions": `{type: spc_t}`,
+	"frontend.image.digest": digest, "frontend.serviceAccount.create": `false`, "frontend.serviceAccount.name": `own`,
+	"frontend.serviceAccount.annotations": `{a: b}`, "frontend.extraArgs": `[--log-level=debug]`,
+	"frontend.extraEnv": `[{name: GOGC, value: "50"}]`, "frontend.extraVolumes": `[{name: extra, emptyDir: {}}]`,
+	"frontend.extraVolumeMounts": `[{name: extra, mountPath: /extra}]`,
+	"frontend.podLabels":         `{a: b}`, "frontend.podAnnotations": `{a: b}`, "frontend.seLinuxOptions": `{type: spc_t}`,
 
 	"actuator.image.repository": `registry.example:5000/a/b`,
 	"actuator.image.tag":        `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
@@ -60,7 +65,11 @@ var flipped = map[string]string{
 	"actuator.maxUnavailable":     `25%`,
 	"actuator.resources.requests": `{cpu: 20m}`, "actuator.resources.limits": `{cpu: 1}`,
 	"actuator.nodeSelector": `{pool: a}`, "actuator.affinity": affinity, "actuator.tolerations": `[]`,
-	"actuator.podLabels": `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
+	"actuator.image.digest": digest, "actuator.serviceAccount.create": `false`, "actuator.serviceAccount.name": `own`,
+	"actuator.serviceAccount.annotations": `{a: b}`, "actuator.extraArgs": `[--log-level=debug]`, "actuator.pluginIndex": `"10"`,
+	"actuator.extraEnv": `[{name: GOGC, value: "50"}]`, "actuator.extraVolumes": `[{name: extra, emptyDir: {}}]`,
+	"actuator.extraVolumeMounts": `[{name: extra, mountPath: /extra}]`,
+	"actuator.podLabels":         `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
 
 	"deviceClass.create": `false`, "deviceClass.memoryTypes": `[cxl]`, "admissionPolicy.enabled": `false`,
 	"metrics.enabled": `true`, "metrics.from": `[{ipBlock: {cidr: 10.0.0.0/8}}]`, "networkPolicy.enabled": `false`,
@@ -68,6 +77,8 @@ var flipped = map[string]string{
 	"cleanup.enabled": `false`, "cleanup.tolerations": `[]`,
 	"test.enabled": `false`, "test.image": `registry.example/busybox:2`, "test.tolerations": `[{operator: Exists}]`,
 }
+
+var digest = "sha256:" + strings.Repeat("0b", 32)
 
 const affinity = `{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: ` +
 	`{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}`
@@ -128,6 +139,7 @@ func TestEveryValueCounts(t *testing.T) {
 var sidecarIgnores = map[string]bool{
 	"actuator.nodeSelector": true, "actuator.affinity": true, "actuator.tolerations": true,
 	"actuator.podLabels": true, "actuator.podAnnotations": true, "actuator.maxSurge": true, "actuator.maxUnavailable": true,
+	"actuator.serviceAccount.create": true, "actuator.serviceAccount.name": true, "actuator.serviceAccount.annotations": true,
 }
 
 func merge(a, b map[string]any) map[string]any {

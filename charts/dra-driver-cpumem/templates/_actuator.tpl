@@ -19,6 +19,17 @@
     - --metrics
     {{- end }}
     - --log-level={{ .Values.actuator.logLevel }}
+    {{- /* The actuator's default. */}}
+    {{- if ne .Values.actuator.pluginIndex "90" }}
+    - --plugin-index={{ .Values.actuator.pluginIndex }}
+    {{- end }}
+    {{- with .Values.actuator.extraArgs }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .Values.actuator.extraEnv }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   ports:
     - {name: actuator, containerPort: {{ .Values.actuator.metricsPort }}, protocol: TCP}
   {{- include "cpumem.probes" "actuator" | nindent 2 }}
@@ -43,6 +54,9 @@
     # Same path as on the host: the runtime runs the guard by this path.
     - {name: guard, mountPath: {{ .Values.actuator.guard.dir }}}
     {{- end }}
+    {{- with .Values.actuator.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end -}}
 
 {{/* A runtime that requires the plugin creates this container without it. */}}
@@ -66,5 +80,8 @@
 {{- if .Values.actuator.guard.enabled }}
 - name: guard
   hostPath: {path: {{ .Values.actuator.guard.dir }}, type: DirectoryOrCreate}
+{{- end }}
+{{- with .Values.actuator.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}

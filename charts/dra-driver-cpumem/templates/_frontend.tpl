@@ -11,6 +11,9 @@
     - --metrics
     {{- end }}
     - --log-level={{ .Values.frontend.logLevel }}
+    {{- with .Values.frontend.extraArgs }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   env:
     - name: NODE_NAME
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -20,6 +23,9 @@
     # Frontends of two releases do not share a node. A variable and no flag:
     # older images refuse flags that they do not know.
     - {name: RELEASE, value: {{ printf "%s/%s" (include "cpumem.namespace" .) (include "cpumem.fullname" .) }}}
+    {{- with .Values.frontend.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   ports:
     - {name: frontend, containerPort: {{ .Values.frontend.metricsPort }}, protocol: TCP}
   {{- include "cpumem.probes" "frontend" | nindent 2 }}
@@ -47,6 +53,9 @@
     {{- if ne .Values.config.sysfsRoot "/sys" }}
     # Recursive, or the cgroup file system below would be writable.
     - {name: sys, mountPath: {{ .Values.config.sysfsRoot }}, readOnly: true, recursiveReadOnly: IfPossible}
+    {{- end }}
+    {{- with .Values.frontend.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end -}}
 
@@ -83,6 +92,9 @@
 {{- if ne .Values.config.sysfsRoot "/sys" }}
 - name: sys
   hostPath: {path: /sys, type: Directory}
+{{- end }}
+{{- with .Values.frontend.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}
 

@@ -1,15 +1,24 @@
+{{- define "cpumem.name" -}}
+{{- default .Chart.Name .Values.nameOverride -}}
+{{- end -}}
+
 {{- define "cpumem.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
-{{- else if contains .Chart.Name .Release.Name -}}
+{{- else if contains (include "cpumem.name" .) .Release.Name -}}
 {{- .Release.Name | trunc 45 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 45 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name (include "cpumem.name" .) | trunc 45 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
+{{/* The pods mount host directories, which Pod Security must allow for the whole namespace. */}}
 {{- define "cpumem.namespace" -}}
-{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- $namespace := default .Release.Namespace .Values.namespaceOverride -}}
+{{- if eq $namespace "default" -}}
+{{- fail "the namespace default is refused, because the daemons need the Pod Security level privileged for it: install with --namespace cpumem-system --create-namespace" -}}
+{{- end -}}
+{{- $namespace -}}
 {{- end -}}
 
 {{/* Labels of objects. Pods get selectorLabels only: a chart version in them would roll both daemons. */}}
@@ -24,17 +33,17 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 
 {{- define "cpumem.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "cpumem.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{/* The identities. The admission policy, the bindings and the DaemonSets all take them from here. */}}
 {{- define "cpumem.frontend.serviceAccountName" -}}
-{{ include "cpumem.fullname" . }}-frontend
+{{ default (printf "%s-frontend" (include "cpumem.fullname" .)) .Values.frontend.serviceAccount.name }}
 {{- end -}}
 
 {{- define "cpumem.actuator.serviceAccountName" -}}
-{{ include "cpumem.fullname" . }}-actuator
+{{ default (printf "%s-actuator" (include "cpumem.fullname" .)) .Values.actuator.serviceAccount.name }}
 {{- end -}}
 
 {{- define "cpumem.image" -}}
@@ -42,7 +51,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- fail (printf "%s.image.repository is required: there are no published images. %s" .daemon
   "Build them with `make images`, push them to a registry of yours and name it (README.md, \"Install it on your cluster\")") -}}
 {{- end -}}
-{{ .image.repository }}:{{ default .root.Chart.AppVersion .image.tag }}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .root.Chart.AppVersion .image.tag }}{{ end }}
 {{- end -}}
 
 {{/* Root, because the host's files belong to it; nothing else of root's power. */}}
