@@ -19,34 +19,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 )
 
-func validateCommand() *cobra.Command {
-	var file, dir string
-	cmd := &cobra.Command{
-		Use: "validate", Short: "Check a configuration file, or the files in the CDI directory", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file != "" {
-				if _, err := config.Read(file); err != nil {
-					return err
-				}
-				fmt.Fprintln(cmd.OutOrStdout(), file, "is valid")
-				return nil
-			}
-			d, err := inspect.Read(dir)
-			if err != nil {
-				return err
-			}
-			if err := d.Valid(); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d claims\n", dir, len(d.Claims))
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&file, "config", "", "check this configuration file instead of the directory")
-	cmd.Flags().StringVar(&dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
-	return cmd
-}
-
 // explanation is what explain shows.
 type explanation struct {
 	dir, cgroups, claim string
