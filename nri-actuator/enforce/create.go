@@ -216,12 +216,13 @@ func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 	if err != nil || d.V == "" {
 		return err
 	}
-	has, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
-	if err == nil && has == d.CPUs && c.Life.Answered {
+	// CPUs that cannot be read are none, and each decision has CPUs.
+	has, _ := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
+	if has == d.CPUs && c.Life.Answered {
 		// The runtime writes the answer itself.
 		return nil
 	}
-	if err := e.makeRoom(ctx, c, node, err != nil || has != d.CPUs); err != nil {
+	if err := e.makeRoom(ctx, c, node, has != d.CPUs); err != nil {
 		return err
 	}
 	if err := e.apply(ctx, node, scope{own: c})[c.Cgroups.Dir]; err != nil {

@@ -112,7 +112,7 @@ func (e *Enforcer) observe(
 // of the runtime.
 func (e *Enforcer) podLevels() map[string]string {
 	for _, c := range e.containers {
-		if levels, err := cgroups.Levels(c.Cgroups.Pod); c.Cgroups.Pod != "" && err == nil {
+		if levels, err := cgroups.Levels(c.Cgroups.Pod); err == nil {
 			return levels
 		}
 	}

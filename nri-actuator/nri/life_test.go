@@ -60,6 +60,73 @@ func TestListedStart(t *testing.T) {
 	require.Nil(t, e.Find("c"))
 }
 
+// A write that fails does not make the actuator forget that it has seen the cgroup: when
+// the cgroup is gone, the container is forgotten.
+func TestFailedWriteIntoASeenCgroup(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA)
+	e := enforce.New(r.plugin.Options.Options)
+	e.Add(at(c, true))
+	for file, value := range map[string]string{"cpuset.cpus": "0", "cpuset.mems": "0"} {
+		r.node.SetFile(c.dir, file, value)
+		r.node.Intercept(c.dir, file, func(write bool, do func() error) error {
+			if write {
+				return syscall.EIO
+			}
+			return do()
+		})
+	}
+	_, err := e.ApplyAll(t.Context())
+	require.ErrorIs(t, err, syscall.EIO)
+	r.node.RemoveCgroup(c.dir)
+	_, err = e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, e.Find("c"))
+}
+
+// A file that cannot be written keeps no other file of its cgroup from being written.
+func TestFailedWriteBesideOthers(t *testing.T) {
+	values := map[string]string{"cpuset.cpus": "4-7", "cpuset.mems": "1", "memory.min": "8192", "memory.max": "8192"}
+	foreign := map[string]string{"cpuset.cpus": "0-15", "cpuset.mems": "0-1", "memory.min": "0", "memory.max": "max"}
+	for fails := range values {
+		t.Run(fails, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			d := quad()
+			d.CPUs, d.Mems = contracttest.CPUs("4-7"), contracttest.NUMANodes("1")
+			d.Memory = &contract.Memory{Min: 8192, High: contract.Max, Max: 8192}
+			c := r.run("c", podA, r.node.Prepare(podA, claimA, d)...)
+			for file, value := range foreign {
+				r.node.SetFile(c.dir, file, value)
+			}
+			r.node.Intercept(c.dir, fails, func(write bool, do func() error) error {
+				if write {
+					return syscall.EIO
+				}
+				return do()
+			})
+			require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
+			for file, value := range values {
+				if file == fails {
+					value = foreign[file]
+				}
+				require.Equal(t, value, r.node.File(c.dir, file), file)
+			}
+		})
+	}
+}
+
+// A created container whose claim is refused keeps the runtime's values: its guard refuses
+// it.
+func TestRefusedContainerThatWaits(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podB, r.node.Prepare(podA, claimA, quad())...)
+	before := r.node.File(c.dir, "cpuset.cpus")
+	e := enforce.New(r.plugin.Options.Options)
+	e.Add(at(c, false))
+	require.True(t, e.ApplyWaiting(t.Context()))
+	require.Equal(t, before, r.node.File(c.dir, "cpuset.cpus"))
+}
+
 // The cgroup of a container that has not started may go and come back: the runtime tries
 // again.
 func TestCreatedContainerIsNotForgotten(t *testing.T) {
