@@ -43,7 +43,7 @@ func command() *cobra.Command {
 		&cobra.Group{ID: anywhere, Title: "Without cluster and node:"},
 	)
 	for id, commands := range map[string][]*cobra.Command{
-		onCluster: {nodesCommand(), claimsCommand(), whyCommand(), doctorCommand()},
+		onCluster: {nodesCommand(), claimsCommand(), whyCommand(), doctorCommand(), reportCommand()},
 		onNode:    {explainCommand(), captureCommand()},
 		anywhere:  {inspectCommand(), simulateCommand(), validateCommand()},
 	} {
