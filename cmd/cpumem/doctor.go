@@ -57,8 +57,7 @@ func doctorNode() *cobra.Command {
 	m := doctor.Machine{}
 	cmd := &cobra.Command{Use: "node", Short: "Check this node, as root", Args: cobra.NoArgs}
 	form := output.Flag(cmd, table)
-	var root, cdiDir string
-	cmd.Flags().StringVar(&root, "root", "/", "directory of the node's file system")
+	var cdiDir string
 	cmd.Flags().StringVar(&cdiDir, "cdi-dir", own.CDIDir, "CDI directory")
 	cmd.Flags().StringVar(&m.Kubelet, "kubelet-root", own.KubeletRootDir, "kubelet's --root-dir")
 	cmd.Flags().StringVar(&m.KubeletConfig, "kubelet-config", "", "kubelet's configuration file; with kubeadm /var/lib/kubelet/config.yaml")
@@ -67,13 +66,11 @@ func doctorNode() *cobra.Command {
 		if err := form.Check(); err != nil {
 			return err
 		}
-		m.Root = os.DirFS(root)
+		m.Root = os.DirFS("/")
 		m.CDIDir = cdiDir
-		m.Directory, m.Err = inspect.Read(filepath.Join(root, cdiDir))
-		if resolved, err := filepath.EvalSymlinks(filepath.Join(root, cdiDir)); err == nil {
-			if below, err := filepath.Rel(root, resolved); err == nil {
-				m.CDIDir = "/" + below
-			}
+		m.Directory, m.Err = inspect.Read(cdiDir)
+		if resolved, err := filepath.EvalSymlinks(cdiDir); err == nil {
+			m.CDIDir = resolved
 		}
 		return diagnose(cmd.OutOrStdout(), form, doctor.Node(m))
 	}

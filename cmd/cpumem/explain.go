@@ -32,7 +32,7 @@ func explainCommand() *cobra.Command {
 		Use:   "explain [NAMESPACE/CLAIM | CLAIM-UID]",
 		Short: "Show the claims on this node with their CPUs, memory, hugepages and pods",
 		Long: "Shows what the frontend decided and whether the actuator has applied it, from the files in the CDI directory.\n" +
-			"The exit status is 1 if the files contradict each other or the actuator is away.",
+			"The exit status is 1 if a file is missing or cannot be read, if files contradict each other, or if the actuator is away.",
 		Args: cobra.MaximumNArgs(1),
 	}
 	form := output.Flag(cmd, text)
@@ -61,7 +61,11 @@ func (e explanation) show(w io.Writer, form *output.Forms) error {
 	if err != nil {
 		return err
 	}
-	if err := form.Write(w, d.Selected(e.claim), map[string]func(io.Writer) error{
+	selected := d.Selected(e.claim)
+	if e.claim != "" && len(selected.Claims) == 0 {
+		return fmt.Errorf("no prepared claim %q on this node", e.claim)
+	}
+	if err := form.Write(w, selected, map[string]func(io.Writer) error{
 		text: func(w io.Writer) error { return e.text(w, d) },
 	}); err != nil {
 		return err

@@ -39,7 +39,7 @@ func TestCommands(t *testing.T) {
 	require.NoError(t, os.WriteFile(values, []byte("layout: sidecar\nconfig: {groupBy: socket, reservedCPUs: '99'}\n"), 0o600))
 	out, err = execute("validate", "--values", values)
 	require.NoError(t, err)
-	require.Equal(t, values+" is valid\n", out)
+	require.Equal(t, "the key config of "+values+" is valid\n", out)
 	machine := filepath.Join(t.TempDir(), "machine.tar.gz")
 	_, err = execute("capture", "-o", machine)
 	require.NoError(t, err)
@@ -53,6 +53,15 @@ func TestCommands(t *testing.T) {
 	_, err = execute("validate", "--values", values)
 	require.ErrorContains(t, err, "did you mean groupBy?")
 	require.ErrorContains(t, err, `cpu.placement: "near"`)
+	for text, want := range map[string]string{
+		"confg: {}": "it has no key config", "config: {groupBy: socket, groupBy: machine}": "already set", "[]": values,
+	} {
+		require.NoError(t, os.WriteFile(values, []byte(text), 0o600))
+		_, err = execute("validate", "--values", values)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = execute("validate", "--from", machine)
+	require.ErrorContains(t, err, "--from needs --config or --values")
 	_, err = execute("validate", "--cdi-dir", t.TempDir())
 	require.ErrorContains(t, err, "dra.cpumem-node.json")
 	_, err = execute("explain", "--cdi-dir", filepath.Join(t.TempDir(), "absent"))

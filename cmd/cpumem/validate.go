@@ -3,6 +3,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -21,7 +23,14 @@ func validateCommand() *cobra.Command {
 			"Without them checks the files in the CDI directory of this node.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" && values == "" {
+				if from != "" {
+					return errors.New("--from needs --config or --values: cpumem inspect --from shows an archive")
+				}
 				return validateDirectory(cmd, dir)
+			}
+			what := file
+			if values != "" {
+				what = "the key config of " + values
 			}
 			c, err := config.Read(file)
 			if values != "" {
@@ -42,7 +51,7 @@ func validateCommand() *cobra.Command {
 				}
 				fits = fmt.Sprintf(", and fits the machine of %s: %d zones", from, len(machine.Zones))
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid%s\n", file+values, fits)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid%s\n", what, fits)
 			return nil
 		},
 	}
@@ -73,15 +82,17 @@ func readValues(file string) (config.Config, error) {
 	if err != nil {
 		return config.Config{}, err
 	}
-	var values struct {
-		Config map[string]any `json:"config"`
-	}
-	if err := yaml.Unmarshal(data, &values); err != nil {
-		return config.Config{}, fmt.Errorf("%s: %w", file, err)
-	}
-	text, err := yaml.Marshal(values.Config)
+	data, err = yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return config.Config{}, fmt.Errorf("%s: %w", file, err)
+	}
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(data, &values); err != nil {
+		return config.Config{}, fmt.Errorf("%s: %w", file, err)
+	}
+	text, has := values["config"]
+	if !has {
+		return config.Config{}, fmt.Errorf("%s: it has no key config: the frontend's configuration is below this key", file)
 	}
 	c, err := config.Parse(text)
 	if err != nil {

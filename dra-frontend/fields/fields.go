@@ -187,7 +187,7 @@ func (d *decoder) members(path string, raw []byte) (members []member, ok bool) {
 			return nil, false
 		}
 		if slices.ContainsFunc(members, func(other member) bool { return other.name == m.name }) {
-			d.errs = append(d.errs, fmt.Errorf("duplicate field %q: leave one of them", join(path, contract.Excerpt(m.name, maxQuote))))
+			d.errs = append(d.errs, fmt.Errorf("duplicate field %q: remove one of the two", join(path, contract.Excerpt(m.name, maxQuote))))
 			continue
 		}
 		members = append(members, m)

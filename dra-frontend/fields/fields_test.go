@@ -68,7 +68,7 @@ func TestDecodeReports(t *testing.T) {
 		"too deep":           {`"inner": {"number": 1}`, `unknown field "inner.number": did you mean number?`},
 		"unlike any inside":  {`"inner": {"xyz": 1}`, `unknown field "inner.xyz": the fields are inner.whole, inner.own`},
 		"in a list":          {`"many": [{}, {"whole": 0}]`, "many[1].whole: 0, want true or false"},
-		"twice":              {`"list": ["x"], "list": ["x"]`, `duplicate field "list": leave one of them`},
+		"twice":              {`"list": ["x"], "list": ["x"]`, `duplicate field "list": remove one of the two`},
 		"no whole number":    {`"number": 1.5`, "number: 1.5, want a whole number"},
 		"no number":          {`"factor": "half"`, `factor: "half", want a number`},
 		"an object for text": {`"name": {}`, "name: {}, want text"},

@@ -37,7 +37,7 @@ type Life struct {
 	// then, it does not come back.
 	Started bool
 	// Answered reports whether this actuator answered the creation with the
-	// whole decision.
+	// whole decision, since the runtime last listed its containers.
 	Answered bool
 	// PodUnlisted reports whether the container has a claim and the runtime did not
 	// list its pod. Nothing shows then whether the claim is the pod's, so the

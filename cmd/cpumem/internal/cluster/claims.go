@@ -105,14 +105,18 @@ func claimOf(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocation
 	}
 	for _, condition := range status.Conditions {
 		if condition.Status != metav1.ConditionTrue {
-			out.Weakened = append(out.Weakened, fmt.Sprintf("%s: %s", condition.Reason, contract.Excerpt(condition.Message, maxMessage)))
+			out.Weakened = append(out.Weakened, contract.Excerpt(condition.Reason+": "+condition.Message, maxMessage))
 		}
 	}
 	return out
 }
 
-// maxMessage bounds a message of a claim's status, in bytes.
-const maxMessage = 500
+// Bounds, in bytes, of a message and of a name in a claim's status: other clients may
+// write there.
+const (
+	maxMessage = 500
+	maxName    = 63
+)
 
 // ClaimTable writes a line for each request.
 func ClaimTable(w io.Writer, claims []Claim) error {
@@ -172,10 +176,10 @@ func (c Claim) Details(w io.Writer) error {
 			size.Limit(m.Min), size.Limit(m.Low), size.Limit(m.High), size.Limit(m.Max))
 	}
 	for _, page := range slices.Sorted(maps.Keys(d.Hugepages)) {
-		fmt.Fprintf(t, "  hugetlb.%s.max\t%s\n", page, size.Limit(d.Hugepages[page]))
+		fmt.Fprintf(t, "  hugetlb.%s.max\t%s\n", contract.Excerpt(page, maxName), size.Limit(d.Hugepages[page]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Parameters)) {
-		fmt.Fprintf(t, "  %s\t%s\n", name, d.Parameters[name])
+		fmt.Fprintf(t, "  %s\t%s\n", contract.Excerpt(name, maxName), contract.Excerpt(d.Parameters[name], maxName))
 	}
 	fmt.Fprintf(t, "  pods\t%s\n", orNone(strings.Join(c.Pods, ", ")))
 	if !c.Prepared {

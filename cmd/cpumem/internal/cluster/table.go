@@ -25,6 +25,15 @@ func amount(capacity string, n int64) string {
 	return size.Format(n)
 }
 
+// free writes what claims can get: nothing if more is claimed than the zone has now. It
+// rounds down, so that a claim of the shown amount fits.
+func free(c Capacity) string {
+	if c.Name == string(zones.CapacityCPU) {
+		return fmt.Sprint(max(0, c.Free()))
+	}
+	return size.Floor(max(0, c.Free()))
+}
+
 // Table writes a line for each zone: free/total of each capacity.
 func Table(w io.Writer, nodes []Node) error {
 	kinds := make(map[string]bool)
@@ -48,7 +57,7 @@ func Table(w io.Writer, nodes []Node) error {
 			for _, name := range columns {
 				cell := none
 				if c, has := z.Capacity(name); has {
-					cell = amount(name, c.Free()) + "/" + amount(name, c.Total)
+					cell = free(c) + "/" + amount(name, c.Total)
 				}
 				line += "\t" + cell
 			}
@@ -91,7 +100,7 @@ func Picture(w io.Writer, nodes []Node, width int) error {
 		for _, z := range n.Zones {
 			label := z.Name
 			for _, c := range z.Capacities {
-				fmt.Fprintf(t, "  %s\t%s\t%s\t%s of %s free\n", label, c.Name, c.bar(width), amount(c.Name, c.Free()), amount(c.Name, c.Total))
+				fmt.Fprintf(t, "  %s\t%s\t%s\t%s of %s free\n", label, c.Name, c.bar(width), free(c), amount(c.Name, c.Total))
 				label = ""
 			}
 			for _, taint := range z.Taints {

@@ -118,13 +118,18 @@ func zoneOf(d resourceapi.Device, t taken) Zone {
 		})
 	}
 	for _, taint := range d.Taints {
-		text := taint.Key
-		if taint.Value != "" {
-			text += "=" + taint.Value
-		}
-		z.Taints = append(z.Taints, text+":"+string(taint.Effect))
+		z.Taints = append(z.Taints, Taint(taint))
 	}
 	return z
+}
+
+// Taint returns the text of a taint, key=value:effect, as kubectl writes it.
+func Taint(t resourceapi.DeviceTaint) string {
+	text := t.Key
+	if t.Value != "" {
+		text += "=" + t.Value
+	}
+	return text + ":" + string(t.Effect)
 }
 
 // byKind sorts cpu before memory before hugepages, and these by their size.
@@ -160,7 +165,8 @@ func claimsOf(claims []*resourceapi.ResourceClaim) map[device]taken {
 		}
 		counted := make(map[device]bool)
 		for _, r := range c.Status.Allocation.Devices.Results {
-			if r.Driver != kubelet.DriverName {
+			// As in the scheduler, access of an administrator takes nothing.
+			if r.Driver != kubelet.DriverName || r.AdminAccess != nil && *r.AdminAccess {
 				continue
 			}
 			d := device{r.Pool, r.Device}

@@ -27,10 +27,11 @@ func Cluster(s Server) []Check {
 	checks := []Check{s.version(), s.class()}
 	usage := cluster.Usage(s.Objects)
 	if len(usage) == 0 {
-		return append(checks, Check{
-			Name: "zones", State: Fault, Found: "no node publishes zones",
-			Mend: "install the chart; if it is installed, look at the frontends' logs",
-		})
+		c := Check{Name: "zones", State: Unknown, Found: "no node publishes zones: the driver is not installed"}
+		if s.hasClass() {
+			c.State, c.Found, c.Mend = Fault, "no node publishes zones", "look at the frontends' pods and logs"
+		}
+		return append(checks, c)
 	}
 	checks = append(checks, gateOf(usage), s.nodes(usage))
 	checks = append(checks, taints(usage)...)
@@ -65,19 +66,26 @@ func (s Server) version() Check {
 
 func (s Server) class() Check {
 	c := Check{Name: "DeviceClass", State: OK, Found: kubelet.DriverName}
-	if !slices.ContainsFunc(s.Objects.Classes, func(class *resourceapi.DeviceClass) bool { return class.Name == kubelet.DriverName }) {
+	if !s.hasClass() {
 		c.State, c.Found = Warning, "there is no DeviceClass "+kubelet.DriverName
 		c.Mend = "deviceClass.create: true in the chart's values, or a class of your own"
 	}
 	return c
 }
 
+func (s Server) hasClass() bool {
+	return slices.ContainsFunc(s.Objects.Classes, func(class *resourceapi.DeviceClass) bool { return class.Name == kubelet.DriverName })
+}
+
 // gateOf checks that the API server keeps the fields of consumable capacity: without the
 // feature gate it drops them.
 func gateOf(usage []cluster.Node) Check {
-	c := Check{Name: "feature gate " + gate + " of the API server", State: OK, Found: "on"}
+	c := Check{Name: "feature gate " + gate + " of the API server", State: Unknown, Found: "no zone shows it"}
 	for _, n := range usage {
 		for _, z := range n.Zones {
+			if c.State == Unknown {
+				c.State, c.Found = OK, "on"
+			}
 			if z.Device.AllowMultipleAllocations == nil || !*z.Device.AllowMultipleAllocations {
 				c.State, c.Found = Fault, "off: the zones were published without it"
 				c.Mend = "switch it on for API server, scheduler, controller manager and kubelet, and restart the frontends"

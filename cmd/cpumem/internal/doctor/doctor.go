@@ -17,15 +17,15 @@ type State string
 // States of checks.
 const (
 	OK State = "ok"
-	// Warning is a thing that works less well than it could.
+	// Warning: the driver works, with less than it could have.
 	Warning State = "warning"
-	// Fault is a thing without which claims do not get what they ask for.
+	// Fault: claims do not get what they ask for.
 	Fault State = "fault"
-	// Unknown is a thing that cannot be seen from here.
+	// Unknown: the command cannot see it.
 	Unknown State = "unknown"
 )
 
-// Check is one thing that was looked at.
+// Check is the result of one check.
 type Check struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`

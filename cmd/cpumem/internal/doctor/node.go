@@ -145,7 +145,7 @@ func (m Machine) gate() Check {
 	case err != nil:
 		c.State, c.Found = Unknown, err.Error()
 	case !set:
-		c.State, c.Found = OK, "not set: on by default from Kubernetes 1.36, off before"
+		c.State, c.Found = Unknown, "not set: on by default from Kubernetes 1.36, off before"
 	case on:
 		c.State, c.Found = OK, "on"
 	default:
@@ -213,7 +213,13 @@ func (m Machine) fileSystem() (string, error) {
 // daemons checks what the daemons wrote into the CDI directory.
 func (m Machine) daemons() (checks []Check) {
 	d := m.Directory
-	if m.Err != nil || (d.Node == nil && d.Actuator == nil && len(d.Claims) == 0) {
+	if m.Err != nil {
+		return nil // the check of the CDI directory says so
+	}
+	absent := func(err error) bool {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, contract.ErrActuatorDead)
+	}
+	if d.Node == nil && d.Actuator == nil && len(d.Claims) == 0 && !slices.ContainsFunc(d.Problems, func(err error) bool { return !absent(err) }) {
 		return []Check{{
 			Name: "daemons", State: Unknown,
 			Found: "neither daemon has written into the CDI directory: the driver is not installed here",

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -95,7 +96,7 @@ func (r *Report) add(ctx context.Context, o cluster.Objects, pod *corev1.Pod, cl
 	if len(unallocated) == 0 {
 		return nil
 	}
-	answer, err := Explain(ctx, o, pod, unallocated)
+	answer, err := Explain(ctx, o, pod, unallocated, allocated)
 	r.Pending = &answer
 	return err
 }
@@ -118,14 +119,29 @@ const maxWarnings = 3
 
 func warnings(events []corev1.Event) (out []string) {
 	events = slices.Clone(events)
-	slices.SortStableFunc(events, func(a, b corev1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
+	slices.SortStableFunc(events, func(a, b corev1.Event) int { return seen(b).Compare(seen(a)) })
 	for _, e := range events {
-		w := fmt.Sprintf("%s: %s", e.Reason, contract.Excerpt(e.Message, maxQuote))
+		w := contract.Excerpt(e.Reason+": "+e.Message, maxQuote)
 		if !slices.Contains(out, w) && len(out) < maxWarnings {
 			out = append(out, w)
 		}
 	}
 	return out
+}
+
+// seen returns when an event was seen last. The two APIs for events have different
+// fields for the time.
+func seen(e corev1.Event) time.Time {
+	last := e.CreationTimestamp.Time
+	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time} {
+		if t.After(last) {
+			last = t
+		}
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	return last
 }
 
 // Text writes the report for people.

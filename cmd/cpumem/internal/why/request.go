@@ -23,9 +23,10 @@ import (
 
 // request is a request of a claim, or a subrequest of one.
 type request struct {
-	// name is the claim's namespace and name, and the request.
-	name  string
-	claim *resourceapi.ResourceClaim
+	// name is the claim's namespace and name, and the request, with the subrequest if
+	// it is an alternative. whole is the name without the subrequest.
+	name, whole string
+	claim       *resourceapi.ResourceClaim
 	// selectors are the class's and the request's.
 	selectors   []selector
 	tolerations []resourceapi.DeviceToleration
@@ -40,47 +41,50 @@ type selector struct {
 	compiled   cel.CompilationResult
 }
 
-// requestsOf returns the requests of the claims. For a request with alternatives it
-// returns the first. An error concerns all nodes.
+// requestsOf returns the requests of the claims, each alternative of a request as one
+// of its own. An error concerns all nodes.
 func requestsOf(classes []*resourceapi.DeviceClass, claims []*resourceapi.ResourceClaim) (out []request, err error) {
 	for _, c := range claims {
 		for _, r := range c.Spec.Devices.Requests {
-			exact := exactOf(r)
-			if exact == nil {
-				continue
+			whole := fmt.Sprintf("%s/%s %s", c.Namespace, c.Name, r.Name)
+			if r.Exactly != nil {
+				one, err := requestOf(classes, c, whole, *r.Exactly)
+				if err != nil {
+					return nil, err
+				}
+				one.whole = whole
+				out = append(out, one)
 			}
-			one := request{
-				name: fmt.Sprintf("%s/%s %s", c.Namespace, c.Name, r.Name), claim: c, tolerations: exact.Tolerations,
-				admin: exact.AdminAccess != nil && *exact.AdminAccess,
+			for _, sub := range r.FirstAvailable {
+				one, err := requestOf(classes, c, whole+"/"+sub.Name, resourceapi.ExactDeviceRequest{
+					DeviceClassName: sub.DeviceClassName, Selectors: sub.Selectors, Tolerations: sub.Tolerations, Capacity: sub.Capacity,
+				})
+				if err != nil {
+					return nil, err
+				}
+				one.whole = whole
+				out = append(out, one)
 			}
-			if exact.Capacity != nil {
-				one.amounts = exact.Capacity.Requests
-			}
-			i := slices.IndexFunc(classes, func(class *resourceapi.DeviceClass) bool { return class.Name == exact.DeviceClassName })
-			if i < 0 {
-				return nil, fmt.Errorf("%s: there is no DeviceClass %s%s", one.name, exact.DeviceClassName, proposal(exact.DeviceClassName, classes))
-			}
-			if err := one.add("DeviceClass "+classes[i].Name, classes[i].Spec.Selectors); err != nil {
-				return nil, err
-			}
-			if err := one.add("the request", exact.Selectors); err != nil {
-				return nil, err
-			}
-			out = append(out, one)
 		}
 	}
 	return out, nil
 }
 
-// exactOf returns the request, or its first alternative.
-func exactOf(r resourceapi.DeviceRequest) *resourceapi.ExactDeviceRequest {
-	if r.Exactly != nil || len(r.FirstAvailable) == 0 {
-		return r.Exactly
+func requestOf(
+	classes []*resourceapi.DeviceClass, c *resourceapi.ResourceClaim, name string, exact resourceapi.ExactDeviceRequest,
+) (request, error) {
+	one := request{name: name, claim: c, tolerations: exact.Tolerations, admin: exact.AdminAccess != nil && *exact.AdminAccess}
+	if exact.Capacity != nil {
+		one.amounts = exact.Capacity.Requests
 	}
-	first := r.FirstAvailable[0]
-	return &resourceapi.ExactDeviceRequest{
-		DeviceClassName: first.DeviceClassName, Selectors: first.Selectors, Tolerations: first.Tolerations, Capacity: first.Capacity,
+	i := slices.IndexFunc(classes, func(class *resourceapi.DeviceClass) bool { return class.Name == exact.DeviceClassName })
+	if i < 0 {
+		return one, fmt.Errorf("%s: there is no DeviceClass %s%s", name, exact.DeviceClassName, proposal(exact.DeviceClassName, classes))
 	}
+	if err := one.add("DeviceClass "+classes[i].Name, classes[i].Spec.Selectors); err != nil {
+		return one, err
+	}
+	return one, one.add("the request", exact.Selectors)
 }
 
 func proposal(name string, classes []*resourceapi.DeviceClass) string {
@@ -111,8 +115,8 @@ func (r *request) add(of string, selectors []resourceapi.DeviceSelector) error {
 // maxQuote bounds the text of a claim in a reason, in bytes.
 const maxQuote = 300
 
-// ours reports whether the request is for zones: whether one of its selectors names
-// this driver, or an amount is an amount of zones.
+// ours reports whether the request is for zones: whether a selector of its class or of
+// its own names this driver.
 func (r request) ours() bool {
 	return slices.ContainsFunc(r.selectors, func(s selector) bool { return strings.Contains(s.expression, driver) })
 }
@@ -133,7 +137,7 @@ func (r request) against(ctx context.Context, z cluster.Zone) string {
 			continue
 		}
 		if !slices.ContainsFunc(r.tolerations, func(t resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, taint) }) {
-			return fmt.Sprintf("taint %s=%s:%s, which the request does not tolerate", taint.Key, taint.Value, taint.Effect)
+			return fmt.Sprintf("taint %s, which the request does not tolerate", cluster.Taint(taint))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.amounts)) {

@@ -6,9 +6,11 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,6 +22,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
@@ -53,10 +56,12 @@ type Zone struct {
 	Reason  string `json:"reason"`
 }
 
-// Explain explains why the pod's claims, none of which has an allocation, are not
-// allocated. Without a pod, as for a claim that no pod refers to, nodes are judged by
-// their zones alone.
-func Explain(ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) (Answer, error) {
+// Explain explains why claims, none of which has an allocation, are not allocated.
+// Without a pod, as for a claim that no pod refers to, nodes are judged by their zones
+// alone. allocated are the pod's other claims: the pod can run only where they are.
+func Explain(
+	ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims, allocated []*resourceapi.ResourceClaim,
+) (Answer, error) {
 	a := Answer{Nodes: []Node{}}
 	for _, c := range claims {
 		a.Claims = append(a.Claims, c.Namespace+"/"+c.Name)
@@ -66,14 +71,16 @@ func Explain(ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims []*
 		a.Problem = err.Error()
 		return a, nil
 	}
+	if !slices.ContainsFunc(wanted, request.ours) {
+		a.Problem = "the claims are for devices of other drivers"
+		return a, nil
+	}
 	usage := cluster.Usage(o)
 	if len(usage) == 0 {
 		a.Problem = "no node publishes zones: is the driver installed, and are its frontends ready?"
 		return a, nil
 	}
-	if slices.ContainsFunc(wanted, func(r request) bool { return r.ours() }) {
-		a.Problem = unknownCapacities(usage, wanted)
-	}
+	a.Problem = unknownCapacities(usage, wanted)
 	allocator := newScheduler(o)
 	for _, n := range o.Nodes {
 		answer := Node{Name: n.Name}
@@ -84,7 +91,7 @@ func Explain(ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims []*
 		case usage[i].Problem != "":
 			answer.Reason = usage[i].Problem
 		default:
-			if answer.Reason = against(ctx, pod, n); answer.Reason == "" {
+			if answer.Reason = cmp.Or(against(ctx, pod, n), elsewhere(allocated, n)); answer.Reason == "" {
 				if answer, err = judge(ctx, allocator, n, usage[i], wanted, claims); err != nil {
 					return Answer{}, err
 				}
@@ -100,15 +107,25 @@ func judge(
 	ctx context.Context, s scheduler, n *corev1.Node, usage cluster.Node, wanted []request, claims []*resourceapi.ResourceClaim,
 ) (Node, error) {
 	answer := Node{Name: n.Name}
+	requests := make(map[string]bool)
 	for _, r := range wanted {
-		if !r.ours() {
-			continue
-		}
+		requests[r.whole] = true
+	}
+	for _, whole := range slices.Sorted(maps.Keys(requests)) {
 		zones, fits := []Zone{}, false
-		for _, z := range usage.Zones {
-			reason := r.against(ctx, z)
-			fits = fits || reason == ""
-			zones = append(zones, Zone{Name: z.Name, Request: r.name, Reason: reason})
+		for _, r := range wanted {
+			if r.whole != whole {
+				continue
+			}
+			if !r.ours() {
+				fits = true // only the allocator knows other drivers
+				continue
+			}
+			for _, z := range usage.Zones {
+				reason := r.against(ctx, z)
+				fits = fits || reason == ""
+				zones = append(zones, Zone{Name: z.Name, Request: r.name, Reason: reason})
+			}
 		}
 		if !fits {
 			answer.Zones = append(answer.Zones, zones...)
@@ -116,7 +133,7 @@ func judge(
 	}
 	if len(answer.Zones) > 0 {
 		answer.Reason = "no zone can serve each request"
-		if len(wanted) == 1 {
+		if len(requests) == 1 {
 			answer.Reason = "no zone can serve the request"
 		}
 		return answer, nil
@@ -124,7 +141,7 @@ func judge(
 	fits, err := s.fits(ctx, n, claims)
 	switch {
 	case err != nil:
-		answer.Reason = err.Error()
+		answer.Reason = contract.Excerpt(err.Error(), maxQuote)
 	case fits:
 		answer.Fits = true
 	default:
@@ -171,6 +188,21 @@ func against(ctx context.Context, pod *corev1.Pod, n *corev1.Node) string {
 	taint, untolerated := v1helper.FindMatchingUntoleratedTaint(klog.FromContext(ctx), n.Spec.Taints, pod.Spec.Tolerations, keepsOff, true)
 	if untolerated {
 		return fmt.Sprintf("the pod does not tolerate the node's taint %s", taint.ToString())
+	}
+	return ""
+}
+
+// elsewhere returns which of the allocated claims the node cannot serve.
+func elsewhere(allocated []*resourceapi.ResourceClaim, n *corev1.Node) string {
+	for _, c := range allocated {
+		required := c.Status.Allocation.NodeSelector
+		if required == nil {
+			continue
+		}
+		selector, err := nodeaffinity.NewNodeSelector(required)
+		if err != nil || !selector.Match(n) {
+			return fmt.Sprintf("the pod's claim %s/%s is allocated on another node", c.Namespace, c.Name)
+		}
 	}
 	return ""
 }
