@@ -36,7 +36,7 @@ func newConnection(cmd *cobra.Command) *connection {
 	flags := cmd.Flags()
 	flags.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "kubeconfig file; empty: as kubectl")
 	flags.StringVar(&c.overrides.CurrentContext, "context", "", "context of the kubeconfig file; empty: the current one")
-	flags.StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", "namespace; empty: that of the context")
+	flags.StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", "namespace; empty: that of the context, for claims all")
 	return c
 }
 

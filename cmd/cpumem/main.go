@@ -38,9 +38,9 @@ func command() *cobra.Command {
 	}
 	const onCluster, onNode, anywhere = "cluster", "node", "anywhere"
 	root.AddGroup(
-		&cobra.Group{ID: onCluster, Title: "About a cluster, with a kubeconfig:"},
+		&cobra.Group{ID: onCluster, Title: "About a cluster, with a kubeconfig (doctor: also about this node):"},
 		&cobra.Group{ID: onNode, Title: "About this node, as root:"},
-		&cobra.Group{ID: anywhere, Title: "Without cluster and node:"},
+		&cobra.Group{ID: anywhere, Title: "About a machine, this or another, without a cluster:"},
 	)
 	for id, commands := range map[string][]*cobra.Command{
 		onCluster: {nodesCommand(), claimsCommand(), whyCommand(), doctorCommand(), reportCommand()},

@@ -399,6 +399,16 @@ func TestNamespaceDefaultIsRefused(t *testing.T) {
 	}
 }
 
+// The actuator must not have the frontend's identity.
+func TestServiceAccountsDiffer(t *testing.T) {
+	t.Parallel()
+	const same = "frontend: {serviceAccount: {name: one, create: false}}\nactuator: {serviceAccount: {name: one, create: false}}\n"
+	_, err := helm(t, same, "template", "r", chartDir)
+	require.ErrorContains(t, err, "must differ")
+	_, err = helm(t, same+"layout: sidecar", "template", "r", chartDir)
+	require.NoError(t, err, "the pod has one account")
+}
+
 // nameOverride replaces the chart's name wherever it selects.
 func TestNameOverride(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@
 {{- define "cpumem.namespace" -}}
 {{- $namespace := default .Release.Namespace .Values.namespaceOverride -}}
 {{- if eq $namespace "default" -}}
-{{- fail "the namespace default is refused, because the daemons need the Pod Security level privileged for it: install with --namespace cpumem-system --create-namespace" -}}
+{{- fail "the namespace default is refused, because the daemons need the Pod Security level privileged for it: install with --namespace cpumem-system --create-namespace, or set namespaceOverride" -}}
 {{- end -}}
 {{- $namespace -}}
 {{- end -}}

@@ -28,6 +28,9 @@ func TestUsage(t *testing.T) {
 			clustertest.Claim("pending", "cpu", "5"),
 		},
 	}
+	admin := clustertest.Allocated("admin", "b", "numa-2", "", "cpu", "2")
+	admin.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+	o.Claims = append(o.Claims, admin)
 	nodes := cluster.Usage(o)
 	require.Len(t, nodes, 2)
 	require.Equal(t, "a", nodes[0].Name)
@@ -130,6 +133,13 @@ default/broken zone: CPUsOffline: CPU 4 is offline
   memory.max      1Gi
   pods            pod-of-one
 `, out.String())
+
+	out.Reset()
+	hostile := clustertest.Allocated("h", "a", "numa-0", `{"hugepages":{"\u001b[31m":1},"parameters":{"\u001b[2J":"\u001b]0;t\u0007\nx"}}`, "cpu", "2")
+	hostile.Status.Devices[0].Conditions = []metav1.Condition{{Reason: "\x1b", Message: "\x1b", Status: metav1.ConditionFalse}}
+	require.NoError(t, cluster.Claims(cluster.Objects{}, []*resourceapi.ResourceClaim{hostile})[0].Details(&out))
+	require.NotContains(t, out.String(), "\x1b")
+	require.NotContains(t, out.String(), "\nx")
 
 	out.Reset()
 	require.NoError(t, claims[1].Details(&out))

@@ -141,6 +141,14 @@ func TestUnwellNode(t *testing.T) {
 			want:   "generation 7 is written, 6 is applied",
 		},
 		"stale claims": {with("proc/sys/kernel/random/boot_id", "later"), doctor.Fault, "1 of 1 claims were prepared before the last boot"},
+		"gate by default": {
+			change: with("k/config.yaml", "kind: KubeletConfiguration\n"), state: doctor.Unknown,
+			want: "on by default from Kubernetes 1.36",
+		},
+		"only a corrupt file": {
+			change: func(m *doctor.Machine) { m.Directory = inspect.Directory{Problems: []error{fs.ErrInvalid}} },
+			state:  doctor.Fault, want: "invalid argument",
+		},
 		"problem": {
 			func(m *doctor.Machine) { m.Directory.Problems = []error{fs.ErrPermission} }, doctor.Fault, "permission denied",
 		},
@@ -254,4 +262,11 @@ func TestUnwellCluster(t *testing.T) {
 	s := server()
 	s.Objects.Slices = nil
 	require.Equal(t, 1, doctor.Faults(doctor.Cluster(s)))
+	s.Objects.Classes = nil
+	require.Zero(t, doctor.Faults(doctor.Cluster(s)), "before the installation")
+	s = server()
+	s.Objects.Slices[0].Spec.Devices = nil
+	for _, c := range doctor.Cluster(s) {
+		require.False(t, strings.HasPrefix(c.Name, "feature gate") && c.State == doctor.OK, "no zone shows the gate")
+	}
 }

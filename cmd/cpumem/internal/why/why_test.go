@@ -189,6 +189,54 @@ func TestPendingPod(t *testing.T) {
 			},
 			want: []string{"each request fits into a zone, but not all of them at once"},
 		},
+		"an alternative": {
+			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				sub := func(name, cpus string) resourceapi.DeviceSubRequest {
+					return resourceapi.DeviceSubRequest{
+						Name: name, DeviceClassName: "dra.cpumem", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+						Capacity: &resourceapi.CapacityRequirements{
+							Requests: map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse(cpus)},
+						},
+					}
+				}
+				c.Spec.Devices.Requests = []resourceapi.DeviceRequest{
+					{Name: "zone", FirstAvailable: []resourceapi.DeviceSubRequest{sub("large", "64"), sub("small", "2")}},
+				}
+			},
+			want: []string{"a      -      fits now"},
+		},
+		"a claim elsewhere": {
+			wanted: []string{"cpu", "1"},
+			change: func(o *cluster.Objects, pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				o.Claims[0].Status.Allocation.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"b"}}},
+				}}}
+				pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "t", ResourceClaimName: new("taken")})
+			},
+			want: []string{"a      -      the pod's claim default/taken is allocated on another node"},
+		},
+		"another driver's claim": {
+			wanted: []string{"cpu", "1"},
+			change: func(o *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				c.Spec.Devices.Requests[0].Exactly.DeviceClassName = "gpu"
+				o.Classes = append(o.Classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+			},
+			want: []string{"problem: the claims are for devices of other drivers"},
+		},
+		"hostile text": {
+			wanted: []string{"cpu", "1"},
+			change: func(o *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
+				for i, zone := range []string{"first", "second"} {
+					o.Slices[0].Spec.Devices[i].Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+						"dra.cpumem/zone": {StringValue: &zone},
+					}
+				}
+				c.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+					Expression: `device.attributes["dra.cpumem"].zone == "second" || device.attributes["dra.cpumem"]["\u001b[31mX"] == 1`,
+				}}}
+			},
+			want: []string{"no such key: ?[31mX"},
+		},
 		"several requests": {
 			wanted: []string{"cpu", "9"},
 			change: func(_ *cluster.Objects, _ *corev1.Pod, c *resourceapi.ResourceClaim) {
@@ -213,6 +261,7 @@ func TestPendingPod(t *testing.T) {
 			for _, want := range tc.want {
 				require.Contains(t, out.String(), want)
 			}
+			require.NotContains(t, out.String(), "\x1b")
 		})
 	}
 }
@@ -229,7 +278,8 @@ func TestAllocatedPod(t *testing.T) {
 	at := func(minute int, reason, message string) corev1.Event {
 		return corev1.Event{Reason: reason, Message: message, LastTimestamp: metav1.NewTime(time.Unix(int64(minute)*60, 0))}
 	}
-	report, err := why.Pod(t.Context(), o, pod, []corev1.Event{at(1, "Old", "m"), at(3, "New", "\x1b[31m"), at(2, "Old", "m")})
+	newest := corev1.Event{Reason: "Newest", Message: "n", EventTime: metav1.NewMicroTime(time.Unix(240, 0))}
+	report, err := why.Pod(t.Context(), o, pod, []corev1.Event{at(1, "Old", "m"), newest, at(3, "New\x1b", "\x1b[31m"), at(2, "Old", "m")})
 	require.NoError(t, err)
 	var out strings.Builder
 	require.NoError(t, report.Text(&out))
@@ -244,7 +294,8 @@ claim default/taken, request zone: zone numa-0 of node a
 note: the pod requests 2 of cpu and claims 3: pods without claims may be scheduled onto the rest
 
 warnings in the pod's events, newest first:
-  New: ?[31m
+  Newest: n
+  New?: ?[31m
   Old: m
 `, out.String())
 
