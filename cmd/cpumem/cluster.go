@@ -54,6 +54,15 @@ func (c *connection) client() (client kubernetes.Interface, namespace string, er
 	return client, namespace, err
 }
 
+// read returns the cluster's slices and claims.
+func (c *connection) read(ctx context.Context) (cluster.Objects, error) {
+	client, _, err := c.client()
+	if err != nil {
+		return cluster.Objects{}, err
+	}
+	return cluster.Read(ctx, client)
+}
+
 const picture, table, text = "picture", "table", "text"
 
 // barWidth is the width of a bar in the picture of nodes, in columns.
@@ -71,11 +80,7 @@ func nodesCommand() *cobra.Command {
 		if err := form.Check(); err != nil {
 			return err
 		}
-		client, _, err := c.client()
-		if err != nil {
-			return err
-		}
-		objects, err := cluster.Read(cmd.Context(), client)
+		objects, err := c.read(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -116,11 +121,7 @@ func claimsCommand() *cobra.Command {
 		if err := form.Check(); err != nil {
 			return err
 		}
-		client, _, err := c.client()
-		if err != nil {
-			return err
-		}
-		objects, err := cluster.Read(cmd.Context(), client)
+		objects, err := c.read(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -69,12 +69,7 @@ func TestFailedWriteIntoASeenCgroup(t *testing.T) {
 	e.Add(at(c, true))
 	for file, value := range map[string]string{"cpuset.cpus": "0", "cpuset.mems": "0"} {
 		r.node.SetFile(c.dir, file, value)
-		r.node.Intercept(c.dir, file, func(write bool, do func() error) error {
-			if write {
-				return syscall.EIO
-			}
-			return do()
-		})
+		r.node.FailWrites(c.dir, file, syscall.EIO)
 	}
 	_, err := e.ApplyAll(t.Context())
 	require.ErrorIs(t, err, syscall.EIO)
@@ -98,12 +93,7 @@ func TestFailedWriteBesideOthers(t *testing.T) {
 			for file, value := range foreign {
 				r.node.SetFile(c.dir, file, value)
 			}
-			r.node.Intercept(c.dir, fails, func(write bool, do func() error) error {
-				if write {
-					return syscall.EIO
-				}
-				return do()
-			})
+			r.node.FailWrites(c.dir, fails, syscall.EIO)
 			require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
 			for file, value := range values {
 				if file == fails {

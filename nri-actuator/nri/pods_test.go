@@ -129,12 +129,7 @@ func TestFormerValueIsTriedAgain(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "8192", r.node.File("kubepods", "memory.min"))
 	r.node.Change(func(s *contract.NodeState) { s.Ancestors = nil })
-	back := r.node.Intercept("kubepods", "memory.min", func(write bool, do func() error) error {
-		if write {
-			return syscall.EIO
-		}
-		return do()
-	})
+	back := r.node.FailWrites("kubepods", "memory.min", syscall.EIO)
 	require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
 	back()
 	require.NoError(t, r.plugin.Apply(t.Context()))

@@ -135,6 +135,16 @@ func (n *Node) Fail(dir, file string, err error) (back func()) {
 	return n.Intercept(dir, file, func(bool, func() error) error { return err })
 }
 
+// FailWrites lets writes of a cgroup file fail until back is called.
+func (n *Node) FailWrites(dir, file string, err error) (back func()) {
+	return n.Intercept(dir, file, func(write bool, do func() error) error {
+		if write {
+			return err
+		}
+		return do()
+	})
+}
+
 // RemoveFile removes a cgroup file, as on a kernel without it, until back is called.
 func (n *Node) RemoveFile(dir, file string) (back func()) { return n.Fail(dir, file, syscall.ENOENT) }
 

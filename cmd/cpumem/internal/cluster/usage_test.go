@@ -135,7 +135,8 @@ default/broken zone: CPUsOffline: CPU 4 is offline
 `, out.String())
 
 	out.Reset()
-	hostile := clustertest.Allocated("h", "a", "numa-0", `{"hugepages":{"\u001b[31m":1},"parameters":{"\u001b[2J":"\u001b]0;t\u0007\nx"}}`, "cpu", "2")
+	hostile := clustertest.Allocated("h", "a", "numa-0",
+		`{"hugepages":{"\u001b[31m":1},"parameters":{"\u001b[2J":"\u001b]0;t\u0007\nx"}}`, "cpu", "2")
 	hostile.Status.Devices[0].Conditions = []metav1.Condition{{Reason: "\x1b", Message: "\x1b", Status: metav1.ConditionFalse}}
 	require.NoError(t, cluster.Claims(cluster.Objects{}, []*resourceapi.ResourceClaim{hostile})[0].Details(&out))
 	require.NotContains(t, out.String(), "\x1b")

@@ -219,7 +219,8 @@ func (m Machine) daemons() (checks []Check) {
 	absent := func(err error) bool {
 		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, contract.ErrActuatorDead)
 	}
-	if d.Node == nil && d.Actuator == nil && len(d.Claims) == 0 && !slices.ContainsFunc(d.Problems, func(err error) bool { return !absent(err) }) {
+	broken := slices.ContainsFunc(d.Problems, func(err error) bool { return !absent(err) })
+	if d.Node == nil && d.Actuator == nil && len(d.Claims) == 0 && !broken {
 		return []Check{{
 			Name: "daemons", State: Unknown,
 			Found: "neither daemon has written into the CDI directory: the driver is not installed here",
