@@ -60,13 +60,14 @@ func (b batch) start(t *testing.T, l *lives) {
 		ctx := context.Background()
 		cgroups, err := b.cgroups(ctx, l)
 		require.NoError(t, errors.Join(err, pods.Remove(ctx, b.all()...)))
-		eventually(t, "cgroups of batch "+b.name+" gone", func(ctx context.Context) error {
+		// An emulated node takes minutes to stop 60 containers.
+		require.NoError(t, objects.Eventually(ctx, "cgroups of batch "+b.name+" gone", 3*time.Second, func(ctx context.Context) error {
 			left, err := l.NodeExec(ctx, l.node, "find /sys/fs/cgroup -maxdepth 3 -type d"+cgroups)
 			if err == nil && left != "" {
 				err = fmt.Errorf("there are %s", left)
 			}
 			return err
-		})
+		}))
 	})
 	for i, name := range b.claimed() {
 		claim := objects.Claim{NUMA: i, Parameters: `"cpu":{"isolation":"` + l.isolation + `"}`, Amounts: objects.Amounts{
