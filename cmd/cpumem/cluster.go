@@ -36,7 +36,12 @@ func newConnection(cmd *cobra.Command) *connection {
 	flags := cmd.Flags()
 	flags.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "kubeconfig file; empty: as kubectl")
 	flags.StringVar(&c.overrides.CurrentContext, "context", "", "context of the kubeconfig file; empty: the current one")
-	flags.StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", "namespace; empty: that of the context, for claims all")
+	return c
+}
+
+// inNamespace adds the flag --namespace to the command.
+func (c *connection) inNamespace(cmd *cobra.Command, usage string) *connection {
+	cmd.Flags().StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", usage)
 	return c
 }
 
@@ -115,7 +120,7 @@ func claimsCommand() *cobra.Command {
 		Long: "Shows the allocated claims for zones, of all namespaces or of the one that -n names. CPUS are the ids that the frontend\n" +
 			"wrote into the claim's status; there are none before the claim's pod starts.",
 	}
-	c := newConnection(cmd)
+	c := newConnection(cmd).inNamespace(cmd, "namespace of the claims; empty: all")
 	form := output.Flag(cmd, table)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := form.Check(); err != nil {
@@ -142,7 +147,7 @@ func whyCommand() *cobra.Command {
 		Long: "Shows for a claim without an allocation each node and each zone with the first reason why it cannot serve the claim,\n" +
 			"and for an allocated claim its zone, CPUs and cgroup values, and what weakens them.",
 	}
-	c := newConnection(cmd)
+	c := newConnection(cmd).inNamespace(cmd, "namespace of the pod or claim; empty: the namespace of the context")
 	form := output.Flag(cmd, text)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := form.Check(); err != nil {

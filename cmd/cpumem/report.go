@@ -37,8 +37,7 @@ func reportCommand() *cobra.Command {
 			"into a .tar.gz archive. It holds no Secret, no environment variable, no annotation, no address of a node, and no\n" +
 			"parameter of another driver. Namespaces, names and labels are in it: look at the archive before you send it.",
 	}
-	c := newConnection(cmd)
-	cmd.Flags().Lookup("namespace").Usage = "namespace of the driver"
+	c := newConnection(cmd).inNamespace(cmd, "namespace of the driver; empty: "+driverNamespace)
 	cmd.Flags().StringVarP(&file, "output", "o", "cpumem-report.tar.gz", "file to write; it must not exist")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "app.kubernetes.io/name=dra-driver-cpumem", "labels of the daemons' pods")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -10,8 +10,10 @@ package fields
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -30,7 +32,7 @@ const maxQuote = 40
 // not have keep their values, so that a caller can check the rest as well. A null
 // removes a pointer, a list or a map, and changes nothing else.
 func Decode(data []byte, into any) []error {
-	if err := json.Unmarshal(data, new(any)); err != nil {
+	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
 		return []error{err}
 	}
 	d := decoder{root: reflect.TypeOf(into).Elem()}
@@ -84,9 +86,16 @@ func (d *decoder) value(path string, raw []byte, v reflect.Value) {
 	}
 }
 
+// quantityForm has short exponents: the library computes with a long exponent for
+// hours. Helm writes large numbers with an exponent.
+var quantityForm = regexp.MustCompile(`^[+-]?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?$`)
+
 // own reads a type that reads itself.
 func (d *decoder) own(path string, raw []byte, v reflect.Value, own json.Unmarshaler) {
-	err := own.UnmarshalJSON(raw)
+	err := errors.New("no quantity")
+	if _, is := v.Interface().(resource.Quantity); !is || quantityForm.Match(bytes.Trim(raw, `"`)) {
+		err = own.UnmarshalJSON(raw)
+	}
 	if err == nil {
 		return
 	}

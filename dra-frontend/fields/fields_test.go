@@ -46,11 +46,12 @@ func (s *strict) UnmarshalJSON(data []byte) error {
 func TestDecode(t *testing.T) {
 	d := document{Name: "kept", Number: 7, Factor: new(0.5), List: []string{"kept"}}
 	require.Empty(t, fields.Decode([]byte(` {
-		"number": 3, "name": null, "factor": null, "wait": "1m", "sizes": {"a": "1Gi", "b": 2}, "list": ["x"],
+		"number": 3, "name": null, "factor": null, "wait": "1m", "sizes": {"a": "1Gi", "b": 2, "c": 6.8719476736e+10}, "list": ["x"],
 		"inner": {"whole": true, "own": "good"}, "many": [{}, {"whole": true}]
 	}`), &d))
 	require.Equal(t, "1Gi", new(d.Sizes["a"]).String())
 	require.EqualValues(t, 2, new(d.Sizes["b"]).Value())
+	require.EqualValues(t, 64<<30, new(d.Sizes["c"]).Value())
 	d.Sizes = nil
 	want := document{Name: "kept", Number: 3, List: []string{"x"}, Inner: inner{Whole: true, Own: "good"}, Many: []inner{{}, {Whole: true}}}
 	want.Wait.Duration = 60e9
@@ -73,6 +74,8 @@ func TestDecodeReports(t *testing.T) {
 		"no number":          {`"factor": "half"`, `factor: "half", want a number`},
 		"an object for text": {`"name": {}`, "name: {}, want text"},
 		"no quantity":        {`"sizes": {"a": "much", "b": "1Gi"}`, `sizes.a: "much", want a quantity, such as 512Mi`},
+		"a long exponent":    {`"sizes": {"a": 1e111111111111111118}`, "sizes.a: 1e111111111111111118, want a quantity"},
+		"a tiny quantity":    {`"sizes": {"a": "1e-100000000"}`, `sizes.a: "1e-100000000", want a quantity`},
 		"own error":          {`"inner": {"own": 1}`, "inner.own: want good"},
 		"a long value": {
 			member: `"number": "` + strings.Repeat("x", 100) + `"`,
@@ -129,9 +132,6 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"inner": {"own": "good"}, "inner": null}`))
 	f.Add([]byte(`{"number": 1e3, "factor": "x"} {`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 1<<10 || strings.ContainsAny(string(data), "eE") {
-			t.Skip("a quantity with a large exponent takes the library hours")
-		}
 		var got, want document
 		errs := fields.Decode(data, &got)
 		for _, err := range errs {

@@ -26,38 +26,32 @@ func at(c *container, started bool) *enforce.Container {
 	}
 }
 
-// A start that is only reported is a start: the container is forgotten when its cgroup is
-// gone.
-func TestReportedStart(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c := r.foreign("c", podA)
-	e := enforce.New(r.plugin.Options.Options)
-	e.Add(at(c, false))
-	for _, started := range []bool{false, true, false} {
-		_, known := e.FindOrAdd(at(c, started))
-		require.True(t, known)
+// A start that is only reported, or that the runtime's list shows, is a start: the
+// container is forgotten when its cgroup is gone.
+func TestStartWithoutACall(t *testing.T) {
+	for name, start := range map[string]func(*enforce.Enforcer, *container){
+		"reported": func(e *enforce.Enforcer, c *container) {
+			for _, started := range []bool{false, true, false} {
+				_, known := e.FindOrAdd(at(c, started))
+				require.True(t, known)
+			}
+		},
+		"listed": func(e *enforce.Enforcer, c *container) { e.Replace(t.Context(), []*enforce.Container{at(c, true)}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			c := r.foreign("c", podA)
+			e := enforce.New(r.plugin.Options.Options)
+			e.Add(at(c, false))
+			start(e, c)
+			_, err := e.ApplyAll(t.Context())
+			require.NoError(t, err)
+			r.node.RemoveCgroup(c.dir)
+			_, err = e.ApplyAll(t.Context())
+			require.NoError(t, err)
+			require.Nil(t, e.Find("c"))
+		})
 	}
-	_, err := e.ApplyAll(t.Context())
-	require.NoError(t, err)
-	r.node.RemoveCgroup(c.dir)
-	_, err = e.ApplyAll(t.Context())
-	require.NoError(t, err)
-	require.Nil(t, e.Find("c"))
-}
-
-// A start while the actuator was not connected is seen in the runtime's list.
-func TestListedStart(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c := r.foreign("c", podA)
-	e := enforce.New(r.plugin.Options.Options)
-	e.Add(at(c, false))
-	e.Replace(t.Context(), []*enforce.Container{at(c, true)})
-	_, err := e.ApplyAll(t.Context())
-	require.NoError(t, err)
-	r.node.RemoveCgroup(c.dir)
-	_, err = e.ApplyAll(t.Context())
-	require.NoError(t, err)
-	require.Nil(t, e.Find("c"))
 }
 
 // A write that fails does not make the actuator forget that it has seen the cgroup: when

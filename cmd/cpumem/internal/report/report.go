@@ -152,13 +152,17 @@ func node(n *corev1.Node) any {
 	}
 }
 
-// pod returns a daemon's pod without its environment, which an administrator may have
-// added to.
+// pod returns a daemon's pod without addresses, and without environment variables, to
+// which an administrator may have added.
 func pod(p corev1.Pod) any {
 	out := corev1.Pod{ObjectMeta: meta(p.ObjectMeta), Spec: *p.Spec.DeepCopy(), Status: p.Status}
-	for i := range out.Spec.Containers {
-		out.Spec.Containers[i].Env, out.Spec.Containers[i].EnvFrom = nil, nil
+	for _, containers := range [][]corev1.Container{out.Spec.InitContainers, out.Spec.Containers} {
+		for i := range containers {
+			containers[i].Env, containers[i].EnvFrom = nil, nil
+		}
 	}
+	out.Spec.EphemeralContainers = nil
+	out.Status.HostIP, out.Status.HostIPs, out.Status.PodIP, out.Status.PodIPs = "", nil, "", nil
 	return out
 }
 

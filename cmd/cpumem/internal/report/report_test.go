@@ -36,6 +36,7 @@ func opaque(driver string) resourceapi.DeviceConfiguration {
 }
 
 func input() report.Input {
+	env := []corev1.EnvVar{{Name: "TOKEN", Value: secret}}
 	annotated := metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"x": secret}}
 	claim := clustertest.Allocated("one", "a", "numa-0", `{"cpus":"1"}`, "cpu", "1")
 	claim.Annotations = annotated.Annotations
@@ -65,9 +66,19 @@ func input() report.Input {
 				},
 			}},
 		}},
-		Pods: []corev1.Pod{{ObjectMeta: annotated, Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "frontend", Env: []corev1.EnvVar{{Name: "TOKEN", Value: secret}},
-		}}}}},
+		Pods: []corev1.Pod{{
+			ObjectMeta: annotated,
+			Spec: corev1.PodSpec{
+				Containers:     []corev1.Container{{Name: "frontend", Env: env}},
+				InitContainers: []corev1.Container{{Name: "init", Env: env}},
+				EphemeralContainers: []corev1.EphemeralContainer{
+					{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Env: env}},
+				},
+			},
+			Status: corev1.PodStatus{
+				HostIP: secret, HostIPs: []corev1.HostIP{{IP: secret}}, PodIP: secret, PodIPs: []corev1.PodIP{{IP: secret}},
+			},
+		}},
 		Logs:   map[string][]byte{"pod/frontend": []byte("log\n")},
 		Config: "groupBy: numanode\n",
 	}

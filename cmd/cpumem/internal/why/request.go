@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -156,7 +157,7 @@ func lacks(z cluster.Zone, name resourceapi.QualifiedName, wanted resource.Quant
 	}
 	rounded := wanted.Value()
 	if p := z.Device.Capacity[name].RequestPolicy; p != nil && p.ValidRange != nil && p.ValidRange.Step != nil {
-		if step := p.ValidRange.Step.Value(); step > 0 {
+		if step := p.ValidRange.Step.Value(); step > 0 && rounded <= math.MaxInt64-step {
 			rounded = (rounded + step - 1) / step * step
 		}
 	}

@@ -79,6 +79,10 @@ func TestPendingPod(t *testing.T) {
 			wanted: []string{"memory", "8589934593"},
 			want:   []string{"numa-1   memory: 8193Mi (rounded up from 8589934593) wanted, the whole zone has 8Gi"},
 		},
+		"the largest amount": {
+			wanted: []string{"memory", "9223372036854775807"},
+			want:   []string{"numa-1   memory: 9223372036854775807 wanted, the whole zone has 8Gi"},
+		},
 		"misspelt capacity": {
 			wanted: []string{"hugepages-2Mi", "2Mi"},
 			want: []string{
