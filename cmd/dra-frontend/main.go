@@ -106,6 +106,7 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
+	m.Build(process.Version(version))
 	log.Info("starting", zap.String("version", process.Version(version)), zap.String("node", f.nodeName), zap.Any("config", cfg))
 	d, err := daemon.New(daemon.Options{
 		Log: log, Config: cfg, Client: client, Metrics: m, PageSize: int64(os.Getpagesize()), Release: f.release,

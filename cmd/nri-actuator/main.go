@@ -99,6 +99,7 @@ func run(ctx context.Context, config daemon.Config, o options) error {
 	if o.metrics {
 		server.Metrics = registry
 	}
+	m.Build(process.Version(version))
 	log.Info("starting", zap.String("version", process.Version(version)))
 	err = process.Run(logs.With(ctx, log), log, server, d.Run)
 	log.Info("stopped", zap.Error(err))

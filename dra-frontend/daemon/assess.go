@@ -15,6 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // assessment is what follows from an observation.
@@ -23,6 +24,8 @@ type assessment struct {
 	// claims with a device that is not offered.
 	devices   []resourceapi.Device
 	displaced []contract.ClaimRecord
+	// uses has what the claims hold of each published zone.
+	uses []zones.Use
 	// health has the parts of claims that the machine lacks, and lost partitions.
 	health health.Report
 	// problems has the problem of each device by name, empty for a healthy
@@ -42,11 +45,13 @@ type assessment struct {
 // assess is pure.
 func assess(o observation, c config.Config) assessment {
 	report := health.Check(o.divided.Machine, o.claims, o.announced.invalidPartitions)
-	devices := resourceslices.Devices(o.divided.Offer(o.claims), resourceslices.Options{
+	offered := o.divided.Offer(o.claims)
+	devices := resourceslices.Devices(offered, resourceslices.Options{
 		PageSize: o.divided.Machine.PageSize, Taints: taints(o), NodeAllocatable: c.NodeAllocatable,
 	})
 	return assessment{
-		devices: devices, displaced: o.divided.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuatorFault),
+		devices: devices, uses: o.divided.Uses(offered, o.claims),
+		displaced: o.divided.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuatorFault),
 		invalidPartitions: invalidPartitions(o), faults: faults(o), allProtected: allProtected(o),
 	}
 }

@@ -176,7 +176,9 @@ func (d *Daemon) observeActuator(o observation) observation {
 // observeCgroups compares claims with the memory protection of their cgroups.
 func (d *Daemon) observeCgroups(o observation) observation {
 	now := time.Now()
-	o.announced.progress = o.announced.progress.written(d.generation(), now)
+	generation := d.generation()
+	d.o.Metrics.Generation(generation)
+	o.announced.progress = o.announced.progress.written(generation, now)
 	findings, err := health.CheckProtection(health.Cgroups{
 		Root: os.DirFS(cgroupRoot(d.o.Config)), Owner: d.o.Config.MemoryQoS.Owner, PageSize: d.o.PageSize,
 		Kubepods: o.announced.kubepods, Overwritten: o.announced.overwritten,

@@ -108,6 +108,8 @@ func (r *reporter) measure(now state) {
 	r.metrics.Displaced(len(now.displaced))
 	r.metrics.Unhealthy(len(now.health.Devices))
 	r.metrics.InvalidPartitions(len(now.invalidPartitions))
+	r.metrics.Zones(now.uses)
+	r.metrics.Isolation(now.claims)
 	effective := make(map[metav1.ConditionStatus]int)
 	for _, f := range now.protection {
 		effective[f.Status]++

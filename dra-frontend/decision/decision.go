@@ -128,24 +128,24 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 		Pods: claim.PodRecords(), OwnedByPod: claim.OwnedByPod, Joinable: claim.joinable(),
 	}
 	if claim.ResultErr != nil {
-		return record, claim.ResultErr
+		return record, Because(ReasonClaim, claim.ResultErr)
 	}
 	for _, r := range claim.Results {
 		if err := c.check(r); err != nil {
-			return record, r.wrap(err)
+			return record, Because(ReasonZone, r.wrap(err))
 		}
 	}
 	if c.Err != nil {
 		return record, c.Err
 	}
 	if err := claim.noPods(); err != nil {
-		return record, err
+		return record, Because(ReasonPods, err)
 	}
 	taken := nodestate.ClaimedCPUs(others)
 	for _, r := range claim.Results {
 		result, err := c.decideResult(claim, r, taken, others)
 		if err != nil {
-			return record, r.wrap(err)
+			return record, Because(ReasonClaim, r.wrap(err))
 		}
 		taken = taken.Union(result.Decision.CPUs)
 		record.Joinable = record.Joinable && result.Decision.Partition == ""
@@ -170,7 +170,7 @@ func (c call) check(r Result) error {
 	case !known:
 		return errors.New("this node has no such zone: delete the pod so that it is scheduled again")
 	case r.Amounts.CPUs == 0 && !r.Amounts.HasMemory():
-		return errors.New("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>")
+		return Because(ReasonClaim, errors.New("it asks for nothing: set capacity.requests of cpu, memory or hugepages_<size>"))
 	case r.Amounts.HasMemory() && zone.Mems.IsEmpty():
 		return errors.New("memory or hugepages granted, the zone offers none: " +
 			"its memory is not of a kind in memoryTypes; delete the pod so that it is scheduled again")
@@ -178,8 +178,8 @@ func (c call) check(r Result) error {
 		return fmt.Errorf("%d CPUs granted, the zone has %d (%s)", r.Amounts.CPUs, zone.CPUs.Size(), zone.CPUs)
 	}
 	if f := r.Settings.Memory.Factor; f != nil && r.Amounts.Memory > 0 && c.Node.NoMemoryHigh != nil {
-		return fmt.Errorf("memory.throttlingFactor: %v, but %w: leave it out, or use a node whose kernel can",
-			*f, c.Node.NoMemoryHigh)
+		return Because(ReasonClaim, fmt.Errorf("memory.throttlingFactor: %v, but %w: leave it out, or use a node whose kernel can",
+			*f, c.Node.NoMemoryHigh))
 	}
 	return nil
 }
@@ -193,15 +193,16 @@ func (c call) decideResult(claim Claim, r Result, taken contract.CPUSet, others 
 	}
 	if !d.CPUs.IsEmpty() {
 		if d.Partition, err = c.partition(claim, r); err != nil {
-			return contract.ResultRecord{}, err
+			return contract.ResultRecord{}, Because(ReasonIsolation, err)
 		}
 	}
 	if d.Partition != "" {
 		d.Requires = append(d.Requires, contract.FeaturePartition)
 	}
 	if feature := d.Unknown(c.Node.Actuator.Features); feature != "" {
-		return contract.ResultRecord{}, fmt.Errorf("its parameters need %q, which this node cannot do: %s; leave them out, or upgrade the node",
-			feature, c.Node.Actuator.Lacks(feature))
+		return contract.ResultRecord{}, Because(ReasonActuator, fmt.Errorf(
+			"its parameters need %q, which this node cannot do: %s; leave them out, or upgrade the node",
+			feature, c.Node.Actuator.Lacks(feature)))
 	}
 	record := r.ResultRecord
 	record.Decision = d
@@ -251,9 +252,10 @@ func (c call) chooseCPUs(claim Claim, r Result, zone Zone, taken contract.CPUSet
 	// I2: the CPUs are from no other zone than the allocated one.
 	free := zone.CPUs.Difference(taken)
 	if free.Size() < r.Amounts.CPUs {
-		return contract.CPUSet{}, fmt.Errorf("%d CPUs granted, %d of the zone's %d are free (%s), holders of the other CPUs: %s; "+
-			"a terminating pod frees its CPUs when it has ended",
-			r.Amounts.CPUs, free.Size(), zone.CPUs.Size(), free, holders(claim.Namespace, others, zone.CPUs))
+		return contract.CPUSet{}, Because(ReasonCPUsHeld, fmt.Errorf(
+			"%d CPUs granted, %d of the zone's %d are free (%s), holders of the other CPUs: %s; "+
+				"a terminating pod frees its CPUs when it has ended",
+			r.Amounts.CPUs, free.Size(), zone.CPUs.Size(), free, holders(claim.Namespace, others, zone.CPUs)))
 	}
 	return c.Node.Inventory.Pick(free, r.Amounts.CPUs, r.Settings.CPU)
 }

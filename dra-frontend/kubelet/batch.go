@@ -175,7 +175,7 @@ func (d *Driver) facts() (decision.Node, error) {
 	var err error
 	// I5: no claim is prepared without an actuator that applies its decision.
 	if node.Actuator, err = d.actuator.Announcement(); err != nil {
-		return node, err
+		return node, decision.Because(decision.ReasonActuator, err)
 	}
 	if d.guard && node.Actuator.Guard != "" {
 		node.Guard, node.GuardTimeout = node.Actuator.Guard, int((d.guardWait + contract.GuardMargin).Seconds())

@@ -34,7 +34,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context,
 	}) {
 		a, err := d.allocation(claim)
 		if err != nil || len(a.results) == 0 {
-			results[claim.UID] = kubeletplugin.PrepareResult{Err: err}
+			results[claim.UID] = kubeletplugin.PrepareResult{Err: decision.Because(decision.ReasonClaim, err)}
 			continue
 		}
 		own = append(own, a)
@@ -54,7 +54,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	answers := make([]kubeletplugin.PrepareResult, len(b.claims))
 	fail := func(err error) []kubeletplugin.PrepareResult {
 		for i := range answers {
-			answers[i].Err = err
+			answers[i].Err = decision.Because(decision.ReasonPods, err)
 		}
 		return answers
 	}
@@ -63,7 +63,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	}
 	leave, err := d.lockDirectory()
 	if err != nil {
-		return fail(err)
+		return fail(decision.Because(decision.ReasonFiles, err))
 	}
 	defer leave()
 	// Kubelet may have given this call up and released the claims meanwhile. A
@@ -73,7 +73,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	}
 	claims, err := d.ledger.Load()
 	if err != nil {
-		return fail(err)
+		return fail(decision.Because(decision.ReasonFiles, err))
 	}
 	in := decision.Input{
 		OtherClaims: b.beside, Prepared: claims.Prepared, Err: b.err,
@@ -115,12 +115,13 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		if err == nil {
 			// I4: the CPUs in unreadable files are unknown. A fault of the claim is
 			// reported before: kubelet retries, and a retry does not mend the claim.
-			err = claims.Blocked()
+			err = decision.Because(decision.ReasonFiles, claims.Blocked())
 		}
 		if err != nil {
 			d.logOf(a).Info("claim not prepared", zap.Error(err))
 		} else {
 			claims, err = d.storeDecision(ctx, a, outcome.Record, claims, anew)
+			err = decision.Because(decision.ReasonFiles, err)
 		}
 		if answers[open[n]].Err = err; err == nil {
 			answers[open[n]].Devices = answer(outcome.Record)
@@ -140,8 +141,9 @@ func (d *Driver) storeDecision(ctx context.Context, a allocated, record contract
 	// its former record holds its CPUs.
 	for _, other := range others {
 		if both := record.CPUs().Intersection(other.CPUs()); !both.IsEmpty() {
-			return claims, fmt.Errorf("claim %s/%s holds CPUs %s until its record is replaced: kubelet tries again",
-				other.Namespace, other.Name, both)
+			return claims, decision.Because(decision.ReasonCPUsHeld, fmt.Errorf(
+				"claim %s/%s holds CPUs %s until its record is replaced: kubelet tries again",
+				other.Namespace, other.Name, both))
 		}
 	}
 	if known {

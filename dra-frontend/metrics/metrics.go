@@ -9,6 +9,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // Metrics has the frontend's collectors.
@@ -32,6 +37,11 @@ type Metrics struct {
 	orphaned    prometheus.Gauge
 	kubelet     *prometheus.GaugeVec
 	protection  *prometheus.GaugeVec
+	failures    *prometheus.CounterVec
+	isolation   *prometheus.GaugeVec
+	generation  prometheus.Gauge
+	build       *prometheus.GaugeVec
+	zones       *zoneCollector
 }
 
 // New registers the metrics.
@@ -102,14 +112,36 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_memory_protection",
 			Help: "Results of claims with memory protection, by whether it is effective: True, False or Unknown.",
 		}, []string{"effective"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cpumem_frontend_prepare_failures_total",
+			Help: "Claims that were not prepared, by the kind of reason. Kubelet tries again, and each try counts.",
+		}, []string{"reason"}),
+		isolation: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_isolated_results",
+			Help: "Prepared results of claims with CPUs, by what keeps other programs off the CPUs: " +
+				"none (the shared pool leaves the CPUs out), partition or isolated.",
+		}, []string{"isolation"}),
+		generation: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_node_generation",
+			Help: "Generation of the node state as last written. While cpumem_actuator_node_generation stays behind, " +
+				"nri-actuator has not applied it.",
+		}),
+		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "cpumem_frontend_build_info", Help: "1, with the version of the program and of the contract.",
+		}, []string{"version", "contract"}),
+		zones: newZoneCollector(),
 	}
 	for _, c := range []prometheus.Collector{
 		m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.active, m.unfit, m.unwritten, m.outdated, m.displaced,
 		m.unhealthy, m.status, m.accounted, m.overwritten, m.partitions, m.orphaned, m.kubelet, m.protection,
+		m.failures, m.isolation, m.generation, m.build, m.zones,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
+	}
+	for _, reason := range decision.Reasons() {
+		m.failures.WithLabelValues(string(reason))
 	}
 	return m, nil
 }
@@ -124,6 +156,9 @@ func result(err error) string {
 // Prepared counts the preparation of a claim and its duration.
 func (m *Metrics) Prepared(err error, took time.Duration) {
 	m.prepare.WithLabelValues(result(err)).Observe(took.Seconds())
+	if err != nil {
+		m.failures.WithLabelValues(string(decision.ReasonOf(err))).Inc()
+	}
 }
 
 // Unprepared counts a released claim.
@@ -135,6 +170,35 @@ func (m *Metrics) Claims(n, exclusive, shared int) {
 	m.cpus.WithLabelValues("exclusive").Set(float64(exclusive))
 	m.cpus.WithLabelValues("shared").Set(float64(shared))
 }
+
+// Build sets the version of the program.
+func (m *Metrics) Build(version string) { m.build.WithLabelValues(version, contract.Version).Set(1) }
+
+// Generation sets the generation of the node state.
+func (m *Metrics) Generation(n uint64) { m.generation.Set(float64(n)) }
+
+// Isolation counts the results with CPUs by their isolation.
+func (m *Metrics) Isolation(claims []contract.ClaimRecord) {
+	isolations := map[string]string{
+		"":                         parameters.IsolationNone,
+		contract.PartitionRoot:     parameters.IsolationPartition,
+		contract.PartitionIsolated: parameters.IsolationIsolated,
+	}
+	count := make(map[string]int)
+	for _, c := range claims {
+		for _, r := range c.Results {
+			if !r.Decision.CPUs.IsEmpty() {
+				count[isolations[r.Decision.Partition]]++
+			}
+		}
+	}
+	for _, isolation := range isolations {
+		m.isolation.WithLabelValues(isolation).Set(float64(count[isolation]))
+	}
+}
+
+// Zones sets what claims hold of each zone.
+func (m *Metrics) Zones(uses []zones.Use) { m.zones.set(uses) }
 
 // Node sets whether claim files are unreadable and whether the actuator is ready.
 func (m *Metrics) Node(blocked, actuator error) {

@@ -5,11 +5,17 @@ package metrics_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cpulayout"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
 // What is reported reaches the metric of its name.
@@ -22,6 +28,20 @@ func TestMetrics(t *testing.T) {
 	m.Unprepared(nil)
 	m.Unprepared(errors.New("failed"))
 	m.Orphaned(2)
+	m.Build("v1.2.3")
+	m.Generation(7)
+	m.Prepared(decision.Because(decision.ReasonPods, errors.New("gone")), time.Second)
+	m.Prepared(errors.New("no reason"), time.Second)
+	m.Prepared(nil, time.Second)
+	m.Isolation([]contract.ClaimRecord{{Results: []contract.ResultRecord{
+		{Decision: contract.Decision{CPUs: contract.CPUs(1), Partition: contract.PartitionIsolated}},
+		{Decision: contract.Decision{CPUs: contract.CPUs(2)}}, {Decision: contract.Decision{CPUs: contract.CPUs(3)}}, {},
+	}}})
+	m.Zones([]zones.Use{{Zone: "gone", Amounts: map[resourceapi.QualifiedName]zones.Amount{"cpu": {Capacity: 1}}}})
+	m.Zones([]zones.Use{{
+		Zone: "numa-1", Free: cpulayout.Blocks{Cores: 5, L3s: 1, CoresOfL3: 4},
+		Amounts: map[resourceapi.QualifiedName]zones.Amount{"cpu": {Capacity: 8, Claimed: 3}, "memory": {Capacity: 10, Claimed: 12}},
+	}})
 
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -39,10 +59,20 @@ func TestMetrics(t *testing.T) {
 		"cpumem_frontend_claims": 3, "cpumem_frontend_cpus exclusive": 8, "cpumem_frontend_cpus shared": 24,
 		"cpumem_frontend_actuator_ready": 0, "cpumem_frontend_blocked": 1, "cpumem_frontend_orphaned_claims": 2,
 		"cpumem_frontend_unprepare_total success": 1, "cpumem_frontend_unprepare_total error": 1,
+		"cpumem_frontend_build_info v1 v1.2.3": 1, "cpumem_frontend_node_generation": 7,
+		"cpumem_frontend_prepare_failures_total pods": 1, "cpumem_frontend_prepare_failures_total other": 1,
+		"cpumem_frontend_prepare_failures_total claim": 0,
+		"cpumem_frontend_isolated_results none":        2, "cpumem_frontend_isolated_results isolated": 1,
+		"cpumem_frontend_isolated_results partition": 0,
+		"cpumem_frontend_zone_capacity cpu numa-1":   8, "cpumem_frontend_zone_claimed cpu numa-1": 3,
+		"cpumem_frontend_zone_free cpu numa-1": 5, "cpumem_frontend_zone_free memory numa-1": 0,
+		"cpumem_frontend_zone_free_cores numa-1": 5, "cpumem_frontend_zone_free_l3s numa-1": 1,
+		"cpumem_frontend_zone_largest_block_cores numa-1": 4,
 	} {
 		require.Contains(t, got, name)
 		require.Equal(t, want, got[name], name)
 	}
+	require.NotContains(t, got, "cpumem_frontend_zone_capacity cpu gone", "a zone that is gone has no series")
 	m.Node(nil, nil)
 	families, err = registry.Gather()
 	require.NoError(t, err)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cpulayout"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
@@ -38,6 +39,8 @@ const (
 	AttributeL3Caches       resourceapi.QualifiedName = domain + "l3Caches"
 	AttributeMemoryType     resourceapi.QualifiedName = domain + "memoryType"
 	AttributeCPUType        resourceapi.QualifiedName = domain + "cpuType"
+	// AttributeCPULayout is a [cpulayout.Layout], where there is one.
+	AttributeCPULayout resourceapi.QualifiedName = domain + "cpuLayout"
 
 	// The zone's CPUs that are left out, if there are any: CPUs of isolcpus,
 	// and CPUs that no pod can have.
@@ -177,6 +180,9 @@ func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAt
 			AttributeL3Caches:       number(z.L3Caches),
 			AttributeCPUType:        text(string(z.CPUType)),
 		})
+	}
+	if z.Layout != (cpulayout.Layout{}) {
+		out[AttributeCPULayout] = text(z.Layout.String())
 	}
 	if z.Isolated > 0 {
 		out[AttributeNumIsolatedCPUs] = number(z.Isolated)

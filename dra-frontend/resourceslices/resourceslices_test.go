@@ -113,7 +113,7 @@ func TestAttributes(t *testing.T) {
 	ds := devices(t, expander, zones.Config{})
 	require.JSONEq(t, `{"resource.kubernetes.io/numaNode":{"int":1},"dra.net/numaNode":{"int":1},"dra.cpu/numaNodeID":{"int":1},
 		"dra.cpumem/zone":{"string":"numanode"},"dra.cpumem/socketID":{"int":1},"dra.cpumem/numCPUs":{"int":4},
-		"dra.cpumem/numCores":{"int":2},
+		"dra.cpumem/numCores":{"int":2},"dra.cpumem/cpuLayout":{"string":"2-3,6-7 core=cpu%4 l3=0"},
 		"dra.cpumem/threadsPerCore":{"int":2},"dra.cpumem/smtEnabled":{"bool":true},"dra.cpumem/l3Caches":{"int":1},
 		"dra.cpumem/distanceToNode0":{"int":21},"dra.cpumem/distanceToNode1":{"int":10},"dra.cpumem/distanceToNode2":{"int":21},
 		"dra.cpumem/memoryType":{"string":"dram"},"dra.cpumem/cpuType":{"string":"standard"}}`, read(ds[1]))
@@ -124,7 +124,8 @@ func TestAttributes(t *testing.T) {
 		"dra.cpumem/zone":{"string":"numanode"},"dra.cpumem/memoryType":{"string":"cxl"}}`, read(ds[2]))
 	require.JSONEq(t, `{"dra.cpumem/zone":{"string":"machine"},"dra.cpumem/numCPUs":{"int":512},"dra.cpumem/numCores":{"int":256},
 		"dra.cpumem/threadsPerCore":{"int":2},"dra.cpumem/smtEnabled":{"bool":true},"dra.cpumem/l3Caches":{"int":32},
-		"dra.cpumem/memoryType":{"string":"dram"},"dra.cpumem/cpuType":{"string":"standard"}}`,
+		"dra.cpumem/memoryType":{"string":"dram"},"dra.cpumem/cpuType":{"string":"standard"},
+		"dra.cpumem/cpuLayout":{"string":"0-511 core=cpu%256 l3=core/8"}}`,
 		read(devices(t, topologytest.T4(), zones.Config{GroupBy: zones.Machine})[0]))
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cpulayout"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
@@ -41,6 +42,8 @@ type Hardware struct {
 	Isolated, Restricted int
 	// CPUType is empty in a zone without CPUs.
 	CPUType topology.CPUType
+	// Layout is zero where no rule gives the zone's cores and L3s.
+	Layout cpulayout.Layout
 }
 
 // SMTEnabled reports whether a core has more than one thread.
@@ -72,6 +75,7 @@ func (s segment) zone(m topology.Machine, c Config, claimable, held contract.CPU
 	z.CPUs = contract.CPUs(ids...)
 	z.CPUCapacity = (len(ids) - strays(cpus, held, z.CPUStep)) / z.CPUStep * z.CPUStep
 	z.describe(cpus)
+	z.Layout, _ = cpulayout.Find(s.cpus, z.CPUs)
 	z.countLeftOut(m, c, s.cpus)
 	z.SocketID = socketOf(s.cpus)
 	for _, n := range s.nodes {

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cpulayout"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -264,6 +265,12 @@ func TestHugepages(t *testing.T) {
 	require.Equal(t, map[int64]int64{2 * mi: 1024, gi: 4}, compute(t, topologytest.T2(), cfg)[0].Hugepages)
 }
 
+func layout(t *testing.T, text string) cpulayout.Layout {
+	l, err := cpulayout.Parse(text)
+	require.NoError(t, err)
+	return l
+}
+
 func TestHardware(t *testing.T) {
 	hardware := func(s topologytest.Spec, by zones.Kind) zones.Hardware {
 		cfg := config()
@@ -274,11 +281,11 @@ func TestHardware(t *testing.T) {
 	distances := map[int]int{0: 40, 1: 40, 2: 40, 3: 40, 4: 40, 5: 32, 6: 21, 7: 10}
 	require.Equal(t, zones.Hardware{
 		SocketID: 3, NumCPUs: 64, NumCores: 32, L3Caches: 4, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard",
-		Distances: distances, NearestCPUNode: -1, NearestCPUDistance: -1,
+		Distances: distances, NearestCPUNode: -1, NearestCPUDistance: -1, Layout: layout(t, "224-255,480-511 core=cpu%256 l3=core/8"),
 	}, hardware(topologytest.T4(), zones.NUMANode))
 	require.Equal(t, zones.Hardware{
 		SocketID: -1, NumCPUs: 512, NumCores: 256, L3Caches: 32, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard",
-		NearestCPUNode: -1, NearestCPUDistance: -1,
+		NearestCPUNode: -1, NearestCPUDistance: -1, Layout: layout(t, "0-511 core=cpu%256 l3=core/8"),
 	}, hardware(topologytest.T4(), zones.Machine))
 	require.Equal(t, zones.Hardware{
 		SocketID: 0, NumCPUs: 32, NumCores: 24, L3Caches: 1, ThreadsPerCore: 2, MemoryType: "dram", CPUType: zones.CPUMixed,

@@ -79,7 +79,7 @@ func TestThroughTheRuntime(t *testing.T) {
 	families, err := h.registry.Gather()
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
-		return f.GetName() == "cpumem_actuator_hook_duration_seconds" && slices.ContainsFunc(f.GetMetric(), func(m *dto.Metric) bool {
+		return f.GetName() == "cpumem_actuator_call_seconds" && slices.ContainsFunc(f.GetMetric(), func(m *dto.Metric) bool {
 			return strings.Contains(m.String(), `"CreateContainer"`) && strings.Contains(m.String(), `"failed"`)
 		})
 	}))

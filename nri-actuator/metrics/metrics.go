@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // Outcome is the outcome of an NRI call.
@@ -26,7 +28,7 @@ const (
 
 // Metrics are the actuator's metrics.
 type Metrics struct {
-	hooks      *prometheus.HistogramVec
+	calls      *prometheus.HistogramVec
 	repaired   *prometheus.CounterVec
 	refused    *prometheus.CounterVec
 	units      *prometheus.CounterVec
@@ -34,17 +36,18 @@ type Metrics struct {
 	poolCPUs   prometheus.Gauge
 	generation prometheus.Gauge
 	invalid    prometheus.Gauge
+	build      *prometheus.GaugeVec
 }
 
 // New registers the metrics.
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		hooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "cpumem_actuator_hook_duration_seconds",
+		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "cpumem_actuator_call_seconds",
 			Help: "Time the actuator took for a call of the container runtime. The runtime drops a plugin after 2 s.",
 			// The runtime holds its node-wide lock during the call.
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
-		}, []string{"hook", "outcome"}),
+		}, []string{"call", "outcome"}),
 		repaired: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_actuator_repaired_total",
 			Help: "Repairs of drift in cgroup files, by file.",
@@ -73,8 +76,13 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_actuator_invalid_partitions",
 			Help: "Claims with an invalid cpuset partition: other containers may run on their CPUs.",
 		}),
+		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "cpumem_actuator_build_info", Help: "1, with the version of the program and of the contract.",
+		}, []string{"version", "contract"}),
 	}
-	for _, c := range []prometheus.Collector{m.invalid, m.hooks, m.repaired, m.refused, m.units, m.connected, m.poolCPUs, m.generation} {
+	for _, c := range []prometheus.Collector{
+		m.calls, m.repaired, m.refused, m.units, m.connected, m.poolCPUs, m.generation, m.invalid, m.build,
+	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -82,9 +90,12 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// Hook records an NRI call that began at start.
-func (m *Metrics) Hook(hook string, outcome Outcome, start time.Time) {
-	m.hooks.WithLabelValues(hook, string(outcome)).Observe(time.Since(start).Seconds())
+// Build sets the version of the program.
+func (m *Metrics) Build(version string) { m.build.WithLabelValues(version, contract.Version).Set(1) }
+
+// Call records an NRI call that began at start.
+func (m *Metrics) Call(call string, outcome Outcome, start time.Time) {
+	m.calls.WithLabelValues(call, string(outcome)).Observe(time.Since(start).Seconds())
 }
 
 // Repaired counts a repair of a cgroup file. All hugepage sizes share a label.

@@ -246,7 +246,7 @@ func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ct
 		}
 		return acted, err
 	}, nil)
-	s.Metrics.Hook("PostUpdateContainer", outcome(err, acted), start)
+	s.Metrics.Call("PostUpdateContainer", outcome(err, acted), start)
 	return nil
 }
 

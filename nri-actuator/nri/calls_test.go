@@ -121,7 +121,7 @@ func TestCreateRefused(t *testing.T) {
 			r := newRuntime(t, t.TempDir())
 			_, err := r.create("c", podA, c.prepare(r)...)
 			require.ErrorContains(t, err, c.err)
-			require.EqualValues(t, 1, r.metric("cpumem_actuator_hook_duration_seconds", "CreateContainer", "failed"))
+			require.EqualValues(t, 1, r.metric("cpumem_actuator_call_seconds", "CreateContainer", "failed"))
 		})
 	}
 }

@@ -250,7 +250,7 @@ func (p *Plugin) applyAll(ctx context.Context, first func()) error {
 }
 
 func (p *Plugin) count(hook string, start time.Time, result func() metrics.Outcome) {
-	p.Metrics.Hook(hook, result(), start)
+	p.Metrics.Call(hook, result(), start)
 }
 
 func outcome(err error, acted bool) metrics.Outcome {

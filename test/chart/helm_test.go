@@ -20,7 +20,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
 )
@@ -91,8 +90,6 @@ func render(t *testing.T, values string) objects {
 	} {
 		require.NoError(t, add(scheme))
 	}
-	scheme.AddKnownTypeWithName(
-		schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}, &unstructured.Unstructured{})
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 
 	var all objects
@@ -103,7 +100,7 @@ func render(t *testing.T, values string) objects {
 		if string(asJSON) == "null" {
 			continue
 		}
-		if strings.Contains(doc, "kind: PodMonitor") {
+		if strings.Contains(doc, "apiVersion: monitoring.coreos.com/v1") {
 			u := &unstructured.Unstructured{}
 			require.NoError(t, u.UnmarshalJSON(asJSON))
 			all = append(all, u)

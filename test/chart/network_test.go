@@ -67,8 +67,11 @@ func TestNetworkIsClosed(t *testing.T) {
 func TestMetricsAreAskedForWhole(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{
-		"metrics: {enabled: true}":    "metrics.from",
-		"podMonitor: {enabled: true}": "podMonitor.enabled needs metrics.enabled",
+		"metrics: {enabled: true}":                                                 "metrics.from",
+		"podMonitor: {enabled: true}":                                              "podMonitor.enabled needs metrics.enabled",
+		"serviceMonitor: {enabled: true}":                                          "serviceMonitor.enabled needs metrics.enabled",
+		"prometheusRule: {enabled: true}":                                          "prometheusRule.enabled needs metrics.enabled",
+		monitored + "podMonitor: {enabled: true}\nserviceMonitor: {enabled: true}": "Prometheus would have each series twice",
 	} {
 		_, err := helm(t, values, "template", "r", chartDir)
 		require.ErrorContains(t, err, want)

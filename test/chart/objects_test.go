@@ -3,6 +3,8 @@
 package chart_test
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -329,28 +331,84 @@ func TestDeviceClass(t *testing.T) {
 	}
 }
 
-// The monitor has the port of each container.
-func TestPodMonitorPorts(t *testing.T) {
+// monitored is the start of values with metrics.
+const monitored = "metrics: {enabled: true, from: [{namespaceSelector: {}}]}\n"
+
+// named returns the object of the kind among those of the Prometheus operator.
+func named(t *testing.T, all objects, kind string) *unstructured.Unstructured {
+	for _, u := range of[*unstructured.Unstructured](all) {
+		if u.GetKind() == kind {
+			return u
+		}
+	}
+	require.Fail(t, "the chart has no "+kind)
+	return nil
+}
+
+// Either monitor has the port of each container, and so has the Service.
+func TestMonitorPorts(t *testing.T) {
 	t.Parallel()
-	for layout, daemonSets := range layouts {
-		all := render(t, "metrics: {enabled: true, from: [{namespaceSelector: {}}]}\n"+
-			"podMonitor: {enabled: true, labels: {team: b}}\ncommonLabels: {team: x}\nlayout: "+layout)
-		var ports, want []string
-		for _, name := range daemonSets.names {
-			for _, c := range daemonSet(t, all, name).Spec.Template.Spec.Containers {
-				want = append(want, c.Ports[0].Name)
+	for kind, endpoints := range map[string]string{"PodMonitor": "podMetricsEndpoints", "ServiceMonitor": "endpoints"} {
+		for layout, daemonSets := range layouts {
+			section := strings.ToLower(kind[:1]) + kind[1:]
+			all := render(t, monitored+section+": {enabled: true, labels: {team: b}}\ncommonLabels: {team: x}\nlayout: "+layout)
+			var ports, want []string
+			var services []corev1.ServicePort
+			for _, name := range daemonSets.names {
+				for _, c := range daemonSet(t, all, name).Spec.Template.Spec.Containers {
+					want = append(want, c.Ports[0].Name)
+					services = append(services, corev1.ServicePort{
+						Name: c.Ports[0].Name, Port: c.Ports[0].ContainerPort, TargetPort: intstr.FromString(c.Ports[0].Name),
+					})
+				}
+			}
+			monitor := named(t, all, kind)
+			require.Equal(t, "b", monitor.GetLabels()["team"])
+			list, _, err := unstructured.NestedSlice(monitor.Object, "spec", endpoints)
+			require.NoError(t, err)
+			for _, e := range list {
+				ports = append(ports, e.(map[string]any)["port"].(string))
+				require.Contains(t, fmt.Sprint(e.(map[string]any)["relabelings"]), "targetLabel:node", "alerts need the label")
+			}
+			require.ElementsMatch(t, want, ports)
+			if kind == "ServiceMonitor" {
+				service := of[*corev1.Service](all)[0]
+				require.ElementsMatch(t, services, service.Spec.Ports)
+				require.Equal(t, service.Spec.Selector, daemonSetSelector(t, all, daemonSets.names[0], service.Spec.Selector))
 			}
 		}
-		monitors := of[*unstructured.Unstructured](all)
-		require.Len(t, monitors, 1)
-		require.Equal(t, "b", monitors[0].GetLabels()["team"])
-		endpoints, _, err := unstructured.NestedSlice(monitors[0].Object, "spec", "podMetricsEndpoints")
-		require.NoError(t, err)
-		for _, e := range endpoints {
-			ports = append(ports, e.(map[string]any)["port"].(string))
-		}
-		require.ElementsMatch(t, want, ports)
 	}
+}
+
+// daemonSetSelector returns the labels of the DaemonSet's pods that the selector names.
+func daemonSetSelector(t *testing.T, all objects, name string, selector map[string]string) map[string]string {
+	labels := maps.Clone(daemonSet(t, all, name).Spec.Template.Labels)
+	maps.DeleteFunc(labels, func(key, _ string) bool { _, named := selector[key]; return !named })
+	return labels
+}
+
+// Each alert has the address of its runbook. A disabled alert is left out, and a name
+// of no alert is refused.
+func TestPrometheusRule(t *testing.T) {
+	t.Parallel()
+	alerts := func(values string) map[string]string {
+		groups, _, err := unstructured.NestedSlice(named(t, render(t, monitored+values), "PrometheusRule").Object, "spec", "groups")
+		require.NoError(t, err)
+		out := make(map[string]string)
+		for _, rule := range groups[0].(map[string]any)["rules"].([]any) {
+			url, _, err := unstructured.NestedString(rule.(map[string]any), "annotations", "runbook_url")
+			require.NoError(t, err)
+			out[rule.(map[string]any)["alert"].(string)] = url
+		}
+		return out
+	}
+	all := alerts("prometheusRule: {enabled: true, runbookURL: https://example.org/runbooks}")
+	require.Equal(t, "https://example.org/runbooks#cpumemclaimrefused", all["CPUMemClaimRefused"])
+	fewer := alerts("prometheusRule: {enabled: true, disabled: [CPUMemClaimRefused]}")
+	require.NotContains(t, fewer, "CPUMemClaimRefused")
+	require.Len(t, fewer, len(all)-1)
+	_, err := helm(t, monitored+"prometheusRule: {enabled: true, disabled: [Refused]}", "template", "r", chartDir)
+	require.ErrorContains(t, err, "there is no alert Refused")
 }
 
 // A51: the Job after an uninstall and the test are hooks of helm, and their objects

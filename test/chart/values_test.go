@@ -74,9 +74,16 @@ var flipped = map[string]string{
 	"deviceClass.create": `false`, "deviceClass.memoryTypes": `[cxl]`, "admissionPolicy.enabled": `false`,
 	"metrics.enabled": `true`, "metrics.from": `[{ipBlock: {cidr: 10.0.0.0/8}}]`, "networkPolicy.enabled": `false`,
 	"podMonitor.enabled": `true`, "podMonitor.interval": `15s`, "podMonitor.labels": `{release: prometheus}`,
+	"serviceMonitor.enabled": `true`, "serviceMonitor.interval": `15s`, "serviceMonitor.labels": `{release: prometheus}`,
+	"prometheusRule.enabled": `true`, "prometheusRule.disabled": `[CPUMemDisplacedClaims]`,
+	"prometheusRule.runbookURL": `https://runbooks.example`, "prometheusRule.labels": `{release: prometheus}`,
+	"dashboard.enabled": `true`, "dashboard.labels": `{board: "yes"}`, "dashboard.annotations": `{folder: dra}`,
 	"cleanup.enabled": `false`, "cleanup.tolerations": `[]`,
 	"test.enabled": `false`, "test.image": `registry.example/busybox:2`, "test.tolerations": `[{operator: Exists}]`,
 }
+
+// monitoring are sections of values that need metrics.enabled.
+var monitoring = []string{"podMonitor", "serviceMonitor", "prometheusRule"}
 
 var digest = "sha256:" + strings.Repeat("0b", 32)
 
@@ -103,25 +110,28 @@ func TestEveryValueCounts(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, leaves(t), slices.Collect(maps.Keys(flipped)), "every value needs an entry in the table")
 	for _, base := range []string{"separate", "sidecar"} {
-		before := render(t, "layout: "+base)
 		for path, value := range flipped {
 			t.Run(base+"/"+path, func(t *testing.T) {
 				t.Parallel()
 				values := map[string]any{"layout": base}
+				section, key, _ := strings.Cut(path, ".")
 				switch {
-				case strings.HasPrefix(path, "podMonitor."):
-					values["podMonitor"], values["metrics"] = map[string]any{"enabled": true},
-						map[string]any{"enabled": true, "from": []any{everybody}}
+				case section == "dashboard" || slices.Contains(monitoring, section):
+					// The other values of a section count if it is enabled.
+					values[section] = map[string]any{"enabled": key != "enabled"}
+					values["metrics"] = map[string]any{"enabled": true, "from": []any{everybody}}
 				case path == "metrics.enabled":
 					values["metrics"] = map[string]any{"from": []any{everybody}}
 				case path == "metrics.from":
-					values["metrics"] = map[string]any{"enabled": true}
+					values["metrics"] = map[string]any{"enabled": true, "from": []any{everybody}}
 				}
 				over := map[string]any{}
 				require.NoError(t, yaml.Unmarshal([]byte(nested(path, value)), &over))
 				data, err := yaml.Marshal(merge(values, over))
 				require.NoError(t, err)
-				after := render(t, string(data))
+				without, err := yaml.Marshal(values)
+				require.NoError(t, err)
+				before, after := render(t, string(without)), render(t, string(data))
 				switch {
 				case path == "layout" && base == value:
 				case base == "sidecar" && sidecarIgnores[path]:
@@ -241,6 +251,10 @@ func TestSchemaRefuses(t *testing.T) {
 		"metrics.from":                      {`{}`, `[{}]`, `[{selector: {}}]`, `[monitoring]`},
 		"networkPolicy.enabled":             {`null`, `1`},
 		"podMonitor.interval":               {`15`, `soon`},
+		"serviceMonitor.interval":           {`15`},
+		"prometheusRule.disabled":           {`CPUMemClaimRefused`},
+		"prometheusRule.runbookURL":         {`1`},
+		"dashboard.annotations":             {`{folder: 1}`},
 		"test.image":                        {`""`, `"busybox 1"`},
 		"cleanup.enabled":                   {`"no"`},
 		"deviceClass.memoryTypes":           {`[dram]`, `cxl`, `[cxl, cxl]`, `[CXL]`},

@@ -2,7 +2,8 @@
 
 // Command generate writes the files that follow from Go types: the JSON Schemas of
 // the contract's records and of the claim parameters, the chart's schema of config,
-// the chart's list of the daemon's defaults, and the table in docs/configuration.md.
+// the chart's list of the daemon's defaults, the table in docs/configuration.md, the
+// tables in docs/metrics.md, and the dashboard.
 // With -check it writes no file, and fails if a file is not current.
 package main
 
@@ -40,6 +41,8 @@ func generated(root string) (map[string]next, error) {
 			return insertTable(present, filepath.Join(root, "dra-frontend", "config", "config.go"))
 		},
 	}
+	all["docs/metrics.md"] = insertMetrics
+	all["charts/dra-driver-cpumem/files/dashboard.json"] = func([]byte) ([]byte, error) { return dashboard() }
 	records, err := records()
 	if err != nil {
 		return nil, err

@@ -176,7 +176,7 @@ func TestSynchronizeManyContainers(t *testing.T) {
 	require.Equal(t, "2,6", exclusive.CPUs())
 	require.Equal(t, 101.0, n.Metric("cpumem_actuator_repaired_total", "cpuset.cpus"),
 		"the next actuator knows what the former one wrote")
-	require.Equal(t, 1.0, n.Metric("cpumem_actuator_hook_duration_seconds_count", "Synchronize", "success"))
+	require.Equal(t, 1.0, n.Metric("cpumem_actuator_call_seconds_count", "Synchronize", "success"))
 }
 
 // A21: without a working actuator no claim is prepared, and the devices are tainted

@@ -55,7 +55,7 @@ func TestActuatorThatDoesNotAnswer(t *testing.T) {
 	resume()
 	require.Eventually(t, func() bool { return missed.CPUs() == "0-1,3-5,7" }, requestTimeout, time.Millisecond)
 	require.Equal(t, "0-1,3-5,7", start(t, n, n.Pod("next", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0].CPUs())
-	require.Equal(t, 1.0, n.Metric("cpumem_actuator_hook_duration_seconds_count", "Synchronize"), "one connection")
+	require.Equal(t, 1.0, n.Metric("cpumem_actuator_call_seconds_count", "Synchronize"), "one connection")
 }
 
 // A79: with another CDI directory in its configuration and claims in the present

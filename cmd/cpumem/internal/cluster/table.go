@@ -34,7 +34,8 @@ func free(c Capacity) string {
 	return size.Floor(max(0, c.Free()))
 }
 
-// Table writes a line for each zone: free/total of each capacity.
+// Table writes a line for each zone: free/total of each capacity, the free whole cores,
+// and free/all L3s.
 func Table(w io.Writer, nodes []Node) error {
 	kinds := make(map[string]bool)
 	for _, n := range nodes {
@@ -50,7 +51,7 @@ func Table(w io.Writer, nodes []Node) error {
 	for _, c := range columns {
 		header += "\tFREE " + strings.ToUpper(c)
 	}
-	fmt.Fprintln(t, header+"\tCLAIMS\tTAINTS")
+	fmt.Fprintln(t, header+"\tCORES\tL3S\tCLAIMS\tTAINTS")
 	for _, n := range nodes {
 		for _, z := range n.Zones {
 			line := n.Name + "\t" + z.Name
@@ -61,7 +62,11 @@ func Table(w io.Writer, nodes []Node) error {
 				}
 				line += "\t" + cell
 			}
-			fmt.Fprintf(t, "%s\t%d\t%s\n", line, z.Claims, orNone(strings.Join(z.Taints, ",")))
+			cores, l3s := none, none
+			if b := z.Blocks; b != nil {
+				cores, l3s = fmt.Sprint(b.Cores), fmt.Sprintf("%d/%d", b.L3s, b.L3sTotal)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", line, cores, l3s, z.Claims, orNone(strings.Join(z.Taints, ",")))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -102,6 +107,9 @@ func Picture(w io.Writer, nodes []Node, width int) error {
 			for _, c := range z.Capacities {
 				fmt.Fprintf(t, "  %s\t%s\t%s\t%s of %s free\n", label, c.Name, c.bar(width), free(c), amount(c.Name, c.Total))
 				label = ""
+			}
+			if b := z.Blocks; b != nil {
+				fmt.Fprintf(t, "  \twhole\t\t%d cores free, %d in one L3; %d of %d L3s free\n", b.Cores, b.CoresOfL3, b.L3s, b.L3sTotal)
 			}
 			for _, taint := range z.Taints {
 				fmt.Fprintf(t, "  \ttaint\t%s\n", taint)

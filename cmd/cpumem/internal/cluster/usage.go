@@ -14,7 +14,9 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cpulayout"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -36,6 +38,9 @@ type Zone struct {
 	// ClaimedCPUs are the ids that the claims' status names. A claim whose pod has not
 	// started has none.
 	ClaimedCPUs contract.CPUSet `json:"claimedCPUs,omitzero"`
+	// Blocks are what is free in one piece, nil if it is not known: the zone does not
+	// publish its layout, or has claims whose CPUs are not decided yet.
+	Blocks *cpulayout.Blocks `json:"freeBlocks,omitempty"`
 	// Taints keep claims off the zone, as key=value:effect.
 	Taints []string `json:"taints,omitempty"`
 
@@ -117,10 +122,26 @@ func zoneOf(d resourceapi.Device, t taken) Zone {
 			Name: string(name), Total: new(d.Capacity[name].Value).Value(), Used: used.Value(),
 		})
 	}
+	z.Blocks = z.blocks()
 	for _, taint := range d.Taints {
 		z.Taints = append(z.Taints, Taint(taint))
 	}
 	return z
+}
+
+func (z Zone) blocks() *cpulayout.Blocks {
+	cpus, _ := z.Capacity(string(zones.CapacityCPU))
+	layout, published := z.Device.Attributes[resourceslices.AttributeCPULayout]
+	threads := z.Device.Attributes[resourceslices.AttributeThreadsPerCore].IntValue
+	if !published || layout.StringValue == nil || threads == nil || cpus.Used > int64(z.ClaimedCPUs.Size()) {
+		return nil
+	}
+	l, err := cpulayout.Parse(*layout.StringValue)
+	if err != nil {
+		// A newer frontend may publish another form.
+		return nil
+	}
+	return new(l.Free(z.ClaimedCPUs, int(*threads)))
 }
 
 // Taint returns the text of a taint, key=value:effect, as kubectl writes it.

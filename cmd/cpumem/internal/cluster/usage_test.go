@@ -12,6 +12,7 @@ import (
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster/clustertest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
 func TestUsage(t *testing.T) {
@@ -69,17 +70,22 @@ func TestTable(t *testing.T) {
 	tainted.Taints = []resourceapi.DeviceTaint{{Key: "dra.cpumem/actuator", Value: "absent", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	incomplete := clustertest.Slice("b", clustertest.Zone("numa-0", "cpu", "2"))
 	incomplete.Spec.Pool.ResourceSliceCount = 2
-	complete := clustertest.Slice("a", clustertest.Zone("numa-0", "cpu", "4", "memory", "8Gi"), tainted)
+	whole := clustertest.Zone("numa-0", "cpu", "4", "memory", "8Gi")
+	whole.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		resourceslices.AttributeCPULayout:      {StringValue: new("0-3 core=cpu l3=core/2")},
+		resourceslices.AttributeThreadsPerCore: {IntValue: new(int64(1))},
+	}
+	complete := clustertest.Slice("a", whole, tainted)
 	nodes := cluster.Usage(cluster.Objects{
 		Slices: []*resourceapi.ResourceSlice{complete, incomplete},
-		Claims: []*resourceapi.ResourceClaim{clustertest.Allocated("one", "a", "numa-0", "", "cpu", "3")},
+		Claims: []*resourceapi.ResourceClaim{clustertest.Allocated("one", "a", "numa-0", `{"cpus":"0-2"}`, "cpu", "3")},
 	})
 	var out strings.Builder
 	require.NoError(t, cluster.Table(&out, nodes))
-	require.Equal(t, `NODE   ZONE     FREE CPU   FREE MEMORY   CLAIMS   TAINTS
-a      numa-0   1/4        8Gi/8Gi       1        -
-a      numa-1   -          1.5Gi/1.5Gi   0        dra.cpumem/actuator=absent:NoSchedule
-b      numa-0   2/2        -             0        -
+	require.Equal(t, `NODE   ZONE     FREE CPU   FREE MEMORY   CORES   L3S   CLAIMS   TAINTS
+a      numa-0   1/4        8Gi/8Gi       1       0/2   1        -
+a      numa-1   -          1.5Gi/1.5Gi   -       -     0        dra.cpumem/actuator=absent:NoSchedule
+b      numa-0   2/2        -             -       -     0        -
 b: no claim can go there: 1 of 2 ResourceSlices are there
 `, out.String())
 
@@ -88,6 +94,7 @@ b: no claim can go there: 1 of 2 ResourceSlices are there
 	require.Equal(t, `a
   numa-0  cpu     ######..  1 of 4 free
           memory  ........  8Gi of 8Gi free
+          whole             1 cores free, 1 in one L3; 0 of 2 L3s free
   numa-1  memory  ........  1.5Gi of 1.5Gi free
           taint   dra.cpumem/actuator=absent:NoSchedule
 
@@ -95,6 +102,29 @@ b
   numa-0  cpu  ........  2 of 2 free
 b: no claim can go there: 1 of 2 ResourceSlices are there
 `, out.String())
+}
+
+// The free cores are not known while the CPUs of a claim are not, or where the zone
+// publishes a layout of another form.
+func TestBlocksAreNotGuessed(t *testing.T) {
+	zone := clustertest.Zone("numa-0", "cpu", "4")
+	for name, c := range map[string]struct{ layout, status string }{
+		"a claim without decision": {"0-3 core=cpu l3=0", ""},
+		"a part of the decisions":  {"0-3 core=cpu l3=0", `{"cpus":"0"}`},
+		"a layout of another form": {"v2:0-3", `{"cpus":"0-1"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			zone.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				resourceslices.AttributeCPULayout:      {StringValue: &c.layout},
+				resourceslices.AttributeThreadsPerCore: {IntValue: new(int64(1))},
+			}
+			nodes := cluster.Usage(cluster.Objects{
+				Slices: []*resourceapi.ResourceSlice{clustertest.Slice("a", zone)},
+				Claims: []*resourceapi.ResourceClaim{clustertest.Allocated("one", "a", "numa-0", c.status, "cpu", "2")},
+			})
+			require.Nil(t, nodes[0].Zones[0].Blocks)
+		})
+	}
 }
 
 func TestClaims(t *testing.T) {
