@@ -72,6 +72,7 @@ var flipped = map[string]string{
 	"actuator.podLabels":         `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
 
 	"deviceClass.create": `false`, "deviceClass.memoryTypes": `[cxl]`, "admissionPolicy.enabled": `false`,
+	"claimPolicy.enabled": `false`, "claimPolicy.classes": `[mine]`,
 	"metrics.enabled": `true`, "metrics.from": `[{ipBlock: {cidr: 10.0.0.0/8}}]`, "networkPolicy.enabled": `false`,
 	"podMonitor.enabled": `true`, "podMonitor.interval": `15s`, "podMonitor.labels": `{release: prometheus}`,
 	"serviceMonitor.enabled": `true`, "serviceMonitor.interval": `15s`, "serviceMonitor.labels": `{release: prometheus}`,
@@ -252,6 +253,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"networkPolicy.enabled":             {`null`, `1`},
 		"podMonitor.interval":               {`15`, `soon`},
 		"serviceMonitor.interval":           {`15`},
+		"claimPolicy.classes":               {`[Mine]`, `mine`},
 		"prometheusRule.disabled":           {`CPUMemClaimRefused`},
 		"prometheusRule.runbookURL":         {`1`},
 		"dashboard.annotations":             {`{folder: 1}`},

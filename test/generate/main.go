@@ -43,6 +43,7 @@ func generated(root string) (map[string]next, error) {
 	}
 	all["docs/metrics.md"] = insertMetrics
 	all["charts/dra-driver-cpumem/files/dashboard.json"] = func([]byte) ([]byte, error) { return dashboard() }
+	all["charts/dra-driver-cpumem/files/claim-policy.yaml"] = func([]byte) ([]byte, error) { return claimPolicy() }
 	records, err := records()
 	if err != nil {
 		return nil, err

@@ -66,6 +66,15 @@ func (s suite) claim(t *testing.T, name, zone string, amounts capacity, paramete
 // claimOf creates a claim of the DeviceClass; see claim.
 func (s suite) claimOf(t *testing.T, class, name, zone string, amounts capacity, parameters ...string) *resourceapi.ResourceClaim {
 	t.Helper()
+	claim := newClaim(class, name, zone, amounts, parameters...)
+	c, err := s.client.ResourceV1().ResourceClaims("default").Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.deleteClaim(t, name) })
+	return c
+}
+
+// newClaim returns a claim that is not created; see claimOf.
+func newClaim(class, name, zone string, amounts capacity, parameters ...string) *resourceapi.ResourceClaim {
 	requests := map[resourceapi.QualifiedName]resource.Quantity{}
 	for k, v := range amounts {
 		requests[k] = resource.MustParse(v)
@@ -85,15 +94,12 @@ func (s suite) claimOf(t *testing.T, class, name, zone string, amounts capacity,
 			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "dra.cpumem", Parameters: runtime.RawExtension{Raw: []byte(p)}},
 		}})
 	}
-	c, err := s.client.ResourceV1().ResourceClaims("default").Create(t.Context(), &resourceapi.ResourceClaim{
+	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 			Requests: []resourceapi.DeviceRequest{{Name: "zone", Exactly: exactly}}, Config: config,
 		}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { s.deleteClaim(t, name) })
-	return c
+	}
 }
 
 // class creates a DeviceClass of this driver's devices, with parameters in JSON.

@@ -205,6 +205,8 @@ func (s suite) helm(ctx context.Context, verb string, values []string) error {
 		"metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0",
 		// The wide node has a NUMA node without CPUs.
 		"config.memoryTypes={dram,unknown}", "deviceClass.memoryTypes={unknown}",
+		// Cases show what the daemons refuse.
+		"claimPolicy.enabled=false",
 		"config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig, "test.image=" + cluster.BusyboxImage,
 	}, values...) {
 		args = append(args, "--set", v)
