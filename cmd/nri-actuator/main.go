@@ -24,6 +24,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/selftest"
 )
 
 // version is set by the linker.
@@ -77,7 +78,7 @@ func command() *cobra.Command {
 	f.BoolVar(&o.metrics, "metrics", false, "serve /metrics")
 	f.DurationVar(&config.RefreshInterval, "refresh-interval", 30*time.Second, "time between two repairs of what others changed")
 	f.Var(&o.level, "log-level", "debug, info, warn or error")
-	cmd.AddCommand(guardCommand())
+	cmd.AddCommand(guardCommand(), selftestCommand())
 	return cmd
 }
 
@@ -104,6 +105,18 @@ func run(ctx context.Context, config daemon.Config, o options) error {
 	err = process.Run(logs.With(ctx, log), log, server, d.Run)
 	log.Info("stopped", zap.Error(err))
 	return err
+}
+
+func selftestCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "selftest",
+		Short:  "Compare this container's cgroup with its claim, for the pod of helm test",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return selftest.Check(os.Environ(), os.DirFS(cgroupRoot), cmd.OutOrStdout())
+		},
+	}
 }
 
 func guardCommand() *cobra.Command {

@@ -100,7 +100,7 @@ func render(t *testing.T, values string) objects {
 		if string(asJSON) == "null" {
 			continue
 		}
-		if strings.Contains(doc, "apiVersion: monitoring.coreos.com/v1") {
+		if strings.Contains(doc, "apiVersion: monitoring.coreos.com/v1") || strings.Contains(doc, "apiVersion: security.openshift.io/v1") {
 			u := &unstructured.Unstructured{}
 			require.NoError(t, u.UnmarshalJSON(asJSON))
 			all = append(all, u)

@@ -180,6 +180,44 @@ func TestPodsOfHelmHaveNoRights(t *testing.T) {
 	}
 }
 
+// OpenShift's constraints admit exactly what the daemons ask for.
+func TestOpenShift(t *testing.T) {
+	t.Parallel()
+	for layout, of := range layouts {
+		for _, values := range []string{"{}", "config: {exclusivity: pool}"} {
+			all := render(t, strings.TrimSuffix(values, "{}")+"\nopenshift: {createSCC: true}\nlayout: "+layout)
+			scc := named(t, all, "SecurityContextConstraints").Object
+			var users, capabilities, volumes []string
+			for _, name := range of.names {
+				ds := daemonSet(t, all, name)
+				pod := ds.Spec.Template.Spec
+				users = append(users, "system:serviceaccount:"+ds.Namespace+":"+pod.ServiceAccountName)
+				require.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
+				for _, c := range pod.Containers {
+					require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
+					for _, capability := range c.SecurityContext.Capabilities.Add {
+						capabilities = append(capabilities, string(capability))
+					}
+				}
+				for _, v := range pod.Volumes {
+					volumes = append(volumes, map[bool]string{true: "hostPath"}[v.HostPath != nil]+
+						map[bool]string{true: "configMap"}[v.ConfigMap != nil]+map[bool]string{true: "projected"}[v.Projected != nil])
+				}
+			}
+			strings := func(field string) []string {
+				list, _, err := unstructured.NestedStringSlice(scc, field)
+				require.NoError(t, err)
+				return list
+			}
+			require.ElementsMatch(t, users, strings("users"))
+			require.ElementsMatch(t, capabilities, strings("allowedCapabilities"))
+			require.Subset(t, strings("volumes"), volumes)
+			require.Equal(t, []any{true, false, false},
+				[]any{scc["allowHostDirVolumePlugin"], scc["allowPrivilegedContainer"], scc["allowHostNetwork"]})
+		}
+	}
+}
+
 // The actuator's only capability is for partitions, and can be left out.
 func TestNoCapabilityWithoutPartitions(t *testing.T) {
 	t.Parallel()

@@ -4,8 +4,6 @@ package chart_test
 
 import (
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -98,88 +96,15 @@ func TestNotes(t *testing.T) {
 	require.NotContains(t, notes(t, "test: {enabled: false}"), "helm test")
 }
 
-// The pod's script of `helm test` runs with the files of an invented cgroup.
-func TestScript(t *testing.T) {
+// The pod of `helm test` has the actuator's image and the claim.
+func TestPodOfHelmTest(t *testing.T) {
 	t.Parallel()
-	pods := of[*corev1.Pod](render(t, "{}"))
+	all := render(t, "actuator: {image: {pullPolicy: Always}}")
+	pods := of[*corev1.Pod](all)
 	require.Len(t, pods, 1)
-	require.Len(t, pods[0].Spec.ResourceClaims, 1)
 	require.Equal(t, pods[0].Spec.ResourceClaims[0].Name, pods[0].Spec.Containers[0].Resources.Claims[0].Name)
-	script := pods[0].Spec.Containers[0].Args[0]
-
-	const cpuset = "DRA_CPUSET_7d5c0a4e-0000-4000-8000-000000000001="
-	const decision = "DRA_CPUMEM_7d5c0a4e000040008000000000000001_0="
-	for name, c := range map[string]struct {
-		env             []string
-		cpus, mems, max string
-		output          string // of a failure; empty for success
-	}{
-		"as claimed": {
-			env: []string{
-				cpuset + "4",
-				decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":67108864,"low":0,"high":"max","max":67108864}}`,
-			},
-			cpus:   "4",
-			mems:   "0",
-			max:    "67108864",
-			output: "",
-		},
-		"whole core": {[]string{cpuset + "4,12", decision + `{"v":"v1","cpus":"4,12","mems":"0-1"}`}, "4,12", "0-1", "max", ""},
-		"no limit": {
-			env: []string{
-				cpuset + "4",
-				decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":0,"low":0,"high":"max","max":"max"}}`,
-			},
-			cpus:   "4",
-			mems:   "0",
-			max:    "max",
-			output: "",
-		},
-		"other CPUs": {
-			env:    []string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0"}`},
-			cpus:   "0-7",
-			mems:   "0",
-			max:    "max",
-			output: "WRONG cpuset.cpus.effective = 0-7, the claim says 4",
-		},
-		"other mems": {
-			env:    []string{cpuset + "4", decision + `{"v":"v1","cpus":"4","mems":"0"}`},
-			cpus:   "4",
-			mems:   "0-1",
-			max:    "max",
-			output: "WRONG cpuset.mems.effective",
-		},
-		"other limit": {
-			env: []string{
-				cpuset + "4",
-				decision + `{"v":"v1","cpus":"4","mems":"0","memory":{"min":0,"low":0,"high":"max","max":67108864}}`,
-			},
-			cpus:   "4",
-			mems:   "0",
-			max:    "max",
-			output: "WRONG memory.max = max",
-		},
-		"nothing injected":  {nil, "0-7", "0", "max", "were not injected"},
-		"no decision":       {[]string{cpuset + "4"}, "4", "0", "max", "were not injected"},
-		"decision, no CPUs": {[]string{decision + `{"v":"v1","mems":"0"}`}, "0-7", "0", "max", "were not injected"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			for file, content := range map[string]string{
-				"cpuset.cpus.effective": c.cpus, "cpuset.mems.effective": c.mems, "memory.max": c.max,
-			} {
-				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content+"\n"), 0o600))
-			}
-			cmd := exec.Command("sh", "-c", script)
-			cmd.Env = append(c.env, "PATH="+os.Getenv("PATH"), "CGROUP="+dir)
-			out, err := cmd.CombinedOutput()
-			if c.output == "" {
-				require.NoError(t, err, "%s", out)
-				return
-			}
-			require.Error(t, err)
-			require.Contains(t, string(out), c.output)
-		})
-	}
+	actuator := container(t, daemonSet(t, all, "actuator").Spec.Template.Spec, "actuator")
+	require.Equal(t, actuator.Image, pods[0].Spec.Containers[0].Image)
+	require.Equal(t, corev1.PullAlways, pods[0].Spec.Containers[0].ImagePullPolicy)
+	require.Equal(t, []string{"selftest"}, pods[0].Spec.Containers[0].Args)
 }

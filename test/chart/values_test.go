@@ -59,6 +59,7 @@ var flipped = map[string]string{
 	"actuator.image.repository": `registry.example:5000/a/b`,
 	"actuator.image.tag":        `v9@sha256:` + strings.Repeat("0a", 32), "actuator.image.pullPolicy": `Never`,
 	"actuator.logLevel": `error`, "actuator.metricsPort": `1234`, "actuator.nriSocket": `/run/crio/nri/nri.sock`,
+	"actuator.unitDir": `/run/systemd/other`, "openshift.createSCC": `true`,
 	"actuator.systemBus": `/run/bus/system`, "actuator.repairPartitions": `false`,
 	"actuator.missingPluginAnnotation": `tolerate-missing-plugins.noderesource.dev`,
 	"actuator.guard.enabled":           `false`, "actuator.guard.dir": `/opt/cpumem`, "actuator.maxSurge": `25%`,
@@ -80,7 +81,7 @@ var flipped = map[string]string{
 	"prometheusRule.runbookURL": `https://runbooks.example`, "prometheusRule.labels": `{release: prometheus}`,
 	"dashboard.enabled": `true`, "dashboard.labels": `{board: "yes"}`, "dashboard.annotations": `{folder: dra}`,
 	"cleanup.enabled": `false`, "cleanup.tolerations": `[]`,
-	"test.enabled": `false`, "test.image": `registry.example/busybox:2`, "test.tolerations": `[{operator: Exists}]`,
+	"test.enabled": `false`, "test.tolerations": `[{operator: Exists}]`,
 }
 
 // monitoring are sections of values that need metrics.enabled.
@@ -204,7 +205,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.unknown":                    {`1`},
 		"config.groupby":                    {`socket`},
 		"config.groupBy":                    {`numa`, `NUMANode`, `null`},
-		"config.reservedCPUs":               {`0`, `"0-"`, `"a"`, `"0, 1"`},
+		"config.reservedCPUs":               {`-1`, `1.5`, `"0-"`, `"a"`, `"0, 1"`},
 		"config.managedCPUs":                {`[0]`, `"1--2"`},
 		"config.reservedMemory":             {`512Mi`, `{node0: 1Gi}`, `{"00": 1Gi}`, `{"0": -1}`, `{"0": 1GB}`},
 		"config.reservedHugepages":          {`{"0": 8}`, `{"0": {2M: 8}}`, `{"0": {2Mi: -1}}`, `{"0": {2Mi: 1.5}}`, `{"0": {2Mi: "8"}}`},
@@ -214,7 +215,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"config.sharedPool.minCPUs":         {`0`, `"1"`, `1.5`},
 		"config.sharedPool.mode":            {`static`, `null`},
 		"config.memoryQoS.owner":            {`me`, `null`},
-		"config.memoryQoS.throttlingFactor": {`0`, `1.1`, `"0.9"`, `-0.5`},
+		"config.memoryQoS.throttlingFactor": {`0`, `1.1`, `"1.1"`, `"0.0"`, `".9.1"`, `-0.5`},
 		"config.memoryQoS.protection":       {`max`},
 		"config.hugepages.limits":           {`true`},
 		"config.cpu.wholeCores":             {`"true"`},
@@ -257,7 +258,6 @@ func TestSchemaRefuses(t *testing.T) {
 		"prometheusRule.disabled":           {`CPUMemClaimRefused`},
 		"prometheusRule.runbookURL":         {`1`},
 		"dashboard.annotations":             {`{folder: 1}`},
-		"test.image":                        {`""`, `"busybox 1"`},
 		"cleanup.enabled":                   {`"no"`},
 		"deviceClass.memoryTypes":           {`[dram]`, `cxl`, `[cxl, cxl]`, `[CXL]`},
 	} {
@@ -270,6 +270,27 @@ func TestSchemaRefuses(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Helm's --set makes a number of "0", and text of 0.9. Both arrive in the daemons' files.
+func TestNumbersOfSet(t *testing.T) {
+	t.Parallel()
+	out, err := helm(t, "{}", "template", "r", chartDir, "--set", "config.reservedCPUs=0", "--set", `config.managedCPUs=0\,2-3`,
+		"--set", "config.memoryQoS.throttlingFactor=0.9", "--set", "config.reservedMemory.0=1Gi", "--set", "config.reservedMemory.1=1073741824",
+		"--set", "config.reservedHugepages.0.2Mi=8", "--set", "actuator.pluginIndex=91")
+	require.NoError(t, err)
+	require.Contains(t, out, "- --plugin-index=91\n")
+	_, file, _ := strings.Cut(out, "  config.yaml: |\n")
+	file, _, _ = strings.Cut(file, "\n---")
+	c, err := config.Parse([]byte(file))
+	require.NoError(t, err, file)
+	require.Equal(t, []string{"0", "0,2-3"}, []string{c.ReservedCPUs, c.ManagedCPUs})
+	require.InDelta(t, 0.9, *c.MemoryQoS.ThrottlingFactor, 1e-9)
+	for node, memory := range c.ReservedMemory {
+		require.EqualValues(t, 1<<30, memory.Value(), "node %v", node)
+	}
+	require.Len(t, c.ReservedMemory, 2)
+	require.Equal(t, `map[0:map[2Mi:8]]`, fmt.Sprint(c.ReservedHugepages))
 }
 
 // Both daemons of a sidecar pod listen in the same network, so their ports differ.

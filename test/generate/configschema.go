@@ -51,7 +51,11 @@ func schema() (*jsonschema.Schema, error) {
 	// Helm drops keys that are null, so the factor is not required.
 	qos := at(s, "memoryQoS")
 	qos.Properties["throttlingFactor"] = &jsonschema.Schema{
-		Types: []string{"number", "null"}, ExclusiveMinimum: new(0.0), Maximum: new(1.0),
+		// A number of helm's --set is text.
+		OneOf: []*jsonschema.Schema{
+			{Types: []string{"number", "null"}, ExclusiveMinimum: new(0.0), Maximum: new(1.0)},
+			{Type: "string", Pattern: `^(1|0?\.[0-9]*[1-9][0-9]*)$`},
+		},
 	}
 	qos.Required = remove(qos.Required, "throttlingFactor")
 	at(s, "reservedMemory").PropertyNames = ref("nodeID")

@@ -3,7 +3,7 @@
 // Command generate writes the files that follow from Go types: the JSON Schemas of
 // the contract's records and of the claim parameters, the chart's schema of config,
 // the chart's list of the daemon's defaults, the table in docs/configuration.md, the
-// tables in docs/metrics.md, and the dashboard.
+// tables in docs/metrics.md, and the chart's policy for claims, dashboard and page.
 // With -check it writes no file, and fails if a file is not current.
 package main
 
@@ -44,6 +44,13 @@ func generated(root string) (map[string]next, error) {
 	all["docs/metrics.md"] = insertMetrics
 	all["charts/dra-driver-cpumem/files/dashboard.json"] = func([]byte) ([]byte, error) { return dashboard() }
 	all["charts/dra-driver-cpumem/files/claim-policy.yaml"] = func([]byte) ([]byte, error) { return claimPolicy() }
+	all["charts/dra-driver-cpumem/README.md"] = func([]byte) ([]byte, error) {
+		values, err := os.ReadFile(filepath.Join(root, "charts", "dra-driver-cpumem", "values.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		return chartReadme(values)
+	}
 	records, err := records()
 	if err != nil {
 		return nil, err

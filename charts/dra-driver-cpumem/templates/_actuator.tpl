@@ -20,7 +20,7 @@
     {{- end }}
     - --log-level={{ .Values.actuator.logLevel }}
     {{- /* The actuator's default. */}}
-    {{- if ne .Values.actuator.pluginIndex "90" }}
+    {{- if ne (toString .Values.actuator.pluginIndex) "90" }}
     - --plugin-index={{ .Values.actuator.pluginIndex }}
     {{- end }}
     {{- with .Values.actuator.extraArgs }}
@@ -74,7 +74,7 @@
 # Systemd is told of what is written into its units: of slices over D-Bus, of
 # containers by runtime drop-ins. Nodes without it have no such directories.
 - name: units
-  hostPath: {path: /run/systemd/system.control, type: DirectoryOrCreate}
+  hostPath: {path: {{ .Values.actuator.unitDir }}, type: DirectoryOrCreate}
 - name: dbus
   hostPath: {path: {{ dir .Values.actuator.systemBus }}, type: DirectoryOrCreate}
 {{- if .Values.actuator.guard.enabled }}

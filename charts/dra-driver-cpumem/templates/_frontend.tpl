@@ -111,8 +111,11 @@ the file of a newer chart while no newer key is set. No other value is left out.
 */}}
 {{- define "cpumem.configFile" -}}
 {{- $file := deepCopy .Values.config -}}
+{{- /* Helm's --set makes a number of "4", and text of 0.9. */ -}}
+{{- range list "reservedCPUs" "managedCPUs" -}}{{- $_ := set $file . (toString (index $file .)) -}}{{- end -}}
+{{- with $file.memoryQoS.throttlingFactor -}}{{- $_ := set $file.memoryQoS "throttlingFactor" (float64 .) -}}{{- end -}}
 {{- $defaults := .Files.Get "files/config-defaults.yaml" | fromYaml -}}
-{{- range $key, $value := .Values.config -}}
+{{- range $key, $value := deepCopy $file -}}
 {{- $default := index $defaults $key -}}
 {{- if kindIs "map" $default -}}
 {{- range $sub, $of := $value -}}

@@ -207,7 +207,7 @@ func (s suite) helm(ctx context.Context, verb string, values []string) error {
 		"config.memoryTypes={dram,unknown}", "deviceClass.memoryTypes={unknown}",
 		// Cases show what the daemons refuse.
 		"claimPolicy.enabled=false",
-		"config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig, "test.image=" + cluster.BusyboxImage,
+		"config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig,
 	}, values...) {
 		args = append(args, "--set", v)
 	}
