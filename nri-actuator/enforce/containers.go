@@ -74,7 +74,7 @@ func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
 	}
 	for _, c := range before.sorted() {
 		id := c.ID
-		if e.containers[id] != nil || !c.Life.Started || !c.Life.seen || c.Life.adopted {
+		if e.containers[id] != nil || !c.Life.Started || c.Life.adopted {
 			continue
 		}
 		// Runtimes do not list containers that have stopped. Such a container counts

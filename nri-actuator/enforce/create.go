@@ -62,7 +62,7 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 	needsPod := len(pod.Cgroup) > 0 || !pod.PartitionCPUs.IsEmpty()
 	r := e.apply(ctx, node, s)
 	for _, other := range e.containers.sorted() {
-		if err := e.misplaced(other, node); err != nil && s.pool && other.Decision().CPUs.IsEmpty() && other != c {
+		if err := e.misplaced(other, node); err != nil && s.pool && other.Decision().CPUs.IsEmpty() {
 			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, err)
 		}
 	}
