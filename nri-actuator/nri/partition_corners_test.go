@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -258,4 +259,143 @@ func TestPartitionEndsFromBelow(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, want, written)
 	require.Equal(t, "0-15", r.cpus(c))
+}
+
+// What the cgroups above a new partition name must be known: the partition would be none
+// without its CPUs there (I5).
+func TestCreationReadsWhatIsNamedAbove(t *testing.T) {
+	for _, dir := range []string{"kubepods", "kubepods/burstable", "kubepods/burstable/pod" + podA} {
+		t.Run(dir, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+			r.run("other", podB)
+			written := false
+			back := r.node.Intercept(dir, contract.FileExclusive, func(write bool, do func() error) error {
+				if written && !write {
+					return syscall.EIO
+				}
+				written = written || write
+				return do()
+			})
+			_, err := r.create("c", podA, env...)
+			require.ErrorContains(t, err, "input/output error")
+			require.True(t, written)
+			back()
+			r.run("c", podA, env...)
+		})
+	}
+}
+
+// A container that ends while its lost partition is looked at has no lost partition.
+func TestLostPartitionThatEndsMeanwhile(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.loseAbove(c, "kubepods")
+	back := r.node.FailWrites("kubepods", contract.FileExclusive, syscall.EIO)
+	require.Error(t, r.plugin.Apply(t.Context()))
+	require.Len(t, r.announced.InvalidPartitions, 1)
+	back()
+	r.node.Intercept(c.dir, "cpuset.cpus", func(_ bool, do func() error) error {
+		if r.node.Exists(c.dir) {
+			r.node.RemoveCgroup(c.dir)
+		}
+		return do()
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.announced.InvalidPartitions)
+	require.Zero(t, r.metric("cpumem_actuator_invalid_partitions"))
+}
+
+// A partition that cannot be ended is tried once at each call: each write of the file has
+// the kernel look at all partitions.
+func TestPartitionThatDoesNotEndIsTriedOnce(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.node.Unprepare(podA, claimA, "4-7")
+	writes := 0
+	r.node.Intercept(c.dir, contract.FilePartition, func(write bool, do func() error) error {
+		if write {
+			writes++
+			return syscall.EIO
+		}
+		return do()
+	})
+	require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
+	require.Equal(t, 1, writes)
+}
+
+// A kernel without partitions is asked once: the answer does not change while it runs.
+func TestKernelWithoutPartitionsIsAskedOnce(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux61)
+	asked := 0
+	r.node.Intercept("kubepods/dra.cpumem.probe", "", func(_ bool, do func() error) error {
+		asked++
+		return do()
+	})
+	r.run("pooled", podB)
+	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
+	require.Positive(t, asked)
+	before := asked
+	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
+	_, err := r.create("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, err)
+	require.Equal(t, before, asked)
+}
+
+// A decision that is withdrawn takes the report of its lost partition along: when the claim
+// comes back, its partition is made at once.
+func TestLostPartitionOfAWithdrawnDecision(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	decision := partitioned("4-7", contract.PartitionRoot)
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, decision)...)
+	lost := r.loseAbove(c, "kubepods")
+	back := r.node.FailWrites("kubepods", contract.FileExclusive, syscall.EIO)
+	require.Error(t, r.plugin.Apply(t.Context()))
+	require.Contains(t, r.announced.InvalidPartitions[claimA], lost)
+	back()
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.announced.InvalidPartitions)
+	r.node.Prepare(podA, claimA, decision)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
+	require.Empty(t, r.announced.InvalidPartitions)
+}
+
+// The guard holds a created container back until it is a partition: each look tries again,
+// without a pause.
+func TestPartitionOfACreatedContainerIsTriedAtEachLook(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	c.running, c.api.State = false, api.ContainerState_CONTAINER_CREATED
+	back := r.node.FailWrites(c.dir, contract.FilePartition, syscall.EIO)
+	r.connect()
+	require.NoError(t, r.plugin.CatchUp(t.Context()))
+	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+	back()
+	require.NoError(t, r.plugin.CatchUp(t.Context()))
+	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
+}
+
+// A refused partition that cannot be made a member is reported with the failed write: some
+// kernels give its CPUs to nobody while it stays.
+func TestRefusedPartitionThatStays(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	r.loseAbove(c, "kubepods")
+	refused := false
+	r.node.Intercept(c.dir, contract.FilePartition, func(write bool, do func() error) error {
+		if write && refused {
+			return syscall.EIO
+		}
+		err := do()
+		if write && r.node.File(c.dir, contract.FilePartition) == contract.PartitionRoot {
+			refused = true
+			r.loseAbove(c, "kubepods") // another program is quicker
+		}
+		return err
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.True(t, refused)
+	require.Contains(t, r.announced.InvalidPartitions[claimA], "input/output error")
 }
