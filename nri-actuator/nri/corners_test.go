@@ -246,26 +246,34 @@ func TestLateUpdateOfAPinnedContainer(t *testing.T) {
 }
 
 // The actuator's own container gets its values through its pod, after a reconnection as
-// well. The container's own file keeps an old value.
+// well. The container's own files keep old values.
 func TestOwnContainerAfterAReconnection(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	dir, pod := r.podDir(podB)+"/own", r.podDir(podB)
 	r.node.AddCgroup(dir)
 	r.node.SetFile(dir, "cpuset.cpus", "0-3")
+	r.node.SetFile(dir, "cpuset.mems", "0")
 	options := r.plugin.Options.Options
 	options.Mount = r.node.MountIn(dir)
 	e := enforce.New(options)
-	for _, cpus := range []string{"0-3", "0-7", "0-3"} {
+	for _, want := range []contract.Shared{
+		{CPUs: contracttest.CPUs("0-3"), Mems: contracttest.NUMANodes("0")},
+		{CPUs: contracttest.CPUs("0-7"), Mems: contracttest.NUMANodes("0-1")},
+		{CPUs: contracttest.CPUs("0-3"), Mems: contracttest.NUMANodes("0")},
+	} {
 		e.Replace(t.Context(), []*enforce.Container{{
 			ID: "own", Name: "ns/own", References: claims.Container{PodUID: podB},
 			Cgroups: enforce.Cgroups{Dir: dir, Pod: pod}, Life: enforce.Life{Started: true},
 		}})
-		r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs(cpus) })
+		r.node.Change(func(s *contract.NodeState) { s.Shared = want })
 		_, err := e.ApplyAll(t.Context())
 		require.NoError(t, err)
-		require.True(t, contracttest.CPUs(r.node.File(dir, "cpuset.cpus.effective")).IsSubsetOf(contracttest.CPUs(cpus)), cpus)
-		if has := r.node.File(pod, "cpuset.cpus"); has != "" {
-			require.Equal(t, cpus, has)
+		require.True(t, contracttest.CPUs(r.node.File(dir, "cpuset.cpus.effective")).IsSubsetOf(want.CPUs), want)
+		require.True(t, contracttest.NUMANodes(r.node.File(dir, "cpuset.mems.effective")).IsSubsetOf(want.Mems), want)
+		for file, wanted := range map[string]string{"cpuset.cpus": want.CPUs.String(), "cpuset.mems": want.Mems.String()} {
+			if has := r.node.File(pod, file); has != "" {
+				require.Equal(t, wanted, has)
+			}
 		}
 	}
 }

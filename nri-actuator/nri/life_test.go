@@ -332,3 +332,44 @@ func TestStartWithoutACgroup(t *testing.T) {
 		require.Equal(t, start.starts, err == nil, "%s: %v", start.of.api.Id, err)
 	}
 }
+
+// A container's own pod must be usable: a pod with values must exist, and what any pod names
+// must be known, because its container may not get these CPUs otherwise (I5).
+func TestPodThatCannotBeUsed(t *testing.T) {
+	for name, c := range map[string]struct {
+		files   contract.Files
+		prepare func(r *runtime)
+	}{
+		"it needs values, and it is gone": {files: contract.Files{"memory.min": "8192"}, prepare: func(*runtime) {}},
+		"it needs no values, and it cannot be read": {prepare: func(r *runtime) {
+			r.addPod(podA)
+			r.node.Fail(r.podDir(podA), contract.FileExclusive, syscall.EIO)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			env := r.node.Prepare(podA, claimA, quad())
+			r.wantInPod(podA, c.files)
+			c.prepare(r)
+			pod := sandbox(podA)
+			_, _, err := r.session.CreateContainer(t.Context(), pod, &api.Container{
+				Id: "c", PodSandboxId: pod.Id, Name: "c", Env: env, Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"},
+			})
+			require.ErrorContains(t, err, "its pod: ")
+		})
+	}
+}
+
+// A container whose creation was answered has its room: an update waits for no value of a
+// level.
+func TestUpdateOfAnAnsweredContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, err)
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
+	r.node.FailWrites("kubepods", "memory.min", syscall.EIO)
+	updates, err := r.session.UpdateContainer(t.Context(), c.pod, c.api, &api.LinuxResources{})
+	require.NoError(t, err)
+	require.Len(t, updates, 1)
+	require.Equal(t, "4-7", updates[0].GetLinux().GetResources().GetCpu().GetCpus())
+}

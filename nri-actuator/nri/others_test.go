@@ -4,6 +4,7 @@ package nri_test
 
 import (
 	"context"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -128,4 +129,42 @@ func TestDriftOfAContainerIsNotAnnounced(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
 	require.Empty(t, r.announced.Overwritten)
+}
+
+// A repair that fails is none: it is counted when the file has its value again.
+func TestFailedRepairIsNotCounted(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.SetFile(c.dir, "cpuset.cpus", "0")
+	back := r.node.FailWrites(c.dir, "cpuset.cpus", syscall.EIO)
+	require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+	back()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
+}
+
+// A mark that cannot be removed is an error: while it stays, the next claim's value would
+// look like another program's, and an old value would be given back (I4).
+func TestMarkThatCannotBeRemoved(t *testing.T) {
+	for name, content := range map[string]string{"another program wrote": "16384", "another program gave it back": "0"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			r.run("c", podA)
+			r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			r.node.Change(func(s *contract.NodeState) { s.Ancestors = nil })
+			r.node.SetFile("kubepods", "memory.min", content)
+			back := r.node.FailWrites("kubepods", "", syscall.EIO)
+			require.ErrorContains(t, r.plugin.Apply(t.Context()), "remove its mark")
+			back()
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, content, r.node.File("kubepods", "memory.min"))
+			state, err := r.node.Mount().Observe("kubepods")
+			require.NoError(t, err)
+			require.Empty(t, state.Former)
+			require.Empty(t, state.Written)
+		})
+	}
 }
