@@ -35,11 +35,11 @@ func (k containers) byDir() map[string]*Container {
 }
 
 // FindOrAdd returns the known container with the id of reported. It adds reported if
-// no such container is known, and replaces the known container if only reported has a
-// pod. known reports whether the container was known before.
+// no such container is known, and replaces a known container without a listed pod: calls
+// about a container bring its pod. known reports whether the container was known before.
 func (e *Enforcer) FindOrAdd(reported *Container) (c *Container, known bool) {
 	c, known = e.containers[reported.ID]
-	if !known || c.Life.PodUnlisted && !reported.Life.PodUnlisted {
+	if !known || c.Life.PodUnlisted {
 		reported.resume(c)
 		e.containers[reported.ID] = reported
 		return reported, known

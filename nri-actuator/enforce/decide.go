@@ -49,7 +49,7 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 		return claims.Effective(held, node.SharedOf(c.References.PodUID)), nil
 	}
 	e.noteRefusal(ctx, c, err)
-	if !refused && c.Cgroups.Dir != "" && (e.isPartition(c) || c.Life.Started && e.backed(c, node)) {
+	if !refused && (e.isPartition(c) || c.Life.Started && e.backed(c, node)) {
 		// The frontend has not withdrawn the decision: a claim file cannot be read, or
 		// this actuator is older than the frontend that wrote it (I4).
 		return contract.Decision{}, err

@@ -82,7 +82,7 @@ func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, known 
 	if c.Cgroups.Dir == "" {
 		err = c.Cgroups.DirErr
 	}
-	if c.Life.Started && !errors.Is(err, cgroups.ErrGone) {
+	if c.Life.Started {
 		// The check also follows a failed write, which may be why the partition
 		// is lost.
 		if lost := e.checkPartition(ctx, c); err == nil {

@@ -373,3 +373,31 @@ func TestUpdateOfAnAnsweredContainer(t *testing.T) {
 	require.Len(t, updates, 1)
 	require.Equal(t, "4-7", updates[0].GetLinux().GetResources().GetCpu().GetCpus())
 }
+
+// The debug logs say why a created container waits.
+func TestWaitingContainerSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod, want string
+		fails     bool
+	}{
+		"its claim is another pod's":           {pod: podC, want: "is not prepared for this pod"},
+		"a container of the pool cannot leave": {pod: podA, want: "could not be moved off claimed CPUs", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			pool := r.run("pool", podB)
+			waits := r.foreign("waits", c.pod, r.node.Prepare(podA, claimA, quad())...)
+			if c.fails {
+				r.node.FailWrites(pool.dir, "cpuset.cpus", syscall.EIO)
+			}
+			e := enforce.New(r.plugin.Options.Options)
+			e.Replace(t.Context(), []*enforce.Container{at(pool, true), at(waits, false)})
+			ctx, kept := observed(t)
+			require.True(t, e.ApplyWaiting(ctx))
+			said := kept.FilterMessage("created container waits").All()
+			require.Len(t, said, 1)
+			require.Contains(t, said[0].ContextMap()["error"], c.want)
+			require.Empty(t, r.cpus(waits))
+		})
+	}
+}

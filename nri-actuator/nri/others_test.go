@@ -145,8 +145,8 @@ func TestFailedRepairIsNotCounted(t *testing.T) {
 	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
 }
 
-// A mark that cannot be removed is an error: while it stays, the next claim's value would
-// look like another program's, and an old value would be given back (I4).
+// A mark that cannot be removed is an error: while it stays, what another program writes may
+// be taken for this driver's, and an old value may be given back (I4).
 func TestMarkThatCannotBeRemoved(t *testing.T) {
 	for name, content := range map[string]string{"another program wrote": "16384", "another program gave it back": "0"} {
 		t.Run(name, func(t *testing.T) {
