@@ -5,12 +5,14 @@ package nri_test
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 )
 
 // A container that is found without a runtime is the runtime's as soon as the runtime lists
@@ -89,4 +91,40 @@ func TestClaimBesideAClaimWithoutAKnownCgroup(t *testing.T) {
 	require.NoError(t, r.synchronize())
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
 	require.Equal(t, "4-7", r.cpus(c))
+}
+
+// I3: the partition of a removed container ends as soon as it can, also if the runtime did
+// not list the container's pod.
+func TestRemovedContainerWithoutAListedPod(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	pod := c.pod
+	c.pod = nil
+	r.connect()
+	c.pod = pod
+	back := r.node.FailWrites(c.dir, contract.FilePartition, syscall.EIO)
+	require.NoError(t, r.session.RemoveContainer(t.Context(), c.pod, c.api))
+	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
+	r.node.Unprepare(podA, claimA, "4-7")
+	back()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+}
+
+// A container whose cgroup goes right after its start is forgotten: its start has shown that
+// it had one.
+func TestContainerThatEndsAfterItsStart(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA)
+	e := enforce.New(r.plugin.Options.Options)
+	ctr, known := e.FindOrAdd(at(c, true))
+	require.False(t, known)
+	_, err := e.ApplyTo(t.Context(), ctr, known)
+	require.NoError(t, err)
+	r.node.RemoveCgroup(c.dir)
+	_, err = e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, e.Find("c"))
 }
