@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/allocation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/capture"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/forecast"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/output"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/simulation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -20,17 +24,29 @@ import (
 
 func simulateCommand() *cobra.Command {
 	var file, from, machine string
+	var live, exitCode bool
 	var form *output.Forms
+	var connection *connection
 	cmd := &cobra.Command{
 		Use:   "simulate FILE",
-		Short: "Show where claims would land on this machine, a captured or a described one",
+		Short: "Show where claims would land on a machine, or in a cluster as it is now",
 		Args:  cobra.ExactArgs(1),
 		Long: "Takes the pods of a file one after the other through the scheduler's allocator and the driver, and draws who has\n" +
 			"which CPUs then. Nothing is changed on this machine. FILE is a stream of ResourceClaims, ResourceClaimTemplates,\n" +
 			"DeviceClasses, Pods and Deployments, - for standard input. A claim or template that no pod refers to gets a pod.\n" +
-			"Amounts are the granted ones: the scheduler rounds up to whole CPUs, steps of 1Mi and whole hugepages.",
+			"Objects of other kinds are skipped.\n" +
+			"Amounts are the granted ones: the scheduler rounds up to whole CPUs, steps of 1Mi and whole hugepages.\n" +
+			"With --live the pods get nodes and zones of the cluster, beside the claims that are there, and no CPU ids; a pod gets\n" +
+			"the first node, by name, that fits, and the scheduler may choose another.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := form.Check(); err != nil {
+				return err
+			}
+			if live {
+				lacking, err := forecastLive(cmd, connection, form, args[0])
+				if err == nil && exitCode && lacking > 0 {
+					err = fmt.Errorf("%w: %d", errNotAllocated, lacking)
+				}
 				return err
 			}
 			source, c, err := openMachine(from, file, cmd.ErrOrStderr())
@@ -47,7 +63,7 @@ func simulateCommand() *cobra.Command {
 			for _, w := range m.Warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 			}
-			objects, err := readObjects(cmd.InOrStdin(), args[0])
+			objects, err := readObjects(cmd, args[0], simulation.ChartClasses())
 			if err != nil {
 				return err
 			}
@@ -55,17 +71,25 @@ func simulateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return form.Write(cmd.OutOrStdout(), result, map[string]func(io.Writer) error{
+			err = form.Write(cmd.OutOrStdout(), result, map[string]func(io.Writer) error{
 				picture: func(w io.Writer) error { return result.Picture(w, view(w)) },
 			})
+			if lacking := result.Lacking(); err == nil && exitCode && lacking > 0 {
+				err = fmt.Errorf("%w: %d", errNotAllocated, lacking)
+			}
+			return err
 		},
 	}
 	form = output.Flag(cmd, picture)
+	connection = newConnection(cmd)
+	cmd.Flags().BoolVar(&live, "live", false, "start from the cluster's zones and claims")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "end with status 1 if a claim or pod gets nothing")
 	cmd.Flags().StringVar(&file, "config", "", configUsage)
 	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
 	cmd.Flags().StringVar(&machine, "machine", "",
 		"description of a machine, a file or inline as '{sockets: 2, ...}'; empty for this machine")
-	cmd.MarkFlagsMutuallyExclusive("from", "machine")
+	cmd.MarkFlagsMutuallyExclusive("from", "machine", "live")
+	cmd.MarkFlagsMutuallyExclusive("config", "live")
 	return cmd
 }
 
@@ -87,22 +111,52 @@ func openDescription(text string) (capture.Machine, error) {
 	return capture.FromFiles(spec.Sys(), spec.Proc(), spec.PageSize)
 }
 
-func readObjects(stdin io.Reader, name string) (simulation.Objects, error) {
-	if name == "-" {
-		objects, err := simulation.Read(stdin)
+// errNotAllocated is the error of --exit-code.
+var errNotAllocated = errors.New("claims or pods that get nothing")
+
+// forecastLive writes what the pods of the file would get in the cluster, and returns
+// how many get nothing.
+func forecastLive(cmd *cobra.Command, c *connection, form *output.Forms, file string) (lacking int, err error) {
+	client, _, err := c.client()
+	if err != nil {
+		return 0, err
+	}
+	now, err := cluster.ReadAll(cmd.Context(), client)
+	if err != nil {
+		return 0, err
+	}
+	classes := make(allocation.Classes, len(now.Classes))
+	for _, class := range now.Classes {
+		classes[class.Name] = class
+	}
+	objects, err := readObjects(cmd, file, classes)
+	if err != nil {
+		return 0, err
+	}
+	result, err := forecast.Run(cmd.Context(), now, objects)
+	if err != nil {
+		return 0, err
+	}
+	return len(result.Pending), form.Write(cmd.OutOrStdout(), result, map[string]func(io.Writer) error{picture: result.Text})
+}
+
+// readObjects reads a file, or standard input for "-", and reports what it skips.
+func readObjects(cmd *cobra.Command, name string, classes allocation.Classes) (simulation.Objects, error) {
+	in, where := cmd.InOrStdin(), "standard input"
+	if name != "-" {
+		f, err := os.Open(name)
 		if err != nil {
-			return objects, fmt.Errorf("standard input: %w", err)
+			return simulation.Objects{}, err
 		}
-		return objects, nil
+		defer func() { _ = f.Close() }()
+		in, where = f, name
 	}
-	f, err := os.Open(name)
+	objects, err := simulation.Read(in, classes)
 	if err != nil {
-		return simulation.Objects{}, err
+		return objects, fmt.Errorf("%s: %w", where, err)
 	}
-	defer func() { _ = f.Close() }()
-	objects, err := simulation.Read(f)
-	if err != nil {
-		return objects, fmt.Errorf("%s: %w", name, err)
+	for _, skipped := range objects.Skipped() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s\n", skipped)
 	}
 	return objects, nil
 }

@@ -100,6 +100,11 @@ func TestTool(t *testing.T) {
 	out, err = cpumem.run(t.Context(), "report", "-n", namespace, "-o", filepath.Join(t.TempDir(), "report.tar.gz"))
 	require.NoError(t, err)
 	require.Contains(t, out, "_frontend.log, ")
+	// What the forecast says is free is free: numa-1 of this node is not.
+	out, err = cpumem.run(t.Context(), "simulate", "--live", "--exit-code", filepath.Join("..", "..", "..", "examples", "latency-critical.yaml"))
+	require.NoError(t, err, "the example does not fit")
+	require.Contains(t, out, "default/latency-critical")
+	require.NotRegexp(t, s.node+" +numa-1", out)
 	out, err = cpumem.run(t.Context(), "claims")
 	require.NoError(t, err)
 	require.Contains(t, out, "default/tool-all ")

@@ -105,12 +105,12 @@ func nodeOf(pool string, all []*resourceapi.ResourceSlice, claimed map[device]ta
 	if len(node.Zones) == 0 {
 		node.Problem = "it publishes no zone: the log of its frontend has the reason"
 	}
-	slices.SortStableFunc(node.Zones, func(a, b Zone) int { return compareNames(a.Name, b.Name) })
+	slices.SortStableFunc(node.Zones, func(a, b Zone) int { return CompareNames(a.Name, b.Name) })
 	return node
 }
 
-// compareNames sorts numa-2 before numa-10.
-func compareNames(a, b string) int {
+// CompareNames sorts numa-2 before numa-10.
+func CompareNames(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 

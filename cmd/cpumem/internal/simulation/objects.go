@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/allocation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
@@ -29,20 +32,45 @@ type Objects struct {
 	pods    []*corev1.Pod
 	claims  map[key]*resourceapi.ResourceClaim
 	classes allocation.Classes
+	// skipped are the kinds of the file that are not simulated.
+	skipped map[string]int
+}
+
+// Skipped returns a text for each kind of the file that is not simulated, as "2 of kind
+// Service (v1)".
+func (o Objects) Skipped() []string {
+	var out []string
+	for _, kind := range slices.Sorted(maps.Keys(o.skipped)) {
+		out = append(out, fmt.Sprintf("%d of kind %s", o.skipped[kind], kind))
+	}
+	return out
+}
+
+// Pods returns the pods in their order.
+func (o Objects) Pods() []*corev1.Pod { return o.pods }
+
+// Classes returns the DeviceClasses by name.
+func (o Objects) Classes() []*resourceapi.DeviceClass {
+	var out []*resourceapi.DeviceClass
+	for _, name := range slices.Sorted(maps.Keys(o.classes)) {
+		out = append(out, o.classes[name])
+	}
+	return out
 }
 
 type key struct{ namespace, name string }
 
 // Read reads a stream of YAML documents of the kinds ResourceClaim,
-// ResourceClaimTemplate, DeviceClass, Pod and Deployment. It is strict: other
-// kinds, unknown fields and references to missing objects are errors.
+// ResourceClaimTemplate, DeviceClass, Pod and Deployment. Unknown fields and
+// references to missing objects are errors. Objects of other kinds are skipped.
 //
 // Every replica of a Deployment is a pod. A claim or a template that no pod
 // refers to gets a pod of its own, with one container that uses the whole
-// claim. The chart's DeviceClasses are there; a class of the stream replaces
-// the class of the same name.
-func Read(r io.Reader) (Objects, error) {
-	docs := documents{classes: chartClasses(), known: make(map[string]bool), referred: make(map[string]bool)}
+// claim. A class of the stream replaces the class of the same name in classes.
+func Read(r io.Reader, classes allocation.Classes) (Objects, error) {
+	docs := documents{
+		classes: maps.Clone(classes), known: make(map[string]bool), referred: make(map[string]bool), skipped: make(map[string]int),
+	}
 	stream := utilyaml.NewYAMLReader(bufio.NewReader(r))
 	for n := 1; ; n++ {
 		doc, err := stream.Read()
@@ -59,8 +87,8 @@ func Read(r io.Reader) (Objects, error) {
 	return docs.objects()
 }
 
-// chartClasses returns the DeviceClasses that the chart can make, by name.
-func chartClasses() allocation.Classes {
+// ChartClasses returns the DeviceClasses that the chart can make, by name.
+func ChartClasses() allocation.Classes {
 	out := make(allocation.Classes)
 	for name, kind := range map[string]topology.MemoryType{
 		"": topology.MemoryDRAM, "-hbm": topology.MemoryHBM, "-cxl": topology.MemoryCXL, "-unknown": topology.MemoryUnknown,
@@ -73,12 +101,25 @@ func chartClasses() allocation.Classes {
 	return out
 }
 
+// simulated returns the kinds that are simulated, with their versions.
+func simulated() map[string]string {
+	return map[string]string{
+		kindClaim: "resource.k8s.io/v1", kindTemplate: "resource.k8s.io/v1", "DeviceClass": "resource.k8s.io/v1",
+		"Pod": "v1", "Deployment": "apps/v1",
+	}
+}
+
+// maxKind bounds the name of a kind in a message, in bytes.
+const maxKind = 100
+
 // documents are the objects as they were read, in order.
 type documents struct {
 	ordered []any
 	classes allocation.Classes
 	// known and referred have objects as "kind namespace/name".
 	known, referred map[string]bool
+	// skipped counts the objects of other kinds, by kind.
+	skipped map[string]int
 }
 
 // add reads one document. An empty document is skipped.
@@ -103,9 +144,14 @@ func (d *documents) add(doc []byte) error {
 	case "apps/v1 Deployment":
 		return add[appsv1.Deployment](d, data)
 	}
-	return fmt.Errorf("apiVersion %q, kind %q: what is simulated are ResourceClaim, ResourceClaimTemplate and DeviceClass "+
-		"of resource.k8s.io/v1, Pod of v1 and Deployment of apps/v1",
-		meta.APIVersion, meta.Kind)
+	if version := simulated()[meta.Kind]; version != "" {
+		return fmt.Errorf("apiVersion %q, kind %q: want apiVersion %s", contract.Excerpt(meta.APIVersion, maxKind), meta.Kind, version)
+	}
+	if meta.Kind == "" || meta.APIVersion == "" {
+		return fmt.Errorf("apiVersion %q, kind %q: want both", contract.Excerpt(meta.APIVersion, maxKind), contract.Excerpt(meta.Kind, maxKind))
+	}
+	d.skipped[contract.Excerpt(fmt.Sprintf("%s (%s)", meta.Kind, meta.APIVersion), maxKind)]++
+	return nil
 }
 
 // add reads the object that the data is. T is the type, O its pointer.

@@ -17,13 +17,13 @@ import (
 func TestReadRefuses(t *testing.T) {
 	const podHead = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: "
 	for name, c := range map[string]struct{ documents, want string }{
-		"another kind": {
-			documents: "# empty\n---\napiVersion: v1\nkind: Service",
-			want:      `document 2: apiVersion "v1", kind "Service": what is simulated are ResourceClaim,`,
+		"no kind": {
+			documents: "# empty\n---\napiVersion: v1\n",
+			want:      `document 2: apiVersion "v1", kind "": want both`,
 		},
 		"another version": {
 			documents: "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim",
-			want:      `apiVersion "resource.k8s.io/v1beta1"`,
+			want:      `apiVersion "resource.k8s.io/v1beta1", kind "ResourceClaim": want apiVersion resource.k8s.io/v1`,
 		},
 		"no YAML":                 {"{", "document 1: "},
 		"no object":               {"- a", "document 1: "},
@@ -102,7 +102,7 @@ func TestReadRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := simulation.Read(strings.NewReader(c.documents))
+			_, err := simulation.Read(strings.NewReader(c.documents), simulation.ChartClasses())
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -150,7 +150,7 @@ func FuzzRead(f *testing.F) {
 	}
 	m := topologytest.T1().Machine()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		objects, err := simulation.Read(strings.NewReader(string(data)))
+		objects, err := simulation.Read(strings.NewReader(string(data)), simulation.ChartClasses())
 		if err != nil || len(data) > 10000 {
 			return
 		}

@@ -22,7 +22,7 @@ const maxReplicas = 1000
 // defaults, makes pods of Deployments and claims from templates.
 func (d *documents) objects() (Objects, error) {
 	b := builder{
-		Objects:   Objects{claims: make(map[key]*resourceapi.ResourceClaim), classes: d.classes},
+		Objects:   Objects{claims: make(map[key]*resourceapi.ResourceClaim), classes: d.classes, skipped: d.skipped},
 		templates: make(map[key]*resourceapi.ResourceClaimTemplate),
 		pods:      make(map[key]bool),
 	}
@@ -141,8 +141,8 @@ func uid(kind string, id key) types.UID {
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16]))
 }
 
-// clone returns objects with copies of the claims.
-func (o Objects) clone() Objects {
+// Clone returns objects with copies of the claims.
+func (o Objects) Clone() Objects {
 	claims := make(map[key]*resourceapi.ResourceClaim, len(o.claims))
 	for id, c := range o.claims {
 		claims[id] = c.DeepCopy()
@@ -151,8 +151,8 @@ func (o Objects) clone() Objects {
 	return o
 }
 
-// of returns the claims of a pod, in the pod's order.
-func (o Objects) of(pod *corev1.Pod) []*resourceapi.ResourceClaim {
+// ClaimsOf returns the claims of a pod, in the pod's order.
+func (o Objects) ClaimsOf(pod *corev1.Pod) []*resourceapi.ResourceClaim {
 	var out []*resourceapi.ResourceClaim
 	made := make(map[string]string)
 	for _, s := range pod.Status.ResourceClaimStatuses {

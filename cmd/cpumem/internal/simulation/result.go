@@ -65,6 +65,17 @@ type L3 struct {
 	Cores []contract.CPUSet `json:"cores"`
 }
 
+// Lacking returns how many claims are not allocated.
+func (r Result) Lacking() int {
+	n := 0
+	for _, c := range r.Claims {
+		if c.Result != Allocated {
+			n++
+		}
+	}
+	return n
+}
+
 // State is how far a claim got.
 type State string
 
@@ -153,7 +164,7 @@ func (s *simulation) result(c config.Config) (Result, error) {
 	}
 	seen := make(map[key]bool)
 	for _, pod := range s.objects.pods {
-		for _, claim := range s.objects.of(pod) {
+		for _, claim := range s.objects.ClaimsOf(pod) {
 			id := key{claim.Namespace, claim.Name}
 			if seen[id] {
 				continue

@@ -47,7 +47,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 		return Result{}, err
 	}
 	s := simulation{
-		objects:   o.clone(),
+		objects:   o.Clone(),
 		offered:   offered,
 		devices:   resourceslices.Options{PageSize: m.PageSize, NodeAllocatable: c.NodeAllocatable},
 		scheduler: newScheduler(o.classes),
@@ -104,7 +104,7 @@ type outcome struct {
 
 // start takes one pod through the scheduler and kubelet.
 func (s *simulation) start(ctx context.Context, pod *corev1.Pod) error {
-	claims := s.objects.of(pod)
+	claims := s.objects.ClaimsOf(pod)
 	if reason, err := s.scheduler.schedule(ctx, claims); err != nil {
 		return err
 	} else if reason != "" {

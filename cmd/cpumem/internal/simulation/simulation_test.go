@@ -54,7 +54,7 @@ spec:
 }
 
 func run(t require.TestingT, m topology.Machine, c config.Config, documents ...string) simulation.Result {
-	objects, err := simulation.Read(strings.NewReader(strings.Join(documents, "")))
+	objects, err := simulation.Read(strings.NewReader(strings.Join(documents, "")), simulation.ChartClasses())
 	require.NoError(t, err)
 	result, err := simulation.Run(context.Background(), m, c, objects)
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestUnlimitedMemory(t *testing.T) {
 
 // Run does not change its objects: a second run has the same result.
 func TestRunTwice(t *testing.T) {
-	objects, err := simulation.Read(strings.NewReader(claim("a", "cpu: 1", "") + claim("b", "cpu: 9", "")))
+	objects, err := simulation.Read(strings.NewReader(claim("a", "cpu: 1", "")+claim("b", "cpu: 9", "")), simulation.ChartClasses())
 	require.NoError(t, err)
 	m := topologytest.T2().Machine()
 	first, err := simulation.Run(t.Context(), m, config.Default(), objects)

@@ -154,7 +154,7 @@ func (r Report) Text(w io.Writer) error {
 		fmt.Fprintln(w, "it has no claim for zones of this driver")
 	}
 	if r.Pending != nil {
-		if err := r.Pending.text(w); err != nil {
+		if err := r.Pending.Text(w); err != nil {
 			return err
 		}
 	}
@@ -179,7 +179,8 @@ func (r Report) Text(w io.Writer) error {
 	return nil
 }
 
-func (a Answer) text(w io.Writer) error {
+// Text writes the answer for people.
+func (a Answer) Text(w io.Writer) error {
 	fmt.Fprintf(w, "\nnot allocated: %s\n", strings.Join(a.Claims, ", "))
 	if a.Problem != "" {
 		fmt.Fprintf(w, "problem: %s\n", a.Problem)

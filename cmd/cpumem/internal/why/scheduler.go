@@ -4,6 +4,7 @@ package why
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -37,6 +38,22 @@ func newScheduler(o cluster.Objects) scheduler {
 		}
 	}
 	return s
+}
+
+// Allocate allocates the claims on the node, all of them or none.
+func Allocate(ctx context.Context, o cluster.Objects, node *corev1.Node, claims []*resourceapi.ResourceClaim) error {
+	s := newScheduler(o)
+	allocations, err := s.allocator.Allocate(ctx, node, s.slices, s.taken, claims)
+	if err == nil && len(allocations) == 0 {
+		err = errors.New("the claims do not fit")
+	}
+	if err != nil {
+		return err
+	}
+	for i, c := range claims {
+		c.Status.Allocation = &allocations[i]
+	}
+	return nil
 }
 
 // fits reports whether the node can serve all of the claims at this moment.
