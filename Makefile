@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # Every module is checked on its own: that they build without the workspace is
 # part of what is promised.
-MODULES := . cdi-contract dra-frontend nri-actuator test test/cluster
+MODULES := . cdi-contract dra-frontend nri-actuator test test/cluster tools/release
 # All of them are, whatever fails; then it is said which did.
 each = failed=; for m in $(MODULES); do echo "== $(1): $$m"; (cd $$m && export GOWORK=off && $(2)) || failed="$$failed $$m"; done; \
 	[ -z "$$failed" ] || { echo "== $(1) failed in:$$failed" >&2; exit 1; }
@@ -45,6 +45,13 @@ CONTAINER_TOOL ?= $(or $(shell command -v buildah),$(shell command -v podman),$(
 images: build ## Build both images with buildah, podman or docker (CONTAINER_TOOL)
 	$(CONTAINER_TOOL) build -f Dockerfile.frontend -t $(IMAGE_PREFIX)/dra-frontend:$(IMAGE_TAG) .
 	$(CONTAINER_TOOL) build -f Dockerfile.actuator -t $(IMAGE_PREFIX)/nri-actuator:$(IMAGE_TAG) .
+
+REPOSITORY ?=
+
+.PHONY: release
+release: ## Build a release into _output/release: images for amd64 and arm64, chart, tool, bills of materials (VERSION=v0.2.0); push it with REPOSITORY=registry/path
+	rm -rf $(CURDIR)/_output/release
+	cd tools/release && GOWORK=off go run . -version $(VERSION) $(if $(REPOSITORY),-repository $(REPOSITORY) -push)
 
 .PHONY: format
 format: $(LINT) ## Format the code and sort its imports
