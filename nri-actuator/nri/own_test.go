@@ -156,22 +156,29 @@ func TestSystemdIsToldOnce(t *testing.T) {
 // Systemd is corrected about a container that has its values, and is told the values of a
 // container before they are written. It hears nothing of a pod without values.
 func TestSystemdIsToldOrCorrected(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	c := r.foreign("c", podB)
-	r.node.SetFile(c.dir, "cpuset.mems", "0-1")
-	for dir, want := range map[string][2]int{c.dir: {1, 1}, r.podDir(podB): {0, 0}} {
-		r.node.SetFile(c.dir, "cpuset.cpus", "0")
-		options := r.plugin.Options.Options
-		units := &sets{Units: options.Units, dir: dir}
-		options.Units = units
-		e := enforce.New(options)
-		e.Add(at(c, true))
-		for range 2 {
-			_, err := e.ApplyAll(t.Context())
-			require.NoError(t, err)
+	// One file has the wanted content and no mark, the other another content.
+	for _, found := range []map[string]string{
+		{"cpuset.cpus": "0", "cpuset.mems": "0-1"}, {"cpuset.cpus": "0-15", "cpuset.mems": "0"},
+	} {
+		r := newRuntime(t, t.TempDir())
+		c := r.foreign("c", podB)
+		for dir, want := range map[string][2]int{c.dir: {1, 1}, r.podDir(podB): {0, 0}} {
+			for file, content := range found {
+				r.node.SetFile(c.dir, file, content)
+				r.node.SetAttribute(c.dir, "user."+contract.Vendor+".written."+file, "")
+			}
+			options := r.plugin.Options.Options
+			units := &sets{Units: options.Units, dir: dir}
+			options.Units = units
+			e := enforce.New(options)
+			e.Add(at(c, true))
+			for range 2 {
+				_, err := e.ApplyAll(t.Context())
+				require.NoError(t, err)
+			}
+			require.Len(t, units.calls, want[0], "%s with %v", dir, found)
+			require.Len(t, units.corrected, want[1], "%s with %v", dir, found)
 		}
-		require.Len(t, units.calls, want[0], dir)
-		require.Len(t, units.corrected, want[1], dir)
 	}
 }
 
