@@ -73,7 +73,7 @@ var flipped = map[string]string{
 	"actuator.podLabels":         `{a: b}`, "actuator.podAnnotations": `{a: b}`, "actuator.seLinuxOptions": `{type: spc_t}`,
 
 	"deviceClass.create": `false`, "deviceClass.memoryTypes": `[cxl]`, "admissionPolicy.enabled": `false`,
-	"claimPolicy.enabled": `false`, "claimPolicy.classes": `[mine]`,
+	"podClaims.enabled": `true`, "claimPolicy.enabled": `false`, "claimPolicy.classes": `[mine]`,
 	"metrics.enabled": `true`, "metrics.from": `[{ipBlock: {cidr: 10.0.0.0/8}}]`, "networkPolicy.enabled": `false`,
 	"podMonitor.enabled": `true`, "podMonitor.interval": `15s`, "podMonitor.labels": `{release: prometheus}`,
 	"serviceMonitor.enabled": `true`, "serviceMonitor.interval": `15s`, "serviceMonitor.labels": `{release: prometheus}`,

@@ -101,7 +101,8 @@ func TestTool(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "_frontend.log, ")
 	// What the forecast says is free is free: numa-1 of this node is not.
-	out, err = cpumem.run(t.Context(), "simulate", "--live", "--exit-code", filepath.Join("..", "..", "..", "examples", "latency-critical.yaml"))
+	example := filepath.Join("..", "..", "..", "examples", "latency-critical.yaml")
+	out, err = cpumem.run(t.Context(), "simulate", "--live", "--exit-code", example)
 	require.NoError(t, err, "the example does not fit")
 	require.Contains(t, out, "default/latency-critical")
 	require.NotRegexp(t, s.node+" +numa-1", out)

@@ -7,9 +7,12 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +22,7 @@ import (
 // written, and takes what is right. Nothing is created (dry run).
 func TestA19_ClaimPolicy(t *testing.T) {
 	s := theSuite
-	s.configure(t, "claimPolicy.enabled=true")
+	s.configure(t, "claimPolicy.enabled=true", "podClaims.enabled=true")
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	create := func(ctx context.Context, amounts capacity, parameters ...string) error {
 		claim := newClaim("dra.cpumem", "a19-policy", "", amounts, parameters...)
@@ -77,4 +80,46 @@ func TestA19_ClaimPolicy(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		}
 	}
+}
+
+// A pod's annotation gives one of its containers a claim from a template, and an annotation
+// for a container that the pod does not have is refused.
+func TestA19_ClaimByAnnotation(t *testing.T) {
+	s := theSuite
+	s.configure(t, "claimPolicy.enabled=true", "podClaims.enabled=true")
+	templates := s.client.ResourceV1().ResourceClaimTemplates("default")
+	_, err := templates.Create(t.Context(), &resourceapi.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "a19-annotated"},
+		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: newClaim("dra.cpumem", "", "", capacity{"cpu": "1", "memory": "32Mi"}).Spec},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, templates.Delete(context.Background(), "a19-annotated", metav1.DeleteOptions{}))
+	})
+	annotated := func(container string) *corev1.Pod {
+		p := pod("a19-annotated", []string{"mask", "sleep"})
+		p.Annotations = map[string]string{"dra.cpumem/claim-template": "a19-annotated"}
+		if container != "" {
+			p.Annotations["dra.cpumem/container"] = container
+		}
+		return p
+	}
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	eventually(t, "the policies", func(ctx context.Context) error {
+		_, err := s.client.CoreV1().Pods("default").Create(ctx, annotated("other"), dryRun)
+		if err == nil || !strings.Contains(err.Error(), "names no container of the pod") {
+			return fmt.Errorf("the API server says %v", err)
+		}
+		p, err := s.client.CoreV1().Pods("default").Create(ctx, annotated("main"), dryRun)
+		if err == nil && len(p.Spec.ResourceClaims) != 1 {
+			err = errors.New("the pod has no entry in resourceClaims")
+		}
+		return err
+	})
+	p := s.run(t, annotated(""))
+	require.Equal(t, "a19-annotated", *p.Spec.ResourceClaims[0].ResourceClaimTemplateName)
+	require.Equal(t, []corev1.ResourceClaim{{Name: "cpumem"}}, p.Spec.Containers[0].Resources.Claims)
+	require.Len(t, cpus(t, s.lines(t, "a19-annotated", "mask")["mask"].CPUs).List(), 1)
+	require.Equal(t, "33554432", s.cgroup(t, p, "main", "memory.max"))
+	s.remove(t, "a19-annotated")
 }
