@@ -257,7 +257,12 @@ func (c call) chooseCPUs(claim Claim, r Result, zone Zone, taken contract.CPUSet
 				"a terminating pod frees its CPUs when it has ended",
 			r.Amounts.CPUs, free.Size(), zone.CPUs.Size(), free, holders(claim.Namespace, others, zone.CPUs)))
 	}
-	return c.Node.Inventory.Pick(free, r.Amounts.CPUs, r.Settings.CPU)
+	cpus, err := c.Node.Inventory.Pick(free, r.Amounts.CPUs, r.Settings.CPU)
+	if err != nil && free.Size() < zone.CPUs.Size() {
+		// Whole cores or L3s may be free when other claims end.
+		err = Because(ReasonCPUsHeld, err)
+	}
+	return cpus, err
 }
 
 // maxNames limits a message that becomes the event of a pod.

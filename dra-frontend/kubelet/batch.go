@@ -45,6 +45,7 @@ func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 		d.readPods(ctx, claims[i].object, &claims[i].Claim)
 	}
 	b.beside, b.err = d.readOtherClaims(ctx, claims, all)
+	b.err = decision.Because(decision.ReasonPods, b.err)
 	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsAllocatableMemory() }) {
 		b.allocatableMemory, b.allocatableMemoryErr = d.node.AllocatableMemory(ctx)
 	}

@@ -4,6 +4,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,7 +122,6 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 			d.logOf(a).Info("claim not prepared", zap.Error(err))
 		} else {
 			claims, err = d.storeDecision(ctx, a, outcome.Record, claims, anew)
-			err = decision.Because(decision.ReasonFiles, err)
 		}
 		if answers[open[n]].Err = err; err == nil {
 			answers[open[n]].Devices = answer(outcome.Record)
@@ -164,6 +164,9 @@ func (d *Driver) storeDecision(ctx context.Context, a allocated, record contract
 	}
 	if err := d.write(former, record, others); err != nil {
 		log.Error("claim not prepared", zap.Error(err))
+		if !errors.Is(err, nodestate.ErrNoSharedPool) {
+			err = decision.Because(decision.ReasonFiles, err)
+		}
 		return claims, err
 	}
 	claims = claims.With(record)

@@ -84,7 +84,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}),
 		unhealthy: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_unhealthy_devices",
-			Help: "Devices with claims that hold what the machine lacks: CPUs offline, pages or memory gone.",
+			Help: "Devices with claims that hold what the machine lacks (CPUs offline, pages or memory gone), or have lost their partition.",
 		}),
 		status: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_frontend_claim_status_writes_total", Help: "Writes of the status of claims, by result.",
@@ -95,7 +95,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}, []string{"state"}),
 		overwritten: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_memory_overwritten",
-			Help: "Cgroup files of pods and their ancestors that another program has written over the driver's values lately.",
+			Help: "Cgroup files of pods and their ancestors that another program has written over the driver's values within the last ten minutes.",
 		}),
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_invalid_partitions",

@@ -70,6 +70,11 @@ const (
 	ReasonDevices   = "devices"   // environment and CDI devices disagree
 )
 
+// Reasons returns all reasons of a refusal.
+func Reasons() []string {
+	return []string{ReasonMalformed, ReasonUnbacked, ReasonDiffers, ReasonNotListed, ReasonAmbiguous, ReasonDevices}
+}
+
 // Refusal is the error for a container with a variable or a device that the
 // frontend does not back.
 type Refusal struct {

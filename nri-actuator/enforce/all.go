@@ -62,7 +62,10 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 		errs = append(errs, fmt.Errorf("the last known node state was applied: %w", e.stale))
 	}
 	e.Metrics.InvalidPartitions(len(e.Invalid()))
-	e.Metrics.Applied(node.Generation, node.PoolCPUs().Size())
+	e.Metrics.Pool(node.PoolCPUs().Size())
+	if len(errs) == 0 {
+		e.Metrics.Applied(node.Generation)
+	}
 	return node.Generation, errors.Join(errs...)
 }
 

@@ -126,7 +126,7 @@ func (e *Enforcer) remove(ctx context.Context, c *Container) {
 	// the cgroups above it have given up its CPUs.
 	if err := e.endPartition(c); err != nil {
 		logs.From(ctx).Error("remove, tried again while the cgroup exists", zap.Error(describe(c, err)))
-		// Without its claim each plan ends the partition, whoever's pod it is in.
+		// Without its claim each plan ends the partition, also if the runtime did not list its pod.
 		c.lastValid, c.References = nil, claims.Container{PodUID: c.References.PodUID}
 		c.Life.seen, c.Life.removed, c.Life.PodUnlisted = true, true, false
 		return

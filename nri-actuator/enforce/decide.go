@@ -57,6 +57,12 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 	return contract.Decision{V: contract.Version, CPUs: pool.CPUs}, err
 }
 
+// Reasons of refusals that are not about the container's own claim.
+const (
+	reasonUnreadable = "unreadable" // a claim file cannot be read
+	reasonFeature    = "feature"    // this actuator is older than the frontend
+)
+
 // noteRefusal logs and counts a refusal, once while it stays the same.
 func (e *Enforcer) noteRefusal(ctx context.Context, c *Container, err error) {
 	c.lastValid = nil
@@ -64,9 +70,9 @@ func (e *Enforcer) noteRefusal(ctx context.Context, c *Container, err error) {
 		return
 	}
 	c.trouble.refused = err.Error()
-	reason := "unreadable"
+	reason := reasonUnreadable
 	if errors.Is(err, contract.ErrUnknownFeature) {
-		reason = "feature"
+		reason = reasonFeature
 	}
 	if refusal := (*claims.Refusal)(nil); errors.As(err, &refusal) {
 		reason = refusal.Reason

@@ -60,6 +60,7 @@ type Enforcer struct {
 
 // New returns an Enforcer without containers.
 func New(o Options) *Enforcer {
+	o.Metrics.MayRefuse(append(claims.Reasons(), reasonUnreadable, reasonFeature)...)
 	return &Enforcer{Options: o, containers: make(containers), drift: make(drift), looked: make(map[string]bool)}
 }
 

@@ -70,7 +70,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}),
 		generation: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_actuator_node_generation",
-			Help: "Generation of the node state as last applied.",
+			Help: "Generation of the last node state that was applied everywhere.",
 		}),
 		invalid: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_actuator_invalid_partitions",
@@ -106,6 +106,14 @@ func (m *Metrics) Repaired(file string) {
 	m.repaired.WithLabelValues(file).Inc()
 }
 
+// MayRefuse sets the reasons to 0 that were not counted yet: a rise from nothing raises no
+// alert.
+func (m *Metrics) MayRefuse(reasons ...string) {
+	for _, reason := range reasons {
+		m.refused.WithLabelValues(reason)
+	}
+}
+
 // Refused counts a container that was refused.
 func (m *Metrics) Refused(reason string) { m.refused.WithLabelValues(reason).Inc() }
 
@@ -123,8 +131,8 @@ func (m *Metrics) Connected(yes bool) {
 // InvalidPartitions records how many claims have an invalid partition.
 func (m *Metrics) InvalidPartitions(n int) { m.invalid.Set(float64(n)) }
 
-// Applied records an applied node state.
-func (m *Metrics) Applied(generation uint64, poolCPUs int) {
-	m.generation.Set(float64(generation))
-	m.poolCPUs.Set(float64(poolCPUs))
-}
+// Applied records that a node state was applied everywhere.
+func (m *Metrics) Applied(generation uint64) { m.generation.Set(float64(generation)) }
+
+// Pool records the size of the shared pool.
+func (m *Metrics) Pool(cpus int) { m.poolCPUs.Set(float64(cpus)) }

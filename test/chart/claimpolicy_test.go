@@ -65,7 +65,7 @@ func (p policy) refusals(resource, object string) []string {
 		}
 		message := v.Message
 		if v.MessageExpression != "" {
-			if text, err := p.tryEval(v.MessageExpression, in); err == nil {
+			if text, err := p.tryEval(v.MessageExpression, in); err == nil && text != "" {
 				message = text.(string)
 			}
 		}
@@ -130,12 +130,33 @@ func TestClaimPolicy(t *testing.T) {
 			asks("firstAvailable: [{name: a, deviceClassName: gpu}, " +
 				"{name: b, deviceClassName: dra.cpumem, capacity: {requests: {cpu: 100m}}}]"), "whole number of CPUs",
 		},
-		"an unknown field":      {with(`cpus: {}`), "^parameters: unknown field cpus, want apiVersion, kind, cpu, memory, hugepages$"},
-		"a miscased field":      {with(`cpu: {WholeCores: true}`), "^cpu: unknown field WholeCores, want placement"},
-		"a long field":          {with(strings.Repeat("a", 300) + `: 1`), "unknown field a{40}, want"},
-		"an unknown value":      {with(`cpu: {placement: wide}`), "^cpu.placement: want packed, spread$"},
-		"no boolean":            {with(`hugepages: {mount: "yes"}`), "^hugepages.mount: want true or false$"},
-		"no group":              {with(`memory: 1`), "^memory: want only limit"},
+		"an unknown field":  {with(`cpus: {}`), "^parameters: unknown field cpus, want apiVersion, kind, cpu, memory, hugepages$"},
+		"a miscased field":  {with(`cpu: {WholeCores: true}`), "^cpu: unknown field WholeCores, want placement"},
+		"a long field":      {with(strings.Repeat("a", 300) + `: 1`), "unknown field a{40}, want"},
+		"an unknown value":  {with(`cpu: {placement: wide}`), "^cpu.placement: want packed, spread$"},
+		"no boolean":        {with(`hugepages: {mount: "yes"}`), "^hugepages.mount: want true or false$"},
+		"no group":          {with(`memory: 1`), "^memory: want an object with no other fields than limit"},
+		"a list":            {with(`memory: []`), "^memory: want an object with no other fields than limit"},
+		"nulls":             {with(`cpu: null, memory: {limit: null, throttlingFactor: null}, hugepages: {mount: null, limits: null}`), ""},
+		"an object":         {with(`memory: {limit: {}}`), "^memory.limit: want a quantity"},
+		"too large a limit": {with(`memory: {limit: 5Ei}`), "^memory.limit: want a quantity above 0 and at most 4Ei"},
+		"a long exponent":   {with(`memory: {limit: "1e100000000"}`), "^memory.limit: want a quantity"},
+		"two configurations": {
+			strings.Replace(with(`cpus: 1`), "config: [", "config: ["+strings.TrimSuffix(strings.TrimPrefix(config(`disk: 1`), "config: ["), "]")+", ", 1),
+			"^parameters: unknown field disk, cpus, want apiVersion",
+		},
+		"a limit for the request": {
+			strings.Replace(with(`memory: {limit: 512Mi}`), "config: [", "config: [{requests: [zone], "+
+				strings.TrimPrefix(strings.TrimSuffix(config(`memory: {limit: 8Gi}`), "]"), "config: [{")+", ", 1), "",
+		},
+		"a limit for another request": {
+			strings.Replace(with(`memory: {limit: 512Mi}`), "config: [", "config: [{requests: [other], "+
+				strings.TrimPrefix(strings.TrimSuffix(config(`memory: {limit: 8Gi}`), "]"), "config: [{")+", ", 1), "^memory.limit is below",
+		},
+		"misspelt in an alternative": {
+			asks("firstAvailable: [{name: b, deviceClassName: dra.cpumem, capacity: {requests: {cpus: \"1\"}}}]"),
+			"^capacity.requests: want cpu, memory or hugepages_SIZE such as hugepages_2Mi; no zone has another capacity$",
+		},
 		"no limit":              {with(`memory: {limit: lots}`), "^memory.limit: want a quantity"},
 		"limit below the claim": {with(`memory: {limit: 512Mi}`), "^memory.limit is below the claimed memory"},
 		"limit of 0":            {with(`memory: {limit: 0}`), "^memory.limit: want a quantity.*; memory.limit is below"},
@@ -170,6 +191,7 @@ func TestClaimPolicyAgreesWithTheFrontend(t *testing.T) {
 	values := []any{
 		true, false, int64(0), int64(1), int64(4096), 0.5, 1.5, "", "1Gi", "0", "1.5Gi", "-1Gi", "lots", "unlimited", "claim", "none", "auto",
 		"low", "packed", "spread", "any", "performance", "partition", "isolated", "bind", "interleave", "true", "1e3",
+		nil, "5Ei", "4Ei", "1e100000000", []any{}, map[string]any{},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		given := map[string]any{"apiVersion": parameters.APIVersion, "kind": parameters.Kind}

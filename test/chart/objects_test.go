@@ -180,42 +180,60 @@ func TestPodsOfHelmHaveNoRights(t *testing.T) {
 	}
 }
 
-// OpenShift's constraints admit exactly what the daemons ask for.
+// OpenShift's constraints admit exactly what each daemon asks for.
 func TestOpenShift(t *testing.T) {
 	t.Parallel()
 	for layout, of := range layouts {
 		for _, values := range []string{"{}", "config: {exclusivity: pool}"} {
 			all := render(t, strings.TrimSuffix(values, "{}")+"\nopenshift: {createSCC: true}\nlayout: "+layout)
-			scc := named(t, all, "SecurityContextConstraints").Object
-			var users, capabilities, volumes []string
 			for _, name := range of.names {
 				ds := daemonSet(t, all, name)
 				pod := ds.Spec.Template.Spec
-				users = append(users, "system:serviceaccount:"+ds.Namespace+":"+pod.ServiceAccountName)
+				user := "system:serviceaccount:" + ds.Namespace + ":" + pod.ServiceAccountName
 				require.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
+				scc := constraintsFor(t, all, user)
+				list := func(field string) []string {
+					values, _, err := unstructured.NestedStringSlice(scc, field)
+					require.NoError(t, err)
+					return values
+				}
+				var capabilities []string
 				for _, c := range pod.Containers {
 					require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
 					for _, capability := range c.SecurityContext.Capabilities.Add {
 						capabilities = append(capabilities, string(capability))
 					}
 				}
+				require.ElementsMatch(t, capabilities, list("allowedCapabilities"), "%s %s", layout, name)
 				for _, v := range pod.Volumes {
-					volumes = append(volumes, map[bool]string{true: "hostPath"}[v.HostPath != nil]+
-						map[bool]string{true: "configMap"}[v.ConfigMap != nil]+map[bool]string{true: "projected"}[v.Projected != nil])
+					switch {
+					case v.HostPath != nil:
+						require.Contains(t, list("volumes"), "hostPath")
+					case v.ConfigMap != nil:
+						require.Contains(t, list("volumes"), "configMap")
+					default:
+						require.NotNil(t, v.Projected, v.Name)
+						require.Contains(t, list("volumes"), "projected")
+					}
 				}
+				require.Equal(t, []any{true, false, false},
+					[]any{scc["allowHostDirVolumePlugin"], scc["allowPrivilegedContainer"], scc["allowHostNetwork"]})
 			}
-			strings := func(field string) []string {
-				list, _, err := unstructured.NestedStringSlice(scc, field)
-				require.NoError(t, err)
-				return list
-			}
-			require.ElementsMatch(t, users, strings("users"))
-			require.ElementsMatch(t, capabilities, strings("allowedCapabilities"))
-			require.Subset(t, strings("volumes"), volumes)
-			require.Equal(t, []any{true, false, false},
-				[]any{scc["allowHostDirVolumePlugin"], scc["allowPrivilegedContainer"], scc["allowHostNetwork"]})
 		}
 	}
+}
+
+// constraintsFor returns the constraints that name the user, and no other.
+func constraintsFor(t *testing.T, all objects, user string) map[string]any {
+	for _, u := range of[*unstructured.Unstructured](all) {
+		users, _, err := unstructured.NestedStringSlice(u.Object, "users")
+		require.NoError(t, err)
+		if len(users) == 1 && users[0] == user {
+			return u.Object
+		}
+	}
+	require.Fail(t, "no constraints for "+user)
+	return nil
 }
 
 // The actuator's only capability is for partitions, and can be left out.

@@ -254,10 +254,12 @@ func TestSchemaRefuses(t *testing.T) {
 		"networkPolicy.enabled":             {`null`, `1`},
 		"podMonitor.interval":               {`15`, `soon`},
 		"serviceMonitor.interval":           {`15`},
-		"claimPolicy.classes":               {`[Mine]`, `mine`},
+		"claimPolicy.classes":               {`[Mine]`, `mine`, `null`},
 		"prometheusRule.disabled":           {`CPUMemClaimRefused`},
 		"prometheusRule.runbookURL":         {`1`},
 		"dashboard.annotations":             {`{folder: 1}`},
+		"dashboard.labels":                  {`null`},
+		"prometheusRule.labels":             {`null`},
 		"cleanup.enabled":                   {`"no"`},
 		"deviceClass.memoryTypes":           {`[dram]`, `cxl`, `[cxl, cxl]`, `[CXL]`},
 	} {

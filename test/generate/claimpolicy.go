@@ -69,19 +69,21 @@ func capacityChecks() []check {
 		return fmt.Sprintf(`variables.asked.all(c, %[1]s) && variables.alternatives.all(a, a.all(c, %[1]s))`, condition)
 	}
 	const known = `(k in ["cpu", "memory"] || k.matches("^hugepages_[1-9][0-9]*(Ki|Mi|Gi)$"))`
+	// Amounts are compared as text: the API server has parsed them, and computing with a
+	// large exponent takes minutes.
 	return []check{
 		{
 			Expression: all(`c.all(k, ` + known + `)`),
 			Message:    "capacity.requests: want cpu, memory or hugepages_SIZE such as hugepages_2Mi; no zone has another capacity",
-			MessageExpression: `"capacity.requests: no zone has " + variables.asked.map(c, c.filter(k, !` + known + `).join(", ")).join(" ") + ` +
-				`"; want cpu, memory or hugepages_SIZE such as hugepages_2Mi"`,
+			MessageExpression: named(`variables.asked.map(c, c.filter(k, !`+known+`))`, "capacity.requests: no zone has ",
+				"; want cpu, memory or hugepages_SIZE such as hugepages_2Mi"),
 		},
 		{
-			Expression: all(`!("cpu" in c) || quantity(c["cpu"]).isInteger()`),
+			Expression: all(`!("cpu" in c) || c["cpu"].matches("^[0-9]+([kM]|e[0-9])?$")`),
 			Message:    "capacity.requests.cpu: want a whole number of CPUs, such as 2: a claim has whole CPUs alone",
 		},
 		{
-			Expression: all(`c.exists(k, quantity(c[k]).isGreaterThan(quantity("0")))`),
+			Expression: all(`c.exists(k, c[k].matches("^[0-9.]*[1-9]"))`),
 			Message:    "capacity.requests: want an amount above 0 of cpu, memory or hugepages_SIZE; a capacity that is not named is not given",
 		},
 		{
@@ -89,6 +91,13 @@ func capacityChecks() []check {
 			Message:    "adminAccess: the driver has none to give, because it would pin a container to CPUs that other claims hold",
 		},
 	}
+}
+
+// named returns an expression for a message with the names of lists, cut off. It is
+// empty without names: the static message is used then.
+func named(lists, before, after string) string {
+	return fmt.Sprintf(`%[1]s.exists(l, l.size() > 0) ? %[2]q + %[1]s.filter(l, l.size() > 0).map(l, `+
+		`l.map(k, k.size() > 40 ? k.substring(0, 40) : k).join(", ")).join(", ") + %[3]q : ""`, lists, before, after)
 }
 
 // parameterChecks are about the fields and values of the claim parameters.
@@ -110,7 +119,7 @@ func parameterChecks() []check {
 			fields = append(fields, jsonName(field))
 			of = append(of, valueCheck(name+"."+jsonName(field), field.Type.Elem(), choices[name+"."+jsonName(field)]))
 		}
-		of = append(of, keysCheck(name, `!has(p.`+name+`) || `, `p.`+name, fields))
+		of = append(of, keysCheck(name, `!has(p.`+name+`) || p.`+name+` == null || `, `p.`+name, fields))
 	}
 	return append([]check{
 		{
@@ -125,13 +134,11 @@ func parameterChecks() []check {
 // keysCheck refuses other keys of an object than the known.
 func keysCheck(name, unless, object string, known []string) check {
 	list := quotedList(known)
-	short := `k.size() > 40 ? k.substring(0, 40) : k`
 	return check{
 		Expression: fmt.Sprintf(`variables.parameters.all(p, %stype(%s) == map && %[2]s.all(k, k in %[3]s))`, unless, object, list),
-		Message:    fmt.Sprintf("%s: want only %s", name, strings.Join(known, ", ")),
-		MessageExpression: fmt.Sprintf(
-			`"%s: unknown field " + variables.parameters.map(p, (%s).filter(k, !(k in %s)).map(k, %s).join(", ")).join("") + ", want %s"`,
-			name, orEmpty(unless, object), list, short, strings.Join(known, ", ")),
+		Message:    fmt.Sprintf("%s: want an object with no other fields than %s", name, strings.Join(known, ", ")),
+		MessageExpression: named(fmt.Sprintf(`variables.parameters.map(p, (%s).filter(k, !(k in %s)))`, orEmpty(unless, object), list),
+			name+": unknown field ", ", want "+strings.Join(known, ", ")),
 	}
 }
 
@@ -156,35 +163,54 @@ func valueCheck(path string, kind reflect.Type, choices []string) check {
 		condition = fmt.Sprintf("(type(%[1]s) == int || type(%[1]s) == double) && double(%[1]s) > 0.0 && double(%[1]s) <= 1.0", value)
 		want = "want a number above 0 and at most 1"
 	case kind == reflect.TypeFor[parameters.Limit]():
-		condition = fmt.Sprintf(`string(%[1]s).matches(%[2]s) && (string(%[1]s) == "unlimited" || `+
-			`quantity(string(%[1]s)).isGreaterThan(quantity("0")))`, value, strconv.Quote(limitForm))
-		want = "want a quantity such as 12Gi, or unlimited"
+		condition = isOneOf(value, "string", "int", "double") + fmt.Sprintf(` && string(%[1]s).matches(%[2]s) && `+
+			`(string(%[1]s) == "unlimited" || quantity(string(%[1]s)).isGreaterThan(quantity("0")) && `+
+			`quantity(string(%[1]s)).compareTo(quantity("4Ei")) <= 0)`, value, strconv.Quote(limitForm))
+		want = "want a quantity above 0 and at most 4Ei, such as 12Gi, or unlimited"
 	default:
 		panic("the field " + path + " has a type that the policy cannot check")
 	}
 	group, _, _ := strings.Cut(path, ".")
 	return check{
-		Expression: fmt.Sprintf(`variables.parameters.all(p, !has(p.%s) || !has(%s) || %s)`, group, value, condition),
-		Message:    path + ": " + want,
+		// null is an absent value, as in the frontend.
+		Expression: fmt.Sprintf(`variables.parameters.all(p, !has(p.%[1]s) || p.%[1]s == null || !has(%[2]s) || %[2]s == null || %[3]s)`,
+			group, value, condition),
+		Message: path + ": " + want,
 	}
+}
+
+// isOneOf is true for a value of one of the types. A list of types has one type in CEL.
+func isOneOf(value string, types ...string) string {
+	conditions := make([]string, len(types))
+	for i, t := range types {
+		conditions[i] = fmt.Sprintf("type(%s) == %s", value, t)
+	}
+	return "(" + strings.Join(conditions, " || ") + ")"
 }
 
 // limitChecks are about values that depend on more than themselves.
 func limitChecks() []check {
+	limited := func(config string) string {
+		return strings.ReplaceAll(`has(C.opaque.parameters.memory) && C.opaque.parameters.memory != null && `+
+			`has(C.opaque.parameters.memory.limit) && C.opaque.parameters.memory.limit != null`, "C", config)
+	}
 	const limit = `string(c.opaque.parameters.memory.limit)`
-	const concerns = `(c.?requests.orValue([]).size() == 0 || r.name in c.requests)`
+	// A limit for the request decides before one for all requests.
+	concerns := `(r.name in c.?requests.orValue([]) || c.?requests.orValue([]).size() == 0 && ` +
+		`!variables.configs.exists(o, o.?requests.orValue([]).exists(q, q == r.name) && ` + limited("o") + `))`
+	// Neither amount has an exponent: computing with a large one takes minutes.
+	const amount = `"^[0-9]{1,19}(\\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?$"`
 	return []check{
 		{
-			Expression: `variables.configs.all(c, !has(c.opaque.parameters.memory) || !has(c.opaque.parameters.memory.limit) || ` +
-				`!isQuantity(` + limit + `) || ` +
+			Expression: `variables.configs.all(c, !(` + limited("c") + `) || !` + limit + `.matches(` + amount + `) || ` +
 				`variables.exact.all(r, !` + concerns + ` || ` +
-				`!(r.exactly.?capacity.?requests["memory"].hasValue()) || ` +
+				`!r.exactly.?capacity.?requests["memory"].orValue("-").matches(` + amount + `) || ` +
 				`quantity(` + limit + `).compareTo(quantity(r.exactly.capacity.requests["memory"])) >= 0))`,
 			Message: "memory.limit is below the claimed memory: raise the limit, or leave it out",
 		},
 		{
 			Expression: `request.resource.resource == "deviceclasses" || variables.parameters.all(p, ` +
-				`p.?hugepages.?limits.orValue("") != "unlimited")`,
+				`!has(p.hugepages) || p.hugepages == null || p.hugepages.?limits.orValue("") != "unlimited")`,
 			Message: "hugepages.limits: unlimited is not a claim's to ask for, because its container could take the pages of other claims; " +
 				"a DeviceClass may have it",
 		},

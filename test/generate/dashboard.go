@@ -53,7 +53,7 @@ func dashboardRows() []row {
 			{"Claims that were not prepared", "Tries in a second, by the kind of reason.", "ops", [][2]string{
 				{`sum by (reason) (rate(cpumem_frontend_prepare_failures_total{` + perNode + `}[5m]))`, "{{reason}}"},
 			}},
-			{"Time to prepare", "The slowest of a hundred claims.", "s", [][2]string{
+			{"Time to prepare", "99 of 100 claims take less.", "s", [][2]string{
 				{`histogram_quantile(0.99, sum by (node, le) (rate(cpumem_frontend_prepare_seconds_bucket{` + perNode + `}[5m])))`, "{{node}}"},
 			}},
 			{"Memory protection", "Results of claims by whether their protection is effective.", "short", [][2]string{
@@ -69,7 +69,7 @@ func dashboardRows() []row {
 			{"Nodes that take no new claims", "1 for each reason.", "short", [][2]string{
 				{`max by (node, reason) (cpumem_frontend_unfit{` + perNode + `}) == 1`, "{{node}} {{reason}}"},
 			}},
-			{"Time of the runtime's calls", "The slowest of a hundred calls. The runtime goes on after 2 seconds.", "s", [][2]string{
+			{"Time of the runtime's calls", "99 of 100 calls take less. The runtime goes on after 2 seconds.", "s", [][2]string{
 				{`histogram_quantile(0.99, sum by (node, le) (rate(cpumem_actuator_call_seconds_bucket{` + perNode + `}[5m])))`, "{{node}}"},
 			}},
 			{"Node states that are not applied", "Generations that nri-actuator is behind.", "short", [][2]string{
