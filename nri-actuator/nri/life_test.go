@@ -401,3 +401,18 @@ func TestWaitingContainerSaysWhy(t *testing.T) {
 		})
 	}
 }
+
+// The generation of the metric is the one that was applied everywhere, as the announced one.
+func TestGenerationThatIsNotAppliedEverywhere(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podB)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	before := r.metric("cpumem_actuator_node_generation")
+	back := r.node.FailWrites(c.dir, "cpuset.cpus", syscall.EIO)
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-3") })
+	require.Error(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, before, r.metric("cpumem_actuator_node_generation"))
+	back()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, before+1, r.metric("cpumem_actuator_node_generation"))
+}
