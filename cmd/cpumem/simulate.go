@@ -133,6 +133,10 @@ func forecastLive(cmd *cobra.Command, c *connection, form *output.Forms, file st
 	if err != nil {
 		return 0, err
 	}
+	if there := forecast.Existing(now, objects); len(there) > 0 {
+		return 0, fmt.Errorf("%s: the cluster has the claim %s with an allocation, which would be counted twice: leave it out of the file",
+			file, there[0])
+	}
 	result, err := forecast.Run(cmd.Context(), now, objects)
 	if err != nil {
 		return 0, err
@@ -154,6 +158,9 @@ func readObjects(cmd *cobra.Command, name string, classes allocation.Classes) (s
 	objects, err := simulation.Read(in, classes)
 	if err != nil {
 		return objects, fmt.Errorf("%s: %w", where, err)
+	}
+	if len(objects.Pods()) == 0 {
+		return objects, fmt.Errorf("%s: nothing to simulate: it has no ResourceClaim, ResourceClaimTemplate, Pod or Deployment", where)
 	}
 	for _, skipped := range objects.Skipped() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s\n", skipped)

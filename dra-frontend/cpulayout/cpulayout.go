@@ -204,9 +204,9 @@ func number(digits string, other int) int {
 	return other
 }
 
-// Blocks are what is free of a zone's CPUs.
+// Blocks are what claims can still get of a zone's CPUs in one piece.
 type Blocks struct {
-	// Cores are free as a whole.
+	// Cores are the whole cores. A core with a thread that may not be claimed is none.
 	Cores int `json:"cores"`
 	// L3s are the L3s of which no claim holds a CPU, L3sTotal all L3s.
 	L3s      int `json:"l3s"`
@@ -214,6 +214,15 @@ type Blocks struct {
 	// CoresOfL3 is the largest number of free whole cores that share an L3: the
 	// largest claim of whole cores that stays in one.
 	CoresOfL3 int `json:"coresOfL3"`
+}
+
+// Within returns the blocks that claims can get of a zone with so many free CPUs: the
+// scheduler keeps some for the shared pool. threads is the number of threads of the
+// largest core.
+func (b Blocks) Within(free, threads int) Blocks {
+	cores := max(0, free) / max(1, threads)
+	b.Cores, b.CoresOfL3 = min(b.Cores, cores), min(b.CoresOfL3, cores)
+	return b
 }
 
 // Place is where a CPU is: its core and L3, by any numbering, and the number of the

@@ -106,6 +106,15 @@ func TestFree(t *testing.T) {
 	}
 }
 
+// The shared pool keeps CPUs: claims cannot get all cores that are free.
+func TestWithin(t *testing.T) {
+	free := cpulayout.Blocks{Cores: 4, L3s: 1, L3sTotal: 2, CoresOfL3: 2}
+	require.Equal(t, free, free.Within(8, 2))
+	require.Equal(t, cpulayout.Blocks{Cores: 3, L3s: 1, L3sTotal: 2, CoresOfL3: 2}, free.Within(7, 2))
+	require.Equal(t, cpulayout.Blocks{Cores: 1, L3s: 1, L3sTotal: 2, CoresOfL3: 1}, free.Within(3, 2))
+	require.Zero(t, free.Within(-1, 0).Cores)
+}
+
 func TestParseRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty": "", "no rule": "0-3", "another word": "0-3 core=cpu l3=core/0", "no id": "0-3,x core=cpu l3=0",

@@ -30,11 +30,11 @@ func newZoneCollector() *zoneCollector {
 		free: prometheus.NewDesc("cpumem_frontend_zone_free",
 			"Capacity that no prepared claim holds, in CPUs or bytes.", amount, nil),
 		cores: prometheus.NewDesc("cpumem_frontend_zone_free_cores",
-			"Cores of the zone of which no claim holds a CPU.", zone, nil),
+			"Whole cores of the zone that claims can still get.", zone, nil),
 		l3s: prometheus.NewDesc("cpumem_frontend_zone_free_l3s",
 			"L3 caches of the zone of which no claim holds a CPU.", zone, nil),
 		coresOfL3: prometheus.NewDesc("cpumem_frontend_zone_largest_block_cores",
-			"Largest number of free cores that share an L3 cache: the largest claim of whole cores that stays in one.", zone, nil),
+			"Largest number of whole cores in one L3 cache that claims can still get.", zone, nil),
 	}
 }
 

@@ -46,7 +46,8 @@ func (i Division) Uses(offered []Zone, claims []contract.ClaimRecord) []Use {
 		}
 		uses = append(uses, Use{
 			Zone: z.Name, Amounts: amounts,
-			Free: cpulayout.Count(z.CPUs, held, func(id int) cpulayout.Place { return places[id] }),
+			Free: cpulayout.Count(z.CPUs, held, func(id int) cpulayout.Place { return places[id] }).
+				Within(z.CPUCapacity-int(claimed[CapacityCPU]), z.ThreadsPerCore),
 		})
 	}
 	return uses

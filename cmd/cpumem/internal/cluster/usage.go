@@ -141,7 +141,7 @@ func (z Zone) blocks() *cpulayout.Blocks {
 		// A newer frontend may publish another form.
 		return nil
 	}
-	return new(l.Free(z.ClaimedCPUs, int(*threads)))
+	return new(l.Free(z.ClaimedCPUs, int(*threads)).Within(int(cpus.Free()), int(*threads)))
 }
 
 // Taint returns the text of a taint, key=value:effect, as kubectl writes it.

@@ -18,6 +18,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/simulation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/why"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
 // Result is what the pods would get.
@@ -54,16 +56,19 @@ func Run(ctx context.Context, o cluster.Objects, planned simulation.Objects) (Re
 				allocated = append(allocated, c)
 			}
 		}
+		answer, err := ask(ctx, o, pod, todo, allocated)
+		switch {
+		case err != nil:
+			return Result{}, err
+		case answer.Foreign:
+			continue
+		}
+		node := firstFit(o.Nodes, answer)
+		if node == nil {
+			result.Pending = append(result.Pending, Pending{Pod: pod.Namespace + "/" + pod.Name, Answer: answer})
+			continue
+		}
 		if len(todo) > 0 {
-			answer, err := why.Explain(ctx, o, pod, todo, allocated)
-			if err != nil {
-				return Result{}, err
-			}
-			node := firstFit(o.Nodes, answer)
-			if node == nil {
-				result.Pending = append(result.Pending, Pending{Pod: pod.Namespace + "/" + pod.Name, Answer: answer})
-				continue
-			}
 			if err := why.Allocate(ctx, o, node, todo); err != nil {
 				return Result{}, fmt.Errorf("pod %s/%s on node %s: %w", pod.Namespace, pod.Name, node.Name, err)
 			}
@@ -77,6 +82,50 @@ func Run(ctx context.Context, o cluster.Objects, planned simulation.Objects) (Re
 	}
 	result.Claims = cluster.Claims(o, done)
 	return result, ctx.Err()
+}
+
+// ask returns which nodes take the pod. todo are its claims without an allocation.
+func ask(ctx context.Context, o cluster.Objects, pod *corev1.Pod, todo, allocated []*resourceapi.ResourceClaim) (why.Answer, error) {
+	if len(todo) == 0 {
+		return why.Join(ctx, o, pod, allocated), nil
+	}
+	if problem := wrongParameters(todo); problem != "" {
+		return why.Answer{Claims: []string{}, Problem: problem, Nodes: []why.Node{}}, nil
+	}
+	return why.Explain(ctx, o, pod, todo, allocated)
+}
+
+// wrongParameters returns why the frontend would refuse the claims, empty if it would
+// not.
+func wrongParameters(claims []*resourceapi.ResourceClaim) string {
+	for _, c := range claims {
+		for _, config := range c.Spec.Devices.Config {
+			if config.Opaque == nil || config.Opaque.Driver != kubelet.DriverName {
+				continue
+			}
+			if _, err := parameters.Decode(config.Opaque.Parameters.Raw); err != nil {
+				return fmt.Sprintf("claim %s/%s: %v", c.Namespace, c.Name, err)
+			}
+		}
+	}
+	return ""
+}
+
+// Existing returns the claims of the file that the cluster has with an allocation: they
+// would be counted twice.
+func Existing(o cluster.Objects, planned simulation.Objects) []string {
+	var out []string
+	for _, pod := range planned.Pods() {
+		for _, c := range planned.ClaimsOf(pod) {
+			same := func(other *resourceapi.ResourceClaim) bool {
+				return other.Namespace == c.Namespace && other.Name == c.Name && other.Status.Allocation != nil
+			}
+			if name := c.Namespace + "/" + c.Name; slices.ContainsFunc(o.Claims, same) && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
 }
 
 func firstFit(nodes []*corev1.Node, a why.Answer) *corev1.Node {

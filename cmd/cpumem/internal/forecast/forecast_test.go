@@ -92,10 +92,10 @@ func TestRun(t *testing.T) {
 		pending        int
 		reason         string
 	}{
-		"the rest of a node":  {"1", "1", []string{"node-1 numa-0"}, 0, ""},
-		"the next node":       {"2", "1", []string{"node-10 numa-0"}, 0, ""},
-		"all that is left":    {"3", "3", []string{"node-10 numa-0", "node-10 numa-1"}, 1, "cpu: 3 wanted, 1 of 4 free"},
-		"more than a zone":    {"5", "1", nil, 1, "cpu: 5 wanted, the whole zone has 4"},
+		"the rest of a node": {"1", "1", []string{"node-1 numa-0"}, 0, ""},
+		"the next node":      {"2", "1", []string{"node-10 numa-0"}, 0, ""},
+		"all that is left":   {"3", "3", []string{"node-10 numa-0", "node-10 numa-1"}, 1, "cpu: 3 wanted, 1 of 4 free"},
+		"more than a zone":   {"5", "1", nil, 1, "cpu: 5 wanted, the whole zone has 4"},
 		"one after the other": {
 			"2", "5", []string{"node-10 numa-0", "node-10 numa-0", "node-10 numa-1", "node-10 numa-1"}, 1, "does not tolerate",
 		},
@@ -122,4 +122,74 @@ func TestClassesOfTheCluster(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, result.Pending, 1)
 	require.Contains(t, result.Pending[0].Answer.Problem, "dra.cpumem")
+}
+
+const shared = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: there}
+spec: {devices: {requests: [{name: zone, exactly: {deviceClassName: CLASS, capacity: {requests: {cpu: "1"}}}}], CONFIG}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: first}
+spec:
+  resourceClaims: [{name: zone, resourceClaimName: there}]
+  containers: [{name: main, image: x, resources: {claims: [{name: zone}]}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: second}
+spec:
+  nodeSelector: {kubernetes.io/hostname: node-10}
+  resourceClaims: [{name: zone, resourceClaimName: there}]
+  containers: [{name: main, image: x, resources: {claims: [{name: zone}]}}]
+`
+
+func sharing(t *testing.T, class, config string) simulation.Objects {
+	classes := simulation.ChartClasses()
+	classes["gpu"] = &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "gpu.example.com"`}}},
+	}}
+	objects, err := simulation.Read(strings.NewReader(strings.NewReplacer("CLASS", class, "CONFIG", config).Replace(shared)), classes)
+	require.NoError(t, err)
+	return objects
+}
+
+// A pod can run only where its allocated claims are.
+func TestSharedClaim(t *testing.T) {
+	now := present()
+	now.Claims = nil
+	result, err := forecast.Run(t.Context(), now, sharing(t, "dra.cpumem", ""))
+	require.NoError(t, err)
+	require.Equal(t, []string{"node-1 numa-0"}, places(result))
+	require.Equal(t, []string{"first"}, result.Claims[0].Pods)
+	require.Len(t, result.Pending, 1)
+	require.Equal(t, "default/second", result.Pending[0].Pod)
+	var out strings.Builder
+	require.NoError(t, result.Text(&out))
+	require.Contains(t, out.String(), "the pod's claim default/there is allocated on another node")
+}
+
+// A claim that the cluster has would be counted twice.
+func TestExisting(t *testing.T) {
+	require.Equal(t, []string{"default/there"}, forecast.Existing(present(), sharing(t, "dra.cpumem", "")))
+	require.Empty(t, forecast.Existing(cluster.Objects{}, sharing(t, "dra.cpumem", "")))
+}
+
+// What the frontend would refuse gets nothing.
+func TestWrongParameters(t *testing.T) {
+	result, err := forecast.Run(t.Context(), present(), sharing(t, "dra.cpumem", "config: [{opaque: {driver: dra.cpumem, parameters: "+
+		"{apiVersion: dra.cpumem/v1alpha1, kind: ClaimParameters, nonsense: 1}}}]"))
+	require.NoError(t, err)
+	require.Len(t, result.Pending, 2)
+	require.Contains(t, result.Pending[0].Answer.Problem, `claim default/there: unknown field "nonsense"`)
+}
+
+// Pods with claims for other drivers alone are not this driver's to judge.
+func TestOtherDriversAlone(t *testing.T) {
+	result, err := forecast.Run(t.Context(), present(), sharing(t, "gpu", ""))
+	require.NoError(t, err)
+	require.Empty(t, result.Pending)
+	require.Empty(t, result.Claims)
 }

@@ -62,7 +62,8 @@ type key struct{ namespace, name string }
 
 // Read reads a stream of YAML documents of the kinds ResourceClaim,
 // ResourceClaimTemplate, DeviceClass, Pod and Deployment. Unknown fields and
-// references to missing objects are errors. Objects of other kinds are skipped.
+// references to missing objects are errors, and so are other kinds that have pods. All
+// other kinds are skipped.
 //
 // Every replica of a Deployment is a pod. A claim or a template that no pod
 // refers to gets a pod of its own, with one container that uses the whole
@@ -149,6 +150,10 @@ func (d *documents) add(doc []byte) error {
 	}
 	if meta.Kind == "" || meta.APIVersion == "" {
 		return fmt.Errorf("apiVersion %q, kind %q: want both", contract.Excerpt(meta.APIVersion, maxKind), contract.Excerpt(meta.Kind, maxKind))
+	}
+	if slices.Contains([]string{"List", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"}, meta.Kind) {
+		// Its pods would be missing in the result.
+		return fmt.Errorf("kind %s is not simulated: write its pods as kind Pod, or as a Deployment of as many replicas", meta.Kind)
 	}
 	d.skipped[contract.Excerpt(fmt.Sprintf("%s (%s)", meta.Kind, meta.APIVersion), maxKind)]++
 	return nil

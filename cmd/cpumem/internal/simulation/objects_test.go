@@ -21,6 +21,10 @@ func TestReadRefuses(t *testing.T) {
 			documents: "# empty\n---\napiVersion: v1\n",
 			want:      `document 2: apiVersion "v1", kind "": want both`,
 		},
+		"another kind with pods": {
+			documents: "apiVersion: apps/v1\nkind: StatefulSet",
+			want:      "kind StatefulSet is not simulated: write its pods",
+		},
 		"another version": {
 			documents: "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim",
 			want:      `apiVersion "resource.k8s.io/v1beta1", kind "ResourceClaim": want apiVersion resource.k8s.io/v1`,

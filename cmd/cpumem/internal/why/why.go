@@ -33,6 +33,8 @@ type Answer struct {
 	Claims []string `json:"claims"`
 	// Problem concerns all nodes: a claim asks for something that is nowhere.
 	Problem string `json:"problem,omitempty"`
+	// Foreign reports whether no claim is for a zone of this driver.
+	Foreign bool   `json:"foreign,omitempty"`
 	Nodes   []Node `json:"nodes"`
 }
 
@@ -72,6 +74,7 @@ func Explain(
 		return a, nil
 	}
 	if !slices.ContainsFunc(wanted, request.ours) {
+		a.Foreign = true
 		a.Problem = "the claims are for devices of other drivers"
 		return a, nil
 	}
@@ -100,6 +103,19 @@ func Explain(
 		a.Nodes = append(a.Nodes, answer)
 	}
 	return a, nil
+}
+
+// Join returns which nodes take a pod whose claims all have an allocation.
+func Join(ctx context.Context, o cluster.Objects, pod *corev1.Pod, allocated []*resourceapi.ResourceClaim) Answer {
+	a := Answer{Claims: []string{}, Nodes: []Node{}}
+	for _, c := range allocated {
+		a.Claims = append(a.Claims, c.Namespace+"/"+c.Name)
+	}
+	for _, n := range o.Nodes {
+		reason := cmp.Or(against(ctx, pod, n), elsewhere(allocated, n))
+		a.Nodes = append(a.Nodes, Node{Name: n.Name, Fits: reason == "", Reason: reason})
+	}
+	return a
 }
 
 // judge returns the answer for a node that the pod may run on.
