@@ -156,7 +156,8 @@ var alertCases = map[string]struct{ raised, quiet []string }{
 		[]string{`cpumem_frontend_slices_outdated{node="n",pod="a"} 1x15`}, []string{`cpumem_frontend_slices_outdated{node="n",pod="a"} 0x15`},
 	},
 	"CPUMemPartitionInvalid": {
-		[]string{`cpumem_frontend_invalid_partitions{node="n",pod="a"} 2x15`}, []string{`cpumem_frontend_invalid_partitions{node="n",pod="a"} 0x15`},
+		[]string{`cpumem_frontend_invalid_partitions{node="n",pod="a"} 2x15`},
+		[]string{`cpumem_frontend_invalid_partitions{node="n",pod="a"} 0x15`},
 	},
 	"CPUMemDeviceUnhealthy": {
 		[]string{`cpumem_frontend_unhealthy_devices{node="n",pod="a"} 1x15`, `cpumem_frontend_invalid_partitions{node="n",pod="a"} 0x15`},
