@@ -108,6 +108,12 @@ func TestSimulateInput(t *testing.T) {
 	require.NoError(t, cmd.Execute(), "this machine")
 	require.Contains(t, out.String(), `default/c: request "r" on device "numa-0": it asks for nothing`)
 
+	cmd.SetIn(strings.NewReader(claim))
+	cmd.SetArgs([]string{"simulate", "--exit-code", "-"})
+	require.EqualError(t, cmd.Execute(), "claims or pods that get nothing: 1")
+
+	cmd.SetIn(strings.NewReader("apiVersion: v1\nkind: Service"))
+	require.ErrorContains(t, cmd.Execute(), "standard input: nothing to simulate")
 	cmd.SetIn(strings.NewReader("kind: Pod"))
 	require.ErrorContains(t, cmd.Execute(), `standard input: document 1: apiVersion "", kind "Pod"`)
 	file := filepath.Join(t.TempDir(), "claims.yaml")
