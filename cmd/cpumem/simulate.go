@@ -37,7 +37,7 @@ func simulateCommand() *cobra.Command {
 			"Objects of other kinds are skipped.\n" +
 			"Amounts are the granted ones: the scheduler rounds up to whole CPUs, steps of 1Mi and whole hugepages.\n" +
 			"With --live the pods get nodes and zones of the cluster, beside the claims that are there, and no CPU ids; a pod gets\n" +
-			"the first node, by name, that fits, and the scheduler may choose another.",
+			"the first node that fits, node2 before node10, and the scheduler may choose another.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := form.Check(); err != nil {
 				return err

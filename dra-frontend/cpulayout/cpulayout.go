@@ -34,8 +34,8 @@ type Layout struct {
 	Cores int
 }
 
-// MaxLength is the largest length of a layout's text, in bytes: that of an
-// attribute (resource.k8s.io/v1, DeviceAttributeMaxValueLength).
+// MaxLength is the largest length of a layout's text, in bytes: an attribute is no
+// longer (resource.k8s.io/v1, DeviceAttributeMaxValueLength).
 const MaxLength = 64
 
 // Find returns the layout of a zone. all are the zone's online CPUs, claimable

@@ -38,4 +38,9 @@ func TestUses(t *testing.T) {
 	require.EqualValues(t, 2, uses[1].Amounts["cpu"].Claimed)
 	require.Equal(t, cpulayout.Blocks{L3sTotal: 1}, uses[1].Free, "a displaced claim holds CPU 3")
 	require.NotContains(t, uses[1].Amounts, resourceapi.QualifiedName("hugepages_64Ki"))
+
+	// The shared pool keeps a CPU of the first zone: claims cannot get both cores.
+	empty := divided.Uses(divided.Offer(nil), nil)
+	require.Equal(t, cpulayout.Blocks{Cores: 1, L3s: 1, L3sTotal: 1, CoresOfL3: 1}, empty[0].Free)
+	require.Equal(t, cpulayout.Blocks{Cores: 2, L3s: 1, L3sTotal: 1, CoresOfL3: 2}, empty[1].Free)
 }

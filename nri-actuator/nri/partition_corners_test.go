@@ -179,7 +179,7 @@ func TestExclusiveOfAnotherProgramInASibling(t *testing.T) {
 }
 
 // A partition that the kernel refuses becomes a member, whether the write returns an error
-// or the file has a reason: some kernels give the CPUs of an invalid partition to nobody.
+// or the file has a reason: some kernels give the CPUs of an invalid partition to no cgroup.
 func TestRefusedPartitionIsAMember(t *testing.T) {
 	for name, err := range map[string]error{"invalid": nil, "error": syscall.EIO} {
 		t.Run(name, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestPartitionOfACreatedContainerIsTriedAtEachLook(t *testing.T) {
 }
 
 // A refused partition that cannot be made a member is reported with the failed write: some
-// kernels give its CPUs to nobody while it stays.
+// kernels give its CPUs to no other cgroup while it stays.
 func TestRefusedPartitionThatStays(t *testing.T) {
 	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)

@@ -17,8 +17,8 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Check compares the container's cgroup with the decisions in environ, whose entries
-// are as those of os.Environ. cgroup is the cgroup's directory. Check writes a line
+// Check compares the container's cgroup with the decisions in environ, which has the
+// form of os.Environ. cgroup is the cgroup's directory. Check writes a line
 // for each file to out, and returns an error if a file has another content, or if
 // the environment has no decision.
 func Check(environ []string, cgroup fs.FS, out io.Writer) error {

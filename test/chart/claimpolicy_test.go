@@ -20,8 +20,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
-// claimPolicy returns the policy about claims with the functions that the oldest API
-// server has for new expressions: those of the version before it.
+// claimPolicy returns the policy about claims. It has the functions that the oldest API
+// server takes in new expressions: the functions of Kubernetes 1.33.
 func claimPolicy(t *testing.T, values string) policy {
 	env, err := environment.MustBaseEnvSet(version.MajorMinor(1, 33)).Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0),

@@ -390,7 +390,7 @@ func TestDeviceClass(t *testing.T) {
 // monitored is the start of values with metrics.
 const monitored = "metrics: {enabled: true, from: [{namespaceSelector: {}}]}\n"
 
-// named returns the object of the kind among those of the Prometheus operator.
+// named returns the object of a kind that client-go does not know.
 func named(t *testing.T, all objects, kind string) *unstructured.Unstructured {
 	for _, u := range of[*unstructured.Unstructured](all) {
 		if u.GetKind() == kind {

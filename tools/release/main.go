@@ -60,7 +60,7 @@ func (o options) check() error {
 // daemons are the programs that have an image.
 var daemons = []string{"dra-frontend", "nri-actuator"}
 
-// architectures are those of the images and the tool.
+// architectures are what images and tool are built for.
 var architectures = []string{"amd64", "arm64"}
 
 func run(ctx context.Context, log io.Writer, o options) error {

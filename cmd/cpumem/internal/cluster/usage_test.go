@@ -12,6 +12,7 @@ import (
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster/clustertest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cpulayout"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 )
 
@@ -125,6 +126,17 @@ func TestBlocksAreNotGuessed(t *testing.T) {
 			require.Nil(t, nodes[0].Zones[0].Blocks)
 		})
 	}
+}
+
+// The shared pool keeps CPUs of a zone: claims cannot get all of its free cores.
+func TestBlocksThatClaimsCanGet(t *testing.T) {
+	zone := clustertest.Zone("numa-0", "cpu", "3")
+	zone.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		resourceslices.AttributeCPULayout:      {StringValue: new("0-3 core=cpu/2 l3=0")},
+		resourceslices.AttributeThreadsPerCore: {IntValue: new(int64(2))},
+	}
+	nodes := cluster.Usage(cluster.Objects{Slices: []*resourceapi.ResourceSlice{clustertest.Slice("a", zone)}})
+	require.Equal(t, &cpulayout.Blocks{Cores: 1, L3s: 1, L3sTotal: 1, CoresOfL3: 1}, nodes[0].Zones[0].Blocks)
 }
 
 func TestClaims(t *testing.T) {

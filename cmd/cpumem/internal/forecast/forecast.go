@@ -37,8 +37,8 @@ type Pending struct {
 	Answer why.Answer `json:"answer"`
 }
 
-// Run takes the pods in their order. A pod gets the first node, by name, that fits;
-// the scheduler may choose another that fits. Pods' requests for CPUs and memory
+// Run takes the pods in their order. A pod gets the first node that fits, node2 before
+// node10; the scheduler may choose another. Pods' requests for CPUs and memory
 // without claims are not counted.
 func Run(ctx context.Context, o cluster.Objects, planned simulation.Objects) (Result, error) {
 	planned = planned.Clone()
