@@ -95,7 +95,7 @@ mutate: ## Change the core packages, a change at a time, and list what no test n
 		[ -z "$$failed" ] || { echo "mutate failed in:$$failed" >&2; exit 1; }
 
 .PHONY: prove
-prove: prove-protocol prove-actions prove-kernels mutate ## All that docs/proof.md is about, in its long form (hours; root, Debian)
+prove: prove-protocol prove-actions prove-kernels mutate ## All that docs/explanation/proof.md is about, in its long form (hours; root, Debian)
 
 # Actions in a history of the search (16 times longer for each more), and histories of 67 to 77 actions on each kernel.
 DEPTH ?= 3

@@ -78,7 +78,7 @@ func casesOfTests(t *testing.T) map[string][]string {
 // has the id, a sentence, and a column of files for each kind of test.
 func casesOfPage(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/acceptance.md")
+	page, err := os.ReadFile("../docs/reference/acceptance.md")
 	require.NoError(t, err)
 	cases := make(map[string][]string)
 	for line := range strings.Lines(string(page)) {
@@ -87,8 +87,8 @@ func casesOfPage(t *testing.T) map[string][]string {
 			continue
 		}
 		id := strings.TrimSpace(cells[1])
-		require.NotContains(t, cases, id, "docs/acceptance.md has two rows of the case")
-		require.NotEmpty(t, strings.TrimSpace(cells[2]), "docs/acceptance.md: %s has no sentence", id)
+		require.NotContains(t, cases, id, "docs/reference/acceptance.md has two rows of the case")
+		require.NotEmpty(t, strings.TrimSpace(cells[2]), "docs/reference/acceptance.md: %s has no sentence", id)
 		cases[id] = []string{}
 		for i, dir := range []string{"", "test/lab", "test/cluster/e2e"} {
 			for _, match := range testFile.FindAllStringSubmatch(cells[3+i], -1) {
@@ -105,12 +105,12 @@ func casesOfPage(t *testing.T) map[string][]string {
 func TestAcceptancePage(t *testing.T) {
 	tests, page := casesOfTests(t), casesOfPage(t)
 	for id, files := range tests {
-		assert.Contains(t, page, id, "tests name the case, and docs/acceptance.md has no row of it: %v", files)
+		assert.Contains(t, page, id, "tests name the case, and docs/reference/acceptance.md has no row of it: %v", files)
 	}
 	for id, files := range page {
-		assert.NotEmpty(t, files, "docs/acceptance.md has no test of %s", id)
+		assert.NotEmpty(t, files, "docs/reference/acceptance.md has no test of %s", id)
 		for _, file := range files {
-			assert.Contains(t, tests[id], file, "docs/acceptance.md names a file for %s that does not name the case", id)
+			assert.Contains(t, tests[id], file, "docs/reference/acceptance.md names a file for %s that does not name the case", id)
 		}
 	}
 }
@@ -154,10 +154,10 @@ func requireTests(t *testing.T, page, head, below string) {
 // Each row of the contract's failure rules names tests of the actuator that
 // exist.
 func TestFailureRules(t *testing.T) {
-	requireTests(t, "../docs/contract.md", "| | container with a claim | container without a claim | tests |", "nri-actuator/")
+	requireTests(t, "../docs/reference/contract.md", "| | container with a claim | container without a claim | tests |", "nri-actuator/")
 }
 
 // Each attempt of an attacker names the tests that show that it fails.
 func TestAttackers(t *testing.T) {
-	requireTests(t, "../docs/security.md", "| who | tries to | what stops it | tests |", "")
+	requireTests(t, "../docs/explanation/security.md", "| who | tries to | what stops it | tests |", "")
 }

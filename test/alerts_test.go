@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// labelsOf returns the labels of each metric of docs/metrics.md, which is generated
+// labelsOf returns the labels of each metric of docs/reference/metrics.md, which is generated
 // from what the daemons register.
 func labelsOf(t *testing.T) map[string][]string {
-	page, err := os.ReadFile("../docs/metrics.md")
+	page, err := os.ReadFile("../docs/reference/metrics.md")
 	require.NoError(t, err)
 	labels := make(map[string][]string)
 	for _, line := range regexp.MustCompile("(?m)^\\| `(cpumem_[a-z0-9_]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
@@ -84,7 +84,7 @@ func alertRules(t *testing.T) (all []alertRule) {
 
 // A55: each alert asks for metrics that the daemons serve, and has a runbook.
 func TestAlerts(t *testing.T) {
-	page, err := os.ReadFile("../docs/runbooks.md")
+	page, err := os.ReadFile("../docs/how-to/runbooks.md")
 	require.NoError(t, err)
 	sections := make(map[string]bool)
 	for _, heading := range regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(string(page), -1) {
@@ -94,7 +94,7 @@ func TestAlerts(t *testing.T) {
 	for _, rule := range alertRules(t) {
 		t.Run(rule.Alert, func(t *testing.T) {
 			requireKnown(t, known, rule.Expr)
-			require.True(t, sections[rule.Alert], "docs/runbooks.md has no section of the alert's name")
+			require.True(t, sections[rule.Alert], "docs/how-to/runbooks.md has no section of the alert's name")
 			require.Contains(t, []string{"info", "warning", "critical"}, rule.Labels["severity"])
 			require.Contains(t, rule.Annotations["summary"], "{{ $labels.node }}")
 			require.NotEmpty(t, rule.Annotations["description"])

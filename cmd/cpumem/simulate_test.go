@@ -45,7 +45,7 @@ func TestSimulateDescribedMachine(t *testing.T) {
 	out, err := execute("simulate", "--machine", examples+"machine.yaml", examples+"node.yaml")
 	require.NoError(t, err)
 	golden(t, "machine-node.txt", out)
-	doc, err := os.ReadFile("../../docs/simulate.md")
+	doc, err := os.ReadFile("../../docs/how-to/simulate.md")
 	require.NoError(t, err)
 	require.Contains(t, string(doc), "```\n"+out+"```\n", "the documentation shows it")
 	out, err = execute("simulate",

@@ -21,7 +21,7 @@ import (
 )
 
 // Config is the configuration file. [Default] has the defaults. The chart's schema
-// and the table in docs/configuration.md are generated from the type and from the
+// and the table in docs/reference/configuration.md are generated from the type and from the
 // comments of its fields; the tag see is a link for the table.
 type Config struct {
 	// GroupBy is the part of the machine that a device stands for: numanode,
@@ -64,7 +64,7 @@ type Config struct {
 	// GuardWait is how long the guard waits for an actuator that is away before
 	// it refuses a container: whole seconds, 0s to 1m30s, because kubelet gives a
 	// start two minutes. A change holds for claims that are prepared afterwards.
-	GuardWait metav1.Duration `json:"guardWait" see:"architecture.md#the-guard"`
+	GuardWait metav1.Duration `json:"guardWait" see:"../explanation/architecture.md#the-guard"`
 	// RefreshInterval is the longest time between two looks at the machine and
 	// the CDI directory, and between two looks of the actuator at all cgroups: 1s
 	// or more.
@@ -115,7 +115,7 @@ type MemoryQoS struct {
 	// Owner is driver (the driver writes the values of the container, the pod
 	// and its ancestors), kubelet (the driver writes only the container's
 	// values) or none (the driver writes only cpuset, mems and limits).
-	Owner string `json:"owner" see:"memory-qos.md#one-owner"`
+	Owner string `json:"owner" see:"../concepts/memory-qos.md#one-owner"`
 	// ThrottlingFactor is KEP-2570's factor, 0 < f <= 1, by which the driver writes
 	// memory.high; it needs Linux 5.9. Without a factor there is no memory.high.
 	ThrottlingFactor *float64 `json:"throttlingFactor"`
@@ -125,7 +125,7 @@ type MemoryQoS struct {
 	// OOMScore is claims (a container is killed as late as if the claimed
 	// amounts were its requests and limits) or keep (kubelet's value from the
 	// spec).
-	OOMScore string `json:"oomScore" see:"memory-qos.md#oom-score"`
+	OOMScore string `json:"oomScore" see:"../concepts/memory-qos.md#oom-score"`
 }
 
 // Values of memoryQoS.oomScore.

@@ -69,7 +69,7 @@ func newSmall(m topology.Machine) small {
 }
 
 // want is the cost of a pick: the numbers that packed placement keeps low, the
-// most important first. It is written from docs/placement.md, not from the
+// most important first. It is written from docs/concepts/placement.md, not from the
 // code.
 type want [13]int
 

@@ -161,7 +161,7 @@ func TestAllocatorTakesTheSlices(t *testing.T) {
 	}), "no such capacity")
 }
 
-// docs/resource-model.md: the scheduler rounds fractions up, so that the driver
+// docs/concepts/resource-model.md: the scheduler rounds fractions up, so that the driver
 // never sees a fraction.
 func TestAllocatorRoundsUpToTheStep(t *testing.T) {
 	for asked, want := range map[string]map[string]string{
@@ -192,7 +192,7 @@ func TestAllocatorKeepsOffTaintedDevices(t *testing.T) {
 	require.Nil(t, s.allocate(t, map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("1")}))
 }
 
-// The selectors are from docs/machines.md.
+// The selectors are from docs/reference/machines.md.
 func TestAllocatorSelectsByDistanceAndMemory(t *testing.T) {
 	expander := topologytest.T6()
 	expander.Nodes[2].DAX = topologytest.CXL

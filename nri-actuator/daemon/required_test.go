@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRuntimeThatRequiresTheActuator: with the settings of docs/operations.md
+// TestRuntimeThatRequiresTheActuator: with the settings of docs/how-to/operations.md
 // and no actuator the runtime creates only the actuator's own container.
 func TestRuntimeThatRequiresTheActuator(t *testing.T) {
 	const tolerate = "tolerate-missing-plugins.noderesource.dev"

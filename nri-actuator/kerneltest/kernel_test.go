@@ -41,7 +41,7 @@ func read(t *testing.T, k *Kernel, dir, file string) string {
 	return content
 }
 
-// The facts that this driver's design rests on (docs/exclusivity.md).
+// The facts that this driver's design rests on (docs/concepts/exclusivity.md).
 func TestPartitions(t *testing.T) {
 	for name, c := range map[string]struct {
 		operations []Operation

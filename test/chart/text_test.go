@@ -35,16 +35,16 @@ func TestImagesAreRequired(t *testing.T) {
 // logsCommand matches a command that shows a daemon's log, with or without -c.
 var logsCommand = regexp.MustCompile(`(?m)^\s*kubectl -n \S+ logs (?:-c (\S+) )?-l ('[^']+'|\S+)(?: -c (\S+))?`)
 
-// Each command for logs in the notes and in docs/install.md selects pods of one daemon, which
+// Each command for logs in the notes and in docs/getting-started/install.md selects pods of one daemon, which
 // have the named container.
 func TestLogCommands(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/install.md")
+	page, err := os.ReadFile("../../docs/getting-started/install.md")
 	require.NoError(t, err)
 	for layout, daemonSets := range layouts {
 		texts := map[string]string{
 			"notes":           notes(t, "layout: "+layout),
-			"docs/install.md": strings.ReplaceAll(string(page), "cpumem-system", "ns"),
+			"docs/getting-started/install.md": strings.ReplaceAll(string(page), "cpumem-system", "ns"),
 		}
 		all := render(t, "layout: "+layout)
 		for name, text := range texts {

@@ -3,7 +3,7 @@
 // Package explore runs code of both daemons on a small node, in all orders of what can
 // happen there: package kubelet of the frontend with everything below it, package nri of the
 // actuator with everything below it, and the models of package kerneltest and package disk.
-// docs/proof.md says what can happen, what is checked, and what is left out.
+// docs/explanation/proof.md says what can happen, what is checked, and what is left out.
 package explore
 
 import (

@@ -15,8 +15,8 @@ import (
 const chartReadmeHead = `# Chart of dra-driver-cpumem
 
 Installs the DRA driver for CPUs, memory and hugepages of a NUMA node:
-[requirements and installation](../../docs/install.md), [operations](../../docs/operations.md),
-[rights](../../docs/security.md). The tables are generated from ` + "`values.yaml`" + `.
+[requirements and installation](../../docs/getting-started/install.md), [operations](../../docs/how-to/operations.md),
+[rights](../../docs/explanation/security.md). The tables are generated from ` + "`values.yaml`" + `.
 
     helm install cpumem charts/dra-driver-cpumem --wait --namespace cpumem-system --create-namespace \
       --set frontend.image.repository=registry.example.com/me/dra-frontend --set frontend.image.tag=v0.1.0 \

@@ -2,8 +2,8 @@
 
 // Command generate writes the files that follow from Go types: the JSON Schemas of
 // the contract's records and of the claim parameters, the chart's schema of config,
-// the chart's list of the daemon's defaults, the table in docs/configuration.md, the
-// tables in docs/metrics.md, and the chart's policy for claims, dashboard and page.
+// the chart's list of the daemon's defaults, the table in docs/reference/configuration.md, the
+// tables in docs/reference/metrics.md, and the chart's policy for claims, dashboard and page.
 // With -check it writes no file, and fails if a file is not current.
 package main
 
@@ -37,11 +37,11 @@ func generated(root string) (map[string]next, error) {
 	all := map[string]next{
 		"charts/dra-driver-cpumem/values.schema.json":         insertSchema,
 		"charts/dra-driver-cpumem/files/config-defaults.yaml": func([]byte) ([]byte, error) { return defaults() },
-		"docs/configuration.md": func(present []byte) ([]byte, error) {
+		"docs/reference/configuration.md": func(present []byte) ([]byte, error) {
 			return insertTable(present, filepath.Join(root, "dra-frontend", "config", "config.go"))
 		},
 	}
-	all["docs/metrics.md"] = insertMetrics
+	all["docs/reference/metrics.md"] = insertMetrics
 	all["charts/dra-driver-cpumem/files/dashboard.json"] = func([]byte) ([]byte, error) { return dashboard() }
 	all["charts/dra-driver-cpumem/files/claim-policy.yaml"] = func([]byte) ([]byte, error) { return claimPolicy() }
 	all["charts/dra-driver-cpumem/README.md"] = func([]byte) ([]byte, error) {

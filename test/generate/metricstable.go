@@ -70,7 +70,7 @@ func metricsOf() (ofFrontend, ofActuator []metric, err error) {
 	return f.metrics, a.metrics, errors.Join(errFrontend, errActuator)
 }
 
-// insertMetrics replaces the tables of docs/metrics.md.
+// insertMetrics replaces the tables of docs/reference/metrics.md.
 func insertMetrics(present []byte) ([]byte, error) {
 	ofFrontend, ofActuator, err := metricsOf()
 	if err != nil {

@@ -2,7 +2,7 @@
 
 // The placement benchmark places the same random history of claims with this project
 // and with kubelet's static CPU manager policy. It prints the table of
-// docs/placement.md. It is a separate module because it compiles kubelet.
+// docs/concepts/placement.md. It is a separate module because it compiles kubelet.
 package main
 
 import (

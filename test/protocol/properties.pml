@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What must hold. The names are always 0, so that a failed assertion shows its name. I1 to I8 are in docs/architecture.md. ORDER: no
+/* What must hold. The names are always 0, so that a failed assertion shows its name. I1 to I8 are in docs/explanation/architecture.md. ORDER: no
  * CPU of a claim file is in the shared pool, but while a claim is decided anew and no other CPU is left for the pool: then no pod is
  * listed for the claim. LOCK: the frontend writes with the ledger's lock. ANNOUNCED: the announced generation is applied. STARTS: each
  * pod has started, unless it was deleted. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The protocol of docs/contract.md. A step is what another program can see: a file operation, a cgroup write, a call. Each daemon
+/* The protocol of docs/reference/contract.md. A step is what another program can see: a file operation, a cgroup write, a call. Each daemon
  * may die before each of its steps. Sets of CPUs, pods and claims are bit sets. A program tries again when the try may succeed, and
  * FAULTS bounds what goes wrong: so every run ends, and its end shows what has come back. */
 #ifndef HISTORY           /* a history of the lab brings its own bounds: history.go */

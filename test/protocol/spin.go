@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protocol checks the protocol of docs/contract.md with Spin. protocol.pml is the
+// Package protocol checks the protocol of docs/reference/contract.md with Spin. protocol.pml is the
 // protocol as a specification. The package's test searches all its states, and breaks it
 // to show that each property can fail. A [History] is what a node of package lab did:
 // [Check] reports whether the specification allows it, so that specification and code agree.

@@ -49,7 +49,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "cpumem.image" -}}
 {{- if not .image.repository -}}
 {{- fail (printf "%s.image.repository is required: there are no published images. %s" .daemon
-  "Build and push them with `make release REPOSITORY=...` and name them (docs/install.md)") -}}
+  "Build and push them with `make release REPOSITORY=...` and name them (docs/getting-started/install.md)") -}}
 {{- end -}}
 {{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .root.Chart.AppVersion .image.tag }}{{ end }}
 {{- end -}}

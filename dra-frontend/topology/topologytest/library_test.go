@@ -171,14 +171,14 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-const page = "../../../docs/machines.md"
+const page = "../../../docs/reference/machines.md"
 
 const (
 	begin = "<!-- begin: written by go test ./dra-frontend/topology/topologytest -run TestPage -update -->\n"
 	end   = "<!-- end -->\n"
 )
 
-// The table of docs/machines.md shows what the driver publishes.
+// The table of docs/reference/machines.md shows what the driver publishes.
 func TestPage(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("\n| machine | CPUs | cores | L3s | NUMA nodes | devices with `sharedPool.minCPUs: 1` |\n|---|---|---|---|---|---|\n")
@@ -204,7 +204,7 @@ func TestPage(t *testing.T) {
 	require.Equal(t, table.String(), old, "run the test with -update")
 }
 
-var update = flag.Bool("update", false, "write the table of docs/machines.md")
+var update = flag.Bool("update", false, "write the table of docs/reference/machines.md")
 
 // published describes the zones; neighbours with equal offers share a line.
 func published(zs []zones.Zone) []string {

@@ -46,7 +46,7 @@ func (b *Bench) Flags(set *flag.FlagSet) {
 	set.StringVar(&b.images, "images", "", "comma separated archives of the driver's images")
 	set.StringVar(&b.tag, "tag", "bench", "tag of the driver's images")
 	set.StringVar(&b.chart, "chart", "../../charts/dra-driver-cpumem", "the driver's chart")
-	set.StringVar(&b.Docs, "docs", "../../docs", "directory of the document and its pictures")
+	set.StringVar(&b.Docs, "docs", "../../docs/explanation", "directory of the document and its pictures")
 	set.StringVar(&b.logs, "logs", "", "directory for logs if something goes wrong")
 	set.StringVar(&b.Node, "node", "node0", "node to use")
 	set.BoolVar(&b.Reuse, "reuse", false, "run on a cluster that is up, and the driver in it")

@@ -140,7 +140,7 @@ func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
 // A partition that is lost is made again. While that is impossible, the claim, metrics
 // and an event report it. The CPUs of an isolated partition have no load balancing: only
 // the long form shows that, because Linux 6.12 can hang for good when a process is moved
-// while an isolated partition is made (docs/exclusivity.md).
+// while an isolated partition is made (docs/concepts/exclusivity.md).
 func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	s := theSuite.on(wide)
 	if !s.partitions(t) {

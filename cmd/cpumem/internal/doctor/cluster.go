@@ -157,7 +157,7 @@ func taints(usage []cluster.Node) (checks []Check) {
 	for _, taint := range order {
 		checks = append(checks, Check{
 			Name: "taints of zones", State: Fault, Found: taint + " on " + listed(nodes[taint]),
-			Mend: "kubectl describe node has the reason in an event; docs/operations.md has what to do",
+			Mend: "kubectl describe node has the reason in an event; docs/how-to/operations.md has what to do",
 		})
 	}
 	return checks

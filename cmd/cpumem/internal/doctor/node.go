@@ -242,7 +242,7 @@ func (m Machine) daemons() (checks []Check) {
 	checks = append(checks, files)
 	for _, p := range d.Problems {
 		checks = append(checks, Check{
-			Name: "CDI files", State: Fault, Found: p.Error(), Mend: "docs/troubleshooting.md; cpumem explain shows all files",
+			Name: "CDI files", State: Fault, Found: p.Error(), Mend: "docs/how-to/troubleshooting.md; cpumem explain shows all files",
 		})
 	}
 	return checks
