@@ -56,6 +56,13 @@ type Config struct {
 	// NodeAllocatable has the scheduler count claims against the node's
 	// allocatable amounts, like the requests of pods (KEP-5517).
 	NodeAllocatable bool `json:"nodeAllocatable" see:"#nodeallocatable"`
+	// NUMANodeForm is the form of the attribute resource.kubernetes.io/numaNode:
+	// scalar (one node; zones of several nodes lack the attribute) or list (all
+	// nodes of the zone; KEP-5491).
+	NUMANodeForm string `json:"numaNodeForm" see:"#numanodeform-and-publishpcieroots"`
+	// PublishPCIeRoots publishes the PCIe roots that are local to the zone, as a
+	// list (KEP-5491).
+	PublishPCIeRoots bool `json:"publishPCIeRoots" see:"#numanodeform-and-publishpcieroots"`
 	// DeviceMetadata gives containers a file with the values of their claims
 	// (KEP-5304).
 	DeviceMetadata bool `json:"deviceMetadata" see:"#devicemetadata"`
@@ -91,6 +98,12 @@ const (
 	ExclusivityAuto      = "auto"
 	ExclusivityPool      = "pool"
 	ExclusivityPartition = "partition"
+)
+
+// Forms of the attribute numaNode.
+const (
+	NUMANodeScalar = "scalar"
+	NUMANodeList   = "list"
 )
 
 // SharedPool configures the shared pool.
@@ -173,6 +186,7 @@ func Default() Config {
 		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto", OOMScore: OOMScoreClaims},
 		Hugepages:       Hugepages{Limits: "claim"},
 		CPU:             CPU{Placement: "packed"},
+		NUMANodeForm:    NUMANodeScalar,
 		Guard:           true,
 		GuardWait:       metav1.Duration{Duration: 20 * time.Second},
 		RefreshInterval: metav1.Duration{Duration: 30 * time.Second},

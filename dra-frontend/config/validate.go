@@ -37,6 +37,8 @@ func Choices() []Choice {
 		{"memoryTypes", memoryTypes(), func(c Config) []string { return c.MemoryTypes }},
 		{"exclusivity", []string{ExclusivityAuto, ExclusivityPool, ExclusivityPartition},
 			one(func(c Config) string { return c.Exclusivity })},
+		{"numaNodeForm", []string{NUMANodeScalar, NUMANodeList},
+			one(func(c Config) string { return c.NUMANodeForm })},
 		{"sharedPool.mode", []string{string(zones.PoolDynamic), string(zones.PoolFixed)},
 			one(func(c Config) string { return c.SharedPool.Mode })},
 		{"memoryQoS.owner", []string{OwnerDriver, OwnerKubelet, OwnerNone},

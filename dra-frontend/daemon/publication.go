@@ -11,11 +11,13 @@ import (
 
 	"go.uber.org/zap"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
@@ -31,7 +33,9 @@ type sliceMonitor struct {
 	node    string
 	// wanted reports whether devices carry the node-allocatable mapping.
 	wanted bool
-	again  chan struct{}
+	// lists reports whether devices may have lists as attributes.
+	lists bool
+	again chan struct{}
 	// interval is the pause between readings after a failed write.
 	interval time.Duration
 
@@ -49,6 +53,7 @@ type sliceMonitor struct {
 func newSliceMonitor(o Options) *sliceMonitor {
 	p := &sliceMonitor{
 		log: o.Log, metrics: o.Metrics, client: o.Client, node: o.Kubelet.NodeName, wanted: o.Config.NodeAllocatable,
+		lists: o.Config.PublishPCIeRoots || o.Config.NUMANodeForm == config.NUMANodeList,
 		again: make(chan struct{}, 1), state: metrics.MappingOff, interval: o.Config.RefreshInterval.Duration,
 	}
 	p.metrics.SlicesOutdated(false)
@@ -71,7 +76,11 @@ func (p *sliceMonitor) setSent(devices []resourceapi.Device) {
 // report success, so the slices are read back.
 func (p *sliceMonitor) notWritten(err error) {
 	p.mu.Lock()
-	p.fail(fmt.Errorf("ResourceSlices of this node are not written, pods are scheduled by what they said before: %w", err))
+	hint := ""
+	if p.lists && apierrors.IsInvalid(err) {
+		hint = "; numaNodeForm list and publishPCIeRoots need the feature gate " + featureLists + " on API server and scheduler"
+	}
+	p.fail(fmt.Errorf("ResourceSlices of this node are not written, pods are scheduled by what they said before: %w%s", err, hint))
 	p.mu.Unlock()
 	p.metrics.SliceWriteFailed()
 	p.wake()
@@ -103,6 +112,10 @@ func (p *sliceMonitor) wake() {
 
 // featureMapping is the feature gate of the node-allocatable mapping.
 const featureMapping = "DRANodeAllocatableResources"
+
+// featureLists is the feature gate of lists as attributes. Without it the API
+// server drops a list and refuses the attribute that has no value then.
+const featureLists = "DRAListTypeAttributes"
 
 // noteDropped stores the fields that the server did not keep. The helper calls it
 // after a write.

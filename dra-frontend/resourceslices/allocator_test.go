@@ -48,6 +48,13 @@ type scheduler struct {
 type chartClasses struct{}
 
 func (chartClasses) Get(name string) (*resourceapi.DeviceClass, error) {
+	if name == otherDriver {
+		return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+				Expression: fmt.Sprintf("device.driver == %q", name),
+			}}},
+		}}, nil
+	}
 	kind := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(name, driver), "-"), string(topology.MemoryDRAM))
 	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
 		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
@@ -109,24 +116,34 @@ func (s *scheduler) allocateOf(
 			CEL: &resourceapi.CELDeviceSelector{Expression: expression},
 		})
 	}
-	features := structured.Features{
+	results := s.results(t, claim, structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
 		FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
-	}
-	allocator, err := structured.NewAllocator(t.Context(), features, s.state, chartClasses{}, s.slices,
-		cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
-	require.NoError(t, err)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
-	results, err := allocator.Allocate(t.Context(), node, []*resourceapi.ResourceClaim{claim})
-	require.NoError(t, err)
+	})
 	if len(results) == 0 {
 		return nil
 	}
-	r := results[0].Devices.Results[0]
+	r := results[0]
 	id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 	s.state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
 	s.state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
 	return &r
+}
+
+// results returns the devices of the claim, none if it does not fit.
+func (s *scheduler) results(
+	t testingT, claim *resourceapi.ResourceClaim, features structured.Features,
+) []resourceapi.DeviceRequestAllocationResult {
+	allocator, err := structured.NewAllocator(t.Context(), features, s.state, chartClasses{}, s.slices,
+		cel.NewCache(8, cel.Features{EnableConsumableCapacity: true}))
+	require.NoError(t, err)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	allocated, err := allocator.Allocate(t.Context(), node, []*resourceapi.ResourceClaim{claim})
+	require.NoError(t, err)
+	if len(allocated) == 0 {
+		return nil
+	}
+	return allocated[0].Devices.Results
 }
 
 func consumed(r *resourceapi.DeviceRequestAllocationResult) map[string]string {

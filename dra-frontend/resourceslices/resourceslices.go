@@ -79,6 +79,11 @@ const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 // selector on distances that only some nodes publish would be a trap.
 const maxDistances = 8
 
+// maxValues is the API's limit of values of a device's attributes. A zone with more
+// PCIe roots than fit publishes none of them: without some roots, a claim that needs
+// one of these stays pending without a visible reason.
+const maxValues = resourceapi.ResourceSliceMaxAttributeValuesPerDevice
+
 // Options apply to all devices.
 type Options struct {
 	// PageSize is the base page size in bytes.
@@ -88,6 +93,11 @@ type Options struct {
 	// NodeAllocatable has the scheduler count claims against the node's
 	// allocatable amounts.
 	NodeAllocatable bool
+	// NUMANodeList publishes the standard NUMA node as a list, for zones of
+	// several nodes as well.
+	NUMANodeList bool
+	// PCIeRoots publishes the zone's PCIe roots, which is a list.
+	PCIeRoots bool
 }
 
 // Devices returns a device for each zone, in their order.
@@ -96,7 +106,7 @@ func Devices(zs []zones.Zone, o Options) []resourceapi.Device {
 	for _, z := range zs {
 		device := resourceapi.Device{
 			Name:                     z.Name,
-			Attributes:               attributes(z),
+			Attributes:               attributes(z, o),
 			Capacity:                 capacities(z, o.PageSize),
 			Taints:                   slices.Clone(o.Taints),
 			AllowMultipleAllocations: new(true),
@@ -154,7 +164,7 @@ func capacity(value, step int64, format resource.Format) resourceapi.DeviceCapac
 	}
 }
 
-func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func attributes(z zones.Zone, o Options) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	out := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		AttributeZone: text(string(z.Kind)),
 	}
@@ -167,6 +177,11 @@ func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAt
 		} {
 			out[name] = number(z.ID)
 		}
+	}
+	if o.NUMANodeList {
+		// The nodes of the zone alone, without their neighbours: the zone's memory
+		// is local to a device that shares a node with the zone.
+		out[deviceattribute.StandardDeviceAttributeNUMANode] = numbers(z.NUMANodes.List())
 	}
 	if z.SocketID >= 0 {
 		out[AttributeSocketID] = number(z.SocketID)
@@ -205,7 +220,26 @@ func attributes(z zones.Zone) map[resourceapi.QualifiedName]resourceapi.DeviceAt
 	if p := z.Performance; p.ReadLatency > 0 {
 		out[AttributeReadLatency] = number(int(p.ReadLatency))
 	}
+	if o.PCIeRoots && len(z.PCIeRoots) > 0 && values(out)+len(z.PCIeRoots) <= maxValues {
+		out[deviceattribute.StandardDeviceAttributePCIeRoot] = resourceapi.DeviceAttribute{StringValues: slices.Clone(z.PCIeRoots)}
+	}
 	return out
+}
+
+// values counts the values of all attributes.
+func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) (n int) {
+	for _, a := range attributes {
+		n += max(1, len(a.IntValues))
+	}
+	return n
+}
+
+func numbers(list []int) resourceapi.DeviceAttribute {
+	out := make([]int64, len(list))
+	for i, n := range list {
+		out[i] = int64(n)
+	}
+	return resourceapi.DeviceAttribute{IntValues: out}
 }
 
 func text(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }

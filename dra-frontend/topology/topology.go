@@ -31,6 +31,7 @@
 //   - no hint of different kinds of cores: all are standard;
 //   - no list of present CPUs: none is offline;
 //   - no list of isolated CPUs: none is isolated;
+//   - no local CPUs of a PCI host bridge: the bridge is local to no node;
 //   - no cgroup of all pods with a cpuset: no CPU is kept from pods.
 package topology
 
@@ -89,6 +90,9 @@ type NUMANode struct {
 	Hugepages map[int64]int64
 	// Distances are to the nodes of the machine, in their order.
 	Distances []int
+	// PCIeRoots are the names of the PCI host bridges that are local to the
+	// node's CPUs, like pci0000:00, sorted.
+	PCIeRoots []string
 	Memory    MemoryType
 	// Performance is what firmware reports about the node's memory.
 	Performance MemoryPerformance
@@ -172,7 +176,7 @@ func read(sys, proc source, online contract.CPUSet) (Machine, error) {
 	if err := m.assignNodes(); err != nil {
 		return Machine{}, err
 	}
-	m.Warnings = m.readCaches(sys)
+	m.Warnings = append(m.readCaches(sys), m.readPCIeRoots(sys)...)
 	if err := m.readTypes(sys); err != nil {
 		return Machine{}, err
 	}

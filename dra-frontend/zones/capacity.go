@@ -37,6 +37,11 @@ type Hardware struct {
 	// NearestCPUNode and NearestCPUDistance are for a zone of a node without
 	// CPUs; -1 in all other zones.
 	NearestCPUNode, NearestCPUDistance int
+	// NUMANodes are the nodes of the zone's CPUs and memory, offered or not.
+	NUMANodes contract.NUMANodeSet
+	// PCIeRoots are the PCI host bridges that are local to a node of the zone,
+	// sorted.
+	PCIeRoots []string
 	// Isolated and Restricted count the zone's CPUs that are left out: CPUs of
 	// isolcpus, and CPUs that no pod can have.
 	Isolated, Restricted int
@@ -80,7 +85,10 @@ func (s segment) zone(m topology.Machine, c Config, claimable, held contract.CPU
 	z.SocketID = socketOf(s.cpus)
 	for _, n := range s.nodes {
 		z.addMemory(m.PageSize, n, c)
+		z.NUMANodes = z.NUMANodes.Union(contract.NUMANodes(n.ID))
+		z.PCIeRoots = append(z.PCIeRoots, n.PCIeRoots...)
 	}
+	slices.Sort(z.PCIeRoots)
 	z.locate(m, s.nodes)
 	return z
 }

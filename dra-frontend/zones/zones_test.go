@@ -282,20 +282,23 @@ func TestHardware(t *testing.T) {
 	require.Equal(t, zones.Hardware{
 		SocketID: 3, NumCPUs: 64, NumCores: 32, L3Caches: 4, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard",
 		Distances: distances, NearestCPUNode: -1, NearestCPUDistance: -1, Layout: layout(t, "224-255,480-511 core=cpu%256 l3=core/8"),
+		NUMANodes: contract.NUMANodes(7),
 	}, hardware(topologytest.T4(), zones.NUMANode))
 	require.Equal(t, zones.Hardware{
 		SocketID: -1, NumCPUs: 512, NumCores: 256, L3Caches: 32, ThreadsPerCore: 2, MemoryType: "dram", CPUType: "standard",
 		NearestCPUNode: -1, NearestCPUDistance: -1, Layout: layout(t, "0-511 core=cpu%256 l3=core/8"),
+		NUMANodes: contract.NUMANodes(0, 1, 2, 3, 4, 5, 6, 7),
 	}, hardware(topologytest.T4(), zones.Machine))
 	require.Equal(t, zones.Hardware{
 		SocketID: 0, NumCPUs: 32, NumCores: 24, L3Caches: 1, ThreadsPerCore: 2, MemoryType: "dram", CPUType: zones.CPUMixed,
-		Distances: map[int]int{0: 10}, NearestCPUNode: -1, NearestCPUDistance: -1,
+		Distances: map[int]int{0: 10}, NearestCPUNode: -1, NearestCPUDistance: -1, NUMANodes: contract.NUMANodes(0),
 	}, hardware(topologytest.T5(), zones.NUMANode))
 	expander := expander()
 	expander.Nodes[2].Performance = topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250}
 	require.Equal(t, zones.Hardware{
 		SocketID: -1, MemoryType: "cxl", Performance: topology.MemoryPerformance{ReadBandwidth: 60000, ReadLatency: 250},
 		Distances: map[int]int{0: 32, 1: 21, 2: 10}, NearestCPUNode: 1, NearestCPUDistance: 21,
+		NUMANodes: contract.NUMANodes(2),
 	}, hardware(expander, zones.NUMANode))
 	for _, by := range []zones.Kind{zones.Socket, zones.Machine} {
 		require.Equal(t, 1, hardware(expander, by).NearestCPUNode, "a memory-only node stays a NUMA zone")

@@ -62,6 +62,7 @@ func programs() []program {
 		},
 		{name: "pause", dir: "pause", packages: []string{"."}, out: "pause"},
 		{name: "probe", dir: "probe", packages: []string{"."}, out: "probe"},
+		{name: "pcidriver", dir: "pcidriver", packages: []string{"."}, out: "pcidriver"},
 	}
 }
 

@@ -100,6 +100,20 @@ func (c *Cluster) startControlPlane(name string, args []string) error {
 	return c.start(c.path("run", "control-plane"), name, append([]string{c.Program(name)}, args...)...)
 }
 
+// SetGates restarts the control plane, without etcd, with these feature gates. Nodes keep theirs.
+func (c *Cluster) SetGates(ctx context.Context, gates map[string]bool) error {
+	c.opts.Gates = gates
+	for _, name := range controlPlane[1:] {
+		if err := c.stop(ctx, c.path("run", "control-plane"), name); err != nil {
+			return err
+		}
+	}
+	if err := c.startControlPlane("kube-apiserver", c.controlPlaneFlags()["kube-apiserver"]); err != nil {
+		return err
+	}
+	return c.controlPlaneReady(ctx)
+}
+
 // controlPlaneReady waits for the API server, starts the controller manager and the scheduler, and waits for the
 // default service account, without which the API server accepts no pod.
 func (c *Cluster) controlPlaneReady(ctx context.Context) error {

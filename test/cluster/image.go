@@ -8,8 +8,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"hash"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/nodeimage"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/ociarchive"
@@ -19,7 +21,9 @@ import (
 const (
 	ProbeImage   = "lab.local/probe:1"
 	BusyboxImage = "lab.local/busybox:1"
-	pauseImage   = "lab.local/pause:1"
+	// PCIDriverImage is a second DRA driver.
+	PCIDriverImage = "lab.local/pcidriver:1"
+	pauseImage     = "lab.local/pause:1"
 )
 
 const busybox = "/bin/busybox"
@@ -108,11 +112,13 @@ func (c *Cluster) writeArchives(ctx context.Context) ([]string, error) {
 			Files: []ociarchive.File{{Path: "/pause"}}}, c.path("bin", "pause")},
 		"probe.tar": {ociarchive.Image{Reference: ProbeImage, Entrypoint: []string{"/probe"},
 			Files: []ociarchive.File{{Path: "/probe"}}}, c.path("bin", "probe")},
+		"pcidriver.tar": {ociarchive.Image{Reference: PCIDriverImage, Entrypoint: []string{"/pcidriver"},
+			Files: []ociarchive.File{{Path: "/pcidriver"}}}, c.path("bin", "pcidriver")},
 		"busybox.tar": {ociarchive.Image{Reference: BusyboxImage,
 			Files: []ociarchive.File{{Path: "/bin/busybox", Links: applets}}}, busybox},
 	}
 	var archives []string
-	for _, name := range []string{"pause.tar", "probe.tar", "busybox.tar"} {
+	for _, name := range slices.Sorted(maps.Keys(images)) {
 		img := images[name]
 		data, err := os.ReadFile(img.from)
 		if err != nil {

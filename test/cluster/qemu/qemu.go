@@ -129,7 +129,7 @@ type Node struct {
 
 // Args returns QEMU's whole command line after the program's name.
 func Args(m Machine, n Node) []string {
-	return append(base(m, n),
+	return append(append(base(m, n),
 		"-monitor", "unix:"+n.Monitor+",server,nowait",
 		"-serial", "file:"+n.Console,
 		"-drive", "if=none,id=root,format=raw,cache=unsafe,aio=threads,file="+n.Disk, "-device", "virtio-blk-pci,drive=root",
@@ -138,7 +138,20 @@ func Args(m Machine, n Node) []string {
 		"-fsdev", "local,id=share,security_model=none,readonly=on,path="+n.Share,
 		"-device", "virtio-9p-pci,fsdev=share,mount_tag=share",
 		"-device", "virtio-rng-pci",
-	)
+	), m.pciRoots()...)
+}
+
+// firstRoot is the bus number of the first root. The numbers between two roots are for the buses below the first.
+const firstRoot, rootStep = 0x40, 0x10
+
+// pciRoots returns a PCI root of each NUMA node with CPUs, with a device that no driver of the kernel takes (edu, 1234:11e8).
+func (m Machine) pciRoots() (args []string) {
+	for n := range m.Sockets * m.NUMAPerSocket {
+		args = append(args,
+			"-device", fmt.Sprintf("pxb,id=root%d,bus=pci.0,bus_nr=%d,numa_node=%d", n, firstRoot+n*rootStep, n),
+			"-device", fmt.Sprintf("edu,bus=root%d", n))
+	}
+	return args
 }
 
 // Diskless returns QEMU's command line for a machine without disk and network, whose console is QEMU's output.

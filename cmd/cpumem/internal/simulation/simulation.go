@@ -49,7 +49,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 	s := simulation{
 		objects:   o.Clone(),
 		offered:   offered,
-		devices:   resourceslices.Options{PageSize: m.PageSize, NodeAllocatable: c.NodeAllocatable},
+		devices:   c.Published(m.PageSize, nil),
 		scheduler: newScheduler(o.classes),
 		ledger:    ledger.New(newDirectory(), bootID),
 		outcomes:  make(map[types.UID]outcome, len(o.claims)),
