@@ -23,7 +23,7 @@ import (
 )
 
 func simulateCommand() *cobra.Command {
-	var file, from, machine string
+	var file, from, machine, with string
 	var live, exitCode bool
 	var form *output.Forms
 	var connection *connection
@@ -63,11 +63,15 @@ func simulateCommand() *cobra.Command {
 			for _, w := range m.Warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 			}
-			objects, err := readObjects(cmd, args[0], simulation.ChartClasses())
+			others, err := openOthers(with)
 			if err != nil {
 				return err
 			}
-			result, err := simulation.Run(cmd.Context(), m, c, objects)
+			objects, err := readObjects(cmd, args[0], others.Classes(simulation.ChartClasses()))
+			if err != nil {
+				return err
+			}
+			result, err := simulation.Run(cmd.Context(), m, c, objects, others)
 			if err != nil {
 				return err
 			}
@@ -88,9 +92,29 @@ func simulateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&from, "from", "", "archive written by cpumem capture; empty for this machine")
 	cmd.Flags().StringVar(&machine, "machine", "",
 		"description of a machine, a file or inline as '{sockets: 2, ...}'; empty for this machine")
+	cmd.Flags().StringVar(&with, "with", "",
+		"ResourceSlices of one node and DeviceClasses of other drivers, a file as kubectl get -o yaml writes it")
 	cmd.MarkFlagsMutuallyExclusive("from", "machine", "live")
+	cmd.MarkFlagsMutuallyExclusive("with", "live")
 	cmd.MarkFlagsMutuallyExclusive("config", "live")
 	return cmd
+}
+
+// openOthers reads the other drivers' devices from a file, none without a name.
+func openOthers(name string) (simulation.Others, error) {
+	if name == "" {
+		return simulation.Others{}, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return simulation.Others{}, err
+	}
+	defer func() { _ = f.Close() }()
+	others, err := simulation.ReadOthers(f)
+	if err != nil {
+		return others, fmt.Errorf("%s: %w", name, err)
+	}
+	return others, nil
 }
 
 // openDescription returns a described machine. text is the description, or the

@@ -78,9 +78,10 @@ func (p *sliceMonitor) notWritten(err error) {
 	p.mu.Lock()
 	hint := ""
 	if p.lists && apierrors.IsInvalid(err) {
-		hint = "; numaNodeForm list and publishPCIeRoots need the feature gate " + featureLists + " on API server and scheduler"
+		// Before the error: an event is cut off after 1024 bytes.
+		hint = "numaNodeForm list and publishPCIeRoots need the feature gate " + featureLists + " on API server and scheduler: "
 	}
-	p.fail(fmt.Errorf("ResourceSlices of this node are not written, pods are scheduled by what they said before: %w%s", err, hint))
+	p.fail(fmt.Errorf("ResourceSlices of this node are not written, pods are scheduled by what they said before: %s%w", hint, err))
 	p.mu.Unlock()
 	p.metrics.SliceWriteFailed()
 	p.wake()

@@ -7,7 +7,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,12 +42,19 @@ func TestAlignment(t *testing.T) {
 			"--set", strings.Join(lists, ","))
 		require.NoError(t, err)
 		*s.values = "unknown"
-		eventually(t, "a reason in /readyz", func(ctx context.Context) error {
-			body, err := s.readyz(ctx)
-			if !strings.Contains(body, "DRAListTypeAttributes") {
-				return fmt.Errorf("%q, %w", body, err)
+		eventually(t, "an event of the node", func(ctx context.Context) error {
+			events, err := s.client.CoreV1().Events("default").List(ctx, metav1.ListOptions{
+				FieldSelector: "involvedObject.kind=Node,reason=SlicesNotWritten,involvedObject.name=" + s.node,
+			})
+			if err != nil {
+				return err
 			}
-			return nil
+			for _, e := range events.Items {
+				if strings.Contains(e.Message, "the feature gate DRAListTypeAttributes") {
+					return nil
+				}
+			}
+			return fmt.Errorf("none of %d events names the gate", len(events.Items))
 		})
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -110,22 +116,6 @@ func TestAlignment(t *testing.T) {
 			})
 		}
 	}
-}
-
-// readyz returns the body of a frontend's /readyz.
-func (s suite) readyz(ctx context.Context) (string, error) {
-	pods, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=frontend"})
-	if err != nil {
-		return "", err
-	}
-	var bodies []string
-	var errs []error
-	for _, p := range pods.Items {
-		port := fmt.Sprint(p.Spec.Containers[0].Ports[0].ContainerPort)
-		body, err := s.client.CoreV1().Pods(namespace).ProxyGet("http", p.Name, port, "readyz", nil).DoRaw(ctx)
-		bodies, errs = append(bodies, string(body)), append(errs, err)
-	}
-	return strings.Join(bodies, "\n"), errors.Join(errs...)
 }
 
 // readRecipe reads a recipe's template and pod. The pod gets an image of the nodes, and

@@ -6,6 +6,7 @@ package allocation
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -15,15 +16,31 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// Selectors are the features of CEL selectors in Kubernetes 1.37.
-func Selectors() cel.Features { return cel.Features{EnableConsumableCapacity: true} }
+// Selectors are the features of CEL selectors in Kubernetes 1.37, with functions of
+// lists: an API server without them refuses the claims that use them.
+func Selectors() cel.Features {
+	return cel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true}
+}
 
-// features returns the features of Kubernetes 1.37.
-func features() structured.Features {
+// features returns the features of Kubernetes 1.37. An API server that keeps lists as
+// attributes shows that DRAListTypeAttributes is on, which is another allocator.
+func features(all []*resourceapi.ResourceSlice) structured.Features {
 	return structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
 		FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
+		ListTypeAttributes: slices.ContainsFunc(all, hasLists),
 	}
+}
+
+func hasLists(slice *resourceapi.ResourceSlice) bool {
+	for _, d := range slice.Spec.Devices {
+		for _, a := range d.Attributes {
+			if a.IntValues != nil || a.StringValues != nil || a.BoolValues != nil || a.VersionValues != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // celCacheSize is the number of compiled selectors that are kept.
@@ -44,10 +61,10 @@ func New(classes Classes) Allocator {
 // node cannot serve all of them. taken are the results of all allocated claims. The
 // error is about the claims, in the words that the scheduler uses in the pod's events.
 func (a Allocator) Allocate(
-	ctx context.Context, node *corev1.Node, slices []*resourceapi.ResourceSlice,
+	ctx context.Context, node *corev1.Node, published []*resourceapi.ResourceSlice,
 	taken []resourceapi.DeviceRequestAllocationResult, claims []*resourceapi.ResourceClaim,
 ) ([]resourceapi.AllocationResult, error) {
-	allocator, err := structured.NewAllocator(ctx, features(), state(taken), a.classes, slices, a.cache)
+	allocator, err := structured.NewAllocator(ctx, features(published), state(taken), a.classes, published, a.cache)
 	if err != nil {
 		return nil, err
 	}

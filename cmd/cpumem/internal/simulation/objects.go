@@ -110,8 +110,10 @@ func simulated() map[string]string {
 	}
 }
 
-// maxKind bounds the name of a kind in a message, in bytes.
-const maxKind = 100
+// maxName bounds a name of the input in a message, in bytes.
+const maxName = 100
+
+func excerpt(name string) string { return contract.Excerpt(name, maxName) }
 
 // documents are the objects as they were read, in order.
 type documents struct {
@@ -146,16 +148,16 @@ func (d *documents) add(doc []byte) error {
 		return add[appsv1.Deployment](d, data)
 	}
 	if version := simulated()[meta.Kind]; version != "" {
-		return fmt.Errorf("apiVersion %q, kind %q: want apiVersion %s", contract.Excerpt(meta.APIVersion, maxKind), meta.Kind, version)
+		return fmt.Errorf("apiVersion %q, kind %q: want apiVersion %s", excerpt(meta.APIVersion), meta.Kind, version)
 	}
 	if meta.Kind == "" || meta.APIVersion == "" {
-		return fmt.Errorf("apiVersion %q, kind %q: want both", contract.Excerpt(meta.APIVersion, maxKind), contract.Excerpt(meta.Kind, maxKind))
+		return fmt.Errorf("apiVersion %q, kind %q: want both", excerpt(meta.APIVersion), excerpt(meta.Kind))
 	}
 	if slices.Contains([]string{"List", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"}, meta.Kind) {
 		// Its pods would be missing in the result.
 		return fmt.Errorf("kind %s is not simulated: write its pods as kind Pod, or as a Deployment of as many replicas", meta.Kind)
 	}
-	d.skipped[contract.Excerpt(fmt.Sprintf("%s (%s)", meta.Kind, meta.APIVersion), maxKind)]++
+	d.skipped[excerpt(fmt.Sprintf("%s (%s)", meta.Kind, meta.APIVersion))]++
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
@@ -103,6 +104,15 @@ type Claim struct {
 	// CPUs are all CPUs that the claim holds.
 	CPUs    contract.CPUSet `json:"cpus,omitzero"`
 	Results []Request       `json:"results,omitempty"`
+	// Devices are the claim's devices of other drivers.
+	Devices []Device `json:"devices,omitempty"`
+}
+
+// Device is a device of another driver that a claim got.
+type Device struct {
+	Request string `json:"request"`
+	Driver  string `json:"driver"`
+	Device  string `json:"device"`
 }
 
 // Request is a request of a claim that got its share of a zone.
@@ -215,15 +225,21 @@ func (s *simulation) claim(c *resourceapi.ResourceClaim) (Claim, error) {
 		return Claim{}, err
 	}
 	out.CPUs = record.CPUs()
-	for i, r := range c.Status.Allocation.Devices.Results {
+	// The record has this driver's results, in the same order.
+	decided := record.Results
+	for _, r := range c.Status.Allocation.Devices.Results {
+		if r.Driver != kubelet.DriverName {
+			out.Devices = append(out.Devices, Device{Request: r.Request, Driver: r.Driver, Device: r.Device})
+			continue
+		}
 		request := Request{Request: r.Request, Zone: r.Device, Consumed: make(map[string]string, len(r.ConsumedCapacity))}
 		for name, q := range r.ConsumedCapacity {
 			request.Consumed[string(name)] = q.String()
 		}
 		request.RoundedFrom = rounded(c, r)
-		// There is one driver: the record has the results in the same order.
-		if i < len(record.Results) {
-			request.Decision, request.Parameters = &record.Results[i].Decision, record.Results[i].Parameters
+		if len(decided) > 0 {
+			request.Decision, request.Parameters = &decided[0].Decision, decided[0].Parameters
+			decided = decided[1:]
 		}
 		out.Results = append(out.Results, request)
 	}

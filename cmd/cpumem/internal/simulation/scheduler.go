@@ -21,24 +21,27 @@ import (
 
 // scheduler is the part of kube-scheduler that allocates claims, with one node.
 type scheduler struct {
-	node      *corev1.Node
+	node *corev1.Node
+	// devices are this driver's, slices are of all drivers.
 	devices   []resourceapi.Device
+	others    []*resourceapi.ResourceSlice
 	slices    []*resourceapi.ResourceSlice
 	allocator allocation.Allocator
 	// results are the results of all allocated claims.
 	results []resourceapi.DeviceRequestAllocationResult
 }
 
-func newScheduler(classes allocation.Classes) *scheduler {
+func newScheduler(classes allocation.Classes, others Others) *scheduler {
 	return &scheduler{
 		node:      &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}}},
 		allocator: allocation.New(classes),
+		others:    others.slices,
 	}
 }
 
 // publish replaces the devices to allocate from.
 func (s *scheduler) publish(devices []resourceapi.Device) {
-	s.devices, s.slices = devices, nil
+	s.devices, s.slices = devices, slices.Clone(s.others)
 	for name, pool := range resourceslices.DriverResources(nodeName, devices).Pools {
 		for i, slice := range pool.Slices {
 			s.slices = append(s.slices, &resourceapi.ResourceSlice{
@@ -81,7 +84,7 @@ func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.Resource
 func (s *scheduler) used(device string, name resourceapi.QualifiedName) resource.Quantity {
 	var sum resource.Quantity
 	for _, r := range s.results {
-		if q, consumed := r.ConsumedCapacity[name]; consumed && r.Device == device {
+		if q, consumed := r.ConsumedCapacity[name]; consumed && r.Driver == kubelet.DriverName && r.Device == device {
 			sum.Add(q)
 		}
 	}

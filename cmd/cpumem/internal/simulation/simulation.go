@@ -39,9 +39,9 @@ import (
 // nodeName is the name of the simulated node, and of its pool.
 const nodeName = "simulated"
 
-// Run simulates the pods on the machine. The error is about the input: a claim
-// that does not fit is a result.
-func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (Result, error) {
+// Run simulates the pods on the machine, beside the devices of other drivers. The error is
+// about the input: a claim that does not fit is a result.
+func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects, others Others) (Result, error) {
 	offered, err := c.Divide(m)
 	if err != nil {
 		return Result{}, err
@@ -50,7 +50,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects) (R
 		objects:   o.Clone(),
 		offered:   offered,
 		devices:   c.Published(m.PageSize, nil),
-		scheduler: newScheduler(o.classes),
+		scheduler: newScheduler(o.classes, others),
 		ledger:    ledger.New(newDirectory(), bootID),
 		outcomes:  make(map[types.UID]outcome, len(o.claims)),
 	}

@@ -41,11 +41,23 @@ func (d drawing) claims(claims []Claim) error {
 			fmt.Fprintf(d, "%s  %s", d.signs.claim(row), lines[i+1])
 		}
 	}
+	d.devices(claims)
 	d.rounded(claims)
 	d.reasons(claims, Unschedulable, "unschedulable, their pods are pending:")
 	d.reasons(claims, Refused, "refused by Prepare, their pods do not start:")
 	d.reasons(claims, Allocated, "not shared with every pod that wants to:")
 	return nil
+}
+
+// devices writes a line for each device of another driver.
+func (d drawing) devices(claims []Claim) {
+	title := "\ndevices of other drivers:\n"
+	for _, c := range claims {
+		for _, r := range c.Devices {
+			fmt.Fprintf(d, "%s%s%s: %s of %s\n", title, indent, c.name(r.Request), r.Device, r.Driver)
+			title = ""
+		}
+	}
 }
 
 // rounded writes a line for each amount that the scheduler rounded up.
