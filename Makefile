@@ -117,12 +117,12 @@ bench-placement: ## Compare placement with kubelet's static policy: quality and 
 	@cd test/placement && GOWORK=off go run .
 
 .PHONY: bench-memory
-bench-memory: ## Show memory protection and limits under pressure on a cluster (root, Debian); writes docs/memory-pressure.*
+bench-memory: ## Show memory protection and limits under pressure on a cluster (root, Debian); writes docs/explanation/memory-pressure.*
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
 	cd test/cluster && GOWORK=off go run ./cmd/pressure -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
 
 .PHONY: bench-isolation
-bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a cluster (root, Debian); writes docs/isolation-*
+bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a cluster (root, Debian); writes docs/explanation/isolation-*
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
 	cd test/cluster && GOWORK=off go run ./cmd/isolation -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
 

@@ -43,7 +43,7 @@ func TestLogCommands(t *testing.T) {
 	require.NoError(t, err)
 	for layout, daemonSets := range layouts {
 		texts := map[string]string{
-			"notes":           notes(t, "layout: "+layout),
+			"notes":                           notes(t, "layout: "+layout),
 			"docs/getting-started/install.md": strings.ReplaceAll(string(page), "cpumem-system", "ns"),
 		}
 		all := render(t, "layout: "+layout)

@@ -102,7 +102,7 @@ func TestShares(t *testing.T) {
 
 // The document has the marks between which the command writes.
 func TestDocumentHasMarks(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("../../../../docs", document))
+	data, err := os.ReadFile(filepath.Join("../../../../docs/explanation", document))
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, document), data, 0o644))

@@ -93,7 +93,7 @@ func TestTables(t *testing.T) {
 // The document has the marks between which the command writes.
 func TestDocumentHasMarks(t *testing.T) {
 	const name = "memory-pressure.md"
-	data, err := os.ReadFile(filepath.Join("../../../../docs", name))
+	data, err := os.ReadFile(filepath.Join("../../../../docs/explanation", name))
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(file, data, 0o644))
