@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/containerd/nri v0.12.5
+	github.com/dra-driver-cpumem/dra-driver-cpumem v0.0.0
 	github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract v0.0.0
 	github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend v0.0.0
 	github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator v0.0.0
@@ -124,6 +125,7 @@ require (
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/tetratelabs/wazero v1.11.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
+	github.com/yuin/goldmark v1.8.7 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.69.0 // indirect
@@ -152,6 +154,7 @@ require (
 	k8s.io/component-helpers v0.37.2 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
+	mvdan.cc/sh/v3 v3.14.1 // indirect
 	sigs.k8s.io/json v0.0.0-20260909141634-11ed52e25bc5 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
@@ -162,3 +165,5 @@ replace github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend => ../dra-fr
 replace github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract => ../cdi-contract
 
 replace github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator => ../nri-actuator
+
+replace github.com/dra-driver-cpumem/dra-driver-cpumem => ../
