@@ -65,8 +65,16 @@ generate: ## Write generated files: JSON Schemas, the chart's defaults, the tabl
 
 .PHONY: test
 test: export CGO_ENABLED = 1
-test: ## Unit, contract, lab and chart tests, with the race detector
+test: ## Unit, contract, lab and chart tests, with the race detector; the documentation
 	@$(call each,test,go test -race $(TEST_FLAGS) ./...)
+	@$(MAKE) test-pages
+
+# It compiles a part of Kubernetes, which takes minutes the first time: without the
+# race detector, as nothing in it runs at the same time.
+.PHONY: test-pages
+test-pages: export CGO_ENABLED = 0
+test-pages:
+	@echo "== test: test/kubernetes"; cd test/kubernetes && GOWORK=off go test $(TEST_FLAGS) ./...
 
 # A number of inputs, which does not depend on the machine's speed, or a time.
 FUZZTIME ?= 2000x
@@ -127,7 +135,7 @@ bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a c
 	cd test/cluster && GOWORK=off go run ./cmd/isolation -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
 
 .PHONY: verify
-verify: verify-format verify-lint verify-modules verify-placement verify-protocol verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, protocol, generated files, headers
+verify: verify-format verify-lint verify-modules verify-placement verify-pages verify-protocol verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, protocol, generated files, headers
 
 .PHONY: verify-format
 verify-format:
@@ -149,6 +157,11 @@ verify-modules:
 .PHONY: verify-placement
 verify-placement: $(LINT)
 	@cd test/placement && export GOWORK=off && go mod tidy -diff && $(LINT) run ./... && go test $(TEST_FLAGS) ./...
+
+# Its test runs in "make test".
+.PHONY: verify-pages
+verify-pages: $(LINT)
+	@cd test/kubernetes && export GOWORK=off && go mod tidy -diff && $(LINT) run ./...
 
 # All states take a minute, so the test runs here and not in "make test".
 PROTOCOL ?= TestProtocol

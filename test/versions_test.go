@@ -3,7 +3,9 @@
 package test
 
 import (
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -40,5 +42,21 @@ func TestVersions(t *testing.T) {
 				assert.Equal(t, want, version, "%s is tested with another version of %s: go get %s@%s", module, path, path, want)
 			}
 		}
+	}
+}
+
+// The pages and the placement are compared with the Kubernetes of the test cluster.
+func TestVersionOfKubernetes(t *testing.T) {
+	required := regexp.MustCompile(`(?m)^(?:require )?\s*k8s\.io/kubernetes (\S+)$`)
+	of := func(module string) string {
+		text, err := os.ReadFile(module + "/go.mod")
+		require.NoError(t, err)
+		match := required.FindSubmatch(text)
+		require.NotNil(t, match, module)
+		return string(match[1])
+	}
+	want := of("cluster/programs/kubernetes")
+	for _, module := range []string{"kubernetes", "placement"} {
+		assert.Equal(t, want, of(module), module)
 	}
 }
