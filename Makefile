@@ -64,9 +64,11 @@ generate: ## Write generated files: JSON Schemas, the chart's defaults, the tabl
 ##@ Check
 
 .PHONY: test
+# Without the cache of results (-count=1): it does not see that a file outside of the
+# module, a page or the chart, has changed.
 test: export CGO_ENABLED = 1
 test: ## Unit, contract, lab and chart tests, with the race detector; the documentation
-	@$(call each,test,go test -race $(TEST_FLAGS) ./...)
+	@$(call each,test,go test -race -count=1 $(TEST_FLAGS) ./...)
 	@$(MAKE) test-pages
 
 # It compiles a part of Kubernetes, which takes minutes the first time: without the
@@ -74,7 +76,7 @@ test: ## Unit, contract, lab and chart tests, with the race detector; the docume
 .PHONY: test-pages
 test-pages: export CGO_ENABLED = 0
 test-pages:
-	@echo "== test: test/kubernetes"; cd test/kubernetes && GOWORK=off go test $(TEST_FLAGS) ./...
+	@echo "== test: test/kubernetes"; cd test/kubernetes && GOWORK=off go test -count=1 $(TEST_FLAGS) ./...
 
 # A number of inputs, which does not depend on the machine's speed, or a time.
 FUZZTIME ?= 2000x
