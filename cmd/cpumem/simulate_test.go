@@ -48,6 +48,14 @@ func TestSimulateDescribedMachine(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/how-to/simulate.md")
 	require.NoError(t, err)
 	require.Contains(t, string(doc), "```\n"+out+"```\n", "the documentation shows it")
+	out, err = execute("simulate", "--machine", "{sockets: 2, coresPerL3: 4}",
+		"--with", examples+"devices.yaml", "../../examples/recipes/alignment.yaml")
+	require.NoError(t, err)
+	doc, err = os.ReadFile("../../docs/how-to/recipes/alignment.md")
+	require.NoError(t, err)
+	require.Contains(t, string(doc), "```\n"+out+"```\n", "the documentation shows it")
+	_, err = execute("simulate", "--with", examples+"node.yaml", examples+"node.yaml")
+	require.ErrorContains(t, err, examples+"node.yaml: document 1: ")
 	out, err = execute("simulate",
 		"--machine", "{coresPerL3: 4, threadsPerCore: 2, efficiencyCoresPerL3: 6, offlineCPUs: '3'}", examples+"hybrid.yaml")
 	require.NoError(t, err)

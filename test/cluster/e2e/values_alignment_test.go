@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,12 +31,46 @@ const pciDriver = "../pcidriver/driver.yaml"
 // the NUMA node that the kernel reports for the device that the container got.
 func TestAlignment(t *testing.T) {
 	s := theSuite
+	s.configure(t)
+	s.secondDriver(t)
+	template, recipe := readRecipe(t, "alignment.yaml")
+	_, err := s.client.ResourceV1().ResourceClaimTemplates("default").Create(t.Context(), template, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		templates := s.client.ResourceV1().ResourceClaimTemplates("default")
+		if err := templates.Delete(context.Background(), template.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, nodes := range map[string]int{node: 2, wide: 4} {
+		t.Run(name, func(t *testing.T) {
+			s := s.on(name)
+			used := map[string]bool{}
+			for i := range nodes { // Each NUMA node with CPUs has one device.
+				pod := recipe.DeepCopy()
+				pod.Name = fmt.Sprintf("%s-%d", recipe.Name, i)
+				s.run(t, pod)
+				got := s.recipeOutput(t, pod.Name)
+				require.Equal(t, got["device"], got["Mems_allowed_list"], "%v", got)
+				require.Equal(t, got["device"], s.numaNodeOf(t, got["Cpus_allowed_list"]), "%v", got)
+				used[got["device"]] = true
+			}
+			require.Len(t, used, nodes, "a pod on each NUMA node with CPUs")
+		})
+	}
+}
+
+// TestListAttributes: without the feature gate an event of the node names the gate. With
+// the gate the API server keeps the lists, and selectors find zones by them. A constraint
+// over lists needs the scheduler of Kubernetes 1.37 (TestAllocatorAligns).
+func TestListAttributes(t *testing.T) {
+	s := theSuite
 	lists := []string{"config.numaNodeForm=list", "config.publishPCIeRoots=true"}
 	t.Cleanup(func() {
 		require.NoError(t, s.SetGates(context.Background(), nil))
 	})
 	t.Run("without the feature gate", func(t *testing.T) {
-		// The release is not ready, so helm does not wait.
+		// The slices are not written, so nothing waits for them.
 		path, err := filepath.Abs(chart)
 		require.NoError(t, err)
 		_, err = s.Helm(t.Context(), "upgrade", release, path, "--namespace", namespace, "--reuse-values",
@@ -62,12 +97,42 @@ func TestAlignment(t *testing.T) {
 	require.NoError(t, s.SetGates(ctx, map[string]bool{"DRAListTypeAttributes": true}))
 	s.configure(t, lists...)
 	defer s.configure(t)
-	_, err := s.Kubectl(ctx, "apply", "-f", pciDriver)
+	eventually(t, "lists in the slice", func(ctx context.Context) error {
+		for i, d := range s.slice(t).Spec.Devices {
+			numa := d.Attributes["resource.kubernetes.io/numaNode"].IntValues
+			roots := d.Attributes["resource.kubernetes.io/pcieRoot"].StringValues
+			if !slices.Equal(numa, []int64{int64(i)}) || len(roots) != 1 {
+				return fmt.Errorf("%s has the nodes %v and the roots %v", d.Name, numa, roots)
+			}
+		}
+		return nil
+	})
+	root := s.slice(t).Spec.Devices[1].Attributes["resource.kubernetes.io/pcieRoot"].StringValues[0]
+	for name, selector := range map[string]string{
+		"list-node": `numaNode.includes(1)`, "list-root": fmt.Sprintf("pcieRoot.includes(%q)", root),
+	} {
+		claim := newClaim("dra.cpumem", name, "", capacity{"cpu": "1"})
+		claim.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: `device.attributes["resource.kubernetes.io"].` + selector,
+		}}}
+		_, err := s.client.ResourceV1().ResourceClaims("default").Create(t.Context(), claim, metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() { s.deleteClaim(t, name) })
+		s.run(t, pod(name, []string{"mask", "sleep"}, name))
+		require.Equal(t, "1", s.numaNodeOf(t, s.lines(t, name, "mask")["mask"].CPUs), name)
+	}
+}
+
+// secondDriver runs the second driver on all nodes until the end of the test.
+func (s suite) secondDriver(t *testing.T) {
+	t.Helper()
+	_, err := s.Kubectl(t.Context(), "apply", "-f", pciDriver)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if _, err := s.Kubectl(context.Background(), "delete", "-f", pciDriver, "--wait"); err != nil {
 			t.Error(err)
 		}
+		// Kubelet deletes the slices of a driver that is away, after a while.
 		if err := s.client.ResourceV1().ResourceSlices().DeleteCollection(context.Background(), metav1.DeleteOptions{},
 			metav1.ListOptions{FieldSelector: "spec.driver=pci.example.com"}); err != nil {
 			t.Error(err)
@@ -87,35 +152,6 @@ func TestAlignment(t *testing.T) {
 		}
 		return nil
 	})
-	template, recipe := readRecipe(t, "alignment.yaml")
-	for _, attribute := range []resourceapi.FullyQualifiedName{"resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"} {
-		for _, name := range []string{node, wide} {
-			s := s.on(name)
-			t.Run(strings.ReplaceAll(string(attribute), "/", "_")+" on "+name, func(t *testing.T) {
-				template := template.DeepCopy()
-				template.Spec.Spec.Devices.Constraints[0].MatchAttribute = &attribute
-				_, err := s.client.ResourceV1().ResourceClaimTemplates("default").Create(t.Context(), template, metav1.CreateOptions{})
-				require.NoError(t, err)
-				t.Cleanup(func() {
-					if err := s.client.ResourceV1().ResourceClaimTemplates("default").Delete(
-						context.Background(), template.Name, metav1.DeleteOptions{}); err != nil {
-						t.Error(err)
-					}
-				})
-				used := map[string]bool{}
-				for i := range 2 { // A node has one device on each NUMA node.
-					pod := recipe.DeepCopy()
-					pod.Name = fmt.Sprintf("%s-%d", recipe.Name, i)
-					s.run(t, pod)
-					got := s.recipeOutput(t, pod.Name)
-					require.Equal(t, got["device"], got["Mems_allowed_list"], "%v", got)
-					require.Equal(t, got["device"], s.numaNodeOf(t, got["Cpus_allowed_list"]), "%v", got)
-					used[got["device"]] = true
-				}
-				require.Len(t, used, 2, "the pods are on two NUMA nodes")
-			})
-		}
-	}
 }
 
 // readRecipe reads a recipe's template and pod. The pod gets an image of the nodes, and

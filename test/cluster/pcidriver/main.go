@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -39,16 +38,14 @@ const (
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer cancel()
-	list := flag.Bool("numa-list", false, "publish the NUMA node as a list")
-	flag.Parse()
-	if err := run(ctx, os.Getenv("NODE_NAME"), *list); err != nil {
+	if err := run(ctx, os.Getenv("NODE_NAME")); err != nil {
 		fmt.Fprintln(os.Stderr, "pcidriver:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, node string, list bool) error {
-	devices, addresses, err := find(list)
+func run(ctx context.Context, node string) error {
+	devices, addresses, err := find()
 	if err != nil {
 		return err
 	}
@@ -84,14 +81,10 @@ func run(ctx context.Context, node string, list bool) error {
 }
 
 // find returns the devices, and the PCI address of each.
-func find(list bool) ([]resourceapi.Device, map[string]string, error) {
+func find() ([]resourceapi.Device, map[string]string, error) {
 	entries, err := os.ReadDir(pciDir)
 	if err != nil {
 		return nil, nil, err
-	}
-	form := deviceattribute.ScalarAttribute
-	if list {
-		form = deviceattribute.ListAttribute
 	}
 	var devices []resourceapi.Device
 	addresses := make(map[string]string)
@@ -111,7 +104,7 @@ func find(list bool) ([]resourceapi.Device, map[string]string, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		numa, err := deviceattribute.GetNUMANodeAttributeByPCIBusID(e.Name(), form)
+		numa, err := deviceattribute.GetNUMANodeAttributeByPCIBusID(e.Name(), deviceattribute.ScalarAttribute)
 		if err != nil {
 			return nil, nil, err
 		}

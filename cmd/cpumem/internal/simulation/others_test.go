@@ -142,3 +142,19 @@ func TestFaultyOthers(t *testing.T) {
 		})
 	}
 }
+
+func FuzzReadOthers(f *testing.F) {
+	f.Add([]byte(nics))
+	f.Add([]byte("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: [null]}]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		others, err := simulation.ReadOthers(strings.NewReader(string(data)))
+		if err != nil {
+			require.Less(t, len(err.Error()), 10000+4*len(data), "an error repeats at most the input")
+			return
+		}
+		objects, err := simulation.Read(strings.NewReader(claim("c", "cpu: 1", "")), others.Classes(simulation.ChartClasses()))
+		require.NoError(t, err)
+		_, err = simulation.Run(t.Context(), topologytest.T1().Machine(), config.Default(), objects, others)
+		require.NoError(t, err)
+	})
+}
