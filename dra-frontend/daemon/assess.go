@@ -46,7 +46,7 @@ type assessment struct {
 func assess(o observation, c config.Config) assessment {
 	report := health.Check(o.divided.Machine, o.claims, o.announced.invalidPartitions)
 	offered := o.divided.Offer(o.claims)
-	devices := resourceslices.Devices(offered, c.Published(o.divided.Machine.PageSize, taints(o)))
+	devices := resourceslices.Devices(offered, resourceslices.OptionsOf(c, o.divided.Machine.PageSize, taints(o)))
 	return assessment{
 		devices: devices, uses: o.divided.Uses(offered, o.claims),
 		displaced: o.divided.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuatorFault),

@@ -21,6 +21,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cpulayout"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -98,6 +99,15 @@ type Options struct {
 	NUMANodeList bool
 	// PCIeRoots publishes the zone's PCIe roots, which is a list.
 	PCIeRoots bool
+}
+
+// OptionsOf returns what the configuration says about devices. pageSize is the
+// machine's base page size in bytes.
+func OptionsOf(c config.Config, pageSize int64, taints []resourceapi.DeviceTaint) Options {
+	return Options{
+		PageSize: pageSize, Taints: taints, NodeAllocatable: c.NodeAllocatable,
+		NUMANodeList: c.NUMANodeForm == config.NUMANodeList, PCIeRoots: c.PublishPCIeRoots,
+	}
 }
 
 // Devices returns a device for each zone, in their order.

@@ -177,7 +177,7 @@ func (n *Node) offered() zones.Division {
 
 // devices returns the devices that the frontend publishes for zones.
 func (n *Node) devices(zs []zones.Zone) []resourceapi.Device {
-	return resourceslices.Devices(zs, n.config.Published(n.spec.PageSize, nil))
+	return resourceslices.Devices(zs, resourceslices.OptionsOf(n.config, n.spec.PageSize, nil))
 }
 
 // Reconfigure restarts the frontend with another configuration. It reports whether

@@ -137,6 +137,7 @@ func TestArgs(t *testing.T) {
 	for _, want := range []string{
 		"-accel tcg,thread=single -cpu max,vendor=GenuineIntel ", "mac=52:54:00:00:01:03", "ifname=tap3", "file=/d ",
 		"-append quiet node.name=node3 ", "path=/s ", "-serial file:/c ", "unix:/m,server",
+		"-device pxb,id=root1,bus=pci.0,bus_nr=80,numa_node=1 -device edu,bus=root1",
 	} {
 		require.Contains(t, args, want)
 	}

@@ -79,7 +79,7 @@ func ReadMachine(roots topology.Roots, pageSize int64, c config.Config) (Machine
 		PageSize: pageSize, Zones: []Zone{}, LeftOut: divided.LeftOut(), Warnings: m.Warnings,
 		SharedPool: SharedPool{CPUs: divided.Pool.CPUs, Mems: divided.Pool.Mems},
 		devices: resourceslices.Devices(divided.Offer(nil),
-			c.Published(pageSize, nil)),
+			resourceslices.OptionsOf(c, pageSize, nil)),
 	}
 	for _, z := range divided.Zones {
 		out.Zones = append(out.Zones, describe(z))

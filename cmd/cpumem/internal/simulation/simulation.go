@@ -49,7 +49,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects, ot
 	s := simulation{
 		objects:   o.Clone(),
 		offered:   offered,
-		devices:   c.Published(m.PageSize, nil),
+		devices:   resourceslices.OptionsOf(c, m.PageSize, nil),
 		scheduler: newScheduler(o.classes, others),
 		ledger:    ledger.New(newDirectory(), bootID),
 		outcomes:  make(map[types.UID]outcome, len(o.claims)),
