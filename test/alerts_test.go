@@ -20,7 +20,7 @@ import (
 )
 
 // labelsOf returns the labels of each metric of docs/reference/metrics.md, which is generated
-// from what the daemons register.
+// from what the daemons register, and of the metrics of kubelet that the dashboard shows.
 func labelsOf(t *testing.T) map[string][]string {
 	page, err := os.ReadFile("../docs/reference/metrics.md")
 	require.NoError(t, err)
@@ -33,11 +33,17 @@ func labelsOf(t *testing.T) map[string][]string {
 		}
 	}
 	require.NotEmpty(t, labels)
+	// What kubelet 1.36 serves at /metrics/cadvisor.
+	for _, resource := range []string{"cpu", "memory"} {
+		labels["container_pressure_"+resource+"_waiting_seconds_total"] = []string{
+			"container", "id", "image", "name", "namespace", "pod", "node",
+		}
+	}
 	return labels
 }
 
 // requireKnown requires that an expression is one, and that it names metrics and
-// labels that a daemon serves.
+// labels that are served.
 func requireKnown(t *testing.T, known map[string][]string, expression string) {
 	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expression)
 	require.NoError(t, err, expression)
@@ -50,7 +56,7 @@ func requireKnown(t *testing.T, known map[string][]string, expression string) {
 		selectors++
 		name, bucket := strings.CutSuffix(s.Name, "_bucket")
 		labels, serves := known[name]
-		require.True(t, serves, "no daemon serves %s of %s", s.Name, expression)
+		require.True(t, serves, "nothing serves %s of %s", s.Name, expression)
 		if bucket {
 			labels = append(slices.Clone(labels), "le")
 		}

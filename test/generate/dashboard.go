@@ -65,6 +65,14 @@ func dashboardRows() []row {
 				{`cpumem_frontend_displaced_claims{` + perNode + `}`, "{{node}} displaced"},
 			}},
 		}},
+		{"Pressure, from kubelet's metrics", []panel{
+			{"Pods that wait for CPUs", "Part of the time in which a task waits for a CPU: the five highest, with and without claims.", "percentunit", [][2]string{
+				{`topk(5, rate(container_pressure_cpu_waiting_seconds_total{container="",pod!="",` + perNode + `}[5m]))`, "{{node}} {{namespace}}/{{pod}}"},
+			}},
+			{"Pods that wait for memory", "Part of the time in which a task waits for memory: the five highest, with and without claims.", "percentunit", [][2]string{
+				{`topk(5, rate(container_pressure_memory_waiting_seconds_total{container="",pod!="",` + perNode + `}[5m]))`, "{{node}} {{namespace}}/{{pod}}"},
+			}},
+		}},
 		{"Daemons", []panel{
 			{"Nodes that take no new claims", "1 for each reason.", "short", [][2]string{
 				{`max by (node, reason) (cpumem_frontend_unfit{` + perNode + `}) == 1`, "{{node}} {{reason}}"},
