@@ -17,6 +17,7 @@ const (
 	Configuration = "configuration" // of the frontend
 	Machine       = "machine"       // for cpumem simulate --machine
 	Kubelet       = "kubelet"       // kubelet's configuration, or a part of it
+	Kubeadm       = "kubeadm"       // kubeadm's ClusterConfiguration
 	// Part begins the mark of a part of an object: "part of Pod: spec.containers[0]".
 	Part = "part of "
 )
@@ -44,7 +45,7 @@ func YAML(root string, pages []Page) ([]Block, error) {
 			return err
 		}
 		file := Block{Page: name, Line: 1, Language: "yaml", Text: string(data)}
-		for _, mark := range []string{Values, Configuration, Machine, Kubelet} {
+		for _, mark := range []string{Values, Configuration, Machine, Kubelet, Kubeadm} {
 			if strings.HasPrefix(d.Name(), mark) {
 				file.Mark = mark
 			}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/batch/install"
@@ -46,6 +47,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/resource/deviceclass"
 	"k8s.io/kubernetes/pkg/registry/resource/resourceclaim"
 	"k8s.io/kubernetes/pkg/registry/resource/resourceclaimtemplate"
+	"k8s.io/kubernetes/pkg/registry/resource/resourceslice"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
@@ -68,6 +70,7 @@ var strategies = map[string]rest.RESTCreateStrategy{
 	"DeviceClass": deviceclass.Strategy, "Job": job.Strategy, "Namespace": namespace.Strategy, "Pod": pod.Strategy,
 	"ResourceClaim":         resourceclaim.NewStrategy(nil, nil),
 	"ResourceClaimTemplate": resourceclaimtemplate.NewStrategy(nil),
+	"ResourceSlice":         resourceslice.Strategy,
 	"ResourceQuota":         resourcequota.Strategy, "Service": service.Strategy, "StatefulSet": statefulset.Strategy,
 }
 
@@ -216,6 +219,8 @@ func TestObjects(t *testing.T) {
 		switch mark {
 		case pages.Kubelet:
 			assert.NoError(t, yaml.UnmarshalStrict([]byte(b.Text), &kubeletconfig.KubeletConfiguration{}), b.At())
+		case pages.Kubeadm:
+			assert.NoError(t, yaml.UnmarshalStrict([]byte(b.Text), &kubeadm.ClusterConfiguration{}), b.At())
 		case "":
 			all, err := documents(b.Text)
 			require.NoError(t, err, b.At())
