@@ -66,12 +66,8 @@ func dashboardRows() []row {
 			}},
 		}},
 		{"Pressure, from kubelet's metrics", []panel{
-			{"Pods that wait for CPUs", "Part of the time in which a task waits for a CPU: the five highest, with and without claims.", "percentunit", [][2]string{
-				{`topk(5, rate(container_pressure_cpu_waiting_seconds_total{container="",pod!="",` + perNode + `}[5m]))`, "{{node}} {{namespace}}/{{pod}}"},
-			}},
-			{"Pods that wait for memory", "Part of the time in which a task waits for memory: the five highest, with and without claims.", "percentunit", [][2]string{
-				{`topk(5, rate(container_pressure_memory_waiting_seconds_total{container="",pod!="",` + perNode + `}[5m]))`, "{{node}} {{namespace}}/{{pod}}"},
-			}},
+			waiting("cpu", "Pods that wait for CPUs"),
+			waiting("memory", "Pods that wait for memory"),
 		}},
 		{"Daemons", []panel{
 			{"Nodes that take no new claims", "1 for each reason.", "short", [][2]string{
@@ -98,6 +94,15 @@ func dashboardRows() []row {
 			}},
 		}},
 	}
+}
+
+// waiting returns the panel of the pods that wait most for a resource, from a metric of
+// kubelet.
+func waiting(resource, title string) panel {
+	return panel{title, "Part of the time in which a task waits: the five highest, with and without claims.", "percentunit", [][2]string{{
+		`topk(5, rate(container_pressure_` + resource + `_waiting_seconds_total{container="",pod!="",` + perNode + `}[5m]))`,
+		"{{node}} {{namespace}}/{{pod}}",
+	}}}
 }
 
 type row struct {

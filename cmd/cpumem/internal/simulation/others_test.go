@@ -70,14 +70,15 @@ func TestBesideOtherDrivers(t *testing.T) {
 	others, err := simulation.ReadOthers(strings.NewReader(nics))
 	require.NoError(t, err)
 	const node, root = "resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"
+	inOrder := []string{"numa-1", "numa-0", ""}
 	for name, c := range map[string]struct {
 		attribute string
 		configure func(*config.Config)
 		zones     []string // of the claims, empty if a claim gets nothing
 	}{
-		"a number beside numbers and lists": {node, func(*config.Config) {}, []string{"numa-1", "numa-0", ""}},
-		"a list":                            {node, func(c *config.Config) { c.NUMANodeForm = config.NUMANodeList }, []string{"numa-1", "numa-0", ""}},
-		"roots":                             {root, func(c *config.Config) { c.PublishPCIeRoots = true }, []string{"numa-1", "numa-0", ""}},
+		"a number beside numbers and lists": {node, func(*config.Config) {}, inOrder},
+		"a list":                            {node, func(c *config.Config) { c.NUMANodeForm = config.NUMANodeList }, inOrder},
+		"roots":                             {root, func(c *config.Config) { c.PublishPCIeRoots = true }, inOrder},
 		"roots are not published":           {root, func(*config.Config) {}, []string{"", "", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
