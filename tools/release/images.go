@@ -65,16 +65,19 @@ func (a artifact) push(to name.Tag, options ...remote.Option) error {
 // root owns all files of images and chart; their time is always the same.
 const root, epoch = 0, 0
 
-// imageOf returns the index of a daemon's images. Each has the program and nothing
-// else, as the Dockerfiles say.
+// imageOf returns the index of a daemon's images. Each has the daemon's programs and
+// nothing else, as the Dockerfiles say.
 func imageOf(o options, daemon string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
-		program, err := os.ReadFile(filepath.Join(o.out, programPath(daemon, arch)))
-		if err != nil {
-			return nil, err
+		programs := make(map[string][]byte)
+		for _, program := range programsOf(daemon) {
+			var err error
+			if programs[program], err = os.ReadFile(filepath.Join(o.out, programPath(program, arch))); err != nil {
+				return nil, err
+			}
 		}
-		files, err := pack(map[string][]byte{daemon: program}, 0o755)
+		files, err := pack(programs, 0o755)
 		if err != nil {
 			return nil, err
 		}

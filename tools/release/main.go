@@ -57,8 +57,19 @@ func (o options) check() error {
 	return nil
 }
 
+const tool = "cpumem"
+
 // daemons are the programs that have an image.
 var daemons = []string{"dra-frontend", "nri-actuator"}
+
+// programsOf returns the programs of a daemon's image. The frontend's has the tool, for
+// kubectl exec.
+func programsOf(daemon string) []string {
+	if daemon == "dra-frontend" {
+		return []string{daemon, tool}
+	}
+	return []string{daemon}
+}
 
 // architectures are what images and tool are built for.
 var architectures = []string{"amd64", "arm64"}
@@ -78,7 +89,7 @@ func run(ctx context.Context, log io.Writer, o options) error {
 		return err
 	}
 	say := func(format string, values ...any) { fmt.Fprintf(log, "release: "+format+"\n", values...) }
-	for _, program := range append([]string{"cpumem"}, daemons...) {
+	for _, program := range append([]string{tool}, daemons...) {
 		for _, arch := range architectures {
 			say("building %s for %s", program, arch)
 			if err := build(ctx, o, program, arch); err != nil {

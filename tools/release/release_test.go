@@ -23,9 +23,9 @@ import (
 // released has invented programs in place of built ones.
 func released(t *testing.T) options {
 	o := options{root: "../..", out: t.TempDir(), version: "v1.2.3"}
-	for _, daemon := range daemons {
+	for _, program := range append([]string{tool}, daemons...) {
 		for _, arch := range architectures {
-			require.NoError(t, os.WriteFile(filepath.Join(o.out, programPath(daemon, arch)), []byte(daemon+" for "+arch), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(o.out, programPath(program, arch)), []byte(program+" for "+arch), 0o600))
 		}
 	}
 	return o
@@ -58,6 +58,7 @@ func TestPush(t *testing.T) {
 		require.NoError(t, a.push(tag))
 		return tag
 	}
+	programs := map[string][]string{"dra-frontend": {"dra-frontend", "cpumem"}, "nri-actuator": {"nri-actuator"}}
 	for _, daemon := range daemons {
 		index, err := imageOf(o, daemon)
 		require.NoError(t, err)
@@ -73,7 +74,11 @@ func TestPush(t *testing.T) {
 			require.Len(t, layers, 1)
 			unpacked, err := layers[0].Uncompressed()
 			require.NoError(t, err)
-			require.Equal(t, map[string]string{daemon: daemon + " for " + arch}, contents(t, unpacked))
+			want := map[string]string{}
+			for _, program := range programs[daemon] {
+				want[program] = program + " for " + arch
+			}
+			require.Equal(t, want, contents(t, unpacked))
 		}
 	}
 	chart, err := chartOf(o)

@@ -110,4 +110,8 @@ func TestTool(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "default/tool-all ")
 	require.NotContains(t, out, "tool-more")
+	out, err = s.Kubectl(t.Context(), "-n", namespace, "exec", s.daemon(t, "frontend").Name, "--",
+		"/cpumem", "explain", "--cgroup-root", "/host/sys/fs/cgroup")
+	require.NoError(t, err, "the tool of the frontend's image")
+	require.Contains(t, out, "tool-all")
 }
