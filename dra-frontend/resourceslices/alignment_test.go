@@ -12,6 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/dynamic-resource-allocation/structured"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
@@ -87,6 +88,18 @@ func TestAlignmentAttributes(t *testing.T) {
 }
 
 // The API server refuses a slice with a device of more values.
+func TestMoreNodesThanFit(t *testing.T) {
+	m := topologytest.T2().Machine()
+	for id := len(m.NUMANodes); id < resourceapi.ResourceSliceMaxAttributeValuesPerDevice; id++ {
+		node := m.NUMANodes[0]
+		// Nodes without CPUs are zones of their own; CPUs of other machines do.
+		node.ID, node.CPUs = id, contract.CPUs(1000+id)
+		m.NUMANodes = append(m.NUMANodes, node)
+	}
+	devices := published(t, m, zones.Machine, resourceslices.Options{NUMANodeList: true})
+	require.Equal(t, map[string]any{}, devices["machine"])
+}
+
 func TestMoreRootsThanFit(t *testing.T) {
 	m := topologytest.T2().Machine()
 	for i := range resourceapi.ResourceSliceMaxAttributeValuesPerDevice {

@@ -81,8 +81,8 @@ const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 const maxDistances = 8
 
 // maxValues is the API's limit of values of a device's attributes. A zone with more
-// PCIe roots than fit publishes none of them: without some roots, a claim that needs
-// one of these stays pending without a visible reason.
+// NUMA nodes or PCIe roots than fit publishes none of them: with a part of them, a
+// claim that needs another one stays pending without a visible reason.
 const maxValues = resourceapi.ResourceSliceMaxAttributeValuesPerDevice
 
 // Options apply to all devices.
@@ -188,11 +188,6 @@ func attributes(z zones.Zone, o Options) map[resourceapi.QualifiedName]resourcea
 			out[name] = number(z.ID)
 		}
 	}
-	if o.NUMANodeList {
-		// The nodes of the zone alone, without their neighbours: the zone's memory
-		// is local to a device that shares a node with the zone.
-		out[deviceattribute.StandardDeviceAttributeNUMANode] = numbers(z.NUMANodes.List())
-	}
 	if z.SocketID >= 0 {
 		out[AttributeSocketID] = number(z.SocketID)
 	}
@@ -229,6 +224,11 @@ func attributes(z zones.Zone, o Options) map[resourceapi.QualifiedName]resourcea
 	}
 	if p := z.Performance; p.ReadLatency > 0 {
 		out[AttributeReadLatency] = number(int(p.ReadLatency))
+	}
+	// The nodes of the zone alone, without their neighbours: the zone's memory is
+	// local to a device that shares a node with the zone.
+	if nodes := z.NUMANodes.List(); o.NUMANodeList && values(out)+len(nodes) <= maxValues {
+		out[deviceattribute.StandardDeviceAttributeNUMANode] = numbers(nodes)
 	}
 	if o.PCIeRoots && len(z.PCIeRoots) > 0 && values(out)+len(z.PCIeRoots) <= maxValues {
 		out[deviceattribute.StandardDeviceAttributePCIeRoot] = resourceapi.DeviceAttribute{StringValues: slices.Clone(z.PCIeRoots)}

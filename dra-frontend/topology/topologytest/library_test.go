@@ -155,9 +155,13 @@ func devices(t *testing.T, m topology.Machine, by zones.Kind) ([]zones.Zone, []r
 func TestLimits(t *testing.T) {
 	for _, c := range slices.Concat(topologytest.All(), topologytest.Library()) {
 		m := c.Spec.Machine()
+		for i := range m.NUMANodes {
+			m.NUMANodes[i].PCIeRoots = roots(i)
+		}
 		for _, by := range []zones.Kind{zones.NUMANode, zones.Socket, zones.Machine} {
-			_, ds := devices(t, m, by)
-			for _, d := range ds {
+			zs, _ := devices(t, m, by)
+			for _, d := range resourceslices.Devices(zs, resourceslices.Options{PageSize: m.PageSize, NUMANodeList: true, PCIeRoots: true}) {
+				require.LessOrEqual(t, values(d), resourceapi.ResourceSliceMaxAttributeValuesPerDevice, "%s %s", c.Name, d.Name)
 				require.LessOrEqual(t, len(d.Attributes)+len(d.Capacity),
 					resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice, "%s %s", c.Name, d.Name)
 				for name := range d.Attributes {
@@ -169,6 +173,22 @@ func TestLimits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// roots returns more PCIe roots of a node than usual machines have.
+func roots(node int) (out []string) {
+	for i := range 12 {
+		out = append(out, fmt.Sprintf("pci%04x:%02x", node, i))
+	}
+	return out
+}
+
+// values counts the values of a device's attributes.
+func values(d resourceapi.Device) (n int) {
+	for _, a := range d.Attributes {
+		n += max(1, len(a.IntValues)+len(a.StringValues))
+	}
+	return n
 }
 
 const page = "../../../docs/reference/machines.md"
