@@ -89,6 +89,10 @@ func TestSimulateGolden(t *testing.T) {
 		{"T4-node-sockets.txt", topologytest.T4(), "simulate/node.yaml", "groupBy: socket", nil},
 		{"T5-hybrid.txt", topologytest.T5(), "simulate/hybrid.yaml", "", nil},
 		{"T6-node.txt", topologytest.T6(), "simulate/node.yaml", "memoryTypes: [dram, unknown]", nil},
+		{"T2-database.txt", topologytest.T2(), "recipes/database.yaml", "", nil},
+		{"T2-packet-processing.txt", topologytest.T2(), "recipes/packet-processing.yaml", "", nil},
+		{"T2-sidecars.txt", topologytest.T2(), "recipes/sidecars.yaml", "", nil},
+		{"T2-two-zones.txt", topologytest.T2(), "recipes/two-zones.yaml", "", nil},
 		{"T8-node.txt", topologytest.T8(), "simulate/node.yaml", "groupBy: machine", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

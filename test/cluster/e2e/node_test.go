@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func (s suite) cgroupDir(t *testing.T, p *corev1.Pod, container string) string {
 	if container == "" {
 		return dir
 	}
-	for _, c := range p.Status.ContainerStatuses {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if c.Name == container {
 			return s.containerDir(dir, c.ContainerID)
 		}

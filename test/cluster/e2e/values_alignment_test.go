@@ -5,23 +5,16 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
-
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
 const pciDriver = "../pcidriver/driver.yaml"
@@ -34,14 +27,9 @@ func TestAlignment(t *testing.T) {
 	s.configure(t)
 	s.secondDriver(t)
 	template, recipe := readRecipe(t, "alignment.yaml")
-	_, err := s.client.ResourceV1().ResourceClaimTemplates("default").Create(t.Context(), template, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		templates := s.client.ResourceV1().ResourceClaimTemplates("default")
-		if err := templates.Delete(context.Background(), template.Name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
+	s.template(t, template)
+	command := recipe.Spec.Containers[0].Command
+	command[2] = `echo "device: $(cat /sys/bus/pci/devices/$PCI_DEVICE/numa_node)"` + "\n" + command[2]
 	for name, devices := range map[string]int{node: 2, wide: often(0, 4)} {
 		t.Run(name, func(t *testing.T) {
 			if devices == 0 {
@@ -53,7 +41,7 @@ func TestAlignment(t *testing.T) {
 				pod := recipe.DeepCopy()
 				pod.Name = fmt.Sprintf("%s-%d", recipe.Name, i)
 				s.run(t, pod)
-				got := s.recipeOutput(t, pod.Name)
+				got := s.recipeOutput(t, pod.Name, "app")
 				require.Equal(t, got["device"], got["Mems_allowed_list"], "%v", got)
 				require.Equal(t, got["device"], s.numaNodeOf(t, got["Cpus_allowed_list"]), "%v", got)
 				used[got["device"]] = true
@@ -156,58 +144,4 @@ func (s suite) secondDriver(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// readRecipe reads a recipe's template and pod. The pod gets an image of the nodes, and
-// shows the address and the NUMA node of its PCI device as well.
-func readRecipe(t *testing.T, file string) (*resourceapi.ResourceClaimTemplate, *corev1.Pod) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "recipes", file))
-	require.NoError(t, err)
-	template, pod := &resourceapi.ResourceClaimTemplate{}, &corev1.Pod{}
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
-	require.NoError(t, documents.Decode(template))
-	require.NoError(t, documents.Decode(pod))
-	container := &pod.Spec.Containers[0]
-	container.Image, container.ImagePullPolicy = cluster.BusyboxImage, corev1.PullNever
-	container.Command[2] = `echo "device: $(cat /sys/bus/pci/devices/$PCI_DEVICE/numa_node)"` + "\n" + container.Command[2]
-	pod.Namespace, pod.Spec.TerminationGracePeriodSeconds = "default", new(int64)
-	return template, pod
-}
-
-// recipeOutput returns the lines "name: value" that the pod printed.
-func (s suite) recipeOutput(t *testing.T, name string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	eventually(t, "output of "+name, func(ctx context.Context) error {
-		data, err := s.client.CoreV1().Pods("default").GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(data)) {
-			key, value, _ := strings.Cut(line, ":")
-			out[key] = strings.TrimSpace(value)
-		}
-		if out["Mems_allowed_list"] == "" {
-			return fmt.Errorf("no line of the mems yet: %q", data)
-		}
-		return nil
-	})
-	return out
-}
-
-// numaNodeOf returns the NUMA nodes of the CPUs, as the kernel lists them.
-func (s suite) numaNodeOf(t *testing.T, list string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var nodes []string
-	for _, id := range cpus(t, list).List() {
-		out, err := s.NodeExec(ctx, s.node, fmt.Sprintf("basename $(ls -d /sys/devices/system/cpu/cpu%d/node*)", id))
-		require.NoError(t, err)
-		if node := strings.TrimPrefix(strings.TrimSpace(out), "node"); len(nodes) == 0 || nodes[len(nodes)-1] != node {
-			nodes = append(nodes, node)
-		}
-	}
-	return strings.Join(nodes, ",")
 }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+)
+
+// TestRecipes applies the files of examples/recipes, with an image of the nodes, and
+// checks what their pages promise.
+func TestRecipes(t *testing.T) {
+	const mi = 1 << 20
+	for file, check := range map[string]func(t *testing.T, s suite, p *corev1.Pod){
+		"database.yaml": func(t *testing.T, s suite, p *corev1.Pod) {
+			for name, want := range map[string]int{"memory.low": 512 * mi, "memory.max": 768 * mi, "hugetlb.2MB.max": 64 * mi} {
+				require.Equal(t, strconv.Itoa(want), s.cgroup(t, p, "database", name), name)
+			}
+			require.Equal(t, strconv.Itoa(512*mi), s.cgroup(t, p, "", "memory.low"), "of the pod")
+			got := s.recipeOutput(t, p.Name, "database")
+			require.Equal(t, got["Mems_allowed_list"], s.numaNodeOf(t, got["Cpus_allowed_list"]), "%v", got)
+		},
+		"packet-processing.yaml": func(t *testing.T, s suite, p *corev1.Pod) {
+			got := s.recipeOutput(t, p.Name, "dataplane")
+			mounted := false
+			for line := range got {
+				mounted = mounted || strings.HasPrefix(line, "hugetlbfs /dev/hugepages-2Mi hugetlbfs ")
+			}
+			require.True(t, mounted, "a hugetlbfs at /dev/hugepages-2Mi: %v", got)
+			claimed := cpus(t, got["Cpus_allowed_list"])
+			require.Equal(t, 2, claimed.Size(), "%v", got)
+			for _, id := range claimed.List() {
+				siblings := s.file(t, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", id))
+				require.True(t, cpus(t, siblings).IsSubsetOf(claimed), "CPU %d has the siblings %s: %v", id, siblings, got)
+			}
+		},
+		"sidecars.yaml": func(t *testing.T, s suite, p *corev1.Pod) {
+			claimed := cpus(t, s.recipeOutput(t, p.Name, "app")["Cpus_allowed_list"])
+			require.Equal(t, 2, claimed.Size())
+			for _, sidecar := range []string{"proxy", "logs"} {
+				pool := cpus(t, s.cgroup(t, p, sidecar, "cpuset.cpus.effective"))
+				require.False(t, pool.IsEmpty())
+				require.True(t, pool.Intersection(claimed).IsEmpty(), "%s runs on %s, the claim has %s", sidecar, pool, claimed)
+			}
+		},
+		"two-zones.yaml": func(t *testing.T, s suite, p *corev1.Pod) {
+			got := s.recipeOutput(t, p.Name, "app")
+			require.Equal(t, "0-1", got["Mems_allowed_list"], "%v", got)
+			require.Equal(t, 4, cpus(t, got["Cpus_allowed_list"]).Size(), "%v", got)
+			require.Equal(t, "0,1", s.numaNodeOf(t, got["Cpus_allowed_list"]), "%v", got)
+		},
+	} {
+		t.Run(file, func(t *testing.T) {
+			template, p := readRecipe(t, file)
+			theSuite.template(t, template)
+			check(t, theSuite, theSuite.run(t, p))
+		})
+	}
+	files, err := filepath.Glob(filepath.Join(recipes, "*.yaml"))
+	require.NoError(t, err)
+	require.Len(t, files, 4+1, "a recipe without a test; alignment.yaml is in TestAlignment")
+}
+
+var recipes = filepath.Join("..", "..", "..", "examples", "recipes")
+
+// readRecipe reads a recipe's template and pod. The containers get an image of the nodes.
+func readRecipe(t *testing.T, file string) (*resourceapi.ResourceClaimTemplate, *corev1.Pod) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(recipes, file))
+	require.NoError(t, err)
+	template, p := &resourceapi.ResourceClaimTemplate{}, &corev1.Pod{}
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	require.NoError(t, documents.Decode(template))
+	require.NoError(t, documents.Decode(p))
+	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range containers {
+			containers[i].Image, containers[i].ImagePullPolicy = cluster.BusyboxImage, corev1.PullNever
+		}
+	}
+	p.Namespace, p.Spec.TerminationGracePeriodSeconds = "default", new(int64)
+	return template, p
+}
+
+// template creates the template until the end of the test.
+func (s suite) template(t *testing.T, template *resourceapi.ResourceClaimTemplate) {
+	t.Helper()
+	templates := s.client.ResourceV1().ResourceClaimTemplates("default")
+	_, err := templates.Create(t.Context(), template, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if err := templates.Delete(context.Background(), template.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// recipeOutput returns the lines "name: value" that the container printed, and other lines
+// with an empty value.
+func (s suite) recipeOutput(t *testing.T, name, container string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	eventually(t, "output of "+name, func(ctx context.Context) error {
+		data, err := s.client.CoreV1().Pods("default").GetLogs(name, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(data)) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			out[key] = strings.TrimSpace(value)
+		}
+		if out["Mems_allowed_list"] == "" {
+			return fmt.Errorf("no line of the mems yet: %q", data)
+		}
+		return nil
+	})
+	return out
+}
+
+// numaNodeOf returns the NUMA nodes of the CPUs, as the kernel lists them.
+func (s suite) numaNodeOf(t *testing.T, list string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var nodes []string
+	for _, id := range cpus(t, list).List() {
+		out, err := s.NodeExec(ctx, s.node, fmt.Sprintf("basename $(ls -d /sys/devices/system/cpu/cpu%d/node*)", id))
+		require.NoError(t, err)
+		if node := strings.TrimPrefix(strings.TrimSpace(out), "node"); len(nodes) == 0 || nodes[len(nodes)-1] != node {
+			nodes = append(nodes, node)
+		}
+	}
+	return strings.Join(nodes, ",")
+}
