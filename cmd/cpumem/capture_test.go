@@ -38,7 +38,9 @@ func TestCapture(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(file, data[:len(data)/2], 0o600))
 	_, err = execute("inspect", "--from", file)
-	require.ErrorContains(t, err, file+": capture: damaged or cut off")
+	// The cut may be inside of an entry, which is named then.
+	require.ErrorContains(t, err, file+": capture: ")
+	require.ErrorContains(t, err, "damaged or cut off")
 	_, err = execute("inspect", "--from", file+"x")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = execute("inspect", "-o", "xml")
