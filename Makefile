@@ -27,6 +27,13 @@ RUN ?= .
 demo: ## Show the whole path on a cluster in virtual machines made for it (root, Debian)
 	./test/cluster/demo.sh
 
+.PHONY: recording
+recording: ## Run the demo and make the README's picture of it (root, Debian)
+	mkdir -p _output
+	./test/cluster/demo.sh > _output/demo.log
+	cd test/cluster && GOWORK=off go run ./cmd/recording < ../../_output/demo.log > ../../_output/demo.svg
+	mv _output/demo.svg docs/getting-started/demo.svg
+
 .PHONY: help
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*##/ {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -91,15 +91,17 @@ func (c *Cluster) Build(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, p := range programs() {
-		if err := c.buildProgram(ctx, source, p); err != nil {
+	all := programs()
+	for i, p := range all {
+		if err := c.buildProgram(ctx, source, p, fmt.Sprintf("part %d of %d", i+1, len(all))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) buildProgram(ctx context.Context, source string, p program) error {
+// buildProgram builds a program unless it is there. part is its place among all, for people.
+func (c *Cluster) buildProgram(ctx context.Context, source string, p program, part string) error {
 	dir := filepath.Join(source, p.dir)
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w " + p.ldflags)}
 	if p.tags != "" {
@@ -118,7 +120,7 @@ func (c *Cluster) buildProgram(ctx context.Context, source string, p program) er
 	if err := os.MkdirAll(c.path("bin", "cni"), 0o755); err != nil {
 		return err
 	}
-	c.logf("building %s (the first time: minutes)", p.name)
+	c.logf("%s: building %s (the first time: minutes)", part, p.name)
 	begin := time.Now()
 	cgo := "CGO_ENABLED=0"
 	if p.cgo {
@@ -136,7 +138,7 @@ func (c *Cluster) buildProgram(ctx context.Context, source string, p program) er
 			return err
 		}
 	}
-	c.logf("built %s in %.0f s", p.name, time.Since(begin).Seconds())
+	c.logf("%s: built %s in %.0f s", part, p.name, time.Since(begin).Seconds())
 	return os.WriteFile(stamp, []byte(key), 0o644)
 }
 

@@ -4,11 +4,17 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // packages are the Debian packages that the cluster needs beyond a minimal installation.
@@ -18,16 +24,97 @@ var packages = []string{
 	"buildah", // for the images under test
 }
 
-// prepareHost installs missing packages. It returns an error if this process is not root, or go or /dev/net/tun is missing.
+// host is what a machine has of what the cluster needs.
+type host struct {
+	uid       int
+	goProgram error  // nil: go is in PATH
+	tun       error  // nil: /dev/net/tun is there
+	cgroup    error  // nil: cgroup v2 is at /sys/fs/cgroup
+	release   string // content of /etc/os-release
+	memoryMiB uint64 // available
+	diskMiB   uint64 // free in the cluster's directory
+	built     bool   // the cluster's programs are there
+}
+
+// Needed, in MiB: the demo's node has 4 GiB; the programs and Go's build cache take most of the disk.
+const (
+	neededMemory = 5 << 10
+	neededDisk   = 10 << 10
+	builtDisk    = 4 << 10 // once the programs are built
+)
+
+// lacking returns all that the machine lacks, each with what to do.
+func (h host) lacking() []error {
+	var all []error
+	lacks := func(is bool, format string, args ...any) {
+		if is {
+			all = append(all, fmt.Errorf(format, args...))
+		}
+	}
+	disk := uint64(neededDisk)
+	if h.built {
+		disk = builtDisk
+	}
+	lacks(h.uid != 0, "user id %d: the cluster makes network namespaces and mounts, run it as root", h.uid)
+	lacks(!slices.Contains(strings.Split(h.release, "\n"), "ID=debian"), "this is no Debian (/etc/os-release): "+
+		"the nodes' kernel and tools come as Debian packages, run it on Debian 12 or in a privileged container of it")
+	lacks(h.goProgram != nil, "no `go` in PATH (%w): install the Go version that go.mod names", h.goProgram)
+	lacks(h.tun != nil, "nodes need tap interfaces (%w): load the module tun, or give the container /dev/net/tun", h.tun)
+	lacks(h.cgroup != nil, "cgroup v2 is not at /sys/fs/cgroup (%w): boot with systemd.unified_cgroup_hierarchy=1", h.cgroup)
+	lacks(h.memoryMiB < neededMemory, "%d MiB of memory are available, %d are needed: end other programs, or take a larger machine",
+		h.memoryMiB, neededMemory)
+	lacks(h.diskMiB < disk, "%d MiB are free on the disk, %d are needed: make room, or set CPUMEM_CLUSTER_DIR to a larger disk",
+		h.diskMiB, disk)
+	return all
+}
+
+// CheckHost returns an error that has all that this machine lacks for a cluster in dir. Missing packages are no error:
+// Up installs them.
+func CheckHost(dir string) error {
+	h := host{uid: os.Geteuid()}
+	_, h.goProgram = exec.LookPath("go")
+	_, h.tun = os.Stat("/dev/net/tun")
+	_, h.cgroup = os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	release, err := os.ReadFile("/etc/os-release")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	h.release = string(release)
+	if h.memoryMiB, err = availableMemory(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	h.diskMiB = disk.Bavail * uint64(disk.Bsize) >> 20
+	_, err = os.Stat(filepath.Join(dir, "bin", "kubelet"))
+	h.built = err == nil
+	return errors.Join(h.lacking()...)
+}
+
+// availableMemory returns the kernel's estimate of the memory that programs can get, in MiB.
+func availableMemory() (uint64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, is := strings.CutPrefix(line, "MemAvailable:"); is {
+			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return kib >> 10, err
+		}
+	}
+	return 0, errors.New("/proc/meminfo has no MemAvailable")
+}
+
+// prepareHost checks the machine and installs missing packages.
 func (c *Cluster) prepareHost(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("user id %d: the cluster makes network namespaces and mounts, run it as root", os.Geteuid())
-	}
-	if _, err := exec.LookPath("go"); err != nil {
-		return fmt.Errorf("no `go` in PATH (%w): install the Go version that go.mod names", err)
-	}
-	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		return fmt.Errorf("nodes need tap interfaces (%w): load the module tun, or give the container /dev/net/tun", err)
+	if err := CheckHost(c.dir); err != nil {
+		return err
 	}
 	missing, err := missingPackages(ctx)
 	if err != nil {
@@ -47,11 +134,6 @@ func (c *Cluster) prepareHost(ctx context.Context) error {
 }
 
 func missingPackages(ctx context.Context) ([]string, error) {
-	release, err := os.ReadFile("/etc/os-release")
-	if err != nil || !slices.Contains(strings.Split(string(release), "\n"), "ID=debian") {
-		return nil, fmt.Errorf("this is no Debian (/etc/os-release): the nodes' kernel and tools come as Debian packages, " +
-			"run it on Debian 12 or in a privileged container of it")
-	}
 	var missing []string
 	for _, p := range packages {
 		out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${db:Status-Status}", p).Output()

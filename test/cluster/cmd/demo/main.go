@@ -40,7 +40,7 @@ func main() {
 	flag.StringVar(&o.tag, "tag", "demo", "tag of the driver's images")
 	flag.StringVar(&o.logs, "logs", "", "directory for logs if something goes wrong")
 	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
-	flag.BoolVar(&o.free, "free", false, "only check that no cluster is running")
+	flag.BoolVar(&o.free, "free", false, "only check that the machine has what the demo needs and that no cluster is running")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal gets the default handling, which ends the process.
@@ -54,6 +54,9 @@ func main() {
 func run(ctx context.Context, o options) error {
 	dir, err := cluster.DefaultDir()
 	if err != nil {
+		return err
+	}
+	if err := cluster.CheckHost(dir); err != nil {
 		return err
 	}
 	if err := checkFree(ctx, dir); err != nil || o.free {

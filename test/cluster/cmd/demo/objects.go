@@ -184,7 +184,6 @@ func (d *demo) output(ctx context.Context, pod *corev1.Pod, last string) (map[st
 // eventually calls ask until it returns nil, for at most patience. what is for messages.
 func (d *demo) eventually(ctx context.Context, what string, ask func() error) error {
 	begin := time.Now()
-	defer d.report.ticking(what, begin)()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(300 * time.Millisecond)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -58,44 +57,17 @@ func (r *report) say(format string, args ...any) {
 	fmt.Fprintf(r.progress, "[%4.0f s] %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// step runs do and prints that it goes on and how long it took.
+// step runs do, and prints what it is and how long it took. Package cluster prints a line for each part.
 func (r *report) step(what string, do func() error) error {
 	r.say("%s", what)
 	begin := time.Now()
-	stop := r.ticking(what, begin)
-	err := do()
-	stop()
-	if err != nil {
+	if err := do(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if took := time.Since(begin); took > time.Second {
 		r.say("  done in %.0f s", took.Seconds())
 	}
 	return nil
-}
-
-const tickInterval = 10 * time.Second
-
-// ticking prints a sign of life every tickInterval until stop is called.
-func (r *report) ticking(what string, begin time.Time) (stop func()) {
-	ticker := time.NewTicker(tickInterval)
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-				r.say("  still %s, %.0f s", what, time.Since(begin).Seconds())
-			}
-		}
-	})
-	return func() {
-		ticker.Stop()
-		close(done)
-		wg.Wait()
-	}
 }
 
 // clusterLog returns the writer for the progress lines of package cluster.
