@@ -121,6 +121,16 @@ func (s suite) secondDriver(t *testing.T) {
 	_, err := s.Kubectl(t.Context(), "apply", "-f", pciDriver)
 	require.NoError(t, err)
 	t.Cleanup(func() {
+		// Kubelet unprepares the claims after the pods are gone from the API server.
+		for _, name := range s.NodeNames() {
+			eventually(t, "no file of the second driver on "+name, func(ctx context.Context) error {
+				out, err := s.NodeExec(ctx, name, "ls /var/run/cdi")
+				if err == nil && strings.Contains(out, "pci.example.com") {
+					err = fmt.Errorf("there are %s", out)
+				}
+				return err
+			})
+		}
 		if _, err := s.Kubectl(context.Background(), "delete", "-f", pciDriver, "--wait"); err != nil {
 			t.Error(err)
 		}
