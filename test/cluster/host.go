@@ -29,7 +29,6 @@ type host struct {
 	uid       int
 	goProgram error  // nil: go is in PATH
 	tun       error  // nil: /dev/net/tun is there
-	cgroup    error  // nil: cgroup v2 is at /sys/fs/cgroup
 	release   string // content of /etc/os-release
 	memoryMiB uint64 // available
 	diskMiB   uint64 // free in the cluster's directory
@@ -60,7 +59,6 @@ func (h host) lacking() []error {
 		"the nodes' kernel and tools come as Debian packages, run it on Debian 12 or in a privileged container of it")
 	lacks(h.goProgram != nil, "no `go` in PATH (%w): install the Go version that go.mod names", h.goProgram)
 	lacks(h.tun != nil, "nodes need tap interfaces (%w): load the module tun, or give the container /dev/net/tun", h.tun)
-	lacks(h.cgroup != nil, "cgroup v2 is not at /sys/fs/cgroup (%w): boot with systemd.unified_cgroup_hierarchy=1", h.cgroup)
 	lacks(h.memoryMiB < neededMemory, "%d MiB of memory are available, %d are needed: end other programs, or take a larger machine",
 		h.memoryMiB, neededMemory)
 	lacks(h.diskMiB < disk, "%d MiB are free on the disk, %d are needed: make room, or set CPUMEM_CLUSTER_DIR to a larger disk",
@@ -74,7 +72,6 @@ func CheckHost(dir string) error {
 	h := host{uid: os.Geteuid()}
 	_, h.goProgram = exec.LookPath("go")
 	_, h.tun = os.Stat("/dev/net/tun")
-	_, h.cgroup = os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -21,15 +21,14 @@ func TestLacking(t *testing.T) {
 		"another system":   {func(h *host) { h.release = "ID=ubuntu\nID_LIKE=debian\n" }, []string{"no Debian"}},
 		"no go":            {func(h *host) { h.goProgram = fs.ErrNotExist }, []string{"no `go` in PATH"}},
 		"no tun":           {func(h *host) { h.tun = fs.ErrNotExist }, []string{"/dev/net/tun"}},
-		"cgroup v1":        {func(h *host) { h.cgroup = fs.ErrNotExist }, []string{"cgroup v2"}},
 		"little memory":    {func(h *host) { h.memoryMiB-- }, []string{"5119 MiB of memory"}},
 		"little disk":      {func(h *host) { h.diskMiB-- }, []string{"10239 MiB are free"}},
 		"built, less disk": {func(h *host) { h.diskMiB, h.built = builtDisk, true }, nil},
 		"all at once": {
 			func(h *host) {
-				*h = host{uid: 1, goProgram: fs.ErrNotExist, tun: fs.ErrNotExist, cgroup: fs.ErrNotExist}
+				*h = host{uid: 1, goProgram: fs.ErrNotExist, tun: fs.ErrNotExist}
 			},
-			[]string{"user id 1", "no Debian", "no `go`", "/dev/net/tun", "cgroup v2", "0 MiB of memory", "0 MiB are free"},
+			[]string{"user id 1", "no Debian", "no `go`", "/dev/net/tun", "0 MiB of memory", "0 MiB are free"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
