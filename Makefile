@@ -79,12 +79,11 @@ test: ## Unit, contract, lab and chart tests, with the race detector; the docume
 	@$(MAKE) test-pages
 
 # It compiles a part of Kubernetes, which takes minutes the first time: without the
-# race detector, as nothing in it runs at the same time, and with the flags of the
-# cluster's own build, which then takes what is compiled.
+# race detector, as nothing in it runs at the same time.
 .PHONY: test-pages
 test-pages: export CGO_ENABLED = 0
 test-pages:
-	@echo "== test: test/kubernetes"; cd test/kubernetes && GOWORK=off go test -trimpath -count=1 $(TEST_FLAGS) ./...
+	@echo "== test: test/kubernetes"; cd test/kubernetes && GOWORK=off go test -count=1 $(TEST_FLAGS) ./...
 
 # A number of inputs, which does not depend on the machine's speed, or a time.
 FUZZTIME ?= 2000x
