@@ -130,6 +130,20 @@ func TestDashboard(t *testing.T) {
 	require.Positive(t, queries)
 }
 
+// The queries on the pages name metrics and labels that are served.
+func TestQueriesOnPages(t *testing.T) {
+	known, queries := labelsOf(t), 0
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, block := range regexp.MustCompile("(?s)```promql\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+			queries++
+			t.Run(page, func(t *testing.T) { requireKnown(t, known, block[1]) })
+		}
+	}
+	require.Positive(t, queries)
+}
+
 // Series of a quarter of an hour, a sample a minute, in the notation of promtool. Each alert
 // has series that raise it and series that do not.
 var alertCases = map[string]struct{ raised, quiet []string }{

@@ -82,7 +82,8 @@ var text = map[string]string{
 
 // Each block is of a kind that a test checks, here or where the code is.
 func TestBlocks(t *testing.T) {
-	known := []string{pages.Commands, "sh", "bash", "shell", "console", "yaml", "json"}
+	// Queries are checked in package test, beside the dashboard's.
+	known := []string{pages.Commands, "sh", "bash", "shell", "console", "yaml", "json", "promql"}
 	for _, p := range read(t) {
 		for _, b := range p.Blocks {
 			if _, is := text[b.Language]; is {
