@@ -92,6 +92,20 @@ func TestClaimPolicy(t *testing.T) {
 	with := func(parameters string) string {
 		return strings.TrimSuffix(asksFor("dra.cpumem", `{cpu: "1", memory: 1Gi}`), "}}") + ", " + config(parameters) + "}}"
 	}
+	// alternatives returns a claim for 2Gi, 4Gi or another driver's device, with parameters
+	// for the requests of each name, or without a name for all.
+	alternatives := func(namesAndParameters ...string) string {
+		var configs []string
+		for c := range slices.Chunk(namesAndParameters, 2) {
+			one := strings.TrimSuffix(strings.TrimPrefix(config(c[1]), "config: ["), "]")
+			configs = append(configs, strings.Replace(one, "{", "{requests: ["+c[0]+"], ", 1))
+		}
+		return "spec: {devices: {requests: [{name: zone, firstAvailable: [" +
+			"{name: small, deviceClassName: dra.cpumem, capacity: {requests: {memory: 2Gi}}}, " +
+			"{name: large, deviceClassName: dra.cpumem, capacity: {requests: {memory: 4Gi}}}, " +
+			"{name: other, deviceClassName: gpu, capacity: {requests: {memory: 8Gi}}}" +
+			"]}], config: [" + strings.Join(configs, ", ") + "]}}"
+	}
 	check := func(resource string, cases map[string][2]string) {
 		for name, c := range cases {
 			t.Run(resource+"/"+name, func(t *testing.T) {
@@ -152,6 +166,19 @@ func TestClaimPolicy(t *testing.T) {
 		"a limit for another request": {
 			strings.Replace(with(`memory: {limit: 512Mi}`), "config: [", "config: [{requests: [other], "+
 				strings.TrimPrefix(strings.TrimSuffix(config(`memory: {limit: 8Gi}`), "]"), "config: [{")+", ", 1), "^memory.limit is below",
+		},
+		"a limit below an alternative":                   {alternatives(`zone`, `memory: {limit: 3Gi}`), "^memory.limit is below"},
+		"a limit for all below an alternative":           {alternatives(``, `memory: {limit: 3Gi}`), "^memory.limit is below"},
+		"a limit above all alternatives":                 {alternatives(``, `memory: {limit: 4Gi}`), ""},
+		"a limit for another alternative":                {alternatives(`zone/small`, `memory: {limit: 3Gi}`), ""},
+		"a limit below its alternative":                  {alternatives(`zone/large`, `memory: {limit: 3Gi}`), "^memory.limit is below"},
+		"a limit below another driver's alternative":     {alternatives(`zone/other`, `memory: {limit: 3Gi}`), ""},
+		"a limit for all, and a better for each request": {alternatives(``, `memory: {limit: 1Gi}`, `zone`, `memory: {limit: 4Gi}`), ""},
+		"a limit for the request, and a better for the large alternative": {
+			alternatives(`zone`, `memory: {limit: 3Gi}`, `zone/large`, `memory: {limit: 4Gi}`), "",
+		},
+		"a better limit for the small alternative only": {
+			alternatives(`zone`, `memory: {limit: 3Gi}`, `zone/small`, `memory: {limit: 4Gi}`), "^memory.limit is below",
 		},
 		"misspelt in an alternative": {
 			asks("firstAvailable: [{name: b, deviceClassName: dra.cpumem, capacity: {requests: {cpus: \"1\"}}}]"),

@@ -195,17 +195,29 @@ func limitChecks() []check {
 			`has(C.opaque.parameters.memory.limit) && C.opaque.parameters.memory.limit != null`, "C", config)
 	}
 	const limit = `string(c.opaque.parameters.memory.limit)`
-	// A limit for the request decides before one for all requests.
-	concerns := `(r.name in c.?requests.orValue([]) || c.?requests.orValue([]).size() == 0 && ` +
-		`!variables.configs.exists(o, o.?requests.orValue([]).exists(q, q == r.name) && ` + limited("o") + `))`
+	const all = `c.?requests.orValue([]).size() == 0`
+	// named is true if a configuration has a limit for the request of that name.
+	named := func(name string) string {
+		return `variables.configs.exists(o, o.?requests.orValue([]).exists(q, q == ` + name + `) && ` + limited("o") + `)`
+	}
+	// A limit for the alternative decides before one for its request, and that before one
+	// for all requests.
+	const alternative = `r.name + "/" + s.name`
+	concernsRequest := `(r.name in c.?requests.orValue([]) || ` + all + ` && !` + named("r.name") + `)`
+	concernsAlternative := `(` + alternative + ` in c.?requests.orValue([]) || !` + named(alternative) + ` && ` + concernsRequest + `)`
 	// Neither amount has an exponent: computing with a large one takes minutes.
 	const amount = `"^[0-9]{1,19}(\\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?$"`
+	// below is the check of what asks, a request or an alternative.
+	below := func(asks, concerns string) string {
+		return strings.ReplaceAll(`!`+concerns+` || !A.?capacity.?requests["memory"].orValue("-").matches(`+amount+`) || `+
+			`quantity(`+limit+`).compareTo(quantity(A.capacity.requests["memory"])) >= 0`, "A", asks)
+	}
 	return []check{
 		{
 			Expression: `variables.configs.all(c, !(` + limited("c") + `) || !` + limit + `.matches(` + amount + `) || ` +
-				`variables.exact.all(r, !` + concerns + ` || ` +
-				`!r.exactly.?capacity.?requests["memory"].orValue("-").matches(` + amount + `) || ` +
-				`quantity(` + limit + `).compareTo(quantity(r.exactly.capacity.requests["memory"])) >= 0))`,
+				`variables.exact.all(r, ` + below("r.exactly", concernsRequest) + `) && ` +
+				`variables.requests.all(r, r.?firstAvailable.orValue([]).all(s, !(s.deviceClassName in variables.classes) || ` +
+				below("s", concernsAlternative) + `)))`,
 			Message: "memory.limit is below the claimed memory: raise the limit, or leave it out",
 		},
 		{
