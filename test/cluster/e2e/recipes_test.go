@@ -7,7 +7,9 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -60,6 +62,30 @@ func TestRecipes(t *testing.T) {
 				require.True(t, pool.Intersection(claimed).IsEmpty(), "%s runs on %s, the claim has %s", sidecar, pool, claimed)
 			}
 		},
+		"virtual-machine.yaml": func(t *testing.T, s suite, p *corev1.Pod) {
+			got := s.recipeOutput(t, p.Name, "machine")
+			for _, name := range []string{"hugetlb.2MB.current", "hugetlb.2MB.max"} {
+				require.Equal(t, strconv.Itoa(64*mi), s.cgroup(t, p, "machine", name), name)
+			}
+			pages := s.cgroup(t, p, "machine", "hugetlb.2MB.numa_stat")
+			require.Contains(t, pages, fmt.Sprintf(" N%s=%d", got["Mems_allowed_list"], 64*mi), "%v", got)
+			require.Equal(t, got["Mems_allowed_list"], s.numaNodeOf(t, got["Cpus_allowed_list"]), "%v", got)
+		},
+		"batch.yaml": func(t *testing.T, s suite, p *corev1.Pod) {
+			claimed := cpus(t, s.recipeOutput(t, p.Name, "app")["Cpus_allowed_list"])
+			require.Equal(t, 2, claimed.Size())
+			batch := s.running(t, "batch")
+			pool := cpus(t, s.cgroup(t, batch, "batch", "cpuset.cpus.effective"))
+			require.False(t, pool.IsEmpty())
+			require.True(t, pool.Intersection(claimed).IsEmpty(), "batch runs on %s, the claim has %s", pool, claimed)
+			s.remove(t, p.Name)
+			eventually(t, "CPUs that batch gets back", func(context.Context) error {
+				if now := cpus(t, s.cgroup(t, batch, "batch", "cpuset.cpus.effective")); !claimed.IsSubsetOf(now) {
+					return fmt.Errorf("batch runs on %s, the claim had %s", now, claimed)
+				}
+				return nil
+			})
+		},
 		"two-zones.yaml": func(t *testing.T, s suite, p *corev1.Pod) {
 			got := s.recipeOutput(t, p.Name, "app")
 			require.Equal(t, "0-1", got["Mems_allowed_list"], "%v", got)
@@ -68,34 +94,47 @@ func TestRecipes(t *testing.T) {
 		},
 	} {
 		t.Run(file, func(t *testing.T) {
-			template, p := readRecipe(t, file)
+			template, pods := readRecipe(t, file)
 			theSuite.template(t, template)
-			check(t, theSuite, theSuite.run(t, p))
+			for _, other := range pods[1:] {
+				theSuite.run(t, other)
+			}
+			check(t, theSuite, theSuite.run(t, pods[0]))
 		})
 	}
 	files, err := filepath.Glob(filepath.Join(recipes, "*.yaml"))
 	require.NoError(t, err)
-	require.Len(t, files, 4+1, "a recipe without a test; alignment.yaml is in TestAlignment")
+	require.Len(t, files, 6+1, "a recipe without a test; alignment.yaml is in TestAlignment")
 }
 
 var recipes = filepath.Join("..", "..", "..", "examples", "recipes")
 
-// readRecipe reads a recipe's template and pod. The containers get an image of the nodes.
-func readRecipe(t *testing.T, file string) (*resourceapi.ResourceClaimTemplate, *corev1.Pod) {
+// readRecipe reads a recipe's template and pods. The containers get an image of the nodes.
+func readRecipe(t *testing.T, file string) (*resourceapi.ResourceClaimTemplate, []*corev1.Pod) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(recipes, file))
 	require.NoError(t, err)
-	template, p := &resourceapi.ResourceClaimTemplate{}, &corev1.Pod{}
+	template := &resourceapi.ResourceClaimTemplate{}
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	require.NoError(t, documents.Decode(template))
-	require.NoError(t, documents.Decode(p))
-	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range containers {
-			containers[i].Image, containers[i].ImagePullPolicy = cluster.BusyboxImage, corev1.PullNever
+	var pods []*corev1.Pod
+	for {
+		p := &corev1.Pod{}
+		if err := documents.Decode(p); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
 		}
+		for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range containers {
+				containers[i].Image, containers[i].ImagePullPolicy = cluster.BusyboxImage, corev1.PullNever
+			}
+		}
+		p.Namespace, p.Spec.TerminationGracePeriodSeconds = "default", new(int64)
+		pods = append(pods, p)
 	}
-	p.Namespace, p.Spec.TerminationGracePeriodSeconds = "default", new(int64)
-	return template, p
+	require.NotEmpty(t, pods)
+	return template, pods
 }
 
 // template creates the template until the end of the test.

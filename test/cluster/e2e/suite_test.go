@@ -192,12 +192,27 @@ func (s suite) configure(t *testing.T, values ...string) {
 	}
 }
 
+// helm runs helm install or upgrade of the release, and waits until all nodes take claims.
 func (s suite) helm(ctx context.Context, verb string, values []string) error {
+	if err := s.helmRelease(ctx, verb, release, "", values...); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return objects.Eventually(ctx, "nodes that take claims", time.Second, s.ready)
+}
+
+// helmRelease runs helm install or upgrade with a file of values, none if it is empty, and
+// more values. It waits until the release's pods are ready.
+func (s suite) helmRelease(ctx context.Context, verb, name, file string, values ...string) error {
 	path, err := filepath.Abs(chart)
 	if err != nil {
 		return err
 	}
-	args := []string{verb, release, path, "--namespace", namespace, "--create-namespace", "--wait", "--timeout", "5m"}
+	args := []string{verb, name, path, "--namespace", namespace, "--create-namespace", "--wait", "--timeout", "5m"}
+	if file != "" {
+		args = append(args, "--values", file)
+	}
 	for _, v := range append([]string{
 		"frontend.image.repository=dra-cpumem/dra-frontend", "actuator.image.repository=dra-cpumem/nri-actuator",
 		"frontend.image.tag=" + *tag, "actuator.image.tag=" + *tag,
@@ -211,10 +226,6 @@ func (s suite) helm(ctx context.Context, verb string, values []string) error {
 	}, values...) {
 		args = append(args, "--set", v)
 	}
-	if _, err = s.Helm(ctx, args...); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return objects.Eventually(ctx, "nodes that take claims", time.Second, s.ready)
+	_, err = s.Helm(ctx, args...)
+	return err
 }

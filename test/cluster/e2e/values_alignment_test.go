@@ -26,7 +26,8 @@ func TestAlignment(t *testing.T) {
 	s := theSuite
 	s.configure(t)
 	s.secondDriver(t)
-	template, recipe := readRecipe(t, "alignment.yaml")
+	template, pods := readRecipe(t, "alignment.yaml")
+	recipe := pods[0]
 	s.template(t, template)
 	command := recipe.Spec.Containers[0].Command
 	command[2] = `echo "device: $(cat /sys/bus/pci/devices/$PCI_DEVICE/numa_node)"` + "\n" + command[2]

@@ -97,6 +97,7 @@ func TestA52_Permissions(t *testing.T) {
 // no slice; a running pod with a claim keeps its CPUs.
 func TestZ_A51_TestAndUninstall(t *testing.T) {
 	s := theSuite
+	s.configure(t)
 	_, err := s.Helm(t.Context(), "test", release, "--namespace", namespace, "--timeout", "4m")
 	require.NoError(t, err)
 
