@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
@@ -43,15 +45,21 @@ func TestParseExample(t *testing.T) {
 	}
 }
 
-// The README shows the example that the demo applies.
+// The README shows the requests of the example that the demo applies.
 func TestReadmeShowsTheExample(t *testing.T) {
 	data, err := os.ReadFile(root + example)
 	require.NoError(t, err)
-	template, _, _ := strings.Cut(string(data), "\n---\n")
-	template = template[strings.Index(template, "apiVersion:"):]
+	template, _, err := parseExample(string(data))
+	require.NoError(t, err)
 	readme, err := os.ReadFile(root + "README.md")
 	require.NoError(t, err)
-	require.Contains(t, string(readme), template)
+	_, block, found := strings.Cut(string(readme), "```yaml\n")
+	require.True(t, found, "the README shows no YAML")
+	block, _, _ = strings.Cut(block, "```")
+
+	var shown resourceapi.DeviceClaim
+	require.NoError(t, yaml.UnmarshalStrict([]byte(block), &shown))
+	require.Equal(t, template.Spec.Spec.Devices, shown)
 }
 
 func TestCgroupDirectories(t *testing.T) {
