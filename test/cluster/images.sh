@@ -10,7 +10,8 @@ build_images() {
       return 1
     }
     echo "installing buildah"
-    apt-get update -qq && apt-get install -y --no-install-recommends buildah >/dev/null
+    # Debian 13's buildah ends without netavark, and does not depend on it.
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends buildah netavark >/dev/null
   fi
   mkdir -p "$out"
   (cd "$root" && make --no-print-directory build VERSION="$tag")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -73,6 +74,23 @@ func TestCgroupDirectories(t *testing.T) {
 		pod.Status.QOSClass = class
 		require.Equal(t, want, containerDir(pod))
 	}
+}
+
+// On a kernel that makes partitions, their CPUs stay in the written pool.
+func TestPool(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"shared":{"cpus":"2-7"}}`:                                              "2-7",
+		`{"shared":{"cpus":"0-7"},"exclusive":{"":"0-1","kubepods":"0-1"}}`:      "2-7",
+		`{"shared":{"cpus":"0-1,4-7"},"exclusive":{"":"0-1","burstable":"0-1"}}`: "4-7",
+	} {
+		var s state
+		require.NoError(t, json.Unmarshal([]byte(text), &s))
+		got, err := s.pool()
+		require.NoError(t, err)
+		require.Equal(t, want, got.String(), text)
+	}
+	_, err := state{Exclusive: map[string]string{"": "x"}}.pool()
+	require.Error(t, err)
 }
 
 func TestReport(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
 )
 
 const (
@@ -60,8 +61,20 @@ type decision struct {
 
 // state is the part of the node state that the story needs.
 type state struct {
-	Shared struct{ CPUs, Mems string }
-	Pods   map[string]struct{ Claims []string }
+	Shared    struct{ CPUs, Mems string }
+	Pods      map[string]struct{ Claims []string }
+	Exclusive map[string]string // the CPUs of partitions below each cgroup
+}
+
+// pool returns the CPUs of containers without a claim. The kernel takes the CPUs of
+// partitions, which this node's kernel may make, out of the shared pool.
+func (s state) pool() (cpuset.CPUSet, error) {
+	pool, err := cpuset.Parse(s.Shared.CPUs)
+	if err != nil {
+		return cpuset.New(), err
+	}
+	partitions, err := cpuset.Parse(s.Exclusive[""])
+	return pool.Difference(partitions), err
 }
 
 // spec is the part of a CDI spec file that the story needs.

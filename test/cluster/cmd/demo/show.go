@@ -201,9 +201,13 @@ func (d *demo) files(ctx context.Context, t *tale) error {
 	}
 	d.report.promise("2 CPUs and the memory of NUMA node "+zone+", the one that was allocated",
 		[]any{2, true, zone}, []any{t.mine.Size(), t.mine.IsSubsetOf(local), t.decision.Mems})
+	pool, err := state.pool()
+	if err != nil {
+		return err
+	}
 	d.report.promise("the shared pool is all other CPUs, and the claim is tied to its pod",
 		[]any{t.rest.String(), []string{string(t.claim.UID)}},
-		[]any{state.Shared.CPUs, state.Pods[string(t.pod.UID)].Claims})
+		[]any{pool.String(), state.Pods[string(t.pod.UID)].Claims})
 	return nil
 }
 
