@@ -13,6 +13,16 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
+// Marks of blocks of commands. The cluster's tests run a block without a mark on the
+// machine that they run on, with kubectl and helm of the cluster.
+const (
+	OnNode = "on a node"
+	// RunBy begins the mark of commands that the named files run: "run by .ci/run".
+	RunBy = "run by "
+	// NotRun begins the mark of commands that no test runs, and gives the reason.
+	NotRun = "not run: "
+)
+
 // Command is a call of a program on a page.
 type Command struct {
 	At string // page and line
@@ -82,6 +92,18 @@ func CommandsOf(pages []Page, name string) ([]Command, error) {
 		return nil, fmt.Errorf("no page has a command of %s", name)
 	}
 	return all, nil
+}
+
+// Script returns the block as a shell script that can be run, and false if the block has
+// none: it is output, or it shows how a command is called.
+func (b Block) Script() (string, bool) {
+	script, is := b.script()
+	if !is {
+		return "", false
+	}
+	commands, err := b.commands(script, true)
+	usage := slices.ContainsFunc(commands, func(c Command) bool { return !c.Whole })
+	return script, err == nil && len(commands) > 0 && !usage
 }
 
 // script returns the block as a shell script, with its lines in place, if it has

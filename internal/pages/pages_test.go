@@ -77,7 +77,7 @@ func TestPages(t *testing.T) {
 var text = map[string]string{
 	"":     "output, file formats and drawings",
 	"text": "the same",
-	"toml": "containerd's configuration, which the cluster cases try",
+	"toml": "containerd's configuration, which containerd reads in the cluster's tests",
 }
 
 // Each block is of a kind that a test checks, here or where the code is.
@@ -215,6 +215,43 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 50, "the test has found the commands")
+}
+
+// The marks of blocks of commands are known. The files of "run by" have each of the
+// block's commands; they are make's targets.
+func TestCommandsRun(t *testing.T) {
+	run := 0
+	for _, p := range read(t) {
+		for _, b := range p.Blocks {
+			script, is := b.Script()
+			if !is {
+				continue
+			}
+			files, by := strings.CutPrefix(b.Mark, pages.RunBy)
+			reason, not := strings.CutPrefix(b.Mark, pages.NotRun)
+			switch {
+			case b.Mark == "", b.Mark == pages.OnNode:
+				run++
+			case not:
+				assert.NotEmpty(t, reason, "%s: no reason", b.At())
+			case by:
+				var text string
+				for name := range strings.SplitSeq(files, ", ") {
+					data, err := os.ReadFile(filepath.Join(root, name))
+					require.NoError(t, err, b.At())
+					text += string(data)
+				}
+				for line := range strings.Lines(script) {
+					words := strings.Fields(line)
+					require.Equal(t, "make", words[0], "%s: %s: only make's targets are run by files", b.At(), line)
+					assert.Regexp(t, `(?m)\bmake (\S+ )*`+regexp.QuoteMeta(words[1])+`(\s|$)`, text, "%s: %s does not run it", b.At(), files)
+				}
+			default:
+				t.Errorf("%s: unknown mark %q of commands", b.At(), b.Mark)
+			}
+		}
+	}
+	require.Greater(t, run, 25, "blocks that are run")
 }
 
 var (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package svg draws the parts of pictures of measurements: text, rules and lines on a white ground. Its callers,
-// commands isolation and pressure, give axes and lines their meaning.
+// Package svg draws the parts of pictures of measurements: text, rules and lines on a white ground. Its callers, the
+// tests' commands isolation, pressure and dashboard, give axes and lines their meaning.
 package svg
 
 import (

@@ -19,8 +19,9 @@ import (
 
 // Images that every node has; pods must not pull them.
 const (
-	ProbeImage   = "lab.local/probe:1"
-	BusyboxImage = "lab.local/busybox:1"
+	ProbeImage = "lab.local/probe:1"
+	// BusyboxImage has the name that containerd gives the examples' busybox:1.
+	BusyboxImage = "docker.io/library/busybox:1"
 	// PCIDriverImage is a second DRA driver.
 	PCIDriverImage = "lab.local/pcidriver:1"
 	pauseImage     = "lab.local/pause:1"

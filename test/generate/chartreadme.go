@@ -18,6 +18,7 @@ Installs the DRA driver for CPUs, memory and hugepages of a NUMA node:
 [requirements and installation](../../docs/getting-started/install.md), [operations](../../docs/how-to/operations.md),
 [rights](../../docs/explanation/security.md). The tables are generated from ` + "`values.yaml`" + `.
 
+<!-- not run: the tests install with images that their nodes have -->
     helm install cpumem charts/dra-driver-cpumem --wait --namespace cpumem-system --create-namespace \
       --set frontend.image.repository=registry.example.com/me/dra-frontend --set frontend.image.tag=v0.1.0 \
       --set actuator.image.repository=registry.example.com/me/nri-actuator --set actuator.image.tag=v0.1.0

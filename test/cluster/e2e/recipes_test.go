@@ -22,14 +22,15 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
-
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
-// TestRecipes applies the files of examples/recipes, with an image of the nodes, and
-// checks what their pages promise.
+// TestRecipes runs the commands of the recipes' pages, which apply the files of
+// examples/recipes, and checks what the pages promise.
 func TestRecipes(t *testing.T) {
 	const mi = 1 << 20
+	theSuite.configure(t)
+	theSuite.alone(t)
+	dir := theSuite.workplace(t)
 	for file, check := range map[string]func(t *testing.T, s suite, p *corev1.Pod){
 		"database.yaml": func(t *testing.T, s suite, p *corev1.Pod) {
 			for name, want := range map[string]int{"memory.low": 512 * mi, "memory.max": 768 * mi, "hugetlb.2MB.max": 64 * mi} {
@@ -95,11 +96,9 @@ func TestRecipes(t *testing.T) {
 	} {
 		t.Run(file, func(t *testing.T) {
 			template, pods := readRecipe(t, file)
-			theSuite.template(t, template)
-			for _, other := range pods[1:] {
-				theSuite.run(t, other)
-			}
-			check(t, theSuite, theSuite.run(t, pods[0]))
+			theSuite.deleteAfter(t, template, pods)
+			theSuite.recipePage(t, dir, strings.TrimSuffix(file, ".yaml"))
+			check(t, theSuite, theSuite.running(t, pods[0].Name))
 		})
 	}
 	files, err := filepath.Glob(filepath.Join(recipes, "*.yaml"))
@@ -109,7 +108,7 @@ func TestRecipes(t *testing.T) {
 
 var recipes = filepath.Join("..", "..", "..", "examples", "recipes")
 
-// readRecipe reads a recipe's template and pods. The containers get an image of the nodes.
+// readRecipe reads a recipe's template and pods.
 func readRecipe(t *testing.T, file string) (*resourceapi.ResourceClaimTemplate, []*corev1.Pod) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(recipes, file))
@@ -125,11 +124,6 @@ func readRecipe(t *testing.T, file string) (*resourceapi.ResourceClaimTemplate, 
 		} else {
 			require.NoError(t, err)
 		}
-		for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-			for i := range containers {
-				containers[i].Image, containers[i].ImagePullPolicy = cluster.BusyboxImage, corev1.PullNever
-			}
-		}
 		p.Namespace, p.Spec.TerminationGracePeriodSeconds = "default", new(int64)
 		pods = append(pods, p)
 	}
@@ -137,16 +131,14 @@ func readRecipe(t *testing.T, file string) (*resourceapi.ResourceClaimTemplate, 
 	return template, pods
 }
 
-// template creates the template until the end of the test.
-func (s suite) template(t *testing.T, template *resourceapi.ResourceClaimTemplate) {
-	t.Helper()
-	templates := s.client.ResourceV1().ResourceClaimTemplates("default")
-	_, err := templates.Create(t.Context(), template, metav1.CreateOptions{})
-	require.NoError(t, err)
+// deleteAfter deletes a recipe's objects, which its page creates, at the end of the test.
+func (s suite) deleteAfter(t *testing.T, template *resourceapi.ResourceClaimTemplate, pods []*corev1.Pod) {
 	t.Cleanup(func() {
-		if err := templates.Delete(context.Background(), template.Name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
+		for _, p := range pods {
+			s.remove(t, p.Name)
 		}
+		err := s.client.ResourceV1().ResourceClaimTemplates("default").Delete(context.Background(), template.Name, metav1.DeleteOptions{})
+		require.NoError(t, err)
 	})
 }
 

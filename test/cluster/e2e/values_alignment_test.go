@@ -28,7 +28,10 @@ func TestAlignment(t *testing.T) {
 	s.secondDriver(t)
 	template, pods := readRecipe(t, "alignment.yaml")
 	recipe := pods[0]
-	s.template(t, template)
+	s.deleteAfter(t, template, pods)
+	s.recipePage(t, s.workplace(t), "alignment")
+	s.running(t, recipe.Name)
+	s.remove(t, recipe.Name)
 	command := recipe.Spec.Containers[0].Command
 	command[2] = `echo "device: $(cat /sys/bus/pci/devices/$PCI_DEVICE/numa_node)"` + "\n" + command[2]
 	for name, devices := range map[string]int{node: 2, wide: often(0, 4)} {

@@ -7,8 +7,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/svg"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
 )
 
 // Sizes of a panel and of its margins for texts, in pixels.

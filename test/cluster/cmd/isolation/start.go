@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/svg"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
 )
 
 // startTable returns the results as Markdown.

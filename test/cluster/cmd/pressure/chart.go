@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/svg"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
 )
 
 // chart is one panel: MiB over seconds.

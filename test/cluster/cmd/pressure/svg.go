@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/svg"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/svg"
 )
 
 // Sizes of a panel and of its margins for texts, in pixels.

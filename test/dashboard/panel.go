@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/storage"
+)
+
+// panel is a panel of the dashboard. A row is a panel without queries.
+type panel struct {
+	Title   string
+	Type    string
+	Targets []struct{ Expr, LegendFormat string }
+	Config  struct {
+		Defaults struct{ Unit string }
+	} `json:"fieldConfig"`
+
+	lines []line
+}
+
+// line is a series of a panel.
+type line struct {
+	name   string
+	points []promql.FPoint // in milliseconds
+}
+
+// span is the time that the picture shows.
+type span struct {
+	from, to time.Time
+	step     time.Duration
+}
+
+func readPanels(text []byte) ([]panel, error) {
+	var dashboard struct{ Panels []panel }
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		return nil, err
+	}
+	if len(dashboard.Panels) == 0 {
+		return nil, errors.New("no panels")
+	}
+	return dashboard.Panels, nil
+}
+
+// evaluate returns the series of the panel's queries, for all nodes, as Grafana's legend
+// calls them.
+func evaluate(ctx context.Context, engine *promql.Engine, data storage.Queryable, p panel, s span) (all []line, err error) {
+	for _, target := range p.Targets {
+		expression := strings.ReplaceAll(target.Expr, "$node", ".*")
+		query, err := engine.NewRangeQuery(ctx, data, nil, expression, s.from, s.to, s.step)
+		if err != nil {
+			return nil, err
+		}
+		result := query.Exec(ctx)
+		matrix, err := result.Matrix()
+		if err != nil {
+			query.Close()
+			return nil, err
+		}
+		for _, series := range matrix {
+			all = append(all, line{name: legend(target.LegendFormat, series.Metric), points: slices.Clone(series.Floats)})
+		}
+		query.Close()
+	}
+	slices.SortStableFunc(all, func(a, b line) int { return strings.Compare(a.name, b.name) })
+	return all, nil
+}
+
+// pieces cuts a line where values are missing.
+func pieces(l line, step time.Duration) (all [][]promql.FPoint) {
+	begin := 0
+	for i := 1; i <= len(l.points); i++ {
+		if i == len(l.points) || l.points[i].T-l.points[i-1].T > step.Milliseconds() {
+			all, begin = append(all, l.points[begin:i]), i
+		}
+	}
+	return all
+}
+
+var placeholder = regexp.MustCompile(`{{\s*(\w+)\s*}}`)
+
+// legend returns the name of a series: the format with the values of its labels.
+func legend(format string, of labels.Labels) string {
+	return placeholder.ReplaceAllStringFunc(format, func(word string) string {
+		return of.Get(placeholder.FindStringSubmatch(word)[1])
+	})
+}
