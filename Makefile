@@ -138,6 +138,17 @@ bench-memory: ## Show memory protection and limits under pressure on a cluster (
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
 	cd test/cluster && GOWORK=off go run ./cmd/pressure -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
 
+# The cluster of the cases serves metrics. The cases that run meanwhile make claims.
+.PHONY: dashboard
+dashboard: ## Run cluster cases and draw the dashboard over them (root, Debian); writes docs/reference/dashboard.svg
+	$(MAKE) e2e KEEP=1 RUN=TestKernels
+	cd test && GOWORK=off go build -o $(CURDIR)/$(BIN)/dashboard ./dashboard
+	cd test && KUBECONFIG=$${CPUMEM_CLUSTER_DIR:-$(CURDIR)/_output/cluster}/run/kubeconfig $(CURDIR)/$(BIN)/dashboard \
+		-for 5m -every 5s > $(CURDIR)/_output/dashboard.svg & \
+	$(MAKE) e2e KEEP=1 REUSE=1 RUN='TestPages|TestRecipes|TestTool|TestExclusive_Observers'; wait $$!
+	mv _output/dashboard.svg docs/reference/dashboard.svg
+	$(MAKE) cluster-down
+
 .PHONY: bench-isolation
 bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a cluster (root, Debian); writes docs/explanation/isolation-*
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \

@@ -56,7 +56,7 @@ func (h host) lacking() []error {
 	}
 	lacks(h.uid != 0, "user id %d: the cluster makes network namespaces and mounts, run it as root", h.uid)
 	lacks(!slices.Contains(strings.Split(h.release, "\n"), "ID=debian"), "this is no Debian (/etc/os-release): "+
-		"the nodes' kernel and tools come as Debian packages, run it on Debian 12 or in a privileged container of it")
+		"the nodes' kernel and tools come as Debian packages, run it on Debian 12 or 13, or in a privileged container of one")
 	lacks(h.goProgram != nil, "no `go` in PATH (%w): install the Go version that go.mod names", h.goProgram)
 	lacks(h.tun != nil, "nodes need tap interfaces (%w): load the module tun, or give the container /dev/net/tun", h.tun)
 	lacks(h.memoryMiB < neededMemory, "%d MiB of memory are available, %d are needed: end other programs, or take a larger machine",

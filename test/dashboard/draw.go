@@ -71,18 +71,16 @@ func (p panel) draw(out *svg.Picture, s span) {
 		out.Text(plotLeft+plotWidth/2, plotTop+plotHeight/2, "middle", svg.Grey, "", "no data")
 		return
 	}
-	top := 0.0
-	for _, l := range p.lines {
-		for _, point := range l.points {
-			if !math.IsNaN(point.F) {
-				top = math.Max(top, point.F)
-			}
-		}
+	low, top := p.bounds()
+	unit := 1.0
+	if p.Config.Defaults.Unit == "bytes" {
+		unit = math.Exp2(10 * math.Floor(math.Log2(math.Max(top, 1))/10))
 	}
-	step := svg.GridStep(top)
-	top = step * math.Max(1, math.Ceil(top/step))
-	down := func(v float64) float64 { return plotTop + plotHeight*(1-v/top) }
-	for v := 0.0; v <= top+step/2; v += step {
+	step := unit * svg.GridStep((top-low)/unit)
+	low, top = step*math.Floor(low/step), step*math.Ceil(top/step)
+	top = math.Max(top, low+step)
+	down := func(v float64) float64 { return plotTop + plotHeight*(top-v)/(top-low) }
+	for v := low; v <= top+step/2; v += step {
 		out.Rule(plotLeft, down(v), plotLeft+plotWidth, down(v), svg.Light, "")
 		out.Text(plotLeft-6, down(v)+4, "end", svg.Grey, ` font-size="10"`, amount(v, p.Config.Defaults.Unit))
 	}
@@ -101,7 +99,7 @@ func (p panel) draw(out *svg.Picture, s span) {
 		}
 		switch {
 		case i < legendLines-1 || i == legendLines-1 && len(p.lines) == legendLines:
-			out.Key(plotLeft, float64(legendTop+i*legendStep), colour, dash, l.name)
+			out.Key(plotLeft, float64(legendTop+i*legendStep), colour, dash, shorten(l.name))
 		case i == legendLines-1:
 			out.Text(plotLeft+34, float64(legendTop+i*legendStep), "start", svg.Grey, "", fmt.Sprintf("and %d more", len(p.lines)-i))
 		}
@@ -109,6 +107,27 @@ func (p panel) draw(out *svg.Picture, s span) {
 }
 
 func minutes(d time.Duration) string { return strconv.FormatFloat(d.Minutes(), 'f', 0, 64) + " min" }
+
+// bounds returns the least and the greatest value of the panel, with 0 between them.
+func (p panel) bounds() (low, top float64) {
+	for _, l := range p.lines {
+		for _, point := range l.points {
+			if !math.IsNaN(point.F) && !math.IsInf(point.F, 0) {
+				low, top = math.Min(low, point.F), math.Max(top, point.F)
+			}
+		}
+	}
+	return low, top
+}
+
+// shorten leaves out the middle of a name that is longer than a panel is wide.
+func shorten(name string) string {
+	const most = 44
+	if len(name) <= most {
+		return name
+	}
+	return name[:most/2] + "…" + name[len(name)-most/2:]
+}
 
 // amount returns a value in Grafana's unit.
 func amount(v float64, unit string) string {

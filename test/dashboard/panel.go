@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -75,14 +76,26 @@ func evaluate(ctx context.Context, engine *promql.Engine, data storage.Queryable
 	return all, nil
 }
 
-// pieces cuts a line where values are missing.
+// pieces cuts a line where values are missing or are no number, such as a quantile of no calls.
 func pieces(l line, step time.Duration) (all [][]promql.FPoint) {
-	begin := 0
-	for i := 1; i <= len(l.points); i++ {
-		if i == len(l.points) || l.points[i].T-l.points[i-1].T > step.Milliseconds() {
-			all, begin = append(all, l.points[begin:i]), i
+	var piece []promql.FPoint
+	end := func() {
+		if len(piece) > 0 {
+			all = append(all, piece)
 		}
+		piece = nil
 	}
+	for _, point := range l.points {
+		if math.IsNaN(point.F) || math.IsInf(point.F, 0) {
+			end()
+			continue
+		}
+		if len(piece) > 0 && point.T-piece[len(piece)-1].T > step.Milliseconds() {
+			end()
+		}
+		piece = append(piece, point)
+	}
+	end()
 	return all
 }
 

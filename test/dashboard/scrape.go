@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,21 +33,24 @@ type target struct {
 
 // scrape reads all metrics at each interval until the end. A scrape that fails is a gap, as
 // it is for Prometheus: pods come and go. It is an error if all fail.
-func scrape(ctx context.Context, client kubernetes.Interface, namespace string, into storage.Appendable, end time.Time, interval time.Duration) error {
+func scrape(
+	ctx context.Context, client kubernetes.Interface, namespace string, into storage.Appendable, until time.Time, interval time.Duration,
+) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	scraped := 0
 	var last error
-	for time.Now().Before(end) {
+	before := map[uint64]labels.Labels{} // series of the last scrape, by their hash
+	for time.Now().Before(until) {
 		all, err := targets(ctx, client, namespace)
 		if err != nil {
 			last = err
 		}
-		now := time.Now()
+		now, these := time.Now(), map[uint64]labels.Labels{}
 		for _, t := range all {
 			text, err := client.CoreV1().RESTClient().Get().AbsPath(t.path).DoRaw(ctx)
 			if err == nil {
-				err = store(ctx, into, text, t.add, now)
+				err = store(ctx, into, text, t.add, now, these)
 			}
 			if err != nil {
 				last = fmt.Errorf("%s: %w", t.path, err)
@@ -54,6 +59,10 @@ func scrape(ctx context.Context, client kubernetes.Interface, namespace string, 
 			}
 			scraped++
 		}
+		if err := end(ctx, into, before, these, now); err != nil {
+			return err
+		}
+		before = these
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -95,8 +104,10 @@ func targets(ctx context.Context, client kubernetes.Interface, namespace string)
 	return all, nil
 }
 
-// store appends the samples of the shown metrics in the text.
-func store(ctx context.Context, into storage.Appendable, text []byte, add map[string]string, at time.Time) error {
+// store appends the samples of the shown metrics in the text, and adds their series to these.
+func store(
+	ctx context.Context, into storage.Appendable, text []byte, add map[string]string, at time.Time, these map[uint64]labels.Labels,
+) error {
 	p, err := textparse.New(text, "text/plain", nil, textparse.ParserOptions{})
 	if err != nil {
 		return err
@@ -113,20 +124,37 @@ func store(ctx context.Context, into storage.Appendable, text []byte, add map[st
 		if entry != textparse.EntrySeries {
 			continue
 		}
-		series, _, value := p.Series()
+		series, _, sample := p.Series()
 		if !isShown(string(series)) {
 			continue
 		}
 		var of labels.Labels
 		p.Labels(&of)
 		named := labels.NewBuilder(of)
-		for name, value := range add {
-			named.Set(name, value)
+		for name, content := range add {
+			named.Set(name, content)
 		}
-		if _, err := out.Append(0, named.Labels(), at.UnixMilli(), value); err != nil {
+		complete := named.Labels()
+		if _, err := out.Append(0, complete, at.UnixMilli(), sample); err != nil {
+			return errors.Join(err, out.Rollback())
+		}
+		these[complete.Hash()] = complete
+	}
+}
+
+// end marks the series that the scrape before had and this scrape has not, as Prometheus
+// does: their lines end here, and not after five minutes.
+func end(ctx context.Context, into storage.Appendable, before, these map[uint64]labels.Labels, at time.Time) error {
+	out := into.Appender(ctx)
+	for hash, series := range before {
+		if _, there := these[hash]; there {
+			continue
+		}
+		if _, err := out.Append(0, series, at.UnixMilli(), math.Float64frombits(value.StaleNaN)); err != nil {
 			return errors.Join(err, out.Rollback())
 		}
 	}
+	return out.Commit()
 }
 
 // isShown reports whether the dashboard may have the series.

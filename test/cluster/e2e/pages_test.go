@@ -142,7 +142,8 @@ func (s suite) workplace(t *testing.T) string {
 // is not in its dump.
 func (s suite) containerdReads(t *testing.T, b pages.Block) {
 	t.Helper()
-	out, err := s.NodeExec(t.Context(), s.node, "cat >/tmp/page.toml <<'end'\nversion = 3\n"+b.Text+"end\ncontainerd --config /tmp/page.toml config dump")
+	out, err := s.NodeExec(t.Context(), s.node,
+		"cat >/tmp/page.toml <<'end'\nversion = 3\n"+b.Text+"end\ncontainerd --config /tmp/page.toml config dump")
 	require.NoError(t, err, b.At())
 	indent := regexp.MustCompile(`(?m)^[ \t]+`)
 	table, keys, _ := strings.Cut(indent.ReplaceAllString(b.Text, ""), "\n")
@@ -162,7 +163,8 @@ func (s suite) alone(t *testing.T) {
 			continue
 		}
 		cordon := func(ctx context.Context, is string) error {
-			_, err := s.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"unschedulable":`+is+`}}`), metav1.PatchOptions{})
+			patch := []byte(`{"spec":{"unschedulable":` + is + `}}`)
+			_, err := s.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 			return err
 		}
 		require.NoError(t, cordon(t.Context(), "true"))
