@@ -49,6 +49,13 @@ type Announcement struct {
 	// InvalidPartitions are claims with an invalid partition: claim UID to the
 	// kernel's reason. It is for people and unchecked.
 	InvalidPartitions map[string]string `json:"invalidPartitions,omitempty"`
+	// FixedInterrupts are interrupts that the kernel keeps on CPUs outside of the node
+	// state's InterruptCPUs: number and name to these CPUs. It is for people and
+	// unchecked.
+	FixedInterrupts map[string]string `json:"fixedInterrupts,omitempty"`
+	// MachineFaults are values of the machine that could not be written: feature to the
+	// kernel's words. It is for people and unchecked.
+	MachineFaults map[string]string `json:"machineFaults,omitempty"`
 	// PID and Started are for people.
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`

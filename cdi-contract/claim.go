@@ -51,6 +51,8 @@ type PodRecord struct {
 	QOS string `json:"qos"`
 	// Hugepages are the amounts in the pod's own spec, by page size ("2Mi").
 	Hugepages map[string]Limit `json:"hugepages,omitempty"`
+	// CPULimit is the limit of the pod's spec, nil for none.
+	CPULimit *CPULimit `json:"cpuLimit,omitempty"`
 }
 
 // ResultRecord is a result of the claim with its decision.
@@ -66,7 +68,9 @@ type ResultRecord struct {
 	// Hugetlbfs are page sizes ("2Mi"). For each page size the device mounts a
 	// hugetlbfs into the container, at [HugetlbfsPath].
 	Hugetlbfs []string `json:"hugetlbfs,omitempty"`
-	Decision  Decision `json:"decision"`
+	// Quiet is what the result asks of the machine.
+	Quiet    Quiet    `json:"quiet,omitzero"`
+	Decision Decision `json:"decision"`
 }
 
 // The levels, as keys.
@@ -105,6 +109,9 @@ func (r ClaimRecord) Validate() error {
 		if err := (Decision{V: Version, Hugepages: p.Hugepages}).Validate(); err != nil {
 			return fmt.Errorf("claim record %s: pod %s: %w", r.UID, p.UID, err)
 		}
+		if l := p.CPULimit; l != nil && l.Milli <= 0 {
+			return fmt.Errorf("claim record %s: pod %s: CPU limit of %dm, want more than 0", r.UID, p.UID, l.Milli)
+		}
 	}
 	for i, res := range r.Results {
 		if res.Request == "" || res.Pool == "" || res.Device == "" {
@@ -114,6 +121,9 @@ func (r ClaimRecord) Validate() error {
 			return fmt.Errorf("claim record %s: result %d: %w", r.UID, i, err)
 		}
 		if err := checkHugetlbfs(res.Hugetlbfs); err != nil {
+			return fmt.Errorf("claim record %s: result %d: %w", r.UID, i, err)
+		}
+		if err := res.Quiet.check(res.Decision); err != nil {
 			return fmt.Errorf("claim record %s: result %d: %w", r.UID, i, err)
 		}
 	}

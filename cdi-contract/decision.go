@@ -33,6 +33,9 @@ type Decision struct {
 	// OOMScoreAdj is the oom_score_adj with which the container's first process
 	// starts, unless the container came with a lower value.
 	OOMScoreAdj *int `json:"oomScoreAdj,omitempty"`
+	// Quota is [QuotaNone] for a container that the kernel never throttles, whatever its
+	// own spec says. Absent: the quota of the container's own spec.
+	Quota string `json:"quota,omitempty"`
 	// Requires names the features without which the decision must not be
 	// applied. A reader that lacks a feature refuses the decision.
 	Requires []string `json:"requires,omitzero"`
@@ -80,6 +83,9 @@ func (d Decision) Validate() error {
 	if err := d.checkOOMScore(); err != nil {
 		return err
 	}
+	if err := d.checkQuota(); err != nil {
+		return err
+	}
 	return d.checkPolicy()
 }
 
@@ -112,6 +118,9 @@ func (d Decision) Files() map[string]string {
 	files := make(map[string]string)
 	if d.Partition != "" {
 		files[FileExclusive], files[FilePartition] = d.CPUs.String(), d.Partition
+	}
+	if d.Quota == QuotaNone {
+		files[FileQuota] = NoQuota
 	}
 	if d.Memory != nil {
 		maps.Copy(files, d.Memory.Files())

@@ -73,8 +73,21 @@ func TestDecisionValidate(t *testing.T) {
 			err: `needs feature "weightedInterleave"`,
 		},
 		"feature without policy": {edit: func(d *contract.Decision) { d.Requires = features() }},
-		"partition":              {edit: func(d *contract.Decision) { *d = partitionDecision("4-7", contract.PartitionRoot) }},
-		"isolated partition":     {edit: func(d *contract.Decision) { *d = partitionDecision("4-7", contract.PartitionIsolated) }},
+		"no quota":               {edit: func(d *contract.Decision) { *d = quotaDecision() }},
+		"another quota": {
+			edit: func(d *contract.Decision) { *d = quotaDecision(); d.Quota = "50000" },
+			err:  `quota: "50000" is not "none"`,
+		},
+		"no quota on the shared pool": {
+			edit: func(d *contract.Decision) { *d = quotaDecision(); d.CPUs = contract.CPUSet{} },
+			err:  "quota: none without cpus",
+		},
+		"no quota that nothing needs": {
+			edit: func(d *contract.Decision) { *d = quotaDecision(); d.Requires = nil },
+			err:  `quota: none needs feature "quota" in requires`,
+		},
+		"partition":          {edit: func(d *contract.Decision) { *d = partitionDecision("4-7", contract.PartitionRoot) }},
+		"isolated partition": {edit: func(d *contract.Decision) { *d = partitionDecision("4-7", contract.PartitionIsolated) }},
 		"partition that is none": {
 			edit: func(d *contract.Decision) { *d = partitionDecision("4-7", "member") },
 			err:  `partition: "member" is none of root, isolated`,

@@ -23,11 +23,26 @@ const (
 	FeatureWeightedInterleave = "weightedInterleave"
 	// FeaturePartition is the feature of a decision with a partition.
 	FeaturePartition = "partition"
+	// FeatureQuota is the feature of a decision with a quota.
+	FeatureQuota = "quota"
+	// FeatureInterrupts, FeatureHousekeeping, FeatureWakeupLatency and FeatureFrequency are
+	// the features of decisions whose CPUs the node state's [Machine] is about: interrupts,
+	// unbound work queues, wake-up latency and frequency.
+	FeatureInterrupts    = "interrupts"
+	FeatureHousekeeping  = "housekeeping"
+	FeatureWakeupLatency = "wakeupLatency"
+	FeatureFrequency     = "frequency"
 )
 
 // Features returns the features of this contract.
 func Features() []string {
-	return []string{FeatureOOMScore, FeatureMemoryPolicy, FeatureWeightedInterleave, FeaturePartition}
+	return append([]string{FeatureOOMScore, FeatureMemoryPolicy, FeatureWeightedInterleave, FeaturePartition, FeatureQuota},
+		MachineFeatures()...)
+}
+
+// MachineFeatures returns the features that need files of the machine.
+func MachineFeatures() []string {
+	return []string{FeatureInterrupts, FeatureHousekeeping, FeatureWakeupLatency, FeatureFrequency}
 }
 
 // ErrUnknownFeature means that this program does not know a feature that a decision or
@@ -65,12 +80,17 @@ type Platform struct {
 	// Partitions reports whether the actuator has found that the kernel makes cpuset
 	// partitions below kubepods.
 	Partitions bool
+	// Machine are the machine features whose files the actuator has found that it can write.
+	Machine []string
 }
 
 // need is what a feature needs of the platform.
 type need struct {
 	nri, containerd, crio, kernel version
 	partitions                    bool
+	// files are the files of a machine feature, empty for another feature. value is the
+	// chart's value that mounts them.
+	files, value string
 }
 
 // needOf returns the need of a feature. Runtimes do not always know their NRI's
@@ -92,6 +112,16 @@ func needOf(feature string) (n need, known bool) {
 		return policy, true
 	case FeaturePartition:
 		return need{partitions: true}, true
+	case FeatureQuota:
+		return need{}, true
+	case FeatureInterrupts:
+		return need{files: "/proc/irq", value: "actuator.machine.interrupts"}, true
+	case FeatureHousekeeping:
+		return need{files: "/sys/devices/virtual/workqueue/cpumask", value: "actuator.machine.workQueues"}, true
+	case FeatureWakeupLatency:
+		return need{files: FileWakeupLatency + " of CPUs", value: "actuator.machine.cpuPower"}, true
+	case FeatureFrequency:
+		return need{files: FileGovernor + " of CPUs", value: "actuator.machine.cpuPower"}, true
 	}
 	return need{}, false
 }
@@ -113,6 +143,8 @@ func (p Platform) Lacks(feature string) string {
 	case n.partitions && !p.Partitions:
 		return fmt.Sprintf("nri-actuator has made no cpuset partition on this node (Linux %s): "+
 			"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", p.Kernel)
+	case n.files != "" && !slices.Contains(p.Machine, feature):
+		return fmt.Sprintf("nri-actuator could not write %s: the machine has no such file, or the chart's value %s is off", n.files, n.value)
 	case n.nri != version{} && !carried:
 		return fmt.Sprintf("the runtime is %s %s with NRI %s, it needs NRI %s (containerd %s, CRI-O %s)",
 			p.Runtime, p.RuntimeVersion, p.NRIVersion, n.nri, n.containerd, n.crio)
@@ -154,6 +186,7 @@ func (a Announcement) Platform() Platform {
 	return Platform{
 		Runtime: a.Runtime, RuntimeVersion: a.RuntimeVersion, NRIVersion: a.NRIVersion, Kernel: a.Kernel,
 		Partitions: slices.Contains(a.Features, FeaturePartition),
+		Machine:    slices.DeleteFunc(MachineFeatures(), func(f string) bool { return !slices.Contains(a.Features, f) }),
 	}
 }
 

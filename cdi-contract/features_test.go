@@ -3,6 +3,7 @@
 package contract_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,8 +15,9 @@ func TestPlatformFeatures(t *testing.T) {
 	score := []string{contract.FeatureOOMScore}
 	policy := append(score, contract.FeatureMemoryPolicy)
 	weighted := append(policy, contract.FeatureWeightedInterleave)
-	require.ElementsMatch(t, append(weighted, contract.FeaturePartition), contract.Features())
-	none := []string{}
+	require.ElementsMatch(t, slices.Concat(weighted, []string{contract.FeaturePartition, contract.FeatureQuota},
+		contract.MachineFeatures()), contract.Features())
+	var none []string
 	for _, c := range []struct {
 		runtime, version, nri, kernel string
 		want                          []string
@@ -36,14 +38,15 @@ func TestPlatformFeatures(t *testing.T) {
 		{"containerd", "2.3.0", "v0.12.0", "5.14.0-570.el9.x86_64", score},
 		{"", "", "", "", none},
 	} {
-		require.Equal(t, c.want, contract.Platform{
+		require.Equal(t, append(slices.Clone(c.want), contract.FeatureQuota), contract.Platform{
 			Runtime: c.runtime, RuntimeVersion: c.version, NRIVersion: c.nri, Kernel: c.kernel,
 		}.Features(), c)
 	}
 }
 
 func TestLacks(t *testing.T) {
-	node := contract.Platform{Runtime: "containerd", RuntimeVersion: "v2.2.7", NRIVersion: "v0.11.0", Kernel: "6.8.0-45", Partitions: true}
+	node := contract.Platform{Runtime: "containerd", RuntimeVersion: "v2.2.7", NRIVersion: "v0.11.0", Kernel: "6.8.0-45",
+		Partitions: true, Machine: []string{contract.FeatureInterrupts}}
 	require.Empty(t, node.Lacks(contract.FeatureOOMScore))
 	require.Empty(t, node.Lacks(contract.FeaturePartition))
 	require.Equal(t, "the runtime is containerd v2.2.7 with NRI v0.11.0, it needs NRI 0.12 (containerd 2.3, CRI-O 1.37)",
@@ -52,6 +55,10 @@ func TestLacks(t *testing.T) {
 	require.Equal(t, "the kernel is Linux 6.8.0-45, it needs Linux 6.9", node.Lacks(contract.FeatureWeightedInterleave))
 	require.Equal(t, "nri-actuator has made no cpuset partition on this node (Linux 6.8.0-45): "+
 		"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", node.Lacks(contract.FeaturePartition))
+	require.Empty(t, node.Lacks(contract.FeatureQuota))
+	require.Empty(t, node.Lacks(contract.FeatureInterrupts))
+	require.Equal(t, "nri-actuator could not write cpufreq/scaling_governor of CPUs: the machine has no such file, "+
+		"or the chart's value actuator.machine.cpuPower is off", node.Lacks(contract.FeatureFrequency))
 	require.Equal(t, "this program does not know the feature", node.Lacks("latency"))
 
 	var a contract.Announcement

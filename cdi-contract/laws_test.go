@@ -56,6 +56,11 @@ func TestCombineLaws(t *testing.T) {
 		require.False(t, a.LowersOOMScore(c.OOMScoreAdj) || b.LowersOOMScore(c.OOMScoreAdj), "neither is lower")
 		require.Contains(t, []*int{a.OOMScoreAdj, b.OOMScoreAdj}, c.OOMScoreAdj)
 	}))
+	t.Run("no quota absorbs", rapid.MakeCheck(func(t *rapid.T) {
+		a, b := genDecision().Draw(t, "a"), genDecision().Draw(t, "b")
+		lifted := a.Quota == contract.QuotaNone || b.Quota == contract.QuotaNone
+		require.Equal(t, lifted, contract.Combine(a, b).Quota == contract.QuotaNone)
+	}))
 	t.Run("max absorbs", rapid.MakeCheck(func(t *rapid.T) {
 		a, b := genDecision().Draw(t, "a"), genDecision().Draw(t, "b")
 		a.Memory = &contract.Memory{High: contract.Max}

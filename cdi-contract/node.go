@@ -26,6 +26,8 @@ type NodeState struct {
 	// PartitionCPUs are the partition CPUs below each level. The kernel gives
 	// CPUs to a partition only if the level's cpuset.cpus.exclusive has them.
 	PartitionCPUs map[string]CPUSet `json:"exclusive,omitempty"`
+	// Machine has the values that no cgroup has.
+	Machine Machine `json:"machine,omitzero"`
 }
 
 // PoolCPUs returns the CPUs on which pool containers run. The kernel takes partition
@@ -62,10 +64,25 @@ type PodState struct {
 	Cgroup Files `json:"cgroup,omitempty"`
 	// PartitionCPUs are the CPUs of the pod's partitions.
 	PartitionCPUs CPUSet `json:"exclusive,omitzero"`
+	// Quota is the content of the pod's cpu.max. Absent: kubelet's.
+	Quota string `json:"quota,omitempty"`
 	// Requires names the features that an actuator must know to create a container of
 	// the pod with the pod's claims. An actuator that lacks a feature refuses these
 	// containers, and applies the rest of the node state.
 	Requires []string `json:"requires,omitempty"`
+}
+
+// Files returns what the pod's cgroup shall have.
+func (p PodState) Files() Files {
+	files := maps.Clone(p.Cgroup)
+	if p.Quota == "" {
+		return files
+	}
+	if files == nil {
+		files = make(Files)
+	}
+	files[FileQuota] = p.Quota
+	return files
 }
 
 // CheckRequired returns [ErrUnknownFeature] if known lacks a feature that the pod
@@ -81,7 +98,7 @@ type Files map[string]string
 var (
 	podFilePattern      = regexp.MustCompile(`^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`)
 	ancestorFilePattern = regexp.MustCompile(`^memory\.(min|low)$`)
-	writtenFilePattern  = regexp.MustCompile(podFilePattern.String() + `|^` + regexp.QuoteMeta(FileExclusive) + `$`)
+	writtenFilePattern  = regexp.MustCompile(podFilePattern.String() + `|^(` + regexp.QuoteMeta(FileExclusive) + `|` + regexp.QuoteMeta(FileQuota) + `)$`)
 )
 
 // Validate checks that the actuator may write such files to pods or levels, and
@@ -100,6 +117,12 @@ func (f Files) check(what string, allowed *regexp.Regexp) error {
 				if err := set.UnmarshalText([]byte(v)); err != nil {
 					return fmt.Errorf("%s: %s: %w", what, name, err)
 				}
+			}
+			continue
+		}
+		if name == FileQuota {
+			if !quotaPattern.MatchString(v) {
+				return fmt.Errorf("%s: %s: %q is not a quota and a period", what, name, v)
 			}
 			continue
 		}
@@ -145,6 +168,9 @@ func (s NodeState) Validate() error {
 		if err := p.Cgroup.check("node state: pod "+uid, podFilePattern); err != nil {
 			return err
 		}
+		if err := p.checkQuota(uid); err != nil {
+			return err
+		}
 		if s.SharedOf(uid).CPUs.IsEmpty() {
 			return fmt.Errorf("node state: pod %s: nothing is left of the shared pool %s without its partition CPUs %s",
 				uid, s.Shared.CPUs, p.PartitionCPUs)
@@ -165,6 +191,9 @@ func (s NodeState) Validate() error {
 		if err := s.Ancestors[level].check("node state: ancestor "+strconv.Quote(level), ancestorFilePattern); err != nil {
 			return err
 		}
+	}
+	if err := s.Machine.Validate(); err != nil {
+		return fmt.Errorf("node state: %w", err)
 	}
 	return nil
 }

@@ -74,6 +74,23 @@ func oomDecision(score int) contract.Decision {
 	return decision(func(d *contract.Decision) { d.OOMScoreAdj, d.Requires = &score, []string{contract.FeatureOOMScore} })
 }
 
+func quotaDecision() contract.Decision {
+	return decision(func(d *contract.Decision) {
+		d.CPUs, d.Quota, d.Requires = contracttest.CPUs("4-5"), contract.QuotaNone, []string{contract.FeatureQuota}
+	})
+}
+
+// quiet is what a result asks of the machine, with all members.
+func quiet() contract.Quiet {
+	return contract.Quiet{
+		NoInterrupts: true, Device: "eth0-rx-*", NoWorkQueues: true,
+		Files: map[string]string{
+			contract.FileWakeupLatency: contract.NoWakeupLatency, contract.FileGovernor: "performance",
+			contract.FileMinFrequency: "2000000", contract.FileMaxFrequency: "3500000",
+		},
+	}
+}
+
 func goldenClaims() map[string]contract.ClaimRecord {
 	cpu := result("cpus-numa0", cpuDecision("4-7"))
 	cpu.Consumed = map[string]string{"cpus": "4"}
@@ -96,11 +113,17 @@ func goldenClaims() map[string]contract.ClaimRecord {
 	weighted.Parameters = map[string]string{"memory.policy": contract.ModeWeightedInterleave}
 	partition := result("numa-0", partitionDecision("4-7", contract.PartitionIsolated))
 	partition.Parameters = map[string]string{"cpu.isolation": "isolated"}
+	calm := result("numa-0", quotaDecision())
+	calm.Quiet = quiet()
+	calm.Decision.Requires = sorted(append(calm.Decision.Requires, contract.MachineFeatures()...))
+	quieted := claim(calm)
+	quieted.Pods[0].CPULimit = &contract.CPULimit{Milli: 2500, Open: true}
 	scored := result("numa-0", oomDecision(-997))
 	mounted := memory
 	mounted.Hugetlbfs = []string{"1Gi", "2Mi"}
 	return map[string]contract.ClaimRecord{
 		"claim-hugetlbfs":        claim(mounted),
+		"claim-quiet":            quieted,
 		"claim-oom-score":        claim(scored),
 		"claim-memory-policy":    claim(weighted),
 		"claim-partition":        claim(partition),
@@ -142,6 +165,21 @@ func goldenNodes() map[string]contract.NodeState {
 				contract.LevelBestEffort: contracttest.CPUs("12"),
 			},
 		},
+		"node-machine": {
+			V: contract.Version, Generation: 3, BootID: bootID,
+			Shared: contract.Shared{CPUs: contracttest.CPUs("0-3,6-15"), Mems: contracttest.NUMANodes("0")},
+			Pods: map[string]contract.PodState{podUID: {
+				Claims: []string{claimUID}, Quota: "450000 100000",
+				Requires: append([]string{contract.FeatureQuota}, contract.MachineFeatures()...),
+			}},
+			Ancestors: map[string]contract.Files{},
+			Machine: contract.Machine{
+				InterruptCPUs:    contracttest.CPUs("0-3,6-15"),
+				DeviceInterrupts: []contract.DeviceInterrupts{{Pattern: "eth0-rx-*", CPUs: contracttest.CPUs("4-5")}},
+				CPUs:             []contract.CPUFiles{{CPUs: contracttest.CPUs("4-5"), Files: quiet().Files}},
+				WorkQueueCPUs:    contracttest.CPUs("0-3,6-15"),
+			},
+		},
 		"node-idle": {
 			V: contract.Version, Generation: 1, BootID: bootID,
 			Shared: contract.Shared{CPUs: contracttest.CPUs("0-15"), Mems: contracttest.NUMANodes("0")},
@@ -165,8 +203,9 @@ func goldenAnnouncements() map[string]contract.Announcement {
 			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
 		},
 		"announcement-platform": {
-			V: contract.Version, Versions: []string{contract.Version}, Features: features(),
-			Runtime: "cri-o", RuntimeVersion: "1.37.0", NRIVersion: "unknown", Kernel: "6.12.43+deb13-amd64",
+			V: contract.Version, Versions: []string{contract.Version},
+			Features: append(policies(), contract.FeaturePartition, contract.FeatureOOMScore),
+			Runtime:  "cri-o", RuntimeVersion: "1.37.0", NRIVersion: "unknown", Kernel: "6.12.43+deb13-amd64",
 			Connected: true, Generation: 7, PID: 4711,
 			Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
 		},
@@ -175,6 +214,13 @@ func goldenAnnouncements() map[string]contract.Announcement {
 			Runtime: "containerd", RuntimeVersion: "2.3.7", NRIVersion: "v0.12.0",
 			Connected: true, Generation: 9, InvalidPartitions: map[string]string{claimUID: "Invalid cpu list in cpuset.cpus.exclusive"},
 			PID: 4711, Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
+		},
+		"announcement-machine": {
+			V: contract.Version, Versions: []string{contract.Version}, Features: contract.MachineFeatures(),
+			Runtime: "containerd", RuntimeVersion: "2.3.7", NRIVersion: "v0.12.0",
+			Connected: true, Generation: 3, FixedInterrupts: map[string]string{"25 virtio1-req.0": "4"},
+			MachineFaults: map[string]string{contract.FeatureFrequency: "cpu4/cpufreq/scaling_max_freq: invalid argument"},
+			PID:           4711, Started: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
 		},
 		"announcement-kubepods": {
 			V: contract.Version, Versions: []string{contract.Version}, Features: []string{},
@@ -195,7 +241,7 @@ func goldenAnnouncements() map[string]contract.Announcement {
 
 // features returns the features that this version knows.
 func features() []string {
-	return append(policies(), contract.FeaturePartition, contract.FeatureOOMScore)
+	return append(policies(), contract.FeaturePartition, contract.FeatureOOMScore, contract.FeatureQuota)
 }
 
 func policies() []string {
@@ -214,6 +260,7 @@ func goldenDecisions() map[string]contract.Decision {
 		"decision-silent":              decision(nil),
 		"decision-partition":           partitionDecision("2,6", contract.PartitionRoot),
 		"decision-oom-score":           oomDecision(0),
+		"decision-quota":               quotaDecision(),
 	}
 }
 
@@ -301,6 +348,9 @@ func genDecision() *rapid.Generator[contract.Decision] {
 			d.Partition = rapid.SampledFrom(contract.PartitionKinds()).Draw(t, "kind")
 			d.Requires = sorted(append(d.Requires, contract.FeaturePartition))
 		}
+		if !d.CPUs.IsEmpty() && rapid.Bool().Draw(t, "without quota") {
+			d.Quota, d.Requires = contract.QuotaNone, sorted(append(d.Requires, contract.FeatureQuota))
+		}
 		if rapid.Bool().Draw(t, "with OOM score") {
 			score := rapid.IntRange(-1000, 1000).Draw(t, "OOM score")
 			d.OOMScoreAdj, d.Requires = &score, sorted(append(d.Requires, contract.FeatureOOMScore))
@@ -321,15 +371,23 @@ func genClaim() *rapid.Generator[contract.ClaimRecord] {
 		for range rapid.IntRange(0, 3).Draw(t, "pods") {
 			r.Pods = append(r.Pods, contract.PodRecord{
 				UID: genUID().Draw(t, "pod"), QOS: genLevel().Draw(t, "qos"), Hugepages: genHugepages().Draw(t, "pod hugepages"),
+				CPULimit: optional(t, "CPU limit", rapid.Just(&contract.CPULimit{Milli: 1})),
 			})
 		}
 		for range rapid.IntRange(1, 4).Draw(t, "results") {
+			d := genDecision().Draw(t, "decision")
+			q := contract.Quiet{}
+			if !d.CPUs.IsEmpty() {
+				q = optional(t, "quiet", rapid.Just(quiet()))
+			}
+			d.Requires = sorted(append(d.Requires, q.Features()...))
 			r.Results = append(r.Results, contract.ResultRecord{
 				Request: word.Draw(t, "request"), Pool: word.Draw(t, "pool"), Device: word.Draw(t, "device"),
 				ShareID:    rapid.SampledFrom([]string{"", otherUID}).Draw(t, "share"),
 				Hugetlbfs:  optional(t, "hugetlbfs", rapid.SampledFrom([][]string{{"2Mi"}, {"1Gi", "2Mi"}})),
 				Parameters: nonEmpty(rapid.MapOfN(word, word, 0, 3).Draw(t, "parameters")),
-				Decision:   genDecision().Draw(t, "decision"),
+				Quiet:      q,
+				Decision:   d,
 			})
 		}
 		return r
@@ -352,6 +410,20 @@ func genLevel() *rapid.Generator[string] {
 
 func genNode() *rapid.Generator[contract.NodeState] {
 	return rapid.Custom(func(t *rapid.T) contract.NodeState {
+		machine := rapid.Custom(func(t *rapid.T) contract.Machine {
+			m := contract.Machine{
+				InterruptCPUs: genCPUs().Draw(t, "interrupt CPUs"), WorkQueueCPUs: optional(t, "work queue CPUs", genCPUs()),
+			}
+			for range rapid.IntRange(0, 2).Draw(t, "devices") {
+				m.DeviceInterrupts = append(m.DeviceInterrupts, contract.DeviceInterrupts{
+					Pattern: rapid.StringMatching(`[a-z0-9*?.-]{1,8}`).Draw(t, "pattern"), CPUs: genCPUs().Draw(t, "device CPUs"),
+				})
+			}
+			if rapid.Bool().Draw(t, "with CPU files") {
+				m.CPUs = []contract.CPUFiles{{CPUs: genCPUs().Draw(t, "CPUs of files"), Files: quiet().Files}}
+			}
+			return m
+		})
 		pod := rapid.Custom(func(t *rapid.T) contract.PodState {
 			return contract.PodState{
 				Claims: sorted(rapid.SliceOfNDistinct(genUID(), 1, 3, rapid.ID[string]).Draw(t, "claims")),
@@ -371,6 +443,7 @@ func genNode() *rapid.Generator[contract.NodeState] {
 			Pods:          rapid.MapOfN(genUID(), pod, 0, 4).Draw(t, "pods"),
 			Ancestors:     rapid.MapOf(genLevel(), genFiles("memory.min", "memory.low")).Draw(t, "ancestors"),
 			PartitionCPUs: nonEmpty(rapid.MapOfN(genLevel(), genCPUs(), 0, 3).Draw(t, "partition CPUs")),
+			Machine:       optional(t, "machine", machine),
 		}
 	})
 }

@@ -73,6 +73,11 @@ func command() *cobra.Command {
 	f.StringVar(&config.UnitDir, "unit-dir", "/run/systemd/system.control", "systemd's directory of runtime drop-ins, likewise")
 	f.StringVar(&config.GuardDir, "guard-dir", "",
 		"directory to install the guard hook in, with the same path on the host; empty for no guard")
+	f.StringVar(&config.IRQDir, "irq-dir", "/host/irq", "where the host's /proc/irq is mounted; empty or absent: interrupts stay as they are")
+	f.StringVar(&config.CPUDir, "cpu-dir", "/host/cpu",
+		"where the host's /sys/devices/system/cpu is mounted; empty or absent: wake-up latency and frequency stay as they are")
+	f.StringVar(&config.WorkQueueDir, "workqueue-dir", "/host/workqueue",
+		"where the host's /sys/devices/virtual/workqueue is mounted; empty or absent: work queues stay as they are")
 	f.StringVar(&o.address, "metrics-address", ":9808",
 		"address that serves /healthz, /readyz and, with --metrics, /metrics; empty for none")
 	f.BoolVar(&o.metrics, "metrics", false, "serve /metrics")

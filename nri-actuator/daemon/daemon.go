@@ -28,6 +28,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
@@ -52,6 +53,9 @@ type Config struct {
 	SystemBus string
 	// UnitDir is systemd's directory of runtime drop-ins. It may be absent, too.
 	UnitDir string
+	// IRQDir, CPUDir and WorkQueueDir are the directories of the machine's files, where the
+	// host's are mounted. Without a directory the node lacks the features that need it.
+	IRQDir, CPUDir, WorkQueueDir string
 	// RefreshInterval is the time between two repairs without an event.
 	RefreshInterval time.Duration
 }
@@ -64,6 +68,11 @@ func (c Config) Validate() error {
 		"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot, "system-bus": c.SystemBus, "unit-dir": c.UnitDir,
 	} {
 		if !filepath.IsAbs(path) {
+			return fmt.Errorf("--%s: %q is not an absolute path", name, path)
+		}
+	}
+	for name, path := range map[string]string{"irq-dir": c.IRQDir, "cpu-dir": c.CPUDir, "workqueue-dir": c.WorkQueueDir} {
+		if path != "" && !filepath.IsAbs(path) {
 			return fmt.Errorf("--%s: %q is not an absolute path", name, path)
 		}
 	}
@@ -97,6 +106,7 @@ type Daemon struct {
 	mount   *cgroups.Mount
 	dir     *claims.Directory
 	kernel  string
+	bootID  string
 	// plugin is set when the actuator is the only actuator on its node.
 	plugin atomic.Pointer[nri.Plugin]
 }
@@ -115,6 +125,10 @@ func New(config Config, open func(root string) (*cgroups.Mount, error), m *metri
 	if err != nil {
 		return nil, fmt.Errorf("kernel release: %w", err)
 	}
+	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("boot id: %w", err)
+	}
 	mount, err := open(config.CgroupRoot)
 	if err != nil {
 		return nil, err
@@ -128,7 +142,7 @@ func New(config Config, open func(root string) (*cgroups.Mount, error), m *metri
 	}
 	return &Daemon{
 		config: config, metrics: m, mount: mount,
-		dir: claims.New(dir, contract.Features()), kernel: strings.TrimSpace(string(kernel)),
+		dir: claims.New(dir, contract.Features()), kernel: strings.TrimSpace(string(kernel)), bootID: strings.TrimSpace(string(bootID)),
 	}, nil
 }
 
@@ -148,7 +162,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
 	bus := systemd.New(func(ctx context.Context) (systemd.Bus, error) { return systemd.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
+	host := machine.New(machine.Dirs{IRQ: d.config.IRQDir, CPU: d.config.CPUDir, WorkQueue: d.config.WorkQueueDir},
+		cdidir.At(d.config.CDIDir), d.bootID)
+	logs.From(ctx).Info("values of the machine that can be written", zap.Strings("features", host.Features()))
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: d.kernel, Options: enforce.Options{
+		Host:      host,
 		Directory: d.dir, Mount: d.mount, Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(d.config.UnitDir)},
 		Metrics: d.metrics, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
 	}})

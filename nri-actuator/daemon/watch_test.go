@@ -17,6 +17,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
@@ -34,6 +35,7 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	require.NoError(t, err)
 	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return nil, context.Canceled }, func(string) {})
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
+		Host:      machine.New(machine.Dirs{}, cdidir.At(node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: node.Mount(),
 		Units:   systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
 		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,

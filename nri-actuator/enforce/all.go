@@ -24,6 +24,7 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 	if err != nil {
 		return 0, err
 	}
+	faults := e.applyMachine(ctx, node)
 	for _, c := range e.containers.sorted() {
 		e.gone(ctx, c)
 	}
@@ -56,6 +57,9 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 			logs.From(ctx).Error("apply", zap.Error(err))
 			errs = append(errs, err)
 		}
+	}
+	for _, fault := range faults {
+		errs = append(errs, fault.Err)
 	}
 	errs = append(errs, e.unknownPlaces(node)...)
 	if e.stale != nil {

@@ -3,6 +3,8 @@
 package enforce
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -19,10 +21,38 @@ func (e *Enforcer) FillAnnouncement(a *contract.Announcement, then time.Time) {
 	}
 	a.Kubepods = levels[contract.LevelKubepods]
 	a.InvalidPartitions = e.Invalid()
+	a.FixedInterrupts, a.MachineFaults = few(e.machine.Fixed), nil
+	for _, fault := range e.machine.Faults {
+		if a.MachineFaults == nil {
+			a.MachineFaults = make(map[string]string)
+		}
+		a.MachineFaults[fault.Feature] = contract.Excerpt(fault.Err.Error(), maxFault)
+	}
 	a.Overwritten = e.drift.since(then, func(dir string) string {
 		if level, is := keys[dir]; is {
 			return level
 		}
 		return cgroups.PodUID(dir)
 	})
+}
+
+const (
+	// maxFixed is how many interrupts the announcement names: a machine may have thousands.
+	maxFixed = 32
+	// maxFault bounds the text of a fault, in bytes.
+	maxFault = 400
+)
+
+// few returns the first entries of a map.
+func few(all map[string]string) map[string]string {
+	if len(all) == 0 {
+		return nil
+	}
+	some := make(map[string]string)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if len(some) < maxFixed {
+			some[key] = all[key]
+		}
+	}
+	return some
 }

@@ -34,6 +34,9 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	if err != nil {
 		return contract.Decision{}, err
 	}
+	if err := e.prepareMachine(ctx, node, d); err != nil {
+		return contract.Decision{}, err
+	}
 	if err := e.makeRoom(ctx, c, node, true); err != nil {
 		return contract.Decision{}, err
 	}
@@ -221,6 +224,9 @@ func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 	if has == d.CPUs && c.Life.Answered {
 		// The runtime writes the answer itself.
 		return nil
+	}
+	if err := e.prepareMachine(ctx, node, d); err != nil {
+		return err
 	}
 	if err := e.makeRoom(ctx, c, node, has != d.CPUs); err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
@@ -32,7 +33,9 @@ type Options struct {
 	Directory *claims.Directory
 	Mount     *cgroups.Mount
 	Units     Units
-	Metrics   *metrics.Metrics
+	// Host has the values of the machine that no cgroup has.
+	Host    *machine.Host
+	Metrics *metrics.Metrics
 	// RefreshInterval is how often a lost partition is tried again.
 	RefreshInterval time.Duration
 	Clock           func() time.Time
@@ -53,6 +56,8 @@ type Enforcer struct {
 	drift drift
 	// looked has the pods and levels that this process has looked at.
 	looked map[string]bool
+	// machine is what the kernel made of the machine's values, at the last look.
+	machine machine.Result
 	// canPartition reports whether the kernel makes cpuset partitions below
 	// kubepods, nil before the first try.
 	canPartition *bool

@@ -31,7 +31,7 @@ func (e *Enforcer) addPods(ctx context.Context, node contract.NodeState, levels 
 			}
 			pod := node.Pods[uid]
 			want := contract.Files{contract.FileExclusive: pod.PartitionCPUs.String()}
-			maps.Copy(want, pod.Cgroup)
+			maps.Copy(want, pod.Files())
 			state, err := e.Mount.Observe(dir)
 			maps.DeleteFunc(want, func(file, content string) bool {
 				_, written := state.Former[file]

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // Files returns the names of the cgroup's files that the model has.
@@ -99,6 +101,9 @@ func (k *Kernel) files(c *cgroup) map[string]file {
 	if c == k.root {
 		return files
 	}
+	if c.has("cpu") {
+		files[contract.FileQuota] = quotaFile(c)
+	}
 	for name, v := range k.values {
 		if c.has(v.controller) {
 			files[name] = v.file(c, name)
@@ -134,4 +139,4 @@ func (k *Kernel) enable(c *cgroup, content string) error {
 }
 
 // Controllers are the controllers that the model has, in the kernel's order.
-var Controllers = []string{"cpuset", "memory", "hugetlb"}
+var Controllers = []string{"cpuset", "cpu", "memory", "hugetlb"}

@@ -5,6 +5,7 @@ package kerneltest
 import (
 	"math"
 	"strconv"
+	"strings"
 	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -57,4 +58,33 @@ func (v valueFile) file(c *cgroup, name string) file {
 			return nil
 		},
 	}
+}
+
+// quotaFile is cpu.max, with a quota or "max" and a period in microseconds
+// (cgroup-v2.rst, "cpu.max"). A content without a period keeps it.
+func quotaFile(c *cgroup) file {
+	read := func() string {
+		if content, written := c.values[contract.FileQuota]; written {
+			return content
+		}
+		return "max 100000"
+	}
+	return file{read: read, write: func(content string) error {
+		words := strings.Fields(content)
+		if len(words) == 1 {
+			words = append(words, strings.Fields(read())[1])
+		}
+		if len(words) != 2 {
+			return syscall.EINVAL
+		}
+		period, err := strconv.ParseUint(words[1], 10, 64)
+		if err != nil || period < 1_000 || period > 1_000_000 {
+			return syscall.EINVAL
+		}
+		if quota, err := strconv.ParseUint(words[0], 10, 44); words[0] != "max" && (err != nil || quota < 1_000) {
+			return syscall.EINVAL
+		}
+		c.values[contract.FileQuota] = strings.Join(words, " ")
+		return nil
+	}}
 }

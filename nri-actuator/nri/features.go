@@ -12,6 +12,7 @@ import (
 func (s *Session) platform() contract.Platform {
 	p := *s.runtime.Load()
 	p.NRIVersion, p.Kernel, p.Partitions = s.nriVersion(), s.Kernel, s.enforcer.CanPartition()
+	p.Machine = s.Host.Features()
 	return p
 }
 

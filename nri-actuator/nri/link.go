@@ -122,6 +122,7 @@ func (p *Plugin) Announce(ctx context.Context) {
 		a.SetPlatform(says.Platform())
 		a.Kubepods, a.InvalidPartitions, a.Overwritten, a.Generation =
 			says.Kubepods, says.InvalidPartitions, says.Overwritten, says.Generation
+		a.FixedInterrupts, a.MachineFaults = says.FixedInterrupts, says.MachineFaults
 	})
 	if err != nil {
 		logs.From(ctx).Error("announcement not written, it is tried again", zap.Error(err))

@@ -48,6 +48,7 @@ func testPartition(t *testing.T, release kerneltest.Release) {
 	c := r.run("c", podA, env...)
 	require.Equal(t, []string{
 		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition,
+		contract.FeatureQuota,
 	}, r.tell().Features)
 
 	holds := func() {

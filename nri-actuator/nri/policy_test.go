@@ -26,7 +26,7 @@ func policed(mode string) contract.Decision {
 func TestMemoryPolicy(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	require.Equal(t, []string{
-		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave,
+		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeatureQuota,
 	}, r.announced.Features)
 	interleaved := policed(contract.ModeInterleave)
 	interleaved.CPUs, interleaved.MemoryPolicy.Nodes = contracttest.CPUs("8"), contracttest.NUMANodes("0")
@@ -71,7 +71,7 @@ func TestPolicyUnavailable(t *testing.T) {
 			r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux61)
 			r.nri, r.kernel = c.nri, c.kernel
 			r.connect()
-			require.ElementsMatch(t, append(c.announced, contract.FeatureOOMScore), r.announced.Features)
+			require.ElementsMatch(t, append(c.announced, contract.FeatureOOMScore, contract.FeatureQuota), r.announced.Features)
 			env := r.node.Prepare(podA, claimA, policed(c.mode))
 			created, err := r.create("c", podA, env...)
 			if c.err == "" {

@@ -21,6 +21,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
@@ -46,6 +47,9 @@ type runtime struct {
 	now atomic.Int64
 	// features are the features that the actuator implements.
 	features []string
+	// machine are the directories of the machine's files, which have none unless set
+	// before connect.
+	machine machine.Dirs
 }
 
 type container struct {
@@ -92,6 +96,7 @@ func (r *runtime) connect() {
 	m, err := metrics.New(r.registry)
 	require.NoError(r.t, err)
 	r.plugin = nri.New(nri.Options{Announcer: r, Kernel: r.kernel, Options: enforce.Options{
+		Host:      machine.New(r.machine, cdidir.At(r.node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: r.node.Mount(), Metrics: m,
 		// The cgroups are no units.
 		Units: systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},

@@ -22,6 +22,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
@@ -86,6 +87,7 @@ func (s *fakeSystemd) start() {
 	running.Go(func() { bus.Run(ctx) })
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 	s.plugin = nri.New(nri.Options{Announcer: s, Kernel: "6.12.0", Options: enforce.Options{
+		Host:      machine.New(machine.Dirs{}, cdidir.At(s.node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features()), Mount: s.node.Mount(), Metrics: m,
 		Units: s.wrap(systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
 	}})

@@ -69,9 +69,23 @@ func TestProperties(t *testing.T) {
 			files: map[string]string{"memory.min": "0", "memory.low": "4096"},
 			want:  map[string]any{"MemoryMin": uint64(0), "MemoryLow": uint64(4096)},
 		},
-		"others":            {files: map[string]string{"hugetlb.2MB.max": "0", "memory.high": "x", "cpuset.cpus": "1"}},
-		"nothing":           {},
-		"protection of all": {files: map[string]string{"memory.min": "max"}, want: map[string]any{"MemoryMin": uint64(math.MaxUint64)}},
+		"no quota": {
+			files: map[string]string{"cpu.max": "max 100000"},
+			want:  map[string]any{"CPUQuotaPerSecUSec": uint64(math.MaxUint64), "CPUQuotaPeriodUSec": uint64(100000)},
+		},
+		"4.5 CPUs": {
+			files: map[string]string{"cpu.max": "450000 100000"},
+			want:  map[string]any{"CPUQuotaPerSecUSec": uint64(4500000), "CPUQuotaPeriodUSec": uint64(100000)},
+		},
+		"a quota without period": {
+			files: map[string]string{"cpu.max": "max"}, err: `unit property for cpu.max: "max" is not a quota and a period`,
+		},
+		"a quota in no time": {files: map[string]string{"cpu.max": "1000 0"}, err: "is not a quota and a period"},
+		"a quota of words":   {files: map[string]string{"cpu.max": "all 100000"}, err: "is not a quota and a period"},
+		"a huge quota":       {files: map[string]string{"cpu.max": "18446744073709551615 100000"}, err: "is not a quota and a period"},
+		"others":             {files: map[string]string{"hugetlb.2MB.max": "0", "memory.high": "x", "cpuset.cpus": "1"}},
+		"nothing":            {},
+		"protection of all":  {files: map[string]string{"memory.min": "max"}, want: map[string]any{"MemoryMin": uint64(math.MaxUint64)}},
 		"no amount": {
 			files: map[string]string{"memory.low": "4k"},
 			err:   `unit property MemoryLow for memory.low: "4k" is neither bytes nor "max"`,
@@ -98,6 +112,7 @@ func TestProperties(t *testing.T) {
 func FuzzProperties(f *testing.F) {
 	f.Add("memory.min", "max")
 	f.Add("memory.low", "18446744073709551615")
+	f.Add("cpu.max", "450000 100000")
 	f.Fuzz(func(t *testing.T, file, content string) {
 		properties, err := systemd.Properties(map[string]string{file: content})
 		if err != nil || len(properties) == 0 {
@@ -106,6 +121,11 @@ func FuzzProperties(f *testing.F) {
 		}
 		n, ok := properties[0].Value.Value().(uint64)
 		require.True(t, ok)
+		if file == "cpu.max" {
+			require.Len(t, properties, 2)
+			require.True(t, n == math.MaxUint64 || n <= math.MaxUint64/2, "no overflow")
+			return
+		}
 		again, err := strconv.ParseUint(content, 10, 64)
 		require.True(t, content == "max" && n == math.MaxUint64 || err == nil && n == again)
 	})

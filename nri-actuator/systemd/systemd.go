@@ -8,7 +8,7 @@ import (
 )
 
 // Systemd gives systemd the values that the actuator writes into the cgroups of
-// units: cpusets by drop-ins, the protection of slices over D-Bus.
+// units: cpusets by drop-ins, the protection and the quota of slices over D-Bus.
 type Systemd struct {
 	Bus     *Writer
 	Dropins Dropins
@@ -16,14 +16,14 @@ type Systemd struct {
 
 // Set gives systemd the contents that files of the cgroup dir shall have.
 func (s Systemd) Set(dir string, files map[string]string) error {
-	protection := make(map[string]string)
+	properties := make(map[string]string)
 	for file, value := range files {
-		// systemd has the memory values of scopes from the runtime.
-		if strings.HasPrefix(file, "memory.") && strings.HasSuffix(dir, ".slice") {
-			protection[file] = value
+		// systemd has the values of scopes from the runtime.
+		if property(file) != "" && strings.HasSuffix(dir, ".slice") {
+			properties[file] = value
 		}
 	}
-	return errors.Join(s.Dropins.Set(dir, files), s.Bus.Set(dir, protection))
+	return errors.Join(s.Dropins.Set(dir, files), s.Bus.Set(dir, properties))
 }
 
 // Correct rewrites the drop-in of the cgroup dir if it differs from files.

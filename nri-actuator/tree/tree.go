@@ -68,7 +68,7 @@ func Desired(node contract.NodeState, levels map[string]string, holdings []Holdi
 	partitionCPUs := make(map[string]contract.CPUSet)
 	for _, h := range holdings {
 		if h.PodDir != "" {
-			desired[h.PodDir] = Cgroup{Kind: Pod, Files: node.Pods[h.PodUID].Cgroup}
+			desired[h.PodDir] = Cgroup{Kind: Pod, Files: node.Pods[h.PodUID].Files()}
 			partitionCPUs[h.PodDir] = partitionCPUs[h.PodDir].Union(node.Pods[h.PodUID].PartitionCPUs)
 		}
 	}

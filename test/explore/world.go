@@ -27,6 +27,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest/mounted"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/systemd"
@@ -183,6 +184,7 @@ func (w *world) startActuator(m mishap) error {
 		w.check("the actuator's " + what)
 	}}})
 	w.plugin = nri.New(nri.Options{Announcer: w, Kernel: "6.12.0", Options: enforce.Options{
+		Host:      machine.New(machine.Dirs{}, cdidir.At(w.cdi()), "boot"),
 		Directory: claims.New(cdidir.At(w.cdi()), contract.Features()), Mount: mount, Metrics: registry,
 		Units:           systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins(filepath.Join(w.dir, "absent"))},
 		RefreshInterval: time.Minute, Clock: func() time.Time { return w.now },

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
@@ -167,6 +168,20 @@ func valueCheck(path string, kind reflect.Type, choices []string) check {
 			`(string(%[1]s) == "unlimited" || quantity(string(%[1]s)).isGreaterThan(quantity("0")) && `+
 			`quantity(string(%[1]s)).compareTo(quantity("4Ei")) <= 0)`, value, strconv.Quote(limitForm))
 		want = "want a quantity above 0 and at most 4Ei, such as 12Gi, or unlimited"
+	case kind == reflect.TypeFor[parameters.Interrupts]():
+		condition = fmt.Sprintf(`(type(%[1]s) == string && %[1]s in ["any", "none"] || type(%[1]s) == map && %[1]s.all(k, k == "device") && `+
+			`has(%[1]s.device) && type(%[1]s.device) == string && %[1]s.device.matches(%[2]s) && %[1]s.device.size() <= %[3]d)`,
+			value, strconv.Quote(contract.PatternForm), contract.MaxPattern)
+		want = "want any, none or {device: PATTERN}"
+	case kind == reflect.TypeFor[parameters.Latency]():
+		condition = isOneOf(value, "string", "int") + fmt.Sprintf(` && string(%s).matches(%s)`, value, strconv.Quote(parameters.LatencyForm))
+		want = "want 0 to 1s as 0, 20us or 1ms"
+	case kind == reflect.TypeFor[parameters.Frequency]():
+		condition = fmt.Sprintf("type(%[1]s) == string && %[1]s.matches(%[2]s)", value, strconv.Quote(parameters.FrequencyForm))
+		want = "want a frequency such as 2.4GHz or 1800MHz"
+	case kind == reflect.TypeFor[parameters.Governor]():
+		condition = fmt.Sprintf("type(%[1]s) == string && %[1]s.matches(%[2]s)", value, strconv.Quote(parameters.GovernorForm))
+		want = "want the name of a governor, such as performance"
 	default:
 		panic("the field " + path + " has a type that the policy cannot check")
 	}

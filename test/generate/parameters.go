@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 )
 
@@ -18,7 +20,21 @@ import (
 func claimParameters() (*jsonschema.Schema, error) {
 	s, err := jsonschema.ForType(reflect.TypeFor[parameters.ClaimParameters](), &jsonschema.ForOptions{
 		TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-			reflect.TypeFor[parameters.Limit](): {Types: []string{"string", "integer"}, Pattern: limitForm, Minimum: new(1.0)},
+			reflect.TypeFor[parameters.Interrupts](): {OneOf: []*jsonschema.Schema{
+				{Enum: []any{config.Any, config.None}},
+				{
+					Type: "object", Required: []string{"device"}, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
+					Properties: map[string]*jsonschema.Schema{
+						"device": {Type: "string", Pattern: contract.PatternForm, MaxLength: new(contract.MaxPattern)},
+					},
+				},
+			}},
+			reflect.TypeFor[parameters.Latency](): {OneOf: []*jsonschema.Schema{
+				constant(0), {Type: "string", Pattern: parameters.LatencyForm},
+			}},
+			reflect.TypeFor[parameters.Frequency](): {Type: "string", Pattern: parameters.FrequencyForm},
+			reflect.TypeFor[parameters.Governor]():  {Type: "string", Pattern: parameters.GovernorForm},
+			reflect.TypeFor[parameters.Limit]():     {Types: []string{"string", "integer"}, Pattern: limitForm, Minimum: new(1.0)},
 		},
 	})
 	if err != nil {
@@ -45,7 +61,10 @@ func claimParameters() (*jsonschema.Schema, error) {
 // notNull removes null from the types of pointers: an absent field is left out.
 func notNull(s *jsonschema.Schema) {
 	s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" })
-	if len(s.Types) == 1 {
+	switch len(s.Types) {
+	case 0:
+		s.Types = nil // the schema of the value says which types
+	case 1:
 		s.Type, s.Types = s.Types[0], nil
 	}
 	for _, p := range s.Properties {

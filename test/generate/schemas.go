@@ -24,6 +24,8 @@ const (
 	ancestorFileForm = `^memory\.(min|low)$`
 	limitForm        = `^(unlimited|[0-9]{1,19}(\.[0-9]{1,9})?([kMGTPE]|[KMGTPE]i)?)$`
 	pathForm         = `^/([^/]+(/[^/]+)*)?$`
+	quotaForm        = `^(max|[1-9][0-9]{0,18}) [1-9][0-9]{0,6}$`
+	frequencyForm    = `^[1-9][0-9]{0,9}$`
 	cgroupForm       = `^[^/]+(/[^/]+)*$`
 )
 
@@ -117,6 +119,7 @@ func decision(s *jsonschema.Schema) {
 	hugepages(s.Properties["hugepages"])
 	policy := s.Properties["memoryPolicy"]
 	policy.Properties["mode"].Enum = modes()
+	s.Properties["quota"] = constant(contract.QuotaNone)
 	s.Properties["oomScoreAdj"].Minimum, s.Properties["oomScoreAdj"].Maximum = new(-1000.0), new(1000.0)
 	// requires is always written and may be empty, unlike other optional members.
 	s.Properties["requires"].MinItems = nil
@@ -149,6 +152,7 @@ func claim(s *jsonschema.Schema) {
 	pod.Properties["uid"].Pattern = uidForm
 	pod.Properties["qos"].Enum = levels()
 	hugepages(pod.Properties["hugepages"])
+	pod.Properties["cpuLimit"].Properties["milli"].Minimum = new(1.0)
 
 	s.Properties["results"].MinItems = new(1)
 	result := s.Properties["results"].Items
@@ -156,6 +160,9 @@ func claim(s *jsonschema.Schema) {
 		result.Properties[name].MinLength = new(1)
 	}
 	result.Properties["hugetlbfs"].Items.Pattern = pageSizeForm
+	quiet := result.Properties["quiet"]
+	device(quiet.Properties["device"])
+	cpuFiles(quiet.Properties["files"])
 	decision(result.Properties["decision"])
 }
 
@@ -173,10 +180,31 @@ func node(s *jsonschema.Schema) {
 	claims.Items.Pattern = uidForm
 	files(pods.AdditionalProperties.Properties["cgroup"], podFileForm)
 	pods.AdditionalProperties.Properties["requires"].Items.MinLength = new(1)
+	pods.AdditionalProperties.Properties["quota"].Pattern = quotaForm
+	machine := s.Properties["machine"]
+	device(machine.Properties["deviceInterrupts"].Items.Properties["pattern"])
+	cpuFiles(machine.Properties["cpus"].Items.Properties["files"])
 
 	ancestors := s.Properties["ancestors"]
 	ancestors.PropertyNames = &jsonschema.Schema{Enum: levels()}
 	files(ancestors.AdditionalProperties, ancestorFileForm)
+}
+
+func device(s *jsonschema.Schema) {
+	s.Pattern, s.MinLength, s.MaxLength = contract.PatternForm, nil, new(contract.MaxPattern)
+}
+
+func cpuFiles(s *jsonschema.Schema) {
+	s.AdditionalProperties = nil
+	s.MinProperties = new(1)
+	s.Properties = make(map[string]*jsonschema.Schema)
+	for file, form := range map[string]string{
+		contract.FileWakeupLatency: `^(n/a|[1-9][0-9]{0,8})$`, contract.FileGovernor: `^[a-z_]{1,15}$`,
+		contract.FileMinFrequency: frequencyForm, contract.FileMaxFrequency: frequencyForm,
+	} {
+		s.Properties[file] = &jsonschema.Schema{Type: "string", Pattern: form}
+	}
+	s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 }
 
 func files(s *jsonschema.Schema, names string) {

@@ -48,7 +48,7 @@ func (n *Node) boot(release kerneltest.Release) {
 }
 
 // controllers are the controllers of all cgroups.
-const controllers = "+cpuset +memory +hugetlb"
+const controllers = "+cpuset +cpu +memory +hugetlb"
 
 // check fails the test if it has damaged the kernel's own data, has lost CPUs or has left
 // the model.

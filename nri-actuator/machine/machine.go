@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package machine writes the node state's values that no cgroup has: the CPUs of
+// interrupts and of unbound work queues, and the files of CPUs. [Plan] is the rule, a
+// function from values to values; [Host] reads, saves and writes. Package enforce calls it
+// before a container with such a claim is created, and whenever the node state changes.
+//
+// The kernel keeps no former values of these files, and they have no attributes for marks.
+// So the former values are in a file of their own in the CDI directory, written before the
+// first write of the kernel's file (I4). Like the values, the file ends with the boot.
+package machine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+)
+
+// SavedFile is the file of the former values in the CDI directory. Runtimes look only at
+// files with the name of a format at the end.
+const SavedFile = contract.Vendor + "-former-values"
+
+// Files are the kernel's files. A file's name begins with irq/, cpu/ or workqueue/. Sets of
+// CPUs are lists.
+type Files interface {
+	Interrupts() ([]Interrupt, error)
+	Read(file string) (string, error)
+	Write(file, content string) error
+}
+
+// Store keeps the former values. A write is durable.
+type Store interface {
+	Read(name string) ([]byte, error)
+	Write(name string, data []byte) error
+	Remove(name string) error
+}
+
+// Host is the machine with the values of this driver.
+type Host struct {
+	files    Files
+	store    Store
+	bootID   string
+	features []string
+}
+
+// New returns the host whose former values are in the store. It finds out which features
+// the machine has.
+func New(files Files, store Store, bootID string) *Host {
+	return &Host{files: files, store: store, bootID: bootID, features: probe(files)}
+}
+
+// Features returns the machine features whose files can be written.
+func (h *Host) Features() []string { return slices.Clone(h.features) }
+
+// probe writes a file of each feature with the content that it has.
+func probe(files Files) []string {
+	return slices.DeleteFunc(contract.MachineFeatures(), func(feature string) bool {
+		file := map[string]string{
+			contract.FeatureInterrupts:    defaultFile,
+			contract.FeatureHousekeeping:  workQueueFile,
+			contract.FeatureWakeupLatency: cpuFile(0, contract.FileWakeupLatency),
+			contract.FeatureFrequency:     cpuFile(0, contract.FileGovernor),
+		}[feature]
+		content, err := files.Read(file)
+		return err != nil || files.Write(file, content) != nil
+	})
+}
+
+// Fault is a value that could not be written.
+type Fault struct {
+	Feature string
+	// CPUs are the CPUs that the value is about, empty for all CPUs.
+	CPUs contract.CPUSet
+	Err  error
+}
+
+// Concerns reports whether a container with the decision lacks the value.
+func (f Fault) Concerns(d contract.Decision) bool {
+	return slices.Contains(d.Requires, f.Feature) && (f.CPUs.IsEmpty() || f.CPUs.Overlaps(d.CPUs))
+}
+
+// Result is what the kernel has made of the values.
+type Result struct {
+	// Fixed are interrupts that the kernel keeps where they must not be: number and names
+	// to the CPUs.
+	Fixed  map[string]string
+	Faults []Fault
+}
+
+// record is the content of the file of former values.
+type record struct {
+	BootID string           `json:"bootID"`
+	Files  map[string]Saved `json:"files"`
+}
+
+// maxRounds bounds the rounds of Apply. A write can change other files: CPUs may share a
+// clock, and the CPU that is given back may be the one that another CPU's value needs.
+const maxRounds = 3
+
+// Apply gives the machine the values. Without values it gives former values back, and does
+// nothing if there are none.
+func (h *Host) Apply(want contract.Machine) (r Result) {
+	saved, err := h.load()
+	if err != nil {
+		r.add("", err)
+	}
+	if reflect.ValueOf(want).IsZero() && len(saved) == 0 {
+		return r
+	}
+	for range maxRounds {
+		r = Result{}
+		if err != nil {
+			r.add("", err)
+		}
+		seen := h.read(want, saved, &r)
+		steps, keep := Plan(want, saved, seen)
+		if err := h.save(saved, keep); err != nil {
+			// Without its former value a file must not be written.
+			r.add("", err)
+			return r
+		}
+		after, written := h.take(steps, keep, &r)
+		if err := h.save(keep, after); err != nil {
+			r.add("", err)
+		}
+		saved = after
+		r.Fixed = Fixed(want, seen, h.effective(want, seen))
+		if !written {
+			break
+		}
+	}
+	return r
+}
+
+// take takes the steps. It returns what must be kept afterwards, and reports whether it has
+// written anything.
+func (h *Host) take(steps []Step, keep map[string]Saved, r *Result) (after map[string]Saved, written bool) {
+	after = maps.Clone(keep)
+	for _, step := range steps {
+		got := step.Content
+		err := h.files.Write(step.File, step.Content)
+		if err == nil {
+			written = true
+			got, err = h.files.Read(step.File)
+		}
+		if v := keep[step.File]; err == nil {
+			v.Written, v.Pending = got, ""
+			after[step.File] = v
+		}
+		switch {
+		case err == nil && got != step.Content:
+			r.Faults = append(r.Faults, Fault{step.Feature, step.CPUs, fmt.Errorf("%s: the kernel makes %q of %q", step.File, got, step.Content)})
+		case err == nil && step.GiveBack:
+			delete(after, step.File)
+		case err == nil, errors.Is(err, fs.ErrNotExist), step.Movable:
+		default:
+			r.Faults = append(r.Faults, Fault{step.Feature, step.CPUs, fmt.Errorf("write %q to %s: %w", step.Content, step.File, err)})
+		}
+	}
+	return after, written
+}
+
+// add adds a fault about all CPUs, of a feature or of all features.
+func (r *Result) add(feature string, err error) {
+	for _, f := range contract.MachineFeatures() {
+		if feature == "" || f == feature {
+			r.Faults = append(r.Faults, Fault{Feature: f, Err: err})
+		}
+	}
+}
+
+// load returns what is saved in this boot.
+func (h *Host) load() (map[string]Saved, error) {
+	data, err := h.store.Read(SavedFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	saved, err := decode(data)
+	if err != nil {
+		err = fmt.Errorf("%s is removed, its former values are not given back: %w", SavedFile, err)
+		return nil, errors.Join(err, h.store.Remove(SavedFile))
+	}
+	if saved.BootID != h.bootID {
+		// The boot has given all former values back.
+		return nil, h.store.Remove(SavedFile)
+	}
+	return saved.Files, nil
+}
+
+// decode reads the file of former values.
+func decode(data []byte) (record, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return record{}, err
+	}
+	for name, v := range r.Files {
+		if featureOf(name) == "" || strings.ContainsAny(v.Former+v.Written+v.Pending, "\n\x00") {
+			return record{}, fmt.Errorf("file %q with %q is none of this driver's", contract.Excerpt(name, 100), contract.Excerpt(v.Former, 100))
+		}
+	}
+	return r, nil
+}
+
+// save replaces what is saved, if it differs.
+func (h *Host) save(before, after map[string]Saved) error {
+	switch {
+	case len(after) == 0 && len(before) == 0, reflect.DeepEqual(before, after):
+		return nil
+	case len(after) == 0:
+		return h.store.Remove(SavedFile)
+	}
+	data, err := json.Marshal(record{BootID: h.bootID, Files: after})
+	if err != nil {
+		return err
+	}
+	return h.store.Write(SavedFile, data)
+}
+
+// read reads the files that the values or saved files are about. A file that cannot be read
+// counts as absent, so that it is not written; it is a fault if a value is for it.
+func (h *Host) read(want contract.Machine, saved map[string]Saved, r *Result) State {
+	seen := State{Files: make(map[string]string)}
+	if _, reduced := saved[defaultFile]; reduced || !want.InterruptCPUs.IsEmpty() {
+		var err error
+		if seen.Interrupts, err = h.files.Interrupts(); err != nil {
+			r.add(contract.FeatureInterrupts, fmt.Errorf("interrupts: %w", err))
+		}
+	}
+	wished := wishes(want, seen)
+	files := slices.AppendSeq(slices.Collect(maps.Keys(saved)), maps.Keys(wished))
+	for _, i := range seen.Interrupts {
+		files = append(files, i.file())
+	}
+	slices.Sort(files)
+	for _, file := range slices.Compact(files) {
+		content, err := h.files.Read(file)
+		if err == nil {
+			seen.Files[file] = content
+			continue
+		}
+		// An interrupt may be gone.
+		if w, wanted := wished[file]; wanted && !strings.HasSuffix(file, affinityFile) {
+			r.Faults = append(r.Faults, Fault{w.Feature, w.CPUs, fmt.Errorf("read %s: %w", file, err)})
+		}
+	}
+	return seen
+}
+
+// effective returns the CPUs on which the kernel has the interrupts come, if that matters.
+func (h *Host) effective(want contract.Machine, seen State) map[string]string {
+	cpus := make(map[string]string)
+	if want.InterruptCPUs.IsEmpty() {
+		return cpus
+	}
+	for _, i := range seen.Interrupts {
+		content, err := h.files.Read(strings.TrimSuffix(i.file(), affinityFile) + effectiveFile)
+		if err != nil || content == "" {
+			content, _ = h.files.Read(i.file())
+		}
+		cpus[i.file()] = content
+	}
+	return cpus
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
+)
+
+// host is a machine in plain files, as the kernel has them.
+type host struct {
+	t    *testing.T
+	dirs machine.Dirs
+	cdi  string
+}
+
+func newHost(t *testing.T) host {
+	dir := t.TempDir()
+	h := host{t: t, dirs: machine.Dirs{IRQ: dir + "/irq", CPU: dir + "/cpu", WorkQueue: dir + "/workqueue"}, cdi: dir + "/cdi"}
+	require.NoError(t, os.Mkdir(h.cdi, 0o700))
+	h.write("irq/default_smp_affinity", "f")
+	h.write("irq/9/smp_affinity_list", "0-3")
+	h.write("irq/24/smp_affinity_list", "0-3")
+	h.write("irq/24/effective_affinity_list", "2")
+	h.write("irq/24/disk/state", "")
+	h.write("cpu/cpu0/power/pm_qos_resume_latency_us", "0")
+	h.write("cpu/cpu2/power/pm_qos_resume_latency_us", "0")
+	h.write("workqueue/cpumask", "f")
+	return h
+}
+
+func (h host) path(name string) string {
+	top, rest, _ := strings.Cut(name, "/")
+	return filepath.Join(map[string]string{"irq": h.dirs.IRQ, "cpu": h.dirs.CPU, "workqueue": h.dirs.WorkQueue, "cdi": h.cdi}[top], rest)
+}
+
+func (h host) write(name, content string) {
+	require.NoError(h.t, os.MkdirAll(filepath.Dir(h.path(name)), 0o755))
+	require.NoError(h.t, os.WriteFile(h.path(name), []byte(content+"\n"), 0o644))
+}
+
+func (h host) read(name string) string {
+	data, err := os.ReadFile(h.path(name))
+	require.NoError(h.t, err)
+	return strings.TrimSpace(string(data))
+}
+
+// start starts an actuator of the boot.
+func (h host) start(boot string) *machine.Host { return machine.New(h.dirs, cdidir.At(h.cdi), boot) }
+
+func quietCPU2() contract.Machine {
+	return contract.Machine{
+		InterruptCPUs: contracttest.CPUs("0-1,3"), WorkQueueCPUs: contracttest.CPUs("0-1,3"),
+		CPUs: []contract.CPUFiles{{CPUs: contracttest.CPUs("2"), Files: map[string]string{contract.FileWakeupLatency: "20"}}},
+	}
+}
+
+func TestApplyAndGiveBack(t *testing.T) {
+	h := newHost(t)
+	require.Equal(t, []string{contract.FeatureInterrupts, contract.FeatureHousekeeping, contract.FeatureWakeupLatency},
+		h.start("boot").Features(), "this machine has no frequencies")
+	r := h.start("boot").Apply(quietCPU2())
+	require.Empty(t, r.Faults)
+	require.Equal(t, map[string]string{"24 disk": "2"}, r.Fixed, "the kernel keeps it there")
+	require.Equal(t, "0000000b", h.read("irq/default_smp_affinity"))
+	require.Equal(t, "0-1,3", h.read("irq/24/smp_affinity_list"))
+	require.Equal(t, "20", h.read("cpu/cpu2/power/pm_qos_resume_latency_us"))
+	require.Equal(t, "0", h.read("cpu/cpu0/power/pm_qos_resume_latency_us"))
+	require.Equal(t, "0000000b", h.read("workqueue/cpumask"))
+
+	// An actuator that is started again knows the former values (I4).
+	require.Empty(t, h.start("boot").Apply(quietCPU2()).Faults)
+	r = h.start("boot").Apply(contract.Machine{})
+	require.Empty(t, r.Faults)
+	require.Empty(t, r.Fixed)
+	require.Equal(t, "0000000f", h.read("irq/default_smp_affinity"))
+	require.Equal(t, "0-3", h.read("irq/24/smp_affinity_list"))
+	require.Equal(t, "0", h.read("cpu/cpu2/power/pm_qos_resume_latency_us"))
+	require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
+}
+
+func TestApplyWithoutDirectories(t *testing.T) {
+	h := newHost(t)
+	h.dirs = machine.Dirs{}
+	bare := h.start("boot")
+	require.Empty(t, bare.Features())
+	require.Empty(t, bare.Apply(contract.Machine{}))
+	r := bare.Apply(quietCPU2())
+	require.Empty(t, r.Fixed)
+	require.Len(t, r.Faults, 3)
+	require.EqualError(t, r.Faults[0].Err, "read cpu/cpu2/power/pm_qos_resume_latency_us: "+
+		"cpu/cpu2/power/pm_qos_resume_latency_us: file does not exist")
+	require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
+}
+
+// refusing is a machine whose kernel refuses to write some files.
+type refusing struct {
+	machine.Dirs
+	files map[string]bool
+	// clamps has the content that a file has whatever is written.
+	clamps map[string]string
+}
+
+func (r refusing) Write(file, content string) error {
+	if r.files[file] {
+		return syscall.EIO
+	}
+	return r.Dirs.Write(file, cmp.Or(r.clamps[file], content))
+}
+
+func TestFaults(t *testing.T) {
+	device := quietCPU2()
+	device.DeviceInterrupts = []contract.DeviceInterrupts{{Pattern: "disk", CPUs: contracttest.CPUs("2")}}
+	for name, c := range map[string]struct {
+		want    contract.Machine
+		refuses string
+		clamp   string
+		fixed   string
+		feature string
+		fault   string
+	}{
+		"an interrupt that the kernel moves itself": {want: quietCPU2(), refuses: disk, fixed: "2"},
+		"a device's interrupt that does not come": {
+			want: device, refuses: disk, feature: contract.FeatureInterrupts,
+			fault: `write "2" to irq/24/smp_affinity_list: input/output error`,
+		},
+		"a latency that is refused": {
+			want: quietCPU2(), refuses: latency, fixed: "2", feature: contract.FeatureWakeupLatency,
+			fault: `write "20" to ` + latency + `: input/output error`,
+		},
+		"a latency that the kernel changes": {
+			want: quietCPU2(), refuses: latency, clamp: "30", fixed: "2", feature: contract.FeatureWakeupLatency,
+			fault: latency + `: the kernel makes "30" of "20"`,
+		},
+		"work queues": {
+			want: quietCPU2(), refuses: workQueues, fixed: "2", feature: contract.FeatureHousekeeping,
+			fault: `write "0-1,3" to workqueue/cpumask: input/output error`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			files := refusing{Dirs: h.dirs, files: map[string]bool{}, clamps: map[string]string{}}
+			actuator := machine.New(files, cdidir.At(h.cdi), "boot")
+			files.files[c.refuses] = c.clamp == ""
+			if c.clamp != "" {
+				files.clamps[c.refuses] = c.clamp
+			}
+			var want map[string]string
+			if c.fixed != "" {
+				want = map[string]string{"24 disk": c.fixed}
+			}
+			for range 2 {
+				r := actuator.Apply(c.want)
+				require.Equal(t, want, nonEmpty(r.Fixed))
+				if c.fault == "" {
+					require.Empty(t, r.Faults)
+					continue
+				}
+				require.Len(t, r.Faults, 1)
+				require.Equal(t, c.feature, r.Faults[0].Feature)
+				require.EqualError(t, r.Faults[0].Err, c.fault)
+			}
+			delete(files.files, c.refuses)
+			delete(files.clamps, c.refuses)
+			require.Empty(t, actuator.Apply(contract.Machine{}).Faults)
+			require.Equal(t, "0", h.read("cpu/cpu2/power/pm_qos_resume_latency_us"))
+			require.Equal(t, "0-3", h.read("irq/24/smp_affinity_list"))
+			require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
+		})
+	}
+}
+
+func nonEmpty(m map[string]string) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+func TestFaultConcerns(t *testing.T) {
+	claim := contract.Decision{CPUs: contracttest.CPUs("2-3"), Requires: []string{contract.FeatureWakeupLatency}}
+	for name, c := range map[string]struct {
+		fault machine.Fault
+		want  bool
+	}{
+		"its CPU":         {machine.Fault{Feature: contract.FeatureWakeupLatency, CPUs: contracttest.CPUs("3")}, true},
+		"all CPUs":        {machine.Fault{Feature: contract.FeatureWakeupLatency}, true},
+		"another CPU":     {machine.Fault{Feature: contract.FeatureWakeupLatency, CPUs: contracttest.CPUs("4")}, false},
+		"another feature": {machine.Fault{Feature: contract.FeatureInterrupts}, false},
+	} {
+		require.Equal(t, c.want, c.fault.Concerns(claim), name)
+	}
+}
+
+func TestSavedFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		content string
+		fault   string
+	}{
+		"of another boot": {content: `{"bootID":"earlier","files":{"irq/24/smp_affinity_list":{"former":"0-3","written":"0"}}}`},
+		"no JSON":         {content: "{", fault: "is removed, its former values are not given back"},
+		"another file": {
+			content: `{"bootID":"boot","files":{"cpu/cpu2/online":{"former":"0","written":"1"}}}`,
+			fault:   `file "cpu/cpu2/online" with "0" is none of this driver's`,
+		},
+		"out of the directory": {
+			content: `{"bootID":"boot","files":{"irq/../24/smp_affinity_list":{"former":"0","written":"1"}}}`, fault: "is none of this driver's",
+		},
+		"several lines": {
+			content: `{"bootID":"boot","files":{"workqueue/cpumask":{"former":"0\n1","written":"1"}}}`, fault: "is none of this driver's",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("cdi/"+machine.SavedFile, c.content)
+			r := h.start("boot").Apply(contract.Machine{})
+			require.Equal(t, "0-3", h.read("irq/24/smp_affinity_list"))
+			if c.fault == "" {
+				require.Empty(t, r.Faults)
+			} else {
+				require.Len(t, r.Faults, len(contract.MachineFeatures()))
+				require.ErrorContains(t, r.Faults[0].Err, c.fault)
+			}
+			require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
+		})
+	}
+}
+
+// A write is never taken without its former value.
+func TestSaveFails(t *testing.T) {
+	h := newHost(t)
+	actuator := h.start("boot")
+	require.NoError(t, os.RemoveAll(h.cdi))
+	r := actuator.Apply(quietCPU2())
+	require.Len(t, r.Faults, len(contract.MachineFeatures()))
+	require.Equal(t, "0-3", h.read("irq/24/smp_affinity_list"))
+	require.Equal(t, "0", h.read("cpu/cpu2/power/pm_qos_resume_latency_us"))
+}
+
+func FuzzSaved(f *testing.F) {
+	f.Add(`{"bootID":"boot","files":{"irq/24/smp_affinity_list":{"former":"0-3","written":"0"}}}`)
+	f.Add(`{"bootID":"boot","files":{"cpu/cpu2/../../x":{"former":"0","written":"0"}}}`)
+	f.Fuzz(func(t *testing.T, content string) {
+		dir := t.TempDir()
+		outside := filepath.Join(dir, "outside")
+		require.NoError(t, os.WriteFile(outside, []byte("kept"), 0o644))
+		cdi := filepath.Join(dir, "cdi")
+		require.NoError(t, os.Mkdir(cdi, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(cdi, machine.SavedFile), []byte(content), 0o600))
+		for _, top := range []string{"irq", "cpu", "workqueue"} {
+			require.NoError(t, os.Mkdir(filepath.Join(dir, top), 0o755))
+		}
+		dirs := machine.Dirs{IRQ: dir + "/irq", CPU: dir + "/cpu", WorkQueue: dir + "/workqueue"}
+		machine.New(dirs, cdidir.At(cdi), "boot").Apply(contract.Machine{})
+		data, err := os.ReadFile(outside)
+		require.NoError(t, err)
+		require.Equal(t, "kept", string(data))
+		if data, err := os.ReadFile(filepath.Join(cdi, machine.SavedFile)); err == nil {
+			require.True(t, json.Valid(data))
+		}
+	})
+}
