@@ -2,7 +2,7 @@
 
 // Package claimstatus writes the status of claims (KEP-4817). The entry of each
 // device has the decision, a condition that turns false when the machine lacks a
-// part of it, and a condition about memory protection. The daemon sets the
+// part of it, and conditions about memory protection, interrupts and CPU limits. The daemon sets the
 // prepared claims, and neither waits for a write nor fails with it.
 //
 // The API server removes the entries when a claim is deallocated.
@@ -11,6 +11,7 @@ package claimstatus
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,6 +27,10 @@ const (
 	ConditionReady = "Ready"
 	// ConditionProtection is the condition of devices with memory protection.
 	ConditionProtection = "MemoryProtectionEffective"
+	// ConditionInterrupts is the condition of devices without interrupts on their CPUs,
+	// ConditionThrottling of devices whose container has a CPU limit or none any more.
+	ConditionInterrupts = "InterruptsQuiet"
+	ConditionThrottling = "Unthrottled"
 	// ReasonPrepared is the reason of ConditionReady without a finding.
 	ReasonPrepared = "Prepared"
 )
@@ -39,6 +44,7 @@ type Data struct {
 	Memory       *contract.Memory          `json:"memory,omitempty"`
 	Hugepages    map[string]contract.Limit `json:"hugepages,omitempty"`
 	MemoryPolicy *contract.MemoryPolicy    `json:"memoryPolicy,omitempty"`
+	Quota        string                    `json:"quota,omitempty"`
 	Parameters   map[string]string         `json:"parameters,omitempty"`
 }
 
@@ -48,15 +54,18 @@ type Report struct {
 	Health map[contract.Key]health.Finding
 	// Protection has a finding for each result with memory protection.
 	Protection map[contract.Key]health.Protection
+	// Quiet has the conditions of results whose CPUs are to be quiet.
+	Quiet map[contract.Key]health.Quiet
 }
 
 // device is an entry to be written. Entries are compared with ==.
 type device struct {
 	pool, name, shareID string
 	ready               condition
-	// protection is empty for a device without memory protection.
-	protection condition
-	data       string
+	// protection is empty for a device without memory protection, interrupts and
+	// throttling for a device without such a promise.
+	protection, interrupts, throttling condition
+	data                               string
 }
 
 // condition is a condition to be written. where is the cgroup file of a finding.
@@ -88,9 +97,18 @@ func devices(c contract.ClaimRecord, report Report, before []device) []device {
 				d.protection = d.protection.unlessReworded(before[i].protection)
 			}
 		}
+		q := report.Quiet[key]
+		d.interrupts, d.throttling = quiet(ConditionInterrupts, q.Interrupts), quiet(ConditionThrottling, q.Quota)
 		out[i] = d
 	}
 	return out
+}
+
+func quiet(kind string, c health.Condition) condition {
+	if c == (health.Condition{}) {
+		return condition{}
+	}
+	return condition{kind: kind, status: c.Status, reason: c.Reason, message: c.Message}
 }
 
 // unlessReworded returns before if only the message differs: each claim that comes or goes
@@ -104,12 +122,10 @@ func (c condition) unlessReworded(before condition) condition {
 	return c
 }
 
-// conditions returns one or two conditions.
+// conditions returns the conditions that the device has.
 func (d device) conditions() []condition {
-	if d.protection == (condition{}) {
-		return []condition{d.ready}
-	}
-	return []condition{d.ready, d.protection}
+	return slices.DeleteFunc([]condition{d.ready, d.protection, d.interrupts, d.throttling},
+		func(c condition) bool { return c == condition{} })
 }
 
 // maxData is the API's limit in bytes. Longer data is left out; only lists of
@@ -120,7 +136,7 @@ func encode(r contract.ResultRecord) string {
 	d := r.Decision
 	data, err := json.Marshal(Data{
 		Request: r.Request, CPUs: d.CPUs, Partition: d.Partition, Mems: d.Mems, Memory: d.Memory, Hugepages: d.Hugepages,
-		MemoryPolicy: d.MemoryPolicy, Parameters: r.Parameters,
+		MemoryPolicy: d.MemoryPolicy, Quota: d.Quota, Parameters: r.Parameters,
 	})
 	if err != nil || len(data) > maxData {
 		return ""
@@ -139,10 +155,13 @@ func (d device) about(s *resourceapi.AllocatedDeviceStatus) bool {
 
 // is reports whether the entry has the wanted data and conditions.
 func (d device) is(s *resourceapi.AllocatedDeviceStatus) bool {
-	if d.protection == (condition{}) && meta.FindStatusCondition(s.Conditions, ConditionProtection) != nil {
-		return false
+	wanted := d.conditions()
+	for _, kind := range []string{ConditionProtection, ConditionInterrupts, ConditionThrottling} {
+		if !slices.ContainsFunc(wanted, func(c condition) bool { return c.kind == kind }) && meta.FindStatusCondition(s.Conditions, kind) != nil {
+			return false
+		}
 	}
-	for _, w := range d.conditions() {
+	for _, w := range wanted {
 		c := meta.FindStatusCondition(s.Conditions, w.kind)
 		if c == nil || c.Status != w.status || c.Reason != w.reason || c.Message != w.message {
 			return false

@@ -266,3 +266,30 @@ func TestTooLong(t *testing.T) {
 		require.Equal(t, metav1.ConditionTrue, s.own(t).Conditions[0].Status)
 	})
 }
+
+// Conditions about quiet CPUs come and go with the report.
+func TestQuietConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		w, _ := writer(t, s)
+		key := contract.Key{ClaimUID: uid}
+		conditions := func(q health.Quiet) []string {
+			w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Quiet: map[contract.Key]health.Quiet{key: q}})
+			pass(time.Hour)
+			var all []string
+			for _, c := range s.own(t).Conditions {
+				all = append(all, fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason))
+			}
+			return all
+		}
+		throttled := health.Condition{Status: metav1.ConditionFalse, Reason: health.ReasonThrottled, Message: "limit"}
+		fixed := health.Condition{Status: metav1.ConditionFalse, Reason: health.ReasonFixed, Message: "24 disk"}
+		require.Equal(t, []string{"Ready True Prepared", "InterruptsQuiet False InterruptsFixed", "Unthrottled False CPULimit"},
+			conditions(health.Quiet{Interrupts: fixed, Quota: throttled}))
+		require.Equal(t, []string{"Ready True Prepared", "Unthrottled False CPULimit"}, conditions(health.Quiet{Quota: throttled}))
+		require.Equal(t, []string{"Ready True Prepared"}, conditions(health.Quiet{}))
+		writes := len(s.patches)
+		conditions(health.Quiet{})
+		require.Len(t, s.patches, writes, "nothing is written again")
+	})
+}

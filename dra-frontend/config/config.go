@@ -170,7 +170,23 @@ type CPU struct {
 	// Placement is packed (whole cores, whole L3 caches, near) or spread (one thread
 	// per core, over L3 caches).
 	Placement string `json:"placement"`
+	// Interrupts is the default of a claim's cpu.interrupts: any (interrupts come to
+	// claimed CPUs like to all CPUs) or none (they are kept off).
+	Interrupts string `json:"interrupts" see:"../concepts/quiet-cpus.md#interrupts"`
+	// Housekeeping is the default of a claim's cpu.housekeeping: any or none (the kernel's
+	// unbound work queues are kept off claimed CPUs).
+	Housekeeping string `json:"housekeeping" see:"../concepts/quiet-cpus.md#work-queues"`
+	// Quota is the default of a claim's cpu.quota: keep (a CPU limit of the pod's spec
+	// throttles the container) or none (it does not).
+	Quota string `json:"quota" see:"../concepts/quiet-cpus.md#cpu-limits"`
 }
+
+// Values of cpu.interrupts and cpu.housekeeping, and of cpu.quota.
+const (
+	Any       = "any"
+	None      = "none"
+	QuotaKeep = "keep"
+)
 
 // maxGuardWait with the contract's margin is below the two minutes that kubelet
 // gives the runtime for a container's start (runtimeRequestTimeout).
@@ -185,7 +201,7 @@ func Default() Config {
 		SharedPool:      SharedPool{Mode: string(zones.PoolDynamic), MinCPUs: 1},
 		MemoryQoS:       MemoryQoS{Owner: OwnerDriver, Protection: "auto", OOMScore: OOMScoreClaims},
 		Hugepages:       Hugepages{Limits: "claim"},
-		CPU:             CPU{Placement: "packed"},
+		CPU:             CPU{Placement: "packed", Interrupts: Any, Housekeeping: Any, Quota: QuotaKeep},
 		NUMANodeForm:    NUMANodeScalar,
 		Guard:           true,
 		GuardWait:       metav1.Duration{Duration: 20 * time.Second},

@@ -51,6 +51,9 @@ func Choices() []Choice {
 			one(func(c Config) string { return c.Hugepages.Limits })},
 		{"cpu.placement", []string{placement.Packed, placement.Spread},
 			one(func(c Config) string { return c.CPU.Placement })},
+		{"cpu.interrupts", []string{Any, None}, one(func(c Config) string { return c.CPU.Interrupts })},
+		{"cpu.housekeeping", []string{Any, None}, one(func(c Config) string { return c.CPU.Housekeeping })},
+		{"cpu.quota", []string{QuotaKeep, None}, one(func(c Config) string { return c.CPU.Quota })},
 	}
 }
 

@@ -28,6 +28,8 @@ type assessment struct {
 	uses []zones.Use
 	// health has the parts of claims that the machine lacks, and lost partitions.
 	health health.Report
+	// quiet has the conditions of claims whose CPUs are to be quiet.
+	quiet map[contract.Key]health.Quiet
 	// problems has the problem of each device by name, empty for a healthy
 	// device. The devices are the published devices and the devices of unhealthy
 	// claims.
@@ -49,7 +51,8 @@ func assess(o observation, c config.Config) assessment {
 	devices := resourceslices.Devices(offered, resourceslices.OptionsOf(c, o.divided.Machine.PageSize, taints(o)))
 	return assessment{
 		devices: devices, uses: o.divided.Uses(offered, o.claims),
-		displaced: o.divided.Displaced(o.claims), health: report, problems: problems(devices, report, o.actuatorFault),
+		displaced: o.divided.Displaced(o.claims), health: report,
+		quiet: health.CheckQuiet(o.claims, o.announced.fixedInterrupts, o.announced.machineFaults), problems: problems(devices, report, o.actuatorFault),
 		invalidPartitions: invalidPartitions(o), faults: faults(o), allProtected: allProtected(o),
 	}
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -124,6 +125,7 @@ func New(o Options) (*Daemon, error) {
 		Inventory: decision.InventoryOf(o.Config, now.divided, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
 		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
 		Node: podclaims.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
+		Machine:  func() quiet.Facts { return quiet.Read(os.DirFS(o.Config.SysfsRoot)) },
 		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
 		Metadata: func(ctx context.Context, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error {
 			return o.metadata().update(ctx, d.helper.Load(), claim, devices)
@@ -298,7 +300,7 @@ func (d *Daemon) conclude(o observation) (changed bool) {
 // showClaims gives the claims and their findings to the writer of their status.
 func (d *Daemon) showClaims() {
 	now, _ := d.status.get()
-	d.statuses.Set(now.claims, claimstatus.Report{Health: now.health.Results, Protection: now.protection})
+	d.statuses.Set(now.claims, claimstatus.Report{Health: now.health.Results, Protection: now.protection, Quiet: now.quiet})
 }
 
 // ended returns err while ctx goes on, the cause if a part of the daemon ended

@@ -51,6 +51,8 @@ type announced struct {
 	// also while no actuator is running: an absent actuator repairs nothing.
 	kubepods          string
 	invalidPartitions map[string]string
+	// fixedInterrupts and machineFaults are likewise about values of the machine.
+	fixedInterrupts, machineFaults map[string]string
 	// overwritten has the values that another program wrote, from a running
 	// actuator.
 	overwritten map[string]contract.Files
@@ -68,6 +70,7 @@ func (s announced) after(a contract.Announcement, err error) announced {
 	}
 	if err == nil {
 		s.invalidPartitions = a.InvalidPartitions
+		s.fixedInterrupts, s.machineFaults = a.FixedInterrupts, a.MachineFaults
 	}
 	s.overwritten = a.Overwritten
 	return s

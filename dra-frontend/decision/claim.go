@@ -12,8 +12,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -60,6 +62,12 @@ func (r Result) wrap(err error) error {
 
 // unlimited reports whether the parameters set no memory limit.
 func (r Result) unlimited() bool { return r.Memory.Limit == contract.Max }
+
+// NeedsMachine reports whether what the claim asks of the machine can be checked with the
+// machine's facts only.
+func (c Claim) NeedsMachine() bool {
+	return slices.ContainsFunc(c.Results, func(r Result) bool { return quiet.NeedsFacts(r.Settings.Quiet.Record()) })
+}
 
 // NeedsAllocatableMemory reports whether a value of the claim may depend on the
 // node's allocatable memory.
@@ -128,14 +136,21 @@ func (c Claim) formerCPUs(index int) contract.CPUSet {
 	return contract.CPUSet{}
 }
 
-// PodRecords returns the records of the pods.
+// PodRecords returns the records of the pods. The CPU limit counts only where a container
+// has no quota.
 func (c Claim) PodRecords() []contract.PodRecord {
+	lifts := slices.ContainsFunc(c.Results, func(r Result) bool { return r.liftsQuota() })
 	records := make([]contract.PodRecord, len(c.Pods))
 	for i, p := range c.Pods {
-		records[i] = p.PodRecord
+		if records[i] = p.PodRecord; !lifts {
+			records[i].CPULimit = nil
+		}
 	}
 	return records
 }
+
+// liftsQuota reports whether the containers with the result have no CPU quota.
+func (r Result) liftsQuota() bool { return r.Amounts.CPUs > 0 && r.Settings.Quiet.Quota == config.None }
 
 // joinable reports whether more pods may use the claim: it is not from a template,
 // and has neither memory nor hugepages.

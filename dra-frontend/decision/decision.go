@@ -16,6 +16,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/partition"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 )
 
 // Input is everything that the decisions of one call depend on.
@@ -33,6 +34,9 @@ type Input struct {
 	// has NeedsAllocatableMemory. AllocatableMemoryErr is why it is not known.
 	AllocatableMemory    int64
 	AllocatableMemoryErr error
+	// Machine has the facts about interrupts and frequencies, read if a claim has
+	// NeedsMachine.
+	Machine quiet.Facts
 	// Err is why no claim can be decided, nil if claims can be. A fault of a claim is
 	// reported before: kubelet tries again, which does not mend the claim.
 	Err error
@@ -199,18 +203,38 @@ func (c call) decideResult(claim Claim, r Result, taken contract.CPUSet, others 
 	if d.Partition != "" {
 		d.Requires = append(d.Requires, contract.FeaturePartition)
 	}
+	if r.liftsQuota() {
+		d.Quota, d.Requires = contract.QuotaNone, append(d.Requires, contract.FeatureQuota)
+	}
+	wish := c.quiet(claim, r, d)
+	d.Requires = append(d.Requires, wish.Features()...)
 	if feature := d.Unknown(c.Node.Actuator.Features); feature != "" {
 		return contract.ResultRecord{}, Because(ReasonActuator, fmt.Errorf(
 			"its parameters need %q, which this node cannot do: %s; leave them out, or upgrade the node",
 			feature, c.Node.Actuator.Lacks(feature)))
 	}
+	if err := quiet.Check(wish, d.CPUs, others, c.Machine); err != nil {
+		return contract.ResultRecord{}, err
+	}
 	record := r.ResultRecord
-	record.Decision = d
+	record.Decision, record.Quiet = d, wish
 	if record.Hugetlbfs, err = claim.hugetlbfs(r); err != nil {
 		return contract.ResultRecord{}, err
 	}
 	record.Parameters = r.Settings.Record(d, len(r.Amounts.Hugepages) > 0)
 	return record, nil
+}
+
+// quiet returns what the result asks of the machine for its CPUs.
+func (c call) quiet(claim Claim, r Result, d contract.Decision) contract.Quiet {
+	if d.CPUs.IsEmpty() {
+		return contract.Quiet{}
+	}
+	wish := r.Settings.Quiet.Record()
+	if d.Quota == "" {
+		wish.LimitMilli = claim.cpuLimit(r.Request)
+	}
+	return wish
 }
 
 // values returns the decision for a result, without its partition.

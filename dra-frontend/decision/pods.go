@@ -4,6 +4,7 @@ package decision
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -87,6 +88,28 @@ func containers(pods []Pod, claim, request string) (used int, running []string) 
 		}
 	}
 	return used, running
+}
+
+// cpuLimit returns the lowest CPU limit, in thousandths, of the containers that use the
+// request, and of their pods; 0 for none.
+func (c Claim) cpuLimit(request string) int64 {
+	var limits []int64
+	for _, p := range c.Pods {
+		for _, container := range p.Containers {
+			if !container.uses(c.Name, request) {
+				continue
+			}
+			limits = append(limits, container.Resources.CPU.Limit)
+			if p.Resources != nil {
+				limits = append(limits, p.Resources.CPU.Limit)
+			}
+		}
+	}
+	limits = slices.DeleteFunc(limits, func(limit int64) bool { return limit <= 0 })
+	if len(limits) == 0 {
+		return 0
+	}
+	return slices.Min(limits)
 }
 
 // few names some of the names and counts the rest: a message must not grow with

@@ -14,6 +14,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 )
 
 // batch has the claims of one call with their pods, and what else the API server
@@ -27,6 +28,8 @@ type batch struct {
 	// allocatableMemory is in bytes, 0 if no claim depends on it.
 	allocatableMemory    int64
 	allocatableMemoryErr error
+	// machine has facts if a claim depends on them.
+	machine quiet.Facts
 }
 
 // allocated is a claim with this driver's results.
@@ -48,6 +51,9 @@ func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 	b.err = decision.Because(decision.ReasonPods, b.err)
 	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsAllocatableMemory() }) {
 		b.allocatableMemory, b.allocatableMemoryErr = d.node.AllocatableMemory(ctx)
+	}
+	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsMachine() }) {
+		b.machine = d.machine()
 	}
 	return b
 }

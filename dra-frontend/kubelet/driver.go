@@ -20,6 +20,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 )
 
 // DriverName is the name of the driver and of its DeviceClass.
@@ -89,6 +90,7 @@ type Driver struct {
 	cgroups   Cgroups
 	node      Node
 	actuator  Actuator
+	machine   func() quiet.Facts
 	recorder  Recorder
 	// noMemoryHigh and memoryCapacity never change.
 	noMemoryHigh   error
@@ -119,6 +121,8 @@ type Options struct {
 	Cgroups  Cgroups
 	Node     Node
 	Actuator Actuator
+	// Machine reads the facts about interrupts and frequencies.
+	Machine  func() quiet.Facts
 	Recorder Recorder
 	// NoMemoryHigh says why memory.high cannot be written on this node, nil if
 	// it can.
@@ -153,6 +157,7 @@ func New(o Options) *Driver {
 		cgroups:        o.Cgroups,
 		node:           o.Node,
 		actuator:       o.Actuator,
+		machine:        o.Machine,
 		recorder:       o.Recorder,
 		noMemoryHigh:   o.NoMemoryHigh,
 		memoryCapacity: o.MemoryCapacity,

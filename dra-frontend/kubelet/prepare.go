@@ -78,7 +78,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	}
 	in := decision.Input{
 		OtherClaims: b.beside, Prepared: claims.Prepared, Err: b.err,
-		AllocatableMemory: b.allocatableMemory, AllocatableMemoryErr: b.allocatableMemoryErr,
+		AllocatableMemory: b.allocatableMemory, AllocatableMemoryErr: b.allocatableMemoryErr, Machine: b.machine,
 	}
 	var open []int
 	for i, a := range b.claims {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodestate computes the node state from the prepared claims: the
-// shared pool, and the cgroup values of pods and levels. The result depends on
+// shared pool, the cgroup values of pods and levels, and the values of the machine. The result depends on
 // the arguments only. Package kubelet calls it at start and before every write,
 // so that the node file can always be computed again from the claim files.
 package nodestate
@@ -14,6 +14,7 @@ import (
 	"strconv"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 )
 
 // Base is the part of the node state's input that does not come from claims.
@@ -25,6 +26,8 @@ type Base struct {
 	Mems contract.NUMANodeSet
 	// UnmanagedCPUs are the CPUs outside the driver's configuration.
 	UnmanagedCPUs contract.CPUSet
+	// Online are all CPUs of the machine.
+	Online contract.CPUSet
 	// Protect writes memory.min and memory.low of pods and ancestors.
 	Protect bool
 }
@@ -50,6 +53,8 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 	pool := base.CPUs.Difference(cpusOf(claims, func(d contract.Decision) bool { return d.Partition == "" }))
 	state.Shared = contract.Shared{CPUs: pool, Mems: base.Mems, UnmanagedCPUs: base.UnmanagedCPUs.Difference(held)}
 
+	state.Machine = quiet.Machine(base.Online, claims)
+
 	pods := podSums(claims)
 	levels := map[string]*sums{}
 	for _, level := range []string{contract.LevelKubepods, contract.LevelBurstable, contract.LevelBestEffort} {
@@ -63,7 +68,9 @@ func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, erro
 		}
 		p.hugetlb(files)
 		slices.Sort(p.claims)
-		state.Pods[uid] = contract.PodState{Claims: p.claims, Cgroup: files, PartitionCPUs: p.partitionCPUs, Requires: p.requires()}
+		state.Pods[uid] = contract.PodState{
+			Claims: p.claims, Cgroup: files, PartitionCPUs: p.partitionCPUs, Quota: p.quota(), Requires: p.requires(),
+		}
 		for _, level := range slices.Compact([]string{contract.LevelKubepods, p.qos}) {
 			levels[level].add(p.sums)
 		}
@@ -135,14 +142,39 @@ type podSum struct {
 	qos       string
 	claims    []string
 	hugepages map[string]hugepageSum
+	// limit is the pod's own CPU limit, nil for none. lifted are the CPUs of containers
+	// that have no quota.
+	limit  *contract.CPULimit
+	lifted int
+	// machine are the machine features that the pod's claims need.
+	machine []string
 }
 
 // requires returns the features without which an actuator cannot apply the pod's entry.
 func (p *podSum) requires() []string {
-	if p.partitionCPUs.IsEmpty() {
-		return nil
+	var features []string
+	if !p.partitionCPUs.IsEmpty() {
+		features = append(features, contract.FeaturePartition)
 	}
-	return []string{contract.FeaturePartition}
+	if p.quota() != "" {
+		features = append(features, contract.FeatureQuota)
+	}
+	slices.Sort(p.machine)
+	return append(features, slices.Compact(p.machine)...)
+}
+
+// quota returns the content of the pod's cpu.max, empty for kubelet's. The pod's quota
+// would throttle a container whose own quota is lifted. If the limits of the other
+// containers bound these containers, the pod needs no quota. Otherwise the pod's limit
+// grows by the CPUs of the lifted containers, which cannot use more.
+func (p *podSum) quota() string {
+	switch {
+	case p.lifted == 0 || p.limit == nil:
+		return ""
+	case !p.limit.Open:
+		return contract.NoQuota
+	}
+	return fmt.Sprintf("%d %d", (p.limit.Milli+int64(p.lifted)*1000)*contract.QuotaPeriod/1000, contract.QuotaPeriod)
 }
 
 // hugepageSum are the parts of a pod's limit for one page size.
@@ -164,6 +196,7 @@ func podSums(claims []contract.ClaimRecord) map[string]*podSum {
 			sum.claims = append(sum.claims, c.UID)
 			for _, r := range c.Results {
 				sum.add(r.Decision, p)
+				sum.machine = append(sum.machine, r.Quiet.Features()...)
 			}
 		}
 	}
@@ -176,6 +209,10 @@ func (p *podSum) add(d contract.Decision, pod contract.PodRecord) {
 	}
 	if d.Partition != "" {
 		p.sums.add(sums{partitionCPUs: d.CPUs})
+	}
+	if d.Quota == contract.QuotaNone {
+		p.lifted += d.CPUs.Size()
+		p.limit = pod.CPULimit
 	}
 	for size, limit := range d.Hugepages {
 		h := p.hugepages[size]

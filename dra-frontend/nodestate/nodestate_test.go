@@ -116,3 +116,48 @@ func TestPodWithoutAHugepageLimit(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, contract.Files{"hugetlb.2MB.max": "max", "hugetlb.2MB.rsvd.max": "max"}, s.Pods[uid(101)].Cgroup)
 }
+
+// The pod's quota must not throttle a container whose own quota is lifted, and must bound
+// the containers that nothing else bounds.
+func TestQuota(t *testing.T) {
+	lifted := contract.Decision{CPUs: contracttest.CPUs("1-2"), Quota: contract.QuotaNone}
+	for name, c := range map[string]struct {
+		limit  *contract.CPULimit
+		claims []contract.Decision
+		want   string
+	}{
+		"no limit":                 {claims: []contract.Decision{lifted}},
+		"nothing lifted":           {limit: &contract.CPULimit{Milli: 500}, claims: []contract.Decision{{CPUs: contracttest.CPUs("1")}}},
+		"all others are bounded":   {limit: &contract.CPULimit{Milli: 500}, claims: []contract.Decision{lifted}, want: "max 100000"},
+		"another one is unbounded": {limit: &contract.CPULimit{Milli: 500, Open: true}, claims: []contract.Decision{lifted}, want: "250000 100000"},
+		"two are lifted": {
+			limit:  &contract.CPULimit{Milli: 1500, Open: true},
+			claims: []contract.Decision{lifted, {CPUs: contracttest.CPUs("3"), Quota: contract.QuotaNone}}, want: "450000 100000",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := nodestate.Compute(base, []contract.ClaimRecord{claim(1, contract.PodRecord{UID: uid(101), CPULimit: c.limit}, c.claims...)})
+			require.NoError(t, err)
+			require.Equal(t, c.want, s.Pods[uid(101)].Quota)
+			require.Equal(t, c.want != "", len(s.Pods[uid(101)].Requires) > 0)
+			require.NoError(t, s.Validate())
+		})
+	}
+}
+
+// The pods of claims that ask something of the machine require it; the machine's part of
+// the state has it.
+func TestMachine(t *testing.T) {
+	b := base
+	b.Online = contracttest.CPUs("0-3")
+	quiet := claim(1, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: contracttest.CPUs("2")})
+	quiet.Results[0].Quiet = contract.Quiet{NoInterrupts: true, NoWorkQueues: true}
+	s, err := nodestate.Compute(b, []contract.ClaimRecord{
+		quiet, claim(2, contract.PodRecord{UID: uid(102)}, contract.Decision{CPUs: contracttest.CPUs("1")}),
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.Validate())
+	require.Equal(t, contract.Machine{InterruptCPUs: contracttest.CPUs("0-1,3"), WorkQueueCPUs: contracttest.CPUs("0-1,3")}, s.Machine)
+	require.Equal(t, []string{contract.FeatureHousekeeping, contract.FeatureInterrupts}, s.Pods[uid(101)].Requires)
+	require.Empty(t, s.Pods[uid(102)].Requires)
+}

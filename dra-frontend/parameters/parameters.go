@@ -59,6 +59,20 @@ type CPU struct {
 	// kernel keeps them from every other cgroup) or isolated (a partition
 	// without load balancing). Absent: the node's exclusivity decides.
 	Isolation *string `json:"isolation,omitempty"`
+	// Interrupts is any, none (interrupts are kept off the CPUs), or the pattern of a
+	// device's interrupts, which come to the CPUs while all other interrupts are kept off.
+	Interrupts *Interrupts `json:"interrupts,omitempty"`
+	// Quota is keep (the pod's CPU limits throttle the container) or none (they do not).
+	Quota *string `json:"quota,omitempty"`
+	// WakeupLatency is the longest time in which a CPU may wake up: 0 to 1s.
+	WakeupLatency *Latency `json:"wakeupLatency,omitempty"`
+	// Governor is a frequency governor of the machine.
+	Governor *Governor `json:"governor,omitempty"`
+	// MinFrequency and MaxFrequency bound the frequency, as 2.4GHz or 1800MHz.
+	MinFrequency *Frequency `json:"minFrequency,omitempty"`
+	MaxFrequency *Frequency `json:"maxFrequency,omitempty"`
+	// Housekeeping is any or none (the kernel's unbound work queues are kept off the CPUs).
+	Housekeeping *string `json:"housekeeping,omitempty"`
 }
 
 // Values of cpu.isolation.
@@ -106,6 +120,8 @@ func Choices() []Allowed {
 		{"cpu.placement", []string{placement.Packed, placement.Spread}},
 		{"cpu.cores", []string{placement.CoresAny, placement.CoresPerformance, placement.CoresEfficiency}},
 		{"cpu.isolation", []string{IsolationNone, IsolationPartition, IsolationIsolated}},
+		{"cpu.quota", []string{config.QuotaKeep, config.None}},
+		{"cpu.housekeeping", []string{config.Any, config.None}},
 		{"memory.protection", []string{string(memoryqos.Auto), string(memoryqos.Min), string(memoryqos.Low), string(memoryqos.None)}},
 		{"memory.policy", contract.MemoryPolicyModes()},
 		{"hugepages.limits", []string{config.HugepagesClaim, config.HugepagesUnlimited, config.HugepagesUnchanged}},
@@ -167,6 +183,8 @@ func (p ClaimParameters) validate() error {
 	choice("cpu.placement", p.CPU.Placement)
 	choice("cpu.cores", p.CPU.Cores)
 	choice("cpu.isolation", p.CPU.Isolation)
+	choice("cpu.quota", p.CPU.Quota)
+	choice("cpu.housekeeping", p.CPU.Housekeeping)
 	choice("memory.protection", p.Memory.Protection)
 	choice("memory.policy", p.Memory.Policy)
 	choice("hugepages.limits", p.Hugepages.Limits)

@@ -368,13 +368,13 @@ func TestLimits(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	s, err := parameters.Defaults(config.Default(), pageSize).Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
-		config1(claim, with(`"cpu":{"cores":"performance"},"memory":{"limit":"1Gi","throttlingFactor":0.25,"policy":"preferred"}`)),
+		config1(claim, with(`"cpu":{"cores":"performance","interrupts":{"device":"eth0-*"},"wakeupLatency":"20us","maxFrequency":"2.4GHz"},"memory":{"limit":"1Gi","throttlingFactor":0.25,"policy":"preferred"}`)),
 	})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"cpu.placement": "packed", "cpu.wholeCores": "false", "cpu.wholeL3": "false", "cpu.cores": "performance",
 		"memory.limit": "1073741824", "memory.throttlingFactor": "0.25", "memory.protection": "auto", "memory.policy": "preferred",
-		"hugepages.limits": "claim",
+		"hugepages.limits": "claim", "cpu.interrupts": "device eth0-*", "cpu.wakeupLatency": "20us", "cpu.maxFrequency": "2400MHz",
 	}, s.Record(contract.Decision{CPUs: contracttest.CPUs("0"), Mems: contracttest.NUMANodes("0"), Memory: &contract.Memory{}}, true))
 	require.Empty(t, s.Record(contract.Decision{}, false))
 	// The record has the decision's isolation, not the parameter.

@@ -24,6 +24,7 @@ type Settings struct {
 	CPU placement.Options
 	// Isolation is cpu.isolation, empty if the node's Exclusivity decides.
 	Isolation, Exclusivity string
+	Quiet                  Quiet
 	Memory                 memoryqos.Policy
 	// MemoryPolicy is the mode of the kernel's memory policy, empty for none.
 	MemoryPolicy string
@@ -46,10 +47,13 @@ func Defaults(c config.Config, pageSize int64) Settings {
 	s := Settings{
 		CPU:         placement.Options{Placement: c.CPU.Placement, WholeCores: c.CPU.WholeCores},
 		Exclusivity: c.Exclusivity,
-		Memory:      memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
-		Hugepages:   c.Hugepages.Limits,
-		OnTop:       c.NodeAllocatable,
-		protects:    c.MemoryQoS.Owner != config.OwnerNone,
+		Quiet: Quiet{
+			Interrupts: Interrupts{Mode: c.CPU.Interrupts}, Quota: c.CPU.Quota, Housekeeping: c.CPU.Housekeeping,
+		},
+		Memory:    memoryqos.Policy{Protection: memoryqos.None, PageSize: pageSize},
+		Hugepages: c.Hugepages.Limits,
+		OnTop:     c.NodeAllocatable,
+		protects:  c.MemoryQoS.Owner != config.OwnerNone,
 	}
 	if s.protects {
 		s.Memory.Protection = memoryqos.Protection(c.MemoryQoS.Protection)
@@ -145,6 +149,13 @@ func merge(sources []source) (ClaimParameters, error) {
 		choose(sources, "cpu.wholeL3", &p.CPU.WholeL3, func(p ClaimParameters) *bool { return p.CPU.WholeL3 }),
 		choose(sources, "cpu.cores", &p.CPU.Cores, func(p ClaimParameters) *string { return p.CPU.Cores }),
 		choose(sources, "cpu.isolation", &p.CPU.Isolation, func(p ClaimParameters) *string { return p.CPU.Isolation }),
+		choose(sources, "cpu.interrupts", &p.CPU.Interrupts, func(p ClaimParameters) *Interrupts { return p.CPU.Interrupts }),
+		choose(sources, "cpu.quota", &p.CPU.Quota, func(p ClaimParameters) *string { return p.CPU.Quota }),
+		choose(sources, "cpu.wakeupLatency", &p.CPU.WakeupLatency, func(p ClaimParameters) *Latency { return p.CPU.WakeupLatency }),
+		choose(sources, "cpu.governor", &p.CPU.Governor, func(p ClaimParameters) *Governor { return p.CPU.Governor }),
+		choose(sources, "cpu.minFrequency", &p.CPU.MinFrequency, func(p ClaimParameters) *Frequency { return p.CPU.MinFrequency }),
+		choose(sources, "cpu.maxFrequency", &p.CPU.MaxFrequency, func(p ClaimParameters) *Frequency { return p.CPU.MaxFrequency }),
+		choose(sources, "cpu.housekeeping", &p.CPU.Housekeeping, func(p ClaimParameters) *string { return p.CPU.Housekeeping }),
 		choose(sources, "memory.limit", &p.Memory.Limit, func(p ClaimParameters) *Limit { return p.Memory.Limit }),
 		choose(sources, "memory.throttlingFactor", &p.Memory.ThrottlingFactor, func(p ClaimParameters) *float64 {
 			return p.Memory.ThrottlingFactor
@@ -179,6 +190,10 @@ func (s Settings) with(p ClaimParameters) (Settings, error) {
 	set(&s.CPU.WholeL3, p.CPU.WholeL3)
 	set(&s.CPU.Cores, p.CPU.Cores)
 	set(&s.Isolation, p.CPU.Isolation)
+	s.Quiet = s.Quiet.with(p.CPU)
+	if low, high := s.Quiet.MinFrequency, s.Quiet.MaxFrequency; low != nil && high != nil && *low > *high {
+		return s, fmt.Errorf("cpu.minFrequency: %s is above cpu.maxFrequency %s: raise the one, or lower the other", *low, *high)
+	}
 	set(&s.MemoryPolicy, p.Memory.Policy)
 	set(&s.Hugepages, p.Hugepages.Limits)
 	s.HugepagesMount = p.Hugepages.Mount
@@ -253,6 +268,7 @@ func (s Settings) Record(d contract.Decision, hugepages bool) map[string]string 
 		add("cpu.isolation", map[string]string{
 			contract.PartitionRoot: IsolationPartition, contract.PartitionIsolated: IsolationIsolated,
 		}[d.Partition])
+		s.Quiet.record(add)
 	}
 	if d.Memory != nil {
 		add("memory.protection", string(s.Memory.Protection))

@@ -9,6 +9,7 @@ package podclaims
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,6 +111,7 @@ func Convert(pod *corev1.Pod) (decision.Pod, error) {
 		whole := resources(*pod.Spec.Resources)
 		out.Resources = &whole
 	}
+	out.CPULimit = cpuLimit(pod)
 	for size, bytes := range hugepages(resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})) {
 		if out.Hugepages == nil {
 			out.Hugepages = make(map[string]contract.Limit)
@@ -160,4 +162,19 @@ func hugepages(limits corev1.ResourceList) map[string]int64 {
 		out[size] = q.Value()
 	}
 	return out
+}
+
+// cpuLimit returns the limit from which kubelet makes the pod's quota: the pod's own, or the
+// sum of the containers' if each of them has one. It returns nil for no quota.
+func cpuLimit(pod *corev1.Pod) *contract.CPULimit {
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	limit := limits.Cpu().MilliValue()
+	unlimited := slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		return c.Resources.Limits.Cpu().IsZero()
+	})
+	own := pod.Spec.Resources != nil && !pod.Spec.Resources.Limits.Cpu().IsZero()
+	if limit <= 0 || unlimited && !own {
+		return nil
+	}
+	return &contract.CPULimit{Milli: limit, Open: unlimited}
 }

@@ -87,6 +87,40 @@ func TestWholePod(t *testing.T) {
 	require.Equal(t, &oomscore.Resources{CPU: oomscore.Amount{Request: 1000}, Memory: oomscore.Amount{Limit: 2 << 30}}, pod.Resources)
 }
 
+func TestCPULimit(t *testing.T) {
+	limits := func(cpu string) corev1.ResourceRequirements {
+		if cpu == "" {
+			return corev1.ResourceRequirements{}
+		}
+		return corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
+	}
+	for name, c := range map[string]struct {
+		pod        string
+		containers []string
+		want       *contract.CPULimit
+	}{
+		"no limits":                    {containers: []string{"", ""}},
+		"one container is unlimited":   {containers: []string{"1", ""}},
+		"all containers have limits":   {containers: []string{"1", "500m"}, want: &contract.CPULimit{Milli: 1500}},
+		"the pod has a limit":          {pod: "2", containers: []string{"1", ""}, want: &contract.CPULimit{Milli: 2000, Open: true}},
+		"the pod and all others do so": {pod: "2", containers: []string{"1", "1"}, want: &contract.CPULimit{Milli: 2000}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable}}
+			if c.pod != "" {
+				whole := limits(c.pod)
+				pod.Spec.Resources = &whole
+			}
+			for _, cpu := range c.containers {
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Resources: limits(cpu)})
+			}
+			got, err := podclaims.Convert(pod)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got.CPULimit)
+		})
+	}
+}
+
 func TestPodWithoutQOSClass(t *testing.T) {
 	_, err := podclaims.Convert(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})
 	require.ErrorContains(t, err, `QoS class ""`)

@@ -210,7 +210,8 @@ func TestClaimPolicyAgreesWithTheFrontend(t *testing.T) {
 	t.Parallel()
 	p := claimPolicy(t, "{}")
 	fields := map[string][]string{
-		"cpu":       {"placement", "wholeCores", "wholeL3", "cores", "isolation", "Placement"},
+		"cpu": {"placement", "wholeCores", "wholeL3", "cores", "isolation", "Placement", "interrupts", "quota",
+			"wakeupLatency", "governor", "minFrequency", "maxFrequency", "housekeeping"},
 		"memory":    {"limit", "throttlingFactor", "protection", "policy", "max"},
 		"hugepages": {"limits", "mount"},
 		"disk":      {"size"},
@@ -218,6 +219,9 @@ func TestClaimPolicyAgreesWithTheFrontend(t *testing.T) {
 	values := []any{
 		true, false, int64(0), int64(1), int64(4096), 0.5, 1.5, "", "1Gi", "0", "1.5Gi", "-1Gi", "lots", "unlimited", "claim", "none", "auto",
 		"low", "packed", "spread", "any", "performance", "partition", "isolated", "bind", "interleave", "true", "1e3",
+		"keep", "20us", "1s", "2s", "1000ms", "2.4GHz", "0.8GHz", "0GHz", "100GHz", "99999.5MHz", "schedutil",
+		map[string]any{"device": "eth0-*"}, map[string]any{"device": "a/b"}, map[string]any{"device": int64(1)},
+		map[string]any{"device": "a", "queue": "b"}, map[string]any{"device": nil}, map[string]any{"device": ""},
 		nil, "5Ei", "4Ei", "1e100000000", []any{}, map[string]any{},
 	}
 	rapid.Check(t, func(t *rapid.T) {

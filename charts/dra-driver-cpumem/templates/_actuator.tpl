@@ -50,6 +50,10 @@
     - {name: cgroup, mountPath: /host/cgroup}
     - {name: dbus, mountPath: {{ dir .Values.actuator.systemBus }}, readOnly: true}
     - {name: units, mountPath: /run/systemd/system.control}
+    # The paths are the actuator's defaults.
+    {{- range $mount := include "cpumem.actuator.machine" . | fromYamlArray }}
+    - {name: {{ $mount.name }}, mountPath: {{ $mount.mountPath }}}
+    {{- end }}
     {{- if .Values.actuator.guard.enabled }}
     # Same path as on the host: the runtime runs the guard by this path.
     - {name: guard, mountPath: {{ .Values.actuator.guard.dir }}}
@@ -66,6 +70,23 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The host's directories with values of the machine that the actuator writes. */}}
+{{- define "cpumem.actuator.machine" -}}
+{{- $mounts := list -}}
+{{- with .Values.actuator.machine -}}
+{{- if .interrupts -}}
+{{- $mounts = append $mounts (dict "name" "irq" "mountPath" "/host/irq" "path" "/proc/irq") -}}
+{{- end -}}
+{{- if .cpuPower -}}
+{{- $mounts = append $mounts (dict "name" "cpu" "mountPath" "/host/cpu" "path" "/sys/devices/system/cpu") -}}
+{{- end -}}
+{{- if .workQueues -}}
+{{- $mounts = append $mounts (dict "name" "workqueue" "mountPath" "/host/workqueue" "path" "/sys/devices/virtual/workqueue") -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $mounts -}}
+{{- end -}}
+
 {{- define "cpumem.actuator.volumes" -}}
 - name: nri
   hostPath: {path: {{ dir .Values.actuator.nriSocket }}, type: DirectoryOrCreate}
@@ -77,6 +98,10 @@
   hostPath: {path: {{ .Values.actuator.unitDir }}, type: DirectoryOrCreate}
 - name: dbus
   hostPath: {path: {{ dir .Values.actuator.systemBus }}, type: DirectoryOrCreate}
+{{- range $mount := include "cpumem.actuator.machine" . | fromYamlArray }}
+- name: {{ $mount.name }}
+  hostPath: {path: {{ $mount.path }}, type: Directory}
+{{- end }}
 {{- if .Values.actuator.guard.enabled }}
 - name: guard
   hostPath: {path: {{ .Values.actuator.guard.dir }}, type: DirectoryOrCreate}

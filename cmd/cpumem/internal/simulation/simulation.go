@@ -31,6 +31,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/parameters"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -58,6 +59,7 @@ func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects, ot
 		Log: zap.NewNop(), Lock: lock{}, Ledger: s.ledger, SlicePool: nodeName, BootID: bootID, Guard: c.Guard, GuardWait: c.GuardWait.Duration,
 		Inventory: decision.InventoryOf(c, offered, bootID), Settings: parameters.Defaults(c, m.PageSize),
 		Pods: podLister(o.pods), Claims: s.objects, Cgroups: cgroups{}, Node: node{m}, Actuator: actuator{}, Recorder: discard{},
+		Machine: func() quiet.Facts { return quiet.Facts{Unknown: true} },
 	})
 	for _, pod := range o.pods {
 		if err := s.publish(); err != nil {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+)
+
+func TestCheckQuiet(t *testing.T) {
+	many := make(map[string]string)
+	for n := range 20 {
+		many[fmt.Sprintf("%d nvme0q%d", 100+n, n)] = "5"
+	}
+	for name, c := range map[string]struct {
+		quiet         contract.Quiet
+		quota         string
+		fixed, faults map[string]string
+		interrupts    string
+		throttling    string
+	}{
+		"nothing asked, no limit": {fixed: map[string]string{"24 disk": "4"}},
+		"quiet": {
+			quiet: contract.Quiet{NoInterrupts: true}, fixed: map[string]string{"24 disk": "3"},
+			interrupts: "True Quiet no interrupt of a device comes to the claim's CPUs, except the device that it asks for",
+		},
+		"a fixed interrupt": {
+			quiet: contract.Quiet{NoInterrupts: true}, fixed: map[string]string{"24 disk": "3-4", "25 usb": "1"},
+			interrupts: "False InterruptsFixed the kernel keeps these interrupts on the claim's CPUs: 24 disk (CPUs 4)",
+		},
+		"many of them": {
+			quiet: contract.Quiet{NoInterrupts: true}, fixed: many,
+			interrupts: "False InterruptsFixed the kernel keeps these interrupts on the claim's CPUs: 100 nvme0q0 (CPUs 5), 101 nvme0q1 (CPUs 5), " +
+				"102 nvme0q2 (CPUs 5), 103 nvme0q3 (CPUs 5), 104 nvme0q4 (CPUs 5), 105 nvme0q5 (CPUs 5), 106 nvme0q6 (CPUs 5), " +
+				"107 nvme0q7 (CPUs 5) and 12 more",
+		},
+		"a fault": {
+			quiet: contract.Quiet{NoInterrupts: true}, faults: map[string]string{contract.FeatureInterrupts: "permission denied"},
+			interrupts: "False NotWritten nri-actuator could not write the CPUs of interrupts: permission denied",
+		},
+		"a limit": {
+			quiet: contract.Quiet{LimitMilli: 1500},
+			throttling: "False CPULimit a CPU limit of 1500m throttles a container that has CPUs 4-5 alone: " +
+				"leave the limit out, or set the claim parameter cpu.quota to none",
+		},
+		"a lifted limit": {quota: contract.QuotaNone, throttling: "True NoQuota no CPU limit throttles the container"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claims := []contract.ClaimRecord{{UID: "c", Results: []contract.ResultRecord{
+				{Quiet: c.quiet, Decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Quota: c.quota}},
+			}}}
+			got := health.CheckQuiet(claims, c.fixed, c.faults)
+			key := contract.Key{ClaimUID: "c"}
+			require.Equal(t, c.interrupts, text(got[key].Interrupts))
+			require.Equal(t, c.throttling, text(got[key].Quota))
+			_, known := got[key]
+			require.Equal(t, c.interrupts+c.throttling != "", known)
+		})
+	}
+}
+
+func text(c health.Condition) string {
+	if c.Status == metav1.ConditionStatus("") {
+		return ""
+	}
+	return fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message)
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quiet_test
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
+)
+
+// sys is the sysfs of a machine with two cores of two threads, a network card and a disk.
+func sys() fstest.MapFS {
+	files := fstest.MapFS{}
+	add := func(name, content string) { files[name] = &fstest.MapFile{Data: []byte(content + "\n")} }
+	add("kernel/irq/9/actions", "")
+	add("kernel/irq/24/actions", "disk,usb")
+	add("kernel/irq/25/actions", "eth0-rx-0")
+	add("kernel/irq/26/actions", "eth0-rx-1")
+	add("devices/system/cpu/online", "0-3")
+	add("devices/system/cpu/cpufreq/policy0/x", "")
+	for id, siblings := range map[string]string{"0": "0,2", "1": "1,3", "2": "0,2", "3": "1,3"} {
+		dir := "devices/system/cpu/cpu" + id + "/"
+		add(dir+"topology/thread_siblings_list", siblings)
+		add(dir+"cpufreq/scaling_available_governors", "performance schedutil ")
+		add(dir+"cpufreq/cpuinfo_min_freq", "800000")
+		add(dir+"cpufreq/cpuinfo_max_freq", "3500000")
+		add(dir+"cpufreq/related_cpus", id)
+	}
+	return files
+}
+
+func TestRead(t *testing.T) {
+	f := quiet.Read(sys())
+	require.NoError(t, f.Err)
+	require.ElementsMatch(t, [][]string{{"disk", "usb"}, {"eth0-rx-0"}, {"eth0-rx-1"}}, f.Interrupts)
+	require.Len(t, f.CPUs, 4)
+	require.Equal(t, quiet.CPU{
+		Governors: []string{"performance", "schedutil"}, Min: 800000, Max: 3500000, Beside: contracttest.CPUs("1,3"),
+	}, f.CPUs[3])
+
+	files := sys()
+	delete(files, "devices/system/cpu/cpu1/cpufreq/scaling_available_governors")
+	f = quiet.Read(files)
+	require.NoError(t, f.Err)
+	require.NotContains(t, f.CPUs, 1, "it does not scale")
+	files["devices/system/cpu/cpu2/cpufreq/cpuinfo_max_freq"].Data = []byte("fast")
+	require.ErrorContains(t, quiet.Read(files).Err, "frequency of CPU 2")
+	require.ErrorContains(t, quiet.Read(fstest.MapFS{}).Err, "CPUs: ")
+}
+
+func wish(files map[string]string) contract.Quiet { return contract.Quiet{Files: files} }
+
+func holder(cpus string, q contract.Quiet) []contract.ClaimRecord {
+	return []contract.ClaimRecord{{Results: []contract.ResultRecord{{Quiet: q, Decision: contract.Decision{CPUs: contracttest.CPUs(cpus)}}}}}
+}
+
+func TestCheck(t *testing.T) {
+	facts := quiet.Read(sys())
+	for name, c := range map[string]struct {
+		wish   contract.Quiet
+		cpus   string
+		others []contract.ClaimRecord
+		facts  quiet.Facts
+		err    string
+	}{
+		"nothing":        {cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}},
+		"no facts":       {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}, err: "unreadable"},
+		"paper":          {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Unknown: true}},
+		"a device":       {wish: contract.Quiet{Device: "eth0-rx-*"}, cpus: "1", facts: facts},
+		"another device": {wish: contract.Quiet{Device: "usb"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"})},
+		"an unknown device": {
+			wish: contract.Quiet{Device: "eth1-*"}, cpus: "1", facts: facts,
+			err: `cpu.interrupts: no interrupt of this machine has a name that matches device "eth1-*"; there are disk, eth0-rx-0, eth0-rx-1, usb`,
+		},
+		"a device of another claim": {
+			wish: contract.Quiet{Device: "eth0-*-1"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"}),
+			err: `device "eth0-*-1" matches interrupt eth0-rx-1, which another claim on this node has (device "eth0-rx-*")`,
+		},
+		"frequency": {
+			wish: wish(map[string]string{
+				contract.FileGovernor: "performance", contract.FileMinFrequency: "800000", contract.FileMaxFrequency: "3500000",
+			}),
+			cpus: "1,3", facts: facts,
+		},
+		"a governor that is not there": {
+			wish: wish(map[string]string{contract.FileGovernor: "powersave"}), cpus: "1", facts: facts,
+			err: `cpu.governor: "powersave", want one of ["performance" "schedutil"], which CPU 1 has`,
+		},
+		"too slow": {
+			wish: wish(map[string]string{contract.FileMinFrequency: "799999"}), cpus: "1", facts: facts,
+			err: "cpu.minFrequency: 799.999MHz, want 800MHz to 3500MHz, which CPU 1 has",
+		},
+		"too fast": {
+			wish: wish(map[string]string{contract.FileMaxFrequency: "3500001"}), cpus: "1", facts: facts,
+			err: "cpu.maxFrequency: 3500.001MHz, want 800MHz to 3500MHz, which CPU 1 has",
+		},
+		"no frequencies": {
+			wish: wish(map[string]string{contract.FileGovernor: "performance"}), cpus: "7", facts: facts,
+			err: "CPU 7 has no frequency scaling on this machine",
+		},
+		"another governor on the sibling": {
+			wish: wish(map[string]string{contract.FileGovernor: "performance"}), cpus: "0", facts: facts,
+			others: holder("2", wish(map[string]string{contract.FileGovernor: "schedutil"})),
+			err:    `cpu.governor: "performance" contradicts "schedutil", which another claim has for CPUs 2: they share a core or a clock`,
+		},
+		"another governor on another core": {
+			wish: wish(map[string]string{contract.FileGovernor: "performance"}), cpus: "0", facts: facts,
+			others: holder("1,3", wish(map[string]string{contract.FileGovernor: "schedutil"})),
+		},
+		"the sibling is slower": {
+			wish: wish(map[string]string{contract.FileMinFrequency: "2000000"}), cpus: "0", facts: facts,
+			others: holder("2", wish(map[string]string{contract.FileMaxFrequency: "1000000"})),
+			err:    "cpu.minFrequency 2000MHz contradicts cpu.maxFrequency 1000MHz",
+		},
+		"the sibling is faster": {
+			wish: wish(map[string]string{contract.FileMaxFrequency: "1000000"}), cpus: "0", facts: facts,
+			others: holder("2", wish(map[string]string{contract.FileMinFrequency: "2000000"})),
+			err:    "cpu.minFrequency 2000MHz contradicts cpu.maxFrequency 1000MHz",
+		},
+		"the sibling agrees": {
+			wish: wish(map[string]string{contract.FileMaxFrequency: "2000000"}), cpus: "0", facts: facts,
+			others: holder("2", wish(map[string]string{contract.FileMinFrequency: "2000000"})),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := quiet.Check(c.wish, contracttest.CPUs(c.cpus), c.others, c.facts)
+			if c.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.err)
+			}
+		})
+	}
+}
+
+// A message about a machine with many interrupts stays short.
+func TestManyInterrupts(t *testing.T) {
+	var f quiet.Facts
+	for n := range 3000 {
+		f.Interrupts = append(f.Interrupts, []string{"nvme0q" + strconv.Itoa(n)})
+	}
+	err := quiet.Check(contract.Quiet{Device: "eth0"}, contracttest.CPUs("1"), nil, f)
+	require.ErrorContains(t, err, "nvme0q0, nvme0q1, nvme0q10, ")
+	require.ErrorContains(t, err, "and 2992 more")
+	require.Less(t, len(err.Error()), 600)
+}
+
+func TestMachine(t *testing.T) {
+	online := contracttest.CPUs("0-7")
+	slow := map[string]string{contract.FileWakeupLatency: "20"}
+	claims := append(holder("2", contract.Quiet{NoInterrupts: true, Device: "eth0-*", Files: slow}),
+		append(holder("3", contract.Quiet{NoWorkQueues: true}), append(holder("4-5", contract.Quiet{NoInterrupts: true, Files: slow}),
+			holder("6", contract.Quiet{Files: map[string]string{contract.FileGovernor: "performance"}})...)...)...)
+	require.Equal(t, contract.Machine{
+		InterruptCPUs:    contracttest.CPUs("0-1,3,6-7"),
+		DeviceInterrupts: []contract.DeviceInterrupts{{Pattern: "eth0-*", CPUs: contracttest.CPUs("2")}},
+		CPUs: []contract.CPUFiles{
+			{CPUs: contracttest.CPUs("2,4-5"), Files: slow},
+			{CPUs: contracttest.CPUs("6"), Files: map[string]string{contract.FileGovernor: "performance"}},
+		},
+		WorkQueueCPUs: contracttest.CPUs("0-2,4-7"),
+	}, quiet.Machine(online, claims))
+	require.Empty(t, quiet.Machine(online, holder("2-5", contract.Quiet{})), "nothing changes for claims that ask for nothing")
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add("disk,usb", "performance", "800000", "0-1")
+	f.Fuzz(func(t *testing.T, actions, governors, khz, list string) {
+		facts := quiet.Read(fstest.MapFS{
+			"kernel/irq/24/actions": {Data: []byte(actions)},
+			"devices/system/cpu/cpu0/cpufreq/scaling_available_governors": {Data: []byte(governors)},
+			"devices/system/cpu/cpu0/cpufreq/cpuinfo_min_freq":            {Data: []byte(khz)},
+			"devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq":            {Data: []byte(khz)},
+			"devices/system/cpu/cpu0/cpufreq/related_cpus":                {Data: []byte(list)},
+		})
+		err := quiet.Check(contract.Quiet{Device: "*"}, contracttest.CPUs("0"), nil, facts)
+		require.True(t, facts.Err != nil || err != nil || len(facts.Interrupts) > 0, "a device matches an interrupt or is refused")
+	})
+}
