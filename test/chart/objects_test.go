@@ -70,6 +70,9 @@ var (
 		{"/run/dbus", "/run/dbus DirectoryOrCreate", true},
 		{"/run/systemd/system.control", "/run/systemd/system.control DirectoryOrCreate", false},
 		{"/var/lib/dra-cpumem/bin", "/var/lib/dra-cpumem/bin DirectoryOrCreate", false},
+		{"/host/irq", "/proc/irq Directory", false},
+		{"/host/cpu", "/sys/devices/system/cpu Directory", false},
+		{"/host/workqueue", "/sys/devices/virtual/workqueue Directory", false},
 	}
 )
 
@@ -93,6 +96,17 @@ func TestMounts(t *testing.T) {
 			pod = daemonSet(t, all, daemonSets.actuator).Spec.Template.Spec
 			require.ElementsMatch(t, actuatorMounts, mounts(t, pod, container(t, pod, "actuator")))
 		})
+	}
+}
+
+// The actuator reaches no file of the machine that the operator has switched off.
+func TestMachineMounts(t *testing.T) {
+	t.Parallel()
+	for value, path := range map[string]string{"interrupts": "/host/irq", "cpuPower": "/host/cpu", "workQueues": "/host/workqueue"} {
+		pod := daemonSet(t, render(t, "actuator: {machine: {"+value+": false}}"), "actuator").Spec.Template.Spec
+		got := mounts(t, pod, container(t, pod, "actuator"))
+		require.Len(t, got, len(actuatorMounts)-1)
+		require.False(t, slices.ContainsFunc(got, func(m mount) bool { return m.path == path }), value)
 	}
 }
 
