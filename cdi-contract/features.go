@@ -23,6 +23,8 @@ const (
 	FeatureWeightedInterleave = "weightedInterleave"
 	// FeaturePartition is the feature of a decision with a partition.
 	FeaturePartition = "partition"
+	// FeatureIsolated is the feature of a decision with an isolated partition.
+	FeatureIsolated = "isolated"
 	// FeatureQuota is the feature of a decision with a quota.
 	FeatureQuota = "quota"
 	// FeatureInterrupts, FeatureHousekeeping, FeatureWakeupLatency and FeatureFrequency are
@@ -36,7 +38,7 @@ const (
 
 // Features returns the features of this contract.
 func Features() []string {
-	return append([]string{FeatureOOMScore, FeatureMemoryPolicy, FeatureWeightedInterleave, FeaturePartition, FeatureQuota},
+	return append([]string{FeatureOOMScore, FeatureMemoryPolicy, FeatureWeightedInterleave, FeaturePartition, FeatureIsolated, FeatureQuota},
 		MachineFeatures()...)
 }
 
@@ -112,6 +114,11 @@ func needOf(feature string) (n need, known bool) {
 		return policy, true
 	case FeaturePartition:
 		return need{partitions: true}, true
+	case FeatureIsolated:
+		// Older kernels wait for a new thread while they hold the lock of all cpusets, and
+		// can hang for good (docs/concepts/exclusivity.md). A try would hang as well, so the
+		// release decides.
+		return need{partitions: true, kernel: version{7, 0}}, true
 	case FeatureQuota:
 		return need{}, true
 	case FeatureInterrupts:

@@ -15,7 +15,7 @@ func TestPlatformFeatures(t *testing.T) {
 	score := []string{contract.FeatureOOMScore}
 	policy := append(score, contract.FeatureMemoryPolicy)
 	weighted := append(policy, contract.FeatureWeightedInterleave)
-	require.ElementsMatch(t, slices.Concat(weighted, []string{contract.FeaturePartition, contract.FeatureQuota},
+	require.ElementsMatch(t, slices.Concat(weighted, []string{contract.FeaturePartition, contract.FeatureIsolated, contract.FeatureQuota},
 		contract.MachineFeatures()), contract.Features())
 	var none []string
 	for _, c := range []struct {
@@ -55,6 +55,13 @@ func TestLacks(t *testing.T) {
 	require.Equal(t, "the kernel is Linux 6.8.0-45, it needs Linux 6.9", node.Lacks(contract.FeatureWeightedInterleave))
 	require.Equal(t, "nri-actuator has made no cpuset partition on this node (Linux 6.8.0-45): "+
 		"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", node.Lacks(contract.FeaturePartition))
+	require.Equal(t, "nri-actuator has made no cpuset partition on this node (Linux 6.8.0-45): "+
+		"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", node.Lacks(contract.FeatureIsolated))
+	for release, lack := range map[string]string{
+		"6.12.95+deb12": "the kernel is Linux 6.12.95+deb12, it needs Linux 7.0", "7.0.0-rc1": "", "7.3.4+deb13": "",
+	} {
+		require.Equal(t, lack, contract.Platform{Kernel: release, Partitions: true}.Lacks(contract.FeatureIsolated))
+	}
 	require.Empty(t, node.Lacks(contract.FeatureQuota))
 	require.Empty(t, node.Lacks(contract.FeatureInterrupts))
 	require.Equal(t, "nri-actuator could not write cpufreq/scaling_governor of CPUs: the machine has no such file, "+

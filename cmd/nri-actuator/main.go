@@ -30,8 +30,11 @@ import (
 // version is set by the linker.
 var version string
 
-// cgroupRoot is the default of --cgroup-root.
-const cgroupRoot = "/sys/fs/cgroup"
+const (
+	// cgroupRoot is the default of --cgroup-root.
+	cgroupRoot = "/sys/fs/cgroup"
+	procRoot   = "/proc"
+)
 
 func main() {
 	if err := command().ExecuteContext(process.Context()); err != nil {
@@ -48,7 +51,7 @@ type options struct {
 }
 
 func command() *cobra.Command {
-	config := daemon.Config{}
+	config := daemon.Config{ProcRoot: procRoot}
 	var o options
 	cmd := &cobra.Command{
 		Use:               "nri-actuator",
@@ -149,6 +152,6 @@ func guardCommand() *cobra.Command {
 	// Not the daemon's flag: the daemon sees the host's mount at a path in its
 	// pod.
 	cmd.Flags().StringVar(&hook.CgroupRoot, "cgroup-root", cgroupRoot, "mount point of cgroup v2")
-	cmd.Flags().StringVar(&hook.ProcRoot, "proc-root", "/proc", "mount point of proc")
+	cmd.Flags().StringVar(&hook.ProcRoot, "proc-root", procRoot, "mount point of proc")
 	return cmd
 }

@@ -203,6 +203,9 @@ func (c call) decideResult(claim Claim, r Result, taken contract.CPUSet, others 
 	if d.Partition != "" {
 		d.Requires = append(d.Requires, contract.FeaturePartition)
 	}
+	if d.Partition == contract.PartitionIsolated {
+		d.Requires = append(d.Requires, contract.FeatureIsolated)
+	}
 	if r.liftsQuota() {
 		d.Quota, d.Requires = contract.QuotaNone, append(d.Requires, contract.FeatureQuota)
 	}

@@ -97,7 +97,11 @@ func (c call) partitionResults(claim Claim, pods map[string][]Pod) []partition.R
 		if result.PodsErr == nil {
 			result.Obstacle = claim.obstacle(r, takesMorePods)
 		}
-		if lack := c.Node.Actuator.Lacks(contract.FeaturePartition); result.Obstacle == nil && lack != "" {
+		feature := contract.FeaturePartition
+		if r.Settings.Isolation == parameters.IsolationIsolated {
+			feature = contract.FeatureIsolated
+		}
+		if lack := c.Node.Actuator.Lacks(feature); result.Obstacle == nil && lack != "" {
 			result.Obstacle = errors.New(lack)
 		}
 		results = append(results, result)

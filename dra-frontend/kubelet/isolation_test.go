@@ -25,9 +25,10 @@ const (
 
 // partitions makes the actuator announce partitions, or not.
 func (n *node) partitions(can bool) {
-	n.features = slices.DeleteFunc(n.features, func(f string) bool { return f == contract.FeaturePartition })
+	features := []string{contract.FeaturePartition, contract.FeatureIsolated}
+	n.features = slices.DeleteFunc(n.features, func(f string) bool { return slices.Contains(features, f) })
 	if can {
-		n.features = append(n.features, contract.FeaturePartition)
+		n.features = append(n.features, features...)
 	}
 }
 

@@ -56,6 +56,8 @@ type Config struct {
 	// IRQDir, CPUDir and WorkQueueDir are the directories of the machine's files, where the
 	// host's are mounted. Without a directory the node lacks the features that need it.
 	IRQDir, CPUDir, WorkQueueDir string
+	// ProcRoot is the mount point of procfs, with the kernel's release and the boot's id.
+	ProcRoot string
 	// RefreshInterval is the time between two repairs without an event.
 	RefreshInterval time.Duration
 }
@@ -66,6 +68,7 @@ var indexPattern = regexp.MustCompile(`^[0-9]{2}$`)
 func (c Config) Validate() error {
 	for name, path := range map[string]string{
 		"cdi-dir": c.CDIDir, "nri-socket": c.NRISocket, "cgroup-root": c.CgroupRoot, "system-bus": c.SystemBus, "unit-dir": c.UnitDir,
+		"proc-root": c.ProcRoot,
 	} {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("--%s: %q is not an absolute path", name, path)
@@ -121,11 +124,11 @@ func New(config Config, open func(root string) (*cgroups.Mount, error), m *metri
 	if err != nil {
 		return nil, err
 	}
-	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	kernel, err := os.ReadFile(filepath.Join(config.ProcRoot, "sys/kernel/osrelease"))
 	if err != nil {
 		return nil, fmt.Errorf("kernel release: %w", err)
 	}
-	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	bootID, err := os.ReadFile(filepath.Join(config.ProcRoot, "sys/kernel/random/boot_id"))
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}

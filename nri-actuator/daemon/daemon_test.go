@@ -212,6 +212,8 @@ func TestConfig(t *testing.T) {
 		"cgroup v1":   {func(c *daemon.Config) { c.CgroupRoot = c.CDIDir }, "not a cgroup v2 mount"},
 		"unit dir":    {func(c *daemon.Config) { c.UnitDir = "units" }, "--unit-dir"},
 		"system bus":  {func(c *daemon.Config) { c.SystemBus = "bus" }, "--system-bus"},
+		"proc root":   {func(c *daemon.Config) { c.ProcRoot = "proc" }, "--proc-root"},
+		"irq dir":     {func(c *daemon.Config) { c.IRQDir = "irq" }, "--irq-dir"},
 		"cgroup root": {func(c *daemon.Config) { c.CgroupRoot = "x" }, "--cgroup-root"},
 	} {
 		t.Run(name, func(t *testing.T) {

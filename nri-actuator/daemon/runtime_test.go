@@ -61,7 +61,7 @@ func newHost(t *testing.T) *host {
 	h := &host{t: t, node: testnode.New(t, dir), runtime: "containerd", version: "v2.2.7"}
 	h.config = daemon.Config{
 		CDIDir: h.node.CDI, NRISocket: filepath.Join(dir, "nri.sock"), PluginName: "cpumem", PluginIndex: "90",
-		CgroupRoot: "/cgroup", SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"),
+		CgroupRoot: "/cgroup", SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), ProcRoot: "/proc",
 		GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour,
 	}
 	return h

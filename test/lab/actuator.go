@@ -56,7 +56,7 @@ func (n *Node) StartActuator() {
 	defer log.Close()
 	a.cmd = exec.Command(n.o.Programs.Actuator,
 		"--cdi-dir", n.CDI, "--cgroup-root", n.cgroups.socket, "--nri-socket", n.runtime.socket, "--guard-dir", n.path("guard"),
-		"--refresh-interval", "1h")
+		"--proc-root", n.config.ProcRoot, "--refresh-interval", "1h")
 	a.cmd.Stderr = log
 	// The actuator must not outlive the test. The kernel sends the signal when the
 	// starting thread ends (prctl(2), PR_SET_PDEATHSIG), so the thread is kept.

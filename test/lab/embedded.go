@@ -90,9 +90,7 @@ func (e *embedded) publish() {
 func (e *embedded) Announcement() (contract.Announcement, error) {
 	if e.n.o.NoActuator {
 		a := contract.Announcement{V: contract.Version, Versions: []string{contract.Version}, Connected: true}
-		if e.n.partitions() {
-			a.Features = []string{contract.FeaturePartition}
-		}
+		a.SetPlatform(contract.Platform{Kernel: e.n.o.OSRelease, Partitions: e.n.partitions()})
 		return a, nil
 	}
 	a, err := contract.ReadAnnouncement(e.n.CDI)

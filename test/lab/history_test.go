@@ -30,7 +30,9 @@ type history struct {
 	actuator bool
 	// partitions reports whether the kernel makes cpuset partitions. exclusivity
 	// is the node's configuration.
-	partitions  bool
+	partitions bool
+	// isolates reports whether the kernel makes isolated partitions without a deadlock.
+	isolates    bool
 	exclusivity string
 	claims      map[string]claim
 	// whole reports whether each container has all results of its claims.
@@ -41,7 +43,7 @@ type history struct {
 func newHistory(t *rapid.T, o lab.Options) *history {
 	h := &history{
 		t: t, actuator: true, claims: map[string]claim{},
-		partitions: o.Kernel.HasRemotePartitions(), exclusivity: drawExclusivity(t),
+		partitions: o.Kernel.HasRemotePartitions(), isolates: o.Kernel == kerneltest.Linux7, exclusivity: drawExclusivity(t),
 	}
 	o.Programs = programs
 	o.Configure = func(c *config.Config) { c.Exclusivity = h.exclusivity }

@@ -77,7 +77,8 @@ func (h *history) outcome(p *pod) []use {
 			switch {
 			case known:
 				u.kind = kindOf(record, r.Name)
-			case isolationOf(r, "none"), h.exclusivity == config.ExclusivityPool, len(u.containers) > 1, shareable, !h.partitions:
+			case isolationOf(r, "none"), h.exclusivity == config.ExclusivityPool, len(u.containers) > 1, shareable, !h.partitions,
+				isolationOf(r, "isolated") && !h.isolates:
 				u.kind = ""
 			case isolationOf(r, "isolated"):
 				u.kind = contract.PartitionIsolated

@@ -34,6 +34,17 @@ func ownPod(n *lab.Node, name, parameters string) *lab.Pod {
 	return n.Pod(name, lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}}, lab.ContainerSpec{Name: "beside"})
 }
 
+// A kernel that can hang while it makes an isolated partition makes none; a plain partition
+// is made.
+func TestIsolatedNeedsLinux7(t *testing.T) {
+	t.Parallel()
+	n := partitionNode(t)
+	refused := ownPod(n, "refused", isolation("isolated"))
+	require.True(t, n.Allocate(refused))
+	require.ErrorContains(t, n.Prepare(refused), "cpu.isolation: isolated, but it cannot be a cpuset partition: the kernel is Linux 6.12.0, it needs Linux 7.0")
+	require.Equal(t, "root", start(t, n, ownPod(n, "p", isolation("partition")))[0].ReadCgroup(contract.FilePartition))
+}
+
 // exclusive returns the partition CPUs of kubepods, the pod's level and the pod.
 func exclusive(n *lab.Node, p *lab.Pod) []string {
 	var out []string
@@ -47,7 +58,7 @@ func exclusive(n *lab.Node, p *lab.Pod) []string {
 // in its pod moves, and the end of the pod leaves no partition CPUs.
 func TestPartition(t *testing.T) {
 	t.Parallel()
-	n := partitionNode(t)
+	n := partitionNodeOf(t, kerneltest.Linux7)
 	pool := start(t, n, n.Pod("pool", lab.Burstable, lab.ContainerSpec{Name: "main"}))[0]
 	repaired := n.Metric("cpumem_actuator_repaired_total")
 	p := ownPod(n, "p", isolation("isolated"))

@@ -55,6 +55,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&c.CDIDir, "cdi-dir", "", "CDI directory")
 	flag.StringVar(&c.NRISocket, "nri-socket", "", "NRI socket of the runtime")
 	flag.StringVar(&c.CgroupRoot, "cgroup-root", "", "socket of the cgroups")
+	flag.StringVar(&c.ProcRoot, "proc-root", "", "mount point of procfs")
 	flag.StringVar(&c.GuardDir, "guard-dir", "", "directory of the guard")
 	flag.DurationVar(&c.RefreshInterval, "refresh-interval", 0, "time between two repairs")
 	flag.Parse()

@@ -185,6 +185,7 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 		fmt.Fprintf(w, "\nshared pool: cpus %s, mems %s (generation %d)\n", d.Node.PoolCPUs(), d.Node.Shared.Mems, d.Node.Generation)
 	}
 	d.explainPartitions(w)
+	d.explainQuiet(w, claim)
 	if a := d.Actuator; a != nil {
 		fmt.Fprintf(w, "actuator: %s %s, connected %t, generation %d applied, guard %s\n",
 			a.Runtime, a.RuntimeVersion, a.Connected, a.Generation, or(a.Guard, "off"))

@@ -27,13 +27,9 @@ type actuator struct{}
 
 // Announcement implements kubelet.Actuator.
 func (actuator) Announcement() (contract.Announcement, error) {
-	a := contract.Announcement{
-		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Features: []string{contract.FeaturePartition},
-	}
-	for _, mode := range contract.MemoryPolicyModes() {
-		a.Features = append(a.Features, contract.MemoryPolicy{Mode: mode}.Features()...)
-	}
-	return a, nil
+	return contract.Announcement{
+		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Features: contract.Features(),
+	}, nil
 }
 
 // podLister has the pods in place of the API server.
