@@ -130,10 +130,15 @@ prove-kernels: ## Compare the model of the kernel with real kernels in virtual m
 	cd test/cluster && GOWORK=off go run ./cmd/kernels -kernels $(KERNELS) -operations $(OPERATIONS)
 
 CYCLES ?= 100
+MOVERS ?= 4
+# Seconds after which a write that has not returned is killed (0: never), and what ends a partition: rmdir or member.
+PATIENCE ?= 0
+END ?= rmdir
 
 .PHONY: prove-isolated
 prove-isolated: ## Make CYCLES isolated partitions beside moved processes on real kernels in virtual machines (root, Debian); KERNELS
-	cd test/cluster && GOWORK=off go run ./cmd/deadlock -kernels $(KERNELS) -cycles $(CYCLES)
+	cd test/cluster && GOWORK=off go run ./cmd/deadlock -kernels $(KERNELS) -cycles $(CYCLES) -movers $(MOVERS) \
+		-patience $(PATIENCE) -end $(END)
 
 .PHONY: bench-placement
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)
