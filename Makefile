@@ -95,7 +95,7 @@ fuzz: ## Try new inputs on each fuzz target: FUZZTIME=2000x inputs, or for FUZZT
 	@$(call each,fuzz,$(CURDIR)/test/fuzz.sh $(FUZZTIME))
 
 .PHONY: e2e
-e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=regexp selects; KERNEL=stable|backports for all nodes
+e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=regexp selects; KERNEL=stable|backports|newest for all nodes
 	./test/cluster/e2e.sh -run '$(RUN)' $(E2E_FLAGS)
 
 # Module, package, the packages whose tests must notice a change of it, and a flag.
@@ -112,7 +112,7 @@ mutate: ## Change the core packages, a change at a time, and list what no test n
 		[ -z "$$failed" ] || { echo "mutate failed in:$$failed" >&2; exit 1; }
 
 .PHONY: prove
-prove: prove-protocol prove-actions prove-kernels mutate ## All that docs/explanation/proof.md is about, in its long form (hours; root, Debian)
+prove: prove-protocol prove-actions prove-kernels prove-isolated mutate ## All that docs/explanation/proof.md is about, in its long form (hours; root, Debian)
 
 # Actions in a history of the search (16 times longer for each more), and histories of 67 to 77 actions on each kernel.
 DEPTH ?= 3
@@ -128,6 +128,17 @@ KERNELS ?= stable,backports,newest
 .PHONY: prove-kernels
 prove-kernels: ## Compare the model of the kernel with real kernels in virtual machines (root, Debian); KERNELS, OPERATIONS on each
 	cd test/cluster && GOWORK=off go run ./cmd/kernels -kernels $(KERNELS) -operations $(OPERATIONS)
+
+CYCLES ?= 100
+MOVERS ?= 4
+# Seconds after which a write that has not returned is killed (0: never), and what ends a partition: rmdir or member.
+PATIENCE ?= 0
+END ?= rmdir
+
+.PHONY: prove-isolated
+prove-isolated: ## Make CYCLES isolated partitions beside moved processes on real kernels in virtual machines (root, Debian); KERNELS
+	cd test/cluster && GOWORK=off go run ./cmd/deadlock -kernels $(KERNELS) -cycles $(CYCLES) -movers $(MOVERS) \
+		-patience $(PATIENCE) -end $(END)
 
 .PHONY: bench-placement
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)

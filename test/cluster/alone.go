@@ -31,6 +31,23 @@ func (c *Cluster) UnpackKernel(ctx context.Context, kernel string) (release stri
 	return nodeimage.KernelRelease(c.kernelDir(kernel))
 }
 
+// BuildProgram builds a program of the module in directory module for BootProgram. remove removes it.
+func BuildProgram(ctx context.Context, module, pkg string) (program string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "program")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	program = filepath.Join(dir, "program")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, pkg)
+	cmd.Dir, cmd.Env, cmd.Stderr = module, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off"), os.Stderr
+	if err := cmd.Run(); err != nil {
+		remove()
+		return "", nil, fmt.Errorf("build %s of %s: %w", pkg, module, err)
+	}
+	return program, remove, nil
+}
+
 // BootProgram boots a machine with an unpacked kernel. Its only process is a static program, which gets words on the kernel's
 // command line and switches the machine off. BootProgram returns what the machine wrote to its console.
 func (c *Cluster) BootProgram(ctx context.Context, kernel string, m qemu.Machine, program, words string) (string, error) {

@@ -3,7 +3,7 @@
 # program.
 #   KEEP=1      leaves the cluster running
 #   REUSE=1     runs on the cluster that KEEP=1 has left, with the driver that is in it
-#   KERNEL=stable|backports is the kernel of all nodes
+#   KERNEL=stable|backports|newest is the kernel of all nodes
 #   STEPS=n     how long the observers observe (200 take about half an hour on two
 #               cores; many more need a longer -timeout among the arguments), how many
 #               pods start during upgrades, up to 40, and whether 60 containers start

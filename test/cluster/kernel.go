@@ -27,7 +27,7 @@ var kernelNames = []string{KernelStable, KernelBackports, KernelNewest}
 var (
 	kernelPackage = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\S+)$`)
 	// kernelParts are the packages that newer kernels are divided into.
-	kernelParts = regexp.MustCompile(`(?m)^\s*Depends: (linux-(?:binary|modules)-\S+)$`)
+	kernelParts = regexp.MustCompile(`(?m)^\s*Depends: (linux-(?:base|binary|modules)-\S+)$`)
 )
 
 // kernelDir is where a kernel's package is unpacked.
@@ -35,7 +35,7 @@ func (c *Cluster) kernelDir(kernel string) string { return c.path("kernel-" + ke
 
 // unpackKernel downloads and unpacks a kernel of Debian. Nothing is installed: the host's /boot stays as it is.
 func (c *Cluster) unpackKernel(ctx context.Context, kernel string) error {
-	if found, _ := filepath.Glob(filepath.Join(c.kernelDir(kernel), "lib/modules/*/modules.dep")); len(found) == 1 {
+	if found, _ := filepath.Glob(filepath.Join(c.kernelDir(kernel), "lib/modules/*/modules.builtin")); len(found) == 1 {
 		return nil
 	}
 	download := func(dir string, options []string) error {

@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/cpuset"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
 const cgroupMount = "/sys/fs/cgroup"
@@ -139,8 +141,8 @@ func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
 
 // A partition that is lost is made again. While that is impossible, the claim, metrics
 // and an event report it. The CPUs of an isolated partition have no load balancing: only
-// the long form shows that, because Linux 6.12 can hang for good when a process is moved
-// while an isolated partition is made (docs/concepts/exclusivity.md).
+// the long form shows that on Linux 6.12, which can hang for good when a process is moved
+// while an isolated partition is made (docs/concepts/exclusivity.md). Linux 7 does not.
 func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	s := theSuite.on(wide)
 	if !s.partitions(t) {
@@ -152,7 +154,7 @@ func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	const name = "lost"
 	all := cpus(t, "0-15")
 	isolation, kind := "partition", "root"
-	if *long {
+	if *long || s.Kernel(s.node) == cluster.KernelNewest {
 		isolation, kind = "isolated", "isolated"
 	}
 	s.claim(t, name, "numa-1", capacity{"cpu": "2"}, parameters(`"cpu":{"isolation":"`+isolation+`"}`))

@@ -43,7 +43,7 @@ func writeCPIO(w io.Writer, entries []entry) error {
 }
 
 // moduleOrder returns the files of modules.dep to insert for the wanted modules, dependencies first, without modules in
-// builtin. A module's name is its file's name without directory and extension.
+// builtin. Modules in notInAll may be missing. A module's name is its file's name without directory and extension.
 func moduleOrder(dep io.Reader, want []string, builtin map[string]bool) ([]string, error) {
 	file := map[string]string{}
 	needs := map[string][]string{}
@@ -70,6 +70,9 @@ func moduleOrder(dep io.Reader, want []string, builtin map[string]bool) ([]strin
 			return nil
 		}
 		seen[name] = true
+		if file[name] == "" && notInAll[name] {
+			return nil
+		}
 		if file[name] == "" {
 			return fmt.Errorf("modules.dep: no module %s", name)
 		}

@@ -31,6 +31,9 @@ kernel/net/9p.ko.xz: kernel/lib/crc16.ko
 			want: []string{"ext4"}, builtin: map[string]bool{"crc16": true, "jbd2": true},
 			order: []string{"kernel/fs/ext4/ext4.ko"},
 		},
+		"without what this kernel does not need": {
+			want: []string{"crc32c_generic", "9p"}, order: []string{"kernel/lib/crc16.ko", "kernel/net/9p.ko.xz"},
+		},
 		"unknown module": {want: []string{"xfs"}, say: "no module xfs"},
 	}
 	for name, c := range cases {

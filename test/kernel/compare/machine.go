@@ -19,9 +19,10 @@ import (
 	"syscall"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/boot"
 )
 
-const mount = "/sys/fs/cgroup"
+const mount = boot.Cgroups
 
 // machine is the machine that the program runs on.
 type machine struct {

@@ -18,10 +18,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/kernel/boot"
 )
 
 func main() {
@@ -75,22 +75,11 @@ type options struct {
 
 // start mounts what the program needs and returns its options.
 func start() (o options, err error) {
-	for _, m := range []struct{ kind, dir, options string }{
-		{"devtmpfs", "/dev", ""}, {"proc", "/proc", ""}, {"sysfs", "/sys", ""}, {"cgroup2", "/sys/fs/cgroup", "nsdelegate"},
-	} {
-		if err := os.MkdirAll(m.dir, 0o755); err != nil {
-			return o, err
-		}
-		if err := syscall.Mount(m.kind, m.dir, m.kind, 0, m.options); err != nil {
-			return o, fmt.Errorf("mount %s: %w", m.kind, err)
-		}
-	}
-	line, err := os.ReadFile("/proc/cmdline")
+	words, err := boot.Start()
 	if err != nil {
 		return o, err
 	}
-	for word := range strings.FieldsSeq(string(line)) {
-		name, value, _ := strings.Cut(word, "=")
+	for name, value := range words {
 		switch name {
 		case "seed":
 			o.seed, err = strconv.ParseUint(value, 10, 64)
@@ -105,7 +94,7 @@ func start() (o options, err error) {
 			}
 		}
 		if err != nil {
-			return o, fmt.Errorf("%s: %w", word, err)
+			return o, fmt.Errorf("%s=%s: %w", name, value, err)
 		}
 	}
 	return o, nil

@@ -77,7 +77,7 @@ func newUp(at where) *cobra.Command {
 	f.IntVar(&o.Machine.MemoryMiB, "memory", o.Machine.MemoryMiB, "memory of a node in MiB, split over its NUMA nodes")
 	f.IntVar(&o.Machine.Hugepages, "hugepages", o.Machine.Hugepages, "2 MiB hugepages on each NUMA node")
 	f.StringSliceVar(&wide, "wide", nil, "`nodes` that are large machines instead: 16 CPUs, 5 NUMA nodes, several last-level caches")
-	f.StringVar(&o.Kernel, "kernel", o.Kernel, "`which` kernel of Debian the nodes boot: stable or backports")
+	f.StringVar(&o.Kernel, "kernel", o.Kernel, "`which` kernel of Debian the nodes boot: stable, backports or newest")
 	f.StringSliceVar(&backports, "backports", nil, "`nodes` that boot the kernel of Debian's backports whatever --kernel says")
 	f.StringSliceVar(&o.Systemd, "systemd", nil, "`nodes` whose init and cgroup driver is systemd instead of busybox and cgroupfs")
 	f.StringVar(&o.Accel, "accel", o.Accel, "QEMU's accelerator; `kvm` where it works")

@@ -12,9 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -50,7 +48,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	program, remove, err := build(ctx, o.tests)
+	program, remove, err := cluster.BuildProgram(ctx, o.tests, "./kernel/compare")
 	if err != nil {
 		return err
 	}
@@ -82,23 +80,6 @@ func run(ctx context.Context, o options) error {
 			time.Since(start).Round(time.Second))
 	}
 	return nil
-}
-
-// build builds the program that compares.
-func build(ctx context.Context, tests string) (program string, remove func(), err error) {
-	dir, err := os.MkdirTemp("", "kernels")
-	if err != nil {
-		return "", nil, err
-	}
-	remove = func() { _ = os.RemoveAll(dir) }
-	program = filepath.Join(dir, "compare")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./kernel/compare")
-	cmd.Dir, cmd.Env, cmd.Stderr = tests, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off"), os.Stderr
-	if err := cmd.Run(); err != nil {
-		remove()
-		return "", nil, fmt.Errorf("build the program that compares: %w", err)
-	}
-	return program, remove, nil
 }
 
 var result = regexp.MustCompile(`(?m)^(?:done|again) (\d+) operations`)
