@@ -140,9 +140,9 @@ func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
 }
 
 // A partition that is lost is made again. While that is impossible, the claim, metrics
-// and an event report it. The CPUs of an isolated partition have no load balancing: only
-// the long form shows that on Linux 6.12, which can hang for good when a process is moved
-// while an isolated partition is made (docs/concepts/exclusivity.md). Linux 7 does not.
+// and an event report it. The CPUs of an isolated partition have no load balancing. Older
+// kernels than Linux 7 refuse isolated claims: they can hang for good when a process is moved
+// while an isolated partition is made (docs/concepts/exclusivity.md).
 func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	s := theSuite.on(wide)
 	if !s.partitions(t) {
@@ -154,8 +154,13 @@ func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	const name = "lost"
 	all := cpus(t, "0-15")
 	isolation, kind := "partition", "root"
-	if *long || s.Kernel(s.node) == cluster.KernelNewest {
+	if s.Kernel(s.node) == cluster.KernelNewest {
 		isolation, kind = "isolated", "isolated"
+	} else {
+		s.claim(t, "isolated", "", capacity{"cpu": "1"}, parameters(`"cpu":{"isolation":"isolated"}`))
+		s.create(t, pod("isolated", []string{"sleep"}, "isolated"))
+		s.refused(t, "isolated", "cpu.isolation: isolated", "it needs Linux 7.0")
+		s.remove(t, "isolated")
 	}
 	s.claim(t, name, "numa-1", capacity{"cpu": "2"}, parameters(`"cpu":{"isolation":"`+isolation+`"}`))
 	p := s.run(t, pod(name, []string{"mask", "sleep"}, name))

@@ -81,9 +81,6 @@ type lives struct {
 // every interval.
 func observers(t *testing.T, s suite, interval string) *lives {
 	t.Helper()
-	// Not "isolated": if a process is moved while an isolated partition is made,
-	// Linux 6.12 stops all changes of cgroups for minutes (docs/concepts/exclusivity.md).
-	// Here processes are moved all the time.
 	l := &lives{suite: s, all: map[string]stretch{}, isolation: "none"}
 	if s.partitions(t) {
 		l.isolation = "partition"

@@ -61,7 +61,7 @@ func main() {
 func settings() cluster.Options {
 	s := cluster.Defaults()
 	s.Machine = qemu.Machine{Sockets: 2, Cores: 2, Threads: 1, NUMAPerSocket: 1, MemoryMiB: 4096}
-	s.Kernel = cluster.KernelBackports
+	s.Kernel = cluster.KernelNewest
 	return s
 }
 
