@@ -219,4 +219,3 @@ func (s suite) usage(t *testing.T, p *corev1.Pod) int {
 	require.NoError(t, err)
 	return us
 }
-
