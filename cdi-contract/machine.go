@@ -82,8 +82,8 @@ func CPUFileFeature(file string) string { return cpuFiles[file].feature }
 // CheckPattern returns why a pattern of device interrupts is not valid, nil if it is.
 func CheckPattern(pattern string) error {
 	if len(pattern) > MaxPattern || !patternForm.MatchString(pattern) {
-		return fmt.Errorf("pattern %q: want 1 to %d printable characters without space and / [ \\ ], in which * stands for any text and ? for any character",
-			Excerpt(pattern, MaxPattern), MaxPattern)
+		return fmt.Errorf("pattern %q: want 1 to %d printable characters without space and / [ \\ ], "+
+			"in which * stands for any text and ? for any character", Excerpt(pattern, MaxPattern), MaxPattern)
 	}
 	return nil
 }

@@ -98,7 +98,8 @@ type Files map[string]string
 var (
 	podFilePattern      = regexp.MustCompile(`^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`)
 	ancestorFilePattern = regexp.MustCompile(`^memory\.(min|low)$`)
-	writtenFilePattern  = regexp.MustCompile(podFilePattern.String() + `|^(` + regexp.QuoteMeta(FileExclusive) + `|` + regexp.QuoteMeta(FileQuota) + `)$`)
+	writtenFilePattern  = regexp.MustCompile(podFilePattern.String() +
+		`|^(` + regexp.QuoteMeta(FileExclusive) + `|` + regexp.QuoteMeta(FileQuota) + `)$`)
 )
 
 // Validate checks that the actuator may write such files to pods or levels, and
@@ -135,6 +136,28 @@ func (f Files) check(what string, allowed *regexp.Regexp) error {
 	return nil
 }
 
+// check checks the pod's part of the state.
+func (p PodState) check(uid string) error {
+	if !ValidUID(uid) {
+		return fmt.Errorf("node state: pod %q is not an object UID", uid)
+	}
+	if len(p.Claims) == 0 {
+		return fmt.Errorf("node state: pod %s has no claim", uid)
+	}
+	for _, c := range p.Claims {
+		if !ValidUID(c) {
+			return fmt.Errorf("node state: pod %s: claim %q is not an object UID", uid, c)
+		}
+	}
+	if slices.Contains(p.Requires, "") {
+		return fmt.Errorf("node state: pod %s: %w", uid, errEmptyFeature)
+	}
+	if err := p.Cgroup.check("node state: pod "+uid, podFilePattern); err != nil {
+		return err
+	}
+	return p.checkQuota(uid)
+}
+
 // Validate checks the state.
 func (s NodeState) Validate() error {
 	if err := checkVersion("node state", s.V); err != nil {
@@ -151,24 +174,7 @@ func (s NodeState) Validate() error {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.Pods)) {
 		p := s.Pods[uid]
-		if !ValidUID(uid) {
-			return fmt.Errorf("node state: pod %q is not an object UID", uid)
-		}
-		if len(p.Claims) == 0 {
-			return fmt.Errorf("node state: pod %s has no claim", uid)
-		}
-		for _, c := range p.Claims {
-			if !ValidUID(c) {
-				return fmt.Errorf("node state: pod %s: claim %q is not an object UID", uid, c)
-			}
-		}
-		if slices.Contains(p.Requires, "") {
-			return fmt.Errorf("node state: pod %s: %w", uid, errEmptyFeature)
-		}
-		if err := p.Cgroup.check("node state: pod "+uid, podFilePattern); err != nil {
-			return err
-		}
-		if err := p.checkQuota(uid); err != nil {
+		if err := p.check(uid); err != nil {
 			return err
 		}
 		if s.SharedOf(uid).CPUs.IsEmpty() {

@@ -27,9 +27,10 @@ const (
 	ConditionReady = "Ready"
 	// ConditionProtection is the condition of devices with memory protection.
 	ConditionProtection = "MemoryProtectionEffective"
-	// ConditionInterrupts is the condition of devices without interrupts on their CPUs,
-	// ConditionThrottling of devices whose container has a CPU limit or none any more.
+	// ConditionInterrupts is the condition of devices without interrupts on their CPUs.
 	ConditionInterrupts = "InterruptsQuiet"
+	// ConditionThrottling is the condition of devices whose container has a CPU limit, or had
+	// one that is lifted.
 	ConditionThrottling = "Unthrottled"
 	// ReasonPrepared is the reason of ConditionReady without a finding.
 	ReasonPrepared = "Prepared"

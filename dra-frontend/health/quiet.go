@@ -83,5 +83,7 @@ func interrupts(cpus contract.CPUSet, fixed map[string]string, fault string) Con
 	case fault != "":
 		return Condition{metav1.ConditionFalse, ReasonFault, fmt.Sprintf("nri-actuator could not write the CPUs of interrupts: %.300s", fault)}
 	}
-	return Condition{metav1.ConditionTrue, ReasonQuiet, "no interrupt of a device comes to the claim's CPUs, except the device that it asks for"}
+	return Condition{
+		metav1.ConditionTrue, ReasonQuiet, "no interrupt of a device comes to the claim's CPUs, except the device that it asks for",
+	}
 }

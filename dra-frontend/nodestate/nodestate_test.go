@@ -126,10 +126,12 @@ func TestQuota(t *testing.T) {
 		claims []contract.Decision
 		want   string
 	}{
-		"no limit":                 {claims: []contract.Decision{lifted}},
-		"nothing lifted":           {limit: &contract.CPULimit{Milli: 500}, claims: []contract.Decision{{CPUs: contracttest.CPUs("1")}}},
-		"all others are bounded":   {limit: &contract.CPULimit{Milli: 500}, claims: []contract.Decision{lifted}, want: "max 100000"},
-		"another one is unbounded": {limit: &contract.CPULimit{Milli: 500, Open: true}, claims: []contract.Decision{lifted}, want: "250000 100000"},
+		"no limit":               {claims: []contract.Decision{lifted}},
+		"nothing lifted":         {limit: &contract.CPULimit{Milli: 500}, claims: []contract.Decision{{CPUs: contracttest.CPUs("1")}}},
+		"all others are bounded": {limit: &contract.CPULimit{Milli: 500}, claims: []contract.Decision{lifted}, want: "max 100000"},
+		"another one is unbounded": {
+			limit: &contract.CPULimit{Milli: 500, Open: true}, claims: []contract.Decision{lifted}, want: "250000 100000",
+		},
 		"two are lifted": {
 			limit:  &contract.CPULimit{Milli: 1500, Open: true},
 			claims: []contract.Decision{lifted, {CPUs: contracttest.CPUs("3"), Quota: contract.QuotaNone}}, want: "450000 100000",

@@ -368,7 +368,8 @@ func TestLimits(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	s, err := parameters.Defaults(config.Default(), pageSize).Resolve("zone", []resourceapi.DeviceAllocationConfiguration{
-		config1(claim, with(`"cpu":{"cores":"performance","interrupts":{"device":"eth0-*"},"wakeupLatency":"20us","maxFrequency":"2.4GHz"},"memory":{"limit":"1Gi","throttlingFactor":0.25,"policy":"preferred"}`)),
+		config1(claim, with(`"cpu":{"cores":"performance","interrupts":{"device":"eth0-*"},"wakeupLatency":"20us","maxFrequency":"2.4GHz"},`+
+			`"memory":{"limit":"1Gi","throttlingFactor":0.25,"policy":"preferred"}`)),
 	})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{

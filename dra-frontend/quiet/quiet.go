@@ -77,7 +77,8 @@ func checkDevice(pattern string, others []contract.ClaimRecord, f Facts) error {
 		}
 	}
 	if len(matched) == 0 {
-		return fmt.Errorf("cpu.interrupts: no interrupt of this machine has a name that matches device %q; there are %s", pattern, few(f.Interrupts))
+		return fmt.Errorf("cpu.interrupts: no interrupt of this machine has a name that matches device %q; there are %s",
+			pattern, few(f.Interrupts))
 	}
 	for _, other := range others {
 		for _, r := range other.Results {

@@ -70,11 +70,13 @@ func TestCheck(t *testing.T) {
 		facts  quiet.Facts
 		err    string
 	}{
-		"nothing":        {cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}},
-		"no facts":       {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}, err: "unreadable"},
-		"paper":          {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Unknown: true}},
-		"a device":       {wish: contract.Quiet{Device: "eth0-rx-*"}, cpus: "1", facts: facts},
-		"another device": {wish: contract.Quiet{Device: "usb"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"})},
+		"nothing":  {cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}},
+		"no facts": {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}, err: "unreadable"},
+		"paper":    {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Unknown: true}},
+		"a device": {wish: contract.Quiet{Device: "eth0-rx-*"}, cpus: "1", facts: facts},
+		"another device": {
+			wish: contract.Quiet{Device: "usb"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"}),
+		},
 		"an unknown device": {
 			wish: contract.Quiet{Device: "eth1-*"}, cpus: "1", facts: facts,
 			err: `cpu.interrupts: no interrupt of this machine has a name that matches device "eth1-*"; there are disk, eth0-rx-0, eth0-rx-1, usb`,
