@@ -24,6 +24,9 @@ const (
 	defaultFile = irqDir + "default_smp_affinity"
 	// workQueueFile has the CPUs of unbound work queues (core-api/workqueue.rst).
 	workQueueFile = workQueueDir + "cpumask"
+	// requestedFile has what was written to workQueueFile, which Linux 6.9 and later show
+	// without the CPUs of isolated partitions.
+	requestedFile = workQueueDir + "cpumask_requested"
 	affinityFile  = "/smp_affinity_list"
 	effectiveFile = "/effective_affinity_list"
 )
@@ -110,6 +113,15 @@ const maxContent = 64 << 10
 
 // Read returns the content of a file, a set of CPUs as list.
 func (d Dirs) Read(file string) (string, error) {
+	if file == workQueueFile {
+		if content, err := d.read(requestedFile); err == nil {
+			return content, nil
+		}
+	}
+	return d.read(file)
+}
+
+func (d Dirs) read(file string) (string, error) {
 	dir, rest, err := d.split(file)
 	if err != nil {
 		return "", err
@@ -125,7 +137,7 @@ func (d Dirs) Read(file string) (string, error) {
 	}
 	content := strings.TrimSpace(string(data))
 	switch {
-	case file == defaultFile || file == workQueueFile:
+	case file == defaultFile || file == workQueueFile || file == requestedFile:
 		cpus, err := parseMask(content)
 		return cpus.String(), err
 	case strings.HasPrefix(file, irqDir):

@@ -91,6 +91,36 @@ func TestApplyAndGiveBack(t *testing.T) {
 	require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
 }
 
+// Linux 6.9 and later show the work queues' CPUs without isolated CPUs: what another
+// program asked for is the former value.
+func TestRequestedWorkQueues(t *testing.T) {
+	h := newHost(t)
+	h.write("workqueue/cpumask", "7") // CPU 3 is isolated
+	h.write("workqueue/cpumask_requested", "f")
+	content, err := h.dirs.Read("workqueue/cpumask")
+	require.NoError(t, err)
+	require.Equal(t, "0-3", content)
+}
+
+func TestMasks(t *testing.T) {
+	for list, mask := range map[string]string{
+		"0-3": "0000000f", "": "00000000", "31-32": "00000001,80000000", "0,64": "00000001,00000000,00000001",
+	} {
+		h := newHost(t)
+		require.NoError(t, h.dirs.Write("workqueue/cpumask", list))
+		require.Equal(t, mask, h.read("workqueue/cpumask"))
+		content, err := h.dirs.Read("workqueue/cpumask")
+		require.NoError(t, err)
+		require.Equal(t, list, content)
+	}
+	h := newHost(t)
+	h.write("irq/default_smp_affinity", "xyz")
+	_, err := h.dirs.Read("irq/default_smp_affinity")
+	require.ErrorContains(t, err, `CPU mask "xyz"`)
+	_, err = h.dirs.Read("irq/../cpu/cpu0/power/pm_qos_resume_latency_us")
+	require.Error(t, err, "no path leaves its directory")
+}
+
 func TestApplyWithoutDirectories(t *testing.T) {
 	h := newHost(t)
 	h.dirs = machine.Dirs{}
