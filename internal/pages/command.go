@@ -17,6 +17,9 @@ import (
 // machine that they run on, with kubectl and helm of the cluster.
 const (
 	OnNode = "on a node"
+	// WithKubeadm marks commands that make a cluster with kubeadm, or need a node of such a cluster. TestKubeadm of the
+	// cluster's tests runs them.
+	WithKubeadm = "with kubeadm"
 	// RunBy begins the mark of commands that the named files run: "run by .ci/run".
 	RunBy = "run by "
 	// NotRun begins the mark of commands that no test runs, and gives the reason.

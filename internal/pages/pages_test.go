@@ -230,7 +230,7 @@ func TestCommandsRun(t *testing.T) {
 			files, by := strings.CutPrefix(b.Mark, pages.RunBy)
 			reason, not := strings.CutPrefix(b.Mark, pages.NotRun)
 			switch {
-			case b.Mark == "", b.Mark == pages.OnNode:
+			case b.Mark == "", b.Mark == pages.OnNode, b.Mark == pages.WithKubeadm:
 				run++
 			case not:
 				assert.NotEmpty(t, reason, "%s: no reason", b.At())

@@ -33,14 +33,12 @@ func programs() []program {
 	const (
 		containerd = "github.com/containerd/containerd/v2/"
 		cni        = "github.com/containernetworking/plugins/plugins/"
-		version    = "k8s.io/component-base/version.git"
 	)
 	return []program{
 		{
 			name: "kubernetes", dir: "programs/kubernetes", packages: []string{"."}, out: "kubernetes",
-			ldflags: fmt.Sprintf("-X %[1]sVersion=%[2]s -X %[1]sMajor=1 -X %[1]sMinor=36 -X k8s.io/client-go/pkg/version.gitVersion=%[2]s",
-				version, kubernetesVersion),
-			links: append([]string{"kubectl", "kubelet"}, controlPlane...),
+			ldflags: kubernetesFlags(),
+			links:   append([]string{"kubectl", "kubelet"}, controlPlane...),
 		},
 		{
 			name: "containerd", dir: "programs/containerd", out: "./",
@@ -85,11 +83,9 @@ func (c *Cluster) Build(ctx context.Context) error {
 	if err := c.unpackSystemd(ctx); err != nil {
 		return err
 	}
-	source := c.opts.Source
-	if source == "" {
-		if source, err = findSource(); err != nil {
-			return err
-		}
+	source, err := c.source()
+	if err != nil {
+		return err
 	}
 	all := programs()
 	for i, p := range all {
@@ -98,6 +94,38 @@ func (c *Cluster) Build(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// BuildKubeadm builds kubeadm unless it is there, and returns its path. Build leaves it out: no node of this package needs it.
+func (c *Cluster) BuildKubeadm(ctx context.Context) (path string, err error) {
+	unlock, err := c.lock()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	source, err := c.source()
+	if err != nil {
+		return "", err
+	}
+	kubeadm := program{
+		name: "kubeadm", dir: "programs/kubernetes", packages: []string{"k8s.io/kubernetes/cmd/kubeadm"}, out: "kubeadm",
+		ldflags: kubernetesFlags(),
+	}
+	return c.Program(kubeadm.name), c.buildProgram(ctx, source, kubeadm, "part 1 of 1")
+}
+
+// source returns this module's directory.
+func (c *Cluster) source() (string, error) {
+	if c.opts.Source != "" {
+		return c.opts.Source, nil
+	}
+	return findSource()
+}
+
+// kubernetesFlags returns the linker's flags that give Kubernetes' programs their version.
+func kubernetesFlags() string {
+	return fmt.Sprintf("-X %[1]sVersion=%[2]s -X %[1]sMajor=1 -X %[1]sMinor=36 -X k8s.io/client-go/pkg/version.gitVersion=%[2]s",
+		"k8s.io/component-base/version.git", kubernetesVersion)
 }
 
 // buildProgram builds a program unless it is there. part is its place among all, for people.

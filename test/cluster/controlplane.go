@@ -100,6 +100,21 @@ func (c *Cluster) startControlPlane(name string, args []string) error {
 	return c.start(c.path("run", "control-plane"), name, append([]string{c.Program(name)}, args...)...)
 }
 
+// StopControlPlane stops the control plane, so that another can take its place in the network.
+func (c *Cluster) StopControlPlane(ctx context.Context) error {
+	for _, name := range slices.Backward(controlPlane) {
+		if err := c.stop(ctx, c.path("run", "control-plane"), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartInstead starts a program in the network and under the name of a stopped program of the control plane.
+func (c *Cluster) StartInstead(name string, command ...string) error {
+	return c.start(c.path("run", "control-plane"), name, command...)
+}
+
 // SetGates restarts the control plane, without etcd, with these feature gates. Nodes keep theirs.
 func (c *Cluster) SetGates(ctx context.Context, gates map[string]bool) error {
 	c.opts.Gates = gates

@@ -155,16 +155,9 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 			err = errors.Join(err, c.CollectLogs(context.WithoutCancel(ctx), *logs))
 		}
 	}()
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
-	if err != nil {
+	if theSuite, err = newSuite(c); err != nil {
 		return 1, err
 	}
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return 1, err
-	}
-	theSuite = suite{Cluster: c, client: client, config: config, node: node, values: new(string)}
 	started := time.Now()
 	if *reuse {
 		*theSuite.values = "unknown"
@@ -173,6 +166,20 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	fmt.Fprintf(os.Stderr, "e2e: chart installed and ready after %.0f s\n", time.Since(started).Seconds())
 	return m.Run(), nil
+}
+
+// newSuite connects to the cluster.
+func newSuite(c *cluster.Cluster) (suite, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return suite{}, err
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return suite{}, err
+	}
+	return suite{Cluster: c, client: client, config: config, node: node, values: new(string)}, nil
 }
 
 // install is the first half of A51: it runs helm install and waits until the driver
