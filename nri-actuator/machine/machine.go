@@ -264,8 +264,15 @@ func (h *Host) effective(want contract.Machine, seen State) map[string]string {
 	}
 	for _, i := range seen.Interrupts {
 		content, err := h.files.Read(strings.TrimSuffix(i.file(), affinityFile) + effectiveFile)
+		requested, unread := h.files.Read(i.file())
 		if err != nil || content == "" {
-			content, _ = h.files.Read(i.file())
+			content = requested
+		}
+		// Many interrupts move when they come the next time, and stay until then on a CPU that
+		// was not asked for.
+		now, invalid := contract.ParseCPUs(content)
+		if asked, err := contract.ParseCPUs(requested); err == nil && unread == nil && invalid == nil {
+			content = now.Intersection(asked).String()
 		}
 		cpus[i.file()] = content
 	}
