@@ -16,6 +16,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 )
 
+var (
+	latencyForm   = regexp.MustCompile(LatencyForm)
+	frequencyForm = regexp.MustCompile(FrequencyForm)
+	governorForm  = regexp.MustCompile(GovernorForm)
+)
+
 // Interrupts are the interrupts that a claim's CPUs take: [config.Any], [config.None] or
 // those of a device.
 type Interrupts struct {
@@ -73,7 +79,7 @@ const LatencyForm = `^(0(us|ms|s)?|([1-9][0-9]{0,5}|1000000)us|([1-9][0-9]{0,2}|
 // UnmarshalJSON reads 0 or a text such as "20us".
 func (l *Latency) UnmarshalJSON(data []byte) error {
 	text := strings.Trim(string(data), `"`)
-	if !regexp.MustCompile(LatencyForm).MatchString(text) {
+	if !latencyForm.MatchString(text) {
 		return fmt.Errorf("%.40s, want 0 to 1s as 0, 20us or 1ms", text)
 	}
 	d, err := time.ParseDuration(text)
@@ -109,7 +115,7 @@ const FrequencyForm = `^([1-9][0-9]{0,4}(\.[0-9]{1,3})?MHz|([1-9][0-9]?(\.[0-9]{
 // UnmarshalJSON reads a text such as "2.4GHz".
 func (f *Frequency) UnmarshalJSON(data []byte) error {
 	var text string
-	if err := json.Unmarshal(data, &text); err != nil || !regexp.MustCompile(FrequencyForm).MatchString(text) {
+	if err := json.Unmarshal(data, &text); err != nil || !frequencyForm.MatchString(text) {
 		return fmt.Errorf("%.40s, want a frequency above 0 and below 100GHz, such as 2.4GHz or 1800MHz", data)
 	}
 	number, unit := text[:len(text)-3], map[string]float64{"MHz": 1e3, "GHz": 1e6}[text[len(text)-3:]]
@@ -135,7 +141,7 @@ const GovernorForm = `^[a-z_]{1,15}$`
 // UnmarshalJSON reads a name in the kernel's form.
 func (g *Governor) UnmarshalJSON(data []byte) error {
 	var text string
-	if err := json.Unmarshal(data, &text); err != nil || !regexp.MustCompile(GovernorForm).MatchString(text) {
+	if err := json.Unmarshal(data, &text); err != nil || !governorForm.MatchString(text) {
 		return fmt.Errorf("%.40s, want the name of a governor, such as performance", data)
 	}
 	*g = Governor(text)

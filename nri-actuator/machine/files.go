@@ -79,7 +79,7 @@ func (d Dirs) split(file string) (dir, rest string, err error) {
 // Interrupts returns the interrupts, sorted by number.
 func (d Dirs) Interrupts() ([]Interrupt, error) {
 	if d.IRQ == "" {
-		return nil, nil
+		return nil, fmt.Errorf("directory of interrupts: %w", fs.ErrNotExist)
 	}
 	entries, err := os.ReadDir(d.IRQ)
 	if err != nil {

@@ -109,16 +109,16 @@ const maxRounds = 3
 func (h *Host) Apply(want contract.Machine) (r Result) {
 	saved, err := h.load()
 	if err != nil {
+		// Without the former values that are saved, a content of this driver would look like
+		// another program's (I4).
 		r.add("", err)
+		return r
 	}
 	if reflect.ValueOf(want).IsZero() && len(saved) == 0 {
 		return r
 	}
 	for range maxRounds {
 		r = Result{}
-		if err != nil {
-			r.add("", err)
-		}
 		seen := h.read(want, saved, &r)
 		steps, keep := Plan(want, saved, seen)
 		if err := h.save(saved, keep); err != nil {
@@ -230,9 +230,11 @@ func (h *Host) save(before, after map[string]Saved) error {
 // counts as absent, so that it is not written; it is a fault if a value is for it.
 func (h *Host) read(want contract.Machine, saved map[string]Saved, r *Result) State {
 	seen := State{Files: make(map[string]string)}
-	if _, reduced := saved[defaultFile]; reduced || !want.InterruptCPUs.IsEmpty() {
+	hasInterrupts := func(file string) bool { return strings.HasPrefix(file, irqDir) }
+	if !want.InterruptCPUs.IsEmpty() || slices.ContainsFunc(slices.Collect(maps.Keys(saved)), hasInterrupts) {
 		var err error
 		if seen.Interrupts, err = h.files.Interrupts(); err != nil {
+			seen.Unlisted = true
 			r.add(contract.FeatureInterrupts, fmt.Errorf("interrupts: %w", err))
 		}
 	}

@@ -129,10 +129,75 @@ func TestApplyWithoutDirectories(t *testing.T) {
 	require.Empty(t, bare.Apply(contract.Machine{}))
 	r := bare.Apply(quietCPU2())
 	require.Empty(t, r.Fixed)
-	require.Len(t, r.Faults, 3)
-	require.EqualError(t, r.Faults[0].Err, "read cpu/cpu2/power/pm_qos_resume_latency_us: "+
+	require.Len(t, r.Faults, 4)
+	require.EqualError(t, r.Faults[0].Err, "interrupts: directory of interrupts: file does not exist")
+	require.EqualError(t, r.Faults[1].Err, "read cpu/cpu2/power/pm_qos_resume_latency_us: "+
 		"cpu/cpu2/power/pm_qos_resume_latency_us: file does not exist")
 	require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
+}
+
+// What cannot be read for a while is given back when it can be read again (I3, I4): the files
+// of an offline CPU, a directory that is not mounted, the list of interrupts.
+func TestFormerValuesOutliveAbsence(t *testing.T) {
+	for name, absent := range map[string]func(h *host) (back func()){
+		"a CPU is offline": func(h *host) func() {
+			content := h.read("cpu/cpu2/power/pm_qos_resume_latency_us")
+			require.NoError(t, os.Remove(h.path("cpu/cpu2/power/pm_qos_resume_latency_us")))
+			return func() { h.write("cpu/cpu2/power/pm_qos_resume_latency_us", content) }
+		},
+		"the directories are not mounted": func(h *host) func() {
+			dirs := h.dirs
+			h.dirs = machine.Dirs{}
+			return func() { h.dirs = dirs }
+		},
+		"the interrupts cannot be listed": func(h *host) func() {
+			dir := h.dirs.IRQ
+			require.NoError(t, os.Rename(dir, dir+"-away"))
+			return func() { require.NoError(t, os.Rename(dir+"-away", dir)) }
+		},
+		"an interrupt cannot be read": func(h *host) func() {
+			content := h.read("irq/24/smp_affinity_list")
+			require.NoError(t, os.Remove(h.path("irq/24/smp_affinity_list")))
+			return func() { h.write("irq/24/smp_affinity_list", content) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			require.Empty(t, h.start("boot").Apply(quietCPU2()).Faults)
+			back := absent(&h)
+			for _, want := range []contract.Machine{quietCPU2(), {}} {
+				h.start("boot").Apply(want)
+			}
+			back()
+			require.Empty(t, h.start("boot").Apply(contract.Machine{}).Faults)
+			require.Equal(t, "0000000f", h.read("irq/default_smp_affinity"))
+			require.Equal(t, "0-3", h.read("irq/24/smp_affinity_list"))
+			require.Equal(t, "0", h.read("cpu/cpu2/power/pm_qos_resume_latency_us"))
+			require.Equal(t, "0000000f", h.read("workqueue/cpumask"))
+			require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
+		})
+	}
+}
+
+// unreadable is a directory that cannot be read for a while.
+type unreadable struct{ cdidir.Dir }
+
+func (unreadable) Read(string) ([]byte, error) { return nil, syscall.EIO }
+
+// Nothing is written while the saved values are not known: a value of this driver would
+// become the former value (I4).
+func TestSavedValuesCannotBeRead(t *testing.T) {
+	h := newHost(t)
+	require.Empty(t, h.start("boot").Apply(quietCPU2()).Faults)
+	less := quietCPU2()
+	less.InterruptCPUs = contracttest.CPUs("0")
+	r := machine.New(h.dirs, unreadable{cdidir.At(h.cdi)}, "boot").Apply(less)
+	require.Len(t, r.Faults, len(contract.MachineFeatures()))
+	require.ErrorIs(t, r.Faults[0].Err, syscall.EIO)
+	require.Equal(t, "0-1,3", h.read("irq/24/smp_affinity_list"))
+	require.Empty(t, h.start("boot").Apply(contract.Machine{}).Faults)
+	require.Equal(t, "0-3", h.read("irq/24/smp_affinity_list"))
+	require.Equal(t, "0", h.read("cpu/cpu2/power/pm_qos_resume_latency_us"))
 }
 
 // refusing is a machine whose kernel refuses to write some files.

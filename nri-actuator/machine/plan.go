@@ -44,6 +44,8 @@ type Saved struct {
 type State struct {
 	Files      map[string]string
 	Interrupts []Interrupt
+	// Unlisted reports whether the interrupts are not known. What concerns them then stays.
+	Unlisted bool
 }
 
 // Step is one write.
@@ -84,12 +86,19 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 	}
 	slices.Sort(files)
 	for _, file := range slices.Compact(files) {
-		content, exists := seen.Files[file]
-		if !exists {
-			continue // an interrupt that is gone, or a CPU that was removed
-		}
 		isInterrupt := strings.HasSuffix(file, affinityFile)
+		content, exists := seen.Files[file]
 		v, known := saved[file]
+		_, listed := owners[file]
+		unlisted := seen.Unlisted && strings.HasPrefix(file, irqDir)
+		if !exists || unlisted {
+			// Only an interrupt that is gone needs its former value no more (I4): the file of an
+			// offline CPU comes back with the CPU, and a directory with its mount.
+			if known && (!isInterrupt || listed || unlisted) {
+				keep[file] = v
+			}
+			continue
+		}
 		known = known && slices.Equal(v.Names, owners[file])
 		if !known || v.Written != content && v.Pending != content {
 			// Another program wrote the file, or the kernel did.

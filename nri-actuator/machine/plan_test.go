@@ -96,7 +96,10 @@ func TestPlan(t *testing.T) {
 		"another program's value stays at the end": {
 			files: map[string]string{disk: "1"}, saved: map[string]machine.Saved{disk: diskSaved},
 		},
-		"an interrupt that is gone is forgotten": {saved: map[string]machine.Saved{disk: diskSaved}},
+		"an interrupt that is gone is forgotten": {saved: map[string]machine.Saved{"irq/30/smp_affinity_list": {Former: "0-3", Written: "0-1"}}},
+		"an interrupt that cannot be read is not forgotten": {
+			saved: map[string]machine.Saved{disk: diskSaved}, keep: map[string]machine.Saved{disk: diskSaved},
+		},
 		"the number of another interrupt": {
 			files: map[string]string{net: "0-1"},
 			saved: map[string]machine.Saved{net: {Former: "0-3", Written: "0-1", Names: []string{"usb"}}},
