@@ -99,13 +99,9 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 			}
 			continue
 		}
-		known = known && slices.Equal(v.Names, owners[file])
-		if !known || v.Written != content && v.Pending != content {
-			// Another program wrote the file, or the kernel did.
-			v = Saved{Former: content, Names: owners[file]}
-			if !known && reduced && standard.Written == content && isInterrupt {
-				v.Former = standard.Former // the interrupt has come with the reduced default
-			}
+		v = recall(v, known, content, owners[file])
+		if isNew := !known || !slices.Equal(saved[file].Names, owners[file]); isNew && isInterrupt && reduced && standard.Written == content {
+			v.Former = standard.Former // the interrupt has come with the reduced default
 		}
 		w, wanted := wished[file]
 		target := v.Former
@@ -130,6 +126,17 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 		keep[file] = v
 	}
 	return steps, keep
+}
+
+// recall returns what is kept about a file, from its content and what was kept before. A
+// content that is not this driver's, and an interrupt of other names, have no former value
+// yet: another program wrote the content, or the kernel did.
+func recall(v Saved, known bool, content string, names []string) Saved {
+	ours := known && slices.Equal(v.Names, names) && (v.Written == content || v.Pending == content)
+	if ours {
+		return v
+	}
+	return Saved{Former: content, Names: names}
 }
 
 // wishes returns what each file shall have.
