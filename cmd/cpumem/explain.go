@@ -3,11 +3,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -17,12 +19,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/output"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
 // explanation is what explain shows.
 type explanation struct {
-	dir, cgroups, claim string
-	plan                bool
+	dir, cgroups, plugin, claim string
+	plan                        bool
 }
 
 func explainCommand() *cobra.Command {
@@ -38,8 +41,10 @@ func explainCommand() *cobra.Command {
 	form := output.Flag(cmd, text)
 	cmd.Flags().StringVar(&e.dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
 	cmd.Flags().StringVar(&e.cgroups, "cgroup-root", "/sys/fs/cgroup", "cgroup mount of the node")
+	cmd.Flags().StringVar(&e.plugin, "plugin-dir", filepath.Join(config.Default().KubeletRootDir, "plugins", kubelet.DriverName),
+		"the frontend's data directory, which has the start of what is measured")
 	cmd.Flags().BoolVar(&e.plan, "plan", false, "also show as text what nri-actuator would write into the cgroups now")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after each change of the directory")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after each change, and each ten seconds what was measured since")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := form.Check(); err != nil {
 			return err
@@ -61,6 +66,7 @@ func (e explanation) show(w io.Writer, form *output.Forms) error {
 	if err != nil {
 		return err
 	}
+	d = d.Measure(inspect.Host{Sys: os.DirFS("/sys"), Proc: os.DirFS("/proc"), Cgroups: os.DirFS(e.cgroups), PluginDir: e.plugin})
 	selected := d.Selected(e.claim)
 	if e.claim != "" && len(selected.Claims) == 0 {
 		return fmt.Errorf("no prepared claim %q on this node", e.claim)
@@ -102,17 +108,31 @@ func (e explanation) watch(ctx context.Context, w io.Writer, form *output.Forms)
 	})
 	changes.Start()
 	go changes.Run(ctx)
+	measure := time.NewTicker(measureInterval)
+	defer measure.Stop()
+	shown := ""
 	for {
-		if err := e.show(w, form); err != nil && !errors.Is(err, errProblems) {
+		var now bytes.Buffer
+		if err := e.show(&now, form); err != nil && !errors.Is(err, errProblems) {
 			return err
+		}
+		if text := now.String(); text != shown {
+			if shown != "" {
+				text = "\n" + text
+			}
+			if _, err := io.WriteString(w, text); err != nil {
+				return err
+			}
+			shown = now.String()
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changes.C():
-		}
-		if _, err := fmt.Fprintf(w, "\n"); err != nil {
-			return err
+		case <-measure.C:
 		}
 	}
 }
+
+// measureInterval is how often watch measures.
+const measureInterval = 10 * time.Second

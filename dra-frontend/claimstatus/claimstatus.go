@@ -2,8 +2,8 @@
 
 // Package claimstatus writes the status of claims (KEP-4817). The entry of each
 // device has the decision, a condition that turns false when the machine lacks a
-// part of it, and conditions about memory protection, interrupts and CPU limits. The daemon sets the
-// prepared claims, and neither waits for a write nor fails with it.
+// part of it, and conditions about memory protection, interrupts, CPU limits and what was
+// measured. The daemon sets the prepared claims, and neither waits for a write nor fails with it.
 //
 // The API server removes the entries when a claim is deallocated.
 package claimstatus
@@ -32,6 +32,8 @@ const (
 	// ConditionThrottling is the condition of devices whose container has a CPU limit, or had
 	// one that is lifted.
 	ConditionThrottling = "Unthrottled"
+	// ConditionQuiet is the condition of devices whose CPUs are measured.
+	ConditionQuiet = "Quiet"
 	// ReasonPrepared is the reason of ConditionReady without a finding.
 	ReasonPrepared = "Prepared"
 )
@@ -64,13 +66,13 @@ type device struct {
 	pool, name, shareID string
 	ready               condition
 	// protection is empty for a device without memory protection, interrupts and
-	// throttling for a device without such a promise.
-	protection, interrupts, throttling condition
-	data                               string
+	// throttling for a device without such a promise, measured for one that is not measured.
+	protection, interrupts, throttling, measured condition
+	data                                         string
 }
 
-// condition is a condition to be written. where is the cgroup file of a finding.
-// Findings that differ only in their message are the same finding.
+// condition is a condition to be written. where is the cgroup file of a finding, or the
+// magnitudes of what was measured. Findings that differ only in their message are the same finding.
 type condition struct {
 	kind, reason, message, where string
 	status                       metav1.ConditionStatus
@@ -100,6 +102,11 @@ func devices(c contract.ClaimRecord, report Report, before []device) []device {
 		}
 		q := report.Quiet[key]
 		d.interrupts, d.throttling = quiet(ConditionInterrupts, q.Interrupts), quiet(ConditionThrottling, q.Quota)
+		d.measured = quiet(ConditionQuiet, q.Measured)
+		d.measured.where = q.Magnitudes
+		if i < len(before) {
+			d.measured = d.measured.unlessReworded(before[i].measured)
+		}
 		out[i] = d
 	}
 	return out
@@ -113,7 +120,7 @@ func quiet(kind string, c health.Condition) condition {
 }
 
 // unlessReworded returns before if only the message differs: each claim that comes or goes
-// changes the sums in the messages of the other claims.
+// changes the sums in the messages of the other claims, and what is measured grows.
 func (c condition) unlessReworded(before condition) condition {
 	worded := before
 	worded.message = c.message
@@ -125,7 +132,7 @@ func (c condition) unlessReworded(before condition) condition {
 
 // conditions returns the conditions that the device has.
 func (d device) conditions() []condition {
-	return slices.DeleteFunc([]condition{d.ready, d.protection, d.interrupts, d.throttling},
+	return slices.DeleteFunc([]condition{d.ready, d.protection, d.interrupts, d.throttling, d.measured},
 		func(c condition) bool { return c == condition{} })
 }
 
@@ -157,7 +164,7 @@ func (d device) about(s *resourceapi.AllocatedDeviceStatus) bool {
 // is reports whether the entry has the wanted data and conditions.
 func (d device) is(s *resourceapi.AllocatedDeviceStatus) bool {
 	wanted := d.conditions()
-	for _, kind := range []string{ConditionProtection, ConditionInterrupts, ConditionThrottling} {
+	for _, kind := range []string{ConditionProtection, ConditionInterrupts, ConditionThrottling, ConditionQuiet} {
 		if !slices.ContainsFunc(wanted, func(c condition) bool { return c.kind == kind }) && meta.FindStatusCondition(s.Conditions, kind) != nil {
 			return false
 		}

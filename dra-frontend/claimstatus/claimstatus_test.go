@@ -291,5 +291,18 @@ func TestQuietConditions(t *testing.T) {
 		writes := len(s.patches)
 		conditions(health.Quiet{})
 		require.Len(t, s.patches, writes, "nothing is written again")
+
+		// What was measured is written when a number of digits changes.
+		measured := func(message, magnitudes string) string {
+			conditions(health.Quiet{
+				Measured:   health.Condition{Status: metav1.ConditionTrue, Reason: health.ReasonQuiet, Message: message},
+				Magnitudes: magnitudes,
+			})
+			c := s.own(t).Conditions[1]
+			return fmt.Sprint(c.Type, " ", c.Status, " ", c.Message)
+		}
+		require.Equal(t, "Quiet True 1 interrupt", measured("1 interrupt", "1"))
+		require.Equal(t, "Quiet True 1 interrupt", measured("9 interrupts", "1"))
+		require.Equal(t, "Quiet True 10 interrupts", measured("10 interrupts", "2"))
 	})
 }

@@ -52,7 +52,9 @@ func assess(o observation, c config.Config) assessment {
 	return assessment{
 		devices: devices, uses: o.divided.Uses(offered, o.claims),
 		displaced: o.divided.Displaced(o.claims), health: report,
-		quiet:             health.CheckQuiet(o.claims, o.announced.fixedInterrupts, o.announced.machineFaults),
+		quiet: health.CheckQuiet(o.claims, health.QuietFacts{
+			Fixed: o.announced.fixedInterrupts, Faults: o.announced.machineFaults, Irqbalance: o.irqbalance, Receipts: o.receipts,
+		}),
 		problems:          problems(devices, report, o.actuatorFault),
 		invalidPartitions: invalidPartitions(o), faults: faults(o), allProtected: allProtected(o),
 	}

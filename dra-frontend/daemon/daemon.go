@@ -197,7 +197,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	})
 	// The machine may have changed while this instance waited.
 	now, _ := d.status.get()
-	d.conclude(d.observeAll(ctx, d.observeMachine(now.observation)))
+	d.conclude(d.observeAll(ctx, d.readReceipts(d.observeMachine(now.observation))))
 	d.showClaims()
 	var writers sync.WaitGroup
 	defer writers.Wait()
@@ -229,7 +229,7 @@ func (d *Daemon) removeStale() error {
 	}
 	// Since New, the previous active instance may have prepared claims in
 	// another directory.
-	return errors.Join(d.dir.Check(), d.dir.RemoveStale(), release())
+	return errors.Join(d.dir.Check(), d.dir.RemoveStale(), d.receipts().RemoveStale(), release())
 }
 
 // loop keeps slices and node state current until ctx ends, or until a newer
@@ -253,7 +253,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 			}
 			o = d.observeActuator(o)
 			if !now.allProtected || !reflect.DeepEqual(o.announced, now.announced) {
-				o = d.observeCgroups(o)
+				o = d.observeReceipts(d.observeCgroups(o))
 			}
 		case <-refresh.C:
 			if err := atomicfile.CheckDir(d.o.Config.CDIDir); errors.Is(err, atomicfile.ErrReplaced) {
@@ -278,7 +278,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 // observeAll observes all but the machine and the node's fitness. It brings the node
 // file and the watches of claims in line with the claim files.
 func (d *Daemon) observeAll(ctx context.Context, o observation) observation {
-	return d.observeCgroups(d.observeActuator(d.reconcile(ctx, o)))
+	return d.observeReceipts(d.observeCgroups(d.observeActuator(d.reconcile(ctx, o))))
 }
 
 // conclude assesses an observation, reports what is new, and stores both for

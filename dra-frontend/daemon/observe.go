@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
@@ -39,6 +42,11 @@ type observation struct {
 	announced     announced
 	// protection has the findings about the cgroups of claims.
 	protection map[contract.Key]health.Protection
+	// book has the start of what is measured, receipts what was measured since.
+	book     receipt.Book
+	receipts map[contract.Key]receipt.Receipt
+	// irqbalance reports whether irqbalance is running on this node.
+	irqbalance bool
 	// slicesFault is why the API server does not have the slices.
 	slicesFault error
 }
@@ -192,6 +200,48 @@ func (d *Daemon) observeCgroups(o observation) observation {
 		return o
 	}
 	o.protection = findings
+	return o
+}
+
+// observeReceipts measures the claims that ask for quiet CPUs. After an error the last
+// receipts stay.
+func (d *Daemon) observeReceipts(o observation) observation {
+	sys, proc, cgroups := os.DirFS(d.o.Config.SysfsRoot), os.DirFS(d.o.Config.ProcRoot), os.DirFS(cgroupRoot(d.o.Config))
+	o.irqbalance = quiet.Irqbalance(cgroups)
+	look := receipt.Node{
+		BootID: d.bootID, Now: time.Now(), Claims: o.claims,
+		Applied: o.actuatorFault == nil && o.announced.progress.behind.IsZero(), InvalidPartitions: o.announced.invalidPartitions,
+	}
+	throttled, err := receipt.ReadThrottling(cgroups, o.claims, func(p contract.PodRecord) string {
+		return health.PodDir(o.announced.kubepods, p.QOS, p.UID)
+	})
+	if err == nil && len(throttled) > 0 {
+		look.Machine, err = receipt.ReadMachine(sys, proc)
+	}
+	if err != nil {
+		d.o.Log.Warn("claims with quiet CPUs are not measured", zap.Error(err))
+		return o
+	}
+	book := o.book.Next(look)
+	if !reflect.DeepEqual(book, o.book) {
+		if err := d.receipts().Write(book); err != nil {
+			d.o.Log.Warn("a restart of the frontend begins the measurement of claims again", zap.Error(err))
+		}
+	}
+	o.book, o.receipts = book, book.Receipts(o.claims, look.Machine, throttled)
+	return o
+}
+
+// receipts returns the file of what is measured.
+func (d *Daemon) receipts() receipt.File { return receipt.File{Dir: d.o.Kubelet.dataDir()} }
+
+// readReceipts reads the book of an earlier instance.
+func (d *Daemon) readReceipts(o observation) observation {
+	book, err := d.receipts().Read()
+	if err != nil {
+		d.o.Log.Warn("the measurement of claims begins again", zap.Error(err))
+	}
+	o.book = book
 	return o
 }
 

@@ -42,6 +42,7 @@ func (r *reporter) report(before, now state) {
 	r.logNode(before.observation, now.observation)
 	r.logClaims(before, now)
 	r.measure(now)
+	r.metrics.Disturbances(before.receipts, now.receipts, now.quiet)
 	r.remindOfFaults(now.faults)
 	r.remindOfPartitions(now.invalidPartitions)
 	r.remindOfDrift(now.announced)

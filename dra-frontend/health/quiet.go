@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
 )
 
 // Reasons of findings about quiet CPUs.
@@ -20,6 +22,12 @@ const (
 	ReasonFault     = "NotWritten"
 	ReasonNoQuota   = "NoQuota"
 	ReasonThrottled = "CPULimit"
+	// ReasonIrqbalance is of results whose interrupts may come back for a while.
+	ReasonIrqbalance = "Irqbalance"
+	// Reasons of what was measured.
+	ReasonInterrupted = "Interrupted"
+	ReasonStopped     = "Throttled"
+	ReasonLost        = "PartitionLost"
 )
 
 // Condition is the state of one promise to a result. The zero value is no condition.
@@ -34,21 +42,35 @@ type Quiet struct {
 	// Interrupts is about a result without interrupts, Quota about a result whose
 	// container has a CPU limit or whose limit is lifted.
 	Interrupts, Quota Condition
+	// Measured is about a result that is measured. Magnitudes are those of its numbers.
+	Measured   Condition
+	Magnitudes string
+}
+
+// QuietFacts are what CheckQuiet looks at beside the claims.
+type QuietFacts struct {
+	// Fixed are the interrupts that the actuator could not move, with their CPUs.
+	Fixed map[string]string
+	// Faults are the kernel's words about values that it could not write, by feature.
+	Faults map[string]string
+	// Irqbalance reports whether irqbalance is running, which moves interrupts too.
+	Irqbalance bool
+	// Receipts are what was measured.
+	Receipts map[contract.Key]receipt.Receipt
 }
 
 // maxInterrupts bounds the names in a message.
 const maxInterrupts = 8
 
-// CheckQuiet returns what is known about the results that have a promise or a limit. fixed
-// are the interrupts that the actuator could not move, with their CPUs; faults are the
-// kernel's words about values that it could not write, by feature.
-func CheckQuiet(claims []contract.ClaimRecord, fixed, faults map[string]string) map[contract.Key]Quiet {
+// CheckQuiet returns what is known about the results that have a promise or a limit.
+func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Key]Quiet {
 	all := make(map[contract.Key]Quiet)
 	for _, c := range claims {
 		for i, r := range c.Results {
+			key := contract.Key{ClaimUID: c.UID, Index: i}
 			var q Quiet
 			if r.Quiet.NoInterrupts {
-				q.Interrupts = interrupts(r.Decision.CPUs, fixed, faults[contract.FeatureInterrupts])
+				q.Interrupts = facts.interrupts(r.Decision.CPUs)
 			}
 			switch limit := r.Quiet.LimitMilli; {
 			case r.Decision.Quota == contract.QuotaNone:
@@ -58,15 +80,42 @@ func CheckQuiet(claims []contract.ClaimRecord, fixed, faults map[string]string) 
 					"a CPU limit of %dm throttles a container that has CPUs %s alone: leave the limit out, or set the claim parameter cpu.quota to none",
 					limit, r.Decision.CPUs)}
 			}
+			if measured, is := facts.Receipts[key]; is {
+				q.Measured, q.Magnitudes = judge(r, measured), measured.Magnitudes()
+			}
 			if q != (Quiet{}) {
-				all[contract.Key{ClaimUID: c.UID, Index: i}] = q
+				all[key] = q
 			}
 		}
 	}
 	return all
 }
 
-func interrupts(cpus contract.CPUSet, fixed map[string]string, fault string) Condition {
+// judge compares what was measured with what the result asks for.
+func judge(r contract.ResultRecord, measured receipt.Receipt) Condition {
+	var reason string
+	var found []string
+	against := func(why, text string) {
+		reason = cmp.Or(reason, why)
+		found = append(found, text)
+	}
+	if measured.PartitionLosses > 0 {
+		against(ReasonLost, "its partition was lost, and other programs may have run on its CPUs")
+	}
+	if r.Decision.Quota == contract.QuotaNone && measured.Throttling.Times > 0 {
+		against(ReasonStopped, "a CPU limit has stopped the container")
+	}
+	if r.Quiet.NoInterrupts && len(measured.Disturbers) > 0 {
+		against(ReasonInterrupted, "interrupts came to its CPUs from "+strings.Join(measured.Disturbers, ", "))
+	}
+	if reason == "" {
+		return Condition{metav1.ConditionTrue, ReasonQuiet, measured.String()}
+	}
+	return Condition{metav1.ConditionFalse, reason, strings.Join(found, "; ") + "; " + measured.String()}
+}
+
+func (f QuietFacts) interrupts(cpus contract.CPUSet) Condition {
+	fixed, fault := f.Fixed, f.Faults[contract.FeatureInterrupts]
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(fixed)) {
 		if on, err := contract.ParseCPUs(fixed[name]); err == nil && on.Overlaps(cpus) {
@@ -82,6 +131,10 @@ func interrupts(cpus contract.CPUSet, fixed map[string]string, fault string) Con
 		return Condition{metav1.ConditionFalse, ReasonFixed, "the kernel keeps these interrupts on the claim's CPUs: " + text}
 	case fault != "":
 		return Condition{metav1.ConditionFalse, ReasonFault, fmt.Sprintf("nri-actuator could not write the CPUs of interrupts: %.300s", fault)}
+	}
+	if f.Irqbalance {
+		return Condition{metav1.ConditionTrue, ReasonIrqbalance, "irqbalance is running on this node: it may bring interrupts back " +
+			"until nri-actuator looks again; give it the claimable CPUs as IRQBALANCE_BANNED_CPULIST, or stop it"}
 	}
 	return Condition{
 		metav1.ConditionTrue, ReasonQuiet, "no interrupt of a device comes to the claim's CPUs, except the device that it asks for",

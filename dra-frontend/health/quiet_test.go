@@ -12,8 +12,10 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
 )
 
+// A83, A84: interrupts that stay, and CPU limits that throttle, are found.
 func TestCheckQuiet(t *testing.T) {
 	many := make(map[string]string)
 	for n := range 20 {
@@ -25,6 +27,7 @@ func TestCheckQuiet(t *testing.T) {
 		fixed, faults map[string]string
 		interrupts    string
 		throttling    string
+		irqbalance    bool
 	}{
 		"nothing asked, no limit": {fixed: map[string]string{"24 disk": "4"}},
 		"quiet": {
@@ -41,6 +44,11 @@ func TestCheckQuiet(t *testing.T) {
 				"102 nvme0q2 (CPUs 5), 103 nvme0q3 (CPUs 5), 104 nvme0q4 (CPUs 5), 105 nvme0q5 (CPUs 5), 106 nvme0q6 (CPUs 5), " +
 				"107 nvme0q7 (CPUs 5) and 12 more",
 		},
+		"irqbalance": {
+			quiet: contract.Quiet{NoInterrupts: true}, irqbalance: true,
+			interrupts: "True Irqbalance irqbalance is running on this node: it may bring interrupts back until nri-actuator looks again; " +
+				"give it the claimable CPUs as IRQBALANCE_BANNED_CPULIST, or stop it",
+		},
 		"a fault": {
 			quiet: contract.Quiet{NoInterrupts: true}, faults: map[string]string{contract.FeatureInterrupts: "permission denied"},
 			interrupts: "False NotWritten nri-actuator could not write the CPUs of interrupts: permission denied",
@@ -56,12 +64,56 @@ func TestCheckQuiet(t *testing.T) {
 			claims := []contract.ClaimRecord{{UID: "c", Results: []contract.ResultRecord{
 				{Quiet: c.quiet, Decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Quota: c.quota}},
 			}}}
-			got := health.CheckQuiet(claims, c.fixed, c.faults)
+			got := health.CheckQuiet(claims, health.QuietFacts{Fixed: c.fixed, Faults: c.faults, Irqbalance: c.irqbalance})
 			key := contract.Key{ClaimUID: "c"}
 			require.Equal(t, c.interrupts, text(got[key].Interrupts))
 			require.Equal(t, c.throttling, text(got[key].Quota))
 			_, known := got[key]
 			require.Equal(t, c.interrupts+c.throttling != "", known)
+		})
+	}
+}
+
+// What was measured is compared with what the result asks for, worst first.
+func TestCheckQuiet_Measured(t *testing.T) {
+	disturbed := receipt.Receipt{
+		Interrupts: 7, Disturbers: []string{"disk (6)"}, Throttling: receipt.Throttling{Times: 1}, PartitionLosses: 1,
+	}
+	for name, c := range map[string]struct {
+		quiet    contract.Quiet
+		quota    string
+		measured receipt.Receipt
+		want     string
+	}{
+		"nothing happened": {quiet: contract.Quiet{NoInterrupts: true}, want: "True Quiet since 0001-01-01T00:00:00Z: 0 interrupts of devices, " +
+			"threads waited 0s and were switched to 0 times, throttled 0 times (0s), partition lost 0 times"},
+		"moved interrupts": {quiet: contract.Quiet{NoInterrupts: true}, measured: receipt.Receipt{Interrupts: 2}, want: "True Quiet since"},
+		"asked for neither": {
+			quiet: contract.Quiet{NoWorkQueues: true}, measured: receipt.Receipt{Interrupts: 6, Disturbers: []string{"disk (6)"},
+				Throttling: receipt.Throttling{Times: 1}}, want: "True Quiet since",
+		},
+		"interrupts": {
+			quiet: contract.Quiet{NoInterrupts: true}, measured: receipt.Receipt{Interrupts: 6, Disturbers: []string{"disk (6)"}},
+			want: "False Interrupted interrupts came to its CPUs from disk (6); since",
+		},
+		"throttled": {
+			quota: contract.QuotaNone, measured: receipt.Receipt{Throttling: receipt.Throttling{Times: 1}},
+			want: "False Throttled a CPU limit has stopped the container; since",
+		},
+		"all": {
+			quiet: contract.Quiet{NoInterrupts: true}, quota: contract.QuotaNone, measured: disturbed,
+			want: "False PartitionLost its partition was lost, and other programs may have run on its CPUs; " +
+				"a CPU limit has stopped the container; interrupts came to its CPUs from disk (6); since",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := contract.Key{ClaimUID: "c"}
+			claims := []contract.ClaimRecord{{UID: "c", Results: []contract.ResultRecord{
+				{Quiet: c.quiet, Decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Quota: c.quota}},
+			}}}
+			got := health.CheckQuiet(claims, health.QuietFacts{Receipts: map[contract.Key]receipt.Receipt{key: c.measured}})
+			require.Contains(t, text(got[key].Measured), c.want)
+			require.Equal(t, c.measured.Magnitudes(), got[key].Magnitudes)
 		})
 	}
 }

@@ -42,6 +42,8 @@ type Metrics struct {
 	generation  prometheus.Gauge
 	build       *prometheus.GaugeVec
 	zones       *zoneCollector
+
+	disturbances disturbances
 }
 
 // New registers the metrics.
@@ -129,13 +131,13 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_build_info", Help: "1, with the version of the program and of the contract.",
 		}, []string{"version", "contract"}),
-		zones: newZoneCollector(),
+		zones: newZoneCollector(), disturbances: newDisturbances(),
 	}
-	for _, c := range []prometheus.Collector{
+	for _, c := range append(m.disturbances.collectors(),
 		m.prepare, m.unprepare, m.claims, m.cpus, m.blocked, m.actuator, m.active, m.unfit, m.unwritten, m.outdated, m.displaced,
 		m.unhealthy, m.status, m.accounted, m.overwritten, m.partitions, m.orphaned, m.kubelet, m.protection,
 		m.failures, m.isolation, m.generation, m.build, m.zones,
-	} {
+	) {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

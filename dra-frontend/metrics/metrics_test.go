@@ -4,17 +4,22 @@ package metrics_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/cpulayout"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -84,4 +89,42 @@ func TestMetrics(t *testing.T) {
 			require.Zero(t, family.GetMetric()[0].GetGauge().GetValue())
 		}
 	}
+}
+
+// Disturbances are counted from the second measurement of a result, and never backwards.
+func TestDisturbances(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry)
+	require.NoError(t, err)
+	a, b := contract.Key{ClaimUID: "a"}, contract.Key{ClaimUID: "b"}
+	of := func(interrupts, times uint64, waited time.Duration, losses int) receipt.Receipt {
+		return receipt.Receipt{
+			Interrupts: interrupts, Throttling: receipt.Throttling{Times: times}, Waited: waited, PartitionLosses: losses,
+		}
+	}
+	var last map[contract.Key]receipt.Receipt
+	for _, now := range []map[contract.Key]receipt.Receipt{
+		{a: of(1000, 1000, time.Hour, 1000)},
+		{a: of(1003, 1001, time.Hour+time.Second, 1001), b: of(5, 5, time.Hour, 5)},
+		{b: of(6, 2, time.Hour, 5)},
+	} {
+		m.Disturbances(last, now, map[contract.Key]health.Quiet{
+			a: {Measured: health.Condition{Status: metav1.ConditionTrue}}, b: {Measured: health.Condition{Status: metav1.ConditionFalse}}, {}: {},
+		})
+		last = now
+	}
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP cpumem_frontend_disturbances_total What has disturbed claims that ask for quiet CPUs, by kind: interrupt (of a device, on their CPUs), throttle (a CPU limit stopped a container) or partition (it was lost).
+# TYPE cpumem_frontend_disturbances_total counter
+cpumem_frontend_disturbances_total{kind="interrupt"} 4
+cpumem_frontend_disturbances_total{kind="partition"} 1
+cpumem_frontend_disturbances_total{kind="throttle"} 1
+# HELP cpumem_frontend_quiet_results Results of claims that ask for quiet CPUs, by whether nothing was measured against it: True or False.
+# TYPE cpumem_frontend_quiet_results gauge
+cpumem_frontend_quiet_results{quiet="False"} 1
+cpumem_frontend_quiet_results{quiet="True"} 1
+# HELP cpumem_frontend_run_delay_seconds_total Time that threads have waited for one of the CPUs of claims that ask for quiet CPUs.
+# TYPE cpumem_frontend_run_delay_seconds_total counter
+cpumem_frontend_run_delay_seconds_total 1
+`), "cpumem_frontend_disturbances_total", "cpumem_frontend_run_delay_seconds_total", "cpumem_frontend_quiet_results"))
 }

@@ -61,6 +61,7 @@ func holder(cpus string, q contract.Quiet) []contract.ClaimRecord {
 	return []contract.ClaimRecord{{Results: []contract.ResultRecord{{Quiet: q, Decision: contract.Decision{CPUs: contracttest.CPUs(cpus)}}}}}
 }
 
+// A83: what the machine lacks is refused with what it has.
 func TestCheck(t *testing.T) {
 	facts := quiet.Read(sys())
 	for name, c := range map[string]struct {

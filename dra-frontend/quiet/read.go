@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,13 @@ func Read(sys fs.FS) Facts {
 	interrupts, err := readInterrupts(sys)
 	cpus, cpuErr := readCPUs(sys)
 	return Facts{Interrupts: interrupts, CPUs: cpus, Err: errors.Join(err, cpuErr)}
+}
+
+// Irqbalance reports whether irqbalance runs as a service of systemd. cgroups is the cgroup
+// mount. A node without such a service does not run it.
+func Irqbalance(cgroups fs.FS) bool {
+	events, err := read(cgroups, "system.slice/irqbalance.service/cgroup.events")
+	return err == nil && slices.Contains(strings.Split(events, "\n"), "populated 1")
 }
 
 // readInterrupts reads the handlers of all interrupts (sysfs-kernel-irq, "actions").

@@ -41,8 +41,9 @@ func readIsolated(sys source) (contract.CPUSet, error) {
 // Without a cgroup of all pods, or without cgroup v2, no CPU is restricted.
 // After a change of kubelet's cgroup driver there may be two such cgroups. Then
 // both count, because the files do not say which cgroup has the pods.
-func readRestricted(sys source, online contract.CPUSet) (contract.CPUSet, error) {
-	var restricted contract.CPUSet
+//
+// The partitions say who has CPUs.
+func readRestricted(sys source, online contract.CPUSet) (restricted contract.CPUSet, partitions []Partition, err error) {
 	var found []string
 	for _, dir := range kubepodsDirs() {
 		kubepods := path.Join(cgroupDir, dir)
@@ -52,15 +53,18 @@ func readRestricted(sys source, online contract.CPUSet) (contract.CPUSet, error)
 		found = append(found, kubepods)
 		out, err := configured(sys, kubepods, online)
 		if err != nil {
-			return restricted, err
+			return restricted, nil, err
 		}
 		restricted = restricted.Union(out)
 	}
 	if len(found) == 0 {
-		return restricted, nil
+		return restricted, nil, nil
 	}
 	elsewhere, err := partitionedElsewhere(sys, found, online)
-	return restricted.Union(elsewhere), err
+	if err == nil && !elsewhere.IsEmpty() {
+		partitions = findPartitions(sys, found)
+	}
+	return restricted.Union(elsewhere), partitions, err
 }
 
 // configured returns the online CPUs that cpuset.cpus of the cgroup, or of an

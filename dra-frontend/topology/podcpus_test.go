@@ -5,11 +5,13 @@ package topology_test
 import (
 	"io/fs"
 	"maps"
+	"path"
 	"testing"
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
@@ -100,6 +102,35 @@ func TestRestrictedCPUs(t *testing.T) {
 			require.Empty(t, m.Isolated.String())
 		})
 	}
+}
+
+// A72: the partitions that have the CPUs are found, those of pods are not among them.
+func TestPartitionsElsewhere(t *testing.T) {
+	const root, deep = "fs/cgroup/", "fs/cgroup/rt.slice/1/2/3/4/5/6/7/8/9"
+	files := map[string]string{
+		root + "cpuset.cpus.effective": "0-1,4\n", root + "kubepods/cpuset.cpus": "\n", root + "kubepods/cpuset.cpus.exclusive": "2-3\n",
+		root + "kubepods/cpuset.cpus.partition": "member\n", root + "kubepods/pod/cpuset.cpus.partition": "root\n",
+		root + "kubepods/pod/cpuset.cpus.effective": "2-3\n", root + "kubepods/pod/ctr/cpuset.cpus.partition": "root\n",
+		root + "rt.slice/cpuset.cpus.partition": "root\n", root + "rt.slice/cpuset.cpus.effective": "5\n",
+		root + "rt.slice/in/cpuset.cpus.partition": "isolated\n", root + "rt.slice/in/cpuset.cpus.effective": "6\n",
+		root + "lost.slice/cpuset.cpus.partition":        "root invalid (Cpu list in cpuset.cpus not exclusive)\n",
+		root + "lost.slice/cpuset.cpus.effective":        "0-7\n",
+		root + "gone.slice/cpuset.cpus.partition":        "root\n",
+		root + "plain.slice/below/cpuset.cpus.partition": "root\n",
+		root + "plain.slice/below/cpuset.cpus.effective": "7\n",
+		deep + "/cpuset.cpus.partition":                  "root\n",
+		deep + "/cpuset.cpus.effective":                  "7\n",
+	}
+	for dir := path.Dir(deep); dir != root+"rt.slice"; dir = path.Dir(dir) {
+		files[dir+"/cpuset.cpus.partition"] = "member\n"
+	}
+	m, err := readWith(files)
+	require.NoError(t, err)
+	require.Equal(t, "5-7", m.Restricted.String())
+	require.ElementsMatch(t, []topology.Partition{
+		{Cgroup: "rt.slice", Kind: "root", CPUs: contracttest.CPUs("5")},
+		{Cgroup: "rt.slice/in", Kind: "isolated", CPUs: contracttest.CPUs("6")},
+	}, m.Partitions)
 }
 
 // A07: a list that cannot be read is an error that names the file.

@@ -77,6 +77,8 @@ type Machine struct {
 	// Restricted are the online CPUs that no pod can have: a cpuset above all
 	// pods lacks them, or a partition elsewhere on the machine has them.
 	Restricted contract.CPUSet
+	// Partitions are the partitions elsewhere.
+	Partitions []Partition
 }
 
 // NUMANode is an online node. It may lack CPUs or memory.
@@ -170,7 +172,7 @@ func read(sys, proc source, online contract.CPUSet) (Machine, error) {
 		return Machine{}, err
 	}
 	m.Isolated = isolated.Intersection(online)
-	if m.Restricted, err = readRestricted(sys, online); err != nil {
+	if m.Restricted, m.Partitions, err = readRestricted(sys, online); err != nil {
 		return Machine{}, err
 	}
 	if err := m.assignNodes(); err != nil {

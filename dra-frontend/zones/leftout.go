@@ -49,16 +49,35 @@ func (i Division) LeftOut() []LeftOut {
 	if cpus := c.isolated(m); !cpus.IsEmpty() {
 		out = append(out, LeftOut{"CPUs " + cpus.String(), "the kernel's parameter isolcpus has them; offerIsolcpus offers them"})
 	}
-	if cpus := m.Restricted; !cpus.IsEmpty() {
-		out = append(out, LeftOut{"CPUs " + cpus.String(),
-			"no pod can have them: cpuset.cpus of kubepods or of a cgroup above lacks them, " +
-				"or a cpuset partition of another program has them"})
-	}
+	out = append(out, restricted(m)...)
 	for _, n := range m.NUMANodes {
 		if n.MemTotal > 0 && !c.offers(n) {
 			out = append(out, LeftOut{fmt.Sprintf("memory of NUMA node %d", n.ID),
 				fmt.Sprintf("its kind is %s, memoryTypes are %v", n.Memory, c.MemoryTypes)})
 		}
+	}
+	return out
+}
+
+// maxPartitions bounds the partitions that are named.
+const maxPartitions = 8
+
+// restricted returns the CPUs that no pod can have, by what has them.
+func restricted(m topology.Machine) []LeftOut {
+	var out []LeftOut
+	rest := m.Restricted
+	for i, p := range m.Partitions {
+		cpus := rest.Intersection(p.CPUs)
+		if i < maxPartitions && !cpus.IsEmpty() {
+			out = append(out, LeftOut{"CPUs " + cpus.String(),
+				fmt.Sprintf("the cgroup %.120q is a cpuset partition (%s) of another program", p.Cgroup, p.Kind)})
+			rest = rest.Difference(cpus)
+		}
+	}
+	if !rest.IsEmpty() {
+		out = append(out, LeftOut{"CPUs " + rest.String(),
+			"no pod can have them: cpuset.cpus of kubepods or of a cgroup above lacks them, " +
+				"or a cpuset partition of another program has them"})
 	}
 	return out
 }

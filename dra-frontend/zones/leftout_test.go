@@ -73,6 +73,21 @@ func TestLeftOutIsSaid(t *testing.T) {
 	require.Contains(t, got[0].Why, "isolcpus")
 	require.Contains(t, got[2].Why, "its kind is cxl, memoryTypes are [dram]")
 
+	m.Restricted = contract.CPUs(1, 4, 5, 6, 7)
+	m.Partitions = []topology.Partition{
+		{Cgroup: "rt.slice", Kind: "root", CPUs: contract.CPUs(5, 6)}, {Cgroup: "rt.slice/inner", Kind: "isolated", CPUs: contract.CPUs(6)},
+		{Cgroup: "machine.slice/vm", Kind: "isolated", CPUs: contract.CPUs(7)},
+	}
+	divided, err = zones.Divide(m, cfg)
+	require.NoError(t, err)
+	require.Equal(t, []zones.LeftOut{
+		{What: "CPUs 5-6", Why: `the cgroup "rt.slice" is a cpuset partition (root) of another program`},
+		{What: "CPUs 7", Why: `the cgroup "machine.slice/vm" is a cpuset partition (isolated) of another program`},
+		{What: "CPUs 1,4", Why: "no pod can have them: cpuset.cpus of kubepods or of a cgroup above lacks them, " +
+			"or a cpuset partition of another program has them"},
+	}, divided.LeftOut()[1:4])
+	m.Restricted = contract.CPUs(7)
+
 	m.Isolated = m.Online()
 	_, err = zones.Divide(m, cfg)
 	require.ErrorContains(t, err, `the shared pool has 0 CPUs () of those online (0-7) without 0-7 (isolcpus: "0-7", no pod can have: "7")`)

@@ -67,6 +67,7 @@ func quietCPU2() contract.Machine {
 	}
 }
 
+// A83: values are written, and former values given back.
 func TestApplyAndGiveBack(t *testing.T) {
 	h := newHost(t)
 	require.Equal(t, []string{contract.FeatureInterrupts, contract.FeatureHousekeeping, contract.FeatureWakeupLatency},

@@ -128,6 +128,11 @@ func kubernetesFlags() string {
 		"k8s.io/component-base/version.git", kubernetesVersion)
 }
 
+// compiler returns the environment of a build that is done once and debugged never: no debugging information, and
+// more memory before the compiler collects garbage, which saves a sixth of the time. A build with other flags shares
+// no compiled package with it: images.sh has the same.
+func compiler() []string { return []string{"GOFLAGS=-gcflags=all=-dwarf=false", "GOGC=400"} }
+
 // buildProgram builds a program unless it is there. part is its place among all, for people.
 func (c *Cluster) buildProgram(ctx context.Context, source string, p program, part string) error {
 	dir := filepath.Join(source, p.dir)
@@ -154,7 +159,7 @@ func (c *Cluster) buildProgram(ctx context.Context, source string, p program, pa
 	if p.cgo {
 		cgo = "CGO_ENABLED=1"
 	}
-	if _, err := run(ctx, dir, []string{"GOWORK=off", "GOFLAGS=", cgo}, "go", args...); err != nil {
+	if _, err := run(ctx, dir, append(compiler(), "GOWORK=off", cgo), "go", args...); err != nil {
 		return fmt.Errorf("build %s: %w", p.name, err)
 	}
 	for _, l := range p.links {

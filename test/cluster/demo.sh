@@ -16,12 +16,11 @@ have=$(go env GOVERSION)
   fail "go is version ${have#go}: install Go $want or later (https://go.dev/dl)"
 
 dir=${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}
-# With the flags of the product, which then takes what is compiled here (588 of 596 packages).
+. "$here/images.sh"
 echo "demo: compiling itself" >&2
-(cd "$here" && CGO_ENABLED=0 GOWORK=off go build -trimpath -o "$root/_output/demo" ./cmd/demo)
+(cd "$here" && CGO_ENABLED=0 GOWORK=off compile go build -trimpath -o "$root/_output/demo" ./cmd/demo)
 cd "$root"
 "$root/_output/demo" -free # before the images, which take minutes
 echo "demo: building the driver and its images" >&2
-. "$here/images.sh"
 IMAGES_DIR=$root/_output/demo-images build_images "$root" demo
 exec "$root/_output/demo" -images "$IMAGES" -tag demo -logs "$dir-logs" ${KEEP:+-keep} "$@"

@@ -1,4 +1,9 @@
-# To be sourced. build_images ROOT TAG builds both images as archives for containerd
+# To be sourced. compile COMMAND runs a command that calls `go build`, with the
+# environment with which the cluster's own programs are built (build.go): both share
+# most of their packages, which are compiled once then.
+compile() { GOFLAGS=-gcflags=all=-dwarf=false GOGC=400 "$@"; }
+
+# build_images ROOT TAG builds both images as archives for containerd
 # in IMAGES_DIR (default: ROOT/_output/images) and sets IMAGES to their paths, comma
 # separated.
 
@@ -14,7 +19,7 @@ build_images() {
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends buildah netavark >/dev/null
   fi
   mkdir -p "$out"
-  (cd "$root" && make --no-print-directory build VERSION="$tag")
+  (cd "$root" && compile make --no-print-directory build VERSION="$tag")
   IMAGES=
   for name in frontend:dra-frontend actuator:nri-actuator; do
     local file=Dockerfile.${name%%:*} image=${name##*:}

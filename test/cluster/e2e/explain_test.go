@@ -15,15 +15,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// shareTool builds the operator's tool and gives it to the node as /share/cpumem.
+func (s suite) shareTool(t *testing.T) {
+	t.Helper()
+	build := exec.Command("go", "build", "-o", filepath.Join(s.ShareDir(s.node), "cpumem"), "./cmd/cpumem")
+	build.Dir, build.Env = filepath.Join("..", "..", ".."), append(build.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 // The operator's tool plans with the actuator's functions: on a node where all is well
 // it plans nothing, and after another program's write it plans the repair. The
 // containers beside the claim have no claim, and the sandboxes are left out.
 func TestExplainPlan(t *testing.T) {
 	drivers(t, "explain", func(t *testing.T, s suite, name string) {
-		build := exec.Command("go", "build", "-o", filepath.Join(s.ShareDir(s.node), "cpumem"), "./cmd/cpumem")
-		build.Dir, build.Env = filepath.Join("..", "..", ".."), append(build.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-		out, err := build.CombinedOutput()
-		require.NoError(t, err, "%s", out)
+		s.shareTool(t)
 		s.claim(t, name, "numa-0", capacity{"cpu": "2", "memory": "64Mi"})
 		p := s.run(t, pod(name, []string{"sleep"}, name))
 		plan := func() string {

@@ -223,6 +223,41 @@ func TestA72_RestrictedKubepods(t *testing.T) {
 	require.Equal(t, "12-14", s.cgroup(t, p, "main", "cpuset.cpus.effective"))
 }
 
+// A72: another program's partition keeps its CPU while claims come and go. The CPU is not
+// published, and the tool names the partition.
+func TestA72_PartitionElsewhere(t *testing.T) {
+	s := theSuite.on(wide)
+	// A child of the root would need CPUs that no sibling names in cpuset.cpus.
+	const above, other = "/sys/fs/cgroup/other", "/sys/fs/cgroup/other/partition"
+	exec := func(ctx context.Context, command string) string {
+		out, err := s.NodeExec(ctx, s.node, command)
+		if err != nil {
+			t.Errorf("%s: %v: %s", command, err, out)
+		}
+		return strings.TrimSpace(out)
+	}
+	all := map[string]int64{"numa-0": 3, "numa-1": 4, "numa-2": 4, "numa-3": 4, "numa-4": 0}
+	less := maps.Clone(all)
+	less["numa-3"] = 3
+	s.shareTool(t)
+	s.publishes(t, all)
+	t.Cleanup(func() { exec(context.Background(), "[ ! -d "+above+" ] || rmdir "+other+" "+above) })
+	exec(t.Context(), "mkdir "+above+" && echo +cpuset >"+above+"/cgroup.subtree_control && mkdir "+other+
+		" && echo 15 >"+above+"/cpuset.cpus.exclusive && echo 15 >"+other+"/cpuset.cpus.exclusive && echo root >"+other+"/cpuset.cpus.partition")
+	require.Equal(t, "root", s.file(t, other+"/cpuset.cpus.partition"))
+	s.publishes(t, less)
+	require.Contains(t, exec(t.Context(), "/share/cpumem inspect"), `the cgroup "other/partition" is a cpuset partition (root) of another program`)
+
+	s.claim(t, "a72-beside", "numa-3", capacity{"cpu": "3", "memory": "32Mi"})
+	p := s.run(t, pod("a72-beside", []string{"mask", "sleep"}, "a72-beside"))
+	require.Equal(t, "12-14", s.cgroup(t, p, "main", "cpuset.cpus.effective"))
+	s.remove(t, "a72-beside")
+	require.Equal(t, "root", s.file(t, other+"/cpuset.cpus.partition"))
+	require.Equal(t, "15", s.file(t, other+"/cpuset.cpus.effective"))
+	exec(t.Context(), "rmdir "+other+" "+above)
+	s.publishes(t, all)
+}
+
 // A71: the CPUs of isolcpus (-kernel-args) are not published, and a claim of all
 // published CPUs of a zone starts.
 func TestA71_Isolcpus(t *testing.T) {

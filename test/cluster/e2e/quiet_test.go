@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -84,7 +85,7 @@ func (s suite) condition(t *testing.T, claim, kind string, status metav1.Conditi
 	return message
 }
 
-// Interrupts leave the CPUs of a claim that asks for it, the traffic of the node's network
+// A83: interrupts leave the CPUs of a claim that asks for it, the traffic of the node's network
 // card comes to no CPU of the claim, and a device's interrupts come to the claim that names
 // the device. Everything is as before when the claims have gone (I3).
 func TestQuiet_Interrupts(t *testing.T) {
@@ -160,6 +161,58 @@ func TestQuiet_Interrupts(t *testing.T) {
 	})
 }
 
+// A85: what disturbs a claim that asks for quiet CPUs is measured: another program brings
+// interrupts of the network card to its CPUs, which its status and the tool report.
+func TestQuiet_Receipt(t *testing.T) {
+	drivers(t, "receipt", func(t *testing.T, s suite, name string) {
+		s.shareTool(t)
+		card := s.networkInterrupt(t)
+		file := card.dir + "/smp_affinity_list"
+		former := s.file(t, file)
+		s.claim(t, name, "numa-1", capacity{"cpu": "1"}, parameters(`"cpu":{"interrupts":"none","quota":"none"}`))
+		s.run(t, pod(name, []string{"mask", "sleep"}, name))
+		own := s.lines(t, name, "mask")["mask"].CPUs
+		measured := func() string {
+			out, err := s.NodeExec(t.Context(), s.node, "/share/cpumem explain default/"+name)
+			require.NoError(t, err, out)
+			return out
+		}
+		eventually(t, "the start of the measurement", func(context.Context) error {
+			if out := measured(); !strings.Contains(out, "throttled 0 times (0s), partition lost 0 times") {
+				return errors.New(out)
+			}
+			return nil
+		})
+		eventually(t, "interrupts on the claim's CPU", func(ctx context.Context) error {
+			// The actuator moves the interrupts away again when it looks.
+			if _, err := s.NodeExec(ctx, s.node, "echo "+own+" >"+file); err != nil {
+				return err
+			}
+			for range 5 { // each is a connection over the network card
+				s.file(t, "/proc/uptime")
+			}
+			out := measured()
+			if _, list, found := strings.Cut(out, "interrupts came to its CPUs from "); !found || !strings.Contains(list, card.name) {
+				return errors.New(out)
+			}
+			return nil
+		})
+		require.Contains(t, s.condition(t, name, "Quiet", metav1.ConditionFalse, "Interrupted"), "interrupts came to its CPUs from")
+		s.remove(t, name)
+		// What another program has written counts as the former value.
+		eventually(t, "the value of the other program", func(context.Context) error {
+			if now := s.file(t, file); now != own {
+				return fmt.Errorf("%s is %s", file, now)
+			}
+			return nil
+		})
+		_, err := s.NodeExec(t.Context(), s.node, "echo "+former+" >"+file)
+		require.NoError(t, err)
+		_, err = s.NodeExec(t.Context(), s.node, "[ ! -e /var/lib/kubelet/plugins/dra.cpumem/receipts.json ]")
+		require.NoError(t, err, "no claim is measured any more")
+	})
+}
+
 // throttled returns how often the kernel has throttled the cgroup.
 func (s suite) throttled(t *testing.T, p *corev1.Pod, container string) int {
 	t.Helper()
@@ -174,7 +227,7 @@ func (s suite) throttled(t *testing.T, p *corev1.Pod, container string) int {
 	return 0
 }
 
-// A CPU limit throttles a container with claimed CPUs, which the claim's status reports,
+// A84: a CPU limit throttles a container with claimed CPUs, which the claim's status reports,
 // unless the claim lifts the limit, of the container and of its pod.
 func TestQuiet_CPULimit(t *testing.T) {
 	drivers(t, "limit", func(t *testing.T, s suite, name string) {

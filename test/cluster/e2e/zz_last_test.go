@@ -7,6 +7,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +111,16 @@ func TestZ_A51_TestAndUninstall(t *testing.T) {
 		files, err := s.NodeExec(t.Context(), name, "ls -A /var/run/cdi")
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"dra.cpumem-actuator.json", "dra.cpumem-node.json"}, strings.Fields(files))
+		// A83: the machine has its former values. TestQuiet_Interrupts compares those of each
+		// interrupt: the kernel changes them too when a CPU goes offline.
+		mask := strings.Repeat("f", cpus(t, all).Size()/4)
+		require.Equal(t, mask, s.file(t, "/proc/irq/default_smp_affinity"))
+		require.Equal(t, mask, s.file(t, "/sys/devices/virtual/workqueue/cpumask"))
+		latencies := s.file(t, "/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us")
+		require.Equal(t, slices.Repeat([]string{"0"}, cpus(t, all).Size()), strings.Fields(latencies))
+		files, err = s.NodeExec(t.Context(), name, "ls -A /var/lib/kubelet/plugins/dra.cpumem")
+		require.NoError(t, err)
+		require.NotContains(t, files, "receipts.json")
 	}
 
 	s.claim(t, "a51", "", capacity{"cpu": "1"})

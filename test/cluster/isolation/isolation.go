@@ -20,6 +20,7 @@ type Bench struct {
 	Cluster *cluster.Cluster
 	Client  kubernetes.Interface
 	Node    string
+	Kernel  string // the node's, as in the cluster's options
 	NUMA    int // NUMA node of the claims
 	CPUs    int // of a claim
 	Log     func(format string, args ...any)
@@ -31,19 +32,46 @@ const (
 	Pool      = "pool"      // a claim; the shared pool leaves its CPUs out
 	Partition = "partition" // a claim that is a cpuset partition
 	Isolated  = "isolated"  // an isolated partition: also without load balancing
+	// Quiet is a partition, where the kernel makes them, without interrupts of devices, unbound work queues, a CPU limit and
+	// sleep states.
+	Quiet = "quiet"
 )
 
-// Kinds returns the kinds in the order in which they are shown.
-func Kinds() []string { return []string{None, Pool, Partition, Isolated} }
+// Kinds returns the kinds that a kernel has, in the order in which they are shown.
+func Kinds(kernel string) []string {
+	switch kernel {
+	case cluster.KernelStable:
+		return []string{None, Pool, Quiet}
+	case cluster.KernelBackports:
+		return []string{None, Pool, Partition, Quiet}
+	}
+	return []string{None, Pool, Partition, Isolated, Quiet}
+}
+
+// alone reports whether the kernel keeps all other programs off the CPUs of a container of the kind.
+func alone(kind, kernel string) bool {
+	return kind == Partition || kind == Isolated || kind == Quiet && kernel != cluster.KernelStable
+}
+
+// parameters returns the claim's parameters of a kind, "" for one without a claim.
+func parameters(kind, kernel string) string {
+	quiet := "none"
+	if alone(Quiet, kernel) {
+		quiet = "partition"
+	}
+	return map[string]string{
+		Pool: `"cpu":{"isolation":"none"}`, Partition: `"cpu":{"isolation":"partition"}`, Isolated: `"cpu":{"isolation":"isolated"}`,
+		Quiet: `"cpu":{"isolation":"` + quiet + `","interrupts":"none","housekeeping":"none","quota":"none","wakeupLatency":0}`,
+	}[kind]
+}
 
 // container returns a container with the CPUs of a kind.
 func (b *Bench) container(kind string, args ...string) objects.Container {
 	c := objects.Container{Name: "main", Args: args}
-	isolation := map[string]string{Pool: "none", Partition: "partition", Isolated: "isolated"}[kind]
-	if isolation != "" {
+	if p := parameters(kind, b.Kernel); p != "" {
 		c.Claim = &objects.Claim{
 			NUMA: b.NUMA, Amounts: objects.Amounts{"cpu": *resource.NewQuantity(int64(b.CPUs), resource.DecimalSI)},
-			Parameters: `"cpu":{"isolation":"` + isolation + `"}`,
+			Parameters: p,
 		}
 	}
 	return c

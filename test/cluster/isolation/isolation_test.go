@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
 
 func TestParseDomains(t *testing.T) {
@@ -71,8 +73,10 @@ func latencies() []Latency {
 		{Kind: Pool, CPUs: "2-3", Pod: Reach{9, 0}, Host: Reach{9, 9}, Domains: 2},
 		{Kind: Partition, CPUs: "2-3", Pod: Reach{9, 0}, Host: Reach{9, 0}, Domains: 1},
 		{Kind: Isolated, CPUs: "2-3", Pod: Reach{9, 0}, Host: Reach{9, 0}, Isolated: "2-3"},
+		{Kind: Quiet, CPUs: "2-3", Pod: Reach{9, 0}, Host: Reach{9, 0}, Domains: 1},
 	}
 	for i := range all {
+		all[i].Alone = alone(all[i].Kind, cluster.KernelNewest)
 		all[i].Cycle = Cycle{Samples: 100, P99: 1000, Waited: 50000}
 		if i > 1 {
 			all[i].Cycle.P99, all[i].Cycle.Waited = 10, 100
@@ -144,9 +148,16 @@ func TestInTurn(t *testing.T) {
 func TestContainer(t *testing.T) {
 	b := &Bench{NUMA: 1, CPUs: 2}
 	require.Nil(t, b.container(None, "hog").Claim)
-	for kind, want := range map[string]string{Pool: "none", Partition: "partition", Isolated: "isolated"} {
-		claim := b.container(kind, "sleep").Claim
-		require.Equal(t, `"cpu":{"isolation":"`+want+`"}`, claim.Parameters)
+	for _, c := range []struct{ kind, kernel, want string }{
+		{Pool, cluster.KernelNewest, `"cpu":{"isolation":"none"}`},
+		{Partition, cluster.KernelNewest, `"cpu":{"isolation":"partition"}`},
+		{Isolated, cluster.KernelNewest, `"cpu":{"isolation":"isolated"}`},
+		{Quiet, cluster.KernelBackports, `"cpu":{"isolation":"partition","interrupts":"none","housekeeping":"none","quota":"none","wakeupLatency":0}`},
+		{Quiet, cluster.KernelStable, `"cpu":{"isolation":"none","interrupts":"none","housekeeping":"none","quota":"none","wakeupLatency":0}`},
+	} {
+		b.Kernel = c.kernel
+		claim := b.container(c.kind, "sleep").Claim
+		require.Equal(t, c.want, claim.Parameters)
 		amount := claim.Amounts["cpu"]
 		require.Equal(t, "2", amount.String())
 	}

@@ -35,6 +35,7 @@ type Reach struct{ Samples, Allowed int }
 type Latency struct {
 	Kind     string
 	CPUs     string // the container's
+	Alone    bool   // whether the kernel shall keep all other programs off the CPUs
 	Cycle    Cycle
 	Pod      Reach  // of the pod that burns CPUs
 	Host     Reach  // of the process of the node that burns CPUs
@@ -55,8 +56,8 @@ const (
 // Latencies measures all kinds, one after the other: the thread wakes up every interval for the duration.
 func (b *Bench) Latencies(ctx context.Context, interval, duration time.Duration) ([]Latency, error) {
 	var all []Latency
-	for _, kind := range Kinds() {
-		b.Log("wake-up latency: %s", kind)
+	for _, kind := range Kinds(b.Kernel) {
+		b.Log("wake-up latency on %s: %s", b.Node, kind)
 		l, err := b.latency(ctx, kind, interval, duration)
 		if err != nil {
 			return nil, fmt.Errorf("latency, %s: %w", kind, err)
@@ -67,7 +68,7 @@ func (b *Bench) Latencies(ctx context.Context, interval, duration time.Duration)
 }
 
 func (b *Bench) latency(ctx context.Context, kind string, interval, duration time.Duration) (l Latency, err error) {
-	l.Kind = kind
+	l.Kind, l.Alone = kind, alone(kind, b.Kernel)
 	pod := "isolation-" + kind
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
@@ -151,11 +152,11 @@ func CheckLatencies(all []Latency) error {
 	by := map[string]Latency{}
 	for _, l := range all {
 		by[l.Kind] = l
-		claim, partition := l.Kind != None, l.Kind == Partition || l.Kind == Isolated
+		claim := l.Kind != None
 		expect(l.Cycle.Samples > 0 && l.Pod.Samples > 0 && l.Host.Samples > 0, "%s: no samples: %+v", l.Kind, l)
 		expect((l.Pod.Allowed == 0) == claim,
 			"%s: the other pod could use CPUs %s in %d of %d samples", l.Kind, l.CPUs, l.Pod.Allowed, l.Pod.Samples)
-		expect((l.Host.Allowed == 0) == partition,
+		expect((l.Host.Allowed == 0) == l.Alone,
 			"%s: the host process could use CPUs %s in %d of %d samples", l.Kind, l.CPUs, l.Host.Allowed, l.Host.Samples)
 		if l.Kind == Isolated {
 			expect(l.Isolated == l.CPUs && l.Domains == 0,
@@ -164,7 +165,7 @@ func CheckLatencies(all []Latency) error {
 			expect(l.Isolated == "" && l.Domains > 0,
 				"%s: CPUs %s, the kernel has %q isolated, and scheduling domains %d", l.Kind, l.CPUs, l.Isolated, l.Domains)
 		}
-		if partition {
+		if l.Alone {
 			expect(l.Cycle.P99 < by[Pool].Cycle.P99,
 				"%s: p99 is %d ns, that of the pool %d", l.Kind, l.Cycle.P99, by[Pool].Cycle.P99)
 			expect(l.WaitedEach() < by[Pool].WaitedEach(),

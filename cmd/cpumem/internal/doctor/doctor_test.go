@@ -113,6 +113,11 @@ func TestUnwellNode(t *testing.T) {
 		"gate not looked for": {func(m *doctor.Machine) { m.KubeletConfig = "" }, doctor.Unknown, "--kubelet-config"},
 		"no NRI":              {without("run/nri/nri.sock"), doctor.Fault, "switch NRI on in the runtime"},
 		"a file for NRI":      {with("run/nri/nri.sock", ""), doctor.Fault, "is no socket"},
+		"irqbalance": {
+			change: with("sys/fs/cgroup/system.slice/irqbalance.service/cgroup.events", "populated 1\nfrozen 0\n"),
+			state:  doctor.Warning,
+			want:   "give it the claimable CPUs as IRQBALANCE_BANNED_CPULIST",
+		},
 		"CDI on a disk": {
 			change: func(m *doctor.Machine) { m.CDIDir = "/etc/cdi" },
 			state:  doctor.Warning,

@@ -18,6 +18,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/inspect"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubeletconfig"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 )
 
 // Machine is what the checks of a node look at.
@@ -40,6 +41,7 @@ func Node(m Machine) []Check {
 	checks := []Check{m.kernel(), m.cgroup(), m.controllers()}
 	checks = append(checks, m.policies()...)
 	checks = append(checks, m.gate(), m.nri(), m.cdi())
+	checks = append(checks, m.irqbalance()...)
 	return append(checks, m.daemons()...)
 }
 
@@ -188,6 +190,17 @@ func (m Machine) cdi() Check {
 		c.State, c.Found = OK, m.CDIDir+" on tmpfs"
 	}
 	return c
+}
+
+// irqbalance returns a warning if irqbalance is running. Nodes without it need no check.
+func (m Machine) irqbalance() []Check {
+	if !quiet.Irqbalance(m.below("sys/fs/cgroup")) {
+		return nil
+	}
+	return []Check{{
+		Name: "irqbalance", State: Warning, Found: "running: it brings interrupts back to CPUs of claims with interrupts: none",
+		Mend: "give it the claimable CPUs as IRQBALANCE_BANNED_CPULIST, or stop it",
+	}}
 }
 
 // fileSystem returns the kind of the file system that has the CDI directory.

@@ -17,6 +17,7 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/size"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
 )
 
 // Directory is the content of the contract's files in a CDI directory.
@@ -27,6 +28,8 @@ type Directory struct {
 	Actuator *contract.Announcement
 	// Problems are files that cannot be read and rules that do not hold.
 	Problems []error
+	// Measurements is empty before [Directory.Measure].
+	Measurements Measurements
 }
 
 // Read reads the directory at path. Only a directory that cannot be listed is
@@ -136,15 +139,24 @@ type Selected struct {
 	NodeState *contract.NodeState    `json:"nodeState"`
 	Actuator  *contract.Announcement `json:"actuator"`
 	Problems  []string               `json:"problems"`
+	// Receipts are named like the results' devices.
+	Receipts map[string]receipt.Receipt `json:"receipts"`
 }
 
 // Selected returns the content with the claims that claim selects, as in
 // [Directory.Explain].
 func (d Directory) Selected(claim string) Selected {
-	out := Selected{Claims: []contract.ClaimRecord{}, NodeState: d.Node, Actuator: d.Actuator, Problems: []string{}}
+	out := Selected{Claims: []contract.ClaimRecord{}, NodeState: d.Node, Actuator: d.Actuator, Problems: []string{},
+		Receipts: make(map[string]receipt.Receipt)}
 	for _, c := range d.Claims {
 		if selects(claim, c) {
 			out.Claims = append(out.Claims, c)
+			for i := range c.Results {
+				name := contract.Key{ClaimUID: c.UID, Index: i}.DeviceName()
+				if r, measured := d.Measurements.Receipts[name]; measured {
+					out.Receipts[name] = r
+				}
+			}
 		}
 	}
 	for _, p := range d.Problems {

@@ -5,6 +5,7 @@ package inspect
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -13,16 +14,76 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
 )
+
+// Measurements are what was measured on the CPUs of claims that ask for quiet ones.
+type Measurements struct {
+	// Receipts are named like the results' devices.
+	Receipts map[string]receipt.Receipt
+	// Irqbalance reports whether irqbalance is running.
+	Irqbalance bool
+	// Err is why nothing was measured, nil if it was.
+	Err error
+}
+
+// Host is where the measurements are read.
+type Host struct {
+	Sys, Proc, Cgroups fs.FS
+	// PluginDir is the frontend's data directory.
+	PluginDir string
+}
+
+// Measure returns the directory with the measurements of its claims until now.
+func (d Directory) Measure(h Host) Directory {
+	d.Measurements = Measurements{Irqbalance: quiet.Irqbalance(h.Cgroups)}
+	book, err := receipt.File{Dir: h.PluginDir}.Read()
+	if err != nil || len(book.Entries) == 0 {
+		d.Measurements.Err = err
+		return d
+	}
+	machine, err := receipt.ReadMachine(h.Sys, h.Proc)
+	var throttled map[contract.Key]receipt.Throttling
+	if err == nil {
+		throttled, err = receipt.ReadThrottling(h.Cgroups, d.Claims, d.podDir)
+	}
+	if err != nil {
+		d.Measurements.Err = err
+		return d
+	}
+	d.Measurements.Receipts = make(map[string]receipt.Receipt)
+	for key, r := range book.Receipts(d.Claims, machine, throttled) {
+		d.Measurements.Receipts[key.DeviceName()] = r
+	}
+	return d
+}
+
+func (d Directory) podDir(p contract.PodRecord) string {
+	kubepods := "kubepods"
+	if d.Actuator != nil && d.Actuator.Kubepods != "" {
+		kubepods = d.Actuator.Kubepods
+	}
+	return health.PodDir(kubepods, p.QOS, p.UID)
+}
 
 // explainQuiet writes a line for each result whose CPUs are to be quiet, and what is
 // known against it.
 func (d Directory) explainQuiet(w io.Writer, claim string) {
-	var fixed, faults map[string]string
+	facts := health.QuietFacts{Irqbalance: d.Measurements.Irqbalance, Receipts: make(map[contract.Key]receipt.Receipt)}
 	if d.Actuator != nil {
-		fixed, faults = d.Actuator.FixedInterrupts, d.Actuator.MachineFaults
+		facts.Fixed, facts.Faults = d.Actuator.FixedInterrupts, d.Actuator.MachineFaults
 	}
-	found := health.CheckQuiet(d.Claims, fixed, faults)
+	for _, c := range d.Claims {
+		for i := range c.Results {
+			key := contract.Key{ClaimUID: c.UID, Index: i}
+			if r, measured := d.Measurements.Receipts[key.DeviceName()]; measured {
+				facts.Receipts[key] = r
+			}
+		}
+	}
+	found := health.CheckQuiet(d.Claims, facts)
+	asked := false
 	for _, c := range d.Claims {
 		for i, r := range c.Results {
 			promises := promisesOf(r)
@@ -30,15 +91,25 @@ func (d Directory) explainQuiet(w io.Writer, claim string) {
 			if !selects(claim, c) || len(promises) == 0 && state == (health.Quiet{}) {
 				continue
 			}
-			if len(promises) > 0 {
-				fmt.Fprintf(w, "quiet: claim %s/%s, CPUs %s: %s\n", c.Namespace, c.Name, r.Decision.CPUs, strings.Join(promises, ", "))
+			asked = asked || receipt.Measured(r)
+			line := func(format string, args ...any) {
+				fmt.Fprintf(w, "quiet: claim %s/%s, CPUs %s: %s\n", c.Namespace, c.Name, r.Decision.CPUs, fmt.Sprintf(format, args...))
 			}
-			for _, condition := range []health.Condition{state.Interrupts, state.Quota} {
-				if condition.Status == metav1.ConditionFalse {
-					fmt.Fprintf(w, "quiet: claim %s/%s, CPUs %s: but %s\n", c.Namespace, c.Name, r.Decision.CPUs, condition.Message)
+			if len(promises) > 0 {
+				line("%s", strings.Join(promises, ", "))
+			}
+			for _, condition := range []health.Condition{state.Interrupts, state.Quota, state.Measured} {
+				switch {
+				case condition.Status == metav1.ConditionFalse:
+					line("but %s", condition.Message)
+				case condition.Reason == health.ReasonIrqbalance, condition != (health.Condition{}) && condition == state.Measured:
+					line("%s", condition.Message)
 				}
 			}
 		}
+	}
+	if asked && d.Measurements.Err != nil {
+		fmt.Fprintf(w, "quiet: not measured: %v\n", d.Measurements.Err)
 	}
 }
 

@@ -10,15 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
 )
 
 func latencies() []isolation.Latency {
 	var all []isolation.Latency
-	for i, kind := range isolation.Kinds() {
+	for i, kind := range isolation.Kinds(cluster.KernelNewest) {
 		scale := uint64(1000 >> (2 * i))
 		all = append(all, isolation.Latency{
-			Kind: kind, CPUs: "2-3", Domains: 3 - i,
+			Kind: kind, CPUs: "2-3", Domains: max(0, 3-i),
 			Pod: isolation.Reach{Samples: 600, Allowed: max(0, 300-300*i)}, Host: isolation.Reach{Samples: 600},
 			Cycle: isolation.Cycle{
 				Scheduler: "normal", Interval: 2e6, Samples: 1000, Waited: 1e6, Preempted: 7,

@@ -20,13 +20,14 @@ const (
 func label(kind string) string {
 	return map[string]string{
 		isolation.None: "no claim", isolation.Pool: "claim, pool",
-		isolation.Partition: "claim, partition", isolation.Isolated: "claim, isolated partition",
+		isolation.Partition: "claim, partition", isolation.Isolated: "claim, isolated partition", isolation.Quiet: "claim, quiet",
 	}[kind]
 }
 
 func colour(kind string) string {
 	return map[string]string{
 		isolation.None: svg.Grey, isolation.Pool: svg.Orange, isolation.Partition: svg.Blue, isolation.Isolated: svg.Green,
+		isolation.Quiet: svg.Purple,
 	}[kind]
 }
 

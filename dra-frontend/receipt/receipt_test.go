@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package receipt_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
+)
+
+var (
+	start = time.Date(2026, 11, 25, 6, 0, 0, 0, time.UTC)
+	key   = contract.Key{ClaimUID: "c"}
+)
+
+// quietClaim asks for no interrupts on CPUs 2-3, beside those of nic*.
+func quietClaim() contract.ClaimRecord {
+	return contract.ClaimRecord{UID: "c", Results: []contract.ResultRecord{{
+		Decision: contract.Decision{CPUs: contracttest.CPUs("2-3"), Partition: contract.PartitionRoot},
+		Quiet:    contract.Quiet{NoInterrupts: true, Device: "nic*"},
+	}}}
+}
+
+func machine(disk, nic, timer uint32, waited, switches uint64) receipt.Machine {
+	return receipt.Machine{
+		Interrupts: map[string]receipt.Interrupt{
+			"24": {Handlers: []string{"disk"}, Counts: []uint32{1000, 1000, disk, disk}},
+			"25": {Handlers: []string{"nic0-rx"}, Counts: []uint32{0, 0, nic, 0}},
+			"26": {Handlers: []string{"timer"}, Counts: []uint32{0, 0, timer}},
+		},
+		CPUs: map[int]receipt.CPU{0: {Waited: 1e9, Switches: 1e9}, 2: {Waited: waited}, 3: {Switches: switches}},
+	}
+}
+
+// A85: what was measured since the start, also after a restart, and not of another boot.
+func TestReceipts(t *testing.T) {
+	claims := []contract.ClaimRecord{quietClaim()}
+	look := receipt.Node{BootID: "boot", Now: start, Claims: claims, Machine: machine(1<<32-1, 5, 1, 100, 10)}
+	book := receipt.Book{}.Next(look)
+	require.Empty(t, book.Entries, "interrupts may not have been moved yet")
+
+	look.Applied = true
+	book = book.Next(look)
+	require.Equal(t, receipt.Receipt{Since: start}, book.Receipts(claims, look.Machine, nil)[key])
+
+	// The partition is lost twice. The disk's counters begin again at 0.
+	for minute, lost := range []bool{true, true, false, true} {
+		look.Now = start.Add(time.Duration(minute+1) * time.Minute)
+		look.InvalidPartitions = nil
+		if lost {
+			look.InvalidPartitions = map[string]string{"c": "invalid"}
+		}
+		book = book.Next(look)
+	}
+	throttled := receipt.Throttling{Times: 2, Microseconds: 1500}
+	got := book.Receipts(claims, machine(2, 99, 2, 2100, 13), map[contract.Key]receipt.Throttling{key: throttled})
+	require.Equal(t, map[contract.Key]receipt.Receipt{key: {
+		Since: start, Interrupts: 7, Disturbers: []string{"disk (6)"}, Waited: 2 * time.Microsecond, Switches: 3,
+		Throttling: throttled, PartitionLosses: 2,
+	}}, got)
+	require.Equal(t, "since 2026-11-25T06:00:00Z: 7 interrupts of devices, threads waited 2µs and were switched to 3 times, "+
+		"throttled 2 times (1.5ms), partition lost 2 times", got[key].String())
+
+	// A restart and a release.
+	file := receipt.File{Dir: t.TempDir()}
+	require.NoError(t, file.Write(book))
+	again, err := file.Read()
+	require.NoError(t, err)
+	require.Equal(t, book, again)
+	require.Equal(t, book, again.Next(look))
+	look.Claims = nil
+	require.NoError(t, file.Write(again.Next(look)))
+	again, err = file.Read()
+	require.NoError(t, err)
+	require.Empty(t, again)
+
+	// The counters of another boot are no start.
+	look.BootID, look.Claims, look.InvalidPartitions = "next", claims, nil
+	require.Equal(t, receipt.Receipt{Since: look.Now}, book.Next(look).Receipts(claims, look.Machine, nil)[key])
+}
+
+func TestMeasured(t *testing.T) {
+	cpus := contract.Decision{CPUs: contracttest.CPUs("2")}
+	lifted := contract.Decision{CPUs: contracttest.CPUs("2"), Quota: contract.QuotaNone}
+	for name, c := range map[string]struct {
+		result contract.ResultRecord
+		want   bool
+	}{
+		"CPUs alone":       {result: contract.ResultRecord{Decision: cpus, Quiet: contract.Quiet{LimitMilli: 500}}},
+		"no interrupts":    {result: contract.ResultRecord{Decision: cpus, Quiet: contract.Quiet{NoInterrupts: true}}, want: true},
+		"no work queues":   {result: contract.ResultRecord{Decision: cpus, Quiet: contract.Quiet{NoWorkQueues: true}}, want: true},
+		"no limit":         {result: contract.ResultRecord{Decision: lifted}, want: true},
+		"no CPUs, no less": {result: contract.ResultRecord{Decision: contract.Decision{Quota: contract.QuotaNone}}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, receipt.Measured(c.result)) })
+	}
+}
+
+// A receipt names few devices, the most frequent first, however many there are.
+func TestDisturbersAreBounded(t *testing.T) {
+	m := receipt.Machine{Interrupts: make(map[string]receipt.Interrupt)}
+	for n := range 10 {
+		m.Interrupts[string(rune('0'+n))] = receipt.Interrupt{
+			Handlers: []string{"disk" + string(rune('0'+n))}, Counts: []uint32{0, 0, uint32(n)}, //nolint:gosec // small
+		}
+	}
+	claims := []contract.ClaimRecord{quietClaim()}
+	look := receipt.Node{BootID: "boot", Now: start, Claims: claims, Applied: true}
+	got := receipt.Book{}.Next(look).Receipts(claims, m, nil)[key]
+	require.Equal(t, []string{"disk9 (9)", "disk8 (8)", "disk7 (7)", "disk6 (6)", "4 more"}, got.Disturbers)
+}
+
+// What was measured grows with the kernel's counters, and never below zero.
+func TestReceiptsGrow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		claims := []contract.ClaimRecord{quietClaim()}
+		disk := rapid.Uint32().Draw(t, "disk")
+		waited, switches := rapid.Uint64().Draw(t, "waited"), rapid.Uint64().Draw(t, "switches")
+		look := receipt.Node{BootID: "boot", Now: start, Claims: claims, Applied: true, Machine: machine(disk, 0, 0, waited, switches)}
+		book := receipt.Book{}.Next(look)
+		more := rapid.Uint32Range(0, 1<<29).Draw(t, "more")
+		got := book.Receipts(claims, machine(disk+more, 0, 0, waited-min(waited, uint64(more)), switches), nil)[key]
+		if got.Interrupts != 2*uint64(more) || got.Waited != 0 || got.Switches != 0 {
+			t.Fatalf("got %+v after %d more interrupts on each of two CPUs", got, more)
+		}
+	})
+}
+
+// Another device that gets the number of one that is gone has begun at 0.
+func TestInterruptOfAnotherDevice(t *testing.T) {
+	claims := []contract.ClaimRecord{quietClaim()}
+	book := receipt.Book{}.Next(receipt.Node{BootID: "boot", Claims: claims, Applied: true, Machine: machine(5000, 0, 0, 0, 0)})
+	require.EqualValues(t, 6, book.Receipts(claims, machine(3, 0, 0, 0, 0), nil)[key].Interrupts)
+}
+
+// Magnitudes change rarely: a status that follows them is written a bounded number of times.
+func TestMagnitudes(t *testing.T) {
+	changes, last := 0, ""
+	for n := range uint64(100_000) {
+		r := receipt.Receipt{Interrupts: n, Switches: n}
+		if now := r.Magnitudes(); now != last {
+			changes, last = changes+1, now
+		}
+	}
+	require.Equal(t, 6, changes, "0, 1, 10, 100, 1000 and 10000")
+}
+
+func TestFile_Broken(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, receipt.FileName), []byte("{"), 0o600))
+	_, err := receipt.File{Dir: dir}.Read()
+	require.ErrorContains(t, err, receipt.FileName)
+	require.ErrorContains(t, err, "the frontend writes it anew")
+}
