@@ -74,27 +74,42 @@ func (s Set[Of]) Contains(id int) bool {
 }
 
 // IsSubsetOf reports whether the other set has all ids of the set.
-func (s Set[Of]) IsSubsetOf(other Set[Of]) bool { return s.ids().IsSubsetOf(other.ids()) }
+func (s Set[Of]) IsSubsetOf(other Set[Of]) bool {
+	return s.IsEmpty() || s == other || s.ids().IsSubsetOf(other.ids())
+}
 
 // Overlaps reports whether the sets have an id in common.
 func (s Set[Of]) Overlaps(other Set[Of]) bool { return !s.Intersection(other).IsEmpty() }
 
+// Empty sets are frequent, and cost the methods below nothing.
+
 // Union returns the ids of all sets.
 func (s Set[Of]) Union(others ...Set[Of]) Set[Of] {
-	all := make([]cpuset.CPUSet, len(others))
-	for i, other := range others {
-		all[i] = other.ids()
+	var all []cpuset.CPUSet
+	for _, other := range others {
+		if !other.IsEmpty() && other != s {
+			all = append(all, other.ids())
+		}
+	}
+	if len(all) == 0 {
+		return s
 	}
 	return newSet[Of](s.ids().Union(all...))
 }
 
 // Intersection returns the ids that both sets have.
 func (s Set[Of]) Intersection(other Set[Of]) Set[Of] {
+	if s.IsEmpty() || other.IsEmpty() {
+		return Set[Of]{}
+	}
 	return newSet[Of](s.ids().Intersection(other.ids()))
 }
 
 // Difference returns the ids of the set that the other set lacks.
 func (s Set[Of]) Difference(other Set[Of]) Set[Of] {
+	if s.IsEmpty() || other.IsEmpty() {
+		return s
+	}
 	return newSet[Of](s.ids().Difference(other.ids()))
 }
 

@@ -5,9 +5,8 @@ package cgroups
 import (
 	"bytes"
 	"errors"
-	"io"
-	"io/fs"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,35 +40,73 @@ type Cgroup interface {
 }
 
 // mounted is a hierarchy that the kernel has mounted. No path leads out of it.
-type mounted struct{ *os.Root }
+type mounted struct {
+	*os.Root
+	// file is the root's directory.
+	file *os.File
+}
 
+func openMounted(path string) (mounted, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return mounted{}, err
+	}
+	file, err := root.Open(".")
+	if err != nil {
+		return mounted{}, errors.Join(err, root.Close())
+	}
+	return mounted{root, file}, nil
+}
+
+func (m mounted) Close() error { return errors.Join(m.file.Close(), m.Root.Close()) }
+
+// Open opens a cgroup with one system call, because each comparison with the kernel opens
+// every cgroup.
 func (m mounted) Open(dir string) (Cgroup, error) {
-	root, err := m.OpenRoot(dir)
+	const inside = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	fd, err := again(func() (int, error) {
+		return unix.Openat2(int(m.file.Fd()), dir, &unix.OpenHow{
+			Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: inside,
+		})
+	})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return m.openByParts(dir) // Linux before 5.6, or a seccomp profile from before it
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &directory{Root: root}, nil
+	return directory(fd), nil
+}
+
+func (m mounted) openByParts(dir string) (Cgroup, error) {
+	file, err := m.Root.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return directory(fd), nil
 }
 
 func (m mounted) Mkdir(dir string) error { return m.Root.Mkdir(dir, 0o755) }
 
-// directory is the directory of a cgroup.
-type directory struct {
-	*os.Root
-	// file is the directory itself, which has the attributes; nil until it is used.
-	file *os.File
-}
+// directory is the descriptor of the directory of a cgroup. A file takes three system
+// calls; package os would make twice as many.
+type directory int
 
-func (d *directory) Close() error {
-	err := d.Root.Close()
-	if d.file != nil {
-		err = errors.Join(err, d.file.Close())
+func (d directory) Close() error { return unix.Close(int(d)) }
+
+func (d directory) Children() ([]string, error) {
+	fd, err := d.open(".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
 	}
-	return err
-}
-
-func (d *directory) Children() ([]string, error) {
-	entries, err := fs.ReadDir(d.FS(), ".")
+	dir := os.NewFile(uintptr(fd), ".")
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
 	if err != nil {
 		return nil, err
 	}
@@ -79,53 +116,67 @@ func (d *directory) Children() ([]string, error) {
 			names = append(names, e.Name())
 		}
 	}
+	slices.Sort(names)
 	return names, nil
 }
 
-func (d *directory) Read(file string) ([]byte, error) {
-	f, err := d.Open(file)
+// open opens a file of the directory. Names of files have no slash.
+func (d directory) open(file string, flags int) (int, error) {
+	return again(func() (int, error) { return unix.Openat(int(d), file, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0) })
+}
+
+func (d directory) Read(file string) ([]byte, error) {
+	fd, err := d.open(file, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, 64<<10))
+	defer unix.Close(fd)
+	// The kernel gives a cgroup file whole: a read that leaves room was the last.
+	var content []byte
+	for size := 1 << 10; ; size = maxFile - len(content) {
+		buffer := make([]byte, size)
+		n, err := again(func() (int, error) { return unix.Read(fd, buffer) })
+		if err != nil {
+			return nil, err
+		}
+		content = append(content, buffer[:n]...)
+		if n < size || len(content) == maxFile {
+			return content, nil
+		}
+	}
 }
+
+const maxFile = 64 << 10
 
 // Write truncates the file, which cgroupfs ignores: a plain file in a test has exactly
 // the content.
-func (d *directory) Write(file, content string) error {
-	f, err := d.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
+func (d directory) Write(file, content string) error {
+	fd, err := d.open(file, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(content)
-	return errors.Join(err, f.Close())
+	_, err = again(func() (int, error) { return unix.Write(fd, []byte(content)) })
+	return errors.Join(err, unix.Close(fd))
 }
 
-// fd returns the descriptor of the directory.
-func (d *directory) fd() (int, error) {
-	if d.file == nil {
-		file, err := d.Open(".")
-		if err != nil {
-			return 0, err
+// again makes a system call again that a signal has interrupted.
+func again(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
 		}
-		d.file = file
 	}
-	return int(d.file.Fd()), nil
 }
 
-func (d *directory) Attributes() ([]string, error) {
-	fd, err := d.fd()
-	if err != nil {
-		return nil, err
-	}
+func (d directory) Attributes() ([]string, error) {
 	// The kernel allows 128 KiB of user attributes on a cgroup.
 	var short [4 << 10]byte
-	n, err := unix.Flistxattr(fd, short[:])
+	n, err := unix.Flistxattr(int(d), short[:])
 	list := short[:max(n, 0)]
 	if errors.Is(err, unix.ERANGE) {
 		list = make([]byte, 256<<10)
-		n, err = unix.Flistxattr(fd, list)
+		n, err = unix.Flistxattr(int(d), list)
 		list = list[:max(n, 0)]
 	}
 	if err != nil {
@@ -138,34 +189,22 @@ func (d *directory) Attributes() ([]string, error) {
 	return names, nil
 }
 
-func (d *directory) Attribute(name string) (string, error) {
-	fd, err := d.fd()
-	if err != nil {
-		return "", err
-	}
+func (d directory) Attribute(name string) (string, error) {
 	var short [4 << 10]byte
-	n, err := unix.Fgetxattr(fd, name, short[:])
+	n, err := unix.Fgetxattr(int(d), name, short[:])
 	value := short[:max(n, 0)]
 	if errors.Is(err, unix.ERANGE) {
 		value = make([]byte, 64<<10) // the largest attribute (xattr(7)): lists of CPUs can be long
-		n, err = unix.Fgetxattr(fd, name, value)
+		n, err = unix.Fgetxattr(int(d), name, value)
 		value = value[:max(n, 0)]
 	}
 	return string(value), err
 }
 
-func (d *directory) SetAttribute(name, value string) error {
-	fd, err := d.fd()
-	if err != nil {
-		return err
-	}
-	return unix.Fsetxattr(fd, name, []byte(value), 0)
+func (d directory) SetAttribute(name, value string) error {
+	return unix.Fsetxattr(int(d), name, []byte(value), 0)
 }
 
-func (d *directory) RemoveAttribute(name string) error {
-	fd, err := d.fd()
-	if err != nil {
-		return err
-	}
-	return unix.Fremovexattr(fd, name)
+func (d directory) RemoveAttribute(name string) error {
+	return unix.Fremovexattr(int(d), name)
 }

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"syscall"
 
@@ -34,11 +33,11 @@ func NewMount(h Hierarchy) *Mount { return &Mount{hierarchy: h} }
 
 // Open opens the hierarchy mounted at mount, normally /sys/fs/cgroup.
 func Open(mount string) (*Mount, error) {
-	root, err := os.OpenRoot(mount)
+	m, err := openMounted(mount)
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup mount: %w", err)
 	}
-	return NewMount(mounted{root}), nil
+	return NewMount(m), nil
 }
 
 // Close releases the hierarchy.

@@ -6,34 +6,80 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
-// BenchmarkCreateExclusive measures how long the runtime holds its node-wide
-// lock to create a container with claimed CPUs. The actuator looks at all pool
-// containers and, in the second form, moves them.
-func BenchmarkCreateExclusive(b *testing.B) {
-	for _, containers := range []int{0, 100, 500} {
-		for _, move := range []bool{false, true} {
-			b.Run(fmt.Sprintf("containers=%d/move=%t", containers, move), func(b *testing.B) {
-				r := newRuntime(b, b.TempDir())
-				for i := range containers {
-					r.run(fmt.Sprintf("c%03d", i), testnode.UID(1000+i/5))
+// busyNode returns a node with containers, five to a pod, whose cgroups are plain files: the
+// system calls are those on a real node, and cgroupfs takes longer for each. claimed
+// containers have a claim of memory and hugepages each, the others none.
+func busyNode(b *testing.B, containers int, claimed bool) *runtime {
+	b.Helper()
+	r := newRuntime(b, b.TempDir())
+	for i := range containers {
+		pod := testnode.UID(1000 + i/5)
+		var env []string
+		if claimed {
+			pod = testnode.UID(1000 + i)
+			env = r.node.Prepare(pod, testnode.UID(5000+i), contract.Decision{Mems: contracttest.NUMANodes("0"),
+				Memory:    &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30},
+				Hugepages: map[string]contract.Limit{"2Mi": 64 << 20}})
+		}
+		r.run(fmt.Sprintf("c%03d", i), pod, env...)
+	}
+	r.node.Change(func(s *contract.NodeState) {
+		for uid, pod := range s.Pods {
+			pod.Cgroup = contract.Files{
+				"memory.min": "1073741824", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864",
+			}
+			s.Pods[uid] = pod
+		}
+		if claimed {
+			s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}, "burstable": {"memory.min": "4096"}}
+		}
+	})
+	require.NoError(b, r.plugin.Apply(b.Context()))
+	r.onPlainFiles(b)
+	return r
+}
+
+// onPlainFiles starts the actuator again over a copy of the cgroups in plain files.
+func (r *runtime) onPlainFiles(b *testing.B) {
+	b.Helper()
+	dir := b.TempDir()
+	r.node.CopyTo(dir)
+	mount, err := cgroups.Open(dir)
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, mount.Close()) })
+	r.mount = mount
+	r.connect()
+}
+
+func counts() []int { return []int{0, 100, 500} }
+
+// BenchmarkCreateContainer measures how long the runtime holds its node-wide lock to create a
+// container without a claim, and with claims of exclusive CPUs.
+func BenchmarkCreateContainer(b *testing.B) {
+	for _, claimed := range []int{0, 1, 2} {
+		for _, containers := range counts() {
+			b.Run(fmt.Sprintf("claims=%d/containers=%d", claimed, containers), func(b *testing.B) {
+				r := busyNode(b, containers, false)
+				var env []string
+				for i := range claimed {
+					d := contract.Decision{CPUs: contracttest.CPUs([]string{"4-7", "8-11"}[i])}
+					env = append(env, r.node.Prepare(podA, testnode.UID(9000+i), d)...)
 				}
-				env := r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
 				pod := sandbox(podA)
 				c, err := r.create("exclusive", podA, env...)
 				require.NoError(b, err)
-				for i := 0; b.Loop(); i++ {
-					if move {
-						b.StopTimer()
-						r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs([]string{"0-3", "8-15"}[i%2]) })
-						b.StartTimer()
-					}
+				r.onPlainFiles(b)
+				b.ReportAllocs()
+				for b.Loop() {
 					_, _, err := r.session.CreateContainer(b.Context(), pod, c.api)
 					require.NoError(b, err)
 				}
@@ -42,34 +88,50 @@ func BenchmarkCreateExclusive(b *testing.B) {
 	}
 }
 
-// BenchmarkDrift measures the periodic comparison of everything with the
-// kernel, with nothing to repair. Each container has a claim with memory and
-// hugepages. The cgroups are the model: the cluster tests measure cgroupfs.
-func BenchmarkDrift(b *testing.B) {
-	for _, containers := range []int{0, 100, 500} {
-		b.Run(fmt.Sprintf("containers=%d", containers), func(b *testing.B) {
-			r := newRuntime(b, b.TempDir())
-			for i := range containers {
-				pod, claim := testnode.UID(1000+i), testnode.UID(5000+i)
-				env := r.node.Prepare(pod, claim, contract.Decision{Mems: contracttest.NUMANodes("0"),
-					Memory:    &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30},
-					Hugepages: map[string]contract.Limit{"2Mi": 64 << 20}})
-				r.run(fmt.Sprintf("c%03d", i), pod, env...)
-			}
-			r.node.Change(func(s *contract.NodeState) {
-				for uid, pod := range s.Pods {
-					pod.Cgroup = contract.Files{
-						"memory.min": "1073741824", "hugetlb.2MB.max": "67108864", "hugetlb.2MB.rsvd.max": "67108864",
-					}
-					s.Pods[uid] = pod
-				}
-				s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}, "burstable": {"memory.min": "4096"}}
-			})
-			require.NoError(b, r.plugin.Apply(b.Context()))
-			for b.Loop() {
+// BenchmarkApply measures the comparison of everything with the kernel: with nothing to
+// repair, beside containers without claims and with a claim each, and with a pool that
+// changes, which is a write into each container without a claim.
+func BenchmarkApply(b *testing.B) {
+	for _, kind := range []string{"pool", "claims", "move"} {
+		for _, containers := range counts() {
+			b.Run(fmt.Sprintf("%s/containers=%d", kind, containers), func(b *testing.B) {
+				r := busyNode(b, containers, kind == "claims")
 				require.NoError(b, r.plugin.Apply(b.Context()))
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					if kind == "move" {
+						b.StopTimer()
+						r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs([]string{"0-3", "8-15"}[i%2]) })
+						b.StartTimer()
+					}
+					require.NoError(b, r.plugin.Apply(b.Context()))
+				}
+				require.Zero(b, r.metric("cpumem_actuator_repaired_total"))
+			})
+		}
+	}
+}
+
+// BenchmarkSynchronize measures how long the runtime waits for a plugin that connects.
+func BenchmarkSynchronize(b *testing.B) {
+	for _, containers := range counts() {
+		b.Run(fmt.Sprintf("containers=%d", containers), func(b *testing.B) {
+			r := busyNode(b, containers, false)
+			var list []*api.Container
+			var sandboxes []*api.PodSandbox
+			seen := make(map[string]bool)
+			for _, c := range r.containers {
+				list = append(list, c.api)
+				if !seen[c.pod.Id] {
+					seen[c.pod.Id] = true
+					sandboxes = append(sandboxes, c.pod)
+				}
 			}
-			require.Zero(b, r.metric("cpumem_actuator_repaired_total"))
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := r.session.Synchronize(b.Context(), sandboxes, list)
+				require.NoError(b, err)
+			}
 		})
 	}
 }

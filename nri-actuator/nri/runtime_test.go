@@ -17,6 +17,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
@@ -50,6 +51,8 @@ type runtime struct {
 	// machine are the directories of the machine's files, which have none unless set
 	// before connect.
 	machine machine.Dirs
+	// mount has the cgroups of the actuator, the node's unless set before connect.
+	mount *cgroups.Mount
 }
 
 type container struct {
@@ -95,9 +98,13 @@ func (r *runtime) connect() {
 	r.registry = prometheus.NewRegistry()
 	m, err := metrics.New(r.registry)
 	require.NoError(r.t, err)
+	mount := r.node.Mount()
+	if r.mount != nil {
+		mount = r.mount
+	}
 	r.plugin = nri.New(nri.Options{Announcer: r, Kernel: r.kernel, Options: enforce.Options{
 		Host:      machine.New(r.machine, cdidir.At(r.node.CDI), "boot"),
-		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: r.node.Mount(), Metrics: m,
+		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: mount, Metrics: m,
 		// The cgroups are no units.
 		Units: systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,

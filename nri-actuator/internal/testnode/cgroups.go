@@ -4,7 +4,9 @@ package testnode
 
 import (
 	"errors"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
@@ -224,6 +227,28 @@ func (n *Node) File(dir, file string) string {
 		return err
 	}), "%s/%s", dir, file)
 	return content
+}
+
+// CopyTo writes all cgroups as directories with plain files and attributes, below dir.
+// Benchmarks read them with real system calls.
+func (n *Node) CopyTo(dir string) {
+	for _, cgroup := range append([]string{""}, n.Dirs()...) {
+		var contents, attributes map[string]string
+		require.NoError(n.t, n.cgroups.do(func() (err error) {
+			if contents, err = n.cgroups.kernel.Contents(cgroup); err == nil {
+				attributes, err = n.cgroups.kernel.Attributes(cgroup)
+			}
+			return err
+		}))
+		at := filepath.Join(dir, cgroup)
+		require.NoError(n.t, os.MkdirAll(at, 0o700))
+		for name, content := range contents {
+			require.NoError(n.t, os.WriteFile(filepath.Join(at, name), []byte(content+"\n"), 0o600))
+		}
+		for name, value := range attributes {
+			require.NoError(n.t, unix.Setxattr(at, name, []byte(value), 0))
+		}
+	}
 }
 
 // Exists reports whether the cgroup exists.
