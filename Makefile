@@ -140,6 +140,16 @@ prove-isolated: ## Make CYCLES isolated partitions beside moved processes on rea
 	cd test/cluster && GOWORK=off go run ./cmd/deadlock -kernels $(KERNELS) -cycles $(CYCLES) -movers $(MOVERS) \
 		-patience $(PATIENCE) -end $(END)
 
+# Benchmarks by module and package. A number of repetitions does not depend on the machine.
+BENCHMARKS ?= dra-frontend:./placement:Pick nri-actuator:./nri:. test:./lab:Prepare
+BENCHTIME ?= 100x
+
+.PHONY: bench
+bench: ## Measure both daemons' operations on this machine; writes docs/explanation/performance.md
+	@mkdir -p _output; for p in $(BENCHMARKS); do IFS=:; set -- $$p; unset IFS; \
+		(cd $$1 && GOWORK=off go test $$2 -run '^$$' -bench $$3 -benchmem -benchtime $(BENCHTIME) -timeout 60m); done | tee _output/bench.txt
+	cd test && GOWORK=off go run ./benchmarks < ../_output/bench.txt
+
 .PHONY: bench-placement
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)
 	@cd test/placement && GOWORK=off go run .

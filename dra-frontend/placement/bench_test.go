@@ -51,3 +51,27 @@ func BenchmarkPick(b *testing.B) {
 		}
 	}
 }
+
+// Large machines as one zone, from empty to nearly full: a claim of four CPUs.
+func BenchmarkPick_Full(b *testing.B) {
+	for _, size := range []struct{ sockets, nodes, l3s, cores int }{{4, 2, 4, 8}, {8, 8, 4, 8}} {
+		m := tree(size.sockets, size.nodes, size.l3s, size.cores, 2)
+		l, random := placement.NewLayout(m), rand.New(rand.NewPCG(1, 1))
+		for _, percent := range []int{0, 50, 95} {
+			var ids []int
+			for _, c := range m.CPUs {
+				if random.IntN(100) >= percent {
+					ids = append(ids, c.ID)
+				}
+			}
+			free := contract.CPUs(ids...)
+			b.Run(fmt.Sprintf("%d CPUs/%d %% taken", len(m.CPUs), percent), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					_, err := l.Pick(free, 4, placement.Options{})
+					require.NoError(b, err)
+				}
+			})
+		}
+	}
+}

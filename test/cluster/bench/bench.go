@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bench is the common part of commands isolation and pressure, which measure on a cluster of their own: the
-// flags and the cluster's life (bench.go), and the document with the results (document.go).
+// flags and the cluster's life.
 package bench
 
 import (

@@ -21,8 +21,8 @@ type Bench struct {
 	Client  kubernetes.Interface
 	Node    string
 	Kernel  string // the node's, as in the cluster's options
-	NUMA    int // NUMA node of the claims
-	CPUs    int // of a claim
+	NUMA    int    // NUMA node of the claims
+	CPUs    int    // of a claim
 	Log     func(format string, args ...any)
 }
 

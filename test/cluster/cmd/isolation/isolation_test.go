@@ -103,10 +103,10 @@ func TestShares(t *testing.T) {
 
 // The document has the marks between which the command writes.
 func TestDocumentHasMarks(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("../../../../docs/explanation", document))
+	data, err := os.ReadFile(filepath.Join("../../../../docs/explanation", page))
 	require.NoError(t, err)
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, document), data, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, page), data, 0o644))
 	for _, run := range []string{"latency", "start"} {
 		require.NoError(t, writeDocument(dir, run, "new\n"))
 	}

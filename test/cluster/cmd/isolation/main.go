@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
@@ -26,8 +27,8 @@ import (
 )
 
 const (
-	target   = "make bench-isolation"
-	document = "isolation-report.md"
+	target = "make bench-isolation"
+	page   = "isolation-report.md"
 )
 
 type options struct {
@@ -128,5 +129,5 @@ func on(ctx context.Context, b *bench.Bench, node string) (*isolation.Bench, str
 
 // writeDocument writes the run's text to the run's own place in the document.
 func writeDocument(docs, run, text string) error {
-	return bench.Insert(filepath.Join(docs, document), target+": "+run, text)
+	return document.Insert(filepath.Join(docs, page), target+": "+run, text)
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
@@ -84,7 +85,7 @@ func measure(ctx context.Context, b *pressure.Bench, docs string) error {
 		return err
 	}
 	table := tables(size, reclaim, limits)
-	if err := bench.Insert(filepath.Join(docs, "memory-pressure.md"), author, table); err != nil {
+	if err := document.Insert(filepath.Join(docs, "memory-pressure.md"), author, table); err != nil {
 		return err
 	}
 	fmt.Print(table)

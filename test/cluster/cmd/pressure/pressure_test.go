@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/pressure"
 )
 
@@ -97,5 +97,5 @@ func TestDocumentHasMarks(t *testing.T) {
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(file, data, 0o644))
-	require.NoError(t, bench.Insert(file, author, "new\n"))
+	require.NoError(t, document.Insert(file, author, "new\n"))
 }

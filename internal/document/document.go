@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+// Package document writes the results of a command into a page, between marks.
+package document
 
 import (
 	"fmt"

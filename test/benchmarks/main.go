@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command benchmarks reads the output of `go test -bench -benchmem` and writes it as a
+// table into a page. `make bench` calls it.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
+)
+
+func main() {
+	page := flag.String("page", "../docs/explanation/performance.md", "page to write into")
+	flag.Parse()
+	if err := run(os.Stdin, *page); err != nil {
+		fmt.Fprintln(os.Stderr, "benchmarks:", err)
+		os.Exit(1)
+	}
+}
+
+func run(in io.Reader, page string) error {
+	results, err := parse(in)
+	if err != nil {
+		return err
+	}
+	return document.Insert(page, "make bench", table(results))
+}
+
+// result is one line of a benchmark.
+type result struct {
+	name  string
+	time  time.Duration
+	bytes int64
+	// allocations is per operation.
+	allocations int64
+}
+
+// parse returns the results in the output. Output without a result is an error.
+func parse(in io.Reader) ([]result, error) {
+	var all []result
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		words := strings.Fields(lines.Text())
+		if len(words) < 4 || !strings.HasPrefix(words[0], "Benchmark") {
+			continue
+		}
+		r := result{name: nameOf(words[0])}
+		for i := 2; i+1 < len(words); i += 2 {
+			value, err := strconv.ParseFloat(words[i], 64)
+			if err != nil {
+				return nil, fmt.Errorf("%q: %w", lines.Text(), err)
+			}
+			switch words[i+1] {
+			case "ns/op":
+				r.time = time.Duration(value)
+			case "B/op":
+				r.bytes = int64(value)
+			case "allocs/op":
+				r.allocations = int64(value)
+			}
+		}
+		all = append(all, r)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("the output of `go test -bench` has no result")
+	}
+	return all, nil
+}
+
+// nameOf returns a benchmark's name without its prefix and the number of CPUs.
+func nameOf(word string) string {
+	name := strings.TrimPrefix(word, "Benchmark")
+	if i := strings.LastIndexByte(name, '-'); i > 0 {
+		if _, err := strconv.Atoi(name[i+1:]); err == nil {
+			name = name[:i]
+		}
+	}
+	return name
+}
+
+// table returns the results as Markdown.
+func table(results []result) string {
+	var b strings.Builder
+	b.WriteString("| operation | time | memory | allocations |\n|---|--:|--:|--:|\n")
+	for _, r := range results {
+		fmt.Fprintf(&b, "| %s | %s | %d B | %d |\n", strings.ReplaceAll(r.name, "_", " "), round(r.time), r.bytes, r.allocations)
+	}
+	return b.String()
+}
+
+// round returns a time with three digits.
+func round(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const output = `goos: linux
+pkg: example
+BenchmarkApply/pool/containers=500-2    	      20	  96781932 ns/op	 8123570 B/op	   67299 allocs/op
+BenchmarkPick/8_CPUs/two-8     	  100000	      1234.5 ns/op	     100 B/op	       3 allocs/op
+BenchmarkPlain 	  1	 7 ns/op
+PASS
+`
+
+func TestRun(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(page, []byte("<!-- written by make bench -->\n<!-- end of what make bench writes -->\n"), 0o600))
+	require.NoError(t, run(strings.NewReader(output), page))
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `| operation | time | memory | allocations |
+|---|--:|--:|--:|
+| Apply/pool/containers=500 | 96.8ms | 8123570 B | 67299 |
+| Pick/8 CPUs/two | 1.23µs | 100 B | 3 |
+| Plain | 7ns | 0 B | 0 |
+`)
+}
+
+func TestParse_Faults(t *testing.T) {
+	_, err := parse(strings.NewReader("FAIL\n"))
+	require.ErrorContains(t, err, "no result")
+	_, err = parse(strings.NewReader("BenchmarkX 1 many ns/op\n"))
+	require.ErrorContains(t, err, "many")
+}
