@@ -170,10 +170,14 @@ dashboard: ## Run cluster cases and draw the dashboard over them (root, Debian);
 	mv _output/dashboard.svg docs/reference/dashboard.svg
 	$(MAKE) cluster-down
 
+RUNS ?= latency
+
 .PHONY: bench-isolation
 bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a cluster (root, Debian); writes docs/explanation/isolation-*
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
-	cd test/cluster && GOWORK=off go run ./cmd/isolation -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs
+	cd test/cluster && for kernel in newest backports stable; do \
+		GOWORK=off go run ./cmd/isolation -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs \
+			-kernel $$kernel $(if $(DURATION),-duration $(DURATION)) -runs $(RUNS)$$([ $$kernel != newest ] || echo ,start); done
 
 .PHONY: verify
 verify: verify-format verify-lint verify-modules verify-placement verify-pages verify-protocol verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, protocol, generated files, headers

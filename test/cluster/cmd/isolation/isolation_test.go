@@ -107,7 +107,7 @@ func TestDocumentHasMarks(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, page), data, 0o644))
-	for _, run := range []string{"latency", "start"} {
+	for _, run := range []string{"latency-stable", "latency-backports", "latency-newest", "start"} {
 		require.NoError(t, writeDocument(dir, run, "new\n"))
 	}
 }
