@@ -50,8 +50,8 @@ func dashboardRows() []row {
 			{"Claims with CPUs by isolation", "none: only the shared pool leaves the CPUs out.", "short", [][2]string{
 				{`sum by (isolation) (cpumem_frontend_isolated_results{` + perNode + `})`, "{{isolation}}"},
 			}},
-			{"Disturbances of quiet CPUs", "In a second, on the CPUs of claims that ask for quiet ones: interrupts of devices, stops by CPU limits, lost partitions.",
-				"ops", [][2]string{
+			{"Disturbances of quiet CPUs",
+				"In a second, on CPUs of claims that ask for quiet ones: interrupts of devices, stops by CPU limits, lost partitions.", "ops", [][2]string{
 					{`sum by (node, kind) (rate(cpumem_frontend_disturbances_total{` + perNode + `}[5m]))`, "{{node}} {{kind}}"},
 				}},
 			{"Claims that were not prepared", "Tries in a second, by the kind of reason.", "ops", [][2]string{
