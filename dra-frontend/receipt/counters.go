@@ -200,7 +200,9 @@ type Throttling struct {
 // ReadThrottling reads the throttling of the results that are measured: that of the cgroups
 // of their pods and of the containers there with exactly the result's CPUs. dir returns the
 // directory of a pod below the cgroup mount. A pod without a cgroup was not throttled.
-func ReadThrottling(cgroups fs.FS, claims []contract.ClaimRecord, dir func(contract.PodRecord) string) (map[contract.Key]Throttling, error) {
+func ReadThrottling(
+	cgroups fs.FS, claims []contract.ClaimRecord, dir func(contract.PodRecord) string,
+) (map[contract.Key]Throttling, error) {
 	all := make(map[contract.Key]Throttling)
 	for _, c := range claims {
 		for i, r := range c.Results {

@@ -51,7 +51,8 @@ func dashboardRows() []row {
 				{`sum by (isolation) (cpumem_frontend_isolated_results{` + perNode + `})`, "{{isolation}}"},
 			}},
 			{"Disturbances of quiet CPUs",
-				"In a second, on CPUs of claims that ask for quiet ones: interrupts of devices, stops by CPU limits, lost partitions.", "ops", [][2]string{
+				"In a second, on CPUs of claims that ask for quiet ones: interrupts of devices, stops by CPU limits, lost partitions.",
+				"ops", [][2]string{
 					{`sum by (node, kind) (rate(cpumem_frontend_disturbances_total{` + perNode + `}[5m]))`, "{{node}} {{kind}}"},
 				}},
 			{"Claims that were not prepared", "Tries in a second, by the kind of reason.", "ops", [][2]string{

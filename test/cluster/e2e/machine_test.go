@@ -246,7 +246,8 @@ func TestA72_PartitionElsewhere(t *testing.T) {
 		" && echo 15 >"+above+"/cpuset.cpus.exclusive && echo 15 >"+other+"/cpuset.cpus.exclusive && echo root >"+other+"/cpuset.cpus.partition")
 	require.Equal(t, "root", s.file(t, other+"/cpuset.cpus.partition"))
 	s.publishes(t, less)
-	require.Contains(t, exec(t.Context(), "/share/cpumem inspect"), `the cgroup "other/partition" is a cpuset partition (root) of another program`)
+	require.Contains(t, exec(t.Context(), "/share/cpumem inspect"),
+		`the cgroup "other/partition" is a cpuset partition (root) of another program`)
 
 	s.claim(t, "a72-beside", "numa-3", capacity{"cpu": "3", "memory": "32Mi"})
 	p := s.run(t, pod("a72-beside", []string{"mask", "sleep"}, "a72-beside"))

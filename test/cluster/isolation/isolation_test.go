@@ -148,12 +148,13 @@ func TestInTurn(t *testing.T) {
 func TestContainer(t *testing.T) {
 	b := &Bench{NUMA: 1, CPUs: 2}
 	require.Nil(t, b.container(None, "hog").Claim)
+	const quiet = `"interrupts":"none","housekeeping":"none","quota":"none","wakeupLatency":0}`
 	for _, c := range []struct{ kind, kernel, want string }{
 		{Pool, cluster.KernelNewest, `"cpu":{"isolation":"none"}`},
 		{Partition, cluster.KernelNewest, `"cpu":{"isolation":"partition"}`},
 		{Isolated, cluster.KernelNewest, `"cpu":{"isolation":"isolated"}`},
-		{Quiet, cluster.KernelBackports, `"cpu":{"isolation":"partition","interrupts":"none","housekeeping":"none","quota":"none","wakeupLatency":0}`},
-		{Quiet, cluster.KernelStable, `"cpu":{"isolation":"none","interrupts":"none","housekeeping":"none","quota":"none","wakeupLatency":0}`},
+		{Quiet, cluster.KernelBackports, `"cpu":{"isolation":"partition",` + quiet},
+		{Quiet, cluster.KernelStable, `"cpu":{"isolation":"none",` + quiet},
 	} {
 		b.Kernel = c.kernel
 		claim := b.container(c.kind, "sleep").Claim

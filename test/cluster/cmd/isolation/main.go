@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command isolation shows what the kinds of exclusive CPUs are worth and what they cost. It boots a cluster of one node
-// with the kernel of -kernel, and installs the chart: more emulated machines would take the CPUs from each other. For each kind a thread wakes up beside a pod
-// and a process of the node that burn all CPUs they may use. Then pods with claims start beside more and more containers
-// without. The results go into docs as tables and pictures. An expectation that does not hold makes the exit code 1.
+// with the kernel of -kernel, and installs the chart. More emulated machines would take the CPUs from each other.
+// For each kind a thread wakes up beside a pod and a process of the node that burn all CPUs they may use. Then pods with
+// claims start beside more and more containers without. The results go into docs as tables and pictures. An expectation
+// that does not hold makes the exit code 1.
 //
 // The flow: main.go prepares the cluster, package bench starts and ends it, package isolation makes the runs,
 // latency.go and start.go write and draw one run each.
