@@ -50,7 +50,7 @@ type balance struct {
 }
 
 func (b *Bench) balance(ctx context.Context) (balance, error) {
-	out, err := b.Cluster.NodeExec(ctx, b.Node, "cat /sys/fs/cgroup/cpuset.cpus.isolated")
+	out, err := b.Cluster.NodeExec(ctx, b.Node, "cat /sys/fs/cgroup/cpuset.cpus.isolated 2>/dev/null || true")
 	if err != nil {
 		return balance{}, err
 	}
