@@ -282,7 +282,7 @@ func TestQuietConditions(t *testing.T) {
 			}
 			return all
 		}
-		throttled := health.Condition{Status: metav1.ConditionFalse, Reason: health.ReasonThrottled, Message: "limit"}
+		throttled := health.Condition{Status: metav1.ConditionFalse, Reason: health.ReasonCPULimit, Message: "limit"}
 		fixed := health.Condition{Status: metav1.ConditionFalse, Reason: health.ReasonFixed, Message: "24 disk"}
 		require.Equal(t, []string{"Ready True Prepared", "InterruptsQuiet False InterruptsFixed", "Unthrottled False CPULimit"},
 			conditions(health.Quiet{Interrupts: fixed, Quota: throttled}))

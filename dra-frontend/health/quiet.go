@@ -17,16 +17,16 @@ import (
 
 // Reasons of findings about quiet CPUs.
 const (
-	ReasonQuiet     = "Quiet"
-	ReasonFixed     = "InterruptsFixed"
-	ReasonFault     = "NotWritten"
-	ReasonNoQuota   = "NoQuota"
-	ReasonThrottled = "CPULimit"
+	ReasonQuiet    = "Quiet"
+	ReasonFixed    = "InterruptsFixed"
+	ReasonFault    = "NotWritten"
+	ReasonNoQuota  = "NoQuota"
+	ReasonCPULimit = "CPULimit"
 	// ReasonIrqbalance is of results whose interrupts may come back for a while.
 	ReasonIrqbalance = "Irqbalance"
 	// Reasons of what was measured.
 	ReasonInterrupted = "Interrupted"
-	ReasonStopped     = "Throttled"
+	ReasonThrottled   = "Throttled"
 	ReasonLost        = "PartitionLost"
 )
 
@@ -76,7 +76,7 @@ func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Ke
 			case r.Decision.Quota == contract.QuotaNone:
 				q.Quota = Condition{metav1.ConditionTrue, ReasonNoQuota, "no CPU limit throttles the container"}
 			case limit > 0:
-				q.Quota = Condition{metav1.ConditionFalse, ReasonThrottled, fmt.Sprintf(
+				q.Quota = Condition{metav1.ConditionFalse, ReasonCPULimit, fmt.Sprintf(
 					"a CPU limit of %dm throttles a container that has CPUs %s alone: leave the limit out, or set the claim parameter cpu.quota to none",
 					limit, r.Decision.CPUs)}
 			}
@@ -103,7 +103,7 @@ func judge(r contract.ResultRecord, measured receipt.Receipt) Condition {
 		against(ReasonLost, "its partition was lost, and other programs may have run on its CPUs")
 	}
 	if r.Decision.Quota == contract.QuotaNone && measured.Throttling.Times > 0 {
-		against(ReasonStopped, "a CPU limit has stopped the container")
+		against(ReasonThrottled, "a CPU limit has stopped the container")
 	}
 	if r.Quiet.NoInterrupts && len(measured.Disturbers) > 0 {
 		against(ReasonInterrupted, "interrupts came to its CPUs from "+strings.Join(measured.Disturbers, ", "))
