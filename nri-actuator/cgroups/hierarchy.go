@@ -5,6 +5,7 @@ package cgroups
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"slices"
 
@@ -155,7 +156,10 @@ func (d directory) Write(file, content string) error {
 	if err != nil {
 		return err
 	}
-	_, err = again(func() (int, error) { return unix.Write(fd, []byte(content)) })
+	n, err := again(func() (int, error) { return unix.Write(fd, []byte(content)) })
+	if err == nil && n < len(content) {
+		err = io.ErrShortWrite // the rest would be another value
+	}
 	return errors.Join(err, unix.Close(fd))
 }
 
