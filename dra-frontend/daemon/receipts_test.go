@@ -36,7 +36,7 @@ func TestObserveReceipts(t *testing.T) {
 	require.NoError(t, os.MkdirAll(o.Kubelet.dataDir(), 0o700))
 	key := contract.Key{ClaimUID: claimUID}
 	claims := []contract.ClaimRecord{{
-		Namespace: "ns", Name: "db", UID: claimUID, Pods: []contract.PodRecord{{UID: "pod"}},
+		Namespace: "ns", Name: "db", UID: claimUID, BootID: "boot", Pods: []contract.PodRecord{{UID: "pod"}},
 		Results: []contract.ResultRecord{{
 			Quiet: contract.Quiet{NoInterrupts: true}, Decision: contract.Decision{CPUs: contracttest.CPUs("2"), Quota: contract.QuotaNone},
 		}},

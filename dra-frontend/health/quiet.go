@@ -42,7 +42,7 @@ type Quiet struct {
 	// Interrupts is about a result without interrupts, Quota about a result whose
 	// container has a CPU limit or whose limit is lifted.
 	Interrupts, Quota Condition
-	// Measured is about a result that is measured. Magnitudes are those of its numbers.
+	// Measured is about a result that is measured. Magnitudes has the sizes of its numbers.
 	Measured   Condition
 	Magnitudes string
 }

@@ -197,8 +197,8 @@ type Throttling struct {
 	Microseconds uint64 `json:"microseconds"`
 }
 
-// ReadThrottling reads the throttling of the results that are measured: that of the cgroups
-// of their pods and of the containers there with exactly the result's CPUs. dir returns the
+// ReadThrottling reads how often CPU limits have stopped the measured results: in the cgroups
+// of their pods, and of the containers there with exactly the result's CPUs. dir returns the
 // directory of a pod below the cgroup mount. A pod without a cgroup was not throttled.
 func ReadThrottling(
 	cgroups fs.FS, claims []contract.ClaimRecord, dir func(contract.PodRecord) string,

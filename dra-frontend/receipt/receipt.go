@@ -89,8 +89,7 @@ func (b Book) Next(n Node) Book {
 // Receipt is what has happened on the CPUs of a result since the measurement began.
 type Receipt struct {
 	Since time.Time `json:"since"`
-	// Interrupts counts interrupts of devices, without those of the device that the claim
-	// asks for.
+	// Interrupts counts interrupts of devices, except the device that the claim asks for.
 	Interrupts uint64 `json:"interrupts"`
 	// Disturbers are the devices whose interrupts came more than once, the most frequent
 	// first: an interrupt that is moved may still come to its former CPU once.
@@ -105,14 +104,14 @@ type Receipt struct {
 	PartitionLosses int `json:"partitionLosses"`
 }
 
-// Receipts returns the receipts of the results in the book. throttled has the throttling of
-// each.
+// Receipts returns the receipts of the results in the book. throttled has their throttling.
+// A claim that was prepared in another boot than the book's has none: the counters began again.
 func (b Book) Receipts(claims []contract.ClaimRecord, m Machine, throttled map[contract.Key]Throttling) map[contract.Key]Receipt {
 	all := make(map[contract.Key]Receipt)
 	for _, c := range claims {
 		for i, r := range c.Results {
 			key := contract.Key{ClaimUID: c.UID, Index: i}
-			if entry, measured := b.Entries[key.DeviceName()]; measured {
+			if entry, measured := b.Entries[key.DeviceName()]; measured && c.BootID == b.BootID {
 				all[key] = entry.receipt(r, m, throttled[key])
 			}
 		}

@@ -23,7 +23,7 @@ var (
 
 // quietClaim asks for no interrupts on CPUs 2-3, beside those of nic*.
 func quietClaim() contract.ClaimRecord {
-	return contract.ClaimRecord{UID: "c", Results: []contract.ResultRecord{{
+	return contract.ClaimRecord{UID: "c", BootID: "boot", Results: []contract.ResultRecord{{
 		Decision: contract.Decision{CPUs: contracttest.CPUs("2-3"), Partition: contract.PartitionRoot},
 		Quiet:    contract.Quiet{NoInterrupts: true, Device: "nic*"},
 	}}}
@@ -82,9 +82,12 @@ func TestReceipts(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, again)
 
-	// The counters of another boot are no start.
-	look.BootID, look.Claims, look.InvalidPartitions = "next", claims, nil
-	require.Equal(t, receipt.Receipt{Since: look.Now}, book.Next(look).Receipts(claims, look.Machine, nil)[key])
+	// The counters of another boot are no start, and no measure of a claim from before.
+	look.BootID, look.InvalidPartitions, look.Claims = "next", nil, []contract.ClaimRecord{quietClaim()}
+	require.Empty(t, book.Next(look).Receipts(look.Claims, look.Machine, nil))
+	look.Claims[0].BootID = "next"
+	require.Empty(t, book.Receipts(look.Claims, look.Machine, nil))
+	require.Equal(t, receipt.Receipt{Since: look.Now}, book.Next(look).Receipts(look.Claims, look.Machine, nil)[key])
 }
 
 func TestMeasured(t *testing.T) {

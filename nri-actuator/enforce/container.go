@@ -54,9 +54,9 @@ type Life struct {
 	// seen reports whether the cgroup was found. A virtual machine's container
 	// has none.
 	seen bool
-	// marked reports whether the cgroup was seen with the wanted contents, marked as this
-	// driver's. While it has these contents, its marks need not be read.
-	marked bool
+	// marked are the wanted contents that the cgroup had in its files and in its marks when
+	// the marks were last read, nil for none.
+	marked contract.Files
 	// throughPod reports whether the kernel refuses writes to the cgroup, and the pod's
 	// cgroup has the values instead.
 	throughPod bool

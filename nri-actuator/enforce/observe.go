@@ -107,18 +107,21 @@ func (e *Enforcer) observe(
 	return observed
 }
 
-// observeOne observes a cgroup. A container that has the wanted contents, and had them with
-// marks before, is read without its marks, which are half of the system calls.
+// observeOne observes a cgroup. The contents are the kernel's each time (I1). The marks of a
+// container, which are half of the system calls, are read again only if other contents are
+// wanted than those that were marked.
 func (e *Enforcer) observeOne(dir string, files []string, want tree.Cgroup, c *Container) (tree.State, error) {
-	if c != nil && c.Life.marked {
-		if contents, err := e.Mount.Contents(dir, files...); err == nil && hasAll(contents, want.Files) {
-			return tree.State{Files: contents, Written: want.Files}, nil
+	if c != nil && c.Life.marked != nil && maps.Equal(c.Life.marked, want.Files) {
+		if contents, err := e.Mount.Contents(dir, files...); err == nil {
+			return tree.State{Files: contents, Written: c.Life.marked}, nil
 		}
-		c.Life.marked = false
 	}
 	state, err := e.Mount.Observe(dir, files...)
 	if c != nil {
-		c.Life.marked = err == nil && state.Unusable == nil && hasAll(state.Files, want.Files) && hasAll(state.Written, want.Files)
+		c.Life.marked = nil
+		if err == nil && state.Unusable == nil && hasAll(state.Files, want.Files) && hasAll(state.Written, want.Files) {
+			c.Life.marked = maps.Clone(want.Files)
+		}
 	}
 	return state, err
 }

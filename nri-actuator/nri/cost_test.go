@@ -122,3 +122,25 @@ func TestAllocationsOfCalls(t *testing.T) {
 		require.NoError(t, err)
 	}), 80.0)
 }
+
+// A runtime that writes the present pool in an update is no other program: neither its write
+// nor the next change of the pool is a repair, although marks are not read each time.
+func TestUpdateAfterThePoolMoved(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("plain", podA)
+	pool := func(cpus string) {
+		r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs(cpus) })
+	}
+	for range 2 { // the second finds the marks of the first
+		require.NoError(t, r.plugin.Apply(t.Context()))
+	}
+	pool("0-7")
+	require.NoError(t, r.update(c))
+	for range 2 {
+		require.NoError(t, r.plugin.Apply(t.Context()))
+	}
+	pool("0-3")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-3", r.cpus(c))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+}
