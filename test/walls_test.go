@@ -5,6 +5,7 @@
 package test
 
 import (
+	"os"
 	"os/exec"
 	"path"
 	"regexp"
@@ -21,7 +22,11 @@ const project = "github.com/dra-driver-cpumem/dra-driver-cpumem/"
 // tests.
 func dependencies(t *testing.T, dir string) []string {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "./...")
+	makefile, err := os.ReadFile("../Makefile")
+	require.NoError(t, err)
+	tags := regexp.MustCompile(`(?m)^TAGS := (.+)$`).FindSubmatch(makefile)
+	require.Len(t, tags, 2, "TAGS in the Makefile")
+	cmd := exec.Command("go", "list", "-deps", "-tags", string(tags[1]), "./...")
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
@@ -61,6 +66,23 @@ func TestWalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, dep := range dependencies(t, wall.dir) {
 				require.False(t, wall.refused(dep), "%s imports %s", wall.dir, dep)
+			}
+		})
+	}
+}
+
+// No program links what makes it several times larger: packages that call methods by
+// name, for which the linker keeps all of them, the informers of all kinds, and what
+// the scheduler alone needs.
+func TestProgramsAreSmall(t *testing.T) {
+	for _, dir := range []string{"../cmd/nri-actuator", "../cmd/dra-frontend"} {
+		t.Run(dir, func(t *testing.T) {
+			deps := dependencies(t, dir)
+			for _, large := range []string{
+				"html/template", "golang.org/x/net/trace", "k8s.io/client-go/informers", "github.com/google/cel-go/cel",
+				"k8s.io/dynamic-resource-allocation/structured",
+			} {
+				require.NotContains(t, deps, large)
 			}
 		})
 	}

@@ -12,7 +12,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -70,10 +71,6 @@ func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 func (w *Watcher) Wait() { w.done.Wait() }
 
 func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
-	factory := informers.NewSharedInformerFactoryWithOptions(w.client, w.resync, informers.WithNamespace(c.Namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, c.Name).String()
-		}))
 	// Only the latest state of the claim matters.
 	latest := make(chan *resourceapi.ResourceClaim, 1)
 	show := func(object any) {
@@ -88,16 +85,29 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
 		}
 		latest <- claim
 	}
-	informer := factory.Resource().V1().ResourceClaims().Informer()
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: show, UpdateFunc: func(_, object any) { show(object) },
-	}); err != nil {
-		w.log.Error("claim not watched", zap.String("claim", c.Namespace+"/"+c.Name), zap.Error(err))
-		return
-	}
-	factory.StartWithContext(ctx)
+	// Of client-go's informers only this one: package informers would link those of all
+	// kinds into the daemon.
+	api := w.client.ResourceV1().ResourceClaims(c.Namespace)
+	name := fields.OneTermEqualSelector(metav1.ObjectNameField, c.Name).String()
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = name
+				return api.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.FieldSelector = name
+				return api.Watch(ctx, o)
+			},
+		}, w.client),
+		ObjectType:   &resourceapi.ResourceClaim{},
+		ResyncPeriod: w.resync,
+		Handler:      cache.ResourceEventHandlerFuncs{AddFunc: show, UpdateFunc: func(_, object any) { show(object) }},
+	})
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
 	w.deliver(ctx, c, latest)
-	factory.Shutdown()
+	running.Wait()
 }
 
 // firstPause is the time between a failure and the next try. It doubles up to

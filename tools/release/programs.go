@@ -17,13 +17,16 @@ import (
 // programPath is the path of a program below the release's directory.
 func programPath(program, arch string) string { return program + "-linux-" + arch }
 
+// tags are those of `make build`, which says why.
+const tags = "grpcnotrace"
+
 // build builds a program, static, without the time and the directory of the build.
 func build(ctx context.Context, o options, program, arch string) error {
 	out, err := filepath.Abs(filepath.Join(o.out, programPath(program, arch)))
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", tags,
 		"-ldflags", "-s -w -buildid= -X main.version="+o.version, "-o", out, "./cmd/"+program)
 	cmd.Dir = o.root
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off", "GOFLAGS=")
