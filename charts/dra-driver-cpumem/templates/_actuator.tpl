@@ -26,10 +26,8 @@
     {{- with .Values.actuator.extraArgs }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with .Values.actuator.extraEnv }}
   env:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+    {{- include "cpumem.env" (dict "threads" 2 "extra" .Values.actuator.extraEnv) | trim | nindent 4 }}
   ports:
     - {name: actuator, containerPort: {{ .Values.actuator.metricsPort }}, protocol: TCP}
   {{- include "cpumem.probes" "actuator" | nindent 2 }}

@@ -23,9 +23,7 @@
     # Frontends of two releases do not share a node. A variable and no flag:
     # older images refuse flags that they do not know.
     - {name: RELEASE, value: {{ printf "%s/%s" (include "cpumem.namespace" .) (include "cpumem.fullname" .) }}}
-    {{- with .Values.frontend.extraEnv }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "cpumem.env" (dict "threads" 4 "extra" .Values.frontend.extraEnv) | trim | nindent 4 }}
   ports:
     - {name: frontend, containerPort: {{ .Values.frontend.metricsPort }}, protocol: TCP}
   {{- include "cpumem.probes" "frontend" | nindent 2 }}

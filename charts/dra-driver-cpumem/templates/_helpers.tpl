@@ -74,6 +74,19 @@ seLinuxOptions:
 {{- end }}
 {{- end -}}
 
+{{- /* The environment: how many threads work at a time, and the extra variables, which win. Go
+starts one for each CPU of the node, and these threads find nothing to do. */}}
+{{- define "cpumem.env" -}}
+{{- $names := list }}
+{{- range .extra }}{{ $names = append $names .name }}{{ end }}
+{{- if not (has "GOMAXPROCS" $names) -}}
+- {name: GOMAXPROCS, value: {{ .threads | quote }}}
+{{ end }}
+{{- with .extra }}
+{{- toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- define "cpumem.probes" -}}
 livenessProbe:
   httpGet: {path: /healthz, port: {{ . }}}

@@ -120,6 +120,7 @@ func TestA30_TwoClaimsOnOneContainer(t *testing.T) {
 // A38: a container that restarts in its pod gets the same CPUs, and the node state
 // does not change.
 func TestA38_ContainerRestart(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.claim(t, "a38", "", capacity{"cpu": "2"})
 	p := s.run(t, pod("a38", []string{"mask", "sleep"}, "a38"))

@@ -117,6 +117,7 @@ func (s suite) prepared(t *testing.T, p *corev1.Pod) (uid types.UID, proceed fun
 // A37, I5: the actuator ends between a claim's preparation and the creation of the
 // container. The runtime goes on without the actuator; the guard does not.
 func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.claim(t, "a37", "", capacity{"cpu": "1", "memory": "32Mi"})
 	uid, proceed := s.prepared(t, pod("a37", []string{"mask", "sleep"}, "a37"))

@@ -144,6 +144,7 @@ func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
 // kernels than Linux 7 refuse isolated claims: they can hang for good when a process is moved
 // while an isolated partition is made (docs/concepts/exclusivity.md).
 func TestExclusive_LostAndMadeAgain(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	if !s.partitions(t) {
 		s = theSuite

@@ -28,6 +28,7 @@ func (s suite) shareTool(t *testing.T) {
 // it plans nothing, and after another program's write it plans the repair. The
 // containers beside the claim have no claim, and the sandboxes are left out.
 func TestExplainPlan(t *testing.T) {
+	longOnly(t)
 	drivers(t, "explain", func(t *testing.T, s suite, name string) {
 		s.shareTool(t)
 		s.claim(t, name, "numa-0", capacity{"cpu": "2", "memory": "64Mi"})

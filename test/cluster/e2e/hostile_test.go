@@ -120,6 +120,7 @@ func (s suite) largeVariables(t *testing.T, name string) []corev1.EnvFromSource 
 // A62: a pod holds connections to the metrics of both daemons, with headers that do
 // not end. Neither daemon ends or comes near its memory limit.
 func TestA62_HostileConnections(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	before := map[string]corev1.Pod{}
 	args := []string{}

@@ -16,6 +16,7 @@ import (
 // A76: a program maps hugepages through a file system, as DPDK does. It is not root,
 // and its pod requests nothing but the claim. It gets as many hugepages as are claimed.
 func TestA76_HugepagesThroughAFileSystem(t *testing.T) {
+	longOnly(t)
 	drivers(t, "a76", func(t *testing.T, s suite, name string) {
 		asked, args := capacity{"hugepages_2Mi": "16Mi"}, []string{"hugefile", "/dev/hugepages-2Mi", "9", "sleep"}
 		s.claim(t, name, "", asked)

@@ -124,6 +124,7 @@ func (s suite) metric(t *testing.T, component, name string) string {
 // A06: free and claimed CPUs go offline and come back; hugepages are taken away and
 // come back. Each change of CPUs is published once, and running claims stay.
 func TestA06_MachineChanges(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	claim := s.claim(t, "a06", "numa-3", capacity{"cpu": "2"})
 	s.claim(t, "a06-later", "numa-3", capacity{"cpu": "1"})
@@ -194,6 +195,7 @@ func TestA06_MachineChanges(t *testing.T) {
 // claim of all published CPUs of its zone starts. The claim's partition takes CPUs
 // from the same cgroup files and does not change the slice.
 func TestA72_RestrictedKubepods(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	file := s.levelDir("") + "/cpuset.cpus"
 	write := func(ctx context.Context, cpus string) error {
@@ -226,6 +228,7 @@ func TestA72_RestrictedKubepods(t *testing.T) {
 // A72: another program's partition keeps its CPU while claims come and go. The CPU is not
 // published, and the tool names the partition.
 func TestA72_PartitionElsewhere(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	// A child of the root would need CPUs that no sibling names in cpuset.cpus.
 	const above, other = "/sys/fs/cgroup/other", "/sys/fs/cgroup/other/partition"
@@ -262,6 +265,7 @@ func TestA72_PartitionElsewhere(t *testing.T) {
 // A71: the CPUs of isolcpus (-kernel-args) are not published, and a claim of all
 // published CPUs of a zone starts.
 func TestA71_Isolcpus(t *testing.T) {
+	longOnly(t)
 	for _, name := range theSuite.NodeNames() {
 		s := theSuite.on(name)
 		left, isolated := map[string]int64{}, cpus(t, s.file(t, "/sys/devices/system/cpu/isolated"))

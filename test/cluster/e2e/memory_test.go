@@ -207,6 +207,7 @@ func TestA42_Hugepages(t *testing.T) {
 // A42, A78: a DeviceClass lifts the hugepage limits, or leaves them to kubelet, which
 // allows no hugepages to a pod without a request for them. A claim cannot lift the limits.
 func TestA42_HugepageLimits(t *testing.T) {
+	longOnly(t)
 	drivers(t, "a42-limits", func(t *testing.T, s suite, name string) {
 		want := map[string]struct {
 			file string
@@ -263,6 +264,7 @@ func (s suite) kubelet(t *testing.T, fields map[string]any) {
 // A44: kubelet writes zeros over the driver's values. The driver repairs them, and
 // claim, metrics and events report it.
 func TestA44_SecondWriter(t *testing.T) {
+	longOnly(t)
 	drivers(t, "a44", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "numa-0", capacity{"memory": "64Mi"})
 		s.run(t, pod(name, []string{"sleep"}, name))

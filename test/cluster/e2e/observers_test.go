@@ -237,6 +237,7 @@ func (l *lives) disturb(ctx context.Context, random *rand.Rand) error {
 // pod may run on the claim's CPUs, and no process of the machine at all if they are
 // a partition's. This holds whatever starts, ends or restarts meanwhile.
 func TestExclusive_Observers(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())

@@ -27,6 +27,7 @@ const repository = "../../.."
 // TestPages runs the commands of the pages as they are written, but those whose mark gives
 // a reason. Pages of recipes with an example are run by the recipes' tests.
 func TestPages(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide) // its kernel has all files that pages show
 	s.configure(t)
 	all, err := pages.Read(repository)

@@ -16,6 +16,7 @@ func parameters(fields string) string {
 
 // A11, A19: a claim's parameters take effect, and errors in them are in the pod's events.
 func TestA19_Parameters(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	wrong := map[string]struct {
 		cpu, parameters string

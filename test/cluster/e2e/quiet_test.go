@@ -89,6 +89,7 @@ func (s suite) condition(t *testing.T, claim, kind string, status metav1.Conditi
 // card comes to no CPU of the claim, and a device's interrupts come to the claim that names
 // the device. Everything is as before when the claims have gone (I3).
 func TestQuiet_Interrupts(t *testing.T) {
+	longOnly(t)
 	drivers(t, "quiet", func(t *testing.T, s suite, name string) {
 		before := s.machineFiles(t)
 		card := s.networkInterrupt(t)
@@ -164,6 +165,7 @@ func TestQuiet_Interrupts(t *testing.T) {
 // A85: what disturbs a claim that asks for quiet CPUs is measured: another program brings
 // interrupts of the network card to its CPUs, which its status and the tool report.
 func TestQuiet_Receipt(t *testing.T) {
+	longOnly(t)
 	drivers(t, "receipt", func(t *testing.T, s suite, name string) {
 		s.shareTool(t)
 		card := s.networkInterrupt(t)

@@ -18,6 +18,7 @@ import (
 // empty CDI directory. Kubelet asks for the claims again. Allocations and devices are the
 // same, except for the devices' memory, and the pods run on CPUs of their zones.
 func TestA05_Reboot(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	zones := map[string]struct{ name, mems, cpus string }{
 		node: {"numa-1", "1", "4-7"},

@@ -27,6 +27,7 @@ import (
 // TestRecipes runs the commands of the recipes' pages, which apply the files of
 // examples/recipes, and checks what the pages promise.
 func TestRecipes(t *testing.T) {
+	longOnly(t)
 	const mi = 1 << 20
 	theSuite.configure(t)
 	theSuite.alone(t)

@@ -21,6 +21,7 @@ import (
 // that the runtime writes the container's cpuset. systemd then writes all its
 // values of the container, which stays off the claim's CPUs.
 func TestA69_ReloadAfterARuntimeUpdate(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	plain := pod("a69-plain", []string{"mask", "sleep"})
 	plain.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}

@@ -23,6 +23,7 @@ const pciDriver = "../pcidriver/driver.yaml"
 // devices of QEMU on roots of each NUMA node. The container's cpuset is compared with
 // the NUMA node that the kernel reports for the device that the container got.
 func TestAlignment(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.configure(t)
 	s.secondDriver(t)

@@ -21,6 +21,7 @@ import (
 // A19: the API server refuses faulty claims, templates and classes when they are
 // written, and takes what is right. Nothing is created (dry run).
 func TestA19_ClaimPolicy(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.configure(t, "claimPolicy.enabled=true", "podClaims.enabled=true")
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -85,6 +86,7 @@ func TestA19_ClaimPolicy(t *testing.T) {
 // A pod's annotation gives one of its containers a claim from a template, and an annotation
 // for a container that the pod does not have is refused.
 func TestA19_ClaimByAnnotation(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.configure(t, "claimPolicy.enabled=true", "podClaims.enabled=true")
 	templates := s.client.ResourceV1().ResourceClaimTemplates("default")

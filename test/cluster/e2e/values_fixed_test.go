@@ -45,6 +45,7 @@ func (s suite) elsewhere(t *testing.T, list string) (stays func()) {
 // A58: a node split in two, with the shared pool on one side and claims on the
 // other. The two never share a CPU.
 func TestA58_FixedPool(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.configure(t, "config.managedCPUs=2-7", "config.sharedPool.mode=fixed")
 	s.publishes(t, map[string]int64{"numa-0": 2, "numa-1": 4})
@@ -71,6 +72,7 @@ func TestA58_FixedPool(t *testing.T) {
 // A58: the same split, but the other side's CPUs are unmanaged: another driver
 // assigns them. Claims and the shared pool divide the managed CPUs.
 func TestA58_SomeoneElsesCPUs(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.configure(t, "config.managedCPUs=2-7")
 	s.publishes(t, map[string]int64{"numa-0": 1, "numa-1": 4})

@@ -28,6 +28,7 @@ func (s suite) sockets(t *testing.T) {
 // A09: the scheduler, not the node, refuses a claim that would take one of the last
 // two shared CPUs, and allocates it when another claim is gone.
 func TestA09_LastCPUsStayShared(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.sockets(t)
 	for i := range 3 {

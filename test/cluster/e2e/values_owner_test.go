@@ -47,6 +47,7 @@ func TestA45_OwnerKubelet(t *testing.T) {
 
 // A45: without an owner nothing is protected; limits hold all the same.
 func TestA45_OwnerNone(t *testing.T) {
+	longOnly(t)
 	theSuite.configure(t, "config.memoryQoS.owner=none")
 	drivers(t, "a45-none", func(t *testing.T, s suite, name string) {
 		s.claim(t, name, "numa-0", capacity{"memory": "64Mi", "hugepages_2Mi": "4Mi"})

@@ -45,6 +45,7 @@ func (s suite) shows(t *testing.T, claim, want string) {
 // A claim's memory policy reaches the kernel, by way of NRI and the OCI runtime: a
 // program's pages are spread over the zone's NUMA nodes.
 func TestMemoryPolicy(t *testing.T) {
+	longOnly(t)
 	s := theSuite.on(wide)
 	s.sockets(t)
 	s.claim(t, "policy", "socket-1", capacity{"memory": "64Mi"}, parameters(`"memory":{"policy":"interleave"}`))
@@ -58,6 +59,7 @@ func TestMemoryPolicy(t *testing.T) {
 // A container can read the CPUs and NUMA nodes of its claim (KEP-5304). An API
 // server without the gate of KEP-5517 changes nothing but what is reported.
 func TestMetadataAndNodeAllocatable(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	s.sockets(t)
 	s.claim(t, "metadata", "socket-1", capacity{"cpu": "2", "memory": "32Mi"})

@@ -18,6 +18,7 @@ import (
 // after the update is prepared.
 func TestA63_RollingUpdates(t *testing.T) {
 	longOnly(t)
+	longOnly(t)
 	s := theSuite
 	s.configure(t)
 	s.claim(t, "a63", "numa-1", capacity{"cpu": "1", "memory": "64Mi"})
