@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,13 +36,17 @@ func Install(dir, self string) (string, error) {
 	if !filepath.IsAbs(dir) {
 		return "", fmt.Errorf("guard directory %q is not an absolute path", dir)
 	}
-	program, err := os.ReadFile(self)
+	program, err := os.Open(self)
 	if err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
-	sum := sha256.Sum256(program)
+	defer program.Close()
+	sum, err := digest(program)
+	if err != nil {
+		return "", fmt.Errorf("guard: %w", err)
+	}
 	path := filepath.Join(dir, prefix+hex.EncodeToString(sum[:6]))
-	if installed(path, program) {
+	if installed(path, sum) {
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -50,20 +55,49 @@ func Install(dir, self string) (string, error) {
 	if err := atomicfile.RemoveStale(dir, func(name string) bool { return strings.HasPrefix(name, prefix) }); err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
-	if err := atomicfile.Write(dir, filepath.Base(path), program, 0o755); err != nil {
+	if err := write(path, program); err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
 	return path, nil
 }
 
-func installed(path string, program []byte) bool {
+// digest returns the SHA-256 of what is left of r. The program is never in memory as a
+// whole: it would be most of the memory that the actuator ever needs.
+func digest(r io.Reader) ([]byte, error) {
+	h := sha256.New()
+	_, err := io.Copy(h, r)
+	return h.Sum(nil), err
+}
+
+// write replaces the file at path with program.
+func write(path string, program io.ReadSeeker) error {
+	if _, err := program.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	f, err := atomicfile.WriteHeld(filepath.Dir(path), filepath.Base(path), nil, 0o755, func(f *os.File) error {
+		_, err := io.Copy(f, program)
+		return errors.Join(err, f.Sync())
+	})
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// installed reports whether the file at path has the digest sum.
+func installed(path string, sum []byte) bool {
 	// A file of another kind is not opened: a FIFO would block.
 	info, err := os.Stat(path)
 	if err != nil || info.Mode() != 0o755 {
 		return false
 	}
-	have, _ := os.ReadFile(path) // what cannot be read is not the program
-	return bytes.Equal(have, program)
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	have, err := digest(f)
+	return err == nil && bytes.Equal(have, sum)
 }
 
 // Prune removes installed guards that no claim file in cdiDir names, except

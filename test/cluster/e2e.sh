@@ -22,7 +22,7 @@ if [ -n "${PREVIOUS:-}" ] && [ -z "${REUSE:-}" ]; then
   build_previous "$root" "$PREVIOUS"
 fi
 cd "$here"
-GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout ${LONG:+1}60m -v "$@" \
+GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout ${LONG:+2}60m -v "$@" \
   -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" \
   ${KEEP:+-keep} ${LONG:+-long} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} ${PREVIOUS:+-previous previous} \
   ${KERNEL:+-kernel "$KERNEL"} ${KERNEL_ARGS:+-kernel-args "$KERNEL_ARGS"}
