@@ -278,6 +278,37 @@ func TestArguments(t *testing.T) {
 	require.Len(t, mounts(t, pod, container(t, pod, "actuator")), len(actuatorMounts)-1)
 }
 
+// TestThreads: both daemons run few Go threads on a node of any size, and extraEnv wins.
+// Server-side apply, which Helm 4 uses, refuses a name that is twice in env.
+func TestThreads(t *testing.T) {
+	for name, c := range map[string]struct {
+		extra              string
+		frontend, actuator map[string]string
+	}{
+		"default": {`[]`, map[string]string{"GOMAXPROCS": "4"}, map[string]string{"GOMAXPROCS": "2"}},
+		"another variable": {
+			`[{name: GOGC, value: "50"}]`,
+			map[string]string{"GOMAXPROCS": "4", "GOGC": "50"}, map[string]string{"GOMAXPROCS": "2", "GOGC": "50"},
+		},
+		"another number": {`[{name: GOMAXPROCS, value: "7"}]`, map[string]string{"GOMAXPROCS": "7"}, map[string]string{"GOMAXPROCS": "7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := render(t, fmt.Sprintf("{frontend: {extraEnv: %s}, actuator: {extraEnv: %s}}", c.extra, c.extra))
+			for daemon, want := range map[string]map[string]string{"frontend": c.frontend, "actuator": c.actuator} {
+				got := map[string]string{}
+				for _, v := range container(t, daemonSet(t, all, daemon).Spec.Template.Spec, daemon).Env {
+					require.NotContains(t, got, v.Name, "twice in env")
+					got[v.Name] = v.Value
+				}
+				delete(got, "NODE_NAME")
+				delete(got, "POD_UID")
+				delete(got, "RELEASE")
+				require.Equal(t, want, got, daemon)
+			}
+		})
+	}
+}
+
 // The API takes either maxSurge or maxUnavailable: old and new pods overlap unless
 // maxUnavailable is set. In the sidecar layout the frontend's settings hold.
 func TestUpdateStrategies(t *testing.T) {

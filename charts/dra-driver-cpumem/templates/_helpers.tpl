@@ -74,8 +74,8 @@ seLinuxOptions:
 {{- end }}
 {{- end -}}
 
-{{- /* The environment: how many threads work at a time, and the extra variables, which win. Go
-starts one for each CPU of the node, and these threads find nothing to do. */}}
+{{- /* Variables of a daemon: the number of Go threads at work, and extraEnv, which may have
+another number. Without a number Go takes the number of the node's CPUs. */}}
 {{- define "cpumem.env" -}}
 {{- $names := list }}
 {{- range .extra }}{{ $names = append $names .name }}{{ end }}
