@@ -82,10 +82,14 @@ test: ## Unit, contract, lab and chart tests, with the race detector; the docume
 	@$(call each,test,go test -race -count=1 $(TEST_FLAGS) ./...)
 	@$(MAKE) test-pages
 
-# It compiles a part of Kubernetes, which takes minutes the first time: without the
-# race detector, as nothing in it runs at the same time.
+# Targets that compile a part of Kubernetes, which takes minutes the first time, do so as
+# the cluster's programs are built (test/cluster/build.go): a package is compiled once.
+COMPILED_ONCE := test-pages verify-placement verify-pages
+$(COMPILED_ONCE): export CGO_ENABLED = 0
+$(COMPILED_ONCE): export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
+
+# Without the race detector, as nothing in it runs at the same time.
 .PHONY: test-pages
-test-pages: export CGO_ENABLED = 0
 test-pages:
 	@echo "== test: test/kubernetes"; cd test/kubernetes && GOWORK=off go test -count=1 $(TEST_FLAGS) ./...
 
@@ -157,6 +161,15 @@ bench: ## Measure both daemons' operations on this machine; writes docs/explanat
 .PHONY: bench-placement
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)
 	@cd test/placement && GOWORK=off go run .
+
+# MEASURE=regexp measures a part, and writes no page.
+MEASURE ?=
+PROFILES ?=
+
+.PHONY: bench-scheduler
+bench-scheduler: ## Measure the real scheduler on up to 2000 nodes that are objects only (root, Debian; half an hour); writes docs/explanation/scale.md
+	@mkdir -p _output $(PROFILES)
+	cd test/cluster && CGO_ENABLED=0 GOWORK=off go run ./cmd/scheduling -run '$(MEASURE)' -profiles '$(abspath $(PROFILES))'
 
 .PHONY: bench-memory
 bench-memory: ## Show memory protection and limits under pressure on a cluster (root, Debian); writes docs/explanation/memory-pressure.*

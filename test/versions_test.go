@@ -14,10 +14,11 @@ import (
 )
 
 // versions returns the version of each module that the packages of a module
-// need, and their tests, by module path.
-func versions(t *testing.T, dir string) map[string]string {
+// need, and their tests, by module path. packages are further packages.
+func versions(t *testing.T, dir string, packages ...string) map[string]string {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-test", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", "./...")
+	const format = "{{with .Module}}{{.Path}} {{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}{{end}}"
+	cmd := exec.Command("go", append([]string{"list", "-deps", "-test", "-f", format, "./..."}, packages...)...)
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
@@ -55,8 +56,21 @@ func TestVersionOfKubernetes(t *testing.T) {
 		require.NotNil(t, match, module)
 		return string(match[1])
 	}
-	want := of("cluster/programs/kubernetes")
+	want := of("cluster/programs")
 	for _, module := range []string{"kubernetes", "placement"} {
 		assert.Equal(t, want, of(module), module)
+	}
+}
+
+// Three modules compile most of Kubernetes. With the same versions of all modules that
+// they need, each package is compiled once.
+func TestKubernetesIsCompiledOnce(t *testing.T) {
+	programs := versions(t, "cluster/programs", "tool")
+	for _, module := range []string{"kubernetes", "placement"} {
+		for path, version := range versions(t, module) {
+			if want, both := programs[path]; both {
+				assert.Equal(t, want, version, "%s and cluster/programs need different versions of %s: go get it in the older", module, path)
+			}
+		}
 	}
 }

@@ -36,8 +36,9 @@ var helmProgram = sync.OnceValues(func() (string, error) {
 		return program, nil
 	}
 	build := exec.Command("go", "tool", "-n", "helm")
-	build.Dir = "../cluster/programs/helm"
-	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	build.Dir = "../cluster/programs"
+	// As the cluster builds it, whose packages are compiled once then.
+	build.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-trimpath -gcflags=all=-dwarf=false")
 	build.Stderr = os.Stderr
 	out, err := build.Output()
 	return strings.TrimSpace(string(out)), err

@@ -17,6 +17,10 @@ import (
 
 const kubernetesVersion = "v1.36.3"
 
+// shared is the module of the programs that have most of their packages in common, each of one version, so that it is
+// compiled once.
+const shared = "programs"
+
 // program is one `go build`.
 type program struct {
 	name     string
@@ -36,27 +40,27 @@ func programs() []program {
 	)
 	return []program{
 		{
-			name: "kubernetes", dir: "programs/kubernetes", packages: []string{"."}, out: "kubernetes",
+			name: "kubernetes", dir: shared, packages: []string{"./kubernetes"}, out: "kubernetes",
 			ldflags: kubernetesFlags(),
 			links:   append([]string{"kubectl", "kubelet"}, controlPlane...),
 		},
 		{
-			name: "containerd", dir: "programs/containerd", out: "./",
+			name: "containerd", dir: shared, out: "./",
 			packages: []string{containerd + "cmd/containerd", containerd + "cmd/containerd-shim-runc-v2", containerd + "cmd/ctr"},
 			tags:     "no_btrfs no_devmapper no_zfs osusergo netgo",
 			ldflags:  "-X " + containerd + "version.Version=v2.3.7",
 		},
 		{
-			name: "cni", dir: "programs/containerd", out: "cni/",
+			name: "cni", dir: shared, out: "cni/",
 			packages: []string{cni + "main/bridge", cni + "main/loopback", cni + "ipam/host-local"},
+		},
+		{
+			name: "helm", dir: shared, packages: []string{"helm.sh/helm/v4/cmd/helm"}, out: "helm",
+			ldflags: "-X helm.sh/helm/v4/internal/version.version=v4.3.1",
 		},
 		{ // sandboxes have the default seccomp profile: without the tag seccomp none starts
 			name: "runc", dir: "programs/runc", packages: []string{"github.com/opencontainers/runc"}, out: "runc", cgo: true,
 			tags: "seccomp osusergo netgo", ldflags: "-linkmode external -extldflags -static -X main.version=1.5.2",
-		},
-		{
-			name: "helm", dir: "programs/helm", packages: []string{"helm.sh/helm/v4/cmd/helm"}, out: "helm",
-			ldflags: "-X helm.sh/helm/v4/internal/version.version=v4.3.1",
 		},
 		{name: "pause", dir: "pause", packages: []string{"."}, out: "pause"},
 		{name: "probe", dir: "probe", packages: []string{"."}, out: "probe"},
@@ -90,24 +94,27 @@ func (c *Cluster) Build(ctx context.Context) error {
 	return c.buildPrograms(ctx, source, programs())
 }
 
-// buildPrograms builds the first program, which takes half of the time, beside the others: a build keeps one CPU idle
-// while it links.
+// buildPrograms builds the programs of the module shared one after the other, because two builds at a time compile a
+// package that both need twice. The other programs are built beside them.
 func (c *Cluster) buildPrograms(ctx context.Context, source string, all []program) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	build := func(from, to int) error {
-		for i := from; i < to; i++ {
-			if err := c.buildProgram(ctx, source, all[i], fmt.Sprintf("part %d of %d", i+1, len(all))); err != nil {
+	build := func(of func(program) bool) error {
+		for i, p := range all {
+			if !of(p) {
+				continue
+			}
+			if err := c.buildProgram(ctx, source, p, fmt.Sprintf("part %d of %d", i+1, len(all))); err != nil {
 				stop() // the error of the builds beside is that they were ended
 				return err
 			}
 		}
 		return nil
 	}
-	first := make(chan error)
-	go func() { first <- build(0, 1) }()
-	others := build(1, len(all))
-	return errors.Join(<-first, others)
+	others := make(chan error)
+	go func() { others <- build(func(p program) bool { return p.dir != shared }) }()
+	err := build(func(p program) bool { return p.dir == shared })
+	return errors.Join(err, <-others)
 }
 
 // BuildKubeadm builds kubeadm unless it is there, and returns its path. Build leaves it out: no node of this package needs it.
@@ -122,7 +129,7 @@ func (c *Cluster) BuildKubeadm(ctx context.Context) (path string, err error) {
 		return "", err
 	}
 	kubeadm := program{
-		name: "kubeadm", dir: "programs/kubernetes", packages: []string{"k8s.io/kubernetes/cmd/kubeadm"}, out: "kubeadm",
+		name: "kubeadm", dir: shared, packages: []string{"k8s.io/kubernetes/cmd/kubeadm"}, out: "kubeadm",
 		ldflags: kubernetesFlags(),
 	}
 	return c.Program(kubeadm.name), c.buildProgram(ctx, source, kubeadm, "part 1 of 1")
@@ -156,7 +163,7 @@ func (c *Cluster) buildProgram(ctx context.Context, source string, p program, pa
 	}
 	args = append(args, "-o", c.dir+"/bin/"+p.out) // filepath.Join would drop the slash that marks a directory
 	args = append(args, p.packages...)
-	key, err := sourceKey(dir, args)
+	key, err := sourceKey(dir, p.packages, args)
 	if err != nil {
 		return err
 	}
@@ -189,13 +196,24 @@ func (c *Cluster) buildProgram(ctx context.Context, source string, p program, pa
 	return os.WriteFile(stamp, []byte(key), 0o644)
 }
 
-// sourceKey returns a hash of all that a program is built from: Go's version, the arguments, and dir's files except tests.
-func sourceKey(dir string, args []string) (string, error) {
+// sourceKey returns a hash of all that a program is built from: Go's version, the arguments, and the files, except tests,
+// of dir and of its packages.
+func sourceKey(dir string, packages, args []string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), args)
 	files, err := filepath.Glob(filepath.Join(dir, "*.*"))
 	if err != nil {
 		return "", err
+	}
+	for _, p := range packages {
+		if !strings.HasPrefix(p, "./") {
+			continue
+		}
+		of, err := filepath.Glob(filepath.Join(dir, p, "*.*"))
+		if err != nil {
+			return "", err
+		}
+		files = append(files, of...)
 	}
 	for _, f := range files {
 		if strings.HasSuffix(f, "_test.go") {

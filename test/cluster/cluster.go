@@ -103,8 +103,10 @@ func (c *Cluster) Up(ctx context.Context) error {
 	if err := c.chooseSubnet(); err != nil {
 		return err
 	}
-	if err := c.buildImage(ctx); err != nil {
-		return err
+	if c.opts.Nodes > 0 {
+		if err := c.buildImage(ctx); err != nil {
+			return err
+		}
 	}
 	if err := c.prepareRun(); err != nil {
 		return err

@@ -88,7 +88,7 @@ func TestOptionsValidate(t *testing.T) {
 		change func(*Options)
 		say    string
 	}{
-		"no nodes":      {func(o *Options) { o.Nodes = 0 }, "0 nodes: give 1 to 16"},
+		"nodes below 0": {func(o *Options) { o.Nodes = -1 }, "-1 nodes: give 0 to 16"},
 		"subnet":        {func(o *Options) { o.Subnet = 256 }, "1 to 255"},
 		"no time":       {func(o *Options) { o.Ready = 0 }, "above 0"},
 		"missing image": {func(o *Options) { o.Images = []string{"/nowhere.tar"} }, "/nowhere.tar"},
@@ -154,11 +154,14 @@ func TestFreeSubnet(t *testing.T) {
 func TestControlPlaneFlags(t *testing.T) {
 	opts := Defaults()
 	opts.Subnet, opts.Gates, opts.RuntimeConfig = 77, map[string]bool{"B": false, "A": true}, "x/v1=true"
+	opts.Flags = map[string]map[string]string{"kube-scheduler": {"bind-address": "0.0.0.0", "v": "4"}}
 	flags := New("/d", opts).controlPlaneFlags()
 	require.Contains(t, flags["kube-apiserver"], "--feature-gates=A=true,B=false")
 	require.Contains(t, flags["kube-apiserver"], "--service-cluster-ip-range=10.77.128.0/20")
 	require.Contains(t, flags["kube-apiserver"], "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,x/v1=true")
 	require.Contains(t, flags["kube-scheduler"], "--kubeconfig=/d/run/control-plane/scheduler.kubeconfig")
+	require.Subset(t, flags["kube-scheduler"], []string{"--bind-address=0.0.0.0", "--v=4"})
+	require.NotContains(t, flags["kube-scheduler"], "--bind-address=127.0.0.1")
 }
 
 func TestSourceKey(t *testing.T) {
@@ -167,13 +170,18 @@ func TestSourceKey(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	key := func(args ...string) string {
-		k, err := sourceKey(dir, args)
+		k, err := sourceKey(dir, []string{"./part", "example.com/other"}, args)
 		require.NoError(t, err)
 		return k
 	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "part"), 0o755))
+	write("part/part.go", "package main")
 	write("main.go", "package main")
 	write("go.mod", "module x")
 	first := key("build")
+	write("part/part.go", "package main // other")
+	require.NotEqual(t, first, key("build"), "a package of the module")
+	first = key("build")
 	write("main_test.go", "package main")
 	require.Equal(t, first, key("build"), "tests change no program")
 	require.NotEqual(t, first, key("build", "-tags", "x"))

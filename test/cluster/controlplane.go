@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -80,6 +81,7 @@ func (c *Cluster) controlPlaneFlags() map[string][]string {
 	}
 	rendered := map[string][]string{}
 	for name, m := range all {
+		maps.Copy(m, c.opts.Flags[name])
 		rendered[name] = flags(m)
 	}
 	return rendered
@@ -108,6 +110,19 @@ func (c *Cluster) StopControlPlane(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// StopProgram stops one program of the control plane.
+func (c *Cluster) StopProgram(ctx context.Context, name string) error {
+	return c.stop(ctx, c.path("run", "control-plane"), name)
+}
+
+// StartProgram starts a program of the control plane that StopProgram stopped, and returns its process id.
+func (c *Cluster) StartProgram(name string) (pid int, err error) {
+	if err := c.startControlPlane(name, c.controlPlaneFlags()[name]); err != nil {
+		return 0, err
+	}
+	return c.pid(c.path("run", "control-plane"), name), nil
 }
 
 // StartInstead starts a program in the network and under the name of a stopped program of the control plane.

@@ -3,6 +3,7 @@ module github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster
 go 1.26.0
 
 require (
+	github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/stretchr/testify v1.12.1
@@ -15,6 +16,7 @@ require (
 )
 
 require (
+	github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract v0.0.0 // indirect
 	github.com/yuin/goldmark v1.8.7 // indirect
 	mvdan.cc/sh/v3 v3.14.1 // indirect
 )

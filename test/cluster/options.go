@@ -16,7 +16,7 @@ import (
 
 // Options describe the cluster to make. Start from Defaults.
 type Options struct {
-	Nodes   int
+	Nodes   int          // 0: a control plane alone
 	Machine qemu.Machine // the nodes' hardware
 
 	Machines map[string]qemu.Machine // hardware of the nodes that differ, by name
@@ -35,6 +35,8 @@ type Options struct {
 	FreeMiB    int             // room on a node's disk
 
 	RuntimeConfig string // more API versions for the API server's --runtime-config, comma separated
+
+	Flags map[string]map[string]string // more flags of the control plane's programs, by program and flag; they win
 
 	Subnet int           // second byte of the cluster's network 10.x.0.0/16; 0: Up takes a free one
 	Ready  time.Duration // how long a node may take until Ready before it is restarted, once
@@ -58,8 +60,8 @@ const (
 
 func (o Options) validate() error {
 	switch {
-	case o.Nodes < 1 || o.Nodes > maxNodes:
-		return fmt.Errorf("%d nodes: give 1 to %d (and start from Defaults)", o.Nodes, maxNodes)
+	case o.Nodes < 0 || o.Nodes > maxNodes:
+		return fmt.Errorf("%d nodes: give 0 to %d (and start from Defaults)", o.Nodes, maxNodes)
 	case o.Subnet < 0 || o.Subnet > 255:
 		return fmt.Errorf("subnet %d: it is the second byte of 10.x.0.0/16, give 1 to 255, or 0 for a free one", o.Subnet)
 	case o.Ready <= 0:
@@ -161,7 +163,7 @@ func findSource() (string, error) {
 	}
 	for dir := wd; ; dir = filepath.Dir(dir) {
 		for _, candidate := range []string{dir, filepath.Join(dir, "test", "cluster")} {
-			if _, err := os.Stat(filepath.Join(candidate, "programs", "kubernetes", "go.mod")); err == nil {
+			if _, err := os.Stat(filepath.Join(candidate, "programs", "go.mod")); err == nil {
 				return candidate, nil
 			}
 		}

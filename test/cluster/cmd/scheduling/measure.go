@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
+)
+
+const (
+	namespace = "default"
+	scheduler = "kube-scheduler"
+	// firstBound is how long the scheduler may take to its first pod; it reads all objects before.
+	firstBound = 3 * time.Minute
+)
+
+// result is what a measurement gave.
+type result struct {
+	spec
+	pods   int           // that got a node after the first
+	took   time.Duration // from the first pod that got a node to the last
+	cpu    time.Duration // of the scheduler, in this time
+	slices int           // bytes of a node's slices, as protobuf
+}
+
+func (r result) podsPerSecond() float64   { return float64(r.pods) / r.took.Seconds() }
+func (r result) cpuPerPod() time.Duration { return r.cpu / time.Duration(r.pods) }
+
+// bench measures on control planes that it starts, one for each measurement, so that none has objects of another.
+type bench struct {
+	dir      string
+	pods     int           // that wait at the start
+	limit    time.Duration // of a measurement, from the first pod that got a node
+	profiles string        // directory, empty for no profiles
+}
+
+// profile returns the file for the scheduler's profile.
+func (b bench) profile(s spec) string {
+	return filepath.Join(b.profiles, strings.NewReplacer(" ", "-", ",", "").Replace(s.String())+".pprof")
+}
+
+// options is a control plane without limits on requests, in which hollow nodes stay ready.
+func options() cluster.Options {
+	o := cluster.Defaults()
+	o.Nodes = 0
+	o.Log = nil
+	unlimited := map[string]string{"kube-api-qps": "100000", "kube-api-burst": "100000"}
+	o.Flags = map[string]map[string]string{
+		scheduler: {
+			"kube-api-qps": unlimited["kube-api-qps"], "kube-api-burst": unlimited["kube-api-burst"], "bind-address": "0.0.0.0",
+		},
+		"kube-controller-manager": unlimited,
+		// New nodes get a taint until a controller, which is stopped here, has seen their condition.
+		"kube-apiserver": {"disable-admission-plugins": "TaintNodesByCondition", "max-requests-inflight": "0",
+			"max-mutating-requests-inflight": "0", "enable-priority-and-fairness": "false"},
+	}
+	return o
+}
+
+// run makes one measurement.
+func (b bench) run(ctx context.Context, s spec) (r result, err error) {
+	c := cluster.New(b.dir, options())
+	// Down ends what a failed Up started, too.
+	defer func() {
+		if e := c.Down(context.WithoutCancel(ctx)); err == nil {
+			err = e
+		}
+	}()
+	if err := c.Up(ctx); err != nil {
+		return result{}, err
+	}
+	for _, program := range []string{scheduler, "kube-controller-manager"} {
+		if err := c.StopProgram(ctx, program); err != nil {
+			return result{}, err
+		}
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return result{}, err
+	}
+	config.QPS = -1
+	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return result{}, err
+	}
+	r = result{spec: s}
+	if r.slices, err = s.prepare(ctx, client, b.pods); err != nil {
+		return result{}, fmt.Errorf("objects: %w", err)
+	}
+	return r, b.schedule(ctx, c, client, config, &r)
+}
+
+// prepare makes all objects and returns the size of a node's slices in bytes.
+func (s spec) prepare(ctx context.Context, client kubernetes.Interface, pods int) (bytes int, err error) {
+	for _, class := range classes() {
+		if _, err := client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+			return 0, err
+		}
+	}
+	devices, err := s.devices()
+	if err != nil {
+		return 0, err
+	}
+	for driver, of := range devices {
+		for _, slice := range hollow.Slices(hollow.Name(0), driver, of) {
+			bytes += slice.Size()
+		}
+	}
+	if err := hollow.Publish(ctx, client, s.nodes, devices); err != nil {
+		return 0, err
+	}
+	claims := client.ResourceV1().ResourceClaims(namespace)
+	err = hollow.Each(s.allocated, func(i int) error {
+		claim := spec{kind: zone}.claim(fmt.Sprintf("earlier-%d", i))
+		made, err := claims.Create(ctx, claim, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		made.Finalizers = append(made.Finalizers, resourceapi.Finalizer)
+		if made, err = claims.Update(ctx, made, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		made.Status.Allocation = s.allocation(i)
+		_, err = claims.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return bytes, hollow.Each(pods, func(i int) error {
+		name := fmt.Sprintf("pod-%d", i)
+		if claim := s.claim(name); claim != nil {
+			if _, err := claims.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+		}
+		_, err := client.CoreV1().Pods(namespace).Create(ctx, s.pod(name), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// schedule starts the scheduler and watches the pods until all have a node, or until the limit.
+func (b bench) schedule(ctx context.Context, c *cluster.Cluster, client kubernetes.Interface, config *rest.Config, r *result) error {
+	ctx, stop := context.WithTimeout(ctx, firstBound)
+	defer stop()
+	watch, err := client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	defer watch.Stop()
+	pid, err := c.StartProgram(scheduler)
+	if err != nil {
+		return err
+	}
+	var first, last time.Time
+	var cpu time.Duration
+	var over <-chan time.Time
+	profiled := make(chan error, 1)
+	bound := map[string]bool{}
+	for measuring := true; measuring && len(bound) < b.pods; {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d pods have a node: %w", len(bound), b.pods, ctx.Err())
+		case <-over:
+			measuring = false
+		case event, open := <-watch.ResultChan():
+			if !open {
+				return fmt.Errorf("the API server ended the watch of pods")
+			}
+			pod, is := event.Object.(*corev1.Pod)
+			if !is || pod.Spec.NodeName == "" || bound[pod.Name] {
+				continue
+			}
+			bound[pod.Name], last = true, time.Now()
+			if len(bound) > 1 {
+				continue
+			}
+			if cpu, err = cpuTime(pid); err != nil {
+				return err
+			}
+			first, over = last, time.After(b.limit)
+			if b.profiles != "" {
+				go func() { profiled <- profile(ctx, config, b.limit/2, b.profile(r.spec)) }()
+			}
+		}
+	}
+	end, err := cpuTime(pid)
+	if err != nil {
+		return err
+	}
+	r.pods, r.took, r.cpu = len(bound)-1, last.Sub(first), end-cpu
+	if r.pods < 1 {
+		return fmt.Errorf("%s: one pod got a node in %s: give more with -limit", r.spec, b.limit)
+	}
+	if b.profiles != "" {
+		return <-profiled
+	}
+	return nil
+}
+
+// cpuTime returns what a process has used, from /proc/PID/stat (proc(5)): user and system time, in ticks of 10 ms.
+func cpuTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, after, _ := strings.Cut(string(data), ") ")
+	words := strings.Fields(after)
+	const user, system = 11, 12
+	if len(words) <= system {
+		return 0, fmt.Errorf("/proc/%d/stat: %q has too few words", pid, data)
+	}
+	var ticks int64
+	for _, i := range []int{user, system} {
+		n, err := strconv.ParseInt(words[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
+}
+
+// profile writes the scheduler's CPU profile of the time into the file.
+func profile(ctx context.Context, api *rest.Config, d time.Duration, file string) error {
+	address, err := url.Parse(api.Host)
+	if err != nil {
+		return err
+	}
+	config := rest.CopyConfig(api)
+	config.TLSClientConfig = rest.TLSClientConfig{Insecure: true} // the scheduler makes a certificate for itself
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	page := fmt.Sprintf("https://%s:10259/debug/pprof/profile?seconds=%d", address.Hostname(), max(1, int(d.Seconds())))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("profile of the scheduler: %s: %.200s", resp.Status, data)
+	}
+	return os.WriteFile(file, data, 0o644)
+}
