@@ -171,6 +171,10 @@ bench-scheduler: ## Measure the real scheduler on up to 2000 nodes that are obje
 	@mkdir -p _output $(PROFILES)
 	cd test/cluster && CGO_ENABLED=0 GOWORK=off go run ./cmd/scheduling -run '$(MEASURE)' -profiles '$(abspath $(PROFILES))'
 
+.PHONY: bench-fleet
+bench-fleet: ## Measure the start of up to 5000 frontends at once (root, Debian); writes docs/explanation/scale.md
+	cd test/cluster && CGO_ENABLED=0 GOWORK=off go run ./cmd/fleet
+
 .PHONY: bench-memory
 bench-memory: ## Show memory protection and limits under pressure on a cluster (root, Debian); writes docs/explanation/memory-pressure.*
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \

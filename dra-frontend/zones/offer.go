@@ -31,10 +31,14 @@ func (i Division) has(device string) bool {
 // takes no more than the shared pool can spare (I7).
 func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 	held := i.held(claims)
-	claimable := i.config.claimable(i.Machine, held.displaced)
-	zs := make([]Zone, 0, len(i.segments))
-	for _, s := range i.segments {
-		zs = append(zs, s.zone(i.Machine, i.config, claimable, nodestate.ClaimedCPUs(claims)))
+	zs := slices.Clone(i.free)
+	for k := range zs {
+		zs[k].Hugepages = maps.Clone(zs[k].Hugepages)
+	}
+	// Each change of a claim asks for the offer. Where claims get no whole cores, the
+	// CPUs that they hold of zones change nothing.
+	if !held.displaced.IsEmpty() || i.config.WholeCores {
+		zs = i.zonesBeside(held.displaced, nodestate.ClaimedCPUs(claims))
 	}
 	if i.config.SharedMode != PoolFixed {
 		withhold(zs, i.Pool.CPUs.Difference(held.displaced), i.config.SharedMinCPUs, held.byZone)
@@ -45,6 +49,17 @@ func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 		}
 	}
 	return slices.DeleteFunc(zs, Zone.Empty)
+}
+
+// zonesBeside returns the segments' zones beside claims that hold the CPUs claimed,
+// some of them displaced.
+func (i Division) zonesBeside(displaced, claimed contract.CPUSet) []Zone {
+	claimable := i.config.claimable(i.Machine, displaced)
+	zs := make([]Zone, 0, len(i.segments))
+	for _, s := range i.segments {
+		zs = append(zs, s.zone(i.Machine, i.config, claimable, claimed))
+	}
+	return zs
 }
 
 // heldCPUs are the CPUs that claims hold.

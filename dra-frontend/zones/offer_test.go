@@ -58,6 +58,12 @@ func TestDisplaced(t *testing.T) {
 	require.Equal(t, was.Hugepages[1<<30], is.Hugepages[1<<30])
 	require.Equal(t, int64(1024), machine.Zones[0].Hugepages[2<<20], "the inventory itself stays as it is")
 
+	before := offer(t, machine)
+	memory := held("numa-1", contract.Decision{Mems: contracttest.NUMANodes("1")}, map[string]string{"memory": "1Gi", "hugepages_2Mi": "4Mi"})
+	is = offer(t, machine, memory)[0]
+	require.Equal(t, []int64{was.Memory - gi, was.Hugepages[2<<20] - 2}, []int64{is.Memory, is.Hugepages[2<<20]})
+	require.Equal(t, before, offer(t, machine), "an offer leaves the next one alone")
+
 	// Memory of the whole machine may be on any node.
 	whole := held("machine", contract.Decision{CPUs: contracttest.CPUs("0-1,4"), Mems: contracttest.NUMANodes("0-1")},
 		map[string]string{"cpu": "3", "memory": "2Gi"})

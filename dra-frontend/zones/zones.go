@@ -76,6 +76,8 @@ type Division struct {
 
 	config   Config
 	segments []segment
+	// free are the segments' zones without claims, before CPUs are withheld.
+	free []Zone
 }
 
 // Divide divides the machine, which the configuration must fit.
@@ -92,6 +94,7 @@ func Divide(m topology.Machine, c Config) (Division, error) {
 		return Division{}, err
 	}
 	i := Division{Machine: m, Pool: pool, config: c, segments: segments}
+	i.free = i.zonesBeside(contract.CPUSet{}, contract.CPUSet{})
 	i.Zones = i.Offer(nil)
 	return i, nil
 }

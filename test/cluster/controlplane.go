@@ -117,12 +117,18 @@ func (c *Cluster) StopProgram(ctx context.Context, name string) error {
 	return c.stop(ctx, c.path("run", "control-plane"), name)
 }
 
-// StartProgram starts a program of the control plane that StopProgram stopped, and returns its process id.
-func (c *Cluster) StartProgram(name string) (pid int, err error) {
-	if err := c.startControlPlane(name, c.controlPlaneFlags()[name]); err != nil {
-		return 0, err
+// StartProgram starts a program of the control plane that StopProgram stopped.
+func (c *Cluster) StartProgram(name string) error {
+	return c.startControlPlane(name, c.controlPlaneFlags()[name])
+}
+
+// PID returns the process id of a program of the control plane. It is an error if the program does not run.
+func (c *Cluster) PID(name string) (int, error) {
+	pid := c.pid(c.path("run", "control-plane"), name)
+	if pid == 0 {
+		return 0, fmt.Errorf("%s does not run, the end of its log:\n%s", name, c.logTail("control-plane", name+".log"))
 	}
-	return c.pid(c.path("run", "control-plane"), name), nil
+	return pid, nil
 }
 
 // StartInstead starts a program in the network and under the name of a stopped program of the control plane.

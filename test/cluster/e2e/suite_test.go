@@ -138,6 +138,11 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	options.Subnet, options.KernelArgs = *subnet, *words
 	options.Systemd = strings.FieldsFunc(*units, func(r rune) bool { return r == ',' })
+	audit, err := auditFlags(dir)
+	if err != nil {
+		return 1, err
+	}
+	options.Flags = map[string]map[string]string{"kube-apiserver": audit}
 	c := cluster.New(dir, options)
 	if !*keep {
 		defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()

@@ -5,6 +5,7 @@ package hollow_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -60,4 +61,16 @@ func TestEach(t *testing.T) {
 	})
 	require.EqualValues(t, 100, calls.Load())
 	require.Equal(t, errors.Join(errors.New("number 1"), errors.New("number 51")).Error(), err.Error())
+}
+
+func TestCPUTime(t *testing.T) {
+	begin, err := hollow.CPUTime(os.Getpid())
+	require.NoError(t, err)
+	for end := begin; end == begin; { // until the kernel has counted a tick
+		end, err = hollow.CPUTime(os.Getpid())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, end, begin)
+	}
+	_, err = hollow.CPUTime(0)
+	require.Error(t, err)
 }

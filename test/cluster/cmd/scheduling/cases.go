@@ -21,6 +21,7 @@ type kind string
 const (
 	noClaim    kind = "no claim"
 	zone       kind = "one zone"
+	bare       kind = "one zone, without attributes"
 	selected   kind = "one zone, with a selector"
 	twoDevices kind = "two devices, matchAttribute"
 )
@@ -40,7 +41,7 @@ func (s spec) String() string {
 func specs() []spec {
 	var all []spec
 	for _, nodes := range []int{100, 500, 2000} {
-		for _, k := range []kind{noClaim, zone, selected, twoDevices} {
+		for _, k := range []kind{noClaim, zone, bare, selected, twoDevices} {
 			all = append(all, spec{k, nodes, 2, 0})
 		}
 	}
@@ -62,6 +63,11 @@ const (
 // devices returns what each node publishes, by driver.
 func (s spec) devices() (map[string][]resourceapi.Device, error) {
 	whole, err := hollow.Devices(s.zones)
+	if s.kind == bare {
+		for i := range whole {
+			whole[i].Attributes = nil
+		}
+	}
 	if err != nil || s.kind != twoDevices {
 		return map[string][]resourceapi.Device{hollow.Driver: whole}, err
 	}
@@ -132,7 +138,7 @@ func (s spec) claim(name string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	devices := &c.Spec.Devices
 	switch s.kind {
-	case zone:
+	case zone, bare:
 		devices.Requests = []resourceapi.DeviceRequest{request("zone", hollow.Driver, all)}
 	case selected:
 		devices.Requests = []resourceapi.DeviceRequest{request("zone", hollow.Driver, all,

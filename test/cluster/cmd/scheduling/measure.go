@@ -4,13 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,18 +19,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
 )
 
 const (
 	namespace = "default"
-	scheduler = "kube-scheduler"
 	// firstBound is how long the scheduler may take to its first pod; it reads all objects before.
 	firstBound = 3 * time.Minute
 )
+
+// profilePage is the scheduler's page for CPU profiles.
+const profilePage = "/debug/pprof/profile"
 
 // result is what a measurement gave.
 type result struct {
@@ -57,48 +57,27 @@ func (b bench) profile(s spec) string {
 	return filepath.Join(b.profiles, strings.NewReplacer(" ", "-", ",", "").Replace(s.String())+".pprof")
 }
 
-// options is a control plane without limits on requests, in which hollow nodes stay ready.
-func options() cluster.Options {
-	o := cluster.Defaults()
-	o.Nodes = 0
-	o.Log = nil
-	unlimited := map[string]string{"kube-api-qps": "100000", "kube-api-burst": "100000"}
-	o.Flags = map[string]map[string]string{
-		scheduler: {
-			"kube-api-qps": unlimited["kube-api-qps"], "kube-api-burst": unlimited["kube-api-burst"], "bind-address": "0.0.0.0",
+// flags let the control plane work without limits on requests.
+func flags() map[string]map[string]string {
+	return map[string]map[string]string{
+		hollow.Scheduler: {
+			"kube-api-qps": "100000", "kube-api-burst": "100000",
+			"bind-address": "0.0.0.0", "authorization-always-allow-paths": profilePage,
 		},
-		"kube-controller-manager": unlimited,
-		// New nodes get a taint until a controller, which is stopped here, has seen their condition.
-		"kube-apiserver": {"disable-admission-plugins": "TaintNodesByCondition", "max-requests-inflight": "0",
-			"max-mutating-requests-inflight": "0", "enable-priority-and-fairness": "false"},
+		hollow.APIServer: {
+			"max-requests-inflight": "0", "max-mutating-requests-inflight": "0", "enable-priority-and-fairness": "false",
+		},
 	}
-	return o
 }
 
 // run makes one measurement.
 func (b bench) run(ctx context.Context, s spec) (r result, err error) {
-	c := cluster.New(b.dir, options())
-	// Down ends what a failed Up started, too.
-	defer func() {
-		if e := c.Down(context.WithoutCancel(ctx)); err == nil {
-			err = e
-		}
-	}()
-	if err := c.Up(ctx); err != nil {
-		return result{}, err
-	}
-	for _, program := range []string{scheduler, "kube-controller-manager"} {
-		if err := c.StopProgram(ctx, program); err != nil {
-			return result{}, err
-		}
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	p, err := hollow.Start(ctx, b.dir, flags())
 	if err != nil {
 		return result{}, err
 	}
-	config.QPS = -1
-	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
-	client, err := kubernetes.NewForConfig(config)
+	defer func() { err = errors.Join(err, p.Down(context.WithoutCancel(ctx))) }()
+	client, err := kubernetes.NewForConfig(p.Config)
 	if err != nil {
 		return result{}, err
 	}
@@ -106,7 +85,8 @@ func (b bench) run(ctx context.Context, s spec) (r result, err error) {
 	if r.slices, err = s.prepare(ctx, client, b.pods); err != nil {
 		return result{}, fmt.Errorf("objects: %w", err)
 	}
-	return r, b.schedule(ctx, c, client, config, &r)
+	err = b.schedule(ctx, p, client, &r)
+	return r, err
 }
 
 // prepare makes all objects and returns the size of a node's slices in bytes.
@@ -159,18 +139,19 @@ func (s spec) prepare(ctx context.Context, client kubernetes.Interface, pods int
 }
 
 // schedule starts the scheduler and watches the pods until all have a node, or until the limit.
-func (b bench) schedule(ctx context.Context, c *cluster.Cluster, client kubernetes.Interface, config *rest.Config, r *result) error {
+func (b bench) schedule(ctx context.Context, p hollow.ControlPlane, client kubernetes.Interface, r *result) error {
 	ctx, stop := context.WithTimeout(ctx, firstBound)
 	defer stop()
-	watch, err := client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
+	pods := client.CoreV1().Pods(namespace)
+	watch, err := pods.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	defer watch.Stop()
-	pid, err := c.StartProgram(scheduler)
-	if err != nil {
+	defer func() { watch.Stop() }()
+	if err := p.StartProgram(hollow.Scheduler); err != nil {
 		return err
 	}
+	var pid int
 	var first, last time.Time
 	var cpu time.Duration
 	var over <-chan time.Time
@@ -183,8 +164,11 @@ func (b bench) schedule(ctx context.Context, c *cluster.Cluster, client kubernet
 		case <-over:
 			measuring = false
 		case event, open := <-watch.ResultChan():
-			if !open {
-				return fmt.Errorf("the API server ended the watch of pods")
+			if !open { // The API server ends the watch of a slow reader. A new one begins with all pods.
+				if watch, err = pods.Watch(ctx, metav1.ListOptions{}); err != nil {
+					return err
+				}
+				continue
 			}
 			pod, is := event.Object.(*corev1.Pod)
 			if !is || pod.Spec.NodeName == "" || bound[pod.Name] {
@@ -194,16 +178,19 @@ func (b bench) schedule(ctx context.Context, c *cluster.Cluster, client kubernet
 			if len(bound) > 1 {
 				continue
 			}
-			if cpu, err = cpuTime(pid); err != nil {
+			if pid, err = p.PID(hollow.Scheduler); err != nil {
+				return err
+			}
+			if cpu, err = hollow.CPUTime(pid); err != nil {
 				return err
 			}
 			first, over = last, time.After(b.limit)
 			if b.profiles != "" {
-				go func() { profiled <- profile(ctx, config, b.limit/2, b.profile(r.spec)) }()
+				go func() { profiled <- profile(ctx, p.Config, b.limit/2, b.profile(r.spec)) }()
 			}
 		}
 	}
-	end, err := cpuTime(pid)
+	end, err := hollow.CPUTime(pid)
 	if err != nil {
 		return err
 	}
@@ -217,42 +204,18 @@ func (b bench) schedule(ctx context.Context, c *cluster.Cluster, client kubernet
 	return nil
 }
 
-// cpuTime returns what a process has used, from /proc/PID/stat (proc(5)): user and system time, in ticks of 10 ms.
-func cpuTime(pid int) (time.Duration, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, after, _ := strings.Cut(string(data), ") ")
-	words := strings.Fields(after)
-	const user, system = 11, 12
-	if len(words) <= system {
-		return 0, fmt.Errorf("/proc/%d/stat: %q has too few words", pid, data)
-	}
-	var ticks int64
-	for _, i := range []int{user, system} {
-		n, err := strconv.ParseInt(words[i], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
-}
-
 // profile writes the scheduler's CPU profile of the time into the file.
 func profile(ctx context.Context, api *rest.Config, d time.Duration, file string) error {
 	address, err := url.Parse(api.Host)
 	if err != nil {
 		return err
 	}
-	config := rest.CopyConfig(api)
-	config.TLSClientConfig = rest.TLSClientConfig{Insecure: true} // the scheduler makes a certificate for itself
-	client, err := rest.HTTPClientFor(config)
+	// The scheduler makes a certificate for itself.
+	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
 		return err
 	}
-	page := fmt.Sprintf("https://%s:10259/debug/pprof/profile?seconds=%d", address.Hostname(), max(1, int(d.Seconds())))
+	page := fmt.Sprintf("https://%s:10259%s?seconds=%d", address.Hostname(), profilePage, max(1, int(d.Seconds())))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
 		return err

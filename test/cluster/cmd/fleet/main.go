@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command fleet measures what the frontends of many nodes ask of the API server when all of them start at once: without
+// slices, as after an installation, and with slices, as after an upgrade. etcd and the API server are real and have their
+// default limits. The nodes are objects only, and each has a publisher of its own: the library's, which the frontend uses.
+//
+// The flow: main.go has the fleets, start.go starts one, traffic.go counts what goes over the connections.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
+)
+
+const author = "make bench-fleet"
+
+func main() {
+	page := flag.String("page", "../../docs/explanation/scale.md", "page to write into; empty: none")
+	nodes := flag.String("nodes", "100,1000,5000", "nodes of each fleet")
+	zones := flag.Int("zones", 2, "zones of each node")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := measure(ctx, *nodes, *zones, *page); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(1)
+	}
+}
+
+func measure(ctx context.Context, fleets string, zones int, page string) error {
+	dir, err := cluster.DefaultDir()
+	if err != nil {
+		return err
+	}
+	sizes, err := sliceSizes()
+	if err != nil {
+		return err
+	}
+	var results []result
+	for word := range strings.SplitSeq(fleets, ",") {
+		nodes, err := strconv.Atoi(word)
+		if err != nil {
+			return fmt.Errorf("-nodes: %w", err)
+		}
+		of, err := run(ctx, dir, nodes, zones)
+		if err != nil {
+			return fmt.Errorf("%d nodes: %w", nodes, err)
+		}
+		results = append(results, of...)
+		fmt.Print(table(of))
+	}
+	if page == "" {
+		return nil
+	}
+	return document.Insert(page, author, table(results)+"\n"+sizes)
+}
+
+// run measures a fleet: the first start and a restart.
+func run(ctx context.Context, dir string, nodes, zones int) (all []result, err error) {
+	p, err := hollow.Start(ctx, dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e := p.Down(context.WithoutCancel(ctx)); err == nil {
+			err = e
+		}
+	}()
+	f := fleet{plane: p, nodes: nodes}
+	if f.devices, err = hollow.Devices(zones); err != nil {
+		return nil, err
+	}
+	if f.pid, err = p.PID(hollow.APIServer); err != nil {
+		return nil, err
+	}
+	if err := f.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("nodes: %w", err)
+	}
+	for _, event := range []string{"first start", "restart"} {
+		r, err := f.start(ctx, event)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", event, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// sliceSizes returns a table of the size of a node's slices by zones.
+func sliceSizes() (string, error) {
+	var b strings.Builder
+	b.WriteString("| zones of a node | slices | bytes in all, as protobuf | the largest slice |\n|--:|--:|--:|--:|\n")
+	for _, zones := range []int{2, 8, 32, 128} {
+		devices, err := hollow.Devices(zones)
+		if err != nil {
+			return "", err
+		}
+		all, largest := 0, 0
+		slices := hollow.Slices(hollow.Name(0), hollow.Driver, devices)
+		for _, s := range slices {
+			all, largest = all+s.Size(), max(largest, s.Size())
+		}
+		fmt.Fprintf(&b, "| %d | %d | %d | %d |\n", zones, len(slices), all, largest)
+	}
+	return b.String(), nil
+}
+
+// table returns the results as Markdown.
+func table(results []result) string {
+	var b strings.Builder
+	b.WriteString("| nodes | event | until all are served | calls of a node | sent by a node | received by a node | calls again | " +
+		"API server's CPU | its memory |\n|--:|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	for _, r := range results {
+		n := float64(r.nodes)
+		fmt.Fprintf(&b, "| %d | %s | %.1f s | %.1f | %.1f KiB | %.1f KiB | %d | %.1f s | %d MiB |\n", r.nodes, r.event, r.took.Seconds(),
+			float64(r.traffic.calls)/n, float64(r.traffic.sent)/n/1024, float64(r.traffic.received)/n/1024, r.traffic.refused,
+			r.cpu.Seconds(), r.memory>>20)
+	}
+	return b.String()
+}
+
+// devicesOf is what each node publishes.
+type devicesOf = []resourceapi.Device

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hollow
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+)
+
+// Programs of the control plane.
+const (
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+)
+
+// ControlPlane is etcd and an API server for hollow nodes.
+type ControlPlane struct {
+	*cluster.Cluster
+	// Config is an administrator's, without a limit of requests.
+	Config *rest.Config
+}
+
+// Start starts etcd and the API server in the directory. flags are more flags of the programs, by program. The scheduler
+// and the controller manager do not run: the latter would find that the nodes are not there.
+func Start(ctx context.Context, dir string, flags map[string]map[string]string) (ControlPlane, error) {
+	o := cluster.Defaults()
+	o.Nodes, o.Log = 0, nil
+	// A new node would get a taint that the controller manager takes away.
+	api := map[string]string{"disable-admission-plugins": "TaintNodesByCondition"}
+	maps.Copy(api, flags[APIServer])
+	o.Flags = map[string]map[string]string{}
+	maps.Copy(o.Flags, flags)
+	o.Flags[APIServer] = api
+	p := ControlPlane{Cluster: cluster.New(dir, o)}
+	err := p.Up(ctx)
+	for _, program := range []string{Scheduler, ControllerManager} {
+		if err == nil {
+			err = p.StopProgram(ctx, program)
+		}
+	}
+	if err == nil {
+		p.Config, err = clientcmd.BuildConfigFromFlags("", p.Kubeconfig())
+	}
+	if err != nil {
+		// Down ends what a failed Up started, too.
+		return ControlPlane{}, errors.Join(err, p.Down(context.WithoutCancel(ctx)))
+	}
+	p.Config.QPS = -1
+	p.Config.ContentType, p.Config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
+	return p, nil
+}
