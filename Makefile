@@ -162,18 +162,18 @@ bench: ## Measure both daemons' operations on this machine; writes docs/explanat
 bench-placement: ## Compare placement with kubelet's static policy: quality and speed (compiles kubelet)
 	@cd test/placement && GOWORK=off go run .
 
-# MEASURE=regexp measures a part, and writes no page.
+# MEASURE=regexp measures a part, PROFILES=directory keeps profiles, which change the numbers: neither writes the page.
 MEASURE ?=
 PROFILES ?=
 
 .PHONY: bench-scheduler
 bench-scheduler: ## Measure the real scheduler on up to 2000 nodes that are objects only (root, Debian; half an hour); writes docs/explanation/scale.md
 	@mkdir -p _output $(PROFILES)
-	cd test/cluster && CGO_ENABLED=0 GOWORK=off go run ./cmd/scheduling -run '$(MEASURE)' -profiles '$(abspath $(PROFILES))'
+	cd test/cluster && GOWORK=off go run ./cmd/scheduling -run '$(MEASURE)' -profiles '$(abspath $(PROFILES))'
 
 .PHONY: bench-fleet
 bench-fleet: ## Measure the start of up to 5000 frontends at once (root, Debian); writes docs/explanation/scale.md
-	cd test/cluster && CGO_ENABLED=0 GOWORK=off go run ./cmd/fleet
+	cd test/cluster && GOWORK=off go run ./cmd/fleet
 
 .PHONY: bench-memory
 bench-memory: ## Show memory protection and limits under pressure on a cluster (root, Debian); writes docs/explanation/memory-pressure.*

@@ -69,8 +69,25 @@ func TestKubernetesIsCompiledOnce(t *testing.T) {
 	for _, module := range []string{"kubernetes", "placement"} {
 		for path, version := range versions(t, module) {
 			if want, both := programs[path]; both {
-				assert.Equal(t, want, version, "%s and cluster/programs need different versions of %s: go get it in the older", module, path)
+				assert.Equal(t, want, version, "test/%s has another version of %s than cluster/programs: "+
+					"run `go get` for the newer version in the module with the older", module, path)
 			}
 		}
+	}
+}
+
+// A package that is compiled with other flags is compiled again: all who compile
+// Kubernetes have the same.
+func TestCompilerFlags(t *testing.T) {
+	for file, text := range map[string]string{
+		"cluster/build.go":   `"GOFLAGS=-gcflags=all=-dwarf=false"`, // and -trimpath as an argument
+		"cluster/images.sh":  "GOFLAGS=-gcflags=all=-dwarf=false ",
+		"../Makefile":        "GOFLAGS = -trimpath -gcflags=all=-dwarf=false\n",
+		"../.ci/run":         "GOFLAGS='-trimpath -gcflags=all=-dwarf=false'\n",
+		"chart/helm_test.go": `"GOFLAGS=-trimpath -gcflags=all=-dwarf=false"`,
+	} {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Contains(t, string(data), text, file)
 	}
 }

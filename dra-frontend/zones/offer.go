@@ -31,14 +31,16 @@ func (i Division) has(device string) bool {
 // takes no more than the shared pool can spare (I7).
 func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 	held := i.held(claims)
-	zs := slices.Clone(i.free)
-	for k := range zs {
-		zs[k].Hugepages = maps.Clone(zs[k].Hugepages)
-	}
-	// Each change of a claim asks for the offer. Where claims get no whole cores, the
-	// CPUs that they hold of zones change nothing.
-	if !held.displaced.IsEmpty() || i.config.WholeCores {
-		zs = i.zonesBeside(held.displaced, nodestate.ClaimedCPUs(claims))
+	var zs []Zone
+	// Each change of a claim asks for the offer. Claimed CPUs change the zones only if
+	// they are displaced, or if claims get whole cores.
+	if i.config.WholeCores || !held.displaced.IsEmpty() {
+		zs = i.zonesOf(nodestate.ClaimedCPUs(claims), held.displaced)
+	} else {
+		zs = slices.Clone(i.free)
+		for k := range zs {
+			zs[k].Hugepages = maps.Clone(zs[k].Hugepages)
+		}
 	}
 	if i.config.SharedMode != PoolFixed {
 		withhold(zs, i.Pool.CPUs.Difference(held.displaced), i.config.SharedMinCPUs, held.byZone)
@@ -51,9 +53,9 @@ func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 	return slices.DeleteFunc(zs, Zone.Empty)
 }
 
-// zonesBeside returns the segments' zones beside claims that hold the CPUs claimed,
-// some of them displaced.
-func (i Division) zonesBeside(displaced, claimed contract.CPUSet) []Zone {
+// zonesOf returns the zones of all segments. claimed are the CPUs of all claims,
+// displaced those of them that no zone's device has.
+func (i Division) zonesOf(claimed, displaced contract.CPUSet) []Zone {
 	claimable := i.config.claimable(i.Machine, displaced)
 	zs := make([]Zone, 0, len(i.segments))
 	for _, s := range i.segments {

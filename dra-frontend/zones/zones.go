@@ -76,7 +76,8 @@ type Division struct {
 
 	config   Config
 	segments []segment
-	// free are the segments' zones without claims, before CPUs are withheld.
+	// free are the segments' zones without claims, before CPUs are withheld. Offers
+	// share the maps and slices of its zones, but for Hugepages: do not change them.
 	free []Zone
 }
 
@@ -94,7 +95,7 @@ func Divide(m topology.Machine, c Config) (Division, error) {
 		return Division{}, err
 	}
 	i := Division{Machine: m, Pool: pool, config: c, segments: segments}
-	i.free = i.zonesBeside(contract.CPUSet{}, contract.CPUSet{})
+	i.free = i.zonesOf(contract.CPUSet{}, contract.CPUSet{})
 	i.Zones = i.Offer(nil)
 	return i, nil
 }

@@ -17,8 +17,8 @@ import (
 
 const kubernetesVersion = "v1.36.3"
 
-// shared is the module of the programs that have most of their packages in common, each of one version, so that it is
-// compiled once.
+// shared is a module of several programs, which have most of their packages in common. One module gives each package one
+// version, so Go compiles it once.
 const shared = "programs"
 
 // program is one `go build`.
@@ -151,7 +151,7 @@ func kubernetesFlags() string {
 
 // compiler returns the environment of a build that is done once and debugged never: no debugging information, and
 // more memory before the compiler collects garbage, which saves a sixth of the time. A build with other flags shares
-// no compiled package with it: images.sh has the same.
+// no compiled package with it: images.sh, the Makefile, .ci/run and test/chart have the same (TestCompilerFlags).
 func compiler() []string { return []string{"GOFLAGS=-gcflags=all=-dwarf=false", "GOGC=400"} }
 
 // buildProgram builds a program unless it is there. part is its place among all, for people.

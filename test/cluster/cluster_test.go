@@ -88,6 +88,8 @@ func TestOptionsValidate(t *testing.T) {
 		change func(*Options)
 		say    string
 	}{
+		"flags": {func(o *Options) { o.Flags = map[string]map[string]string{"scheduler": {}} },
+			`flags for "scheduler": there is no such program, there are [etcd kube-apiserver`},
 		"nodes below 0": {func(o *Options) { o.Nodes = -1 }, "-1 nodes: give 0 to 16"},
 		"subnet":        {func(o *Options) { o.Subnet = 256 }, "1 to 255"},
 		"no time":       {func(o *Options) { o.Ready = 0 }, "above 0"},

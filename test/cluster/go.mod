@@ -3,10 +3,12 @@ module github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster
 go 1.26.0
 
 require (
+	github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract v0.0.0
 	github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/stretchr/testify v1.12.1
+	golang.org/x/sync v0.23.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
@@ -16,7 +18,6 @@ require (
 )
 
 require (
-	github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract v0.0.0 // indirect
 	github.com/yuin/goldmark v1.8.7 // indirect
 	mvdan.cc/sh/v3 v3.14.1 // indirect
 )

@@ -36,7 +36,7 @@ type Options struct {
 
 	RuntimeConfig string // more API versions for the API server's --runtime-config, comma separated
 
-	Flags map[string]map[string]string // more flags of the control plane's programs, by program and flag; they win
+	Flags map[string]map[string]string // flags of the control plane's programs, by program; they replace the cluster's own
 
 	Subnet int           // second byte of the cluster's network 10.x.0.0/16; 0: Up takes a free one
 	Ready  time.Duration // how long a node may take until Ready before it is restarted, once
@@ -78,6 +78,11 @@ func (o Options) validate() error {
 		}
 		if err := m.Validate(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for name := range o.Flags {
+		if !slices.Contains(controlPlane, name) {
+			return fmt.Errorf("flags for %q: there is no such program, there are %v", name, controlPlane)
 		}
 	}
 	for name := range o.Kernels {

@@ -5,7 +5,9 @@ package hollow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"syscall"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -23,12 +25,13 @@ const (
 // ControlPlane is etcd and an API server for hollow nodes.
 type ControlPlane struct {
 	*cluster.Cluster
-	// Config is an administrator's, without a limit of requests.
+	// Config has an administrator's rights and no limit of requests.
 	Config *rest.Config
 }
 
 // Start starts etcd and the API server in the directory. flags are more flags of the programs, by program. The scheduler
-// and the controller manager do not run: the latter would find that the nodes are not there.
+// and the controller manager do not run: the controller manager would mark the nodes as gone, because no kubelet renews
+// their leases. A cluster that is up in the directory is an error and is left alone.
 func Start(ctx context.Context, dir string, flags map[string]map[string]string) (ControlPlane, error) {
 	o := cluster.Defaults()
 	o.Nodes, o.Log = 0, nil
@@ -38,8 +41,15 @@ func Start(ctx context.Context, dir string, flags map[string]map[string]string) 
 	o.Flags = map[string]map[string]string{}
 	maps.Copy(o.Flags, flags)
 	o.Flags[APIServer] = api
+	if _, err := cluster.Open(dir, o); err == nil {
+		return ControlPlane{}, fmt.Errorf("a cluster is up in %s, or was left there: end it with `make cluster-down`, or choose "+
+			"another directory with CPUMEM_CLUSTER_DIR", dir)
+	}
 	p := ControlPlane{Cluster: cluster.New(dir, o)}
 	err := p.Up(ctx)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return ControlPlane{}, err // another command holds the directory's lock: its cluster must not be ended here
+	}
 	for _, program := range []string{Scheduler, ControllerManager} {
 		if err == nil {
 			err = p.StopProgram(ctx, program)

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hollow makes nodes that are objects of the API only: a Node and the ResourceSlices that dra-frontend would
-// publish for a machine. Programs that measure the control plane use as many of them as machines would be too many for.
+// publish for a machine. Commands scheduling and fleet make thousands of these nodes: as many virtual machines would not
+// fit on one host.
 package hollow
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -25,7 +27,7 @@ import (
 
 const (
 	// Driver is the driver of the slices, and the name of its DeviceClass.
-	Driver = "dra.cpumem"
+	Driver = contract.Vendor
 
 	pageSize = 4 << 10
 	// CoresOfZone and the sizes below are of each NUMA node, which is a zone. Cores have two threads.
@@ -94,7 +96,7 @@ func Slices(node, driver string, devices []resourceapi.Device) []*resourceapi.Re
 
 // Publish makes the nodes and their slices. devices maps drivers to the devices of each node.
 func Publish(ctx context.Context, client kubernetes.Interface, nodes int, devices map[string][]resourceapi.Device) error {
-	return Each(nodes, func(i int) error {
+	return Each(ctx, nodes, func(ctx context.Context, i int) error {
 		if _, err := client.CoreV1().Nodes().Create(ctx, Node(i), metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -109,19 +111,15 @@ func Publish(ctx context.Context, client kubernetes.Interface, nodes int, device
 	})
 }
 
-// Each calls do for 0 to n-1, a few calls at a time, and returns all errors.
-func Each(n int, do func(i int) error) error {
-	const atATime = 16
-	var wait sync.WaitGroup
-	all := make([]error, n)
-	tokens := make(chan struct{}, atATime)
+// Each calls do for 0 to n-1, sixteen calls at a time. The first error ends the context of all calls and is returned.
+func Each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	group, calls := errgroup.WithContext(ctx)
+	group.SetLimit(16)
 	for i := range n {
-		tokens <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-tokens }()
-			all[i] = do(i)
-		})
+		if calls.Err() != nil {
+			break
+		}
+		group.Go(func() error { return do(calls, i) })
 	}
-	wait.Wait()
-	return errors.Join(all...)
+	return cmp.Or(group.Wait(), ctx.Err())
 }

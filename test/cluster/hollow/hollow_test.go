@@ -3,6 +3,7 @@
 package hollow_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -33,7 +34,7 @@ func TestDevices(t *testing.T) {
 
 // Each node has its own pool, in as many slices as its devices need.
 func TestPublish(t *testing.T) {
-	devices, err := hollow.Devices(64)
+	devices, err := hollow.Devices(128)
 	require.NoError(t, err)
 	client := fake.NewClientset()
 	require.NoError(t, hollow.Publish(t.Context(), client, 3, map[string][]resourceapi.Device{hollow.Driver: devices}))
@@ -42,25 +43,34 @@ func TestPublish(t *testing.T) {
 	require.Len(t, nodes.Items, 3)
 	slices, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
+	require.Len(t, slices.Items, 6, "a slice takes 64 devices")
 	found := map[string]int{}
 	for _, s := range slices.Items {
 		require.Equal(t, *s.Spec.NodeName, s.Spec.Pool.Name)
+		require.EqualValues(t, 2, s.Spec.Pool.ResourceSliceCount)
 		found[s.Spec.Pool.Name] += len(s.Spec.Devices)
 	}
-	require.Equal(t, map[string]int{hollow.Name(0): 64, hollow.Name(1): 64, hollow.Name(2): 64}, found)
+	require.Equal(t, map[string]int{hollow.Name(0): 128, hollow.Name(1): 128, hollow.Name(2): 128}, found)
 }
 
 func TestEach(t *testing.T) {
-	var calls atomic.Int64
-	err := hollow.Each(100, func(i int) error {
-		calls.Add(1)
-		if i%50 == 1 {
-			return fmt.Errorf("number %d", i)
-		}
+	var sum atomic.Int64
+	require.NoError(t, hollow.Each(t.Context(), 100, func(_ context.Context, i int) error {
+		sum.Add(int64(i))
 		return nil
-	})
-	require.EqualValues(t, 100, calls.Load())
-	require.Equal(t, errors.Join(errors.New("number 1"), errors.New("number 51")).Error(), err.Error())
+	}))
+	require.EqualValues(t, 99*100/2, sum.Load())
+	want := errors.New("number 3")
+	require.ErrorIs(t, hollow.Each(t.Context(), 1000, func(ctx context.Context, i int) error {
+		if i == 3 {
+			return want
+		}
+		<-ctx.Done() // the error ends all other calls
+		return nil
+	}), want)
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	require.ErrorIs(t, hollow.Each(ended, 1, func(context.Context, int) error { return nil }), context.Canceled)
 }
 
 func TestCPUTime(t *testing.T) {

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -16,8 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
@@ -73,11 +72,7 @@ func run(ctx context.Context, dir string, nodes, zones int) (all []result, err e
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if e := p.Down(context.WithoutCancel(ctx)); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, p.Down(context.WithoutCancel(ctx))) }()
 	f := fleet{plane: p, nodes: nodes}
 	if f.devices, err = hollow.Devices(zones); err != nil {
 		return nil, err
@@ -120,16 +115,13 @@ func sliceSizes() (string, error) {
 // table returns the results as Markdown.
 func table(results []result) string {
 	var b strings.Builder
-	b.WriteString("| nodes | event | until all are served | calls of a node | sent by a node | received by a node | calls again | " +
-		"API server's CPU | its memory |\n|--:|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| nodes | event | until the last call | calls of a node | sent by a node | received by a node | failed calls | " +
+		"API server's CPU | API server's memory |\n|--:|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, r := range results {
 		n := float64(r.nodes)
 		fmt.Fprintf(&b, "| %d | %s | %.1f s | %.1f | %.1f KiB | %.1f KiB | %d | %.1f s | %d MiB |\n", r.nodes, r.event, r.took.Seconds(),
-			float64(r.traffic.calls)/n, float64(r.traffic.sent)/n/1024, float64(r.traffic.received)/n/1024, r.traffic.refused,
+			float64(r.traffic.calls)/n, float64(r.traffic.sent)/n/1024, float64(r.traffic.received)/n/1024, r.traffic.failed,
 			r.cpu.Seconds(), r.memory>>20)
 	}
 	return b.String()
 }
-
-// devicesOf is what each node publishes.
-type devicesOf = []resourceapi.Device

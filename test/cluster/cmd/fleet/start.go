@@ -11,9 +11,11 @@ import (
 	"sync"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
 
@@ -29,15 +31,15 @@ type fleet struct {
 	plane   hollow.ControlPlane
 	pid     int // of the API server
 	nodes   int
-	devices devicesOf
-	slices  int // that are there when all nodes have published
+	devices []resourceapi.Device // of each node
+	slices  int                  // that are there when all nodes have published
 }
 
 // result is what a start of all nodes took.
 type result struct {
 	event   string
 	nodes   int
-	took    time.Duration // until the slices of all nodes are there and all watches are accepted
+	took    time.Duration // until the last call
 	traffic traffic
 	cpu     time.Duration // of the API server
 	memory  int64         // of the API server at the end, in bytes
@@ -53,7 +55,7 @@ func (f *fleet) prepare(ctx context.Context) error {
 	return hollow.Publish(ctx, client, f.nodes, nil)
 }
 
-// start starts the publishers of all nodes, waits until all are served, and ends them.
+// start starts the publishers of all nodes, waits until all are served, and ends the publishers and their connections.
 func (f *fleet) start(ctx context.Context, event string) (r result, err error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -61,27 +63,18 @@ func (f *fleet) start(ctx context.Context, event string) (r result, err error) {
 	if err != nil {
 		return result{}, err
 	}
-	count := &counter{}
+	count, dialer := newCounter(), connrotation.NewDialer((&net.Dialer{}).DialContext)
 	began := time.Now()
-	publishers := make([]*resourceslice.Controller, f.nodes)
 	failed := make(chan error, f.nodes)
-	var starts sync.WaitGroup
-	// Publishers end before the next start.
+	var publishers sync.WaitGroup
 	defer func() {
 		stop()
-		starts.Wait()
-		var stops sync.WaitGroup
-		for _, p := range publishers {
-			if p != nil {
-				stops.Go(p.Stop)
-			}
-		}
-		stops.Wait()
+		publishers.Wait()
+		dialer.CloseAll()
 	}()
-	for i := range publishers { // A publisher's start waits for the API server.
-		starts.Go(func() {
-			var err error
-			if publishers[i], err = f.publisher(ctx, i, count); err != nil {
+	for i := range f.nodes {
+		publishers.Go(func() {
+			if err := f.publish(ctx, i, count, dialer); err != nil && ctx.Err() == nil {
 				failed <- err
 			}
 		})
@@ -89,7 +82,8 @@ func (f *fleet) start(ctx context.Context, event string) (r result, err error) {
 	if err := f.served(ctx, count, failed); err != nil {
 		return result{}, err
 	}
-	r = result{event: event, nodes: f.nodes, took: time.Since(began), traffic: count.get()}
+	traffic, _ := count.get()
+	r = result{event: event, nodes: f.nodes, took: traffic.last.Sub(began), traffic: traffic}
 	after, err := hollow.CPUTime(f.pid)
 	if err != nil {
 		return result{}, err
@@ -99,35 +93,55 @@ func (f *fleet) start(ctx context.Context, event string) (r result, err error) {
 	return r, err
 }
 
-// publisher starts the publisher of a node, with a connection of its own and the client's default limit of calls.
-func (f *fleet) publisher(ctx context.Context, i int, count *counter) (*resourceslice.Controller, error) {
+func nodePath(i int) string { return "/api/v1/nodes/" + hollow.Name(i) }
+
+// publish runs the publisher of a node until ctx ends, with a connection of its own and the client's default limit of
+// calls.
+func (f *fleet) publish(ctx context.Context, i int, count *counter, dialer *connrotation.Dialer) error {
 	config := rest.CopyConfig(f.plane.Config)
 	config.QPS = 0
-	// Clients with a dialer of their own share no connection.
-	config.Dial = (&net.Dialer{}).DialContext
-	config.Wrap(count.through)
+	// Clients share a connection unless each has a dial function of its own.
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dialer.DialContext(ctx, network, address)
+	}
+	config.Wrap(count.through(i))
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	resources := resourceslices.DriverResources(hollow.Name(i), f.devices)
-	return resourceslice.StartController(ctx, resourceslice.Options{
+	// The start waits for the API server's first answer.
+	publisher, err := resourceslice.StartController(ctx, resourceslice.Options{
 		DriverName: hollow.Driver, KubeClient: client, Resources: &resources,
 		Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: hollow.Name(i)},
 	})
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	publisher.Stop()
+	return nil
 }
 
-// served waits until the API server has the slices of all nodes and their watches, or until a publisher failed to start.
+// served waits until all publishers have done the calls of their start and the API server has the slices of all nodes, and
+// then until no call came for the time quiet. The first publisher that fails to start ends the wait.
 func (f *fleet) served(ctx context.Context, count *counter, failed <-chan error) error {
+	const quiet = 3 * time.Second
 	client, err := kubernetes.NewForConfig(f.plane.Config)
 	if err != nil {
 		return err
 	}
 	for {
-		if count.get().watches >= f.nodes {
+		traffic, done := count.get()
+		found := int64(0)
+		var problem error
+		if done == f.nodes && time.Since(traffic.last) > quiet {
 			// The rest is only counted: a list of all slices would be a part of the load.
 			list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{Limit: 1})
-			if err == nil && int64(len(list.Items))+ptr.Deref(list.RemainingItemCount, 0) >= int64(f.slices) {
+			if problem = err; err == nil {
+				found = int64(len(list.Items)) + ptr.Deref(list.RemainingItemCount, 0)
+			}
+			if found >= int64(f.slices) {
 				return nil
 			}
 		}
@@ -135,7 +149,8 @@ func (f *fleet) served(ctx context.Context, count *counter, failed <-chan error)
 		case err := <-failed:
 			return err
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d watches: %w", count.get().watches, f.nodes, ctx.Err())
+			return fmt.Errorf("after %s %d of %d nodes are served, and %d of %d slices are there (last error: %v): %w",
+				patience, done, f.nodes, found, f.slices, problem, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -6,58 +6,75 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // traffic is what goes between publishers and the API server, without TLS and headers.
 type traffic struct {
-	calls, refused int // refused: by priority and fairness, which the client tries again
+	calls, failed  int // failed: without an answer, or with an error, which the client tries again
 	sent, received int64
-	watches        int // that the server has accepted
+	last           time.Time // of the last call
 }
 
 // counter counts the traffic of all publishers.
 type counter struct {
 	mu      sync.Mutex
 	traffic traffic
+	// watching and known are the nodes with a watch, and the nodes whose Node was read.
+	watching, known map[int]bool
 }
 
-func (c *counter) add(change func(*traffic)) {
+func newCounter() *counter { return &counter{watching: map[int]bool{}, known: map[int]bool{}} }
+
+// get returns the traffic, and the number of nodes that have done all calls of a start: a publisher reads its Node when it
+// has the slices, and watches them.
+func (c *counter) get() (traffic, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	change(&c.traffic)
+	done := 0
+	for node := range c.known {
+		if c.watching[node] {
+			done++
+		}
+	}
+	return c.traffic, done
 }
 
-func (c *counter) get() traffic {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.traffic
+// through returns the round tripper that counts what a node's next does.
+func (c *counter) through(node int) func(next http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper { return counted{c, node, next} }
 }
-
-// through returns the round tripper that counts what next does.
-func (c *counter) through(next http.RoundTripper) http.RoundTripper { return counted{c, next} }
 
 type counted struct {
-	*counter
-	next http.RoundTripper
+	counter *counter
+	node    int
+	next    http.RoundTripper
 }
 
 func (c counted) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := c.next.RoundTrip(req)
-	c.add(func(t *traffic) {
-		t.calls++
-		t.sent += max(0, req.ContentLength)
-		switch {
-		case err != nil:
-		case resp.StatusCode == http.StatusTooManyRequests:
-			t.refused++
-		case resp.StatusCode == http.StatusOK && req.URL.Query().Get("watch") != "":
-			t.watches++
-		}
-	})
+	c.count(req, resp, err)
 	if err == nil {
 		resp.Body = body{resp.Body, c.counter}
 	}
 	return resp, err
+}
+
+func (c counted) count(req *http.Request, resp *http.Response, err error) {
+	c.counter.mu.Lock()
+	defer c.counter.mu.Unlock()
+	t := &c.counter.traffic
+	t.calls++
+	t.sent += max(0, req.ContentLength)
+	t.last = time.Now()
+	switch {
+	case err != nil || resp.StatusCode >= http.StatusBadRequest:
+		t.failed++
+	case req.URL.Query().Get("watch") != "":
+		c.counter.watching[c.node] = true
+	case req.URL.Path == nodePath(c.node):
+		c.counter.known[c.node] = true
+	}
 }
 
 type body struct {
@@ -67,6 +84,8 @@ type body struct {
 
 func (b body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.counter.add(func(t *traffic) { t.received += int64(n) })
+	b.counter.mu.Lock()
+	defer b.counter.mu.Unlock()
+	b.counter.traffic.received += int64(n)
 	return n, err
 }

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/resourceslices"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
 )
 
@@ -98,7 +100,7 @@ func classes() []*resourceapi.DeviceClass {
 	}
 	of := func(driver string) string { return fmt.Sprintf("device.driver == %q", driver) }
 	return []*resourceapi.DeviceClass{
-		class(hollow.Driver, of(hollow.Driver)+` && device.attributes["dra.cpumem"].?memoryType.orValue("dram") == "dram"`),
+		class(hollow.Driver, resourceslices.ClassSelector(topology.MemoryDRAM)),
 		class(cpuDriver, of(cpuDriver)),
 		class(memoryDriver, of(memoryDriver)),
 	}

@@ -28,7 +28,7 @@ func main() {
 	run := flag.String("run", "", "measure only what this regular expression matches, and write no page")
 	flag.IntVar(&b.pods, "pods", 300, "pods that wait when the scheduler starts")
 	flag.DurationVar(&b.limit, "limit", 20*time.Second, "limit of a measurement, after which fewer pods count")
-	flag.StringVar(&b.profiles, "profiles", "", "directory for the scheduler's CPU profiles; empty: none")
+	flag.StringVar(&b.profiles, "profiles", "", "directory for the scheduler's CPU profiles, which change the numbers: no page is written; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -55,13 +55,14 @@ func measure(ctx context.Context, b bench, run, page string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
-		fmt.Printf("%s: %.1f pods/s, %s of the scheduler's CPU for each\n", s, r.podsPerSecond(), r.cpuPerPod().Round(time.Microsecond))
+		fmt.Printf("%s: %d of %d pods, %.1f/s, %s of the scheduler's CPU for each\n", s, r.pods+1, b.pods, r.podsPerSecond(),
+			r.cpuPerPod().Round(time.Microsecond))
 		results = append(results, r)
 	}
 	if len(results) == 0 {
 		return fmt.Errorf("-run %q matches no measurement", run)
 	}
-	if run != "" || page == "" {
+	if run != "" || page == "" || b.profiles != "" {
 		return nil
 	}
 	return document.Insert(page, author, table(results))

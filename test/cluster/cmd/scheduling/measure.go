@@ -25,7 +25,7 @@ import (
 
 const (
 	namespace = "default"
-	// firstBound is how long the scheduler may take to its first pod; it reads all objects before.
+	// firstBound is the longest time until the first pod has a node. The scheduler reads all objects first.
 	firstBound = 3 * time.Minute
 )
 
@@ -36,7 +36,7 @@ const profilePage = "/debug/pprof/profile"
 type result struct {
 	spec
 	pods   int           // that got a node after the first
-	took   time.Duration // from the first pod that got a node to the last
+	took   time.Duration // from the first pod that got a node to the end of the measurement
 	cpu    time.Duration // of the scheduler, in this time
 	slices int           // bytes of a node's slices, as protobuf
 }
@@ -109,7 +109,7 @@ func (s spec) prepare(ctx context.Context, client kubernetes.Interface, pods int
 		return 0, err
 	}
 	claims := client.ResourceV1().ResourceClaims(namespace)
-	err = hollow.Each(s.allocated, func(i int) error {
+	err = hollow.Each(ctx, s.allocated, func(ctx context.Context, i int) error {
 		claim := spec{kind: zone}.claim(fmt.Sprintf("earlier-%d", i))
 		made, err := claims.Create(ctx, claim, metav1.CreateOptions{})
 		if err != nil {
@@ -126,7 +126,7 @@ func (s spec) prepare(ctx context.Context, client kubernetes.Interface, pods int
 	if err != nil {
 		return 0, err
 	}
-	return bytes, hollow.Each(pods, func(i int) error {
+	return bytes, hollow.Each(ctx, pods, func(ctx context.Context, i int) error {
 		name := fmt.Sprintf("pod-%d", i)
 		if claim := s.claim(name); claim != nil {
 			if _, err := claims.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
@@ -140,7 +140,7 @@ func (s spec) prepare(ctx context.Context, client kubernetes.Interface, pods int
 
 // schedule starts the scheduler and watches the pods until all have a node, or until the limit.
 func (b bench) schedule(ctx context.Context, p hollow.ControlPlane, client kubernetes.Interface, r *result) error {
-	ctx, stop := context.WithTimeout(ctx, firstBound)
+	ctx, stop := context.WithTimeout(ctx, firstBound+b.limit)
 	defer stop()
 	pods := client.CoreV1().Pods(namespace)
 	watch, err := pods.Watch(ctx, metav1.ListOptions{})
@@ -152,7 +152,7 @@ func (b bench) schedule(ctx context.Context, p hollow.ControlPlane, client kuber
 		return err
 	}
 	var pid int
-	var first, last time.Time
+	var first time.Time
 	var cpu time.Duration
 	var over <-chan time.Time
 	profiled := make(chan error, 1)
@@ -165,16 +165,18 @@ func (b bench) schedule(ctx context.Context, p hollow.ControlPlane, client kuber
 			measuring = false
 		case event, open := <-watch.ResultChan():
 			if !open { // The API server ends the watch of a slow reader. A new one begins with all pods.
-				if watch, err = pods.Watch(ctx, metav1.ListOptions{}); err != nil {
+				next, err := pods.Watch(ctx, metav1.ListOptions{})
+				if err != nil {
 					return err
 				}
+				watch = next
 				continue
 			}
 			pod, is := event.Object.(*corev1.Pod)
 			if !is || pod.Spec.NodeName == "" || bound[pod.Name] {
 				continue
 			}
-			bound[pod.Name], last = true, time.Now()
+			bound[pod.Name] = true
 			if len(bound) > 1 {
 				continue
 			}
@@ -184,7 +186,7 @@ func (b bench) schedule(ctx context.Context, p hollow.ControlPlane, client kuber
 			if cpu, err = hollow.CPUTime(pid); err != nil {
 				return err
 			}
-			first, over = last, time.After(b.limit)
+			first, over = time.Now(), time.After(b.limit)
 			if b.profiles != "" {
 				go func() { profiled <- profile(ctx, p.Config, b.limit/2, b.profile(r.spec)) }()
 			}
@@ -194,7 +196,7 @@ func (b bench) schedule(ctx context.Context, p hollow.ControlPlane, client kuber
 	if err != nil {
 		return err
 	}
-	r.pods, r.took, r.cpu = len(bound)-1, last.Sub(first), end-cpu
+	r.pods, r.took, r.cpu = len(bound)-1, time.Since(first), end-cpu
 	if r.pods < 1 {
 		return fmt.Errorf("%s: one pod got a node in %s: give more with -limit", r.spec, b.limit)
 	}
