@@ -23,11 +23,8 @@ import (
 // auditFlags are the flags of the API server for a log of the driver's calls.
 func auditFlags(clusterDir string) (map[string]string, error) {
 	policy, err := filepath.Abs("testdata/audit.yaml")
-	return map[string]string{"audit-policy-file": policy, "audit-log-path": auditLog(clusterDir)}, err
-}
-
-func auditLog(clusterDir string) string {
-	return filepath.Join(clusterDir, "run", "control-plane", "audit.log")
+	log := filepath.Join(clusterDir, "run", "control-plane", "audit.log")
+	return map[string]string{"audit-policy-file": policy, "audit-log-path": log}, err
 }
 
 // calls are calls of the API server by verb and resource, such as "get pods".

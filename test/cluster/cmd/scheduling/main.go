@@ -28,7 +28,8 @@ func main() {
 	run := flag.String("run", "", "measure only what this regular expression matches, and write no page")
 	flag.IntVar(&b.pods, "pods", 300, "pods that wait when the scheduler starts")
 	flag.DurationVar(&b.limit, "limit", 20*time.Second, "limit of a measurement, after which fewer pods count")
-	flag.StringVar(&b.profiles, "profiles", "", "directory for the scheduler's CPU profiles, which change the numbers: no page is written; empty: none")
+	flag.StringVar(&b.profiles, "profiles", "", "directory for the scheduler's CPU profiles; they change the numbers, so no page is "+
+		"written; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
