@@ -172,7 +172,7 @@ bench-scheduler: ## Measure the real scheduler on up to 2000 nodes that are obje
 	cd test/cluster && GOWORK=off go run ./cmd/scheduling -run '$(MEASURE)' -profiles '$(abspath $(PROFILES))'
 
 .PHONY: bench-fleet
-bench-fleet: ## Measure the start of up to 5000 frontends at once (root, Debian); writes docs/explanation/scale.md
+bench-fleet: ## Measure the start of the publishers of up to 5000 nodes at once (root, Debian); writes docs/explanation/scale.md
 	cd test/cluster && GOWORK=off go run ./cmd/fleet
 
 .PHONY: bench-memory

@@ -14,7 +14,7 @@ func TestNoWorseThanKubelet(t *testing.T) {
 	var ours, theirs figures
 	for _, s := range scenarios() {
 		for _, v := range variants {
-			o, k, err := compare(s, v, size{seeds: 2, events: 1000}, false)
+			o, k, err := compare(s, v, size{seeds: 2, events: 400}, false)
 			require.NoError(t, err)
 			t.Logf("%s, %s: wider %d / %d, split %d / %d, refused %d / %d of %d",
 				s.name, v.name, o.wider, k.wider, o.split, k.split, o.refused, k.refused, o.wholeL3s)

@@ -24,7 +24,7 @@ func requireSpin(t *testing.T) {
 	require.NoError(t, protocol.Installed())
 }
 
-// bounds are searched one after the other: all of them at once are too many states.
+// bounds have a search each: one search of all of them has too many states.
 var bounds = map[string]protocol.Bounds{
 	"one pod with a claim, any fault":             {Pods: 2, Frontends: 1, Faults: 1},
 	"two pods with claims, the frontend dies":     {Pods: 3, Frontends: 1, Faults: 1},
@@ -36,6 +36,7 @@ func TestProtocol(t *testing.T) {
 	requireSpin(t)
 	for name, b := range bounds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			found, err := protocol.Search(t.TempDir(), protocol.Model(), b)
 			require.NoError(t, err)
 			t.Logf("%d states, %d MB", found.States, found.Megabytes)
