@@ -63,6 +63,7 @@ func (s suite) tainted(t *testing.T, want bool) error {
 // A21: while the actuator is gone, the devices are tainted and no claim is
 // scheduled; pods without a claim start (I7).
 func TestA21_ActuatorGone(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	start := s.stopActuator(t)
 	s.claim(t, "a21", "", capacity{"cpu": "1"})

@@ -232,6 +232,7 @@ func (s suite) throttled(t *testing.T, p *corev1.Pod, container string) int {
 // A84: a CPU limit throttles a container with claimed CPUs, which the claim's status reports,
 // unless the claim lifts the limit, of the container and of its pod.
 func TestQuiet_CPULimit(t *testing.T) {
+	longOnly(t)
 	drivers(t, "limit", func(t *testing.T, s suite, name string) {
 		limited := func(p *corev1.Pod, container int, cpu string) *corev1.Pod {
 			p.Spec.Containers[container].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}

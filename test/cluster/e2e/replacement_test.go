@@ -98,6 +98,7 @@ func (s suite) generation(t *testing.T, name string, known map[types.UID]bool) *
 // once. Kubelet does not prepare the claim again, because the former pod is ending
 // when the next pod comes.
 func TestA64_Replacement(t *testing.T) {
+	longOnly(t)
 	drivers(t, "a64", func(t *testing.T, s suite, prefix string) {
 		for kind, c := range map[string]struct {
 			amounts    capacity

@@ -24,6 +24,7 @@ func beside(p *corev1.Pod) *corev1.Pod {
 // A20: all containers of all pods that name a claim share its CPUs. Memory is not
 // shared, except with an init container, which has ended before.
 func TestA20_SharedClaims(t *testing.T) {
+	longOnly(t)
 	s := theSuite
 	mask := []string{"mask", "sleep"}
 

@@ -20,6 +20,7 @@ const claimed = "67108864"
 // claims. The driver writes the containers' values and reports for each claim
 // whether it is protected.
 func TestA45_OwnerKubelet(t *testing.T) {
+	longOnly(t)
 	theSuite.configure(t, "config.memoryQoS.owner=kubelet")
 	drivers(t, "a45-kubelet", func(t *testing.T, s suite, name string) {
 		// Kubelet leaves its values there.
