@@ -97,7 +97,7 @@ func (s suite) usageOf(t *testing.T, program string) usage {
 	return usage{resident: resident >> 10, peak: peak >> 10, files: files, cpu: time.Duration(ticks) * 10 * time.Millisecond}
 }
 
-// programs are the daemons' programs, and the most memory that each may have in MiB, with 60 pods.
+// programs are the daemons' programs, and the most memory that each may have in MiB, with 30 pods.
 var programs = map[string]int{"dra-frontend": 64, "nri-actuator": 32}
 
 // newFrontend waits until another frontend than the pod serves the node, and returns the pod's name.
@@ -136,11 +136,11 @@ func TestCost(t *testing.T) {
 	require.LessOrEqual(t, atStart.sum(), 12)
 	require.Empty(t, atStart.writes())
 
-	const pods = 60
+	const pods = 30
 	began = time.Now()
 	for i := range pods {
 		name := fmt.Sprintf("cost-%d", i)
-		s.claim(t, name, "", capacity{"memory": "1Mi"})
+		s.claim(t, name, "", capacity{"memory": "24Mi"})
 		s.create(t, pod(name, []string{"sleep"}, name))
 	}
 	for i := range pods {
