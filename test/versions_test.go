@@ -66,6 +66,7 @@ func TestVersionOfKubernetes(t *testing.T) {
 // they need, each package is compiled once.
 func TestKubernetesIsCompiledOnce(t *testing.T) {
 	programs := versions(t, "cluster/programs", "tool")
+	require.Contains(t, programs, "helm.sh/helm/v4", "the tools are counted")
 	for _, module := range []string{"kubernetes", "placement"} {
 		for path, version := range versions(t, module) {
 			if want, both := programs[path]; both {

@@ -32,8 +32,8 @@ func (i Division) has(device string) bool {
 func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 	held := i.held(claims)
 	var zs []Zone
-	// Each change of a claim asks for the offer. Claimed CPUs change the zones only if
-	// they are displaced, or if claims get whole cores.
+	// The offer is computed after each change of a claim. Claimed CPUs change the zones
+	// only if they are displaced, or if claims get whole cores.
 	if i.config.WholeCores || !held.displaced.IsEmpty() {
 		zs = i.zonesOf(nodestate.ClaimedCPUs(claims), held.displaced)
 	} else {
@@ -53,8 +53,8 @@ func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 	return slices.DeleteFunc(zs, Zone.Empty)
 }
 
-// zonesOf returns the zones of all segments. claimed are the CPUs of all claims,
-// displaced those of them that no zone's device has.
+// zonesOf returns the zones of all segments. claimed are the CPUs of all claims;
+// displaced are the CPUs of the claims' devices that are no zones.
 func (i Division) zonesOf(claimed, displaced contract.CPUSet) []Zone {
 	claimable := i.config.claimable(i.Machine, displaced)
 	zs := make([]Zone, 0, len(i.segments))

@@ -100,10 +100,13 @@ func (s suite) usageOf(t *testing.T, program string) usage {
 // programs are the daemons' programs, and the most memory that each may have in MiB, with 30 pods.
 var programs = map[string]int{"dra-frontend": 64, "nri-actuator": 32}
 
-// newFrontend waits until another frontend than the pod serves the node, and returns the pod's name.
-func (s suite) newFrontend(t *testing.T, old string) (name string) {
+// restartFrontend gives the node a new frontend as an update does, and returns the pod's name. After the end of a pod alone
+// kubelet deletes the node's slices if the next pod takes more than 30 seconds, as it may on an emulated node.
+func (s suite) restartFrontend(t *testing.T) (name string) {
 	t.Helper()
-	eventually(t, "a new frontend", func(ctx context.Context) error {
+	old := s.daemon(t, "frontend").Name
+	s.configure(t, "frontend.podAnnotations.restarted=once")
+	eventually(t, "the end of the old frontend", func(ctx context.Context) error {
 		pods, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 			FieldSelector: "spec.nodeName=" + s.node, LabelSelector: "app.kubernetes.io/component=frontend",
 		})
@@ -114,7 +117,7 @@ func (s suite) newFrontend(t *testing.T, old string) (name string) {
 			return fmt.Errorf("%d frontends, and %s must not be one", len(pods.Items), old)
 		}
 		name = pods.Items[0].Name
-		return s.ready(ctx)
+		return nil
 	})
 	return name
 }
@@ -126,9 +129,7 @@ func TestCost(t *testing.T) {
 	s := theSuite
 	s.configure(t)
 	began := time.Now()
-	old := s.daemon(t, "frontend").Name
-	require.NoError(t, s.client.CoreV1().Pods(namespace).Delete(t.Context(), old, metav1.DeleteOptions{}))
-	frontend := s.newFrontend(t, old)
+	frontend := s.restartFrontend(t)
 	s.atRest(t, frontend, "no claims", began)
 	atStart := s.callsOf(t, frontend, began)
 	t.Logf("calls of a frontend that starts: %v", atStart)
@@ -226,7 +227,7 @@ func TestChurn(t *testing.T) {
 		s.remove(t, name)
 		s.deleteClaim(t, name)
 	}
-	const warm, cycles = 50, 100
+	const warm, cycles = 20, 60
 	for i := range warm {
 		cycle(i)
 	}
@@ -251,7 +252,7 @@ func TestChurn(t *testing.T) {
 	for program, was := range used {
 		now := s.usageOf(t, program)
 		t.Logf("%s: %d MiB after %d pods, %d MiB after %d", program, was.resident, warm, now.resident, warm+cycles)
-		// Resident memory moves with garbage collection: this finds a leak of 50 KiB for each pod.
+		// Resident memory moves with garbage collection: this finds a leak of 85 KiB for each pod.
 		require.LessOrEqual(t, now.resident, was.resident+5, "%s: memory in MiB", program)
 	}
 	for name, part := range map[string][]time.Duration{"first": starts[:cycles/4], "last": starts[len(starts)-cycles/4:]} {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -71,6 +72,17 @@ func TestEach(t *testing.T) {
 	ended, stop := context.WithCancel(t.Context())
 	stop()
 	require.ErrorIs(t, hollow.Each(ended, 1, func(context.Context, int) error { return nil }), context.Canceled)
+}
+
+// A cluster that is up is somebody's work.
+func TestStartLeavesAClusterAlone(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "run", "options.json")
+	require.NoError(t, os.Mkdir(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o644))
+	_, err := hollow.Start(t.Context(), dir, nil)
+	require.ErrorContains(t, err, "a cluster is up in "+dir)
+	require.FileExists(t, file)
 }
 
 func TestCPUTime(t *testing.T) {
