@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
 )
 
 func TestCounter(t *testing.T) {
@@ -63,10 +66,15 @@ func TestTable(t *testing.T) {
 }
 
 func TestSliceSizes(t *testing.T) {
-	text, err := sliceSizes()
+	text, err := sliceSizes(2, 8)
 	require.NoError(t, err)
-	for _, row := range []string{"\n| 2 | 1 | ", "\n| 8 | 1 | ", "\n| 32 | 1 | ", "\n| 128 | 2 | "} {
-		require.Contains(t, text, row)
+	rows := strings.Split(strings.TrimSpace(text), "\n")
+	require.Len(t, rows, 4)
+	for i, zones := range []int{2, 8} {
+		devices, err := hollow.Devices(zones)
+		require.NoError(t, err)
+		bytes := hollow.Slices(hollow.Name(0), hollow.Driver, devices)[0].Size()
+		require.Equal(t, fmt.Sprintf("| %d | 1 | %d | %[2]d |", zones, bytes), rows[2+i])
 	}
 }
 

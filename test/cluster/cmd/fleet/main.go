@@ -43,7 +43,7 @@ func measure(ctx context.Context, fleets string, zones int, page string) error {
 	if err != nil {
 		return err
 	}
-	sizes, err := sliceSizes()
+	sizes, err := sliceSizes(2, 8, 32, 128)
 	if err != nil {
 		return err
 	}
@@ -94,10 +94,10 @@ func run(ctx context.Context, dir string, nodes, zones int) (all []result, err e
 }
 
 // sliceSizes returns a table of the size of a node's slices by zones.
-func sliceSizes() (string, error) {
+func sliceSizes(counts ...int) (string, error) {
 	var b strings.Builder
 	b.WriteString("| zones of a node | slices | bytes in all, as protobuf | the largest slice |\n|--:|--:|--:|--:|\n")
-	for _, zones := range []int{2, 8, 32, 128} {
+	for _, zones := range counts {
 		devices, err := hollow.Devices(zones)
 		if err != nil {
 			return "", err
