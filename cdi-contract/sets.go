@@ -3,12 +3,13 @@
 package contract
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
-
-	"k8s.io/utils/cpuset"
 )
 
 // CPUSet is a set of CPUs.
@@ -32,10 +33,10 @@ type (
 type Set[Of any] struct{ list string }
 
 // CPUs returns the set of the ids.
-func CPUs(ids ...int) CPUSet { return newSet[cpuIDs](cpuset.New(ids...)) }
+func CPUs(ids ...int) CPUSet { return newSet[cpuIDs](single(ids)) }
 
 // NUMANodes returns the set of the ids.
-func NUMANodes(ids ...int) NUMANodeSet { return newSet[nodeIDs](cpuset.New(ids...)) }
+func NUMANodes(ids ...int) NUMANodeSet { return newSet[nodeIDs](single(ids)) }
 
 // ParseCPUs parses a list in any order; "" is the empty set. An id above 65536
 // and a descending range are errors.
@@ -51,22 +52,29 @@ func (s Set[Of]) String() string { return s.list }
 func (s Set[Of]) IsEmpty() bool { return s.list == "" }
 
 // List returns the ids, sorted.
-func (s Set[Of]) List() []int { return s.ids().List() }
+func (s Set[Of]) List() []int {
+	ids := make([]int, 0, s.Size())
+	for r := range s.each {
+		for id := r.first; id <= r.last; id++ {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
 
 // Size returns how many ids the set has.
-func (s Set[Of]) Size() int { return s.ids().Size() }
+func (s Set[Of]) Size() int {
+	size := 0
+	for r := range s.each {
+		size += r.last - r.first + 1
+	}
+	return size
+}
 
-// Contains reports whether the set has the id. It reads the list as it is:
-// callers ask for each CPU of a machine.
+// Contains reports whether the set has the id.
 func (s Set[Of]) Contains(id int) bool {
-	for part := range strings.SplitSeq(s.list, ",") {
-		lo, hi, isRange := strings.Cut(part, "-")
-		first, err := strconv.Atoi(lo)
-		last := first
-		if isRange && err == nil {
-			last, err = strconv.Atoi(hi)
-		}
-		if err == nil && first <= id && id <= last {
+	for r := range s.each {
+		if r.first <= id && id <= r.last {
 			return true
 		}
 	}
@@ -74,9 +82,7 @@ func (s Set[Of]) Contains(id int) bool {
 }
 
 // IsSubsetOf reports whether the other set has all ids of the set.
-func (s Set[Of]) IsSubsetOf(other Set[Of]) bool {
-	return s.IsEmpty() || s == other || s.ids().IsSubsetOf(other.ids())
-}
+func (s Set[Of]) IsSubsetOf(other Set[Of]) bool { return s == other || s.Difference(other).IsEmpty() }
 
 // Overlaps reports whether the sets have an id in common.
 func (s Set[Of]) Overlaps(other Set[Of]) bool { return !s.Intersection(other).IsEmpty() }
@@ -85,16 +91,13 @@ func (s Set[Of]) Overlaps(other Set[Of]) bool { return !s.Intersection(other).Is
 
 // Union returns the ids of all sets.
 func (s Set[Of]) Union(others ...Set[Of]) Set[Of] {
-	var all []cpuset.CPUSet
+	all := s.spans()
 	for _, other := range others {
-		if !other.IsEmpty() && other != s {
-			all = append(all, other.ids())
+		if other != s {
+			all = append(all, other.spans()...)
 		}
 	}
-	if len(all) == 0 {
-		return s
-	}
-	return newSet[Of](s.ids().Union(all...))
+	return newSet[Of](all)
 }
 
 // Intersection returns the ids that both sets have.
@@ -102,7 +105,7 @@ func (s Set[Of]) Intersection(other Set[Of]) Set[Of] {
 	if s.IsEmpty() || other.IsEmpty() {
 		return Set[Of]{}
 	}
-	return newSet[Of](s.ids().Intersection(other.ids()))
+	return newSet[Of](intersect(s.spans(), other.spans()))
 }
 
 // Difference returns the ids of the set that the other set lacks.
@@ -110,7 +113,7 @@ func (s Set[Of]) Difference(other Set[Of]) Set[Of] {
 	if s.IsEmpty() || other.IsEmpty() {
 		return s
 	}
-	return newSet[Of](s.ids().Difference(other.ids()))
+	return newSet[Of](intersect(s.spans(), gaps(other.spans())))
 }
 
 // MarshalText returns the list.
@@ -133,16 +136,89 @@ func (s *Set[Of]) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func newSet[Of any](ids cpuset.CPUSet) Set[Of] { return Set[Of]{list: ids.String()} }
+// span is the ids from first to last.
+type span struct{ first, last int }
 
-// ids returns the set for package cpuset. The list is normalised, because
-// newSet made it.
-func (s Set[Of]) ids() cpuset.CPUSet {
-	ids, err := cpuset.Parse(s.list)
-	if err != nil {
-		panic(fmt.Sprintf("contract: set with the list %q: %v", s.list, err))
+func single(ids []int) []span {
+	spans := make([]span, len(ids))
+	for i, id := range ids {
+		spans[i] = span{id, id}
 	}
-	return ids
+	return spans
+}
+
+// newSet returns the set of spans in any order, which may overlap.
+func newSet[Of any](spans []span) Set[Of] {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	var list []byte
+	for len(spans) > 0 {
+		r := spans[0]
+		for spans = spans[1:]; len(spans) > 0 && spans[0].first <= r.last+1; spans = spans[1:] {
+			r.last = max(r.last, spans[0].last)
+		}
+		if list != nil {
+			list = append(list, ',')
+		}
+		list = strconv.AppendInt(list, int64(r.first), 10)
+		if r.last > r.first {
+			list = strconv.AppendInt(append(list, '-'), int64(r.last), 10)
+		}
+	}
+	return Set[Of]{list: string(list)}
+}
+
+// each yields the set's spans, sorted and with a gap between two. The list is normalised,
+// because newSet made it.
+func (s Set[Of]) each(yield func(span) bool) {
+	for rest := s.list; rest != ""; {
+		var part string
+		part, rest, _ = strings.Cut(rest, ",")
+		lo, hi, isRange := strings.Cut(part, "-")
+		if !isRange {
+			hi = lo
+		}
+		first, err := strconv.Atoi(lo)
+		last, lastErr := strconv.Atoi(hi)
+		if err = cmp.Or(err, lastErr); err != nil {
+			panic(fmt.Sprintf("contract: set with the list %q: %v", s.list, err))
+		}
+		if !yield(span{first, last}) {
+			return
+		}
+	}
+}
+
+func (s Set[Of]) spans() []span {
+	return slices.AppendSeq(make([]span, 0, strings.Count(s.list, ",")+1), s.each)
+}
+
+// intersect returns the ids that both have, of spans as each yields them.
+func intersect(a, b []span) []span {
+	var both []span
+	for len(a) > 0 && len(b) > 0 {
+		if r := (span{max(a[0].first, b[0].first), min(a[0].last, b[0].last)}); r.first <= r.last {
+			both = append(both, r)
+		}
+		if a[0].last < b[0].last {
+			a = a[1:]
+		} else {
+			b = b[1:]
+		}
+	}
+	return both
+}
+
+// gaps returns the ids that are in no span, of spans as each yields them.
+func gaps(spans []span) []span {
+	out := make([]span, 0, len(spans)+1)
+	next := 0
+	for _, r := range spans {
+		if next < r.first {
+			out = append(out, span{next, r.first - 1})
+		}
+		next = r.last + 1
+	}
+	return append(out, span{next, math.MaxInt})
 }
 
 // maxID bounds CPU and NUMA node ids. It is far above every kernel's NR_CPUS,
@@ -153,7 +229,7 @@ func parseSet[Of any](list string) (Set[Of], error) {
 	if list == "" {
 		return Set[Of]{}, nil
 	}
-	var ids []int
+	var spans []span
 	for part := range strings.SplitSeq(list, ",") {
 		lo, hi, isRange := strings.Cut(part, "-")
 		first, err := parseID(lo)
@@ -169,14 +245,9 @@ func parseSet[Of any](list string) (Set[Of], error) {
 		if last < first {
 			return Set[Of]{}, fmt.Errorf("list %q: range %q descends", list, part)
 		}
-		if len(ids)+last-first > 2*maxID {
-			return Set[Of]{}, fmt.Errorf("list of %d characters names more than %d ids", len(list), 2*maxID)
-		}
-		for id := first; id <= last; id++ {
-			ids = append(ids, id)
-		}
+		spans = append(spans, span{first, last})
 	}
-	return newSet[Of](cpuset.New(ids...)), nil
+	return newSet[Of](spans), nil
 }
 
 func parseID(s string) (int, error) {

@@ -93,6 +93,7 @@ func checkText(t reflect.Type, text string) error {
 
 func walkObject(dec *json.Decoder, t reflect.Type, depth int) (empty bool, err error) {
 	seen := make(map[string]bool)
+	members := membersOf(t)
 	for dec.More() {
 		tok, err := dec.Token()
 		if err != nil {
@@ -103,7 +104,7 @@ func walkObject(dec *json.Decoder, t reflect.Type, depth int) (empty bool, err e
 			return false, fmt.Errorf("member %q occurs twice", name)
 		}
 		seen[name] = true
-		m, err := memberOf(t, name)
+		m, err := memberOf(t, members, name)
 		if err != nil {
 			return false, err
 		}
@@ -118,7 +119,7 @@ func walkObject(dec *json.Decoder, t reflect.Type, depth int) (empty bool, err e
 	if _, err := dec.Token(); err != nil {
 		return false, err
 	}
-	for _, m := range membersOf(t) {
+	for _, m := range members {
 		if m.required && !seen[m.name] {
 			return false, fmt.Errorf("member %q is missing", m.name)
 		}
@@ -157,11 +158,12 @@ func membersOf(t reflect.Type) []member {
 	return members
 }
 
-func memberOf(t reflect.Type, name string) (member, error) {
+// memberOf returns the member of t with the name. members are those of t.
+func memberOf(t reflect.Type, members []member, name string) (member, error) {
 	if t != nil && t.Kind() == reflect.Map {
 		return member{typ: t.Elem()}, nil
 	}
-	for _, m := range membersOf(t) {
+	for _, m := range members {
 		if m.name == name {
 			return m, nil
 		}

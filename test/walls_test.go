@@ -43,10 +43,10 @@ func TestWalls(t *testing.T) {
 		refused func(dep string) bool
 	}{
 		"the actuator knows no Kubernetes": {"../nri-actuator", func(dep string) bool {
-			return strings.HasPrefix(dep, "k8s.io/") && dep != "k8s.io/utils/cpuset" || strings.HasPrefix(dep, project+"dra-frontend")
+			return strings.HasPrefix(dep, "k8s.io/") || strings.HasPrefix(dep, project+"dra-frontend")
 		}},
 		"nor does its program": {"../cmd/nri-actuator", func(dep string) bool {
-			return strings.HasPrefix(dep, "k8s.io/") && dep != "k8s.io/utils/cpuset" || strings.HasPrefix(dep, project+"dra-frontend")
+			return strings.HasPrefix(dep, "k8s.io/") || strings.HasPrefix(dep, project+"dra-frontend")
 		}},
 		"the frontend knows neither NRI nor cgroups": {"../dra-frontend", func(dep string) bool {
 			return strings.HasPrefix(dep, "github.com/containerd/nri") || strings.HasPrefix(dep, "github.com/opencontainers/cgroups") ||
@@ -55,10 +55,10 @@ func TestWalls(t *testing.T) {
 		"nor does its program ": {"../cmd/dra-frontend", func(dep string) bool {
 			return strings.HasPrefix(dep, "github.com/containerd/nri") || strings.HasPrefix(dep, project+"nri-actuator")
 		}},
-		"the contract knows the standard library, CDI, sets of CPUs and file events only": {"../cdi-contract", func(dep string) bool {
+		"the contract knows the standard library, CDI and file events only": {"../cdi-contract", func(dep string) bool {
 			host, _, _ := strings.Cut(dep, "/")
 			return strings.Contains(host, ".") && !strings.HasPrefix(dep, "tags.cncf.io/container-device-interface") &&
-				!strings.HasPrefix(dep, project+"cdi-contract") && dep != "k8s.io/utils/cpuset" &&
+				!strings.HasPrefix(dep, project+"cdi-contract") &&
 				!strings.HasPrefix(dep, "golang.org/x/mod/semver") &&
 				!strings.HasPrefix(dep, "github.com/fsnotify/fsnotify") && !strings.HasPrefix(dep, "golang.org/x/sys/unix")
 		}},

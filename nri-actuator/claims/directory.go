@@ -28,8 +28,24 @@ type Directory struct {
 }
 
 type claim struct {
-	id      cdidir.Identity
-	entries map[contract.Key]string
+	id        cdidir.Identity
+	variables map[contract.Key]variable
+}
+
+// variable is a variable with the contract's prefix.
+type variable struct {
+	// entry is "NAME=value".
+	entry    string
+	key      contract.Key
+	decision contract.Decision
+	// err is the error of [contract.ParseEnv].
+	err error
+}
+
+func (d *Directory) parse(entry string) variable {
+	v := variable{entry: entry}
+	v.key, v.decision, _, v.err = contract.ParseEnv(entry, d.features)
+	return v
 }
 
 // New returns the directory dir. features are the features that this program
@@ -73,8 +89,9 @@ func (d *Directory) forgetReleased() {
 	}
 }
 
-// entries returns the variables that the claim's file injects, "NAME=value".
-func (d *Directory) entries(uid string) (map[contract.Key]string, error) {
+// variables returns the variables that the claim's file injects. They are parsed once
+// for each content of the file, not for each container.
+func (d *Directory) variables(uid string) (map[contract.Key]variable, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	known := d.claims[uid]
@@ -84,14 +101,18 @@ func (d *Directory) entries(uid string) (map[contract.Key]string, error) {
 		return nil, err
 	}
 	if id == known.id {
-		return known.entries, nil
+		return known.variables, nil
 	}
 	entries, err := contract.DecodeClaimEntries(uid, data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", d.dir.Path(name), err)
 	}
-	d.claims[uid] = claim{id: id, entries: entries}
-	return entries, nil
+	variables := make(map[contract.Key]variable, len(entries))
+	for key, entry := range entries {
+		variables[key] = d.parse(entry)
+	}
+	d.claims[uid] = claim{id: id, variables: variables}
+	return variables, nil
 }
 
 func isListed(node contract.NodeState, podUID, claimUID string) bool {

@@ -109,28 +109,30 @@ func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[cont
 	seen := make(map[contract.Key]string)
 	var unknown error
 	for _, entry := range c.Env {
-		key, decision, ours, err := contract.ParseEnv(entry, d.features)
+		if !strings.HasPrefix(entry, contract.EnvPrefix) {
+			continue
+		}
+		o := d.originOf(entry)
+		v, err := o.variable, o.variable.err
 		if errors.Is(err, contract.ErrUnknownFeature) {
 			unknown, err = err, nil
 		}
 		switch {
-		case !ours:
-			continue
 		case err != nil:
 			return nil, refuse(ReasonMalformed, "pod %s: %v", c.PodUID, err)
-		case seen[key] == entry:
+		case seen[v.key] == entry:
 			continue
-		case seen[key] != "":
+		case seen[v.key] != "":
 			return nil, refuse(ReasonAmbiguous,
 				"pod %s: variable %s occurs with different values: "+
 					"it is set by dra-frontend only, remove it from the pod's containers and images",
-				c.PodUID, key.EnvName())
+				c.PodUID, v.key.EnvName())
 		}
-		if err := d.trace(node, c, key, entry); err != nil {
+		if err := o.check(node, c); err != nil {
 			return nil, err
 		}
-		seen[key] = entry
-		decisions[key] = decision
+		seen[v.key] = entry
+		decisions[v.key] = v.decision
 	}
 	if err := checkDevices(c, decisions); err != nil {
 		return nil, err
@@ -144,19 +146,41 @@ func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[cont
 	return decisions, nil
 }
 
-// trace returns an error unless the frontend gave this entry to this pod.
-func (d *Directory) trace(node contract.NodeState, c Container, key contract.Key, entry string) error {
-	entries, err := d.entries(key.ClaimUID)
-	if errors.Is(err, fs.ErrNotExist) {
+// origin is a variable of a container beside the file of the claim that its name has.
+type origin struct {
+	variable variable
+	// file are the variables of the claim's file. err is why it cannot be read.
+	file map[contract.Key]variable
+	err  error
+}
+
+func (d *Directory) originOf(entry string) origin {
+	name, _, _ := strings.Cut(entry, "=")
+	key, err := contract.ParseEnvName(name)
+	if err != nil {
+		return origin{variable: d.parse(entry)}
+	}
+	var o origin
+	o.file, o.err = d.variables(key.ClaimUID)
+	if o.variable = o.file[key]; o.variable.entry != entry {
+		o.variable = d.parse(entry)
+	}
+	return o
+}
+
+// check returns an error unless the frontend gave the variable to the container's pod.
+func (o origin) check(node contract.NodeState, c Container) error {
+	key := o.variable.key
+	if errors.Is(o.err, fs.ErrNotExist) {
 		return refuse(ReasonUnbacked,
 			"pod %s: variable %s names a claim without a file %s: it is set by dra-frontend only, remove it from the pod; "+
 				"if the pod has this claim, wait until it is prepared again",
 			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID))
 	}
-	if err != nil {
-		return fmt.Errorf("pod %s: variable %s: claim file: %w", c.PodUID, key.EnvName(), err)
+	if o.err != nil {
+		return fmt.Errorf("pod %s: variable %s: claim file: %w", c.PodUID, key.EnvName(), o.err)
 	}
-	switch backed, ok := entries[key]; {
+	switch backed, ok := o.file[key]; {
 	// This case is the first, so that no pod can guess another claim's values.
 	case !isListed(node, c.PodUID, key.ClaimUID):
 		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s, generation %d)",
@@ -164,7 +188,7 @@ func (d *Directory) trace(node contract.NodeState, c Container, key contract.Key
 	case !ok:
 		return refuse(ReasonUnbacked, "pod %s: variable %s: %s has no device %s",
 			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID), key.DeviceName())
-	case backed != entry:
+	case backed.entry != o.variable.entry:
 		return refuse(ReasonDiffers,
 			"pod %s: variable %s has another value than device %s in %s: it is set by dra-frontend only, remove it from the pod",
 			c.PodUID, key.EnvName(), key.DeviceName(), contract.ClaimFile(key.ClaimUID))
@@ -206,16 +230,16 @@ func checkDevices(c Container, decisions map[contract.Key]contract.Decision) err
 func (d *Directory) CPUsOf(node contract.NodeState, podUID string) (contract.CPUSet, error) {
 	var all, none contract.CPUSet
 	for _, uid := range node.Pods[podUID].Claims {
-		entries, err := d.entries(uid)
+		variables, err := d.variables(uid)
 		if err != nil {
 			return none, fmt.Errorf("claim %s: %w", uid, err)
 		}
-		for _, key := range contract.KeysOf(entries) {
-			_, decision, _, err := contract.ParseEnv(entries[key], d.features)
-			if err != nil && !errors.Is(err, contract.ErrUnknownFeature) {
-				return none, fmt.Errorf("claim %s: %w", uid, err)
+		for _, key := range contract.KeysOf(variables) {
+			v := variables[key]
+			if v.err != nil && !errors.Is(v.err, contract.ErrUnknownFeature) {
+				return none, fmt.Errorf("claim %s: %w", uid, v.err)
 			}
-			all = all.Union(decision.CPUs)
+			all = all.Union(v.decision.CPUs)
 		}
 	}
 	return all, nil
