@@ -75,23 +75,32 @@ generate: ## Write generated files: JSON Schemas, the chart's defaults, the tabl
 ##@ Check
 
 .PHONY: test
+test: test-race test-plain ## Unit, contract, lab and chart tests, with the race detector where the daemons' code runs; the documentation
+
+# The race detector needs every package compiled once more. The other packages of module
+# test read files and run programs.
+RACED := contract|disk|explore|kernel|lab
+
 # Without the cache of results (-count=1): it does not see that a file outside of the
 # module, a page or the chart, has changed.
-test: export CGO_ENABLED = 1
-test: ## Unit, contract, lab and chart tests, with the race detector; the documentation
-	@$(call each,test,go test -race -count=1 $(TEST_FLAGS) ./...)
-	@$(MAKE) test-pages
+.PHONY: test-race
+test-race: export CGO_ENABLED = 1
+test-race: MODULES := . cdi-contract dra-frontend nri-actuator test
+test-race:
+	@$(call each,test with the race detector,packages=$$(go list ./... | if [ $$m = test ]; then grep -E '/test/($(RACED))(/|$$)'; else cat; fi) && \
+		go test -race -count=1 $(TEST_FLAGS) $$packages)
+
+.PHONY: test-plain
+test-plain: MODULES := test test/cluster test/kubernetes tools/release
+test-plain:
+	@$(call each,test,packages=$$(go list ./... | if [ $$m = test ]; then grep -vE '/test/($(RACED))(/|$$)'; else cat; fi) && \
+		go test -count=1 $(TEST_FLAGS) $$packages)
 
 # Targets that compile a part of Kubernetes, which takes minutes the first time, do so as
 # the cluster's programs are built (test/cluster/build.go): a package is compiled once.
-COMPILED_ONCE := test-pages verify-placement verify-pages
+COMPILED_ONCE := test-plain verify-placement verify-pages
 $(COMPILED_ONCE): export CGO_ENABLED = 0
 $(COMPILED_ONCE): export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
-
-# Without the race detector, as nothing in it runs at the same time.
-.PHONY: test-pages
-test-pages:
-	@echo "== test: test/kubernetes"; cd test/kubernetes && GOWORK=off go test -count=1 $(TEST_FLAGS) ./...
 
 # A number of inputs, which does not depend on the machine's speed, or a time.
 FUZZTIME ?= 2000x

@@ -3,14 +3,18 @@
 package chart_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -114,6 +118,7 @@ func nested(path, value string) string {
 func TestEveryValueCounts(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, leaves(t), slices.Collect(maps.Keys(flipped)), "every value needs an entry in the table")
+	var plain sync.Map // from values to the objects without the flipped value, which most of the table share
 	for _, base := range []string{"separate", "sidecar"} {
 		for path, value := range flipped {
 			t.Run(base+"/"+path, func(t *testing.T) {
@@ -130,13 +135,13 @@ func TestEveryValueCounts(t *testing.T) {
 				case path == "metrics.from":
 					values["metrics"] = map[string]any{"enabled": true, "from": []any{everybody}}
 				}
-				over := map[string]any{}
-				require.NoError(t, yaml.Unmarshal([]byte(nested(path, value)), &over))
+				over := parsed(t, nested(path, value))
 				data, err := yaml.Marshal(merge(values, over))
 				require.NoError(t, err)
 				without, err := yaml.Marshal(values)
 				require.NoError(t, err)
-				before, after := render(t, string(without)), render(t, string(data))
+				rendered, _ := plain.LoadOrStore(string(without), sync.OnceValue(func() objects { return render(t, string(without)) }))
+				before, after := rendered.(func() objects)(), render(t, string(data))
 				switch {
 				case path == "layout" && base == value:
 				case base == "sidecar" && sidecarIgnores[path]:
@@ -170,13 +175,24 @@ func merge(a, b map[string]any) map[string]any {
 	return out
 }
 
+func parsed(t *testing.T, values string) map[string]any {
+	t.Helper()
+	var out map[string]any
+	require.NoError(t, yaml.UnmarshalStrict([]byte(values), &out))
+	return out
+}
+
+func chartValues(t *testing.T, path string) map[string]any {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return parsed(t, string(data))
+}
+
 // leaves returns the paths in values.yaml, down to the entries of flipped.
 func leaves(t *testing.T) []string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
-	require.NoError(t, err)
-	var values map[string]any
-	require.NoError(t, yaml.UnmarshalStrict(data, &values))
+	values := chartValues(t, filepath.Join(chartDir, "values.yaml"))
 	var out []string
 	var walk func(prefix string, m map[string]any)
 	walk = func(prefix string, m map[string]any) {
@@ -198,6 +214,7 @@ func leaves(t *testing.T) []string {
 // unclear values.
 func TestSchemaRefuses(t *testing.T) {
 	t.Parallel()
+	schema, defaults := valuesSchema(t), chartValues(t, filepath.Join(chartDir, "values.yaml"))
 	for path, bad := range map[string][]string{
 		"unknown":                           {`1`},
 		"layout":                            {`both`, `null`},
@@ -271,12 +288,48 @@ func TestSchemaRefuses(t *testing.T) {
 		for _, value := range bad {
 			t.Run(path+"="+value, func(t *testing.T) {
 				t.Parallel()
-				_, err := helm(t, nested(path, value), "template", "r", chartDir)
-				require.Error(t, err)
-				require.ErrorContains(t, err, "specifications of the schema", "another reason than the schema")
+				if value == "null" || value == "" { // helm knows which default it removes
+					_, err := helm(t, nested(path, value), "template", "r", chartDir)
+					require.ErrorContains(t, err, schemaError)
+					return
+				}
+				require.Error(t, schema.Validate(document(t, merge(defaults, parsed(t, nested(path, value))))))
 			})
 		}
 	}
+	require.NoError(t, schema.Validate(document(t, merge(defaults, chartValues(t, "testdata/images.yaml")))))
+}
+
+// helm asks the schema.
+func TestHelmReadsTheSchema(t *testing.T) {
+	t.Parallel()
+	_, err := helm(t, "unknown: 1", "template", "r", chartDir)
+	require.ErrorContains(t, err, schemaError)
+}
+
+const schemaError = "specifications of the schema"
+
+func valuesSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	require.NoError(t, err)
+	file, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	require.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("values", file))
+	schema, err := compiler.Compile("values")
+	require.NoError(t, err)
+	return schema
+}
+
+// document returns the values as a JSON document of the schema's library.
+func document(t *testing.T, values map[string]any) any {
+	t.Helper()
+	data, err := json.Marshal(values)
+	require.NoError(t, err)
+	out, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	require.NoError(t, err)
+	return out
 }
 
 // Helm's --set makes a number of "0", and text of 0.9. Both arrive in the daemons' files.

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Builds the driver's images, boots a cluster for the demo, installs the chart, and
 # shows what a claim does. Each promise is checked. Arguments go to the demo program.
-# KEEP=1 leaves the cluster running.
+#   KEEP=1   leaves the cluster running
+#   REUSE=1  takes the cluster and the images that `make e2e KEEP=1` has left: its last
+#            case removes the chart
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -20,7 +22,12 @@ dir=${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}
 echo "demo: compiling itself" >&2
 (cd "$here" && CGO_ENABLED=0 GOWORK=off compile go build -trimpath -o "$root/_output/demo" ./cmd/demo)
 cd "$root"
-"$root/_output/demo" -free # before the images, which take minutes
-echo "demo: building the driver and its images" >&2
-IMAGES_DIR=$root/_output/demo-images build_images "$root" demo
-exec "$root/_output/demo" -images "$IMAGES" -tag demo -logs "$dir-logs" ${KEEP:+-keep} "$@"
+tag=demo IMAGES=none
+if [ -n "${REUSE:-}" ]; then
+  tag=e2e
+else
+  "$root/_output/demo" -free # before the images, which take minutes
+  echo "demo: building the driver and its images" >&2
+  IMAGES_DIR=$root/_output/demo-images build_images "$root" demo
+fi
+exec "$root/_output/demo" -images "$IMAGES" -tag "$tag" -logs "$dir-logs" ${KEEP:+-keep} ${REUSE:+-reuse} "$@"

@@ -40,7 +40,7 @@ func TestForged(t *testing.T) {
 	t.Parallel()
 	const madeUp = contract.EnvPrefix + "00000000000040008000999999999999_0"
 	value := func(v victim) string { return v.entry[strings.IndexByte(v.entry, '=')+1:] }
-	for name, c := range map[string]struct {
+	forgeries := map[string]struct {
 		// forge returns the attacker's container. claim is the attacker's own
 		// claim, own its variable with value.
 		forge func(v victim, claim, own string) lab.ContainerSpec
@@ -98,43 +98,48 @@ func TestForged(t *testing.T) {
 		"annotations that name the node file's device": {func(victim, string, string) lab.ContainerSpec {
 			return lab.ContainerSpec{Annotated: []string{contract.NodeKind + "=state"}}
 		}, ""},
-	} {
-		for _, version := range []string{"v2.3.7", "v2.2.1"} {
-			t.Run(name+" on "+version, func(t *testing.T) {
-				n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Embedded: true, RuntimeVersion: version})
-				v := newVictim(t, n)
-				own := n.Claim("own", lab.Request{Name: "r", Zone: "numa-0", Capacity: cpu("1")})
-				p := n.Pod("attacker", lab.Burstable, lab.ContainerSpec{Name: "honest", Claims: []string{own}})
-				honest := start(t, n, p)[0]
-				entry := ""
-				for _, env := range honest.Spec.Process.Env {
-					if strings.HasPrefix(env, contract.EnvPrefix) {
-						entry = env
+	}
+	for _, version := range []string{"v2.3.7", "v2.2.1"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			n := lab.NewNode(t, topologytest.T2(), lab.Options{Programs: programs, Embedded: true, RuntimeVersion: version})
+			v := newVictim(t, n)
+			for name, c := range forgeries {
+				t.Run(name, func(t *testing.T) {
+					own := n.Claim("own", lab.Request{Name: "r", Zone: "numa-0", Capacity: cpu("1")})
+					p := n.Pod("attacker", lab.Burstable, lab.ContainerSpec{Name: "honest", Claims: []string{own}})
+					honest := start(t, n, p)[0]
+					entry := ""
+					for _, env := range honest.Spec.Process.Env {
+						if strings.HasPrefix(env, contract.EnvPrefix) {
+							entry = env
+						}
 					}
-				}
-				spec := c.forge(v, own, entry)
-				spec.Name = "forged"
-				p.Containers = append(p.Containers, spec)
+					spec := c.forge(v, own, entry)
+					spec.Name = "forged"
+					p.Containers = append(p.Containers, spec)
 
-				forged, err := n.CreateContainer(p, "forged")
-				n.Check()
-				if c.err != "" {
-					require.ErrorContains(t, err, c.err)
-				} else {
-					require.NoError(t, err)
-					require.NoError(t, forged.Start())
+					forged, err := n.CreateContainer(p, "forged")
 					n.Check()
-					want := n.Pool()
-					if len(spec.Claims) > 0 {
-						want = honest.CPUs()
+					if c.err != "" {
+						require.ErrorContains(t, err, c.err)
+					} else {
+						require.NoError(t, err)
+						require.NoError(t, forged.Start())
+						n.Check()
+						want := n.Pool()
+						if len(spec.Claims) > 0 {
+							want = honest.CPUs()
+						}
+						require.Equal(t, want, forged.CPUs())
+						require.Equal(t, "0", forged.ReadCgroup("memory.min"))
 					}
-					require.Equal(t, want, forged.CPUs())
-					require.Equal(t, "0", forged.ReadCgroup("memory.min"))
-				}
-				require.Equal(t, "2,6", v.CPUs())
-				require.Equal(t, "1073741824", v.ReadCgroup("memory.min"))
-			})
-		}
+					require.Equal(t, "2,6", v.CPUs())
+					require.Equal(t, "1073741824", v.ReadCgroup("memory.min"))
+					require.NoError(t, n.Remove(p))
+				})
+			}
+		})
 	}
 }
 

@@ -72,6 +72,7 @@ func TestA75_PlainClaimsGetDRAM(t *testing.T) {
 // A31, A32: pool containers leave the CPUs of a claim before the claim's container
 // is created, and get them back while they run.
 func TestA32_PoolMovesAwayAndBack(t *testing.T) {
+	longOnly(t) // the demo shows it too
 	s := theSuite
 	var pool []*corev1.Pod
 	for i := range 3 {

@@ -23,6 +23,8 @@ import (
 	"syscall"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -31,7 +33,7 @@ import (
 
 type options struct {
 	images, tag, logs string
-	free, keep        bool
+	free, keep, reuse bool
 }
 
 func main() {
@@ -40,6 +42,7 @@ func main() {
 	flag.StringVar(&o.tag, "tag", "demo", "tag of the driver's images")
 	flag.StringVar(&o.logs, "logs", "", "directory for logs if something goes wrong")
 	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
+	flag.BoolVar(&o.reuse, "reuse", false, "show it on the running cluster, which has the images and not the chart; nodes other than "+node+" take no pods then")
 	flag.BoolVar(&o.free, "free", false, "only check that the machine has what the demo needs and that no cluster is running")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -59,8 +62,10 @@ func run(ctx context.Context, o options) error {
 	if err := cluster.CheckHost(dir); err != nil {
 		return err
 	}
-	if err := checkFree(ctx, dir); err != nil || o.free {
-		return err
+	if !o.reuse {
+		if err := checkFree(ctx, dir); err != nil || o.free {
+			return err
+		}
 	}
 	if o.images == "" {
 		return errors.New("-images is required: start it with `make demo`, which builds them")
@@ -72,6 +77,11 @@ func run(ctx context.Context, o options) error {
 	report := &report{out: os.Stdout, progress: os.Stderr, began: time.Now()}
 	settings.Log = report.clusterLog()
 	c := cluster.New(dir, settings)
+	if o.reuse {
+		if c, err = cluster.Open(dir, settings); err != nil {
+			return err
+		}
+	}
 	err = live(ctx, c, o, report)
 	fmt.Printf("\ndemo: %d of %d promises kept, %.0f s\n", report.kept, promises, time.Since(report.began).Seconds())
 	if err == nil && report.kept != promises {
@@ -82,12 +92,14 @@ func run(ctx context.Context, o options) error {
 
 // live starts the cluster, shows the demo on it, and ends it, also after an error.
 func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err error) {
-	if err := r.step("building what the cluster consists of, where it is not built yet", func() error { return c.Build(ctx) }); err != nil {
-		return err
-	}
-	err = r.step("booting the cluster: one node with 2 NUMA nodes, in an emulated machine", func() error { return c.Up(ctx) })
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return err // another command holds the directory's lock: its cluster must not be ended here
+	if !o.reuse {
+		if err := r.step("building what the cluster consists of, where it is not built yet", func() error { return c.Build(ctx) }); err != nil {
+			return err
+		}
+		err = r.step("booting the cluster: one node with 2 NUMA nodes, in an emulated machine", func() error { return c.Up(ctx) })
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return err // another command holds the directory's lock: its cluster must not be ended here
+		}
 	}
 	defer func() {
 		if o.keep {
@@ -119,10 +131,34 @@ func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err er
 	if err != nil {
 		return err
 	}
+	if err := cordonOthers(ctx, client); err != nil {
+		return err
+	}
 	if err := r.step("installing the chart", func() error { return install(ctx, c, o.tag) }); err != nil {
 		return err
 	}
 	return (&demo{Cluster: c, client: client, report: r}).show(ctx)
+}
+
+// hostname is the label with a node's name, as helm's --set wants it.
+const hostname = `kubernetes\.io/hostname`
+
+// cordonOthers keeps pods off all nodes but the story's.
+func cordonOthers(ctx context.Context, client kubernetes.Interface) error {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes.Items {
+		if n.Name == node {
+			continue
+		}
+		_, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func install(ctx context.Context, c *cluster.Cluster, tag string) error {
@@ -133,6 +169,8 @@ func install(ctx context.Context, c *cluster.Cluster, tag string) error {
 	_, err = c.Helm(ctx, "install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
 		"--set", "frontend.image.repository=dra-cpumem/dra-frontend", "--set", "actuator.image.repository=dra-cpumem/nri-actuator",
 		"--set", "frontend.image.tag="+tag, "--set", "actuator.image.tag="+tag,
+		// A cluster that is used again may have more nodes.
+		"--set", "frontend.nodeSelector."+hostname+"="+node, "--set", "actuator.nodeSelector."+hostname+"="+node,
 		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
 		"--wait", "--timeout", "5m")
 	return err
