@@ -2,8 +2,7 @@
 # Builds the driver's images, boots a cluster for the demo, installs the chart, and
 # shows what a claim does. Each promise is checked. Arguments go to the demo program.
 #   KEEP=1   leaves the cluster running
-#   REUSE=1  takes the cluster and the images that `make e2e KEEP=1` has left: its last
-#            case removes the chart
+#   REUSE=1  takes the cluster and the images that `make e2e KEEP=1` has left
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

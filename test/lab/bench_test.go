@@ -39,3 +39,26 @@ func BenchmarkPrepare(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRecovery measures a start of the frontend beside claims that are prepared, until it
+// takes more of them.
+func BenchmarkRecovery(b *testing.B) {
+	for _, count := range []int{0, 500} {
+		b.Run(fmt.Sprintf("claims=%d", count), func(b *testing.B) {
+			n := lab.NewNode(b, topologytest.T4(), lab.Options{Programs: programs})
+			var pods []*lab.Pod
+			for i := range count {
+				p := podWith(n, fmt.Sprintf("p%d", i), lab.Request{Zone: fmt.Sprintf("numa-%d", i%4), Capacity: map[string]string{"memory": "16Mi"}})
+				require.True(b, n.Allocate(p))
+				pods = append(pods, p)
+			}
+			require.NoError(b, n.PrepareAll(pods))
+			b.ReportAllocs()
+			for b.Loop() {
+				n.RestartFrontend()
+				n.Ready()
+			}
+			require.Len(b, n.Records(), count)
+		})
+	}
+}

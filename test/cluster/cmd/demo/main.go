@@ -42,7 +42,7 @@ func main() {
 	flag.StringVar(&o.tag, "tag", "demo", "tag of the driver's images")
 	flag.StringVar(&o.logs, "logs", "", "directory for logs if something goes wrong")
 	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
-	flag.BoolVar(&o.reuse, "reuse", false, "show it on the running cluster, which has the images and not the chart; nodes other than "+node+" take no pods then")
+	flag.BoolVar(&o.reuse, "reuse", false, "show it on the running cluster, which has the images; its nodes other than "+node+" take no more pods")
 	flag.BoolVar(&o.free, "free", false, "only check that the machine has what the demo needs and that no cluster is running")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -140,10 +140,7 @@ func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err er
 	return (&demo{Cluster: c, client: client, report: r}).show(ctx)
 }
 
-// hostname is the label with a node's name, as helm's --set wants it.
-const hostname = `kubernetes\.io/hostname`
-
-// cordonOthers keeps pods off all nodes but the story's.
+// cordonOthers keeps the story's pods on its node: a cluster that is used again may have more nodes.
 func cordonOthers(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -166,11 +163,9 @@ func install(ctx context.Context, c *cluster.Cluster, tag string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Helm(ctx, "install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
+	_, err = c.Helm(ctx, "upgrade", "--install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
 		"--set", "frontend.image.repository=dra-cpumem/dra-frontend", "--set", "actuator.image.repository=dra-cpumem/nri-actuator",
 		"--set", "frontend.image.tag="+tag, "--set", "actuator.image.tag="+tag,
-		// A cluster that is used again may have more nodes.
-		"--set", "frontend.nodeSelector."+hostname+"="+node, "--set", "actuator.nodeSelector."+hostname+"="+node,
 		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
 		"--wait", "--timeout", "5m")
 	return err
