@@ -8,6 +8,7 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,6 +36,7 @@ type Ledger struct {
 	dir    Directory
 	bootID string
 	files  map[string]cached
+	node   writtenNode
 	// generation is the last generation written, in case the node file is lost.
 	generation uint64
 }
@@ -273,9 +275,10 @@ func (l *Ledger) Node() (state contract.NodeState, ok bool) {
 // written state.
 func (l *Ledger) WriteNode(state contract.NodeState) error {
 	state.Generation = l.generation
-	if old, ok := l.Node(); ok {
-		state.Generation = old.Generation
-		if same, err := equal(old, state); err != nil || same {
+	if l.readNode() {
+		state.Generation = l.node.generation
+		unchanged, err := contract.EncodeNode(state)
+		if err != nil || bytes.Equal(unchanged, l.node.encoded) {
 			return err
 		}
 	}
@@ -288,14 +291,37 @@ func (l *Ledger) WriteNode(state contract.NodeState) error {
 		return fmt.Errorf("write node file: %w", err)
 	}
 	l.generation = state.Generation
+	l.node = writtenNode{content: data, encoded: data, generation: state.Generation}
 	return nil
 }
 
-func equal(a, b contract.NodeState) (bool, error) {
-	x, err := contract.EncodeNode(a)
+// writtenNode is the node file as last read or written.
+type writtenNode struct {
+	content []byte
+	// encoded is the state in content as this version encodes it: another version may have
+	// written content.
+	encoded    []byte
+	generation uint64
+}
+
+// readNode reads the node file, and decodes it unless its content is that of l.node. It
+// reports whether it could.
+func (l *Ledger) readNode() bool {
+	content, err := l.dir.Read(contract.NodeFile)
 	if err != nil {
-		return false, err
+		return false
 	}
-	y, err := contract.EncodeNode(b)
-	return string(x) == string(y), err
+	if bytes.Equal(content, l.node.content) {
+		return true
+	}
+	state, err := contract.DecodeNode(content)
+	if err != nil {
+		return false
+	}
+	encoded, err := contract.EncodeNode(state)
+	if err != nil {
+		return false
+	}
+	l.node = writtenNode{content: content, encoded: encoded, generation: state.Generation}
+	return true
 }

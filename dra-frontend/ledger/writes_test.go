@@ -392,6 +392,23 @@ func TestGeneration(t *testing.T) {
 	l = ledger.New(d, boot)
 	write("0-5", 4)
 	write("0-4", 5)
+
+	for i, damaged := range []string{"", "{}"} {
+		require.NoError(t, d.Directory.Write(contract.NodeFile, []byte(damaged)))
+		write("0-4", 6+i)
+	}
+	require.NoError(t, d.Directory.Write(contract.NodeFile, nil))
+	l = ledger.New(d, boot)
+	write("0-4", 1)
+
+	// Another instance writes the file, and then one of another version, with the same state.
+	require.NoError(t, ledger.New(d, boot).WriteNode(state("0-3")))
+	write("0-4", 3)
+	data, err := d.Directory.Read(contract.NodeFile)
+	require.NoError(t, err)
+	require.NoError(t, d.Directory.Write(contract.NodeFile, append(data, '\n')))
+	write("0-4", 3)
+	write("0-3", 4)
 }
 
 func TestDirectoryThatCannotBeListed(t *testing.T) {

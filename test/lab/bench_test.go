@@ -40,15 +40,19 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// BenchmarkRecovery measures a start of the frontend beside claims that are prepared, until it
-// takes more of them.
+// BenchmarkRecovery measures a start of the frontend beside prepared claims of templates, until
+// it takes more claims.
 func BenchmarkRecovery(b *testing.B) {
 	for _, count := range []int{0, 500} {
 		b.Run(fmt.Sprintf("claims=%d", count), func(b *testing.B) {
 			n := lab.NewNode(b, topologytest.T4(), lab.Options{Programs: programs})
 			var pods []*lab.Pod
 			for i := range count {
-				p := podWith(n, fmt.Sprintf("p%d", i), lab.Request{Zone: fmt.Sprintf("numa-%d", i%4), Capacity: map[string]string{"memory": "16Mi"}})
+				name := fmt.Sprintf("p%d", i)
+				claim := n.TemplateClaim(name, name, lab.Request{
+					Name: "r", Zone: fmt.Sprintf("numa-%d", i%4), Capacity: map[string]string{"memory": "16Mi"},
+				})
+				p := n.Pod(name, lab.Burstable, lab.ContainerSpec{Name: "main", Claims: []string{claim}})
 				require.True(b, n.Allocate(p))
 				pods = append(pods, p)
 			}
