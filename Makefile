@@ -158,7 +158,7 @@ prove-isolated: ## Make CYCLES isolated partitions beside moved processes on rea
 		-patience $(PATIENCE) -end $(END)
 
 # Benchmarks by module and package. A number of repetitions does not depend on the machine.
-BENCHMARKS ?= dra-frontend:./placement:Pick nri-actuator:./nri:. test:./lab:Prepare
+BENCHMARKS ?= cdi-contract:.:. dra-frontend:./placement:Pick nri-actuator:./nri:. test:./lab:Prepare test:./lab:Recovery
 BENCHTIME ?= 100x
 
 .PHONY: bench

@@ -97,7 +97,7 @@ func (s suite) usageOf(t *testing.T, program string) usage {
 	return usage{resident: resident >> 10, peak: peak >> 10, files: files, cpu: time.Duration(ticks) * 10 * time.Millisecond}
 }
 
-// programs are the daemons' programs, and the most memory that each may have in MiB, with 30 pods.
+// programs are the daemons' programs, and the most memory that each may have in MiB, with 10 pods.
 var programs = map[string]int{"dra-frontend": 64, "nri-actuator": 32}
 
 // restartFrontend gives the node a new frontend as an update does, and returns the pod's name. After the end of a pod alone
@@ -137,7 +137,7 @@ func TestCost(t *testing.T) {
 	require.LessOrEqual(t, atStart.sum(), 12)
 	require.Empty(t, atStart.writes())
 
-	const pods = 30
+	const pods = 10
 	began = time.Now()
 	for i := range pods {
 		name := fmt.Sprintf("cost-%d", i)
