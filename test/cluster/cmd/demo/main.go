@@ -42,7 +42,7 @@ func main() {
 	flag.StringVar(&o.tag, "tag", "demo", "tag of the driver's images")
 	flag.StringVar(&o.logs, "logs", "", "directory for logs if something goes wrong")
 	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
-	flag.BoolVar(&o.reuse, "reuse", false, "show it on the running cluster, which has the images; its nodes other than "+node+" take no more pods")
+	flag.BoolVar(&o.reuse, "reuse", false, "show it on the running cluster, which has the images; its other nodes take no more pods")
 	flag.BoolVar(&o.free, "free", false, "only check that the machine has what the demo needs and that no cluster is running")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -146,12 +146,12 @@ func cordonOthers(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
+	cordon := []byte(`{"spec":{"unschedulable":true}}`)
 	for _, n := range nodes.Items {
 		if n.Name == node {
 			continue
 		}
-		_, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
-		if err != nil {
+		if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, cordon, metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}

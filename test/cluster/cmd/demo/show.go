@@ -62,7 +62,9 @@ func amounts[K ~string](capacity map[K]resource.Quantity) map[string]string {
 }
 
 func (d *demo) offer(ctx context.Context, _ *tale) error {
-	list, err := d.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem,spec.nodeName=" + node})
+	list, err := d.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.driver=dra.cpumem,spec.nodeName=" + node,
+	})
 	if err != nil {
 		return err
 	}
