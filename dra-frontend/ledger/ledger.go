@@ -304,8 +304,8 @@ type writtenNode struct {
 	generation uint64
 }
 
-// readNode reads the node file, and decodes it unless its content is that of l.node. It
-// reports whether it could.
+// readNode reads the node file into l.node, and decodes it unless its content is there
+// already. readNode reports whether the node file has a state.
 func (l *Ledger) readNode() bool {
 	content, err := l.dir.Read(contract.NodeFile)
 	if err != nil {

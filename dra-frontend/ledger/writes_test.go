@@ -411,6 +411,36 @@ func TestGeneration(t *testing.T) {
 	write("0-3", 4)
 }
 
+// A node file that this ledger wrote is not decoded again: each claim that is prepared writes
+// the node file.
+func TestOwnNodeFileIsNotDecoded(t *testing.T) {
+	d := newDirectory(t)
+	l := ledger.New(d, boot)
+	claims := make([]int, 200)
+	for i := range claims {
+		claims[i] = i
+	}
+	states := []contract.NodeState{state("0-7", claims...), state("0-3", claims...)}
+	require.NoError(t, l.WriteNode(states[0]))
+	data, err := d.Directory.Read(contract.NodeFile)
+	require.NoError(t, err)
+	decode := testing.AllocsPerRun(5, func() {
+		_, err := contract.DecodeNode(data)
+		require.NoError(t, err)
+	})
+	encode := testing.AllocsPerRun(5, func() {
+		_, err := contract.EncodeNode(states[0])
+		require.NoError(t, err)
+	})
+	written := 0
+	write := testing.AllocsPerRun(5, func() {
+		written++
+		require.NoError(t, l.WriteNode(states[written%2]))
+	})
+	// WriteNode encodes the state with the written generation and with the next one.
+	require.Less(t, write, 2*encode+decode)
+}
+
 func TestDirectoryThatCannotBeListed(t *testing.T) {
 	d := newDirectory(t)
 	d.fail["list "] = errors.New("input/output error")

@@ -22,7 +22,6 @@ import (
 // the actuator. The pod is refused with a bounded message, and the next pod is kept
 // off the victim's CPUs.
 func TestA60_ForgedVariable(t *testing.T) {
-	longOnly(t)
 	s := theSuite
 	s.claim(t, "a60-victim", "", capacity{"cpu": "2"})
 	s.run(t, pod("a60-victim", []string{"mask", "sleep"}, "a60-victim"))
