@@ -117,7 +117,7 @@ func nested(path, value string) string {
 func TestEveryValueCounts(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, leaves(t), slices.Collect(maps.Keys(flipped)), "every value needs an entry in the table")
-	plain := make(map[string]objects) // by values without the flipped value: most of the table have the same
+	plain := make(map[string]objects) // by the values without the flipped one: most entries of the table share them
 	for _, base := range []string{"separate", "sidecar"} {
 		for path, value := range flipped {
 			values := map[string]any{"layout": base}
