@@ -51,6 +51,9 @@ func writer(t *testing.T, s *server) (w *claimstatus.Writer, logged *observer.Ob
 	return w, logged
 }
 
+// settled is longer than a change waits for further changes of its claim.
+const settled = 5 * time.Second
+
 // pass lets time pass and the writer do its work.
 func pass(d time.Duration) {
 	time.Sleep(d)
@@ -62,7 +65,7 @@ func TestWriter(t *testing.T) {
 		s := newServer(nil)
 		w, logged := writer(t, s)
 		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
-		synctest.Wait()
+		pass(settled)
 		require.Len(t, s.patches, 1)
 		require.True(t, strings.HasPrefix(s.patches[0], "status application/json-patch+json"))
 		require.Contains(t, s.patches[0], uid, "bound to this claim")
@@ -78,26 +81,26 @@ func TestWriter(t *testing.T) {
 		// A08: unchanged claims are neither read nor written again.
 		reads := s.reads
 		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
-		synctest.Wait()
+		pass(settled)
 		require.Equal(t, reads, s.reads)
 
 		pass(time.Hour)
 		lacking := map[contract.Key]health.Finding{{ClaimUID: uid}: {Reason: health.ReasonCPUs, Message: "CPUs 6 are offline"}}
 		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Health: lacking})
-		synctest.Wait()
+		pass(settled)
 		require.Len(t, s.patches, 2)
 		lost := s.own(t).Conditions[0]
 		require.Equal(t, []string{"False", "CPUsOffline", "CPUs 6 are offline"}, []string{string(lost.Status), lost.Reason, lost.Message})
-		require.Equal(t, time.Hour, lost.LastTransitionTime.Sub(ready.LastTransitionTime.Time))
+		require.Equal(t, time.Hour+2*settled, lost.LastTransitionTime.Sub(ready.LastTransitionTime.Time))
 
 		pass(time.Hour)
 		lacking[contract.Key{ClaimUID: uid}] = health.Finding{Reason: health.ReasonCPUs, Message: "CPUs 2,6 are offline"}
 		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Health: lacking})
-		synctest.Wait()
+		pass(settled)
 		require.Equal(t, lost.LastTransitionTime.UTC(), s.own(t).Conditions[0].LastTransitionTime.UTC(), "no transition, other words")
 
 		w.Set(nil, claimstatus.Report{})
-		synctest.Wait()
+		pass(settled)
 		require.Len(t, s.patches, 3, "a released claim is not written to")
 		require.Zero(t, logged.Len())
 	})
@@ -109,10 +112,10 @@ func TestRestart(t *testing.T) {
 		s := newServer(nil)
 		first, _ := writer(t, s)
 		first.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
-		synctest.Wait()
+		pass(settled)
 		second, _ := writer(t, s)
 		second.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
-		synctest.Wait()
+		pass(settled)
 		require.Len(t, s.patches, 1)
 		require.Equal(t, 2, s.reads)
 	})
@@ -126,7 +129,7 @@ func TestProtection(t *testing.T) {
 		w, logged := writer(t, s)
 		set := func(w *claimstatus.Writer, f health.Protection) []metav1.Condition {
 			w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Protection: map[contract.Key]health.Protection{{ClaimUID: uid}: f}})
-			synctest.Wait()
+			pass(settled)
 			return s.own(t).Conditions
 		}
 		short := health.Protection{Status: "False", Reason: "AncestorUnprotected", Where: "kubepods/memory.min", Message: "needs 1"}
@@ -150,7 +153,7 @@ func TestProtection(t *testing.T) {
 
 		well := health.Protection{Status: "True", Reason: "Protected", Message: "well"}
 		now := set(w, well)
-		require.Equal(t, time.Hour, now[1].LastTransitionTime.Sub(first[1].LastTransitionTime.Time))
+		require.Equal(t, time.Hour+3*settled, now[1].LastTransitionTime.Sub(first[1].LastTransitionTime.Time))
 		require.Equal(t, first[0].LastTransitionTime.UTC(), now[0].LastTransitionTime.UTC(), "the other condition stays")
 		require.Len(t, s.patches, 3)
 
@@ -159,9 +162,29 @@ func TestProtection(t *testing.T) {
 		require.Len(t, s.patches, 3, "after a restart")
 
 		second.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
-		synctest.Wait()
+		pass(settled)
 		require.Len(t, s.own(t).Conditions, 1, "without protection there is nothing to say")
 		require.Zero(t, logged.Len())
+	})
+}
+
+// A08: a claim whose container starts soon costs one read and one write.
+func TestSettling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		w, _ := writer(t, s)
+		for _, f := range []health.Protection{
+			{Status: "Unknown", Reason: health.ReasonNotStarted, Message: "not applied"},
+			{Status: "Unknown", Reason: health.ReasonNotStarted, Message: "no container"},
+			{Status: "True", Reason: health.ReasonProtected},
+		} {
+			w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Protection: map[contract.Key]health.Protection{{ClaimUID: uid}: f}})
+			pass(time.Second)
+		}
+		pass(time.Hour)
+		require.Len(t, s.patches, 1)
+		require.Equal(t, 1, s.reads)
+		require.Equal(t, health.ReasonProtected, s.own(t).Conditions[1].Reason)
 	})
 }
 
@@ -241,7 +264,7 @@ func TestPace(t *testing.T) {
 			claims = append(claims, c)
 		}
 		w.Set(claims, claimstatus.Report{})
-		synctest.Wait()
+		pass(3 * time.Second) // all settle
 		require.Equal(t, 20, s.asked())
 		pass(4 * time.Second)
 		require.InDelta(t, 60, s.asked(), 1)
@@ -261,7 +284,7 @@ func TestTooLong(t *testing.T) {
 		}
 		long.Results[0].Decision.CPUs = contract.CPUs(even...)
 		w.Set([]contract.ClaimRecord{long}, claimstatus.Report{})
-		synctest.Wait()
+		pass(settled)
 		require.Nil(t, s.own(t).Data)
 		require.Equal(t, metav1.ConditionTrue, s.own(t).Conditions[0].Status)
 	})

@@ -144,7 +144,7 @@ func TestEntries(t *testing.T) {
 				for range 2 { // the second writer finds nothing to write
 					w, logged := writer(t, s)
 					w.Set([]contract.ClaimRecord{r}, claimstatus.Report{})
-					synctest.Wait()
+					pass(settled)
 					require.Len(t, s.patches, 1)
 					require.Equal(t, c.after, names(s.claim(t).Status.Devices))
 					require.Zero(t, logged.Len())

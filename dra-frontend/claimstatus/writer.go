@@ -29,6 +29,9 @@ const (
 	callTimeout = 10 * time.Second
 	// claimsPerSecond, after a burst, leaves the client's rate to Prepare.
 	claimsPerSecond, burst = 10, 20
+	// settle is how long a change waits for further changes of its claim: the container of a claim that was prepared
+	// mostly starts meanwhile, and with it memory protection.
+	settle = 3 * time.Second
 )
 
 // Options are what a Writer needs. All are required.
@@ -44,7 +47,7 @@ type Options struct {
 }
 
 // Writer writes the status of claims, one after the other. Changes of one claim
-// that come before its write share the write.
+// within a few seconds share a write.
 type Writer struct {
 	o     Options
 	queue workqueue.TypedRateLimitingInterface[string]
@@ -82,7 +85,7 @@ func (w *Writer) Set(claims []contract.ClaimRecord, report Report) {
 		before, known := w.want[c.UID]
 		now := wanted{namespace: c.Namespace, name: c.Name, devices: devices(c, report, before.devices)}
 		if !known || !slices.Equal(before.devices, now.devices) {
-			w.queue.Add(c.UID)
+			w.queue.AddAfter(c.UID, settle)
 		}
 		want[c.UID] = now
 	}

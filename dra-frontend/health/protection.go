@@ -31,9 +31,9 @@ type Protection struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
-	// Where is the cgroup file of the finding. Findings with the same status,
-	// reason and file are the same finding: the numbers in the message also
-	// follow other claims.
+	// Where is the cgroup file of the finding, empty with ReasonNotStarted. Findings
+	// with the same status, reason and file are the same finding: the numbers in
+	// the message also follow other claims.
 	Where string
 }
 
@@ -198,13 +198,13 @@ func (c check) look(g cgroup, kind string, own bool) Protection {
 	case err == nil && has >= need:
 		f.Status = metav1.ConditionTrue
 	case own && (absent || err == nil && c.Owner == config.OwnerDriver):
-		f.Status, f.Reason = metav1.ConditionUnknown, ReasonNotStarted
+		f.Status, f.Reason, f.Where = metav1.ConditionUnknown, ReasonNotStarted, ""
 		f.Message = "the pod's cgroup gets its protection when the first container is created"
 	case err != nil:
 		f.Status, f.Reason = metav1.ConditionUnknown, ReasonUnknown
 		f.Message = fmt.Sprintf("the cgroup %s cannot be read, sysfsRoot must show the host's: %v", g.dir, err)
 	case c.Owner == config.OwnerDriver && !g.foreign && c.Pending:
-		f.Status, f.Reason, f.Message = metav1.ConditionUnknown, ReasonNotStarted, notApplied
+		f = Protection{Status: metav1.ConditionUnknown, Reason: ReasonNotStarted, Message: notApplied}
 	default:
 		f.Status, f.Reason = metav1.ConditionFalse, ReasonUnprotected
 		f.Message = fmt.Sprintf("%s of the cgroup %s is %d, which bounds the protection of all below it, and the claims need %d",

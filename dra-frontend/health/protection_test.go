@@ -139,28 +139,24 @@ func TestCheckProtection(t *testing.T) {
 				pending: true,
 				status:  "Unknown",
 				reason:  "NotStarted",
-				where:   low(layout.kubepods),
 			},
 			"pod not started": {
 				owner:  "driver",
 				change: map[string]string{low(layout.pod): "0"},
 				status: "Unknown",
 				reason: "NotStarted",
-				where:  low(layout.pod),
 			},
 			"pod not there": {
 				owner:  "driver",
 				gone:   []string{layout.pod},
 				status: "Unknown",
 				reason: "NotStarted",
-				where:  low(layout.pod),
 			},
 			"pod not there, kubelet's": {
 				owner:  "kubelet",
 				gone:   []string{layout.pod},
 				status: "Unknown",
 				reason: "NotStarted",
-				where:  low(layout.pod),
 			},
 			"pod short, kubelet's": {
 				owner:   "kubelet",
