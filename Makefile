@@ -157,14 +157,16 @@ prove-isolated: ## Make CYCLES isolated partitions beside moved processes on rea
 	cd test/cluster && GOWORK=off go run ./cmd/deadlock -kernels $(KERNELS) -cycles $(CYCLES) -movers $(MOVERS) \
 		-patience $(PATIENCE) -end $(END)
 
-# Benchmarks by module and package. A number of repetitions does not depend on the machine.
-BENCHMARKS ?= cdi-contract:.:. dra-frontend:./placement:Pick nri-actuator:./nri:. test:./lab:Prepare test:./lab:Recovery
+# Benchmarks by module and package. A number of repetitions does not depend on the machine. The lab has fewer: client-go's
+# fake API server keeps each watch for good, and each claim has one.
+BENCHMARKS ?= cdi-contract:.:. dra-frontend:./placement:Pick nri-actuator:./nri:. test:./lab:Prepare:20x test:./lab:Recovery:20x \
+	.:./cmd/cpumem-guard:Guard
 BENCHTIME ?= 100x
 
 .PHONY: bench
 bench: ## Measure both daemons' operations on this machine; writes docs/explanation/performance.md
 	@mkdir -p _output; for p in $(BENCHMARKS); do IFS=:; set -- $$p; unset IFS; \
-		(cd $$1 && GOWORK=off go test $$2 -run '^$$' -bench $$3 -benchmem -benchtime $(BENCHTIME) -timeout 60m); done | tee _output/bench.txt
+		(cd $$1 && GOWORK=off go test $$2 -run '^$$' -bench $$3 -benchmem -benchtime $${4:-$(BENCHTIME)} -timeout 60m); done | tee _output/bench.txt
 	cd test && GOWORK=off go run ./benchmarks < ../_output/bench.txt
 
 .PHONY: bench-placement
@@ -200,14 +202,22 @@ dashboard: ## Run cluster cases and draw the dashboard over them (root, Debian);
 	mv _output/dashboard.svg docs/reference/dashboard.svg
 	$(MAKE) cluster-down
 
-RUNS ?= latency
-
 .PHONY: bench-isolation
-bench-isolation: ## Show what exclusive CPUs are worth and what they cost on a cluster (root, Debian); writes docs/explanation/isolation-*
+bench-isolation: ## Show what exclusive CPUs are worth on a cluster (root, Debian); writes docs/explanation/isolation-latency-*
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
 	cd test/cluster && for kernel in newest backports stable; do \
 		GOWORK=off go run ./cmd/isolation -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs \
-			-kernel $$kernel $(if $(DURATION),-duration $(DURATION)) -runs $(RUNS)$$([ $$kernel != newest ] || echo ,start); done
+			-kernel $$kernel $(if $(DURATION),-duration $(DURATION)); done
+
+# PEER=directory compares with another driver: its image archives *.tar, install.yaml, and pod.yaml with a pod and its claim of
+# 2 CPUs, in which NAME stands for the pod's name.
+PEER ?=
+
+.PHONY: bench-peers
+bench-peers: ## Compare starts of pods with those of kubelet's static policy and of the driver in PEER (root, Debian; an hour); writes docs/explanation/isolation-report.md
+	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
+	cd test/cluster && GOWORK=off go run ./cmd/peers -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs \
+		-peer "$(if $(PEER),$(abspath $(PEER)))"
 
 .PHONY: verify
 verify: verify-format verify-lint verify-modules verify-placement verify-pages verify-protocol verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, protocol, generated files, headers

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command nri-actuator runs on each node beside the runtime. It gives
-// containers the CPUs and the memory that dra-frontend decided for them.
-// "nri-actuator guard" is the guard, the OCI hook of containers with claims.
+// containers the CPUs and the memory that dra-frontend decided for them. It
+// installs cpumem-guard, which lies beside it, for the containers with claims.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,12 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
-	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/internal/process"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/selftest"
@@ -86,7 +82,7 @@ func command() *cobra.Command {
 	f.BoolVar(&o.metrics, "metrics", false, "serve /metrics")
 	f.DurationVar(&config.RefreshInterval, "refresh-interval", 30*time.Second, "time between two repairs of what others changed")
 	f.Var(&o.level, "log-level", "debug, info, warn or error")
-	cmd.AddCommand(guardCommand(), selftestCommand())
+	cmd.AddCommand(selftestCommand())
 	return cmd
 }
 
@@ -100,6 +96,11 @@ func run(ctx context.Context, config daemon.Config, o options) error {
 	if err != nil {
 		return err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	config.GuardProgram = filepath.Join(filepath.Dir(self), "cpumem-guard")
 	d, err := daemon.New(config, cgroups.Open, m)
 	if err != nil {
 		return err
@@ -125,33 +126,4 @@ func selftestCommand() *cobra.Command {
 			return selftest.Check(os.Environ(), os.DirFS(cgroupRoot), cmd.OutOrStdout())
 		},
 	}
-}
-
-func guardCommand() *cobra.Command {
-	hook := guard.Hook{
-		Config: func(bundle string) ([]byte, error) {
-			if !filepath.IsAbs(bundle) {
-				return nil, errors.New("the bundle is not an absolute path")
-			}
-			return atomicfile.Read(bundle, "config.json", 64<<20)
-		},
-		PolicyModes: guard.PolicyModes, OpenMount: cgroups.Open, Features: contract.Features(),
-	}
-	cmd := &cobra.Command{
-		Use:    "guard",
-		Short:  "OCI hook: keep a container from starting before it has its claim's decision",
-		Args:   cobra.NoArgs,
-		Hidden: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := hook.Check(cmd.Context(), cmd.InOrStdin()); err != nil {
-				return fmt.Errorf("guard: %w", err)
-			}
-			return nil
-		},
-	}
-	// Not the daemon's flag: the daemon sees the host's mount at a path in its
-	// pod.
-	cmd.Flags().StringVar(&hook.CgroupRoot, "cgroup-root", cgroupRoot, "mount point of cgroup v2")
-	cmd.Flags().StringVar(&hook.ProcRoot, "proc-root", procRoot, "mount point of proc")
-	return cmd
 }

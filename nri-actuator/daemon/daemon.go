@@ -48,6 +48,8 @@ type Config struct {
 	// GuardDir is the directory of the guard, empty for no guard. It must have
 	// the same path on the host and in the actuator's container.
 	GuardDir string
+	// GuardProgram is the path of the program that is installed as the guard.
+	GuardProgram string
 	// SystemBus is the socket of the host's D-Bus, through which systemd gets the
 	// values of its units. It may be absent if systemd manages no cgroups.
 	SystemBus string
@@ -270,11 +272,7 @@ func (d *Daemon) announce(ctx context.Context) (*announcement.Announcement, erro
 }
 
 func installGuard(ctx context.Context, config Config) (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("guard: %w", err)
-	}
-	path, err := guard.Install(config.GuardDir, self)
+	path, err := guard.Install(config.GuardDir, config.GuardProgram)
 	if err != nil {
 		return "", err
 	}

@@ -64,6 +64,7 @@ func newHost(t *testing.T) *host {
 		CgroupRoot: "/cgroup", SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), ProcRoot: "/proc",
 		GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour,
 	}
+	h.config.GuardProgram, _ = os.Executable()
 	return h
 }
 

@@ -29,19 +29,19 @@ const (
 	keepRecent = 3
 )
 
-// Install copies the program self into dir and returns the copy's path. The
+// Install copies the file program into dir and returns the copy's path. The
 // path depends on the content: a claim file names the guard of its time as long
 // as the claim lives, so no other version may take that guard's path.
-func Install(dir, self string) (string, error) {
+func Install(dir, program string) (string, error) {
 	if !filepath.IsAbs(dir) {
 		return "", fmt.Errorf("guard directory %q is not an absolute path", dir)
 	}
-	program, err := os.Open(self)
+	file, err := os.Open(program)
 	if err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
-	defer program.Close()
-	sum, err := digest(program)
+	defer file.Close()
+	sum, err := digest(file)
 	if err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
@@ -55,7 +55,7 @@ func Install(dir, self string) (string, error) {
 	if err := atomicfile.RemoveStale(dir, func(name string) bool { return strings.HasPrefix(name, prefix) }); err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
-	if err := write(path, program); err != nil {
+	if err := write(path, file); err != nil {
 		return "", fmt.Errorf("guard: %w", err)
 	}
 	return path, nil

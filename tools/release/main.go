@@ -63,12 +63,21 @@ const tool = "cpumem"
 var daemons = []string{"dra-frontend", "nri-actuator"}
 
 // programsOf returns the programs of a daemon's image. The frontend's has the tool, for
-// kubectl exec.
+// kubectl exec. The actuator's has the guard, which it installs on the node.
 func programsOf(daemon string) []string {
 	if daemon == "dra-frontend" {
 		return []string{daemon, tool}
 	}
-	return []string{daemon}
+	return []string{daemon, "cpumem-guard"}
+}
+
+// programs returns all programs.
+func programs() []string {
+	var all []string
+	for _, daemon := range daemons {
+		all = append(all, programsOf(daemon)...)
+	}
+	return all
 }
 
 // architectures are what images and tool are built for.
@@ -89,7 +98,7 @@ func run(ctx context.Context, log io.Writer, o options) error {
 		return err
 	}
 	say := func(format string, values ...any) { fmt.Fprintf(log, "release: "+format+"\n", values...) }
-	for _, program := range append([]string{tool}, daemons...) {
+	for _, program := range programs() {
 		for _, arch := range architectures {
 			say("building %s for %s", program, arch)
 			if err := build(ctx, o, program, arch); err != nil {

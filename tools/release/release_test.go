@@ -23,7 +23,7 @@ import (
 // released has invented programs in place of built ones.
 func released(t *testing.T) options {
 	o := options{root: "../..", out: t.TempDir(), version: "v1.2.3"}
-	for _, program := range append([]string{tool}, daemons...) {
+	for _, program := range programs() {
 		for _, arch := range architectures {
 			require.NoError(t, os.WriteFile(filepath.Join(o.out, programPath(program, arch)), []byte(program+" for "+arch), 0o600))
 		}
@@ -58,7 +58,7 @@ func TestPush(t *testing.T) {
 		require.NoError(t, a.push(tag))
 		return tag
 	}
-	programs := map[string][]string{"dra-frontend": {"dra-frontend", "cpumem"}, "nri-actuator": {"nri-actuator"}}
+	programs := map[string][]string{"dra-frontend": {"dra-frontend", "cpumem"}, "nri-actuator": {"nri-actuator", "cpumem-guard"}}
 	for _, daemon := range daemons {
 		index, err := imageOf(o, daemon)
 		require.NoError(t, err)

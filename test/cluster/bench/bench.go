@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench is the common part of commands isolation and pressure, which measure on a cluster of their own: the
+// Package bench is the common part of commands isolation, peers and pressure, which measure on a cluster of their own: the
 // flags and the cluster's life.
 package bench
 
@@ -53,19 +53,21 @@ func (b *Bench) Flags(set *flag.FlagSet) {
 	set.BoolVar(&b.keep, "keep", false, "leave the cluster running")
 }
 
-// Main is a command's main function after its flags are parsed: it starts or reuses a cluster with the settings s, runs
-// measure and ends the cluster. An error makes the exit code 1.
+// Main is the main function of a command with one cluster, after its flags are parsed: it calls Run. An error makes the
+// exit code 1.
 func (b *Bench) Main(s cluster.Options, measure func(context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal gets the default handling, which ends the process.
 	context.AfterFunc(ctx, stop)
-	if err := b.run(ctx, s, measure); err != nil {
+	if err := b.Run(ctx, s, measure); err != nil {
 		fmt.Fprintln(os.Stderr, b.Name+":", err)
 		os.Exit(1)
 	}
 }
 
-func (b *Bench) run(ctx context.Context, s cluster.Options, measure func(context.Context) error) (err error) {
+// Run starts or reuses a cluster with the settings s, runs measure and ends the cluster. The images under test are in its
+// nodes beside those of s.
+func (b *Bench) Run(ctx context.Context, s cluster.Options, measure func(context.Context) error) (err error) {
 	if b.images == "" && !b.Reuse {
 		return fmt.Errorf("-images is required: start it with `%s`, which builds them", b.Make)
 	}
@@ -73,7 +75,7 @@ func (b *Bench) run(ctx context.Context, s cluster.Options, measure func(context
 	if err != nil {
 		return err
 	}
-	s.Images = strings.Split(b.images, ",")
+	s.Images = append(s.Images, strings.Split(b.images, ",")...)
 	if err := fromEnvironment(&s); err != nil {
 		return err
 	}

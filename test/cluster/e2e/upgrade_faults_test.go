@@ -45,9 +45,9 @@ func faults() []fault {
 		// A program of the node, run where the frontend's file systems are: the
 		// frontend's image has no programs.
 		inFrontend = "nsenter -t $(pidof dra-frontend) -m -w/bin ./busybox "
-		// The actuator's program on the node, where the guard is, as a second actuator.
-		program = "$(ls -t /var/lib/dra-cpumem/bin/* | head -1)"
-		second  = "setsid " + program + " --cdi-dir=/var/run/cdi --nri-socket=/var/run/nri/nri.sock --cgroup-root=/sys/fs/cgroup" +
+		// The programs of the actuator's image on the node, as a second actuator.
+		second = "mkdir -p /tmp/second; for program in nri-actuator cpumem-guard; do cp /proc/$first/root/$program /tmp/second/; done; " +
+			"setsid /tmp/second/nri-actuator --cdi-dir=/var/run/cdi --nri-socket=/var/run/nri/nri.sock --cgroup-root=/sys/fs/cgroup" +
 			" --refresh-interval=5s --guard-dir=/var/lib/dra-cpumem/bin" +
 			" </dev/null >/tmp/second-actuator.log 2>&1 & echo $! >/tmp/second-actuator.pid"
 		limitOfActuator = "/sys/fs/cgroup/$(cut -d: -f3 /proc/$(pidof nri-actuator)/cgroup)/memory.max"

@@ -8,6 +8,7 @@
 package isolation
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
 
@@ -23,7 +24,11 @@ type Bench struct {
 	Kernel  string // the node's, as in the cluster's options
 	NUMA    int    // NUMA node of the claims
 	CPUs    int    // of a claim
+	PeerPod []byte // YAML of the peer's pod and claims
 	Log     func(format string, args ...any)
+
+	// free is what cpus returned before the first pod with a claim.
+	free string
 }
 
 // Kinds of CPUs a container may have.
@@ -35,6 +40,10 @@ const (
 	// Quiet is a partition, where the kernel makes them, without interrupts of devices, unbound work queues, a CPU limit and
 	// sleep states.
 	Quiet = "quiet"
+	// Static is no claim: kubelet's static policy gives CPUs to a pod of the class Guaranteed.
+	Static = "static"
+	// Peer is another driver's claim.
+	Peer = "peer"
 )
 
 // Kinds returns the kinds that a kernel has, in the order in which they are shown.
@@ -68,6 +77,11 @@ func parameters(kind, kernel string) string {
 // container returns a container with the CPUs of a kind.
 func (b *Bench) container(kind string, args ...string) objects.Container {
 	c := objects.Container{Name: "main", Args: args}
+	if kind == Static {
+		c.Limits = corev1.ResourceList{
+			corev1.ResourceCPU: *resource.NewQuantity(int64(b.CPUs), resource.DecimalSI), corev1.ResourceMemory: resource.MustParse("64Mi"),
+		}
+	}
 	if p := parameters(kind, b.Kernel); p != "" {
 		c.Claim = &objects.Claim{
 			NUMA: b.NUMA, Amounts: objects.Amounts{"cpu": *resource.NewQuantity(int64(b.CPUs), resource.DecimalSI)},

@@ -120,14 +120,15 @@ func TestCheckLatencies(t *testing.T) {
 }
 
 func TestStarts(t *testing.T) {
-	s := Starts{Levels: []int{0, 20}, Seconds: map[string][][]float64{
-		None: {{2}, {3, 2, 4}}, Pool: {{4, 9, 3, 4}, {9, 8, 10}}, Partition: {{4}, {6.8, 7.6}},
+	s := Starts{Kinds: []string{None, Pool, Partition, Static}, Levels: []int{0, 20}, Seconds: map[string][][]float64{
+		None: {{2}, {3, 2, 4}}, Pool: {{4, 9, 3, 4}, {7, 6, 8}}, Partition: {{4}, {6.8, 7.6}}, Static: {{1}, {9}},
 	}}
 	require.InDelta(t, 4, s.Median(Pool, 0), 1e-9)
 	require.InDelta(t, 7.2, s.Median(Partition, 1), 1e-9)
 	require.InDelta(t, 1.5, s.Growth(None, 1), 1e-9)
-	require.InDelta(t, 2.25, s.Growth(Pool, 1), 1e-9)
-	require.InDelta(t, 1.5, s.Ratio(Pool, 1), 1e-9)
+	require.InDelta(t, 1.75, s.Growth(Pool, 1), 1e-9)
+	require.InDelta(t, 1.75/1.5, s.Ratio(Pool, 1), 1e-9)
+	require.InDelta(t, 7.0/3, s.Cost(Pool, 1), 1e-9)
 	require.InDelta(t, 1.2, s.Ratio(Partition, 1), 1e-9)
 	require.Equal(t, []float64{4, 9, 3, 4}, s.Seconds[Pool][0], "times stay in order")
 	require.NoError(t, s.Check())
@@ -136,11 +137,11 @@ func TestStarts(t *testing.T) {
 }
 
 func TestInTurn(t *testing.T) {
-	first := map[string]int{}
+	kinds, first := []string{None, Pool, Partition}, map[string]int{}
 	for r := range 6 {
-		kinds := inTurn(r)
-		require.ElementsMatch(t, StartKinds(), kinds)
-		first[kinds[0]]++
+		turn := inTurn(kinds, r)
+		require.ElementsMatch(t, kinds, turn)
+		first[turn[0]]++
 	}
 	require.Equal(t, map[string]int{None: 2, Pool: 2, Partition: 2}, first)
 }
@@ -148,6 +149,10 @@ func TestInTurn(t *testing.T) {
 func TestContainer(t *testing.T) {
 	b := &Bench{NUMA: 1, CPUs: 2}
 	require.Nil(t, b.container(None, "hog").Claim)
+	static := b.container(Static, "sleep")
+	require.Nil(t, static.Claim)
+	require.Equal(t, int64(2), static.Limits.Cpu().Value())
+	require.False(t, static.Limits.Memory().IsZero(), "without a memory limit the pod would not be Guaranteed")
 	const quiet = `"interrupts":"none","housekeeping":"none","quota":"none","wakeupLatency":0}`
 	for _, c := range []struct{ kind, kernel, want string }{
 		{Pool, cluster.KernelNewest, `"cpu":{"isolation":"none"}`},

@@ -56,6 +56,10 @@ const (
 // Latencies measures all kinds, one after the other: the thread wakes up every interval for the duration.
 func (b *Bench) Latencies(ctx context.Context, interval, duration time.Duration) ([]Latency, error) {
 	var all []Latency
+	var err error
+	if _, b.free, err = b.cpus(ctx); err != nil {
+		return nil, err
+	}
 	for _, kind := range Kinds(b.Kernel) {
 		b.Log("wake-up latency on %s: %s", b.Node, kind)
 		l, err := b.latency(ctx, kind, interval, duration)

@@ -15,9 +15,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 )
 
-// settled waits until no claim is prepared, all cgroups have all CPUs, and no cgroup of a removed pod is left. Otherwise a run
+// settled waits until the node is as it was when b.free was read, and no cgroup of a removed pod is left. Otherwise a run
 // would measure what the pod before left behind: a partition's CPUs are back when its container ends, long before kubelet
-// releases the claim, and a claim of CPUs that are held is tried again only after 15 s. The cluster must have no claim.
+// releases the claim, and a claim of CPUs that are held is tried again only after 15 s.
 func (b *Bench) settled(ctx context.Context) error {
 	return objects.Eventually(ctx, "CPUs given back to everybody and cgroups removed", 300*time.Millisecond,
 		func(ctx context.Context) error {
@@ -25,22 +25,32 @@ func (b *Bench) settled(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			out, err := b.Cluster.NodeExec(ctx, b.Node,
-				"find /sys/fs/cgroup/kubepods* -maxdepth 2 -type d -name '*pod[0-9a-f]*' | wc -l; "+
-					"ls -d /var/run/cdi/dra.cpumem-claim_* 2>/dev/null; cat /sys/devices/system/cpu/online; "+
-					"cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
+			cgroups, sets, err := b.cpus(ctx)
 			if err != nil {
 				return err // a cgroup may have gone while it was read
 			}
-			cgroups, sets, _ := strings.Cut(out, "\n")
-			if want := strconv.Itoa(len(pods.Items)); strings.TrimSpace(cgroups) != want {
-				return fmt.Errorf("%s pods on the node and %s cgroups of pods", want, strings.TrimSpace(cgroups))
+			if cgroups != len(pods.Items) {
+				return fmt.Errorf("%d pods on the node and %d cgroups of pods", len(pods.Items), cgroups)
 			}
-			if sets := strings.Fields(sets); len(sets) != 2 || sets[0] != sets[1] {
-				return fmt.Errorf("want no claim and all to have CPUs %s, found %v", sets[:min(1, len(sets))], sets[min(1, len(sets)):])
+			if sets != b.free {
+				return fmt.Errorf("prepared claims and effective CPUs of cgroups are %q, want %q", sets, b.free)
 			}
 			return nil
 		})
+}
+
+// cpus returns the number of pods' cgroups, and the prepared claims and all sets of CPUs that cgroups have, each once.
+func (b *Bench) cpus(ctx context.Context) (cgroups int, sets string, err error) {
+	out, err := b.Cluster.NodeExec(ctx, b.Node,
+		"find /sys/fs/cgroup/kubepods* -maxdepth 2 -type d -name '*pod[0-9a-f]*' | wc -l; "+
+			"ls -d /var/run/cdi/dra.cpumem-claim_* 2>/dev/null; "+
+			"cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
+	if err != nil {
+		return 0, "", err
+	}
+	count, sets, _ := strings.Cut(out, "\n")
+	cgroups, err = strconv.Atoi(strings.TrimSpace(count))
+	return cgroups, strings.TrimSpace(sets), err
 }
 
 // balance is what the kernel reports about load balancing.

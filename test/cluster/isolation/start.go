@@ -15,20 +15,13 @@ import (
 // Starts is how long pods took from their creation until they were ready. Pods without a claim are the control: the
 // more containers a node has, the longer the runtime and kubelet take for every pod.
 type Starts struct {
+	Kinds   []string               // what is compared, the control first
 	Levels  []int                  // numbers of containers without a claim beside the pod, the first is 0
 	Seconds map[string][][]float64 // by kind, level's index and repetition
 }
 
-// StartKinds are the kinds that are compared, the control first.
-func StartKinds() []string { return []string{None, Pool, Partition} }
-
-// ClaimKinds are the compared kinds with a claim.
-func ClaimKinds() []string { return StartKinds()[1:] }
-
-// Goal is the greatest Ratio that a kind with a claim may have.
-func Goal(kind string) float64 {
-	return map[string]float64{Pool: 1.5, Partition: 1.2}[kind]
-}
+// Goal is the greatest Ratio that a kind of this driver may have.
+const Goal = 1.2
 
 // Median returns the median of a level's repetitions, in seconds; level is an index of Levels.
 func (s Starts) Median(kind string, level int) float64 {
@@ -55,9 +48,17 @@ const perPod = 10
 // look is the interval at which a start is checked, and so the resolution of the times.
 const look = 50 * time.Millisecond
 
-// Starts measures the kinds in turn at each level. The levels must rise and be multiples of perPod.
-func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s Starts, err error) {
-	s = Starts{Levels: levels, Seconds: map[string][][]float64{}}
+// Cost is a kind's median divided by the control's median at the same level.
+func (s Starts) Cost(kind string, level int) float64 {
+	return s.Median(kind, level) / s.Median(None, level)
+}
+
+// Starts measures the kinds, the control first, in turn at each level. The levels must rise and be multiples of perPod.
+func (b *Bench) Starts(ctx context.Context, kinds []string, levels []int, repetitions int) (s Starts, err error) {
+	s = Starts{Kinds: kinds, Levels: levels, Seconds: map[string][][]float64{}}
+	if _, b.free, err = b.cpus(ctx); err != nil {
+		return s, err
+	}
 	var crowd []string
 	defer func() { err = errors.Join(err, b.objects().Remove(context.WithoutCancel(ctx), crowd...)) }()
 	for i, level := range levels {
@@ -82,7 +83,7 @@ func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s St
 			if r == 0 && i > 0 {
 				continue // one warm-up, at the first level
 			}
-			for _, kind := range inTurn(r) {
+			for _, kind := range inTurn(kinds, r) {
 				took, err := b.start(ctx, kind, fmt.Sprintf("isolation-start-%d-%d-%s", level, r, kind))
 				if err != nil {
 					return s, fmt.Errorf("start, %s beside %d containers: %w", kind, level, err)
@@ -103,8 +104,7 @@ func (b *Bench) Starts(ctx context.Context, levels []int, repetitions int) (s St
 
 // inTurn returns the kinds, in another order for each repetition. Once a minute kubelet spends a while on removing what
 // is left of former pods; with one order this could meet the same kind again and again.
-func inTurn(repetition int) []string {
-	kinds := StartKinds()
+func inTurn(kinds []string, repetition int) []string {
 	first := repetition % len(kinds)
 	return slices.Concat(kinds[first:], kinds[:first])
 }
@@ -118,22 +118,33 @@ func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, e
 		}
 	}()
 	began := time.Now()
-	if err := b.objects().Create(ctx, pod, b.container(kind, "sleep")); err != nil {
+	if err := b.create(ctx, kind, pod); err != nil {
 		return 0, err
 	}
 	err = b.objects().Ready(ctx, pod, look)
 	return time.Since(began).Seconds(), err
 }
 
-// Check returns nil if every level's ratio is within the goal.
+// create makes a pod of the kind. The peer's pod and claims are those of the user's file.
+func (b *Bench) create(ctx context.Context, kind, pod string) error {
+	if kind == Peer {
+		return b.objects().CreateFrom(ctx, b.PeerPod, pod)
+	}
+	return b.objects().Create(ctx, pod, b.container(kind, "sleep"))
+}
+
+// Check returns nil if every level's ratio of this driver's kinds is within the goal.
 func (s Starts) Check() error {
 	var errs []error
-	for _, kind := range ClaimKinds() {
+	for _, kind := range s.Kinds {
+		if kind != Pool && kind != Partition {
+			continue
+		}
 		for i, level := range s.Levels {
-			if ratio := s.Ratio(kind, i); ratio > Goal(kind) {
+			if ratio := s.Ratio(kind, i); ratio > Goal {
 				errs = append(errs, fmt.Errorf("%s: beside %d containers a start takes %.2f times as long as beside none, "+
 					"%.2f times as much as without a claim, want at most %.1f",
-					kind, level, s.Growth(kind, i), ratio, Goal(kind)))
+					kind, level, s.Growth(kind, i), ratio, Goal))
 			}
 		}
 	}

@@ -5,11 +5,14 @@
 package objects
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 )
@@ -59,6 +64,7 @@ type Container struct {
 	Claim        *Claim
 	Args         []string
 	Requests     corev1.ResourceList
+	Limits       corev1.ResourceList // also the requests of resources without a request
 	Capabilities []corev1.Capability
 }
 
@@ -74,7 +80,7 @@ func (o Objects) Create(ctx context.Context, name string, containers ...Containe
 	}
 	for _, c := range containers {
 		out := corev1.Container{Name: c.Name, Image: cluster.ProbeImage, ImagePullPolicy: corev1.PullNever, Args: c.Args}
-		out.Resources.Requests = c.Requests
+		out.Resources.Requests, out.Resources.Limits = c.Requests, c.Limits
 		if len(c.Capabilities) > 0 {
 			out.SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: c.Capabilities}}
 		}
@@ -93,6 +99,35 @@ func (o Objects) Create(ctx context.Context, name string, containers ...Containe
 	}
 	_, err := o.Client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	return err
+}
+
+// CreateFrom makes the pod and the claims of a YAML file. NAME in the file stands for the name of the pod.
+func (o Objects) CreateFrom(ctx context.Context, file []byte, name string) error {
+	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(bytes.ReplaceAll(file, []byte("NAME"), []byte(name)))))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		if err != nil {
+			return fmt.Errorf("file of pod %s: %w", name, err)
+		}
+		switch object := object.(type) {
+		case *corev1.Pod:
+			_, err = o.Client.CoreV1().Pods(namespace).Create(ctx, object, metav1.CreateOptions{})
+		case *resourceapi.ResourceClaim:
+			_, err = o.Client.ResourceV1().ResourceClaims(namespace).Create(ctx, object, metav1.CreateOptions{})
+		default:
+			err = fmt.Errorf("file of pod %s: there is a %T, and only Pod v1 and ResourceClaim resource.k8s.io/v1 are known", name, object)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (c *Claim) object(name string) *resourceapi.ResourceClaim {
@@ -203,7 +238,9 @@ func (o Objects) Remove(ctx context.Context, pods ...string) error {
 			return err
 		}
 		for _, c := range p.Spec.ResourceClaims {
-			claims = append(claims, *c.ResourceClaimName)
+			if c.ResourceClaimName != nil { // a template's claim goes with its pod
+				claims = append(claims, *c.ResourceClaimName)
+			}
 		}
 		if err := o.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err

@@ -48,6 +48,37 @@ func TestPodWithClaim(t *testing.T) {
 	require.Empty(t, left.Items)
 }
 
+// Another driver's pod and claims come from a file.
+func TestCreateFrom(t *testing.T) {
+	o := Objects{Client: fake.NewClientset(), Node: "node0"}
+	file := []byte(`apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: NAME-cpus}
+spec: {devices: {requests: [{name: cpus, exactly: {deviceClassName: other}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  resourceClaims: [{name: cpus, resourceClaimName: NAME-cpus}, {name: more, resourceClaimTemplateName: template}]
+  containers: [{name: main, image: i, resources: {claims: [{name: cpus}]}}]
+`)
+	require.NoError(t, o.CreateFrom(t.Context(), file, "p"))
+	pod, err := o.Pod(t.Context(), "p")
+	require.NoError(t, err)
+	require.Equal(t, "p-cpus", *pod.Spec.ResourceClaims[0].ResourceClaimName)
+	_, err = o.Client.ResourceV1().ResourceClaims(namespace).Get(t.Context(), "p-cpus", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, o.Remove(t.Context(), "p"))
+
+	for say, bad := range map[string]string{
+		"only Pod v1":   "apiVersion: v1\nkind: Secret\n",
+		"file of pod p": "kind: Pod\n",
+	} {
+		require.ErrorContains(t, o.CreateFrom(t.Context(), []byte(bad), "p"), say)
+	}
+}
+
 func TestEventuallyTellsTheLastAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := 0

@@ -68,6 +68,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.GuardProgram, err = os.Executable(); err != nil {
+		return err
+	}
 	d, err := daemon.New(c, remote.Open, m)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
 )
@@ -32,13 +33,6 @@ func latencies() []isolation.Latency {
 	return all
 }
 
-func starts() isolation.Starts {
-	return isolation.Starts{Levels: []int{0, 20, 40}, Seconds: map[string][][]float64{
-		isolation.None: {{3, 3.1, 2.9}, {3, 3, 3}, {3.3, 3.2, 3.4}},
-		isolation.Pool: {{4, 3.8, 4.4}, {5, 5.1, 4.9}, {6, 6.1, 8.9}}, isolation.Partition: {{4, 3.9, 4.1}, {4.1, 4.2, 4}, {4.4, 4.3, 4.5}},
-	}}
-}
-
 func TestTables(t *testing.T) {
 	text := latencyTable(latencies())
 	for _, want := range []string{
@@ -51,14 +45,6 @@ func TestTables(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 	require.Empty(t, latencyTable(nil))
-	text = startTable(starts())
-	for _, want := range []string{
-		"median of 3", "ratio (goal: at most 1.5)",
-		"| 0 | 3.0 (2.9 to 3.1) | 1.00 | 4.0 (3.8 to 4.4) | 1.00 | **1.00** | 4.0 (3.9 to 4.1) | 1.00 | **1.00** |",
-		"| 40 | 3.3 (3.2 to 3.4) | 1.10 | 6.1 (6.0 to 8.9) | 1.52 | **1.39** | 4.4 (4.3 to 4.5) | 1.10 | **1.00** |",
-	} {
-		require.Contains(t, text, want)
-	}
 }
 
 func TestPictures(t *testing.T) {
@@ -69,11 +55,6 @@ func TestPictures(t *testing.T) {
 	require.NotContains(t, picture, "NaN")
 	require.NotContains(t, picture, "Inf")
 	require.Contains(t, drawLatency([]isolation.Latency{{Kind: isolation.None}}), "</svg>")
-	picture = drawStarts(starts())
-	for _, want := range []string{"no claim: median", "claim, pool: median", "containers without a claim", "<circle"} {
-		require.Contains(t, picture, want)
-	}
-	require.NotContains(t, picture, "NaN")
 }
 
 // Both panels count every wake-up of a histogram, and the share of later wake-ups never rises with the time.
@@ -107,7 +88,7 @@ func TestDocumentHasMarks(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, page), data, 0o644))
-	for _, run := range []string{"latency-stable", "latency-backports", "latency-newest", "start"} {
-		require.NoError(t, writeDocument(dir, run, "new\n"))
+	for _, kernel := range []string{cluster.KernelStable, cluster.KernelBackports, cluster.KernelNewest} {
+		require.NoError(t, document.Insert(filepath.Join(dir, page), place(kernel), "new\n"))
 	}
 }

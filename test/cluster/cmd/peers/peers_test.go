@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
+)
+
+func starts() isolation.Starts {
+	return isolation.Starts{
+		Kinds:  []string{isolation.None, isolation.Pool, isolation.Partition},
+		Levels: []int{0, 20, 40}, Seconds: map[string][][]float64{
+			isolation.None: {{3, 3.1, 2.9}, {3, 3, 3}, {3.3, 3.2, 3.4}},
+			isolation.Pool: {{4, 3.8, 4.4}, {5, 5.1, 4.9}, {6, 6.1, 8.9}}, isolation.Partition: {{4, 3.9, 4.1}, {4.1, 4.2, 4}, {4.4, 4.3, 4.5}},
+		},
+	}
+}
+
+func TestTable(t *testing.T) {
+	text := startTable(starts())
+	for _, want := range []string{
+		"| containers | no claim | claim, pool | to no claim | growth | claim, partition | to no claim | growth |",
+		"| 0 | 3.0 (2.9 to 3.1) | 4.0 (3.8 to 4.4) | **1.33** | 1.00 | 4.0 (3.9 to 4.1) | **1.33** | 1.00 |",
+		"| 40 | 3.3 (3.2 to 3.4) | 6.1 (6.0 to 8.9) | **1.85** | 1.39 | 4.4 (4.3 to 4.5) | **1.33** | 1.00 |",
+	} {
+		require.Contains(t, text, want)
+	}
+}
+
+func TestPicture(t *testing.T) {
+	static := isolation.Starts{
+		Kinds: []string{isolation.None, isolation.Static}, Levels: []int{0, 20, 40},
+		Seconds: map[string][][]float64{isolation.None: {{2}, {3}, {4}}, isolation.Static: {{3}, {4}, {5}}},
+	}
+	picture := drawCosts([]isolation.Starts{starts(), static})
+	for _, want := range []string{"claim, pool", "claim, partition", "static policy", "containers without a claim", "<circle"} {
+		require.Contains(t, picture, want)
+	}
+	require.NotContains(t, picture, "NaN")
+	require.NotContains(t, picture, "Inf")
+}
+
+// The peer is measured if the user gives one, with its images.
+func TestContenders(t *testing.T) {
+	all, err := contenders(&bench.Bench{}, "")
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	dir := t.TempDir()
+	_, err = contenders(&bench.Bench{}, dir)
+	require.ErrorContains(t, err, "pod.yaml")
+	for _, name := range []string{"pod.yaml", "image.tar"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+	}
+	all, err = contenders(&bench.Bench{}, dir)
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	require.Equal(t, []string{filepath.Join(dir, "image.tar")}, all[2].options.Images)
+	require.Equal(t, "pod.yaml", string(all[2].pod))
+}

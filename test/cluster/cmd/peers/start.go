@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/svg"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
+)
+
+// Sizes of the picture and of its margins for texts, in pixels.
+const (
+	width, height            = 640, 400
+	left, right, top, bottom = 64, 28, 108, 46
+)
+
+func label(kind string) string {
+	return map[string]string{
+		isolation.None: "no claim", isolation.Pool: "claim, pool", isolation.Partition: "claim, partition",
+		isolation.Static: "kubelet's static policy", isolation.Peer: "the peer's claim",
+	}[kind]
+}
+
+// startTable returns the results of one cluster as Markdown.
+func startTable(s isolation.Starts) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| containers | %s |", label(isolation.None))
+	rule := "|--:|--:|"
+	for _, kind := range s.Kinds[1:] {
+		fmt.Fprintf(&b, " %s | to no claim | growth |", label(kind))
+		rule += "--:|--:|--:|"
+	}
+	b.WriteString("\n" + rule + "\n")
+	for i, level := range s.Levels {
+		fmt.Fprintf(&b, "| %d |", level)
+		for _, kind := range s.Kinds {
+			times := s.Seconds[kind][i]
+			fmt.Fprintf(&b, " %.1f (%.1f to %.1f) |", s.Median(kind, i), slices.Min(times), slices.Max(times))
+			if kind != isolation.None {
+				fmt.Fprintf(&b, " **%.2f** | %.2f |", s.Cost(kind, i), s.Ratio(kind, i))
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// drawCosts draws a line for each kind of each cluster: how many times a start takes that of a pod without a claim.
+func drawCosts(all []isolation.Starts) string {
+	p := svg.Begin(width, height, "What CPUs of its own cost a pod when it starts beside many containers")
+	most, furthest := 1.2, 1.0
+	for _, s := range all {
+		for i, level := range s.Levels {
+			furthest = max(furthest, float64(level))
+			for _, kind := range s.Kinds[1:] {
+				most = max(most, s.Cost(kind, i))
+			}
+		}
+	}
+	step := svg.GridStep(most * 1.05)
+	highest := math.Ceil(most*1.05/step) * step
+	x := func(containers float64) float64 { return left + 12 + containers/furthest*(width-left-right-24) }
+	y := func(cost float64) float64 { return height - bottom - cost/highest*(height-top-bottom) }
+	p.Text(left, 20, "start", "black", ` font-size="14" font-weight="bold"`,
+		"Start of a pod with CPUs of its own, as a multiple of a pod without")
+	for v := 0.0; v <= highest; v += step {
+		p.Rule(left, y(v), width-right, y(v), svg.Light, "")
+		p.Text(left-6, y(v)+4, "end", svg.Grey, "", fmt.Sprintf("%g", v))
+	}
+	for _, level := range all[0].Levels {
+		p.Rule(x(float64(level)), height-bottom, x(float64(level)), height-bottom+4, svg.Grey, "")
+		p.Text(x(float64(level)), height-bottom+17, "middle", svg.Grey, "", fmt.Sprint(level))
+	}
+	p.Text((left+width-right)/2, height-10, "middle", svg.Grey, "", "containers without a claim on the node (emulated machine)")
+	p.Upwards(16, (top+height-bottom)/2, svg.Grey, "times a pod without a claim")
+	colours := []string{svg.Orange, svg.Blue, svg.Green, svg.Purple}
+	drawn := 0
+	for _, s := range all {
+		for _, kind := range s.Kinds[1:] {
+			p.Key(left, 40+16*float64(drawn), colours[drawn], "", label(kind))
+			var line [][2]float64
+			for i, level := range s.Levels {
+				line = append(line, [2]float64{x(float64(level)), y(s.Cost(kind, i))})
+				p.Dot(x(float64(level)), y(s.Cost(kind, i)), 3, colours[drawn])
+			}
+			p.Line(line, colours[drawn], "")
+			drawn++
+		}
+	}
+	p.Rule(left, y(1), width-right, y(1), svg.Grey, "")
+	p.Rule(left, height-bottom, width-right, height-bottom, svg.Grey, "")
+	p.Rule(left, top, left, height-bottom, svg.Grey, "")
+	return p.End()
+}
