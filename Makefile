@@ -213,6 +213,10 @@ bench-isolation: ## Show what exclusive CPUs are worth on a cluster (root, Debia
 # 2 CPUs, in which NAME stands for the pod's name.
 PEER ?=
 
+.PHONY: bench-footprint
+bench-footprint: ## Measure what both daemons take, and what a pod's start waits for, on a cluster (root, Debian); writes docs/explanation/performance.md
+	LONG=1 PREVIOUS= PAGE=$(CURDIR)/docs/explanation/performance.md $(MAKE) e2e RUN='^(TestFootprint|TestStartSplits)$$'
+
 .PHONY: bench-peers
 bench-peers: ## Compare starts of pods with those of kubelet's static policy and of the driver in PEER (root, Debian; an hour); writes docs/explanation/isolation-report.md
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \

@@ -91,13 +91,20 @@ func (s Set[Of]) Overlaps(other Set[Of]) bool { return !s.Intersection(other).Is
 
 // Union returns the ids of all sets.
 func (s Set[Of]) Union(others ...Set[Of]) Set[Of] {
-	all := s.spans()
+	var all []span
 	for _, other := range others {
-		if other != s {
+		switch {
+		case other.IsEmpty() || other == s:
+		case s.IsEmpty():
+			s = other
+		default:
 			all = append(all, other.spans()...)
 		}
 	}
-	return newSet[Of](all)
+	if len(all) == 0 {
+		return s
+	}
+	return newSet[Of](append(all, s.spans()...))
 }
 
 // Intersection returns the ids that both sets have.

@@ -11,6 +11,7 @@
 #   LONG=1      also runs the cases that CI leaves out because they take long
 #   PREVIOUS=commit builds images of that commit as well, for the case of versions;
 #               LONG=1 takes the commit before the last change of the product
+#   PAGE=file   writes what the cases of bench-footprint measure into the page
 #   KERNEL_ARGS='hugepagesz=1G hugepages=1:1' gives the nodes' kernels more words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,4 +26,4 @@ cd "$here"
 GOWORK=off exec go test -tags e2e ./e2e -count=1 -timeout ${LONG:+2}60m -v "$@" \
   -args -images "$IMAGES" -tag e2e -logs "${CPUMEM_CLUSTER_DIR:-$root/_output/cluster}-logs" \
   ${KEEP:+-keep} ${LONG:+-long} ${REUSE:+-reuse} ${STEPS:+-steps "$STEPS"} ${PREVIOUS:+-previous previous} \
-  ${KERNEL:+-kernel "$KERNEL"} ${KERNEL_ARGS:+-kernel-args "$KERNEL_ARGS"}
+  ${PAGE:+-page "$PAGE"} ${KERNEL:+-kernel "$KERNEL"} ${KERNEL_ARGS:+-kernel-args "$KERNEL_ARGS"}

@@ -80,6 +80,7 @@ func (s suite) callsOf(t *testing.T, pod string, since time.Time) calls {
 // usage is what a process of a node has taken.
 type usage struct {
 	resident, peak int           // MiB
+	own            int           // MiB of resident that is no page of the program's file
 	files          int           // open files
 	cpu            time.Duration // since its start
 }
@@ -88,13 +89,13 @@ type usage struct {
 func (s suite) usageOf(t *testing.T, program string) usage {
 	t.Helper()
 	out, err := s.NodeExec(t.Context(), s.node, fmt.Sprintf("p=$(pidof %s); "+
-		`awk '/^VmRSS|^VmHWM/ {print $2}' /proc/$p/status; ls /proc/$p/fd | wc -l; sed 's/.*) //' /proc/$p/stat | awk '{print $12+$13}'`,
+		`awk '/^VmRSS|^VmHWM|^RssAnon/ {print $2}' /proc/$p/status; ls /proc/$p/fd | wc -l; sed 's/.*) //' /proc/$p/stat | awk '{print $12+$13}'`,
 		program))
 	require.NoError(t, err)
-	var peak, resident, files, ticks int
-	_, err = fmt.Sscan(out, &peak, &resident, &files, &ticks)
+	var peak, resident, own, files, ticks int
+	_, err = fmt.Sscan(out, &peak, &resident, &own, &files, &ticks)
 	require.NoError(t, err, "%s: %q", program, out)
-	return usage{resident: resident >> 10, peak: peak >> 10, files: files, cpu: time.Duration(ticks) * 10 * time.Millisecond}
+	return usage{resident: resident >> 10, peak: peak >> 10, own: own >> 10, files: files, cpu: time.Duration(ticks) * 10 * time.Millisecond}
 }
 
 // programs are the daemons' programs, and the most memory that each may have in MiB, with 10 pods.

@@ -108,17 +108,24 @@ func (s suite) healthy(t *testing.T, name, problem string) {
 // metric returns the value of a metric of the node's daemon. The name includes the labels.
 func (s suite) metric(t *testing.T, component, name string) string {
 	t.Helper()
-	p := s.daemon(t, component)
-	port := fmt.Sprint(p.Spec.Containers[0].Ports[0].ContainerPort)
-	data, err := s.client.CoreV1().Pods(namespace).ProxyGet("http", p.Name, port, "metrics", nil).DoRaw(t.Context())
-	require.NoError(t, err)
-	for line := range strings.Lines(string(data)) {
+	text := s.metrics(t, component)
+	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strings.TrimSpace(value)
 		}
 	}
-	t.Fatalf("no metric %s in %s", name, data)
+	t.Fatalf("no metric %s in %s", name, text)
 	return ""
+}
+
+// metrics returns the metrics of the node's daemon.
+func (s suite) metrics(t *testing.T, component string) string {
+	t.Helper()
+	p := s.daemon(t, component)
+	port := fmt.Sprint(p.Spec.Containers[0].Ports[0].ContainerPort)
+	data, err := s.client.CoreV1().Pods(namespace).ProxyGet("http", p.Name, port, "metrics", nil).DoRaw(t.Context())
+	require.NoError(t, err)
+	return string(data)
 }
 
 // A06: free and claimed CPUs go offline and come back; hugepages are taken away and

@@ -37,6 +37,7 @@ var (
 	words  = flag.String("kernel-args", "", "more words for the kernel of all nodes")
 	long   = flag.Bool("long", false, "also the cases, and the parts of cases, that take long")
 	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network; 0 takes a free one")
+	page   = flag.String("page", "", "page to write results into, for make bench-footprint; empty: none")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )
 
