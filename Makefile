@@ -217,6 +217,10 @@ PEER ?=
 bench-footprint: ## Measure what both daemons take, and what a pod's start waits for, on a cluster (root, Debian); writes docs/explanation/performance.md
 	LONG=1 PREVIOUS= PAGE=$(CURDIR)/docs/explanation/performance.md $(MAKE) e2e RUN='^(TestFootprint|TestStartSplits)$$'
 
+.PHONY: bench-churn
+bench-churn: ## Start and remove pods with claims on a cluster, and show that nothing grows (root, Debian); writes docs/explanation/performance.md and churn.svg
+	LONG=1 PREVIOUS= PAGE=$(CURDIR)/docs/explanation/performance.md $(MAKE) e2e RUN='^TestChurn$$' E2E_FLAGS='-parallel 4'
+
 .PHONY: bench-peers
 bench-peers: ## Compare starts of pods with those of kubelet's static policy and of the driver in PEER (root, Debian; an hour); writes docs/explanation/isolation-report.md
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \

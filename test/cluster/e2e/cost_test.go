@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -211,57 +210,4 @@ func (s suite) remains(t *testing.T) (found remains) {
 		found.openFiles += s.usageOf(t, program).files
 	}
 	return found
-}
-
-// A86: TestChurn starts and removes a pod with a claim again and again. Nothing grows.
-func TestChurn(t *testing.T) {
-	longOnly(t)
-	s := theSuite
-	s.configure(t)
-	var starts []time.Duration
-	var during remains
-	cycle := func(i int) {
-		name := fmt.Sprintf("churn-%d", i)
-		s.claim(t, name, "", capacity{"cpu": "1", "memory": "16Mi"})
-		began := time.Now()
-		s.run(t, pod(name, []string{"sleep"}, name))
-		starts = append(starts, time.Since(began))
-		if i == 0 {
-			during = s.remains(t)
-		}
-		s.remove(t, name)
-		s.deleteClaim(t, name)
-	}
-	const warm, cycles = 20, 60
-	for i := range warm {
-		cycle(i)
-	}
-	before, used := s.remains(t), map[string]usage{}
-	for program := range programs {
-		used[program] = s.usageOf(t, program)
-	}
-	require.Greater(t, during.cdiFiles, before.cdiFiles, "the pod's file was counted")
-	require.Greater(t, during.cgroups, before.cgroups, "the pod's cgroups were counted")
-	for i := range cycles {
-		cycle(warm + i)
-	}
-	// Connections and watches end a while after what they were for.
-	const idle = 3
-	eventually(t, "as much as before", func(context.Context) error {
-		now := s.remains(t)
-		if now.cdiFiles > before.cdiFiles || now.cgroups > before.cgroups || now.openFiles > before.openFiles+idle {
-			return fmt.Errorf("%+v, before %+v", now, before)
-		}
-		return nil
-	})
-	for program, was := range used {
-		now := s.usageOf(t, program)
-		t.Logf("%s: %d MiB after %d pods, %d MiB after %d", program, was.resident, warm, now.resident, warm+cycles)
-		// Resident memory moves with garbage collection: this finds a leak of 85 KiB for each pod.
-		require.LessOrEqual(t, now.resident, was.resident+5, "%s: memory in MiB", program)
-	}
-	for name, part := range map[string][]time.Duration{"first": starts[:cycles/4], "last": starts[len(starts)-cycles/4:]} {
-		slices.Sort(part)
-		t.Logf("starts of the %s %d pods: median %s, longest %s", name, len(part), part[len(part)/2], part[len(part)-1])
-	}
 }
