@@ -133,15 +133,15 @@ func (d directory) Read(file string) ([]byte, error) {
 	}
 	defer unix.Close(fd)
 	// The kernel gives a cgroup file whole: a read that leaves room was the last.
+	var short [1 << 10]byte
 	var content []byte
-	for size := 1 << 10; ; size = maxFile - len(content) {
-		buffer := make([]byte, size)
+	for buffer := short[:]; ; buffer = make([]byte, maxFile-len(content)) {
 		n, err := again(func() (int, error) { return unix.Read(fd, buffer) })
 		if err != nil {
 			return nil, err
 		}
 		content = append(content, buffer[:n]...)
-		if n < size || len(content) == maxFile {
+		if n < len(buffer) || len(content) == maxFile {
 			return content, nil
 		}
 	}
@@ -187,7 +187,9 @@ func (d directory) Attributes() ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	for name := range bytes.SplitSeq(bytes.TrimSuffix(list, []byte{0}), []byte{0}) {
+	for len(list) > 0 {
+		var name []byte
+		name, list, _ = bytes.Cut(list, []byte{0})
 		names = append(names, string(name))
 	}
 	return names, nil
