@@ -45,11 +45,11 @@ func TestFootprint(t *testing.T) {
 		text += "\n"
 	}
 	row("no claims")
-	const pods, perPod = 10, 50
-	for i := range pods {
+	const crowds, perCrowd = 5, 10
+	for i := range crowds {
 		name := fmt.Sprintf("crowd-%d", i)
 		crowd := pod(name, []string{"sleep"})
-		for n := 1; n < 10; n++ {
+		for n := 1; n < perCrowd; n++ {
 			c := *crowd.Spec.Containers[0].DeepCopy()
 			c.Name = fmt.Sprintf("more-%d", n)
 			crowd.Spec.Containers = append(crowd.Spec.Containers, c)
@@ -57,7 +57,8 @@ func TestFootprint(t *testing.T) {
 		s.create(t, crowd)
 		s.running(t, name)
 	}
-	row(fmt.Sprintf("%d containers without a claim", 10*pods))
+	row(fmt.Sprintf("%d containers without a claim", crowds*perCrowd))
+	const pods, perPod = 10, 10
 	for i := range pods {
 		var claims []string
 		for n := range perPod {
