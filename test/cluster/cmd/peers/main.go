@@ -17,6 +17,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -43,6 +45,10 @@ func main() {
 	b := &bench.Bench{Name: "peers", Make: target}
 	b.Flags(flag.CommandLine)
 	o := options{levels: []int{0, 20, 40, 80, 200}}
+	flag.Func("levels", "numbers of containers beside the pod, rising tens from 0 (default 0,20,40,80,200)", func(list string) (err error) {
+		o.levels, err = numbers(list)
+		return err
+	})
 	flag.StringVar(&o.peer, "peer", "", "directory of another driver: image archives *.tar, install.yaml, and pod.yaml with NAME "+
 		"for the name of a pod with a claim of 2 CPUs; empty: none")
 	flag.IntVar(&o.repetitions, "repetitions", 3, "starts of each kind beside each number of containers")
@@ -53,6 +59,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
+}
+
+// numbers returns the numbers of a list such as 0,20,40.
+func numbers(list string) ([]int, error) {
+	var all []int
+	for word := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	if all[0] != 0 || !slices.IsSorted(all) {
+		return nil, fmt.Errorf("%v do not rise from 0", all)
+	}
+	return all, nil
 }
 
 // contender is what one cluster measures.

@@ -47,6 +47,16 @@ func TestPicture(t *testing.T) {
 	require.NotContains(t, picture, "Inf")
 }
 
+func TestNumbers(t *testing.T) {
+	all, err := numbers("0,20,40")
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 20, 40}, all)
+	for _, bad := range []string{"", "20,40", "0,40,20", "0,x"} {
+		_, err := numbers(bad)
+		require.Error(t, err, bad)
+	}
+}
+
 // The peer is measured if the user gives one, with its images.
 func TestContenders(t *testing.T) {
 	all, err := contenders(&bench.Bench{}, "")
