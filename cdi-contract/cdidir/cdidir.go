@@ -68,6 +68,9 @@ func (d Dir) List() ([]fs.FileInfo, error) {
 	return infos, nil
 }
 
+// Stat returns an entry of the directory, as List does.
+func (d Dir) Stat(name string) (fs.FileInfo, error) { return os.Lstat(d.Path(name)) }
+
 // Read returns the content of a file.
 func (d Dir) Read(name string) ([]byte, error) {
 	return atomicfile.Read(d.path, name, contract.MaxFileSize)

@@ -28,15 +28,10 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 		// The claim was allocated to another node meanwhile.
 		return nil
 	}
-	claims, err := d.Prepared()
-	if err != nil {
+	record, prepared, err := d.record(string(claim.UID))
+	if err != nil || !prepared {
 		return err
 	}
-	i := slices.IndexFunc(claims, func(r contract.ClaimRecord) bool { return r.UID == string(claim.UID) })
-	if i < 0 {
-		return nil
-	}
-	record := claims[i]
 	late := claim.DeepCopy()
 	late.Status.ReservedFor = slices.DeleteFunc(late.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool {
 		return hasPod(record.Pods, string(c.UID))
@@ -51,6 +46,16 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 		return nil
 	}
 	return d.decideAnew(ctx, claim, record, results)
+}
+
+// record returns the record of a claim, and whether the claim is prepared and its file readable.
+func (d *Driver) record(uid string) (contract.ClaimRecord, bool, error) {
+	leave, err := d.lockDirectory()
+	if err != nil {
+		return contract.ClaimRecord{}, false, err
+	}
+	defer leave()
+	return d.ledger.Record(uid)
 }
 
 // decideAnew decides a prepared claim anew for its present consumers.

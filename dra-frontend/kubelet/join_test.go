@@ -3,6 +3,7 @@
 package kubelet_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 )
 
 // late reserves the claim for one more pod.
@@ -55,6 +57,35 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, n.unprepare(1))
 	require.Empty(t, n.state().Pods)
+}
+
+// listed counts the calls that read the whole directory.
+type listed struct {
+	ledger.Directory
+	count *int
+}
+
+func (d listed) List() ([]fs.FileInfo, error) {
+	*d.count++
+	return d.Directory.List()
+}
+
+// A look at a claim without a new pod reads no other claim's file: all claims are looked at again and again.
+func TestJoinWithoutNewPods(t *testing.T) {
+	n := newNode(t)
+	count := 0
+	n.wrap = func(d ledger.Directory) ledger.Directory { return listed{d, &count} }
+	n.restart()
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	count = 0
+	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.Zero(t, count)
+	n.late(c, "late", 5)
+	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.Positive(t, count, "a new pod changes the node state, which follows from all claims")
+	require.Contains(t, n.state().Pods, uid(5))
 }
 
 // Pods share a claim that an operator made, as they share any named claim. Pods

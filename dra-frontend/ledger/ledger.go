@@ -23,6 +23,7 @@ import (
 // Directory is the CDI directory. Writes are durable and atomic.
 type Directory interface {
 	List() ([]fs.FileInfo, error)
+	Stat(name string) (fs.FileInfo, error)
 	Read(name string) ([]byte, error)
 	Write(name string, data []byte) error
 	Remove(name string) error
@@ -114,10 +115,7 @@ func (l *Ledger) Load() (Claims, error) {
 		if !ours {
 			continue
 		}
-		entry, known := l.files[info.Name()]
-		if !known || entry.err != nil || entry.id != cdidir.Identify(info) {
-			entry = l.read(uid, info)
-		}
+		entry := l.current(uid, info)
 		if errors.Is(entry.err, fs.ErrNotExist) {
 			continue
 		}
@@ -131,6 +129,31 @@ func (l *Ledger) Load() (Claims, error) {
 	l.files = present
 	slices.SortFunc(claims.Prepared, func(a, b contract.ClaimRecord) int { return strings.Compare(a.UID, b.UID) })
 	return claims, nil
+}
+
+// Record returns the record of a readable claim. It looks at no other claim's file: on a node with many claims that pods may
+// join, Load for each of them would take a time that grows with the square of their number.
+func (l *Ledger) Record(uid string) (contract.ClaimRecord, bool, error) {
+	name := contract.ClaimFile(uid)
+	info, err := l.dir.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return contract.ClaimRecord{}, false, nil
+	}
+	if err != nil {
+		return contract.ClaimRecord{}, false, fmt.Errorf("read CDI directory: %w", err)
+	}
+	entry := l.current(uid, info)
+	l.files[name] = entry
+	return entry.record, entry.err == nil, nil
+}
+
+// current returns the content of a claim file, decoded again if the file has changed.
+func (l *Ledger) current(uid string, info fs.FileInfo) cached {
+	entry, known := l.files[info.Name()]
+	if !known || entry.err != nil || entry.id != cdidir.Identify(info) {
+		entry = l.read(uid, info)
+	}
+	return entry
 }
 
 func (l *Ledger) read(uid string, info fs.FileInfo) cached {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -460,6 +461,41 @@ func TestSameClaimFileIsReadOnce(t *testing.T) {
 		require.Len(t, claims.Prepared, 1)
 	}
 	require.Equal(t, []string{"list ", "read claim", "list ", "list "}, d.calls)
+}
+
+// One claim's record is read without the other claims, and again only when its file has changed.
+func TestRecord(t *testing.T) {
+	d := newDirectory(t)
+	l := ledger.New(d, boot)
+	require.NoError(t, l.Add(record(1, "4-7"), state("0-3", 1), state("0-7")))
+	require.NoError(t, l.Add(record(2, "2-3"), state("0-1", 1, 2), state("0-3", 1)))
+	d.calls = nil
+	for range 2 {
+		r, found, err := l.Record(uid(1))
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, "4-7", r.CPUs().String())
+	}
+	require.Equal(t, []string{"read claim"}, d.calls)
+
+	data, err := contract.EncodeClaim(record(1, "5-7"))
+	require.NoError(t, err)
+	require.NoError(t, d.Directory.Write(contract.ClaimFile(uid(1)), data))
+	r, found, err := l.Record(uid(1))
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "5-7", r.CPUs().String(), "the file has changed")
+
+	_, found, err = l.Record(uid(3))
+	require.NoError(t, err)
+	require.False(t, found, "absent")
+	require.NoError(t, os.WriteFile(d.Path(contract.ClaimFile(uid(2))), []byte("{"), 0o600))
+	_, found, err = l.Record(uid(2))
+	require.NoError(t, err)
+	require.False(t, found, "unreadable")
+	claims, err := l.Load()
+	require.NoError(t, err)
+	require.Len(t, claims.Unreadable, 1)
 }
 
 // A claim gets no more than three quarters of the node file. A state that is larger than

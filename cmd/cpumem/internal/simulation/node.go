@@ -110,6 +110,15 @@ func (d *directory) List() ([]fs.FileInfo, error) {
 	return infos, nil
 }
 
+// Stat implements ledger.Directory.
+func (d *directory) Stat(name string) (fs.FileInfo, error) {
+	f, found := d.files[name]
+	if !found {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+	}
+	return f, nil
+}
+
 // Read implements ledger.Directory.
 func (d *directory) Read(name string) ([]byte, error) {
 	f, found := d.files[name]
