@@ -48,13 +48,12 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	return d.decideAnew(ctx, claim, record, results)
 }
 
-// record returns the record of a claim, and whether the claim is prepared and its file readable.
+// record returns the record of a claim, and whether the claim is prepared and its file readable. It takes no lock of the
+// directory: many claims are looked at in the same moment, and each of them would keep a thread waiting. A claim that
+// changes is read again under the lock.
 func (d *Driver) record(uid string) (contract.ClaimRecord, bool, error) {
-	leave, err := d.lockDirectory()
-	if err != nil {
-		return contract.ClaimRecord{}, false, err
-	}
-	defer leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return d.ledger.Record(uid)
 }
 

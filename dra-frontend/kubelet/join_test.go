@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 )
@@ -70,7 +71,8 @@ func (d listed) List() ([]fs.FileInfo, error) {
 	return d.Directory.List()
 }
 
-// A look at a claim without a new pod reads no other claim's file: all claims are looked at again and again.
+// A look at a claim without a new pod reads no other claim's file, and does not wait for the directory's lock: all claims
+// are looked at again and again.
 func TestJoinWithoutNewPods(t *testing.T) {
 	n := newNode(t)
 	count := 0
@@ -80,7 +82,10 @@ func TestJoinWithoutNewPods(t *testing.T) {
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	count = 0
+	release, err := cdidir.NewLock(n.lock).Acquire()
+	require.NoError(t, err)
 	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.NoError(t, release())
 	require.Zero(t, count)
 	n.late(c, "late", 5)
 	require.NoError(t, n.driver.Join(t.Context(), c))
