@@ -135,9 +135,9 @@ func compare(ctx context.Context, b *bench.Bench, o options) error {
 		return err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "Seconds from a pod's creation until it is ready, median of %d (least to most). *To no claim*: divided by that of a pod "+
-		"without a claim on the same row. *Growth*: how many times the first row's, divided by the same of a pod without a claim.\n",
-		o.repetitions)
+	fmt.Fprintf(&text, "Seconds from a pod's creation until it is ready, median of %d (least to most). *To no claim*: divided by that "+
+		"of a pod without a claim on the same row. *Growth*: how many times the first row's, divided by the same of a pod "+
+		"without a claim.\n", o.repetitions)
 	var results []isolation.Starts
 	var broken []error
 	for _, c := range all {
