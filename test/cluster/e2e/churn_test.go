@@ -57,7 +57,8 @@ func TestChurn(t *testing.T) {
 		return nil
 	})
 	minutes := starts[len(starts)-1].at.Minutes()
-	text := fmt.Sprintf("%d pods, %d at a time, in %.0f minutes.\n\n%s\n", cycles, atOnce, minutes, shares(starts))
+	text := "![A dot for each pod: how many seconds its start took, over the minutes of the run](churn.svg)\n\n" +
+		fmt.Sprintf("%d pods, %d at a time, in %.0f minutes.\n\n%s\n", cycles, atOnce, minutes, shares(starts))
 	for program, was := range used {
 		now := s.usageOf(t, program)
 		text += fmt.Sprintf("* `%s`: %d MiB after %d pods, %d MiB after %d.\n", program, was.resident, warm, now.resident, warm+cycles)
