@@ -192,7 +192,8 @@ func EncodeClaim(r ClaimRecord) ([]byte, error) {
 	return encodeSpec(ClaimKind, r, devices)
 }
 
-// guardProgram begins the name of the program that is the guard.
+// guardProgram begins the name of the installed guard. It is not the name of the guard's program in the image: the guards
+// that claim files of earlier versions name are found by it too.
 const guardProgram = "nri-actuator"
 
 func guardArgs(path string) []string { return []string{filepath.Base(path), "guard"} }

@@ -97,7 +97,7 @@ func TestProgramsAreSmall(t *testing.T) {
 
 // What is there for tests only is in no program.
 func TestProgramsHaveNoTestCode(t *testing.T) {
-	for _, dir := range []string{"../cmd/nri-actuator", "../cmd/dra-frontend"} {
+	for _, dir := range []string{"../cmd/cpumem-guard", "../cmd/nri-actuator", "../cmd/dra-frontend"} {
 		t.Run(dir, func(t *testing.T) {
 			for _, dep := range dependencies(t, dir) {
 				require.NotContains(t, dep, "kerneltest")

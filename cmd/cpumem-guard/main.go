@@ -2,8 +2,8 @@
 
 // Command cpumem-guard is the guard, the OCI hook of containers with claims: it keeps a container from starting before
 // it has its claim's decision. nri-actuator installs it on the node, and dra-frontend writes it into the claims' CDI devices
-// as "guard". It is a program of its own because the start of each container waits for it: it is a fifth of nri-actuator,
-// and its own start takes a third of the time.
+// as "guard". It is a program of its own because the start of each container with a claim waits for it: it has a quarter of
+// nri-actuator's size, and a run takes half the CPU time that it takes with nri-actuator's program.
 package main
 
 import (
@@ -26,13 +26,14 @@ const maxConfig = 64 << 20
 
 func main() {
 	if err := run(os.Args[1:], os.Stdin); err != nil {
+		// The pod's event shows this line. Users know the actuator's name and find its pods by it.
 		fmt.Fprintln(os.Stderr, "nri-actuator: guard:", err)
 		os.Exit(1)
 	}
 }
 
-// run is the guard for the state that the OCI runtime writes to state. args begin with "guard": the claim files of all
-// versions have it.
+// run checks the container whose state the OCI runtime writes to state. The first of args is "guard", as in the claim files
+// of all versions.
 func run(args []string, state io.Reader) error {
 	hook := guard.Hook{
 		Config: func(bundle string) ([]byte, error) {
@@ -44,7 +45,7 @@ func run(args []string, state io.Reader) error {
 		PolicyModes: guard.PolicyModes, OpenMount: cgroups.Open, Features: contract.Features(),
 	}
 	f := flag.NewFlagSet("guard", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // the error has it
+	f.SetOutput(io.Discard) // the returned error says what is wrong
 	f.StringVar(&hook.CgroupRoot, "cgroup-root", "/sys/fs/cgroup", "mount point of cgroup v2")
 	f.StringVar(&hook.ProcRoot, "proc-root", "/proc", "mount point of proc")
 	if len(args) == 0 || args[0] != "guard" {

@@ -5,11 +5,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,7 +50,7 @@ func configure(t testing.TB, bundle, entry, cpus string) {
 }
 
 // BenchmarkGuard measures what the start of a container with a claim waits for: the whole run of the program. The program
-// true is what any program takes.
+// true shows what the start of any program takes.
 func BenchmarkGuard(b *testing.B) {
 	path := program(b)
 	bundle, state, entry := container(b)
@@ -103,7 +106,7 @@ func testWait(t *testing.T, path, state, bundle, entry string) {
 	require.NoError(t, os.MkdirAll(cgroup, 0o755))
 	cpus := filepath.Join(cgroup, "cpuset.cpus")
 	hook := func(timeout int) (*exec.Cmd, *bytes.Buffer) {
-		own := map[string]any{"path": path, "args": []string{"nri-actuator", "guard"}, "timeout": timeout}
+		own := map[string]any{"path": "/x/nri-actuator-0123", "args": []string{"nri-actuator-0123", "guard"}, "timeout": timeout}
 		config, err := json.Marshal(map[string]any{
 			"process": map[string]any{"env": []string{entry}}, "linux": map[string]any{"cgroupsPath": "/kubepods/podx/c"},
 			"hooks": map[string]any{"createRuntime": []any{own}},
@@ -119,13 +122,18 @@ func testWait(t *testing.T, path, state, bundle, entry string) {
 	}
 
 	waiting, errs := hook(600)
+	// The program opens the cgroup root when all but the values is checked.
+	require.Eventually(t, func() bool {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", waiting.Process.Pid))
+		return slices.ContainsFunc(files, func(file string) bool { to, _ := os.Readlink(file); return to == root })
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, os.WriteFile(cpus, []byte("4\n"), 0o600))
 	require.NoError(t, waiting.Wait(), errs.String())
 
 	late, errs := hook(11)
 	require.Error(t, late.Wait())
 	require.Equal(t, 1, late.ProcessState.ExitCode())
-	require.Contains(t, errs.String(),
-		"kubepods/podx/c lacks what nri-actuator gives it: cpuset.cpus is unset, the claim's decision is 4;")
+	require.Regexp(t, "refused after [1-9][0-9]*s: cgroup kubepods/podx/c lacks what nri-actuator gives it: "+
+		"cpuset.cpus is unset, the claim's decision is 4;", errs.String(), "a timeout of 11 s less the margin of 10 s")
 	require.Equal(t, 1, strings.Count(errs.String(), "\n"))
 }

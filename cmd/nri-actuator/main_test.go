@@ -32,8 +32,8 @@ func program(t *testing.T) (path, guard string) {
 	return filepath.Join(dir, "nri-actuator"), filepath.Join(dir, "cpumem-guard")
 }
 
-// TestProgram covers A37 and A57: version, wrong flags, the guard that is installed
-// and the end by a signal.
+// TestProgram covers A57: version, wrong flags, the guard that is installed and the
+// end by a signal.
 func TestProgram(t *testing.T) {
 	path, guard := program(t)
 	run := func(args ...string) (code int, stdout, stderr string) {

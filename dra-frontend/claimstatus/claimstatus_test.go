@@ -188,6 +188,41 @@ func TestSettling(t *testing.T) {
 	})
 }
 
+// A finding that changes all the time does not keep the status from being written.
+func TestSettlingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		w, _ := writer(t, s)
+		for i := range 4 {
+			where := fmt.Sprint("cgroup-", i)
+			f := health.Protection{Status: "False", Reason: health.ReasonUnprotected, Message: where, Where: where}
+			w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{Protection: map[contract.Key]health.Protection{{ClaimUID: uid}: f}})
+			pass(time.Second)
+		}
+		require.Len(t, s.patches, 1, "three seconds after the first change")
+		pass(settled)
+		require.Len(t, s.patches, 2)
+	})
+}
+
+// A change does not wait for the retry of the write before.
+func TestChangeDuringBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		s.refuse(errors.New("connection refused"))
+		w, _ := writer(t, s)
+		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
+		pass(time.Hour) // retries are five minutes apart
+		tries := len(s.patches)
+		s.refuse(nil)
+		changed := record()
+		changed.Results[0].Decision.CPUs = contracttest.CPUs("3,7")
+		w.Set([]contract.ClaimRecord{changed}, claimstatus.Report{})
+		pass(settled)
+		require.Len(t, s.patches, tries+1)
+	})
+}
+
 // The writer does not write to a deallocated claim or to another claim of the
 // same name.
 func TestNotThisClaim(t *testing.T) {

@@ -29,8 +29,8 @@ const (
 	callTimeout = 10 * time.Second
 	// claimsPerSecond, after a burst, leaves the client's rate to Prepare.
 	claimsPerSecond, burst = 10, 20
-	// settle is how long a change waits for further changes of its claim: the container of a claim that was prepared
-	// mostly starts meanwhile, and with it memory protection.
+	// settle is the time from the first change of a claim to its write, which has the further changes of that time as well.
+	// Most containers start within this time after their claim was prepared, and their memory is protected then.
 	settle = 3 * time.Second
 )
 
@@ -47,7 +47,7 @@ type Options struct {
 }
 
 // Writer writes the status of claims, one after the other. Changes of one claim
-// within a few seconds share a write.
+// within settle share a write.
 type Writer struct {
 	o     Options
 	queue workqueue.TypedRateLimitingInterface[string]

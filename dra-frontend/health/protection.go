@@ -31,9 +31,9 @@ type Protection struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
-	// Where is the cgroup file of the finding, empty with ReasonNotStarted. Findings
-	// with the same status, reason and file are the same finding: the numbers in
-	// the message also follow other claims.
+	// Where is the cgroup file that the finding is about, empty if it is about no
+	// single file. Findings with the same status, reason and file are the same
+	// finding: the numbers in the message also follow other claims.
 	Where string
 }
 
@@ -91,15 +91,17 @@ func CheckProtection(n Cgroups, claims []contract.ClaimRecord) (map[contract.Key
 		}
 	}
 	for key, f := range findings {
-		if before, known := n.Before[key]; known && f.Message == notApplied {
+		if before, known := n.Before[key]; known && n.Pending && f.Reason == ReasonNotStarted {
 			findings[key] = before
 		}
 	}
 	return findings, nil
 }
 
-// notApplied is the message about pending values.
-const notApplied = "nri-actuator has not applied the claim yet"
+// notStarted is the message of all findings with ReasonNotStarted. A claim's status keeps the message of the first finding
+// while only the message changes, so one message must hold for all of them.
+const notStarted = "the protection is not there yet: the pod's first container has not been created, or nri-actuator has not " +
+	"applied the claim"
 
 // noCPU is above the CPU ids that the contract's lists may have.
 const noCPU = 1 << 20
@@ -198,13 +200,12 @@ func (c check) look(g cgroup, kind string, own bool) Protection {
 	case err == nil && has >= need:
 		f.Status = metav1.ConditionTrue
 	case own && (absent || err == nil && c.Owner == config.OwnerDriver):
-		f.Status, f.Reason, f.Where = metav1.ConditionUnknown, ReasonNotStarted, ""
-		f.Message = "the pod's cgroup gets its protection when the first container is created"
+		f = Protection{Status: metav1.ConditionUnknown, Reason: ReasonNotStarted, Message: notStarted}
 	case err != nil:
 		f.Status, f.Reason = metav1.ConditionUnknown, ReasonUnknown
 		f.Message = fmt.Sprintf("the cgroup %s cannot be read, sysfsRoot must show the host's: %v", g.dir, err)
 	case c.Owner == config.OwnerDriver && !g.foreign && c.Pending:
-		f = Protection{Status: metav1.ConditionUnknown, Reason: ReasonNotStarted, Message: notApplied}
+		f = Protection{Status: metav1.ConditionUnknown, Reason: ReasonNotStarted, Message: notStarted}
 	default:
 		f.Status, f.Reason = metav1.ConditionFalse, ReasonUnprotected
 		f.Message = fmt.Sprintf("%s of the cgroup %s is %d, which bounds the protection of all below it, and the claims need %d",

@@ -23,6 +23,8 @@ import (
 )
 
 const (
+	// prefix begins the names of installed guards. contract.IsGuard recognises them by it, also
+	// those of versions whose guard was nri-actuator's own program.
 	prefix = "nri-actuator-"
 	// keepRecent guards stay even if no claim names them: the frontend may just
 	// be writing a claim file with the path of the old actuator's guard.

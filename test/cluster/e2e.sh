@@ -11,7 +11,8 @@
 #   LONG=1      also runs the cases that CI leaves out because they take long
 #   PREVIOUS=commit builds images of that commit as well, for the case of versions;
 #               LONG=1 takes the commit before the last change of the product
-#   PAGE=file   writes what the cases of bench-footprint measure into the page
+#   PAGE=file   is an absolute path: the cases of bench-footprint and bench-churn write
+#               their results into this page
 #   KERNEL_ARGS='hugepagesz=1G hugepages=1:1' gives the nodes' kernels more words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

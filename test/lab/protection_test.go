@@ -72,7 +72,7 @@ func TestProtectionWhileTheActuatorIsBehind(t *testing.T) {
 	q := podWith(n, "q", memory)
 	require.True(t, n.Allocate(q))
 	require.NoError(t, n.Prepare(q))
-	require.Contains(t, n.WaitProtection("q", "Unknown", "NotStarted"), "nri-actuator has not applied")
+	require.Contains(t, n.WaitProtection("q", "Unknown", "NotStarted"), "the protection is not there yet")
 	n.WaitMetric(1, "cpumem_frontend_memory_protection", "effective=Unknown")
 	n.WaitMetric(1, "cpumem_frontend_memory_protection", "effective=True")
 	n.WaitProtection("p", "True", "Protected")

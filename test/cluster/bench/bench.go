@@ -41,6 +41,12 @@ type Bench struct {
 	Client  kubernetes.Interface
 }
 
+// ReuseFlags declares the flags of commands with one cluster.
+func (b *Bench) ReuseFlags(set *flag.FlagSet) {
+	set.BoolVar(&b.Reuse, "reuse", false, "run on a cluster that is up, and the driver in it")
+	set.BoolVar(&b.keep, "keep", false, "leave the cluster running")
+}
+
 // Flags declares the flags that all measuring commands have.
 func (b *Bench) Flags(set *flag.FlagSet) {
 	set.StringVar(&b.images, "images", "", "comma separated archives of the driver's images")
@@ -49,8 +55,6 @@ func (b *Bench) Flags(set *flag.FlagSet) {
 	set.StringVar(&b.Docs, "docs", "../../docs/explanation", "directory of the document and its pictures")
 	set.StringVar(&b.logs, "logs", "", "directory for logs if something goes wrong")
 	set.StringVar(&b.Node, "node", "node0", "node to use")
-	set.BoolVar(&b.Reuse, "reuse", false, "run on a cluster that is up, and the driver in it")
-	set.BoolVar(&b.keep, "keep", false, "leave the cluster running")
 }
 
 // Main is the main function of a command with one cluster, after its flags are parsed: it calls Run. An error makes the

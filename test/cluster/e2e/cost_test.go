@@ -100,8 +100,8 @@ func (s suite) usageOf(t *testing.T, program string) usage {
 // programs are the daemons' programs, and the most memory that each may have in MiB, with 10 pods.
 var programs = map[string]int{"dra-frontend": 64, "nri-actuator": 32}
 
-// callsOfAClaim is how often a claim costs a kind of call at most. Kubelet's plugin library reads the claim. Its status is written
-// when the claim is prepared, and again when its protection was seen unless that was soon, with a read before each write.
+// callsOfAClaim has the most calls of a kind that one claim may cost. Kubelet's plugin library reads the claim once. The frontend
+// writes the status once, or twice if the claim's memory is protected later than the first write. It reads the claim before each write.
 var callsOfAClaim = map[string]int{"get resourceclaims": 3, "patch resourceclaims/status": 2}
 
 // restartFrontend gives the node a new frontend as an update does, and returns the pod's name. After the end of a pod alone

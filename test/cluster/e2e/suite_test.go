@@ -37,7 +37,7 @@ var (
 	words  = flag.String("kernel-args", "", "more words for the kernel of all nodes")
 	long   = flag.Bool("long", false, "also the cases, and the parts of cases, that take long")
 	subnet = flag.Int("subnet", cluster.Defaults().Subnet, "second byte of the cluster's network; 0 takes a free one")
-	page   = flag.String("page", "", "page to write results into, for make bench-footprint; empty: none")
+	page   = flag.String("page", "", "absolute path of the page into which the cases of bench-footprint and bench-churn write their results")
 	logs   = flag.String("logs", "", "directory for logs when a case fails")
 )
 

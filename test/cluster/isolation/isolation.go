@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package isolation measures what the kinds of exclusive CPUs are worth and what they cost, on a node of a running
-// cluster with the driver: how late a thread wakes up while other threads burn CPUs (Latencies), and how much more the
-// start of a pod with a claim slows down beside many containers than the start of a pod without (Starts).
+// Package isolation measures kinds of exclusive CPUs on a node of a running cluster. Latencies shows what they are worth: how
+// late a thread wakes up while other threads burn CPUs. Starts shows what they cost: how long pods with and without them take
+// to start beside more and more containers.
 //
-// Command isolation writes and draws the results. The flow: latency.go and start.go are the two runs, node.go reads the node.
+// Commands isolation and peers write and draw the results. The flow: latency.go and start.go are the two runs, node.go reads the node.
 package isolation
 
 import (

@@ -39,7 +39,8 @@ func (b *Bench) settled(ctx context.Context) error {
 		})
 }
 
-// cpus returns the number of pods' cgroups, and the prepared claims and all sets of CPUs that cgroups have, each once.
+// cpus returns how many cgroups of pods there are. sets has the files of prepared claims and the effective cpusets of the pods' cgroups,
+// each once.
 func (b *Bench) cpus(ctx context.Context) (cgroups int, sets string, err error) {
 	out, err := b.Cluster.NodeExec(ctx, b.Node,
 		"find /sys/fs/cgroup/kubepods* -maxdepth 2 -type d -name '*pod[0-9a-f]*' | wc -l; "+

@@ -42,8 +42,8 @@ func (s Starts) Ratio(kind string, level int) float64 {
 	return s.Growth(kind, level) / s.Growth(None, level)
 }
 
-// perPod is how many containers without a claim one pod has: the kubelet bounds pods, not containers.
-const perPod = 10
+// PerPod is how many containers without a claim one pod has: the kubelet bounds pods, not containers.
+const PerPod = 10
 
 // look is the interval at which a start is checked, and so the resolution of the times.
 const look = 50 * time.Millisecond
@@ -53,7 +53,7 @@ func (s Starts) Cost(kind string, level int) float64 {
 	return s.Median(kind, level) / s.Median(None, level)
 }
 
-// Starts measures the kinds, the control first, in turn at each level. The levels must rise and be multiples of perPod.
+// Starts measures the kinds, the control first, in turn at each level. The levels must rise and be multiples of PerPod.
 func (b *Bench) Starts(ctx context.Context, kinds []string, levels []int, repetitions int) (s Starts, err error) {
 	s = Starts{Kinds: kinds, Levels: levels, Seconds: map[string][][]float64{}}
 	if _, b.free, err = b.cpus(ctx); err != nil {
@@ -63,11 +63,11 @@ func (b *Bench) Starts(ctx context.Context, kinds []string, levels []int, repeti
 	defer func() { err = errors.Join(err, b.objects().Remove(context.WithoutCancel(ctx), crowd...)) }()
 	for i, level := range levels {
 		var fresh []string
-		for len(crowd)*perPod < level {
+		for len(crowd)*PerPod < level {
 			name := fmt.Sprintf("isolation-crowd-%d", len(crowd))
 			crowd, fresh = append(crowd, name), append(fresh, name)
 			var containers []objects.Container
-			for n := range perPod {
+			for n := range PerPod {
 				containers = append(containers, objects.Container{Name: fmt.Sprintf("c%d", n), Args: []string{"sleep"}})
 			}
 			if err := b.objects().Create(ctx, name, containers...); err != nil {

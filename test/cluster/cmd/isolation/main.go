@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command isolation shows what the kinds of exclusive CPUs are worth and what they cost. It boots a cluster of one node
+// Command isolation shows what the kinds of exclusive CPUs are worth. It boots a cluster of one node
 // with the kernel of -kernel, and installs the chart. More emulated machines would take the CPUs from each other.
 // For each kind a thread wakes up beside a pod and a process of the node that burn all CPUs they may use. The results go
 // into docs as a table and a picture. An expectation that does not hold makes the exit code 1.
@@ -39,6 +39,7 @@ type options struct {
 func main() {
 	b := &bench.Bench{Name: "isolation", Make: target}
 	b.Flags(flag.CommandLine)
+	b.ReuseFlags(flag.CommandLine)
 	var o options
 	flag.StringVar(&o.kernel, "kernel", cluster.KernelNewest, "the node's kernel: stable, backports or newest")
 	flag.DurationVar(&o.interval, "interval", 2*time.Millisecond, "the thread wants to wake up so often")
@@ -84,5 +85,5 @@ func measure(ctx context.Context, b *bench.Bench, o options) error {
 	return errors.Join(document.Insert(filepath.Join(b.Docs, page), place(bench.Kernel), text), isolation.CheckLatencies(all))
 }
 
-// place returns whose text the page has for a kernel.
+// place returns the author of a kernel's text, as the page's marks name it.
 func place(kernel string) string { return target + ": latency-" + kernel }

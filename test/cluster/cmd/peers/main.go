@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -45,16 +44,19 @@ func main() {
 	b := &bench.Bench{Name: "peers", Make: target}
 	b.Flags(flag.CommandLine)
 	o := options{levels: []int{0, 20, 40, 80, 200}}
-	flag.Func("levels", "numbers of containers beside the pod, rising tens from 0 (default 0,20,40,80,200)", func(list string) (err error) {
+	const usage = "numbers of containers beside the pod: 0, then rising multiples of 10 (default 0,20,40,80,200)"
+	flag.Func("levels", usage, func(list string) (err error) {
 		o.levels, err = numbers(list)
 		return err
 	})
 	flag.StringVar(&o.peer, "peer", "", "directory of another driver: image archives *.tar, install.yaml, and pod.yaml with NAME "+
 		"for the name of a pod with a claim of 2 CPUs; empty: none")
-	flag.IntVar(&o.repetitions, "repetitions", 3, "starts of each kind beside each number of containers")
+	flag.IntVar(&o.repetitions, "repetitions", 6, "starts of each kind beside each number of containers; "+
+		"a multiple of 6 gives each kind each place in the order equally often")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	// A second signal gets the default handling, which ends the process.
+	context.AfterFunc(ctx, stop)
 	if err := compare(ctx, b, o); err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
@@ -71,8 +73,10 @@ func numbers(list string) ([]int, error) {
 		}
 		all = append(all, n)
 	}
-	if all[0] != 0 || !slices.IsSorted(all) {
-		return nil, fmt.Errorf("%v do not rise from 0", all)
+	for i, n := range all {
+		if i == 0 && n != 0 || i > 0 && n <= all[i-1] || n%isolation.PerPod != 0 {
+			return nil, fmt.Errorf("%v must be 0, then rising multiples of %d", all, isolation.PerPod)
+		}
 	}
 	return all, nil
 }
@@ -135,9 +139,11 @@ func compare(ctx context.Context, b *bench.Bench, o options) error {
 		return err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "Seconds from a pod's creation until it is ready, median of %d (least to most). *To no claim*: divided by that "+
-		"of a pod without a claim on the same row. *Growth*: how many times the first row's, divided by the same of a pod "+
-		"without a claim.\n", o.repetitions)
+	fmt.Fprintf(&text, "![Chart: how many times as long as a pod without a claim the start of a pod with CPUs of its own takes, "+
+		"over the number of containers](%s)\n\n"+
+		"The times are seconds from a pod's creation until the pod is ready: the median of %d starts (least to most). *To no claim* is "+
+		"this median divided by the median of the pods without a claim on the same row. *Growth* is *to no claim* divided by "+
+		"*to no claim* on the first row; for this driver it must not be above %.1f.\n", picture, o.repetitions, isolation.Goal)
 	var results []isolation.Starts
 	var broken []error
 	for _, c := range all {
@@ -153,15 +159,20 @@ func compare(ctx context.Context, b *bench.Bench, o options) error {
 			if err != nil {
 				return err
 			}
+			release, err := b.Cluster.NodeExec(ctx, b.Node, "uname -r")
+			if err != nil {
+				return err
+			}
+			part := fmt.Sprintf("\n%s, on Linux %s:\n\n%s", c.name, strings.TrimSpace(release), startTable(s))
+			fmt.Println(part) // what a later error does not take away
 			results, broken = append(results, s), append(broken, s.Check())
-			fmt.Fprintf(&text, "\n%s:\n\n%s", c.name, startTable(s))
+			text.WriteString(part)
 			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	fmt.Println(text.String())
 	if err := os.WriteFile(filepath.Join(b.Docs, picture), []byte(drawCosts(results)), 0o644); err != nil {
 		return err
 	}

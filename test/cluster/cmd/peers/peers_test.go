@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
 )
@@ -51,10 +52,19 @@ func TestNumbers(t *testing.T) {
 	all, err := numbers("0,20,40")
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 20, 40}, all)
-	for _, bad := range []string{"", "20,40", "0,40,20", "0,x"} {
+	for _, bad := range []string{"", "20,40", "0,40,20", "0,20,20", "0,25", "0,x"} {
 		_, err := numbers(bad)
 		require.Error(t, err, bad)
 	}
+}
+
+// The page has the marks between which the command writes.
+func TestPageHasMarks(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("../../../../docs/explanation", page))
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), page)
+	require.NoError(t, os.WriteFile(file, data, 0o644))
+	require.NoError(t, document.Insert(file, target, "new\n"))
 }
 
 // The peer is measured if the user gives one, with its images.

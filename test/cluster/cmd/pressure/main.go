@@ -28,6 +28,7 @@ const author = "make bench-memory"
 func main() {
 	b := &bench.Bench{Name: "pressure", Make: author}
 	b.Flags(flag.CommandLine)
+	b.ReuseFlags(flag.CommandLine)
 	numa := flag.Int("numa", 1, "NUMA node to put under pressure")
 	flag.Parse()
 	s := settings()
