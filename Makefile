@@ -216,7 +216,7 @@ LEVELS ?= 0,20,40,80,200
 
 .PHONY: bench-footprint
 bench-footprint: ## Measure what both daemons take, and what a pod's start waits for, on a cluster (root, Debian); writes docs/explanation/performance.md
-	LONG=1 PREVIOUS= PAGE=$(CURDIR)/docs/explanation/performance.md $(MAKE) e2e RUN='^(TestFootprint|TestStartSplits)$$'
+	LONG=1 PREVIOUS= PAGE=$(CURDIR)/docs/explanation/performance.md $(MAKE) e2e KERNEL=newest RUN='^(TestFootprint|TestStartSplits)$$'
 
 .PHONY: bench-churn
 bench-churn: ## Start and remove pods with claims on a cluster, and show that nothing grows (root, Debian); writes docs/explanation/performance.md and churn.svg

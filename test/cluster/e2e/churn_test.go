@@ -62,7 +62,7 @@ func TestChurn(t *testing.T) {
 		require.LessOrEqual(t, now.resident, was.resident+5, "%s: memory in MiB", program)
 	}
 	t.Log("\n" + text)
-	s.write(t, "make bench-churn", text)
+	s.write(t, authorChurn, text)
 	if *page != "" {
 		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(*page), "churn.svg"), []byte(churn.Draw(starts)), 0o644))
 	}

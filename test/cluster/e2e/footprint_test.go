@@ -73,7 +73,7 @@ func TestFootprint(t *testing.T) {
 	}
 	row(fmt.Sprintf("and %d claims, %d for each of %d containers", pods*perPod, perPod, pods))
 	t.Log("\n" + text)
-	s.write(t, "make bench-footprint", text)
+	s.write(t, authorFootprint, text)
 }
 
 // usages returns what each program of the node has taken.
@@ -111,20 +111,23 @@ func TestStartSplits(t *testing.T) {
 		"| kubelet and runtime: the rest | the driver's parts |\n|---|--:|--:|--:|--:|--:|--:|--:|\n"
 	guard := s.guardRun(t)
 	kinds := []struct {
-		name    string
-		amounts capacity
-		guard   time.Duration
+		name       string
+		amounts    capacity
+		parameters []string
+		guard      time.Duration
 	}{
-		{"no claim", nil, 0},
-		{"a claim of 1 CPU", capacity{"cpu": "1"}, guard},
-		{"a claim of 1 CPU and 16Mi", capacity{"cpu": "1", "memory": "16Mi"}, guard},
+		{"no claim", nil, nil, 0},
+		{"a claim of 1 CPU, pool", capacity{"cpu": "1"}, []string{parameters(`"cpu":{"isolation":"none"}`)}, guard},
+		{"a claim of 1 CPU, partition", capacity{"cpu": "1"}, []string{parameters(`"cpu":{"isolation":"partition"}`)}, guard},
+		{"a claim of 1 CPU and 16Mi", capacity{"cpu": "1", "memory": "16Mi"}, nil, guard},
 	}
 	// In turn, and not one kind after the other: what else the node does changes with time.
 	all := make([][]start, len(kinds))
 	const repetitions = 6
 	for i := range repetitions {
 		for k, kind := range kinds {
-			one := s.start(t, fmt.Sprintf("split-%d-%d", k, i), kind.amounts)
+			one := s.start(t, fmt.Sprintf("split-%d-%d", k, i), kind.amounts, kind.parameters...)
+			t.Logf("%s: in all %s, scheduler %s, Prepare %s, the actuator's calls %s", kind.name, one.total, one.scheduled, one.prepare, one.calls)
 			if i > 0 { // the first is a warm-up
 				all[k] = append(all[k], one)
 			}
@@ -150,15 +153,15 @@ func TestStartSplits(t *testing.T) {
 		require.Equal(t, kind.amounts != nil, prepare > 0, kind.name)
 	}
 	t.Log("\n" + text)
-	s.write(t, "make bench-footprint: start", text)
+	s.write(t, authorStart, text)
 }
 
 // start starts a pod with a claim of the amounts, or without if there are none, and removes it.
-func (s suite) start(t *testing.T, name string, amounts capacity) (one start) {
+func (s suite) start(t *testing.T, name string, amounts capacity, parameters ...string) (one start) {
 	t.Helper()
 	var claims []string
 	if amounts != nil {
-		s.claim(t, name, "", amounts)
+		s.claim(t, name, "", amounts, parameters...)
 		claims = append(claims, name)
 	}
 	const (
