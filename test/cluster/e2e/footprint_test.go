@@ -109,15 +109,20 @@ func TestStartSplits(t *testing.T) {
 	s.configure(t)
 	text := "| a pod with | in all | scheduler | `dra-frontend` prepares | `nri-actuator` answers the runtime | the guard " +
 		"| kubelet and runtime: the rest | the driver's parts |\n|---|--:|--:|--:|--:|--:|--:|--:|\n"
-	kinds := []struct {
+	type kind struct {
 		name       string
 		amounts    capacity
 		parameters []string
-	}{
+	}
+	kinds := []kind{
 		{"no claim", nil, nil},
 		{"a claim of 1 CPU, pool", capacity{"cpu": "1"}, []string{parameters(`"cpu":{"isolation":"none"}`)}},
-		{"a claim of 1 CPU, partition", capacity{"cpu": "1"}, []string{parameters(`"cpu":{"isolation":"partition"}`)}},
 		{"a claim of 1 CPU and 16Mi", capacity{"cpu": "1", "memory": "16Mi"}, nil},
+	}
+	if s.partitions(t) {
+		kinds = append(kinds, kind{
+			"a claim of 1 CPU, partition", capacity{"cpu": "1"}, []string{parameters(`"cpu":{"isolation":"partition"}`)},
+		})
 	}
 	// In turn, and not one kind after the other: what else the node does changes with time.
 	all := make([][]start, len(kinds))
