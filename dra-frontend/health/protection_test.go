@@ -339,6 +339,12 @@ func TestBehind(t *testing.T) {
 	for i := range claims {
 		require.Equal(t, health.ReasonUnprotected, n.Before[key(i)].Reason)
 	}
+	// A pod's cgroup that loses its value changes the finding at once if nothing is pending.
+	files["kubepods/memory.min"], files["kubepods/pod"+uid(100)+"/memory.min"] = "16384", "0"
+	n.Root = mount(t, files)
+	check(claims)
+	require.Equal(t, health.ReasonNotStarted, n.Before[key(0)].Reason)
+	require.Equal(t, health.ReasonProtected, n.Before[key(1)].Reason)
 }
 
 // The finding of a result is the worst of all pods.
