@@ -38,7 +38,7 @@ func TestMeanwhile(t *testing.T) {
 				change(want)
 				w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 				pass(time.Minute)
-				require.Len(t, s.patches, 2, "a conflict, and again")
+				require.Len(t, s.written(), 2, "a conflict, and again")
 				got := s.claim(t)
 				require.Equal(t, want.Status.Devices, others(got))
 				require.Equal(t, want.Status.ReservedFor, got.Status.ReservedFor)
@@ -59,7 +59,7 @@ func TestAllocatedElsewhere(t *testing.T) {
 		w, logged := writer(t, s)
 		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		pass(time.Hour)
-		require.Empty(t, s.patches)
+		require.Empty(t, s.written())
 		require.Len(t, s.claim(t).Status.Devices, 1)
 		require.Zero(t, logged.Len())
 	})
@@ -74,7 +74,7 @@ func TestMadeAnew(t *testing.T) {
 		s.meanwhile = func(c *resourceapi.ResourceClaim) { c.UID = "other" }
 		w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 		pass(time.Hour)
-		require.Len(t, s.patches, 1)
+		require.Len(t, s.written(), 1)
 		require.Equal(t, others(s.claim(t)), s.claim(t).Status.Devices)
 	})
 }
@@ -145,7 +145,7 @@ func TestEntries(t *testing.T) {
 					w, logged := writer(t, s)
 					w.Set([]contract.ClaimRecord{r}, claimstatus.Report{})
 					pass(settled)
-					require.Len(t, s.patches, 1)
+					require.Len(t, s.written(), 1)
 					require.Equal(t, c.after, names(s.claim(t).Status.Devices))
 					require.Zero(t, logged.Len())
 				}

@@ -4,6 +4,7 @@ package claimstatus_test
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 
@@ -142,6 +143,14 @@ func others(c *resourceapi.ResourceClaim) []resourceapi.AllocatedDeviceStatus {
 	return out
 }
 
+// written returns the patches so far, those refused as well.
+func (s *server) written() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.patches)
+}
+
+// asked returns the number of reads so far.
 func (s *server) asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
