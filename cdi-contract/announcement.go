@@ -3,6 +3,7 @@
 package contract
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -138,57 +140,85 @@ const maxReplaced = 100
 
 // ReadAnnouncement reads the actuator file in dir. A file that is absent,
 // without a lock or not regular is [ErrActuatorDead].
-func ReadAnnouncement(dir string) (Announcement, error) {
-	path := filepath.Join(dir, ActuatorFile)
+func ReadAnnouncement(dir string) (Announcement, error) { return NewAnnouncementReader(dir).Read() }
+
+// AnnouncementReader reads the actuator file of a directory again and again. It
+// asks for the lock at each read, and decodes the content only if the content
+// has changed. It is safe for concurrent use.
+type AnnouncementReader struct {
+	path string
+
+	mu      sync.Mutex
+	content []byte
+	decoded Announcement
+}
+
+// NewAnnouncementReader returns a reader of the actuator file in dir.
+func NewAnnouncementReader(dir string) *AnnouncementReader {
+	return &AnnouncementReader{path: filepath.Join(dir, ActuatorFile)}
+}
+
+// Read is [ReadAnnouncement]. The caller must not change the maps of the result.
+func (r *AnnouncementReader) Read() (Announcement, error) {
 	for range maxReplaced {
-		a, err := readAnnouncement(path)
-		if !errors.Is(err, errReplaced) {
-			return a, err
+		content, err := readAnnouncement(r.path)
+		switch {
+		case errors.Is(err, errReplaced):
+			continue
+		case err != nil:
+			return Announcement{}, err
 		}
+		return r.decode(content)
 	}
-	return Announcement{}, fmt.Errorf("%s was replaced during each of %d reads", path, maxReplaced)
+	return Announcement{}, fmt.Errorf("%s was replaced during each of %d reads", r.path, maxReplaced)
+}
+
+func (r *AnnouncementReader) decode(content []byte) (Announcement, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.content != nil && bytes.Equal(content, r.content) {
+		return r.decoded, nil
+	}
+	a, err := DecodeAnnouncement(content)
+	if err != nil {
+		return Announcement{}, fmt.Errorf("%s: %w", r.path, err)
+	}
+	r.content, r.decoded = content, a
+	return a, nil
 }
 
 // errReplaced means that the path names another file than the opened file. The
 // opened file can be without a lock although the actuator is alive.
 var errReplaced = errors.New("announcement replaced")
 
-func readAnnouncement(path string) (Announcement, error) {
+func readAnnouncement(path string) ([]byte, error) {
 	f, _, err := atomicfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Announcement{}, fmt.Errorf("%w: no %s", ErrActuatorDead, path)
+		return nil, fmt.Errorf("%w: no %s", ErrActuatorDead, path)
 	}
 	if errors.Is(err, atomicfile.ErrNotRegular) {
-		return Announcement{}, fmt.Errorf("%w: %w", ErrActuatorDead, err)
+		return nil, fmt.Errorf("%w: %w", ErrActuatorDead, err)
 	}
 	if err != nil {
-		return Announcement{}, err
+		return nil, err
 	}
 	defer f.Close()
 	return readHeld(f, path)
 }
 
-// readHeld reads the announcement from f, which was opened at path.
-func readHeld(f *os.File, path string) (Announcement, error) {
+// readHeld reads f, which was opened at path, if a process holds the lock of f.
+func readHeld(f *os.File, path string) ([]byte, error) {
 	lock := syscall.Flock_t{Type: syscall.F_RDLCK, Whence: io.SeekStart}
 	if err := syscall.FcntlFlock(f.Fd(), ofdGetLock, &lock); err != nil {
-		return Announcement{}, fmt.Errorf("query lock of %s: %w", path, err)
+		return nil, fmt.Errorf("query lock of %s: %w", path, err)
 	}
 	if lock.Type == syscall.F_UNLCK {
 		if replaced(f, path) {
-			return Announcement{}, errReplaced
+			return nil, errReplaced
 		}
-		return Announcement{}, fmt.Errorf("%w: no process holds the lock of %s", ErrActuatorDead, path)
+		return nil, fmt.Errorf("%w: no process holds the lock of %s", ErrActuatorDead, path)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize))
-	if err != nil {
-		return Announcement{}, err
-	}
-	a, err := DecodeAnnouncement(data)
-	if err != nil {
-		return Announcement{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return a, nil
+	return io.ReadAll(io.LimitReader(f, MaxFileSize))
 }
 
 // replaced reports whether path names another file than f.

@@ -26,6 +26,53 @@ func announce(t testing.TB, dir string, a contract.Announcement) *os.File {
 	return f
 }
 
+// The frontend reads the announcement every second: unchanged content is not decoded
+// again, and the lock is asked for in any case.
+func TestAnnouncementReader(t *testing.T) {
+	dir, want := t.TempDir(), goldenAnnouncements()["announcement"]
+	r := contract.NewAnnouncementReader(dir)
+	_, err := r.Read()
+	require.ErrorIs(t, err, contract.ErrActuatorDead)
+	f := announce(t, dir, want)
+	read := func() {
+		got, err := r.Read()
+		require.NoError(t, err)
+		require.Equal(t, want.Generation, got.Generation)
+	}
+	read()
+	again := testing.AllocsPerRun(10, read)
+	require.Less(t, again, testing.AllocsPerRun(10, func() {
+		_, err := contract.ReadAnnouncement(dir)
+		require.NoError(t, err)
+	})/2)
+	want.Generation++
+	g := announce(t, dir, want)
+	read()
+	require.NoError(t, f.Close())
+	read()
+	require.NoError(t, g.Close())
+	_, err = r.Read()
+	require.ErrorIs(t, err, contract.ErrActuatorDead, "the content is the same, and nobody holds the lock")
+}
+
+// Content that cannot be read does not leave the former content behind.
+func TestAnnouncementReader_Broken(t *testing.T) {
+	dir := t.TempDir()
+	r := contract.NewAnnouncementReader(dir)
+	f := announce(t, dir, goldenAnnouncements()["announcement"])
+	defer f.Close()
+	_, err := r.Read()
+	require.NoError(t, err)
+	for _, data := range []string{"", "{"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, contract.ActuatorFile), []byte(data), 0o600))
+		for range 2 {
+			_, err = r.Read()
+			require.ErrorContains(t, err, contract.ActuatorFile)
+			require.NotErrorIs(t, err, contract.ErrActuatorDead)
+		}
+	}
+}
+
 func TestReadAnnouncement(t *testing.T) {
 	want := goldenAnnouncements()["announcement"]
 	next := want

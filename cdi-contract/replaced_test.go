@@ -28,7 +28,9 @@ func TestReadHeldOfAReplacedFile(t *testing.T) {
 	opened, err := os.Open(path)
 	require.NoError(t, err)
 	defer opened.Close()
-	got, err := readHeld(opened, path)
+	content, err := readHeld(opened, path)
+	require.NoError(t, err)
+	got, err := DecodeAnnouncement(content)
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), got.Generation)
 

@@ -8,12 +8,12 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// actuator reads the announcement in dir.
-type actuator struct{ dir string }
+// actuator reads the announcement.
+type actuator struct{ announcements *contract.AnnouncementReader }
 
 // Announcement implements kubelet.Actuator.
 func (a actuator) Announcement() (contract.Announcement, error) {
-	ann, err := contract.ReadAnnouncement(a.dir)
+	ann, err := a.announcements.Read()
 	if err != nil {
 		return ann, err
 	}

@@ -23,7 +23,7 @@ func TestActuatorsReasonIsBounded(t *testing.T) {
 	f, err := atomicfile.WriteHeld(dir, contract.ActuatorFile, data, 0o644, contract.LockAnnouncement)
 	require.NoError(t, err)
 	defer f.Close()
-	_, err = actuator{dir}.Announcement()
+	_, err = actuator{contract.NewAnnouncementReader(dir)}.Announcement()
 	require.ErrorContains(t, err, "not connected to the container runtime: because?")
 	require.Less(t, len(err.Error()), 700)
 	require.NotRegexp(t, `[^ -~]`, err.Error())

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/claimstatus"
@@ -65,6 +66,7 @@ type Daemon struct {
 	helper    atomic.Pointer[kubeletplugin.Helper]
 	dir       ledger.ClaimDir
 	driver    *kubelet.Driver
+	actuator  actuator
 	bootID    string
 	reports   *reporter
 	joins     *podclaims.Watcher
@@ -118,15 +120,16 @@ func New(o Options) (*Daemon, error) {
 	if d.instance, err = instances.Open(o.Kubelet.dataDir(), instances.Identity{PodUID: o.Kubelet.PodUID, Release: o.Release}); err != nil {
 		return nil, err
 	}
+	d.actuator = actuator{contract.NewAnnouncementReader(o.Config.CDIDir)}
 	reader := podclaims.NewReader(o.Client)
 	d.driver = kubelet.New(kubelet.Options{
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), SlicePool: o.Kubelet.NodeName, BootID: bootID,
 		Guard: o.Config.Guard, GuardWait: o.Config.GuardWait.Duration,
 		Inventory: decision.InventoryOf(o.Config, now.divided, bootID), Settings: parameters.Defaults(o.Config, o.PageSize),
-		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config),
+		Pods: reader, Claims: reader, Cgroups: newPodCgroups(o.Config, d.actuator.announcements),
 		Node: podclaims.NewNode(o.Client, o.Kubelet.NodeName), NoMemoryHigh: preflight.MemoryHigh(proc),
 		Machine:  func() quiet.Facts { return quiet.Read(os.DirFS(o.Config.SysfsRoot)) },
-		Actuator: applier{actuator{dir: o.Config.CDIDir}, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
+		Actuator: applier{d.actuator, d.status}, Recorder: o.Metrics, MemoryCapacity: memoryCapacity(o.Config, proc),
 		Metadata: func(ctx context.Context, claim *resourceapi.ResourceClaim, devices []kubeletplugin.Device) error {
 			return o.metadata().update(ctx, d.helper.Load(), claim, devices)
 		},

@@ -26,6 +26,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubeletconfig"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
@@ -91,17 +92,17 @@ func TestPendingEnds(t *testing.T) {
 // A node file that cannot be read has no generation to wait for.
 func TestGeneration(t *testing.T) {
 	o := options(t)
-	d := &Daemon{o: o, dir: ledger.NewClaimDir(cdidir.At(o.Config.CDIDir), "", "")}
-	require.Zero(t, d.generation(), "no node file")
+	d := kubelet.New(kubelet.Options{Ledger: ledger.New(ledger.NewClaimDir(cdidir.At(o.Config.CDIDir), "", ""), "boot")})
+	require.Zero(t, d.Generation(), "no node file")
 	data, err := contract.EncodeNode(contract.NodeState{
 		V: contract.Version, Generation: 7, BootID: "boot",
 		Shared: contract.Shared{CPUs: contracttest.CPUs("0"), Mems: contracttest.NUMANodes("0")},
 	})
 	require.NoError(t, err)
 	require.NoError(t, atomicfile.Write(o.Config.CDIDir, contract.NodeFile, data, 0o600))
-	require.Equal(t, uint64(7), d.generation())
+	require.Equal(t, uint64(7), d.Generation())
 	require.NoError(t, atomicfile.Write(o.Config.CDIDir, contract.NodeFile, data[:len(data)/2], 0o600))
-	require.Zero(t, d.generation())
+	require.Zero(t, d.Generation())
 }
 
 // While the actuator is away, its last announcement of lost partitions and of the

@@ -175,7 +175,7 @@ func (d *Daemon) reconcile(ctx context.Context, o observation) observation {
 
 // observeActuator reads the announcement.
 func (d *Daemon) observeActuator(o observation) observation {
-	a, err := actuator{dir: d.o.Config.CDIDir}.Announcement()
+	a, err := d.actuator.Announcement()
 	if err == nil && o.actuatorFault != nil {
 		d.o.Log.Info("actuator is ready",
 			zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
@@ -187,7 +187,7 @@ func (d *Daemon) observeActuator(o observation) observation {
 // observeCgroups compares claims with the memory protection of their cgroups.
 func (d *Daemon) observeCgroups(o observation) observation {
 	now := time.Now()
-	generation := d.generation()
+	generation := d.driver.Generation()
 	d.o.Metrics.Generation(generation)
 	o.announced.progress = o.announced.progress.written(generation, now)
 	findings, err := health.CheckProtection(health.Cgroups{
@@ -243,19 +243,6 @@ func (d *Daemon) readReceipts(o observation) observation {
 	}
 	o.book = book
 	return o
-}
-
-// generation returns the generation of the node file, 0 if it cannot be read.
-func (d *Daemon) generation() uint64 {
-	data, err := d.dir.Read(contract.NodeFile)
-	if err != nil {
-		return 0
-	}
-	state, err := contract.DecodeNode(data)
-	if err != nil {
-		return 0
-	}
-	return state.Generation
 }
 
 // newWarnings returns the warnings of now that before lacks.

@@ -55,6 +55,7 @@ func testInvalidPartition(t *testing.T) {
 			Partition: contract.PartitionRoot}},
 	}}}
 	d := &Daemon{o: o, status: newStatus(first), reports: newReporter(o, n.send), published: newSliceMonitor(o),
+		actuator: actuator{contract.NewAnnouncementReader(o.Config.CDIDir)},
 		statuses: claimstatus.New(claimstatus.Options{
 			Log: zap.NewNop(), Client: client, Driver: "dra.cpumem", SlicePool: "node", Written: func(error) {},
 		})}

@@ -17,18 +17,18 @@ import (
 // podCgroups looks for pods' cgroups below the cgroup that the actuator
 // announces.
 type podCgroups struct {
-	root   fs.FS
-	cdiDir string
+	root          fs.FS
+	announcements *contract.AnnouncementReader
 }
 
-func newPodCgroups(c config.Config) podCgroups {
-	return podCgroups{root: os.DirFS(cgroupRoot(c)), cdiDir: c.CDIDir}
+func newPodCgroups(c config.Config, announcements *contract.AnnouncementReader) podCgroups {
+	return podCgroups{root: os.DirFS(cgroupRoot(c)), announcements: announcements}
 }
 
 // Has implements kubelet.Cgroups. Without the actuator the answer is unknown, an
 // error.
 func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
-	a, err := contract.ReadAnnouncement(c.cdiDir)
+	a, err := c.announcements.Read()
 	if err != nil {
 		return false, err
 	}

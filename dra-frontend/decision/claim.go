@@ -120,6 +120,13 @@ func allocation(r resourceapi.DeviceRequestAllocationResult) contract.ResultReco
 	return record
 }
 
+// Late returns the consumers of the claim that its record lacks.
+func Late(claim *resourceapi.ResourceClaim, record contract.ClaimRecord) []resourceapi.ResourceClaimConsumerReference {
+	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor), func(c resourceapi.ResourceClaimConsumerReference) bool {
+		return slices.ContainsFunc(record.Pods, func(p contract.PodRecord) bool { return p.UID == string(c.UID) })
+	})
+}
+
 // SameAllocation reports whether the record is of these results.
 func SameAllocation(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) bool {
 	return slices.EqualFunc(record.Results, results, func(was contract.ResultRecord, result resourceapi.DeviceRequestAllocationResult) bool {

@@ -214,6 +214,13 @@ func (d *Driver) reconcile() ([]contract.ClaimRecord, error) {
 	return claims.Prepared, d.writeState(claims.Prepared)
 }
 
+// Generation returns the generation of the node file, 0 if the file cannot be read.
+func (d *Driver) Generation() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ledger.Generation()
+}
+
 // Prepared returns the readable claims.
 func (d *Driver) Prepared() ([]contract.ClaimRecord, error) {
 	leave, err := d.lockDirectory()

@@ -33,9 +33,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 		return err
 	}
 	late := claim.DeepCopy()
-	late.Status.ReservedFor = slices.DeleteFunc(late.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool {
-		return hasPod(record.Pods, string(c.UID))
-	})
+	late.Status.ReservedFor = decision.Late(claim, record)
 	if len(late.Status.ReservedFor) == 0 {
 		return nil
 	}

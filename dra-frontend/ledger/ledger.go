@@ -294,6 +294,14 @@ func (l *Ledger) Node() (state contract.NodeState, ok bool) {
 	return state, err == nil
 }
 
+// Generation returns the generation of the node state as written, 0 if no node state can be read.
+func (l *Ledger) Generation() uint64 {
+	if !l.readNode() {
+		return 0
+	}
+	return l.node.generation
+}
+
 // WriteNode writes the state with the next generation if it differs from the
 // written state.
 func (l *Ledger) WriteNode(state contract.NodeState) error {

@@ -440,6 +440,8 @@ func TestOwnNodeFileIsNotDecoded(t *testing.T) {
 	})
 	// WriteNode encodes the state with the written generation and with the next one.
 	require.Less(t, write, 2*encode+decode)
+	read := testing.AllocsPerRun(5, func() { require.NotZero(t, l.Generation()) })
+	require.Less(t, read, decode/10)
 }
 
 func TestDirectoryThatCannotBeListed(t *testing.T) {

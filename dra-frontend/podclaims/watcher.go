@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 )
 
 // Join gets the latest state of a claim, again and again until it returns no
@@ -31,20 +33,38 @@ type Watcher struct {
 	client kubernetes.Interface
 	log    *zap.Logger
 	join   Join
-	resync time.Duration
+	// lastPause is the longest time between a failure of join and the next try.
+	lastPause time.Duration
 
-	watched map[string]context.CancelFunc
+	watched map[string]*watched
 	done    sync.WaitGroup
 }
 
-// NewWatcher returns a watcher of no claims. resync is how often a claim without a
-// change is delivered again.
-func NewWatcher(client kubernetes.Interface, log *zap.Logger, resync time.Duration, join Join) *Watcher {
-	return &Watcher{client: client, log: log, join: join, resync: resync, watched: make(map[string]context.CancelFunc)}
+// watched is a watched claim.
+type watched struct {
+	stop context.CancelFunc
+	// latest is the latest state of the claim, nil while the claim is not known to be allocated.
+	latest atomic.Pointer[resourceapi.ResourceClaim]
+	// look asks for a call of join with the latest state.
+	look chan struct{}
+}
+
+func (w *watched) ask() {
+	select {
+	case w.look <- struct{}{}:
+	default: // asked already
+	}
+}
+
+// NewWatcher returns a watcher of no claims. lastPause is the longest time between
+// a failure of join and the next try.
+func NewWatcher(client kubernetes.Interface, log *zap.Logger, lastPause time.Duration, join Join) *Watcher {
+	return &Watcher{client: client, log: log, join: join, lastPause: lastPause, watched: make(map[string]*watched)}
 }
 
 // Follow watches the claims that are not from a template, and no other claims,
-// until ctx ends.
+// until ctx ends. Claims with a consumer that their record lacks are delivered
+// again: a record can change after its claim was delivered.
 func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 	gone := maps.Clone(w.watched)
 	for _, c := range claims {
@@ -53,16 +73,20 @@ func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 		if c.OwnedByPod {
 			continue
 		}
-		if _, watched := w.watched[c.UID]; watched {
-			delete(gone, c.UID)
+		delete(gone, c.UID)
+		if known := w.watched[c.UID]; known != nil {
+			if claim := known.latest.Load(); claim != nil && len(decision.Late(claim, c)) > 0 {
+				known.ask()
+			}
 			continue
 		}
 		ctx, stop := context.WithCancel(ctx)
-		w.watched[c.UID] = stop
-		w.done.Go(func() { w.watch(ctx, c) })
+		follow := &watched{stop: stop, look: make(chan struct{}, 1)}
+		w.watched[c.UID] = follow
+		w.done.Go(func() { w.watch(ctx, c, follow) })
 	}
-	for uid, stop := range gone {
-		stop()
+	for uid, known := range gone {
+		known.stop()
 		delete(w.watched, uid)
 	}
 }
@@ -70,20 +94,16 @@ func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 // Wait returns when every watch has ended.
 func (w *Watcher) Wait() { w.done.Wait() }
 
-func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
-	// Only the latest state of the claim matters.
-	latest := make(chan *resourceapi.ResourceClaim, 1)
+func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord, known *watched) {
 	show := func(object any) {
 		claim, is := object.(*resourceapi.ResourceClaim)
 		// A claim with the same name and another UID is another claim.
 		if !is || string(claim.UID) != c.UID || claim.Status.Allocation == nil {
+			known.latest.Store(nil)
 			return
 		}
-		select {
-		case <-latest:
-		default:
-		}
-		latest <- claim
+		known.latest.Store(claim)
+		known.ask()
 	}
 	// Of client-go's informers only this one: package informers would link those of all
 	// kinds into the daemon.
@@ -100,44 +120,54 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord) {
 				return api.Watch(ctx, o)
 			},
 		}, w.client),
-		ObjectType:   &resourceapi.ResourceClaim{},
-		ResyncPeriod: w.resync,
-		Handler:      cache.ResourceEventHandlerFuncs{AddFunc: show, UpdateFunc: func(_, object any) { show(object) }},
+		ObjectType: &resourceapi.ResourceClaim{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: show, UpdateFunc: func(_, object any) { show(object) }, DeleteFunc: func(any) { show(nil) },
+		},
 	})
 	var running sync.WaitGroup
 	running.Go(func() { informer.RunWithContext(ctx) })
-	w.deliver(ctx, c, latest)
+	w.deliver(ctx, c, known)
 	running.Wait()
 }
 
 // firstPause is the time between a failure and the next try. It doubles up to
-// resync.
+// lastPause.
 const firstPause = time.Second
 
-// deliver calls join with the latest state until join succeeds, or until there
-// is a later state.
-func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, latest <-chan *resourceapi.ResourceClaim) {
-	var claim *resourceapi.ResourceClaim
-	pause := firstPause
-	complaint := ""
+// deliver calls join with the latest state when it is asked to, and again until
+// join succeeds. A later state does not wait for the next try.
+func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, known *watched) {
+	var (
+		claim     *resourceapi.ResourceClaim // the state that join got last
+		again     <-chan time.Time           // nil unless join has failed
+		pause     = firstPause
+		complaint string
+	)
 	for {
-		var again <-chan time.Time
-		if claim != nil {
-			again = time.After(pause)
-			pause = min(2*pause, w.resync)
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case claim = <-latest:
-			pause = firstPause
+		case <-known.look:
 		case <-again:
+			again = nil
+		}
+		switch latest := known.latest.Load(); {
+		case latest == nil:
+			again = nil
+			continue
+		case latest != claim:
+			claim, again, pause = latest, nil, firstPause
+		case again != nil:
+			continue // the next try is soon enough
 		}
 		err := w.join(ctx, claim)
 		if err == nil {
-			claim, complaint = nil, ""
+			pause, complaint = firstPause, ""
 			continue
 		}
+		again = time.After(pause)
+		pause = min(2*pause, w.lastPause)
 		// In most cases a former pod has not ended.
 		if ctx.Err() == nil && err.Error() != complaint {
 			complaint = err.Error()

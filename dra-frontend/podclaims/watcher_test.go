@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,31 +16,47 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 )
 
+// claim returns a claim in a namespace of its own: the fake client does not select claims by their name.
 func claim(name, uid string, reserved ...string) *resourceapi.ResourceClaim {
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid)}}
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "of-" + name, Name: name, UID: types.UID(uid)}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
 	for _, pod := range reserved {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod})
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod, UID: types.UID("uid-of-" + pod)})
 	}
 	return c
 }
 
 func record(name, uid string) contract.ClaimRecord {
-	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid}
+	return contract.ClaimRecord{Namespace: "of-" + name, Name: name, UID: uid}
 }
 
 // joinable is a record of a claim that pods can share.
 func joinable(name, uid string) contract.ClaimRecord {
-	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid, Joinable: true}
+	return contract.ClaimRecord{Namespace: "of-" + name, Name: name, UID: uid, Joinable: true}
 }
 
 func own(name, uid string) contract.ClaimRecord {
-	return contract.ClaimRecord{Namespace: "default", Name: name, UID: uid, OwnedByPod: true}
+	return contract.ClaimRecord{Namespace: "of-" + name, Name: name, UID: uid, OwnedByPod: true}
+}
+
+// watching starts a watcher. joined returns how often join was called; join returns the errors, one after the other, and then nil.
+func watching(t *testing.T, client *fake.Clientset, errs ...error) (w *podclaims.Watcher, joined func() int) {
+	t.Helper()
+	var calls atomic.Int32
+	w = podclaims.NewWatcher(client, zap.NewNop(), time.Minute, func(context.Context, *resourceapi.ResourceClaim) error {
+		if n := int(calls.Add(1)); n <= len(errs) {
+			return errs[n-1]
+		}
+		return nil
+	})
+	t.Cleanup(w.Wait)
+	return w, func() int { return int(calls.Load()) }
 }
 
 func TestFollow(t *testing.T) {
@@ -64,7 +81,7 @@ func TestFollow(t *testing.T) {
 		seen[(<-shown).Name] = true
 	}
 
-	_, err := client.ResourceV1().ResourceClaims("default").UpdateStatus(ctx, claim("a", "a1", "one", "two"), metav1.UpdateOptions{})
+	_, err := client.ResourceV1().ResourceClaims("of-a").UpdateStatus(ctx, claim("a", "a1", "one", "two"), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	for c := range shown {
 		require.Contains(t, []string{"a", "shared"}, c.Name, "the others are another claim of that name, and a pod's own")
@@ -84,4 +101,82 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	stop()
+}
+
+// A delivered claim is delivered again if its record lacks a consumer, whatever the reason, and only then: with many claims,
+// each delivery of all of them is felt.
+func TestDeliveredAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, joined := watching(t, fake.NewClientset(claim("a", "a1", "one")))
+		complete, lacking := joinable("a", "a1"), joinable("a", "a1")
+		complete.Pods = []contract.PodRecord{{UID: "uid-of-one"}}
+		follow := func(r contract.ClaimRecord, want int, why string) {
+			w.Follow(t.Context(), []contract.ClaimRecord{r})
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.Equal(t, want, joined(), why)
+		}
+		follow(complete, 1, "the first state")
+		follow(complete, 1, "nothing is new")
+		follow(lacking, 2, "the record was replaced")
+		follow(lacking, 3, "and lacks the consumer still")
+		follow(complete, 3, "nothing is new")
+	})
+}
+
+// Follow is called after each change of a claim file. It does not shorten the pauses after an error.
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		later := errors.New("a former pod runs")
+		w, joined := watching(t, fake.NewClientset(claim("a", "a1", "one")), later, later, later)
+		began := time.Now()
+		var at []time.Duration
+		for time.Since(began) < time.Minute {
+			w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
+			synctest.Wait()
+			if joined() > len(at) {
+				at = append(at, time.Since(began))
+			}
+			if len(at) == 4 {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}, at)
+	})
+}
+
+// A claim that was deallocated, deleted or replaced is not delivered any more.
+func TestNoLongerAllocated(t *testing.T) {
+	deallocated := claim("a", "a1", "one")
+	deallocated.Status.Allocation = nil
+	for name, end := range map[string]func(*testing.T, resourceclient.ResourceClaimInterface) error{
+		"deallocated": func(t *testing.T, c resourceclient.ResourceClaimInterface) error {
+			_, err := c.UpdateStatus(t.Context(), deallocated, metav1.UpdateOptions{})
+			return err
+		},
+		"deleted": func(t *testing.T, c resourceclient.ResourceClaimInterface) error {
+			return c.Delete(t.Context(), "a", metav1.DeleteOptions{})
+		},
+		"another claim": func(t *testing.T, c resourceclient.ResourceClaimInterface) error {
+			_, err := c.Update(t.Context(), claim("a", "a2", "one"), metav1.UpdateOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset(claim("a", "a1", "one"))
+				w, joined := watching(t, client, errors.New("a former pod runs"))
+				w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
+				synctest.Wait()
+				require.Equal(t, 1, joined())
+				require.NoError(t, end(t, client.ResourceV1().ResourceClaims("of-a")))
+				synctest.Wait()
+				w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.Equal(t, 1, joined())
+			})
+		})
+	}
 }

@@ -33,8 +33,9 @@ func TestFootprint(t *testing.T) {
 	text := "| on the node | `dra-frontend` | of it not the program's file | CPU | `nri-actuator` | of it not the program's file | CPU |\n" +
 		"|---|--:|--:|--:|--:|--:|--:|\n"
 	row := func(state string) {
+		const observed, settled = time.Minute, 30 * time.Second // 12 and 6 times refreshInterval
+		<-time.After(settled)
 		before, began := s.usages(t), time.Now()
-		const observed = time.Minute // 12 times refreshInterval
 		<-time.After(observed)
 		after := s.usages(t)
 		text += "| " + state + " |"
@@ -60,12 +61,12 @@ func TestFootprint(t *testing.T) {
 		s.running(t, name)
 	}
 	row(fmt.Sprintf("%d containers without a claim", crowds*perCrowd))
-	const pods, perPod = 5, 5 // with 10 and 10 an emulated node is so slow that probes fail
+	const pods, perPod = 10, 10
 	for i := range pods {
 		var claims []string
 		for n := range perPod {
 			claims = append(claims, fmt.Sprintf("footprint-%d-%d", i, n))
-			s.claim(t, claims[n], "", capacity{"memory": "1Mi"})
+			s.claim(t, claims[n], "", capacity{"memory": "4Mi"})
 		}
 		name := fmt.Sprintf("footprint-%d", i)
 		s.create(t, pod(name, []string{"sleep"}, claims...))
