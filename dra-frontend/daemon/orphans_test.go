@@ -63,7 +63,8 @@ func newOrphanage(t *testing.T) *orphanage {
 	require.NoError(t, err)
 	driver := kubelet.New(kubelet.Options{
 		Log: zap.NewNop(), Lock: cdidir.NewLock(filepath.Join(t.TempDir(), "lock")), Ledger: ledger.New(dir, "boot"), BootID: "boot",
-		Inventory: decision.InventoryOf(n.o.Config, machine, "boot"), Cgroups: newPodCgroups(n.o.Config, contract.NewAnnouncementReader(n.o.Config.CDIDir)), Recorder: n.o.Metrics,
+		Inventory: decision.InventoryOf(n.o.Config, machine, "boot"), Recorder: n.o.Metrics,
+		Cgroups: newPodCgroups(n.o.Config, contract.NewAnnouncementReader(n.o.Config.CDIDir)),
 	})
 	data, err := contract.EncodeClaim(contract.ClaimRecord{
 		V: contract.Version, Namespace: "ns", Name: "left", UID: claimUID, BootID: "boot",
