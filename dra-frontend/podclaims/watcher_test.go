@@ -5,6 +5,8 @@ package podclaims_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,18 +49,29 @@ func own(name, uid string) contract.ClaimRecord {
 	return contract.ClaimRecord{Namespace: "of-" + name, Name: name, UID: uid, OwnedByPod: true}
 }
 
-// watching starts a watcher. joined returns how often join was called; join returns the errors, one after the other, and then nil.
-func watching(t *testing.T, client *fake.Clientset, errs ...error) (w *podclaims.Watcher, joined func() int) {
+// watching starts a watcher. joined returns when join was called; join returns the errors, one after the other, and then nil.
+func watching(t *testing.T, client *fake.Clientset, errs ...error) (w *podclaims.Watcher, joined func() []time.Duration) {
 	t.Helper()
-	var calls atomic.Int32
+	var (
+		began = time.Now()
+		mu    sync.Mutex
+		calls []time.Duration
+	)
 	w = podclaims.NewWatcher(client, zap.NewNop(), time.Minute, func(context.Context, *resourceapi.ResourceClaim) error {
-		if n := int(calls.Add(1)); n <= len(errs) {
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, time.Since(began))
+		if n := len(calls); n <= len(errs) {
 			return errs[n-1]
 		}
 		return nil
 	})
 	t.Cleanup(w.Wait)
-	return w, func() int { return int(calls.Load()) }
+	return w, func() []time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(calls)
+	}
 }
 
 func TestFollow(t *testing.T) {
@@ -116,7 +129,7 @@ func TestDeliveredAgain(t *testing.T) {
 			w.Follow(t.Context(), []contract.ClaimRecord{r})
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			require.Equal(t, want, joined(), why)
+			require.Len(t, joined(), want, why)
 		}
 		follow(complete, 1, "the first state")
 		follow(complete, 1, "nothing is new")
@@ -126,25 +139,31 @@ func TestDeliveredAgain(t *testing.T) {
 	})
 }
 
-// Follow is called after each change of a claim file. It does not shorten the pauses after an error.
+// Follow is called after each change of a claim file. It does not shorten the pauses after an error; a new state of the claim
+// ends the pause, and the pauses are short again.
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		later := errors.New("a former pod runs")
-		w, joined := watching(t, fake.NewClientset(claim("a", "a1", "one")), later, later, later)
-		began := time.Now()
-		var at []time.Duration
-		for time.Since(began) < time.Minute {
+		client := fake.NewClientset(claim("a", "a1", "one"))
+		w, joined := watching(t, client, later, later, later, later, later, nil, later)
+		const step = 130 * time.Millisecond // never at the end of a pause
+		updated := false
+		for i := range 100 {
 			w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
 			synctest.Wait()
-			if joined() > len(at) {
-				at = append(at, time.Since(began))
+			if len(joined()) == 4 && !updated {
+				updated = true
+				require.Equal(t, 54, i)
+				_, err := client.ResourceV1().ResourceClaims("of-a").UpdateStatus(t.Context(), claim("a", "a1", "two"), metav1.UpdateOptions{})
+				require.NoError(t, err)
 			}
-			if len(at) == 4 {
-				break
-			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(step)
 		}
-		require.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}, at)
+		const second = time.Second
+		require.Equal(t, []time.Duration{0, second, 3 * second, 7 * second, // doubled pauses
+			54 * step, 54*step + second, // the new state
+			62 * step, 62*step + second, // Follow, after a success
+		}, joined()[:8])
 	})
 }
 
@@ -171,13 +190,13 @@ func TestNoLongerAllocated(t *testing.T) {
 				w, joined := watching(t, client, errors.New("a former pod runs"))
 				w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
 				synctest.Wait()
-				require.Equal(t, 1, joined())
+				require.Len(t, joined(), 1)
 				require.NoError(t, end(t, client.ResourceV1().ResourceClaims("of-a")))
 				synctest.Wait()
 				w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				require.Equal(t, 1, joined())
+				require.Len(t, joined(), 1)
 			})
 		})
 	}
