@@ -158,7 +158,8 @@ func NewAnnouncementReader(dir string) *AnnouncementReader {
 	return &AnnouncementReader{path: filepath.Join(dir, ActuatorFile)}
 }
 
-// Read is [ReadAnnouncement]. The caller must not change the maps of the result.
+// Read is [ReadAnnouncement]. The caller must not change what the result refers to:
+// the next result refers to the same.
 func (r *AnnouncementReader) Read() (Announcement, error) {
 	for range maxReplaced {
 		content, err := readAnnouncement(r.path)

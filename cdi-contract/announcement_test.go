@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -53,6 +54,34 @@ func TestAnnouncementReader(t *testing.T) {
 	require.NoError(t, g.Close())
 	_, err = r.Read()
 	require.ErrorIs(t, err, contract.ErrActuatorDead, "the content is the same, and nobody holds the lock")
+}
+
+// Several goroutines of the frontend share a reader.
+func TestAnnouncementReader_Concurrent(t *testing.T) {
+	dir, want := t.TempDir(), goldenAnnouncements()["announcement"]
+	r := contract.NewAnnouncementReader(dir)
+	f := announce(t, dir, want)
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for range 100 {
+				if _, err := r.Read(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 50 {
+		want.Generation++
+		next := announce(t, dir, want)
+		require.NoError(t, f.Close())
+		f = next
+	}
+	readers.Wait()
+	got, err := r.Read()
+	require.NoError(t, err)
+	require.Equal(t, want.Generation, got.Generation)
+	require.NoError(t, f.Close())
 }
 
 // Content that cannot be read does not leave the former content behind.

@@ -194,7 +194,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 		Warn: func(text string, err error) { d.o.Log.Warn(text, zap.Error(err)) },
 	})
 	changes.Start()
-	d.joins = podclaims.NewWatcher(d.o.Client, d.o.Log, d.o.Config.RefreshInterval.Duration, d.driver.Join)
+	d.joins = podclaims.NewWatcher(d.o.Client, d.o.Log, d.driver.Join)
 	d.statuses = claimstatus.New(claimstatus.Options{
 		Log: d.o.Log, Client: d.o.Client, Driver: kubelet.DriverName, SlicePool: d.o.Kubelet.NodeName, Written: d.o.Metrics.StatusWritten,
 	})

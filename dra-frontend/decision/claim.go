@@ -120,10 +120,11 @@ func allocation(r resourceapi.DeviceRequestAllocationResult) contract.ResultReco
 	return record
 }
 
-// Late returns the consumers of the claim that its record lacks.
+// Late returns the pods among the claim's consumers that its record lacks.
 func Late(claim *resourceapi.ResourceClaim, record contract.ClaimRecord) []resourceapi.ResourceClaimConsumerReference {
 	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor), func(c resourceapi.ResourceClaimConsumerReference) bool {
-		return slices.ContainsFunc(record.Pods, func(p contract.PodRecord) bool { return p.UID == string(c.UID) })
+		known := func(p contract.PodRecord) bool { return p.UID == string(c.UID) }
+		return c.APIGroup != "" || c.Resource != "pods" || slices.ContainsFunc(record.Pods, known)
 	})
 }
 

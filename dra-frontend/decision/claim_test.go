@@ -42,6 +42,17 @@ func TestOwnedByPod(t *testing.T) {
 
 // A claim is kept if the scheduler allocated the same again, and no result differs in
 // any part.
+func TestLate(t *testing.T) {
+	var claim resourceapi.ResourceClaim
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
+		{Resource: "pods", Name: "known", UID: "1"}, {Resource: "pods", Name: "known", UID: "2"},
+		{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "group", UID: "3"}, {Resource: "nodes", UID: "4"},
+	}
+	late := decision.Late(&claim, contract.ClaimRecord{Pods: []contract.PodRecord{{UID: "1"}}})
+	require.Equal(t, claim.Status.ReservedFor[1:2], late, "another pod of the same name; no consumer that is not a pod")
+	require.Len(t, claim.Status.ReservedFor, 4, "the claim is as before")
+}
+
 func TestSameAllocation(t *testing.T) {
 	share := types.UID("s")
 	was := contract.ResultRecord{

@@ -33,14 +33,12 @@ type Watcher struct {
 	client kubernetes.Interface
 	log    *zap.Logger
 	join   Join
-	// lastPause is the longest time between a failure of join and the next try.
-	lastPause time.Duration
 
 	watched map[string]*watched
 	done    sync.WaitGroup
 }
 
-// watched is a watched claim.
+// watched is what the watcher keeps of one claim.
 type watched struct {
 	stop context.CancelFunc
 	// latest is the latest state of the claim, nil while the claim is not known to be allocated.
@@ -56,15 +54,15 @@ func (w *watched) ask() {
 	}
 }
 
-// NewWatcher returns a watcher of no claims. lastPause is the longest time between
-// a failure of join and the next try.
-func NewWatcher(client kubernetes.Interface, log *zap.Logger, lastPause time.Duration, join Join) *Watcher {
-	return &Watcher{client: client, log: log, join: join, lastPause: lastPause, watched: make(map[string]*watched)}
+// NewWatcher returns a watcher of no claims.
+func NewWatcher(client kubernetes.Interface, log *zap.Logger, join Join) *Watcher {
+	return &Watcher{client: client, log: log, join: join, watched: make(map[string]*watched)}
 }
 
 // Follow watches the claims that are not from a template, and no other claims,
-// until ctx ends. Claims with a consumer that their record lacks are delivered
-// again: a record can change after its claim was delivered.
+// until ctx ends. Claims with a pod that their record lacks are delivered again: a
+// record can change after its claim was delivered. So the caller calls Follow now and
+// then with the same claims too.
 func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 	gone := maps.Clone(w.watched)
 	for _, c := range claims {
@@ -131,9 +129,9 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord, known *watc
 	running.Wait()
 }
 
-// firstPause is the time between a failure and the next try. It doubles up to
-// lastPause.
-const firstPause = time.Second
+// firstPause is the time between a failure of join and the next try. It doubles up
+// to lastPause.
+const firstPause, lastPause = time.Second, 10 * time.Second
 
 // deliver calls join with the latest state when it is asked to, and again until
 // join succeeds. A later state does not wait for the next try.
@@ -167,7 +165,7 @@ func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, known *wa
 			continue
 		}
 		again = time.After(pause)
-		pause = min(2*pause, w.lastPause)
+		pause = min(2*pause, lastPause)
 		// In most cases a former pod has not ended.
 		if ctx.Err() == nil && err.Error() != complaint {
 			complaint = err.Error()

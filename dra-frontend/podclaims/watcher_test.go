@@ -57,7 +57,7 @@ func watching(t *testing.T, client *fake.Clientset, errs ...error) (w *podclaims
 		mu    sync.Mutex
 		calls []time.Duration
 	)
-	w = podclaims.NewWatcher(client, zap.NewNop(), time.Minute, func(context.Context, *resourceapi.ResourceClaim) error {
+	w = podclaims.NewWatcher(client, zap.NewNop(), func(context.Context, *resourceapi.ResourceClaim) error {
 		mu.Lock()
 		defer mu.Unlock()
 		calls = append(calls, time.Since(began))
@@ -80,7 +80,7 @@ func TestFollow(t *testing.T) {
 	shown := make(chan *resourceapi.ResourceClaim)
 	// A state that join failed for is delivered again.
 	var tried atomic.Bool
-	w := podclaims.NewWatcher(client, zap.NewNop(), 200*time.Millisecond, func(_ context.Context, c *resourceapi.ResourceClaim) error {
+	w := podclaims.NewWatcher(client, zap.NewNop(), func(_ context.Context, c *resourceapi.ResourceClaim) error {
 		if !tried.Swap(true) {
 			return errors.New("not now")
 		}
@@ -118,8 +118,8 @@ func TestFollow(t *testing.T) {
 	stop()
 }
 
-// A delivered claim is delivered again if its record lacks a consumer, whatever the reason, and only then: with many claims,
-// each delivery of all of them is felt.
+// A delivered claim is delivered again if its record lacks a pod, whatever the reason, and only then: the delivery of many
+// claims at once takes noticeable CPU.
 func TestDeliveredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, joined := watching(t, fake.NewClientset(claim("a", "a1", "one")))
@@ -167,6 +167,19 @@ func TestPauses(t *testing.T) {
 	})
 }
 
+// A former pod can run on for long, and nothing but the next try shows that it has ended.
+func TestLongestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, joined := watching(t, fake.NewClientset(claim("a", "a1", "one")), slices.Repeat([]error{errors.New("a former pod runs")}, 100)...)
+		w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		const second = time.Second
+		require.Equal(t, []time.Duration{0, second, 3 * second, 7 * second, 15 * second, 25 * second, 35 * second, 45 * second, 55 * second},
+			joined())
+	})
+}
+
 // A claim that was deallocated, deleted or replaced is not delivered any more.
 func TestNoLongerAllocated(t *testing.T) {
 	deallocated := claim("a", "a1", "one")
@@ -197,6 +210,12 @@ func TestNoLongerAllocated(t *testing.T) {
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				require.Len(t, joined(), 1)
+				if name == "deallocated" {
+					_, err := client.ResourceV1().ResourceClaims("of-a").UpdateStatus(t.Context(), claim("a", "a1", "two"), metav1.UpdateOptions{})
+					require.NoError(t, err)
+					synctest.Wait()
+					require.Len(t, joined(), 2, "allocated again")
+				}
 			})
 		})
 	}
