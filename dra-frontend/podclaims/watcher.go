@@ -79,9 +79,9 @@ func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 			continue
 		}
 		ctx, stop := context.WithCancel(ctx)
-		follow := &watched{stop: stop, look: make(chan struct{}, 1)}
-		w.watched[c.UID] = follow
-		w.done.Go(func() { w.watch(ctx, c, follow) })
+		added := &watched{stop: stop, look: make(chan struct{}, 1)}
+		w.watched[c.UID] = added
+		w.done.Go(func() { w.watch(ctx, c, added) })
 	}
 	for uid, known := range gone {
 		known.stop()
@@ -92,6 +92,7 @@ func (w *Watcher) Follow(ctx context.Context, claims []contract.ClaimRecord) {
 // Wait returns when every watch has ended.
 func (w *Watcher) Wait() { w.done.Wait() }
 
+// watch delivers the states of one claim until ctx ends.
 func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord, known *watched) {
 	show := func(object any) {
 		claim, is := object.(*resourceapi.ResourceClaim)
