@@ -77,9 +77,10 @@ func (d *Driver) ReleaseOrphan(record contract.ClaimRecord) error {
 			return err
 		}
 	}
-	err := d.unprepare(context.Background(), kubeletplugin.NamespacedObject{
+	object := kubeletplugin.NamespacedObject{
 		NamespacedName: types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, UID: types.UID(record.UID),
-	})
+	}
+	err := d.release(context.Background(), []kubeletplugin.NamespacedObject{object})[object.UID]
 	d.recorder.Unprepared(err)
 	return err
 }

@@ -15,64 +15,99 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-// UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. Kubelet names all claims of a pod
+// that no other pod uses in one call.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	results := make(map[types.UID]error, len(claims))
-	for _, claim := range claims {
-		err := d.unprepare(ctx, claim)
+	results := d.release(ctx, claims)
+	for _, err := range results {
 		d.recorder.Unprepared(err)
-		results[claim.UID] = err
 	}
 	return results, nil
 }
 
-func (d *Driver) unprepare(ctx context.Context, claim kubeletplugin.NamespacedObject) error {
+// release removes the files of the claims and then writes the node state, once for all of them:
+// for each node state the actuator looks at every container. The result has every claim, with nil
+// for a claim that is released.
+func (d *Driver) release(ctx context.Context, objects []kubeletplugin.NamespacedObject) map[types.UID]error {
+	results := make(map[types.UID]error, len(objects))
+	fail := func(objects []kubeletplugin.NamespacedObject, err error) map[types.UID]error {
+		for _, object := range objects {
+			results[object.UID] = err
+		}
+		return results
+	}
 	leave, err := d.lockDirectory()
 	if err != nil {
-		return err
+		return fail(objects, err)
 	}
 	defer leave()
 	// I1: kubelet may have given this call up, asked again, and prepared the
-	// claim for the next pod.
+	// claims for the next pod.
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("claim %s: the call was given up: %w", claim, err)
+		return fail(objects, fmt.Errorf("the call was given up: %w", err))
 	}
-	log := d.log.With(zap.String("claim", claim.String()), zap.String("uid", string(claim.UID)))
-	uid := string(claim.UID)
+	before, err := d.ledger.Load()
+	if err != nil {
+		return fail(objects, err)
+	}
+	var removed []kubeletplugin.NamespacedObject
+	for _, object := range objects {
+		err := d.forget(object)
+		if results[object.UID] = err; err == nil {
+			removed = append(removed, object)
+		}
+	}
+	if len(removed) == 0 {
+		return results
+	}
+	if err := d.writeStateAfterRelease(); err != nil {
+		return fail(removed, err)
+	}
+	for _, object := range removed {
+		if record, known := before.Find(string(object.UID)); known {
+			d.logOfObject(object).Info("claim released", zap.Stringer("cpus", record.CPUs()))
+		}
+	}
+	return results
+}
+
+// forget removes the file of a claim.
+func (d *Driver) forget(object kubeletplugin.NamespacedObject) error {
+	uid := string(object.UID)
 	if !contract.ValidUID(uid) {
-		return fmt.Errorf("claim %s: UID %q is not an object UID", claim, uid)
+		return fmt.Errorf("claim %s: UID %q is not an object UID", object, uid)
 	}
+	err := d.ledger.Forget(uid)
+	if err != nil {
+		d.logOfObject(object).Error("claim not released", zap.Error(err))
+	}
+	return err
+}
+
+// writeStateAfterRelease writes the node state of the claims that are left. It is no error that
+// the state has to wait: the claims are released, and kubelet need not ask again. Reconcile writes
+// the state when it can.
+func (d *Driver) writeStateAfterRelease() error {
+	// Load again: the removed files may have blocked the node, and a claim file
+	// that can be read only this time holds its CPUs too (I1).
 	claims, err := d.ledger.Load()
 	if err != nil {
 		return err
 	}
-	record, known := claims.Find(uid)
-	if err := d.ledger.Forget(uid); err != nil {
-		log.Error("claim not released", zap.Error(err))
-		return err
-	}
-	// Load again: the removed file may have blocked the node, and a claim file
-	// that can be read only this time holds its CPUs too (I1).
-	if claims, err = d.ledger.Load(); err != nil {
-		return err
-	}
-	if claims.Blocked() != nil {
+	if blocked := claims.Blocked(); blocked != nil {
 		// The pool must not grow while unreadable files hold CPUs (I1).
-		// Reconcile writes the state once every file can be read.
-		log.Warn("claim released; the node state waits for unreadable claim files")
+		d.log.Warn("claims released; the node state waits for unreadable claim files", zap.Error(blocked))
 		return nil
 	}
-	switch err := d.writeState(claims.Prepared); {
-	case errors.Is(err, nodestate.ErrNoSharedPool):
-		// The claim is released: kubelet need not ask again. Reconcile
-		// writes the state once there is a CPU for the pool (I7).
-		log.Warn("claim released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))
+	err = d.writeState(claims.Prepared)
+	if errors.Is(err, nodestate.ErrNoSharedPool) {
+		// I7: the state waits for a CPU for the pool.
+		d.log.Warn("claims released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))
 		return nil
-	case err != nil:
-		return err
 	}
-	if known {
-		log.Info("claim released", zap.Stringer("cpus", record.CPUs()))
-	}
-	return nil
+	return err
+}
+
+func (d *Driver) logOfObject(object kubeletplugin.NamespacedObject) *zap.Logger {
+	return d.log.With(zap.String("claim", object.String()), zap.String("uid", string(object.UID)))
 }

@@ -4,9 +4,12 @@ package kubelet_test
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
@@ -81,4 +84,33 @@ func TestUnprepareWithoutAPool(t *testing.T) {
 	require.NoError(t, n.unprepare(2))
 	require.Equal(t, "2-3", n.state().Shared.CPUs.String())
 	require.NotContains(t, n.state().Pods, uid(1003))
+}
+
+// The claims of one call are released together: the node state changes once, because each state
+// makes the actuator look at all containers. A claim that cannot be released does not keep the
+// others.
+func TestUnprepareOfManyClaims(t *testing.T) {
+	n := newNode(t)
+	var objects []kubeletplugin.NamespacedObject
+	for i := range 4 {
+		_, err := n.prepare(n.claim(i, "numa-0", capacity{"cpu": "1"}))
+		require.NoError(t, err)
+		objects = append(objects, kubeletplugin.NamespacedObject{UID: types.UID(uid(i))})
+	}
+	before := n.state().Generation
+	objects = append(objects[:3], kubeletplugin.NamespacedObject{UID: "../x"}, kubeletplugin.NamespacedObject{UID: types.UID(uid(9))})
+	results, err := n.driver.UnprepareResourceClaims(t.Context(), objects)
+	require.NoError(t, err)
+	require.Len(t, results, len(objects))
+	for _, object := range objects {
+		if object.UID == "../x" {
+			require.ErrorContains(t, results[object.UID], "is not an object UID")
+			continue
+		}
+		require.Contains(t, results, object.UID)
+		require.NoError(t, results[object.UID], object.UID)
+	}
+	require.Equal(t, before+1, n.state().Generation)
+	require.Equal(t, []string{filepath.Join(n.dir, contract.ClaimFile(uid(3)))}, n.claimFiles())
+	require.Equal(t, 7, n.state().Shared.CPUs.Size(), "I3")
 }

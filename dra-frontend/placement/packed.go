@@ -166,11 +166,11 @@ func (s *search) placeTable(i, from int) *table {
 		return s.ofPlace[i]
 	}
 	var t *table
-	l3s, left := s.Layout.places[i].l3s, s.places[i]
+	l3s, later := s.Layout.places[i].l3s, s.places[i]
 	for l3 := l3s.lo; l3 < l3s.hi; l3++ {
 		if s.l3s[l3] > 0 {
-			left -= s.l3s[l3]
-			t = s.tables.merge(t, s.l3Table(l3, 0), onlyIf(left == 0, from), s.n)
+			later -= s.l3s[l3]
+			t = s.tables.merge(t, s.l3Table(l3, 0), max(0, from-later), s.n)
 		}
 	}
 	t.charge(from, func(n int) cost { return s.nodeCost(i, n) })
@@ -191,27 +191,40 @@ func onlyIf(is bool, n int) int {
 	return 0
 }
 
-// nodesTable makes the table of places. Only its cost of n CPUs is needed.
+// nodesTable makes the table of places. Only its cost of n CPUs is needed, so each of its parts
+// needs no numbers that are too small even with all CPUs of the other parts.
 func (s *search) nodesTable(places []int) *table {
 	var all *table
-	for len(places) > 0 {
+	total, only := s.sum(places), onlyIf(len(places) == 1, s.n)
+	// later counts the CPUs of the places that are not in all yet, laterOwn of those that are not in t.
+	for later := total; len(places) > 0; {
 		socket := s.Layout.places[places[0]].socket
 		own := 1
 		for own < len(places) && s.Layout.places[places[own]].socket == socket {
 			own++
 		}
-		last := own == len(places)
-		from := onlyIf(last && all == nil, s.n)
+		laterOwn := s.sum(places[:own])
+		from := max(0, s.n-(total-laterOwn))
+		later -= laterOwn
 		var t *table
-		for at, i := range places[:own] {
-			t = s.tables.merge(t, s.placeTable(i, onlyIf(own == 1, from)), onlyIf(at == own-1, from), s.n)
+		for _, i := range places[:own] {
+			laterOwn -= s.places[i]
+			t = s.tables.merge(t, s.placeTable(i, only), max(0, from-laterOwn), s.n)
 		}
 		if own == 1 {
 			t = s.tables.copy(t)
 		}
 		t.charge(from, func(int) cost { return cost{spans: oneSocket} })
-		all = s.tables.merge(all, t, onlyIf(last, s.n), s.n)
+		all = s.tables.merge(all, t, max(0, s.n-later), s.n)
 		places = places[own:]
+	}
+	return all
+}
+
+// sum returns the number of CPUs of the places that may be taken.
+func (s *search) sum(places []int) (all int) {
+	for _, i := range places {
+		all += s.places[i]
 	}
 	return all
 }

@@ -57,7 +57,15 @@ type turn struct {
 }
 
 func (t turn) compare(o turn) int {
-	return cmp.Or(cmp.Compare(t.later, o.later), cmp.Compare(t.busy, o.busy), cmp.Compare(t.round, o.round), cmp.Compare(t.l3, o.l3))
+	switch { // cmp.Or would compare all fields each time
+	case t.later != o.later:
+		return cmp.Compare(t.later, o.later)
+	case t.busy != o.busy:
+		return cmp.Compare(t.busy, o.busy)
+	case t.round != o.round:
+		return cmp.Compare(t.round, o.round)
+	}
+	return cmp.Compare(t.l3, o.l3)
 }
 
 // spreadThreads takes one CPU of each L3, then CPUs of the cores with the

@@ -124,15 +124,17 @@ func (ts *tables) merge(left, right *table, from, limit int) *table {
 	}
 	// Of equal costs, left gives the more CPUs.
 	for k, added := range right.cost {
-		if !added.possible() {
+		first, end := max(from, k), min(size, len(left.cost)+k)
+		if !added.possible() || first >= end {
 			continue
 		}
-		for n := max(from, k); n < min(size, len(left.cost)+k); n++ {
-			if left.cost[n-k].spans+added.spans > t.cost[n].spans {
+		best, took := t.cost[first:end], t.took[first:end]
+		for i, c := range left.cost[first-k : end-k] {
+			if c.spans+added.spans > best[i].spans {
 				continue // most are worse in the first word
 			}
-			if sum := left.cost[n-k].plus(added); sum.less(t.cost[n]) {
-				t.cost[n], t.took[n] = sum, int32(k)
+			if sum := c.plus(added); sum.less(best[i]) {
+				best[i], took[i] = sum, int32(k)
 			}
 		}
 	}

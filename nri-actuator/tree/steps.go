@@ -141,6 +141,12 @@ func cpusIn(list string) contract.CPUSet {
 	return cpus
 }
 
+// mayName reports whether the cgroup dir may name the CPUs in cpuset.cpus.exclusive: the kernel
+// lets no two siblings name the same CPU, and each cgroup needs its CPUs above.
+func (p *plan) mayName(dir string, cpus contract.CPUSet) bool {
+	return !p.namedBySibling(dir, cpus) && p.namedAbove(dir, cpus)
+}
+
 // namedBySibling reports whether a sibling of the cgroup dir names one of the CPUs.
 func (p *plan) namedBySibling(dir string, cpus contract.CPUSet) bool {
 	return slices.ContainsFunc(p.dirs, func(other string) bool {
@@ -225,13 +231,10 @@ func (p *plan) fill(kind Kind) {
 			_, former := state.Former[file]
 			_, read := state.Files[file]
 			content := files[file]
-			cpus := cpusIn(content)
 			switch {
 			case kind <= Pod && state.Unreadable[file]:
-			case file == contract.FileExclusive && (p.namedBySibling(dir, cpus) || !p.namedAbove(dir, cpus)):
-				// The kernel lets no two siblings name the same CPU, and each cgroup
-				// needs its CPUs above. The next plan comes when the sibling's
-				// partition has ended.
+			case file == contract.FileExclusive && !p.mayName(dir, cpusIn(content)):
+				// The next plan comes when the sibling's partition has ended.
 			case p.has(dir, file) != content:
 				// A file that does not exist has no former value.
 				p.add(Step{Dir: dir, File: file, Content: content,

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
+)
+
+// A20: each look at the claim files has the claim delivered again while its record lacks a
+// consumer: the record can change after the claim, and then no event of the API server comes.
+func TestEachLookFollowsTheClaims(t *testing.T) {
+	n := newOrphanage(t)
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "left", UID: claimUID}}
+	claim.Status.Allocation = &resourceapi.AllocationResult{}
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "late", UID: "late"}}
+	client := fake.NewClientset(claim)
+	ctx, stop := context.WithCancel(t.Context())
+	delivered := make(chan struct{})
+	d := &Daemon{o: n.o, driver: n.orphans.driver.(*kubelet.Driver)}
+	d.joins = podclaims.NewWatcher(client, zap.NewNop(), func(ctx context.Context, got *resourceapi.ResourceClaim) error {
+		select {
+		case delivered <- struct{}{}:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	defer d.joins.Wait()
+	defer stop()
+	var o observation
+	for range 3 {
+		o = d.reconcile(ctx, o)
+		require.Len(t, o.claims, 1)
+		<-delivered
+	}
+}
