@@ -38,17 +38,18 @@ func TestFootprint(t *testing.T) {
 		before, began := s.usages(t), time.Now()
 		<-time.After(observed)
 		after := s.usages(t)
-		text += "| " + state + " |"
+		line := "| " + state + " |"
 		for _, program := range []string{"dra-frontend", "nri-actuator"} {
 			now := after[program]
-			text += fmt.Sprintf(" %d MiB | %d MiB | %.1f %% |", now.resident, now.own,
+			line += fmt.Sprintf(" %d MiB | %d MiB | %.1f %% |", now.resident, now.own,
 				100*float64(now.cpu-before[program].cpu)/float64(time.Since(began)))
 			require.LessOrEqual(t, now.peak, programs[program], program)
 		}
-		text += "\n"
+		t.Log(line) // what a later failure does not take away
+		text += line + "\n"
 	}
 	row("no claims")
-	const crowds, perCrowd = 5, 10
+	const crowds, perCrowd = 11, 10
 	for i := range crowds {
 		name := fmt.Sprintf("crowd-%d", i)
 		crowd := pod(name, []string{"sleep"})
@@ -61,18 +62,20 @@ func TestFootprint(t *testing.T) {
 		s.running(t, name)
 	}
 	row(fmt.Sprintf("%d containers without a claim", crowds*perCrowd))
-	const pods, perPod = 10, 10
+	const pods, perPod, firstRow = 10, 50, 2
 	for i := range pods {
 		var claims []string
 		for n := range perPod {
 			claims = append(claims, fmt.Sprintf("footprint-%d-%d", i, n))
-			s.claim(t, claims[n], "", capacity{"memory": "4Mi"})
+			s.claim(t, claims[n], "", capacity{"memory": "1Mi"})
 		}
 		name := fmt.Sprintf("footprint-%d", i)
 		s.create(t, pod(name, []string{"sleep"}, claims...))
 		s.running(t, name)
+		if n := i + 1; n == firstRow || n == pods {
+			row(fmt.Sprintf("and %d claims, %d for each of %d containers", n*perPod, perPod, n))
+		}
 	}
-	row(fmt.Sprintf("and %d claims, %d for each of %d containers", pods*perPod, perPod, pods))
 	t.Log("\n" + text)
 	s.write(t, authorFootprint, text)
 }
