@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -95,9 +96,12 @@ func TestCrashAtAnyWrite(t *testing.T) {
 		for step := range rapid.IntRange(1, 12).Draw(rt, "steps") {
 			left = rapid.IntRange(-1, 4).Draw(rt, "writes until death")
 			if len(live) > 0 && rapid.Bool().Draw(rt, "release") {
-				victim := rapid.SampledFrom(keys(live)).Draw(rt, "victim")
-				if n.unprepare(victim) == nil {
-					delete(live, victim)
+				victims := rapid.SliceOfNDistinct(rapid.SampledFrom(keys(live)), 1, -1, rapid.ID[int]).Draw(rt, "victims")
+				results := n.unprepareAll(victims...)
+				for _, victim := range victims {
+					if results[types.UID(uid(victim))] == nil {
+						delete(live, victim)
+					}
 				}
 			} else {
 				zone := rapid.SampledFrom([]string{"numa-0", "numa-1"}).Draw(rt, "zone")

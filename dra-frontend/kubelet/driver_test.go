@@ -237,13 +237,20 @@ func (n *node) prepare(c *resourceapi.ResourceClaim) (kubeletplugin.PrepareResul
 	return results[c.UID], results[c.UID].Err
 }
 
-func (n *node) unprepare(i int) error {
-	id := types.UID(uid(i))
-	results, err := n.driver.UnprepareResourceClaims(context.Background(), []kubeletplugin.NamespacedObject{
-		{NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("claim-%d", i)}, UID: id},
-	})
+func (n *node) unprepare(i int) error { return n.unprepareAll(i)[types.UID(uid(i))] }
+
+// unprepareAll releases the claims in one call.
+func (n *node) unprepareAll(claims ...int) map[types.UID]error {
+	objects := make([]kubeletplugin.NamespacedObject, len(claims))
+	for at, i := range claims {
+		objects[at] = kubeletplugin.NamespacedObject{
+			NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("claim-%d", i)}, UID: types.UID(uid(i)),
+		}
+	}
+	results, err := n.driver.UnprepareResourceClaims(context.Background(), objects)
 	require.NoError(n.t, err)
-	return results[id]
+	require.Len(n.t, results, len(claims))
+	return results
 }
 
 func (n *node) record(i int) contract.ClaimRecord {
