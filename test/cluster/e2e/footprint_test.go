@@ -51,15 +51,16 @@ func TestFootprint(t *testing.T) {
 	row("no claims")
 	const crowds, perCrowd = 11, 10
 	for i := range crowds {
-		name := fmt.Sprintf("crowd-%d", i)
-		crowd := pod(name, []string{"sleep"})
+		crowd := pod(fmt.Sprintf("crowd-%d", i), []string{"sleep"})
 		for n := 1; n < perCrowd; n++ {
 			c := *crowd.Spec.Containers[0].DeepCopy()
 			c.Name = fmt.Sprintf("more-%d", n)
 			crowd.Spec.Containers = append(crowd.Spec.Containers, c)
 		}
 		s.create(t, crowd)
-		s.running(t, name)
+	}
+	for i := range crowds {
+		s.running(t, fmt.Sprintf("crowd-%d", i))
 	}
 	row(fmt.Sprintf("%d containers without a claim", crowds*perCrowd))
 	const pods, perPod, firstRow = 10, 50, 2
