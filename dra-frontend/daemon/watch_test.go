@@ -16,8 +16,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 )
 
-// A20: each look at the claim files has the claim delivered again while its record lacks a
-// consumer: the record can change after the claim, and then no event of the API server comes.
+// A20: after each look at the claim files, the watcher delivers the claim again while the claim's
+// record lacks a consumer. The record can change after the claim, and then no event of the API server
+// comes.
 func TestEachLookFollowsTheClaims(t *testing.T) {
 	n := newOrphanage(t)
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "left", UID: claimUID}}

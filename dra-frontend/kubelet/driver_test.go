@@ -535,13 +535,39 @@ func TestUnprepareKeepsCPUsWhileTheFileStays(t *testing.T) {
 	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }
 
+// A22, I1: a claim that cannot be released does not keep the other claims of the call, and its CPUs
+// stay out of the pool.
+func TestUnprepareBesideAFileThatStays(t *testing.T) {
+	n := newNode(t)
+	for i := 1; i <= 3; i++ {
+		_, err := n.prepare(n.claim(i, "numa-0", capacity{"cpu": "1"}))
+		require.NoError(t, err)
+	}
+	kept := n.record(2).CPUs()
+	failing := true
+	n.wrap = func(d ledger.Directory) ledger.Directory {
+		return &stuck{Directory: d, stuck: &failing, name: contract.ClaimFile(uid(2))}
+	}
+	n.restart()
+	results := n.unprepareAll(1, 2, 3)
+	require.NoError(t, results[types.UID(uid(1))])
+	require.ErrorContains(t, results[types.UID(uid(2))], "its CPUs stay taken")
+	require.NoError(t, results[types.UID(uid(3))])
+	require.Equal(t, contracttest.CPUs("0-7").Difference(kept).String(), n.state().Shared.CPUs.String())
+	failing = false
+	require.NoError(t, n.unprepare(2))
+	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
+}
+
+// stuck is a directory from which a file cannot be removed, or no file if it names none.
 type stuck struct {
 	ledger.Directory
 	stuck *bool
+	name  string
 }
 
 func (s *stuck) Remove(name string) error {
-	if *s.stuck {
+	if *s.stuck && (s.name == "" || s.name == name) {
 		return errors.New("device busy")
 	}
 	return s.Directory.Remove(name)

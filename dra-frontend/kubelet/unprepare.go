@@ -15,8 +15,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 )
 
-// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. Kubelet names all claims of a pod
-// that no other pod uses in one call.
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. In one call kubelet names all claims of
+// a pod, except claims that another pod uses.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := d.release(ctx, claims)
 	for _, err := range results {
@@ -25,9 +25,9 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return results, nil
 }
 
-// release removes the files of the claims and then writes the node state, once for all of them:
-// for each node state the actuator looks at every container. The result has every claim, with nil
-// for a claim that is released.
+// release removes the files of the claims, and then writes one node state: the actuator looks at
+// every container for each node state. The result has every claim: nil if the claim is released. A
+// claim whose file is gone has an error too if the node state could not be written.
 func (d *Driver) release(ctx context.Context, objects []kubeletplugin.NamespacedObject) map[types.UID]error {
 	results := make(map[types.UID]error, len(objects))
 	fail := func(objects []kubeletplugin.NamespacedObject, err error) map[types.UID]error {
@@ -43,8 +43,8 @@ func (d *Driver) release(ctx context.Context, objects []kubeletplugin.Namespaced
 	defer leave()
 	// I1: kubelet may have given this call up, asked again, and prepared the
 	// claims for the next pod.
-	if err := ctx.Err(); err != nil {
-		return fail(objects, fmt.Errorf("the call was given up: %w", err))
+	if ctx.Err() != nil {
+		return fail(objects, fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx)))
 	}
 	before, err := d.ledger.Load()
 	if err != nil {
@@ -60,7 +60,7 @@ func (d *Driver) release(ctx context.Context, objects []kubeletplugin.Namespaced
 	if len(removed) == 0 {
 		return results
 	}
-	if err := d.writeStateAfterRelease(); err != nil {
+	if err := d.writeStateWithout(removed); err != nil {
 		return fail(removed, err)
 	}
 	for _, object := range removed {
@@ -84,25 +84,26 @@ func (d *Driver) forget(object kubeletplugin.NamespacedObject) error {
 	return err
 }
 
-// writeStateAfterRelease writes the node state of the claims that are left. It is no error that
-// the state has to wait: the claims are released, and kubelet need not ask again. Reconcile writes
-// the state when it can.
-func (d *Driver) writeStateAfterRelease() error {
+// writeStateWithout writes the node state after the files of the claims were removed. A node state
+// that has to wait is no error: the claims are released, and kubelet need not ask again. Reconcile
+// writes the node state later.
+func (d *Driver) writeStateWithout(removed []kubeletplugin.NamespacedObject) error {
 	// Load again: the removed files may have blocked the node, and a claim file
 	// that can be read only this time holds its CPUs too (I1).
 	claims, err := d.ledger.Load()
 	if err != nil {
 		return err
 	}
+	log := d.log.With(zap.Stringers("claims", removed))
 	if blocked := claims.Blocked(); blocked != nil {
 		// The pool must not grow while unreadable files hold CPUs (I1).
-		d.log.Warn("claims released; the node state waits for unreadable claim files", zap.Error(blocked))
+		log.Warn("claims released; the node state waits for unreadable claim files", zap.Error(blocked))
 		return nil
 	}
 	err = d.writeState(claims.Prepared)
 	if errors.Is(err, nodestate.ErrNoSharedPool) {
 		// I7: the state waits for a CPU for the pool.
-		d.log.Warn("claims released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))
+		log.Warn("claims released; the node state waits for a CPU of the shared pool to come online", zap.Error(err))
 		return nil
 	}
 	return err

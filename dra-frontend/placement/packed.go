@@ -157,7 +157,8 @@ func (s *search) l3Table(i, from int) *table {
 	return t
 }
 
-// placeTable returns the table of a place.
+// placeTable returns the table of a place. Numbers below from are not needed. Only a table with all
+// numbers is kept.
 func (s *search) placeTable(i, from int) *table {
 	if s.ofPlace == nil {
 		s.ofPlace = make([]*table, len(s.places))
@@ -191,12 +192,14 @@ func onlyIf(is bool, n int) int {
 	return 0
 }
 
-// nodesTable makes the table of places. Only its cost of n CPUs is needed, so each of its parts
-// needs no numbers that are too small even with all CPUs of the other parts.
+// nodesTable makes the table of places. The search reads only its cost of n CPUs. So a table leaves
+// out each number that stays below n even with all CPUs of the places that are not in the table.
 func (s *search) nodesTable(places []int) *table {
 	var all *table
-	total, only := s.sum(places), onlyIf(len(places) == 1, s.n)
-	// later counts the CPUs of the places that are not in all yet, laterOwn of those that are not in t.
+	// A single place needs only n. Several places share cached tables, which have all numbers.
+	total, fromOfPlace := s.sum(places), onlyIf(len(places) == 1, s.n)
+	// later counts the CPUs of the places that all lacks. laterOwn counts the CPUs of this socket's
+	// places that t lacks.
 	for later := total; len(places) > 0; {
 		socket := s.Layout.places[places[0]].socket
 		own := 1
@@ -209,7 +212,7 @@ func (s *search) nodesTable(places []int) *table {
 		var t *table
 		for _, i := range places[:own] {
 			laterOwn -= s.places[i]
-			t = s.tables.merge(t, s.placeTable(i, only), max(0, from-laterOwn), s.n)
+			t = s.tables.merge(t, s.placeTable(i, fromOfPlace), max(0, from-laterOwn), s.n)
 		}
 		if own == 1 {
 			t = s.tables.copy(t)

@@ -141,8 +141,8 @@ func cpusIn(list string) contract.CPUSet {
 	return cpus
 }
 
-// mayName reports whether the cgroup dir may name the CPUs in cpuset.cpus.exclusive: the kernel
-// lets no two siblings name the same CPU, and each cgroup needs its CPUs above.
+// mayName reports whether the cgroup dir may name the CPUs in cpuset.cpus.exclusive. The kernel
+// lets no two siblings name the same CPU, and a cgroup may name only CPUs that its parent names.
 func (p *plan) mayName(dir string, cpus contract.CPUSet) bool {
 	return !p.namedBySibling(dir, cpus) && p.namedAbove(dir, cpus)
 }
@@ -234,7 +234,8 @@ func (p *plan) fill(kind Kind) {
 			switch {
 			case kind <= Pod && state.Unreadable[file]:
 			case file == contract.FileExclusive && !p.mayName(dir, cpusIn(content)):
-				// The next plan comes when the sibling's partition has ended.
+				// A sibling's partition still has one of the CPUs, or the cgroups above lack one. The
+				// next plan comes when that partition has ended.
 			case p.has(dir, file) != content:
 				// A file that does not exist has no former value.
 				p.add(Step{Dir: dir, File: file, Content: content,

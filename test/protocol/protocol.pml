@@ -77,18 +77,20 @@ inline write_claim(pods) {
     files = files | ONE(c); record_cpus[c] = with; record_pods[c] = pods; decided = (decided & ~ONE(c)) | asks; check() } }
 inline forget(c) {
   files = files & ~ONE(c); unreadable = unreadable & files; decided = decided & files; record_cpus[c] = 0; record_pods[c] = 0 }
-inline remove_claim() {
-  if :: IN(c, files) -> SEEN(claimRemoved, c, 0); d_step { assert(lock == f || LOCK); forget(c); check() } :: else fi }
+inline remove_claim(claim) {
+  if :: IN(claim, files) -> SEEN(claimRemoved, claim, 0); d_step { assert(lock == f || LOCK); forget(claim); check() } :: else fi }
 inline finish(done) {     /* give the lock back and answer */
   d_step { if :: c < CLAIMS && call[c] == op ->
        prepared = prepared | (done && op == prepare) << c; known = known & ~((done && op == unprepare) << c); call[c] = idle :: else fi;
+    for (i : 0 .. CLAIMS-1) {
+      if :: IN(i, also) && call[i] == unprepare -> known = known & ~(done << i); call[i] = idle :: else fi }; i = 0; also = 0; d = 0;
     joining = joining & ~((op == join) << c); for (j : 0 .. PODS-1) { list[j] = 0 }
     lock = (lock == f -> NOBODY : lock); op = reconcile; c = CLAIMS; own = 0; asks = 0; with = 0; rest = 0; left = 0; differs = 0 } }
 proctype Frontend(byte f) {
-  mtype op = reconcile; byte c = CLAIMS; SET own, asks, with, rest, left, list[PODS]; bit differs;
+  mtype op = reconcile; byte c = CLAIMS, d; SET own, asks, with, rest, left, also, list[PODS]; bit differs;
 begin: { do :: atomic { lock == NOBODY && READY -> lock = f; d_step { load() };
        if :: op == reconcile && !unreadable -> goto last
-       :: op == unprepare && call[c] == op -> remove_claim(); own = 0; goto last
+       :: op == unprepare && call[c] == op -> remove_claim(c); own = 0; goto more
        :: op == join && own && JOINABLE(c) && SAME(c, asks) && !unreadable ->
           with = record_cpus[c]; own = own | (record_pods[c] & cgroups); write_claim(own); goto last
        :: WRITES && DECIDABLE(c, own) && !STANDS(c, asks, own) && (op == prepare && call[c] == op || op == join && IN(c, files)) ->
@@ -96,7 +98,10 @@ begin: { do :: atomic { lock == NOBODY && READY -> lock = f; d_step { load() };
           left = (rest & ~with & ~record_cpus[c] -> record_cpus[c] : 0);
           if :: IN(c, files) -> write_node(with | left, 0) :: else -> write_node(with, own) fi
        :: else -> finish(op == prepare && call[c] == op && STANDS(c, asks, own)); goto next fi }
-     atomic { write_claim(own) }
+     atomic { write_claim(own); goto last }
+more: do :: atomic { calls ?? unprepare, d; /* kubelet names all claims of a pod in one call: one node file for them */
+       if :: call[d] == unprepare -> remove_claim(d); also = also | ONE(d); d_step { for (j : 0 .. PODS-1) { list[j] = 0 }; load() }
+       :: else fi; d = 0 } :: break od;
 last: atomic { if :: !unreadable -> write_node(with, own) :: else fi; finish(1) }
 next: atomic { calls ? op, c; if :: c < CLAIMS -> own = consumers[c]; asks = allocated & ONE(c) :: else fi }
   od } unless { atomic { IN(PODS + f, dies) -> dies = dies & ~ONE(PODS + f); finish(0); goto begin } } }

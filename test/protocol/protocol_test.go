@@ -61,8 +61,8 @@ func TestFaults(t *testing.T) {
 			bounds: one, violated: "ORDER",
 		},
 		"Unprepare writes the node file before it removes the claim file": {
-			right:  "call[c] == op -> remove_claim(); own = 0; goto last",
-			wrong:  "call[c] == op -> own = 0; write_node(0, 0); remove_claim(); goto last",
+			right:  "call[c] == op -> remove_claim(c); own = 0; goto more",
+			wrong:  "call[c] == op -> own = 0; write_node(0, 0); remove_claim(c); goto more",
 			bounds: one, violated: "ORDER",
 		},
 		"a claim is decided anew without the node file before": {
@@ -133,12 +133,20 @@ func TestHistories(t *testing.T) {
 	node, claim := event(protocol.NodeWritten, "", "1-3"), event(protocol.ClaimWritten, "claim", "0")
 	answered, created := event(protocol.Answered, "claim", ""), event(protocol.ContainerCreated, "container", "0")
 	died := event(protocol.FrontendDied, "", "")
+	two := []protocol.Event{
+		node, claim, answered, event(protocol.Scheduled, "second", "", "other"), event(protocol.PrepareCalled, "other", ""),
+		event(protocol.NodeWritten, "", "2-3"), event(protocol.ClaimWritten, "other", "1"), event(protocol.Answered, "other", ""),
+		event(protocol.Removed, "container", ""), event(protocol.Removed, "second", ""), event(protocol.ClaimRemoved, "claim", ""),
+	}
+	released, all := event(protocol.ClaimRemoved, "other", ""), event(protocol.NodeWritten, "", "0-3")
 	for name, h := range map[string]struct {
 		rest   []protocol.Event
 		denied string
 	}{
 		"prepared and created":                {rest: []protocol.Event{node, claim, answered, created}},
 		"the frontend dies between the files": {rest: []protocol.Event{node, died, event(protocol.NodeWritten, "", "0-3")}},
+		"two claims are released together":    {rest: append(two[:len(two):len(two)], released, all)},
+		"a pool with a CPU that a claim has":  {rest: append(two[:len(two):len(two)], all), denied: "EVENT(nodeWritten"},
 		"the claim file is written first":     {rest: []protocol.Event{claim, node}, denied: "EVENT(claimWritten"},
 		"a container before its claim file":   {rest: []protocol.Event{node, created, claim}, denied: "EVENT(containerCreated"},
 		"a container without its claim file":  {rest: []protocol.Event{node, died, answered, created}, denied: "EVENT(containerCreated"},

@@ -84,7 +84,8 @@ type usage struct {
 	cpu            time.Duration // since its start
 }
 
-// usageOf returns what a program of the node has taken. A file that the program closes meanwhile is no error.
+// usageOf returns what a program of the node has taken. A file that the program closes while ls reads the
+// list is no error.
 func (s suite) usageOf(t *testing.T, program string) usage {
 	t.Helper()
 	out, err := s.NodeExec(t.Context(), s.node, fmt.Sprintf("p=$(pidof %s); "+
