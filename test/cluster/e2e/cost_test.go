@@ -89,7 +89,8 @@ type usage struct {
 func (s suite) usageOf(t *testing.T, program string) usage {
 	t.Helper()
 	out, err := s.NodeExec(t.Context(), s.node, fmt.Sprintf("p=$(pidof %s); "+
-		`awk '/^VmRSS|^VmHWM|^RssAnon/ {print $2}' /proc/$p/status; ls /proc/$p/fd 2>/dev/null | wc -l; sed 's/.*) //' /proc/$p/stat | awk '{print $12+$13}'`,
+		`awk '/^VmRSS|^VmHWM|^RssAnon/ {print $2}' /proc/$p/status; ls /proc/$p/fd 2>/dev/null | wc -l; `+
+		`sed 's/.*) //' /proc/$p/stat | awk '{print $12+$13}'`,
 		program))
 	require.NoError(t, err)
 	var peak, resident, own, files, ticks int
