@@ -559,7 +559,8 @@ func TestUnprepareBesideAFileThatStays(t *testing.T) {
 	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }
 
-// stuck is a directory from which a file cannot be removed, or no file if it names none.
+// stuck is a directory from which the file with the name cannot be removed. Without a name, no file can
+// be removed.
 type stuck struct {
 	ledger.Directory
 	stuck *bool

@@ -90,10 +90,10 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		switch {
 		case err != nil:
 			answers[i].Err = err
-			d.logOf(a).Info("claim not prepared", zap.Error(err))
+			d.logOf(a.Namespace, a.Name, a.UID).Info("claim not prepared", zap.Error(err))
 		case standing:
 			answers[i].Devices = answer(former)
-			d.logOf(a).Debug("claim is already prepared")
+			d.logOf(a.Namespace, a.Name, a.UID).Debug("claim is already prepared")
 		case known || !anew:
 			a.FormerCPUs = formerCPUsOf(former, a.results)
 			in.Claims = append(in.Claims, a.Claim)
@@ -119,7 +119,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 			err = decision.Because(decision.ReasonFiles, claims.Blocked())
 		}
 		if err != nil {
-			d.logOf(a).Info("claim not prepared", zap.Error(err))
+			d.logOf(a.Namespace, a.Name, a.UID).Info("claim not prepared", zap.Error(err))
 		} else {
 			claims, err = d.storeDecision(ctx, a, outcome.Record, claims, anew)
 		}
@@ -134,7 +134,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 // the claims with it.
 func (d *Driver) storeDecision(ctx context.Context, a allocated, record contract.ClaimRecord,
 	claims ledger.Claims, anew bool) (ledger.Claims, error) {
-	log := d.logOf(a)
+	log := d.logOf(a.Namespace, a.Name, a.UID)
 	former, known := claims.Find(record.UID)
 	others := claims.Without(record.UID)
 	// I1: the record of another claim of this call may not have been written, and
@@ -176,8 +176,8 @@ func (d *Driver) storeDecision(ctx context.Context, a allocated, record contract
 	return claims, nil
 }
 
-func (d *Driver) logOf(a allocated) *zap.Logger {
-	return d.log.With(zap.String("claim", a.Namespace+"/"+a.Name), zap.String("uid", a.UID))
+func (d *Driver) logOf(namespace, name, uid string) *zap.Logger {
+	return d.log.With(zap.String("claim", namespace+"/"+name), zap.String("uid", uid))
 }
 
 // write writes a decided claim beside the other claims. former is the record

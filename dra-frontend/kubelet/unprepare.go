@@ -65,7 +65,7 @@ func (d *Driver) release(ctx context.Context, objects []kubeletplugin.Namespaced
 	}
 	for _, object := range removed {
 		if record, known := before.Find(string(object.UID)); known {
-			d.logOfObject(object).Info("claim released", zap.Stringer("cpus", record.CPUs()))
+			d.logOf(object.Namespace, object.Name, string(object.UID)).Info("claim released", zap.Stringer("cpus", record.CPUs()))
 		}
 	}
 	return results
@@ -79,7 +79,7 @@ func (d *Driver) forget(object kubeletplugin.NamespacedObject) error {
 	}
 	err := d.ledger.Forget(uid)
 	if err != nil {
-		d.logOfObject(object).Error("claim not released", zap.Error(err))
+		d.logOf(object.Namespace, object.Name, string(object.UID)).Error("claim not released", zap.Error(err))
 	}
 	return err
 }
@@ -107,8 +107,4 @@ func (d *Driver) writeStateWithout(removed []kubeletplugin.NamespacedObject) err
 		return nil
 	}
 	return err
-}
-
-func (d *Driver) logOfObject(object kubeletplugin.NamespacedObject) *zap.Logger {
-	return d.log.With(zap.String("claim", object.String()), zap.String("uid", string(object.UID)))
 }

@@ -87,8 +87,8 @@ func TestUnprepareWithoutAPool(t *testing.T) {
 }
 
 // The claims of one call are released together: the node state changes once, because each state
-// makes the actuator look at all containers. A claim that cannot be released does not keep the
-// others.
+// makes the actuator look at all containers. A UID that is none is refused, and the claims beside it
+// are released.
 func TestUnprepareOfManyClaims(t *testing.T) {
 	n := newNode(t)
 	var objects []kubeletplugin.NamespacedObject
