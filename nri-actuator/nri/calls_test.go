@@ -259,7 +259,7 @@ func TestSynchronize(t *testing.T) {
 
 // TestSynchronizeMany covers A34: the runtime's one call sets 500 containers
 // right, and four times as many containers need four times the work.
-// BenchmarkDrift measures the time.
+// BenchmarkSynchronize measures the time.
 func TestSynchronizeMany(t *testing.T) {
 	work := func(containers int) uint64 {
 		r := newRuntime(t, t.TempDir())

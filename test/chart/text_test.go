@@ -77,7 +77,7 @@ func TestNotes(t *testing.T) {
 	t.Parallel()
 	all := notes(t, "{}")
 	for _, text := range []string{
-		"pod-security.kubernetes.io/enforce=privileged", "helm test r -n ns", "A Job then deletes", "/var/run/cdi/dra.cpumem-*.json",
+		"pod-security.kubernetes.io/enforce=privileged", "helm test r -n ns", "A Job then deletes", "/var/run/cdi/dra.cpumem-*",
 		"the guard in /var/lib/dra-cpumem/bin", "the feature gate DRAConsumableCapacity",
 	} {
 		require.Contains(t, all, text)
