@@ -191,7 +191,7 @@ func (q Quiet) check(d Decision) error {
 type CPULimit struct {
 	// Milli is the limit of the whole pod in thousandths of a CPU, above 0.
 	Milli int64 `json:"milli"`
-	// Open reports whether a container without a limit of its own remains when the
-	// containers with a lifted quota are left out: only the pod's quota bounds it.
+	// Open reports whether only the pod's quota bounds its containers to Milli: a container has
+	// no limit of its own, or the containers' limits are more in sum.
 	Open bool `json:"open,omitempty"`
 }

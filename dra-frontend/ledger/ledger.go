@@ -213,10 +213,10 @@ func (l *Ledger) Update(r contract.ClaimRecord, state contract.NodeState) error 
 	if data, err = contract.WithPods(name, data, r.Pods); err != nil {
 		return fmt.Errorf("claim file %s: %w", l.dir.Path(name), err)
 	}
-	if _, err := contract.EncodeNode(state); err != nil {
+	if err := l.room(state); err != nil {
 		return err
 	}
-	if err := l.room(state); err != nil {
+	if _, err := contract.EncodeNode(state); err != nil {
 		return err
 	}
 	if err := l.dir.Write(name, data); err != nil {
@@ -227,13 +227,17 @@ func (l *Ledger) Update(r contract.ClaimRecord, state contract.NodeState) error 
 
 // Replace writes a new decision for a claim. The state between must suit the
 // former claim file and the new one: it is the node state while the file is
-// replaced, and stays the node state if that fails.
+// replaced, and stays the node state if that fails. All three are checked before one is written: a
+// claim file whose node state cannot be written would block the node.
 func (l *Ledger) Replace(r contract.ClaimRecord, between, after contract.NodeState) error {
 	data, err := contract.EncodeClaim(r)
 	if err != nil {
 		return err
 	}
 	if err := l.room(after); err != nil {
+		return err
+	}
+	if _, err := contract.EncodeNode(after); err != nil {
 		return err
 	}
 	if err := l.WriteNode(between); err != nil {

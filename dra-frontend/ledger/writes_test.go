@@ -227,6 +227,12 @@ func TestWrites(t *testing.T) {
 			err:      "both must have an id",
 			pool:     "0-3", claimed: "4-7",
 		},
+		"replace, no pool after": {
+			prepared: true,
+			call:     func(l *ledger.Ledger) error { return l.Replace(newCPUs, state("0-3"), wrong) },
+			err:      "both must have an id",
+			pool:     "0-3", claimed: "4-7",
+		},
 		"replace, the claim file cannot be written": {
 			prepared: true,
 			fail:     map[string]error{"write claim": errFile},

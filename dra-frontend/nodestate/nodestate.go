@@ -164,8 +164,8 @@ func (p *podSum) requires() []string {
 }
 
 // quota returns the content of the pod's cpu.max, empty for kubelet's. The pod's quota
-// would throttle a container whose own quota is lifted. If the limits of the other
-// containers bound these containers, the pod needs no quota. Otherwise the pod's limit
+// would throttle a container whose own quota is lifted. If the containers' limits bound the
+// pod as its own limit does, the pod needs no quota. Otherwise the pod's limit
 // grows by the CPUs of the lifted containers, which cannot use more.
 func (p *podSum) quota() string {
 	switch {
@@ -174,8 +174,14 @@ func (p *podSum) quota() string {
 	case !p.limit.Open:
 		return contract.NoQuota
 	}
-	return fmt.Sprintf("%d %d", (p.limit.Milli+int64(p.lifted)*1000)*contract.QuotaPeriod/1000, contract.QuotaPeriod)
+	milli := min(p.limit.Milli, mostMilli) + int64(p.lifted)*1000
+	return fmt.Sprintf("%d %d", milli*contract.QuotaPeriod/1000, contract.QuotaPeriod)
 }
+
+// mostMilli is a million CPUs, in thousandths of a CPU. The API server takes limits whose quota the kernel
+// refuses (above 2^44 microseconds) or that no integer has. A quota for more CPUs than a machine has
+// bounds nothing.
+const mostMilli = 1_000_000_000
 
 // hugepageSum are the parts of a pod's limit for one page size.
 type hugepageSum struct {

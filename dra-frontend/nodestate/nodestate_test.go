@@ -132,6 +132,9 @@ func TestQuota(t *testing.T) {
 		"another one is unbounded": {
 			limit: &contract.CPULimit{Milli: 500, Open: true}, claims: []contract.Decision{lifted}, want: "250000 100000",
 		},
+		"more than an integer has": {
+			limit: &contract.CPULimit{Milli: 1e14, Open: true}, claims: []contract.Decision{lifted}, want: "100000200000 100000",
+		},
 		"two are lifted": {
 			limit:  &contract.CPULimit{Milli: 1500, Open: true},
 			claims: []contract.Decision{lifted, {CPUs: contracttest.CPUs("3"), Quota: contract.QuotaNone}}, want: "450000 100000",

@@ -176,5 +176,7 @@ func cpuLimit(pod *corev1.Pod) *contract.CPULimit {
 	if limit <= 0 || unlimited && !own {
 		return nil
 	}
-	return &contract.CPULimit{Milli: limit, Open: unlimited}
+	// The API server bounds each container's limit by the pod's own, and not their sum.
+	sum := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{SkipPodLevelResources: true})
+	return &contract.CPULimit{Milli: limit, Open: unlimited || own && limits.Cpu().Cmp(*sum.Cpu()) < 0}
 }

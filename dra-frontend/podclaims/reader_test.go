@@ -104,6 +104,7 @@ func TestCPULimit(t *testing.T) {
 		"all containers have limits":   {containers: []string{"1", "500m"}, want: &contract.CPULimit{Milli: 1500}},
 		"the pod has a limit":          {pod: "2", containers: []string{"1", ""}, want: &contract.CPULimit{Milli: 2000, Open: true}},
 		"the pod and all others do so": {pod: "2", containers: []string{"1", "1"}, want: &contract.CPULimit{Milli: 2000}},
+		"all others have more in sum":  {pod: "2", containers: []string{"2", "1"}, want: &contract.CPULimit{Milli: 2000, Open: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable}}

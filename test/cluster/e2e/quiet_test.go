@@ -268,6 +268,19 @@ func TestQuiet_CPULimit(t *testing.T) {
 		s.reload(t)
 		require.Equal(t, "max 100000", s.cgroup(t, p, "main", "cpu.max"))
 		require.Equal(t, "max 100000", s.cgroup(t, p, "", "cpu.max"))
+		s.remove(t, lifted)
+
+		// The pod's own limit bounds the container without the claim more than the container's does.
+		whole := name + "-whole"
+		s.claim(t, whole, "", capacity{"cpu": "1"}, parameters(`"cpu":{"quota":"none"}`))
+		p = limited(limited(withSide(pod(whole, []string{"sleep"}, whole)), 0, "200m"), 1, "150m")
+		p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")}}
+		for i := range p.Spec.Containers {
+			p.Spec.Containers[i].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+		}
+		p = s.run(t, p)
+		require.Equal(t, "max 100000", s.cgroup(t, p, "main", "cpu.max"))
+		require.Equal(t, "120000 100000", s.cgroup(t, p, "", "cpu.max"), "the pod's limit and the claim's CPU")
 	})
 }
 
