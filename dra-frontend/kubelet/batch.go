@@ -44,10 +44,11 @@ type allocated struct {
 // set, for a claim that is decided anew without kubelet.
 func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 	b := batch{claims: claims}
+	pods := newPodReader(d.pods)
 	for i := range claims {
-		d.readPods(ctx, claims[i].object, &claims[i].Claim)
+		pods.of(ctx, claims[i].object, &claims[i].Claim)
 	}
-	b.beside, b.err = d.readOtherClaims(ctx, claims, all)
+	b.beside, b.err = d.readOtherClaims(ctx, pods, claims, all)
 	b.err = decision.Because(decision.ReasonPods, b.err)
 	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsAllocatableMemory() }) {
 		b.allocatableMemory, b.allocatableMemoryErr = d.node.AllocatableMemory(ctx)
@@ -84,15 +85,39 @@ func ownResults(claim *resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAl
 	return own, nil
 }
 
-// readPods reads the consumers of a claim.
-func (d *Driver) readPods(ctx context.Context, object *resourceapi.ResourceClaim, claim *decision.Claim) {
+// podReader reads each pod of a batch once: the claims of one call mostly have one pod.
+type podReader struct {
+	pods Pods
+	read map[types.NamespacedName]podRead
+}
+
+type podRead struct {
+	pod decision.Pod
+	err error
+}
+
+func newPodReader(pods Pods) podReader {
+	return podReader{pods: pods, read: make(map[types.NamespacedName]podRead)}
+}
+
+func (r podReader) pod(ctx context.Context, name types.NamespacedName) (decision.Pod, error) {
+	one, known := r.read[name]
+	if !known {
+		one.pod, one.err = r.pods.Pod(ctx, name.Namespace, name.Name)
+		r.read[name] = one
+	}
+	return one.pod, one.err
+}
+
+// of reads the consumers of a claim.
+func (r podReader) of(ctx context.Context, object *resourceapi.ResourceClaim, claim *decision.Claim) {
 	for _, consumer := range object.Status.ReservedFor {
 		if consumer.APIGroup != "" || consumer.Resource != "pods" {
 			kind := schema.GroupResource{Group: consumer.APIGroup, Resource: consumer.Resource}
 			claim.NotPods = append(claim.NotPods, fmt.Sprintf("%s %s", kind, consumer.Name))
 			continue
 		}
-		pod, err := d.pods.Pod(ctx, object.Namespace, consumer.Name)
+		pod, err := r.pod(ctx, types.NamespacedName{Namespace: object.Namespace, Name: consumer.Name})
 		switch {
 		case apierrors.IsNotFound(err):
 			// The pod was deleted by force. Its reservation goes later.
@@ -111,7 +136,7 @@ func (d *Driver) readPods(ctx context.Context, object *resourceapi.ResourceClaim
 // readOtherClaims returns the other claims of the pods that use the claims of a call,
 // because values depend on all claims of a pod. Claims that are gone or not
 // allocated are left out.
-func (d *Driver) readOtherClaims(ctx context.Context, claims []allocated, all bool) ([]decision.Claim, error) {
+func (d *Driver) readOtherClaims(ctx context.Context, pods podReader, claims []allocated, all bool) ([]decision.Claim, error) {
 	names := otherNames(claims)
 	if len(names) > 0 && !all {
 		var err error
@@ -130,7 +155,7 @@ func (d *Driver) readOtherClaims(ctx context.Context, claims []allocated, all bo
 		}
 		// A claim that cannot be prepared has no values.
 		if a, err := d.allocation(object); err == nil && len(a.results) > 0 {
-			d.readPods(ctx, object, &a.Claim)
+			pods.of(ctx, object, &a.Claim)
 			beside = append(beside, a.Claim)
 		}
 	}

@@ -43,6 +43,30 @@ func newSlow(n *node, name string) slow {
 	return s
 }
 
+// counted counts the reads of pods.
+type counted struct {
+	kubelet.Pods
+	reads *int
+}
+
+func (c counted) Pod(ctx context.Context, namespace, name string) (decision.Pod, error) {
+	*c.reads++
+	return c.Pods.Pod(ctx, namespace, name)
+}
+
+// A call reads each pod once, however many claims the pod has.
+func TestPodIsReadOnce(t *testing.T) {
+	n := newNode(t)
+	first, second := n.claim(1, "numa-0", capacity{"cpu": "1"}), n.claim(2, "numa-0", capacity{"cpu": "1"})
+	second.Status.ReservedFor = first.Status.ReservedFor
+	reads := 0
+	n.wrapPods = func(p kubelet.Pods) kubelet.Pods { return counted{p, &reads} }
+	n.restart()
+	_, err := n.driver.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{first, second})
+	require.NoError(t, err)
+	require.Equal(t, 1, reads)
+}
+
 // One slow read of the API server delays only the claim that needs it.
 func TestSlowReadDelaysNoOtherClaim(t *testing.T) {
 	n := newNode(t)
