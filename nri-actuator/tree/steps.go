@@ -149,8 +149,9 @@ func (p *plan) mayName(dir string, cpus contract.CPUSet) bool {
 
 // namedBySibling reports whether a sibling of the cgroup dir names one of the CPUs.
 func (p *plan) namedBySibling(dir string, cpus contract.CPUSet) bool {
+	above := path.Dir(dir)
 	return slices.ContainsFunc(p.dirs, func(other string) bool {
-		return other != dir && path.Dir(other) == path.Dir(dir) && p.exclusive(other).Overlaps(cpus)
+		return other != dir && path.Dir(other) == above && p.exclusive(other).Overlaps(cpus)
 	})
 }
 
@@ -233,7 +234,7 @@ func (p *plan) fill(kind Kind) {
 			content := files[file]
 			switch {
 			case kind <= Pod && state.Unreadable[file]:
-			case file == contract.FileExclusive && !p.mayName(dir, cpusIn(content)):
+			case p.has(dir, file) != content && file == contract.FileExclusive && !p.mayName(dir, cpusIn(content)):
 				// A sibling's partition still has one of the CPUs, or the cgroups above lack one. The
 				// next plan comes when that partition has ended.
 			case p.has(dir, file) != content:
