@@ -170,12 +170,16 @@ func (e *Enforcer) levels() map[string]string {
 // the node (I7).
 func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 	node, err := e.Directory.Node()
+	again := err != nil && e.stale != nil && err.Error() == e.stale.Error()
 	if e.stale = err; err == nil {
 		e.last.Store(&node)
 		return node, nil
 	}
 	log := logs.From(ctx).Error
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case again:
+		log = logs.From(ctx).Debug // waiting containers are looked at ten times a second
+	case errors.Is(err, fs.ErrNotExist):
 		log = logs.From(ctx).Warn
 	}
 	if last := e.last.Load(); last != nil && e.claimsInUse() {

@@ -29,6 +29,20 @@ func observed(t *testing.T) (context.Context, *observer.ObservedLogs) {
 	return logs.With(t.Context(), zap.New(core)), kept
 }
 
+// A node file that cannot be read is logged once, and not at each look at a waiting container.
+func TestUnreadableNodeFileIsLoggedOnce(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	e := enforce.New(r.plugin.Options.Options)
+	e.Add(at(c, false))
+	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
+	ctx, kept := observed(t)
+	for range 3 {
+		require.True(t, e.ApplyWaiting(ctx))
+	}
+	require.Len(t, kept.Filter(func(l observer.LoggedEntry) bool { return l.Level > zapcore.DebugLevel }).All(), 1)
+}
+
 // A repair is a warning when it is new, and names the container or the cgroup. While
 // the same content comes back, only debug logs have it. When it has stayed away, it is new.
 func TestRepairIsAWarningOnce(t *testing.T) {

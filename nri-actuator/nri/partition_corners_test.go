@@ -3,6 +3,7 @@
 package nri_test
 
 import (
+	"path"
 	"syscall"
 	"testing"
 	"time"
@@ -34,6 +35,20 @@ func TestPartitionThatIsBeingMade(t *testing.T) {
 			require.Empty(t, r.node.File(r.podDir(podA), contract.FileExclusive))
 		})
 	}
+}
+
+// A container whose start failed does not keep its partition's CPUs from others after its pod has
+// ended: the runtime reports no end of the container while its pod's object exists.
+func TestPartitionOfAFailedStart(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	_, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.NoError(t, err)
+	level := path.Dir(r.podDir(podA))
+	require.Equal(t, "4-7", r.node.File(level, contract.FileExclusive))
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.node.RemoveCgroup(r.podDir(podA))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Empty(t, r.node.File(level, contract.FileExclusive))
 }
 
 // A lost partition that another program makes again is no loss any more.

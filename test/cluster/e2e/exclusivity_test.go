@@ -122,6 +122,34 @@ func TestExclusive_ByKernelOrPool(t *testing.T) {
 	})
 }
 
+// The runtime reports no end of a container whose start failed while its pod's object exists. The CPUs of its
+// partition are free for pods of all QoS classes when its pod has failed.
+func TestExclusive_FailedStart(t *testing.T) {
+	longOnly(t)
+	drivers(t, "unstarted", func(t *testing.T, s suite, name string) {
+		if !s.partitions(t) {
+			t.Skip("the kernel makes no partitions")
+		}
+		s.claim(t, name, "", capacity{"cpu": "1"}, parameters(`"cpu":{"isolation":"partition"}`))
+		p := pod(name, nil, name)
+		p.Spec.RestartPolicy, p.Spec.Containers[0].Command = corev1.RestartPolicyNever, []string{"/no-such-program"}
+		s.create(t, p)
+		eventually(t, "a failed start of "+name, func(ctx context.Context) error {
+			got, err := s.client.CoreV1().Pods("default").Get(ctx, name, getOptions)
+			if err != nil {
+				return err
+			}
+			if statuses := got.Status.ContainerStatuses; got.Status.Phase != corev1.PodFailed || statuses[0].State.Terminated.Reason != "StartError" {
+				return fmt.Errorf("phase %s, containers %+v; events: %s", got.Status.Phase, statuses, s.events(ctx, got.UID))
+			}
+			return nil
+		})
+		for _, level := range []string{"besteffort", ""} {
+			s.becomes(t, "", s.levelDir(level), "cpuset.cpus.exclusive")
+		}
+	})
+}
+
 // domains returns the given CPUs that have scheduling domains: the scheduler
 // balances load over them.
 func (s suite) domains(t *testing.T, of cpuset.CPUSet) []int {
