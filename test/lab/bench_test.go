@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
@@ -63,6 +64,32 @@ func BenchmarkRecovery(b *testing.B) {
 				n.Ready()
 			}
 			require.Len(b, n.Records(), count)
+		})
+	}
+}
+
+// BenchmarkRuntimeRefresh measures what the runtime does after each change of the CDI directory: its CDI library
+// reads all files again, and no container gets a device meanwhile.
+func BenchmarkRuntimeRefresh(b *testing.B) {
+	for _, claims := range []int{0, 110, 500} {
+		b.Run(fmt.Sprintf("claims=%d", claims), func(b *testing.B) {
+			n := lab.NewNode(b, topologytest.T4(), lab.Options{Programs: programs})
+			var pods []*lab.Pod
+			for i := range claims {
+				p := podWith(n, fmt.Sprintf("p%d", i), lab.Request{
+					Zone: fmt.Sprintf("numa-%d", i%4), Capacity: map[string]string{"memory": "16Mi"},
+				})
+				require.True(b, n.Allocate(p))
+				pods = append(pods, p)
+			}
+			require.NoError(b, n.PrepareAll(pods))
+			cache, err := cdi.NewCache(cdi.WithSpecDirs(n.CDI), cdi.WithAutoRefresh(false))
+			require.NoError(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				require.NoError(b, cache.Refresh())
+			}
+			require.Equal(b, claims+2, len(cache.ListDevices()), "and the node state and the announcement")
 		})
 	}
 }
