@@ -508,6 +508,26 @@ func TestReplacementWithoutRoom(t *testing.T) {
 	require.Equal(t, state, n.state())
 }
 
+// A user blocks no node: a pod's CPU limit, as large as the API server takes it, leaves a node state that can be
+// written, and other claims are prepared and released.
+func TestReplacementForAPodWithAnAbsurdLimit(t *testing.T) {
+	n := newNode(t)
+	n.features = append(n.features, contract.FeatureQuota)
+	c := isolation(n.claim(1, "numa-0", capacity{"cpu": "1", "memory": "1Gi"}), `"cpu":{"quota":"none"}`)
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	next := n.next(c, 5)
+	p := n.pods["next"]
+	p.CPULimit = &contract.CPULimit{Milli: 1e14, Open: true} // 100G CPUs
+	n.pods["next"] = p
+	require.NoError(t, n.driver.Join(t.Context(), next))
+	require.Equal(t, []string{uid(5)}, n.recorded(1))
+	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
+	require.NoError(t, err)
+	require.NoError(t, n.unprepare(2))
+	require.Equal(t, "1-7", n.state().Shared.CPUs.String())
+}
+
 // The metadata of a claim is written before its new decision. If that fails,
 // the former decision stays.
 func TestReplacementWritesMetadata(t *testing.T) {
