@@ -84,13 +84,15 @@ func runnable(p pages.Page) (blocks []pages.Block) {
 // a claim of a pod there.
 func (s suite) commands(t *testing.T, dir string, blocks []pages.Block) {
 	t.Helper()
+	hasClaim := false
 	for _, b := range blocks {
 		if b.Language == "toml" {
 			s.containerdReads(t, b)
 			continue
 		}
 		script, _ := b.Script()
-		if strings.Contains(script, "CLAIM") {
+		if strings.Contains(script, "CLAIM") && !hasClaim {
+			hasClaim = true
 			s.claim(t, "page", "", capacity{"cpu": "1"})
 			s.run(t, pod("page", []string{"sleep"}, "page"))
 		}
