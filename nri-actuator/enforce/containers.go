@@ -137,7 +137,8 @@ func (e *Enforcer) remove(ctx context.Context, c *Container) {
 // gone forgets a container if its cgroup is gone for good. A container without a
 // cgroup of its own is forgotten when the runtime removes it. The runtime reports no end of a
 // container whose start failed: such a container is gone when its pod's cgroup is, which kubelet
-// makes before the pod's containers and removes after their end.
+// makes before the pod's containers and removes after their end. A container whose pod's cgroup is
+// not known stays (I1).
 func (e *Enforcer) gone(ctx context.Context, c *Container) {
 	if c.waits() && c.Cgroups.Pod != "" && !e.Mount.Exists(c.Cgroups.Pod) {
 		e.forget(ctx, c)

@@ -128,6 +128,17 @@ func TestCreatedContainerIsNotForgotten(t *testing.T) {
 	}
 }
 
+// A container whose pod's cgroup is not known may start all the same.
+func TestCreatedContainerOfAnUnknownPodCgroup(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := at(r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...), false)
+	c.Cgroups.Dir, c.Cgroups.Pod = "", ""
+	e := enforce.New(r.plugin.Options.Options)
+	e.Add(c)
+	_, _ = e.ApplyAll(t.Context()) // the error is about the unknown cgroup
+	require.NotNil(t, e.Find("c"))
+}
+
 // A container that the runtime no longer lists is forgotten at once if its cgroup is gone.
 func TestUnlistedContainerWithoutACgroup(t *testing.T) {
 	r := newRuntime(t, t.TempDir())

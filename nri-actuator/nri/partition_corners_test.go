@@ -51,6 +51,21 @@ func TestPartitionOfAFailedStart(t *testing.T) {
 	require.Empty(t, r.node.File(level, contract.FileExclusive))
 }
 
+// I1: a container that was forgotten with its pod's cgroup, and starts all the same, is refused: another claim has
+// its CPUs.
+func TestForgottenContainerThatStarts(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, err)
+	r.node.Unprepare(podA, claimA, "4-7")
+	r.node.RemoveCgroup(r.podDir(podA))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	other := r.run("other", podB, r.node.Prepare(podB, claimB, quad())...)
+	r.addPod(podA)
+	require.ErrorContains(t, r.start(c), "claim")
+	require.Equal(t, "4-7", r.cpus(other))
+}
+
 // A lost partition that another program makes again is no loss any more.
 func TestPartitionThatComesBack(t *testing.T) {
 	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)

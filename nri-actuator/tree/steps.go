@@ -232,12 +232,13 @@ func (p *plan) fill(kind Kind) {
 			_, former := state.Former[file]
 			_, read := state.Files[file]
 			content := files[file]
+			differs := p.has(dir, file) != content
 			switch {
 			case kind <= Pod && state.Unreadable[file]:
-			case p.has(dir, file) != content && file == contract.FileExclusive && !p.mayName(dir, cpusIn(content)):
+			case differs && file == contract.FileExclusive && !p.mayName(dir, cpusIn(content)):
 				// A sibling's partition still has one of the CPUs, or the cgroups above lack one. The
 				// next plan comes when that partition has ended.
-			case p.has(dir, file) != content:
+			case differs:
 				// A file that does not exist has no former value.
 				p.add(Step{Dir: dir, File: file, Content: content,
 					Act: saveUnless(kind > Pod || !read || former && !state.overwritten(file))})

@@ -38,6 +38,9 @@ type Hierarchy struct {
 // Open implements [cgroups.Hierarchy].
 func (h Hierarchy) Open(dir string) (cgroups.Cgroup, error) {
 	err := h.Process.Open(dir, func() error {
+		if dir == "" {
+			return syscall.ENOENT // path_resolution(7)
+		}
 		_, err := h.Kernel.Attributes(dir)
 		return err
 	})
