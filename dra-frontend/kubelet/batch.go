@@ -46,7 +46,7 @@ func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 	b := batch{claims: claims}
 	pods := newPodReader(d.pods)
 	for i := range claims {
-		pods.of(ctx, claims[i].object, &claims[i].Claim)
+		pods.readConsumers(ctx, claims[i].object, &claims[i].Claim)
 	}
 	b.beside, b.err = d.readOtherClaims(ctx, pods, claims, all)
 	b.err = decision.Because(decision.ReasonPods, b.err)
@@ -109,8 +109,8 @@ func (r podReader) pod(ctx context.Context, name types.NamespacedName) (decision
 	return one.pod, one.err
 }
 
-// of reads the consumers of a claim.
-func (r podReader) of(ctx context.Context, object *resourceapi.ResourceClaim, claim *decision.Claim) {
+// readConsumers reads the consumers of a claim.
+func (r podReader) readConsumers(ctx context.Context, object *resourceapi.ResourceClaim, claim *decision.Claim) {
 	for _, consumer := range object.Status.ReservedFor {
 		if consumer.APIGroup != "" || consumer.Resource != "pods" {
 			kind := schema.GroupResource{Group: consumer.APIGroup, Resource: consumer.Resource}
@@ -155,7 +155,7 @@ func (d *Driver) readOtherClaims(ctx context.Context, pods podReader, claims []a
 		}
 		// A claim that cannot be prepared has no values.
 		if a, err := d.allocation(object); err == nil && len(a.results) > 0 {
-			pods.of(ctx, object, &a.Claim)
+			pods.readConsumers(ctx, object, &a.Claim)
 			beside = append(beside, a.Claim)
 		}
 	}

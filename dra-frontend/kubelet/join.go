@@ -78,7 +78,7 @@ func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClai
 	results []resourceapi.DeviceRequestAllocationResult) error {
 	// As in prepare, the API server is read before the lock is taken.
 	joined := decision.Read(late, results, d.settings)
-	if newPodReader(d.pods).of(ctx, late, &joined); joined.PodsErr != nil || len(joined.Pods) == 0 {
+	if newPodReader(d.pods).readConsumers(ctx, late, &joined); joined.PodsErr != nil || len(joined.Pods) == 0 {
 		return joined.PodsErr
 	}
 	leave, err := d.lockDirectory()
