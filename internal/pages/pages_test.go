@@ -145,6 +145,7 @@ var unchecked = map[string]string{
 	"cat":        "a program of every machine",
 	"containerd": "of another version on each node",
 	"export":     "of the shell",
+	"find":       "a program of every machine",
 	"grep":       "a program of every machine",
 	"kubeadm":    "its configuration is checked in test/kubernetes",
 	"pidof":      "a program of every machine",
