@@ -77,8 +77,8 @@ func (a Announcement) Validate() error {
 	return nil
 }
 
-// CommonVersion returns the highest contract version that the actuator and
-// this program both know. Without a common version the error names both sides.
+// CommonVersion returns [Version] if the actuator reads it. Otherwise the error has the
+// versions of both sides.
 func (a Announcement) CommonVersion() (string, error) {
 	if slices.Contains(a.Versions, Version) {
 		return Version, nil
@@ -219,7 +219,7 @@ func readHeld(f *os.File, path string) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("%w: no process holds the lock of %s", ErrActuatorDead, path)
 	}
-	return io.ReadAll(io.LimitReader(f, MaxFileSize))
+	return atomicfile.ReadAll(f, MaxFileSize)
 }
 
 // replaced reports whether path names another file than f.

@@ -100,6 +100,9 @@ func TestAnnouncementReader_Broken(t *testing.T) {
 			require.NotErrorIs(t, err, contract.ErrActuatorDead)
 		}
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, contract.ActuatorFile), make([]byte, contract.MaxFileSize+1), 0o600))
+	_, err = r.Read()
+	require.ErrorContains(t, err, "is larger than")
 }
 
 func TestReadAnnouncement(t *testing.T) {

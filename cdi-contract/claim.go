@@ -192,9 +192,9 @@ func EncodeClaim(r ClaimRecord) ([]byte, error) {
 	return encodeSpec(ClaimKind, r, devices)
 }
 
-// guardProgram begins the name of the installed guard. It is not the name of the guard's program in the image: the guards
-// that claim files of earlier versions name are found by it too.
-const guardProgram = "nri-actuator"
+// guardNamePrefix begins the name of the installed guard. It is not the name of the guard's program in the image: the guards
+// that claim files of earlier versions name are recognised by this prefix, too.
+const guardNamePrefix = "nri-actuator"
 
 func guardArgs(path string) []string { return []string{filepath.Base(path), "guard"} }
 
@@ -202,7 +202,7 @@ func guardArgs(path string) []string { return []string{filepath.Base(path), "gua
 // guard, as a claim file injects it. A hook of another CDI device is not, whatever its
 // arguments are: the actuator takes a container with the guard's hook for checked.
 func IsGuard(path string, args []string) bool {
-	return strings.HasPrefix(filepath.Base(path), guardProgram) && slices.Equal(args, guardArgs(path))
+	return strings.HasPrefix(filepath.Base(path), guardNamePrefix) && slices.Equal(args, guardArgs(path))
 }
 
 // DecodeClaim decodes the record of a claim file. The record must be of the

@@ -19,7 +19,7 @@ type Decision struct {
 	// CPUs are the claimed CPUs.
 	CPUs CPUSet `json:"cpus,omitzero"`
 	// Partition is the kind of partition that the container becomes with its
-	// CPUs, one of [Partitions]. Absent: no partition; the shared pool leaves
+	// CPUs, one of [PartitionKinds]. Absent: no partition; the shared pool leaves
 	// the CPUs out.
 	Partition string `json:"partition,omitempty"`
 	// Mems are the NUMA nodes that memory may come from.

@@ -34,6 +34,15 @@ func Excerpt(s string, size int) string {
 	return s
 }
 
+// Few joins the first names of a list, at most so many, and counts the others: a message
+// must not grow with what it lists.
+func Few(names []string, most int) string {
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
 // maxError is how many bytes of an error about a pod's variable are kept.
 const maxError = 300
 

@@ -149,14 +149,14 @@ func (p Platform) Lacks(feature string) string {
 		return "this program does not know the feature"
 	case n.partitions && !p.Partitions:
 		return fmt.Sprintf("nri-actuator has made no cpuset partition on this node (Linux %s): "+
-			"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", p.Kernel)
+			"partitions need Linux 6.7, the machine's cgroup mount, and kubepods right below the mount's root", p.Kernel)
 	case n.files != "" && !slices.Contains(p.Machine, feature):
 		return fmt.Sprintf("nri-actuator could not write %s: the machine has no such file, or the chart's value %s is off", n.files, n.value)
 	case n.nri != version{} && !carried:
-		return fmt.Sprintf("the runtime is %s %s with NRI %s, it needs NRI %s (containerd %s, CRI-O %s)",
+		return fmt.Sprintf("the runtime is %s %s with NRI %s, the feature needs NRI %s (containerd %s, CRI-O %s)",
 			p.Runtime, p.RuntimeVersion, p.NRIVersion, n.nri, n.containerd, n.crio)
 	case n.kernel != version{} && !atLeast(p.Kernel, n.kernel):
-		return fmt.Sprintf("the kernel is Linux %s, it needs Linux %s", p.Kernel, n.kernel)
+		return fmt.Sprintf("the kernel is Linux %s, the feature needs Linux %s", p.Kernel, n.kernel)
 	}
 	return ""
 }
@@ -211,7 +211,8 @@ func (a Announcement) Lacks(feature string) string {
 	case why != "" && a.Kernel != "":
 		return why
 	}
-	// An actuator without a kernel in its announcement is older than this contract.
+	// Without a kernel, the actuator is older than this contract or has met no runtime yet.
+	// With one, an older actuator lacks the feature.
 	return fmt.Sprintf("nri-actuator announces [%s] with %s %s: upgrade nri-actuator, the runtime or the kernel",
 		strings.Join(a.Features, " "), a.Runtime, a.RuntimeVersion)
 }

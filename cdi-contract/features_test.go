@@ -49,16 +49,16 @@ func TestLacks(t *testing.T) {
 		Partitions: true, Machine: []string{contract.FeatureInterrupts}}
 	require.Empty(t, node.Lacks(contract.FeatureOOMScore))
 	require.Empty(t, node.Lacks(contract.FeaturePartition))
-	require.Equal(t, "the runtime is containerd v2.2.7 with NRI v0.11.0, it needs NRI 0.12 (containerd 2.3, CRI-O 1.37)",
+	require.Equal(t, "the runtime is containerd v2.2.7 with NRI v0.11.0, the feature needs NRI 0.12 (containerd 2.3, CRI-O 1.37)",
 		node.Lacks(contract.FeatureMemoryPolicy))
 	node.RuntimeVersion, node.Partitions = "v2.3.0", false
-	require.Equal(t, "the kernel is Linux 6.8.0-45, it needs Linux 6.9", node.Lacks(contract.FeatureWeightedInterleave))
+	require.Equal(t, "the kernel is Linux 6.8.0-45, the feature needs Linux 6.9", node.Lacks(contract.FeatureWeightedInterleave))
 	require.Equal(t, "nri-actuator has made no cpuset partition on this node (Linux 6.8.0-45): "+
-		"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", node.Lacks(contract.FeaturePartition))
+		"partitions need Linux 6.7, the machine's cgroup mount, and kubepods right below the mount's root", node.Lacks(contract.FeaturePartition))
 	require.Equal(t, "nri-actuator has made no cpuset partition on this node (Linux 6.8.0-45): "+
-		"it needs Linux 6.7, the machine's cgroup mount, and kubepods right below its root", node.Lacks(contract.FeatureIsolated))
+		"partitions need Linux 6.7, the machine's cgroup mount, and kubepods right below the mount's root", node.Lacks(contract.FeatureIsolated))
 	for release, lack := range map[string]string{
-		"6.12.95+deb12": "the kernel is Linux 6.12.95+deb12, it needs Linux 7.0", "7.0.0-rc1": "", "7.3.4+deb13": "",
+		"6.12.95+deb12": "the kernel is Linux 6.12.95+deb12, the feature needs Linux 7.0", "7.0.0-rc1": "", "7.3.4+deb13": "",
 	} {
 		require.Equal(t, lack, contract.Platform{Kernel: release, Partitions: true}.Lacks(contract.FeatureIsolated))
 	}

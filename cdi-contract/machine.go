@@ -128,7 +128,7 @@ func checkCPUFiles(files map[string]string) error {
 		case !known:
 			return fmt.Errorf("file %q is not on the contract's list", name)
 		case !file.content.MatchString(files[name]):
-			return fmt.Errorf("%s: %q is not %s", name, files[name], file.content)
+			return fmt.Errorf("%s: %q does not have the form %s", name, files[name], file.content)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (q Quiet) check(d Decision) error {
 	case q.Device != "" && !q.NoInterrupts:
 		return fmt.Errorf("quiet: device %q without noInterrupts", q.Device)
 	case d.CPUs.IsEmpty() && len(q.Features()) > 0:
-		return fmt.Errorf("quiet: a decision without cpus")
+		return fmt.Errorf("quiet: features %q need a decision with cpus", q.Features())
 	}
 	if f := unknown(q.Features(), d.Requires); f != "" {
 		return fmt.Errorf("quiet: needs feature %q in requires", f)

@@ -54,7 +54,7 @@ func TestMachineValidate(t *testing.T) {
 		},
 		"latency 0, which allows any": {
 			machine: contract.Machine{CPUs: []contract.CPUFiles{{CPUs: cpus("1"), Files: map[string]string{contract.FileWakeupLatency: "0"}}}},
-			err:     `power/pm_qos_resume_latency_us: "0" is not`,
+			err:     `power/pm_qos_resume_latency_us: "0" does not have`,
 		},
 		"a governor with a newline": {
 			machine: contract.Machine{CPUs: []contract.CPUFiles{{CPUs: cpus("1"), Files: map[string]string{contract.FileGovernor: "a\nb"}}}},
@@ -105,7 +105,7 @@ func TestQuietCheck(t *testing.T) {
 		"another file": {edit: func(r *contract.ResultRecord) { r.Quiet.Files = map[string]string{"online": "0"} }, err: `quiet: file "online"`},
 		"no CPUs": {
 			edit: func(r *contract.ResultRecord) { r.Decision.CPUs, r.Decision.Quota = contract.CPUSet{}, "" },
-			err:  "quiet: a decision without cpus",
+			err:  "need a decision with cpus",
 		},
 		"a feature that nothing needs": {
 			edit: func(r *contract.ResultRecord) {

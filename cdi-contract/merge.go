@@ -17,8 +17,9 @@ func Merge(decisions map[Key]Decision) Decision {
 // Combine is the merge rule. CPUs, mems and required features are united.
 // Amounts are added; [Max] plus an amount is Max. The stricter memory policy
 // holds for the nodes of both sides, the stricter partition for the CPUs of
-// both sides. The lower OOM score holds. A container without a quota in one decision
-// has none. A member that only one side has is taken from that side. Combine is commutative and associative, and
+// both sides. The lower OOM score holds. A container that one decision
+// frees of its quota ([QuotaNone]) has none. A member that only one side has is taken from
+// that side. Combine is commutative and associative, and
 // Decision{V: Version} is its identity. Both sides must be valid.
 func Combine(a, b Decision) Decision {
 	c := Decision{

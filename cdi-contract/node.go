@@ -41,8 +41,9 @@ type Shared struct {
 	// empty (I7).
 	CPUs CPUSet      `json:"cpus"`
 	Mems NUMANodeSet `json:"mems"`
-	// UnmanagedCPUs are the CPUs outside the driver's configuration. A container
-	// without a claim stays on them if its own spec pins it to such CPUs only.
+	// UnmanagedCPUs are the online CPUs that the driver neither offers nor puts into
+	// the shared pool. A container without a claim stays on them if its own spec pins
+	// it to such CPUs only.
 	UnmanagedCPUs CPUSet `json:"others,omitzero"`
 }
 

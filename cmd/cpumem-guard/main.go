@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command cpumem-guard is the guard, the OCI hook of containers with claims: it keeps a container from starting before
-// it has its claim's decision. nri-actuator installs it on the node, and dra-frontend writes it into the claims' CDI devices
-// as "guard". It is a program of its own because the start of each container with a claim waits for it: it has a quarter of
-// nri-actuator's size, and a run takes half the CPU time that it takes with nri-actuator's program.
+// it has its claim's decision. nri-actuator installs the program on the node, and dra-frontend writes a hook into the
+// claims' CDI devices that runs the installed copy with the argument "guard". The guard is a program of its own, because the start
+// of each container with a claim waits for it: the program is a quarter of nri-actuator in size and needs half the CPU time.
 package main
 
 import (

@@ -89,7 +89,7 @@ func TestProgram(t *testing.T) {
 		code, errs := run(state, "guard")
 		require.Equal(t, want, code, errs)
 		if want != 0 {
-			require.Contains(t, errs, "nri-actuator: guard: container c: it has not all that was decided for its claim")
+			require.Contains(t, errs, "nri-actuator: guard: container c: the container lacks values of its claim's decision")
 			require.Equal(t, 1, strings.Count(errs, "\n"))
 		}
 	}

@@ -130,12 +130,12 @@ func claimsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		claims := cluster.Claims(objects, objects.Claims)
+		claims := cluster.AllocatedRequests(objects, objects.Claims)
 		if n := c.overrides.Context.Namespace; n != "" {
-			claims = slices.DeleteFunc(claims, func(c cluster.Claim) bool { return c.Namespace != n })
+			claims = slices.DeleteFunc(claims, func(c cluster.AllocatedRequest) bool { return c.Namespace != n })
 		}
 		return form.Write(cmd.OutOrStdout(), claims, map[string]func(io.Writer) error{
-			table: func(w io.Writer) error { return cluster.ClaimTable(w, claims) },
+			table: func(w io.Writer) error { return cluster.RequestTable(w, claims) },
 		})
 	}
 	return cmd

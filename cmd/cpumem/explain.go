@@ -42,9 +42,9 @@ func explainCommand() *cobra.Command {
 	cmd.Flags().StringVar(&e.dir, "cdi-dir", config.Default().CDIDir, "CDI directory")
 	cmd.Flags().StringVar(&e.cgroups, "cgroup-root", "/sys/fs/cgroup", "cgroup mount of the node")
 	cmd.Flags().StringVar(&e.plugin, "plugin-dir", filepath.Join(config.Default().KubeletRootDir, "plugins", kubelet.DriverName),
-		"the frontend's data directory, which has the start of what is measured")
-	cmd.Flags().BoolVar(&e.plan, "plan", false, "also show as text what nri-actuator would write into the cgroups now")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after each change, and each ten seconds what was measured since")
+		"the frontend's data directory, which has the counters from the start of each measurement")
+	cmd.Flags().BoolVar(&e.plan, "plan", false, "with -o text, also show what nri-actuator would write into the cgroups now")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show all of it again after each change; measurements are read every ten seconds")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := form.Check(); err != nil {
 			return err

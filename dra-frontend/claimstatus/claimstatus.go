@@ -101,8 +101,8 @@ func devices(c contract.ClaimRecord, report Report, before []device) []device {
 			}
 		}
 		q := report.Quiet[key]
-		d.interrupts, d.throttling = quiet(ConditionInterrupts, q.Interrupts), quiet(ConditionThrottling, q.Quota)
-		d.measured = quiet(ConditionQuiet, q.Measured)
+		d.interrupts, d.throttling = conditionOf(ConditionInterrupts, q.Interrupts), conditionOf(ConditionThrottling, q.Quota)
+		d.measured = conditionOf(ConditionQuiet, q.Measured)
 		d.measured.where = q.Magnitudes
 		if i < len(before) {
 			d.measured = d.measured.unlessReworded(before[i].measured)
@@ -112,7 +112,7 @@ func devices(c contract.ClaimRecord, report Report, before []device) []device {
 	return out
 }
 
-func quiet(kind string, c health.Condition) condition {
+func conditionOf(kind string, c health.Condition) condition {
 	if c == (health.Condition{}) {
 		return condition{}
 	}

@@ -259,7 +259,7 @@ func TestRefused(t *testing.T) {
 				w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
 				pass(time.Hour)
 				require.Len(t, s.written(), 20)
-				require.Equal(t, 1, logged.FilterMessageSnippet("tried again").Len())
+				require.Equal(t, 1, logged.FilterMessageSnippet("tries again").Len())
 				s.refuse(nil)
 				pass(5 * time.Minute)
 				require.Len(t, s.written(), 21)

@@ -174,7 +174,7 @@ func (w *Writer) check(want wanted, claim *resourceapi.ResourceClaim) {
 }
 
 func (w *Writer) complain(want wanted, err error) {
-	w.logOnce("status of a claim not written, it is tried again", want, err)
+	w.logOnce("status of a claim not written; the frontend tries again", want, err)
 }
 
 // logOnce logs a message unless the last message was the same.

@@ -109,8 +109,8 @@ const (
 // SharedPool configures the shared pool.
 type SharedPool struct {
 	// Mode is dynamic (the pool is all managed CPUs that no claim holds) or fixed
-	// (the pool is all CPUs outside managedCPUs, always; reservedCPUs inside
-	// managedCPUs are refused).
+	// (the pool is always the online CPUs outside managedCPUs, without the left-out
+	// CPUs; reservedCPUs inside managedCPUs are refused).
 	Mode string `json:"mode"`
 	// MinCPUs stay in the pool whatever the scheduler allocates, 1 or more.
 	MinCPUs int `json:"minCPUs"`

@@ -81,7 +81,7 @@ func TestParseRefuses(t *testing.T) {
 		},
 		"lost CPUs": {
 			text: "sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0,2-3",
-			want: "reservedCPUs: 2-3 of them are in managedCPUs 2-7, and with sharedPool.mode fixed",
+			want: "reservedCPUs: CPUs 2-3 are also in managedCPUs 2-7, and with sharedPool.mode fixed",
 		},
 		"factor":              {"memoryQoS: {throttlingFactor: 1.5}", "throttlingFactor: 1.5"},
 		"protection":          {"memoryQoS: {protection: strong}", "memoryQoS.protection"},

@@ -136,9 +136,8 @@ func (c Config) lostCPUs() error {
 		return nil
 	}
 	if lost := reserved.Intersection(managed); !lost.IsEmpty() {
-		return fmt.Errorf("reservedCPUs: %s of them are in managedCPUs %s, and with sharedPool.mode fixed they would be "+
-			"in no claim and not in the shared pool: %s",
-			lost, managed, "take them out of managedCPUs, which puts them into the pool")
+		return fmt.Errorf("reservedCPUs: CPUs %s are also in managedCPUs %s, and with sharedPool.mode fixed neither a claim "+
+			"nor the shared pool could have them: take them out of managedCPUs, which puts them into the pool", lost, managed)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (c Config) ReservedHugepageCounts() (map[int]map[int64]int64, error) {
 				return nil, fmt.Errorf("reservedHugepages.%s: %w", key, err)
 			}
 			if pages < 0 {
-				return nil, fmt.Errorf("reservedHugepages.%s.%s: %d pages", key, size, pages)
+				return nil, fmt.Errorf("reservedHugepages.%s.%s: %d pages, want 0 or more", key, size, pages)
 			}
 			out[node][bytes] = pages
 		}

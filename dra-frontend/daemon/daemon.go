@@ -232,7 +232,7 @@ func (d *Daemon) removeStale() error {
 	}
 	// Since New, the previous active instance may have prepared claims in
 	// another directory.
-	return errors.Join(d.dir.Check(), d.dir.RemoveStale(), d.receipts().RemoveStale(), release())
+	return errors.Join(d.dir.Check(), d.dir.RemoveStale(), d.bookFile().RemoveStale(), release())
 }
 
 // loop keeps slices and node state current until ctx ends, or until a newer

@@ -67,24 +67,24 @@ func TestPendingEnds(t *testing.T) {
 	now := time.Unix(1, 0)
 	p := progress{}
 	at := func(generation uint64) bool {
-		p = p.written(generation, now)
+		p = p.withWritten(generation, now)
 		return p.pending(now)
 	}
 	require.False(t, at(0), "no node file")
-	p = p.announced(1)
+	p = p.withApplied(1)
 	require.False(t, at(1))
 	require.True(t, at(2))
 	now = now.Add(grace - time.Second)
 	require.True(t, at(2))
 	require.True(t, at(3))
-	p = p.announced(2)
+	p = p.withApplied(2)
 	require.True(t, at(3))
 	now = now.Add(grace - time.Second)
-	p = p.announced(2)
+	p = p.withApplied(2)
 	require.True(t, at(3), "it was behind, and made progress")
 	now = now.Add(time.Second)
 	require.False(t, at(3))
-	p = p.announced(3)
+	p = p.withApplied(3)
 	require.False(t, at(3))
 	require.True(t, at(4))
 }
@@ -127,7 +127,7 @@ func TestAfterAnnouncement(t *testing.T) {
 
 // A44: the API server drops events after an hour, so a lasting fault is
 // reported again.
-func TestToldAgain(t *testing.T) {
+func TestReportedAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		version, reason string
 		overwritten     map[string]contract.Files

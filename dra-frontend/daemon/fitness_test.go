@@ -18,7 +18,7 @@ import (
 // An event reports a fault of the node at once, and each hour while the fault
 // stays. Actuators are replaced and writes of slices retried, so an event
 // reports these two faults only if they last. The metric has no delay.
-func TestFitnessIsTold(t *testing.T) {
+func TestFitnessIsReported(t *testing.T) {
 	wrong := errors.New("what is wrong")
 	for _, tc := range []struct {
 		reason string

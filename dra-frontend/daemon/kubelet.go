@@ -17,6 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
@@ -41,12 +42,25 @@ func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 		return
 	}
 	k.log.Error(msg, zap.Error(err))
-	if errors.Is(err, kubeletplugin.ErrRecoverable) {
-		// In the helper only errors of publishing are recoverable.
+	switch {
+	case isLateHealth(err): // kubelet gets the next report
+	case errors.Is(err, kubeletplugin.ErrRecoverable):
 		k.published.notWritten(err)
-		return
+	default:
+		k.fail(fmt.Errorf("%s: %w", msg, err))
 	}
-	k.fail(fmt.Errorf("%s: %w", msg, err))
+}
+
+// isLateHealth reports whether the helper complains of a late health report, as after a
+// pause of the whole machine. The helper wraps ErrRecoverable itself for that; an error of
+// publishing only equals it. There are no other recoverable errors.
+func isLateHealth(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if err == kubeletplugin.ErrRecoverable { //nolint:errorlint // errors.Is also finds errors of publishing
+			return true
+		}
+	}
+	return false
 }
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin. With metadata off
@@ -69,6 +83,10 @@ func (k kubeletSide) UnprepareResourceClaims(ctx context.Context, claims []kubel
 // health unknown.
 const healthInterval = 10 * time.Second
 
+// maxMessage, with what [contract.Excerpt] adds, is below the 1024 bytes that the API
+// allows.
+const maxMessage = 960
+
 // WatchHealthStatus implements kubeletplugin.DRAPlugin. A device is unhealthy
 // while no actuator applies decisions, or while the machine lacks a part of the
 // device's claims. Kubelet may leave the reports unread.
@@ -84,7 +102,7 @@ func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubel
 			}
 			if problem != "" {
 				health.Health = kubeletplugin.HealthStatusUnhealthy
-				health.Message = clip(problem)
+				health.Message = contract.Excerpt(problem, maxMessage)
 			}
 			report.Devices = append(report.Devices, health)
 		}
@@ -100,14 +118,6 @@ func (k kubeletSide) WatchHealthStatus(ctx context.Context, reports chan<- kubel
 		case <-ticker.C:
 		}
 	}
-}
-
-// clip keeps a message below the 1024 characters that the API allows.
-func clip(s string) string {
-	if len(s) > 1000 {
-		return s[:1000]
-	}
-	return s
 }
 
 // Kubelet has kubelet's root directory, the node's name and this instance's pod.

@@ -33,8 +33,8 @@ type observation struct {
 	// checks that preflight could not do.
 	unfit    error
 	warnings []string
-	// claims are the prepared claims. blocked names the claim files that cannot
-	// be read.
+	// claims are the prepared claims. blocked is why the node state cannot be brought in
+	// line with the claim files: mostly claim files that cannot be read.
 	claims  []contract.ClaimRecord
 	blocked error
 	// actuatorFault is why no actuator would apply a claim.
@@ -42,7 +42,8 @@ type observation struct {
 	announced     announced
 	// protection has the findings about the cgroups of claims.
 	protection map[contract.Key]health.Protection
-	// book has the start of what is measured, receipts what was measured since.
+	// book has the counters from the start of each measurement, receipts what was measured
+	// since.
 	book     receipt.Book
 	receipts map[contract.Key]receipt.Receipt
 	// irqbalance reports whether irqbalance is running on this node.
@@ -71,7 +72,7 @@ type announced struct {
 // apply no claim.
 func (s announced) after(a contract.Announcement, err error) announced {
 	if a.V != "" {
-		s.progress = s.progress.announced(a.Generation)
+		s.progress = s.progress.withApplied(a.Generation)
 	}
 	if a.Kubepods != "" {
 		s.kubepods = a.Kubepods
@@ -97,15 +98,15 @@ type progress struct {
 // replacement of an actuator takes less; after that, missing values are a fault.
 const grace = time.Minute
 
-func (p progress) announced(generation uint64) progress {
+func (p progress) withApplied(generation uint64) progress {
 	if generation != p.applied {
 		return progress{applied: generation}
 	}
 	return p
 }
 
-// written returns the progress while the node file has a generation.
-func (p progress) written(generation uint64, now time.Time) progress {
+// withWritten returns the progress after the node file was seen with a generation.
+func (p progress) withWritten(generation uint64, now time.Time) progress {
 	if generation <= p.applied {
 		p.behind = time.Time{}
 	} else if p.behind.IsZero() {
@@ -189,7 +190,7 @@ func (d *Daemon) observeCgroups(o observation) observation {
 	now := time.Now()
 	generation := d.driver.Generation()
 	d.o.Metrics.Generation(generation)
-	o.announced.progress = o.announced.progress.written(generation, now)
+	o.announced.progress = o.announced.progress.withWritten(generation, now)
 	findings, err := health.CheckProtection(health.Cgroups{
 		Root: os.DirFS(cgroupRoot(d.o.Config)), Owner: d.o.Config.MemoryQoS.Owner, PageSize: d.o.PageSize,
 		Kubepods: o.announced.kubepods, Overwritten: o.announced.overwritten,
@@ -224,7 +225,7 @@ func (d *Daemon) observeReceipts(o observation) observation {
 	}
 	book := o.book.Next(look)
 	if !reflect.DeepEqual(book, o.book) {
-		if err := d.receipts().Write(book); err != nil {
+		if err := d.bookFile().Write(book); err != nil {
 			d.o.Log.Warn("a restart of the frontend begins the measurement of claims again", zap.Error(err))
 		}
 	}
@@ -232,12 +233,12 @@ func (d *Daemon) observeReceipts(o observation) observation {
 	return o
 }
 
-// receipts returns the file of what is measured.
-func (d *Daemon) receipts() receipt.File { return receipt.File{Dir: d.o.Kubelet.dataDir()} }
+// bookFile returns the file of what is measured.
+func (d *Daemon) bookFile() receipt.File { return receipt.File{Dir: d.o.Kubelet.dataDir()} }
 
 // readReceipts reads the book of an earlier instance.
 func (d *Daemon) readReceipts(o observation) observation {
-	book, err := d.receipts().Read()
+	book, err := d.bookFile().Read()
 	if err != nil {
 		d.o.Log.Warn("the measurement of claims begins again", zap.Error(err))
 	}

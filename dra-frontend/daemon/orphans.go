@@ -142,10 +142,10 @@ func (w *orphans) release(c contract.ClaimRecord) bool {
 		err = w.driver.ReleaseOrphan(c)
 	}
 	if err != nil {
-		log.Error("orphaned claim not released, tried again", zap.Error(err))
+		log.Error("orphaned claim not released; the frontend tries again", zap.Error(err))
 		return false
 	}
-	log.Warn("orphaned claim released: its object is gone, and nothing of it runs", zap.Duration("after", orphanGrace))
+	log.Warn("orphaned claim released: its object is gone, and none of its pods runs", zap.Duration("after", orphanGrace))
 	return true
 }
 
@@ -157,7 +157,8 @@ func (w *orphans) report(found map[string]string) {
 	}
 	w.log.Warn("the objects of prepared claims are gone", zap.Strings("claims", fresh))
 	w.send(events.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
-		"the objects of prepared claims are gone, released after %s while nothing of them runs: %s", orphanGrace, events.Few(fresh))})
+		"the objects of these prepared claims are gone; the frontend releases a claim %s after that, unless one of its pods runs: %s",
+		orphanGrace, events.Few(fresh))})
 }
 
 func (w *orphans) complain(ctx context.Context, err error) {
@@ -167,6 +168,6 @@ func (w *orphans) complain(ctx context.Context, err error) {
 	}
 	if ctx.Err() == nil && err.Error() != w.complaint {
 		w.complaint = err.Error()
-		w.log.Warn("orphaned claims not looked for, it is tried again", zap.Error(err))
+		w.log.Warn("orphaned claims not looked for; the frontend tries again", zap.Error(err))
 	}
 }

@@ -37,7 +37,7 @@ func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
 	}
 	// Only the host's tree can show that a pod has no cgroup.
 	if _, err := fs.Stat(c.root, a.Kubepods); err != nil {
-		return false, fmt.Errorf("the cgroup of all pods, does sysfsRoot show the host's? %w", err)
+		return false, fmt.Errorf("the cgroup of all pods cannot be read, sysfsRoot must show the host's sysfs: %w", err)
 	}
 	_, err = fs.Stat(c.root, health.PodDir(a.Kubepods, pod.QOS, pod.UID))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -81,7 +81,8 @@ func (p *sliceMonitor) notWritten(err error) {
 		// Before the error: an event is cut off after 1024 bytes.
 		hint = "numaNodeForm list and publishPCIeRoots need the feature gate " + featureLists + " on API server and scheduler: "
 	}
-	p.fail(fmt.Errorf("ResourceSlices of this node are not written, pods are scheduled by what they said before: %s%w", hint, err))
+	p.setWriteError(fmt.Errorf("ResourceSlices of this node are not written, and the scheduler still uses their former content: %s%w",
+		hint, err))
 	p.mu.Unlock()
 	p.metrics.SliceWriteFailed()
 	p.wake()
@@ -95,8 +96,8 @@ func (p *sliceMonitor) failure() error {
 	return p.failed
 }
 
-// fail stores the error of a write, nil for success. The caller holds the lock.
-func (p *sliceMonitor) fail(err error) {
+// setWriteError stores the error of a write, nil for success. The caller holds the lock.
+func (p *sliceMonitor) setWriteError(err error) {
 	if err == nil && p.failed != nil {
 		p.log.Info("ResourceSlices of this node are written again")
 	}
@@ -124,7 +125,7 @@ func (p *sliceMonitor) noteDropped(err *resourceslice.DroppedFieldsError) {
 	features := err.DisabledFeatures()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fail(nil)
+	p.setWriteError(nil)
 	// The library cannot name the mapping's feature.
 	if !resourceslices.KeepsNodeAllocatable(err.DesiredSlice.Spec.Devices, []resourceapi.ResourceSlice{*err.ActualSlice}) {
 		features = append(features, featureMapping)
@@ -180,13 +181,13 @@ func (p *sliceMonitor) readBack(ctx context.Context) bool {
 		resourceapi.ResourceSliceSelectorDriver: kubelet.DriverName, resourceapi.ResourceSliceSelectorNodeName: p.node,
 	}.String()})
 	if err != nil {
-		p.log.Debug("slices not read back, tried again", zap.Error(err))
+		p.log.Debug("slices not read back; the frontend tries again", zap.Error(err))
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failed != nil && resourceslices.Published(p.sent, list.Items) {
-		p.fail(nil)
+		p.setWriteError(nil)
 	}
 	if p.state == metrics.MappingPending && resourceslices.KeepsNodeAllocatable(p.sent, list.Items) {
 		p.setFinalMapping(metrics.MappingActive)

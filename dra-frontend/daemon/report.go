@@ -51,13 +51,13 @@ func (r *reporter) report(before, now state) {
 // logNode logs what has changed of the node.
 func (r *reporter) logNode(before, now observation) {
 	if now.unfit != nil && text(now.unfit) != text(before.unfit) {
-		r.log.Error("no new claims", zap.Error(now.unfit))
+		r.log.Error("this node is not fit and takes no new claims", zap.Error(now.unfit))
 	}
 	if now.unfit == nil && before.unfit != nil {
 		r.log.Info("this node is fit again")
 	}
 	for _, w := range newWarnings(before.warnings, now.warnings) {
-		r.log.Warn("preflight", zap.String("finding", w))
+		r.log.Warn("preflight could not check a part of the node", zap.String("finding", w))
 	}
 	for _, w := range newWarnings(before.divided.Machine.Warnings, now.divided.Machine.Warnings) {
 		r.log.Warn("the machine is read with a fallback", zap.String("warning", w))
@@ -73,7 +73,7 @@ func (r *reporter) logNode(before, now observation) {
 		r.log.Error("this node takes no new claims", zap.Error(now.blocked))
 	}
 	if now.blocked == nil && before.blocked != nil {
-		r.log.Info("node state is current")
+		r.log.Info("the claim files can be read and the node state is written again")
 	}
 	if now.actuatorFault != nil && text(now.actuatorFault) != text(before.actuatorFault) {
 		r.log.Error("claims wait for the actuator", zap.Error(now.actuatorFault))

@@ -63,8 +63,8 @@ func (r Result) wrap(err error) error {
 // unlimited reports whether the parameters set no memory limit.
 func (r Result) unlimited() bool { return r.Memory.Limit == contract.Max }
 
-// NeedsMachine reports whether what the claim asks of the machine can be checked with the
-// machine's facts only.
+// NeedsMachine reports whether the check of what the claim asks of the machine needs the
+// machine's facts.
 func (c Claim) NeedsMachine() bool {
 	return slices.ContainsFunc(c.Results, func(r Result) bool { return quiet.NeedsFacts(r.Settings.Quiet.Record()) })
 }
@@ -75,17 +75,32 @@ func (c Claim) NeedsAllocatableMemory() bool {
 	return slices.ContainsFunc(c.Results, func(r Result) bool { return r.unlimited() && r.Settings.Memory.Factor != nil })
 }
 
+// configurations returns the configurations of an allocated claim: those of its classes
+// from the allocation, its own from the spec, which cannot change. In the allocation the
+// scheduler of Kubernetes 1.37 removes the names of the requests if a configuration is for
+// all of them, and parameters for a request must win over parameters for all requests.
+func configurations(claim *resourceapi.ResourceClaim) []resourceapi.DeviceAllocationConfiguration {
+	all := slices.DeleteFunc(slices.Clone(claim.Status.Allocation.Devices.Config), func(c resourceapi.DeviceAllocationConfiguration) bool {
+		return c.Source != resourceapi.AllocationConfigSourceClass
+	})
+	for _, c := range claim.Spec.Devices.Config {
+		all = append(all, resourceapi.DeviceAllocationConfiguration{
+			Source: resourceapi.AllocationConfigSourceClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration,
+		})
+	}
+	return all
+}
+
 // Read reads a claim's allocation and parameters; defaults are the settings of a
-// claim without parameters. The claim has no consumers yet. Results that cannot
-// be read are the claim's Fault.
+// claim without parameters. The claim has no consumers yet. ResultErr is the error of the
+// first result that cannot be read.
 func Read(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestAllocationResult, defaults parameters.Settings) Claim {
 	c := Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), OwnedByPod: ownedByPod(claim)}
 	for i, result := range results {
 		r := Result{ResultRecord: allocation(result), Index: i}
 		var err error
 		if r.Amounts, err = zones.AmountsOf(result, defaults.Memory.PageSize); err == nil {
-			config := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
-			r.Settings, err = defaults.Resolve(result.Request, config)
+			r.Settings, err = defaults.Resolve(result.Request, resourceclaim.ConfigForResult(configurations(claim), result))
 		}
 		if err == nil && r.Amounts.Memory > 0 {
 			r.Memory, err = r.Settings.Memory.Result(r.Amounts.Memory)
@@ -144,10 +159,14 @@ func (c Claim) formerCPUs(index int) contract.CPUSet {
 	return contract.CPUSet{}
 }
 
-// PodRecords returns the records of the pods. The CPU limit counts only where a container
-// has no quota.
-func (c Claim) PodRecords() []contract.PodRecord {
-	lifts := slices.ContainsFunc(c.Results, func(r Result) bool { return r.liftsQuota() })
+// podRecords returns the records of the pods of a claim that is decided now.
+func (c Claim) podRecords() []contract.PodRecord {
+	return c.PodRecords(slices.ContainsFunc(c.Results, func(r Result) bool { return r.liftsQuota() }))
+}
+
+// PodRecords returns the records of the pods. lifts reports whether the decision leaves a
+// container without a quota: only then the CPU limit counts.
+func (c Claim) PodRecords(lifts bool) []contract.PodRecord {
 	records := make([]contract.PodRecord, len(c.Pods))
 	for i, p := range c.Pods {
 		if records[i] = p.PodRecord; !lifts {
@@ -195,7 +214,7 @@ func (c Claim) FirstNotPod() string {
 func (c Claim) refuseSharing(request string) error {
 	if _, running := containers(c.Pods, c.Name, request); len(running) > 1 {
 		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): "+
-			"give each container a claim or a request of its own", len(running), few(running))
+			"give each container a claim or a request of its own", len(running), contract.Few(running, maxNamed))
 	}
 	return nil
 }

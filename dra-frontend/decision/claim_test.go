@@ -98,14 +98,12 @@ func TestReadFaults(t *testing.T) {
 				Request: "r", Driver: contract.Vendor, Pool: "node", Device: "numa-0",
 				ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{amount: *resource.NewQuantity(4096, resource.BinarySI)},
 			}
-			object := &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
-				Devices: resourceapi.DeviceAllocationResult{Config: []resourceapi.DeviceAllocationConfiguration{{
-					Source: resourceapi.AllocationConfigSourceClaim,
-					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-						Driver: contract.Vendor, Parameters: runtime.RawExtension{Raw: []byte(`{"cpu":{}}`)},
-					}},
-				}}},
-			}}}
+			object := &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{}}}
+			object.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{
+				DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+					Driver: contract.Vendor, Parameters: runtime.RawExtension{Raw: []byte(`{"cpu":{}}`)},
+				}},
+			}}
 			c := decision.Read(object, []resourceapi.DeviceRequestAllocationResult{result}, parameters.Defaults(config.Default(), 4096))
 			require.ErrorContains(t, c.ResultErr, `request "r" on device "numa-0"`)
 			require.Empty(t, c.Results)

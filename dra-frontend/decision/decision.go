@@ -129,7 +129,7 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	record := contract.ClaimRecord{
 		V: contract.Version, Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, BootID: c.Node.BootID,
 		Guard: c.Node.Guard, GuardTimeout: c.Node.GuardTimeout,
-		Pods: claim.PodRecords(), OwnedByPod: claim.OwnedByPod, Joinable: claim.joinable(),
+		Pods: claim.podRecords(), OwnedByPod: claim.OwnedByPod, Joinable: claim.joinable(),
 	}
 	if claim.ResultErr != nil {
 		return record, Because(ReasonClaim, claim.ResultErr)
@@ -147,7 +147,7 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	}
 	taken := nodestate.ClaimedCPUs(others)
 	for _, r := range claim.Results {
-		result, err := c.decideResult(claim, r, taken, others)
+		result, err := c.decideResult(claim, r, taken, others, record.Results)
 		if err != nil {
 			return record, Because(ReasonClaim, r.wrap(err))
 		}
@@ -179,7 +179,8 @@ func (c call) check(r Result) error {
 		return errors.New("memory or hugepages granted, the zone offers none: " +
 			"its memory is not of a kind in memoryTypes; delete the pod so that it is scheduled again")
 	case r.Amounts.CPUs > zone.CPUs.Size():
-		return fmt.Errorf("%d CPUs granted, the zone has %d (%s)", r.Amounts.CPUs, zone.CPUs.Size(), zone.CPUs)
+		return fmt.Errorf("%d CPUs granted, the zone has %d (%s): delete the pod so that it is scheduled again",
+			r.Amounts.CPUs, zone.CPUs.Size(), zone.CPUs)
 	}
 	if f := r.Settings.Memory.Factor; f != nil && r.Amounts.Memory > 0 && c.Node.NoMemoryHigh != nil {
 		return Because(ReasonClaim, fmt.Errorf("memory.throttlingFactor: %v, but %w: leave it out, or use a node whose kernel can",
@@ -190,7 +191,9 @@ func (c call) check(r Result) error {
 
 // decideResult returns the record of a result of the claim. taken are the CPUs of
 // other results.
-func (c call) decideResult(claim Claim, r Result, taken contract.CPUSet, others []contract.ClaimRecord) (contract.ResultRecord, error) {
+func (c call) decideResult(
+	claim Claim, r Result, taken contract.CPUSet, others []contract.ClaimRecord, own []contract.ResultRecord,
+) (contract.ResultRecord, error) {
 	d, err := c.values(claim, r, taken, others)
 	if err != nil {
 		return contract.ResultRecord{}, err
@@ -216,7 +219,7 @@ func (c call) decideResult(claim Claim, r Result, taken contract.CPUSet, others 
 			"its parameters need %q, which this node cannot do: %s; leave them out, or upgrade the node",
 			feature, c.Node.Actuator.Lacks(feature)))
 	}
-	if err := quiet.Check(wish, d.CPUs, others, c.Machine); err != nil {
+	if err := quiet.Check(wish, d.CPUs, others, own, c.Machine); err != nil {
 		return contract.ResultRecord{}, err
 	}
 	record := r.ResultRecord

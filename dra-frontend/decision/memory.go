@@ -148,7 +148,8 @@ func allOrNoneLimited(users []memoryContainer) error {
 		return nil
 	}
 	return fmt.Errorf("of the containers that use it some have a memory limit of their own (%s) "+
-		"and some have none (%s), and one value serves all: give all of them a limit, or none", few(limited), few(unlimited))
+		"and some have none (%s), and one value serves all: give all of them a limit, or none",
+		contract.Few(limited, maxNamed), contract.Few(unlimited, maxNamed))
 }
 
 // fits refuses claimed memory above the limit of the whole pod. The claims of

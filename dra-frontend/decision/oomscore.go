@@ -3,6 +3,7 @@
 package decision
 
 import (
+	"math"
 	"slices"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -60,7 +61,8 @@ func (c call) resources(claim Claim, container Container) oomscore.Resources {
 	for _, u := range c.resultsUsedBy(claim, container) {
 		cpus.Request += 1000 * int64(u.Amounts.CPUs)
 		memory.Request += u.Memory.Amount
-		memory.Limit += int64(u.Memory.Limit)
+		// The sum ends at the largest number: limits that overflow must not look like the request.
+		memory.Limit += min(int64(u.Memory.Limit), math.MaxInt64-memory.Limit)
 		unlimited = unlimited || u.unlimited()
 	}
 	cpus.Limit = cpus.Request

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/partition"
 )
 
-var errPreparedWithout = errors.New("it was prepared without")
+var errPreparedWithout = errors.New("it was prepared without a partition")
 
 // partition returns the kind of partition for a result, empty for none.
 func (c call) partition(claim Claim, r Result) (string, error) {
@@ -135,7 +135,7 @@ func (c Claim) obstacle(r Result, takesMorePods bool) error {
 	case used == 0:
 		return errors.New("no container uses it")
 	case len(running) > 1:
-		return fmt.Errorf("%d containers that run at the same time use it (%s)", len(running), few(running))
+		return fmt.Errorf("%d containers that run at the same time use it (%s)", len(running), contract.Few(running, maxNamed))
 	case demand(r) != "":
 		return nil
 	case takesMorePods:

@@ -3,7 +3,6 @@
 package decision
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -112,12 +111,5 @@ func (c Claim) cpuLimit(request string) int64 {
 	return slices.Min(limits)
 }
 
-// few names some of the names and counts the rest: a message must not grow with
-// a pod's spec.
-func few(names []string) string {
-	const most = 6
-	if more := len(names) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
+// maxNamed is how many containers a message names.
+const maxNamed = 6

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
@@ -96,4 +97,26 @@ func TestQuietIsRefused(t *testing.T) {
 	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(out[0].Err))
 	require.NoError(t, out[1].Err)
 	require.ErrorContains(t, out[2].Err, "which another claim on this node has")
+}
+
+// Two requests of one claim may get CPUs that share a clock.
+func TestQuietOfOneClaimContradicts(t *testing.T) {
+	node := testNode(t)
+	node.Actuator.Features = contract.Features()
+	facts := quiet.Facts{CPUs: make(map[int]quiet.CPU)}
+	for id := range 64 {
+		facts.CPUs[id] = quiet.CPU{Min: 1e6, Max: 3e6, Beside: contracttest.CPUs("0-63")}
+	}
+	c := claim(1, "numa-0", 1, 0)
+	second := c.Results[0]
+	second.Request, second.Index = "s", 1
+	c.Results = append(c.Results, second)
+	frequency := func(i int, kHz parameters.Frequency) { c.Results[i].Settings.Quiet.MaxFrequency = &kHz }
+	frequency(0, 1e6)
+	frequency(1, 2e6)
+	out := decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{c}, Machine: facts})
+	require.ErrorContains(t, out[0].Err, "cpu.maxFrequency 2000MHz contradicts 1000MHz, which another claim or request has")
+	frequency(1, 1e6)
+	out = decision.Decide(decision.Input{Node: node, Claims: []decision.Claim{c}, Machine: facts})
+	require.NoError(t, out[0].Err)
 }

@@ -161,7 +161,7 @@ func TestPartitionReasons(t *testing.T) {
 		want  string
 	}{
 		"of a prepared claim of the same container":               {known: true, want: "cpu.isolation of the claim is none"},
-		"of a prepared claim whose settings are not in this call": {want: "it was prepared without"},
+		"of a prepared claim whose settings are not in this call": {want: "it was prepared without a partition"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims := inOnePod(claim(1, "numa-0", 1, 0), partitioned(claim(2, "numa-0", 1, 0)))
@@ -203,7 +203,7 @@ func TestPreparedClaimOfTheSameName(t *testing.T) {
 				Prepared: []contract.ClaimRecord{prepared.Record},
 			})[0]
 			if c.refused {
-				require.ErrorContains(t, outcome.Err, "which is no partition: it was prepared without")
+				require.ErrorContains(t, outcome.Err, "which is no partition: it was prepared without a partition")
 				return
 			}
 			require.NoError(t, outcome.Err)

@@ -3,11 +3,11 @@
 package events
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
+
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
 // AgainInterval is how often a lasting fault is reported again. The API server
@@ -51,9 +51,4 @@ func (r *Reminder) FreshTexts(now map[string]string) []string {
 const maxNamed = 6
 
 // Few joins the first names, with the number of further names.
-func Few(names []string) string {
-	if more := len(names) - maxNamed; more > 0 {
-		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(names, ", ")
-}
+func Few(names []string) string { return contract.Few(names, maxNamed) }

@@ -203,7 +203,7 @@ func (c check) look(g cgroup, kind string, own bool) Protection {
 		f = Protection{Status: metav1.ConditionUnknown, Reason: ReasonNotStarted, Message: notStarted}
 	case err != nil:
 		f.Status, f.Reason = metav1.ConditionUnknown, ReasonUnknown
-		f.Message = fmt.Sprintf("the cgroup %s cannot be read, sysfsRoot must show the host's: %v", g.dir, err)
+		f.Message = fmt.Sprintf("the cgroup %s cannot be read, sysfsRoot must show the host's sysfs: %v", g.dir, err)
 	case c.Owner == config.OwnerDriver && !g.foreign && c.Pending:
 		f = Protection{Status: metav1.ConditionUnknown, Reason: ReasonNotStarted, Message: notStarted}
 	default:

@@ -73,6 +73,9 @@ func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Ke
 				q.Interrupts = facts.interrupts(r.Decision.CPUs)
 			}
 			switch limit := r.Quiet.LimitMilli; {
+			case r.Decision.Quota == contract.QuotaNone && slices.ContainsFunc(c.Pods, hasOpenLimit):
+				q.Quota = Condition{metav1.ConditionFalse, ReasonCPULimit, "the CPU limit of its pod may stop the container, " +
+					"because another container of the pod has no CPU limit: give each container a limit, or leave the pod's limit out"}
 			case r.Decision.Quota == contract.QuotaNone:
 				q.Quota = Condition{metav1.ConditionTrue, ReasonNoQuota, "no CPU limit throttles the container"}
 			case limit > 0:
@@ -90,6 +93,10 @@ func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Ke
 	}
 	return all
 }
+
+// hasOpenLimit reports whether the pod has a CPU limit that a container without a claim can
+// use up.
+func hasOpenLimit(p contract.PodRecord) bool { return p.CPULimit != nil && p.CPULimit.Open }
 
 // judge compares what was measured with what the result asks for.
 func judge(r contract.ResultRecord, measured receipt.Receipt) Condition {
@@ -124,11 +131,8 @@ func (f QuietFacts) interrupts(cpus contract.CPUSet) Condition {
 	}
 	switch {
 	case len(names) > 0:
-		text := strings.Join(names[:min(len(names), maxInterrupts)], ", ")
-		if more := len(names) - maxInterrupts; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
-		}
-		return Condition{metav1.ConditionFalse, ReasonFixed, "the kernel keeps these interrupts on the claim's CPUs: " + text}
+		return Condition{metav1.ConditionFalse, ReasonFixed,
+			"the kernel keeps these interrupts on the claim's CPUs: " + contract.Few(names, maxInterrupts)}
 	case fault != "":
 		return Condition{metav1.ConditionFalse, ReasonFault, fmt.Sprintf("nri-actuator could not write the CPUs of interrupts: %.300s", fault)}
 	}
@@ -137,6 +141,7 @@ func (f QuietFacts) interrupts(cpus contract.CPUSet) Condition {
 			"until nri-actuator looks again; give it the claimable CPUs as IRQBALANCE_BANNED_CPULIST, or stop it"}
 	}
 	return Condition{
-		metav1.ConditionTrue, ReasonQuiet, "no interrupt of a device comes to the claim's CPUs, except the device that it asks for",
+		metav1.ConditionTrue, ReasonQuiet,
+		"no interrupt of a device comes to the claim's CPUs, except those of the device that the claim asks for",
 	}
 }

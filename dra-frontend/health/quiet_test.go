@@ -28,11 +28,12 @@ func TestCheckQuiet(t *testing.T) {
 		interrupts    string
 		throttling    string
 		irqbalance    bool
+		limit         *contract.CPULimit
 	}{
 		"nothing asked, no limit": {fixed: map[string]string{"24 disk": "4"}},
 		"quiet": {
 			quiet: contract.Quiet{NoInterrupts: true}, fixed: map[string]string{"24 disk": "3"},
-			interrupts: "True Quiet no interrupt of a device comes to the claim's CPUs, except the device that it asks for",
+			interrupts: "True Quiet no interrupt of a device comes to the claim's CPUs, except those of the device that the claim asks for",
 		},
 		"a fixed interrupt": {
 			quiet: contract.Quiet{NoInterrupts: true}, fixed: map[string]string{"24 disk": "3-4", "25 usb": "1"},
@@ -59,9 +60,18 @@ func TestCheckQuiet(t *testing.T) {
 				"leave the limit out, or set the claim parameter cpu.quota to none",
 		},
 		"a lifted limit": {quota: contract.QuotaNone, throttling: "True NoQuota no CPU limit throttles the container"},
+		"a pod whose containers have limits": {
+			quota: contract.QuotaNone, limit: &contract.CPULimit{Milli: 2000},
+			throttling: "True NoQuota no CPU limit throttles the container",
+		},
+		"a pod with a limit that another container can use up": {
+			quota: contract.QuotaNone, limit: &contract.CPULimit{Milli: 2000, Open: true},
+			throttling: "False CPULimit the CPU limit of its pod may stop the container, because another container of the pod has no CPU limit: " +
+				"give each container a limit, or leave the pod's limit out",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			claims := []contract.ClaimRecord{{UID: "c", Results: []contract.ResultRecord{
+			claims := []contract.ClaimRecord{{UID: "c", Pods: []contract.PodRecord{{UID: "p", CPULimit: c.limit}}, Results: []contract.ResultRecord{
 				{Quiet: c.quiet, Decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Quota: c.quota}},
 			}}}
 			got := health.CheckQuiet(claims, health.QuietFacts{Fixed: c.fixed, Faults: c.faults, Irqbalance: c.irqbalance})

@@ -74,7 +74,7 @@ func (i Identity) String() string {
 // HeldError means that this instance is not the active one: another instance is,
 // or is about to be.
 type HeldError struct {
-	// By is the active instance.
+	// By is the active instance, or the one that asks to become it.
 	By Identity
 	// Successor reports whether the active instance hands over when this one
 	// asks.
@@ -93,7 +93,7 @@ func (e *HeldError) Error() string {
 		return fmt.Sprintf("an older instance of the frontend serves this node (%s) "+
 			"and hands over once kubelet has registered this one", e.By)
 	}
-	return fmt.Sprintf("a newer instance of the frontend serves this node (%s): this one waits in case that one ends", e.By)
+	return fmt.Sprintf("a newer instance of the frontend serves this node or is about to (%s): this one waits in case that one ends", e.By)
 }
 
 // Instance is this process as one of the node's frontends. Its methods are safe
@@ -293,7 +293,7 @@ func (i *Instance) successor() (*Identity, error) {
 		return nil, err
 	}
 	by := read(f)
-	if before, err := i.succeeds(by, i.me); err != nil || !before {
+	if mayTakeOver, err := i.succeeds(by, i.me); err != nil || !mayTakeOver {
 		return nil, err
 	}
 	return &by, nil

@@ -147,7 +147,7 @@ func TestSecondCall(t *testing.T) {
 			n.claim(2, "numa-1", capacity{"memory": "768Mi", "hugepages_2Mi": "4Mi"}),
 		}
 		if unlimited > 0 {
-			claims[unlimited-1].Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"unlimited"}`)
+			configure(claims[unlimited-1], opaque(`"memory":{"limit":"unlimited"}`))
 		}
 		n.together(2*gi, claims...)
 		n.pods["pod"].Containers[0].Hugepages = map[string]int64{"2Mi": 8 * mi}
@@ -211,7 +211,7 @@ func TestOrderOfClaimsInACall(t *testing.T) {
 				claims = append(claims, n.claim(i+1, fmt.Sprintf("numa-%d", i%2), capacity{"cpu": "1", "memory": amount}))
 				ids = append(ids, i+1)
 				if !own {
-					claims[i].Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"unlimited"}`)
+					configure(claims[i], opaque(`"memory":{"limit":"unlimited"}`))
 				}
 			}
 			if own {
@@ -257,7 +257,7 @@ func TestUnlimited(t *testing.T) {
 	unlimited := func() (a, b *resourceapi.ResourceClaim) {
 		a, b = n.claim(1, "numa-0", capacity{"memory": "256Mi"}), n.claim(2, "numa-1", capacity{"memory": "768Mi"})
 		for _, c := range []*resourceapi.ResourceClaim{a, b} {
-			c.Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"unlimited"}`)
+			configure(c, opaque(`"memory":{"limit":"unlimited"}`))
 		}
 		n.together(0, a, b)
 		return a, b
@@ -304,7 +304,7 @@ func TestUnlimitedBesideALimit(t *testing.T) {
 	n := newNode(t)
 	throttled(n, 0.5)
 	a, b := n.claim(1, "numa-0", capacity{"memory": "256Mi"}), n.claim(2, "numa-1", capacity{"memory": "768Mi"})
-	a.Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"unlimited"}`)
+	configure(a, opaque(`"memory":{"limit":"unlimited"}`))
 	n.together(0, a, b)
 	require.NoError(t, n.prepareAll(a, b))
 	require.Equal(t, contract.Memory{Low: gi, High: (gi + 16*gi) / 2, Max: contract.Max}, *n.merged(1, 2).Memory)
@@ -316,12 +316,12 @@ func TestThrottlingOnAnOldKernel(t *testing.T) {
 	n.noMemoryHigh = errors.New("kernel 5.8.18 can hang tasks at memory.high, which is mended in 5.9")
 	n.restart()
 	c := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
-	c.Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"2Gi","throttlingFactor":0.5}`)
+	configure(c, opaque(`"memory":{"limit":"2Gi","throttlingFactor":0.5}`))
 	_, err := n.prepare(c)
 	require.ErrorContains(t, err, `request "zone" on device "numa-0": memory.throttlingFactor: 0.5, `+
 		`but kernel 5.8.18 can hang tasks at memory.high, which is mended in 5.9: leave it out`)
 	require.Empty(t, n.claimFiles())
-	c.Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"2Gi"}`)
+	configure(c, opaque(`"memory":{"limit":"2Gi"}`))
 	_, err = n.prepare(c)
 	require.NoError(t, err)
 }
@@ -338,7 +338,7 @@ func TestOwnerKubelet(t *testing.T) {
 		inventory.Base.Protect = owner == config.OwnerDriver
 		n.driver.SetInventory(inventory)
 		c := n.claim(1, "numa-0", capacity{"memory": "1Gi"})
-		c.Status.Allocation.Devices.Config = opaque(`"memory":{"limit":"2Gi","protection":"auto"}`)
+		configure(c, opaque(`"memory":{"limit":"2Gi","protection":"auto"}`))
 		_, err := n.prepare(c)
 		require.NoError(t, err)
 		return n.record(1).Results[0].Decision, n.state()

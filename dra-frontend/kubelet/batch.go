@@ -21,8 +21,8 @@ import (
 // knows about them. A batch is read before the lock is taken, because the API
 // server may be slow.
 type batch struct {
-	claims []allocated
-	beside []decision.Claim
+	claims      []allocated
+	otherClaims []decision.Claim
 	// err is why no claim of the call can be decided, nil if claims can be.
 	err error
 	// allocatableMemory is in bytes, 0 if no claim depends on it.
@@ -39,16 +39,17 @@ type allocated struct {
 	results []resourceapi.DeviceRequestAllocationResult
 }
 
-// read reads a batch. Kubelet asks for all claims of a pod except claims that it
-// knows to be prepared, so only prepared claims are read beside; unless all is
-// set, for a claim that is decided anew without kubelet.
+// read reads the consumers of the claims, and the other claims of these pods. Kubelet
+// asks for all claims of a pod except those that it knows to be prepared, so of the other
+// claims only the prepared ones are read. With all, every other claim is read: kubelet
+// did not make this call ([Driver.decideAnew]).
 func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 	b := batch{claims: claims}
 	pods := newPodReader(d.pods)
 	for i := range claims {
 		pods.readConsumers(ctx, claims[i].object, &claims[i].Claim)
 	}
-	b.beside, b.err = d.readOtherClaims(ctx, pods, claims, all)
+	b.otherClaims, b.err = d.readOtherClaims(ctx, pods, claims, all)
 	b.err = decision.Because(decision.ReasonPods, b.err)
 	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsAllocatableMemory() }) {
 		b.allocatableMemory, b.allocatableMemoryErr = d.node.AllocatableMemory(ctx)
@@ -144,7 +145,7 @@ func (d *Driver) readOtherClaims(ctx context.Context, pods podReader, claims []a
 			return nil, err
 		}
 	}
-	var beside []decision.Claim
+	var others []decision.Claim
 	for _, name := range names {
 		object, err := d.claims.Claim(ctx, name.Namespace, name.Name)
 		if apierrors.IsNotFound(err) {
@@ -156,10 +157,10 @@ func (d *Driver) readOtherClaims(ctx context.Context, pods podReader, claims []a
 		// A claim that cannot be prepared has no values.
 		if a, err := d.allocation(object); err == nil && len(a.results) > 0 {
 			pods.readConsumers(ctx, object, &a.Claim)
-			beside = append(beside, a.Claim)
+			others = append(others, a.Claim)
 		}
 	}
-	return beside, nil
+	return others, nil
 }
 
 // otherNames returns the names of the other claims of these claims' pods.

@@ -48,8 +48,8 @@ type node struct {
 	dir  string
 	lock string
 	pods podMap
-	// claims are the claims of the API server by name, as far as they are read
-	// beside.
+	// claims are the claims of the API server by name, as far as a call for another
+	// claim reads them.
 	claims claimMap
 	// running are the UIDs of pods with a cgroup. unseen is the error if
 	// cgroups cannot be read.
@@ -423,11 +423,11 @@ func TestPrepareRefuses(t *testing.T) {
 			n.pods["pod-1"] = p
 		}, "memory limit of pod pod-1 of 1048576 bytes is below the claimed 1073741824 bytes"},
 		"A19 parameters": {func(n *node, c *resourceapi.ResourceClaim) {
-			c.Status.Allocation.Devices.Config = opaque(`"cpu":{"placement":"random"}`)
+			configure(c, opaque(`"cpu":{"placement":"random"}`))
 		}, `request "zone" on device "numa-0": the claim's parameters for all requests: cpu.placement: "random", want one of`},
 		"A19 a policy that the actuator does not know": {func(n *node, c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Results[0].ConsumedCapacity["memory"] = resource.MustParse("1Gi")
-			c.Status.Allocation.Devices.Config = opaque(`"memory":{"policy":"weightedInterleave"}`)
+			configure(c, opaque(`"memory":{"policy":"weightedInterleave"}`))
 		}, `its parameters need "weightedInterleave", which this node cannot do: the runtime is testruntime v1 with NRI`},
 	} {
 		t.Run(name, func(t *testing.T) {

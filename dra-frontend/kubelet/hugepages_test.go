@@ -112,7 +112,7 @@ func TestHugepages(t *testing.T) {
 			for i, amounts := range c.claims {
 				claim := n.claim(i+1, "numa-0", amounts)
 				if i < len(c.params) && c.params[i] != "" {
-					claim.Status.Allocation.Devices.Config = ofClass(c.params[i])
+					configure(claim, ofClass(c.params[i]))
 				}
 				claims, ids = append(claims, claim), append(ids, i+1)
 			}
@@ -183,7 +183,7 @@ func TestHugepagesCountedWithTheSpec(t *testing.T) {
 			for i, amounts := range c.claims {
 				claims, ids = append(claims, n.claim(i+1, "numa-0", amounts)), append(ids, i+1)
 				if c.params != "" {
-					claims[i].Status.Allocation.Devices.Config = ofClass(c.params)
+					configure(claims[i], ofClass(c.params))
 				}
 			}
 			n.together(0, claims...)

@@ -34,7 +34,7 @@ func TestPartitionAfterPrepared(t *testing.T) {
 		c := isolation(template(n.claim(3, "numa-0", capacity{"cpu": "1"})), partition)
 		n.pod(decision.Pod{Containers: []decision.Container{using("main", true, ref("claim-2"), ref("claim-3"))}}, b, c)
 		require.ErrorContains(t, n.prepareAll(c), "container pod/main also uses claim claim-2, request zone, "+
-			"which is no partition: it was prepared without")
+			"which is no partition: it was prepared without a partition")
 	})
 	t.Run("a partition", func(t *testing.T) {
 		n := newNode(t)

@@ -40,7 +40,7 @@ func template(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 
 func isolation(c *resourceapi.ResourceClaim, members string) *resourceapi.ResourceClaim {
 	if members != "" {
-		c.Status.Allocation.Devices.Config = opaque(members)
+		configure(c, opaque(members))
 	}
 	return c
 }
@@ -377,7 +377,7 @@ func TestPartitionsOfRequests(t *testing.T) {
 			second := *result(claim).DeepCopy()
 			second.Request, second.Device = "other/large", "numa-1"
 			claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, second)
-			claim.Status.Allocation.Devices.Config = c.params
+			configure(claim, c.params)
 			if !c.named {
 				template(claim)
 			}

@@ -16,6 +16,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 )
@@ -58,6 +59,27 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, n.unprepare(1))
 	require.Empty(t, n.state().Pods)
+}
+
+// A prepared claim keeps its quota after the configuration has another one, for pods that come later too.
+func TestJoinAfterAnotherConfiguration(t *testing.T) {
+	n := newNode(t)
+	n.features = append(n.features, contract.FeatureQuota)
+	n.config.CPU.Quota = config.None
+	n.restart()
+	c := n.claim(1, "numa-0", capacity{"cpu": "2"})
+	_, err := n.prepare(c)
+	require.NoError(t, err)
+	n.config = config.Default()
+	n.restart()
+	requireReconciled(t, n.driver)
+
+	n.late(c, "late", 5)
+	p := n.pods["late"]
+	p.CPULimit = &contract.CPULimit{Milli: 500}
+	n.pods["late"] = p
+	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.Equal(t, contract.NoQuota, n.state().Pods[uid(5)].Quota)
 }
 
 // listed counts the calls that read the whole directory.

@@ -4,6 +4,7 @@ package kubelet_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,7 +40,7 @@ func TestOOMScore(t *testing.T) {
 	uses := func(numbers ...int) decision.Container {
 		c := decision.Container{Name: "c", BesideMain: true}
 		for _, i := range numbers {
-			c.Claims = append(c.Claims, decision.ClaimReference{Claim: []string{"", "claim-1", "claim-2"}[i]})
+			c.Claims = append(c.Claims, decision.ClaimReference{Claim: fmt.Sprintf("claim-%d", i)})
 		}
 		return c
 	}
@@ -114,6 +115,15 @@ func TestOOMScore(t *testing.T) {
 			parameters: `"memory":{"limit":"unlimited"}`,
 			containers: []decision.Container{uses(1)},
 			want:       []int{750},
+		},
+		"limits whose sum overflows to the request": {
+			claims: []capacity{
+				{"cpu": "1", "memory": "1Gi"}, {"memory": "1Gi"}, {"memory": "1Gi"}, {"memory": "1Gi"},
+				{"memory": "1Gi"}, {"memory": "1Gi"}, {"memory": "1Gi"}, {"memory": "1Gi"},
+			},
+			parameters: `"memory":{"limit":"2305843010287435776"}`, // 2^61 + 1Gi
+			containers: []decision.Container{uses(1, 2, 3, 4, 5, 6, 7, 8)},
+			want:       []int{500, 500, 500, 500, 500, 500, 500, 500},
 		},
 		"setup uses one of two claims": {
 			claims:     []capacity{{"memory": "4Gi"}, {"memory": "2Gi"}},

@@ -16,6 +16,21 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
+// configure gives the claim the configurations as user and scheduler do: its own are in the
+// spec, those of its class in the allocation.
+func configure(c *resourceapi.ResourceClaim, configs []resourceapi.DeviceAllocationConfiguration) {
+	c.Spec.Devices.Config, c.Status.Allocation.Devices.Config = nil, nil
+	for _, config := range configs {
+		if config.Source == resourceapi.AllocationConfigSourceClass {
+			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, config)
+			continue
+		}
+		c.Spec.Devices.Config = append(c.Spec.Devices.Config, resourceapi.DeviceClaimConfiguration{
+			Requests: config.Requests, DeviceConfiguration: config.DeviceConfiguration,
+		})
+	}
+}
+
 // opaque returns claim parameters with the JSON members.
 func opaque(members string, requests ...string) []resourceapi.DeviceAllocationConfiguration {
 	return []resourceapi.DeviceAllocationConfiguration{{
@@ -39,7 +54,7 @@ func TestClaimCannotLiftHugepageLimits(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
 	c := n.claim(1, "numa-0", capacity{"hugepages_2Mi": "4Mi"})
-	c.Status.Allocation.Devices.Config = opaque(`"hugepages":{"limits":"unlimited"}`)
+	configure(c, opaque(`"hugepages":{"limits":"unlimited"}`))
 	_, err := n.prepare(c)
 	require.ErrorContains(t, err, "hugepages.limits: unlimited is not a claim's to ask for")
 	require.Empty(t, n.claimFiles())
@@ -57,9 +72,9 @@ func TestParametersReachTheDecision(t *testing.T) {
 	}
 	n.driver.SetInventory(inventory)
 	c := n.claim(1, "numa-1", capacity{"cpu": "2", "memory": "1Gi", "hugepages_2Mi": "4Mi"})
-	c.Status.Allocation.Devices.Config = append(opaque(`"cpu":{"placement":"spread","wholeCores":true,"cores":"any"},`+
+	configure(c, append(opaque(`"cpu":{"placement":"spread","wholeCores":true,"cores":"any"},`+
 		`"memory":{"limit":"2Gi","throttlingFactor":0.5,"protection":"min","policy":"bind"}`),
-		ofClass(`"hugepages":{"limits":"unlimited"}`)...)
+		ofClass(`"hugepages":{"limits":"unlimited"}`)...))
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	require.Equal(t, placement.Options{Placement: placement.Spread, WholeCores: true, Cores: placement.CoresAny}, asked)
@@ -85,8 +100,8 @@ func TestParametersOfOneRequest(t *testing.T) {
 	second.Request, second.Device = "other/large", "numa-1"
 	second.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}
 	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, second)
-	c.Status.Allocation.Devices.Config = append(append(opaque(`"hugepages":{"limits":"unchanged"}`, "zone"),
-		opaque(`"memory":{"limit":"3Gi"}`, "other/large")...), opaque(`"memory":{"limit":"4Gi"}`, "other/small")...)
+	configure(c, append(append(opaque(`"hugepages":{"limits":"unchanged"}`, "zone"),
+		opaque(`"memory":{"limit":"3Gi"}`, "other/large")...), opaque(`"memory":{"limit":"4Gi"}`, "other/small")...))
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	results := n.record(1).Results

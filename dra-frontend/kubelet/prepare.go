@@ -55,7 +55,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	answers := make([]kubeletplugin.PrepareResult, len(b.claims))
 	fail := func(err error) []kubeletplugin.PrepareResult {
 		for i := range answers {
-			answers[i].Err = decision.Because(decision.ReasonPods, err)
+			answers[i].Err = err
 		}
 		return answers
 	}
@@ -77,7 +77,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		return fail(decision.Because(decision.ReasonFiles, err))
 	}
 	in := decision.Input{
-		OtherClaims: b.beside, Prepared: claims.Prepared, Err: b.err,
+		OtherClaims: b.otherClaims, Prepared: claims.Prepared, Err: b.err,
 		AllocatableMemory: b.allocatableMemory, AllocatableMemoryErr: b.allocatableMemoryErr, Machine: b.machine,
 	}
 	var open []int
@@ -89,7 +89,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		}
 		switch {
 		case err != nil:
-			answers[i].Err = err
+			answers[i].Err = decision.Because(decision.ReasonPods, err)
 			d.logOf(a.Namespace, a.Name, a.UID).Info("claim not prepared", zap.Error(err))
 		case standing:
 			answers[i].Devices = answer(former)

@@ -62,7 +62,7 @@ func (n *node) recorded(i int) []string {
 func TestReplacement(t *testing.T) {
 	ask := func(n *node, c *resourceapi.ResourceClaim) error { _, err := n.prepare(c); return err }
 	follow := func(n *node, c *resourceapi.ResourceClaim) error { return n.driver.Join(context.Background(), c) }
-	for name, tell := range map[string]func(*node, *resourceapi.ResourceClaim) error{"kubelet asks": ask, "the claim is followed": follow} {
+	for name, learn := range map[string]func(*node, *resourceapi.ResourceClaim) error{"kubelet asks": ask, "the claim is followed": follow} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			n.partitions(true)
@@ -79,14 +79,14 @@ func TestReplacement(t *testing.T) {
 
 			both := c.DeepCopy()
 			n.late(both, "next", 5)
-			require.NoError(t, tell(n, both), "the one before has it")
+			require.NoError(t, learn(n, both), "the one before has it")
 			require.Equal(t, before, n.record(1))
 
 			next := n.next(c, 5)
 			p := n.pods["next"]
 			p.RuntimeClass, p.Containers[0].MemoryLimit, p.Containers[0].Hugepages = "kata", 2*gi, map[string]int64{"2Mi": 8 * mi}
 			n.pods["next"] = p
-			require.NoError(t, tell(n, next))
+			require.NoError(t, learn(n, next))
 			after := n.record(1)
 			require.Equal(t, []string{uid(5)}, n.recorded(1))
 			require.Equal(t, contract.Decision{
@@ -112,11 +112,14 @@ func TestReplacementWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		obstacle func(*node)
 		err      string
+		reason   decision.Reason
 	}{
-		"it runs":      {func(n *node) { n.running = map[string]bool{uid(1001): true} }, "pod " + uid(1001) + " has not ended"},
-		"not known":    {func(n *node) { n.unseen = errors.New("no cgroups here") }, "no cgroups here"},
-		"no actuator":  {func(n *node) { n.actuator = contract.ErrActuatorDead }, contract.ErrActuatorDead.Error()},
-		"blocked node": {func(n *node) { n.damage(t) }, contract.ClaimFile(uid(99))},
+		"it runs": {
+			func(n *node) { n.running = map[string]bool{uid(1001): true} }, "pod " + uid(1001) + " has not ended", decision.ReasonPods,
+		},
+		"not known":    {func(n *node) { n.unseen = errors.New("no cgroups here") }, "no cgroups here", decision.ReasonPods},
+		"no actuator":  {func(n *node) { n.actuator = contract.ErrActuatorDead }, contract.ErrActuatorDead.Error(), decision.ReasonActuator},
+		"blocked node": {func(n *node) { n.damage(t) }, contract.ClaimFile(uid(99)), decision.ReasonFiles},
 	} {
 		for kind, change := range map[string]func(*resourceapi.ResourceClaim) *resourceapi.ResourceClaim{
 			"the same allocation": (*resourceapi.ResourceClaim).DeepCopy,
@@ -133,6 +136,7 @@ func TestReplacementWaits(t *testing.T) {
 				require.ErrorContains(t, n.driver.Join(t.Context(), next), c.err)
 				_, err = n.prepare(next)
 				require.ErrorContains(t, err, c.err)
+				require.Equal(t, c.reason, decision.ReasonOf(err))
 				require.Equal(t, record, n.record(1))
 				require.Equal(t, state, n.state())
 			})

@@ -124,12 +124,12 @@ func (w *Watcher) ask(ctx context.Context) error {
 func (w *Watcher) complain(ctx context.Context, err error) {
 	if ctx.Err() == nil && err.Error() != w.complaint {
 		w.complaint = err.Error()
-		w.o.Log.Warn("owner of memory protection not checked, it is tried again", zap.Error(err))
+		w.o.Log.Warn("owner of memory protection not checked; the frontend tries again", zap.Error(err))
 	}
 }
 
-// report sends a finding as event, log line and metric, each hour while the finding
-// stays. It logs the end of a finding.
+// report sets the metric, and sends and logs a finding when it is new and each hour while
+// it stays. It logs the end of a finding.
 func (w *Watcher) report(finding *Finding) {
 	now := Finding{}
 	if finding != nil {
@@ -144,6 +144,6 @@ func (w *Watcher) report(finding *Finding) {
 		w.o.Log.Info("memory protection has one owner", zap.String("owner", w.o.Owner))
 		return
 	}
-	w.o.Log.Warn("preflight", zap.String("reason", now.Reason), zap.String("finding", now.Message))
+	w.o.Log.Warn("kubelet's configuration does not suit the driver's", zap.String("reason", now.Reason), zap.String("finding", now.Message))
 	w.o.Send(events.Notice{Reason: now.Reason, Note: now.Message})
 }

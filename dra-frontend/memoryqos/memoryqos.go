@@ -75,13 +75,13 @@ type Container struct {
 	// any pod: the capacity less the kube and system reservations, with hugepages
 	// and the eviction threshold.
 	Ceiling int64
-	// Results has the same order for each result. The results without a limit come
-	// last, so that only these depend on the ceiling.
+	// Results has one order, whichever result Values is called for. The results without a
+	// limit come last, so that only these depend on the ceiling.
 	Results []Result
 }
 
-// Values returns the part of result number i, with its policy p. Kubelet writes
-// a container's own limit, so Max is contract.Max then. An own limit below the
+// Values returns the part of result number i, with its policy p. With an own
+// limit of the container Max is contract.Max, because kubelet writes that limit. An own limit below the
 // sum of the amounts is an error.
 func (c Container) Values(i int, p Policy) (contract.Memory, error) {
 	amount, limit, limited := c.sum(len(c.Results))

@@ -63,10 +63,12 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_cpus", Help: "Online CPUs by state: exclusive (held by claims) or shared.",
 		}, []string{"state"}),
 		blocked: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_blocked", Help: "1 while the node takes no new claims because its claim files cannot be read.",
+			Name: "cpumem_frontend_blocked",
+			Help: "1 while the node takes no new claims because its claim files cannot be read, or its node file cannot be written.",
 		}),
 		actuator: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_actuator_ready", Help: "1 while nri-actuator is alive and connected to the runtime.",
+			Name: "cpumem_frontend_actuator_ready",
+			Help: "1 while nri-actuator is alive, connected to the runtime, and has a contract version in common with this frontend.",
 		}),
 		active: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_active", Help: "1 while this instance serves the node, 0 while it waits for another one.",

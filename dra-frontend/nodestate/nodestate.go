@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
@@ -24,9 +25,10 @@ type Base struct {
 	// all NUMA nodes with memory.
 	CPUs contract.CPUSet
 	Mems contract.NUMANodeSet
-	// UnmanagedCPUs are the CPUs outside the driver's configuration.
+	// UnmanagedCPUs are the online CPUs that the driver neither offers nor puts into the
+	// shared pool.
 	UnmanagedCPUs contract.CPUSet
-	// Online are all CPUs of the machine.
+	// Online are the online CPUs of the machine.
 	Online contract.CPUSet
 	// Protect writes memory.min and memory.low of pods and ancestors.
 	Protect bool
@@ -38,6 +40,8 @@ var ErrNoSharedPool = errors.New("no CPU would be left for the shared pool")
 // Compute returns the node state for the prepared claims. The ledger sets the
 // generation. The error is [ErrNoSharedPool] if the shared pool would be empty.
 func Compute(base Base, claims []contract.ClaimRecord) (contract.NodeState, error) {
+	// I8: the state does not depend on the order in which its caller has the claims.
+	claims = slices.SortedFunc(slices.Values(claims), func(a, b contract.ClaimRecord) int { return strings.Compare(a.UID, b.UID) })
 	state := contract.NodeState{
 		V:         contract.Version,
 		BootID:    base.BootID,

@@ -150,6 +150,20 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// I8: the order in which the caller has the claims does not matter.
+func TestOrderOfClaims(t *testing.T) {
+	first := claim(1, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: contracttest.CPUs("1")})
+	second := claim(2, contract.PodRecord{UID: uid(102)}, contract.Decision{CPUs: contracttest.CPUs("2")})
+	first.Results[0].Quiet = contract.Quiet{NoInterrupts: true, Device: "eth0"}
+	second.Results[0].Quiet = contract.Quiet{NoInterrupts: true, Device: "disk"}
+	want, err := nodestate.Compute(base, []contract.ClaimRecord{first, second})
+	require.NoError(t, err)
+	got, err := nodestate.Compute(base, []contract.ClaimRecord{second, first})
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Len(t, want.Machine.DeviceInterrupts, 2)
+}
+
 // The pods of claims that ask something of the machine require it; the machine's part of
 // the state has it.
 func TestMachine(t *testing.T) {

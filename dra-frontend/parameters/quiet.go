@@ -148,7 +148,7 @@ func (g *Governor) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Quiet are the settings beside which a claim's CPUs are quiet.
+// Quiet has the settings that keep a claim's CPUs quiet.
 type Quiet struct {
 	Interrupts Interrupts
 	// Quota is config.QuotaKeep or config.None, Housekeeping config.Any or config.None.
@@ -197,8 +197,8 @@ func (q Quiet) with(p CPU) Quiet {
 	return q
 }
 
-// record adds the settings that ask for something, field to value, for people.
-func (q Quiet) record(add func(field, value string)) {
+// describe adds the settings that ask for something, field to value, for people.
+func (q Quiet) describe(add func(field, value string)) {
 	for field, value := range map[string]string{
 		"cpu.interrupts": q.Interrupts.String(), "cpu.quota": q.Quota, "cpu.housekeeping": q.Housekeeping,
 	} {

@@ -227,7 +227,7 @@ func set[T any](to *T, value *T) {
 func (s Settings) refuseProtection(m Memory) error {
 	const why = "but the driver of this node does not protect memory (memoryQoS.owner of its configuration is none)"
 	if m.ThrottlingFactor != nil {
-		return fmt.Errorf("memory.throttlingFactor: %v, %s: want none", *m.ThrottlingFactor, why)
+		return fmt.Errorf("memory.throttlingFactor: %v, %s: leave it out", *m.ThrottlingFactor, why)
 	}
 	if p := m.Protection; p != nil && *p != string(memoryqos.Auto) && *p != string(memoryqos.None) {
 		return fmt.Errorf("memory.protection: %q, %s: want auto or none", *p, why)
@@ -268,7 +268,7 @@ func (s Settings) Record(d contract.Decision, hugepages bool) map[string]string 
 		add("cpu.isolation", map[string]string{
 			contract.PartitionRoot: IsolationPartition, contract.PartitionIsolated: IsolationIsolated,
 		}[d.Partition])
-		s.Quiet.record(add)
+		s.Quiet.describe(add)
 	}
 	if d.Memory != nil {
 		add("memory.protection", string(s.Memory.Protection))

@@ -92,7 +92,7 @@ func TestKindsRefused(t *testing.T) {
 			free:    "0-31",
 			n:       16,
 			options: placement.Options{Cores: placement.CoresEfficiency, WholeL3: true},
-			want:    "no whole L3 caches of efficiency cores only are free",
+			want:    "no whole L3 caches with efficiency cores only are free",
 		},
 		{
 			name:    "two caches that both kinds share",
@@ -100,7 +100,7 @@ func TestKindsRefused(t *testing.T) {
 			free:    "0-7",
 			n:       2,
 			options: placement.Options{Cores: placement.CoresPerformance, WholeL3: true},
-			want:    "no whole L3 caches of performance cores only are free",
+			want:    "no whole L3 caches with performance cores only are free",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -32,11 +32,13 @@ func (s *search) refuse() error {
 			}
 		}
 	}
-	if s.wholeL3 {
-		what = "L3 caches"
-	}
 	if s.kind != anyKind {
-		what += " of " + string(s.kinds[s.kind]) + " cores only"
+		what = string(s.kinds[s.kind]) + " cores"
+	}
+	if s.wholeL3 && s.kind != anyKind {
+		what = "L3 caches with " + what + " only"
+	} else if s.wholeL3 {
+		what = "L3 caches"
 	}
 	sum := sumTable(units, s.all)
 	below, above := 0, 0
@@ -57,5 +59,5 @@ func (s *search) refuse() error {
 	default:
 		return errors.New("no whole " + what + " are free in the zone")
 	}
-	return fmt.Errorf("%d CPUs are not whole free %s in the zone; %s would be", s.n, what, would)
+	return fmt.Errorf("%d CPUs do not make up whole free %s of the zone: claim %s", s.n, what, would)
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/oomscore"
 )
 
-// Reader reads each object once for each Prepare, without a watch: in a large
-// cluster, watches of all nodes are too many.
+// Reader asks the API server at each call and sets no watch: in a large cluster, watches
+// of all nodes are too many.
 type Reader struct{ client kubernetes.Interface }
 
 // NewReader returns a Reader.

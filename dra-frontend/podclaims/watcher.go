@@ -170,7 +170,7 @@ func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, known *wa
 		// In most cases a former pod has not ended.
 		if ctx.Err() == nil && err.Error() != complaint {
 			complaint = err.Error()
-			w.log.Warn("pods have the claim and do not get it yet, tried again",
+			w.log.Warn("the claim does not serve all its pods yet; the frontend tries again",
 				zap.String("claim", c.Namespace+"/"+c.Name), zap.Error(err))
 		}
 	}

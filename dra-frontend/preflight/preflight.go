@@ -42,21 +42,24 @@ func Check(n Node) (warnings []string, err error) {
 	return warnings, errors.Join(append(errs, err)...)
 }
 
+// noPolicy is the policy of a manager of kubelet that assigns nothing.
+const noPolicy = "none"
+
 // CheckPolicies returns the faults of kubelet's CPU and memory managers, and warnings
 // about state files that are not visible. kubelet is as in [Node].
 func CheckPolicies(kubelet fs.FS) (warnings []string, err error) {
 	var errs []error
-	for _, m := range []struct{ file, setting, none string }{
-		{"cpu_manager_state", "cpuManagerPolicy", "none"},
-		{"memory_manager_state", "memoryManagerPolicy", "none"},
+	for _, m := range []struct{ file, setting string }{
+		{"cpu_manager_state", "cpuManagerPolicy"},
+		{"memory_manager_state", "memoryManagerPolicy"},
 	} {
 		data, err := fs.ReadFile(kubelet, m.file)
 		if errors.Is(err, fs.ErrNotExist) {
-			warnings = append(warnings, fmt.Sprintf("kubelet's %s is not visible: make sure that %s is %q", m.file, m.setting, m.none))
+			warnings = append(warnings, fmt.Sprintf("kubelet's %s is not visible: make sure that %s is %q", m.file, m.setting, noPolicy))
 			continue
 		}
 		if err == nil {
-			err = checkPolicy(m.file, m.setting, m.none, data)
+			err = checkPolicy(m.file, m.setting, data)
 		}
 		if err == nil {
 			err = checkShown(kubelet, m.file)
@@ -68,17 +71,17 @@ func CheckPolicies(kubelet fs.FS) (warnings []string, err error) {
 
 // checkPolicy refuses kubelet's own managers: they write cpusets too, and would
 // assign the CPUs that this driver assigns.
-func checkPolicy(file, setting, none string, data []byte) error {
+func checkPolicy(file, setting string, data []byte) error {
 	var state struct {
 		PolicyName string `json:"policyName"`
 	}
 	if err := json.Unmarshal(data, &state); err != nil {
 		return fmt.Errorf("kubelet's %s: %w", file, err)
 	}
-	if !strings.EqualFold(state.PolicyName, none) {
+	if !strings.EqualFold(state.PolicyName, noPolicy) {
 		return fmt.Errorf("kubelet runs with %s %.40q, which hands out the same CPUs and memory as this driver: "+
 			"set it to %q, drain the node, remove kubelet's %s, restart kubelet and delete the frontend's pod on this node",
-			setting, state.PolicyName, none, file)
+			setting, state.PolicyName, noPolicy, file)
 	}
 	return nil
 }
@@ -127,7 +130,7 @@ func CheckCgroup(proc fs.FS) error {
 	for _, m := range mounts {
 		if slices.Contains(strings.Split(m.VFSOptions, ","), "memory_hugetlb_accounting") {
 			return errors.New("cgroup2 is mounted with memory_hugetlb_accounting, which counts hugepages as memory, " +
-				"and claims account for them apart: remount it without")
+				"and claims count them separately: remount cgroup2 without this option")
 		}
 	}
 	return nil

@@ -38,21 +38,22 @@ type CPU struct {
 	Beside contract.CPUSet
 }
 
-// NeedsFacts reports whether a wish can be checked with the machine's facts only.
+// NeedsFacts reports whether the check of a wish needs the machine's facts.
 func NeedsFacts(w contract.Quiet) bool { return w.Device != "" || hasFrequency(w) }
 
 func hasFrequency(w contract.Quiet) bool {
 	return w.Files[contract.FileGovernor] != "" || w.Files[contract.FileMinFrequency] != "" || w.Files[contract.FileMaxFrequency] != ""
 }
 
-// Check refuses a wish for cpus that the machine cannot fulfil, or that contradicts the
-// wish of another prepared claim. The error has the field, the value and the choices.
-func Check(w contract.Quiet, cpus contract.CPUSet, others []contract.ClaimRecord, f Facts) error {
+// Check refuses a wish for cpus that the machine cannot fulfil, or that contradicts a wish
+// of another prepared claim, or of own, the claim's results that are decided already. The
+// error has the field, the value and the choices.
+func Check(w contract.Quiet, cpus contract.CPUSet, others []contract.ClaimRecord, own []contract.ResultRecord, f Facts) error {
 	if !NeedsFacts(w) || f.Unknown {
 		return nil
 	}
 	if f.Err != nil {
-		return fmt.Errorf("what the machine has is not known: %w", f.Err)
+		return fmt.Errorf("the interrupts and frequencies of this machine cannot be read: %w", f.Err)
 	}
 	if w.Device != "" {
 		if err := checkDevice(w.Device, others, f); err != nil {
@@ -60,7 +61,7 @@ func Check(w contract.Quiet, cpus contract.CPUSet, others []contract.ClaimRecord
 		}
 	}
 	if hasFrequency(w) {
-		return checkFrequency(w, cpus, others, f)
+		return checkFrequency(w, cpus, append(slices.Clone(others), contract.ClaimRecord{Results: own}), f)
 	}
 	return nil
 }
@@ -135,7 +136,7 @@ func checkFrequency(w contract.Quiet, cpus contract.CPUSet, others []contract.Cl
 		for _, r := range other.Results {
 			if shared := r.Decision.CPUs.Intersection(beside); !shared.IsEmpty() {
 				if err := contradicts(w.Files, r.Quiet.Files); err != nil {
-					return fmt.Errorf("%w, which another claim has for CPUs %s: they share a core or a clock with this claim's CPUs %s; "+
+					return fmt.Errorf("%w, which another claim or request has for CPUs %s: they share a core or a clock with CPUs %s; "+
 						"use cpu.wholeCores, or the same values", err, shared, cpus)
 				}
 			}
@@ -149,10 +150,18 @@ func frequencies() map[string]string {
 	return map[string]string{"cpu.minFrequency": contract.FileMinFrequency, "cpu.maxFrequency": contract.FileMaxFrequency}
 }
 
-// contradicts returns an error if CPUs that share a clock cannot have both.
+// contradicts returns an error if CPUs that share a clock cannot have both. Such CPUs have
+// their files in common (cpufreq's related_cpus), so two contents of one file contradict.
 func contradicts(one, other map[string]string) error {
 	if a, b := one[contract.FileGovernor], other[contract.FileGovernor]; a != "" && b != "" && a != b {
 		return fmt.Errorf("cpu.governor: %q contradicts %q", a, b)
+	}
+	for field, file := range frequencies() {
+		a, aErr := strconv.ParseInt(one[file], 10, 64)
+		b, bErr := strconv.ParseInt(other[file], 10, 64)
+		if aErr == nil && bErr == nil && a != b {
+			return fmt.Errorf("%s %s contradicts %s", field, mhz(a), mhz(b))
+		}
 	}
 	for _, pair := range []struct{ min, max map[string]string }{{one, other}, {other, one}} {
 		low, lowErr := strconv.ParseInt(pair.min[contract.FileMinFrequency], 10, 64)
@@ -167,7 +176,7 @@ func contradicts(one, other map[string]string) error {
 func mhz(kHz int64) string { return strconv.FormatFloat(float64(kHz)/1e3, 'f', -1, 64) + "MHz" }
 
 // Machine returns the machine's part of a node state: what the prepared claims ask for.
-// online are all CPUs of the machine.
+// online are the online CPUs of the machine.
 func Machine(online contract.CPUSet, claims []contract.ClaimRecord) contract.Machine {
 	var m contract.Machine
 	var noInterrupts, noWorkQueues contract.CPUSet

@@ -111,7 +111,7 @@ func TestCheck(t *testing.T) {
 		"another governor on the sibling": {
 			wish: wish(map[string]string{contract.FileGovernor: "performance"}), cpus: "0", facts: facts,
 			others: holder("2", wish(map[string]string{contract.FileGovernor: "schedutil"})),
-			err:    `cpu.governor: "performance" contradicts "schedutil", which another claim has for CPUs 2: they share a core or a clock`,
+			err:    `cpu.governor: "performance" contradicts "schedutil", which another claim or request has for CPUs 2: they share`,
 		},
 		"another governor on another core": {
 			wish: wish(map[string]string{contract.FileGovernor: "performance"}), cpus: "0", facts: facts,
@@ -127,13 +127,27 @@ func TestCheck(t *testing.T) {
 			others: holder("2", wish(map[string]string{contract.FileMinFrequency: "2000000"})),
 			err:    "cpu.minFrequency 2000MHz contradicts cpu.maxFrequency 1000MHz",
 		},
+		"the sibling has another minimum": {
+			wish: wish(map[string]string{contract.FileMinFrequency: "2000000"}), cpus: "0", facts: facts,
+			others: holder("2", wish(map[string]string{contract.FileMinFrequency: "1000000"})),
+			err:    "cpu.minFrequency 2000MHz contradicts 1000MHz",
+		},
+		"the sibling has another maximum": {
+			wish: wish(map[string]string{contract.FileMaxFrequency: "2000000"}), cpus: "0", facts: facts,
+			others: holder("2", wish(map[string]string{contract.FileMaxFrequency: "3000000"})),
+			err:    "cpu.maxFrequency 2000MHz contradicts 3000MHz",
+		},
+		"the sibling has the same minimum": {
+			wish: wish(map[string]string{contract.FileMinFrequency: "2000000"}), cpus: "0", facts: facts,
+			others: holder("2", wish(map[string]string{contract.FileMinFrequency: "2000000"})),
+		},
 		"the sibling agrees": {
 			wish: wish(map[string]string{contract.FileMaxFrequency: "2000000"}), cpus: "0", facts: facts,
 			others: holder("2", wish(map[string]string{contract.FileMinFrequency: "2000000"})),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := quiet.Check(c.wish, contracttest.CPUs(c.cpus), c.others, c.facts)
+			err := quiet.Check(c.wish, contracttest.CPUs(c.cpus), c.others, nil, c.facts)
 			if c.err == "" {
 				require.NoError(t, err)
 			} else {
@@ -149,7 +163,7 @@ func TestManyInterrupts(t *testing.T) {
 	for n := range 3000 {
 		f.Interrupts = append(f.Interrupts, []string{"nvme0q" + strconv.Itoa(n)})
 	}
-	err := quiet.Check(contract.Quiet{Device: "eth0"}, contracttest.CPUs("1"), nil, f)
+	err := quiet.Check(contract.Quiet{Device: "eth0"}, contracttest.CPUs("1"), nil, nil, f)
 	require.ErrorContains(t, err, "nvme0q0, nvme0q1, nvme0q10, ")
 	require.ErrorContains(t, err, "and 2992 more")
 	require.Less(t, len(err.Error()), 600)
@@ -183,7 +197,7 @@ func FuzzRead(f *testing.F) {
 			"devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq":            {Data: []byte(khz)},
 			"devices/system/cpu/cpu0/cpufreq/related_cpus":                {Data: []byte(list)},
 		})
-		err := quiet.Check(contract.Quiet{Device: "*"}, contracttest.CPUs("0"), nil, facts)
+		err := quiet.Check(contract.Quiet{Device: "*"}, contracttest.CPUs("0"), nil, nil, facts)
 		require.True(t, facts.Err != nil || err != nil || len(facts.Interrupts) > 0, "a device matches an interrupt or is refused")
 	})
 }

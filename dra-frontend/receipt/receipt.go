@@ -35,6 +35,8 @@ type Book struct {
 
 // Entry is what is kept about a result.
 type Entry struct {
+	// CPUs are the result's. A claim that is decided anew may have others.
+	CPUs contract.CPUSet `json:"cpus,omitzero"`
 	// Since is when the measurement began, and Start has the counters of that moment.
 	Since time.Time `json:"since"`
 	Start Counters  `json:"start"`
@@ -68,11 +70,11 @@ func (b Book) Next(n Node) Book {
 			}
 			name := contract.Key{ClaimUID: c.UID, Index: i}.DeviceName()
 			entry, known := b.Entries[name]
-			switch known = known && b.BootID == n.BootID; {
+			switch known = known && b.BootID == n.BootID && entry.CPUs == r.Decision.CPUs; {
 			case !known && !n.Applied:
 				continue
 			case !known:
-				entry = Entry{Since: n.Now.UTC().Truncate(time.Second), Start: n.Machine.of(r.Decision.CPUs)}
+				entry = Entry{CPUs: r.Decision.CPUs, Since: n.Now.UTC().Truncate(time.Second), Start: n.Machine.of(r.Decision.CPUs)}
 			}
 			if _, lost := n.InvalidPartitions[c.UID]; lost != entry.Lost && r.Decision.Partition != "" {
 				entry.Lost = lost

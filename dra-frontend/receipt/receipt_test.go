@@ -90,6 +90,18 @@ func TestReceipts(t *testing.T) {
 	require.Equal(t, receipt.Receipt{Since: look.Now}, book.Next(look).Receipts(look.Claims, look.Machine, nil)[key])
 }
 
+// A claim that is decided anew may get other CPUs: their counters are not those of the CPUs before.
+func TestReceiptsOfOtherCPUs(t *testing.T) {
+	look := receipt.Node{BootID: "boot", Now: start, Claims: []contract.ClaimRecord{quietClaim()}, Applied: true}
+	look.Machine, look.InvalidPartitions = machine(0, 0, 0, 0, 0), map[string]string{"c": "invalid"}
+	book := receipt.Book{}.Next(look)
+	anew := quietClaim()
+	anew.Results[0].Decision.CPUs = contracttest.CPUs("0")
+	look.Claims, look.InvalidPartitions, look.Now = []contract.ClaimRecord{anew}, nil, start.Add(time.Minute)
+	look.Machine = machine(7, 7, 7, 7, 7)
+	require.Equal(t, receipt.Receipt{Since: look.Now}, book.Next(look).Receipts(look.Claims, look.Machine, nil)[key])
+}
+
 func TestMeasured(t *testing.T) {
 	cpus := contract.Decision{CPUs: contracttest.CPUs("2")}
 	lifted := contract.Decision{CPUs: contracttest.CPUs("2"), Quota: contract.QuotaNone}

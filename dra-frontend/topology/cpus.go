@@ -28,7 +28,7 @@ func readCPUs(sys source, online contract.CPUSet) ([]CPU, error) {
 			return nil, err
 		}
 	}
-	coreOf, err := partition(sys, "topology/core_cpus_list", cores)
+	coreOf, err := groupsOf(sys, "topology/core_cpus_list", cores)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func readPackages(sys source, online contract.CPUSet, cores map[int]contract.CPU
 	if !known {
 		return nil, nil
 	}
-	return partition(sys, "topology/package_cpus_list", packages)
+	return groupsOf(sys, "topology/package_cpus_list", packages)
 }
 
 // readCluster returns the lowest CPU of the cluster, or of the core if the
@@ -141,10 +141,10 @@ func readCluster(sys source, id int, core, online contract.CPUSet) (int, error) 
 	return cluster.List()[0], nil
 }
 
-// partition checks that the CPUs' lists are groups without overlap, and returns
+// groupsOf checks that the CPUs' lists are groups without overlap, and returns
 // the lowest CPU of each CPU's group. files is the lists' file below a CPU's
 // directory, for errors.
-func partition(sys source, files string, lists map[int]contract.CPUSet) (map[int]int, error) {
+func groupsOf(sys source, files string, lists map[int]contract.CPUSet) (map[int]int, error) {
 	groupOf := make(map[int]int, len(lists))
 	for _, id := range slices.Sorted(maps.Keys(lists)) {
 		if _, seen := groupOf[id]; seen {

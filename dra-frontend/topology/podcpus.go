@@ -42,7 +42,7 @@ func readIsolated(sys source) (contract.CPUSet, error) {
 // After a change of kubelet's cgroup driver there may be two such cgroups. Then
 // both count, because the files do not say which cgroup has the pods.
 //
-// The partitions say who has CPUs.
+// The returned partitions say which cgroups have such CPUs.
 func readRestricted(sys source, online contract.CPUSet) (restricted contract.CPUSet, partitions []Partition, err error) {
 	var found []string
 	for _, dir := range kubepodsDirs() {

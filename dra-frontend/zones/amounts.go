@@ -3,6 +3,7 @@
 package zones
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,14 +49,17 @@ type Amounts struct {
 	Hugepages map[string]int64
 }
 
+// maxCPUs is more than any machine has.
+const maxCPUs = 1 << 16
+
 // AmountsOf reads the consumed capacity that the scheduler granted to a result.
 // It is final: an amount that cannot be given exactly is an error, never rounded.
 // basePage is the base page size in bytes.
 func AmountsOf(result resourceapi.DeviceRequestAllocationResult, basePage int64) (Amounts, error) {
 	a := Amounts{Hugepages: map[string]int64{}}
 	if len(result.ConsumedCapacity) == 0 {
-		return a, fmt.Errorf("result for request %q on device %q carries no consumed capacity: the scheduler must support "+
-			"consumable capacity (Kubernetes 1.34 or later with DRAConsumableCapacity)", result.Request, result.Device)
+		return a, errors.New("it has no consumed capacity: the scheduler must support consumable capacity " +
+			"(Kubernetes 1.34 or later with DRAConsumableCapacity)")
 	}
 	for _, name := range slices.Sorted(maps.Keys(result.ConsumedCapacity)) {
 		q := result.ConsumedCapacity[name]
@@ -69,8 +73,8 @@ func AmountsOf(result resourceapi.DeviceRequestAllocationResult, basePage int64)
 		}
 		switch page, isHugepages := HugepageSize(name); {
 		case name == CapacityCPU:
-			if n > 1<<16 {
-				return a, fmt.Errorf("capacity cpu: %d CPUs on one zone", n)
+			if n > maxCPUs {
+				return a, fmt.Errorf("capacity cpu: %d CPUs, want at most %d", n, maxCPUs)
 			}
 			a.CPUs = int(n)
 		case name == CapacityMemory:

@@ -34,8 +34,8 @@ func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 	var zs []Zone
 	// The offer is computed after each change of a claim. Claimed CPUs change the zones
 	// only if they are displaced, or if claims get whole cores.
-	if i.config.WholeCores || !held.displaced.IsEmpty() {
-		zs = i.zonesOf(nodestate.ClaimedCPUs(claims), held.displaced)
+	if i.config.WholeCores || !held.displacedCPUs.IsEmpty() {
+		zs = i.zonesOf(nodestate.ClaimedCPUs(claims), held.displacedCPUs)
 	} else {
 		zs = slices.Clone(i.free)
 		for k := range zs {
@@ -43,10 +43,10 @@ func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 		}
 	}
 	if i.config.SharedMode != PoolFixed {
-		withhold(zs, i.Pool.CPUs.Difference(held.displaced), i.config.SharedMinCPUs, held.byZone)
+		withhold(zs, i.Pool.CPUs.Difference(held.displacedCPUs), i.config.SharedMinCPUs, held.byZone)
 	}
 	for k := range zs {
-		for _, r := range held.elsewhere {
+		for _, r := range held.displacedResults {
 			takeMemory(&zs[k], r)
 		}
 	}
@@ -64,27 +64,27 @@ func (i Division) zonesOf(claimed, displaced contract.CPUSet) []Zone {
 	return zs
 }
 
-// heldCPUs are the CPUs that claims hold.
-type heldCPUs struct {
+// holdings are what claims hold.
+type holdings struct {
 	// byZone maps a zone's name to the CPUs of results on its device. Some may be
 	// offline.
 	byZone map[string]contract.CPUSet
-	// elsewhere are the results on devices that are no zones, displaced are their
-	// CPUs.
-	elsewhere []contract.ResultRecord
-	displaced contract.CPUSet
+	// displacedResults are the results on devices that are no zones, displacedCPUs are
+	// their CPUs.
+	displacedResults []contract.ResultRecord
+	displacedCPUs    contract.CPUSet
 }
 
-func (i Division) held(claims []contract.ClaimRecord) heldCPUs {
-	held := heldCPUs{byZone: make(map[string]contract.CPUSet)}
+func (i Division) held(claims []contract.ClaimRecord) holdings {
+	held := holdings{byZone: make(map[string]contract.CPUSet)}
 	for _, c := range claims {
 		for _, r := range c.Results {
 			if i.has(r.Device) {
 				held.byZone[r.Device] = held.byZone[r.Device].Union(r.Decision.CPUs)
 				continue
 			}
-			held.elsewhere = append(held.elsewhere, r)
-			held.displaced = held.displaced.Union(r.Decision.CPUs)
+			held.displacedResults = append(held.displacedResults, r)
+			held.displacedCPUs = held.displacedCPUs.Union(r.Decision.CPUs)
 		}
 	}
 	return held

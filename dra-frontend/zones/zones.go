@@ -7,8 +7,8 @@
 //
 // The shared pool is for all containers without claimed CPUs. In dynamic mode
 // it is all managed CPUs that no claim takes out of it, with the reserved CPUs; unmanaged
-// CPUs are another program's and stay untouched. In fixed mode it is exactly
-// the CPUs that managedCPUs lacks, always. Scheduling never empties the pool
+// CPUs are another program's and stay untouched. In fixed mode it is always
+// the online CPUs that managedCPUs lacks, without the left-out CPUs. Scheduling never empties the pool
 // (I7): the published capacity is so small that any set of claims leaves
 // SharedMinCPUs.
 package zones

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Colours that all people can tell apart (Okabe and Ito).
+// Colours that all people can distinguish (Okabe and Ito).
 const (
 	Blue   = "#0072b2"
 	Orange = "#d55e00"

@@ -56,7 +56,7 @@ func New(dir string, base contract.Announcement) (*Announcement, error) {
 		return nil, fmt.Errorf("%w: process %d, started %s: end it first", ErrHeld, other.PID, other.Started)
 	case errors.Is(err, contract.ErrActuatorDead):
 	default:
-		// The holder is alive, but this program cannot read the announcement.
+		// The announcement cannot be read, so its writer may be alive.
 		return nil, fmt.Errorf("%w: %w", ErrHeld, err)
 	}
 	if err := atomicfile.RemoveStale(dir, func(name string) bool { return name == contract.ActuatorFile }); err != nil {

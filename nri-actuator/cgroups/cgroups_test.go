@@ -208,7 +208,7 @@ func TestObserveAndTake(t *testing.T) {
 	require.Equal(t, "2", state.Written["cpuset.cpus"])
 
 	err = mount.WriteStep(tree.Step{Dir: "a/b", File: "memory.low", Content: "0"})
-	require.ErrorContains(t, err, "no file memory.low, is the controller enabled")
+	require.ErrorContains(t, err, "has no file memory.low: enable the file's controller")
 	require.NotErrorIs(t, err, cgroups.ErrGone)
 	_, err = mount.Observe("a/c", "memory.low")
 	require.ErrorIs(t, err, cgroups.ErrGone)

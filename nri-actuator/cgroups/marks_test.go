@@ -163,8 +163,8 @@ func TestFormerContentsSurvive(t *testing.T) {
 			"write": func(t *rapid.T) {
 				want := values.Draw(t, "want")
 				if want == l.get("memory.min") {
-					// Another program's content that is also wanted cannot be told
-					// from this driver's own, whose mark was not written.
+					// Another program's content that is also wanted looks like
+					// this driver's own, whose mark was not written.
 					return
 				}
 				l.bring(contract.Files{"memory.min": want})

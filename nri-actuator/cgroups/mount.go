@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cgroups writes values into the cgroups of running containers, of pods
-// and of levels. Only the values of a container that is being created go
-// through the runtime instead.
+// and of levels. Only the values of a container that the runtime is
+// creating or updating go through the runtime instead.
 //
 // Files are written directly, which is exact and fast with both cgroup drivers.
 // With the systemd driver, package systemd gives the values to systemd, too.
@@ -107,8 +107,10 @@ func (m *Mount) explain(dir, file string, err error) error {
 		return nil
 	case errors.Is(err, syscall.ENODEV), errors.Is(err, fs.ErrNotExist) && !m.Exists(dir):
 		return fmt.Errorf("cgroup %s: %w", dir, ErrGone)
+	case file == "":
+		return fmt.Errorf("cgroup %s: %w", dir, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("cgroup %s: no file %s, is the controller enabled for it? %w", dir, file, err)
+		return fmt.Errorf("cgroup %s has no file %s: enable the file's controller in the cgroup above: %w", dir, file, err)
 	}
 	return fmt.Errorf("cgroup %s: %s: %w", dir, file, err)
 }

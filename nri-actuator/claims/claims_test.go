@@ -61,7 +61,7 @@ func TestProvenance(t *testing.T) {
 			want:    2,
 		},
 		"DRA_CPUSET is never read": {env: []string{"DRA_CPUSET_" + claim + "=0-15"}},
-		"devices not told":         {env: env[:1], devices: nil, want: 1},
+		"devices not given":        {env: env[:1], devices: nil, want: 1},
 		"made up": {
 			env:    []string{made},
 			reason: claims.ReasonUnbacked,
@@ -94,7 +94,7 @@ func TestProvenance(t *testing.T) {
 			devices: []string{"vendor/class=x"},
 			known:   true,
 			reason:  claims.ReasonDevices,
-			text:    "is not asked for",
+			text:    "did not ask for the CDI device",
 		},
 		"variable and no device at all": {env: env[:1], known: true, reason: claims.ReasonDevices},
 		"device without variable": {

@@ -95,14 +95,14 @@ func refuse(reason, format string, args ...any) error {
 
 // ForContainer returns the decisions for the container, none if it refers to no
 // claim. The error is a [*Refusal] if the frontend does not back the container's
-// variables or devices (I6), [contract.ErrUnknownFeature] if it does, and a decision or
-// the pod requires a feature that this program does not know, and another error if a
-// file cannot be read.
+// variables or devices (I6). It is [contract.ErrUnknownFeature] if the frontend backs
+// them and a decision or the pod requires a feature that this program does not know. Any
+// other error means that a file cannot be read.
 func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[contract.Key]contract.Decision, error) {
 	if c.Oversize > 0 {
 		return nil, refuse(ReasonMalformed,
 			"pod %s: its variables %s... have %d bytes, a container has at most %d: "+
-				"they are set by dra-frontend only, remove them from the pod's containers and images",
+				"only dra-frontend sets such variables, remove them from the pod's containers and images",
 			c.PodUID, contract.EnvPrefix, c.Oversize, contract.MaxEnv)
 	}
 	decisions := make(map[contract.Key]contract.Decision)
@@ -125,7 +125,7 @@ func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[cont
 		case seen[v.key] != "":
 			return nil, refuse(ReasonAmbiguous,
 				"pod %s: variable %s occurs with different values: "+
-					"it is set by dra-frontend only, remove it from the pod's containers and images",
+					"only dra-frontend sets such variables, remove this one from the pod's containers and images",
 				c.PodUID, v.key.EnvName())
 		}
 		if err := o.check(node, c); err != nil {
@@ -146,7 +146,8 @@ func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[cont
 	return decisions, nil
 }
 
-// origin is a variable of a container beside the file of the claim that its name has.
+// origin is a variable of a container, with the variables in the file of the claim that
+// it names.
 type origin struct {
 	variable variable
 	// file are the variables of the claim's file. err is why it cannot be read.
@@ -173,7 +174,7 @@ func (o origin) check(node contract.NodeState, c Container) error {
 	key := o.variable.key
 	if errors.Is(o.err, fs.ErrNotExist) {
 		return refuse(ReasonUnbacked,
-			"pod %s: variable %s names a claim without a file %s: it is set by dra-frontend only, remove it from the pod; "+
+			"pod %s: variable %s names a claim without a file %s: only dra-frontend sets such variables, remove this one from the pod; "+
 				"if the pod has this claim, wait until it is prepared again",
 			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID))
 	}
@@ -190,7 +191,7 @@ func (o origin) check(node contract.NodeState, c Container) error {
 			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID), key.DeviceName())
 	case backed.entry != o.variable.entry:
 		return refuse(ReasonDiffers,
-			"pod %s: variable %s has another value than device %s in %s: it is set by dra-frontend only, remove it from the pod",
+			"pod %s: variable %s has another value than device %s in %s: only dra-frontend sets such variables, remove this one from the pod",
 			c.PodUID, key.EnvName(), key.DeviceName(), contract.ClaimFile(key.ClaimUID))
 	}
 	return nil
@@ -211,8 +212,8 @@ func checkDevices(c Container, decisions map[contract.Key]contract.Decision) err
 	for _, key := range contract.KeysOf(decisions) {
 		if !devices[key.CDIDevice()] {
 			return refuse(ReasonDevices,
-				"pod %s: variable %s is set but the CDI device %s is not asked for: "+
-					"it is set by dra-frontend only, remove it from the pod",
+				"pod %s: variable %s is set, but kubelet did not ask for the CDI device %s: "+
+					"only dra-frontend sets such variables, remove this one from the pod",
 				c.PodUID, key.EnvName(), key.CDIDevice())
 		}
 		delete(devices, key.CDIDevice())

@@ -172,7 +172,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	logs.From(ctx).Info("values of the machine that can be written", zap.Strings("features", host.Features()))
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: d.kernel, Options: enforce.Options{
 		Host:      host,
-		Directory: d.dir, Mount: d.mount, Units: systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(d.config.UnitDir)},
+		Directory: d.dir, Mount: d.mount, Units: systemd.Systemd{Slices: bus, Dropins: systemd.NewDropins(d.config.UnitDir)},
 		Metrics: d.metrics, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
 	}})
 	d.plugin.Store(plugin)
@@ -189,13 +189,13 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err := end(); err != nil {
 		// The next actuator may start when this actuator gives up the announcement. From
 		// then on this process must open no cgroup (I1).
-		logs.From(ctx).Error("end", zap.Error(err))
+		logs.From(ctx).Error("work was not ended", zap.Error(err))
 		return errors.Join(ended(ctx, nil), d.mount.Close())
 	}
 	halt, stop := context.WithTimeout(context.WithoutCancel(ctx), haltTimeout)
 	defer stop()
 	if err := plugin.Halt(halt); err != nil {
-		logs.From(ctx).Error("end", zap.Error(err))
+		logs.From(ctx).Error("work was not ended", zap.Error(err))
 	}
 	return ended(ctx, nil)
 }
@@ -263,7 +263,7 @@ func (d *Daemon) announce(ctx context.Context) (*announcement.Announcement, erro
 			return held, err
 		}
 		if !waiting {
-			logs.From(ctx).Info("waiting", zap.Error(err))
+			logs.From(ctx).Info("waiting for the other nri-actuator to end", zap.Error(err))
 		}
 		if !sleep(ctx, heldRetry) {
 			return nil, ctx.Err()

@@ -191,7 +191,7 @@ func TestSecondActuatorWaits(t *testing.T) {
 	held, err := announcement.New(h.node.CDI, contract.Announcement{V: contract.Version, PID: 1})
 	require.NoError(t, err)
 	d, _ := h.startActuator()
-	require.Eventually(t, func() bool { return h.logs.FilterMessage("waiting").Len() > 0 }, patience, pause)
+	require.Eventually(t, func() bool { return h.logs.FilterMessage("waiting for the other nri-actuator to end").Len() > 0 }, patience, pause)
 	require.NoError(t, d.Alive(), "or a rollout would wait for itself")
 	require.ErrorContains(t, d.ServesClaims(), "another nri-actuator")
 	require.NoError(t, held.Close())

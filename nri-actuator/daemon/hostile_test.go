@@ -173,7 +173,7 @@ func TestAnnouncementThatCannotBeWritten(t *testing.T) {
 	h.startRuntime()
 	defer h.stopRuntime()
 	require.Eventually(t, func() bool {
-		return h.logs.FilterMessage("announcement not written, it is tried again").Len() > 1
+		return h.logs.FilterMessage("announcement not written; nri-actuator tries again").Len() > 1
 	}, patience, pause)
 	require.Eventually(t, func() bool { return h.logs.FilterMessage("synchronising").Len() > 0 }, patience, pause)
 	block := h.nri.BlockPluginSync()

@@ -37,7 +37,7 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
 		Host:      machine.New(machine.Dirs{}, cdidir.At(node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: node.Mount(),
-		Units:   systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(dir)},
+		Units:   systemd.Systemd{Slices: bus, Dropins: systemd.NewDropins(dir)},
 		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -18,15 +18,17 @@ import (
 
 // ApplyAll gives every container, pod and level the values of the present node
 // state. A failure of one does not stop the rest. generation is the state's
-// generation, and the error says where the state was not applied.
+// generation, and the error says where the state was not applied. Faults of the
+// machine's values are not in the error: they are announced by name, and refuse only the
+// containers whose claims need these values.
 func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) {
 	node, err := e.node(ctx)
 	if err != nil {
 		return 0, err
 	}
-	faults := e.applyMachine(ctx, node)
+	e.applyMachine(ctx, node)
 	for _, c := range e.containers.sorted() {
-		e.gone(ctx, c)
+		e.forgetIfGone(ctx, c)
 	}
 	r := e.apply(ctx, node, scope{all: true})
 	var errs []error
@@ -35,9 +37,9 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 		delete(r, c.Cgroups.Dir)
 		switch {
 		case c.Cgroups.Dir == "":
-			err = e.misplaced(c, node)
+			err = e.unknownCgroup(c, node)
 		case errors.Is(err, cgroups.ErrGone):
-			e.gone(ctx, c)
+			e.forgetIfGone(ctx, c)
 			continue
 		case c.waits() && c.trouble.refused == "":
 			continue
@@ -49,17 +51,14 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 		if err == nil {
 			continue
 		}
-		logs.From(ctx).Error("apply", zap.Error(describe(c, err)))
+		logs.From(ctx).Error("node state not applied", zap.Error(describe(c, err)))
 		errs = append(errs, describe(c, err))
 	}
 	for _, dir := range slices.Sorted(maps.Keys(r)) {
 		if err := r[dir]; !errors.Is(err, cgroups.ErrGone) {
-			logs.From(ctx).Error("apply", zap.Error(err))
+			logs.From(ctx).Error("node state not applied", zap.Error(err))
 			errs = append(errs, err)
 		}
-	}
-	for _, fault := range faults {
-		errs = append(errs, fault.Err)
 	}
 	errs = append(errs, e.unknownPlaces(node)...)
 	if e.stale != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 )
 
-// FillAnnouncement puts into the announcement what the frontend cannot see. Contents of other
-// programs are announced while they were seen since then.
+// FillAnnouncement puts into the announcement what the frontend cannot see. It has the
+// contents of other programs that were seen since the time then.
 func (e *Enforcer) FillAnnouncement(a *contract.Announcement, then time.Time) {
 	levels := e.podLevels()
 	keys := make(map[string]string)
@@ -49,10 +49,9 @@ func few(all map[string]string) map[string]string {
 		return nil
 	}
 	some := make(map[string]string)
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if len(some) < maxFixed {
-			some[key] = all[key]
-		}
+	keys := slices.Sorted(maps.Keys(all))
+	for _, key := range keys[:min(len(keys), maxFixed)] {
+		some[key] = all[key]
 	}
 	return some
 }

@@ -77,7 +77,7 @@ func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
 		if e.containers[id] != nil || !c.Life.Started || c.Life.adopted {
 			continue
 		}
-		// Runtimes do not list containers that have stopped. Such a container counts
+		// A runtime may leave a container that has stopped out of its list. It counts
 		// while a process of it runs (I1).
 		if e.containers[id] = c; !e.populated(c) {
 			e.remove(ctx, c)
@@ -104,7 +104,7 @@ func (e *Enforcer) Ended(ctx context.Context, id string, removed bool) {
 	if c.Life.Started = true; removed {
 		e.remove(ctx, c)
 	} else {
-		e.gone(ctx, c)
+		e.forgetIfGone(ctx, c)
 	}
 }
 
@@ -125,7 +125,8 @@ func (e *Enforcer) remove(ctx context.Context, c *Container) {
 	// A process that cannot die keeps the cgroup. A partition must not end after
 	// the cgroups above it have given up its CPUs.
 	if err := e.endPartition(c); err != nil {
-		logs.From(ctx).Error("remove, tried again while the cgroup exists", zap.Error(describe(c, err)))
+		logs.From(ctx).Error("partition of a removed container not ended; nri-actuator tries again while its cgroup exists",
+			zap.Error(describe(c, err)))
 		// Without its claim each plan ends the partition, also if the runtime did not list its pod.
 		c.lastValid, c.References = nil, claims.Container{PodUID: c.References.PodUID}
 		c.Life.seen, c.Life.removed, c.Life.PodUnlisted = true, true, false
@@ -134,12 +135,12 @@ func (e *Enforcer) remove(ctx context.Context, c *Container) {
 	e.forget(ctx, c)
 }
 
-// gone forgets a container if its cgroup is gone for good. A container without a
+// forgetIfGone forgets a container if its cgroup is gone for good. A container without a
 // cgroup of its own is forgotten when the runtime removes it. The runtime reports no end of a
 // container whose start failed: such a container is gone when its pod's cgroup is, which kubelet
 // makes before the pod's containers and removes after their end. A container whose pod's cgroup is
 // not known stays (I1).
-func (e *Enforcer) gone(ctx context.Context, c *Container) {
+func (e *Enforcer) forgetIfGone(ctx context.Context, c *Container) {
 	if c.waits() && c.Cgroups.Pod != "" && !e.Mount.Exists(c.Cgroups.Pod) {
 		e.forget(ctx, c)
 		return

@@ -24,7 +24,8 @@ import (
 func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract.Decision) error) (contract.Decision, error) {
 	node, _ := e.node(ctx)
 	if e.stale != nil {
-		return contract.Decision{}, fmt.Errorf("%w: it waits for dra-frontend", e.stale)
+		return contract.Decision{}, fmt.Errorf(
+			"%w: the container waits until dra-frontend has written the node file; is dra-frontend running on this node?", e.stale)
 	}
 	e.ProbePartitions(ctx)
 	d, err := e.lookUp(ctx, c, node)
@@ -65,7 +66,7 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 	needsPod := len(pod.Cgroup) > 0 || !pod.PartitionCPUs.IsEmpty()
 	r := e.apply(ctx, node, s)
 	for _, other := range e.containers.sorted() {
-		if err := e.misplaced(other, node); err != nil && s.pool && other.Decision().CPUs.IsEmpty() {
+		if err := e.unknownCgroup(other, node); err != nil && s.pool && other.Decision().CPUs.IsEmpty() {
 			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, err)
 		}
 	}
@@ -74,9 +75,10 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 		switch other := containers[dir]; {
 		case other == nil:
 		case errors.Is(r[dir], cgroups.ErrGone):
-			e.gone(ctx, other)
+			e.forgetIfGone(ctx, other)
 		case other.Life.removed:
-			// Its processes have ended: it must not keep claims from the node.
+			// The runtime has removed the container, and a process that cannot die may keep its
+			// cgroup. The container must not keep claims from the node.
 			logs.From(ctx).Warn("cgroup of a removed container not written", zap.Error(describe(other, r[dir])))
 		default:
 			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, r[dir])
@@ -100,9 +102,9 @@ func (e *Enforcer) makeRoomIfUnanswered(ctx context.Context, c *Container, node 
 	return e.makeRoom(ctx, c, node, true)
 }
 
-// misplaced returns why the container's cgroup is not known, nil if it is known or if
+// unknownCgroup returns why the container's cgroup is not known, nil if it is known or if
 // the container stays where it is.
-func (e *Enforcer) misplaced(c *Container, node contract.NodeState) error {
+func (e *Enforcer) unknownCgroup(c *Container, node contract.NodeState) error {
 	if c.Cgroups.Dir != "" || !c.NamesClaim() && e.onUnmanagedCPUs(c, node.Shared) {
 		return nil
 	}
@@ -169,7 +171,7 @@ func (e *Enforcer) aboveResult(ctx context.Context, c *Container, node contract.
 	}
 	for dir, err := range r {
 		if cgroups.PodUID(dir) != "" && !errors.Is(err, cgroups.ErrGone) {
-			logs.From(ctx).Warn("another pod keeps partition CPUs that it does not need", zap.Error(err))
+			logs.From(ctx).Warn("the values of another pod were not written: it may keep partition CPUs that this container needs", zap.Error(err))
 		}
 	}
 	return nil

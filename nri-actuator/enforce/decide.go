@@ -23,7 +23,7 @@ import (
 func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeState) (contract.Decision, error) {
 	pool := claims.Effective(nil, node.SharedOf(c.References.PodUID))
 	switch {
-	case c.Life.PodUnlisted, c.Life.adopted && e.backed(c, node):
+	case c.Life.PodUnlisted, c.Life.adopted && e.mayStay(c, node):
 		return contract.Decision{}, nil
 	case !c.NamesClaim() && e.onUnmanagedCPUs(c, node.Shared):
 		return contract.Decision{}, nil
@@ -36,8 +36,8 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 	case err == nil:
 		c.trouble.kept = ""
 	case c.lastValid != nil && (!refused || e.stale != nil):
-		// The frontend has not withdrawn the decision: a claim file cannot be read, the
-		// node file is gone as well, or the frontend is newer than this actuator.
+		// The frontend has not withdrawn the decision: a claim file or the node file
+		// cannot be read, or the frontend is newer than this actuator.
 		if c.trouble.kept != err.Error() {
 			c.trouble.kept = err.Error()
 			logs.From(ctx).Error("keeping the last known decision", zap.String("container", c.Name), zap.Error(err))
@@ -49,7 +49,7 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 		return claims.Effective(held, node.SharedOf(c.References.PodUID)), nil
 	}
 	e.noteRefusal(ctx, c, err)
-	if !refused && (e.isPartition(c) || c.Life.Started && e.backed(c, node)) {
+	if !refused && (e.isPartition(c) || c.Life.Started && e.mayStay(c, node)) {
 		// The frontend has not withdrawn the decision: a claim file cannot be read, or
 		// this actuator is older than the frontend that wrote it (I4).
 		return contract.Decision{}, err
@@ -57,13 +57,15 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 	return contract.Decision{V: contract.Version, CPUs: pool.CPUs}, err
 }
 
-// Reasons of refusals that are not about the container's own claim.
+// Reasons beside [claims.Reasons]: the frontend may back the claim, but this actuator
+// cannot apply it.
 const (
 	reasonUnreadable = "unreadable" // a claim file cannot be read
 	reasonFeature    = "feature"    // this actuator is older than the frontend
 )
 
-// noteRefusal logs and counts a refusal, once while it stays the same.
+// noteRefusal forgets the last valid decision, and logs and counts the refusal, once while
+// it stays the same.
 func (e *Enforcer) noteRefusal(ctx context.Context, c *Container, err error) {
 	c.lastValid = nil
 	if c.trouble.refused == err.Error() {
@@ -101,10 +103,10 @@ func pinnedWithin(cpus, unmanaged contract.CPUSet) bool {
 	return !cpus.IsEmpty() && cpus.IsSubsetOf(unmanaged)
 }
 
-// backed reports whether a container may stay where it is: it is a partition,
+// mayStay reports whether a container may stay where it is: it is a partition,
 // or its CPUs are all in its pod's part of the pool or in its pod's claims. It
 // also stays if a claim file cannot be read (I4).
-func (e *Enforcer) backed(c *Container, node contract.NodeState) bool {
+func (e *Enforcer) mayStay(c *Container, node contract.NodeState) bool {
 	if len(node.Pods[c.References.PodUID].Claims) == 0 {
 		return false
 	}

@@ -3,8 +3,10 @@
 // Package enforce writes the frontend's decisions into cgroups. Package nri calls it
 // for a container of the runtime and for a new node state. [Enforcer.apply] looks up
 // the decisions, reads the cgroups, has package tree plan the steps, and writes them.
-// Two cases write outside of apply: a partition that is made again, and a container
-// that is removed. The Enforcer has no lock: its caller orders the calls.
+// Outside of apply, cgroups are written in three cases: a partition that is made again, a
+// container that is removed, and the dry run of [Enforcer.ProbePartitions]. Package
+// machine writes the values that no cgroup has. The Enforcer has no lock: its caller
+// orders the calls.
 package enforce
 
 import (
@@ -65,7 +67,7 @@ type Enforcer struct {
 
 // New returns an Enforcer without containers.
 func New(o Options) *Enforcer {
-	o.Metrics.MayRefuse(append(claims.Reasons(), reasonUnreadable, reasonFeature)...)
+	o.Metrics.InitRefused(append(claims.Reasons(), reasonUnreadable, reasonFeature)...)
 	return &Enforcer{Options: o, containers: make(containers), drift: make(drift), looked: make(map[string]bool)}
 }
 
@@ -229,7 +231,7 @@ func (e *Enforcer) repaired(ctx context.Context, step tree.Step, c *Container) {
 	log("repaired what another program wrote", zap.String("cgroup", name), zap.String("file", step.File),
 		zap.String("found", step.Found), zap.String("value", step.Content))
 	if step.Kind <= tree.Pod {
-		// The other program may have told systemd as well.
+		// The other program may have given the value to systemd as well.
 		e.Units.Again(step.Dir)
 	}
 }

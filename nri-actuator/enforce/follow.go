@@ -29,9 +29,10 @@ type Units interface {
 	UpToDate(dir string) bool
 	// Forget drops a cgroup that is gone, or that this driver does not write.
 	Forget(dir string) error
-	// ForgetExcept drops all cgroups except dirs.
+	// ForgetExcept drops the values of slices except dirs. Drop-ins stay.
 	ForgetExcept(dirs []string)
-	// Reset drops all cgroups except dirs, and makes Set send all values again.
+	// Reset sends the values of all slices again, and removes the drop-ins of all units
+	// except dirs.
 	Reset(dirs []string) error
 }
 

@@ -69,8 +69,9 @@ func limit(desired map[string]tree.Cgroup, containers map[string]*Container, lev
 	}
 }
 
-// observe reads the cgroups. Without partitions no container has their files. Pods and
-// levels may: another program can write CPUs there that a sibling needs.
+// observe reads the cgroups. The partition files of containers are read only if
+// containers may be partitions. Those of pods and levels are always read, because another
+// program can write CPUs there that a sibling needs.
 func (e *Enforcer) observe(
 	desired map[string]tree.Cgroup, containers map[string]*Container, mayPartition bool, r result,
 ) map[string]tree.State {
@@ -85,11 +86,10 @@ func (e *Enforcer) observe(
 			files = append(files, file)
 		}
 		state, err := e.observeOne(dir, files, want, containers[dir])
+		r.add(dir, err)
 		if state.Files == nil {
-			r.add(dir, err)
 			continue
 		}
-		r.add(dir, err)
 		if want.Kind > tree.Pod {
 			// A program in the container may have made these.
 			state.Former, state.Unusable = nil, nil
@@ -183,7 +183,7 @@ func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 		log = logs.From(ctx).Warn
 	}
 	if last := e.last.Load(); last != nil && e.claimsInUse() {
-		log("using the last known shared pool", zap.Uint64("generation", last.Generation), zap.Error(err))
+		log("using the last known node state", zap.Uint64("generation", last.Generation), zap.Error(err))
 		return *last, nil
 	}
 	log("no node state", zap.Error(err))

@@ -23,8 +23,8 @@ import (
 // start and at each refresh. It makes a lost partition again, for which the
 // kernel wants CAP_SYS_ADMIN.
 
-// ProbePartitions finds out whether the kernel makes partitions. It tries once if the
-// answer is about the kernel.
+// ProbePartitions finds out whether the kernel makes partitions. It tries again
+// only if the last try showed nothing about the node.
 func (e *Enforcer) ProbePartitions(ctx context.Context) {
 	dir := e.podLevels()[contract.LevelKubepods]
 	if e.canPartition != nil || dir == "" {
@@ -40,7 +40,7 @@ func (e *Enforcer) ProbePartitions(ctx context.Context) {
 		e.canPartition = &able
 	}
 	if !able {
-		logs.From(ctx).Info("no cpuset partitions on this node", zap.Bool("triedAgain", e.canPartition == nil), zap.Error(err))
+		logs.From(ctx).Info("no cpuset partitions on this node", zap.Bool("triesAgain", e.canPartition == nil), zap.Error(err))
 	}
 }
 

@@ -27,7 +27,9 @@ func (e *Enforcer) LastPool(c *Container) (d contract.Decision, ok bool) {
 }
 
 // Current returns the present decision for a container that the runtime creates
-// without a claim, or updates. ok is false for a container that stays as it is.
+// without a claim, or updates. ok is false for a container that stays as it is. Current
+// first moves pool containers off the decision's CPUs if this actuator did not answer
+// the creation.
 func (e *Enforcer) Current(ctx context.Context, c *Container) (d contract.Decision, ok bool, err error) {
 	node, err := e.node(ctx)
 	if err != nil {
@@ -48,9 +50,9 @@ func (e *Enforcer) PresentCPUs(c *Container) (contract.CPUSet, error) {
 	return e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
 }
 
-// ApplyTo gives an existing container its present values. known says whether the
-// container was known before the call. acted reports whether the container has
-// values, of the present node state or earlier ones.
+// ApplyTo gives an existing container its present values. known reports whether
+// the container was known before the call. acted reports whether there was a node state
+// to apply.
 func (e *Enforcer) ApplyTo(ctx context.Context, c *Container, known bool) (acted bool, err error) {
 	node, err := e.node(ctx)
 	switch {

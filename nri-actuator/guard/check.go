@@ -69,8 +69,8 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 		return fmt.Errorf("container %s: configuration: %w", s.ID, err)
 	}
 	decision, err := decisionOf(&spec, h.Features)
-	if err == nil {
-		err = h.checkCreation(&spec, decision)
+	if err == nil && decision.MemoryPolicy != nil {
+		err = checkPolicy(&spec, *decision.MemoryPolicy, h.PolicyModes)
 	}
 	if err == nil {
 		err = h.checkOOMScore(&spec, decision, s.Pid)
@@ -110,18 +110,6 @@ func decisionOf(spec *specs.Spec, features []string) (contract.Decision, error) 
 			"the claim's environment was removed on its way", contract.EnvPrefix)
 	}
 	return contract.Merge(decisions), nil
-}
-
-// checkCreation compares the values that a container gets at its creation or
-// never: members of config.json that no cgroup file has, so that no program can
-// write them later. All members of a decision of this kind belong here.
-func (h Hook) checkCreation(spec *specs.Spec, d contract.Decision) error {
-	if d.MemoryPolicy != nil {
-		if err := checkPolicy(spec, *d.MemoryPolicy, h.PolicyModes); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // mismatch returns the error for a value that a container gets only at its

@@ -116,7 +116,7 @@ func TestCheck(t *testing.T) {
 		"other mems": {change: func(s *specs.Spec) { s.Linux.Resources.CPU.Mems = "0" }, err: "/nonexistent"},
 		"no cgroup to look at": {
 			change: func(s *specs.Spec) { s.Linux.Resources, s.Linux.CgroupsPath = nil, "" },
-			err:    "it has not all that was decided for its claim",
+			err:    "the container lacks values of its claim's decision",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,8 +71,8 @@ func digest(r io.Reader) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// write replaces the file at path with program. The path has the program's digest: the
-// kernel lets nobody write into the file of a running program (execve(2), ETXTBSY).
+// write replaces the file at path with program. It renames a new file to path, because the
+// kernel refuses a write into the file of a running program (execve(2), ETXTBSY).
 func write(path string, program io.ReadSeeker) error {
 	if _, err := program.Seek(0, io.SeekStart); err != nil {
 		return err

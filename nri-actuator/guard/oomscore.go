@@ -27,7 +27,7 @@ func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) erro
 	}
 	err := checkBacked(spec)
 	if err == nil && pid <= 0 {
-		err = errors.New("the container's state names no process to lower it of")
+		err = errors.New("the container's state names no process whose score the guard could lower")
 	}
 	if err == nil {
 		err = lowerOOMScore(filepath.Join(h.ProcRoot, strconv.Itoa(pid), "oom_score_adj"), d)

@@ -20,7 +20,9 @@ import (
 
 // checkPolicy compares the configured memory policy with the decision's, and
 // checks that the OCI runtime supports it: an older OCI runtime ignores the
-// policy. The policy of the process cannot be checked: it is set after this hook.
+// policy. A container gets its policy at its creation or never, because no file of a
+// cgroup or of /proc has the policy. The policy of the process cannot be checked: it is
+// set after this hook.
 func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]string, error)) error {
 	wanted := text(want.OCIMode(), want.Nodes.String(), string(specs.MpolFStaticNodes))
 	got := ""
@@ -38,7 +40,8 @@ func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]s
 			"(runc does from 1.4, crun from 1.24): %w", wanted, err)
 	}
 	if !slices.Contains(known, want.OCIMode()) {
-		return fmt.Errorf("memory policy %s: the OCI runtime would ignore it, it sets [%s]: use runc 1.4, crun 1.24 or later",
+		return fmt.Errorf("memory policy %s: the OCI runtime knows the modes [%s] only and would ignore this policy: "+
+			"use runc 1.4, crun 1.24 or later",
 			wanted, strings.Join(known, " "))
 	}
 	return nil

@@ -71,13 +71,13 @@ func TestPolicy(t *testing.T) {
 		"other nodes": {policed("bind", "0-1"), bound, modes("MPOL_BIND"), known, "the claim's decision is MPOL_BIND 0-1"},
 		"other flags": {policed("bind", "1"), &specs.LinuxMemoryPolicy{Mode: specs.MpolBind, Nodes: "1"}, modes("MPOL_BIND"), known,
 			"memory policy is MPOL_BIND 1, the claim's decision is MPOL_BIND 1 MPOL_F_STATIC_NODES"},
-		"old OCI runtime": {policed("bind", "1"), bound, modes(), known, "the OCI runtime would ignore it, it sets []"},
+		"old OCI runtime": {policed("bind", "1"), bound, modes(), known, "the OCI runtime knows the modes [] only"},
 		"mode is newer": {
 			decision: policed("bind", "1"),
 			policy:   bound,
 			modes:    modes("MPOL_DEFAULT", "MPOL_LOCAL"),
 			features: known,
-			err:      "it sets [MPOL_DEFAULT MPOL_LOCAL]",
+			err:      "knows the modes [MPOL_DEFAULT MPOL_LOCAL] only",
 		},
 		"silent OCI runtime": {
 			decision: policed("bind", "1"),

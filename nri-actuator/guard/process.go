@@ -72,15 +72,15 @@ func checkAllowed(status, dir string, d contract.Decision) error {
 	if err != nil {
 		return fmt.Errorf("%s: Mems_allowed_list: %w", status, err)
 	}
-	if err := isAllowed("CPU", fileCPUs, dir, cpus, d.CPUs); err != nil {
+	if err := checkIDs("CPU", fileCPUs, dir, cpus, d.CPUs); err != nil {
 		return err
 	}
-	return isAllowed("NUMA node", fileMems, dir, mems, d.Mems)
+	return checkIDs("NUMA node", fileMems, dir, mems, d.Mems)
 }
 
-// isAllowed returns an error unless the kernel lets the process use ids of want and no
-// others. Some of them are what is left of a claim with other ids that are offline.
-func isAllowed[Of any](what, file, dir string, may, want contract.Set[Of]) error {
+// checkIDs returns an error unless the kernel lets the process use ids of want and no
+// others. Some ids of want are enough: the others may be offline.
+func checkIDs[Of any](what, file, dir string, may, want contract.Set[Of]) error {
 	if want.IsEmpty() || !may.IsEmpty() && may.IsSubsetOf(want) {
 		return nil
 	}

@@ -38,7 +38,7 @@ const (
 // container that it adjusts at the creation, and for a container that was
 // created while no actuator ran.
 func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d contract.Decision, pid int) error {
-	want := missing(spec, d)
+	want := filesToCheck(spec, d)
 	path := ""
 	if spec.Linux != nil {
 		path = spec.Linux.CgroupsPath
@@ -48,7 +48,8 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 	case err != nil && len(want) == 0:
 		return nil
 	case err != nil:
-		return fmt.Errorf("it has not all that was decided for its claim, and nothing says where it would get it: %w", err)
+		return fmt.Errorf("the container lacks values of its claim's decision, and its configuration names no cgroup "+
+			"in which the guard could wait for them: %w", err)
 	}
 	// look returns why the container must not run, nil if it may.
 	look := func() error { return h.checkProcess(pid, dir, d) }
@@ -83,12 +84,12 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 	}
 }
 
-// missing returns the files of the container's cgroup that must be checked, with
+// filesToCheck returns the files of the container's cgroup that must be checked, with
 // the contents that they must have. An empty content means any content but
 // empty. Files of which config.json has the contents need no check: the OCI runtime has
 // written them, or the creation has failed. Only a partition needs a check, because the
 // kernel refuses a partition in the file's content.
-func missing(spec *specs.Spec, d contract.Decision) map[string]string {
+func filesToCheck(spec *specs.Spec, d contract.Decision) map[string]string {
 	var resources specs.LinuxResources
 	if spec.Linux != nil && spec.Linux.Resources != nil {
 		resources = *spec.Linux.Resources

@@ -76,7 +76,7 @@ func TestCgroup(t *testing.T) {
 			change: func(f map[string]string) { f["hugetlb.2MB.max"] = "0" },
 			err:    "hugetlb.2MB.max is 0, the claim's decision is 4194304",
 		},
-		"no reservation": {func(f map[string]string) { f["hugetlb.2MB.rsvd.max"] = none }, "no file hugetlb.2MB.rsvd.max, is"},
+		"no reservation": {func(f map[string]string) { f["hugetlb.2MB.rsvd.max"] = none }, "has no file hugetlb.2MB.rsvd.max: enable"},
 		"three differences": {
 			change: func(f map[string]string) { f["cpuset.cpus"], f["cpuset.mems"], f["memory.max"] = "4", "0", "max" },
 			err:    "memory.max is max, the claim's decision is 8192; check",

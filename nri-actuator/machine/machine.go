@@ -101,7 +101,7 @@ type record struct {
 }
 
 // maxRounds bounds the rounds of Apply. A write can change other files: CPUs may share a
-// clock, and the CPU that is given back may be the one that another CPU's value needs.
+// clock, and a value that is given back to one CPU may change another CPU's.
 const maxRounds = 3
 
 // Apply gives the machine the values. Without values it gives former values back, and does
@@ -159,7 +159,7 @@ func (h *Host) take(steps []Step, keep map[string]Saved, r *Result) (after map[s
 			r.Faults = append(r.Faults, Fault{step.Feature, step.CPUs, fmt.Errorf("%s: the kernel makes %q of %q", step.File, got, step.Content)})
 		case err == nil && step.GiveBack:
 			delete(after, step.File)
-		case err == nil, errors.Is(err, fs.ErrNotExist), step.Movable:
+		case err == nil, errors.Is(err, fs.ErrNotExist), step.Refusable:
 		default:
 			r.Faults = append(r.Faults, Fault{step.Feature, step.CPUs, fmt.Errorf("write %q to %s: %w", step.Content, step.File, err)})
 		}

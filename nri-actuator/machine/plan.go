@@ -57,9 +57,9 @@ type Step struct {
 	CPUs    contract.CPUSet
 	// GiveBack reports whether the content is the former value.
 	GiveBack bool
-	// Movable reports whether the kernel may refuse the write without a fault: it moves
-	// some interrupts itself.
-	Movable bool
+	// Refusable reports whether a refusal by the kernel is no fault: the kernel moves some
+	// interrupts itself.
+	Refusable bool
 }
 
 // wish is what a file shall have, as a function of its former value.
@@ -146,14 +146,14 @@ func wishes(want contract.Machine, seen State) map[string]wish {
 	if !want.InterruptCPUs.IsEmpty() {
 		add(Step{File: defaultFile, Feature: contract.FeatureInterrupts}, within(want.InterruptCPUs))
 		for _, i := range seen.Interrupts {
-			s := Step{File: i.file(), Feature: contract.FeatureInterrupts, Movable: true}
-			n := slices.IndexFunc(want.DeviceInterrupts, func(d contract.DeviceInterrupts) bool { return d.Match(i.Names) })
-			if n < 0 {
+			s := Step{File: i.file(), Feature: contract.FeatureInterrupts, Refusable: true}
+			cpus, claimed := deviceCPUs(want, i.Names)
+			if !claimed {
 				add(s, within(want.InterruptCPUs))
 				continue
 			}
-			s.CPUs, s.Movable = want.DeviceInterrupts[n].CPUs, false
-			add(s, always(s.CPUs.String()))
+			s.CPUs, s.Refusable = cpus, false
+			add(s, always(cpus.String()))
 		}
 	}
 	if !want.WorkQueueCPUs.IsEmpty() {
@@ -169,6 +169,17 @@ func wishes(want contract.Machine, seen State) map[string]wish {
 		}
 	}
 	return all
+}
+
+// deviceCPUs returns the CPUs that a claim wants for the interrupt with these names. claimed
+// reports whether a claim wants it.
+func deviceCPUs(want contract.Machine, names []string) (cpus contract.CPUSet, claimed bool) {
+	for _, d := range want.DeviceInterrupts {
+		if d.Match(names) {
+			return d.CPUs, true
+		}
+	}
+	return contract.CPUSet{}, false
 }
 
 func always(content string) func(string) string { return func(string) string { return content } }
@@ -198,12 +209,9 @@ func Fixed(want contract.Machine, seen State, effective map[string]string) map[s
 		if err != nil || len(i.Names) == 0 {
 			continue
 		}
-		allowed := want.InterruptCPUs
-		for _, d := range want.DeviceInterrupts {
-			if d.Match(i.Names) {
-				allowed = d.CPUs
-				break
-			}
+		allowed, claimed := deviceCPUs(want, i.Names)
+		if !claimed {
+			allowed = want.InterruptCPUs
 		}
 		if quiet := cpus.Difference(allowed); !quiet.IsEmpty() {
 			fixed[i.name()] = quiet.String()

@@ -44,7 +44,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "cpumem_actuator_call_seconds",
-			Help: "Time the actuator took for a call of the container runtime. The runtime drops a plugin after 2 s.",
+			Help: "Time the actuator took for a call of the container runtime. After 2 s (the default) the runtime goes on without the answer.",
 			// The runtime holds its node-wide lock during the call.
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
 		}, []string{"call", "outcome"}),
@@ -58,7 +58,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}, []string{"reason"}),
 		units: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_actuator_systemd_failures_total",
-			Help: "Failed first attempts to give values of cgroups to systemd, by reason.",
+			Help: "Failed attempts to give values of cgroups to systemd, repeated attempts included, by reason.",
 		}, []string{"reason"}),
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_actuator_connected",
@@ -106,9 +106,9 @@ func (m *Metrics) Repaired(file string) {
 	m.repaired.WithLabelValues(file).Inc()
 }
 
-// MayRefuse sets the reasons to 0 that were not counted yet: a rise from nothing raises no
-// alert.
-func (m *Metrics) MayRefuse(reasons ...string) {
+// InitRefused makes the counters of the reasons, at 0: Prometheus sees no increase when a
+// series appears with 1.
+func (m *Metrics) InitRefused(reasons ...string) {
 	for _, reason := range reasons {
 		m.refused.WithLabelValues(reason)
 	}
@@ -117,7 +117,7 @@ func (m *Metrics) MayRefuse(reasons ...string) {
 // Refused counts a container that was refused.
 func (m *Metrics) Refused(reason string) { m.refused.WithLabelValues(reason).Inc() }
 
-// UnitFailed counts a property of a unit that could not be set.
+// UnitFailed counts a failed attempt to give systemd the values of a unit.
 func (m *Metrics) UnitFailed(reason string) { m.units.WithLabelValues(reason).Inc() }
 
 // Connected records the state of the connection to the runtime.

@@ -19,10 +19,10 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 )
 
-// The runtime drops a plugin that does not answer in time, or with an answer
-// larger than a message (4 MiB), and creates containers without it from then
-// on. So each answer leaves in time and bounded, whatever a pod's author wrote
-// and whatever the kernel is busy with.
+// The runtime goes on without an answer that is late, and without the plugin after an
+// answer that is larger than a message (4 MiB). A runtime before NRI 0.12.5 goes on
+// without the plugin after a late answer, too. So each answer leaves in time and bounded,
+// whatever a pod's author wrote and whatever the kernel is busy with.
 
 var (
 	// errOver answers a call of a lost connection. The runtime does not read
@@ -79,7 +79,7 @@ func inTime[T any](ctx context.Context, s *Session, do func(ctx context.Context)
 // the lock is free, and errOver if the session has ended.
 func underLock[T any](wait, ctx context.Context, s *Session, do func(ctx context.Context) (T, error)) (T, error) {
 	var none T
-	if err := s.lockAndCatchUp(wait); err != nil {
+	if err := s.lockAndDrain(wait); err != nil {
 		return none, errLate
 	}
 	defer s.lock.release()
@@ -134,7 +134,7 @@ func (i *inbox) put(do func(context.Context)) {
 	i.work = append(i.work, do)
 }
 
-func (i *inbox) empty() []func(context.Context) {
+func (i *inbox) drain() []func(context.Context) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	work := i.work
@@ -148,12 +148,12 @@ func (p *Plugin) later(do func(context.Context)) {
 	p.due.after(waitingPeriod, func() { p.due.apply = true })
 }
 
-// lockAndCatchUp takes the lock, and does the work of calls that could not get it.
-func (p *Plugin) lockAndCatchUp(ctx context.Context) error {
+// lockAndDrain takes the lock, and does the work of calls that could not get it.
+func (p *Plugin) lockAndDrain(ctx context.Context) error {
 	if err := p.lock.acquire(ctx); err != nil {
 		return err
 	}
-	for _, do := range p.inbox.empty() {
+	for _, do := range p.inbox.drain() {
 		do(context.WithoutCancel(ctx))
 	}
 	return nil

@@ -121,8 +121,8 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	return refusal(reported, err)
 }
 
-// start reports whether it wrote. The error says why the container must not
-// start.
+// start reports whether it applied a node state. The error says why the container must
+// not start.
 func (s *Session) start(ctx context.Context, reported *enforce.Container, ctr *api.Container) (acted bool, err error) {
 	c, known := s.enforcer.FindOrAdd(reported)
 	before := c.Life.Started
@@ -138,7 +138,7 @@ func (s *Session) start(ctx context.Context, reported *enforce.Container, ctr *a
 		// The start is refused below. Until the next try the container waits.
 		c.Life.Started = before
 	}
-	logs.From(ctx).Error("start", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
+	logs.From(ctx).Error("values not written at the start", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
 	if !c.NamesClaim() && !s.enforcer.OnClaimed(c) {
 		// I7: a container off claimed CPUs may start without its values.
 		return acted, nil
@@ -242,7 +242,7 @@ func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ct
 		}
 		acted, err := s.enforcer.ApplyTo(ctx, c, true)
 		if err != nil {
-			logs.From(ctx).Error("after update", zap.String("container", c.Name), zap.Error(err))
+			logs.From(ctx).Error("values not written after an update", zap.String("container", c.Name), zap.Error(err))
 		}
 		return acted, err
 	}, nil)

@@ -80,7 +80,7 @@ func TestCreateRefused(t *testing.T) {
 			env := r.node.Prepare(podA, claimA, quad())
 			require.NoError(r.t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
 			return env
-		}, "waits for dra-frontend"},
+		}, "waits until dra-frontend has written the node file"},
 		"broken node state": {func(r *runtime) []string {
 			env := r.node.Prepare(podA, claimA, quad())
 			r.node.WriteFile(contract.NodeFile, []byte("{}"))
@@ -245,7 +245,7 @@ func TestSynchronize(t *testing.T) {
 	_ = r.plugin.Apply(t.Context())
 	require.Equal(t, "4-7", r.cpus(exclusive), "repaired at the next refresh")
 	require.EqualValues(t, 4, r.metric("cpumem_actuator_repaired_total", "cpuset.cpus"))
-	require.EqualValues(t, 1, r.metric("cpumem_actuator_refused_total"), "told once")
+	require.EqualValues(t, 1, r.metric("cpumem_actuator_refused_total"), "counted once")
 
 	r.plugin.Disconnected(t.Context(), "the runtime ended")
 	require.Equal(t, "the runtime ended", r.announced.Disconnected)
@@ -367,7 +367,7 @@ func TestLateEvents(t *testing.T) {
 	}
 	require.NoError(t, r.plugin.Apply(t.Context()))
 
-	t.Run("told to be stopped before it has ended", func(t *testing.T) {
+	t.Run("reported as stopped before it has ended", func(t *testing.T) {
 		slow := r.run("slow", podB)
 		_, err := r.session.StopContainer(t.Context(), slow.pod, slow.api)
 		require.NoError(t, err)

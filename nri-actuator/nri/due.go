@@ -58,8 +58,8 @@ func (d *due) look() {
 // Due returns the channel that receives when [Plugin.CatchUp] has work.
 func (p *Plugin) Due() <-chan struct{} { return p.due.wake }
 
-// CatchUp does the due work: Apply after an update or a call that could not get the
-// lock, and containers that the guard holds back.
+// CatchUp does the due work: it runs Apply after an update or after a call that could not
+// get the lock, and else looks at the containers that the guard holds back.
 func (p *Plugin) CatchUp(ctx context.Context) error {
 	p.due.mu.Lock()
 	apply := p.due.apply
@@ -68,7 +68,7 @@ func (p *Plugin) CatchUp(ctx context.Context) error {
 	if apply {
 		return p.Apply(ctx)
 	}
-	if err := p.lockAndCatchUp(ctx); err != nil {
+	if err := p.lockAndDrain(ctx); err != nil {
 		return err
 	}
 	defer p.lock.release()
@@ -76,8 +76,8 @@ func (p *Plugin) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// lookAtWaiting brings the containers that the guard may hold back, and makes the
-// next look due.
+// lookAtWaiting gives the containers that the guard may hold back their values, and makes
+// the next look due while there are any.
 func (p *Plugin) lookAtWaiting(ctx context.Context) {
 	if p.enforcer.ApplyWaiting(ctx) {
 		p.due.look()

@@ -125,12 +125,13 @@ func (p *Plugin) Announce(ctx context.Context) {
 		a.FixedInterrupts, a.MachineFaults = says.FixedInterrupts, says.MachineFaults
 	})
 	if err != nil {
-		logs.From(ctx).Error("announcement not written, it is tried again", zap.Error(err))
+		logs.From(ctx).Error("announcement not written; nri-actuator tries again", zap.Error(err))
 	}
 }
 
 func busyFor(held time.Duration) string {
-	return fmt.Sprintf("a write into a cgroup has not returned for %s: see the kernel's log for blocked tasks", held.Truncate(time.Second))
+	return fmt.Sprintf("nri-actuator has been busy for %s: perhaps a write into a cgroup does not return, "+
+		"see the kernel's log for blocked tasks", held.Truncate(time.Second))
 }
 
 // Ready returns why containers with claims cannot be created, nil if they can.

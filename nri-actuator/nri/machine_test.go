@@ -114,10 +114,15 @@ func TestMachineThatRefuses(t *testing.T) {
 	require.ErrorContains(t, err, `its claim requires "wakeupLatency"`)
 	require.ErrorContains(t, err, "cpu4/power/pm_qos_resume_latency_us")
 
+	// All other values are applied, and the frontend must know that.
+	announced := r.announces()
+	require.NotEmpty(t, announced.MachineFaults)
+	require.Equal(t, r.node.State.Generation, announced.Generation)
+
 	require.NoError(t, os.Remove(latency))
 	files.set("cpu/cpu4/power/pm_qos_resume_latency_us", "0")
 	r.run("c", podA, env...)
-	require.Empty(t, r.tell().MachineFaults)
+	require.Empty(t, r.announces().MachineFaults)
 }
 
 // A container that was created without the actuator gets its decision, for which its guard

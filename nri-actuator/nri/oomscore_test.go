@@ -47,7 +47,7 @@ func TestOOMScoreNeverKnown(t *testing.T) {
 		starts  bool
 	}{
 		"as kubelet asked":  {new(kubeletScore), false, false},
-		"not told":          {nil, false, false},
+		"not given":         {nil, false, false},
 		"but a guard ran":   {new(kubeletScore), true, true},
 		"with the decision": {new(750), false, true},
 		"with a lower one":  {new(-997), false, true},

@@ -115,9 +115,9 @@ func TestLevelThatRefuses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EPERM)
 }
 
-// Systemd is told the files of a cgroup once in a round, and again what another program
-// has changed in a pod.
-func TestSystemdIsToldOnce(t *testing.T) {
+// Systemd gets the files of a cgroup once in a round, and once more those that another
+// program has changed in a pod.
+func TestSystemdGetsFilesOnce(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	r.node.AddCgroup(r.podDir(podB) + "/c")
 	r.node.Change(func(s *contract.NodeState) {
@@ -153,9 +153,9 @@ func TestSystemdIsToldOnce(t *testing.T) {
 	}
 }
 
-// Systemd is corrected about a container that has its values, and is told the values of a
-// container before they are written. It hears nothing of a pod without values.
-func TestSystemdIsToldOrCorrected(t *testing.T) {
+// Systemd is corrected about a container that has its values, and gets the values of a
+// container before they are written. It gets nothing of a pod without values.
+func TestSystemdGetsValuesOrIsCorrected(t *testing.T) {
 	// One file has the wanted content and no mark, the other another content.
 	for _, found := range []map[string]string{
 		{"cpuset.cpus": "0", "cpuset.mems": "0-1"}, {"cpuset.cpus": "0-15", "cpuset.mems": "0"},
@@ -183,8 +183,8 @@ func TestSystemdIsToldOrCorrected(t *testing.T) {
 }
 
 // When a value of a pod ends, because it is given back or because another program wrote
-// over it, systemd forgets the pod's values, and is told the values that still hold.
-func TestSystemdIsToldAgainWhatHolds(t *testing.T) {
+// over it, systemd forgets the pod's values, and gets the values that still hold.
+func TestSystemdGetsAgainWhatHolds(t *testing.T) {
 	both, one := map[string]string{"memory.min": "4096", "memory.low": "4096"}, map[string]string{"memory.min": "4096"}
 	for name, c := range map[string]struct {
 		another bool

@@ -363,10 +363,10 @@ func TestKernelWithoutPartitionsIsAskedOnce(t *testing.T) {
 		return do()
 	})
 	r.run("pooled", podB)
-	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
+	require.NotContains(t, r.announces().Features, contract.FeaturePartition)
 	require.Positive(t, asked)
 	before := asked
-	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
+	require.NotContains(t, r.announces().Features, contract.FeaturePartition)
 	_, err := r.create("c", podA, r.node.Prepare(podA, claimA, quad())...)
 	require.NoError(t, err)
 	require.Equal(t, before, asked)

@@ -49,7 +49,7 @@ func testPartition(t *testing.T, release kerneltest.Release) {
 	require.Equal(t, []string{
 		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition,
 		contract.FeatureQuota,
-	}, r.tell().Features)
+	}, r.announces().Features)
 
 	holds := func() {
 		t.Helper()
@@ -101,8 +101,8 @@ func testPartition(t *testing.T, release kerneltest.Release) {
 	require.Equal(t, "0-15", r.cpus(beside))
 }
 
-// tell returns the announcement after the next Apply.
-func (r *runtime) tell() contract.Announcement {
+// announces returns the announcement after the next Apply.
+func (r *runtime) announces() contract.Announcement {
 	_ = r.plugin.Apply(r.t.(*testing.T).Context())
 	return r.announced
 }
@@ -178,7 +178,7 @@ func TestPartitionsOutliveARollback(t *testing.T) {
 func TestNoPartitions(t *testing.T) {
 	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux61)
 	r.run("pooled", podB)
-	require.NotContains(t, r.tell().Features, contract.FeaturePartition)
+	require.NotContains(t, r.announces().Features, contract.FeaturePartition)
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	_, err := r.create("c", podA, env...)
 	require.ErrorContains(t, err, `requires "partition", which this node cannot do any more`)

@@ -98,7 +98,7 @@ func (s *Session) Synchronised() bool { return s.link.current(s) && s.link.isCon
 
 // Configure names the events that the actuator wants.
 func (s *Session) Configure(ctx context.Context, _, name, version string) (api.EventMask, error) {
-	if !s.link.setReason(s, "the runtime has not listed its containers yet: containerd does this while no container is being stopped") {
+	if !s.link.setReason(s, "the runtime has not listed its containers yet: containerd lists them only while no container is being stopped") {
 		return 0, errOver
 	}
 	s.runtime.Store(&contract.Platform{Runtime: name, RuntimeVersion: version})
@@ -219,7 +219,7 @@ func (p *Plugin) Refresh(ctx context.Context) error {
 }
 
 func (p *Plugin) applyAll(ctx context.Context, first func()) error {
-	if err := p.lockAndCatchUp(ctx); err != nil {
+	if err := p.lockAndDrain(ctx); err != nil {
 		return err
 	}
 	first()
@@ -268,7 +268,7 @@ func outcome(err error, acted bool) metrics.Outcome {
 // kernel keeps.
 func (p *Plugin) Halt(ctx context.Context) error {
 	if err := p.lock.acquire(ctx); err != nil {
-		return fmt.Errorf("%s, and the next nri-actuator may begin before it does", busyFor(p.lock.held()))
+		return fmt.Errorf("%s; the next nri-actuator may begin before this work has ended", busyFor(p.lock.held()))
 	}
 	return nil
 }

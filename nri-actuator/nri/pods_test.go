@@ -143,7 +143,7 @@ func TestDevices(t *testing.T) {
 	require.NoError(t, err)
 	env := r.node.Prepare(podA, claimA, quad())
 	_, err = r.create("c", podA, env...)
-	require.ErrorContains(t, err, "is not asked for")
+	require.ErrorContains(t, err, "did not ask for the CDI device")
 	c := &api.Container{Id: "d", Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/d"},
 		CDIDevices: []*api.CDIDevice{{Name: contract.Key{ClaimUID: claimA}.CDIDevice()}}}
 	_, _, err = r.session.CreateContainer(t.Context(), sandbox(podA), c)

@@ -106,7 +106,7 @@ func (r *runtime) connect() {
 		Host:      machine.New(r.machine, cdidir.At(r.node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: mount, Metrics: m,
 		// The cgroups are no units.
-		Units: systemd.Systemd{Bus: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},
+		Units: systemd.Systemd{Slices: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,
 	}})
 	r.session = r.plugin.NewSession(func() string { return r.nri })

@@ -89,7 +89,7 @@ func (s *fakeSystemd) start() {
 	s.plugin = nri.New(nri.Options{Announcer: s, Kernel: "6.12.0", Options: enforce.Options{
 		Host:      machine.New(machine.Dirs{}, cdidir.At(s.node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features()), Mount: s.node.Mount(), Metrics: m,
-		Units: s.wrap(systemd.Systemd{Bus: bus, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
+		Units: s.wrap(systemd.Systemd{Slices: bus, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
 	}})
 	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
 	_, err = s.session.Configure(context.Background(), "", "containerd", "v2.2.7")
@@ -144,8 +144,8 @@ func (s *fakeSystemd) SetUnitProperties(ctx context.Context, unit string, _ bool
 // Close implements systemd.Bus.
 func (*fakeSystemd) Close() error { return nil }
 
-// told waits until systemd has the value.
-func (s *fakeSystemd) told(unit, file, want string) {
+// receives waits until systemd has the value.
+func (s *fakeSystemd) receives(unit, file, want string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		s.mu.Lock()
@@ -211,7 +211,7 @@ func TestSystemdFollows(t *testing.T) {
 	}
 	holds("0-3,8-15", "8192", "8192")
 	for _, unit := range []string{kubepods, filepath.Base(burstable), filepath.Base(sliceA)} {
-		s.told(unit, "memory.min", "8192")
+		s.receives(unit, "memory.min", "8192")
 	}
 	s.reload()
 	holds("0-3,8-15", "8192", "8192") // I1
@@ -221,7 +221,7 @@ func TestSystemdFollows(t *testing.T) {
 	require.NoError(t, s.SetUnitProperties(t.Context(), kubepods, true, property(t, "memory.min", "0")))
 	s.node.SetFile(kubepods, "memory.min", "0")
 	require.NoError(t, s.plugin.Apply(t.Context()))
-	s.told(kubepods, "memory.min", "8192")
+	s.receives(kubepods, "memory.min", "8192")
 	require.Equal(t, map[string]contract.Files{"": {"memory.min": "0"}}, s.announced.Overwritten)
 
 	// The node state names no values. The former values come back, although the
@@ -247,7 +247,7 @@ func TestSystemdFollows(t *testing.T) {
 	s.start()
 	s.synchronize(pooled, claimed)
 	for _, unit := range []string{kubepods, filepath.Base(burstable), filepath.Base(sliceA)} {
-		s.told(unit, "memory.min", "0")
+		s.receives(unit, "memory.min", "0")
 	}
 	s.reload()
 	holds("0-15", "0", "0")
@@ -379,7 +379,7 @@ func property(t *testing.T, file, value string) systemd.Property {
 func (s *fakeSystemd) settles(value string) {
 	s.t.Helper()
 	for _, unit := range []string{kubepods, filepath.Base(burstable), filepath.Base(sliceA)} {
-		s.told(unit, "memory.min", value)
+		s.receives(unit, "memory.min", value)
 	}
 }
 
@@ -441,8 +441,8 @@ func nothingIsSent(t *testing.T, between func(*fakeSystemd)) {
 		n.Ancestors = map[string]contract.Files{"": pod.Cgroup}
 	})
 	require.NoError(t, s.plugin.Apply(t.Context()))
-	s.told(filepath.Base(sliceA), "memory.low", "4096")
-	s.told(kubepods, "memory.low", "4096")
+	s.receives(filepath.Base(sliceA), "memory.low", "4096")
+	s.receives(kubepods, "memory.low", "4096")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Equal(t, "16384", s.properties[kubepods]["memory.min"])

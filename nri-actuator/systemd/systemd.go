@@ -10,7 +10,7 @@ import (
 // Systemd gives systemd the values that the actuator writes into the cgroups of
 // units: cpusets by drop-ins, the protection and the quota of slices over D-Bus.
 type Systemd struct {
-	Bus     *Writer
+	Slices  *Writer
 	Dropins Dropins
 }
 
@@ -23,7 +23,7 @@ func (s Systemd) Set(dir string, files map[string]string) error {
 			properties[file] = value
 		}
 	}
-	return errors.Join(s.Dropins.Set(dir, files), s.Bus.Set(dir, properties))
+	return errors.Join(s.Dropins.Set(dir, files), s.Slices.Set(dir, properties))
 }
 
 // Correct rewrites the drop-in of the cgroup dir if it differs from files.
@@ -34,25 +34,25 @@ func (s Systemd) Correct(dir string, files map[string]string) error {
 
 // Again makes Set send values again that systemd has: another program has
 // changed them.
-func (s Systemd) Again(dir string) { s.Bus.Forget(dir) }
+func (s Systemd) Again(dir string) { s.Slices.Forget(dir) }
 
 // UpToDate reports whether systemd has all values of the cgroup dir that were
 // Set.
-func (s Systemd) UpToDate(dir string) bool { return s.Bus.UpToDate(dir) }
+func (s Systemd) UpToDate(dir string) bool { return s.Slices.UpToDate(dir) }
 
 // Forget drops a unit that is gone, or to which the driver gives no values.
 func (s Systemd) Forget(dir string) error {
-	s.Bus.Forget(dir)
+	s.Slices.Forget(dir)
 	return s.Dropins.Remove(dir)
 }
 
 // ForgetExcept drops the unsent values of all units except the units of dirs. Drop-ins
 // stay.
-func (s Systemd) ForgetExcept(dirs []string) { s.Bus.ForgetExcept(dirs) }
+func (s Systemd) ForgetExcept(dirs []string) { s.Slices.ForgetExcept(dirs) }
 
 // Reset forgets which values systemd has, and removes the drop-ins of all units
 // but the units of the cgroups dirs.
 func (s Systemd) Reset(dirs []string) error {
-	s.Bus.Reset()
+	s.Slices.Reset()
 	return s.Dropins.Prune(dirs)
 }

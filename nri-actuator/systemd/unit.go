@@ -10,10 +10,11 @@
 //
 //   - Slices over D-Bus (a [Writer]). Every minute kubelet sets properties of
 //     slices, and systemd then writes all controllers of the unit from its own
-//     values. So it needs the actuator's values at once. These are memory.min
-//     and memory.low only, which change rarely. The actuator does not write
-//     cpuset.cpus of a slice. systemd has no property for cpuset.cpus.exclusive
-//     and never writes it. So no late or lost value breaks I1.
+//     values. So it needs the actuator's values at once. These are memory.min,
+//     memory.low and cpu.max, which change rarely. D-Bus never carries a cpuset:
+//     the one slice whose cpuset.cpus the actuator writes, that of its own pod,
+//     gets a drop-in as a scope does. systemd has no property for
+//     cpuset.cpus.exclusive and never writes it. So no late or lost call breaks I1.
 //   - Scopes by runtime drop-ins. systemd reads them at its next reload, the
 //     only time when it writes to a scope unasked. Over D-Bus, one property
 //     would make systemd write all controllers of the scope, memory.oom.group

@@ -48,7 +48,7 @@ func EndPartition(dir string, has contract.Files) []Step {
 }
 
 // inOrder returns the writes of contents that differ. files are names and contents
-// in turn. A file that has lacks is written.
+// in turn. A file that is not in has is written.
 func inOrder(dir string, has contract.Files, files ...string) []Step {
 	now := maps.Clone(has)
 	if now == nil {

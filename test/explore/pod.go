@@ -87,8 +87,7 @@ func (p pod) claim() *resourceapi.ResourceClaim {
 	}
 	if p.pool {
 		const parameters = `{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters","cpu":{"isolation":"none"}}`
-		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
-			Source: resourceapi.AllocationConfigSourceClaim,
+		c.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{
 			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
 				Driver: kubelet.DriverName, Parameters: runtime.RawExtension{Raw: []byte(parameters)},
 			}},

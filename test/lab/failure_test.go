@@ -154,7 +154,7 @@ func TestNodeFileIsRemoved(t *testing.T) {
 	require.NoError(t, plain.Start())
 	require.Equal(t, "0-1,3-5,7", plain.CPUs(), "the last known pool")
 	_, err = n.CreateContainer(p, "main")
-	require.ErrorContains(t, err, "waits for dra-frontend")
+	require.ErrorContains(t, err, "waits until dra-frontend has written the node file")
 	require.Equal(t, "2,6", c.CPUs())
 
 	n.RestartFrontend()

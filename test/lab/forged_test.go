@@ -155,7 +155,7 @@ func TestForgedWithinThePod(t *testing.T) {
 			v.Pod.Containers = append(v.Pod.Containers, lab.ContainerSpec{Name: "sibling", Env: []string{v.entry}})
 			_, err := n.CreateContainer(v.Pod, "sibling")
 			if refused {
-				require.ErrorContains(t, err, "is not asked for")
+				require.ErrorContains(t, err, "did not ask for the CDI device")
 				return
 			}
 			require.NoError(t, err)

@@ -31,7 +31,7 @@ func (n *Node) Prepare(p *Pod) error {
 func (n *Node) again(prepare func() error) error {
 	for tries := 0; ; tries++ {
 		err := prepare()
-		if err == nil || tries == 10 || !strings.Contains(err.Error(), "a write into a cgroup has not returned") {
+		if err == nil || tries == 10 || !strings.Contains(err.Error(), "nri-actuator has been busy for") {
 			return err
 		}
 		n.eventually("the actuator to have time", func() error {
@@ -70,8 +70,8 @@ func (n *Node) prepare(p *Pod) error {
 func (n *Node) take(p *Pod, claims []*resourceapi.ResourceClaim, answers map[string]answer) error {
 	var errs []error
 	for _, c := range claims {
-		a, told := answers[string(c.UID)]
-		if !told {
+		a, answered := answers[string(c.UID)]
+		if !answered {
 			return fmt.Errorf("no answer about claim %s", c.Name)
 		}
 		if a.err != nil {
@@ -133,8 +133,8 @@ func (n *Node) Unprepare(p *Pod) error {
 	}
 	var errs []error
 	for _, c := range claims {
-		err, told := answers[string(c.UID)]
-		if !told {
+		err, answered := answers[string(c.UID)]
+		if !answered {
 			err = errors.New("no answer")
 		}
 		if err != nil {
@@ -213,7 +213,7 @@ func (p *Pod) CDIDevices(claim string) []string {
 func (n *Node) Health() func() map[string]string {
 	n.t.Helper()
 	s, ok := n.frontend.(*served)
-	require.True(n.t, ok, "health is told through the socket only")
+	require.True(n.t, ok, "health is reported through the socket only")
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	n.t.Cleanup(cancel)
 	stream, err := s.health.NodeWatchResources(ctx, &health.NodeWatchResourcesRequest{})

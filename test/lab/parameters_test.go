@@ -35,6 +35,9 @@ func TestParameters(t *testing.T) {
 			{Name: "large", Capacity: map[string]string{"cpu": "64"}, Parameters: `"memory":{"limit":"9Gi"}`},
 			{Name: "small", Capacity: both, Parameters: `"cpu":{"wholeCores":true},"memory":{"protection":"min"}`, Zone: "numa-1"},
 		}}, "2,6", map[string]string{"memory.min": "1073741824", "memory.low": "0", "memory.max": "1073741824"}},
+		"subrequest over its request": {lab.Request{Parameters: `"cpu":{"placement":"spread"}`, First: []lab.Request{
+			{Name: "small", Capacity: both, Parameters: `"cpu":{"placement":"packed"}`, Zone: "numa-1"},
+		}}, "2,6", nil},
 		"memory policy": {lab.Request{Capacity: both, Parameters: `"memory":{"policy":"interleave"}`}, "2-3", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +66,7 @@ func TestParametersRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		cpu, parameters, want string
 	}{
-		"three of whole cores": {"3", `"cpu":{"wholeCores":true}`, "3 CPUs are not whole free cores in the zone; 2 or 4 would be"},
+		"three of whole cores": {"3", `"cpu":{"wholeCores":true}`, "3 CPUs do not make up whole free cores of the zone: claim 2 or 4"},
 		"half an L3":           {"2", `"cpu":{"wholeL3":true}`, "4"},
 		"no such cores":        {"2", `"cpu":{"cores":"efficiency"}`, "efficiency"},
 		"A78 hugepages without limit": {

@@ -42,7 +42,7 @@ func TestIsolatedNeedsLinux7(t *testing.T) {
 	refused := ownPod(n, "refused", isolation("isolated"))
 	require.True(t, n.Allocate(refused))
 	require.ErrorContains(t, n.Prepare(refused), "cpu.isolation: isolated, but it cannot be a cpuset partition: "+
-		"the kernel is Linux 6.12.0, it needs Linux 7.0")
+		"the kernel is Linux 6.12.0, the feature needs Linux 7.0")
 	require.Equal(t, "root", start(t, n, ownPod(n, "p", isolation("partition")))[0].ReadCgroup(contract.FilePartition))
 }
 

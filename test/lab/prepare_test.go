@@ -97,7 +97,7 @@ func TestRefusedClaims(t *testing.T) {
 			maps.DeleteFunc(result(c).ConsumedCapacity, func(resourceapi.QualifiedName, resource.Quantity) bool { return true })
 			result(c).ConsumedCapacity["cpu"] = nothing
 		}, "asks for nothing"},
-		"no amounts":     {func(c *resourceapi.ResourceClaim) { result(c).ConsumedCapacity = nil }, "carries no consumed capacity"},
+		"no amounts":     {func(c *resourceapi.ResourceClaim) { result(c).ConsumedCapacity = nil }, "it has no consumed capacity"},
 		"unknown device": {func(c *resourceapi.ResourceClaim) { result(c).Device = "numa-7" }, "no such zone"},
 		"no allocation":  {func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "not allocated"},
 		"no pod":         {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, "not reserved for any pod"},

@@ -26,23 +26,23 @@ type runtime struct {
 
 	mu         sync.Mutex
 	containers map[string]*Container
-	// told has the containers in the form that plugins get. A synchronisation
+	// messages has the containers in the form that plugins get. A synchronisation
 	// may read them at any time.
-	told     map[string]told
+	messages map[string]message
 	serial   int
 	nri      *adaptation.Adaptation
 	listener net.Listener
 	conns    []net.Conn
 }
 
-// told is a container and its pod in the form that NRI plugins get.
-type told struct {
+// message is a container and its pod in the form that NRI plugins get.
+type message struct {
 	pod       *adaptation.PodSandbox
 	container *adaptation.Container
 }
 
 func newRuntime(n *Node) *runtime {
-	return &runtime{n: n, socket: n.path("nri.sock"), containers: make(map[string]*Container), told: make(map[string]told)}
+	return &runtime{n: n, socket: n.path("nri.sock"), containers: make(map[string]*Container), messages: make(map[string]message)}
 }
 
 func (r *runtime) running() bool { return r.nri != nil }
@@ -143,8 +143,8 @@ func (r *runtime) synchronize(ctx context.Context, callback adaptation.SyncCB) e
 	pods := make(map[string]bool)
 	var sandboxes []*adaptation.PodSandbox
 	var containers []*adaptation.Container
-	for _, id := range sorted(r.told) {
-		t := r.told[id]
+	for _, id := range sorted(r.messages) {
+		t := r.messages[id]
 		containers = append(containers, t.container)
 		if !pods[t.pod.Id] {
 			pods[t.pod.Id] = true
@@ -178,12 +178,12 @@ func (r *runtime) list() []*Container {
 func (r *runtime) keep(c *Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.containers[c.ID], r.told[c.ID] = c, told{pod: c.sandbox, container: c.nri()}
+	r.containers[c.ID], r.messages[c.ID] = c, message{pod: c.sandbox, container: c.nri()}
 }
 
 func (r *runtime) remove(c *Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.containers, c.ID)
-	delete(r.told, c.ID)
+	delete(r.messages, c.ID)
 }

@@ -90,8 +90,8 @@
   hostPath: {path: {{ dir .Values.actuator.nriSocket }}, type: DirectoryOrCreate}
 - name: cgroup
   hostPath: {path: /sys/fs/cgroup, type: Directory}
-# Systemd is told of what is written into its units: of slices over D-Bus, of
-# containers by runtime drop-ins. Nodes without it have no such directories.
+# Systemd gets what is written into its units: for slices over D-Bus, for
+# containers in runtime drop-ins. Nodes without it have no such directories.
 - name: units
   hostPath: {path: {{ .Values.actuator.unitDir }}, type: DirectoryOrCreate}
 - name: dbus

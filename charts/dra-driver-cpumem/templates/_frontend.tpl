@@ -37,7 +37,7 @@
     - {name: config, mountPath: /etc/cpumem, readOnly: true}
     - {name: api-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
     - {name: cdi, mountPath: {{ .Values.config.cdiDir }}}
-    # Same paths as on the host: kubelet is told the paths of the sockets.
+    # Same paths as on the host: kubelet gets the paths of the sockets.
     - {name: plugin, mountPath: {{ .Values.config.kubeletRootDir }}/plugins/dra.cpumem}
     - {name: registry, mountPath: {{ .Values.config.kubeletRootDir }}/plugins_registry}
     {{- if .Values.frontend.checkKubeletPolicies }}

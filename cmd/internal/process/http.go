@@ -21,8 +21,8 @@ type Server struct {
 	// Metrics are served at /metrics, nil for none.
 	Metrics prometheus.Gatherer
 	// Alive is the answer of /healthz, Ready of /readyz: nil, or why not. A daemon
-	// that is ready need not serve claims: a node without claims must not stop a
-	// rollout.
+	// that is ready need not serve claims: a node that takes no new claims must
+	// not stop a rollout.
 	Alive, Ready func() error
 	// ServesClaims returns why new claims are not served, nil if they are. The body
 	// of /readyz has it.

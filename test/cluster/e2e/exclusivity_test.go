@@ -190,7 +190,7 @@ func TestExclusive_LostAndMadeAgain(t *testing.T) {
 	} else {
 		s.claim(t, "isolated", "", capacity{"cpu": "1"}, parameters(`"cpu":{"isolation":"isolated"}`))
 		s.create(t, pod("isolated", []string{"sleep"}, "isolated"))
-		s.refused(t, "isolated", "cpu.isolation: isolated", "it needs Linux 7.0")
+		s.refused(t, "isolated", "cpu.isolation: isolated", "the feature needs Linux 7.0")
 		s.remove(t, "isolated")
 	}
 	s.claim(t, name, "numa-1", capacity{"cpu": "2"}, parameters(`"cpu":{"isolation":"`+isolation+`"}`))

@@ -40,7 +40,7 @@ func TestSamples(t *testing.T) {
 	require.Equal(t, 0.5, a.At(9))
 	require.Zero(t, Line{}.At(1))
 	require.InDelta(t, 2/0.75, rateAbove(line("b", samples, "/cg/b", keyCurrent), 0.5), 1e-9)
-	require.Zero(t, rateAbove(line("b", samples, "/cg/b", keyCurrent), 2), "one point above tells no rate")
+	require.Zero(t, rateAbove(line("b", samples, "/cg/b", keyCurrent), 2), "one point above gives no rate")
 
 	pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "x", ContainerID: "containerd://a"}}}}
 	dir, err := directory(samples, pod, "x")

@@ -23,7 +23,7 @@ func Selectors() cel.Features {
 }
 
 // features returns the features of Kubernetes 1.37. An API server that keeps lists as
-// attributes shows that DRAListTypeAttributes is on, which is another allocator.
+// attributes shows that DRAListTypeAttributes is on: the scheduler then uses another allocator.
 func features(all []*resourceapi.ResourceSlice) structured.Features {
 	return structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,

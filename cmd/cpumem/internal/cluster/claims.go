@@ -23,8 +23,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
-// Claim is an allocated request of a claim.
-type Claim struct {
+// AllocatedRequest is an allocated request of a claim.
+type AllocatedRequest struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Request   string `json:"request"`
@@ -49,9 +49,9 @@ type Claim struct {
 // isolationPool is the isolation of CPUs that are only left out of the shared pool.
 const isolationPool = "shared pool only"
 
-// Claims returns the allocated requests of the claims for zones, by namespace and name.
-func Claims(o Objects, claims []*resourceapi.ResourceClaim) []Claim {
-	out := []Claim{}
+// AllocatedRequests returns the allocated requests of the claims for zones, by namespace and name.
+func AllocatedRequests(o Objects, claims []*resourceapi.ResourceClaim) []AllocatedRequest {
+	out := []AllocatedRequest{}
 	counted := make(map[device]bool)
 	for _, n := range Usage(o) {
 		for _, z := range n.Zones {
@@ -64,20 +64,20 @@ func Claims(o Objects, claims []*resourceapi.ResourceClaim) []Claim {
 		}
 		for _, r := range c.Status.Allocation.Devices.Results {
 			if r.Driver == kubelet.DriverName {
-				one := claimOf(c, r)
+				one := requestOf(c, r)
 				one.CountedByScheduler = counted[device{r.Pool, r.Device}]
 				out = append(out, one)
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Claim) int {
+	slices.SortStableFunc(out, func(a, b AllocatedRequest) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }
 
-func claimOf(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) Claim {
-	out := Claim{
+func requestOf(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) AllocatedRequest {
+	out := AllocatedRequest{
 		Namespace: c.Namespace, Name: c.Name, Request: r.Request, Pods: []string{}, Node: r.Pool, Zone: r.Device,
 		Amounts: make(map[string]int64),
 	}
@@ -118,11 +118,11 @@ const (
 	maxName    = 63
 )
 
-// ClaimTable writes a line for each request.
-func ClaimTable(w io.Writer, claims []Claim) error {
+// RequestTable writes a line for each request.
+func RequestTable(w io.Writer, requests []AllocatedRequest) error {
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(t, "CLAIM\tREQUEST\tNODE\tZONE\tCPU\tCPUS\tISOLATION\tMEMORY\tHUGEPAGES\tPODS")
-	for _, c := range claims {
+	for _, c := range requests {
 		fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Namespace, c.Name, c.Request, c.Node, c.Zone,
 			c.amountOf(string(zones.CapacityCPU)), orNone(c.Decision.CPUs.String()), orNone(c.Isolation),
 			c.amountOf(string(zones.CapacityMemory)), c.hugepages(), orNone(strings.Join(c.Pods, ",")))
@@ -130,7 +130,7 @@ func ClaimTable(w io.Writer, claims []Claim) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, c := range claims {
+	for _, c := range requests {
 		for _, reason := range c.Weakened {
 			if _, err := fmt.Fprintf(w, "%s/%s %s: %s\n", c.Namespace, c.Name, c.Request, reason); err != nil {
 				return err
@@ -140,14 +140,14 @@ func ClaimTable(w io.Writer, claims []Claim) error {
 	return nil
 }
 
-func (c Claim) amountOf(name string) string {
+func (c AllocatedRequest) amountOf(name string) string {
 	if n, has := c.Amounts[name]; has {
 		return amount(name, n)
 	}
 	return none
 }
 
-func (c Claim) hugepages() string {
+func (c AllocatedRequest) hugepages() string {
 	var parts []string
 	for _, name := range slices.SortedFunc(maps.Keys(c.Amounts), byKind) {
 		if bytes, is := zones.HugepageSize(resourceapi.QualifiedName(name)); is {
@@ -158,7 +158,7 @@ func (c Claim) hugepages() string {
 }
 
 // Details writes all that is known about an allocated request, a line for each value.
-func (c Claim) Details(w io.Writer) error {
+func (c AllocatedRequest) Details(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	fmt.Fprintf(t, "claim %s/%s, request %s: zone %s of node %s\n", c.Namespace, c.Name, c.Request, c.Zone, c.Node)
 	for _, name := range slices.SortedFunc(maps.Keys(c.Amounts), byKind) {
@@ -183,7 +183,8 @@ func (c Claim) Details(w io.Writer) error {
 	}
 	fmt.Fprintf(t, "  pods\t%s\n", orNone(strings.Join(c.Pods, ", ")))
 	if !c.Prepared {
-		fmt.Fprintf(t, "  not prepared\tno frontend has written the claim's status: the events of the pod have the reason\n")
+		fmt.Fprintf(t, "  no status\tno frontend has written the claim's status: the events of a pod that does not run, "+
+			"or the frontend's log, have the reason\n")
 	}
 	for _, reason := range c.Weakened {
 		fmt.Fprintf(t, "  weakened\t%s\n", reason)

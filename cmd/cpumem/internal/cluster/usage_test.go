@@ -144,14 +144,14 @@ func TestClaims(t *testing.T) {
 	broken.Status.Devices[0].Conditions = []metav1.Condition{
 		{Type: "Ready", Status: metav1.ConditionFalse, Reason: "CPUsOffline", Message: "CPU 4 is offline"},
 	}
-	claims := cluster.Claims(cluster.Objects{}, []*resourceapi.ResourceClaim{
+	claims := cluster.AllocatedRequests(cluster.Objects{}, []*resourceapi.ResourceClaim{
 		clustertest.Allocated("one", "a", "numa-0",
 			`{"cpus":"0-1","partition":"root","mems":"0","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824}}`,
 			"cpu", "2", "memory", "1Gi", "hugepages_2Mi", "4Mi"),
 		broken, clustertest.Claim("pending", "cpu", "5"), clustertest.Allocated("early", "b", "numa-1", "", "cpu", "1"),
 	})
 	var out strings.Builder
-	require.NoError(t, cluster.ClaimTable(&out, claims))
+	require.NoError(t, cluster.RequestTable(&out, claims))
 	require.Equal(t, `CLAIM            REQUEST   NODE   ZONE     CPU   CPUS   ISOLATION          MEMORY   HUGEPAGES   PODS
 default/broken   zone      a      numa-0   1     4      shared pool only   -        -           pod-of-broken
 default/early    zone      b      numa-1   1     -      -                  -        -           pod-of-early
@@ -180,11 +180,11 @@ default/broken zone: CPUsOffline: CPU 4 is offline
 	hostile := clustertest.Allocated("h", "a", "numa-0",
 		`{"hugepages":{"\u001b[31m":1},"parameters":{"\u001b[2J":"\u001b]0;t\u0007\nx"}}`, "cpu", "2")
 	hostile.Status.Devices[0].Conditions = []metav1.Condition{{Reason: "\x1b", Message: "\x1b", Status: metav1.ConditionFalse}}
-	require.NoError(t, cluster.Claims(cluster.Objects{}, []*resourceapi.ResourceClaim{hostile})[0].Details(&out))
+	require.NoError(t, cluster.AllocatedRequests(cluster.Objects{}, []*resourceapi.ResourceClaim{hostile})[0].Details(&out))
 	require.NotContains(t, out.String(), "\x1b")
 	require.NotContains(t, out.String(), "\nx")
 
 	out.Reset()
 	require.NoError(t, claims[1].Details(&out))
-	require.Contains(t, out.String(), "not prepared   no frontend has written the claim's status")
+	require.Contains(t, out.String(), "no status   no frontend has written the claim's status")
 }

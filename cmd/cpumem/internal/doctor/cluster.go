@@ -5,12 +5,12 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
@@ -98,13 +98,6 @@ func gateOf(usage []cluster.Node) Check {
 // maxNamed is how many names a check lists.
 const maxNamed = 5
 
-func listed(names []string) string {
-	if len(names) > maxNamed {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
-	}
-	return strings.Join(names, ", ")
-}
-
 // nodes checks that each ready node publishes zones.
 func (s Server) nodes(usage []cluster.Node) Check {
 	zones := 0
@@ -123,10 +116,10 @@ func (s Server) nodes(usage []cluster.Node) Check {
 	c := Check{Name: "zones", State: OK, Found: fmt.Sprintf("%d zones of %d nodes", zones, len(usage))}
 	switch {
 	case len(broken) > 0:
-		c.State, c.Found = Fault, "claims cannot go to "+listed(broken)
+		c.State, c.Found = Fault, "claims cannot go to "+contract.Few(broken, maxNamed)
 		c.Mend = "look at the log of the frontend on these nodes"
 	case len(without) > 0:
-		c.State, c.Found = Warning, c.Found+", none of "+listed(without)
+		c.State, c.Found = Warning, c.Found+", none of "+contract.Few(without, maxNamed)
 		c.Mend = "if these nodes shall take claims: look for the frontend's pod there"
 	}
 	return c
@@ -138,7 +131,8 @@ func ready(n *corev1.Node) bool {
 	})
 }
 
-// taints lists the taints with which frontends keep claims off their zones.
+// taints lists the taints that keep claims off zones: those of frontends and of
+// DeviceTaintRules.
 func taints(usage []cluster.Node) (checks []Check) {
 	nodes := make(map[string][]string)
 	var order []string
@@ -156,8 +150,9 @@ func taints(usage []cluster.Node) (checks []Check) {
 	}
 	for _, taint := range order {
 		checks = append(checks, Check{
-			Name: "taints of zones", State: Fault, Found: taint + " on " + listed(nodes[taint]),
-			Mend: "kubectl describe node has the reason in an event; docs/how-to/operations.md has what to do",
+			Name: "taints of zones", State: Fault, Found: taint + " on " + contract.Few(nodes[taint], maxNamed),
+			Mend: "a taint dra.cpumem/...: kubectl describe node has the reason in an event, docs/how-to/operations.md has what to do; " +
+				"any other taint: kubectl get devicetaintrules",
 		})
 	}
 	return checks
@@ -165,8 +160,9 @@ func taints(usage []cluster.Node) (checks []Check) {
 
 // claims lists the allocated claims that have less than they promise.
 func (s Server) claims() (checks []Check) {
-	claims := cluster.Claims(s.Objects, s.Objects.Claims)
-	for _, c := range claims {
+	claims := make(map[string]bool)
+	for _, c := range cluster.AllocatedRequests(s.Objects, s.Objects.Claims) {
+		claims[c.Namespace+"/"+c.Name] = true
 		for _, reason := range c.Weakened {
 			checks = append(checks, Check{
 				Name: "claim " + c.Namespace + "/" + c.Name, State: Warning, Found: reason,

@@ -127,8 +127,7 @@ func (m Machine) policies() (checks []Check) {
 	return checks
 }
 
-// gate checks the feature gate without which kubelet's and the scheduler's claims have
-// no amounts. Flags of kubelet are not seen.
+// gate checks the feature gate without which allocated claims have no amounts. Flags of kubelet are not seen.
 func (m Machine) gate() Check {
 	const name = "DRAConsumableCapacity"
 	c := Check{Name: "feature gate " + name + " of kubelet"}
@@ -180,7 +179,7 @@ func (m Machine) cdi() Check {
 	case errors.Is(m.Err, fs.ErrNotExist):
 		c.State, c.Found = Unknown, m.CDIDir+" is missing: the chart makes it"
 	case m.Err != nil:
-		c.State, c.Found, c.Mend = Fault, m.Err.Error(), "the runtime and both daemons need this directory"
+		c.State, c.Found, c.Mend = Fault, m.Err.Error(), "make it a readable directory: the runtime and both daemons need it"
 	case err != nil:
 		c.State, c.Found = Unknown, err.Error()
 	case kind != "tmpfs":

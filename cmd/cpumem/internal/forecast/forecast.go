@@ -25,7 +25,7 @@ import (
 // Result is what the pods would get.
 type Result struct {
 	// Claims are the requests that would have an allocation.
-	Claims []cluster.Claim `json:"claims"`
+	Claims []cluster.AllocatedRequest `json:"claims"`
 	// Pending are the pods that would have no node.
 	Pending []Pending `json:"pending,omitempty"`
 }
@@ -80,7 +80,7 @@ func Run(ctx context.Context, o cluster.Objects, planned simulation.Objects) (Re
 			})
 		}
 	}
-	result.Claims = cluster.Claims(o, done)
+	result.Claims = cluster.AllocatedRequests(o, done)
 	return result, ctx.Err()
 }
 
@@ -140,7 +140,7 @@ func firstFit(nodes []*corev1.Node, a why.Answer) *corev1.Node {
 // Text writes the result for people.
 func (r Result) Text(w io.Writer) error {
 	if len(r.Claims) > 0 {
-		if err := cluster.ClaimTable(w, r.Claims); err != nil {
+		if err := cluster.RequestTable(w, r.Claims); err != nil {
 			return err
 		}
 	}

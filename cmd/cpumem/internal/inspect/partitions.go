@@ -32,8 +32,9 @@ func (d Directory) partitions() map[string]contract.CPUSet {
 	return sets
 }
 
-// granted returns the same from the node state, which the actuator applies.
-func granted(n contract.NodeState) map[string]contract.CPUSet {
+// statePartitions returns, from the node state, the partition CPUs below each level and pod.
+// The actuator applies the node state.
+func statePartitions(n contract.NodeState) map[string]contract.CPUSet {
 	out := make(map[string]contract.CPUSet)
 	for level, cpus := range n.PartitionCPUs {
 		out[levelName(level)] = cpus
@@ -53,7 +54,7 @@ func podName(uid string) string { return "pod " + uid }
 // checkPartitions checks that each ancestor may hand down the CPUs of the
 // partitions below it.
 func (d *Directory) checkPartitions() {
-	need, has := d.partitions(), granted(*d.Node)
+	need, has := d.partitions(), statePartitions(*d.Node)
 	places := maps.Clone(need)
 	maps.Copy(places, has)
 	for _, place := range slices.Sorted(maps.Keys(places)) {
@@ -68,7 +69,7 @@ func (d *Directory) checkPartitions() {
 // kernel does not grant. It writes nothing if there are no partitions.
 func (d Directory) explainPartitions(w io.Writer) {
 	if d.Node != nil {
-		has := granted(*d.Node)
+		has := statePartitions(*d.Node)
 		var parts []string
 		for _, place := range slices.Sorted(maps.Keys(has)) {
 			parts = append(parts, place+" "+has[place].String())

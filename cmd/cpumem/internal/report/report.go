@@ -43,7 +43,7 @@ func Files(in Input) (map[string][]byte, error) {
 		err = cluster.Table(&nodes, cluster.Usage(in.Server.Objects))
 	}
 	if err == nil {
-		err = cluster.ClaimTable(&claims, cluster.Claims(in.Server.Objects, in.Server.Objects.Claims))
+		err = cluster.RequestTable(&claims, cluster.AllocatedRequests(in.Server.Objects, in.Server.Objects.Claims))
 	}
 	if err != nil {
 		return nil, err

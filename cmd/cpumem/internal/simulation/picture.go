@@ -42,7 +42,7 @@ func (r Result) Picture(w io.Writer, v View) error {
 		d.l3s(z.L3s)
 	}
 	if len(r.OutsideZones) > 0 {
-		fmt.Fprintf(out, "\noutside of zones: nothing of them is offered\n")
+		fmt.Fprintf(out, "\nCPUs of no zone, none of which is offered\n")
 		d.l3s(r.OutsideZones)
 	}
 	fmt.Fprintf(out, "\n%s\n", d.signs.legend())

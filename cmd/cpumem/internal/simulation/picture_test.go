@@ -93,7 +93,7 @@ func TestPictureOfTheOutside(t *testing.T) {
 	result := run(t, s.Machine(), c, claim("a", "cpu: 2", ""))
 	result.CPUs.Offline = contract.CPUs(3)
 	require.Contains(t, picture(t, result, simulation.View{Width: 100}), ""+
-		"\noutside of zones: nothing of them is offered\n"+
+		"\nCPUs of no zone, none of which is offered\n"+
 		"  L3 of 2: ## #\n"+
 		"\nletters: claimed CPUs   . shared pool   # reserved\n"+
 		"shared pool: 1-2,5-7\n"+

@@ -120,7 +120,7 @@ func (s *scheduler) explain(claims []*resourceapi.ResourceClaim) string {
 		}
 	}
 	if len(details) == 0 {
-		return what + ": no zone has all of it free at once and is one that selectors and constraints allow"
+		return what + ": no zone that the selectors and constraints allow has all of the amounts free at once"
 	}
 	return what + ": " + strings.Join(details, "; ")
 }

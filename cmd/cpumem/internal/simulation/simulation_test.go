@@ -141,7 +141,7 @@ spec:
 		"prod/worker-1-c allocated zone/less numa-0 0,4",
 		"prod/worker-2-c unschedulable",
 	}, got)
-	require.Equal(t, "cannot allocate all claims: no zone has all of it free at once and is one that selectors and constraints allow",
+	require.Equal(t, "cannot allocate all claims: no zone that the selectors and constraints allow has all of the amounts free at once",
 		result.Claims[2].Reason)
 }
 

@@ -118,25 +118,25 @@ func hugepages(limits map[string]contract.Limit) string {
 
 // reasons writes each reason once, with its claims.
 func (d drawing) reasons(claims []Claim, state State, title string) {
-	told := make(map[string][]string)
+	names := make(map[string][]string)
 	var reasons []string
 	for _, c := range claims {
 		if c.Result == state && c.Reason != "" {
-			if told[c.Reason] == nil {
+			if names[c.Reason] == nil {
 				reasons = append(reasons, c.Reason)
 			}
-			told[c.Reason] = append(told[c.Reason], c.Namespace+"/"+c.Name)
+			names[c.Reason] = append(names[c.Reason], c.Namespace+"/"+c.Name)
 		}
 	}
 	if len(reasons) > 0 {
 		fmt.Fprintf(d, "\n%s\n", title)
 	}
 	for _, reason := range reasons {
-		names := told[reason]
-		who := names[0]
-		if more := len(names) - 1; more > 0 {
-			who = fmt.Sprintf("%s and %d more", names[0], more)
+		all := names[reason]
+		label := all[0]
+		if more := len(all) - 1; more > 0 {
+			label = fmt.Sprintf("%s and %d more", all[0], more)
 		}
-		fmt.Fprintf(d, "%s%s: %s\n", indent, who, reason)
+		fmt.Fprintf(d, "%s%s: %s\n", indent, label, reason)
 	}
 }

@@ -31,7 +31,7 @@ type Report struct {
 	// Pending explains the claims that have no allocation.
 	Pending *Answer `json:"pending,omitempty"`
 	// Allocated are the requests that have an allocation.
-	Allocated []cluster.Claim `json:"allocated,omitempty"`
+	Allocated []cluster.AllocatedRequest `json:"allocated,omitempty"`
 	// Notes are what other pods may take of the claims' amounts.
 	Notes []string `json:"notes,omitempty"`
 	// Warnings are the last different warnings among a pending pod's events, newest
@@ -58,7 +58,7 @@ func Pod(ctx context.Context, o cluster.Objects, pod *corev1.Pod, events []corev
 
 // notRepeated names the claimed amounts that the pod's requests do not repeat: the
 // scheduler counts them as free for pods without claims.
-func notRepeated(pod *corev1.Pod, claims []cluster.Claim) (notes []string) {
+func notRepeated(pod *corev1.Pod, claims []cluster.AllocatedRequest) (notes []string) {
 	requests := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
 	sums := make(map[corev1.ResourceName]int64)
 	for _, c := range claims {
@@ -92,7 +92,7 @@ func Claim(ctx context.Context, o cluster.Objects, claim *resourceapi.ResourceCl
 func (r *Report) add(ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	unallocated := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
 	allocated := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation == nil })
-	r.Allocated = cluster.Claims(o, allocated)
+	r.Allocated = cluster.AllocatedRequests(o, allocated)
 	if len(unallocated) == 0 {
 		return nil
 	}

@@ -290,10 +290,10 @@ func TestAllocatedPod(t *testing.T) {
 	require.Equal(t, `pod default/pod: it is on node a, phase Pending
 
 claim default/taken, request zone: zone numa-0 of node a
-  cpu            3
-  memory         1Gi
-  pods           pod-of-taken
-  not prepared   no frontend has written the claim's status: the events of the pod have the reason
+  cpu         3
+  memory      1Gi
+  pods        pod-of-taken
+  no status   no frontend has written the claim's status: the events of a pod that does not run, or the frontend's log, have the reason
 
 note: the pod requests 2 of cpu and claims 3: pods without claims may be scheduled onto the rest
 

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
+)
+
+func TestTable(t *testing.T) {
+	require.Contains(t, table([]row{{claims: 500, rest: time.Minute, of: map[string]usage{
+		frontend: {resident: 40, own: 20, cpu: 600 * time.Millisecond}, actuator: {resident: 22, own: 11},
+	}}}), "| 500 | 40 MiB | 20 MiB | 1.0 % | 22 MiB | 11 MiB | 0.0 % |\n")
+}
+
+func TestUsageOf(t *testing.T) {
+	u, err := usageOf(os.Getpid())
+	require.NoError(t, err)
+	require.Positive(t, u.own)
+	require.GreaterOrEqual(t, u.resident, u.own)
+	_, err = usageOf(1 << 30)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// The node's machine has a CPU for each claim, beside those that no claim gets.
+func TestMachine(t *testing.T) {
+	n := &node{dir: t.TempDir(), config: config.Default()}
+	require.NoError(t, n.write())
+	m, err := topology.Discover(topology.Roots{Sys: os.DirFS(n.path("sys")), Proc: os.DirFS(n.path("proc"))}, 4<<10)
+	require.NoError(t, err)
+	require.Greater(t, len(m.CPUs), levels[len(levels)-1])
+	read, err := config.Read(n.path("config.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, n.config, read)
+	for _, claims := range levels {
+		require.Zero(t, claims%perPod, "each pod has %d claims", perPod)
+	}
+}
+
+// The page has the marks between which the command writes.
+func TestPageHasMarks(t *testing.T) {
+	data, err := os.ReadFile("../../../../docs/explanation/performance.md")
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(file, data, 0o644))
+	require.NoError(t, document.Insert(file, author, "new\n"))
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing/fstest"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
+)
+
+const (
+	frontend = "dra-frontend"
+	actuator = "nri-actuator"
+	// refresh is a sixth of the default, as on the emulated node of make bench-footprint.
+	refresh = 5 * time.Second
+)
+
+// node is a directory with the files of a machine, and the daemons that use it.
+type node struct {
+	dir      string
+	config   config.Config
+	runtime  *adaptation.Adaptation
+	programs map[string]*exec.Cmd
+}
+
+// startNode builds both daemons and starts them on a node in the directory.
+func startNode(ctx context.Context, dir, kubeconfig string) (n *node, err error) {
+	n = &node{dir: dir, config: config.Default(), programs: map[string]*exec.Cmd{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.stop())
+		}
+	}()
+	n.config.SysfsRoot, n.config.ProcRoot = n.path("sys"), n.path("proc")
+	n.config.CDIDir, n.config.KubeletRootDir = n.path("cdi"), n.path("kubelet")
+	n.config.RefreshInterval = metav1.Duration{Duration: refresh}
+	if err := n.write(); err != nil {
+		return nil, err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", n.path("bin")+"/",
+		"./cmd/"+frontend, "./cmd/"+actuator)
+	build.Dir, build.Stdout, build.Stderr = "../..", os.Stderr, os.Stderr
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if err := build.Run(); err != nil {
+		return nil, fmt.Errorf("go build: %w", err)
+	}
+	if err := n.startRuntime(); err != nil {
+		return nil, err
+	}
+	if err := n.start(actuator, "--cdi-dir", n.config.CDIDir, "--cgroup-root", n.path("cgroup"), "--nri-socket", n.path("nri.sock"),
+		"--guard-dir", n.path("guard"), "--metrics-address", "127.0.0.1:0", "--refresh-interval", refresh.String()); err != nil {
+		return nil, err
+	}
+	return n, n.start(frontend, "--config", n.path("config.yaml"), "--node-name", hollow.Name(0), "--kubeconfig", kubeconfig,
+		"--metrics-address", "127.0.0.1:0")
+}
+
+func (n *node) path(elem ...string) string { return filepath.Join(append([]string{n.dir}, elem...)...) }
+
+// write writes the machine's files and the frontend's configuration. The machine has a CPU for each claim of the highest
+// level and more.
+func (n *node) write() error {
+	const sockets, cores, threads = 2, 160, 2
+	machine := topologytest.Spec(description.Regular{
+		Sockets: sockets, Nodes: 1, L3s: 10, Cores: cores, Threads: threads, PageSize: 4 << 10, Memory: 256 << 30,
+	}.Spec())
+	proc := machine.Proc()
+	for name, text := range map[string]string{
+		"self/mountinfo":            "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
+		"sys/kernel/osrelease":      "6.1.0\n",
+		"sys/kernel/random/boot_id": "11111111-2222-4333-8444-000000000001\n",
+	} {
+		proc[name] = &fstest.MapFile{Data: []byte(text), Mode: 0o644}
+	}
+	if err := os.CopyFS(n.path("sys"), machine.Sys()); err != nil {
+		return err
+	}
+	if err := os.CopyFS(n.path("proc"), proc); err != nil {
+		return err
+	}
+	for _, dir := range []string{"bin", "cdi", "cgroup", "guard", "kubelet/plugins_registry", "nri/plugins", "nri/conf.d"} {
+		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(n.path("cgroup", "cgroup.controllers"), nil, 0o644); err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(n.config)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(n.path("config.yaml"), text, 0o644)
+}
+
+// startRuntime starts the runtime's side of NRI, with no containers.
+func (n *node) startRuntime() (err error) {
+	n.runtime, err = adaptation.New("containerd", "v2.3.7",
+		func(ctx context.Context, synchronize adaptation.SyncCB) error {
+			_, err := synchronize(ctx, nil, nil)
+			return err
+		},
+		func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+			return nil, nil
+		},
+		adaptation.WithSocketPath(n.path("nri.sock")), adaptation.WithPluginPath(n.path("nri/plugins")),
+		adaptation.WithPluginConfigPath(n.path("nri/conf.d")))
+	if err != nil {
+		return err
+	}
+	return n.runtime.Start()
+}
+
+// start starts a program, whose log becomes a file.
+func (n *node) start(program string, args ...string) error {
+	log, err := os.Create(n.path(program + ".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(n.path("bin", program), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	n.programs[program] = cmd
+	return nil
+}
+
+// stop ends everything of the node.
+func (n *node) stop() (err error) {
+	for program, cmd := range n.programs {
+		if failed := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); failed != nil {
+			err = errors.Join(err, fmt.Errorf("end of %s: %w", program, failed))
+		}
+	}
+	if n.runtime != nil {
+		n.runtime.Stop()
+	}
+	return err
+}
