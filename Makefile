@@ -215,7 +215,7 @@ PEER ?=
 LEVELS ?= 0,20,40,80,200
 
 .PHONY: bench-footprint
-bench-footprint: ## Measure what both daemons take, and what a pod's start waits for, on this host and on a cluster (root, Debian); writes docs/explanation/performance.md
+bench-footprint: build ## Measure what both daemons take, and what a pod's start waits for, on this host and on a cluster (root, Debian); writes docs/explanation/performance.md
 	cd test/cluster && GOWORK=off go run ./cmd/footprint
 	LONG=1 PREVIOUS= PAGE=$(CURDIR)/docs/explanation/performance.md $(MAKE) e2e KERNEL=newest RUN='^(TestFootprint|TestStartSplits)$$'
 

@@ -46,18 +46,19 @@ var levels = [...]int{0, 100, 500}
 
 func main() {
 	page := flag.String("page", "../../docs/explanation/performance.md", "page to write into; empty: none")
+	bin := flag.String("bin", "../../bin", "directory of the daemons' programs, which make build fills")
 	rest := flag.Duration("rest", time.Minute, "time that each row's CPU is of")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := measure(ctx, *rest, *page); err != nil {
+	if err := measure(ctx, *bin, *rest, *page); err != nil {
 		fmt.Fprintln(os.Stderr, "footprint:", err)
 		os.Exit(1)
 	}
 }
 
 // measure starts everything, measures each level and ends everything.
-func measure(ctx context.Context, rest time.Duration, page string) (err error) {
+func measure(ctx context.Context, bin string, rest time.Duration, page string) (err error) {
 	dir, err := cluster.DefaultDir()
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func measure(ctx context.Context, rest time.Duration, page string) (err error) {
 	if err := publish(ctx, client, p); err != nil {
 		return err
 	}
-	n, err := startNode(ctx, filepath.Join(dir, "run", "footprint"), p.Kubeconfig())
+	n, err := startNode(bin, filepath.Join(dir, "run", "footprint"), p.Kubeconfig())
 	if err != nil {
 		return err
 	}

@@ -32,15 +32,15 @@ const (
 
 // node is a directory with the files of a machine, and the daemons that use it.
 type node struct {
-	dir      string
+	bin, dir string
 	config   config.Config
 	runtime  *adaptation.Adaptation
 	programs map[string]*exec.Cmd
 }
 
-// startNode builds both daemons and starts them on a node in the directory.
-func startNode(ctx context.Context, dir, kubeconfig string) (n *node, err error) {
-	n = &node{dir: dir, config: config.Default(), programs: map[string]*exec.Cmd{}}
+// startNode starts both daemons on a node in the directory dir. Their programs are in the directory bin.
+func startNode(bin, dir, kubeconfig string) (n *node, err error) {
+	n = &node{bin: bin, dir: dir, config: config.Default(), programs: map[string]*exec.Cmd{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.stop())
@@ -51,13 +51,6 @@ func startNode(ctx context.Context, dir, kubeconfig string) (n *node, err error)
 	n.config.RefreshInterval = metav1.Duration{Duration: refresh}
 	if err := n.write(); err != nil {
 		return nil, err
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", n.path("bin")+"/",
-		"./cmd/"+frontend, "./cmd/"+actuator)
-	build.Dir, build.Stdout, build.Stderr = "../..", os.Stderr, os.Stderr
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("go build: %w", err)
 	}
 	if err := n.startRuntime(); err != nil {
 		return nil, err
@@ -75,9 +68,9 @@ func (n *node) path(elem ...string) string { return filepath.Join(append([]strin
 // write writes the machine's files and the frontend's configuration. The machine has a CPU for each claim of the highest
 // level and more.
 func (n *node) write() error {
-	const sockets, cores, threads = 2, 160, 2
+	const sockets, l3s, cores, threads = 2, 10, 16, 2
 	machine := topologytest.Spec(description.Regular{
-		Sockets: sockets, Nodes: 1, L3s: 10, Cores: cores, Threads: threads, PageSize: 4 << 10, Memory: 256 << 30,
+		Sockets: sockets, Nodes: 1, L3s: l3s, Cores: cores, Threads: threads, PageSize: 4 << 10, Memory: 256 << 30,
 	}.Spec())
 	proc := machine.Proc()
 	for name, text := range map[string]string{
@@ -93,7 +86,7 @@ func (n *node) write() error {
 	if err := os.CopyFS(n.path("proc"), proc); err != nil {
 		return err
 	}
-	for _, dir := range []string{"bin", "cdi", "cgroup", "guard", "kubelet/plugins_registry", "nri/plugins", "nri/conf.d"} {
+	for _, dir := range []string{"cdi", "cgroup", "guard", "kubelet/plugins_registry", "nri/plugins", "nri/conf.d"} {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
 			return err
 		}
@@ -133,7 +126,7 @@ func (n *node) start(program string, args ...string) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(n.path("bin", program), args...)
+	cmd := exec.Command(filepath.Join(n.bin, program), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err
