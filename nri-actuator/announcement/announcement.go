@@ -67,8 +67,8 @@ func New(dir string, base contract.Announcement) (*Announcement, error) {
 		return nil, err
 	}
 	if !a.mine() {
-		// Two actuators found no announcement at the same time, and the other actuator
-		// wrote last.
+		// An actuator that takes no lock of the directory, of an earlier version, found no
+		// announcement at the same time and wrote last.
 		return nil, errors.Join(fmt.Errorf("%w: another actuator took it at the same moment", ErrHeld), a.file.Close())
 	}
 	return a, nil

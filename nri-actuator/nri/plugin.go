@@ -55,8 +55,9 @@ func New(o Options) *Plugin {
 	return p
 }
 
-// Session is the plugin for one connection to a runtime. A session that has
-// ended changes nothing, however late its calls come.
+// Session is the plugin for one connection to a runtime. The calls of a session that has
+// ended change nothing, however late they come. Only the work that a call has left for
+// later is done all the same: its container may run.
 type Session struct {
 	*Plugin
 	nriVersion func() string

@@ -16,9 +16,9 @@ import (
 )
 
 func TestTable(t *testing.T) {
-	require.Contains(t, table([]row{{claims: 500, rest: time.Minute, of: map[string]usage{
+	require.Contains(t, table([]row{{level: level{500, 100}, rest: time.Minute, of: map[string]usage{
 		frontend: {resident: 40, own: 20, cpu: 600 * time.Millisecond}, actuator: {resident: 22, own: 11},
-	}}}), "| 500 | 40 MiB | 20 MiB | 1.0 % | 22 MiB | 11 MiB | 0.0 % |\n")
+	}}}), "| 500 | 100 | 40 MiB | 20 MiB | 1.0 % | 22 MiB | 11 MiB | 0.0 % |\n")
 }
 
 func TestUsageOf(t *testing.T) {
@@ -37,12 +37,12 @@ func TestMachine(t *testing.T) {
 	m, err := topology.Discover(topology.Roots{Sys: os.DirFS(n.path("sys")), Proc: os.DirFS(n.path("proc"))}, 4<<10)
 	require.NoError(t, err)
 	require.Len(t, m.CPUs, 640, "the page has the number")
-	require.Less(t, levels[len(levels)-1], len(m.CPUs))
 	read, err := config.Read(n.path("config.yaml"))
 	require.NoError(t, err)
 	require.Equal(t, n.config, read)
-	for _, claims := range levels {
-		require.Zero(t, claims%perPod, "each pod has %d claims", perPod)
+	for _, l := range levels() {
+		require.Less(t, l.claims(), len(m.CPUs))
+		require.Zero(t, l.ofTemplates%perPod+l.others%perPod, "each pod has %d claims", perPod)
 	}
 }
 

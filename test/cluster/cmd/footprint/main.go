@@ -41,8 +41,13 @@ const (
 	patience = 5 * time.Minute
 )
 
-// levels are the numbers of claims that are measured.
-var levels = [...]int{0, 100, 500}
+// level is what one row is of: so many claims from templates, and then so many others. The frontend watches the others, because
+// more pods may come to them.
+type level struct{ ofTemplates, others int }
+
+func levels() []level { return []level{{0, 0}, {100, 0}, {500, 0}, {500, 100}} }
+
+func (l level) claims() int { return l.ofTemplates + l.others }
 
 func main() {
 	page := flag.String("page", "../../docs/explanation/performance.md", "page to write into; empty: none")
@@ -87,17 +92,17 @@ func measure(ctx context.Context, bin string, rest time.Duration, page string) (
 	defer func() { err = errors.Join(err, k.conn.Close()) }()
 	var rows []row
 	prepared := 0
-	for _, claims := range levels {
-		for ; prepared < claims; prepared += perPod {
+	for _, l := range levels() {
+		for ; prepared < l.claims(); prepared += perPod {
 			name := fmt.Sprintf("pod-%d", prepared/perPod)
-			if err := create(ctx, client, name); err != nil {
+			if err := create(ctx, client, name, prepared < l.ofTemplates); err != nil {
 				return err
 			}
 			if err := k.prepare(ctx, name); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		r, err := n.measure(ctx, claims, rest)
+		r, err := n.measure(ctx, l, rest)
 		if err != nil {
 			return err
 		}
@@ -127,15 +132,28 @@ func publish(ctx context.Context, client kubernetes.Interface, p hollow.ControlP
 	return p.StartProgram(hollow.Scheduler)
 }
 
-// create makes a pod and its claims.
-func create(ctx context.Context, client kubernetes.Interface, name string) error {
+// create makes a pod and its claims. The pod owns them if they shall be as from a template.
+func create(ctx context.Context, client kubernetes.Interface, name string, ofTemplate bool) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "none"}}},
 	}
 	app := &pod.Spec.Containers[0]
 	for i := range perPod {
-		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", name, i)}}
+		inPod, inCluster := fmt.Sprintf("claim-%d", i), fmt.Sprintf("%s-%d", name, i)
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: inPod, ResourceClaimName: &inCluster})
+		app.Resources.Claims = append(app.Resources.Claims, corev1.ResourceClaim{Name: inPod})
+	}
+	// The pod waits for its claims.
+	pod, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range pod.Spec.ResourceClaims {
+		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: *c.ResourceClaimName}}
+		if ofTemplate {
+			claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
+		}
 		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "zone", Exactly: &resourceapi.ExactDeviceRequest{
 			DeviceClassName: hollow.Driver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 			Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
@@ -145,10 +163,6 @@ func create(ctx context.Context, client kubernetes.Interface, name string) error
 		if _, err := client.ResourceV1().ResourceClaims(namespace).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		inPod := fmt.Sprintf("claim-%d", i)
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: inPod, ResourceClaimName: &claim.Name})
-		app.Resources.Claims = append(app.Resources.Claims, corev1.ResourceClaim{Name: inPod})
 	}
-	_, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-	return err
+	return nil
 }

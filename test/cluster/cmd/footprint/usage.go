@@ -23,17 +23,17 @@ type usage struct {
 	cpu           time.Duration
 }
 
-// row is what both daemons take beside so many claims.
+// row is what both daemons take beside the claims of a level.
 type row struct {
-	claims int
-	rest   time.Duration
+	level
+	rest time.Duration
 	// of is by program; its cpu is that of rest.
 	of map[string]usage
 }
 
 // measure lets the daemons rest and returns what they take.
-func (n *node) measure(ctx context.Context, claims int, rest time.Duration) (row, error) {
-	r := row{claims: claims, of: map[string]usage{}}
+func (n *node) measure(ctx context.Context, l level, rest time.Duration) (row, error) {
+	r := row{level: l, of: map[string]usage{}}
 	if err := pause(ctx, settled); err != nil {
 		return row{}, err
 	}
@@ -109,7 +109,7 @@ func usageOf(pid int) (u usage, err error) {
 
 // String returns the row as a line of Markdown.
 func (r row) String() string {
-	line := fmt.Sprintf("| %d |", r.claims)
+	line := fmt.Sprintf("| %d | %d |", r.ofTemplates, r.others)
 	for _, program := range []string{frontend, actuator} {
 		u := r.of[program]
 		line += fmt.Sprintf(" %d MiB | %d MiB | %.1f %% |", u.resident, u.own, 100*float64(u.cpu)/float64(r.rest))
@@ -119,9 +119,9 @@ func (r row) String() string {
 
 // table returns the rows as Markdown.
 func table(rows []row) string {
-	text := "| prepared claims | `dra-frontend` | of it not the program's file | CPU " +
+	text := "| claims from templates | other claims | `dra-frontend` | of it not the program's file | CPU " +
 		"| `nri-actuator` | of it not the program's file | CPU |\n" +
-		"|--:|--:|--:|--:|--:|--:|--:|\n"
+		"|--:|--:|--:|--:|--:|--:|--:|--:|\n"
 	for _, r := range rows {
 		text += r.String()
 	}
