@@ -22,6 +22,8 @@ type kubelet struct {
 	client kubernetes.Interface
 	conn   *grpc.ClientConn
 	dra    dra.DRAPluginClient
+	// addPod makes the cgroup of a pod by its UID.
+	addPod func(uid string) error
 }
 
 // often is the interval at which a wait looks again.
@@ -64,7 +66,7 @@ func (n *node) register(ctx context.Context, client kubernetes.Interface) (k *ku
 		if _, err := plugin.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: true}); err != nil {
 			return err
 		}
-		k = &kubelet{client: client}
+		k = &kubelet{client: client, addPod: n.addPod}
 		if k.conn, err = dial(info.GetEndpoint()); err != nil {
 			return err
 		}
@@ -93,7 +95,7 @@ func (k *kubelet) prepare(ctx context.Context, name string) error {
 			}
 			call.Claims = append(call.Claims, &dra.Claim{Namespace: namespace, Name: claim.Name, Uid: string(claim.UID)})
 		}
-		return nil
+		return k.addPod(string(pod.UID))
 	})
 	if err != nil {
 		return err

@@ -3,7 +3,7 @@
 // Command footprint measures what both daemons take on a node with up to 500 prepared claims. etcd, the API server, the
 // scheduler and the daemons are the real programs, on this host, where they have whole CPUs: an emulated node takes hours for
 // so many pods. The machine is a description. Kubelet and the container runtime are stand-ins: the one prepares the claims of
-// pods that have a node, and the other has no containers.
+// pods that have a node, and the other has one container, without a claim. Cgroups are plain files.
 //
 // The flow: main.go has the steps, node.go starts the daemons, kubelet.go prepares claims, usage.go reads and writes.
 package main
@@ -36,7 +36,7 @@ const (
 	author    = "make bench-footprint: claims"
 	namespace = "default"
 	// perPod are the claims of each pod, each of 1 CPU and 16Mi.
-	perPod = 5
+	perPod = 10
 	// patience only keeps a failure from hanging.
 	patience = 5 * time.Minute
 )

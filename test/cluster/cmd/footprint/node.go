@@ -55,7 +55,7 @@ func startNode(bin, dir, kubeconfig string) (n *node, err error) {
 	if err := n.startRuntime(); err != nil {
 		return nil, err
 	}
-	if err := n.start(actuator, "--cdi-dir", n.config.CDIDir, "--cgroup-root", n.path("cgroup"), "--nri-socket", n.path("nri.sock"),
+	if err := n.start(actuator, "--cdi-dir", n.config.CDIDir, "--cgroup-root", n.cgroup(), "--nri-socket", n.path("nri.sock"),
 		"--guard-dir", n.path("guard"), "--metrics-address", "127.0.0.1:0", "--refresh-interval", refresh.String()); err != nil {
 		return nil, err
 	}
@@ -64,6 +64,41 @@ func startNode(bin, dir, kubeconfig string) (n *node, err error) {
 }
 
 func (n *node) path(elem ...string) string { return filepath.Join(append([]string{n.dir}, elem...)...) }
+
+// cgroup returns the path of a cgroup, which is a directory of plain files.
+func (n *node) cgroup(elem ...string) string {
+	return filepath.Join(append([]string{n.path("sys", "fs", "cgroup")}, elem...)...)
+}
+
+// kubepods is the cgroup of the pods, which are all of the class BestEffort.
+const kubepods = "kubepods/besteffort"
+
+// addPod makes the cgroup of a pod, as kubelet does before it prepares the pod's claims.
+func (n *node) addPod(uid string) error { return n.addCgroup(filepath.Join(kubepods, "pod"+uid)) }
+
+// addCgroup makes a cgroup and those above it.
+func (n *node) addCgroup(dir string) error {
+	if _, err := os.Stat(n.cgroup(dir)); err == nil {
+		return nil
+	}
+	if above := filepath.Dir(dir); above != "." {
+		if err := n.addCgroup(above); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(n.cgroup(dir), 0o755); err != nil {
+		return err
+	}
+	for file, content := range map[string]string{
+		"cgroup.events": "populated 1", "cpuset.cpus": "", "cpuset.mems": "", "cpuset.cpus.exclusive": "", "cpuset.cpus.partition": "member",
+		"memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.max": "max", "cpu.max": "max 100000",
+	} {
+		if err := os.WriteFile(n.cgroup(dir, file), []byte(content+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // write writes the machine's files and the frontend's configuration. The machine has a CPU for each claim of the highest
 // level and more.
@@ -86,12 +121,15 @@ func (n *node) write() error {
 	if err := os.CopyFS(n.path("proc"), proc); err != nil {
 		return err
 	}
-	for _, dir := range []string{"cdi", "cgroup", "guard", "kubelet/plugins_registry", "nri/plugins", "nri/conf.d"} {
+	for _, dir := range []string{"cdi", "guard", "kubelet/plugins_registry", "nri/plugins", "nri/conf.d"} {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(n.path("cgroup", "cgroup.controllers"), nil, 0o644); err != nil {
+	if err := n.addCgroup(filepath.Join(kubepods, "pod"+systemPod, systemPod)); err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.cgroup("cgroup.controllers"), nil, 0o644); err != nil {
 		return err
 	}
 	text, err := yaml.Marshal(n.config)
@@ -101,11 +139,23 @@ func (n *node) write() error {
 	return os.WriteFile(n.path("config.yaml"), text, 0o644)
 }
 
-// startRuntime starts the runtime's side of NRI, with no containers.
+// systemPod is the UID of the pod that has the runtime's only container, without a claim: the actuator finds the cgroup of all
+// pods by a pod.
+const systemPod = "00000000-0000-4000-8000-000000000001"
+
+// startRuntime starts the runtime's side of NRI.
 func (n *node) startRuntime() (err error) {
+	dir := "/" + filepath.Join(kubepods, "pod"+systemPod)
+	pod := &adaptation.PodSandbox{
+		Id: "sandbox", Name: "system", Namespace: "kube-system", Uid: systemPod, Linux: &adaptation.LinuxPodSandbox{CgroupParent: dir},
+	}
+	container := &adaptation.Container{
+		Id: systemPod, PodSandboxId: pod.Id, Name: "system", State: adaptation.ContainerState_CONTAINER_RUNNING,
+		Linux: &adaptation.LinuxContainer{CgroupsPath: filepath.Join(dir, systemPod)},
+	}
 	n.runtime, err = adaptation.New("containerd", "v2.3.7",
 		func(ctx context.Context, synchronize adaptation.SyncCB) error {
-			_, err := synchronize(ctx, nil, nil)
+			_, err := synchronize(ctx, []*adaptation.PodSandbox{pod}, []*adaptation.Container{container})
 			return err
 		},
 		func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
