@@ -74,8 +74,8 @@ func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Ke
 			}
 			switch limit := r.Quiet.LimitMilli; {
 			case r.Decision.Quota == contract.QuotaNone && slices.ContainsFunc(c.Pods, hasOpenLimit):
-				q.Quota = Condition{metav1.ConditionFalse, ReasonCPULimit, "the CPU limit of its pod may stop the container, " +
-					"because another container of the pod has no CPU limit: give each container a limit, or leave the pod's limit out"}
+				q.Quota = Condition{metav1.ConditionTrue, ReasonNoQuota, "the container has no CPU limit; the limit of its pod grows by " +
+					"the claim's CPUs, and stops the container only if the pod's other containers use all that is left"}
 			case r.Decision.Quota == contract.QuotaNone:
 				q.Quota = Condition{metav1.ConditionTrue, ReasonNoQuota, "no CPU limit throttles the container"}
 			case limit > 0:
@@ -94,8 +94,7 @@ func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Ke
 	return all
 }
 
-// hasOpenLimit reports whether the pod has a CPU limit that a container without a claim can
-// use up.
+// hasOpenLimit reports whether the pod keeps a CPU limit beside a container without one.
 func hasOpenLimit(p contract.PodRecord) bool { return p.CPULimit != nil && p.CPULimit.Open }
 
 // judge compares what was measured with what the result asks for.

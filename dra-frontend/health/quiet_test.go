@@ -64,10 +64,10 @@ func TestCheckQuiet(t *testing.T) {
 			quota: contract.QuotaNone, limit: &contract.CPULimit{Milli: 2000},
 			throttling: "True NoQuota no CPU limit throttles the container",
 		},
-		"a pod with a limit that another container can use up": {
+		"a pod that keeps its limit": {
 			quota: contract.QuotaNone, limit: &contract.CPULimit{Milli: 2000, Open: true},
-			throttling: "False CPULimit the CPU limit of its pod may stop the container, because another container of the pod has no CPU limit: " +
-				"give each container a limit, or leave the pod's limit out",
+			throttling: "True NoQuota the container has no CPU limit; the limit of its pod grows by the claim's CPUs, " +
+				"and stops the container only if the pod's other containers use all that is left",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
