@@ -60,7 +60,7 @@ func TestAssess(t *testing.T) {
 		"a claim's CPU is offline": {
 			observe: func(o *observation) { o.claims = claimed("1,99") },
 			problems: map[string]string{
-				"numa-0": "CPUs 99 are offline, of a claim that holds CPUs 1,99", "numa-1": "",
+				"numa-0": "CPUs 99 of a claim's CPUs 1,99 are offline", "numa-1": "",
 			},
 		},
 		"slices that are not written": {

@@ -65,7 +65,9 @@ func TestHealthMessage(t *testing.T) {
 	defer stop()
 	reports := make(chan kubeletplugin.DeviceHealthReport)
 	go func() { _ = kubeletSide{status: s}.WatchHealthStatus(ctx, reports) }()
-	for _, d := range (<-reports).Devices {
+	devices := (<-reports).Devices
+	require.Len(t, devices, 2)
+	for _, d := range devices {
 		if d.DeviceName == "numa-1" {
 			require.Equal(t, kubeletplugin.HealthStatusHealthy, d.Health)
 			require.Empty(t, d.Message)

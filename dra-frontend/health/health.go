@@ -54,7 +54,7 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 			held := contract.Key{ClaimUID: c.UID, Index: i}
 			if off := result.Decision.CPUs.Difference(online); !off.IsEmpty() {
 				r.add(result.Device, ReasonCPUs,
-					fmt.Sprintf("CPUs %s are offline, of a claim that holds CPUs %s", off, result.Decision.CPUs), held)
+					fmt.Sprintf("CPUs %s of a claim's CPUs %s are offline", off, result.Decision.CPUs), held)
 			}
 			if why, found := invalid[c.UID]; found && result.Decision.Partition != "" {
 				r.add(result.Device, ReasonPartition,

@@ -78,8 +78,8 @@ func TestCheck(t *testing.T) {
 		"a partition lost with its CPU": {
 			change: offline(3), claims: []contract.ClaimRecord{isolated},
 			invalid: map[string]string{"isolated": "Cpu list in cpuset.cpus not exclusive"},
-			devices: map[string]string{"numa-1": "CPUs 3 are offline, of a claim that holds CPUs 3; " + lost},
-			results: results{key("isolated", 1): {"CPUsOffline", "CPUs 3 are offline, of a claim that holds CPUs 3; " + lost}},
+			devices: map[string]string{"numa-1": "CPUs 3 of a claim's CPUs 3 are offline; " + lost},
+			results: results{key("isolated", 1): {"CPUsOffline", "CPUs 3 of a claim's CPUs 3 are offline; " + lost}},
 		},
 		"a claim without a partition cannot lose it": {
 			change: func(*topologytest.Spec) {}, claims: []contract.ClaimRecord{cpus}, invalid: map[string]string{"cpus": "x"},
@@ -87,13 +87,13 @@ func TestCheck(t *testing.T) {
 		"an offline CPU of nobody": {change: offline(3), claims: []contract.ClaimRecord{cpus}},
 		"an offline CPU": {
 			change: offline(6), claims: []contract.ClaimRecord{cpus, a},
-			devices: map[string]string{"numa-1": "CPUs 6 are offline, of a claim that holds CPUs 2,6"},
-			results: results{key("cpus", 0): {"CPUsOffline", "CPUs 6 are offline, of a claim that holds CPUs 2,6"}},
+			devices: map[string]string{"numa-1": "CPUs 6 of a claim's CPUs 2,6 are offline"},
+			results: results{key("cpus", 0): {"CPUsOffline", "CPUs 6 of a claim's CPUs 2,6 are offline"}},
 		},
 		"a whole node": {
 			change: offline(2, 3, 6, 7), claims: []contract.ClaimRecord{cpus},
-			devices: map[string]string{"numa-1": "CPUs 2,6 are offline, of a claim that holds CPUs 2,6"},
-			results: results{key("cpus", 0): {"CPUsOffline", "CPUs 2,6 are offline, of a claim that holds CPUs 2,6"}},
+			devices: map[string]string{"numa-1": "CPUs 2,6 of a claim's CPUs 2,6 are offline"},
+			results: results{key("cpus", 0): {"CPUsOffline", "CPUs 2,6 of a claim's CPUs 2,6 are offline"}},
 		},
 		"page pool as large as the claims": {change: pages(0, 2*mi, 512), claims: []contract.ClaimRecord{a, b}},
 		"page pool shrunk": {
@@ -126,10 +126,10 @@ func TestCheck(t *testing.T) {
 			claims: []contract.ClaimRecord{claim("c",
 				result("numa-0", "0", "", map[string]string{"cpu": "1"}),
 				result("numa-1", "2", "1", map[string]string{"cpu": "1", "hugepages_1Gi": "1Gi"}))},
-			devices: map[string]string{"numa-1": "CPUs 2 are offline, of a claim that holds CPUs 2; " +
+			devices: map[string]string{"numa-1": "CPUs 2 of a claim's CPUs 2 are offline; " +
 				"NUMA nodes 1 have 0 bytes of hugepages_1Gi, " +
 				"less than the 1073741824 bytes held by 1 claim"},
-			results: results{key("c", 1): {"CPUsOffline", "CPUs 2 are offline, of a claim that holds CPUs 2; " +
+			results: results{key("c", 1): {"CPUsOffline", "CPUs 2 of a claim's CPUs 2 are offline; " +
 				"NUMA nodes 1 have 0 bytes of hugepages_1Gi, " +
 				"less than the 1073741824 bytes held by 1 claim"}},
 		},
@@ -172,5 +172,5 @@ func TestMessagesNameNoClaim(t *testing.T) {
 	require.NotContains(t, r.Devices["numa-0"], "c0")
 	require.Less(t, len(r.Devices["numa-0"]), 300)
 	one := health.Check(topologytest.T2().Machine(), claims[:1], nil)
-	require.Equal(t, "CPUs 99 are offline, of a claim that holds CPUs 99", one.Devices["numa-0"])
+	require.Equal(t, "CPUs 99 of a claim's CPUs 99 are offline", one.Devices["numa-0"])
 }

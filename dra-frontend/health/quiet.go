@@ -84,7 +84,7 @@ func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Ke
 					limit, r.Decision.CPUs)}
 			}
 			if measured, is := facts.Receipts[key]; is {
-				q.Measured, q.Magnitudes = judge(r, measured), measured.Magnitudes()
+				q.Measured, q.Magnitudes = judge(r, measured, facts.Faults), measured.Magnitudes()
 			}
 			if q != (Quiet{}) {
 				all[key] = q
@@ -97,8 +97,9 @@ func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Ke
 // hasOpenLimit reports whether the pod keeps a CPU limit beside a container without one.
 func hasOpenLimit(p contract.PodRecord) bool { return p.CPULimit != nil && p.CPULimit.Open }
 
-// judge compares what was measured with what the result asks for.
-func judge(r contract.ResultRecord, measured receipt.Receipt) Condition {
+// judge compares what was measured with what the result asks for. faults are values of the
+// machine that could not be written, by feature.
+func judge(r contract.ResultRecord, measured receipt.Receipt, faults map[string]string) Condition {
 	var reason string
 	var found []string
 	against := func(why, text string) {
@@ -113,6 +114,12 @@ func judge(r contract.ResultRecord, measured receipt.Receipt) Condition {
 	}
 	if r.Quiet.NoInterrupts && len(measured.Disturbers) > 0 {
 		against(ReasonInterrupted, "interrupts came to its CPUs from "+strings.Join(measured.Disturbers, ", "))
+	}
+	for _, feature := range r.Quiet.Features() {
+		// The condition of interrupts has their fault.
+		if fault := faults[feature]; fault != "" && feature != contract.FeatureInterrupts {
+			against(ReasonFault, fmt.Sprintf("nri-actuator could not write a value of %s: %.300s", feature, fault))
+		}
 	}
 	if reason == "" {
 		return Condition{metav1.ConditionTrue, ReasonQuiet, measured.String()}

@@ -93,8 +93,17 @@ func TestCheckQuiet_Measured(t *testing.T) {
 		quiet    contract.Quiet
 		quota    string
 		measured receipt.Receipt
+		faults   map[string]string
 		want     string
 	}{
+		"a value that could not be written": {
+			quiet: contract.Quiet{NoWorkQueues: true}, faults: map[string]string{contract.FeatureHousekeeping: "permission denied"},
+			want: "False NotWritten nri-actuator could not write a value of housekeeping: permission denied; since",
+		},
+		"a value that the claim does not ask for": {
+			quiet: contract.Quiet{NoWorkQueues: true}, faults: map[string]string{contract.FeatureInterrupts: "permission denied"},
+			want: "True Quiet since",
+		},
 		"nothing happened": {quiet: contract.Quiet{NoInterrupts: true}, want: "True Quiet since 0001-01-01T00:00:00Z: 0 interrupts of devices, " +
 			"threads waited 0s and were switched to 0 times, throttled 0 times (0s), partition lost 0 times"},
 		"moved interrupts": {quiet: contract.Quiet{NoInterrupts: true}, measured: receipt.Receipt{Interrupts: 2}, want: "True Quiet since"},
@@ -121,7 +130,9 @@ func TestCheckQuiet_Measured(t *testing.T) {
 			claims := []contract.ClaimRecord{{UID: "c", Results: []contract.ResultRecord{
 				{Quiet: c.quiet, Decision: contract.Decision{CPUs: contracttest.CPUs("4-5"), Quota: c.quota}},
 			}}}
-			got := health.CheckQuiet(claims, health.QuietFacts{Receipts: map[contract.Key]receipt.Receipt{key: c.measured}})
+			got := health.CheckQuiet(claims, health.QuietFacts{
+				Faults: c.faults, Receipts: map[contract.Key]receipt.Receipt{key: c.measured},
+			})
 			require.Contains(t, text(got[key].Measured), c.want)
 			require.Equal(t, c.measured.Magnitudes(), got[key].Magnitudes)
 		})

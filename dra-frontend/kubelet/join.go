@@ -97,12 +97,12 @@ func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClai
 	if !known || !record.Joinable || !decision.SameAllocation(record, results) {
 		return nil
 	}
-	// Pods that have ended and are not consumers are removed: a claim that is
-	// always in use would collect pods without end.
 	// The record counts, not today's configuration: prepared claims keep their values.
 	added := joined.PodRecords(slices.ContainsFunc(record.Results, func(r contract.ResultRecord) bool {
 		return r.Decision.Quota == contract.QuotaNone
 	}))
+	// Pods that have ended and are not consumers are removed: a claim that is
+	// always in use would collect pods without end.
 	record.Pods = slices.DeleteFunc(slices.Clone(record.Pods), func(p contract.PodRecord) bool {
 		return hasPod(added, p.UID) || !isConsumer(claim, p.UID) && d.checkEnded(p) == nil
 	})

@@ -46,8 +46,8 @@ func hasFrequency(w contract.Quiet) bool {
 }
 
 // Check refuses a wish for cpus that the machine cannot fulfil, or that contradicts a wish
-// of another prepared claim, or of own, the claim's results that are decided already. The
-// error has the field, the value and the choices.
+// of another prepared claim. Nor must frequencies contradict own, the claim's results that
+// are decided already. The error has the field, the value and the choices.
 func Check(w contract.Quiet, cpus contract.CPUSet, others []contract.ClaimRecord, own []contract.ResultRecord, f Facts) error {
 	if !NeedsFacts(w) || f.Unknown {
 		return nil
@@ -150,13 +150,16 @@ func frequencies() map[string]string {
 	return map[string]string{"cpu.minFrequency": contract.FileMinFrequency, "cpu.maxFrequency": contract.FileMaxFrequency}
 }
 
-// contradicts returns an error if CPUs that share a clock cannot have both. Such CPUs have
-// their files in common (cpufreq's related_cpus), so two contents of one file contradict.
+// contradicts returns an error if CPUs that share a core or a clock cannot have both. CPUs of
+// one cpufreq policy have their files in common, and threads of a core have one clock, so
+// two contents of one file contradict.
 func contradicts(one, other map[string]string) error {
 	if a, b := one[contract.FileGovernor], other[contract.FileGovernor]; a != "" && b != "" && a != b {
 		return fmt.Errorf("cpu.governor: %q contradicts %q", a, b)
 	}
-	for field, file := range frequencies() {
+	fields := frequencies()
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		file := fields[field]
 		a, aErr := strconv.ParseInt(one[file], 10, 64)
 		b, bErr := strconv.ParseInt(other[file], 10, 64)
 		if aErr == nil && bErr == nil && a != b {

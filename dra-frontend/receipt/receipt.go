@@ -107,13 +107,14 @@ type Receipt struct {
 }
 
 // Receipts returns the receipts of the results in the book. throttled has their throttling.
-// A claim that was prepared in another boot than the book's has none: the counters began again.
+// A claim that was prepared in another boot than the book's has none, because the counters
+// began again, and neither has a claim with other CPUs.
 func (b Book) Receipts(claims []contract.ClaimRecord, m Machine, throttled map[contract.Key]Throttling) map[contract.Key]Receipt {
 	all := make(map[contract.Key]Receipt)
 	for _, c := range claims {
 		for i, r := range c.Results {
 			key := contract.Key{ClaimUID: c.UID, Index: i}
-			if entry, measured := b.Entries[key.DeviceName()]; measured && c.BootID == b.BootID {
+			if entry, measured := b.Entries[key.DeviceName()]; measured && c.BootID == b.BootID && entry.CPUs == r.Decision.CPUs {
 				all[key] = entry.receipt(r, m, throttled[key])
 			}
 		}

@@ -99,6 +99,7 @@ func TestReceiptsOfOtherCPUs(t *testing.T) {
 	anew.Results[0].Decision.CPUs = contracttest.CPUs("0")
 	look.Claims, look.InvalidPartitions, look.Now = []contract.ClaimRecord{anew}, nil, start.Add(time.Minute)
 	look.Machine = machine(7, 7, 7, 7, 7)
+	require.Empty(t, book.Receipts(look.Claims, look.Machine, nil), "the frontend has not looked since")
 	require.Equal(t, receipt.Receipt{Since: look.Now}, book.Next(look).Receipts(look.Claims, look.Machine, nil)[key])
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 )
 
-// FillAnnouncement puts into the announcement what the frontend cannot see. It has the
-// contents of other programs that were seen since the time then.
-func (e *Enforcer) FillAnnouncement(a *contract.Announcement, then time.Time) {
+// FillAnnouncement puts into the announcement what the frontend cannot see. The
+// announcement has what other programs wrote, as far as it was seen after since.
+func (e *Enforcer) FillAnnouncement(a *contract.Announcement, since time.Time) {
 	levels := e.podLevels()
 	keys := make(map[string]string)
 	for level, dir := range levels {
@@ -28,7 +28,7 @@ func (e *Enforcer) FillAnnouncement(a *contract.Announcement, then time.Time) {
 		}
 		a.MachineFaults[fault.Feature] = contract.Excerpt(fault.Err.Error(), maxFault)
 	}
-	a.Overwritten = e.drift.since(then, func(dir string) string {
+	a.Overwritten = e.drift.since(since, func(dir string) string {
 		if level, is := keys[dir]; is {
 			return level
 		}

@@ -20,8 +20,8 @@ import (
 
 // checkPolicy compares the configured memory policy with the decision's, and
 // checks that the OCI runtime supports it: an older OCI runtime ignores the
-// policy. A container gets its policy at its creation or never, because no file of a
-// cgroup or of /proc has the policy. The policy of the process cannot be checked: it is
+// policy. A container gets its policy at its creation or never, because the policy cannot
+// be written later through a file of a cgroup or of /proc. The policy of the process cannot be checked: it is
 // set after this hook.
 func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]string, error)) error {
 	wanted := text(want.OCIMode(), want.Nodes.String(), string(specs.MpolFStaticNodes))

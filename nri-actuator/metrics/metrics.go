@@ -70,7 +70,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}),
 		generation: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_actuator_node_generation",
-			Help: "Generation of the last node state that was applied everywhere.",
+			Help: "Generation of the last node state that was applied to all cgroups.",
 		}),
 		invalid: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_actuator_invalid_partitions",

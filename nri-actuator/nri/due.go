@@ -59,7 +59,7 @@ func (d *due) look() {
 func (p *Plugin) Due() <-chan struct{} { return p.due.wake }
 
 // CatchUp does the due work: it runs Apply after an update or after a call that could not
-// get the lock, and else looks at the containers that the guard holds back.
+// get the lock, and otherwise looks at the containers that the guard holds back.
 func (p *Plugin) CatchUp(ctx context.Context) error {
 	p.due.mu.Lock()
 	apply := p.due.apply

@@ -76,11 +76,11 @@ func TestMachineShrinks(t *testing.T) {
 	want := map[string]string{
 		"numa-0": "UNHEALTHY: NUMA nodes 0 have 209715200 bytes of hugepages_2Mi, " +
 			"less than the 1073741824 bytes held by 1 claim",
-		"numa-1": "UNHEALTHY: CPUs 6 are offline, of a claim that holds CPUs 2,6",
+		"numa-1": "UNHEALTHY: CPUs 6 of a claim's CPUs 2,6 are offline",
 	}
 	waitReport(t, report, want)
 	lost := n.WaitStatus("cpus", "False", "CPUsOffline")
-	require.Equal(t, "CPUs 6 are offline, of a claim that holds CPUs 2,6", lost.Conditions[0].Message)
+	require.Equal(t, "CPUs 6 of a claim's CPUs 2,6 are offline", lost.Conditions[0].Message)
 	n.WaitStatus("pages", "False", "HugepagesShort")
 	n.WaitMetric(2, "cpumem_frontend_unhealthy_devices")
 	require.Equal(t, "2,6", cpus.CPUs(), "the claim is kept")

@@ -79,7 +79,7 @@ func TestExplainQuiet(t *testing.T) {
 	name := contract.Key{ClaimUID: claimA}.DeviceName()
 	require.NoError(t, receipt.File{Dir: plugin}.Write(receipt.Book{
 		BootID: "boot", Entries: map[string]receipt.Entry{name: {
-			Since: time.Date(2026, 11, 25, 6, 0, 0, 0, time.UTC),
+			CPUs: contract.CPUs(2), Since: time.Date(2026, 11, 25, 6, 0, 0, 0, time.UTC),
 			Start: receipt.Counters{Interrupts: map[string]uint32{"24": 2}, Waited: 1000, Switches: 1},
 		}},
 	}))

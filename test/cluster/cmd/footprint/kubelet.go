@@ -50,8 +50,11 @@ func dial(socket string) (*grpc.ClientConn, error) {
 func (n *node) register(ctx context.Context, client kubernetes.Interface) (k *kubelet, err error) {
 	err = eventually(ctx, "the frontend's registration", func(ctx context.Context) error {
 		sockets, err := filepath.Glob(filepath.Join(n.config.KubeletRootDir, "plugins_registry", "*.sock"))
-		if err != nil || len(sockets) != 1 {
-			return fmt.Errorf("%d sockets, want 1: %w", len(sockets), err)
+		if err != nil {
+			return err
+		}
+		if len(sockets) != 1 {
+			return fmt.Errorf("%d sockets, want 1", len(sockets))
 		}
 		conn, err := dial(sockets[0])
 		if err != nil {

@@ -50,14 +50,14 @@ func startNode(bin, dir, kubeconfig string) (n *node, err error) {
 	n.config.CDIDir, n.config.KubeletRootDir = n.path("cdi"), n.path("kubelet")
 	n.config.RefreshInterval = metav1.Duration{Duration: refresh}
 	if err := n.write(); err != nil {
-		return nil, err
+		return n, err
 	}
 	if err := n.startRuntime(); err != nil {
-		return nil, err
+		return n, err
 	}
 	if err := n.start(actuator, "--cdi-dir", n.config.CDIDir, "--cgroup-root", n.cgroup(), "--nri-socket", n.path("nri.sock"),
 		"--guard-dir", n.path("guard"), "--metrics-address", "127.0.0.1:0", "--refresh-interval", refresh.String()); err != nil {
-		return nil, err
+		return n, err
 	}
 	return n, n.start(frontend, "--config", n.path("config.yaml"), "--node-name", hollow.Name(0), "--kubeconfig", kubeconfig,
 		"--metrics-address", "127.0.0.1:0")
@@ -188,9 +188,12 @@ func (n *node) start(program string, args ...string) error {
 // stop ends everything of the node.
 func (n *node) stop() (err error) {
 	for program, cmd := range n.programs {
-		if failed := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); failed != nil {
+		failed := cmd.Process.Signal(syscall.SIGTERM)
+		late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+		if failed = errors.Join(failed, cmd.Wait()); failed != nil {
 			err = errors.Join(err, fmt.Errorf("end of %s: %w", program, failed))
 		}
+		late.Stop()
 	}
 	if n.runtime != nil {
 		n.runtime.Stop()
