@@ -65,7 +65,7 @@ func (m metadata) update(
 		return err
 	}
 	if helper == nil {
-		return errors.New("device metadata cannot be written yet: this instance is not registered with kubelet; kubelet tries again")
+		return errors.New("device metadata cannot be written before kubelet has registered this instance")
 	}
 	byRequest := make(map[string][]kubeletplugin.Device)
 	for _, d := range devices {

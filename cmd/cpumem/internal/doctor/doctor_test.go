@@ -214,6 +214,22 @@ func TestHealthyCluster(t *testing.T) {
 	}
 }
 
+// A claim with two requests is one claim.
+func TestClaimsAreCounted(t *testing.T) {
+	s := server()
+	allocation := s.Objects.Claims[0].Status.Allocation
+	second := *allocation.Devices.Results[0].DeepCopy()
+	second.Request, second.Device = "second", "numa-1"
+	allocation.Devices.Results = append(allocation.Devices.Results, second)
+	for _, c := range doctor.Cluster(s) {
+		if c.Name == "claims" {
+			require.Equal(t, "1 allocated", c.Found)
+			return
+		}
+	}
+	require.Fail(t, "no check of claims")
+}
+
 func TestUnwellCluster(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*doctor.Server)
