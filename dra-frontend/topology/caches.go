@@ -4,6 +4,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -106,16 +107,17 @@ func readLastLevelCache(sys source, id, threads int, online contract.CPUSet) (co
 }
 
 // lastLevelCache returns the cache's directory and level; level 0 for no cache.
-// Entries without type or level are skipped: the kernel leaves out attributes
-// that it does not know.
+// The kernel numbers caches from the first level up, so the search from the end
+// reads one directory of most CPUs. Entries without type or level are skipped:
+// the kernel leaves out attributes that it does not know.
 func lastLevelCache(sys source, id int) (best string, bestLevel int64, err error) {
 	dir := cpuPath(id, "cache")
 	names, err := sys.names(dir)
 	if err != nil {
 		return "", 0, err
 	}
-	for _, name := range names {
-		if !strings.HasPrefix(name, "index") {
+	for _, name := range slices.Backward(names) {
+		if bestLevel == 3 || !strings.HasPrefix(name, "index") {
 			continue
 		}
 		kind, err := sys.text(dir + "/" + name + "/type")
@@ -128,7 +130,7 @@ func lastLevelCache(sys source, id int) (best string, bestLevel int64, err error
 			return "", 0, fmt.Errorf("%s: %q is not Unified, Data or Instruction", sys.at(dir+"/"+name+"/type"), kind)
 		}
 		level, err := sys.number(dir+"/"+name+"/level", 0)
-		if missing(err) || err == nil && (bestLevel == 3 || level < bestLevel && level != 3) {
+		if missing(err) || err == nil && level != 3 && level <= bestLevel {
 			continue
 		}
 		if err != nil {

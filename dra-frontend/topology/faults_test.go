@@ -127,6 +127,33 @@ func TestFaultyCaches(t *testing.T) {
 	})
 }
 
+// A cache behind the L3 is none that cores are grouped by, and those before it are not read.
+func TestOtherCachesThanTheL3(t *testing.T) {
+	s := topologytest.T2()
+	for i := range s.CPUs {
+		s.CPUs[i].L3 = s.CPUs[i].Core // two L3s on each node
+	}
+	for _, c := range []struct {
+		name  string
+		files map[string]string // of each CPU's directory cache
+	}{
+		{"level 4 of all CPUs", map[string]string{"index3/type": "Unified", "index3/level": "4", "index3/shared_cpu_list": "0-7"}},
+		{"rubbish before the L3", map[string]string{"index0/type": "Trace", "index1/level": "three"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sys := s.Sys()
+			for _, cpu := range s.CPUs {
+				for name, content := range c.files {
+					sys[fmt.Sprintf("devices/system/cpu/cpu%d/cache/%s", cpu.ID, name)] = text("%s\n", content)
+				}
+			}
+			m, err := discover(sys)
+			require.NoError(t, err)
+			require.Equal(t, s.Machine(), m)
+		})
+	}
+}
+
 // A07: sockets where the kernel knows no ids of packages.
 func TestSocketsWithoutIDs(t *testing.T) {
 	const new, old = "package_cpus_list", "core_siblings_list"
