@@ -74,7 +74,11 @@ func TestSliceSizes(t *testing.T) {
 		devices, err := hollow.Devices(zones)
 		require.NoError(t, err)
 		bytes := hollow.Slices(hollow.Name(0), hollow.Driver, devices)[0].Size()
-		require.Equal(t, fmt.Sprintf("| %d | 1 | %d | %[2]d |", zones, bytes), rows[2+i])
+		want := fmt.Sprintf("| %d | 1 | %d | %[2]d |", zones, bytes)
+		for _, nodes := range []int{1000, 5000, 15000} {
+			want += fmt.Sprintf(" %.1f MiB |", float64(nodes*bytes)/(1<<20))
+		}
+		require.Equal(t, want, rows[2+i])
 	}
 }
 

@@ -93,10 +93,11 @@ func run(ctx context.Context, dir string, nodes, zones int) (all []result, err e
 	return all, nil
 }
 
-// sliceSizes returns a table of the size of a node's slices by zones.
+// sliceSizes returns a table of the size of a node's slices by zones, and of the slices of all nodes of large clusters.
 func sliceSizes(counts ...int) (string, error) {
 	var b strings.Builder
-	b.WriteString("| zones of a node | slices | bytes in all, as protobuf | the largest slice |\n|--:|--:|--:|--:|\n")
+	b.WriteString("| zones of a node | slices | bytes in all, as protobuf | the largest slice | 1000 nodes | 5000 nodes | 15,000 nodes |\n" +
+		"|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, zones := range counts {
 		devices, err := hollow.Devices(zones)
 		if err != nil {
@@ -107,7 +108,9 @@ func sliceSizes(counts ...int) (string, error) {
 		for _, s := range slices {
 			all, largest = all+s.Size(), max(largest, s.Size())
 		}
-		fmt.Fprintf(&b, "| %d | %d | %d | %d |\n", zones, len(slices), all, largest)
+		mib := float64(all) / (1 << 20)
+		fmt.Fprintf(&b, "| %d | %d | %d | %d | %.1f MiB | %.1f MiB | %.1f MiB |\n",
+			zones, len(slices), all, largest, 1000*mib, 5000*mib, 15000*mib)
 	}
 	return b.String(), nil
 }
