@@ -170,7 +170,11 @@ var alertCases = map[string]struct{ raised, quiet []string }{
 	"CPUMemNodeStateNotApplied": {
 		[]string{`cpumem_frontend_node_generation{node="n",pod="a"} 5x15`, `cpumem_actuator_node_generation{node="n",pod="b"} 4x15`},
 		// Claims come and go all the time, and the frontend is always scraped later.
-		[]string{`cpumem_frontend_node_generation{node="n",pod="a"} 1+1x15`, `cpumem_actuator_node_generation{node="n",pod="b"} 0+1x15`},
+		// A node is rebooted meanwhile.
+		[]string{
+			`cpumem_frontend_node_generation{node="n",pod="a"} 1+1x15`, `cpumem_actuator_node_generation{node="n",pod="b"} 0+1x15`,
+			`cpumem_frontend_node_generation{node="m",pod="a"} 9x10 1x5`, `cpumem_actuator_node_generation{node="m",pod="b"} 9x10 1x5`,
+		},
 	},
 	"CPUMemSlicesOutdated": {
 		[]string{`cpumem_frontend_slices_outdated{node="n",pod="a"} 1x15`}, []string{`cpumem_frontend_slices_outdated{node="n",pod="a"} 0x15`},
@@ -180,8 +184,11 @@ var alertCases = map[string]struct{ raised, quiet []string }{
 		[]string{`cpumem_frontend_invalid_partitions{node="n",pod="a"} 0x15`},
 	},
 	"CPUMemDeviceUnhealthy": {
-		[]string{`cpumem_frontend_unhealthy_devices{node="n",pod="a"} 1x15`, `cpumem_frontend_invalid_partitions{node="n",pod="a"} 0x15`},
-		[]string{`cpumem_frontend_unhealthy_devices{node="n",pod="a"} 1x15`, `cpumem_frontend_invalid_partitions{node="n",pod="a"} 1x15`},
+		[]string{
+			`cpumem_frontend_unhealthy_devices{node="n",pod="a",reason="PartitionInvalid"} 1x15`,
+			`cpumem_frontend_unhealthy_devices{node="n",pod="a",reason="CPUsOffline"} 1x15`,
+		},
+		[]string{`cpumem_frontend_unhealthy_devices{node="n",pod="a",reason="PartitionInvalid"} 1x15`},
 	},
 	"CPUMemMemoryNotProtected": {
 		[]string{`cpumem_frontend_memory_protection{node="n",effective="False"} 1x15`},

@@ -50,10 +50,10 @@ func (r *reporter) report(before, now state) {
 
 // logNode logs what has changed of the node.
 func (r *reporter) logNode(before, now observation) {
-	if now.unfit != nil && text(now.unfit) != text(before.unfit) {
-		r.log.Error("this node is not fit and takes no new claims", zap.Error(now.unfit))
+	if why := now.notFit(); why != nil && text(why) != text(before.notFit()) {
+		r.log.Error("this node is not fit and takes no new claims", zap.Error(why))
 	}
-	if now.unfit == nil && before.unfit != nil {
+	if now.notFit() == nil && before.notFit() != nil {
 		r.log.Info("this node is fit again")
 	}
 	for _, w := range newWarnings(before.warnings, now.warnings) {
@@ -107,7 +107,9 @@ func (r *reporter) logClaims(before, now state) {
 func (r *reporter) measure(now state) {
 	r.metrics.Node(now.blocked, now.actuatorFault)
 	r.metrics.Displaced(len(now.displaced))
-	r.metrics.Unhealthy(len(now.health.Devices))
+	for _, reason := range health.Reasons() {
+		r.metrics.Unhealthy(reason, len(now.health.ByReason[reason]))
+	}
 	r.metrics.InvalidPartitions(len(now.invalidPartitions))
 	r.metrics.Zones(now.uses)
 	r.metrics.Isolation(now.claims)

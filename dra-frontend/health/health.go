@@ -26,6 +26,9 @@ const (
 	ReasonPartition = "PartitionInvalid"
 )
 
+// Reasons returns all reasons of findings.
+func Reasons() []string { return []string{ReasonCPUs, ReasonMemory, ReasonHugepages, ReasonPartition} }
+
 const separator = "; "
 
 // Finding is a part of a result that the machine lacks.
@@ -38,6 +41,8 @@ type Finding struct {
 type Report struct {
 	// Devices has the problem of each device by name.
 	Devices map[string]string
+	// ByReason has the devices with a problem of each reason, each device once.
+	ByReason map[string][]string
 	// Results has the findings of results. With several findings about one
 	// result, the first gives the reason and the message has all.
 	Results map[contract.Key]Finding
@@ -46,7 +51,7 @@ type Report struct {
 // Check compares the claims with the machine. invalid has the kernel's reasons
 // for lost partitions by claim UID.
 func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string]string) Report {
-	r := Report{Devices: make(map[string]string), Results: make(map[contract.Key]Finding)}
+	r := Report{Devices: make(map[string]string), ByReason: make(map[string][]string), Results: make(map[contract.Key]Finding)}
 	devices := make(map[string]*zone)
 	online := m.Online()
 	for _, c := range claims {
@@ -85,6 +90,9 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 
 func (r Report) add(device, reason, message string, holders ...contract.Key) {
 	r.Devices[device] = join(r.Devices[device], message)
+	if !slices.Contains(r.ByReason[reason], device) {
+		r.ByReason[reason] = append(r.ByReason[reason], device)
+	}
 	for _, h := range holders {
 		f := r.Results[h]
 		if f.Reason == "" {

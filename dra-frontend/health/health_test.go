@@ -30,8 +30,8 @@ func result(device, cpus, mems string, consumed map[string]string) contract.Resu
 
 func key(name string, i int) contract.Key { return contract.Key{ClaimUID: name, Index: i} }
 
-// A06: live claims are kept. The message about a missing amount has the numbers
-// and the claims' names.
+// A06: live claims are kept. The message about a missing amount has the numbers,
+// and how many claims hold it.
 func TestCheck(t *testing.T) {
 	offline := func(ids ...int) func(*topologytest.Spec) {
 		return func(s *topologytest.Spec) {
@@ -60,6 +60,7 @@ func TestCheck(t *testing.T) {
 		change  func(*topologytest.Spec)
 		claims  []contract.ClaimRecord
 		devices map[string]string
+		reasons map[string][]string
 		results results
 		// invalid has the kernel's reasons for lost partitions.
 		invalid map[string]string
@@ -72,12 +73,14 @@ func TestCheck(t *testing.T) {
 		"a partition lost": {
 			change: func(*topologytest.Spec) {}, claims: []contract.ClaimRecord{cpus, isolated},
 			invalid: map[string]string{"isolated": "Cpu list in cpuset.cpus not exclusive", "gone": "x"},
+			reasons: map[string][]string{"PartitionInvalid": {"numa-1"}},
 			devices: map[string]string{"numa-1": lost},
 			results: results{key("isolated", 1): {"PartitionInvalid", lost}},
 		},
 		"a partition lost with its CPU": {
 			change: offline(3), claims: []contract.ClaimRecord{isolated},
 			invalid: map[string]string{"isolated": "Cpu list in cpuset.cpus not exclusive"},
+			reasons: map[string][]string{"CPUsOffline": {"numa-1"}, "PartitionInvalid": {"numa-1"}},
 			devices: map[string]string{"numa-1": "CPUs 3 of a claim's CPUs 3 are offline; " + lost},
 			results: results{key("isolated", 1): {"CPUsOffline", "CPUs 3 of a claim's CPUs 3 are offline; " + lost}},
 		},
@@ -87,17 +90,20 @@ func TestCheck(t *testing.T) {
 		"an offline CPU of nobody": {change: offline(3), claims: []contract.ClaimRecord{cpus}},
 		"an offline CPU": {
 			change: offline(6), claims: []contract.ClaimRecord{cpus, a},
+			reasons: map[string][]string{"CPUsOffline": {"numa-1"}},
 			devices: map[string]string{"numa-1": "CPUs 6 of a claim's CPUs 2,6 are offline"},
 			results: results{key("cpus", 0): {"CPUsOffline", "CPUs 6 of a claim's CPUs 2,6 are offline"}},
 		},
 		"a whole node": {
 			change: offline(2, 3, 6, 7), claims: []contract.ClaimRecord{cpus},
+			reasons: map[string][]string{"CPUsOffline": {"numa-1"}},
 			devices: map[string]string{"numa-1": "CPUs 2,6 of a claim's CPUs 2,6 are offline"},
 			results: results{key("cpus", 0): {"CPUsOffline", "CPUs 2,6 of a claim's CPUs 2,6 are offline"}},
 		},
 		"page pool as large as the claims": {change: pages(0, 2*mi, 512), claims: []contract.ClaimRecord{a, b}},
 		"page pool shrunk": {
 			change: pages(0, 2*mi, 511), claims: []contract.ClaimRecord{a, b},
+			reasons: map[string][]string{"HugepagesShort": {"numa-0"}},
 			devices: map[string]string{"numa-0": "NUMA nodes 0 have 1071644672 bytes of hugepages_2Mi, " +
 				"less than the 1073741824 bytes held by 2 claims"},
 			results: results{
@@ -109,6 +115,7 @@ func TestCheck(t *testing.T) {
 		},
 		"page pool gone, one claim": {
 			change: pages(0, gi, 2), claims: []contract.ClaimRecord{a},
+			reasons: map[string][]string{"HugepagesShort": {"numa-0"}},
 			devices: map[string]string{"numa-0": "NUMA nodes 0 have 0 bytes of hugepages_2Mi, " +
 				"less than the 536870912 bytes held by 1 claim"},
 			results: results{key("a", 0): {"HugepagesShort", "NUMA nodes 0 have 0 bytes of hugepages_2Mi, " +
@@ -116,6 +123,7 @@ func TestCheck(t *testing.T) {
 		},
 		"hugepages of another size take the memory": {
 			change: pages(0, gi, 5), claims: []contract.ClaimRecord{memory},
+			reasons: map[string][]string{"MemoryShort": {"numa-0"}},
 			devices: map[string]string{"numa-0": "NUMA nodes 0 have 11811160064 bytes of memory, " +
 				"less than the 12884901888 bytes held by 1 claim"},
 			results: results{key("m", 0): {"MemoryShort", "NUMA nodes 0 have 11811160064 bytes of memory, " +
@@ -126,6 +134,7 @@ func TestCheck(t *testing.T) {
 			claims: []contract.ClaimRecord{claim("c",
 				result("numa-0", "0", "", map[string]string{"cpu": "1"}),
 				result("numa-1", "2", "1", map[string]string{"cpu": "1", "hugepages_1Gi": "1Gi"}))},
+			reasons: map[string][]string{"CPUsOffline": {"numa-1"}, "HugepagesShort": {"numa-1"}},
 			devices: map[string]string{"numa-1": "CPUs 2 of a claim's CPUs 2 are offline; " +
 				"NUMA nodes 1 have 0 bytes of hugepages_1Gi, " +
 				"less than the 1073741824 bytes held by 1 claim"},
@@ -140,6 +149,7 @@ func TestCheck(t *testing.T) {
 		"a node that is gone": {
 			change:  func(*topologytest.Spec) {},
 			claims:  []contract.ClaimRecord{claim("g", result("numa-7", "", "7", map[string]string{"memory": "1Gi"}))},
+			reasons: map[string][]string{"MemoryShort": {"numa-7"}},
 			devices: map[string]string{"numa-7": "NUMA nodes 7 have 0 bytes of memory, less than the 1073741824 bytes held by 1 claim"},
 			results: results{key("g", 0): {"MemoryShort", "NUMA nodes 7 have 0 bytes of memory, " +
 				"less than the 1073741824 bytes held by 1 claim"}},
@@ -154,7 +164,11 @@ func TestCheck(t *testing.T) {
 			if c.results == nil {
 				c.results = results{}
 			}
-			require.Equal(t, health.Report{Devices: c.devices, Results: c.results}, health.Check(spec.Machine(), c.claims, c.invalid))
+			if c.reasons == nil {
+				c.reasons = map[string][]string{}
+			}
+			require.Equal(t, health.Report{Devices: c.devices, ByReason: c.reasons, Results: c.results},
+				health.Check(spec.Machine(), c.claims, c.invalid))
 		})
 	}
 }

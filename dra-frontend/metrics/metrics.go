@@ -29,7 +29,7 @@ type Metrics struct {
 	unwritten   prometheus.Counter
 	outdated    prometheus.Gauge
 	displaced   prometheus.Gauge
-	unhealthy   prometheus.Gauge
+	unhealthy   *prometheus.GaugeVec
 	status      *prometheus.CounterVec
 	accounted   *prometheus.GaugeVec
 	overwritten prometheus.Gauge
@@ -86,10 +86,10 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_displaced_claims",
 			Help: "Claims on devices that the configuration does not offer; the published capacities leave out what these claims hold.",
 		}),
-		unhealthy: prometheus.NewGauge(prometheus.GaugeOpts{
+		unhealthy: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_unhealthy_devices",
-			Help: "Devices with claims that hold what the machine lacks (CPUs offline, pages or memory gone), or have lost their partition.",
-		}),
+			Help: "Devices with claims that lack what they hold, by reason: CPUsOffline, MemoryShort, HugepagesShort or PartitionInvalid.",
+		}, []string{"reason"}),
 		status: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_frontend_claim_status_writes_total", Help: "Writes of the status of claims, by result.",
 		}, []string{"result"}),
@@ -225,8 +225,10 @@ func (m *Metrics) SlicesOutdated(on bool) { m.outdated.Set(gauge(on)) }
 // Displaced sets the number of claims on devices that are not offered.
 func (m *Metrics) Displaced(n int) { m.displaced.Set(float64(n)) }
 
-// Unhealthy sets the number of unhealthy devices.
-func (m *Metrics) Unhealthy(n int) { m.unhealthy.Set(float64(n)) }
+// Unhealthy sets the number of unhealthy devices for the reason.
+func (m *Metrics) Unhealthy(reason string, n int) {
+	m.unhealthy.WithLabelValues(reason).Set(float64(n))
+}
 
 // StatusWritten counts a write of a claim's status.
 func (m *Metrics) StatusWritten(err error) { m.status.WithLabelValues(result(err)).Inc() }

@@ -90,7 +90,7 @@ func TestFrontendsRights(t *testing.T) {
 			{
 				APIGroups: []string{"resource.k8s.io"},
 				Resources: []string{"resourceslices"},
-				Verbs:     []string{"get", "list", "watch", "create", "update", "patch", "delete"},
+				Verbs:     []string{"list", "watch", "create", "update", "delete"},
 			},
 			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims/status"}, Verbs: []string{"patch"}},

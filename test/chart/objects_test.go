@@ -65,7 +65,7 @@ var (
 	}
 	actuatorMounts = []mount{
 		{"/var/run/cdi", "/var/run/cdi DirectoryOrCreate", false},
-		{"/var/run/nri", "/var/run/nri DirectoryOrCreate", false},
+		{"/var/run/nri", "/var/run/nri DirectoryOrCreate", true},
 		{"/host/cgroup", "/sys/fs/cgroup Directory", false},
 		{"/run/dbus", "/run/dbus DirectoryOrCreate", true},
 		{"/run/systemd/system.control", "/run/systemd/system.control DirectoryOrCreate", false},
@@ -219,19 +219,22 @@ func TestOpenShift(t *testing.T) {
 					}
 				}
 				require.ElementsMatch(t, capabilities, list("allowedCapabilities"), "%s %s", layout, name)
+				volumes := map[string]bool{}
 				for _, v := range pod.Volumes {
 					switch {
 					case v.HostPath != nil:
-						require.Contains(t, list("volumes"), "hostPath")
+						volumes["hostPath"] = true
 					case v.ConfigMap != nil:
-						require.Contains(t, list("volumes"), "configMap")
+						volumes["configMap"] = true
 					default:
 						require.NotNil(t, v.Projected, v.Name)
-						require.Contains(t, list("volumes"), "projected")
+						volumes["projected"], volumes["downwardAPI"] = true, true
 					}
 				}
+				require.ElementsMatch(t, slices.Collect(maps.Keys(volumes)), list("volumes"), "%s %s", layout, name)
 				require.Equal(t, []any{true, false, false},
 					[]any{scc["allowHostDirVolumePlugin"], scc["allowPrivilegedContainer"], scc["allowHostNetwork"]})
+				require.Equal(t, map[string]any{"type": "MustRunAs", "uid": int64(0)}, scc["runAsUser"])
 			}
 		}
 	}

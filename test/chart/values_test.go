@@ -131,6 +131,10 @@ func TestEveryValueCounts(t *testing.T) {
 				values["metrics"] = map[string]any{"from": []any{everybody}}
 			case path == "metrics.from":
 				values["metrics"] = map[string]any{"enabled": true, "from": []any{everybody}}
+			case path == "config.sharedPool.mode":
+				values["config"] = map[string]any{"managedCPUs": "1-3"}
+			case path == "config.offerIsolcpus":
+				values["config"] = map[string]any{"exclusivity": "pool"}
 			}
 			without, err := yaml.Marshal(values)
 			require.NoError(t, err)
@@ -362,6 +366,40 @@ func TestSidecarRefusesEqualPorts(t *testing.T) {
 	render(t, ports)
 	_, err := helm(t, "layout: sidecar\n"+ports, "template", "r", chartDir)
 	require.ErrorContains(t, err, "must differ")
+}
+
+// The chart refuses values of which each alone is right and which do not go together.
+func TestRefusedTogether(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ values, want string }{
+		"fixed pool without managed CPUs": {"config: {sharedPool: {mode: fixed}}", "needs config.managedCPUs"},
+		"isolcpus in partitions":          {"config: {offerIsolcpus: true}", "needs config.exclusivity: pool"},
+		"interrupts that no actuator may move": {
+			"config: {cpu: {interrupts: none}}\nactuator: {machine: {interrupts: false}}", "needs actuator.machine.interrupts",
+		},
+		"work queues that no actuator may move": {
+			"config: {cpu: {housekeeping: none}}\nactuator: {machine: {workQueues: false}}", "needs actuator.machine.workQueues",
+		},
+		"one port twice in a Service": {
+			"serviceMonitor: {enabled: true}\nmetrics: {enabled: true}\nfrontend: {metricsPort: 99}\nactuator: {metricsPort: 99}", "must differ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := helm(t, c.values, "template", "r", chartDir)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// Kubernetes takes names that YAML reads as numbers or booleans.
+func TestNamesOfDigits(t *testing.T) {
+	t.Parallel()
+	all := render(t, "nameOverride: \"1\"\nnamespaceOverride: \"2\"\npriorityClassName: \"3\"")
+	ds := daemonSet(t, all, "frontend")
+	require.Equal(t, "2", ds.Namespace)
+	require.Equal(t, "1", ds.Spec.Selector.MatchLabels["app.kubernetes.io/name"])
+	require.Equal(t, "3", ds.Spec.Template.Spec.PriorityClassName)
 }
 
 func configOf(t *testing.T, all objects) string {

@@ -43,8 +43,8 @@
       type: Unconfined
   volumeMounts:
     - {name: cdi, mountPath: {{ .Values.config.cdiDir }}}
-    # The directory, not the socket: the runtime makes a new socket when it restarts.
-    - {name: nri, mountPath: {{ dir .Values.actuator.nriSocket }}}
+    # The directory, not the socket: the runtime makes a new socket when it restarts. To connect needs no right to write there.
+    - {name: nri, mountPath: {{ dir .Values.actuator.nriSocket }}, readOnly: true}
     - {name: cgroup, mountPath: /host/cgroup}
     - {name: dbus, mountPath: {{ dir .Values.actuator.systemBus }}, readOnly: true}
     - {name: units, mountPath: /run/systemd/system.control}

@@ -33,8 +33,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 
 {{- define "cpumem.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "cpumem.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "cpumem.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* The identities. The admission policy, the bindings and the DaemonSets all take them from here. */}}
@@ -112,7 +112,7 @@ rollingUpdate: {maxSurge: {{ ternary .maxSurge 0 (empty .maxUnavailable) }}, max
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:

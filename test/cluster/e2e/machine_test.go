@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 )
 
 // sysfs writes a value to files below /sys/devices/system on the node, and the
@@ -73,22 +75,22 @@ func (s suite) republished(t *testing.T, before resourceapi.ResourceSlice) (reso
 }
 
 // healthy waits until pod, claim and metric report the claim's device as healthy,
-// or with the problem if that is not empty. The pod has the claim's name.
-func (s suite) healthy(t *testing.T, name, problem string) {
+// or with the reason and the problem if these are not empty. The pod has the claim's name.
+func (s suite) healthy(t *testing.T, name, reason, problem string) {
 	t.Helper()
-	health, ready, devices := corev1.ResourceHealthStatusHealthy, metav1.ConditionTrue, "0"
-	if problem != "" {
-		health, ready, devices = corev1.ResourceHealthStatusUnhealthy, metav1.ConditionFalse, "1"
+	status, ready := corev1.ResourceHealthStatusHealthy, metav1.ConditionTrue
+	if reason != "" {
+		status, ready = corev1.ResourceHealthStatusUnhealthy, metav1.ConditionFalse
 	}
 	eventually(t, "health of the device of claim "+name, func(ctx context.Context) error {
 		p, err := s.client.CoreV1().Pods("default").Get(ctx, name, getOptions)
 		if err != nil {
 			return err
 		}
-		status := p.Status.ContainerStatuses[0].AllocatedResourcesStatus
-		if len(status) != 1 || len(status[0].Resources) != 1 || status[0].Resources[0].Health != health ||
-			!strings.Contains(ptr.Deref(status[0].Resources[0].Message, ""), problem) {
-			return fmt.Errorf("pod says %+v, want it %s with %q", status, health, problem)
+		got := p.Status.ContainerStatuses[0].AllocatedResourcesStatus
+		if len(got) != 1 || len(got[0].Resources) != 1 || got[0].Resources[0].Health != status ||
+			!strings.Contains(ptr.Deref(got[0].Resources[0].Message, ""), problem) {
+			return fmt.Errorf("pod says %+v, want it %s with %q", got, status, problem)
 		}
 		c, err := s.client.ResourceV1().ResourceClaims("default").Get(ctx, name, getOptions)
 		if err != nil {
@@ -98,8 +100,14 @@ func (s suite) healthy(t *testing.T, name, problem string) {
 			d[0].Conditions[0].Status != ready || !strings.Contains(d[0].Conditions[0].Message, problem) {
 			return fmt.Errorf("claim says %+v, want Ready %s with %q", d, ready, problem)
 		}
-		if got := s.metric(t, "frontend", "cpumem_frontend_unhealthy_devices"); got != devices {
-			return fmt.Errorf("metric says %s unhealthy devices, want %s", got, devices)
+		reasons, want := health.Reasons(), "0"
+		if reason != "" {
+			reasons, want = []string{reason}, "1"
+		}
+		for _, r := range reasons {
+			if got := s.metric(t, "frontend", fmt.Sprintf("cpumem_frontend_unhealthy_devices{reason=%q}", r)); got != want {
+				return fmt.Errorf("metric says %s unhealthy devices for the reason %s, want %s", got, r, want)
+			}
 		}
 		return nil
 	})
@@ -166,7 +174,7 @@ func TestA06_MachineChanges(t *testing.T) {
 	kept()
 	require.Equal(t, fmt.Sprint(held.List()[0]), s.cgroup(t, p, "main", "cpuset.cpus.effective"), "it runs on what is left of its CPUs")
 
-	s.healthy(t, "a06", fmt.Sprintf("CPUs %d are offline", lost))
+	s.healthy(t, "a06", health.ReasonCPUs, fmt.Sprintf("CPUs %d are offline", lost))
 
 	s.sysfs(t, "1", online(lost))
 	after, diff = s.republished(t, after)
@@ -179,7 +187,7 @@ func TestA06_MachineChanges(t *testing.T) {
 	require.Equal(t, held.String(), s.cgroup(t, p, "main", "cpuset.cpus.effective"))
 	require.Equal(t, state.Shared, s.nodeState(t).Shared)
 
-	s.healthy(t, "a06", "")
+	s.healthy(t, "a06", "", "")
 
 	// The kernel takes a while to make pages, and the amount grows page by page:
 	// only the loss of pages is one change.
