@@ -234,7 +234,7 @@ verify: verify-format verify-lint verify-modules verify-placement verify-pages v
 
 .PHONY: verify-format
 verify-format:
-	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these: $$out"; exit 1; }
+	@files=$$(git ls-files '*.go') && [ -n "$$files" ] && out=$$(gofmt -l $$files) || exit 1; [ -z "$$out" ] || { echo "gofmt -w these: $$out"; exit 1; }
 
 .PHONY: verify-lint
 verify-lint: $(LINT)

@@ -10,12 +10,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cache=$(go env GOCACHE)/fuzz
 found= failed=
+packages=$(go list -f '{{.ImportPath}} {{.Dir}}' ./...)
 while read -r package dir; do
   grep -qs '^func Fuzz' "$dir"/*_test.go || continue
   # One program for all targets of the package. Only the code of this project guides the
   # search: with -fuzz, Go would compile all libraries once more.
   go test -c -gcflags "$project=-d=libfuzzer" -o "$work/fuzz.test" "$package"
-  for target in $(cd "$dir" && "$work/fuzz.test" -test.list '^Fuzz' | grep '^Fuzz'); do
+  targets=$(cd "$dir" && "$work/fuzz.test" -test.list '^Fuzz' | grep '^Fuzz')
+  for target in $targets; do
     found=1
     begin=$SECONDS
     # A new input is not made shorter for long: only a failing one is read by people.
@@ -24,6 +26,6 @@ while read -r package dir; do
       { cat "$work/log"; failed="$failed $package.$target"; }
     echo "$package.$target: $((SECONDS - begin)) s"
   done
-done < <(go list -f '{{.ImportPath}} {{.Dir}}' ./...)
+done <<<"$packages"
 [ -n "$found" ] || { echo "no fuzz target in $PWD" >&2; exit 1; }
 [ -z "$failed" ] || { echo "failed:$failed" >&2; exit 1; }

@@ -76,10 +76,15 @@ func cleanupCommand(f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return client.ResourceV1().ResourceSlices().DeleteCollection(cmd.Context(), metav1.DeleteOptions{},
-				metav1.ListOptions{FieldSelector: "spec.driver=" + kubelet.DriverName})
+			return deleteSlices(cmd.Context(), client)
 		},
 	}
+}
+
+// deleteSlices deletes the slices of this driver, of all nodes. It has the right to delete those of other drivers too.
+func deleteSlices(ctx context.Context, client kubernetes.Interface) error {
+	return client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{FieldSelector: "spec.driver=" + kubelet.DriverName})
 }
 
 func run(ctx context.Context, f flags) error {

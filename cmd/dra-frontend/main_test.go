@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func execute(args ...string) (string, error) {
@@ -49,4 +51,15 @@ func TestCommandLine(t *testing.T) {
 	out, err = execute("--version")
 	require.NoError(t, err)
 	require.Contains(t, out, "dra-frontend version")
+}
+
+// The slices of other drivers stay.
+func TestDeleteSlices(t *testing.T) {
+	client := fake.NewClientset()
+	require.NoError(t, deleteSlices(t.Context(), client))
+	require.Len(t, client.Actions(), 1)
+	deletion, is := client.Actions()[0].(clienttesting.DeleteCollectionAction)
+	require.True(t, is)
+	require.Equal(t, "resourceslices", deletion.GetResource().Resource)
+	require.Equal(t, "spec.driver=dra.cpumem", deletion.GetListRestrictions().Fields.String())
 }

@@ -35,7 +35,8 @@ func record() contract.ClaimRecord {
 		Request: "r", Pool: "worker", Device: "numa-1", ShareID: share, Parameters: map[string]string{"cpu.placement": "packed"},
 		Decision: contract.Decision{V: contract.Version, CPUs: contracttest.CPUs("2,6"),
 			Partition: contract.PartitionRoot, Mems: contracttest.NUMANodes("1"),
-			Memory: &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30}, Hugepages: map[string]contract.Limit{"2Mi": 4 << 20}},
+			Memory: &contract.Memory{Min: 1 << 30, High: contract.Max, Max: 1 << 30}, Hugepages: map[string]contract.Limit{"2Mi": 4 << 20},
+			Quota: contract.QuotaNone, MemoryPolicy: &contract.MemoryPolicy{Mode: "MPOL_BIND", Nodes: contracttest.NUMANodes("1")}},
 	}}}
 }
 
@@ -73,7 +74,7 @@ func TestWriter(t *testing.T) {
 		require.Equal(t, []string{driver, "worker", "numa-1", share}, []string{got.Driver, got.Pool, got.Device, *got.ShareID})
 		require.JSONEq(t, `{"request":"r","cpus":"2,6","partition":"root","mems":"1",`+
 			`"memory":{"min":1073741824,"low":0,"high":"max","max":1073741824},
-			"hugepages":{"2Mi":4194304},"parameters":{"cpu.placement":"packed"}}`, string(got.Data.Raw))
+			"hugepages":{"2Mi":4194304},"memoryPolicy":{"mode":"MPOL_BIND","nodes":"1"},"quota":"none","parameters":{"cpu.placement":"packed"}}`, string(got.Data.Raw))
 		require.Len(t, got.Conditions, 1)
 		ready := got.Conditions[0]
 		require.Equal(t, []string{"Ready", "True", "Prepared"}, []string{ready.Type, string(ready.Status), ready.Reason})

@@ -15,6 +15,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
@@ -63,6 +64,12 @@ func TestAssess(t *testing.T) {
 				"numa-0": "CPUs 99 of a claim's CPUs 1,99 are offline", "numa-1": "",
 			},
 		},
+		"a claim's CPU is offline while the actuator is away": {
+			observe:  func(o *observation) { o.claims, o.actuatorFault = claimed("1,99"), errors.New("gone") },
+			taints:   []string{"actuator=unavailable"},
+			faults:   []string{reasonActuator},
+			problems: map[string]string{"numa-0": "gone; CPUs 99 of a claim's CPUs 1,99 are offline", "numa-1": "gone"},
+		},
 		"slices that are not written": {
 			observe:  func(o *observation) { o.slicesFault = errors.New("conflict") },
 			faults:   []string{reasonSlices},
@@ -94,4 +101,25 @@ func TestAssess(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the actuator announces about the machine reaches the claims that asked for it.
+func TestAssessQuiet(t *testing.T) {
+	machine, err := config.Default().Divide(topologytest.T2().Machine())
+	require.NoError(t, err)
+	key := contract.Key{ClaimUID: claimUID}
+	o := observation{divided: machine, claims: []contract.ClaimRecord{{UID: claimUID, Results: []contract.ResultRecord{{
+		Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("1"), Requires: []string{contract.FeatureHousekeeping, contract.FeatureInterrupts}},
+		Quiet: contract.Quiet{NoInterrupts: true, NoWorkQueues: true},
+	}}}}}
+	o.receipts = map[contract.Key]receipt.Receipt{key: {}}
+	got := assess(o, config.Default()).quiet[key]
+	require.Equal(t, metav1.ConditionTrue, got.Interrupts.Status)
+	require.Equal(t, metav1.ConditionTrue, got.Measured.Status)
+	o.announced.fixedInterrupts = map[string]string{"24 disk": "1"}
+	o.announced.machineFaults = map[string]string{contract.FeatureHousekeeping: "input/output error"}
+	got = assess(o, config.Default()).quiet[key]
+	require.Equal(t, metav1.ConditionFalse, got.Interrupts.Status)
+	require.Contains(t, got.Interrupts.Message, "24 disk")
+	require.Equal(t, "NotWritten", got.Measured.Reason)
 }

@@ -100,7 +100,11 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.bootID = bootID
-	if now.divided, err = d.discover(); err != nil {
+	machine, err := d.discover()
+	if err != nil {
+		return nil, err
+	}
+	if now.divided, err = o.Config.Divide(machine); err != nil {
 		return nil, err
 	}
 	d.reports.logNode(checked, now)

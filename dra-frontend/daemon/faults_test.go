@@ -111,17 +111,19 @@ func TestAfterAnnouncement(t *testing.T) {
 	last := contract.Announcement{
 		V: contract.Version, Generation: 7, Kubepods: "kubepods.slice",
 		InvalidPartitions: map[string]string{claimUID: "x"}, Overwritten: map[string]contract.Files{"": {"memory.min": "0"}},
+		FixedInterrupts: map[string]string{"24 disk": "2"}, MachineFaults: map[string]string{contract.FeatureFrequency: "x"},
 	}
 	before := announced{}.after(last, nil)
 	require.Equal(t, announced{
 		kubepods: "kubepods.slice", invalidPartitions: last.InvalidPartitions, overwritten: last.Overwritten,
+		fixedInterrupts: last.FixedInterrupts, machineFaults: last.MachineFaults,
 		progress: progress{applied: 7},
 	}, before)
 	away := before
 	away.overwritten = nil
 	require.Equal(t, away, before.after(contract.Announcement{}, errors.New("no actuator")))
 	require.Equal(t, away, before.after(contract.Announcement{V: contract.Version, Generation: 7}, errors.New("not connected")))
-	away.invalidPartitions = nil
+	away.invalidPartitions, away.fixedInterrupts, away.machineFaults = nil, nil, nil
 	require.Equal(t, away, before.after(contract.Announcement{V: contract.Version, Generation: 7}, nil))
 }
 

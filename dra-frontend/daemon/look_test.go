@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
@@ -28,7 +30,9 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	o.Log, o.Config.SysfsRoot = zap.New(core), dir
 	d := &Daemon{o: o}
-	machine, err := d.discover()
+	found, err := d.discover()
+	require.NoError(t, err)
+	machine, err := o.Config.Divide(found)
 	require.NoError(t, err)
 	last, reports := observation{divided: machine}, newReporter(o, new(sent).send)
 	// look returns the warnings that another look at the machine logs.
@@ -52,4 +56,47 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	again := look()
 	require.Len(t, again, 1)
 	require.Contains(t, again[0].ContextMap()["warning"], file[:len(file)-len("cpu1/cache/index2/shared_cpu_list")])
+}
+
+// A machine that has changed so that the configuration does not fit it takes no new claims, and what claims lack of it is
+// seen all the same.
+func TestMachineThatDoesNotFitAnyMore(t *testing.T) {
+	spec := topologytest.T2()
+	spec.Present = true
+	write := func() string {
+		dir, sys := t.TempDir(), spec.Sys()
+		for _, f := range sys {
+			f.Mode = 0o600
+		}
+		require.NoError(t, os.CopyFS(dir, sys))
+		return dir
+	}
+	o := options(t)
+	o.Config.SysfsRoot, o.Config.ManagedCPUs, o.Config.SharedPool.Mode, o.Config.SharedPool.MinCPUs = write(), "2-7", "fixed", 2
+	d := &Daemon{o: o}
+	found, err := d.discover()
+	require.NoError(t, err)
+	divided, err := o.Config.Divide(found)
+	require.NoError(t, err)
+	last := observation{divided: divided, claims: []contract.ClaimRecord{{Results: []contract.ResultRecord{{
+		Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("4")},
+	}}}}}
+
+	for i := range spec.CPUs {
+		spec.CPUs[i].Offline = spec.CPUs[i].ID == 1 || spec.CPUs[i].ID == 4
+	}
+	d.o.Config.SysfsRoot = write()
+	last = d.observeMachine(last)
+	got := assess(last, d.o.Config)
+	require.ErrorContains(t, got.faults[reasonNodeUnfit], "the machine has changed: configuration does not fit this machine: sharedPool.minCPUs 2")
+	require.Equal(t, "unfit", got.devices[0].Taints[0].Value)
+	require.Contains(t, got.problems["numa-0"], "CPUs 4 of a claim's CPUs 4 are offline")
+
+	for i := range spec.CPUs {
+		spec.CPUs[i].Offline = false
+	}
+	d.o.Config.SysfsRoot = write()
+	got = assess(d.observeMachine(last), d.o.Config)
+	require.NotContains(t, got.faults, reasonNodeUnfit)
+	require.Empty(t, got.problems["numa-0"])
 }

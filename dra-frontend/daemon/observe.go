@@ -33,6 +33,8 @@ type observation struct {
 	// checks that preflight could not do.
 	unfit    error
 	warnings []string
+	// misfit is why the configuration does not fit the machine, since the machine has changed.
+	misfit error
 	// claims are the prepared claims. blocked is why the node state cannot be brought in
 	// line with the claim files: mostly claim files that cannot be read.
 	claims  []contract.ClaimRecord
@@ -136,29 +138,44 @@ func (d *Daemon) observeFitness(o observation) (observation, error) {
 	return o, nil
 }
 
+// notFit returns why the node takes no new claims: it cannot keep the driver's promises.
+func (o observation) notFit() error {
+	if o.unfit != nil {
+		return o.unfit
+	}
+	return o.misfit
+}
+
 // observeMachine reads the machine. After an error the last machine stays, as
-// claims depend on it.
+// claims depend on it. On a machine that the configuration does not fit the last
+// zones stay for the claims that are prepared.
 func (d *Daemon) observeMachine(o observation) observation {
 	machine, err := d.discover()
 	if err != nil {
 		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
 		return o
 	}
-	if !machine.Equal(o.divided) {
-		d.driver.SetInventory(decision.InventoryOf(d.o.Config, machine, d.bootID))
+	divided, err := d.o.Config.Divide(machine)
+	if err != nil {
+		o.divided.Machine = machine
+		o.misfit = fmt.Errorf("the machine has changed: %w", err)
+		return o
+	}
+	if !divided.Equal(o.divided) {
+		d.driver.SetInventory(decision.InventoryOf(d.o.Config, divided, d.bootID))
 	}
 	// The machine replaces the last one in any case: health needs more of it than
 	// Equal compares.
-	o.divided = machine
+	o.divided, o.misfit = divided, nil
 	return o
 }
 
-func (d *Daemon) discover() (zones.Division, error) {
+func (d *Daemon) discover() (topology.Machine, error) {
 	m, err := topology.Discover(topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot), d.o.PageSize)
 	if err != nil {
-		return zones.Division{}, fmt.Errorf("read the machine: %w", err)
+		return m, fmt.Errorf("read the machine: %w", err)
 	}
-	return d.o.Config.Divide(m)
+	return m, nil
 }
 
 // reconcile reads the claim files and brings the node state and the watches of

@@ -40,6 +40,8 @@ type orphans struct {
 	interval time.Duration
 	// since has the time when a claim's object was found gone first, by UID.
 	since map[string]time.Time
+	// asked is when the API server was last asked about claims that may run.
+	asked time.Time
 	sent  events.Reminder
 	// complaint is the last error that was logged.
 	complaint string
@@ -79,12 +81,21 @@ func (w *orphans) check(ctx context.Context) {
 		return
 	}
 	since, found, complaint := make(map[string]time.Time), make(map[string]string), error(nil)
+	// While it is unknown whether pods run, no claim is released. The API server is asked about all claims now and then
+	// only, because the actuators of many nodes can be away at once.
+	askAll := time.Since(w.asked) >= orphanGrace
 	for _, c := range claims {
 		runs, unknown := w.driver.MayRun(c)
 		if runs && unknown == nil {
 			continue
 		}
 		first, before := w.since[c.UID]
+		if unknown != nil && !before {
+			if !askAll {
+				continue
+			}
+			w.asked = time.Now()
+		}
 		gone, err := w.gone(ctx, c)
 		if err != nil {
 			complaint = err

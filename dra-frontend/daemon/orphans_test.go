@@ -209,3 +209,17 @@ func TestOrphanThatRunsAgain(t *testing.T) {
 		n.require(false, false, 2)
 	})
 }
+
+// While the actuator is away, the API server is not asked about each claim at each look.
+func TestOrphansAskSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newOrphanage(t)
+		n.object(claimUID)
+		_ = n.actuator.Close()
+		for range 20 {
+			n.require(false, true, 0)
+			time.Sleep(orphanGrace / 10)
+		}
+		require.Len(t, n.client.Actions(), 2)
+	})
+}

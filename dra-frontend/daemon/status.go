@@ -88,8 +88,9 @@ type applier struct {
 
 // Announcement implements kubelet.Actuator.
 func (a applier) Announcement() (contract.Announcement, error) {
-	if n, _ := a.status.get(); n.unfit != nil {
-		return contract.Announcement{}, n.unfit
+	n, _ := a.status.get()
+	if err := n.notFit(); err != nil {
+		return contract.Announcement{}, err
 	}
 	return a.actuator.Announcement()
 }

@@ -218,3 +218,25 @@ func (c Claim) refuseSharing(request string) error {
 	}
 	return nil
 }
+
+// MaxFollowed is how many prepared claims of a node may be others than claims from templates. The frontend follows each of
+// them with a watch, which takes it 120 KiB: more claims must not use up its memory.
+const MaxFollowed = 500
+
+// checkFollowed refuses a claim that the frontend would have to follow beside MaxFollowed others.
+func (c Claim) checkFollowed(others []contract.ClaimRecord) error {
+	if c.OwnedByPod {
+		return nil
+	}
+	followed := 0
+	for _, o := range others {
+		if !o.OwnedByPod {
+			followed++
+		}
+	}
+	if followed < MaxFollowed {
+		return nil
+	}
+	return fmt.Errorf("this node has %d claims that were not made from a template, and may have %d: "+
+		"use resourceClaimTemplateName for claims of one pod, or delete pods with such claims on this node", followed, MaxFollowed)
+}

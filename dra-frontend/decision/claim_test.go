@@ -4,6 +4,7 @@ package decision_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -146,4 +147,41 @@ func withMemory(t *testing.T, c decision.Claim, limit contract.Limit, factor *fl
 	c.Results[0].Memory, err = m.Result(c.Results[0].Amounts.Memory)
 	require.NoError(t, err)
 	return c
+}
+
+// Each claim that is not from a template takes memory of the frontend: their number is bounded, and other claims go on.
+func TestFollowedClaimsAreBounded(t *testing.T) {
+	node := testNode(t)
+	var prepared []contract.ClaimRecord
+	for i := range decision.MaxFollowed + 10 {
+		prepared = append(prepared, contract.ClaimRecord{UID: fmt.Sprint(i), OwnedByPod: i < 10})
+	}
+	ours, template := claim(1, "numa-0", 1, 0), claim(2, "numa-0", 1, 0)
+	template.OwnedByPod = true
+	refused := func(prepared []contract.ClaimRecord) error {
+		got := decision.Decide(decision.Input{Node: node, Prepared: prepared, Claims: []decision.Claim{ours, template}})
+		require.NoError(t, got[1].Err)
+		return got[0].Err
+	}
+	require.NoError(t, refused(prepared[1:len(prepared)-1]))
+	err := refused(prepared)
+	require.ErrorContains(t, err, "this node has 500 claims that were not made from a template, and may have 500")
+	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(err))
+	prepared[len(prepared)-1].UID = ours.UID
+	require.NoError(t, refused(prepared), "a claim that is prepared already does not count for itself")
+}
+
+// A message about a pod with many claims stays short.
+func TestManyMemoryClaims(t *testing.T) {
+	var claims []decision.Claim
+	for i := range 300 {
+		claims = append(claims, claim(i+1, "numa-0", 0, 1<<20))
+	}
+	claims = inOnePod(claims...)
+	for i := range claims {
+		claims[i].Pods[0].MemoryLimit = 1 << 20
+	}
+	err := decision.Decide(decision.Input{Node: testNode(t), Claims: claims})[0].Err
+	require.ErrorContains(t, err, "the memory limit of pod")
+	require.Less(t, len(err.Error()), 2048)
 }

@@ -134,6 +134,9 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	if claim.ResultErr != nil {
 		return record, Because(ReasonClaim, claim.ResultErr)
 	}
+	if err := claim.checkFollowed(others); err != nil {
+		return record, Because(ReasonClaim, err)
+	}
 	for _, r := range claim.Results {
 		if err := c.check(r); err != nil {
 			return record, Because(ReasonZone, r.wrap(err))

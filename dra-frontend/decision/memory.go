@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/memoryqos"
@@ -181,13 +180,13 @@ func (c call) fits(claim Claim, p Pod) error {
 	return nil
 }
 
-// describe names results with memory and their amounts.
+// describe names some of the results with memory and their amounts.
 func describe(results []claimResult) string {
 	var out []string
 	for _, u := range results {
 		if u.Amounts.Memory > 0 {
-			out = append(out, fmt.Sprintf("claim %s, request %s: %d", u.claim.Name, u.Request, u.Amounts.Memory))
+			out = append(out, fmt.Sprintf("claim %s request %s: %d", u.claim.Name, u.Request, u.Amounts.Memory))
 		}
 	}
-	return strings.Join(out, "; ")
+	return contract.Few(out, maxNamed)
 }

@@ -96,7 +96,7 @@ func TestQuietIsRefused(t *testing.T) {
 	require.ErrorContains(t, out[0].Err, `request "r" on device "numa-0": cpu.interrupts: no interrupt of this machine`)
 	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(out[0].Err))
 	require.NoError(t, out[1].Err)
-	require.ErrorContains(t, out[2].Err, "which another claim on this node has")
+	require.ErrorContains(t, out[2].Err, "which another claim or request on this node has")
 }
 
 // Two requests of one claim may get CPUs that share a clock.
@@ -105,7 +105,7 @@ func TestQuietOfOneClaimContradicts(t *testing.T) {
 	node.Actuator.Features = contract.Features()
 	facts := quiet.Facts{CPUs: make(map[int]quiet.CPU)}
 	for id := range 64 {
-		facts.CPUs[id] = quiet.CPU{Min: 1e6, Max: 3e6, Beside: contracttest.CPUs("0-63")}
+		facts.CPUs[id] = quiet.CPU{Min: 1e6, Max: 3e6, Core: contracttest.CPUs("0-63")}
 	}
 	c := claim(1, "numa-0", 1, 0)
 	second := c.Results[0]

@@ -121,7 +121,7 @@ func TestMemoryLimits(t *testing.T) {
 		}
 		outcomes := decision.Decide(decision.Input{Node: testNode(t), Claims: claims})
 		require.ErrorContains(t, outcomes[0].Err, "the memory limit of pod pod-1 of 1073737728 bytes is below "+
-			"the claimed 1073741824 bytes (claim claim-1, request r: 1073741824): raise the limit or drop it")
+			"the claimed 1073741824 bytes (claim claim-1 request r: 1073741824): raise the limit or drop it")
 		require.NoError(t, outcomes[1].Err)
 	})
 	t.Run("containers with a limit and without", func(t *testing.T) {

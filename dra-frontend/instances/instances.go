@@ -287,7 +287,8 @@ func (i *Instance) successor() (*Identity, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if err := lock(f); err == nil {
+	// A probe shares the lock, so that no other instance takes it for an asker's.
+	if err := flock(f, syscall.LOCK_SH); err == nil {
 		return nil, nil
 	} else if !errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, err
@@ -343,11 +344,14 @@ func (i *Instance) Acquire() (release func() error, err error) {
 	return release, nil
 }
 
-// lock takes the file's lock without waiting. The kernel drops the lock when
+// lock takes the file's lock for this instance alone.
+func lock(f *os.File) error { return flock(f, syscall.LOCK_EX) }
+
+// flock takes the file's lock without waiting. The kernel drops the lock when
 // the file is closed.
-func lock(f *os.File) error {
+func flock(f *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		if err == nil {
 			return nil
 		}

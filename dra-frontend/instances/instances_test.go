@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -102,6 +103,23 @@ func TestSuccessors(t *testing.T) {
 			require.Equal(t, tc.successor, asked(t, active))
 		})
 	}
+}
+
+// An instance that looks whether one asks is not taken for the one that asked, and has gone.
+func TestLookIsNoQuestion(t *testing.T) {
+	dir := t.TempDir()
+	a, b := open(t, dir, first, ""), open(t, dir, second, "")
+	require.NoError(t, a.Activate())
+	require.NoError(t, b.Ask())
+	require.True(t, asked(t, a))
+	require.NoError(t, b.StepDown())
+	f, err := os.Open(filepath.Join(dir, "next.lock"))
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_SH))
+	require.False(t, asked(t, a))
+	require.NoError(t, open(t, dir, third, "").Ask(), "a look keeps no instance from asking")
+	require.True(t, asked(t, a))
 }
 
 // Of two instances that ask, the newest goes first, whichever asked first.

@@ -104,7 +104,7 @@ func TestClaimsAboveTheLimitOfTheirContainer(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range []*resourceapi.ResourceClaim{a, b} {
 		require.ErrorContains(t, results[c.UID].Err, "container pod/main "+
-			"(claim claim-1, request zone: 805306368; claim claim-2, request zone: 805306368): "+
+			"(claim claim-1 request zone: 805306368, claim claim-2 request zone: 805306368): "+
 			"the container's memory limit of 1073741824 bytes is below the claimed 1610612736 bytes: raise the limit or drop it")
 	}
 	require.Empty(t, n.claimFiles())
@@ -378,7 +378,7 @@ func TestClaimsAndTheLimitOfThePod(t *testing.T) {
 				{Name: "main", BesideMain: true, Claims: use("claim-1")},
 				{Name: "second", BesideMain: true, Claims: use("claim-2")},
 			},
-			refused: "claim claim-1, request zone: 805306368; claim claim-2, request zone: 805306368",
+			refused: "claim claim-1 request zone: 805306368, claim claim-2 request zone: 805306368",
 		},
 		"in one container": {
 			containers: []decision.Container{{Name: "main", BesideMain: true, Claims: use("claim-1", "claim-2")}},

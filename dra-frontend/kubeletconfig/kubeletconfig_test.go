@@ -224,7 +224,7 @@ func TestOwners(t *testing.T) {
 	require.ErrorContains(t, err, `"unknown"`)
 }
 
-// FuzzParseKubelet: Owners takes each configuration that ParseKubelet accepts.
+// FuzzParseKubelet: Owners takes each configuration that Parse accepts.
 func FuzzParseKubelet(f *testing.F) {
 	f.Add([]byte(kind + "featureGates: {MemoryQoS: true}"))
 	f.Add([]byte(`{"kind":"KubeletConfiguration","memoryReservationPolicy":"None"}`))

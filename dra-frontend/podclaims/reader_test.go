@@ -20,7 +20,7 @@ import (
 func TestPod(t *testing.T) {
 	name, generated, template, class, always := "by-name", "pod-zone-x1", "zone", "kata", corev1.ContainerRestartPolicyAlways
 	limits := func(memory, hugepages string) corev1.ResourceList {
-		return corev1.ResourceList{"memory": resource.MustParse(memory), "hugepages-2Mi": resource.MustParse(hugepages)}
+		return corev1.ResourceList{"memory": resource.MustParse(memory), "hugepages-2Mi": resource.MustParse(hugepages), "hugepages-3Mi": resource.MustParse("3Mi")}
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "00000000-0000-0000-0000-000000000001"},
@@ -96,21 +96,27 @@ func TestCPULimit(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		pod        string
+		init       []string
 		containers []string
 		want       *contract.CPULimit
 	}{
-		"no limits":                    {containers: []string{"", ""}},
-		"one container is unlimited":   {containers: []string{"1", ""}},
-		"all containers have limits":   {containers: []string{"1", "500m"}, want: &contract.CPULimit{Milli: 1500}},
-		"the pod has a limit":          {pod: "2", containers: []string{"1", ""}, want: &contract.CPULimit{Milli: 2000, Open: true}},
-		"the pod and all others do so": {pod: "2", containers: []string{"1", "1"}, want: &contract.CPULimit{Milli: 2000}},
-		"all others have more in sum":  {pod: "2", containers: []string{"2", "1"}, want: &contract.CPULimit{Milli: 2000, Open: true}},
+		"no limits":                       {containers: []string{"", ""}},
+		"one container is unlimited":      {containers: []string{"1", ""}},
+		"an init container is unlimited":  {init: []string{""}, containers: []string{"1"}},
+		"an init container has the most":  {init: []string{"2"}, containers: []string{"1"}, want: &contract.CPULimit{Milli: 2000}},
+		"all containers have limits":      {containers: []string{"1", "500m"}, want: &contract.CPULimit{Milli: 1500}},
+		"the pod has a limit":             {pod: "2", containers: []string{"1", ""}, want: &contract.CPULimit{Milli: 2000, Open: true}},
+		"each container has a limit too":  {pod: "2", containers: []string{"1", "1"}, want: &contract.CPULimit{Milli: 2000}},
+		"all containers have more in sum": {pod: "2", containers: []string{"2", "1"}, want: &contract.CPULimit{Milli: 2000, Open: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable}}
 			if c.pod != "" {
 				whole := limits(c.pod)
 				pod.Spec.Resources = &whole
+			}
+			for _, cpu := range c.init {
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Resources: limits(cpu)})
 			}
 			for _, cpu := range c.containers {
 				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Resources: limits(cpu)})

@@ -34,8 +34,9 @@ type CPU struct {
 	Governors []string
 	// Min and Max are in kHz.
 	Min, Max int64
-	// Beside are the CPUs of the same core, and the CPUs whose frequency is set together.
-	Beside contract.CPUSet
+	// Core are the CPUs of the same core, Clock the online CPUs that have one set of files for the frequency
+	// (affected_cpus of cpufreq).
+	Core, Clock contract.CPUSet
 }
 
 // NeedsFacts reports whether the check of a wish needs the machine's facts.
@@ -46,8 +47,8 @@ func hasFrequency(w contract.Quiet) bool {
 }
 
 // Check refuses a wish for cpus that the machine cannot fulfil, or that contradicts a wish
-// of another prepared claim. Nor must frequencies contradict own, the claim's results that
-// are decided already. The error has the field, the value and the choices.
+// of another prepared claim or of own, the claim's results that are decided already. The error
+// has the field, the value and the choices.
 func Check(w contract.Quiet, cpus contract.CPUSet, others []contract.ClaimRecord, own []contract.ResultRecord, f Facts) error {
 	if !NeedsFacts(w) || f.Unknown {
 		return nil
@@ -55,13 +56,32 @@ func Check(w contract.Quiet, cpus contract.CPUSet, others []contract.ClaimRecord
 	if f.Err != nil {
 		return fmt.Errorf("the interrupts and frequencies of this machine cannot be read: %w", f.Err)
 	}
+	others = append(slices.Clone(others), contract.ClaimRecord{Results: own})
 	if w.Device != "" {
 		if err := checkDevice(w.Device, others, f); err != nil {
 			return err
 		}
 	}
 	if hasFrequency(w) {
-		return checkFrequency(w, cpus, append(slices.Clone(others), contract.ClaimRecord{Results: own}), f)
+		if err := checkFrequency(w, cpus, others, f); err != nil {
+			return err
+		}
+		return checkClock(cpus, own, f)
+	}
+	return nil
+}
+
+// checkClock refuses a frequency for a clock that is not only of the claim's CPUs: the kernel would give it to all of them.
+func checkClock(cpus contract.CPUSet, own []contract.ResultRecord, f Facts) error {
+	claimed := cpus
+	for _, r := range own {
+		claimed = claimed.Union(r.Decision.CPUs)
+	}
+	for _, id := range cpus.List() {
+		if others := f.CPUs[id].Clock.Difference(claimed); !others.IsEmpty() {
+			return fmt.Errorf("cpu.governor, cpu.minFrequency and cpu.maxFrequency: CPU %d has one clock with CPUs %s, which the claim does not have: "+
+				"ask for all CPUs of the clock (cpu.wholeCores if they are of one core), or leave the fields out", id, others)
+		}
 	}
 	return nil
 }
@@ -86,7 +106,7 @@ func checkDevice(pattern string, others []contract.ClaimRecord, f Facts) error {
 			taken := contract.DeviceInterrupts{Pattern: r.Quiet.Device}
 			for _, names := range matched {
 				if r.Quiet.Device != "" && taken.Match(names) {
-					return fmt.Errorf("cpu.interrupts: device %q matches interrupt %s, which another claim on this node has (device %q): "+
+					return fmt.Errorf("cpu.interrupts: device %q matches interrupt %s, which another claim or request on this node has (device %q): "+
 						"choose another pattern, or delete that claim's pod", pattern, strings.Join(names, " "), r.Quiet.Device)
 				}
 			}
@@ -105,7 +125,7 @@ func few(interrupts [][]string) string {
 	names = slices.Compact(names)
 	text := contract.Excerpt(strings.Join(names[:min(len(names), maxNames)], ", "), 300)
 	if more := len(names) - maxNames; more > 0 {
-		text += fmt.Sprintf(" and %d more (cpumem inspect names them)", more)
+		text += fmt.Sprintf(" and %d more (/sys/kernel/irq/*/actions on the node has all)", more)
 	}
 	if text == "" {
 		return "none"
@@ -130,7 +150,7 @@ func checkFrequency(w contract.Quiet, cpus contract.CPUSet, others []contract.Cl
 				return fmt.Errorf("%s: %s, want %s to %s, which CPU %d has", field, mhz(kHz), mhz(cpu.Min), mhz(cpu.Max), id)
 			}
 		}
-		beside = beside.Union(cpu.Beside)
+		beside = beside.Union(cpu.Core).Union(cpu.Clock)
 	}
 	for _, other := range others {
 		for _, r := range other.Results {

@@ -5,6 +5,7 @@ package quiet_test
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -31,7 +32,7 @@ func sys() fstest.MapFS {
 		add(dir+"cpufreq/scaling_available_governors", "performance schedutil ")
 		add(dir+"cpufreq/cpuinfo_min_freq", "800000")
 		add(dir+"cpufreq/cpuinfo_max_freq", "3500000")
-		add(dir+"cpufreq/related_cpus", id)
+		add(dir+"cpufreq/affected_cpus", id)
 	}
 	return files
 }
@@ -42,10 +43,18 @@ func TestRead(t *testing.T) {
 	require.ElementsMatch(t, [][]string{{"disk", "usb"}, {"eth0-rx-0"}, {"eth0-rx-1"}}, f.Interrupts)
 	require.Len(t, f.CPUs, 4)
 	require.Equal(t, quiet.CPU{
-		Governors: []string{"performance", "schedutil"}, Min: 800000, Max: 3500000, Beside: contracttest.CPUs("1,3"),
+		Governors: []string{"performance", "schedutil"}, Min: 800000, Max: 3500000, Core: contracttest.CPUs("1,3"), Clock: contracttest.CPUs("3"),
 	}, f.CPUs[3])
 
 	files := sys()
+	delete(files, "devices/system/cpu/cpu3/topology/thread_siblings_list")
+	files["devices/system/cpu/cpu3/cpufreq/affected_cpus"].Data = []byte("2 3\n")
+	f = quiet.Read(files)
+	require.NoError(t, f.Err)
+	require.Equal(t, contracttest.CPUs("2-3"), f.CPUs[3].Clock)
+	require.True(t, f.CPUs[3].Core.IsEmpty(), "an offline CPU has no list of siblings")
+
+	files = sys()
 	delete(files, "devices/system/cpu/cpu1/cpufreq/scaling_available_governors")
 	f = quiet.Read(files)
 	require.NoError(t, f.Err)
@@ -71,9 +80,9 @@ func TestCheck(t *testing.T) {
 		facts  quiet.Facts
 		err    string
 	}{
-		"nothing":  {cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}},
-		"no facts": {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}, err: "unreadable"},
-		"paper":    {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Unknown: true}},
+		"asks for nothing, and no facts": {cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}},
+		"no facts":                       {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}, err: "unreadable"},
+		"a machine of a file, whose interrupts are unknown": {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Unknown: true}},
 		"a device": {wish: contract.Quiet{Device: "eth0-rx-*"}, cpus: "1", facts: facts},
 		"another device": {
 			wish: contract.Quiet{Device: "usb"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"}),
@@ -84,7 +93,7 @@ func TestCheck(t *testing.T) {
 		},
 		"a device of another claim": {
 			wish: contract.Quiet{Device: "eth0-*-1"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"}),
-			err: `device "eth0-*-1" matches interrupt eth0-rx-1, which another claim on this node has (device "eth0-rx-*")`,
+			err: `device "eth0-*-1" matches interrupt eth0-rx-1, which another claim or request on this node has (device "eth0-rx-*")`,
 		},
 		"frequency": {
 			wish: wish(map[string]string{
@@ -157,6 +166,45 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A frequency is of a clock, and no other claim and no pod may have CPUs of the clock.
+func TestClockOfOthers(t *testing.T) {
+	files := sys()
+	for _, id := range []string{"1", "2", "3"} {
+		files["devices/system/cpu/cpu"+id+"/cpufreq/affected_cpus"].Data = []byte("1 2 3\n")
+	}
+	facts, slow := quiet.Read(files), wish(map[string]string{contract.FileMaxFrequency: "1000000"})
+	own := []contract.ResultRecord{{Decision: contract.Decision{CPUs: contracttest.CPUs("2")}}}
+	for name, c := range map[string]struct {
+		cpus string
+		own  []contract.ResultRecord
+		err  string
+	}{
+		"all CPUs of the clock":           {cpus: "1-3"},
+		"two requests have all CPUs":      {cpus: "1,3", own: own},
+		"a clock of its own":              {cpus: "0"},
+		"others have a CPU of the clock":  {cpus: "0-1,3", err: "CPU 1 has one clock with CPUs 2, which the claim does not have"},
+		"others have CPUs of the clock":   {cpus: "3", err: "CPU 3 has one clock with CPUs 1-2, which the claim does not have"},
+		"others beside another request's": {cpus: "3", own: own, err: "CPU 3 has one clock with CPUs 1, which"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := quiet.Check(slow, contracttest.CPUs(c.cpus), nil, c.own, facts)
+			if c.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.err)
+			}
+		})
+	}
+	require.NoError(t, quiet.Check(contract.Quiet{NoInterrupts: true, Device: "disk"}, contracttest.CPUs("3"), nil, nil, facts))
+}
+
+// Two requests of one claim cannot have one device: the actuator gives an interrupt to one of them.
+func TestDeviceOfTwoRequests(t *testing.T) {
+	own := []contract.ResultRecord{{Quiet: contract.Quiet{Device: "eth0-*"}, Decision: contract.Decision{CPUs: contracttest.CPUs("2")}}}
+	err := quiet.Check(contract.Quiet{Device: "eth0-rx-1"}, contracttest.CPUs("3"), nil, own, quiet.Read(sys()))
+	require.ErrorContains(t, err, "which another claim or request on this node has")
+}
+
 // A message about a machine with many interrupts stays short.
 func TestManyInterrupts(t *testing.T) {
 	var f quiet.Facts
@@ -195,9 +243,19 @@ func FuzzRead(f *testing.F) {
 			"devices/system/cpu/cpu0/cpufreq/scaling_available_governors": {Data: []byte(governors)},
 			"devices/system/cpu/cpu0/cpufreq/cpuinfo_min_freq":            {Data: []byte(khz)},
 			"devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq":            {Data: []byte(khz)},
-			"devices/system/cpu/cpu0/cpufreq/related_cpus":                {Data: []byte(list)},
+			"devices/system/cpu/cpu0/cpufreq/affected_cpus":               {Data: []byte(list)},
 		})
 		err := quiet.Check(contract.Quiet{Device: "*"}, contracttest.CPUs("0"), nil, nil, facts)
 		require.True(t, facts.Err != nil || err != nil || len(facts.Interrupts) > 0, "a device matches an interrupt or is refused")
+		if facts.Err == nil {
+			want, err := strconv.ParseInt(strings.TrimSpace(khz), 10, 64)
+			require.NoError(t, err)
+			require.Equal(t, want, facts.CPUs[0].Max)
+			for _, l := range strings.Fields(list) {
+				together, err := contract.ParseCPUs(l)
+				require.NoError(t, err)
+				require.True(t, together.IsSubsetOf(facts.CPUs[0].Clock))
+			}
+		}
 	})
 }

@@ -98,21 +98,20 @@ func readCPU(sys fs.FS, dir string) (CPU, error) {
 			return CPU{}, err
 		}
 	}
-	// related_cpus has blanks between the ids.
-	together, err := read(sys, path.Join(dir, "cpufreq/related_cpus"))
+	// affected_cpus has blanks between the ids.
+	clock, err := read(sys, path.Join(dir, "cpufreq/affected_cpus"))
 	if err != nil {
 		return CPU{}, err
 	}
-	siblings, err := read(sys, path.Join(dir, "topology/thread_siblings_list"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // an offline CPU has none
+	if cpu.Clock, err = contract.ParseCPUs(strings.Join(strings.Fields(clock), ",")); err != nil {
 		return CPU{}, err
 	}
-	for _, list := range append(strings.Fields(together), siblings) {
-		cpus, err := contract.ParseCPUs(list)
-		if err != nil {
-			return CPU{}, err
-		}
-		cpu.Beside = cpu.Beside.Union(cpus)
+	core, err := read(sys, path.Join(dir, "topology/thread_siblings_list"))
+	if err == nil {
+		cpu.Core, err = contract.ParseCPUs(core)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // an offline CPU has none
+		return CPU{}, err
 	}
 	return cpu, nil
 }

@@ -158,6 +158,35 @@ func TestInterruptOfAnotherDevice(t *testing.T) {
 }
 
 // Magnitudes change rarely: a status that follows them is written a bounded number of times.
+// The other request of a claim has no partition that could be lost.
+func TestLossOfOneRequest(t *testing.T) {
+	c := quietClaim()
+	c.Results = append(c.Results, contract.ResultRecord{
+		Decision: contract.Decision{CPUs: contracttest.CPUs("0")}, Quiet: contract.Quiet{NoInterrupts: true},
+	})
+	look := receipt.Node{BootID: "boot", Now: start, Claims: []contract.ClaimRecord{c}, Machine: machine(0, 0, 0, 0, 0), Applied: true}
+	book := receipt.Book{}.Next(look)
+	look.InvalidPartitions = map[string]string{"c": "invalid"}
+	got := book.Next(look).Receipts(look.Claims, look.Machine, nil)
+	require.Equal(t, 1, got[key].PartitionLosses)
+	require.Zero(t, got[contract.Key{ClaimUID: "c", Index: 1}].PartitionLosses)
+}
+
+// Each number of a receipt is in its magnitudes.
+func TestMagnitudesOfEach(t *testing.T) {
+	none := receipt.Receipt{}.Magnitudes()
+	for name, r := range map[string]receipt.Receipt{
+		"interrupts":             {Interrupts: 1},
+		"waited":                 {Waited: 1},
+		"switches":               {Switches: 1},
+		"times of throttling":    {Throttling: receipt.Throttling{Times: 1}},
+		"throttled microseconds": {Throttling: receipt.Throttling{Microseconds: 1}},
+		"partition losses":       {PartitionLosses: 1},
+	} {
+		t.Run(name, func(t *testing.T) { require.NotEqual(t, none, r.Magnitudes()) })
+	}
+}
+
 func TestMagnitudes(t *testing.T) {
 	changes, last := 0, ""
 	for n := range uint64(100_000) {

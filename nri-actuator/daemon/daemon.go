@@ -153,7 +153,8 @@ func New(config Config, open func(root string) (*cgroups.Mount, error), m *metri
 
 // Run works until ctx ends. A runtime that is absent or restarts is no error.
 func (d *Daemon) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, d.mount.Close()) }()
+	closeMount := sync.OnceValue(d.mount.Close)
+	defer func() { err = errors.Join(err, closeMount()) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	end := sync.OnceValue(func() error {
@@ -190,7 +191,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		// The next actuator may start when this actuator gives up the announcement. From
 		// then on this process must open no cgroup (I1).
 		logs.From(ctx).Error("work was not ended", zap.Error(err))
-		return errors.Join(ended(ctx, nil), d.mount.Close())
+		_ = closeMount() // the deferred call returns its error
+		return ended(ctx, nil)
 	}
 	halt, stop := context.WithTimeout(context.WithoutCancel(ctx), haltTimeout)
 	defer stop()

@@ -72,13 +72,19 @@ func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
 		c.resume(before[c.ID])
 		e.containers[c.ID] = c
 	}
+	listed := make(map[string]bool, len(list))
+	for _, c := range list {
+		listed[c.Cgroups.Dir] = true
+	}
 	for _, c := range before.sorted() {
 		id := c.ID
-		if e.containers[id] != nil || !c.Life.Started || c.Life.adopted {
+		if e.containers[id] != nil || !c.Life.Started || c.Life.adopted && listed[c.Cgroups.Dir] {
 			continue
 		}
 		// A runtime may leave a container that has stopped out of its list. It counts
-		// while a process of it runs (I1).
+		// while a process of it runs (I1). So does a pod's sandbox, which no list has: since it
+		// was adopted, its cgroup names CPUs, and the kernel makes no partition of them in its pod.
+		c.Life.adopted = false
 		if e.containers[id] = c; !e.populated(c) {
 			e.remove(ctx, c)
 		}

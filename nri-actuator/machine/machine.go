@@ -223,6 +223,11 @@ func (h *Host) save(before, after map[string]Saved) error {
 	if err != nil {
 		return err
 	}
+	// A file that load cannot read would keep the former values from being given back (I4).
+	if len(data) > contract.MaxFileSize {
+		return fmt.Errorf("the former values of %d files are %d bytes, and %s may have %d: ask for quiet CPUs in fewer and larger claims",
+			len(after), len(data), SavedFile, contract.MaxFileSize)
+	}
 	return h.store.Write(SavedFile, data)
 }
 

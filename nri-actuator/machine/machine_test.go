@@ -5,6 +5,7 @@ package machine_test
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -216,6 +217,14 @@ func (r refusing) Write(file, content string) error {
 	return r.Dirs.Write(file, cmp.Or(r.clamps[file], content))
 }
 
+// A feature is what the actuator can write: a file that it can only read is none.
+func TestReadOnlyFeature(t *testing.T) {
+	h := newHost(t)
+	files := refusing{Dirs: h.dirs, files: map[string]bool{workQueues: true}}
+	require.NotContains(t, machine.New(files, cdidir.At(h.cdi), "boot").Features(), contract.FeatureHousekeeping)
+	require.Contains(t, machine.New(files, cdidir.At(h.cdi), "boot").Features(), contract.FeatureInterrupts)
+}
+
 func TestFaults(t *testing.T) {
 	device := quietCPU2()
 	device.DeviceInterrupts = []contract.DeviceInterrupts{{Pattern: "disk", CPUs: contracttest.CPUs("2")}}
@@ -332,6 +341,36 @@ func TestSavedFile(t *testing.T) {
 			require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
 		})
 	}
+}
+
+// many is a machine with so many interrupts that their former values do not fit into a file that can be read again.
+type many struct{ refusing }
+
+func (many) Interrupts() ([]machine.Interrupt, error) {
+	all := make([]machine.Interrupt, 3000)
+	for n := range all {
+		all[n] = machine.Interrupt{Number: n, Names: []string{"nvme"}}
+	}
+	return all, nil
+}
+
+func (m many) Read(file string) (string, error) {
+	if strings.HasPrefix(file, "irq/") && strings.HasSuffix(file, "_list") {
+		return "3" + strings.Repeat(",5", 1000), nil
+	}
+	return m.refusing.Read(file)
+}
+
+func (many) Write(string, string) error { return errors.New("nothing may be written") }
+
+// What could not be given back is not written.
+func TestTooManyFormerValues(t *testing.T) {
+	h := newHost(t)
+	r := machine.New(many{refusing{Dirs: h.dirs}}, cdidir.At(h.cdi), "boot").Apply(quietCPU2())
+	require.Len(t, r.Faults, len(contract.MachineFeatures()))
+	require.ErrorContains(t, r.Faults[0].Err, "former values of 3")
+	require.ErrorContains(t, r.Faults[0].Err, "may have 4194304")
+	require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
 }
 
 // A write is never taken without its former value.

@@ -246,3 +246,22 @@ func TestNoPartitionsBelowACgroupRoot(t *testing.T) {
 		require.Equal(t, able, slices.Contains(r.announced.Features, contract.FeaturePartition), root)
 	}
 }
+
+// A sandbox that was found without a runtime has CPUs of its own since. It gives them up for its pod's partition, also
+// when the runtime is back, which does not list sandboxes.
+func TestPartitionBesideAnAdoptedSandbox(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	r.addPod(podA)
+	sandbox := r.podDir(podA) + "/sandbox"
+	r.node.AddCgroup(sandbox)
+	r.plugin.Disconnected(t.Context(), "gone")
+	require.NoError(t, r.plugin.Refresh(t.Context()))
+	require.Equal(t, "0-15", r.node.File(sandbox, "cpuset.cpus"))
+	r.reconnect()
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-3,8-15", r.node.File(sandbox, "cpuset.cpus"))
+	r.node.RemoveCgroup(sandbox)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+}

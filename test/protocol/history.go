@@ -79,7 +79,10 @@ func Check(dir, model string, histories []*History) (Found, error) {
 		return found, fmt.Errorf("a history violates %s: %s", found.Violated, found.Output)
 	}
 	lines := strings.Split(text, "\n")
-	_, unreached, _ := strings.Cut(found.Output, "unreached in proctype History")
+	_, unreached, reported := strings.Cut(found.Output, "unreached in proctype History")
+	if !reported {
+		return found, fmt.Errorf("the search does not report which steps of the history it reached: %s", found.Output)
+	}
 	unreached, _, _ = strings.Cut(unreached, "unreached in")
 	for _, match := range regexp.MustCompile(`protocol.pml:(\d+), state`).FindAllStringSubmatch(unreached, -1) {
 		n, err := strconv.Atoi(match[1])
