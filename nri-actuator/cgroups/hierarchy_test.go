@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 )
 
 // A directory is opened in two ways, by the kernel's release. Both read the same and end at
@@ -68,4 +71,27 @@ func TestOpen(t *testing.T) {
 	}
 	_, err = openMounted(filepath.Join(mount, "absent"))
 	require.Error(t, err)
+}
+
+// Where the kernel or a seccomp profile does not know the one call, a cgroup is opened by parts.
+func TestOpenWithoutOpenat2(t *testing.T) {
+	m, err := openMounted(t.TempDir())
+	require.NoError(t, err)
+	defer m.Close()
+	for name, c := range map[string]struct{ errno, want error }{
+		"Linux before 5.6":       {unix.ENOSYS, nil},
+		"an old seccomp profile": {unix.EPERM, nil},
+		"another error":          {unix.EMFILE, unix.EMFILE},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorIs(t, contracttest.Failing(t, unix.SYS_OPENAT2, c.errno.(unix.Errno), func(fail func()) error {
+				fail()
+				opened, err := m.Open(".")
+				if err != nil {
+					return err
+				}
+				return opened.Close()
+			}), c.want)
+		})
+	}
 }

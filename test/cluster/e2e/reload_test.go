@@ -28,7 +28,7 @@ func TestA69_ReloadAfterARuntimeUpdate(t *testing.T) {
 	p := s.run(t, plain)
 	before := s.cgroup(t, p, "main", "cpu.weight")
 	held := cpuset.New()
-	rounds := often(1, 2)
+	const rounds = 2
 	for i := range rounds {
 		name := fmt.Sprintf("a69-%d", i)
 		s.claim(t, name, "", capacity{"cpu": "1"})

@@ -100,14 +100,6 @@ func longOnly(t *testing.T) {
 	}
 }
 
-// often returns the number of repetitions: short in the short form, whole in the long form.
-func often(short, whole int) int {
-	if *long {
-		return whole
-	}
-	return short
-}
-
 var theSuite suite
 
 func TestMain(m *testing.M) {

@@ -32,7 +32,7 @@ const (
 
 // starts returns how many pods start one after the other on each node: STEPS=50 or
 // more for all of A80.
-func starts() int { return min(max(often(4, 12), *steps-10), 40) }
+func starts() int { return min(max(12, *steps-10), 40) }
 
 // A80: both daemons go and come back again and again, while pods with claims start
 // one after the other. All pods run, each on CPUs of its own from its first

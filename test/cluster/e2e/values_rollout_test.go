@@ -18,7 +18,6 @@ import (
 // after the update is prepared.
 func TestA63_RollingUpdates(t *testing.T) {
 	longOnly(t)
-	longOnly(t)
 	s := theSuite
 	s.configure(t)
 	s.claim(t, "a63", "numa-1", capacity{"cpu": "1", "memory": "64Mi"})
@@ -32,7 +31,7 @@ func TestA63_RollingUpdates(t *testing.T) {
 		{"config.memoryQoS.owner=kubelet"},
 		nil,
 	}
-	for i, values := range updates[:often(2, len(updates))] {
+	for i, values := range updates {
 		before := s.nodeState(t).Generation
 		s.configure(t, values...)
 		eventually(t, "node state of the new configuration", func(context.Context) error {
