@@ -196,17 +196,9 @@ func (c Claim) noPods() error {
 	case len(c.NotPods) > 0:
 		return fmt.Errorf("claim %s/%s is reserved for %s and for no pod: what a container gets depends on its pod, "+
 			"and the claim does not name the pods of a group; give the pods claims or a claim template of their own",
-			c.Namespace, c.Name, c.FirstNotPod())
+			c.Namespace, c.Name, contract.Few(c.NotPods, 1))
 	}
 	return fmt.Errorf("claim %s/%s is not reserved for any pod that exists", c.Namespace, c.Name)
-}
-
-// FirstNotPod names one consumer that is not a pod, and counts the rest.
-func (c Claim) FirstNotPod() string {
-	if more := len(c.NotPods) - 1; more > 0 {
-		return fmt.Sprintf("%s and %d more", c.NotPods[0], more)
-	}
-	return c.NotPods[0]
 }
 
 // refuseSharing refuses memory or hugepages that several containers would use at

@@ -86,11 +86,6 @@ func TestSameAllocation(t *testing.T) {
 	}
 }
 
-func TestFirstNotPod(t *testing.T) {
-	require.Equal(t, "a", decision.Claim{NotPods: []string{"a"}}.FirstNotPod())
-	require.Equal(t, "a and 1 more", decision.Claim{NotPods: []string{"a", "b"}}.FirstNotPod())
-}
-
 // A19: parameters that cannot be read are a fault of the claim, whatever it asks for.
 func TestReadFaults(t *testing.T) {
 	for name, amount := range map[string]resourceapi.QualifiedName{"CPUs": "cpu", "memory": "memory"} {

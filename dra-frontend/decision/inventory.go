@@ -3,11 +3,9 @@
 package decision
 
 import (
-	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/nodestate"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
 )
 
@@ -18,19 +16,11 @@ func InventoryOf(c config.Config, divided zones.Division, bootID string) Invento
 		Pick:  placement.NewLayout(divided.Machine).Pick,
 		Base: nodestate.Base{
 			BootID: bootID, CPUs: divided.Pool.CPUs, UnmanagedCPUs: divided.Pool.UnmanagedCPUs, Mems: divided.Pool.Mems,
-			Online: online(divided.Machine), Protect: c.MemoryQoS.Owner == config.OwnerDriver,
+			Online: divided.Machine.Online(), Protect: c.MemoryQoS.Owner == config.OwnerDriver,
 		},
 	}
 	for _, z := range divided.Zones {
 		i.Zones[z.Name] = Zone{CPUs: z.CPUs, Mems: z.Mems}
 	}
 	return i
-}
-
-func online(m topology.Machine) contract.CPUSet {
-	ids := make([]int, len(m.CPUs))
-	for i, cpu := range m.CPUs {
-		ids[i] = cpu.ID
-	}
-	return contract.CPUs(ids...)
 }

@@ -48,7 +48,7 @@ func (d *Driver) stands(record contract.ClaimRecord, a allocated) (bool, error) 
 // shows. A pod that is deleted by force runs on without an object and without a
 // reservation (I1).
 func (d *Driver) checkEnded(p contract.PodRecord) error {
-	hasCgroup, err := d.cgroups.Has(p)
+	hasCgroup, err := d.o.Cgroups.Has(p)
 	if err != nil {
 		return fmt.Errorf("it is not known whether pod %s has ended: %w", p.UID, err)
 	}
@@ -62,7 +62,7 @@ func (d *Driver) checkEnded(p contract.PodRecord) error {
 // this is not known; the result is true then.
 func (d *Driver) MayRun(record contract.ClaimRecord) (bool, error) {
 	for _, p := range record.Pods {
-		if hasCgroup, err := d.cgroups.Has(p); hasCgroup || err != nil {
+		if hasCgroup, err := d.o.Cgroups.Has(p); hasCgroup || err != nil {
 			return true, err
 		}
 	}
@@ -81,7 +81,7 @@ func (d *Driver) ReleaseOrphan(record contract.ClaimRecord) error {
 		NamespacedName: types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, UID: types.UID(record.UID),
 	}
 	err := d.release(context.Background(), []kubeletplugin.NamespacedObject{object})[object.UID]
-	d.recorder.Unprepared(err)
+	d.o.Recorder.Unprepared(err)
 	return err
 }
 
@@ -126,22 +126,22 @@ func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceReques
 // After a crash Reconcile computes the node state from the claim file that exists
 // (I4).
 func (d *Driver) replace(was, is contract.ClaimRecord, others []contract.ClaimRecord) error {
-	after, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), is))
+	after, err := nodestate.Compute(d.o.Inventory.Base, append(slices.Clone(others), is))
 	if err != nil {
 		return err
 	}
 	idle := is
 	was.Pods, idle.Pods = nil, nil
-	between, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), was, idle))
+	between, err := nodestate.Compute(d.o.Inventory.Base, append(slices.Clone(others), was, idle))
 	if errors.Is(err, nodestate.ErrNoSharedPool) {
 		// I7: the pool needs a CPU of the former decision. No container can get
 		// this CPU from the former claim file, because its pods have ended.
-		between, err = nodestate.Compute(d.inventory.Base, append(slices.Clone(others), idle))
+		between, err = nodestate.Compute(d.o.Inventory.Base, append(slices.Clone(others), idle))
 	}
 	if err != nil {
 		return err
 	}
-	if err := d.ledger.Replace(is, between, after); err != nil {
+	if err := d.o.Ledger.Replace(is, between, after); err != nil {
 		_, reconcileErr := d.reconcile()
 		return errors.Join(err, reconcileErr)
 	}

@@ -45,17 +45,17 @@ type allocated struct {
 // did not make this call ([Driver.decideAnew]).
 func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 	b := batch{claims: claims}
-	pods := newPodReader(d.pods)
+	pods := newPodReader(d.o.Pods)
 	for i := range claims {
 		pods.readConsumers(ctx, claims[i].object, &claims[i].Claim)
 	}
 	b.otherClaims, b.err = d.readOtherClaims(ctx, pods, claims, all)
 	b.err = decision.Because(decision.ReasonPods, b.err)
 	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsAllocatableMemory() }) {
-		b.allocatableMemory, b.allocatableMemoryErr = d.node.AllocatableMemory(ctx)
+		b.allocatableMemory, b.allocatableMemoryErr = d.o.Node.AllocatableMemory(ctx)
 	}
 	if slices.ContainsFunc(claims, func(a allocated) bool { return a.NeedsMachine() }) {
-		b.machine = d.machine()
+		b.machine = d.o.Machine()
 	}
 	return b
 }
@@ -63,7 +63,7 @@ func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 // allocation returns the claim with this driver's results, without its pods.
 func (d *Driver) allocation(claim *resourceapi.ResourceClaim) (allocated, error) {
 	results, err := ownResults(claim)
-	return allocated{decision.Read(claim, results, d.settings), claim, results}, err
+	return allocated{decision.Read(claim, results, d.o.Settings), claim, results}, err
 }
 
 // ownResults returns this driver's allocation results, in order. A claim
@@ -147,7 +147,7 @@ func (d *Driver) readOtherClaims(ctx context.Context, pods podReader, claims []a
 	}
 	var others []decision.Claim
 	for _, name := range names {
-		object, err := d.claims.Claim(ctx, name.Namespace, name.Name)
+		object, err := d.o.Claims.Claim(ctx, name.Namespace, name.Name)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -204,19 +204,19 @@ func (d *Driver) onlyPrepared(names []types.NamespacedName) ([]types.NamespacedN
 
 // facts returns the part of a decision's input that this node knows.
 func (d *Driver) facts() (decision.Node, error) {
-	node := decision.Node{SlicePool: d.pool, BootID: d.bootID, Inventory: d.inventory, NoMemoryHigh: d.noMemoryHigh}
+	node := decision.Node{SlicePool: d.o.SlicePool, BootID: d.o.BootID, Inventory: d.o.Inventory, NoMemoryHigh: d.o.NoMemoryHigh}
 	var err error
 	// I5: no claim is prepared without an actuator that applies its decision.
-	if node.Actuator, err = d.actuator.Announcement(); err != nil {
+	if node.Actuator, err = d.o.Actuator.Announcement(); err != nil {
 		return node, decision.Because(decision.ReasonActuator, err)
 	}
-	if d.guard && node.Actuator.Guard != "" {
-		node.Guard, node.GuardTimeout = node.Actuator.Guard, int((d.guardWait + contract.GuardMargin).Seconds())
+	if d.o.Guard && node.Actuator.Guard != "" {
+		node.Guard, node.GuardTimeout = node.Actuator.Guard, int((d.o.GuardWait + contract.GuardMargin).Seconds())
 	}
-	if d.memoryCapacity == nil || !slices.Contains(node.Actuator.Features, contract.FeatureOOMScore) {
+	if d.o.MemoryCapacity == nil || !slices.Contains(node.Actuator.Features, contract.FeatureOOMScore) {
 		return node, nil
 	}
-	node.MemoryCapacity, err = d.memoryCapacity()
+	node.MemoryCapacity, err = d.o.MemoryCapacity()
 	if err == nil && node.MemoryCapacity <= 0 {
 		err = fmt.Errorf("it is %d bytes", node.MemoryCapacity)
 	}

@@ -75,27 +75,9 @@ type Lock interface {
 // that instance wrote its claim would put the claim's CPUs back into the pool
 // (I1).
 type Driver struct {
-	mu        sync.Mutex
-	lock      Lock
-	log       *zap.Logger
-	ledger    *ledger.Ledger
-	pool      string
-	bootID    string
-	guard     bool
-	guardWait time.Duration
-	inventory decision.Inventory
-	settings  parameters.Settings
-	pods      Pods
-	claims    Claims
-	cgroups   Cgroups
-	node      Node
-	actuator  Actuator
-	machine   func() quiet.Facts
-	recorder  Recorder
-	// noMemoryHigh and memoryCapacity never change.
-	noMemoryHigh   error
-	memoryCapacity func() (int64, error)
-	metadata       Metadata
+	mu sync.Mutex
+	// o.Inventory is the present one, and needs the mutex.
+	o Options
 }
 
 // Metadata rewrites what containers read about a prepared claim (KEP-5304). It
@@ -142,34 +124,14 @@ func New(o Options) *Driver {
 	if o.Metadata == nil {
 		o.Metadata = func(context.Context, *resourceapi.ResourceClaim, []kubeletplugin.Device) error { return nil }
 	}
-	return &Driver{
-		log:            o.Log,
-		lock:           o.Lock,
-		ledger:         o.Ledger,
-		pool:           o.SlicePool,
-		bootID:         o.BootID,
-		guard:          o.Guard,
-		guardWait:      o.GuardWait,
-		inventory:      o.Inventory,
-		settings:       o.Settings,
-		pods:           o.Pods,
-		claims:         o.Claims,
-		cgroups:        o.Cgroups,
-		node:           o.Node,
-		actuator:       o.Actuator,
-		machine:        o.Machine,
-		recorder:       o.Recorder,
-		noMemoryHigh:   o.NoMemoryHigh,
-		memoryCapacity: o.MemoryCapacity,
-		metadata:       o.Metadata,
-	}
+	return &Driver{o: o}
 }
 
 // lockDirectory begins a section that reads and writes the directory. It takes the lock
 // first: an instance that waits for its turn must not hold the mutex, which a
 // change of the machine needs.
 func (d *Driver) lockDirectory() (leave func(), err error) {
-	release, err := d.lock.Acquire()
+	release, err := d.o.Lock.Acquire()
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +139,7 @@ func (d *Driver) lockDirectory() (leave func(), err error) {
 	return func() {
 		d.mu.Unlock()
 		if err := release(); err != nil {
-			d.log.Error("lock not released", zap.Error(err))
+			d.o.Log.Error("lock not released", zap.Error(err))
 		}
 	}, nil
 }
@@ -186,7 +148,7 @@ func (d *Driver) lockDirectory() (leave func(), err error) {
 func (d *Driver) SetInventory(i decision.Inventory) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.inventory = i
+	d.o.Inventory = i
 }
 
 // Reconcile computes the node state from the claim files and writes it if it
@@ -202,7 +164,7 @@ func (d *Driver) Reconcile() ([]contract.ClaimRecord, error) {
 }
 
 func (d *Driver) reconcile() ([]contract.ClaimRecord, error) {
-	claims, err := d.ledger.Load()
+	claims, err := d.o.Ledger.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +180,7 @@ func (d *Driver) reconcile() ([]contract.ClaimRecord, error) {
 func (d *Driver) Generation() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.ledger.Generation()
+	return d.o.Ledger.Generation()
 }
 
 // Prepared returns the readable claims.
@@ -228,16 +190,16 @@ func (d *Driver) Prepared() ([]contract.ClaimRecord, error) {
 		return nil, err
 	}
 	defer leave()
-	claims, err := d.ledger.Load()
+	claims, err := d.o.Ledger.Load()
 	return claims.Prepared, err
 }
 
 func (d *Driver) writeState(claims []contract.ClaimRecord) error {
-	state, err := nodestate.Compute(d.inventory.Base, claims)
+	state, err := nodestate.Compute(d.o.Inventory.Base, claims)
 	if err != nil {
 		return err
 	}
-	if err := d.ledger.WriteNode(state); err != nil {
+	if err := d.o.Ledger.WriteNode(state); err != nil {
 		return err
 	}
 	d.count(claims)
@@ -246,5 +208,5 @@ func (d *Driver) writeState(claims []contract.ClaimRecord) error {
 
 func (d *Driver) count(claims []contract.ClaimRecord) {
 	claimed := nodestate.ClaimedCPUs(claims)
-	d.recorder.Claims(len(claims), claimed.Size(), d.inventory.Base.CPUs.Difference(claimed).Size())
+	d.o.Recorder.Claims(len(claims), claimed.Size(), d.o.Inventory.Base.CPUs.Difference(claimed).Size())
 }

@@ -24,7 +24,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if err != nil || len(results) == 0 {
 		return err
 	}
-	if slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Pool != d.pool }) {
+	if slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Pool != d.o.SlicePool }) {
 		// The claim was allocated to another node meanwhile.
 		return nil
 	}
@@ -52,7 +52,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 func (d *Driver) record(uid string) (contract.ClaimRecord, bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.ledger.Record(uid)
+	return d.o.Ledger.Record(uid)
 }
 
 // decideAnew decides a prepared claim anew for its present consumers.
@@ -77,8 +77,8 @@ func (d *Driver) decideAnew(ctx context.Context, claim *resourceapi.ResourceClai
 func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClaim,
 	results []resourceapi.DeviceRequestAllocationResult) error {
 	// As in prepare, the API server is read before the lock is taken.
-	joined := decision.Read(late, results, d.settings)
-	if newPodReader(d.pods).readConsumers(ctx, late, &joined); joined.PodsErr != nil || len(joined.Pods) == 0 {
+	joined := decision.Read(late, results, d.o.Settings)
+	if newPodReader(d.o.Pods).readConsumers(ctx, late, &joined); joined.PodsErr != nil || len(joined.Pods) == 0 {
 		return joined.PodsErr
 	}
 	leave, err := d.lockDirectory()
@@ -86,7 +86,7 @@ func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClai
 		return err
 	}
 	defer leave()
-	claims, err := d.ledger.Load()
+	claims, err := d.o.Ledger.Load()
 	if err != nil {
 		return err
 	}
@@ -107,14 +107,14 @@ func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClai
 		return hasPod(added, p.UID) || !isConsumer(claim, p.UID) && d.checkEnded(p) == nil
 	})
 	record.Pods = append(record.Pods, added...)
-	state, err := nodestate.Compute(d.inventory.Base, append(claims.Without(record.UID), record))
+	state, err := nodestate.Compute(d.o.Inventory.Base, append(claims.Without(record.UID), record))
 	if err != nil {
 		return err
 	}
-	if err := d.ledger.Update(record, state); err != nil {
+	if err := d.o.Ledger.Update(record, state); err != nil {
 		return err
 	}
-	d.log.Info("pods joined a claim", zap.String("claim", claim.Namespace+"/"+claim.Name), zap.String("uid", record.UID),
+	d.o.Log.Info("pods joined a claim", zap.String("claim", claim.Namespace+"/"+claim.Name), zap.String("uid", record.UID),
 		zap.Stringer("cpus", record.CPUs()), zap.Strings("pods", podsOf(contract.ClaimRecord{Pods: added})))
 	return nil
 }

@@ -44,7 +44,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context,
 		results[own[i].object.UID] = answer
 	}
 	for _, result := range results {
-		d.recorder.Prepared(result.Err, time.Since(start))
+		d.o.Recorder.Prepared(result.Err, time.Since(start))
 	}
 	return results, nil
 }
@@ -72,7 +72,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	if ctx.Err() != nil {
 		return fail(fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx)))
 	}
-	claims, err := d.ledger.Load()
+	claims, err := d.o.Ledger.Load()
 	if err != nil {
 		return fail(decision.Because(decision.ReasonFiles, err))
 	}
@@ -152,12 +152,12 @@ func (d *Driver) storeDecision(ctx context.Context, a allocated, record contract
 	}
 	if len(a.NotPods) > 0 {
 		log.Warn("the claim is also reserved for an object that is no pod: pods that use the claim through this object do not start",
-			zap.String("for", a.FirstNotPod()))
+			zap.String("for", contract.Few(a.NotPods, 1)))
 	}
 	if anew {
 		// The metadata is written before the decision: a container that starts
 		// must not read the values of another pod.
-		if err := d.metadata(ctx, a.object, answer(record)); err != nil {
+		if err := d.o.Metadata(ctx, a.object, answer(record)); err != nil {
 			log.Error("claim not decided anew", zap.Error(err))
 			return claims, err
 		}
@@ -177,7 +177,7 @@ func (d *Driver) storeDecision(ctx context.Context, a allocated, record contract
 }
 
 func (d *Driver) logOf(namespace, name, uid string) *zap.Logger {
-	return d.log.With(zap.String("claim", namespace+"/"+name), zap.String("uid", uid))
+	return d.o.Log.With(zap.String("claim", namespace+"/"+name), zap.String("uid", uid))
 }
 
 // write writes a decided claim beside the other claims. former is the record
@@ -186,15 +186,15 @@ func (d *Driver) write(former, record contract.ClaimRecord, others []contract.Cl
 	if former.UID != "" {
 		return d.replace(former, record, others)
 	}
-	before, err := nodestate.Compute(d.inventory.Base, others)
+	before, err := nodestate.Compute(d.o.Inventory.Base, others)
 	if err != nil {
 		return err
 	}
-	state, err := nodestate.Compute(d.inventory.Base, append(slices.Clone(others), record))
+	state, err := nodestate.Compute(d.o.Inventory.Base, append(slices.Clone(others), record))
 	if err != nil {
 		return err
 	}
-	return d.ledger.Add(record, state, before)
+	return d.o.Ledger.Add(record, state, before)
 }
 
 // answer returns the devices for kubelet. They depend on the record alone (I8).

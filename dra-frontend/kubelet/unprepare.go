@@ -20,7 +20,7 @@ import (
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := d.release(ctx, claims)
 	for _, err := range results {
-		d.recorder.Unprepared(err)
+		d.o.Recorder.Unprepared(err)
 	}
 	return results, nil
 }
@@ -46,7 +46,7 @@ func (d *Driver) release(ctx context.Context, objects []kubeletplugin.Namespaced
 	if ctx.Err() != nil {
 		return fail(objects, fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx)))
 	}
-	before, err := d.ledger.Load()
+	before, err := d.o.Ledger.Load()
 	if err != nil {
 		return fail(objects, err)
 	}
@@ -77,7 +77,7 @@ func (d *Driver) forget(object kubeletplugin.NamespacedObject) error {
 	if !contract.ValidUID(uid) {
 		return fmt.Errorf("claim %s: UID %q is not an object UID", object, uid)
 	}
-	err := d.ledger.Forget(uid)
+	err := d.o.Ledger.Forget(uid)
 	if err != nil {
 		d.logOf(object.Namespace, object.Name, string(object.UID)).Error("claim not released", zap.Error(err))
 	}
@@ -90,11 +90,11 @@ func (d *Driver) forget(object kubeletplugin.NamespacedObject) error {
 func (d *Driver) writeStateWithout(removed []kubeletplugin.NamespacedObject) error {
 	// Load again: the removed files may have blocked the node, and a claim file
 	// that can be read only this time holds its CPUs too (I1).
-	claims, err := d.ledger.Load()
+	claims, err := d.o.Ledger.Load()
 	if err != nil {
 		return err
 	}
-	log := d.log.With(zap.Stringers("claims", removed))
+	log := d.o.Log.With(zap.Stringers("claims", removed))
 	if blocked := claims.Blocked(); blocked != nil {
 		// The pool must not grow while unreadable files hold CPUs (I1).
 		log.Warn("claims released; the node state waits for unreadable claim files", zap.Error(blocked))
