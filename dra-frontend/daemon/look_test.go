@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
@@ -99,4 +101,23 @@ func TestMachineThatDoesNotFitAnyMore(t *testing.T) {
 	got = assess(d.observeMachine(last), d.o.Config)
 	require.NotContains(t, got.faults, reasonNodeUnfit)
 	require.Empty(t, got.problems["numa-0"])
+}
+
+// A file of kubelet that was replaced is not seen through its mount: the frontend ends, and its new container sees the file.
+func TestReplacedFileEndsTheFrontend(t *testing.T) {
+	o := options(t)
+	o.Config.KubeletRootDir = t.TempDir()
+	state := filepath.Join(o.Config.KubeletRootDir, "state")
+	require.NoError(t, os.WriteFile(state, []byte(`{"policyName":"none"}`), 0o600))
+	mounted, err := os.Open(state)
+	require.NoError(t, err)
+	defer mounted.Close()
+	require.NoError(t, os.Symlink(fmt.Sprintf("/proc/self/fd/%d", mounted.Fd()), filepath.Join(o.Config.KubeletRootDir, "cpu_manager_state")))
+	d := &Daemon{o: o}
+	_, err = d.observeFitness(observation{})
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(state))
+	_, err = d.observeFitness(observation{})
+	require.ErrorIs(t, err, preflight.ErrReplaced)
+	require.ErrorContains(t, err, "the container is started again")
 }

@@ -4,8 +4,10 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -19,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
@@ -82,4 +85,19 @@ func TestPausesBetweenConnections(t *testing.T) {
 			100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, maxReconnect, maxReconnect, maxReconnect,
 		}, pauses)
 	})
+}
+
+// If the CDI directory was removed and made again, only a new container sees the new directory: the actuator ends.
+func TestReplacedDirectoryEndsTheActuator(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cdi")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	mounted, err := os.Open(dir)
+	require.NoError(t, err)
+	defer mounted.Close()
+	require.NoError(t, os.Remove(dir))
+	m, err := metrics.New(prometheus.NewRegistry())
+	require.NoError(t, err)
+	d := &Daemon{config: Config{CDIDir: fmt.Sprintf("/proc/self/fd/%d", mounted.Fd()), RefreshInterval: time.Millisecond}}
+	plugin := nri.New(nri.Options{Announcer: silent{}, Options: enforce.Options{Metrics: m, Clock: time.Now}})
+	require.ErrorIs(t, d.watch(t.Context(), plugin, nil), atomicfile.ErrReplaced)
 }
