@@ -53,14 +53,3 @@ func FuzzList(f *testing.F) {
 		}
 	})
 }
-
-func FuzzParseMask(f *testing.F) {
-	f.Add("3,00000001")
-	f.Add("ff")
-	f.Fuzz(func(t *testing.T, text string) {
-		cpus, err := parseMask(text)
-		if err == nil && !cpus.IsEmpty() {
-			require.Less(t, slices.Max(cpus.List()), 1<<16)
-		}
-	})
-}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/bits"
 	"path"
 	"strconv"
 	"strings"
@@ -72,7 +71,7 @@ func (s source) nodes(path string) (contract.NUMANodeSet, error) {
 
 // mask reads a mask of CPUs.
 func (s source) mask(path string) (contract.CPUSet, error) {
-	return readSet(s, path, parseMask)
+	return readSet(s, path, contract.ParseCPUMask)
 }
 
 // readSet reads a file with a set.
@@ -126,29 +125,6 @@ func parseNumber(text string, lowest int64) (int64, error) {
 		return 0, fmt.Errorf("%q is not a number between %d and %d", text, lowest, int64(maxNumber))
 	}
 	return n, nil
-}
-
-// maxMaskWords is enough for the ids that a list may have.
-const maxMaskWords = 1 << 16 / 32
-
-// parseMask reads CPUs from the kernel's format of masks: hexadecimal words of
-// 32 bits, the highest first, such as "3,00000001" for 0 and 32-33.
-func parseMask(text string) (contract.CPUSet, error) {
-	words := strings.Split(text, ",")
-	if len(words) > maxMaskWords {
-		return contract.CPUSet{}, fmt.Errorf("mask of %d words, want at most %d", len(words), maxMaskWords)
-	}
-	var ids []int
-	for i := len(words) - 1; i >= 0; i-- {
-		word, err := strconv.ParseUint(words[i], 16, 32)
-		if err != nil || len(words[i]) > 8 || i > 0 && len(words[i]) != 8 {
-			return contract.CPUSet{}, fmt.Errorf("mask %q: word %q is not of 8 hexadecimal digits", text, words[i])
-		}
-		for ; word != 0; word &= word - 1 {
-			ids = append(ids, 32*(len(words)-1-i)+bits.TrailingZeros64(word))
-		}
-	}
-	return contract.CPUs(ids...), nil
 }
 
 // parseMemTotal returns MemTotal in bytes. text is /proc/meminfo or a node's

@@ -138,7 +138,7 @@ func (d Dirs) read(file string) (string, error) {
 	content := strings.TrimSpace(string(data))
 	switch {
 	case file == defaultFile || file == workQueueFile || file == requestedFile:
-		cpus, err := parseMask(content)
+		cpus, err := contract.ParseCPUMask(content)
 		return cpus.String(), err
 	case strings.HasPrefix(file, irqDir):
 		cpus, err := contract.ParseCPUs(content)
@@ -158,7 +158,7 @@ func (d Dirs) Write(file, content string) error {
 		if err != nil {
 			return err
 		}
-		content = formatMask(cpus)
+		content = contract.CPUMask(cpus)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -171,41 +171,4 @@ func (d Dirs) Write(file, content string) error {
 	}
 	_, err = f.WriteString(content)
 	return errors.Join(err, f.Close())
-}
-
-// parseMask reads the kernel's hexadecimal form of a set of CPUs: groups of 32, the
-// highest first.
-func parseMask(text string) (contract.CPUSet, error) {
-	groups := strings.Split(text, ",")
-	slices.Reverse(groups)
-	var cpus []int
-	for n, group := range groups {
-		bits, err := strconv.ParseUint(group, 16, 32)
-		if err != nil {
-			return contract.CPUSet{}, fmt.Errorf("CPU mask %q: %w", contract.Excerpt(text, 100), err)
-		}
-		for bit := range 32 {
-			if bits&(1<<bit) != 0 {
-				cpus = append(cpus, 32*n+bit)
-			}
-		}
-	}
-	return contract.CPUs(cpus...), nil
-}
-
-// formatMask is the reverse of parseMask.
-func formatMask(cpus contract.CPUSet) string {
-	var groups []string
-	all := cpus.List()
-	for base := 0; len(groups) == 0 || len(all) > 0 && all[len(all)-1] >= base; base += 32 {
-		var bits uint32
-		for _, cpu := range all {
-			if cpu >= base && cpu < base+32 {
-				bits |= 1 << (cpu - base)
-			}
-		}
-		groups = append(groups, fmt.Sprintf("%08x", bits))
-	}
-	slices.Reverse(groups)
-	return strings.Join(groups, ",")
 }
