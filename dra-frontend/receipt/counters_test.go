@@ -3,6 +3,9 @@
 package receipt_test
 
 import (
+	"io/fs"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -106,6 +109,54 @@ func TestReadThrottling(t *testing.T) {
 	claims[0].Namespace, claims[0].Name = "ns", "name"
 	_, err = receipt.ReadThrottling(cgroups, claims, dir)
 	require.EqualError(t, err, `throttling of claim ns/name: kubepods/poda/claimed/cpu.stat: "nr_throttled many\n" is not a counter`)
+}
+
+// gone is a file system in which the cgroup of a file goes while the file is open.
+type gone struct {
+	fs.FS
+	name string
+}
+
+func (g gone) Open(name string) (fs.File, error) {
+	if name == g.name {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: syscall.ENODEV}
+	}
+	return g.FS.Open(name)
+}
+
+// A container that ends while it is looked at takes nothing from the measurement of the others.
+func TestReadThrottlingOfAContainerThatEnds(t *testing.T) {
+	cgroups := files(map[string]string{
+		"pod/cpu.stat": "nr_throttled 1\n", "pod/a/cpu.stat": "nr_throttled 2\n", "pod/a/cpuset.cpus": "2\n",
+		"pod/b/cpu.stat": "nr_throttled 4\n", "pod/b/cpuset.cpus": "2\n",
+	})
+	claims := []contract.ClaimRecord{{UID: "c", Pods: []contract.PodRecord{{}}, Results: []contract.ResultRecord{
+		{Decision: contract.Decision{CPUs: contracttest.CPUs("2"), Quota: contract.QuotaNone}},
+	}}}
+	for name, times := range map[string]uint64{"pod/cpu.stat": 6, "pod/a/cpu.stat": 5, "pod/a/cpuset.cpus": 5, "pod": 1} {
+		got, err := receipt.ReadThrottling(gone{cgroups, name}, claims, func(contract.PodRecord) string { return "pod" })
+		require.NoError(t, err, name)
+		require.Equal(t, times, got[contract.Key{ClaimUID: "c"}].Times, name)
+	}
+}
+
+// Whatever the files of a container's cgroup hold, reading them ends with counters or an error.
+func FuzzReadThrottling(f *testing.F) {
+	f.Add("nr_throttled 2\nthrottled_usec 200\n", "2-3\n")
+	f.Add("nr_throttled -1\n", "3-2")
+	f.Fuzz(func(t *testing.T, stat, cpus string) {
+		claims := []contract.ClaimRecord{{UID: "c", Pods: []contract.PodRecord{{}}, Results: []contract.ResultRecord{
+			{Decision: contract.Decision{CPUs: contracttest.CPUs("2-3"), Quota: contract.QuotaNone}},
+		}}}
+		got, err := receipt.ReadThrottling(files(map[string]string{"pod/a/cpu.stat": stat, "pod/a/cpuset.cpus": cpus}),
+			claims, func(contract.PodRecord) string { return "pod" })
+		if err == nil {
+			require.Len(t, got, 1)
+			own, err := contract.ParseCPUs(strings.TrimSpace(cpus))
+			require.NoError(t, err)
+			require.True(t, own == contracttest.CPUs("2-3") || got[contract.Key{ClaimUID: "c"}] == receipt.Throttling{})
+		}
+	})
 }
 
 // Whatever the kernel's files hold, reading them ends with counters or an error.

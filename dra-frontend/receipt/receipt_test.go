@@ -205,3 +205,25 @@ func TestFile_Broken(t *testing.T) {
 	require.ErrorContains(t, err, receipt.FileName)
 	require.ErrorContains(t, err, "the frontend writes it anew")
 }
+
+// Whatever the file holds, it is refused or it is a book that can be written again.
+func FuzzBook(f *testing.F) {
+	f.Add([]byte(`{"bootID":"boot","entries":{"c-0":{"cpus":"2-3"}}}`))
+	f.Add([]byte(`{"entries":{"":{"start":{"interrupts":{"1":null}}}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := receipt.File{Dir: t.TempDir()}
+		require.NoError(t, os.WriteFile(filepath.Join(file.Dir, receipt.FileName), data, 0o600))
+		book, err := file.Read()
+		if err != nil {
+			return
+		}
+		claims := []contract.ClaimRecord{quietClaim()}
+		look := receipt.Node{BootID: book.BootID, Now: start, Claims: claims, Machine: machine(1, 2, 3, 4, 5), Applied: true}
+		_ = book.Receipts(claims, look.Machine, nil)
+		next := book.Next(look)
+		require.NoError(t, file.Write(next))
+		again, err := file.Read()
+		require.NoError(t, err)
+		require.Equal(t, next, again)
+	})
+}
