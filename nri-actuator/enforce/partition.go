@@ -117,8 +117,10 @@ func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 		reason, err := e.makePartition(c, d)
 		if err == nil && reason == "" {
 			c.trouble.invalid = ""
-			step := tree.Step{Dir: c.Cgroups.Dir, Kind: tree.Partitioned, File: contract.FilePartition, Found: got, Content: d.Partition}
-			e.repaired(ctx, step, c)
+			if c.Life.Started { // else the runtime has made the cgroup and not yet the partition
+				step := tree.Step{Dir: c.Cgroups.Dir, Kind: tree.Partitioned, File: contract.FilePartition, Found: got, Content: d.Partition}
+				e.repaired(ctx, step, c)
+			}
 			return nil
 		}
 		if err != nil {

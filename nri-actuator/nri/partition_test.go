@@ -265,3 +265,19 @@ func TestPartitionBesideAnAdoptedSandbox(t *testing.T) {
 	r.node.RemoveCgroup(sandbox)
 	require.NoError(t, r.plugin.Apply(t.Context()))
 }
+
+// The runtime makes the cgroup before it writes the partition. A partition that the actuator makes in between is no repair.
+func TestPartitionMadeBeforeTheRuntimeMakesIt(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	require.NoError(t, err)
+	r.node.AddCgroup(c.dir)
+	require.NoError(t, r.plugin.CatchUp(t.Context()))
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.NoError(t, r.session.StartContainer(t.Context(), c.pod, c.api))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+	r.node.SetFile(c.dir, contract.FilePartition, "member")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total", contract.FilePartition))
+}
