@@ -65,8 +65,10 @@ const (
 )
 
 // noteRefusal forgets the last valid decision, and logs and counts the refusal, once while
-// it stays the same.
+// it stays the same. A claim that was valid before, and has no file any more or not this pod, is released: kubelet
+// releases a claim when it knows that the container has ended, and the runtime may report the end later.
 func (e *Enforcer) noteRefusal(ctx context.Context, c *Container, err error) {
+	wasValid := c.lastValid != nil
 	c.lastValid = nil
 	if c.trouble.refused == err.Error() {
 		return
@@ -78,6 +80,10 @@ func (e *Enforcer) noteRefusal(ctx context.Context, c *Container, err error) {
 	}
 	if refusal := (*claims.Refusal)(nil); errors.As(err, &refusal) {
 		reason = refusal.Reason
+	}
+	if wasValid && (reason == claims.ReasonUnbacked || reason == claims.ReasonNotListed) {
+		logs.From(ctx).Info("claim released before its container is gone", zap.String("container", c.Name), zap.String("id", c.ID))
+		return
 	}
 	e.Metrics.Refused(reason)
 	logs.From(ctx).Error("container's claim refused", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))

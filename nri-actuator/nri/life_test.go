@@ -427,3 +427,21 @@ func TestGenerationThatIsNotAppliedEverywhere(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, before+1, r.metric("cpumem_actuator_node_generation"))
 }
+
+// Kubelet releases a claim when its containers have ended, and the runtime may report that later: this is no refusal. A
+// variable that never was valid is one.
+func TestReleasedClaimIsNotRefused(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-15", r.cpus(c), "it belongs to the shared pool")
+	other := r.run("other", podB, r.node.Prepare(podB, claimB, quad())...)
+	r.node.Change(func(s *contract.NodeState) { delete(s.Pods, podB) })
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.NotEqual(t, "4-7", r.cpus(other), "its pod has the claim no more")
+	require.Zero(t, r.metric("cpumem_actuator_refused_total"))
+	r.connect()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.EqualValues(t, 1, r.metric("cpumem_actuator_refused_total", "unbacked"), "nothing shows that it was valid")
+}
