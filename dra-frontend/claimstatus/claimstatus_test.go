@@ -74,7 +74,8 @@ func TestWriter(t *testing.T) {
 		require.Equal(t, []string{driver, "worker", "numa-1", share}, []string{got.Driver, got.Pool, got.Device, *got.ShareID})
 		require.JSONEq(t, `{"request":"r","cpus":"2,6","partition":"root","mems":"1",`+
 			`"memory":{"min":1073741824,"low":0,"high":"max","max":1073741824},
-			"hugepages":{"2Mi":4194304},"memoryPolicy":{"mode":"MPOL_BIND","nodes":"1"},"quota":"none","parameters":{"cpu.placement":"packed"}}`, string(got.Data.Raw))
+			"hugepages":{"2Mi":4194304},
+			"memoryPolicy":{"mode":"MPOL_BIND","nodes":"1"},"quota":"none","parameters":{"cpu.placement":"packed"}}`, string(got.Data.Raw))
 		require.Len(t, got.Conditions, 1)
 		ready := got.Conditions[0]
 		require.Equal(t, []string{"Ready", "True", "Prepared"}, []string{ready.Type, string(ready.Status), ready.Reason})

@@ -109,8 +109,10 @@ func TestAssessQuiet(t *testing.T) {
 	require.NoError(t, err)
 	key := contract.Key{ClaimUID: claimUID}
 	o := observation{divided: machine, claims: []contract.ClaimRecord{{UID: claimUID, Results: []contract.ResultRecord{{
-		Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("1"), Requires: []string{contract.FeatureHousekeeping, contract.FeatureInterrupts}},
-		Quiet: contract.Quiet{NoInterrupts: true, NoWorkQueues: true},
+		Device: "numa-0", Quiet: contract.Quiet{NoInterrupts: true, NoWorkQueues: true},
+		Decision: contract.Decision{
+			CPUs: contracttest.CPUs("1"), Requires: []string{contract.FeatureHousekeeping, contract.FeatureInterrupts},
+		},
 	}}}}}
 	o.receipts = map[contract.Key]receipt.Receipt{key: {}}
 	got := assess(o, config.Default()).quiet[key]

@@ -90,7 +90,8 @@ func TestMachineThatDoesNotFitAnyMore(t *testing.T) {
 	d.o.Config.SysfsRoot = write()
 	last = d.observeMachine(last)
 	got := assess(last, d.o.Config)
-	require.ErrorContains(t, got.faults[reasonNodeUnfit], "the machine has changed: configuration does not fit this machine: sharedPool.minCPUs 2")
+	require.ErrorContains(t, got.faults[reasonNodeUnfit],
+		"the machine has changed: configuration does not fit this machine: sharedPool.minCPUs 2")
 	require.Equal(t, "unfit", got.devices[0].Taints[0].Value)
 	require.Contains(t, got.problems["numa-0"], "CPUs 4 of a claim's CPUs 4 are offline")
 

@@ -20,7 +20,9 @@ import (
 func TestPod(t *testing.T) {
 	name, generated, template, class, always := "by-name", "pod-zone-x1", "zone", "kata", corev1.ContainerRestartPolicyAlways
 	limits := func(memory, hugepages string) corev1.ResourceList {
-		return corev1.ResourceList{"memory": resource.MustParse(memory), "hugepages-2Mi": resource.MustParse(hugepages), "hugepages-3Mi": resource.MustParse("3Mi")}
+		return corev1.ResourceList{
+			"memory": resource.MustParse(memory), "hugepages-2Mi": resource.MustParse(hugepages), "hugepages-3Mi": resource.MustParse("3Mi"),
+		}
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "00000000-0000-0000-0000-000000000001"},

@@ -79,7 +79,8 @@ func checkClock(cpus contract.CPUSet, own []contract.ResultRecord, f Facts) erro
 	}
 	for _, id := range cpus.List() {
 		if others := f.CPUs[id].Clock.Difference(claimed); !others.IsEmpty() {
-			return fmt.Errorf("cpu.governor, cpu.minFrequency and cpu.maxFrequency: CPU %d has one clock with CPUs %s, which the claim does not have: "+
+			return fmt.Errorf("cpu.governor, cpu.minFrequency and cpu.maxFrequency: "+
+				"CPU %d has one clock with CPUs %s, which the claim does not have: "+
 				"ask for all CPUs of the clock (cpu.wholeCores if they are of one core), or leave the fields out", id, others)
 		}
 	}

@@ -81,7 +81,9 @@ func TestCheck(t *testing.T) {
 		err    string
 	}{
 		"asks for nothing, and no facts": {cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}},
-		"no facts":                       {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}, err: "unreadable"},
+		"no facts": {
+			wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Err: errors.New("unreadable")}, err: "unreadable",
+		},
 		"a machine of a file, whose interrupts are unknown": {wish: contract.Quiet{Device: "a"}, cpus: "1", facts: quiet.Facts{Unknown: true}},
 		"a device": {wish: contract.Quiet{Device: "eth0-rx-*"}, cpus: "1", facts: facts},
 		"another device": {
