@@ -144,11 +144,6 @@ func (n *Node) Start(change func(*config.Config)) error {
 // register registers the frontend by its socket in plugins_registry, as kubelet
 // does.
 func (s *served) register() error {
-	return s.answer(&registration.RegistrationStatus{PluginRegistered: true})
-}
-
-// answer asks the frontend's socket in plugins_registry what it is, and gives the frontend kubelet's answer.
-func (s *served) answer(status *registration.RegistrationStatus) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	select {
@@ -177,7 +172,7 @@ func (s *served) answer(status *registration.RegistrationStatus) error {
 		return err
 	}
 	s.dra, s.health = dra.NewDRAPluginClient(conn), health.NewDRAResourceHealthClient(conn)
-	_, err = client.NotifyRegistrationStatus(ctx, status)
+	_, err = client.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: true})
 	return err
 }
 

@@ -26,7 +26,7 @@ func TestFrontendsMetrics(t *testing.T) {
 	n.WaitMetric(1, "cpumem_frontend_claims")
 	n.WaitMetric(2, "cpumem_frontend_cpus", "state=exclusive")
 	n.WaitMetric(6, "cpumem_frontend_cpus", "state=shared")
-	n.WaitMetric(2, "cpumem_frontend_zone_claimed", "capacity=cpu", "zone=numa-1")
+	n.WaitMetric(2, "cpumem_frontend_zone_claimed", "resource=cpu", "zone=numa-1")
 	n.WaitMetric(1, "cpumem_frontend_isolated_results", "isolation=none")
 	n.WaitMetric(float64(n.State().Generation), "cpumem_frontend_node_generation")
 

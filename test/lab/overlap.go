@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
-	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 )
@@ -52,14 +51,6 @@ func (f *Frontend) Register() {
 		n.beside = append(n.beside, old)
 	}
 	n.frontend, n.config, n.inventory, n.published = f.s, f.s.config, nil, ""
-}
-
-// Refuse is kubelet's refusal to register the frontend.
-func (f *Frontend) Refuse(why string) {
-	f.s.n.t.Helper()
-	f.s.n.eventually("the frontend to be refused", func() error {
-		return f.s.answer(&registration.RegistrationStatus{Error: why})
-	})
 }
 
 // Ready returns why kubelet does not call the frontend.
