@@ -81,7 +81,8 @@ func cleanupCommand(f *flags) *cobra.Command {
 	}
 }
 
-// deleteSlices deletes the slices of this driver, of all nodes. It has the right to delete those of other drivers too.
+// deleteSlices deletes this driver's slices of all nodes. The cleanup's role permits the deletion of any slice, so only the
+// selector keeps the slices of other drivers.
 func deleteSlices(ctx context.Context, client kubernetes.Interface) error {
 	return client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{FieldSelector: "spec.driver=" + kubelet.DriverName})

@@ -40,7 +40,7 @@ type orphans struct {
 	interval time.Duration
 	// since has the time when a claim's object was found gone first, by UID.
 	since map[string]time.Time
-	// asked is when the API server was last asked about claims that may run.
+	// asked is when the API server was last asked about claims of which it is unknown whether their pods run.
 	asked time.Time
 	sent  events.Reminder
 	// complaint is the last error that was logged.

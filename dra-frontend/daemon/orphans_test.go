@@ -223,3 +223,29 @@ func TestOrphansAskSeldom(t *testing.T) {
 		require.Len(t, n.client.Actions(), 2)
 	})
 }
+
+// I1: both the search for orphans and the release itself ask whether the claim's pods run: a pod may start in between.
+func TestReleaseOfAnOrphanAsksAgain(t *testing.T) {
+	for name, change := range map[string]func(*orphanage){
+		"its pod runs": func(n *orphanage) { n.mkdir(orphanDir) },
+		"no actuator":  func(n *orphanage) { _ = n.actuator.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newOrphanage(t)
+				metadata := filepath.Join(n.o.Config.CDIDir, "dra.cpumem_metadata_"+claimUID+"_zone.json")
+				require.NoError(t, os.WriteFile(metadata, []byte("{}"), 0o600))
+				claims, err := n.orphans.driver.Prepared()
+				require.NoError(t, err)
+				change(n)
+				require.Error(t, n.orphans.driver.ReleaseOrphan(claims[0]))
+				for range 3 {
+					n.orphans.check(t.Context())
+					time.Sleep(orphanGrace)
+				}
+				require.FileExists(t, metadata, "the container may read it")
+				require.FileExists(t, filepath.Join(n.o.Config.CDIDir, contract.ClaimFile(claimUID)))
+			})
+		})
+	}
+}

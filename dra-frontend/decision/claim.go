@@ -211,18 +211,19 @@ func (c Claim) refuseSharing(request string) error {
 	return nil
 }
 
-// MaxFollowed is how many prepared claims of a node may be others than claims from templates. The frontend follows each of
-// them with a watch, which takes it 120 KiB: more claims must not use up its memory.
+// MaxFollowed bounds the prepared claims of a node that were not made from a template. The frontend watches each such claim,
+// and a watch takes 120 KiB of the frontend's memory.
 const MaxFollowed = 500
 
-// checkFollowed refuses a claim that the frontend would have to follow beside MaxFollowed others.
-func (c Claim) checkFollowed(others []contract.ClaimRecord) error {
+// checkFollowed refuses a claim that the frontend would have to watch beside MaxFollowed watched claims. prepared does not
+// have the claim itself.
+func (c Claim) checkFollowed(prepared []contract.ClaimRecord) error {
 	if c.OwnedByPod {
 		return nil
 	}
 	followed := 0
-	for _, o := range others {
-		if !o.OwnedByPod {
+	for _, p := range prepared {
+		if !p.OwnedByPod {
 			followed++
 		}
 	}

@@ -71,17 +71,18 @@ func Check(w contract.Quiet, cpus contract.CPUSet, others []contract.ClaimRecord
 	return nil
 }
 
-// checkClock refuses a frequency for a clock that is not only of the claim's CPUs: the kernel would give it to all of them.
+// checkClock refuses a frequency if a CPU has one clock with CPUs that the claim does not have: the kernel would change the
+// frequency of these CPUs as well.
 func checkClock(cpus contract.CPUSet, own []contract.ResultRecord, f Facts) error {
 	claimed := cpus
 	for _, r := range own {
 		claimed = claimed.Union(r.Decision.CPUs)
 	}
 	for _, id := range cpus.List() {
-		if others := f.CPUs[id].Clock.Difference(claimed); !others.IsEmpty() {
+		if foreign := f.CPUs[id].Clock.Difference(claimed); !foreign.IsEmpty() {
 			return fmt.Errorf("cpu.governor, cpu.minFrequency and cpu.maxFrequency: "+
 				"CPU %d has one clock with CPUs %s, which the claim does not have: "+
-				"ask for all CPUs of the clock (cpu.wholeCores if they are of one core), or leave the fields out", id, others)
+				"ask for all CPUs of the clock (cpu.wholeCores if they are of one core), or leave the fields out", id, foreign)
 		}
 	}
 	return nil

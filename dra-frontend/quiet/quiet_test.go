@@ -181,12 +181,12 @@ func TestClockOfOthers(t *testing.T) {
 		own  []contract.ResultRecord
 		err  string
 	}{
-		"all CPUs of the clock":           {cpus: "1-3"},
-		"two requests have all CPUs":      {cpus: "1,3", own: own},
-		"a clock of its own":              {cpus: "0"},
-		"others have a CPU of the clock":  {cpus: "0-1,3", err: "CPU 1 has one clock with CPUs 2, which the claim does not have"},
-		"others have CPUs of the clock":   {cpus: "3", err: "CPU 3 has one clock with CPUs 1-2, which the claim does not have"},
-		"others beside another request's": {cpus: "3", own: own, err: "CPU 3 has one clock with CPUs 1, which"},
+		"all CPUs of the clock":                       {cpus: "1-3"},
+		"two requests have all CPUs":                  {cpus: "1,3", own: own},
+		"a clock of its own":                          {cpus: "0"},
+		"another claim may have a CPU of the clock":   {cpus: "0-1,3", err: "CPU 1 has one clock with CPUs 2, which the claim does not have"},
+		"other claims may have the rest of the clock": {cpus: "3", err: "CPU 3 has one clock with CPUs 1-2, which the claim does not have"},
+		"two requests have a part of the clock":       {cpus: "3", own: own, err: "CPU 3 has one clock with CPUs 1, which"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := quiet.Check(slow, contracttest.CPUs(c.cpus), nil, c.own, facts)

@@ -124,7 +124,7 @@ func (g gone) Open(name string) (fs.File, error) {
 	return g.FS.Open(name)
 }
 
-// A container that ends while it is looked at takes nothing from the measurement of the others.
+// A container that ends during a look does not change what is measured of the pod's other containers.
 func TestReadThrottlingOfAContainerThatEnds(t *testing.T) {
 	cgroups := files(map[string]string{
 		"pod/cpu.stat": "nr_throttled 1\n", "pod/a/cpu.stat": "nr_throttled 2\n", "pod/a/cpuset.cpus": "2\n",

@@ -65,8 +65,9 @@ const (
 )
 
 // noteRefusal forgets the last valid decision, and logs and counts the refusal, once while
-// it stays the same. A claim that was valid before, and has no file any more or not this pod, is released: kubelet
-// releases a claim when it knows that the container has ended, and the runtime may report the end later.
+// it stays the same. It counts no refusal if the claim was valid before, and its file is gone or the
+// pod is no longer listed for it: kubelet has released the claim then, because the container has ended. The runtime may
+// report the end later.
 func (e *Enforcer) noteRefusal(ctx context.Context, c *Container, err error) {
 	wasValid := c.lastValid != nil
 	c.lastValid = nil
