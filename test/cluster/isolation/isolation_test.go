@@ -122,6 +122,8 @@ func TestCheckLatencies(t *testing.T) {
 func TestStarts(t *testing.T) {
 	s := Starts{Kinds: []string{None, Pool, Partition, Static}, Levels: []int{0, 20}, Seconds: map[string][][]float64{
 		None: {{2}, {3, 2, 4}}, Pool: {{4, 9, 3, 4}, {7, 6, 8}}, Partition: {{4}, {6.8, 7.6}}, Static: {{1}, {9}},
+	}, Driver: map[string][][]float64{
+		None: {{.01}, {.01, .03}}, Pool: {{.1}, {.2, .4, .1}}, Partition: {{.1}, {.1, .2}}, Static: {{0}, {0}},
 	}}
 	require.InDelta(t, 4, s.Median(Pool, 0), 1e-9)
 	require.InDelta(t, 7.2, s.Median(Partition, 1), 1e-9)
@@ -130,10 +132,30 @@ func TestStarts(t *testing.T) {
 	require.InDelta(t, 1.75/1.5, s.Ratio(Pool, 1), 1e-9)
 	require.InDelta(t, 7.0/3, s.Cost(Pool, 1), 1e-9)
 	require.InDelta(t, 1.2, s.Ratio(Partition, 1), 1e-9)
+	require.InDelta(t, .02/3, s.Part(None, 1), 1e-9)
+	require.InDelta(t, .2/3, s.Part(Pool, 1), 1e-9)
 	require.Equal(t, []float64{4, 9, 3, 4}, s.Seconds[Pool][0], "times stay in order")
 	require.NoError(t, s.Check())
 	s.Seconds[Partition][1] = []float64{7.5}
 	require.ErrorContains(t, s.Check(), "partition: beside 20 containers a start takes 1.88 times as long as beside none, 1.25 times")
+	s.Seconds[Partition][1], s.Driver[Partition][1] = []float64{7}, []float64{.33}
+	require.ErrorContains(t, s.Check(),
+		"partition: beside 20 containers the driver's daemons take 0.11 of a start without a claim, want at most 0.1")
+}
+
+func TestCallSeconds(t *testing.T) {
+	sum, err := callSeconds(`# TYPE cpumem_actuator_call_seconds histogram
+cpumem_actuator_call_seconds_bucket{call="CreateContainer",outcome="applied",le="2"} 7
+cpumem_actuator_call_seconds_sum{call="CreateContainer",outcome="applied"} 0.5
+cpumem_actuator_call_seconds_sum{call="StopContainer",outcome="no claim"} 0.25
+cpumem_actuator_call_seconds_count{call="StopContainer",outcome="no claim"} 3
+cpumem_frontend_prepare_seconds_sum{result="success"} 1
+cpumem_frontend_prepare_seconds_count{result="success"} 4
+`)
+	require.NoError(t, err)
+	require.InDelta(t, 1.75, sum, 1e-9)
+	_, err = callSeconds("cpumem_actuator_call_seconds_sum x\n")
+	require.ErrorContains(t, err, "cpumem_actuator_call_seconds_sum x")
 }
 
 func TestInTurn(t *testing.T) {

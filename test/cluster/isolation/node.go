@@ -54,6 +54,50 @@ func (b *Bench) cpus(ctx context.Context) (cgroups int, sets string, err error) 
 	return cgroups, strings.TrimSpace(sets), err
 }
 
+// driverSeconds returns how long both daemons on the node worked for kubelet and the runtime since they started: the sums of the
+// times of their calls. It is 0 without the driver.
+func (b *Bench) driverSeconds(ctx context.Context) (float64, error) {
+	pods, err := b.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.nodeName=" + b.Node, LabelSelector: "app.kubernetes.io/component in (frontend, actuator)",
+	})
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, p := range pods.Items {
+		port := strconv.Itoa(int(p.Spec.Containers[0].Ports[0].ContainerPort))
+		data, err := b.Client.CoreV1().Pods(p.Namespace).ProxyGet("http", p.Name, port, "metrics", nil).DoRaw(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("metrics of pod %s/%s: %w", p.Namespace, p.Name, err)
+		}
+		seconds, err := callSeconds(string(data))
+		if err != nil {
+			return 0, fmt.Errorf("metrics of pod %s/%s: %w", p.Namespace, p.Name, err)
+		}
+		sum += seconds
+	}
+	return sum, nil
+}
+
+// callSeconds adds up the times of a daemon's calls in its metrics.
+func callSeconds(metrics string) (sum float64, err error) {
+	for line := range strings.Lines(metrics) {
+		line = strings.TrimSpace(line)
+		name, _, _ := strings.Cut(line, " ")
+		name, _, _ = strings.Cut(name, "{")
+		if name != "cpumem_frontend_prepare_seconds_sum" && name != "cpumem_actuator_call_seconds_sum" {
+			continue
+		}
+		// A label's value may have spaces.
+		seconds, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("line %q: %w", line, err)
+		}
+		sum += seconds
+	}
+	return sum, nil
+}
+
 // balance is what the kernel reports about load balancing.
 type balance struct {
 	isolated string      // CPUs of isolated partitions, as the root cgroup says

@@ -20,6 +20,9 @@ func starts() isolation.Starts {
 		Levels: []int{0, 20, 40}, Seconds: map[string][][]float64{
 			isolation.None: {{3, 3.1, 2.9}, {3, 3, 3}, {3.3, 3.2, 3.4}},
 			isolation.Pool: {{4, 3.8, 4.4}, {5, 5.1, 4.9}, {6, 6.1, 8.9}}, isolation.Partition: {{4, 3.9, 4.1}, {4.1, 4.2, 4}, {4.4, 4.3, 4.5}},
+		}, Driver: map[string][][]float64{
+			isolation.None: {{.001, .002, .003}, {.003}, {.003}}, isolation.Pool: {{.03}, {.04}, {.066}},
+			isolation.Partition: {{.03}, {.04}, {.033}},
 		},
 	}
 }
@@ -33,6 +36,18 @@ func TestTable(t *testing.T) {
 	} {
 		require.Contains(t, text, want)
 	}
+}
+
+func TestPartTable(t *testing.T) {
+	text := partTable(starts())
+	for _, want := range []string{
+		"| containers | no claim | part | claim, pool | part | claim, partition | part |",
+		"| 0 | 2 ms (1 to 3) | **0.001** | 30 ms (30 to 30) | **0.010** | 30 ms (30 to 30) | **0.010** |",
+		"| 40 | 3 ms (3 to 3) | **0.001** | 66 ms (66 to 66) | **0.020** | 33 ms (33 to 33) | **0.010** |",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.Empty(t, partTable(isolation.Starts{Kinds: []string{isolation.None, isolation.Static}}), "this driver is not in this cluster")
 }
 
 func TestPicture(t *testing.T) {

@@ -49,6 +49,32 @@ func startTable(s isolation.Starts) string {
 	return b.String()
 }
 
+// partTable returns the part of this driver's daemons in the starts of one cluster as Markdown, "" for a cluster without them.
+func partTable(s isolation.Starts) string {
+	if !slices.Contains(s.Kinds, isolation.Pool) {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("| containers |")
+	rule := "|--:|"
+	for _, kind := range s.Kinds {
+		fmt.Fprintf(&b, " %s | part |", label(kind))
+		rule += "--:|--:|"
+	}
+	b.WriteString("\n" + rule + "\n")
+	for i, level := range s.Levels {
+		fmt.Fprintf(&b, "| %d |", level)
+		for _, kind := range s.Kinds {
+			times := s.Driver[kind][i]
+			part := s.Part(kind, i)
+			fmt.Fprintf(&b, " %.0f ms (%.0f to %.0f) | **%.3f** |",
+				1000*part*s.Median(isolation.None, i), 1000*slices.Min(times), 1000*slices.Max(times), part)
+		}
+		b.WriteString("\n")
+	}
+	return "\nOf these times, the calls to this driver's two daemons:\n\n" + b.String()
+}
+
 // drawCosts draws a line for each kind of each cluster: how many times a start takes that of a pod without a claim.
 func drawCosts(all []isolation.Starts) string {
 	p := svg.Begin(width, height, "What CPUs of its own cost a pod when it starts beside many containers")
