@@ -135,18 +135,23 @@ func fromEnvironment(s *cluster.Options) error {
 	return nil
 }
 
-// Install installs the chart with its default values and the images under test, and waits until the driver is ready.
-func (b *Bench) Install(ctx context.Context) error {
+// Install installs the chart with the images under test and the given values, such as metrics.enabled=true, and waits until
+// the driver is ready. All other values are the defaults.
+func (b *Bench) Install(ctx context.Context, values ...string) error {
 	chart, err := filepath.Abs(b.chart)
 	if err != nil {
 		return err
 	}
 	b.Log("installing the chart")
-	_, err = b.Cluster.Helm(ctx, "install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
+	args := []string{"install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
 		"--set", "frontend.image.repository=dra-cpumem/dra-frontend", "--set", "actuator.image.repository=dra-cpumem/nri-actuator",
-		"--set", "frontend.image.tag="+b.tag, "--set", "actuator.image.tag="+b.tag,
+		"--set", "frontend.image.tag=" + b.tag, "--set", "actuator.image.tag=" + b.tag,
 		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
-		"--wait", "--timeout", "5m")
+		"--wait", "--timeout", "5m"}
+	for _, value := range values {
+		args = append(args, "--set", value)
+	}
+	_, err = b.Cluster.Helm(ctx, args...)
 	return err
 }
 

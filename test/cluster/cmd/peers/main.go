@@ -101,7 +101,10 @@ func contenders(b *bench.Bench, peer string) ([]contender, error) {
 	static.Kubelet = map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 	all := []contender{
 		{
-			name: "This driver", options: options(), install: b.Install,
+			name: "This driver", options: options(),
+			install: func(ctx context.Context) error {
+				return b.Install(ctx, "metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0")
+			},
 			kinds: []string{isolation.None, isolation.Pool, isolation.Partition},
 		},
 		{
