@@ -199,8 +199,8 @@ const guardNamePrefix = "nri-actuator"
 func guardArgs(path string) []string { return []string{filepath.Base(path), "guard"} }
 
 // IsGuard reports whether a createRuntime hook with this path and these arguments is the
-// guard, as a claim file injects it. A hook of another CDI device is not, whatever its
-// arguments are: the actuator takes a container with the guard's hook for checked.
+// guard, as a claim file injects it. Path and arguments must both match: the actuator does not
+// check again what the guard checks, so no hook of another CDI device may look like the guard's.
 func IsGuard(path string, args []string) bool {
 	return strings.HasPrefix(filepath.Base(path), guardNamePrefix) && slices.Equal(args, guardArgs(path))
 }

@@ -155,7 +155,7 @@ func TestCombinedPartitions(t *testing.T) {
 func TestLowersOOMScore(t *testing.T) {
 	d := oomDecision(-997)
 	for name, tc := range map[string]struct {
-		came *int
+		own  *int
 		want bool
 	}{
 		"none":        {nil, true},
@@ -164,8 +164,8 @@ func TestLowersOOMScore(t *testing.T) {
 		"the same":    {new(-997), false},
 		"lower":       {new(-1000), false},
 	} {
-		require.Equal(t, tc.want, d.LowersOOMScore(tc.came), name)
-		require.False(t, decision(nil).LowersOOMScore(tc.came), name)
+		require.Equal(t, tc.want, d.LowersOOMScore(tc.own), name)
+		require.False(t, decision(nil).LowersOOMScore(tc.own), name)
 	}
 	require.True(t, oomDecision(0).LowersOOMScore(new(1)), "zero is a value")
 }

@@ -34,8 +34,8 @@ func Excerpt(s string, size int) string {
 	return s
 }
 
-// Few joins the first names of a list, at most so many, and counts the others: a message
-// must not grow with what it lists.
+// Few joins the first names of a list, as many as most, and adds the number of further
+// names, so that a message does not grow with the list.
 func Few(names []string, most int) string {
 	if more := len(names) - most; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)

@@ -14,8 +14,8 @@ import (
 // that a later node state does not concern gets its former value back. Pods require the
 // features of what their claims ask for.
 type Machine struct {
-	// InterruptCPUs are the CPUs that may take interrupts. Each interrupt gets the CPUs
-	// that it had before, without all others; an interrupt that would have none gets
+	// InterruptCPUs are the CPUs that may take interrupts. Each interrupt keeps the CPUs of
+	// its former value that are InterruptCPUs; an interrupt without such CPUs gets all
 	// InterruptCPUs. Absent: interrupts stay as they are.
 	InterruptCPUs CPUSet `json:"interruptCPUs,omitzero"`
 	// DeviceInterrupts are the interrupts of devices, which get other CPUs. An interrupt

@@ -13,11 +13,11 @@ const (
 	maxOOMScoreAdj = 1000
 )
 
-// LowersOOMScore reports whether the decision's oom_score_adj replaces came,
+// LowersOOMScore reports whether the decision's oom_score_adj replaces own,
 // the container's own (nil: none). The lower value holds, so that a claim never
 // makes a container worse off.
-func (d Decision) LowersOOMScore(came *int) bool {
-	return d.OOMScoreAdj != nil && (came == nil || *came > *d.OOMScoreAdj)
+func (d Decision) LowersOOMScore(own *int) bool {
+	return d.OOMScoreAdj != nil && (own == nil || *own > *d.OOMScoreAdj)
 }
 
 func (d Decision) checkOOMScore() error {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cdidir is the CDI directory for all its readers and writers: the frontend,
-// the actuator, the guard's installation and the operator's tool. Only the announcement,
-// whose open file carries a lock, is written and read by others. Writes are durable,
+// the actuator, the guard's installation and the operator's tool. The announcement is the
+// exception, because its open file carries a lock: package announcement writes it, and
+// package contract reads it. Writes are durable,
 // reads are bounded, and changes are reported. Nothing is kept between calls, so calls
 // succeed again as soon as a directory that was unmounted, full or read-only is
 // usable.

@@ -63,7 +63,7 @@ func simulateCommand() *cobra.Command {
 			for _, w := range m.Warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 			}
-			others, err := openOthers(with)
+			others, err := openOtherDrivers(with)
 			if err != nil {
 				return err
 			}
@@ -100,17 +100,17 @@ func simulateCommand() *cobra.Command {
 	return cmd
 }
 
-// openOthers reads the other drivers' devices from a file, none without a name.
-func openOthers(name string) (simulation.Others, error) {
+// openOtherDrivers reads the other drivers' devices from a file, none without a name.
+func openOtherDrivers(name string) (simulation.OtherDrivers, error) {
 	if name == "" {
-		return simulation.Others{}, nil
+		return simulation.OtherDrivers{}, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return simulation.Others{}, err
+		return simulation.OtherDrivers{}, err
 	}
 	defer func() { _ = f.Close() }()
-	others, err := simulation.ReadOthers(f)
+	others, err := simulation.ReadOtherDrivers(f)
 	if err != nil {
 		return others, fmt.Errorf("%s: %w", name, err)
 	}

@@ -26,8 +26,8 @@ const entries = "/status/devices"
 
 // operations returns the operations that change this pool's entries to want; nil
 // if the entries need no change. The operations name entries by index, so they
-// hold only for this version of the claim. The driver's entries in another pool
-// are another node's, to which the claim was allocated since.
+// hold only for this version of the claim. The driver's entries in another slice
+// pool stay: they belong to the node to which the claim was allocated later.
 func operations(driver, pool string, want []device, claim *resourceapi.ResourceClaim, now metav1.Time) []operation {
 	var replace, remove, add []operation
 	have := make(map[device]bool, len(want))

@@ -196,7 +196,8 @@ func Parse(text string) (Layout, error) {
 // maxCPUs is above the kernel's largest NR_CPUS.
 const maxCPUs = 1 << 14
 
-// number reads digits whose number the form bounds; other stands for none.
+// number returns digits as an int, or other if digits is empty. layoutForm and runForm
+// bound how many digits there are.
 func number(digits string, other int) int {
 	if n, err := strconv.Atoi(digits); err == nil {
 		return n

@@ -170,7 +170,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if err := d.turn(ctx); !errors.Is(err, errHandedOver) {
 			return err
 		}
-		d.o.Log.Info("handed over to a newer instance of the frontend, waiting in case that one ends")
+		d.o.Log.Info("handed over to a newer instance of the frontend; this instance waits in case the newer instance ends")
 	}
 }
 

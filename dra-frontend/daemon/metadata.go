@@ -82,8 +82,9 @@ func (m metadata) update(
 }
 
 // remove removes the metadata files of a claim. The caller has checked the UID.
-// The helper names the directory by the claim's name: it stays while a claim of
-// the same name, made since, has it.
+// The helper names the directory by the claim's name, so a later claim of the same
+// name has the same directory: the directory stays while a CDI spec of the later
+// claim mounts a file of it.
 func (m metadata) remove(c kubeletplugin.NamespacedObject) error {
 	files, err := m.specs(c.UID)
 	if err != nil || len(files) == 0 {

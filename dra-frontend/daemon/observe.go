@@ -91,8 +91,8 @@ func (s announced) after(a contract.Announcement, err error) announced {
 type progress struct {
 	// applied is the generation that the actuator announced last.
 	applied uint64
-	// behind is the time since which the node file has a later generation, zero
-	// if it has none.
+	// behind is when the node file was first seen with a generation above applied, zero
+	// while the node file has no such generation.
 	behind time.Time
 }
 

@@ -168,7 +168,8 @@ func (w *orphans) report(found map[string]string) {
 	}
 	w.log.Warn("the objects of prepared claims are gone", zap.Strings("claims", fresh))
 	w.send(events.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
-		"the objects of these prepared claims are gone; the frontend releases a claim %s after that, unless one of its pods runs: %s",
+		"the objects of these prepared claims are gone; the frontend releases a claim %s after it found the object gone, "+
+			"unless a pod of the claim runs: %s",
 		orphanGrace, events.Few(fresh))})
 }
 

@@ -37,8 +37,8 @@ type Input struct {
 	// Machine has the facts about interrupts and frequencies, read if a claim has
 	// NeedsMachine.
 	Machine quiet.Facts
-	// Err is why no claim can be decided, nil if claims can be. A fault of a claim is
-	// reported before: kubelet tries again, which does not mend the claim.
+	// Err is why no claim can be decided, nil if claims can be decided. An error about a
+	// claim itself comes first, because kubelet's next try does not mend the claim.
 	Err error
 }
 
@@ -282,7 +282,7 @@ func (c call) chooseCPUs(claim Claim, r Result, zone Zone, taken contract.CPUSet
 		// I8: later pods get the CPUs of the former pods if the zone has them.
 		return kept, nil
 	}
-	// I2: the CPUs are from no other zone than the allocated one.
+	// I2: all CPUs are from the allocated zone.
 	free := zone.CPUs.Difference(taken)
 	if free.Size() < r.Amounts.CPUs {
 		return contract.CPUSet{}, Because(ReasonCPUsHeld, fmt.Errorf(

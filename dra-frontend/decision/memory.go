@@ -146,8 +146,8 @@ func allOrNoneLimited(users []memoryContainer) error {
 	if len(limited) == 0 || len(unlimited) == 0 {
 		return nil
 	}
-	return fmt.Errorf("of the containers that use it some have a memory limit of their own (%s) "+
-		"and some have none (%s), and one value serves all: give all of them a limit, or none",
+	return fmt.Errorf("one decision serves all containers that use the request, but some have a memory limit of their own (%s) "+
+		"and some have none (%s): give all of them a limit, or none",
 		contract.Few(limited, maxNamed), contract.Few(unlimited, maxNamed))
 }
 

@@ -139,7 +139,7 @@ func (c Claim) obstacle(r Result, takesMorePods bool) error {
 	case demand(r) != "":
 		return nil
 	case takesMorePods:
-		return errors.New("other pods may come to the claim")
+		return errors.New("more pods may use the claim")
 	}
 	for _, p := range c.Pods {
 		if p.RuntimeClass != "" {

@@ -36,24 +36,24 @@ func Reasons() []Reason {
 	}
 }
 
-type refusal struct {
+type reasonError struct {
 	reason Reason
 	error
 }
 
-func (r *refusal) Unwrap() error { return r.error }
+func (r *reasonError) Unwrap() error { return r.error }
 
 // Because gives an error a reason, unless the error is nil or has one.
 func Because(reason Reason, err error) error {
-	if err == nil || errors.As(err, new(*refusal)) {
+	if err == nil || errors.As(err, new(*reasonError)) {
 		return err
 	}
-	return &refusal{reason, err}
+	return &reasonError{reason, err}
 }
 
 // ReasonOf returns the reason of an error, ReasonOther for an error without one.
 func ReasonOf(err error) Reason {
-	if r := (*refusal)(nil); errors.As(err, &r) {
+	if r := (*reasonError)(nil); errors.As(err, &r) {
 		return r.reason
 	}
 	return ReasonOther

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package health finds what prepared claims lack. Check compares their amounts
-// with the machine: CPUs can go offline, page pools shrink and partitions be lost
+// with the machine: CPUs can go offline or to another program, page pools shrink and partitions be lost
 // under a running claim. CheckProtection compares their memory protection with the
 // cgroups. A claim keeps its decision in any case; the daemon reports the device to
 // kubelet and the result in the claim's status.
@@ -21,13 +21,16 @@ import (
 // Reasons of findings, in the form of Kubernetes' conditions.
 const (
 	ReasonCPUs      = "CPUsOffline"
+	ReasonTaken     = "CPUsTaken"
 	ReasonMemory    = "MemoryShort"
 	ReasonHugepages = "HugepagesShort"
 	ReasonPartition = "PartitionInvalid"
 )
 
 // Reasons returns all reasons of findings.
-func Reasons() []string { return []string{ReasonCPUs, ReasonMemory, ReasonHugepages, ReasonPartition} }
+func Reasons() []string {
+	return []string{ReasonCPUs, ReasonTaken, ReasonMemory, ReasonHugepages, ReasonPartition}
+}
 
 const separator = "; "
 
@@ -60,6 +63,11 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 			if off := result.Decision.CPUs.Difference(online); !off.IsEmpty() {
 				r.add(result.Device, ReasonCPUs,
 					fmt.Sprintf("CPUs %s of a claim's CPUs %s are offline", off, result.Decision.CPUs), held)
+			}
+			// The CPUs of claims' partitions are not in Restricted.
+			if taken := result.Decision.CPUs.Intersection(m.Restricted); !taken.IsEmpty() {
+				r.add(result.Device, ReasonTaken, fmt.Sprintf("CPUs %s of a claim's CPUs %s are not the pods': a cpuset above all pods "+
+					"leaves them out, or another program has made a partition of them", taken, result.Decision.CPUs), held)
 			}
 			if why, found := invalid[c.UID]; found && result.Decision.Partition != "" {
 				r.add(result.Device, ReasonPartition,

@@ -173,6 +173,19 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// CPUs of a claim may come to be another program's. The claim's containers run on what is left, or on other CPUs.
+func TestTakenCPUs(t *testing.T) {
+	m := topologytest.T2().Machine()
+	m.Restricted = contracttest.CPUs("6-7")
+	claims := []contract.ClaimRecord{
+		claim("taken", result("numa-1", "2,6", "", nil)), claim("whole", result("numa-0", "0,4", "", nil)),
+	}
+	r := health.Check(m, claims, nil)
+	require.Equal(t, map[string][]string{"CPUsTaken": {"numa-1"}}, r.ByReason)
+	require.Len(t, r.Results, 1)
+	require.Contains(t, r.Results[key("taken", 0)].Message, "CPUs 6 of a claim's CPUs 2,6 are not the pods'")
+}
+
 // The message of a device reaches pods of all namespaces, so it names no claim. It has
 // equal messages once.
 func TestMessagesNameNoClaim(t *testing.T) {

@@ -185,9 +185,9 @@ func (c check) pod(p contract.PodRecord, kind string) Protection {
 }
 
 // WhoWrites is the advice about a second writer.
-const WhoWrites = "find what writes there and stop it; " +
-	"kubelet does every minute while its feature gate MemoryQoS is on (featureGates: {MemoryQoS: false} turns it off), " +
-	"and with the gate off from 1.37 on once at each of its starts: then there is nothing to do"
+const WhoWrites = "find the program that writes there and stop it; " +
+	"kubelet writes there every minute while its feature gate MemoryQoS is on (featureGates: {MemoryQoS: false} turns it off), " +
+	"and kubelet 1.37 or later with the gate off writes there once at each start: this write needs no action"
 
 // look returns the finding of one cgroup; own is true for the pod's cgroup.
 func (c check) look(g cgroup, kind string, own bool) Protection {
@@ -225,8 +225,8 @@ func (c check) advice(g cgroup) string {
 	case c.Owner == config.OwnerDriver:
 		return "look at the log of nri-actuator on this node"
 	case c.Owner == config.OwnerKubelet:
-		return "kubelet protects what it knows of, so set its memoryReservationPolicy to TieredReservation, " +
-			"and give the pod memory requests or have claims counted among them (nodeAllocatable)"
+		return "kubelet protects only memory that it knows as requested: set kubelet's memoryReservationPolicy to " +
+			"TieredReservation, and give the pod memory requests, or have claims counted as requests (nodeAllocatable)"
 	case c.Owner != "":
 		return "no program writes it with memoryQoS.owner " + strconv.Quote(c.Owner)
 	}

@@ -93,7 +93,8 @@ func (e *HeldError) Error() string {
 		return fmt.Sprintf("an older instance of the frontend serves this node (%s) "+
 			"and hands over once kubelet has registered this one", e.By)
 	}
-	return fmt.Sprintf("a newer instance of the frontend serves this node or is about to (%s): this one waits in case that one ends", e.By)
+	return fmt.Sprintf("a newer instance of the frontend serves this node, or is about to serve it (%s): "+
+		"this instance waits in case the newer instance ends", e.By)
 }
 
 // Instance is this process as one of the node's frontends. Its methods are safe

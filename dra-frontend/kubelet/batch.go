@@ -39,10 +39,10 @@ type allocated struct {
 	results []resourceapi.DeviceRequestAllocationResult
 }
 
-// read reads the consumers of the claims, and the other claims of these pods. Kubelet
-// asks for all claims of a pod except those that it knows to be prepared, so of the other
-// claims only the prepared ones are read. With all, every other claim is read: kubelet
-// did not make this call ([Driver.decideAnew]).
+// read reads the consumers of the claims, and the other claims of these pods. A call of
+// kubelet leaves out only claims that kubelet knows to be prepared. So read skips the other
+// claims that are not prepared. all is true for a call that kubelet did not make
+// ([Driver.decideAnew]): then read reads every other claim.
 func (d *Driver) read(ctx context.Context, claims []allocated, all bool) batch {
 	b := batch{claims: claims}
 	pods := newPodReader(d.o.Pods)
@@ -202,8 +202,8 @@ func (d *Driver) onlyPrepared(names []types.NamespacedName) ([]types.NamespacedN
 	return out, err
 }
 
-// facts returns the part of a decision's input that this node knows.
-func (d *Driver) facts() (decision.Node, error) {
+// nodeInput returns the part of a decision's input that this node knows.
+func (d *Driver) nodeInput() (decision.Node, error) {
 	node := decision.Node{SlicePool: d.o.SlicePool, BootID: d.o.BootID, Inventory: d.o.Inventory, NoMemoryHigh: d.o.NoMemoryHigh}
 	var err error
 	// I5: no claim is prepared without an actuator that applies its decision.

@@ -17,10 +17,11 @@ import (
 var errOnce = errors.New("once")
 
 // faulty is a directory in which one read of readFails and one write of
-// writeFails fail.
+// writeFails fail, the write after so many that succeed.
 type faulty struct {
 	ledger.Directory
 	readFails, writeFails string
+	after                 int
 }
 
 func (f *faulty) Read(name string) ([]byte, error) {
@@ -33,8 +34,10 @@ func (f *faulty) Read(name string) ([]byte, error) {
 
 func (f *faulty) Write(name string, data []byte) error {
 	if name == f.writeFails {
-		f.writeFails = ""
-		return errOnce
+		if f.after--; f.after < 0 {
+			f.writeFails = ""
+			return errOnce
+		}
 	}
 	return f.Directory.Write(name, data)
 }
@@ -84,6 +87,29 @@ func TestFormerRecordThatStays(t *testing.T) {
 	require.Equal(t, "0-1", n.held().String())
 	require.NoError(t, n.prepareAll(moved, late))
 	require.Equal(t, "0-5", n.held().String())
+}
+
+// I1: the claim file of a claim that is decided anew may be written and the node state that follows not. The node state of the
+// next claim of the call counts the new claim file.
+func TestRecordWithoutItsNodeState(t *testing.T) {
+	n := newNode(t)
+	moved, late := n.claim(1, "numa-0", capacity{"cpu": "2"}), n.claim(2, "numa-1", capacity{"cpu": "2"})
+	require.NoError(t, n.prepareAll(moved))
+	moved = n.claim(1, "numa-1", capacity{"cpu": "2"})
+	p := n.pods["pod-1"]
+	p.UID = uid(77)
+	n.pods["pod-1"] = p
+	moved.Status.ReservedFor[0].UID = types.UID(uid(77))
+	f := n.fail()
+	f.writeFails, f.after = contract.NodeFile, 1
+	require.ErrorIs(t, n.prepareAll(moved, late), errOnce)
+	require.Empty(t, f.writeFails)
+	require.Len(t, n.claimFiles(), 2)
+	for i := range 2 {
+		require.False(t, n.state().Shared.CPUs.Overlaps(n.record(i+1).CPUs()), "claim %d", i+1)
+	}
+	require.NoError(t, n.prepareAll(moved, late))
+	require.Equal(t, "2-3,6-7", n.held().String())
 }
 
 // I1: a claim that keeps CPUs from before gives none of them to two of its

@@ -268,7 +268,7 @@ func TestPartitionsInOneContainer(t *testing.T) {
 			params:     map[int]string{2: partition},
 			kinds:      map[int]string{1: ""},
 			refused: map[int]string{2: "container pod/main also uses claim claim-1, request zone, " +
-				"which is no partition: other pods may come to the claim"},
+				"which is no partition: more pods may use the claim"},
 		},
 		"two containers use one": {
 			containers: []decision.Container{using("main", true, ref("claim-1"), ref("claim-2")), using("side", true, ref("claim-2"))},

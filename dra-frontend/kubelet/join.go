@@ -46,9 +46,9 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	return d.decideAnew(ctx, claim, record, results)
 }
 
-// record returns the record of a claim, and whether the claim is prepared and its file readable. It takes no lock of the
-// directory: many claims are looked at in the same moment, and each of them would keep a thread waiting. A claim that
-// changes is read again under the lock.
+// record returns the record of a claim. The bool reports whether the claim is prepared and its file is readable. record
+// does not take the lock of the directory: Join is called for many claims at once, and each call would keep a thread
+// waiting. join and prepare read the claim again under the lock.
 func (d *Driver) record(uid string) (contract.ClaimRecord, bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,8 +72,8 @@ func (d *Driver) decideAnew(ctx context.Context, claim *resourceapi.ResourceClai
 	return d.prepare(ctx, b, true)[0].Err
 }
 
-// join adds the pods that late reserves the claim for to a claim that pods can
-// share.
+// join adds consumers to a claim that pods can share. late is the claim with only
+// these consumers.
 func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClaim,
 	results []resourceapi.DeviceRequestAllocationResult) error {
 	// As in prepare, the API server is read before the lock is taken.

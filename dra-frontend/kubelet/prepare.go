@@ -106,7 +106,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	if len(open) == 0 {
 		return answers
 	}
-	node, err := d.facts()
+	node, err := d.nodeInput()
 	if in.Node = node; err != nil {
 		in.Err = err
 	}
@@ -114,14 +114,18 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		a := b.claims[open[n]]
 		err := outcome.Err
 		if err == nil {
-			// I4: the CPUs in unreadable files are unknown. A fault of the claim is
-			// reported before: kubelet retries, and a retry does not mend the claim.
+			// I4: the CPUs in unreadable files are unknown. An error about the claim itself
+			// comes first, because kubelet's next try does not mend the claim.
 			err = decision.Because(decision.ReasonFiles, claims.Blocked())
 		}
 		if err != nil {
 			d.logOf(a.Namespace, a.Name, a.UID).Info("claim not prepared", zap.Error(err))
-		} else {
-			claims, err = d.storeDecision(ctx, a, outcome.Record, claims, anew)
+		} else if claims, err = d.storeDecision(ctx, a, outcome.Record, claims, anew); err != nil {
+			// A part of the record may be written: the states of the claims after it must count what the files have (I1).
+			var loadErr error
+			if claims, loadErr = d.o.Ledger.Load(); loadErr != nil {
+				return fail(decision.Because(decision.ReasonFiles, errors.Join(err, loadErr)))
+			}
 		}
 		if answers[open[n]].Err = err; err == nil {
 			answers[open[n]].Devices = answer(outcome.Record)

@@ -164,14 +164,14 @@ func Owners(owner, kubeletVersion string, k Kubelet, err error) (*Finding, error
 func unknown(owner string, v *version.Version, err error) *Finding {
 	switch {
 	case owner == config.OwnerKubelet:
-		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is on "+
-			"and memoryReservationPolicy (from 1.36 on) is TieredReservation, for memoryQoS.owner is kubelet", err)}
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: memoryQoS.owner is kubelet, so make sure that kubelet's feature gate "+
+			"MemoryQoS is on and memoryReservationPolicy (from 1.36 on) is TieredReservation", err)}
 	case v.AtLeast(memoryQoSBeta):
-		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that it has featureGates: {MemoryQoS: false}, "+
-			"for from 1.37 on kubelet writes what this driver writes (memoryQoS.owner driver)", err)}
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: memoryQoS.owner is driver, and kubelet 1.37 or later writes the same files: "+
+			"make sure that kubelet has featureGates: {MemoryQoS: false}", err)}
 	case !errors.Is(err, ErrNotShown):
-		return &Finding{ReasonUnknown, fmt.Sprintf("%v: make sure that its feature gate MemoryQoS is off, "+
-			"for memoryQoS.owner is driver", err)}
+		return &Finding{ReasonUnknown, fmt.Sprintf("%v: memoryQoS.owner is driver, so make sure that kubelet's feature gate "+
+			"MemoryQoS is off", err)}
 	}
 	return nil
 }

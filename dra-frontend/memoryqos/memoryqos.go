@@ -80,9 +80,9 @@ type Container struct {
 	Results []Result
 }
 
-// Values returns the part of result number i, with its policy p. With an own
-// limit of the container Max is contract.Max, because kubelet writes that limit. An own limit below the
-// sum of the amounts is an error.
+// Values returns the part of result number i, whose policy is p. If the container has
+// its own limit, Max is contract.Max, because kubelet writes this limit. A limit of the
+// container below the sum of the amounts is an error.
 func (c Container) Values(i int, p Policy) (contract.Memory, error) {
 	amount, limit, limited := c.sum(len(c.Results))
 	if c.Limit > 0 && c.Limit < amount {

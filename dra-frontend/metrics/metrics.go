@@ -60,7 +60,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "cpumem_frontend_claims", Help: "Claims prepared on this node.",
 		}),
 		cpus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_cpus", Help: "Online CPUs by state: exclusive (held by claims) or shared.",
+			Name: "cpumem_frontend_cpus", Help: "CPUs by state: exclusive (held by claims, offline ones included) or shared.",
 		}, []string{"state"}),
 		blocked: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_blocked",
@@ -88,7 +88,8 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}),
 		unhealthy: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_unhealthy_devices",
-			Help: "Devices with claims that lack what they hold, by reason: CPUsOffline, MemoryShort, HugepagesShort or PartitionInvalid.",
+			Help: "Devices with claims that lack what they hold, by reason: CPUsOffline, CPUsTaken, MemoryShort, HugepagesShort or " +
+				"PartitionInvalid.",
 		}, []string{"reason"}),
 		status: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cpumem_frontend_claim_status_writes_total", Help: "Writes of the status of claims, by result.",

@@ -3,7 +3,6 @@
 package parameters
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -14,6 +13,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/fields"
 )
 
 var (
@@ -41,9 +41,7 @@ func (i *Interrupts) UnmarshalJSON(data []byte) error {
 	var device struct {
 		Device *string `json:"device"`
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&device); err != nil || device.Device == nil {
+	if wrong := fields.Decode(data, &device); len(wrong) > 0 || device.Device == nil {
 		return fmt.Errorf("%.40s, want any, none or {device: PATTERN}", data)
 	}
 	if err := contract.CheckPattern(*device.Device); err != nil {

@@ -18,7 +18,8 @@ func sumTable(classes []class, limit int) *table {
 	return sum
 }
 
-// refuse returns an error with the numbers next to n that would do.
+// refuse returns an error with the largest number below n and the smallest number above n
+// that whole cores, or whole L3s, add up to.
 func (s *search) refuse() error {
 	what, units := "cores", []class(nil)
 	for i, l3 := range s.Layout.l3s {

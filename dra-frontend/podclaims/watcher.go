@@ -104,8 +104,8 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord, known *watc
 		known.latest.Store(claim)
 		known.ask()
 	}
-	// Of client-go's informers only this one: package informers would link those of all
-	// kinds into the daemon.
+	// The informer is made with package cache: client-go's package informers would link the
+	// informers of all kinds of objects into the daemon.
 	api := w.client.ResourceV1().ResourceClaims(c.Namespace)
 	name := fields.OneTermEqualSelector(metav1.ObjectNameField, c.Name).String()
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{

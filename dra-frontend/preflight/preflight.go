@@ -42,24 +42,21 @@ func Check(n Node) (warnings []string, err error) {
 	return warnings, errors.Join(append(errs, err)...)
 }
 
-// noPolicy is the policy of a manager of kubelet that assigns nothing.
-const noPolicy = "none"
-
 // CheckPolicies returns the faults of kubelet's CPU and memory managers, and warnings
 // about state files that are not visible. kubelet is as in [Node].
 func CheckPolicies(kubelet fs.FS) (warnings []string, err error) {
 	var errs []error
-	for _, m := range []struct{ file, setting string }{
-		{"cpu_manager_state", "cpuManagerPolicy"},
-		{"memory_manager_state", "memoryManagerPolicy"},
+	for _, m := range []manager{
+		{file: "cpu_manager_state", setting: "cpuManagerPolicy", none: "none"},
+		{file: "memory_manager_state", setting: "memoryManagerPolicy", none: "None"},
 	} {
 		data, err := fs.ReadFile(kubelet, m.file)
 		if errors.Is(err, fs.ErrNotExist) {
-			warnings = append(warnings, fmt.Sprintf("kubelet's %s is not visible: make sure that %s is %q", m.file, m.setting, noPolicy))
+			warnings = append(warnings, fmt.Sprintf("kubelet's %s is not visible: make sure that %s is %q", m.file, m.setting, m.none))
 			continue
 		}
 		if err == nil {
-			err = checkPolicy(m.file, m.setting, data)
+			err = m.check(data)
 		}
 		if err == nil {
 			err = checkShown(kubelet, m.file)
@@ -69,19 +66,28 @@ func CheckPolicies(kubelet fs.FS) (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
-// checkPolicy refuses kubelet's own managers: they write cpusets too, and would
-// assign the CPUs that this driver assigns.
-func checkPolicy(file, setting string, data []byte) error {
+// manager is a manager of kubelet that can assign CPUs or memory.
+type manager struct {
+	file    string // its state, in kubelet's directory
+	setting string // of its policy, in kubelet's configuration
+	// none is the setting's value with which the manager assigns nothing. Kubelet does not start with the other manager's
+	// spelling of it.
+	none string
+}
+
+// check refuses a manager that assigns something: kubelet's managers write cpusets too, and would
+// assign the CPUs that this driver assigns. data is the manager's state.
+func (m manager) check(data []byte) error {
 	var state struct {
 		PolicyName string `json:"policyName"`
 	}
 	if err := json.Unmarshal(data, &state); err != nil {
-		return fmt.Errorf("kubelet's %s: %w", file, err)
+		return fmt.Errorf("kubelet's %s: %w", m.file, err)
 	}
-	if !strings.EqualFold(state.PolicyName, noPolicy) {
+	if !strings.EqualFold(state.PolicyName, m.none) {
 		return fmt.Errorf("kubelet runs with %s %.40q, which hands out the same CPUs and memory as this driver: "+
 			"set it to %q, drain the node, remove kubelet's %s, restart kubelet and delete the frontend's pod on this node",
-			setting, state.PolicyName, noPolicy, file)
+			m.setting, state.PolicyName, m.none, m.file)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func TestCheck(t *testing.T) {
 		"static CPU manager":   {node(cgroup2, "6.1", static, none), `cpuManagerPolicy "static"`, 0},
 		"static memory manager": {
 			node:     node(cgroup2, "6.1", none, `{"policyName":"Static"}`),
-			want:     `memoryManagerPolicy "Static"`,
+			want:     `memoryManagerPolicy "Static", which hands out the same CPUs and memory as this driver: set it to "None"`,
 			warnings: 0,
 		},
 		"broken state file": {node(cgroup2, "6.1", "{", none), "cpu_manager_state", 0},

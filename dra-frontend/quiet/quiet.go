@@ -46,9 +46,9 @@ func hasFrequency(w contract.Quiet) bool {
 	return w.Files[contract.FileGovernor] != "" || w.Files[contract.FileMinFrequency] != "" || w.Files[contract.FileMaxFrequency] != ""
 }
 
-// Check refuses a wish for cpus that the machine cannot fulfil, or that contradicts a wish
-// of another prepared claim or of own, the claim's results that are decided already. The error
-// has the field, the value and the choices.
+// Check refuses a wish for cpus that the machine cannot fulfil, or that contradicts another
+// wish. others are the other prepared claims, own are the results of the same claim that are
+// decided already. The error has the field, the value and the choices.
 func Check(w contract.Quiet, cpus contract.CPUSet, others []contract.ClaimRecord, own []contract.ResultRecord, f Facts) error {
 	if !NeedsFacts(w) || f.Unknown {
 		return nil

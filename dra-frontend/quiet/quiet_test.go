@@ -4,8 +4,10 @@ package quiet_test
 
 import (
 	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -53,6 +55,15 @@ func TestRead(t *testing.T) {
 	require.NoError(t, f.Err)
 	require.Equal(t, contracttest.CPUs("2-3"), f.CPUs[3].Clock)
 	require.True(t, f.CPUs[3].Core.IsEmpty(), "an offline CPU has no list of siblings")
+
+	for _, errno := range []syscall.Errno{syscall.EBUSY, syscall.ENODEV} {
+		offline := refusing{sys(), "devices/system/cpu/cpu3/cpufreq/scaling_available_governors", errno}
+		f = quiet.Read(offline)
+		require.NoError(t, f.Err, "an offline CPU keeps its files")
+		require.Len(t, f.CPUs, 3)
+		require.NotContains(t, f.CPUs, 3)
+	}
+	require.Error(t, quiet.Read(refusing{sys(), "devices/system/cpu/cpu3/cpufreq/scaling_available_governors", syscall.EIO}).Err)
 
 	files = sys()
 	delete(files, "devices/system/cpu/cpu1/cpufreq/scaling_available_governors")
@@ -260,4 +271,18 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// refusing is a sysfs in which the kernel refuses to read a file.
+type refusing struct {
+	fs.FS
+	file  string
+	errno syscall.Errno
+}
+
+func (r refusing) ReadFile(name string) ([]byte, error) {
+	if name == r.file {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: r.errno}
+	}
+	return fs.ReadFile(r.FS, name)
 }

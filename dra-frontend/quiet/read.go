@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -45,8 +46,8 @@ func readInterrupts(sys fs.FS) ([][]string, error) {
 	var all [][]string
 	for _, e := range entries {
 		actions, err := read(sys, path.Join(irqDir, e.Name(), "actions"))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the interrupt is gone
+		if gone(err) {
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("interrupts: %w", err)
@@ -72,7 +73,8 @@ func readCPUs(sys fs.FS) (map[int]CPU, error) {
 			continue
 		}
 		cpu, err := readCPU(sys, path.Join(cpuDir, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
+		// An offline CPU keeps the directory of its frequency, and the kernel refuses to read it.
+		if gone(err) || errors.Is(err, syscall.EBUSY) {
 			continue
 		}
 		if err != nil {
@@ -115,6 +117,9 @@ func readCPU(sys fs.FS, dir string) (CPU, error) {
 	}
 	return cpu, nil
 }
+
+// gone reports whether the file is not there, or went after it was opened.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
 func read(sys fs.FS, name string) (string, error) {
 	data, err := fs.ReadFile(sys, name)

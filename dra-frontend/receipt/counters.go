@@ -76,8 +76,8 @@ func readInterrupts(sys fs.FS) (map[string]Interrupt, error) {
 		if err == nil {
 			counts, err = fs.ReadFile(sys, path.Join(irqDir, e.Name(), "per_cpu_count"))
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the interrupt is gone
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+			continue // the interrupt is gone, perhaps after its file was opened
 		}
 		if err != nil {
 			return nil, err

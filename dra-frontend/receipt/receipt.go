@@ -106,9 +106,9 @@ type Receipt struct {
 	PartitionLosses int `json:"partitionLosses"`
 }
 
-// Receipts returns the receipts of the results in the book. throttled has their throttling.
-// A claim that was prepared in another boot than the book's has none, because the counters
-// began again, and neither has a claim with other CPUs.
+// Receipts returns the receipts of the results in the book. throttled has the throttling of
+// the results. A result has no receipt if its claim was prepared in another boot, because
+// the counters began again, or if its CPUs differ from the CPUs of its entry.
 func (b Book) Receipts(claims []contract.ClaimRecord, m Machine, throttled map[contract.Key]Throttling) map[contract.Key]Receipt {
 	all := make(map[contract.Key]Receipt)
 	for _, c := range claims {

@@ -9,9 +9,9 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// Partition is a cpuset partition outside of the cgroups of pods: its CPUs are another
+// ForeignPartition is a cpuset partition outside of the cgroups of pods: its CPUs are another
 // program's.
-type Partition struct {
+type ForeignPartition struct {
 	// Cgroup is the directory below the cgroup mount.
 	Cgroup string
 	// Kind is "root" or "isolated" (cgroup-v2.rst, "cpuset.cpus.partition").
@@ -23,10 +23,10 @@ type Partition struct {
 // and of virtual machines are three or four levels deep.
 const maxDepth = 8
 
-// findPartitions returns the valid partitions outside of the cgroups kubepods. They are
+// findForeignPartitions returns the valid partitions outside of the cgroups kubepods. They are
 // for messages: a cgroup that is gone, or whose files cannot be read, is left out.
-func findPartitions(sys source, kubepods []string) []Partition {
-	var found []Partition
+func findForeignPartitions(sys source, kubepods []string) []ForeignPartition {
+	var found []ForeignPartition
 	var look func(dir string, depth int)
 	look = func(dir string, depth int) {
 		names, err := sys.names(dir)
@@ -43,7 +43,7 @@ func findPartitions(sys source, kubepods []string) []Partition {
 			}
 			if kind == contract.PartitionRoot || kind == contract.PartitionIsolated {
 				if cpus, err := sys.cpus(cgroup + "/cpuset.cpus.effective"); err == nil {
-					found = append(found, Partition{Cgroup: cgroup[len(cgroupDir)+1:], Kind: kind, CPUs: cpus})
+					found = append(found, ForeignPartition{Cgroup: cgroup[len(cgroupDir)+1:], Kind: kind, CPUs: cpus})
 				}
 			}
 			look(cgroup, depth+1)

@@ -15,8 +15,8 @@ var hostBridge = regexp.MustCompile(`^pci([0-9a-f]{4,8}:[0-9a-f]{2})$`)
 
 // readPCIeRoots gives each node its PCI host bridges, and returns what it could not
 // read. A bridge is local to a node if the node has all CPUs that the kernel calls
-// local to the bridge's bus: without an affinity, these are all CPUs of the machine,
-// so that only a machine with one node has such a bridge.
+// local to the bridge's bus. For a bus without an affinity the kernel names all CPUs of
+// the machine: then the bridge is local to a node only if this node has all CPUs.
 //
 // Source: Documentation/ABI/testing/sysfs-bus-pci (cpulistaffinity of pci_bus).
 func (m *Machine) readPCIeRoots(sys source) (warnings []string) {

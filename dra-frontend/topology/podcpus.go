@@ -43,7 +43,7 @@ func readIsolated(sys source) (contract.CPUSet, error) {
 // both count, because the files do not say which cgroup has the pods.
 //
 // The returned partitions say which cgroups have such CPUs.
-func readRestricted(sys source, online contract.CPUSet) (restricted contract.CPUSet, partitions []Partition, err error) {
+func readRestricted(sys source, online contract.CPUSet) (restricted contract.CPUSet, partitions []ForeignPartition, err error) {
 	var found []string
 	for _, dir := range kubepodsDirs() {
 		kubepods := path.Join(cgroupDir, dir)
@@ -62,7 +62,7 @@ func readRestricted(sys source, online contract.CPUSet) (restricted contract.CPU
 	}
 	elsewhere, err := partitionedElsewhere(sys, found, online)
 	if err == nil && !elsewhere.IsEmpty() {
-		partitions = findPartitions(sys, found)
+		partitions = findForeignPartitions(sys, found)
 	}
 	return restricted.Union(elsewhere), partitions, err
 }
@@ -87,8 +87,8 @@ func configured(sys source, dir string, online contract.CPUSet) (contract.CPUSet
 }
 
 // partitionedElsewhere returns the CPUs of cpuset partitions outside kubepods.
-// A partition of pods may end between two reads, and kubepods lose its CPUs
-// then: so the files of kubepods are read before the root's file and after it.
+// The files of kubepods are read before the root's file and after it, because a
+// partition of pods may begin or end between two reads.
 func partitionedElsewhere(sys source, kubepods []string, online contract.CPUSet) (contract.CPUSet, error) {
 	var none, known contract.CPUSet
 	if _, err := sys.text(cgroupDir + "/cgroup.type"); !missing(err) {

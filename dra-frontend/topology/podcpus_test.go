@@ -127,10 +127,10 @@ func TestPartitionsElsewhere(t *testing.T) {
 	m, err := readWith(files)
 	require.NoError(t, err)
 	require.Equal(t, "5-7", m.Restricted.String())
-	require.ElementsMatch(t, []topology.Partition{
+	require.ElementsMatch(t, []topology.ForeignPartition{
 		{Cgroup: "rt.slice", Kind: "root", CPUs: contracttest.CPUs("5")},
 		{Cgroup: "rt.slice/in", Kind: "isolated", CPUs: contracttest.CPUs("6")},
-	}, m.Partitions)
+	}, m.ForeignPartitions)
 }
 
 // A07: a list that cannot be read is an error that names the file.

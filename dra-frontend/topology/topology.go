@@ -77,8 +77,8 @@ type Machine struct {
 	// Restricted are the online CPUs that no pod can have: a cpuset above all
 	// pods lacks them, or a partition elsewhere on the machine has them.
 	Restricted contract.CPUSet
-	// Partitions are the partitions elsewhere.
-	Partitions []Partition
+	// ForeignPartitions are the partitions elsewhere.
+	ForeignPartitions []ForeignPartition
 }
 
 // NUMANode is an online node. It may lack CPUs or memory.
@@ -172,7 +172,7 @@ func read(sys, proc source, online contract.CPUSet) (Machine, error) {
 		return Machine{}, err
 	}
 	m.Isolated = isolated.Intersection(online)
-	if m.Restricted, m.Partitions, err = readRestricted(sys, online); err != nil {
+	if m.Restricted, m.ForeignPartitions, err = readRestricted(sys, online); err != nil {
 		return Machine{}, err
 	}
 	if err := m.assignNodes(); err != nil {

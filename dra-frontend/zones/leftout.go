@@ -66,7 +66,7 @@ const maxPartitions = 8
 func restricted(m topology.Machine) []LeftOut {
 	var out []LeftOut
 	rest := m.Restricted
-	for i, p := range m.Partitions {
+	for i, p := range m.ForeignPartitions {
 		cpus := rest.Intersection(p.CPUs)
 		if i < maxPartitions && !cpus.IsEmpty() {
 			out = append(out, LeftOut{"CPUs " + cpus.String(),

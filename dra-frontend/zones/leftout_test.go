@@ -74,7 +74,7 @@ func TestLeftOutIsSaid(t *testing.T) {
 	require.Contains(t, got[2].Why, "its kind is cxl, memoryTypes are [dram]")
 
 	m.Restricted = contract.CPUs(1, 4, 5, 6, 7)
-	m.Partitions = []topology.Partition{
+	m.ForeignPartitions = []topology.ForeignPartition{
 		{Cgroup: "rt.slice", Kind: "root", CPUs: contract.CPUs(5, 6)}, {Cgroup: "rt.slice/inner", Kind: "isolated", CPUs: contract.CPUs(6)},
 		{Cgroup: "machine.slice/vm", Kind: "isolated", CPUs: contract.CPUs(7)},
 	}

@@ -28,7 +28,8 @@ func (i Division) has(device string) bool {
 // claims fit the configuration, the result does not depend on them. CPUs and
 // memory of claims that do not fit are subtracted from the capacities, so that the
 // scheduler gives no CPU twice (I1), gives no more than can be prepared (I2) and
-// takes no more than the shared pool can spare (I7).
+// takes no more than the shared pool can spare (I7). A capacity of which claims hold more
+// than the zone has is left out.
 func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 	held := i.held(claims)
 	var zs []Zone
@@ -50,6 +51,9 @@ func (i Division) Offer(claims []contract.ClaimRecord) []Zone {
 			takeMemory(&zs[k], r)
 		}
 	}
+	for k := range zs {
+		held.dropShort(&zs[k])
+	}
 	return slices.DeleteFunc(zs, Zone.Empty)
 }
 
@@ -69,6 +73,8 @@ type holdings struct {
 	// byZone maps a zone's name to the CPUs of results on its device. Some may be
 	// offline.
 	byZone map[string]contract.CPUSet
+	// memoryByZone maps a zone's name to the bytes of results on its device, by page size as in [HeldMemory].
+	memoryByZone map[string]map[int64]int64
 	// displacedResults are the results on devices that are no zones, displacedCPUs are
 	// their CPUs.
 	displacedResults []contract.ResultRecord
@@ -76,11 +82,17 @@ type holdings struct {
 }
 
 func (i Division) held(claims []contract.ClaimRecord) holdings {
-	held := holdings{byZone: make(map[string]contract.CPUSet)}
+	held := holdings{byZone: make(map[string]contract.CPUSet), memoryByZone: make(map[string]map[int64]int64)}
 	for _, c := range claims {
 		for _, r := range c.Results {
 			if i.has(r.Device) {
 				held.byZone[r.Device] = held.byZone[r.Device].Union(r.Decision.CPUs)
+				if held.memoryByZone[r.Device] == nil {
+					held.memoryByZone[r.Device] = make(map[int64]int64)
+				}
+				for page, bytes := range HeldMemory(r) {
+					held.memoryByZone[r.Device][page] += bytes
+				}
 				continue
 			}
 			held.displacedResults = append(held.displacedResults, r)
@@ -88,6 +100,23 @@ func (i Division) held(claims []contract.ClaimRecord) holdings {
 		}
 	}
 	return held
+}
+
+// dropShort removes a capacity of which the zone has less than its claims hold, because the machine or the reservations
+// have changed. The scheduler gives nothing of a device while one of its capacities is less than what is allocated of it, and
+// gives nothing of a capacity that the device lacks.
+func (h holdings) dropShort(z *Zone) {
+	if z.CPUCapacity < h.byZone[z.Name].Size() {
+		z.CPUCapacity = 0
+	}
+	for page, bytes := range h.memoryByZone[z.Name] {
+		switch {
+		case page == BasePages && z.Memory < bytes:
+			z.Memory = 0
+		case page != BasePages && z.Hugepages[page]*page < bytes:
+			delete(z.Hugepages, page)
+		}
+	}
 }
 
 // takeMemory subtracts a displaced result's memory and hugepages from a zone

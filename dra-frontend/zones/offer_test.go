@@ -3,7 +3,9 @@
 package zones_test
 
 import (
+	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,9 +109,39 @@ func TestHeldCPUGoesOffline(t *testing.T) {
 	m.Offline = contract.CPUs(6, 7)
 	i, err := zones.Divide(m, config())
 	require.NoError(t, err)
-	for cpus, n := range map[string]string{"2,6": "2", "2-3,6": "3"} {
-		zs := offer(t, i, held("numa-1", contract.Decision{CPUs: contracttest.CPUs(cpus)}, map[string]string{"cpu": n}))
+	for cpus, want := range map[string]int{"2,6": 2, "2-3,6": 0} {
+		d := contract.Decision{CPUs: contracttest.CPUs(cpus)}
+		zs := offer(t, i, held("numa-1", d, map[string]string{"cpu": strconv.Itoa(d.CPUs.Size())}))
 		require.Equal(t, 3, zs[0].CPUCapacity, cpus)
-		require.Equal(t, 2, zs[1].CPUCapacity, cpus)
+		require.Equal(t, want, zs[1].CPUCapacity, cpus)
 	}
+}
+
+// The scheduler gives nothing of a device while one of its capacities is less than what is allocated of it. So a capacity of
+// which claims hold more than the machine has is left out, and the zone's other capacities can be claimed.
+func TestShortCapacities(t *testing.T) {
+	whole := divide(t, func(*zones.Config) {})
+	was := whole.Zones[1]
+	for name, c := range map[string]struct {
+		consumed map[string]string
+		want     zones.Zone
+	}{
+		"all of it": {map[string]string{"cpu": "4", "memory": strconv.FormatInt(was.Memory, 10), "hugepages_2Mi": "1Gi"}, was},
+		"memory":    {map[string]string{"memory": strconv.FormatInt(was.Memory+1<<20, 10)}, zones.Zone{Hugepages: was.Hugepages}},
+		"hugepages": {map[string]string{"hugepages_2Mi": "4Gi"}, zones.Zone{Memory: was.Memory, Hugepages: without(was.Hugepages, 2<<20)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := offer(t, whole, held("numa-1", contract.Decision{CPUs: contracttest.CPUs("2-3,6-7")}, c.consumed))
+			require.Equal(t, 4, is[1].CPUCapacity)
+			require.Equal(t, c.want.Memory, is[1].Memory)
+			require.Equal(t, c.want.Hugepages, is[1].Hugepages)
+			require.Equal(t, whole.Zones[0].Memory, is[0].Memory, "the other zone keeps all")
+		})
+	}
+}
+
+func without(pages map[int64]int64, size int64) map[int64]int64 {
+	pages = maps.Clone(pages)
+	delete(pages, size)
+	return pages
 }

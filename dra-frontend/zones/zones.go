@@ -56,7 +56,7 @@ type Zone struct {
 func (z Zone) Empty() bool { return z.CPUCapacity == 0 && z.Memory == 0 && len(z.Hugepages) == 0 }
 
 // SharedPool is the shared pool of a node without claims. Package nodestate subtracts
-// claimed CPUs.
+// the claimed CPUs that are no partition CPUs.
 type SharedPool struct {
 	CPUs contract.CPUSet
 	// UnmanagedCPUs are online: containers that are pinned to them

@@ -148,8 +148,8 @@ func (m *Mount) WriteStep(s tree.Step) error {
 		}
 	}
 	if err := mark(d, markWritten+s.File, s.Content); err != nil && s.Kind <= tree.Pod {
-		// A program in a container can fill the attributes of its cgroup. Only the count
-		// of repairs is lost then.
+		// The error of a container's mark is ignored: a program in the container can fill the
+		// attributes of its cgroup, and only the count of repairs is lost.
 		return m.explain(s.Dir, s.File, fmt.Errorf("mark its value %q as written: %w", s.Content, err))
 	}
 	return nil

@@ -54,7 +54,7 @@ func (d *Daemon) connect(ctx context.Context, plugin *nri.Plugin) (synchronised 
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, "unix", d.config.NRISocket)
 	if err != nil {
-		return false, fmt.Errorf("is NRI enabled in the runtime, and its socket mounted? %w", err)
+		return false, fmt.Errorf("connect to the runtime: %w: check that NRI is enabled in the runtime and its socket is mounted", err)
 	}
 	conn := &connection{Conn: raw, lost: make(chan struct{})}
 	defer conn.Close()
@@ -149,14 +149,21 @@ func (h *handshake) called(
 }
 
 // serve serves the runtime's calls, but refuses Configure if it was called
-// before.
+// before. The stub keeps the runtime's list until its last part has come: serve leaves out
+// what the session does not read, because the environments of a list have no bound.
 func (h *handshake) serve(
 	ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method,
 ) (any, error) {
 	if path.Base(info.FullMethod) == "Configure" && !h.configured.CompareAndSwap(false, true) {
 		return nil, errClosed
 	}
-	return method(ctx, unmarshal)
+	return method(ctx, func(message any) error {
+		err := unmarshal(message)
+		if list, ok := message.(*api.SynchronizeRequest); ok {
+			nri.Reduce(list)
+		}
+		return err
+	})
 }
 
 // abandon ends the start of the stub and returns the result of the start. The

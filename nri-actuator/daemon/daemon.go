@@ -171,7 +171,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	host := machine.New(machine.Dirs{IRQ: d.config.IRQDir, CPU: d.config.CPUDir, WorkQueue: d.config.WorkQueueDir},
 		cdidir.At(d.config.CDIDir), d.bootID)
 	logs.From(ctx).Info("values of the machine that can be written", zap.Strings("features", host.Features()))
-	plugin := nri.New(nri.Options{Announcer: held, Kernel: d.kernel, Options: enforce.Options{
+	plugin := nri.New(nri.Options{Announcer: held, Options: enforce.Options{Kernel: d.kernel,
 		Host:      host,
 		Directory: d.dir, Mount: d.mount, Units: systemd.Systemd{Slices: bus, Dropins: systemd.NewDropins(d.config.UnitDir)},
 		Metrics: d.metrics, RefreshInterval: d.config.RefreshInterval, Clock: time.Now,
@@ -198,6 +198,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer stop()
 	if err := plugin.Halt(halt); err != nil {
 		logs.From(ctx).Error("work was not ended", zap.Error(err))
+		_ = closeMount() // as above
 	}
 	return ended(ctx, nil)
 }
@@ -230,7 +231,8 @@ func wait(ctx context.Context, wg *sync.WaitGroup) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("work has not ended for %s: a write into a cgroup may not return, see the kernel's log for blocked tasks", haltTimeout)
+		return fmt.Errorf("work has not ended within %s: perhaps a write into a cgroup does not return; "+
+			"look for blocked tasks in the kernel's log", haltTimeout)
 	}
 }
 

@@ -9,16 +9,19 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+	"github.com/containerd/ttrpc"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/protobuf/proto"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
@@ -59,6 +62,22 @@ func TestRuntimeThatDoesNotConfigure(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF, "the connection is closed")
 		<-s.stopped
 	})
+}
+
+// The stub keeps all parts of the runtime's list: environments do not get that far.
+func TestListIsReduced(t *testing.T) {
+	sent := &api.SynchronizeRequest{More: true, Containers: []*api.Container{{Id: "c", Env: []string{"LARGE=" + strings.Repeat("x", 1<<20)}}}}
+	var got api.SynchronizeRequest
+	shake := &handshake{registered: make(chan struct{})}
+	_, err := shake.serve(t.Context(), func(message any) error {
+		proto.Merge(message.(proto.Message), sent)
+		return nil
+	}, &ttrpc.UnaryServerInfo{FullMethod: "/nri.pkg.api.v1alpha1.Plugin/Synchronize"},
+		func(_ context.Context, unmarshal func(any) error) (any, error) { return nil, unmarshal(&got) })
+	require.NoError(t, err)
+	require.True(t, got.More)
+	require.Equal(t, "c", got.Containers[0].Id)
+	require.Less(t, proto.Size(&got), 1<<10)
 }
 
 // silent takes no announcement.

@@ -34,7 +34,7 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)
 	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return nil, context.Canceled }, func(string) {})
-	plugin := nri.New(nri.Options{Announcer: held, Kernel: "6.12.0", Options: enforce.Options{
+	plugin := nri.New(nri.Options{Announcer: held, Options: enforce.Options{Kernel: "6.12.0",
 		Host:      machine.New(machine.Dirs{}, cdidir.At(node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: node.Mount(),
 		Units:   systemd.Systemd{Slices: bus, Dropins: systemd.NewDropins(dir)},

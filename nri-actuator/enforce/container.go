@@ -64,7 +64,8 @@ type Life struct {
 
 // trouble is what was reported about a container, so that it is reported once.
 type trouble struct {
-	// refused is the last refusal, kept why the last known decision is kept.
+	// refused is the text of the last refusal. kept is the reason why the container keeps the
+	// last known decision. Both are empty for none.
 	refused, kept string
 	// invalid is the kernel's reason why the cgroup is no partition. tried is
 	// the time of the last try to make it one.

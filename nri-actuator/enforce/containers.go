@@ -54,8 +54,16 @@ func (e *Enforcer) Find(id string) *Container { return e.containers[id] }
 // HasContainers reports whether a container is known.
 func (e *Enforcer) HasContainers() bool { return len(e.containers) > 0 }
 
-// Add takes in a container.
-func (e *Enforcer) Add(c *Container) { e.containers[c.ID] = c }
+// Add takes in a container that is created. Kubelet has given up the pod's earlier container of the same
+// name: if the earlier container was not started and has no cgroup, no runtime may report its end.
+func (e *Enforcer) Add(ctx context.Context, c *Container) {
+	for _, earlier := range e.containers {
+		if earlier.Name == c.Name && earlier.References.PodUID == c.References.PodUID && !earlier.Life.Started && !e.HasCgroup(earlier) {
+			e.forget(ctx, earlier)
+		}
+	}
+	e.containers[c.ID] = c
+}
 
 // Drop forgets a container that was not created.
 func (e *Enforcer) Drop(c *Container) {
@@ -81,9 +89,9 @@ func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
 		if e.containers[id] != nil || !c.Life.Started || c.Life.adopted && listed[c.Cgroups.Dir] {
 			continue
 		}
-		// A runtime may leave a container that has stopped out of its list. It counts
-		// while a process of it runs (I1). So does a pod's sandbox, which no list has: since it
-		// was adopted, its cgroup names CPUs, and the kernel makes no partition of them in its pod.
+		// The runtime's list may lack a stopped container, and never has an adopted sandbox. Both count
+		// while a process in their cgroup runs (I1). The cgroup of the sandbox names CPUs, and
+		// while the cgroup names them, the kernel makes no partition of these CPUs in the pod.
 		c.Life.adopted = false
 		if e.containers[id] = c; !e.populated(c) {
 			e.remove(ctx, c)
@@ -133,7 +141,8 @@ func (e *Enforcer) remove(ctx context.Context, c *Container) {
 	if err := e.endPartition(c); err != nil {
 		logs.From(ctx).Error("partition of a removed container not ended; nri-actuator tries again while its cgroup exists",
 			zap.Error(describe(c, err)))
-		// Without its claim each plan ends the partition, also if the runtime did not list its pod.
+		// The container loses its claim here, so that each later plan ends the partition, even if the
+		// runtime did not list the container's pod.
 		c.lastValid, c.References = nil, claims.Container{PodUID: c.References.PodUID}
 		c.Life.seen, c.Life.removed, c.Life.PodUnlisted = true, true, false
 		return
@@ -142,12 +151,12 @@ func (e *Enforcer) remove(ctx context.Context, c *Container) {
 }
 
 // forgetIfGone forgets a container if its cgroup is gone for good. A container without a
-// cgroup of its own is forgotten when the runtime removes it. The runtime reports no end of a
-// container whose start failed: such a container is gone when its pod's cgroup is, which kubelet
-// makes before the pod's containers and removes after their end. A container whose pod's cgroup is
-// not known stays (I1).
+// cgroup of its own is forgotten when the runtime removes it. The runtime may report no end of a
+// container whose creation or start failed: such a container is gone when its pod's cgroup is, which
+// kubelet makes before the pod's containers and removes after their end. A container whose pod's cgroup
+// is not known stays (I1).
 func (e *Enforcer) forgetIfGone(ctx context.Context, c *Container) {
-	if c.waits() && c.Cgroups.Pod != "" && !e.Mount.Exists(c.Cgroups.Pod) {
+	if !c.Life.Started && !c.Life.PodUnlisted && c.Cgroups.Pod != "" && !e.Mount.Exists(c.Cgroups.Pod) {
 		e.forget(ctx, c)
 		return
 	}

@@ -58,7 +58,8 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 		// claim.
 		if cpus.Overlaps(node.Shared.CPUs) {
 			return fmt.Errorf("its CPUs %s are also in the shared pool %s (%s, generation %d): "+
-				"it waits for dra-frontend to write the node state", cpus, node.Shared.CPUs, contract.NodeFile, node.Generation)
+				"the container waits until dra-frontend has written the node state",
+				cpus, node.Shared.CPUs, contract.NodeFile, node.Generation)
 		}
 		s.pool = true
 	}
@@ -123,7 +124,7 @@ func (e *Enforcer) checkAbove(c *Container) error {
 		return err
 	}
 	if err := tree.NamedAbove(d.CPUs, above); err != nil {
-		return fmt.Errorf("%w: it waits until another pod gives them back", err)
+		return fmt.Errorf("%w: the container waits until another pod gives these CPUs back", err)
 	}
 	return nil
 }
@@ -200,7 +201,9 @@ func (e *Enforcer) ApplyWaiting(ctx context.Context) (waiting bool) {
 			continue
 		}
 		waiting = true
-		if c.Cgroups.Dir == "" || !e.Mount.Exists(c.Cgroups.Dir) {
+		if !e.HasCgroup(c) {
+			// Its creation may have failed, and the next container of its claim may have the partition.
+			c.trouble.invalid = ""
 			continue
 		}
 		if err := e.applyWaiting(ctx, c); err != nil && !errors.Is(err, cgroups.ErrGone) {
@@ -221,7 +224,7 @@ func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 	if err != nil || d.V == "" {
 		return err
 	}
-	// CPUs that cannot be read are none, and each decision has CPUs.
+	// If the CPUs cannot be read, has is empty and differs from the decision, which always has CPUs.
 	has, _ := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
 	if has == d.CPUs && c.Life.Answered {
 		// The runtime writes the answer itself.

@@ -44,9 +44,9 @@ func (d drift) prune(desired map[string]tree.Cgroup) {
 	}
 }
 
-// since returns the contents in pods and levels that were seen since then, by
-// the directory's key, and forgets older ones. A partition's files are left
-// out: its partition is announced if it is invalid.
+// since returns the contents in pods and levels that were seen at the time then
+// or later, by the key of the directory, and forgets older contents. The files of a
+// partition are left out: an invalid partition has its own entry in the announcement.
 func (d drift) since(then time.Time, key func(dir string) string) map[string]contract.Files {
 	var out map[string]contract.Files
 	for dir, files := range d {

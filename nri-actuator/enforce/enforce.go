@@ -38,6 +38,8 @@ type Options struct {
 	// Host has the values of the machine that no cgroup has.
 	Host    *machine.Host
 	Metrics *metrics.Metrics
+	// Kernel is the kernel's release.
+	Kernel string
 	// RefreshInterval is how often a lost partition is tried again.
 	RefreshInterval time.Duration
 	Clock           func() time.Time
@@ -76,11 +78,17 @@ type scope struct {
 	// all covers every cgroup, except waiting containers, which ApplyWaiting writes. A
 	// waiting container whose claim is refused is included.
 	all bool
-	// pool is all pooled containers.
+	// pool covers every pool container.
 	pool bool
 	// above has a container whose pod and levels are concerned, own a container
 	// that is concerned itself; nil for none.
 	above, own *Container
+}
+
+// takesFrom reports whether above has a partition that may take CPUs from the pool container: a pod's pool
+// containers may have the CPUs of the pod's claims until the frontend lists the pod.
+func (s scope) takesFrom(pooled *Container) bool {
+	return s.above != nil && s.above.Decision().Partition != "" && s.above.References.PodUID == pooled.References.PodUID
 }
 
 // result has what went wrong, by cgroup directory. A cgroup that is gone has

@@ -53,7 +53,7 @@ func (e *Enforcer) syncUnit(ctx context.Context, dir string, want tree.Cgroup, s
 		errs = append(errs, e.Mount.RemoveMarks(dir, theirs))
 	}
 	if len(theirs) > 0 && settled {
-		// Systemd must not get this driver's former value of such a file again.
+		// Systemd must not get the content again that this driver wrote into such a file.
 		e.forgetUnit(ctx, dir)
 		e.follow(ctx, dir, want.Files, false)
 	}

@@ -63,6 +63,7 @@ func limit(desired map[string]tree.Cgroup, containers map[string]*Container, lev
 		switch {
 		case s.all && (container == nil || !container.waits() || container.trouble.refused != ""):
 		case s.pool && c.Kind == tree.Pooled:
+		case c.Kind == tree.Pooled && container != nil && s.takesFrom(container):
 		case !concerned[dir]:
 			delete(desired, dir)
 		}

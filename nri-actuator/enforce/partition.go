@@ -90,8 +90,8 @@ type invalid struct {
 }
 
 func (e *invalid) Error() string {
-	return fmt.Sprintf("the kernel does not make it a %s cpuset partition of CPUs %s: %s; other containers may run on them",
-		e.kind, e.cpus, e.reason)
+	return fmt.Sprintf("the kernel does not make the container's cgroup a %s cpuset partition of CPUs %s: %s; "+
+		"other containers may run on these CPUs", e.kind, e.cpus, e.reason)
 }
 
 // checkPartition compares the container's partition with its decision. It makes
@@ -138,6 +138,12 @@ func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 // makePartition makes the partition, and returns the kernel's reason if the
 // kernel refuses. A refused partition becomes a member.
 func (e *Enforcer) makePartition(c *Container, d contract.Decision) (reason string, err error) {
+	if d.Partition == contract.PartitionIsolated {
+		// The machine may have started an older kernel since the claim was prepared, and such a kernel can hang for good.
+		if lack := (contract.Platform{Kernel: e.Kernel, Partitions: true}).Lacks(contract.FeatureIsolated); lack != "" {
+			return lack, nil
+		}
+	}
 	above, err := e.above(path.Dir(c.Cgroups.Dir))
 	if err == nil {
 		err = tree.NamedAbove(d.CPUs, above)

@@ -119,11 +119,11 @@ func mismatch(what, got, want string) error {
 		differs(what, got, want), advice)
 }
 
-// advice ends a refusal for want of the actuator: what a person should check, and what
+// advice ends an error for want of the actuator: what a person should check, and what
 // happens next.
 const advice = "check that nri-actuator runs on this node and what it logs; " + retried
 
-// retried is what happens after a refusal.
+// retried is what happens after an error.
 const retried = "the pod's restart policy decides whether the container is tried again"
 
 func differs(what, got, want string) string {

@@ -21,8 +21,8 @@ import (
 // score of the process before the container's program runs. OCI runtimes set the
 // score before this hook.
 func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) error {
-	came := spec.Process.OOMScoreAdj
-	if !d.LowersOOMScore(came) {
+	own := spec.Process.OOMScoreAdj
+	if !d.LowersOOMScore(own) {
 		return nil
 	}
 	err := checkBacked(spec)
@@ -36,8 +36,8 @@ func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) erro
 		return nil
 	}
 	got := ""
-	if came != nil {
-		got = strconv.Itoa(*came)
+	if own != nil {
+		got = strconv.Itoa(*own)
 	}
 	return fmt.Errorf("%w; %w", mismatch("oom_score_adj", got, strconv.Itoa(*d.OOMScoreAdj)), err)
 }

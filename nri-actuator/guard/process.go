@@ -78,8 +78,9 @@ func checkAllowed(status, dir string, d contract.Decision) error {
 	return checkIDs("NUMA node", fileMems, dir, mems, d.Mems)
 }
 
-// checkIDs returns an error unless the kernel lets the process use ids of want and no
-// others. Some ids of want are enough: the others may be offline.
+// checkIDs returns an error unless may, the ids that the kernel lets the process use, are
+// some or all ids of want. The remaining ids of want may be offline. An empty want allows
+// all ids.
 func checkIDs[Of any](what, file, dir string, may, want contract.Set[Of]) error {
 	if want.IsEmpty() || !may.IsEmpty() && may.IsSubsetOf(want) {
 		return nil

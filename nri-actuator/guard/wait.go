@@ -62,7 +62,7 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 		look = func() error {
 			found := differences(want, func(file string) (string, error) { return mount.Read(dir, file) })
 			if len(found) > 0 {
-				return refusal(dir, found, want)
+				return missingValues(dir, found, want)
 			}
 			return h.checkProcess(pid, dir, d)
 		}
@@ -85,10 +85,10 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 }
 
 // filesToCheck returns the files of the container's cgroup that must be checked, with
-// the contents that they must have. An empty content means any content but
-// empty. Files of which config.json has the contents need no check: the OCI runtime has
-// written them, or the creation has failed. Only a partition needs a check, because the
-// kernel refuses a partition in the file's content.
+// the contents that they must have. An empty content stands for any content that is not
+// empty. If config.json has all contents, the OCI runtime has written the files, or the
+// creation has failed. Then only a partition is checked, because the kernel reports a
+// refused partition in the file's content, and not as an error of the write.
 func filesToCheck(spec *specs.Spec, d contract.Decision) map[string]string {
 	var resources specs.LinuxResources
 	if spec.Linux != nil && spec.Linux.Resources != nil {
@@ -138,8 +138,8 @@ func differences(want map[string]string, read func(file string) (string, error))
 	return found
 }
 
-// refusal returns the error for a container whose cgroup lacks values.
-func refusal(dir string, found []string, want map[string]string) error {
+// missingValues returns the error for a container whose cgroup lacks values.
+func missingValues(dir string, found []string, want map[string]string) error {
 	text := strings.Join(found[:min(len(found), maxDifferences)], "; ")
 	if more := len(found) - maxDifferences; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)

@@ -263,7 +263,8 @@ func (h *Host) read(want contract.Machine, saved map[string]Saved, r *Result) St
 	return seen
 }
 
-// effective returns the CPUs on which the kernel has the interrupts come, if that matters.
+// effective returns the CPUs to which the kernel sends each interrupt, by the interrupt's
+// file. The map is empty if the node state has no InterruptCPUs.
 func (h *Host) effective(want contract.Machine, seen State) map[string]string {
 	cpus := make(map[string]string)
 	if want.InterruptCPUs.IsEmpty() {

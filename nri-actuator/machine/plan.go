@@ -113,7 +113,8 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 		if !wanted {
 			step = Step{File: file, Content: target, Feature: featureOf(file)}
 		}
-		// An interrupt that is known while the default is reduced did not come with it.
+		// While the default is reduced, every interrupt stays saved: only an interrupt that is not
+		// saved can have come with the reduced default.
 		step.GiveBack = target == v.Former && !(wanted && isInterrupt)
 		if step.GiveBack && content == target && !(reduced && isInterrupt) {
 			continue // nothing of this driver is left in the file
@@ -129,8 +130,8 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 }
 
 // recall returns what is kept about a file, from its content and what was kept before. A
-// content that is not this driver's, and an interrupt of other names, have no former value
-// yet: another program wrote the content, or the kernel did.
+// content that this driver did not write becomes the former value, and so does the content
+// of an interrupt with other names: another program or the kernel wrote this content.
 func recall(v Saved, known bool, content string, names []string) Saved {
 	ours := known && slices.Equal(v.Names, names) && (v.Written == content || v.Pending == content)
 	if ours {

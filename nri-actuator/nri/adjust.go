@@ -15,12 +15,12 @@ import (
 // alone (I9), except the OOM score: the lower one of the decision's and the
 // container's own score holds.
 
-// adjust returns the decision for a container that is created. came is the
+// adjust returns the decision for a container that is created. own is the
 // container's own OOM score. Memory and hugepages go through unified, the
 // cgroup's files by name: NRI drops a reservation in the memory struct, and
 // containerd drops hugepage limits while its disable_hugetlb_controller is on,
 // which is its default. OCI runtimes write unified last, over kubelet's values.
-func adjust(d contract.Decision, came *int) *api.ContainerAdjustment {
+func adjust(d contract.Decision, own *int) *api.ContainerAdjustment {
 	a := &api.ContainerAdjustment{}
 	a.SetLinuxCPUSetCPUs(d.CPUs.String())
 	a.SetLinuxCPUSetMems(d.Mems.String())
@@ -33,7 +33,7 @@ func adjust(d contract.Decision, came *int) *api.ContainerAdjustment {
 		// flag the kernel would map it to other nodes then (set_mempolicy(2)).
 		a.SetLinuxMemoryPolicy(api.MpolMode(api.MpolMode_value[p.OCIMode()]), p.Nodes.String(), api.MpolFlag_MPOL_F_STATIC_NODES)
 	}
-	if d.LowersOOMScore(came) {
+	if d.LowersOOMScore(own) {
 		a.SetLinuxOomScoreAdj(d.OOMScoreAdj)
 	}
 	return a

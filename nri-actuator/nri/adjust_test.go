@@ -102,8 +102,8 @@ func TestPolicyForm(t *testing.T) {
 // decision's score and the container's own.
 func TestOOMScoreForm(t *testing.T) {
 	for _, c := range []struct {
-		came, decided, want *int
-		set                 bool
+		own, decided, want *int
+		set                bool
 	}{
 		{new(1000), new(-997), new(-997), true},
 		{new(1), new(0), new(0), true},
@@ -116,8 +116,8 @@ func TestOOMScoreForm(t *testing.T) {
 		{nil, nil, nil, false},
 	} {
 		spec := kubeletSpec()
-		spec.Process.OOMScoreAdj = c.came
-		a := adjust(contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.NUMANodes("0"), OOMScoreAdj: c.decided}, c.came)
+		spec.Process.OOMScoreAdj = c.own
+		a := adjust(contract.Decision{CPUs: contracttest.CPUs("4"), Mems: contracttest.NUMANodes("0"), OOMScoreAdj: c.decided}, c.own)
 		require.Equal(t, c.set, a.GetLinux().GetOomScoreAdj() != nil, c)
 		require.NoError(t, generate.SpecGenerator(&oci.Generator{Config: spec}).Adjust(a))
 		require.Equal(t, c.want, spec.Process.OOMScoreAdj, c)

@@ -92,9 +92,9 @@ func underLock[T any](wait, ctx context.Context, s *Session, do func(ctx context
 // maxAnswer bounds an error that leaves through NRI, in bytes.
 const maxAnswer = 1 << 10
 
-// refusal returns the error for the runtime. The actuator gives the runtime no
+// runtimeError returns the error for the runtime. The actuator gives the runtime no
 // other text.
-func refusal(c *enforce.Container, err error) error {
+func runtimeError(c *enforce.Container, err error) error {
 	text := fmt.Sprintf("cpumem: container %s: %s", c.Name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	return errors.New(contract.Excerpt(text, maxAnswer))
 }

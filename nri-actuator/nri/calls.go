@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -20,6 +21,37 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 )
+
+// Reduce leaves in a part of the runtime's list what [Session.Synchronize] reads: a pod decides how
+// large the rest of its containers is.
+func Reduce(list *api.SynchronizeRequest) {
+	for i, pod := range list.GetPods() {
+		list.Pods[i] = &api.PodSandbox{
+			Id: pod.GetId(), Name: pod.GetName(), Uid: pod.GetUid(), Namespace: pod.GetNamespace(),
+			Linux: &api.LinuxPodSandbox{CgroupParent: pod.GetLinux().GetCgroupParent()},
+		}
+	}
+	// The session refuses a container with so many bytes for that alone. All such containers share the bytes.
+	oversize := []string{contract.EnvPrefix + strings.Repeat("x", contract.MaxEnv)}
+	for i, ctr := range list.GetContainers() {
+		read := claims.Container{}.WithEnv(ctr.GetEnv())
+		reduced := &api.Container{
+			Id: ctr.GetId(), PodSandboxId: ctr.GetPodSandboxId(), Name: ctr.GetName(), State: ctr.GetState(),
+			Env: read.Env, CDIDevices: ctr.GetCDIDevices(),
+			Linux: &api.LinuxContainer{
+				CgroupsPath: ctr.GetLinux().GetCgroupsPath(),
+				Resources:   &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: ctr.GetLinux().GetResources().GetCpu().GetCpus()}},
+			},
+		}
+		if read.Oversize {
+			reduced.Env = oversize
+		}
+		if value, pooled := ctr.GetAnnotations()[pooledAnnotation]; pooled {
+			reduced.Annotations = map[string]string{pooledAnnotation: value}
+		}
+		list.Containers[i] = reduced
+	}
+}
 
 // read returns the container as the runtime reports it. Only the contract's part
 // is kept: a container's environment may have megabytes.
@@ -66,13 +98,13 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 		return s.createLate(ctx, s.read(pod, ctr)), nil, nil
 	}
 	logs.From(ctx).Error("creation refused", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
-	return nil, nil, refusal(c, err)
+	return nil, nil, runtimeError(c, err)
 }
 
 // create never fails for a container without a claim (I7): without a node state
 // it is created as it is, and moved when there is a state.
 func (s *Session) create(ctx context.Context, c *enforce.Container, ctr *api.Container) (*api.ContainerAdjustment, error) {
-	s.enforcer.Add(c)
+	s.enforcer.Add(ctx, c)
 	if !c.NamesClaim() {
 		d, ok, err := s.enforcer.Current(ctx, c)
 		if err != nil || !ok {
@@ -118,7 +150,7 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 		s.later(func(context.Context) { s.enforcer.FindOrAdd(late) })
 		return nil
 	}
-	return refusal(reported, err)
+	return runtimeError(reported, err)
 }
 
 // start reports whether it applied a node state. The error says why the container must
@@ -151,12 +183,12 @@ func (s *Session) start(ctx context.Context, reported *enforce.Container, ctr *a
 // (I5). The guard has checked a container that has the guard's hook.
 func checkCreation(c *enforce.Container, ctr *api.Container) error {
 	d, missing := c.Decision(), ""
-	switch came := oomScore(ctr); {
+	switch own := oomScore(ctr); {
 	case c.Life.Answered:
 		return nil
 	case d.MemoryPolicy != nil:
 		missing = "memory policy"
-	case d.LowersOOMScore(came):
+	case d.LowersOOMScore(own):
 		missing = "OOM score"
 	default:
 		return nil
@@ -165,7 +197,7 @@ func checkCreation(c *enforce.Container, ctr *api.Container) error {
 		return nil
 	}
 	return fmt.Errorf("nothing shows whether it was created with its claim's %s, "+
-		"because this nri-actuator was not there then: it has to be created again", missing)
+		"because this nri-actuator did not answer the creation: the container has to be created again", missing)
 }
 
 // guarded reports whether the guard has let the container's creation pass: the hook runs
@@ -192,7 +224,7 @@ func (s *Session) UpdateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 		return s.updateLate(s.read(pod, ctr)), nil
 	}
 	logs.From(ctx).Error("update refused", zap.String("container", reported.Name), zap.String("id", reported.ID), zap.Error(err))
-	return nil, refusal(reported, err)
+	return nil, runtimeError(reported, err)
 }
 
 func (s *Session) update(ctx context.Context, reported *enforce.Container, asked *api.LinuxResources) ([]*api.ContainerUpdate, error) {

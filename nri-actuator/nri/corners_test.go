@@ -46,7 +46,7 @@ func TestPodKeepsItsValuesWithoutAContainer(t *testing.T) {
 func TestDrop(t *testing.T) {
 	e := enforce.New(newRuntime(t, t.TempDir()).plugin.Options.Options)
 	c, other := &enforce.Container{ID: "c"}, &enforce.Container{ID: "c"}
-	e.Add(c)
+	e.Add(t.Context(), c)
 	e.Drop(other)
 	require.Same(t, c, e.Find("c"))
 	e.Drop(c)
@@ -159,7 +159,7 @@ func TestPlacesThatAreNotKnown(t *testing.T) {
 				Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)},
 			}
 			c.change(container)
-			e.Add(container)
+			e.Add(t.Context(), container)
 			_, err := e.ApplyAll(t.Context())
 			require.ErrorContains(t, err, c.want)
 		})

@@ -14,6 +14,8 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
@@ -167,4 +169,63 @@ func TestPinnedContainerWithoutAPlace(t *testing.T) {
 	require.NoError(t, err)
 	r.run("claimed", podA, r.node.Prepare(podA, testnode.UID(7), quad())...)
 	require.NoError(t, r.plugin.Apply(t.Context()))
+}
+
+// The runtime may report no end of a container whose creation failed. Such a container is forgotten when kubelet tries again and
+// when its pod is gone: a pod that never starts must not fill the memory.
+func TestFailedCreationsAreForgotten(t *testing.T) {
+	for name, claim := range map[string]bool{"without a claim": false, "with a claim": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			r.addPod(podA)
+			var env []string
+			if claim {
+				env = r.node.Prepare(podA, claimA, quad())
+			}
+			e := enforce.New(r.plugin.Options.Options)
+			add := func(id, name string) *enforce.Container {
+				c := &enforce.Container{
+					ID: id, Name: name, References: claims.Container{PodUID: podA}.WithEnv(env),
+					Cgroups: enforce.Cgroups{Dir: r.podDir(podA) + "/" + id, Pod: r.podDir(podA)},
+				}
+				e.Add(t.Context(), c)
+				return c
+			}
+			apply := func() {
+				_, err := e.ApplyAll(t.Context())
+				require.NoError(t, err)
+			}
+			add("other", "ns/pod/other")
+			add("first", "ns/pod/c")
+			second := add("second", "ns/pod/c")
+			require.Nil(t, e.Find("first"), "kubelet has tried again")
+			require.NotNil(t, e.Find("other"))
+			r.node.AddCgroup(second.Cgroups.Dir)
+			add("third", "ns/pod/c")
+			require.NotNil(t, e.Find("second"), "a process may be in its cgroup")
+			r.node.RemoveCgroup(second.Cgroups.Dir)
+			apply()
+			require.NotNil(t, e.Find("third"), "its cgroup is not there yet")
+			r.node.RemoveCgroup(r.podDir(podA))
+			apply()
+			require.False(t, e.HasContainers(), "the pod is gone")
+		})
+	}
+}
+
+// A creation that failed has no partition: the next container of its claim may have one.
+func TestPartitionOfAFailedCreation(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	c.running, c.api.State = false, api.ContainerState_CONTAINER_CREATED
+	unknown := r.podDir(podA) + "/unknown"
+	r.node.AddCgroup(unknown)
+	r.node.SetFile(unknown, "cpuset.cpus", "0-15")
+	e := enforce.New(r.plugin.Options.Options)
+	e.Replace(t.Context(), []*enforce.Container{at(c, false)})
+	require.True(t, e.ApplyWaiting(t.Context()))
+	require.Contains(t, e.Invalid(), claimA)
+	r.node.RemoveCgroup(c.dir)
+	require.True(t, e.ApplyWaiting(t.Context()), "it may come back")
+	require.Empty(t, e.Invalid())
 }

@@ -221,7 +221,7 @@ func TestOnClaimed(t *testing.T) {
 			}
 			require.False(t, e.OnClaimed(ctr), "no CPU is claimed")
 			holder := &enforce.Container{ID: "claimed", References: claims.Container{PodUID: podA}.WithEnv(claimed.api.Env)}
-			e.Add(holder)
+			e.Add(t.Context(), holder)
 			_, _, err := e.Current(t.Context(), holder)
 			require.NoError(t, err)
 			require.Equal(t, c.want, e.OnClaimed(ctr))

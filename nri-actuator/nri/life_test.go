@@ -42,7 +42,7 @@ func TestStartWithoutACall(t *testing.T) {
 			r := newRuntime(t, t.TempDir())
 			c := r.foreign("c", podA)
 			e := enforce.New(r.plugin.Options.Options)
-			e.Add(at(c, false))
+			e.Add(t.Context(), at(c, false))
 			start(e, c)
 			_, err := e.ApplyAll(t.Context())
 			require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestFailedWriteIntoASeenCgroup(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.foreign("c", podA)
 	e := enforce.New(r.plugin.Options.Options)
-	e.Add(at(c, true))
+	e.Add(t.Context(), at(c, true))
 	for file, value := range map[string]string{"cpuset.cpus": "0", "cpuset.mems": "0"} {
 		r.node.SetFile(c.dir, file, value)
 		r.node.FailWrites(c.dir, file, syscall.EIO)
@@ -106,7 +106,7 @@ func TestRefusedContainerThatWaits(t *testing.T) {
 	c := r.foreign("c", podB, r.node.Prepare(podA, claimA, quad())...)
 	before := r.node.File(c.dir, "cpuset.cpus")
 	e := enforce.New(r.plugin.Options.Options)
-	e.Add(at(c, false))
+	e.Add(t.Context(), at(c, false))
 	require.True(t, e.ApplyWaiting(t.Context()))
 	require.Equal(t, before, r.node.File(c.dir, "cpuset.cpus"))
 }
@@ -117,7 +117,7 @@ func TestCreatedContainerIsNotForgotten(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
 	e := enforce.New(r.plugin.Options.Options)
-	e.Add(at(c, false))
+	e.Add(t.Context(), at(c, false))
 	for range 2 {
 		_, err := e.ApplyAll(t.Context())
 		require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestCreatedContainerOfAnUnknownPodCgroup(t *testing.T) {
 	c := at(r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...), false)
 	c.Cgroups.Dir, c.Cgroups.Pod = "", ""
 	e := enforce.New(r.plugin.Options.Options)
-	e.Add(c)
+	e.Add(t.Context(), c)
 	_, _ = e.ApplyAll(t.Context()) // the error is about the unknown cgroup
 	require.NotNil(t, e.Find("c"))
 }
@@ -144,7 +144,7 @@ func TestUnlistedContainerWithoutACgroup(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.foreign("c", podA)
 	e := enforce.New(r.plugin.Options.Options)
-	e.Add(at(c, true))
+	e.Add(t.Context(), at(c, true))
 	_, err := e.ApplyAll(t.Context())
 	require.NoError(t, err)
 	r.node.RemoveCgroup(c.dir)
@@ -271,7 +271,7 @@ func TestPodWithAnUnreadableMark(t *testing.T) {
 	options := r.plugin.Options.Options
 	options.Mount = cgroups.NewMount(unlisted{r.node.Hierarchy(), r.podDir(podA)})
 	e, created := enforce.New(options), at(c, false)
-	e.Add(created)
+	e.Add(t.Context(), created)
 	_, err := e.Create(t.Context(), created, func(contract.Decision) error { return nil })
 	require.ErrorContains(t, err, "its pod: cgroup "+r.podDir(podA))
 }
@@ -338,7 +338,7 @@ func TestStartWithoutACgroup(t *testing.T) {
 		known, starts bool
 	}{{c, false, false}, {c, true, true}, {plain, false, true}} {
 		e := enforce.New(r.plugin.Options.Options)
-		e.Add(at(start.of, true))
+		e.Add(t.Context(), at(start.of, true))
 		_, err := e.ApplyTo(t.Context(), e.Find(start.of.api.Id), start.known)
 		require.Equal(t, start.starts, err == nil, "%s: %v", start.of.api.Id, err)
 	}

@@ -34,7 +34,7 @@ func TestUnreadableNodeFileIsLoggedOnce(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
 	e := enforce.New(r.plugin.Options.Options)
-	e.Add(at(c, false))
+	e.Add(t.Context(), at(c, false))
 	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
 	ctx, kept := observed(t)
 	for range 3 {

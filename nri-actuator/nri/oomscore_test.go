@@ -42,7 +42,7 @@ func TestOOMScore(t *testing.T) {
 // actuator and guard does not start with a higher score than decided.
 func TestOOMScoreNeverKnown(t *testing.T) {
 	for name, c := range map[string]struct {
-		came    *int
+		own     *int
 		guarded bool
 		starts  bool
 	}{
@@ -56,7 +56,7 @@ func TestOOMScoreNeverKnown(t *testing.T) {
 			r := newRuntime(t, t.TempDir())
 			created, err := r.create("c", podA, r.node.Prepare(podA, claimA, scored(750))...)
 			require.NoError(t, err)
-			created.api.Linux.OomScoreAdj = api.Int(c.came)
+			created.api.Linux.OomScoreAdj = api.Int(c.own)
 			if c.guarded {
 				created.api.Hooks = &api.Hooks{CreateRuntime: []*api.Hook{
 					{Path: "/opt/nri-actuator", Args: []string{"nri-actuator", "guard"}},

@@ -110,7 +110,7 @@ func TestLevelThatRefuses(t *testing.T) {
 	options := r.plugin.Options.Options
 	options.Mount = r.node.MountIn("kubepods")
 	e := enforce.New(options)
-	e.Add(&enforce.Container{ID: "c", Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)}})
+	e.Add(t.Context(), &enforce.Container{ID: "c", Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)}})
 	_, err := e.ApplyAll(t.Context())
 	require.ErrorIs(t, err, syscall.EPERM)
 }
@@ -137,7 +137,7 @@ func TestSystemdGetsFilesOnce(t *testing.T) {
 		units := &sets{Units: r.plugin.Options.Units, dir: dir}
 		options.Units = units
 		e := enforce.New(options)
-		e.Add(&enforce.Container{
+		e.Add(t.Context(), &enforce.Container{
 			ID: "c", Name: "c", References: claims.Container{PodUID: podB}, Life: enforce.Life{Started: true},
 			Cgroups: enforce.Cgroups{Dir: r.podDir(podB) + "/c", Pod: r.podDir(podB)},
 		})
@@ -171,7 +171,7 @@ func TestSystemdGetsValuesOrIsCorrected(t *testing.T) {
 			units := &sets{Units: options.Units, dir: dir}
 			options.Units = units
 			e := enforce.New(options)
-			e.Add(at(c, true))
+			e.Add(t.Context(), at(c, true))
 			for range 2 {
 				_, err := e.ApplyAll(t.Context())
 				require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestSystemdGetsAgainWhatHolds(t *testing.T) {
 			units := &sets{Units: options.Units, dir: r.podDir(podB)}
 			options.Units = units
 			e := enforce.New(options)
-			e.Add(at(r.foreign("c", podB), true))
+			e.Add(t.Context(), at(r.foreign("c", podB), true))
 			for _, files := range []map[string]string{both, one} {
 				r.node.Change(func(s *contract.NodeState) { s.Pods[podB] = contract.PodState{Claims: []string{claimB}, Cgroup: files} })
 				units.calls, units.forgot = nil, nil

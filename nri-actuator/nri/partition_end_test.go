@@ -176,7 +176,7 @@ func TestPartitionWaitsForItsCPUs(t *testing.T) {
 	}
 	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
 	_, err := r.create("c", podA, env...)
-	require.ErrorContains(t, err, "it waits until another pod gives them back")
+	require.ErrorContains(t, err, "the container waits until another pod gives these CPUs back")
 	r.node.SetFile(r.podDir(podB), contract.FileExclusive, "")
 	c := r.run("c", podA, env...)
 	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))

@@ -41,19 +41,25 @@ func TestPartition(t *testing.T) {
 
 func testPartition(t *testing.T, release kerneltest.Release) {
 	r := newRuntimeOn(t, t.TempDir(), release)
-	pooled := r.run("pooled", podB)
-	r.later(time.Hour)
-	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionIsolated))
-	beside := r.run("beside", podA)
-	c := r.run("c", podA, env...)
-	require.Equal(t, []string{
+	kind, another := contract.PartitionRoot, contract.PartitionIsolated
+	features := []string{
 		contract.FeatureOOMScore, contract.FeatureMemoryPolicy, contract.FeatureWeightedInterleave, contract.FeaturePartition,
 		contract.FeatureQuota,
-	}, r.announces().Features)
+	}
+	if release.Name == kerneltest.Linux7.Name {
+		kind, another = another, kind
+		features = slices.Insert(features, 4, contract.FeatureIsolated)
+	}
+	pooled := r.run("pooled", podB)
+	r.later(time.Hour)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", kind))
+	beside := r.run("beside", podA)
+	c := r.run("c", podA, env...)
+	require.Equal(t, features, r.announces().Features)
 
 	holds := func() {
 		t.Helper()
-		require.Equal(t, "isolated", r.node.File(c.dir, contract.FilePartition))
+		require.Equal(t, kind, r.node.File(c.dir, contract.FilePartition))
 		require.Equal(t, "4-7", r.cpus(c))
 		require.Equal(t, []string{"4-7", "4-7", "4-7"}, r.exclusive(podA))
 		require.Equal(t, "0-15", r.cpus(pooled))
@@ -74,7 +80,7 @@ func testPartition(t *testing.T, release kerneltest.Release) {
 		invalid kerneltest.Release
 	}{
 		"ended":            {dir: c.dir, file: contract.FilePartition, content: "member"},
-		"of another kind":  {dir: c.dir, file: contract.FilePartition, content: "root"},
+		"of another kind":  {dir: c.dir, file: contract.FilePartition, content: another},
 		"without its CPUs": {dir: c.dir, file: contract.FileExclusive, invalid: kerneltest.Linux612},
 		"without its pod":  {dir: r.podDir(podA), file: contract.FileExclusive, invalid: kerneltest.Linux7},
 		"without ancestor": {dir: "kubepods", file: contract.FileExclusive, invalid: kerneltest.Linux7},
@@ -85,7 +91,7 @@ func testPartition(t *testing.T, release kerneltest.Release) {
 			r.node.SetFile(by.dir, by.file, by.content)
 			repairs := 1.0
 			if by.invalid.Name == release.Name {
-				require.Contains(t, r.node.File(c.dir, contract.FilePartition), "isolated invalid")
+				require.Contains(t, r.node.File(c.dir, contract.FilePartition), kind+" invalid")
 				repairs++ // the partition, beside the file
 			}
 			require.NoError(t, r.plugin.Apply(t.Context()))
@@ -236,6 +242,7 @@ func TestNoPartitionsBelowACgroupRoot(t *testing.T) {
 	for root, able := range map[string]bool{"": true, "/outer": false} {
 		r := newRuntime(t, t.TempDir())
 		r.node.AddCgroup("outer/kubepods/burstable/pod" + podA)
+		r.addPod(podA)
 		pod := sandbox(podA)
 		pod.Linux.CgroupParent = root + pod.Linux.CgroupParent
 		_, err := r.session.Synchronize(t.Context(), []*api.PodSandbox{pod}, []*api.Container{{
@@ -280,4 +287,31 @@ func TestPartitionMadeBeforeTheRuntimeMakesIt(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
 	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total", contract.FilePartition))
+}
+
+// A pool container may have CPUs of its pod's partition while the frontend does not list the pod. It gives them up before the
+// runtime makes the partition.
+func TestPartitionTakesFromItsPod(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	beside, elsewhere := r.run("beside", podA), r.run("elsewhere", podB)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	c := r.run("c", podA, env...)
+	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
+	require.Equal(t, "0-3,8-15", r.cpus(beside))
+	require.Equal(t, "0-15", r.cpus(elsewhere))
+}
+
+// A node may start an older kernel than the one for which a claim was prepared. There the kernel may hang for good if the
+// actuator makes an isolated partition, so the actuator only reports the loss of one.
+func TestIsolatedPartitionOnAnOlderKernel(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	d := partitioned("4-7", contract.PartitionIsolated)
+	d.Requires = append(d.Requires, contract.FeatureIsolated)
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, d)...)
+	r.kernel = "6.12.0"
+	r.connect()
+	r.node.SetFile(c.dir, contract.FilePartition, "member")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+	require.Contains(t, r.announces().InvalidPartitions[claimA], "the kernel is Linux 6.12.0")
 }

@@ -44,8 +44,6 @@ type Plugin struct {
 type Options struct {
 	enforce.Options
 	Announcer Announcer
-	// Kernel is the kernel's release.
-	Kernel string
 }
 
 // New returns a plugin without containers. A [Session] brings the containers.

@@ -79,7 +79,11 @@ func (m *model) prepare(t *rapid.T) {
 		d := contract.Decision{V: contract.Version, Mems: contracttest.NUMANodes(rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "mems"))}
 		if n := rapid.IntRange(0, 3).Draw(t, "cpus"); n > 0 && len(free) > n {
 			d.CPUs, free = contract.CPUs(free[:n]...), free[n:]
-			if d.Partition = rapid.SampledFrom(append([]string{""}, contract.PartitionKinds()...)).Draw(t, "partition"); d.Partition != "" {
+			kinds := append([]string{""}, contract.PartitionKinds()...)
+			if m.r.kernel == "6.12.0" { // which has no isolated partitions
+				kinds = []string{"", contract.PartitionRoot}
+			}
+			if d.Partition = rapid.SampledFrom(kinds).Draw(t, "partition"); d.Partition != "" {
 				d.Requires = []string{contract.FeaturePartition}
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
@@ -85,6 +86,9 @@ func newRuntimeOn(t require.TestingT, dir string, release kerneltest.Release) *r
 		containers: make(map[string]*container),
 		features:   contract.Features(),
 	}
+	if release.Name == kerneltest.Linux7.Name {
+		r.kernel = "7.0.0"
+	}
 	r.later(time.Hour)
 	r.connect()
 	return r
@@ -102,7 +106,7 @@ func (r *runtime) connect() {
 	if r.mount != nil {
 		mount = r.mount
 	}
-	r.plugin = nri.New(nri.Options{Announcer: r, Kernel: r.kernel, Options: enforce.Options{
+	r.plugin = nri.New(nri.Options{Announcer: r, Options: enforce.Options{Kernel: r.kernel,
 		Host:      machine.New(r.machine, cdidir.At(r.node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: mount, Metrics: m,
 		// The cgroups are no units.
@@ -122,13 +126,15 @@ func (r *runtime) synchronize() error {
 		if c.pod != nil {
 			pods[c.pod.Id] = c.pod
 		}
-		list = append(list, c.api)
+		list = append(list, proto.CloneOf(c.api))
 	}
 	var sandboxes []*api.PodSandbox
 	for _, pod := range pods {
-		sandboxes = append(sandboxes, pod)
+		sandboxes = append(sandboxes, proto.CloneOf(pod))
 	}
-	updates, err := r.session.Synchronize(context.Background(), sandboxes, list)
+	request := &api.SynchronizeRequest{Pods: sandboxes, Containers: list}
+	nri.Reduce(request)
+	updates, err := r.session.Synchronize(context.Background(), request.Pods, request.Containers)
 	require.Empty(r.t, updates, "running containers are written, not updated through the runtime")
 	return err
 }

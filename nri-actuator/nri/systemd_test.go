@@ -86,7 +86,7 @@ func (s *fakeSystemd) start() {
 	var running sync.WaitGroup
 	running.Go(func() { bus.Run(ctx) })
 	s.t.Cleanup(func() { cancel(); running.Wait() })
-	s.plugin = nri.New(nri.Options{Announcer: s, Kernel: "6.12.0", Options: enforce.Options{
+	s.plugin = nri.New(nri.Options{Announcer: s, Options: enforce.Options{Kernel: "6.12.0",
 		Host:      machine.New(machine.Dirs{}, cdidir.At(s.node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features()), Mount: s.node.Mount(), Metrics: m,
 		Units: s.wrap(systemd.Systemd{Slices: bus, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,

@@ -142,7 +142,7 @@ func cpusIn(list string) contract.CPUSet {
 }
 
 // mayName reports whether the cgroup dir may name the CPUs in cpuset.cpus.exclusive. The kernel
-// lets no two siblings name the same CPU, and a cgroup may name only CPUs that its parent names.
+// lets no two siblings name the same CPU, and makes no partition of CPUs that the cgroups above do not name.
 func (p *plan) mayName(dir string, cpus contract.CPUSet) bool {
 	return !p.namedBySibling(dir, cpus) && p.namedAbove(dir, cpus)
 }
@@ -185,7 +185,7 @@ func (p *plan) endPartitions() {
 			case "":
 				continue
 			case Member:
-				// A process that ended between the two steps has left the CPUs.
+				// An actuator that ended between the two steps of [EndPartition] left the CPUs in the file.
 				if has.IsEmpty() {
 					continue
 				}
@@ -202,8 +202,8 @@ func (p *plan) endPartitions() {
 
 // reclaimCPUs takes partition CPUs from the pods and levels that do not need them,
 // before other cgroups get CPUs: the kernel lets no two siblings name the same
-// CPU. It begins at the bottom: a cgroup may name only CPUs that its parent
-// names.
+// CPU. It begins at the bottom: no cgroup shall name CPUs that its parent does not
+// name.
 func (p *plan) reclaimCPUs() {
 	above := append(p.of(Level), p.of(Pod)...)
 	slices.Reverse(above)
@@ -229,7 +229,7 @@ func (p *plan) fill(kind Kind) {
 	for _, dir := range p.of(kind) {
 		files, state := p.desired[dir].Files, p.observed[dir]
 		for _, file := range slices.Sorted(maps.Keys(files)) {
-			_, former := state.Former[file]
+			_, saved := state.Former[file]
 			_, read := state.Files[file]
 			content := files[file]
 			differs := p.has(dir, file) != content
@@ -241,10 +241,10 @@ func (p *plan) fill(kind Kind) {
 			case differs:
 				// A file that does not exist has no former value.
 				p.add(Step{Dir: dir, File: file, Content: content,
-					Act: saveUnless(kind > Pod || !read || former && !state.overwritten(file))})
-			case state.Written[file] != content && state.Files[file] == content && (former || kind > Pod):
-				// A content that was there without this driver is not its own,
-				// except in a container.
+					Act: saveUnless(kind > Pod || !read || saved && !state.overwritten(file))})
+			case state.Written[file] != content && state.Files[file] == content && (saved || kind > Pod):
+				// In a pod or level, a content without a saved former value is another
+				// program's and gets no mark.
 				p.add(Step{Dir: dir, File: file, Content: content, Act: MarkWritten})
 			}
 		}

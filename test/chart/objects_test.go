@@ -281,27 +281,31 @@ func TestArguments(t *testing.T) {
 	require.Len(t, mounts(t, pod, container(t, pod, "actuator")), len(actuatorMounts)-1)
 }
 
-// TestThreads: both daemons run few Go threads on a node of any size, and extraEnv wins.
+// TestEnvironment: both daemons run few Go threads on a node of any size and keep their memory limit, and extraEnv wins.
 // Server-side apply, which Helm 4 uses, refuses a name that is twice in env.
-func TestThreads(t *testing.T) {
+func TestEnvironment(t *testing.T) {
 	for name, c := range map[string]struct {
-		extra              string
+		extra string
+		// frontend and actuator are what is other than by default.
 		frontend, actuator map[string]string
 	}{
-		"default": {`[]`, map[string]string{"GOMAXPROCS": "4"}, map[string]string{"GOMAXPROCS": "2"}},
-		"another variable": {
-			`[{name: GOGC, value: "50"}]`,
-			map[string]string{"GOMAXPROCS": "4", "GOGC": "50"}, map[string]string{"GOMAXPROCS": "2", "GOGC": "50"},
-		},
-		"another number": {`[{name: GOMAXPROCS, value: "7"}]`, map[string]string{"GOMAXPROCS": "7"}, map[string]string{"GOMAXPROCS": "7"}},
+		"default":          {`[]`, nil, nil},
+		"another variable": {`[{name: GOGC, value: "50"}]`, map[string]string{"GOGC": "50"}, map[string]string{"GOGC": "50"}},
+		"another number":   {`[{name: GOMAXPROCS, value: "7"}]`, map[string]string{"GOMAXPROCS": "7"}, map[string]string{"GOMAXPROCS": "7"}},
+		"another limit":    {`[{name: GOMEMLIMIT, value: "64MiB"}]`, map[string]string{"GOMEMLIMIT": "64MiB"}, map[string]string{"GOMEMLIMIT": "64MiB"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := render(t, fmt.Sprintf("{frontend: {extraEnv: %s}, actuator: {extraEnv: %s}}", c.extra, c.extra))
-			for daemon, want := range map[string]map[string]string{"frontend": c.frontend, "actuator": c.actuator} {
+			for daemon, changes := range map[string]map[string]string{"frontend": c.frontend, "actuator": c.actuator} {
+				want := map[string]string{"GOMAXPROCS": map[string]string{"frontend": "4", "actuator": "2"}[daemon], "GOMEMLIMIT": "limits.memory"}
+				maps.Copy(want, changes)
 				got := map[string]string{}
 				for _, v := range container(t, daemonSet(t, all, daemon).Spec.Template.Spec, daemon).Env {
 					require.NotContains(t, got, v.Name, "twice in env")
 					got[v.Name] = v.Value
+					if v.ValueFrom != nil && v.ValueFrom.ResourceFieldRef != nil {
+						got[v.Name] = v.ValueFrom.ResourceFieldRef.Resource
+					}
 				}
 				delete(got, "NODE_NAME")
 				delete(got, "POD_UID")

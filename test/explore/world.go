@@ -183,7 +183,7 @@ func (w *world) startActuator(m mishap) error {
 	mount := cgroups.NewMount(mounted.Hierarchy{Kernel: w.kernel, Process: process{w.actuator, func(what string) {
 		w.check("the actuator's " + what)
 	}}})
-	w.plugin = nri.New(nri.Options{Announcer: w, Kernel: "6.12.0", Options: enforce.Options{
+	w.plugin = nri.New(nri.Options{Announcer: w, Options: enforce.Options{Kernel: "6.12.0",
 		Host:      machine.New(machine.Dirs{}, cdidir.At(w.cdi()), "boot"),
 		Directory: claims.New(cdidir.At(w.cdi()), contract.Features()), Mount: mount, Metrics: registry,
 		Units:           systemd.Systemd{Slices: systemd.New(nil, nil), Dropins: systemd.NewDropins(filepath.Join(w.dir, "absent"))},

@@ -74,13 +74,17 @@ seLinuxOptions:
 {{- end }}
 {{- end -}}
 
-{{- /* Variables of a daemon: the number of Go threads at work, and extraEnv, which may have
-another number. Without a number Go takes the number of the node's CPUs. */}}
+{{- /* Variables of a daemon: the number of Go threads at work, the memory above which Go collects garbage all the
+time, and extraEnv, which may have other values. Without these Go takes the number of the node's CPUs, and lets the heap
+grow to twice of what is in use: above the container's limit the kernel would kill the daemon. */}}
 {{- define "cpumem.env" -}}
 {{- $names := list }}
 {{- range .extra }}{{ $names = append $names .name }}{{ end }}
 {{- if not (has "GOMAXPROCS" $names) -}}
 - {name: GOMAXPROCS, value: {{ .threads | quote }}}
+{{ end }}
+{{- if not (has "GOMEMLIMIT" $names) -}}
+- {name: GOMEMLIMIT, valueFrom: {resourceFieldRef: {resource: limits.memory}}}
 {{ end }}
 {{- with .extra }}
 {{- toYaml . }}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process is what both daemons are as processes: a version, signals, a log,
-// and an HTTP server for probes and metrics. The daemons themselves know nothing of
-// it.
+// Package process has what the programs need as processes: a version, signals, a log,
+// and an HTTP server for probes and metrics. Only the commands import this package; the
+// packages of the daemons do not.
 package process
 
 import (

@@ -122,7 +122,7 @@ func (m Machine) policies() (checks []Check) {
 	case err != nil:
 		checks = append(checks, Check{Name: "kubelet's managers", State: Fault, Found: err.Error()})
 	case len(warnings) == 0:
-		checks = append(checks, Check{Name: "kubelet's managers", State: OK, Found: "cpuManagerPolicy and memoryManagerPolicy are none"})
+		checks = append(checks, Check{Name: "kubelet's managers", State: OK, Found: "cpuManagerPolicy is none and memoryManagerPolicy None"})
 	}
 	return checks
 }

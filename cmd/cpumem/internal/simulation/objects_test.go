@@ -158,7 +158,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil || len(data) > 10000 {
 			return
 		}
-		result, err := simulation.Run(t.Context(), m, config.Default(), objects, simulation.Others{})
+		result, err := simulation.Run(t.Context(), m, config.Default(), objects, simulation.OtherDrivers{})
 		if err != nil {
 			return
 		}

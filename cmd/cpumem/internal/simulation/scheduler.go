@@ -31,7 +31,7 @@ type scheduler struct {
 	results []resourceapi.DeviceRequestAllocationResult
 }
 
-func newScheduler(classes allocation.Classes, others Others) *scheduler {
+func newScheduler(classes allocation.Classes, others OtherDrivers) *scheduler {
 	return &scheduler{
 		node:      &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}}},
 		allocator: allocation.New(classes),

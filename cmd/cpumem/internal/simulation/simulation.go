@@ -42,7 +42,7 @@ const nodeName = "simulated"
 
 // Run simulates the pods on the machine, beside the devices of other drivers. The error is
 // about the input: a claim that does not fit is a result.
-func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects, others Others) (Result, error) {
+func Run(ctx context.Context, m topology.Machine, c config.Config, o Objects, others OtherDrivers) (Result, error) {
 	offered, err := c.Divide(m)
 	if err != nil {
 		return Result{}, err

@@ -56,7 +56,7 @@ spec:
 func run(t require.TestingT, m topology.Machine, c config.Config, documents ...string) simulation.Result {
 	objects, err := simulation.Read(strings.NewReader(strings.Join(documents, "")), simulation.ChartClasses())
 	require.NoError(t, err)
-	result, err := simulation.Run(context.Background(), m, c, objects, simulation.Others{})
+	result, err := simulation.Run(context.Background(), m, c, objects, simulation.OtherDrivers{})
 	require.NoError(t, err)
 	return result
 }
@@ -156,7 +156,7 @@ func TestWhatTheAllocatorSays(t *testing.T) {
 func TestConfigurationThatDoesNotFit(t *testing.T) {
 	c := config.Default()
 	c.ReservedCPUs = "99"
-	_, err := simulation.Run(t.Context(), topologytest.T1().Machine(), c, simulation.Objects{}, simulation.Others{})
+	_, err := simulation.Run(t.Context(), topologytest.T1().Machine(), c, simulation.Objects{}, simulation.OtherDrivers{})
 	require.ErrorContains(t, err, "reservedCPUs 99")
 }
 
@@ -201,9 +201,9 @@ func TestRunTwice(t *testing.T) {
 	objects, err := simulation.Read(strings.NewReader(claim("a", "cpu: 1", "")+claim("b", "cpu: 9", "")), simulation.ChartClasses())
 	require.NoError(t, err)
 	m := topologytest.T2().Machine()
-	first, err := simulation.Run(t.Context(), m, config.Default(), objects, simulation.Others{})
+	first, err := simulation.Run(t.Context(), m, config.Default(), objects, simulation.OtherDrivers{})
 	require.NoError(t, err)
-	second, err := simulation.Run(t.Context(), m, config.Default(), objects, simulation.Others{})
+	second, err := simulation.Run(t.Context(), m, config.Default(), objects, simulation.OtherDrivers{})
 	require.NoError(t, err)
 	require.Equal(t, first, second)
 }

@@ -45,7 +45,7 @@ func (d drawing) claims(claims []Claim) error {
 	d.rounded(claims)
 	d.reasons(claims, Unschedulable, "unschedulable, their pods are pending:")
 	d.reasons(claims, Refused, "refused by Prepare, their pods do not start:")
-	d.reasons(claims, Allocated, "not shared with every pod that wants to:")
+	d.reasons(claims, Allocated, "allocated, but not every pod can use the claim:")
 	return nil
 }
 

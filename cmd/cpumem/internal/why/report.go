@@ -193,7 +193,7 @@ func (a Answer) Text(w io.Writer) error {
 	for _, n := range a.Nodes {
 		switch {
 		case n.Fits:
-			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, "-", "fits now: the scheduler will take it, or has another reason, which its message gives")
+			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, "-", "fits at this moment: the scheduler takes the node, or its message names another reason")
 		case len(n.Zones) == 0:
 			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, "-", n.Reason)
 		}

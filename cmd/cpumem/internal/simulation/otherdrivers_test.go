@@ -67,7 +67,7 @@ spec:
 }
 
 func TestBesideOtherDrivers(t *testing.T) {
-	others, err := simulation.ReadOthers(strings.NewReader(nics))
+	others, err := simulation.ReadOtherDrivers(strings.NewReader(nics))
 	require.NoError(t, err)
 	const node, root = "resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"
 	inOrder := []string{"numa-1", "numa-0", ""}
@@ -109,7 +109,7 @@ func TestBesideOtherDrivers(t *testing.T) {
 }
 
 func TestOtherDriversPicture(t *testing.T) {
-	others, err := simulation.ReadOthers(strings.NewReader(nics))
+	others, err := simulation.ReadOtherDrivers(strings.NewReader(nics))
 	require.NoError(t, err)
 	objects, err := simulation.Read(strings.NewReader(beside("c", "resource.kubernetes.io/numaNode")),
 		others.Classes(simulation.ChartClasses()))
@@ -138,7 +138,7 @@ func TestFaultyOthers(t *testing.T) {
 		"no YAML":             {"{", "document 1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := simulation.ReadOthers(strings.NewReader(c.text))
+			_, err := simulation.ReadOtherDrivers(strings.NewReader(c.text))
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -148,7 +148,7 @@ func FuzzReadOthers(f *testing.F) {
 	f.Add([]byte(nics))
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: [null]}]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		others, err := simulation.ReadOthers(strings.NewReader(string(data)))
+		others, err := simulation.ReadOtherDrivers(strings.NewReader(string(data)))
 		if err != nil {
 			require.Less(t, len(err.Error()), 10000+4*len(data), "an error repeats at most the input")
 			return

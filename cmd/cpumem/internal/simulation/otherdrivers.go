@@ -20,20 +20,20 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
 
-// Others are the devices of other drivers on the simulated node, and their classes.
-type Others struct {
+// OtherDrivers are the devices of other drivers on the simulated node, and their classes.
+type OtherDrivers struct {
 	slices  []*resourceapi.ResourceSlice
 	classes allocation.Classes
 	// node has all slices of a node.
 	node string
 }
 
-// ReadOthers reads a stream of YAML or JSON documents of the kinds ResourceSlice and
+// ReadOtherDrivers reads a stream of YAML or JSON documents of the kinds ResourceSlice and
 // DeviceClass, as kubectl get -o yaml writes them: a List of them is read as well. The
 // slices stand for those of the simulated node, so all that name a node name the same.
 // Slices of this driver are left out, because the simulation publishes them.
-func ReadOthers(r io.Reader) (Others, error) {
-	out := Others{classes: make(allocation.Classes)}
+func ReadOtherDrivers(r io.Reader) (OtherDrivers, error) {
+	out := OtherDrivers{classes: make(allocation.Classes)}
 	stream := utilyaml.NewYAMLReader(bufio.NewReader(r))
 	for n := 1; ; n++ {
 		doc, err := stream.Read()
@@ -48,24 +48,24 @@ func ReadOthers(r io.Reader) (Others, error) {
 			err = out.add(data)
 		}
 		if err != nil {
-			return Others{}, fmt.Errorf("document %d: %w", n, err)
+			return OtherDrivers{}, fmt.Errorf("document %d: %w", n, err)
 		}
 	}
 	if len(out.slices) == 0 {
-		return Others{}, errors.New("it has no ResourceSlice of another driver")
+		return OtherDrivers{}, errors.New("it has no ResourceSlice of another driver")
 	}
 	return out, nil
 }
 
 // Classes returns the given classes and those that were read, which win: a cluster's
 // own class of this driver may differ from the chart's.
-func (o Others) Classes(chart allocation.Classes) allocation.Classes {
+func (o OtherDrivers) Classes(chart allocation.Classes) allocation.Classes {
 	out := maps.Clone(chart)
 	maps.Copy(out, o.classes)
 	return out
 }
 
-func (o *Others) add(data []byte) error {
+func (o *OtherDrivers) add(data []byte) error {
 	var meta metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &meta); err != nil {
 		return err
@@ -107,7 +107,7 @@ func strictly(data []byte, into any) error {
 	return errors.Join(append(strict, err)...)
 }
 
-func (o *Others) addSlice(slice *resourceapi.ResourceSlice) error {
+func (o *OtherDrivers) addSlice(slice *resourceapi.ResourceSlice) error {
 	if slice.Spec.Driver == kubelet.DriverName {
 		return nil
 	}
