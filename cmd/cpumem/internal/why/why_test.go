@@ -158,7 +158,7 @@ func TestPendingPod(t *testing.T) {
 			change: func(o *cluster.Objects, _ *corev1.Pod, _ *resourceapi.ResourceClaim) {
 				o.Nodes = append(o.Nodes, node("b"))
 			},
-			want: []string{"a      -      fits now", "b      -      it publishes no zones: no frontend of this driver runs there"},
+			want: []string{"a      -      fits at this moment", "b      -      it publishes no zones: no frontend of this driver runs there"},
 		},
 		"no driver": {
 			wanted: []string{"cpu", "1"},
@@ -207,7 +207,7 @@ func TestPendingPod(t *testing.T) {
 					{Name: "zone", FirstAvailable: []resourceapi.DeviceSubRequest{sub("large", "64"), sub("small", "2")}},
 				}
 			},
-			want: []string{"a      -      fits now"},
+			want: []string{"a      -      fits at this moment"},
 		},
 		"a claim elsewhere": {
 			wanted: []string{"cpu", "1"},
