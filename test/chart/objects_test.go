@@ -292,7 +292,9 @@ func TestEnvironment(t *testing.T) {
 		"default":          {`[]`, nil, nil},
 		"another variable": {`[{name: GOGC, value: "50"}]`, map[string]string{"GOGC": "50"}, map[string]string{"GOGC": "50"}},
 		"another number":   {`[{name: GOMAXPROCS, value: "7"}]`, map[string]string{"GOMAXPROCS": "7"}, map[string]string{"GOMAXPROCS": "7"}},
-		"another limit":    {`[{name: GOMEMLIMIT, value: "64MiB"}]`, map[string]string{"GOMEMLIMIT": "64MiB"}, map[string]string{"GOMEMLIMIT": "64MiB"}},
+		"another limit": {
+			`[{name: GOMEMLIMIT, value: "64MiB"}]`, map[string]string{"GOMEMLIMIT": "64MiB"}, map[string]string{"GOMEMLIMIT": "64MiB"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := render(t, fmt.Sprintf("{frontend: {extraEnv: %s}, actuator: {extraEnv: %s}}", c.extra, c.extra))
