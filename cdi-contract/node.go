@@ -18,8 +18,8 @@ type NodeState struct {
 	Generation uint64 `json:"generation"`
 	BootID     string `json:"bootID"`
 	Shared     Shared `json:"shared"`
-	// Pods are the pods for which prepared claims of this driver were reserved when they were prepared,
-	// or that joined since, by pod UID. A pod that has ended stays until its claims are released or decided
+	// Pods has, by pod UID, each pod for which a claim was reserved when the claim was prepared, and each
+	// pod that joined a prepared claim. A pod that has ended stays until its claims are released or decided
 	// anew. From here the actuator knows which claims a pod has.
 	Pods map[string]PodState `json:"pods"`
 	// Ancestors are the values of kubepods ("") and of the QoS levels below it.

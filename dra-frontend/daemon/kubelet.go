@@ -52,9 +52,9 @@ func (k kubeletSide) HandleError(_ context.Context, err error, msg string) {
 }
 
 // isLateHealth reports whether the helper complains about a late health report, as after a
-// pause of the whole machine. For a late report the helper wraps ErrRecoverable itself. An
-// error of publishing does not wrap ErrRecoverable, and only errors.Is takes it for
-// ErrRecoverable. The helper has no other recoverable errors.
+// pause of the whole machine. The helper wraps ErrRecoverable itself in this error. An error
+// of publishing does not have ErrRecoverable in its chain: its method Is reports that it is ErrRecoverable.
+// The helper has no other recoverable errors.
 func isLateHealth(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if err == kubeletplugin.ErrRecoverable { //nolint:errorlint // errors.Is also finds errors of publishing

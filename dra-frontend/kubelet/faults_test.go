@@ -69,18 +69,23 @@ func TestClaimFileThatIsUnreadableOnce(t *testing.T) {
 	require.Equal(t, "0-1,4-5", n.held().String())
 }
 
+// moved returns claim 1 as it was allocated anew on numa-1 for another pod: its first pod was deleted by force.
+func (n *node) moved() *resourceapi.ResourceClaim {
+	c := n.claim(1, "numa-1", capacity{"cpu": "2"})
+	p := n.pods["pod-1"]
+	p.UID = uid(77)
+	n.pods["pod-1"] = p
+	c.Status.ReservedFor[0].UID = types.UID(uid(77))
+	return c
+}
+
 // I1: if the record of a claim that is decided anew cannot be written, no other
 // claim of the call gets the CPUs of its former record.
 func TestFormerRecordThatStays(t *testing.T) {
 	n := newNode(t)
 	moved, late := n.claim(1, "numa-0", capacity{"cpu": "2"}), n.claim(2, "numa-0", capacity{"cpu": "4"})
 	require.NoError(t, n.prepareAll(moved))
-	// The pod was deleted by force, and the claim allocated anew for another pod.
-	moved = n.claim(1, "numa-1", capacity{"cpu": "2"})
-	p := n.pods["pod-1"]
-	p.UID = uid(77)
-	n.pods["pod-1"] = p
-	moved.Status.ReservedFor[0].UID = types.UID(uid(77))
+	moved = n.moved()
 	f := n.fail()
 	f.writeFails = contract.ClaimFile(uid(1))
 	require.ErrorIs(t, n.prepareAll(moved, late), errOnce)
@@ -95,11 +100,7 @@ func TestRecordWithoutItsNodeState(t *testing.T) {
 	n := newNode(t)
 	moved, late := n.claim(1, "numa-0", capacity{"cpu": "2"}), n.claim(2, "numa-1", capacity{"cpu": "2"})
 	require.NoError(t, n.prepareAll(moved))
-	moved = n.claim(1, "numa-1", capacity{"cpu": "2"})
-	p := n.pods["pod-1"]
-	p.UID = uid(77)
-	n.pods["pod-1"] = p
-	moved.Status.ReservedFor[0].UID = types.UID(uid(77))
+	moved = n.moved()
 	f := n.fail()
 	f.writeFails, f.after = contract.NodeFile, 1
 	require.ErrorIs(t, n.prepareAll(moved, late), errOnce)

@@ -166,7 +166,12 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	defer func() { err = errors.Join(err, held.Close()) }()
+	defer func() {
+		// I1: the next actuator may start when this actuator gives up the announcement. Work that has not ended by then must
+		// open no cgroup.
+		_ = closeMount() // the first deferred call returns its error
+		err = errors.Join(err, held.Close())
+	}()
 	bus := systemd.New(func(ctx context.Context) (systemd.Bus, error) { return systemd.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
 	host := machine.New(machine.Dirs{IRQ: d.config.IRQDir, CPU: d.config.CPUDir, WorkQueue: d.config.WorkQueueDir},
 		cdidir.At(d.config.CDIDir), d.bootID)
@@ -188,17 +193,13 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	wg.Go(func() { cancel(d.watch(ctx, plugin, changes.C())) })
 	d.stayConnected(ctx, plugin)
 	if err := end(); err != nil {
-		// The next actuator may start when this actuator gives up the announcement. From
-		// then on this process must open no cgroup (I1).
 		logs.From(ctx).Error("work was not ended", zap.Error(err))
-		_ = closeMount() // the deferred call returns its error
 		return ended(ctx, nil)
 	}
 	halt, stop := context.WithTimeout(context.WithoutCancel(ctx), haltTimeout)
 	defer stop()
 	if err := plugin.Halt(halt); err != nil {
 		logs.From(ctx).Error("work was not ended", zap.Error(err))
-		_ = closeMount() // as above
 	}
 	return ended(ctx, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -214,4 +215,40 @@ func TestEndDuringAWrite(t *testing.T) {
 	stop()
 	_, err = contract.ReadAnnouncement(h.node.CDI)
 	require.ErrorIs(t, err, contract.ErrActuatorDead)
+}
+
+// I1: the kernel may keep a write of a call while the actuator ends. Another actuator may be there when the kernel lets the
+// write go, so the call writes nothing after it.
+func TestEndDuringACall(t *testing.T) {
+	h := newHost(t)
+	announced := make(chan error, 1)
+	h.node.Closes = func() {
+		_, err := contract.ReadAnnouncement(h.node.CDI)
+		announced <- err
+	}
+	h.startRuntime()
+	defer h.stopRuntime()
+	_, stop := h.startActuator()
+	h.plugged()
+	spec, err := h.create("c", podA, h.node.Prepare(podA, claimA, contract.Decision{
+		CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0"),
+	})...)
+	require.NoError(t, err)
+	dir := "kubepods/pod" + podA + "/c"
+	waits, freed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	h.node.Intercept(dir, "cpuset.mems", func(_ bool, do func() error) error {
+		once.Do(func() { close(waits) })
+		<-freed
+		return do()
+	})
+	started := make(chan error, 1)
+	go func() { started <- h.start("c", spec) }()
+	<-waits
+	stop()
+	require.NoError(t, <-announced, "the next actuator begins when no cgroup can be opened any more")
+	close(freed)
+	require.Eventually(t, func() bool { return h.logs.FilterMessage("values not written at the start").Len() > 0 }, patience, pause)
+	require.Empty(t, h.node.File(dir, "cpuset.mems"))
+	<-started
 }

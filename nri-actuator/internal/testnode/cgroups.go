@@ -4,12 +4,14 @@ package testnode
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/stretchr/testify/assert"
@@ -83,8 +85,31 @@ func (n *Node) hierarchyIn(namespace string) cgroups.Hierarchy {
 	}
 }
 
-// OpenMount opens the node's cgroups, whatever root is.
-func (n *Node) OpenMount(string) (*cgroups.Mount, error) { return n.Mount(), nil }
+// OpenMount opens the node's cgroups, whatever root is. As a real mount, it opens no cgroup after its Close.
+func (n *Node) OpenMount(string) (*cgroups.Mount, error) {
+	return cgroups.NewMount(&closable{Hierarchy: n.Hierarchy(), closes: n.Closes}), nil
+}
+
+type closable struct {
+	cgroups.Hierarchy
+	closes func()
+	closed atomic.Bool
+}
+
+func (c *closable) Open(dir string) (cgroups.Cgroup, error) {
+	if c.closed.Load() {
+		return nil, fs.ErrClosed
+	}
+	return c.Hierarchy.Open(dir)
+}
+
+func (c *closable) Close() error {
+	c.closed.Store(true)
+	if c.closes != nil {
+		c.closes()
+	}
+	return c.Hierarchy.Close()
+}
 
 // Open implements [mounted.Process].
 func (h *hierarchy) Open(_ string, do func() error) error { return h.do(do) }

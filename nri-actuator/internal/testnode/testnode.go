@@ -27,7 +27,9 @@ type Node struct {
 	// MayLoseCPUs reports whether the test makes the kernel lose CPUs. A test that does
 	// without it fails at its end.
 	MayLoseCPUs bool
-	cgroups     hierarchy
+	// Closes, if set, is called when the mount of OpenMount is closed.
+	Closes  func()
+	cgroups hierarchy
 }
 
 // UID returns the n-th object UID.
