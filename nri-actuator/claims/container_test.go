@@ -50,12 +50,12 @@ func TestReferences(t *testing.T) {
 		},
 		"one byte too many": {
 			env:    []string{half, half + "x"},
-			want:   claims.Container{Oversize: true},
+			want:   claims.Container{Oversize: contract.MaxEnv + 1},
 			refers: true,
 		},
 		"all variables count": {
 			env:    []string{half, half + "x", half},
-			want:   claims.Container{Oversize: true},
+			want:   claims.Container{Oversize: contract.MaxEnv*3/2 + 1},
 			refers: true,
 		},
 	} {
@@ -74,11 +74,11 @@ func TestReferences(t *testing.T) {
 func TestOversizeIsRefused(t *testing.T) {
 	n := testnode.New(t, t.TempDir())
 	d := claims.New(cdidir.At(n.CDI), nil)
-	_, err := d.ForContainer(n.State, claims.Container{PodUID: testnode.UID(1), Oversize: true})
+	_, err := d.ForContainer(n.State, claims.Container{PodUID: testnode.UID(1), Oversize: contract.MaxEnv + 1})
 	var refusal *claims.Refusal
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, claims.ReasonMalformed, refusal.Reason)
-	require.ErrorContains(t, err, "have more than 65536 bytes together")
+	require.ErrorContains(t, err, "have 65537 bytes, a container has at most 65536")
 }
 
 // A pod's CPUs are the CPUs of all results of all its claims. What cannot be read is an

@@ -20,9 +20,9 @@ type Container struct {
 	// Env are the variables of the container that have the contract's prefix,
 	// "NAME=value".
 	Env []string
-	// Oversize reports whether the variables have more than [contract.MaxEnv] bytes. Env is then
-	// empty.
-	Oversize bool
+	// Oversize is the size of the variables in bytes if they have more than
+	// [contract.MaxEnv]. Env is then empty.
+	Oversize int
 	// Devices are the CDI devices requested for the container. They are valid
 	// only if DevicesKnown: not every runtime reports them.
 	Devices      []string
@@ -41,7 +41,7 @@ func (c Container) WithEnv(env []string) Container {
 		}
 	}
 	if size > contract.MaxEnv {
-		c.Env, c.Oversize = nil, true
+		c.Env, c.Oversize = nil, size
 	}
 	return c
 }
@@ -56,7 +56,7 @@ func (c Container) WithDevice(name string) Container {
 
 // NamesClaim reports whether a variable or a device of the container is the
 // contract's.
-func (c Container) NamesClaim() bool { return len(c.Env) > 0 || len(c.Devices) > 0 || c.Oversize }
+func (c Container) NamesClaim() bool { return len(c.Env) > 0 || len(c.Devices) > 0 || c.Oversize > 0 }
 
 func isOurs(device string) bool { return strings.HasPrefix(device, contract.ClaimKind+"=") }
 
@@ -99,11 +99,11 @@ func refuse(reason, format string, args ...any) error {
 // them and a decision or the pod requires a feature that this program does not know. Any
 // other error means that a file cannot be read.
 func (d *Directory) ForContainer(node contract.NodeState, c Container) (map[contract.Key]contract.Decision, error) {
-	if c.Oversize {
+	if c.Oversize > 0 {
 		return nil, refuse(ReasonMalformed,
-			"pod %s: its variables %s... have more than %d bytes together: "+
+			"pod %s: its variables %s... have %d bytes, a container has at most %d: "+
 				"only dra-frontend sets such variables, remove them from the pod's containers and images",
-			c.PodUID, contract.EnvPrefix, contract.MaxEnv)
+			c.PodUID, contract.EnvPrefix, c.Oversize, contract.MaxEnv)
 	}
 	decisions := make(map[contract.Key]contract.Decision)
 	seen := make(map[contract.Key]string)

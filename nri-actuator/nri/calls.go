@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -31,8 +30,6 @@ func Reduce(list *api.SynchronizeRequest) {
 			Linux: &api.LinuxPodSandbox{CgroupParent: pod.GetLinux().GetCgroupParent()},
 		}
 	}
-	// The session refuses a container with so many bytes for that alone. All such containers share the bytes.
-	oversize := []string{contract.EnvPrefix + strings.Repeat("x", contract.MaxEnv)}
 	for i, ctr := range list.GetContainers() {
 		read := claims.Container{}.WithEnv(ctr.GetEnv())
 		reduced := &api.Container{
@@ -43,8 +40,9 @@ func Reduce(list *api.SynchronizeRequest) {
 				Resources:   &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: ctr.GetLinux().GetResources().GetCpu().GetCpus()}},
 			},
 		}
-		if read.Oversize {
-			reduced.Env = oversize
+		if read.Oversize > 0 {
+			// The frontend gives no container such a variable, so the session refuses the container, as it does for the size.
+			reduced.Env = []string{fmt.Sprintf("%sOVERSIZE=%d bytes", contract.EnvPrefix, read.Oversize)}
 		}
 		if value, pooled := ctr.GetAnnotations()[pooledAnnotation]; pooled {
 			reduced.Annotations = map[string]string{pooledAnnotation: value}
