@@ -88,9 +88,12 @@ func (s suite) healthy(t *testing.T, name, reason, problem string) {
 			return err
 		}
 		got := p.Status.ContainerStatuses[0].AllocatedResourcesStatus
-		if len(got) != 1 || len(got[0].Resources) != 1 || got[0].Resources[0].Health != status ||
-			!strings.Contains(ptr.Deref(got[0].Resources[0].Message, ""), problem) {
-			return fmt.Errorf("pod says %+v, want it %s with %q", got, status, problem)
+		if len(got) != 1 || len(got[0].Resources) != 1 {
+			return fmt.Errorf("pod says %+v, want one resource", got)
+		}
+		state, message := got[0].Resources[0].Health, ptr.Deref(got[0].Resources[0].Message, "")
+		if state != status || !strings.Contains(message, problem) {
+			return fmt.Errorf("pod says %s with %q, want %s with %q", state, message, status, problem)
 		}
 		c, err := s.client.ResourceV1().ResourceClaims("default").Get(ctx, name, getOptions)
 		if err != nil {
@@ -174,7 +177,7 @@ func TestA06_MachineChanges(t *testing.T) {
 	kept()
 	require.Equal(t, fmt.Sprint(held.List()[0]), s.cgroup(t, p, "main", "cpuset.cpus.effective"), "it runs on what is left of its CPUs")
 
-	s.healthy(t, "a06", health.ReasonCPUs, fmt.Sprintf("CPUs %d are offline", lost))
+	s.healthy(t, "a06", health.ReasonCPUs, fmt.Sprintf("CPUs %d of a claim's CPUs %s are offline", lost, held))
 
 	s.sysfs(t, "1", online(lost))
 	after, diff = s.republished(t, after)
