@@ -71,6 +71,8 @@ type trouble struct {
 	// the time of the last try to make it one.
 	invalid string
 	tried   time.Time
+	// unusable reports whether the container cannot run on any of its claimed CPUs.
+	unusable bool
 }
 
 // NamesClaim reports whether the container refers to the contract.

@@ -131,15 +131,19 @@ func (e *Enforcer) mayStay(c *Container, node contract.NodeState) bool {
 	return has.IsSubsetOf(node.SharedOf(c.References.PodUID).CPUs.Union(claimed))
 }
 
-// holdings returns what each container has of the node. partitions reports
-// whether a container may be a partition.
-func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, partitions bool) []tree.Holding {
+// holdings returns what each container has of the node. levels are the directories of
+// the levels. partitions reports whether a container may be a partition.
+func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, levels map[string]string, partitions bool) []tree.Holding {
 	var holdings []tree.Holding
+	usable := e.usableCPUs(levels)
 	for _, c := range e.containers.sorted() {
 		d, _ := e.lookUp(ctx, c, node)
 		h := tree.Holding{
 			Dir: c.Cgroups.Dir, PodDir: c.Cgroups.Pod, PodUID: c.References.PodUID,
 			Decision: d, Claimed: !c.Decision().CPUs.IsEmpty(),
+		}
+		if h.Claimed && c.Life.Started {
+			h.Substitute = e.substitute(ctx, c, d, node, usable)
 		}
 		if partitions {
 			h.PartitionCPUs = e.partitionCPUs(c)
@@ -150,4 +154,48 @@ func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, partit
 		holdings = append(holdings, h)
 	}
 	return holdings
+}
+
+// usableCPUs returns the CPUs that containers without a partition can run on: the online CPUs of
+// kubepods that no partition has. It returns none if they are unknown.
+func (e *Enforcer) usableCPUs(levels map[string]string) contract.CPUSet {
+	dir := levels[contract.LevelKubepods]
+	if dir == "" {
+		return contract.CPUSet{}
+	}
+	usable, err := e.Mount.ReadCPUs(dir, tree.FileEffective)
+	if err != nil {
+		return contract.CPUSet{}
+	}
+	return usable
+}
+
+// substitute returns the pool's CPUs if a running container cannot run on any of its claimed CPUs,
+// because they are offline or in another program's partition; else none. The kernel would
+// let the container run on all CPUs of the cgroup above, which may be other claims' CPUs (I1).
+// A container that was not started has its claimed CPUs: its guard refuses it.
+func (e *Enforcer) substitute(
+	ctx context.Context, c *Container, d contract.Decision, node contract.NodeState, usable contract.CPUSet,
+) contract.CPUSet {
+	if usable.IsEmpty() || d.CPUs.IsEmpty() || d.CPUs.Overlaps(usable) || !e.lacksPartition(c, d) {
+		c.trouble.unusable = false
+		return contract.CPUSet{}
+	}
+	pool := node.SharedOf(c.References.PodUID).CPUs
+	if !c.trouble.unusable {
+		c.trouble.unusable = true
+		logs.From(ctx).Warn("container runs in the shared pool until a CPU of its claim can be used",
+			zap.String("container", c.Name), zap.String("id", c.ID), zap.Stringer("cpus", d.CPUs), zap.Stringer("pool", pool))
+	}
+	return pool
+}
+
+// lacksPartition reports whether the container shall be no partition, or lost its partition. The CPUs of a
+// valid partition are not in the cgroups above.
+func (e *Enforcer) lacksPartition(c *Container, d contract.Decision) bool {
+	if d.Partition == "" {
+		return true
+	}
+	has, err := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition)
+	return c.trouble.invalid != "" && err == nil && has != d.Partition
 }

@@ -192,6 +192,17 @@ func TestUnreadableClaimAtAStart(t *testing.T) {
 	require.Equal(t, "4-7", r.cpus(c))
 }
 
+// waiting makes a container that was created without an actuator's answer. Its guard waits.
+func (r *runtime) waiting(id, podUID string, env ...string) *container {
+	r.addPod(podUID)
+	pod := sandbox(podUID)
+	c := &container{pod: pod, dir: r.podDir(podUID) + "/" + id, api: &api.Container{Id: id, PodSandboxId: pod.Id, Name: id, Env: env,
+		State: api.ContainerState_CONTAINER_CREATED, Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/" + id}}}
+	r.containers[id] = c
+	r.node.AddCgroup(c.dir)
+	return c
+}
+
 // TestGuardedContainerWaitsForThePool covers A80, I1: the guard lets a program
 // start when its cgroup has the decision, so the cgroup gets the decision after
 // the pool has left its CPUs.
@@ -199,12 +210,7 @@ func TestGuardedContainerWaitsForThePool(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	pool := r.run("pool", podB)
 	env := r.node.Prepare(podA, claimA, quad())
-	r.addPod(podA)
-	pod := sandbox(podA)
-	c := &container{pod: pod, dir: r.podDir(podA) + "/c", api: &api.Container{Id: "c", PodSandboxId: pod.Id, Name: "c", Env: env,
-		State: api.ContainerState_CONTAINER_CREATED, Linux: &api.LinuxContainer{CgroupsPath: pod.Linux.CgroupParent + "/c"}}}
-	r.containers["c"] = c
-	r.node.AddCgroup(c.dir)
+	c := r.waiting("c", podA, env...)
 	back := r.node.RemoveFile(pool.dir, "cpuset.cpus")
 	r.connect()
 	require.Empty(t, r.cpus(c))

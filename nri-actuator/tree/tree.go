@@ -12,10 +12,11 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// The files of a container's cpuset.
+// The files of a cgroup's cpuset. FileEffective has the CPUs that its processes may use.
 const (
-	FileCPUs = "cpuset.cpus"
-	FileMems = "cpuset.mems"
+	FileCPUs      = "cpuset.cpus"
+	FileMems      = "cpuset.mems"
+	FileEffective = "cpuset.cpus.effective"
 )
 
 // Member is the partition file's content in a cgroup that is no partition.
@@ -29,7 +30,7 @@ type Kind int
 const (
 	Level Kind = iota
 	Pod
-	// Pooled is a container without claimed CPUs.
+	// Pooled is a container without claimed CPUs, or one that cannot run on its claimed CPUs.
 	Pooled
 	// Claimed is a container with claimed CPUs and without a partition.
 	Claimed
@@ -46,6 +47,9 @@ type Holding struct {
 	// Decision holds for the container. Without a version, the container stays
 	// as it is.
 	Decision contract.Decision
+	// Substitute are the CPUs that the container gets while it cannot run on any of the
+	// decision's CPUs; empty otherwise.
+	Substitute contract.CPUSet
 	// Claimed reports whether the decision's CPUs are claimed CPUs.
 	Claimed bool
 	// PartitionCPUs are the CPUs of the partition that the kernel has for the
@@ -80,7 +84,12 @@ func Desired(node contract.NodeState, levels map[string]string, holdings []Holdi
 	}
 	for _, h := range holdings {
 		if h.Dir != "" && !h.stays() {
-			desired[h.Dir] = Cgroup{Kind: h.kind(), Files: ContainerFiles(h.Decision)}
+			files := ContainerFiles(h.Decision)
+			if !h.Substitute.IsEmpty() {
+				files[FileCPUs] = h.Substitute.String()
+				delete(files, contract.FileExclusive)
+			}
+			desired[h.Dir] = Cgroup{Kind: h.kind(), Files: files}
 		}
 	}
 	for _, h := range holdings {
@@ -117,7 +126,7 @@ func Above(podDir string, levels map[string]string) []string {
 
 func (h Holding) kind() Kind {
 	switch {
-	case !h.Claimed:
+	case !h.Claimed, !h.Substitute.IsEmpty():
 		return Pooled
 	case h.Decision.Partition == "":
 		return Claimed

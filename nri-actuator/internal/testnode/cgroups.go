@@ -244,6 +244,17 @@ func (n *Node) take(o kerneltest.Operation) {
 	require.NoError(n.t, n.cgroups.do(func() error { return n.cgroups.kernel.Do(o) }), "%s", o)
 }
 
+// SetOnline takes CPUs offline, or brings them back.
+func (n *Node) SetOnline(online bool, cpus ...int) {
+	kind := kerneltest.Offline
+	if online {
+		kind = kerneltest.Online
+	}
+	for _, cpu := range cpus {
+		n.take(kerneltest.Operation{Kind: kind, CPU: cpu})
+	}
+}
+
 // File returns the content of a cgroup file.
 func (n *Node) File(dir, file string) string {
 	content := ""

@@ -209,6 +209,31 @@ func TestA06_MachineChanges(t *testing.T) {
 	kept()
 }
 
+// A06, I1: the only CPU of a claim in the pool goes offline. The kernel lets the container run
+// on the CPUs of the cgroup above, and the actuator moves it to the shared pool, off the CPU of another
+// claim. The container has its CPU again when the CPU comes back.
+func TestA06_NoCPULeft(t *testing.T) {
+	longOnly(t)
+	s := theSuite.on(wide)
+	s.claim(t, "a06-none", "numa-3", capacity{"cpu": "1"})
+	s.claim(t, "a06-beside", "numa-3", capacity{"cpu": "1"})
+	p := s.run(t, pod("a06-none", []string{"mask", "sleep"}, "a06-none"))
+	s.run(t, pod("a06-beside", []string{"mask", "sleep"}, "a06-beside"))
+	held, beside := s.lines(t, "a06-none", "mask")["mask"].CPUs, cpus(t, s.lines(t, "a06-beside", "mask")["mask"].CPUs)
+	dir, cpu := s.cgroupDir(t, p, "main"), cpus(t, held).List()[0]
+
+	s.sysfs(t, "0", online(cpu))
+	s.healthy(t, "a06-none", health.ReasonCPUs, fmt.Sprintf("CPUs %d of a claim's CPUs %d are offline", cpu, cpu))
+	s.becomes(t, s.nodeState(t).Shared.CPUs, dir, "cpuset.cpus")
+	effective := cpus(t, s.file(t, dir+"/cpuset.cpus.effective"))
+	require.True(t, effective.Intersection(beside).IsEmpty(), "%s has CPUs of another claim, %s", effective, beside)
+
+	s.sysfs(t, "1", online(cpu))
+	s.becomes(t, held, dir, "cpuset.cpus")
+	s.becomes(t, held, dir, "cpuset.cpus.effective")
+	s.healthy(t, "a06-none", "", "")
+}
+
 // A72: kubepods loses a CPU while the driver runs. The CPU is not published, and a
 // claim of all published CPUs of its zone starts. The claim's partition takes CPUs
 // from the same cgroup files and does not change the slice.
