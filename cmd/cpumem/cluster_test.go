@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster/clustertest"
+)
+
+// serve answers requests for objects, by path, and returns a kubeconfig file for the server
+// with a namespace of its own. Other paths are not found.
+func serve(t *testing.T, namespace string, objects map[string]any) (kubeconfig string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		object, found := objects[r.URL.Path]
+		w.Header().Set("Content-Type", "application/json")
+		if !found {
+			w.WriteHeader(http.StatusNotFound)
+			object = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+				Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
+		}
+		_ = json.NewEncoder(w).Encode(object)
+	}))
+	t.Cleanup(server.Close)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server.URL}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", Namespace: namespace}
+	config.CurrentContext = "c"
+	kubeconfig = filepath.Join(t.TempDir(), "config")
+	require.NoError(t, clientcmd.WriteToFile(*config, kubeconfig))
+	return kubeconfig
+}
+
+// The commands about a cluster read the API server that kubectl's flags and files name, and
+// show the namespace that -n or the context names.
+func TestClusterCommands(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	mine := clustertest.Allocated("mine", "a", "numa-0", `{"cpus":"0-2"}`, "cpu", "3", "memory", "1Gi")
+	other := clustertest.Allocated("other", "a", "numa-0", "", "cpu", "1")
+	other.Namespace = "elsewhere"
+	const resources = "/apis/resource.k8s.io/v1/"
+	kubeconfig := serve(t, "elsewhere", map[string]any{
+		resources + "resourceslices": resourceapi.ResourceSliceList{Items: []resourceapi.ResourceSlice{
+			*clustertest.Slice("a", clustertest.Zone("numa-0", "cpu", "8", "memory", "8Gi"))}},
+		resources + "resourceclaims":                            resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{*mine, *other}},
+		resources + "deviceclasses":                             resourceapi.DeviceClassList{},
+		resources + "namespaces/default/resourceclaims/mine":    mine,
+		resources + "namespaces/elsewhere/resourceclaims/other": other,
+		"/api/v1/nodes": corev1.NodeList{Items: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
+	})
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := execute(append(args, "--kubeconfig", kubeconfig)...)
+		require.NoError(t, err)
+		return out
+	}
+	refused := func(want string, args ...string) {
+		t.Helper()
+		_, err := execute(append(args, "--kubeconfig", kubeconfig)...)
+		require.ErrorContains(t, err, want)
+	}
+
+	require.Contains(t, run("nodes"), "4")
+	refused(`node "b" publishes no zones`, "nodes", "b")
+
+	all := run("claims")
+	require.Contains(t, all, "mine")
+	require.Contains(t, all, "other", "claims without -n are of all namespaces, whatever the context says")
+	one := run("claims", "-n", "default")
+	require.Contains(t, one, "mine")
+	require.NotContains(t, one, "other")
+
+	require.Contains(t, run("why", "claim/other"), "other", "the namespace of the context")
+	require.Contains(t, run("why", "claim/mine", "-n", "default"), "mine")
+	refused("there is no claim mine in namespace elsewhere: name the namespace with -n", "why", "claim/mine")
+	refused("there is no pod none in namespace elsewhere", "why", "none")
+	refused(`"node/a": want pod/NAME or claim/NAME`, "why", "node/a")
+}
+
+// A command without a cluster says which file to name.
+func TestNoCluster(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "absent"))
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	_, err := execute("claims")
+	require.ErrorContains(t, err, "name a kubeconfig file with --kubeconfig or KUBECONFIG")
+}
