@@ -35,6 +35,7 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 	for _, c := range e.containers.sorted() {
 		err := r[c.Cgroups.Dir]
 		delete(r, c.Cgroups.Dir)
+		e.noteSubstitute(ctx, c, err)
 		switch {
 		case c.Cgroups.Dir == "":
 			err = e.unknownCgroup(c, node)

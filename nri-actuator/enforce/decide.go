@@ -5,6 +5,7 @@ package enforce
 import (
 	"context"
 	"errors"
+	"path"
 
 	"go.uber.org/zap"
 
@@ -131,19 +132,19 @@ func (e *Enforcer) mayStay(c *Container, node contract.NodeState) bool {
 	return has.IsSubsetOf(node.SharedOf(c.References.PodUID).CPUs.Union(claimed))
 }
 
-// holdings returns what each container has of the node. levels are the directories of
-// the levels. partitions reports whether a container may be a partition.
-func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, levels map[string]string, partitions bool) []tree.Holding {
+// holdings returns what each container has of the node. partitions reports
+// whether a container may be a partition.
+func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, s scope, partitions bool) []tree.Holding {
 	var holdings []tree.Holding
-	usable := e.usableCPUs(levels)
+	usable := make(map[string]contract.CPUSet)
 	for _, c := range e.containers.sorted() {
 		d, _ := e.lookUp(ctx, c, node)
 		h := tree.Holding{
 			Dir: c.Cgroups.Dir, PodDir: c.Cgroups.Pod, PodUID: c.References.PodUID,
 			Decision: d, Claimed: !c.Decision().CPUs.IsEmpty(),
 		}
-		if h.Claimed && c.Life.Started {
-			h.Substitute = e.substitute(ctx, c, d, node, usable)
+		if h.Claimed {
+			h.Substitute = e.substitute(c, d, node, s, usable)
 		}
 		if partitions {
 			h.PartitionCPUs = e.partitionCPUs(c)
@@ -156,46 +157,62 @@ func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, levels
 	return holdings
 }
 
-// usableCPUs returns the CPUs that containers without a partition can run on: the online CPUs of
-// kubepods that no partition has. It returns none if they are unknown.
-func (e *Enforcer) usableCPUs(levels map[string]string) contract.CPUSet {
-	dir := levels[contract.LevelKubepods]
-	if dir == "" {
+// substitute returns the pool's CPUs if a running container has claimed CPUs in the pool and can
+// run on none of them, because they are offline, or not in kubepods any more; else none. The kernel
+// would let the container run on all CPUs of the cgroup above, which may be other claims' CPUs (I1).
+// A container that was not started has its claimed CPUs: its guard refuses it. usable has the
+// CPUs of levels that were read. Only a look at everything finds out that a container is unusable, or
+// usable again. Until then the container is a pool container if it was one: a claim may take CPUs of the pool.
+func (e *Enforcer) substitute(c *Container, d contract.Decision, node contract.NodeState, s scope, usable map[string]contract.CPUSet) contract.CPUSet {
+	if !c.Life.Started || d.CPUs.IsEmpty() || d.Partition != "" {
 		return contract.CPUSet{}
 	}
-	usable, err := e.Mount.ReadCPUs(dir, tree.FileEffective)
+	if s.all {
+		c.Life.unusable = e.runsOnNone(c, d.CPUs, usable)
+		c.Life.pooled = c.Life.pooled || c.Life.unusable
+	}
+	if !c.Life.pooled || s.all && !c.Life.unusable {
+		return contract.CPUSet{}
+	}
+	return node.SharedOf(c.References.PodUID).CPUs
+}
+
+// runsOnNone reports whether the kernel can let the container run on none of the CPUs. If that is unknown,
+// the last answer holds.
+func (e *Enforcer) runsOnNone(c *Container, cpus contract.CPUSet, usable map[string]contract.CPUSet) bool {
+	if c.Cgroups.Pod == "" {
+		return false
+	}
+	level := path.Dir(c.Cgroups.Pod)
+	if _, read := usable[level]; !read {
+		usable[level], _ = e.Mount.ReadCPUs(level, tree.FileEffective) // none if unknown
+	}
+	switch {
+	case usable[level].IsEmpty():
+		return c.Life.unusable
+	case usable[level].Overlaps(cpus):
+		return false
+	}
+	has, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileEffective)
 	if err != nil {
-		return contract.CPUSet{}
+		return c.Life.unusable
 	}
-	return usable
+	return !has.Overlaps(cpus)
 }
 
-// substitute returns the pool's CPUs if a running container cannot run on any of its claimed CPUs,
-// because they are offline or in another program's partition; else none. The kernel would
-// let the container run on all CPUs of the cgroup above, which may be other claims' CPUs (I1).
-// A container that was not started has its claimed CPUs: its guard refuses it.
-func (e *Enforcer) substitute(
-	ctx context.Context, c *Container, d contract.Decision, node contract.NodeState, usable contract.CPUSet,
-) contract.CPUSet {
-	if usable.IsEmpty() || d.CPUs.IsEmpty() || d.CPUs.Overlaps(usable) || !e.lacksPartition(c, d) {
-		c.trouble.unusable = false
-		return contract.CPUSet{}
+// noteSubstitute logs that a container was moved to the pool or back. It has its claimed CPUs again if
+// these were written without an error.
+func (e *Enforcer) noteSubstitute(ctx context.Context, c *Container, err error) {
+	if !c.Life.pooled || err != nil {
+		return
 	}
-	pool := node.SharedOf(c.References.PodUID).CPUs
-	if !c.trouble.unusable {
-		c.trouble.unusable = true
-		logs.From(ctx).Warn("container runs in the shared pool until a CPU of its claim can be used",
-			zap.String("container", c.Name), zap.String("id", c.ID), zap.Stringer("cpus", d.CPUs), zap.Stringer("pool", pool))
+	log := logs.From(ctx).With(zap.String("container", c.Name), zap.String("id", c.ID), zap.Stringer("cpus", c.Decision().CPUs))
+	switch {
+	case !c.Life.unusable:
+		c.Life.pooled, c.trouble.pooled = false, false
+		log.Info("container has its claimed CPUs again")
+	case !c.trouble.pooled:
+		c.trouble.pooled = true
+		log.Warn("container runs in the shared pool: none of its claimed CPUs can be used")
 	}
-	return pool
-}
-
-// lacksPartition reports whether the container shall be no partition, or lost its partition. The CPUs of a
-// valid partition are not in the cgroups above.
-func (e *Enforcer) lacksPartition(c *Container, d contract.Decision) bool {
-	if d.Partition == "" {
-		return true
-	}
-	has, err := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition)
-	return c.trouble.invalid != "" && err == nil && has != d.Partition
 }

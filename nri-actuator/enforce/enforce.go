@@ -121,7 +121,7 @@ func (e *Enforcer) apply(ctx context.Context, node contract.NodeState, s scope) 
 func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) (r result, ended bool) {
 	levels := e.levels()
 	mayPartition := e.partitionsBelow(levels)
-	desired := tree.Desired(node, levels, e.holdings(ctx, node, levels, mayPartition))
+	desired := tree.Desired(node, levels, e.holdings(ctx, node, s, mayPartition))
 	if s.all || mayPartition {
 		e.addPods(ctx, node, levels, desired)
 	}

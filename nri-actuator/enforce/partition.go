@@ -111,9 +111,6 @@ func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 		c.trouble.invalid = ""
 		return nil
 	}
-	if c.trouble.unusable {
-		return &invalid{kind: d.Partition, cpus: d.CPUs, reason: c.trouble.invalid}
-	}
 	// A refresh seldom comes exactly one interval after the last.
 	if now := e.Clock(); !c.Life.Started || c.trouble.invalid == "" || now.Sub(c.trouble.tried) >= e.RefreshInterval/2 {
 		c.trouble.tried = now

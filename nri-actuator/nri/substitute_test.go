@@ -3,6 +3,8 @@
 package nri_test
 
 import (
+	"context"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +12,6 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/kerneltest"
 )
 
 // A06, I1: a container that cannot run on any of its claimed CPUs runs in the shared pool. The
@@ -75,32 +76,129 @@ func TestNoUsableCPUBeforeTheStart(t *testing.T) {
 	require.Equal(t, "4-7", r.cpus(c))
 }
 
-// I1: the CPUs of a lost partition go offline as well. The partition is not made again
-// before one is back.
-func TestNoUsableCPUOfALostPartition(t *testing.T) {
-	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
-	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-5", contract.PartitionRoot))...)
-	r.loseAbove(c, "kubepods")
-	back := r.node.RemoveFile("kubepods", contract.FileExclusive)
-	require.Error(t, r.plugin.Apply(t.Context()))
-	back()
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	r.node.SetOnline(false, 4, 5)
-	pool := r.node.State.SharedOf(podA).CPUs
-	require.Equal(t, contracttest.CPUs("0-3,6-15"), pool)
-	for range 2 {
-		r.later(r.plugin.RefreshInterval)
-		require.NoError(t, r.plugin.Apply(t.Context()))
-		require.Equal(t, pool.String(), r.cpus(c))
-		require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
-		require.Empty(t, r.node.File(c.dir, contract.FileExclusive))
-		require.Contains(t, r.announced.InvalidPartitions, claimA)
+// I1: the CPUs come back, and a claim takes CPUs of the pool before everything is looked at, or
+// after a look at which the container could not be written. The container leaves these CPUs.
+func TestUsableAgainBeforeTheNextLook(t *testing.T) {
+	for name, look := range map[string]func(r *runtime) error{
+		"no look": nil,
+		"a look":  func(r *runtime) error { return r.plugin.Apply(context.Background()) },
+		"a list":  func(r *runtime) error { return r.synchronize() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			a := r.run("a", podA, r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-5")})...)
+			r.node.SetOnline(false, 4, 5)
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			r.node.SetOnline(true, 5)
+			if look != nil {
+				back := r.node.FailWrites(a.dir, "cpuset.cpus", syscall.EIO)
+				_ = look(r)
+				back()
+			}
+			r.run("b", podB, r.node.Prepare(podB, claimB, contract.Decision{CPUs: contracttest.CPUs("8-9")})...)
+			require.False(t, testnode.Overlap(r.node.File(a.dir, "cpuset.cpus.effective"), "8-9"))
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, "4-5", r.cpus(a))
+		})
 	}
-	r.node.SetOnline(true, 4, 5)
-	r.later(r.plugin.RefreshInterval)
+}
+
+// I1: while it is unknown which CPUs a container can use, it stays where it is.
+func TestUsableCPUsUnknown(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-5")})...)
+	unknown := func(want string) {
+		t.Helper()
+		for _, dir := range []string{"kubepods/burstable", c.dir} {
+			back := r.node.Fail(dir, "cpuset.cpus.effective", syscall.EIO)
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, want, r.cpus(c))
+			back()
+		}
+	}
+	r.node.SetOnline(false, 4, 5)
+	unknown("4-5")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	unknown("0-3,6-15")
+}
+
+// A container with a partition keeps its CPUs.
+func TestNoUsableCPUOfAPartition(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-5", contract.PartitionRoot))...)
+	r.node.SetFile(c.dir, contract.FilePartition, "member")
+	back := r.node.FailWrites(c.dir, contract.FilePartition, syscall.EIO)
+	r.node.SetOnline(false, 4, 5)
+	_ = r.plugin.Apply(t.Context())
+	require.Equal(t, "4-5", r.cpus(c))
+	back()
+}
+
+// I1: an update of the container by the runtime does not bring it back to CPUs that it cannot use.
+func TestUpdateWithoutUsableCPU(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-5")})...)
+	r.node.SetOnline(false, 4, 5)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	update, err := r.session.UpdateContainer(t.Context(), c.pod, c.api, nil)
+	require.NoError(t, err)
+	require.Equal(t, "0-3,6-15", update[0].GetLinux().GetResources().GetCpu().GetCpus())
+	require.NoError(t, r.update(c))
+	require.Equal(t, "0-3,6-15", r.cpus(c))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+}
+
+// A new actuator finds out by itself, and a lost connection changes nothing.
+func TestNoUsableCPUAfterARestart(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-5")})...)
+	r.node.SetOnline(false, 4, 5)
+	r.connect()
+	require.Equal(t, "0-3,6-15", r.cpus(c))
+	r.connect()
+	require.Equal(t, "0-3,6-15", r.cpus(c))
+	require.NoError(t, r.synchronize())
+	require.Equal(t, "0-3,6-15", r.cpus(c))
+	r.node.SetOnline(true, 4)
+	require.NoError(t, r.synchronize())
+	require.Equal(t, "4-5", r.cpus(c))
+}
+
+// The CPUs of a container are looked up in its own level: another client of the runtime may have
+// cgroups of the same name with fewer CPUs.
+func TestUsableCPUsOfAnotherKubepods(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	a := r.run("a", podA, r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-5")})...)
+	x := r.foreign("x", podB)
+	r.node.AddCgroup("other/kubepods")
+	r.node.SetFile("other", "cpuset.cpus", "0-3")
+	x.dir = "other/kubepods/pod" + podB + "/x"
+	x.pod.Linux.CgroupParent, x.api.Linux.CgroupsPath = "/other/kubepods/pod"+podB, "/"+x.dir
+	r.node.AddCgroup(x.dir)
+	require.NoError(t, r.synchronize())
+	for range 30 {
+		_ = r.plugin.Apply(t.Context())
+		require.Equal(t, "4-5", r.cpus(a))
+	}
+}
+
+// A container whose own cgroup another program made a partition keeps its claim's CPUs.
+func TestUsableCPUsOfAForeignPartition(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-5")})...)
+	for _, dir := range []string{"kubepods", "kubepods/burstable", r.podDir(podA), c.dir} {
+		r.node.SetFile(dir, contract.FileExclusive, "4-5")
+	}
+	r.node.SetFile(c.dir, contract.FilePartition, "root")
+	require.Equal(t, "4-5", r.node.File(c.dir, "cpuset.cpus.effective"))
+	var written []string
+	r.node.Intercept(c.dir, "cpuset.cpus", func(write bool, do func() error) error {
+		if write {
+			written = append(written, "cpuset.cpus")
+		}
+		return do()
+	})
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "4-5", r.cpus(c))
-	require.Equal(t, "root", r.node.File(c.dir, contract.FilePartition))
-	require.Equal(t, "4-5", r.node.File(c.dir, "cpuset.cpus.effective"))
-	require.Empty(t, r.announced.InvalidPartitions)
+	require.Empty(t, written)
 }

@@ -30,7 +30,7 @@ type Kind int
 const (
 	Level Kind = iota
 	Pod
-	// Pooled is a container without claimed CPUs, or one that cannot run on its claimed CPUs.
+	// Pooled is a container without claimed CPUs, or with a substitute for them.
 	Pooled
 	// Claimed is a container with claimed CPUs and without a partition.
 	Claimed
@@ -47,8 +47,8 @@ type Holding struct {
 	// Decision holds for the container. Without a version, the container stays
 	// as it is.
 	Decision contract.Decision
-	// Substitute are the CPUs that the container gets while it cannot run on any of the
-	// decision's CPUs; empty otherwise.
+	// Substitute are the pool's CPUs while the container can run on none of the decision's CPUs;
+	// empty otherwise.
 	Substitute contract.CPUSet
 	// Claimed reports whether the decision's CPUs are claimed CPUs.
 	Claimed bool
@@ -87,7 +87,6 @@ func Desired(node contract.NodeState, levels map[string]string, holdings []Holdi
 			files := ContainerFiles(h.Decision)
 			if !h.Substitute.IsEmpty() {
 				files[FileCPUs] = h.Substitute.String()
-				delete(files, contract.FileExclusive)
 			}
 			desired[h.Dir] = Cgroup{Kind: h.kind(), Files: files}
 		}

@@ -262,9 +262,6 @@ func TestExclusive_LostAndMadeAgain(t *testing.T) {
 		}
 		if value == "0" {
 			s.healthy(t, name, health.ReasonCPUs, "offline")
-			if kind == "isolated" {
-				s.becomes(t, s.nodeState(t).Shared.CPUs, dir, "cpuset.cpus")
-			}
 		}
 	}
 	valid("when its CPUs came back")
