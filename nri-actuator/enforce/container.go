@@ -57,8 +57,8 @@ type Life struct {
 	// marked are the wanted contents that the cgroup had in its files and in its marks when
 	// the marks were last read, nil for none.
 	marked contract.Files
-	// unusable reports whether the container could run on none of its claimed CPUs when everything
-	// was looked at last. pooled reports whether its cgroup may have the pool's CPUs for that reason.
+	// unusable reports whether the container could run on none of its claimed CPUs at the last apply to
+	// everything. pooled reports whether its cgroup may have the pool's CPUs for that reason.
 	unusable, pooled bool
 	// throughPod reports whether the kernel refuses writes to the cgroup, and the pod's
 	// cgroup has the values instead.
@@ -74,8 +74,8 @@ type trouble struct {
 	// the time of the last try to make it one.
 	invalid string
 	tried   time.Time
-	// pooled reports whether the log has that the container runs in the pool instead of on its claimed CPUs.
-	pooled bool
+	// unusable reports whether the log has that the container can run on none of its claimed CPUs.
+	unusable bool
 }
 
 // NamesClaim reports whether the container refers to the contract.

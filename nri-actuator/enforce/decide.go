@@ -5,7 +5,6 @@ package enforce
 import (
 	"context"
 	"errors"
-	"path"
 
 	"go.uber.org/zap"
 
@@ -155,64 +154,4 @@ func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, s scop
 		holdings = append(holdings, h)
 	}
 	return holdings
-}
-
-// substitute returns the pool's CPUs if a running container has claimed CPUs in the pool and can
-// run on none of them, because they are offline, or not in kubepods any more; else none. The kernel
-// would let the container run on all CPUs of the cgroup above, which may be other claims' CPUs (I1).
-// A container that was not started has its claimed CPUs: its guard refuses it. usable has the
-// CPUs of levels that were read. Only a look at everything finds out that a container is unusable, or
-// usable again. Until then the container is a pool container if it was one: a claim may take CPUs of the pool.
-func (e *Enforcer) substitute(c *Container, d contract.Decision, node contract.NodeState, s scope, usable map[string]contract.CPUSet) contract.CPUSet {
-	if !c.Life.Started || d.CPUs.IsEmpty() || d.Partition != "" {
-		return contract.CPUSet{}
-	}
-	if s.all {
-		c.Life.unusable = e.runsOnNone(c, d.CPUs, usable)
-		c.Life.pooled = c.Life.pooled || c.Life.unusable
-	}
-	if !c.Life.pooled || s.all && !c.Life.unusable {
-		return contract.CPUSet{}
-	}
-	return node.SharedOf(c.References.PodUID).CPUs
-}
-
-// runsOnNone reports whether the kernel can let the container run on none of the CPUs. If that is unknown,
-// the last answer holds.
-func (e *Enforcer) runsOnNone(c *Container, cpus contract.CPUSet, usable map[string]contract.CPUSet) bool {
-	if c.Cgroups.Pod == "" {
-		return false
-	}
-	level := path.Dir(c.Cgroups.Pod)
-	if _, read := usable[level]; !read {
-		usable[level], _ = e.Mount.ReadCPUs(level, tree.FileEffective) // none if unknown
-	}
-	switch {
-	case usable[level].IsEmpty():
-		return c.Life.unusable
-	case usable[level].Overlaps(cpus):
-		return false
-	}
-	has, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileEffective)
-	if err != nil {
-		return c.Life.unusable
-	}
-	return !has.Overlaps(cpus)
-}
-
-// noteSubstitute logs that a container was moved to the pool or back. It has its claimed CPUs again if
-// these were written without an error.
-func (e *Enforcer) noteSubstitute(ctx context.Context, c *Container, err error) {
-	if !c.Life.pooled || err != nil {
-		return
-	}
-	log := logs.From(ctx).With(zap.String("container", c.Name), zap.String("id", c.ID), zap.Stringer("cpus", c.Decision().CPUs))
-	switch {
-	case !c.Life.unusable:
-		c.Life.pooled, c.trouble.pooled = false, false
-		log.Info("container has its claimed CPUs again")
-	case !c.trouble.pooled:
-		c.trouble.pooled = true
-		log.Warn("container runs in the shared pool: none of its claimed CPUs can be used")
-	}
 }
