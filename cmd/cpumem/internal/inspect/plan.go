@@ -154,7 +154,22 @@ func (p *planner) holding(dir, pod, uid string) (tree.Holding, error) {
 	}
 	h.Decision = claims.Effective(held, pool)
 	h.Claimed = !contract.Merge(held).CPUs.IsEmpty()
+	if h.Claimed && h.Decision.Partition == "" && p.runsOnNone(dir, pod, h.Decision.CPUs) {
+		h.Substitute = pool.CPUs
+	}
 	return h, nil
+}
+
+// runsOnNone reports whether the container can run on none of the CPUs, as in the actuator: neither its level
+// nor its own cgroup has one of them.
+func (p *planner) runsOnNone(dir, pod string, cpus contract.CPUSet) bool {
+	for _, cgroup := range []string{path.Dir(pod), dir} {
+		usable, err := p.mount.ReadCPUs(cgroup, tree.FileEffective)
+		if err != nil || usable.IsEmpty() || usable.Overlaps(cpus) {
+			return false
+		}
+	}
+	return true
 }
 
 // maxEnviron bounds a process's environment, in bytes. The kernel's limit for one

@@ -87,6 +87,13 @@ func TestPlan(t *testing.T) {
 	}
 	require.Contains(t, text(), "plan: the cgroups have what the node state demands, except containers that are left out\n")
 
+	// A container gets the pool while none of its CPUs can be used, as by the actuator.
+	cgroup(t, root, "kubepods", map[string]string{"cpuset.cpus.effective": "0-1,3"})
+	for own, want := range map[string]string{"0-1,3": "2\" becomes \"0-1\"", "2": "the cgroups have", "": "the cgroups have"} {
+		cgroup(t, root, pod+"/claimed", map[string]string{"cpuset.cpus.effective": own})
+		require.Contains(t, text(), want)
+	}
+
 	// A container whose variable no claim file backs gets the pool, as by the actuator.
 	proc["12/environ"].Data = []byte(strings.Replace(entry, `"2"`, `"1"`, 1))
 	require.Contains(t, text(), `plan: `+pod+`/claimed/cpuset.cpus: "2" becomes "0-1"`)
