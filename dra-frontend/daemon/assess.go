@@ -55,7 +55,7 @@ func assess(o observation, c config.Config) assessment {
 		quiet: health.CheckQuiet(o.claims, health.QuietFacts{
 			Fixed: o.announced.fixedInterrupts, Faults: o.announced.machineFaults, Irqbalance: o.irqbalance, Receipts: o.receipts,
 		}),
-		problems:          problems(devices, report, o.actuatorFault),
+		problems:          problems(devices, o.claims, report, o.actuatorFault),
 		invalidPartitions: invalidPartitions(o), faults: faults(o), allProtected: allProtected(o),
 	}
 }
@@ -114,10 +114,17 @@ func taints(o observation) []resourceapi.DeviceTaint {
 	})
 }
 
-func problems(devices []resourceapi.Device, report health.Report, actuator error) map[string]string {
+// problems returns what is wrong with each device that is published or that a claim has, empty for nothing. A
+// device that lost all its capacity to the reserve is not published, and kubelet still asks about it.
+func problems(devices []resourceapi.Device, claims []contract.ClaimRecord, report health.Report, actuator error) map[string]string {
 	problems := maps.Clone(report.Devices)
 	for _, d := range devices {
 		problems[d.Name] += ""
+	}
+	for _, c := range claims {
+		for _, r := range c.Results {
+			problems[r.Device] += ""
+		}
 	}
 	if actuator == nil {
 		return problems

@@ -70,6 +70,13 @@ func TestAssess(t *testing.T) {
 			faults:   []string{reasonActuator},
 			problems: map[string]string{"numa-0": "gone; CPUs 99 of a claim's CPUs 1,99 are offline", "numa-1": "gone"},
 		},
+		"a claim of a device that is not published": {
+			observe: func(o *observation) {
+				o.claims = claimed("1")
+				o.claims[0].Results[0].Device = "numa-9"
+			},
+			problems: map[string]string{"numa-0": "", "numa-1": "", "numa-9": ""},
+		},
 		"slices that are not written": {
 			observe:  func(o *observation) { o.slicesFault = errors.New("conflict") },
 			faults:   []string{reasonSlices},

@@ -138,11 +138,8 @@ func (e *Enforcer) checkPartition(ctx context.Context, c *Container) error {
 // makePartition makes the partition, and returns the kernel's reason if the
 // kernel refuses. A refused partition becomes a member.
 func (e *Enforcer) makePartition(c *Container, d contract.Decision) (reason string, err error) {
-	if d.Partition == contract.PartitionIsolated {
-		// The machine may have started an older kernel since the claim was prepared, and such a kernel can hang for good.
-		if lack := (contract.Platform{Kernel: e.Kernel, Partitions: true}).Lacks(contract.FeatureIsolated); lack != "" {
-			return lack, nil
-		}
+	if lack := e.lacksIsolated(d); lack != "" {
+		return lack, nil
 	}
 	above, err := e.above(path.Dir(c.Cgroups.Dir))
 	if err == nil {
@@ -162,6 +159,15 @@ func (e *Enforcer) makePartition(c *Container, d contract.Decision) (reason stri
 		err = e.takeAll(tree.MakeMember(c.Cgroups.Dir, e.partitionFiles(c)))
 	}
 	return reason, err
+}
+
+// lacksIsolated returns why the kernel must not make the decision's partition, empty if it may. The machine may
+// have started an older kernel since the claim was prepared, and such a kernel can hang for good.
+func (e *Enforcer) lacksIsolated(d contract.Decision) string {
+	if d.Partition != contract.PartitionIsolated {
+		return ""
+	}
+	return contract.Platform{Kernel: e.Kernel, Partitions: true}.Lacks(contract.FeatureIsolated)
 }
 
 // partitionFiles reads the partition's files of a container's cgroup. A file that

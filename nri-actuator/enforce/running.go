@@ -38,6 +38,9 @@ func (e *Enforcer) Current(ctx context.Context, c *Container) (d contract.Decisi
 	if d, err = e.lookUp(ctx, c, node); err == nil {
 		err = e.makeRoomIfUnanswered(ctx, c, node)
 	}
+	if e.lacksIsolated(d) != "" {
+		d.Partition = "" // the runtime would make the partition
+	}
 	if c.Life.pooled {
 		d.CPUs = node.SharedOf(c.References.PodUID).CPUs
 	}

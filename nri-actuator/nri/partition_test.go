@@ -315,3 +315,29 @@ func TestIsolatedPartitionOnAnOlderKernel(t *testing.T) {
 	require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
 	require.Contains(t, r.announces().InvalidPartitions[claimA], "the kernel is Linux 6.12.0")
 }
+
+// The answer to an update does not make an isolated partition on an older kernel: neither of a container whose
+// partition was lost, nor of one that was created without an answer.
+func TestUpdateOnAnOlderKernel(t *testing.T) {
+	d := partitioned("4-7", contract.PartitionIsolated)
+	d.Requires = append(d.Requires, contract.FeatureIsolated)
+	for name, prepare := range map[string]func(r *runtime, env []string) *container{
+		"lost": func(r *runtime, env []string) *container {
+			c := r.run("c", podA, env...)
+			r.node.SetFile(c.dir, contract.FilePartition, "member")
+			return c
+		},
+		"waiting": func(r *runtime, env []string) *container { return r.waiting("c", podA, env...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+			c := prepare(r, r.node.Prepare(podA, claimA, d))
+			r.kernel = "6.12.0"
+			r.connect()
+			c.spec = make(map[string]string)
+			_ = r.update(c)
+			require.NotContains(t, c.spec, contract.FilePartition)
+			require.Equal(t, "member", r.node.File(c.dir, contract.FilePartition))
+		})
+	}
+}

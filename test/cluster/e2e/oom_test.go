@@ -78,6 +78,18 @@ func TestA81_TheNodeTakesWhoClaimedNothing(t *testing.T) {
 		name := fmt.Sprintf("a81-other-%d", len(others))
 		s.create(t, never(pod(name, []string{"grow", fmt.Sprintf("%dMi", each), "64Mi", "100ms", "sleep"})))
 		others = append(others, name)
+		eventually(t, name+" starts", func(ctx context.Context) error {
+			other, err := s.client.CoreV1().Pods("default").Get(ctx, name, getOptions)
+			if err != nil {
+				return err
+			}
+			for _, c := range other.Status.ContainerStatuses {
+				if c.State.Running != nil || c.State.Terminated != nil {
+					return nil
+				}
+			}
+			return fmt.Errorf("its containers are %+v", other.Status.ContainerStatuses)
+		})
 	}
 	eventually(t, "one of "+strings.Join(others, ", ")+" ends", func(ctx context.Context) error {
 		for _, name := range others {

@@ -20,8 +20,11 @@ func (b *Bench) EnableSwap(ctx context.Context, size int) (disable func(context.
 		return nil, fmt.Errorf("swap: %w", err)
 	}
 	return func(ctx context.Context) error {
-		_, err := b.Cluster.NodeExec(ctx, b.Node, fmt.Sprintf("swapoff %[1]s && rm %[1]s", swapFile))
-		return err
+		// The kernel ends swapoff if the memory of the last pods is not free yet.
+		return eventually(ctx, "swap off", func(ctx context.Context) error {
+			_, err := b.Cluster.NodeExec(ctx, b.Node, fmt.Sprintf("swapoff %[1]s && rm %[1]s", swapFile))
+			return err
+		})
 	}, nil
 }
 
