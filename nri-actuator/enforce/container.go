@@ -57,9 +57,9 @@ type Life struct {
 	// marked are the wanted contents that the cgroup had in its files and in its marks when
 	// the marks were last read, nil for none.
 	marked contract.Files
-	// unusable reports whether the container could run on none of its claimed CPUs at the last apply to
+	// lacksCPUs reports whether the container could run on none of its claimed CPUs at the last apply to
 	// everything. pooled reports whether its cgroup may have the pool's CPUs for that reason.
-	unusable, pooled bool
+	lacksCPUs, pooled bool
 	// throughPod reports whether the kernel refuses writes to the cgroup, and the pod's
 	// cgroup has the values instead.
 	throughPod bool
@@ -74,8 +74,8 @@ type trouble struct {
 	// the time of the last try to make it one.
 	invalid string
 	tried   time.Time
-	// unusable reports whether the log has that the container can run on none of its claimed CPUs.
-	unusable bool
+	// lacksCPUs reports whether the log has that the container can run on none of its claimed CPUs.
+	lacksCPUs bool
 }
 
 // NamesClaim reports whether the container refers to the contract.
@@ -98,5 +98,5 @@ func (c *Container) resume(before *Container) {
 	c.Life.Started, c.Life.seen = c.Life.Started || before.Life.Started, before.Life.seen
 	c.Life.pendingPartitionCPUs = before.Life.pendingPartitionCPUs
 	c.Life.throughPod = before.Life.throughPod
-	c.Life.unusable, c.Life.pooled = before.Life.unusable, before.Life.pooled
+	c.Life.lacksCPUs, c.Life.pooled = before.Life.lacksCPUs, before.Life.pooled
 }

@@ -29,10 +29,10 @@ func (e *Enforcer) substitute(
 		return contract.CPUSet{}
 	}
 	if s.all {
-		c.Life.unusable = e.runsOnNone(c, d.CPUs, usable)
-		c.Life.pooled = c.Life.pooled || c.Life.unusable
+		c.Life.lacksCPUs = e.runsOnNone(c, d.CPUs, usable)
+		c.Life.pooled = c.Life.pooled || c.Life.lacksCPUs
 	}
-	if !c.Life.pooled || s.all && !c.Life.unusable {
+	if !c.Life.pooled || s.all && !c.Life.lacksCPUs {
 		return contract.CPUSet{}
 	}
 	return node.SharedOf(c.References.PodUID).CPUs
@@ -50,13 +50,13 @@ func (e *Enforcer) runsOnNone(c *Container, cpus contract.CPUSet, usable map[str
 	}
 	switch {
 	case usable[level].IsEmpty():
-		return c.Life.unusable
+		return c.Life.lacksCPUs
 	case usable[level].Overlaps(cpus):
 		return false
 	}
 	has, err := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileEffective)
 	if err != nil {
-		return c.Life.unusable
+		return c.Life.lacksCPUs
 	}
 	return !has.Overlaps(cpus)
 }
@@ -69,11 +69,11 @@ func (e *Enforcer) noteSubstitute(ctx context.Context, c *Container, err error) 
 	}
 	log := logs.From(ctx).With(zap.String("container", c.Name), zap.String("id", c.ID), zap.Stringer("cpus", c.Decision().CPUs))
 	switch {
-	case !c.Life.unusable:
-		c.Life.pooled, c.trouble.unusable = false, false
+	case !c.Life.lacksCPUs:
+		c.Life.pooled, c.trouble.lacksCPUs = false, false
 		log.Info("container has its claimed CPUs again")
-	case !c.trouble.unusable:
-		c.trouble.unusable = true
+	case !c.trouble.lacksCPUs:
+		c.trouble.lacksCPUs = true
 		log.Warn("container runs in the shared pool: none of its claimed CPUs can be used")
 	}
 }
