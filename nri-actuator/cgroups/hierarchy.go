@@ -28,6 +28,8 @@ type Cgroup interface {
 	Children() ([]string, error)
 	// Read returns at most the first 64 KiB of a file.
 	Read(file string) ([]byte, error)
+	// OpenFile opens a file for many reads.
+	OpenFile(file string) (File, error)
 	// Write writes a file in one call, as the kernel wants it.
 	Write(file, content string) error
 	// Attributes returns the names of all extended attributes, Attribute the value of
@@ -37,6 +39,14 @@ type Cgroup interface {
 	Attribute(name string) (string, error)
 	SetAttribute(name, value string) error
 	RemoveAttribute(name string) error
+	Close() error
+}
+
+// File is an open file of a cgroup.
+type File interface {
+	// Read returns at most the first 64 KiB of what the file has now. If the cgroup was removed, the error
+	// is ENODEV, even if there is a new cgroup of the same name.
+	Read() ([]byte, error)
 	Close() error
 }
 
@@ -126,17 +136,33 @@ func (d directory) open(file string, flags int) (int, error) {
 	return again(func() (int, error) { return unix.Openat(int(d), file, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0) })
 }
 
-func (d directory) Read(file string) ([]byte, error) {
+func (d directory) OpenFile(file string) (File, error) {
 	fd, err := d.open(file, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
+	return descriptor(fd), nil
+}
+
+func (d directory) Read(file string) ([]byte, error) {
+	f, err := d.OpenFile(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Read()
+}
+
+// descriptor is the descriptor of a file of a cgroup.
+type descriptor int
+
+// Read reads from the beginning, where the kernel makes the content anew (seq_file.rst).
+func (d descriptor) Read() ([]byte, error) {
 	// The kernel gives a cgroup file whole: a read that leaves room was the last.
 	var short [1 << 10]byte
 	var content []byte
 	for buffer := short[:]; ; buffer = make([]byte, maxFile-len(content)) {
-		n, err := again(func() (int, error) { return unix.Read(fd, buffer) })
+		n, err := again(func() (int, error) { return unix.Pread(int(d), buffer, int64(len(content))) })
 		if err != nil {
 			return nil, err
 		}
@@ -146,6 +172,8 @@ func (d directory) Read(file string) ([]byte, error) {
 		}
 	}
 }
+
+func (d descriptor) Close() error { return unix.Close(int(d)) }
 
 const maxFile = 64 << 10
 

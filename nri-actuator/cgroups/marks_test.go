@@ -284,3 +284,18 @@ func (p plain) Read(file string) ([]byte, error) {
 	}
 	return []byte(content + "\n"), nil
 }
+
+func (p plain) OpenFile(name string) (cgroups.File, error) {
+	if _, err := p.Read(name); err != nil {
+		return nil, err
+	}
+	return plainFile{p, name}, nil
+}
+
+type plainFile struct {
+	files plain
+	name  string
+}
+
+func (f plainFile) Read() ([]byte, error) { return f.files.Read(f.name) }
+func (plainFile) Close() error            { return nil }

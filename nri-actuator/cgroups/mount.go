@@ -9,11 +9,11 @@
 package cgroups
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"syscall"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -26,10 +26,13 @@ var ErrGone = errors.New("the cgroup does not exist")
 // Mount reads and writes the cgroups of a hierarchy.
 type Mount struct {
 	hierarchy Hierarchy
+	kept      kept
 }
 
 // NewMount returns the mount of a hierarchy.
-func NewMount(h Hierarchy) *Mount { return &Mount{hierarchy: h} }
+func NewMount(h Hierarchy) *Mount {
+	return &Mount{hierarchy: h, kept: kept{files: make(map[string]map[string]File)}}
+}
 
 // Open opens the hierarchy mounted at mount, normally /sys/fs/cgroup.
 func Open(mount string) (*Mount, error) {
@@ -40,8 +43,8 @@ func Open(mount string) (*Mount, error) {
 	return NewMount(m), nil
 }
 
-// Close releases the hierarchy.
-func (m *Mount) Close() error { return m.hierarchy.Close() }
+// Close releases the hierarchy and the files that stay open. It waits for no read.
+func (m *Mount) Close() error { return errors.Join(m.kept.close(), m.hierarchy.Close()) }
 
 // Exists reports whether the cgroup dir exists. An unclear answer counts as yes: if an
 // existing container were forgotten, other containers could get its CPUs (I1).
@@ -66,6 +69,9 @@ func (m *Mount) Children(dir string) ([]string, error) {
 
 // Read returns the content of a cgroup file without the trailing newline.
 func (m *Mount) Read(dir, file string) (string, error) {
+	if content, read := m.kept.read(dir, file); read {
+		return content, nil
+	}
 	d, err := m.open(dir)
 	if err != nil {
 		return "", err
@@ -117,8 +123,10 @@ func (m *Mount) explain(dir, file string, err error) error {
 
 func read(c Cgroup, file string) (string, error) {
 	data, err := c.Read(file)
-	return strings.TrimSpace(string(data)), err
+	return trim(data), err
 }
+
+func trim(content []byte) string { return string(bytes.TrimSpace(content)) }
 
 // write writes the content. Some kernels ignore an empty write.
 func write(c Cgroup, file, content string) error {

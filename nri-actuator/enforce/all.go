@@ -28,7 +28,11 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 	}
 	e.applyMachine(ctx, node)
 	for _, c := range e.containers.sorted() {
-		e.forgetIfGone(ctx, c)
+		// The reads of apply show whether a marked container is gone, and without a claim the others'
+		// values do not depend on it.
+		if c.Life.marked == nil || c.NamesClaim() {
+			e.forgetIfGone(ctx, c)
+		}
 	}
 	r := e.apply(ctx, node, scope{all: true})
 	var errs []error

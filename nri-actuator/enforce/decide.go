@@ -131,13 +131,32 @@ func (e *Enforcer) mayStay(c *Container, node contract.NodeState) bool {
 	return has.IsSubsetOf(node.SharedOf(c.References.PodUID).CPUs.Union(claimed))
 }
 
+// hasNothingToDo reports whether the container needs no write in the scope, because it has no claim and already has the CPUs of
+// its decision d (I1). Only a call with scope.all compares its other files.
+func (e *Enforcer) hasNothingToDo(c *Container, d contract.Decision, s scope) bool {
+	switch {
+	case s.all, c == s.own, c.NamesClaim(), c.Life.throughPod, s.takesFrom(c):
+		return false
+	case !s.pool:
+		return true
+	}
+	has, err := e.Mount.ReadKept(c.Cgroups.Dir, tree.FileCPUs)
+	return err == nil && has == d.CPUs.String()
+}
+
 // holdings returns what each container has of the node. partitions reports
-// whether a container may be a partition.
+// whether a container may be a partition. Containers that need no write in the scope are left out.
 func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, s scope, partitions bool) []tree.Holding {
 	var holdings []tree.Holding
 	usable := make(map[string]contract.CPUSet)
 	for _, c := range e.containers.sorted() {
 		d, _ := e.lookUp(ctx, c, node)
+		switch {
+		case d.V == "":
+			c.Life.marked = nil // its files are not read
+		case !partitions && e.hasNothingToDo(c, d, s):
+			continue
+		}
 		h := tree.Holding{
 			Dir: c.Cgroups.Dir, PodDir: c.Cgroups.Pod, PodUID: c.References.PodUID,
 			Decision: d, Claimed: !c.Decision().CPUs.IsEmpty(),

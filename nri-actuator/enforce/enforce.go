@@ -88,7 +88,7 @@ type scope struct {
 // takesFrom reports whether above has a partition that may take CPUs from the pool container: a pod's pool
 // containers may have the CPUs of the pod's claims until the frontend lists the pod.
 func (s scope) takesFrom(pooled *Container) bool {
-	return s.above != nil && s.above.Decision().Partition != "" && s.above.References.PodUID == pooled.References.PodUID
+	return s.above != nil && s.above.References.PodUID == pooled.References.PodUID && s.above.Decision().Partition != ""
 }
 
 // result has what went wrong, by cgroup directory. A cgroup that is gone has
@@ -127,10 +127,12 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	}
 	if s.all {
 		e.drift.prune(desired)
-		maps.DeleteFunc(e.looked, func(dir string, _ bool) bool {
+		isDesired := func(dir string) bool {
 			_, there := desired[dir]
-			return !there
-		})
+			return there
+		}
+		e.Mount.CloseExcept(isDesired)
+		maps.DeleteFunc(e.looked, func(dir string, _ bool) bool { return !isDesired(dir) })
 		e.Units.ForgetExcept(slices.Collect(maps.Keys(desired)))
 	}
 	containers := e.containers.byDir()

@@ -113,12 +113,17 @@ func (e *Enforcer) observe(
 // wanted than those that were marked.
 func (e *Enforcer) observeOne(dir string, files []string, want tree.Cgroup, c *Container) (tree.State, error) {
 	if c != nil && c.Life.marked != nil && maps.Equal(c.Life.marked, want.Files) {
-		if contents, err := e.Mount.Contents(dir, files...); err == nil {
+		contents := e.Mount.Contents
+		if want.Kind == tree.Pooled { // there are many, and they have few files
+			contents = e.Mount.KeptContents
+		}
+		if contents, err := contents(dir, files...); err == nil {
 			return tree.State{Files: contents, Written: c.Life.marked}, nil
 		}
 	}
 	state, err := e.Mount.Observe(dir, files...)
 	if c != nil {
+		c.Life.seen = c.Life.seen || err == nil
 		c.Life.marked = nil
 		if err == nil && state.Unusable == nil && hasAll(state.Files, want.Files) && hasAll(state.Written, want.Files) {
 			c.Life.marked = maps.Clone(want.Files)

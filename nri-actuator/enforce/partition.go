@@ -71,7 +71,7 @@ func (e *Enforcer) partitionCPUs(c *Container) contract.CPUSet {
 	if c.Cgroups.Dir == "" {
 		return contract.CPUSet{}
 	}
-	if kind, _ := e.Mount.Read(c.Cgroups.Dir, contract.FilePartition); kind == tree.Member {
+	if kind, _ := e.Mount.ReadKept(c.Cgroups.Dir, contract.FilePartition); kind == tree.Member {
 		return contract.CPUSet{}
 	}
 	cpus, err := e.Mount.ReadCPUs(c.Cgroups.Dir, contract.FileExclusive)

@@ -37,12 +37,16 @@ type Kernel struct {
 	taken set
 	// remotes are the remote partitions, the newest first.
 	remotes []*cgroup
-	damage  string
+	// lastID is the id of the newest cgroup.
+	lastID uint64
+	damage string
 }
 
 // cgroup is one cgroup.
 type cgroup struct {
-	dir      string
+	dir string
+	// id is a number that no other cgroup has or had. The root's is 0.
+	id       uint64
 	parent   *cgroup
 	children []*cgroup // in the order of their creation
 	// enabled are the controllers of the children.
@@ -142,8 +146,9 @@ func (k *Kernel) Mkdir(dir string) error {
 	if parent != k.root && parent.kind != member {
 		return ErrOutside
 	}
+	k.lastID++
 	c := &cgroup{
-		dir: dir, parent: parent, enabled: map[string]bool{}, values: map[string]string{}, attributes: map[string]string{},
+		dir: dir, id: k.lastID, parent: parent, enabled: map[string]bool{}, values: map[string]string{}, attributes: map[string]string{},
 		effective: parent.effective, effectiveMems: parent.effectiveMems,
 	}
 	parent.children = append(parent.children, c)
@@ -219,6 +224,15 @@ func (k *Kernel) Attributes(dir string) (map[string]string, error) {
 		return nil, err
 	}
 	return c.attributes, nil
+}
+
+// ID returns the id of the cgroup, which differs from the ids of all cgroups that had its name before.
+func (k *Kernel) ID(dir string) (uint64, error) {
+	c, err := k.find(dir)
+	if err != nil {
+		return 0, err
+	}
+	return c.id, nil
 }
 
 // Processes returns the number of processes of the cgroup.

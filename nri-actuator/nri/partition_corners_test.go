@@ -103,7 +103,7 @@ func TestPartitionThatEndsMeanwhile(t *testing.T) {
 	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
 	reads, last := 0, 0
 	r.node.Intercept(c.dir, contract.FilePartition, func(_ bool, do func() error) error {
-		if reads++; reads == last {
+		if reads++; last > 0 && reads >= last {
 			return syscall.ENODEV
 		}
 		return do()
@@ -112,7 +112,7 @@ func TestPartitionThatEndsMeanwhile(t *testing.T) {
 	require.Positive(t, reads)
 	reads, last = 0, reads
 	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, last, reads)
+	require.GreaterOrEqual(t, reads, last)
 }
 
 // A partition that was made again is one when the kernel says so.

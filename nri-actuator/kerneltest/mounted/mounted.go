@@ -114,6 +114,45 @@ func (o open) Read(file string) ([]byte, error) {
 	return []byte(content + "\n"), err
 }
 
+// OpenFile fails for a file that does not exist.
+func (o open) OpenFile(name string) (cgroups.File, error) {
+	f := file{open: o, name: name}
+	err := o.Process.Open(o.dir, func() (err error) {
+		if f.id, err = o.Kernel.ID(o.dir); err == nil {
+			_, err = o.Kernel.Read(o.dir, name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// file is an open file of the cgroup with the id.
+type file struct {
+	open open
+	name string
+	id   uint64
+}
+
+func (f file) Read() ([]byte, error) {
+	content := ""
+	err := f.open.Process.Read(f.open.dir, f.name, func() error {
+		now, err := f.open.Kernel.ID(f.open.dir)
+		if err == nil {
+			content, err = f.open.Kernel.Read(f.open.dir, f.name)
+		}
+		if err != nil || now != f.id {
+			return syscall.ENODEV
+		}
+		return nil
+	})
+	return []byte(content + "\n"), err
+}
+
+func (file) Close() error { return nil }
+
 func (o open) Write(file, content string) error {
 	return o.Process.Write(o.dir, file, content, func() error {
 		if o.Namespace == nil {

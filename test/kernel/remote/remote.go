@@ -194,6 +194,26 @@ func (c *cgroup) Read(file string) ([]byte, error) {
 	return r.Content, err
 }
 
+// OpenFile returns a file whose reads are by name.
+func (c *cgroup) OpenFile(name string) (cgroups.File, error) {
+	if _, err := c.Read(name); err != nil {
+		return nil, err
+	}
+	return file{c.hierarchy, c.dir, name}, nil
+}
+
+type file struct {
+	hierarchy hierarchy
+	dir, name string
+}
+
+func (f file) Read() ([]byte, error) {
+	r, err := f.hierarchy.call(Call{Kind: read, Dir: f.dir, Name: f.name})
+	return r.Content, err
+}
+
+func (file) Close() error { return nil }
+
 func (c *cgroup) Write(file, content string) error {
 	return c.write(Call{Kind: write, Dir: c.dir, Name: file, Argument: content})
 }
