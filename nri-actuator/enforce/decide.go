@@ -131,8 +131,8 @@ func (e *Enforcer) mayStay(c *Container, node contract.NodeState) bool {
 	return has.IsSubsetOf(node.SharedOf(c.References.PodUID).CPUs.Union(claimed))
 }
 
-// hasNothingToDo reports whether the container needs no write in the scope, because it has no claim and already has the CPUs of
-// its decision d (I1). Only a call with scope.all compares its other files.
+// hasNothingToDo reports whether a call leaves a container without a claim as it is: the scope does not cover the container, or
+// the container already has the CPUs of its decision d (I1). Only a call with scope.all compares its other files.
 func (e *Enforcer) hasNothingToDo(c *Container, d contract.Decision, s scope) bool {
 	switch {
 	case s.all, c == s.own, c.NamesClaim(), c.Life.throughPod, s.takesFrom(c):
