@@ -6,6 +6,9 @@ import (
 	"errors"
 	"io/fs"
 	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -17,36 +20,65 @@ const maxKept = 4096
 // kept are open files, by the cgroup's directory and the file's name. A read of one is one system call, where a
 // read by name takes five. A read gives what the kernel has at that moment, as a read by name does (I1).
 type kept struct {
+	// closed is set when the mount is closed. From then on nothing is read.
+	closed atomic.Bool
 	// mu is held during a read, so that no descriptor is closed meanwhile.
 	mu    sync.Mutex
 	files map[string]map[string]File
 	n     int
+	// most bounds n.
+	most int
 }
 
-// ReadKept is Read for a file that is read again and again: the file stays open until CloseExcept.
+// newKept leaves half of the descriptors that the process may have to other files and to connections.
+func newKept() *kept {
+	k := &kept{files: make(map[string]map[string]File)}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		k.most = int(min(maxKept, limit.Cur/2))
+	}
+	return k
+}
+
+// ReadKept is Read for a file that is read again and again: the file stays open until CloseExcept, unless too many are open.
 func (m *Mount) ReadKept(dir, file string) (string, error) {
 	if content, read := m.kept.read(dir, file); read {
 		return content, nil
 	}
-	d, err := m.open(dir)
+	contents, err := m.KeptContents(dir, file)
 	if err != nil {
 		return "", err
 	}
-	defer d.Close()
-	content, err := m.kept.open(d, dir, file)
-	if err != nil {
-		return "", m.explain(dir, file, err)
+	content, exists := contents[file]
+	if !exists {
+		return "", m.explain(dir, file, fs.ErrNotExist)
 	}
 	return content, nil
 }
 
-// KeptContents is Contents for files that are read again and again.
+// KeptContents is Contents for files that are read again and again, as ReadKept is Read.
 func (m *Mount) KeptContents(dir string, files ...string) (contract.Files, error) {
 	contents := make(contract.Files, len(files))
+	var unread []string
 	for _, file := range files {
-		content, err := m.ReadKept(dir, file)
+		if content, read := m.kept.read(dir, file); read {
+			contents[file] = content
+		} else {
+			unread = append(unread, file)
+		}
+	}
+	if len(unread) == 0 {
+		return contents, nil
+	}
+	d, err := m.open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	for _, file := range unread {
+		content, err := m.kept.open(d, dir, file)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			return nil, m.explain(dir, file, err)
 		}
 		if err == nil {
 			contents[file] = content
@@ -72,7 +104,7 @@ func (k *kept) read(dir, file string) (content string, read bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := k.files[dir][file]
-	if f == nil {
+	if f == nil || k.closed.Load() {
 		return "", false
 	}
 	data, err := f.Read()
@@ -92,7 +124,7 @@ func (k *kept) open(d Cgroup, dir, file string) (content string, err error) {
 		return "", err
 	}
 	data, err := f.Read()
-	if err != nil || k.n >= maxKept {
+	if err != nil || k.n >= k.most || k.files[dir][file] != nil || k.closed.Load() {
 		return trim(data), errors.Join(err, f.Close())
 	}
 	if k.files[dir] == nil {
@@ -116,6 +148,7 @@ func (k *kept) forget(dir string) error {
 
 // close closes all files. If a read does not return, its process ends without.
 func (k *kept) close() error {
+	k.closed.Store(true)
 	if !k.mu.TryLock() {
 		return nil
 	}

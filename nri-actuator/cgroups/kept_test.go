@@ -4,11 +4,14 @@ package cgroups_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -114,25 +117,91 @@ func TestKeptContents(t *testing.T) {
 	require.Zero(t, files)
 }
 
-// The number of open files has a bound. Without an open file, a file is read by name.
+// The open files leave half of the process's descriptors to others. Without an open file, a file is read by name.
 func TestKeptContentsOfManyFiles(t *testing.T) {
-	const most = 4096
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	for name, c := range map[string]struct{ descriptors, most uint64 }{
+		"few descriptors":                     {256, 128},
+		"the descriptors that a test has":     {limit.Cur, min(4096, limit.Cur/2)},
+		"no descriptor to spare, all by name": {1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: c.descriptors, Max: limit.Max}))
+			var files, opened int
+			all := make(plain)
+			mount := cgroups.NewMount(tracked{all, &files, &opened})
+			require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+			var names []string
+			for i := range int(c.most) + 10 {
+				names = append(names, fmt.Sprint(i))
+				all[names[i]] = names[i]
+			}
+			for range 2 {
+				got, err := mount.KeptContents("c", names...)
+				require.NoError(t, err)
+				require.Equal(t, contract.Files(all), got)
+				require.Equal(t, int(c.most), files)
+			}
+			require.NoError(t, mount.Close())
+			require.Zero(t, files)
+		})
+	}
+}
+
+// Two reads of a file at the same time leave one file open.
+func TestConcurrentReads(t *testing.T) {
 	var files, opened int
-	all := make(plain)
-	var names []string
-	for i := range most + 10 {
-		names = append(names, fmt.Sprint(i))
-		all[names[i]] = names[i]
-	}
-	mount := cgroups.NewMount(tracked{all, &files, &opened})
+	var both sync.WaitGroup
+	both.Add(2)
+	mount := cgroups.NewMount(tracked{meeting{plain{"f": "1"}, &both}, &files, &opened})
+	var reads sync.WaitGroup
 	for range 2 {
-		got, err := mount.KeptContents("c", names...)
-		require.NoError(t, err)
-		require.Equal(t, contract.Files(all), got)
-		require.Equal(t, most, files)
+		reads.Go(func() {
+			_, err := mount.ReadKept("c", "f")
+			assert.NoError(t, err)
+		})
 	}
+	reads.Wait()
+	require.Equal(t, 1, files)
+}
+
+// meeting is a hierarchy in which all that open a cgroup wait for each other.
+type meeting struct {
+	cgroups.Hierarchy
+	all *sync.WaitGroup
+}
+
+func (h meeting) Open(dir string) (cgroups.Cgroup, error) {
+	h.all.Done()
+	h.all.Wait()
+	return h.Hierarchy.Open(dir)
+}
+
+// A mount is closed although a read does not return. From then on it reads nothing: the next actuator may be at work (I1).
+func TestReadAfterClose(t *testing.T) {
+	n := testnode.New(t, t.TempDir())
+	mount, err := n.OpenMount("")
+	require.NoError(t, err)
+	for _, dir := range []string{"kubepods/a", "kubepods/b"} {
+		n.AddCgroup(dir)
+		_, err := mount.ReadKept(dir, tree.FileCPUs)
+		require.NoError(t, err)
+	}
+	reading, blocked := make(chan struct{}), make(chan struct{})
+	n.Intercept("kubepods/a", tree.FileCPUs, func(_ bool, do func() error) error {
+		close(reading)
+		<-blocked
+		return do()
+	})
+	var reads sync.WaitGroup
+	reads.Go(func() { _, _ = mount.ReadKept("kubepods/a", tree.FileCPUs) })
+	<-reading
 	require.NoError(t, mount.Close())
-	require.Zero(t, files)
+	close(blocked)
+	reads.Wait()
+	_, err = mount.ReadKept("kubepods/b", tree.FileCPUs)
+	require.ErrorIs(t, err, fs.ErrClosed)
 }
 
 // The kernel itself: an open file has the present content, and none of a removed cgroup.

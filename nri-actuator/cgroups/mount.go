@@ -26,13 +26,11 @@ var ErrGone = errors.New("the cgroup does not exist")
 // Mount reads and writes the cgroups of a hierarchy.
 type Mount struct {
 	hierarchy Hierarchy
-	kept      kept
+	kept      *kept
 }
 
 // NewMount returns the mount of a hierarchy.
-func NewMount(h Hierarchy) *Mount {
-	return &Mount{hierarchy: h, kept: kept{files: make(map[string]map[string]File)}}
-}
+func NewMount(h Hierarchy) *Mount { return &Mount{hierarchy: h, kept: newKept()} }
 
 // Open opens the hierarchy mounted at mount, normally /sys/fs/cgroup.
 func Open(mount string) (*Mount, error) {

@@ -28,9 +28,7 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 	}
 	e.applyMachine(ctx, node)
 	for _, c := range e.containers.sorted() {
-		// The reads of apply show whether a marked container is gone, and without a claim the others'
-		// values do not depend on it.
-		if c.Life.marked == nil || c.NamesClaim() {
+		if c.Life.marked == nil { // the reads of apply show whether a marked container is gone
 			e.forgetIfGone(ctx, c)
 		}
 	}

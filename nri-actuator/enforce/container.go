@@ -55,7 +55,7 @@ type Life struct {
 	// has none.
 	seen bool
 	// marked are the wanted contents that the cgroup had in its files and in its marks when
-	// the marks were last read, nil for none.
+	// the marks were last read or, in a pool container's cgroup, written; nil for none.
 	marked contract.Files
 	// lacksCPUs reports whether the container could run on none of its claimed CPUs at the last apply to
 	// everything. pooled reports whether its cgroup may have the pool's CPUs for that reason.

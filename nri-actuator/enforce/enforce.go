@@ -181,6 +181,9 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	}
 	for _, dir := range slices.Sorted(maps.Keys(observed)) {
 		want := desired[dir]
+		if c := containers[dir]; c != nil && want.Kind == tree.Pooled && r[dir] == nil && !c.Life.throughPod {
+			c.Life.marked = want.Files
+		}
 		switch {
 		case want.Kind <= tree.Pod:
 			r.add(dir, e.syncUnit(ctx, dir, want, observed[dir], returned[dir], s))

@@ -113,11 +113,11 @@ func (e *Enforcer) observe(
 // wanted than those that were marked.
 func (e *Enforcer) observeOne(dir string, files []string, want tree.Cgroup, c *Container) (tree.State, error) {
 	if c != nil && c.Life.marked != nil && maps.Equal(c.Life.marked, want.Files) {
-		contents := e.Mount.Contents
+		read := e.Mount.Contents
 		if want.Kind == tree.Pooled { // there are many, and they have few files
-			contents = e.Mount.KeptContents
+			read = e.Mount.KeptContents
 		}
-		if contents, err := contents(dir, files...); err == nil {
+		if contents, err := read(dir, files...); err == nil {
 			return tree.State{Files: contents, Written: c.Life.marked}, nil
 		}
 	}

@@ -5,6 +5,7 @@ package nri_test
 import (
 	"fmt"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,8 @@ import (
 type counting struct {
 	cgroups.Hierarchy
 	operations *atomic.Int64
+	// open counts the files that are open.
+	open *atomic.Int64
 }
 
 func (h counting) Open(dir string) (cgroups.Cgroup, error) {
@@ -28,12 +31,12 @@ func (h counting) Open(dir string) (cgroups.Cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	return countingCgroup{c, h.operations}, nil
+	return countingCgroup{c, h}, nil
 }
 
 type countingCgroup struct {
 	cgroups.Cgroup
-	operations *atomic.Int64
+	counting
 }
 
 func (c countingCgroup) Children() ([]string, error) {
@@ -52,12 +55,18 @@ func (c countingCgroup) OpenFile(file string) (cgroups.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return countingFile{f, c.operations}, nil
+	c.open.Add(1)
+	return countingFile{f, c.counting}, nil
 }
 
 type countingFile struct {
 	cgroups.File
-	operations *atomic.Int64
+	counting
+}
+
+func (f countingFile) Close() error {
+	f.open.Add(-1)
+	return f.File.Close()
 }
 
 func (f countingFile) Read() ([]byte, error) {
@@ -101,9 +110,9 @@ func TestOperationsOfCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			operations := func(containers int) float64 {
-				var count atomic.Int64
+				var count, open atomic.Int64
 				r := newRuntime(t, t.TempDir())
-				r.mount = cgroups.NewMount(counting{r.node.Hierarchy(), &count})
+				r.mount = cgroups.NewMount(counting{r.node.Hierarchy(), &count, &open})
 				r.connect()
 				for i := range containers {
 					r.run(fmt.Sprintf("c%03d", i), testnode.UID(1000+i/5))
@@ -115,7 +124,11 @@ func TestOperationsOfCalls(t *testing.T) {
 				require.NoError(t, r.plugin.Apply(t.Context()))
 				created, err := r.create("new", podA, env...)
 				require.NoError(t, err)
-				for range 2 { // the first opens the files that stay open
+				for _, pool := range []string{"8-15", "0-3"} { // the first opens the files that stay open
+					if !c.apply {
+						r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs(pool) })
+						require.NoError(t, r.plugin.Apply(t.Context()))
+					}
 					count.Store(0)
 					if c.apply {
 						require.NoError(t, r.plugin.Apply(t.Context()))
@@ -131,6 +144,22 @@ func TestOperationsOfCalls(t *testing.T) {
 			require.LessOrEqual(t, (all-few)/many, c.each)
 		})
 	}
+}
+
+// Of containers that are gone no file stays open.
+func TestFilesOfGoneContainers(t *testing.T) {
+	var count, open atomic.Int64
+	r := newRuntime(t, t.TempDir())
+	r.mount = cgroups.NewMount(counting{r.node.Hierarchy(), &count, &open})
+	r.connect()
+	c := r.run("c", podA)
+	for range 2 {
+		require.NoError(t, r.plugin.Apply(t.Context()))
+	}
+	require.Positive(t, open.Load())
+	require.NoError(t, r.remove(c))
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Zero(t, open.Load())
 }
 
 // A container without a claim costs the runtime few allocations.
@@ -163,5 +192,35 @@ func TestUpdateAfterThePoolMoved(t *testing.T) {
 	pool("0-3")
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, "0-3", r.cpus(c))
+	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
+}
+
+// The runtime's update may write the new pool before this actuator does. A creation then marks the pool as written: what the
+// runtime writes later is a repair.
+func TestCreationAfterAnUpdate(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pooled := r.run("pooled", podA)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	env := r.node.Prepare(podB, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7")})
+	r.node.SetFile(pooled.dir, "cpuset.cpus", "0-3,8-15")
+	_, err := r.create("claimed", podB, env...)
+	require.NoError(t, err)
+	r.node.SetFile(pooled.dir, "cpuset.cpus", "0-15")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-3,8-15", r.cpus(pooled))
+	require.Equal(t, 1.0, r.metric("cpumem_actuator_repaired_total"))
+}
+
+// A write that failed is made again, and is no repair of what another program wrote.
+func TestFailedWriteIsNoRepair(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA)
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	back := r.node.FailWrites(c.dir, "cpuset.cpus", syscall.EIO)
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-7") })
+	require.ErrorIs(t, r.plugin.Apply(t.Context()), syscall.EIO)
+	back()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "0-7", r.cpus(c))
 	require.Zero(t, r.metric("cpumem_actuator_repaired_total"))
 }

@@ -445,3 +445,28 @@ func TestReleasedClaimIsNotRefused(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.EqualValues(t, 1, r.metric("cpumem_actuator_refused_total", "unbacked"), "nothing shows that it was valid")
 }
+
+// A container that another program pins to unmanaged CPUs is no longer looked at. It is forgotten when its cgroup is gone.
+func TestPinnedContainerThatIsGone(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.foreign("c", podA)
+	known := at(c, true)
+	known.Pinned = contracttest.CPUs("15")
+	e := enforce.New(r.plugin.Options.Options)
+	e.Replace(t.Context(), []*enforce.Container{known})
+	for range 2 { // the second looks at files that are open
+		_, err := e.ApplyAll(t.Context())
+		require.NoError(t, err)
+	}
+	r.node.Change(func(s *contract.NodeState) {
+		s.Shared.UnmanagedCPUs, s.Shared.CPUs = contracttest.CPUs("15"), contracttest.CPUs("0-14")
+	})
+	r.node.SetFile(c.dir, "cpuset.cpus", "15")
+	_, err := e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "15", r.cpus(c))
+	r.node.RemoveCgroup(c.dir)
+	_, err = e.ApplyAll(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, e.Find(c.api.Id))
+}

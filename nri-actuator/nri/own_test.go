@@ -102,6 +102,33 @@ func TestOwnContainer(t *testing.T) {
 	require.ErrorContains(t, apply(func(*enforce.Container) {}), pod)
 }
 
+// A creation looks at the actuator's pod, whatever the actuator's own cgroup has (I1).
+func TestCreationBesideOwnContainer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	dir, pod := r.podDir(podB)+"/own", r.podDir(podB)
+	r.node.AddCgroup(dir)
+	claimed := r.foreign("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
+	const pool = "0-3,8-15"
+	r.node.SetFile(dir, "cpuset.cpus", pool)
+	options := r.plugin.Options.Options
+	options.Mount = r.node.MountIn(dir)
+	e := enforce.New(options)
+	e.Replace(t.Context(), []*enforce.Container{{
+		ID: "own", Name: "ns/own", References: claims.Container{PodUID: podB},
+		Cgroups: enforce.Cgroups{Dir: dir, Pod: pod}, Life: enforce.Life{Started: true},
+	}})
+	for range 2 {
+		_, err := e.ApplyAll(t.Context())
+		require.NoError(t, err)
+	}
+	r.node.SetFile(pod, "cpuset.cpus", "0-15")
+	c := at(claimed, false)
+	e.Add(t.Context(), c)
+	_, err := e.Create(t.Context(), c, func(contract.Decision) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, pool, r.node.File(pod, "cpuset.cpus"))
+}
+
 // A level that refuses a write is an error, and no container's.
 func TestLevelThatRefuses(t *testing.T) {
 	r := newRuntime(t, t.TempDir())

@@ -429,3 +429,26 @@ func TestRefusedPartitionThatStays(t *testing.T) {
 	require.True(t, refused)
 	require.Contains(t, r.announced.InvalidPartitions[claimA], "input/output error")
 }
+
+// The node's first partition may have CPUs on which another container of its pod runs: that container moves first (I1).
+func TestFirstPartitionTakesCPUsFromItsPod(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pooled := r.run("pooled", podA)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))
+	_, err := r.create("c", podA, env...)
+	require.NoError(t, err)
+	require.Equal(t, "0-3,8-15", r.cpus(pooled))
+}
+
+// If the runtime reports no end of a container with a partition, one Apply takes its CPUs from the cgroups above.
+func TestPartitionThatIsGoneWithoutACall(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c := r.run("c", podA, r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionRoot))...)
+	for range 2 {
+		require.NoError(t, r.plugin.Apply(t.Context()))
+	}
+	r.node.RemoveCgroup(c.dir)
+	r.node.Unprepare(podA, claimA, "4-7")
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
+}

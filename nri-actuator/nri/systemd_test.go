@@ -294,16 +294,23 @@ func TestExclusiveWaitsForNoSystemd(t *testing.T) {
 // TestSystemdFollowsTheRuntime covers A69: if a runtime's update wrote the pool
 // before the actuator, a reload brings no older pool back (I1).
 func TestSystemdFollowsTheRuntime(t *testing.T) {
-	s := newSystemd(t)
-	s.synchronize()
-	s.run("pooled")
-	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-7") })
-	require.NoError(t, s.plugin.Apply(t.Context()))
-	s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-3") })
-	s.node.SetFile(s.dir("pooled"), "cpuset.cpus", "0-3")
-	require.NoError(t, s.plugin.Apply(t.Context()))
-	s.reload()
-	require.Equal(t, "0-3", s.node.File(s.dir("pooled"), "cpuset.cpus"))
+	for name, next := range map[string]func(s *fakeSystemd, env []string){
+		"apply":    func(s *fakeSystemd, _ []string) { require.NoError(t, s.plugin.Apply(t.Context())) },
+		"creation": func(s *fakeSystemd, env []string) { s.run("claimed", env...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSystemd(t)
+			s.synchronize()
+			s.run("pooled")
+			s.node.Change(func(n *contract.NodeState) { n.Shared.CPUs = contracttest.CPUs("0-7") })
+			require.NoError(t, s.plugin.Apply(t.Context()))
+			env := s.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-7"), Mems: contracttest.NUMANodes("0")})
+			s.node.SetFile(s.dir("pooled"), "cpuset.cpus", "0-3")
+			next(s, env)
+			s.reload()
+			require.Equal(t, "0-3", s.node.File(s.dir("pooled"), "cpuset.cpus"))
+		})
+	}
 }
 
 // A container that is found gets a drop-in for the pool, also if one of its files has the
