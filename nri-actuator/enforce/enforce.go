@@ -126,14 +126,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 		e.addPods(ctx, node, levels, desired)
 	}
 	if s.all {
-		e.drift.prune(desired)
-		isDesired := func(dir string) bool {
-			_, there := desired[dir]
-			return there
-		}
-		e.Mount.CloseExcept(isDesired)
-		maps.DeleteFunc(e.looked, func(dir string, _ bool) bool { return !isDesired(dir) })
-		e.Units.ForgetExcept(slices.Collect(maps.Keys(desired)))
+		e.forgetExcept(desired)
 	}
 	containers := e.containers.byDir()
 	limit(desired, containers, levels, mayPartition, s)
@@ -192,6 +185,18 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 		}
 	}
 	return r, ended
+}
+
+// forgetExcept forgets what is known about cgroups that are not desired, and closes their files.
+func (e *Enforcer) forgetExcept(desired map[string]tree.Cgroup) {
+	isDesired := func(dir string) bool {
+		_, there := desired[dir]
+		return there
+	}
+	e.drift.prune(desired)
+	e.Mount.CloseExcept(isDesired)
+	maps.DeleteFunc(e.looked, func(dir string, _ bool) bool { return !isDesired(dir) })
+	e.Units.ForgetExcept(slices.Collect(maps.Keys(desired)))
 }
 
 // writeStep takes one step, and reports what another program did.
