@@ -174,8 +174,8 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	}
 	for _, dir := range slices.Sorted(maps.Keys(observed)) {
 		want := desired[dir]
-		if c := containers[dir]; c != nil && want.Kind == tree.Pooled && r[dir] == nil && !c.Life.throughPod {
-			c.Life.marked = want.Files
+		if r[dir] == nil {
+			containers[dir].noteMarked(want)
 		}
 		switch {
 		case want.Kind <= tree.Pod:

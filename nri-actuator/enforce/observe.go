@@ -132,6 +132,13 @@ func (e *Enforcer) observeOne(dir string, files []string, want tree.Cgroup, c *C
 	return state, err
 }
 
+// noteMarked notes that the cgroup of a pool container has the wanted contents and marks. c is nil for a pod or level.
+func (c *Container) noteMarked(want tree.Cgroup) {
+	if c != nil && want.Kind == tree.Pooled && !c.Life.throughPod {
+		c.Life.marked = want.Files
+	}
+}
+
 // hasAll reports whether the contents have all that is wanted.
 func hasAll(contents, wanted contract.Files) bool {
 	for file, content := range wanted {
