@@ -139,11 +139,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	}
 	steps := tree.Steps(desired, observed)
 	if !s.all {
-		// Former values are given back when everything is looked at, and systemd
-		// follows. CPUs that are in another pod's way are taken back at once.
-		steps = slices.DeleteFunc(steps, func(s tree.Step) bool {
-			return s.Act == tree.GiveBack && s.File != contract.FileExclusive
-		})
+		steps = withoutGivingBack(steps)
 	}
 	written, followed, stuck := make(map[string]bool), make(map[string]bool), make(map[string]bool)
 	returned := make(map[string]contract.Files)
@@ -185,6 +181,14 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 		}
 	}
 	return r, ended
+}
+
+// withoutGivingBack leaves out the steps that give former values back: that is done when everything is looked at, and
+// systemd follows. CPUs that are in another pod's way are taken back at once.
+func withoutGivingBack(steps []tree.Step) []tree.Step {
+	return slices.DeleteFunc(steps, func(s tree.Step) bool {
+		return s.Act == tree.GiveBack && s.File != contract.FileExclusive
+	})
 }
 
 // forgetExcept forgets what is known about cgroups that are not desired, and closes their files.
