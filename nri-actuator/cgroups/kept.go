@@ -93,7 +93,7 @@ func (m *Mount) CloseExcept(stays func(dir string) bool) {
 	defer m.kept.mu.Unlock()
 	for dir := range m.kept.files {
 		if !stays(dir) {
-			_ = m.kept.forget(dir)
+			m.kept.forget(dir)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (k *kept) read(dir, file string) (content string, read bool) {
 	}
 	data, err := f.Read()
 	if err != nil {
-		_ = k.forget(dir)
+		k.forget(dir)
 		return "", false
 	}
 	return trim(data), true
@@ -124,7 +124,7 @@ func (k *kept) open(d Cgroup, dir, file string) (content string, err error) {
 		return "", err
 	}
 	data, err := f.Read()
-	if err != nil || k.n >= k.most || k.files[dir][file] != nil || k.closed.Load() {
+	if err != nil || k.n >= k.most || k.files[dir][file] != nil {
 		return trim(data), errors.Join(err, f.Close())
 	}
 	if k.files[dir] == nil {
@@ -135,27 +135,23 @@ func (k *kept) open(d Cgroup, dir, file string) (content string, err error) {
 	return trim(data), nil
 }
 
-// forget closes the files of a cgroup.
-func (k *kept) forget(dir string) error {
-	var errs []error
+// forget closes the files of a cgroup. They were only read, so nothing is lost if one cannot be closed.
+func (k *kept) forget(dir string) {
 	for _, f := range k.files[dir] {
-		errs = append(errs, f.Close())
+		_ = f.Close()
 		k.n--
 	}
 	delete(k.files, dir)
-	return errors.Join(errs...)
 }
 
 // close closes all files. If a read does not return, its process ends without.
-func (k *kept) close() error {
+func (k *kept) close() {
 	k.closed.Store(true)
 	if !k.mu.TryLock() {
-		return nil
+		return
 	}
 	defer k.mu.Unlock()
-	var errs []error
 	for dir := range k.files {
-		errs = append(errs, k.forget(dir))
+		k.forget(dir)
 	}
-	return errors.Join(errs...)
 }

@@ -42,7 +42,10 @@ func Open(mount string) (*Mount, error) {
 }
 
 // Close releases the hierarchy and the files that stay open. It waits for no read.
-func (m *Mount) Close() error { return errors.Join(m.kept.close(), m.hierarchy.Close()) }
+func (m *Mount) Close() error {
+	m.kept.close()
+	return m.hierarchy.Close()
+}
 
 // Exists reports whether the cgroup dir exists. An unclear answer counts as yes: if an
 // existing container were forgotten, other containers could get its CPUs (I1).

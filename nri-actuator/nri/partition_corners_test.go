@@ -452,3 +452,21 @@ func TestPartitionThatIsGoneWithoutACall(t *testing.T) {
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Equal(t, []string{"", "", ""}, r.exclusive(podA))
 }
+
+// A container without a claim that another program made a partition of claimed CPUs is no partition when the claim's
+// container is created (I1).
+func TestPooledPartitionEndsAtACreation(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pooled := r.run("pooled", podB)
+	env := r.node.Prepare(podA, claimA, quad())
+	for range 2 {
+		require.NoError(t, r.plugin.Apply(t.Context()))
+	}
+	for _, dir := range []string{"kubepods", "kubepods/burstable", r.podDir(podB), pooled.dir} {
+		r.node.SetFile(dir, contract.FileExclusive, "4-5")
+	}
+	r.node.SetFile(pooled.dir, contract.FilePartition, contract.PartitionRoot)
+	_, err := r.create("claimed", podA, env...)
+	require.NoError(t, err)
+	require.Equal(t, "member", r.node.File(pooled.dir, contract.FilePartition))
+}
