@@ -19,7 +19,7 @@ import (
 // The two marks of a cgroup file, each an extended attribute of the cgroup, with
 // the file's name at the end. They live as long as the cgroup and survive the
 // actuator (I4). Linux has such attributes on cgroups since 5.7. On an older
-// kernel nothing is given back, and no other program's write is noticed.
+// kernel nothing is given back, and other programs' writes are noticed in pool containers only.
 const (
 	// markFormer keeps the content that another program wrote before.
 	markFormer = "user." + contract.Vendor + ".former."
