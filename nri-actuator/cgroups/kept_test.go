@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -24,11 +25,11 @@ import (
 // tracked is a hierarchy that counts its open files and the cgroups that were opened.
 type tracked struct {
 	cgroups.Hierarchy
-	files, opened *int
+	files, opened *atomic.Int64
 }
 
 func (h tracked) Open(dir string) (cgroups.Cgroup, error) {
-	*h.opened++
+	h.opened.Add(1)
 	c, err := h.Hierarchy.Open(dir)
 	if err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func (h tracked) Open(dir string) (cgroups.Cgroup, error) {
 
 type trackedCgroup struct {
 	cgroups.Cgroup
-	files *int
+	files *atomic.Int64
 }
 
 func (c trackedCgroup) OpenFile(file string) (cgroups.File, error) {
@@ -46,24 +47,24 @@ func (c trackedCgroup) OpenFile(file string) (cgroups.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	*c.files++
+	c.files.Add(1)
 	return trackedFile{f, c.files}, nil
 }
 
 type trackedFile struct {
 	cgroups.File
-	files *int
+	files *atomic.Int64
 }
 
 func (f trackedFile) Close() error {
-	*f.files--
+	f.files.Add(-1)
 	return f.File.Close()
 }
 
 // KeptContents has what the kernel has at the moment of the call (I1), and opens nothing that is open.
 func TestKeptContents(t *testing.T) {
 	const dir, cpus, mems = "kubepods/c", tree.FileCPUs, tree.FileMems
-	var files, opened int
+	var files, opened atomic.Int64
 	n := testnode.New(t, t.TempDir())
 	n.AddCgroup(dir)
 	n.SetFile(dir, cpus, "0-3")
@@ -75,22 +76,22 @@ func TestKeptContents(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	has(contract.Files{cpus: "0-3", mems: ""})
-	require.Equal(t, 2, files)
+	require.EqualValues(t, 2, files.Load())
 
 	n.SetFile(dir, cpus, "4-7") // another program's write
-	opened = 0
+	opened.Store(0)
 	got, err := mount.KeptContents(dir, cpus, mems)
 	require.NoError(t, err)
 	require.Equal(t, contract.Files{cpus: "4-7", mems: ""}, got)
 	content, err := mount.Read(dir, cpus)
 	require.NoError(t, err)
 	require.Equal(t, "4-7", content)
-	require.Zero(t, opened)
+	require.Zero(t, opened.Load())
 
 	n.RemoveCgroup(dir)
 	_, err = mount.KeptContents(dir, cpus)
 	require.ErrorIs(t, err, cgroups.ErrGone)
-	require.Zero(t, files)
+	require.Zero(t, files.Load())
 
 	n.AddCgroup(dir)
 	has(contract.Files{cpus: "", mems: ""})
@@ -109,13 +110,13 @@ func TestKeptContents(t *testing.T) {
 	has(contract.Files{cpus: "8", mems: ""})
 
 	mount.CloseExcept(func(d string) bool { return d == dir })
-	require.Equal(t, 2, files)
+	require.EqualValues(t, 2, files.Load())
 	mount.CloseExcept(func(string) bool { return false })
-	require.Zero(t, files)
+	require.Zero(t, files.Load())
 	has(contract.Files{cpus: "8", mems: ""})
 	for range 2 {
 		require.NoError(t, mount.Close())
-		require.Zero(t, files)
+		require.Zero(t, files.Load())
 	}
 	content, err = mount.Read(dir, cpus)
 	require.NoError(t, err)
@@ -132,7 +133,7 @@ func TestKeptContentsOfManyFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: c.descriptors, Max: limit.Max}))
-			var files, opened int
+			var files, opened atomic.Int64
 			all := make(plain)
 			mount := cgroups.NewMount(tracked{all, &files, &opened})
 			require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
@@ -145,9 +146,9 @@ func TestKeptContentsOfManyFiles(t *testing.T) {
 				got, err := mount.KeptContents("c", names...)
 				require.NoError(t, err)
 				require.Equal(t, contract.Files(all), got)
-				require.Equal(t, int(c.most), files)
+				require.EqualValues(t, c.most, files.Load())
 				mount.CloseExcept(func(string) bool { return false })
-				require.Zero(t, files)
+				require.Zero(t, files.Load())
 			}
 		})
 	}
@@ -155,7 +156,7 @@ func TestKeptContentsOfManyFiles(t *testing.T) {
 
 // Two reads of a file at the same time leave one file open.
 func TestConcurrentReads(t *testing.T) {
-	var files, opened int
+	var files, opened atomic.Int64
 	var both sync.WaitGroup
 	both.Add(2)
 	mount := cgroups.NewMount(tracked{meeting{plain{"f": "1"}, &both}, &files, &opened})
@@ -167,7 +168,7 @@ func TestConcurrentReads(t *testing.T) {
 		})
 	}
 	reads.Wait()
-	require.Equal(t, 1, files)
+	require.EqualValues(t, 1, files.Load())
 }
 
 // meeting is a hierarchy in which all that open a cgroup wait for each other.
