@@ -87,7 +87,7 @@ func (m *Mount) KeptContents(dir string, files ...string) (contract.Files, error
 	return contents, nil
 }
 
-// CloseExcept closes the files that stay open, except those of the cgroups for which stays is true.
+// CloseExcept closes the files that stay open, but not in the cgroups for which stays returns true.
 func (m *Mount) CloseExcept(stays func(dir string) bool) {
 	m.kept.mu.Lock()
 	defer m.kept.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -22,53 +21,14 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
 
-// tracked is a hierarchy that counts its open files and the cgroups that were opened.
-type tracked struct {
-	cgroups.Hierarchy
-	files, opened *atomic.Int64
-}
-
-func (h tracked) Open(dir string) (cgroups.Cgroup, error) {
-	h.opened.Add(1)
-	c, err := h.Hierarchy.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	return trackedCgroup{c, h.files}, nil
-}
-
-type trackedCgroup struct {
-	cgroups.Cgroup
-	files *atomic.Int64
-}
-
-func (c trackedCgroup) OpenFile(file string) (cgroups.File, error) {
-	f, err := c.Cgroup.OpenFile(file)
-	if err != nil {
-		return nil, err
-	}
-	c.files.Add(1)
-	return trackedFile{f, c.files}, nil
-}
-
-type trackedFile struct {
-	cgroups.File
-	files *atomic.Int64
-}
-
-func (f trackedFile) Close() error {
-	f.files.Add(-1)
-	return f.File.Close()
-}
-
 // KeptContents has what the kernel has at the moment of the call (I1), and opens nothing that is open.
 func TestKeptContents(t *testing.T) {
 	const dir, cpus, mems = "kubepods/c", tree.FileCPUs, tree.FileMems
-	var files, opened atomic.Int64
+	var counts testnode.Counts
 	n := testnode.New(t, t.TempDir())
 	n.AddCgroup(dir)
 	n.SetFile(dir, cpus, "0-3")
-	mount := cgroups.NewMount(tracked{n.Hierarchy(), &files, &opened})
+	mount := cgroups.NewMount(counts.Of(n.Hierarchy()))
 	has := func(want contract.Files) {
 		t.Helper()
 		got, err := mount.KeptContents(dir, cpus, mems, "absent")
@@ -76,22 +36,22 @@ func TestKeptContents(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	has(contract.Files{cpus: "0-3", mems: ""})
-	require.EqualValues(t, 2, files.Load())
+	require.EqualValues(t, 2, counts.Files.Load())
 
 	n.SetFile(dir, cpus, "4-7") // another program's write
-	opened.Store(0)
+	counts.Cgroups.Store(0)
 	got, err := mount.KeptContents(dir, cpus, mems)
 	require.NoError(t, err)
 	require.Equal(t, contract.Files{cpus: "4-7", mems: ""}, got)
 	content, err := mount.Read(dir, cpus)
 	require.NoError(t, err)
 	require.Equal(t, "4-7", content)
-	require.Zero(t, opened.Load())
+	require.Zero(t, counts.Cgroups.Load())
 
 	n.RemoveCgroup(dir)
 	_, err = mount.KeptContents(dir, cpus)
 	require.ErrorIs(t, err, cgroups.ErrGone)
-	require.Zero(t, files.Load())
+	require.Zero(t, counts.Files.Load())
 
 	n.AddCgroup(dir)
 	has(contract.Files{cpus: "", mems: ""})
@@ -110,20 +70,20 @@ func TestKeptContents(t *testing.T) {
 	has(contract.Files{cpus: "8", mems: ""})
 
 	mount.CloseExcept(func(d string) bool { return d == dir })
-	require.EqualValues(t, 2, files.Load())
+	require.EqualValues(t, 2, counts.Files.Load())
 	mount.CloseExcept(func(string) bool { return false })
-	require.Zero(t, files.Load())
+	require.Zero(t, counts.Files.Load())
 	has(contract.Files{cpus: "8", mems: ""})
 	for range 2 {
 		require.NoError(t, mount.Close())
-		require.Zero(t, files.Load())
+		require.Zero(t, counts.Files.Load())
 	}
 	content, err = mount.Read(dir, cpus)
 	require.NoError(t, err)
-	require.Equal(t, "8", content, "by name, in a hierarchy without an end")
+	require.Equal(t, "8", content, "by name: this hierarchy has no end")
 }
 
-// The open files leave half of the process's descriptors to others. Without an open file, a file is read by name.
+// The open files take at most half of the process's descriptors. Without an open file, a file is read by name.
 func TestKeptContentsOfManyFiles(t *testing.T) {
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
@@ -133,9 +93,9 @@ func TestKeptContentsOfManyFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: c.descriptors, Max: limit.Max}))
-			var files, opened atomic.Int64
+			var counts testnode.Counts
 			all := make(plain)
-			mount := cgroups.NewMount(tracked{all, &files, &opened})
+			mount := cgroups.NewMount(counts.Of(all))
 			require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 			var names []string
 			for i := range int(c.most) + 10 {
@@ -146,9 +106,9 @@ func TestKeptContentsOfManyFiles(t *testing.T) {
 				got, err := mount.KeptContents("c", names...)
 				require.NoError(t, err)
 				require.Equal(t, contract.Files(all), got)
-				require.EqualValues(t, c.most, files.Load())
+				require.EqualValues(t, c.most, counts.Files.Load())
 				mount.CloseExcept(func(string) bool { return false })
-				require.Zero(t, files.Load())
+				require.Zero(t, counts.Files.Load())
 			}
 		})
 	}
@@ -156,10 +116,10 @@ func TestKeptContentsOfManyFiles(t *testing.T) {
 
 // Two reads of a file at the same time leave one file open.
 func TestConcurrentReads(t *testing.T) {
-	var files, opened atomic.Int64
+	var counts testnode.Counts
 	var both sync.WaitGroup
 	both.Add(2)
-	mount := cgroups.NewMount(tracked{meeting{plain{"f": "1"}, &both}, &files, &opened})
+	mount := cgroups.NewMount(counts.Of(meeting{plain{"f": "1"}, &both}))
 	var reads sync.WaitGroup
 	for range 2 {
 		reads.Go(func() {
@@ -168,7 +128,7 @@ func TestConcurrentReads(t *testing.T) {
 		})
 	}
 	reads.Wait()
-	require.EqualValues(t, 1, files.Load())
+	require.EqualValues(t, 1, counts.Files.Load())
 }
 
 // meeting is a hierarchy in which all that open a cgroup wait for each other.

@@ -132,8 +132,8 @@ func (e *Enforcer) mayStay(c *Container, node contract.NodeState) bool {
 }
 
 // hasNothingToDo reports whether a call leaves a container without a claim as it is: the scope does not cover the container, or
-// the container has the CPUs of its decision d (I1), and this actuator wrote them. If the runtime wrote them, systemd may
-// have others. Only a call with scope.all compares the container's other files.
+// the container has the CPUs of its decision d (I1), and this actuator wrote them. Systemd may have other CPUs than the
+// runtime wrote. Only a call with scope.all compares the container's other files.
 func (e *Enforcer) hasNothingToDo(c *Container, d contract.Decision, s scope) bool {
 	switch {
 	case s.all, c == s.own, c.NamesClaim(), s.takesFrom(c):

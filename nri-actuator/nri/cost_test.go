@@ -4,7 +4,6 @@ package nri_test
 
 import (
 	"fmt"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -15,79 +14,6 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
-
-// counting counts the operations on a hierarchy. On a real node each is one to three system
-// calls, and they are what a call of the runtime costs.
-type counting struct {
-	cgroups.Hierarchy
-	operations *atomic.Int64
-	// open counts the files that are open.
-	open *atomic.Int64
-}
-
-func (h counting) Open(dir string) (cgroups.Cgroup, error) {
-	h.operations.Add(1)
-	c, err := h.Hierarchy.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	return countingCgroup{c, h}, nil
-}
-
-type countingCgroup struct {
-	cgroups.Cgroup
-	counting
-}
-
-func (c countingCgroup) Children() ([]string, error) {
-	c.operations.Add(1)
-	return c.Cgroup.Children()
-}
-
-func (c countingCgroup) Read(file string) ([]byte, error) {
-	c.operations.Add(1)
-	return c.Cgroup.Read(file)
-}
-
-func (c countingCgroup) OpenFile(file string) (cgroups.File, error) {
-	c.operations.Add(1)
-	f, err := c.Cgroup.OpenFile(file)
-	if err != nil {
-		return nil, err
-	}
-	c.open.Add(1)
-	return countingFile{f, c.counting}, nil
-}
-
-type countingFile struct {
-	cgroups.File
-	counting
-}
-
-func (f countingFile) Close() error {
-	f.open.Add(-1)
-	return f.File.Close()
-}
-
-func (f countingFile) Read() ([]byte, error) {
-	f.operations.Add(1)
-	return f.File.Read()
-}
-
-func (c countingCgroup) Write(file, content string) error {
-	c.operations.Add(1)
-	return c.Cgroup.Write(file, content)
-}
-
-func (c countingCgroup) Attributes() ([]string, error) {
-	c.operations.Add(1)
-	return c.Cgroup.Attributes()
-}
-
-func (c countingCgroup) Attribute(name string) (string, error) {
-	c.operations.Add(1)
-	return c.Cgroup.Attribute(name)
-}
 
 // What a call costs in operations on cgroups, beside containers without a claim: none for a
 // container without a claim, and a bounded number for each container that must be looked at.
@@ -110,9 +36,9 @@ func TestOperationsOfCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			operations := func(containers int) float64 {
-				var count, open atomic.Int64
+				var counts testnode.Counts
 				r := newRuntime(t, t.TempDir())
-				r.mount = cgroups.NewMount(counting{r.node.Hierarchy(), &count, &open})
+				r.mount = cgroups.NewMount(counts.Of(r.node.Hierarchy()))
 				r.connect()
 				for i := range containers {
 					r.run(fmt.Sprintf("c%03d", i), testnode.UID(1000+i/5))
@@ -129,7 +55,7 @@ func TestOperationsOfCalls(t *testing.T) {
 						r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs(pool) })
 						require.NoError(t, r.plugin.Apply(t.Context()))
 					}
-					count.Store(0)
+					counts.Operations.Store(0)
 					if c.apply {
 						require.NoError(t, r.plugin.Apply(t.Context()))
 					} else {
@@ -137,7 +63,7 @@ func TestOperationsOfCalls(t *testing.T) {
 						require.NoError(t, err)
 					}
 				}
-				return float64(count.Load())
+				return float64(counts.Operations.Load())
 			}
 			few, all := operations(0), operations(many)
 			t.Logf("%.0f operations alone, %.0f beside %d containers", few, all, many)
@@ -148,18 +74,18 @@ func TestOperationsOfCalls(t *testing.T) {
 
 // Of containers that are gone no file stays open.
 func TestFilesOfGoneContainers(t *testing.T) {
-	var count, open atomic.Int64
+	var counts testnode.Counts
 	r := newRuntime(t, t.TempDir())
-	r.mount = cgroups.NewMount(counting{r.node.Hierarchy(), &count, &open})
+	r.mount = cgroups.NewMount(counts.Of(r.node.Hierarchy()))
 	r.connect()
 	c := r.run("c", podA)
 	for range 2 {
 		require.NoError(t, r.plugin.Apply(t.Context()))
 	}
-	require.Positive(t, open.Load())
+	require.Positive(t, counts.Files.Load())
 	require.NoError(t, r.remove(c))
 	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Zero(t, open.Load())
+	require.Zero(t, counts.Files.Load())
 }
 
 // A container without a claim costs the runtime few allocations.
