@@ -8,7 +8,6 @@ package process
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -19,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"golang.org/x/sys/unix"
 )
 
 // Version returns the version that the linker has set, or else the version of the
@@ -66,15 +64,6 @@ func NewRegistry() *prometheus.Registry {
 	return r
 }
 
-// giveUpHugePages keeps the kernel from giving this process transparent huge pages (prctl(2)). On a node where all programs
-// get them, a daemon's heap of a few MiB would have several times its size in memory.
-func giveUpHugePages() error {
-	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("prctl PR_SET_THP_DISABLE: %w", err)
-	}
-	return nil
-}
-
 // Run runs a daemon, and the server at the address while the daemon runs, until ctx
 // ends. A server that fails ends the daemon.
 func Run(ctx context.Context, log *zap.Logger, s Server, daemon func(context.Context) error) error {
@@ -83,6 +72,12 @@ func Run(ctx context.Context, log *zap.Logger, s Server, daemon func(context.Con
 	if err := giveUpHugePages(); err != nil {
 		log.Warn("this process may take more memory than it needs", zap.Error(err))
 	}
+	start := time.AfterFunc(startTime, func() {
+		if err := dropProgram(); err != nil {
+			log.Warn("pages of the program that only its start needed stay in memory", zap.Error(err))
+		}
+	})
+	defer start.Stop()
 	served, err := s.serve(ctx, log)
 	if err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"testing"
 	"testing/synctest"
 
@@ -158,14 +157,4 @@ func TestRunWithAServerThatHangs(t *testing.T) {
 func TestVersion(t *testing.T) {
 	require.Equal(t, "v1.2.3", Version("v1.2.3"))
 	require.NotEmpty(t, Version(""))
-}
-
-// A daemon's memory is not in huge pages, even on a node where all programs get them.
-func TestNoHugePages(t *testing.T) {
-	var status []byte
-	require.NoError(t, Run(t.Context(), zap.NewNop(), Server{Address: "127.0.0.1:0"}, func(context.Context) (err error) {
-		status, err = os.ReadFile("/proc/self/status")
-		return err
-	}))
-	require.Contains(t, string(status), "THP_enabled:\t0\n")
 }
