@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -63,10 +64,17 @@ type Announcement struct {
 	Started time.Time `json:"started"`
 }
 
+// maxAnnounced bounds the versions, features and names of an announcement together, in bytes. They are quoted in errors.
+const maxAnnounced = 4 << 10
+
 // Validate checks the announcement.
 func (a Announcement) Validate() error {
 	if err := checkVersion("announcement", a.V); err != nil {
 		return err
+	}
+	texts := slices.Concat(a.Versions, a.Features, []string{a.Runtime, a.RuntimeVersion, a.NRIVersion, a.Kernel})
+	if size := len(strings.Join(texts, " ")); size > maxAnnounced {
+		return fmt.Errorf("announcement: versions, features, runtime and kernel of %d bytes, want at most %d", size, maxAnnounced)
 	}
 	if a.Guard != "" && (!filepath.IsAbs(a.Guard) || filepath.Clean(a.Guard) != a.Guard) {
 		return fmt.Errorf("announcement: guard path %q is not a clean absolute path", a.Guard)
@@ -182,7 +190,7 @@ func (r *AnnouncementReader) decode(content []byte) (Announcement, error) {
 	}
 	a, err := DecodeAnnouncement(content)
 	if err != nil {
-		return Announcement{}, fmt.Errorf("%s: %w", r.path, err)
+		return Announcement{}, fmt.Errorf("%s: %w", r.path, bounded(err))
 	}
 	r.content, r.decoded = content, a
 	return a, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -232,6 +233,8 @@ func TestDecodeAnnouncementRefuses(t *testing.T) {
 		"relative guard":   {`\"guard\":\"/`, `\"guard\":\"`, "guard path"},
 		"no time":          {`2026-02-03T04:05:06Z`, `yesterday`, "parsing time"},
 		"version":          {`{\"v\":\"v1\"`, `{\"v\":\"v2\"`, `version "v2"`},
+		"many versions":    {`\"versions\":[`, `\"versions\":[` + strings.Repeat(`\"v9\",`, 2000), "want at most 4096"},
+		"a long version":   {`\"runtimeVersion\":\"`, `\"runtimeVersion\":\"` + strings.Repeat("6", 5000), "want at most 4096"},
 		"kind":             {`dra.cpumem/actuator`, `dra.cpumem/node`, "kind"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,4 +242,17 @@ func TestDecodeAnnouncementRefuses(t *testing.T) {
 			require.ErrorContains(t, err, tc.err)
 		})
 	}
+}
+
+// The frontend logs the error and gives it to kubelet, so a taken-over actuator must not choose its length.
+func TestAnnouncementErrorsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	f := announce(t, dir, goldenAnnouncements()["announcement"])
+	data, err := os.ReadFile(filepath.Join(dir, contract.ActuatorFile))
+	require.NoError(t, err)
+	_, err = f.WriteAt(swap(data, `dra.cpumem/actuator`, `dra.cpumem/`+strings.Repeat("x", 5000)), 0)
+	require.NoError(t, err)
+	_, err = contract.ReadAnnouncement(dir)
+	require.ErrorContains(t, err, "bytes more")
+	require.Less(t, len(err.Error()), 1000)
 }

@@ -43,7 +43,7 @@ func Few(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
-// maxError is how many bytes of an error about a pod's variable are kept.
+// maxError is how many bytes of an error about a pod's variable, or about a file, are kept.
 const maxError = 300
 
 // bounded returns the error with the first maxError bytes of its text. The decoders

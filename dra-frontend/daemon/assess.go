@@ -81,7 +81,7 @@ var errEmpty = errors.New("no zone of this node has anything to offer: " +
 
 func faults(o observation) map[string]error {
 	found := map[string]error{
-		reasonNodeUnfit: o.notFit(), reasonBlocked: o.blocked, reasonActuator: o.actuatorFault, reasonSlices: o.slicesFault,
+		reasonNodeUnfit: o.unfit(), reasonBlocked: o.blocked, reasonActuator: o.actuatorFault, reasonSlices: o.slicesFault,
 	}
 	if len(o.divided.Zones) == 0 {
 		found[reasonEmpty] = errEmpty
@@ -102,7 +102,7 @@ func taints(o observation) []resourceapi.DeviceTaint {
 	// Each key may occur once among a device's taints.
 	value := ""
 	switch {
-	case o.notFit() != nil:
+	case o.unfit() != nil:
 		value = "unfit"
 	case o.blocked != nil:
 		value = "blocked"

@@ -47,7 +47,7 @@ func TestAssess(t *testing.T) {
 			problems: map[string]string{"numa-0": "gone", "numa-1": "gone"},
 		},
 		"an unreadable claim file on an unfit node has one taint": {
-			observe:  func(o *observation) { o.unfit, o.blocked = errors.New("cgroup v1"), errors.New("no JSON") },
+			observe:  func(o *observation) { o.preflightFault, o.blocked = errors.New("cgroup v1"), errors.New("no JSON") },
 			taints:   []string{"node=unfit"},
 			faults:   []string{reasonBlocked, reasonNodeUnfit},
 			problems: map[string]string{"numa-0": "", "numa-1": ""},

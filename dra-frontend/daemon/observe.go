@@ -29,12 +29,12 @@ import (
 type observation struct {
 	// divided is the machine as the configuration divides it.
 	divided zones.Division
-	// unfit is why the node cannot keep the driver's promises. warnings are the
+	// preflightFault is why preflight found the node unfit. warnings are the
 	// checks that preflight could not do.
-	unfit    error
-	warnings []string
-	// misfit is why the configuration does not fit the machine, since the machine has changed.
-	misfit error
+	preflightFault error
+	warnings       []string
+	// configFault is why the configuration does not fit the machine, since the machine has changed.
+	configFault error
 	// claims are the prepared claims. blocked is why the node state cannot be brought in
 	// line with the claim files: mostly claim files that cannot be read.
 	claims  []contract.ClaimRecord
@@ -46,8 +46,10 @@ type observation struct {
 	protection map[contract.Key]health.Protection
 	// book has the counters from the start of each measurement, receipts what was measured
 	// since.
-	book     receipt.Book
-	receipts map[contract.Key]receipt.Receipt
+	book receipt.Book
+	// unmeasured is the logged reason why claims are not measured, empty if they are.
+	unmeasured string
+	receipts   map[contract.Key]receipt.Receipt
 	// irqbalance reports whether irqbalance is running on this node.
 	irqbalance bool
 	// slicesFault is why the API server does not have the slices.
@@ -124,26 +126,26 @@ func (p progress) pending(now time.Time) bool { return !p.behind.IsZero() && now
 // observeFitness checks whether the node can keep the driver's promises. After
 // an error only a new container helps.
 func (d *Daemon) observeFitness(o observation) (observation, error) {
-	warnings, unfit := preflight.Check(preflight.Node{
+	warnings, fault := preflight.Check(preflight.Node{
 		Proc: os.DirFS(d.o.Config.ProcRoot), Kubelet: os.DirFS(d.o.Config.KubeletRootDir),
 		MemoryHigh: d.o.Config.MemoryQoS.ThrottlingFactor != nil,
 	})
-	if errors.Is(unfit, preflight.ErrReplaced) {
-		return o, fmt.Errorf("%w: the container is started again to see it", unfit)
+	if errors.Is(fault, preflight.ErrReplaced) {
+		return o, fmt.Errorf("%w: the container is started again to see it", fault)
 	}
-	o.warnings, o.unfit = warnings, nil
-	if unfit != nil {
-		o.unfit = fmt.Errorf("this node is not fit: %w", unfit)
+	o.warnings, o.preflightFault = warnings, nil
+	if fault != nil {
+		o.preflightFault = fmt.Errorf("this node is not fit: %w", fault)
 	}
 	return o, nil
 }
 
-// notFit returns why the node takes no new claims: it cannot keep the driver's promises.
-func (o observation) notFit() error {
-	if o.unfit != nil {
-		return o.unfit
+// unfit returns why the node takes no new claims: it cannot keep the driver's promises.
+func (o observation) unfit() error {
+	if o.preflightFault != nil {
+		return o.preflightFault
 	}
-	return o.misfit
+	return o.configFault
 }
 
 // observeMachine reads the machine. After an error the last machine stays, as
@@ -158,7 +160,7 @@ func (d *Daemon) observeMachine(o observation) observation {
 	divided, err := d.o.Config.Divide(machine)
 	if err != nil {
 		o.divided.Machine = machine
-		o.misfit = fmt.Errorf("the machine has changed: %w", err)
+		o.configFault = fmt.Errorf("the machine has changed: %w", err)
 		return o
 	}
 	if !divided.Equal(o.divided) {
@@ -166,7 +168,7 @@ func (d *Daemon) observeMachine(o observation) observation {
 	}
 	// The machine replaces the last one in any case: health needs more of it than
 	// Equal compares.
-	o.divided, o.misfit = divided, nil
+	o.divided, o.configFault = divided, nil
 	return o
 }
 
@@ -236,10 +238,13 @@ func (d *Daemon) observeReceipts(o observation) observation {
 	if err == nil && len(throttled) > 0 {
 		look.Machine, err = receipt.ReadMachine(sys, proc)
 	}
-	if err != nil {
-		d.o.Log.Warn("claims with quiet CPUs are not measured", zap.Error(err))
+	if before := o.unmeasured; err != nil {
+		if o.unmeasured = err.Error(); o.unmeasured != before {
+			d.o.Log.Warn("claims with quiet CPUs are not measured", zap.Error(err))
+		}
 		return o
 	}
+	o.unmeasured = ""
 	book := o.book.Next(look)
 	if !reflect.DeepEqual(book, o.book) {
 		if err := d.bookFile().Write(book); err != nil {

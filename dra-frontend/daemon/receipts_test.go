@@ -72,6 +72,15 @@ func TestObserveReceipts(t *testing.T) {
 	require.Equal(t, last.receipts, kept.receipts)
 	require.Len(t, logs.TakeAll(), 1)
 
+	// The same fault is logged once, and again after a time without it.
+	kept = d.observeReceipts(kept)
+	require.Empty(t, logs.TakeAll())
+	interrupts("105")
+	kept = d.observeReceipts(kept)
+	write("proc/schedstat", "")
+	d.observeReceipts(kept)
+	require.Len(t, logs.TakeAll(), 1)
+
 	// A book that cannot be read is begun anew, with a warning.
 	write("plugins/dra.cpumem/"+receipt.FileName, "{")
 	require.Empty(t, d.readReceipts(applied).book)

@@ -50,10 +50,10 @@ func (r *reporter) report(before, now state) {
 
 // logNode logs what has changed of the node.
 func (r *reporter) logNode(before, now observation) {
-	if why := now.notFit(); why != nil && text(why) != text(before.notFit()) {
+	if why := now.unfit(); why != nil && text(why) != text(before.unfit()) {
 		r.log.Error("this node is not fit and takes no new claims", zap.Error(why))
 	}
-	if now.notFit() == nil && before.notFit() != nil {
+	if now.unfit() == nil && before.unfit() != nil {
 		r.log.Info("this node is fit again")
 	}
 	for _, w := range newWarnings(before.warnings, now.warnings) {

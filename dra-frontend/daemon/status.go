@@ -89,7 +89,7 @@ type applier struct {
 // Announcement implements kubelet.Actuator.
 func (a applier) Announcement() (contract.Announcement, error) {
 	n, _ := a.status.get()
-	if err := n.notFit(); err != nil {
+	if err := n.unfit(); err != nil {
 		return contract.Announcement{}, err
 	}
 	return a.actuator.Announcement()

@@ -114,10 +114,19 @@ func Read(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestA
 	return c
 }
 
-// ownedByPod reports whether the claim was made for one pod, from a template.
+// ownedByPod reports whether Kubernetes made the claim for one pod, from a template or for an extended resource. A claim
+// that a user made may have a pod as its owner as well, and more pods may name it.
 func ownedByPod(claim *resourceapi.ResourceClaim) bool {
-	owner := metav1.GetControllerOf(claim)
-	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
+	owner, made := metav1.GetControllerOf(claim), claim.Annotations
+	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1" &&
+		(made[resourceapi.PodResourceClaimAnnotation] != "" || made[resourceapi.ExtendedResourceClaimAnnotation] != "")
+}
+
+// sharesPod reports whether a pod uses both claims.
+func (c Claim) sharesPod(with Claim) bool {
+	return slices.ContainsFunc(c.Pods, func(p Pod) bool {
+		return slices.ContainsFunc(with.Pods, func(o Pod) bool { return o.UID == p.UID })
+	})
 }
 
 // allocation returns the record of an allocation result, without a decision.

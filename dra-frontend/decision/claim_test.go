@@ -24,18 +24,22 @@ func TestOwnedByPod(t *testing.T) {
 	owner := func(version, kind string, controls bool) []metav1.OwnerReference {
 		return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Controller: &controls}}
 	}
+	template := map[string]string{resourceapi.PodResourceClaimAnnotation: "cpus"}
 	for name, c := range map[string]struct {
-		owners []metav1.OwnerReference
-		want   bool
+		owners      []metav1.OwnerReference
+		annotations map[string]string
+		want        bool
 	}{
-		"no owner":                   {},
-		"a pod":                      {owners: owner("v1", "Pod", true), want: true},
-		"a pod that controls it not": {owners: owner("v1", "Pod", false)},
-		"another kind":               {owners: owner("v1", "ReplicationController", true)},
-		"a pod of another API":       {owners: owner("example.com/v1", "Pod", true)},
+		"no owner":                   {annotations: template},
+		"a template":                 {owner("v1", "Pod", true), template, true},
+		"an extended resource":       {owner("v1", "Pod", true), map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}, true},
+		"a user":                     {owners: owner("v1", "Pod", true)},
+		"a pod that controls it not": {owners: owner("v1", "Pod", false), annotations: template},
+		"another kind":               {owners: owner("v1", "ReplicationController", true), annotations: template},
+		"a pod of another API":       {owners: owner("example.com/v1", "Pod", true), annotations: template},
 	} {
 		t.Run(name, func(t *testing.T) {
-			object := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: c.owners}}
+			object := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: c.owners, Annotations: c.annotations}}
 			require.Equal(t, c.want, decision.Read(object, nil, parameters.Settings{}).OwnedByPod)
 		})
 	}

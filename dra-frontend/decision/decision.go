@@ -134,6 +134,9 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	if claim.ResultErr != nil {
 		return record, Because(ReasonClaim, claim.ResultErr)
 	}
+	if err := c.besideRefused(claim); err != nil {
+		return record, Because(ReasonClaim, err)
+	}
 	if err := claim.checkFollowed(others); err != nil {
 		return record, Because(ReasonClaim, err)
 	}
@@ -160,6 +163,17 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	}
 	c.scoreOOM(&record, claim)
 	return record, nil
+}
+
+// besideRefused returns an error if a claim of one of the claim's pods has a result that cannot be read. The values of a container
+// depend on all results that it uses, and once a claim has a record, its values stay (I8).
+func (c call) besideRefused(claim Claim) error {
+	for _, other := range slices.Concat(c.Claims, c.OtherClaims) {
+		if other.ResultErr != nil && other.sharesPod(claim) {
+			return fmt.Errorf("claim %s of the same pod is refused: %w", other.Name, other.ResultErr)
+		}
+	}
+	return nil
 }
 
 // check refuses a result whose zone this node does not have, and amounts that

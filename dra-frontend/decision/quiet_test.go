@@ -96,7 +96,7 @@ func TestQuietIsRefused(t *testing.T) {
 	require.ErrorContains(t, out[0].Err, `request "r" on device "numa-0": cpu.interrupts: no interrupt of this machine`)
 	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(out[0].Err))
 	require.NoError(t, out[1].Err)
-	require.ErrorContains(t, out[2].Err, "which another claim or request on this node has")
+	require.ErrorContains(t, out[2].Err, "which another claim on this node, or another request of this claim, has")
 }
 
 // Two requests of one claim may get CPUs that share a clock.

@@ -66,7 +66,7 @@ func Check(m topology.Machine, claims []contract.ClaimRecord, invalid map[string
 			}
 			// The CPUs of claims' partitions are not in Restricted.
 			if taken := result.Decision.CPUs.Intersection(m.Restricted); !taken.IsEmpty() {
-				r.add(result.Device, ReasonTaken, fmt.Sprintf("CPUs %s of a claim's CPUs %s are not the pods': a cpuset above all pods "+
+				r.add(result.Device, ReasonTaken, fmt.Sprintf("CPUs %s of a claim's CPUs %s are taken: a cpuset above all pods "+
 					"leaves them out, or another program has made a partition of them", taken, result.Decision.CPUs), held)
 			}
 			if why, found := invalid[c.UID]; found && result.Decision.Partition != "" {

@@ -183,7 +183,7 @@ func TestTakenCPUs(t *testing.T) {
 	r := health.Check(m, claims, nil)
 	require.Equal(t, map[string][]string{"CPUsTaken": {"numa-1"}}, r.ByReason)
 	require.Len(t, r.Results, 1)
-	require.Contains(t, r.Results[key("taken", 0)].Message, "CPUs 6 of a claim's CPUs 2,6 are not the pods'")
+	require.Contains(t, r.Results[key("taken", 0)].Message, "CPUs 6 of a claim's CPUs 2,6 are taken")
 }
 
 // The message of a device reaches pods of all namespaces, so it names no claim. It has

@@ -288,7 +288,7 @@ func (i *Instance) successor() (*Identity, error) {
 		return nil, err
 	}
 	defer f.Close()
-	// A probe shares the lock, so that no other instance takes it for an asker's.
+	// The lock of a probe is shared: another instance that probes must not take it for the lock of an instance that asks.
 	if err := flock(f, syscall.LOCK_SH); err == nil {
 		return nil, nil
 	} else if !errors.Is(err, syscall.EWOULDBLOCK) {

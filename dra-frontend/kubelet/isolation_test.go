@@ -35,6 +35,7 @@ func (n *node) partitions(can bool) {
 // template makes the claim a claim from a template.
 func template(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Controller: new(true)}}
+	c.Annotations = map[string]string{resourceapi.PodResourceClaimAnnotation: "claim"}
 	return c
 }
 

@@ -154,7 +154,7 @@ func TestNobodyJoins(t *testing.T) {
 	}{
 		"memory": {capacity{"cpu": "2", "memory": "1Gi"}, func(*resourceapi.ResourceClaim) {}},
 		"a pod's own": {capacity{"cpu": "2"}, func(c *resourceapi.ResourceClaim) {
-			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Controller: new(true)}}
+			template(c)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

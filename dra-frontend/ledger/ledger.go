@@ -108,7 +108,7 @@ func (l *Ledger) Load() (Claims, error) {
 	if err != nil {
 		return Claims{}, fmt.Errorf("read CDI directory: %w", err)
 	}
-	claims := Claims{Unreadable: make(map[string]error)}
+	claims := Claims{Prepared: []contract.ClaimRecord{}, Unreadable: make(map[string]error)}
 	present := make(map[string]cached, len(infos))
 	for _, info := range infos {
 		uid, ours := contract.ClaimUIDOfFile(info.Name())
@@ -358,5 +358,6 @@ func (l *Ledger) readNode() bool {
 		return false
 	}
 	l.node = writtenNode{content: content, encoded: encoded, generation: state.Generation}
+	l.generation = max(l.generation, state.Generation)
 	return true
 }

@@ -42,3 +42,32 @@ func TestReplacedClaimFileIsRead(t *testing.T) {
 		require.Equal(t, cpu, claims.Prepared[0].CPUs().String())
 	}
 }
+
+// Without a readable claim the list is empty, and not unknown, also while another claim cannot be read.
+func TestLoadWithoutReadableClaims(t *testing.T) {
+	dir, err := cdidir.Open(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, dir.Write(contract.ClaimFile("00000000-0000-0000-0000-000000000001"), []byte("no JSON")))
+	claims, err := ledger.New(dir, boot).Load()
+	require.NoError(t, err)
+	require.Error(t, claims.Blocked())
+	require.NotNil(t, claims.Prepared)
+	require.Empty(t, claims.Prepared)
+}
+
+// The generation rises also if the node file is lost after a start that had nothing to write.
+func TestGenerationAfterALostNodeFile(t *testing.T) {
+	dir, err := cdidir.Open(t.TempDir())
+	require.NoError(t, err)
+	state := contract.NodeState{V: contract.Version, BootID: boot, Shared: contract.Shared{
+		CPUs: contracttest.CPUs("0-3"), Mems: contracttest.NUMANodes("0"),
+	}}
+	require.NoError(t, ledger.New(dir, boot).WriteNode(state))
+	state.Shared.CPUs = contracttest.CPUs("0-2")
+	require.NoError(t, ledger.New(dir, boot).WriteNode(state)) // generation 2
+	l := ledger.New(dir, boot)
+	require.NoError(t, l.WriteNode(state))
+	require.NoError(t, os.Remove(dir.Path(contract.NodeFile)))
+	require.NoError(t, l.WriteNode(state))
+	require.EqualValues(t, 3, l.Generation())
+}

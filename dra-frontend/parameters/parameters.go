@@ -143,12 +143,22 @@ func Decode(raw []byte) (ClaimParameters, error) {
 	return p, bounded(err)
 }
 
-// bounded returns the first maxError bytes of the error.
+// bounded returns the first maxError bytes of the error, in printable lines.
 func bounded(err error) error {
-	if err == nil || len(err.Error()) <= maxError {
-		return err
+	if err == nil {
+		return nil
 	}
-	return errors.New(contract.Excerpt(strings.ReplaceAll(err.Error(), "\n", "; "), maxError))
+	if len(err.Error()) > maxError {
+		return errors.New(contract.Excerpt(strings.ReplaceAll(err.Error(), "\n", "; "), maxError))
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = contract.Excerpt(line, len(line))
+	}
+	if text := strings.Join(lines, "\n"); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
 }
 
 func decode(raw []byte) (ClaimParameters, error) {

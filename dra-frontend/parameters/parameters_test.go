@@ -471,6 +471,23 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
+// Errors have no character of the parameters that a terminal or a message of protobuf takes for something else.
+func TestErrorsArePrintable(t *testing.T) {
+	for name, c := range map[string]struct{ member, err string }{
+		"no UTF-8":      {"\"memory\":{\"limit\":\"\xff\"}", "?, want a quantity"},
+		"right to left": {"\"cpu\":{\"wakeupLatency\":\"\u202e1\"}", "?1, want 0 to 1s"},
+		"a field":       {"\"\u202ecpu\":1", "?cpu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parameters.Decode([]byte(`{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + c.member + `}`))
+			require.ErrorContains(t, err, c.err)
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				require.Equal(t, contract.Excerpt(line, len(line)), line)
+			}
+		})
+	}
+}
+
 // A claim may have many parameters, each for many requests. The error about all of
 // them is as short as the error about one.
 func TestErrorOfManyParametersIsBounded(t *testing.T) {

@@ -108,8 +108,9 @@ func checkDevice(pattern string, others []contract.ClaimRecord, f Facts) error {
 			taken := contract.DeviceInterrupts{Pattern: r.Quiet.Device}
 			for _, names := range matched {
 				if r.Quiet.Device != "" && taken.Match(names) {
-					return fmt.Errorf("cpu.interrupts: device %q matches interrupt %s, which another claim or request on this node has (device %q): "+
-						"choose another pattern, or delete that claim's pod", pattern, strings.Join(names, " "), r.Quiet.Device)
+					return fmt.Errorf("cpu.interrupts: device %q matches interrupt %s, "+
+						"which another claim on this node, or another request of this claim, has (device %q): "+
+						"choose another pattern, or delete the pod of the other claim", pattern, strings.Join(names, " "), r.Quiet.Device)
 				}
 			}
 		}

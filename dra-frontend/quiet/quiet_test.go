@@ -106,7 +106,7 @@ func TestCheck(t *testing.T) {
 		},
 		"a device of another claim": {
 			wish: contract.Quiet{Device: "eth0-*-1"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"}),
-			err: `device "eth0-*-1" matches interrupt eth0-rx-1, which another claim or request on this node has (device "eth0-rx-*")`,
+			err: `device "eth0-*-1" matches interrupt eth0-rx-1, which another claim on this node, or another request of this claim, has (device "eth0-rx-*")`,
 		},
 		"frequency": {
 			wish: wish(map[string]string{
@@ -215,7 +215,7 @@ func TestClockOfOthers(t *testing.T) {
 func TestDeviceOfTwoRequests(t *testing.T) {
 	own := []contract.ResultRecord{{Quiet: contract.Quiet{Device: "eth0-*"}, Decision: contract.Decision{CPUs: contracttest.CPUs("2")}}}
 	err := quiet.Check(contract.Quiet{Device: "eth0-rx-1"}, contracttest.CPUs("3"), nil, own, quiet.Read(sys()))
-	require.ErrorContains(t, err, "which another claim or request on this node has")
+	require.ErrorContains(t, err, "which another claim on this node, or another request of this claim, has")
 }
 
 // A message about a machine with many interrupts stays short.

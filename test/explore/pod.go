@@ -75,6 +75,7 @@ func (p pod) claim() *resourceapi.ResourceClaim {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: p.claimName(), UID: types.UID(p.claimUID()),
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.uid, Controller: new(true)}},
+			Annotations:     map[string]string{resourceapi.PodResourceClaimAnnotation: "claim"},
 		},
 		Status: resourceapi.ResourceClaimStatus{
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: p.uid, UID: types.UID(p.uid)}},

@@ -135,7 +135,8 @@ func (n *Node) Claim(name string, requests ...Request) string {
 func (n *Node) TemplateClaim(pod, name string, requests ...Request) string {
 	n.t.Helper()
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod, Controller: new(true)}
-	return n.claim(metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}}, requests)
+	annotations := map[string]string{resourceapi.PodResourceClaimAnnotation: name}
+	return n.claim(metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}, Annotations: annotations}, requests)
 }
 
 func (n *Node) claim(meta metav1.ObjectMeta, requests []Request) string {

@@ -153,6 +153,7 @@ func create(ctx context.Context, client kubernetes.Interface, name string, ofTem
 		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: *c.ResourceClaimName}}
 		if ofTemplate {
 			claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
+			claim.Annotations = map[string]string{resourceapi.PodResourceClaimAnnotation: c.Name}
 		}
 		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "zone", Exactly: &resourceapi.ExactDeviceRequest{
 			DeviceClassName: hollow.Driver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
