@@ -30,7 +30,8 @@ type kept struct {
 	most int
 }
 
-// newKept leaves half of the descriptors that the process may have to other files and to connections.
+// newKept bounds the open files by half of the descriptors that the process may have: the other half is for other files and for
+// connections.
 func newKept() *kept {
 	k := &kept{files: make(map[string]map[string]File)}
 	var limit unix.Rlimit
@@ -56,7 +57,7 @@ func (m *Mount) ReadKept(dir, file string) (string, error) {
 	return content, nil
 }
 
-// KeptContents is Contents for files that are read again and again, as ReadKept is Read.
+// KeptContents is Contents for files that are read again and again: as with ReadKept, the files stay open.
 func (m *Mount) KeptContents(dir string, files ...string) (contract.Files, error) {
 	contents := make(contract.Files, len(files))
 	var unread []string
@@ -87,7 +88,7 @@ func (m *Mount) KeptContents(dir string, files ...string) (contract.Files, error
 	return contents, nil
 }
 
-// CloseExcept closes the files that stay open, but not in the cgroups for which stays returns true.
+// CloseExcept closes the kept files of each cgroup for which stays returns false.
 func (m *Mount) CloseExcept(stays func(dir string) bool) {
 	m.kept.mu.Lock()
 	defer m.kept.mu.Unlock()
@@ -144,7 +145,7 @@ func (k *kept) forget(dir string) {
 	delete(k.files, dir)
 }
 
-// close closes all files. If a read does not return, its process ends without.
+// close closes all files. If a read does not return, the files stay open until the process ends.
 func (k *kept) close() {
 	k.closed.Store(true)
 	if !k.mu.TryLock() {

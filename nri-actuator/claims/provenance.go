@@ -184,8 +184,9 @@ func (o origin) check(node contract.NodeState, c Container) error {
 	switch backed, ok := o.file[key]; {
 	// This case is the first, so that no pod can guess another claim's values.
 	case !isListed(node, c.PodUID, key.ClaimUID):
-		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s, generation %d)",
-			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile, node.Generation)
+		// Without the generation: a text that is the same again is not logged again.
+		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s does not list it)",
+			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile)
 	case !ok:
 		return refuse(ReasonUnbacked, "pod %s: variable %s: %s has no device %s",
 			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID), key.DeviceName())

@@ -148,9 +148,8 @@ func (h *handshake) called(
 	return err
 }
 
-// serve serves the runtime's calls, but refuses Configure if it was called
-// before. The stub keeps the runtime's list until its last part has come: serve leaves out
-// what the session does not read, because the environments of a list have no bound.
+// serve serves the runtime's calls, but refuses a second Configure. The stub keeps all parts of the runtime's list until the last
+// part has come. serve removes what the session does not read from each part, because the environments of a list have no bound.
 func (h *handshake) serve(
 	ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method,
 ) (any, error) {

@@ -38,7 +38,7 @@ func (e *Enforcer) Adopt(ctx context.Context) {
 			}
 			for _, dir := range e.below(ctx, pod) {
 				if !known[dir] {
-					e.containers[dir] = e.adopted(dir, pod, uid)
+					e.containers = e.containers.with(e.adopted(dir, pod, uid))
 					found++
 				}
 			}

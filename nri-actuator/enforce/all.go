@@ -27,14 +27,14 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 		return 0, err
 	}
 	e.applyMachine(ctx, node)
-	for _, c := range e.containers.sorted() {
-		if c.Life.marked == nil { // the reads of apply show whether a marked container is gone
+	for _, c := range e.containers {
+		if c.Life.marked == nil || c.waits() { // the reads of apply show whether another container is gone
 			e.forgetIfGone(ctx, c)
 		}
 	}
 	r := e.apply(ctx, node, scope{all: true})
 	var errs []error
-	for _, c := range e.containers.sorted() {
+	for _, c := range e.containers {
 		err := r[c.Cgroups.Dir]
 		delete(r, c.Cgroups.Dir)
 		e.noteSubstitute(ctx, c, err)
@@ -77,7 +77,7 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 
 // unknownPlaces returns the pods and levels that need values and cannot be found.
 func (e *Enforcer) unknownPlaces(node contract.NodeState) (errs []error) {
-	for _, c := range e.containers.sorted() {
+	for _, c := range e.containers {
 		if c.Cgroups.Pod == "" && len(node.Pods[c.References.PodUID].Cgroup) > 0 {
 			errs = append(errs, fmt.Errorf("pod of container %s: %w", c.Name, c.Cgroups.PodErr))
 		}

@@ -54,12 +54,12 @@ type Life struct {
 	// seen reports whether the cgroup was found. A virtual machine's container
 	// has none.
 	seen bool
-	// marked are the wanted contents that the cgroup had in its files and in its marks when
-	// the marks were last read or, in a pool container's cgroup, written; nil for none.
+	// marked are the wanted contents if the files and marks of the cgroup had them when the marks were last read or, in a pool
+	// container's cgroup, last written; nil if not.
 	marked contract.Files
-	// lacksCPUs reports whether the container could run on none of its claimed CPUs at the last apply to
-	// everything. pooled reports whether its cgroup may have the pool's CPUs for that reason.
-	lacksCPUs, pooled bool
+	// lacksCPUs reports whether the container could run on none of its claimed CPUs at the last call with
+	// scope.all. substituted reports whether its cgroup may have the pool's CPUs for that reason.
+	lacksCPUs, substituted bool
 	// throughPod reports whether the kernel refuses writes to the cgroup, and the pod's
 	// cgroup has the values instead.
 	throughPod bool
@@ -89,6 +89,10 @@ func (c *Container) Decision() contract.Decision { return contract.Merge(c.lastV
 // guard may be waiting for the decision in its cgroup.
 func (c *Container) waits() bool { return c.NamesClaim() && !c.Life.Started && !c.Life.PodUnlisted }
 
+// hasPodInstead reports whether the pod's cgroup can have the values of the container, if the kernel does not let the actuator
+// into the container's own.
+func (c *Container) hasPodInstead() bool { return c != nil && !c.NamesClaim() && c.Cgroups.Pod != "" }
+
 // resume takes over what is known about the container.
 func (c *Container) resume(before *Container) {
 	if before == nil {
@@ -98,5 +102,5 @@ func (c *Container) resume(before *Container) {
 	c.Life.Started, c.Life.seen = c.Life.Started || before.Life.Started, before.Life.seen
 	c.Life.pendingPartitionCPUs = before.Life.pendingPartitionCPUs
 	c.Life.throughPod = before.Life.throughPod
-	c.Life.lacksCPUs, c.Life.pooled = before.Life.lacksCPUs, before.Life.pooled
+	c.Life.lacksCPUs, c.Life.substituted = before.Life.lacksCPUs, before.Life.substituted
 }

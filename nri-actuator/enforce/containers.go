@@ -5,7 +5,6 @@ package enforce
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,21 +12,49 @@ import (
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
 
-// containers are the containers by id.
-type containers map[string]*Container
+// containers are the known containers in the order of their ids (I8). A slice is never changed in place, so that a loop over the
+// containers may forget containers.
+type containers []*Container
 
-// sorted returns the containers in the order of their ids (I8).
-func (k containers) sorted() []*Container {
-	return slices.SortedFunc(maps.Values(k), func(a, b *Container) int { return cmp.Compare(a.ID, b.ID) })
+func (k containers) search(id string) (at int, found bool) {
+	return slices.BinarySearchFunc(k, id, func(c *Container, id string) int { return cmp.Compare(c.ID, id) })
 }
 
-// byDir returns the containers by the directories of their cgroups.
-func (k containers) byDir() map[string]*Container {
-	dirs := make(map[string]*Container, len(k))
+// find returns the container with the id, nil if there is none.
+func (k containers) find(id string) *Container {
+	if at, found := k.search(id); found {
+		return k[at]
+	}
+	return nil
+}
+
+// with returns the containers and c, which replaces a container with the same id.
+func (k containers) with(c *Container) containers {
+	at, found := k.search(c.ID)
+	after := k[at:]
+	if found {
+		after = after[1:]
+	}
+	return slices.Concat(k[:at], containers{c}, after)
+}
+
+// without returns all containers but the container with the id.
+func (k containers) without(id string) containers {
+	at, found := k.search(id)
+	if !found {
+		return k
+	}
+	return slices.Concat(k[:at], k[at+1:])
+}
+
+// in returns the containers of the cgroups, by directory.
+func (k containers) in(cgroups map[string]tree.Cgroup) map[string]*Container {
+	dirs := make(map[string]*Container, len(cgroups))
 	for _, c := range k {
-		if c.Cgroups.Dir != "" {
+		if _, is := cgroups[c.Cgroups.Dir]; is {
 			dirs[c.Cgroups.Dir] = c
 		}
 	}
@@ -38,10 +65,11 @@ func (k containers) byDir() map[string]*Container {
 // no such container is known, and replaces a known container without a listed pod: calls
 // about a container bring its pod. known reports whether the container was known before.
 func (e *Enforcer) FindOrAdd(reported *Container) (c *Container, known bool) {
-	c, known = e.containers[reported.ID]
+	c = e.containers.find(reported.ID)
+	known = c != nil
 	if !known || c.Life.PodUnlisted {
 		reported.resume(c)
-		e.containers[reported.ID] = reported
+		e.containers = e.containers.with(reported)
 		return reported, known
 	}
 	c.Life.Started = c.Life.Started || reported.Life.Started
@@ -49,7 +77,7 @@ func (e *Enforcer) FindOrAdd(reported *Container) (c *Container, known bool) {
 }
 
 // Find returns the container with the id, nil if it is not known.
-func (e *Enforcer) Find(id string) *Container { return e.containers[id] }
+func (e *Enforcer) Find(id string) *Container { return e.containers.find(id) }
 
 // HasContainers reports whether a container is known.
 func (e *Enforcer) HasContainers() bool { return len(e.containers) > 0 }
@@ -62,38 +90,37 @@ func (e *Enforcer) Add(ctx context.Context, c *Container) {
 			e.forget(ctx, earlier)
 		}
 	}
-	e.containers[c.ID] = c
+	e.containers = e.containers.with(c)
 }
 
 // Drop forgets a container that was not created.
 func (e *Enforcer) Drop(c *Container) {
-	if e.containers[c.ID] == c {
-		delete(e.containers, c.ID)
+	if e.containers.find(c.ID) == c {
+		e.containers = e.containers.without(c.ID)
 	}
 }
 
 // Replace takes over the runtime's list.
 func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
 	before := e.containers
-	e.containers = make(containers, len(list))
+	e.containers = nil
 	for _, c := range list {
-		c.resume(before[c.ID])
-		e.containers[c.ID] = c
+		c.resume(before.find(c.ID))
+		e.containers = e.containers.with(c)
 	}
 	listed := make(map[string]bool, len(list))
 	for _, c := range list {
 		listed[c.Cgroups.Dir] = true
 	}
-	for _, c := range before.sorted() {
-		id := c.ID
-		if e.containers[id] != nil || !c.Life.Started || c.Life.adopted && listed[c.Cgroups.Dir] {
+	for _, c := range before {
+		if e.containers.find(c.ID) != nil || !c.Life.Started || c.Life.adopted && listed[c.Cgroups.Dir] {
 			continue
 		}
 		// The runtime's list may lack a stopped container, and never has an adopted sandbox. Both count
 		// while a process in their cgroup runs (I1). The cgroup of the sandbox names CPUs, and
 		// while the cgroup names them, the kernel makes no partition of these CPUs in the pod.
 		c.Life.adopted = false
-		if e.containers[id] = c; !e.populated(c) {
+		if e.containers = e.containers.with(c); !e.populated(c) {
 			e.remove(ctx, c)
 		}
 	}
@@ -111,7 +138,7 @@ func (e *Enforcer) Replace(ctx context.Context, list []*Container) {
 // runtimes report the stop before the program has ended: the container is kept off
 // claimed CPUs until its cgroup is gone (I1).
 func (e *Enforcer) Ended(ctx context.Context, id string, removed bool) {
-	c := e.containers[id]
+	c := e.containers.find(id)
 	if c == nil {
 		return
 	}
@@ -171,6 +198,6 @@ func (e *Enforcer) forgetIfGone(ctx context.Context, c *Container) {
 }
 
 func (e *Enforcer) forget(ctx context.Context, c *Container) {
-	delete(e.containers, c.ID)
+	e.containers = e.containers.without(c.ID)
 	e.forgetUnit(ctx, c.Cgroups.Dir)
 }

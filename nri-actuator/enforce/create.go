@@ -66,29 +66,38 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 	pod := node.Pods[c.References.PodUID]
 	needsPod := len(pod.Cgroup) > 0 || !pod.PartitionCPUs.IsEmpty()
 	r := e.apply(ctx, node, s)
-	for _, other := range e.containers.sorted() {
-		if err := e.unknownCgroup(other, node); err != nil && s.pool && other.Decision().CPUs.IsEmpty() {
-			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, err)
-		}
-	}
-	containers := e.containers.byDir()
-	for _, dir := range slices.Sorted(maps.Keys(r)) {
-		switch other := containers[dir]; {
-		case other == nil:
-		case errors.Is(r[dir], cgroups.ErrGone):
-			e.forgetIfGone(ctx, other)
-		case other.Life.removed:
-			// The runtime has removed the container, and a process that cannot die may keep its
-			// cgroup. The container must not keep claims from the node.
-			logs.From(ctx).Warn("cgroup of a removed container not written", zap.Error(describe(other, r[dir])))
-		default:
-			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", other.Name, other.ID, r[dir])
-		}
+	if err := e.checkMoved(ctx, node, s, r); err != nil {
+		return err
 	}
 	if err := e.aboveResult(ctx, c, node, r, needsPod); err != nil {
 		return err
 	}
 	return e.checkAbove(c)
+}
+
+// checkMoved returns an error if a container may still be on claimed CPUs. r is the result of the apply to the scope s. An error
+// about a removed container is only logged. A container whose cgroup is gone is forgotten if it is gone for good.
+func (e *Enforcer) checkMoved(ctx context.Context, node contract.NodeState, s scope, r result) error {
+	for _, c := range e.containers {
+		var err error
+		if c.Cgroups.Dir != "" {
+			err = r[c.Cgroups.Dir]
+		} else if s.pool && c.Decision().CPUs.IsEmpty() {
+			err = e.unknownCgroup(c, node)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, cgroups.ErrGone):
+			e.forgetIfGone(ctx, c)
+		case c.Life.removed:
+			// The runtime has removed the container, and a process that cannot die may keep its
+			// cgroup. The container must not keep claims from the node.
+			logs.From(ctx).Warn("cgroup of a removed container not written", zap.Error(describe(c, err)))
+		default:
+			return fmt.Errorf("container %s (id %s) could not be moved off claimed CPUs: %w", c.Name, c.ID, err)
+		}
+	}
+	return nil
 }
 
 // makeRoomIfUnanswered makes room for a container that was created without this actuator's answer,
@@ -196,7 +205,7 @@ func outsidePartitions(c *Container) contract.CPUSet {
 // such a cgroup, so it is looked at until the container starts. waiting reports
 // whether there is such a container.
 func (e *Enforcer) ApplyWaiting(ctx context.Context) (waiting bool) {
-	for _, c := range e.containers.sorted() {
+	for _, c := range e.containers {
 		if !c.waits() {
 			continue
 		}
@@ -226,8 +235,8 @@ func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 	}
 	// If the CPUs cannot be read, has is empty and differs from the decision, which always has CPUs.
 	has, _ := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
-	if has == d.CPUs && c.Life.Answered {
-		// The runtime writes the answer itself.
+	if has == d.CPUs && c.Life.Answered && e.hasFiles(c, d) {
+		// The runtime writes the answer itself, unless the answer came too late.
 		return nil
 	}
 	if err := e.prepareMachine(ctx, node, d); err != nil {
@@ -240,4 +249,11 @@ func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 		return err
 	}
 	return e.checkPartition(ctx, c)
+}
+
+// hasFiles reports whether the container's cgroup has the contents of the decision.
+func (e *Enforcer) hasFiles(c *Container, d contract.Decision) bool {
+	want := tree.ContainerFiles(d)
+	contents, err := e.Mount.Contents(c.Cgroups.Dir, slices.Collect(maps.Keys(want))...)
+	return err == nil && hasAll(contents, want)
 }

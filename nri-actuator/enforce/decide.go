@@ -65,8 +65,8 @@ const (
 )
 
 // noteRefusal forgets the last valid decision, and logs and counts the refusal, once while
-// it stays the same. It counts no refusal if the claim was valid before, and its file is gone or the
-// pod is no longer listed for it: kubelet has released the claim then, because the container has ended. The runtime may
+// it stays the same. It counts no refusal if the claim was valid before, and the claim file is gone or the node state does not list
+// the claim for the pod: the claim was released, because the container has ended. The runtime may
 // report the end later.
 func (e *Enforcer) noteRefusal(ctx context.Context, c *Container, err error) {
 	wasValid := c.lastValid != nil
@@ -132,8 +132,8 @@ func (e *Enforcer) mayStay(c *Container, node contract.NodeState) bool {
 }
 
 // hasNothingToDo reports whether a call leaves a container without a claim as it is: the scope does not cover the container, or
-// the container has the CPUs of its decision d (I1), and this actuator wrote them. Systemd may have other CPUs than the
-// runtime wrote. Only a call with scope.all compares the container's other files.
+// the container has the CPUs of its decision d (I1), and the marks show that an actuator wrote them. If the runtime wrote the CPUs,
+// the container is looked at, because systemd may have other CPUs. Only a call with scope.all compares its other files.
 func (e *Enforcer) hasNothingToDo(c *Container, d contract.Decision, s scope) bool {
 	switch {
 	case s.all, c == s.own, c.NamesClaim(), s.takesFrom(c):
@@ -148,11 +148,12 @@ func (e *Enforcer) hasNothingToDo(c *Container, d contract.Decision, s scope) bo
 }
 
 // holdings returns what each container has of the node. partitions reports
-// whether a container may be a partition. Containers that need no write in the scope are left out.
+// whether a container may be a partition. If partitions is false, containers that the call leaves as they are
+// ([Enforcer.hasNothingToDo]) are left out.
 func (e *Enforcer) holdings(ctx context.Context, node contract.NodeState, s scope, partitions bool) []tree.Holding {
 	var holdings []tree.Holding
 	usable := make(map[string]contract.CPUSet)
-	for _, c := range e.containers.sorted() {
+	for _, c := range e.containers {
 		d, _ := e.lookUp(ctx, c, node)
 		switch {
 		case d.V == "":

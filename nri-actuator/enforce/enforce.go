@@ -70,7 +70,7 @@ type Enforcer struct {
 // New returns an Enforcer without containers.
 func New(o Options) *Enforcer {
 	o.Metrics.InitRefused(append(claims.Reasons(), reasonUnreadable, reasonFeature)...)
-	return &Enforcer{Options: o, containers: make(containers), drift: make(drift), looked: make(map[string]bool)}
+	return &Enforcer{Options: o, drift: make(drift), looked: make(map[string]bool)}
 }
 
 // scope is the part of the node that a call is about.
@@ -128,7 +128,7 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	if s.all {
 		e.forgetExcept(desired)
 	}
-	containers := e.containers.byDir()
+	containers := e.containers.in(desired)
 	limit(desired, containers, levels, mayPartition, s)
 	r = make(result)
 	observed := e.observe(desired, containers, mayPartition, r)
@@ -183,8 +183,8 @@ func (e *Enforcer) round(ctx context.Context, node contract.NodeState, s scope) 
 	return r, ended
 }
 
-// withoutGivingBack leaves out the steps that give former values back: that is done when everything is looked at, and
-// systemd follows. CPUs that are in another pod's way are taken back at once.
+// withoutGivingBack leaves out the steps that give former values back: only a call with scope.all takes them, and systemd follows.
+// The steps for cpuset.cpus.exclusive stay, because their CPUs may be in another pod's way.
 func withoutGivingBack(steps []tree.Step) []tree.Step {
 	return slices.DeleteFunc(steps, func(s tree.Step) bool {
 		return s.Act == tree.GiveBack && s.File != contract.FileExclusive
@@ -209,7 +209,7 @@ func (e *Enforcer) writeStep(ctx context.Context, step tree.Step, c *Container, 
 	if c != nil {
 		c.Life.seen = c.Life.seen || err == nil
 	}
-	if errors.Is(err, fs.ErrPermission) && c != nil && !c.NamesClaim() && c.Cgroups.Pod != "" {
+	if errors.Is(err, fs.ErrPermission) && c.hasPodInstead() {
 		// Even root may not write to the root of its own cgroup namespace if
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
 		// Delegation"). This is the actuator's own container. The cpuset of its

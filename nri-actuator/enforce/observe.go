@@ -87,6 +87,10 @@ func (e *Enforcer) observe(
 			files = append(files, file)
 		}
 		state, err := e.observeOne(dir, files, want, containers[dir])
+		if c := containers[dir]; errors.Is(err, fs.ErrPermission) && c.hasPodInstead() {
+			// Its program may have changed the mode of its cgroup, which containerd's cgroup_writable allows.
+			state, err = tree.State{Files: make(contract.Files)}, nil
+		}
 		r.add(dir, err)
 		if state.Files == nil {
 			continue
@@ -150,15 +154,20 @@ func hasAll(contents, wanted contract.Files) bool {
 }
 
 // podLevels returns the directories of kubepods and of the QoS levels by level,
-// nil without a known pod. Any pod leads to them, except pods of other clients
-// of the runtime.
-func (e *Enforcer) podLevels() map[string]string {
+// nil without a known pod. Any pod of kubelet leads to them. Another client of the runtime may
+// have pods below a kubepods cgroup of its own: the one right below the mount is kubelet's.
+func (e *Enforcer) podLevels() (levels map[string]string) {
 	for _, c := range e.containers {
-		if levels, err := cgroups.Levels(c.Cgroups.Pod); err == nil {
-			return levels
+		found, err := cgroups.Levels(c.Cgroups.Pod)
+		switch {
+		case err != nil:
+		case !strings.Contains(found[contract.LevelKubepods], "/"):
+			return found
+		case levels == nil:
+			levels = found
 		}
 	}
-	return nil
+	return levels
 }
 
 // levels is podLevels, with the usual directories if there is no known pod.
@@ -206,7 +215,7 @@ func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 // claimsInUse reports whether a container has claimed CPUs, or may have: its claim
 // file may be unreadable.
 func (e *Enforcer) claimsInUse() bool {
-	for _, c := range e.containers.sorted() {
+	for _, c := range e.containers {
 		if c.NamesClaim() || !e.partitionCPUs(c).IsEmpty() {
 			return true
 		}

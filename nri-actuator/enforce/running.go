@@ -41,7 +41,7 @@ func (e *Enforcer) Current(ctx context.Context, c *Container) (d contract.Decisi
 	if e.lacksIsolated(d) != "" {
 		d.Partition = "" // the runtime would make the partition
 	}
-	if c.Life.pooled {
+	if c.Life.substituted {
 		d.CPUs = node.SharedOf(c.References.PodUID).CPUs
 	}
 	return d, d.V != "", err

@@ -30,9 +30,9 @@ func (e *Enforcer) substitute(
 	}
 	if s.all {
 		c.Life.lacksCPUs = e.runsOnNone(c, d.CPUs, usable)
-		c.Life.pooled = c.Life.pooled || c.Life.lacksCPUs
+		c.Life.substituted = c.Life.substituted || c.Life.lacksCPUs
 	}
-	if !c.Life.pooled || s.all && !c.Life.lacksCPUs {
+	if !c.Life.substituted || s.all && !c.Life.lacksCPUs {
 		return contract.CPUSet{}
 	}
 	return node.SharedOf(c.References.PodUID).CPUs
@@ -64,13 +64,13 @@ func (e *Enforcer) runsOnNone(c *Container, cpus contract.CPUSet, usable map[str
 // noteSubstitute logs that a container got the pool's CPUs, or its claimed CPUs again. err is what went wrong
 // when they were written: after an error the container may still have the pool's CPUs.
 func (e *Enforcer) noteSubstitute(ctx context.Context, c *Container, err error) {
-	if !c.Life.pooled || err != nil {
+	if !c.Life.substituted || err != nil {
 		return
 	}
 	log := logs.From(ctx).With(zap.String("container", c.Name), zap.String("id", c.ID), zap.Stringer("cpus", c.Decision().CPUs))
 	switch {
 	case !c.Life.lacksCPUs:
-		c.Life.pooled, c.trouble.lacksCPUs = false, false
+		c.Life.substituted, c.trouble.lacksCPUs = false, false
 		log.Info("container has its claimed CPUs again")
 	case !c.trouble.lacksCPUs:
 		c.trouble.lacksCPUs = true

@@ -21,8 +21,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
 )
 
-// Reduce leaves in a part of the runtime's list what [Session.Synchronize] reads: a pod decides how
-// large the rest of its containers is.
+// Reduce removes from a part of the runtime's list what [Session.Synchronize] does not read: a pod decides how large the
+// environments and annotations of its containers are.
 func Reduce(list *api.SynchronizeRequest) {
 	for i, pod := range list.GetPods() {
 		list.Pods[i] = &api.PodSandbox{

@@ -236,7 +236,9 @@ func TestSynchronize(t *testing.T) {
 	require.EqualValues(t, 3, r.metric("cpumem_actuator_repaired_total", "cpuset.cpus"),
 		"the next actuator knows what the former one wrote")
 	require.EqualValues(t, 1, r.metric("cpumem_actuator_repaired_total", "memory.min"))
-	require.EqualValues(t, 1, r.metric("cpumem_actuator_refused_total", "notlisted"))
+	r.node.Change(func(*contract.NodeState) {})
+	_ = r.plugin.Apply(t.Context())
+	require.EqualValues(t, 1, r.metric("cpumem_actuator_refused_total", "notlisted"), "the same refusal, at another generation")
 	require.True(t, r.announced.Connected)
 	require.Equal(t, "containerd", r.announced.Runtime)
 	require.EqualValues(t, 1, r.metric("cpumem_actuator_connected"))

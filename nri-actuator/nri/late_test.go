@@ -221,6 +221,22 @@ func TestGuardedContainerWaitsForThePool(t *testing.T) {
 	require.Equal(t, "0-3,8-15", r.cpus(pool))
 }
 
+// An answer that the runtime did not wait for looks like an answer in time. What the runtime then writes from the container's
+// own spec is written over before the container starts.
+func TestAnswerThatCameTooLate(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	c, err := r.create("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, err)
+	r.node.AddCgroup(c.dir)
+	<-r.plugin.Due()
+	require.NoError(t, r.plugin.CatchUp(t.Context()))
+	require.Equal(t, "4-7", r.cpus(c))
+	r.node.SetFile(c.dir, "memory.min", "0")
+	<-r.plugin.Due()
+	require.NoError(t, r.plugin.CatchUp(t.Context()))
+	require.Equal(t, "1073741824", r.node.File(c.dir, "memory.min"))
+}
+
 // TestLostConnection checks that a late call of an ended session does nothing.
 func TestLostConnection(t *testing.T) {
 	r := newRuntime(t, t.TempDir())

@@ -182,6 +182,20 @@ func TestUsableCPUsOfAnotherKubepods(t *testing.T) {
 	}
 }
 
+// The levels of kubelet's pods are known beside a pod of another client of the runtime, which comes first.
+func TestLevelsBesideAnotherKubepods(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("c", podA)
+	x := r.foreign("a-first", podB)
+	x.dir = "other/kubepods/pod" + podB + "/x"
+	x.pod.Linux.CgroupParent, x.api.Linux.CgroupsPath = "/other/kubepods/pod"+podB, "/"+x.dir
+	r.node.AddCgroup(x.dir)
+	require.NoError(t, r.synchronize())
+	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4096", r.node.File("kubepods", "memory.min"))
+}
+
 // A container whose own cgroup another program made a partition keeps its claim's CPUs.
 func TestUsableCPUsOfAForeignPartition(t *testing.T) {
 	r := newRuntime(t, t.TempDir())

@@ -39,6 +39,7 @@ type fakeSystemd struct {
 
 	plugin    *nri.Plugin
 	session   *nri.Session
+	slices    *systemd.Writer
 	announced contract.Announcement
 
 	mu sync.Mutex
@@ -81,15 +82,16 @@ func (s *fakeSystemd) add(dir string) {
 func (s *fakeSystemd) start() {
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(s.t, err)
-	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return s, nil }, func(string) {})
+	slices := systemd.New(func(context.Context) (systemd.Bus, error) { return s, nil }, func(string) {})
+	s.slices = slices
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { bus.Run(ctx) })
+	running.Go(func() { slices.Run(ctx) })
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 	s.plugin = nri.New(nri.Options{Announcer: s, Options: enforce.Options{Kernel: "6.12.0",
 		Host:      machine.New(machine.Dirs{}, cdidir.At(s.node.CDI), "boot"),
 		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features()), Mount: s.node.Mount(), Metrics: m,
-		Units: s.wrap(systemd.Systemd{Slices: bus, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
+		Units: s.wrap(systemd.Systemd{Slices: s.slices, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
 	}})
 	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })
 	_, err = s.session.Configure(context.Background(), "", "containerd", "v2.2.7")
@@ -144,14 +146,15 @@ func (s *fakeSystemd) SetUnitProperties(ctx context.Context, unit string, _ bool
 // Close implements systemd.Bus.
 func (*fakeSystemd) Close() error { return nil }
 
-// receives waits until systemd has the value.
+// receives waits until systemd has the value, and the actuator knows that.
 func (s *fakeSystemd) receives(unit, file, want string) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool {
+	has := func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.properties[unit][file] == want
-	}, 5*time.Minute, time.Millisecond, "%s of %s", file, unit)
+	}
+	require.Eventually(s.t, func() bool { return has() && s.slices.UpToDate(s.units[unit]) }, 5*time.Minute, time.Millisecond, "%s of %s", file, unit)
 }
 
 // reload is systemctl daemon-reload: systemd writes all values that it knows.

@@ -23,6 +23,9 @@ type Dropins struct{ dir string }
 // dropin sorts behind the drop-ins that systemd itself writes.
 const dropin = "90-dra.cpumem.conf"
 
+// temporaryPrefix begins the names of temporary files. An actuator that ends during a write leaves one.
+const temporaryPrefix = ".dra.cpumem-"
+
 // NewDropins returns the drop-ins in dir, normally /run/systemd/system.control.
 // systemd removes nothing from there by itself.
 func NewDropins(dir string) Dropins { return Dropins{dir: dir} }
@@ -89,7 +92,7 @@ func (d Dropins) write(dir, text string) error {
 	if err := root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	temporary := dir + "/." + rand.Text()
+	temporary := dir + "/" + temporaryPrefix + rand.Text()
 	if err := root.WriteFile(temporary, []byte(text), 0o644); err != nil {
 		return errors.Join(err, root.RemoveAll(temporary))
 	}
@@ -114,16 +117,25 @@ func (d Dropins) remove(dir string) error {
 		return err
 	}
 	defer root.Close()
-	err = root.Remove(dir + "/" + dropin)
+	entries, err := fs.ReadDir(root.FS(), dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	removed := 0
+	for _, entry := range entries {
+		if name := entry.Name(); name == dropin || strings.HasPrefix(name, temporaryPrefix) {
+			if err := root.Remove(dir + "/" + name); err != nil {
+				return err
+			}
+			removed++
+		}
+	}
 	// Other programs' drop-ins stay, and their directory with them.
-	if entries, err := fs.ReadDir(root.FS(), dir); err != nil || len(entries) > 0 {
-		return err
+	if removed == 0 || removed < len(entries) {
+		return nil
 	}
 	return root.Remove(dir)
 }

@@ -60,6 +60,22 @@ func TestDropins(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(dir, "cri-containerd-1.scope.d"))
 }
 
+// An actuator that ended during a write has left a temporary file, with or without the drop-in.
+func TestTemporaryDropins(t *testing.T) {
+	dir := t.TempDir()
+	d := systemd.NewDropins(dir)
+	require.NoError(t, d.Set(scope, map[string]string{"cpuset.cpus": "0-3"}))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "kubepods-podx.slice.d"), 0o755))
+	for _, unit := range []string{"cri-containerd-1.scope.d", "kubepods-podx.slice.d"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, unit, ".dra.cpumem-X"), nil, 0o644))
+	}
+	require.NoError(t, d.Remove(scope))
+	require.NoError(t, d.Prune(nil))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
 func TestDropinsWithoutSystemd(t *testing.T) {
 	d := systemd.NewDropins(filepath.Join(t.TempDir(), "absent"))
 	require.NoError(t, d.Remove(scope))
