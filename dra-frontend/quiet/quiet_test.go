@@ -106,7 +106,8 @@ func TestCheck(t *testing.T) {
 		},
 		"a device of another claim": {
 			wish: contract.Quiet{Device: "eth0-*-1"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"}),
-			err: `device "eth0-*-1" matches interrupt eth0-rx-1, which another claim on this node, or another request of this claim, has (device "eth0-rx-*")`,
+			err: `device "eth0-*-1" matches interrupt eth0-rx-1, ` +
+				`which another claim on this node, or another request of this claim, has (device "eth0-rx-*")`,
 		},
 		"frequency": {
 			wish: wish(map[string]string{

@@ -154,7 +154,8 @@ func (s *fakeSystemd) receives(unit, file, want string) {
 		defer s.mu.Unlock()
 		return s.properties[unit][file] == want
 	}
-	require.Eventually(s.t, func() bool { return has() && s.slices.UpToDate(s.units[unit]) }, 5*time.Minute, time.Millisecond, "%s of %s", file, unit)
+	knows := func() bool { return has() && s.slices.UpToDate(s.units[unit]) }
+	require.Eventually(s.t, knows, 5*time.Minute, time.Millisecond, "%s of %s", file, unit)
 }
 
 // reload is systemctl daemon-reload: systemd writes all values that it knows.
