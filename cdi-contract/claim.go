@@ -35,8 +35,8 @@ type ClaimRecord struct {
 	// Joinable reports whether more pods may use the claim after it was
 	// prepared.
 	Joinable bool `json:"joinable,omitempty"`
-	// OwnedByPod reports whether the claim was made for one pod, from a
-	// template. A named claim can stay prepared for its next pods when all its
+	// OwnedByPod reports whether Kubernetes made the claim for one pod, from a
+	// template or for an extended resource. A named claim can stay prepared for its next pods when all its
 	// pods are gone.
 	OwnedByPod bool `json:"ownedByPod,omitempty"`
 	// Results are this driver's allocation results, in the claim's order.

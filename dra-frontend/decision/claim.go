@@ -22,7 +22,7 @@ import (
 // Claim is a claim and its consumers.
 type Claim struct {
 	Namespace, Name, UID string
-	// OwnedByPod reports whether the claim was made for one pod, from a
+	// OwnedByPod reports whether Kubernetes made the claim for one pod, from a
 	// template.
 	OwnedByPod bool
 	// Results are this driver's allocation results that can be read, in order.
@@ -122,11 +122,9 @@ func ownedByPod(claim *resourceapi.ResourceClaim) bool {
 		(made[resourceapi.PodResourceClaimAnnotation] != "" || made[resourceapi.ExtendedResourceClaimAnnotation] != "")
 }
 
-// sharesPod reports whether a pod uses both claims.
-func (c Claim) sharesPod(with Claim) bool {
-	return slices.ContainsFunc(c.Pods, func(p Pod) bool {
-		return slices.ContainsFunc(with.Pods, func(o Pod) bool { return o.UID == p.UID })
-	})
+// isOf reports whether the pod has the claim.
+func (c Claim) isOf(p Pod) bool {
+	return slices.ContainsFunc(c.Pods, func(o Pod) bool { return o.UID == p.UID })
 }
 
 // allocation returns the record of an allocation result, without a decision.

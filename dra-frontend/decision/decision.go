@@ -134,7 +134,7 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	if claim.ResultErr != nil {
 		return record, Because(ReasonClaim, claim.ResultErr)
 	}
-	if err := c.besideRefused(claim); err != nil {
+	if err := c.besideFaulty(claim); err != nil {
 		return record, Because(ReasonClaim, err)
 	}
 	if err := claim.checkFollowed(others); err != nil {
@@ -165,15 +165,18 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	return record, nil
 }
 
-// besideRefused returns an error if a claim of one of the claim's pods has a result that cannot be read. The values of a container
-// depend on all results that it uses, and once a claim has a record, its values stay (I8).
-func (c call) besideRefused(claim Claim) error {
-	for _, other := range slices.Concat(c.Claims, c.OtherClaims) {
-		if other.ResultErr != nil && other.sharesPod(claim) {
-			return fmt.Errorf("claim %s of the same pod is refused: %w", other.Name, other.ResultErr)
+// besideFaulty returns an error if each of the claim's pods has a claim that cannot be read. The values of a container depend on
+// all results that it uses, and once a claim has a record, its values stay (I8). A pod without such a claim must not wait.
+func (c call) besideFaulty(claim Claim) (err error) {
+	all := slices.Concat(c.Claims, c.OtherClaims)
+	for _, p := range claim.Pods {
+		i := slices.IndexFunc(all, func(o Claim) bool { return o.ResultErr != nil && o.isOf(p) })
+		if i < 0 {
+			return nil
 		}
+		err = fmt.Errorf("claim %s, which the pod has as well, cannot be read: %w", all[i].Name, all[i].ResultErr)
 	}
-	return nil
+	return err
 }
 
 // check refuses a result whose zone this node does not have, and amounts that

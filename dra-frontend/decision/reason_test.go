@@ -59,11 +59,12 @@ func TestReasons(t *testing.T) {
 	require.NoError(t, decision.Because(decision.ReasonZone, nil))
 }
 
-// A claim waits while another claim of its pod cannot be read: the values of their containers depend on both.
-func TestBesideARefusedClaim(t *testing.T) {
+// A claim waits while another claim of each of its pods cannot be read: the values of a container depend on both.
+func TestBesideAFaultyClaim(t *testing.T) {
 	bad, beside, alone := claim(1, "numa-0", 1, 0), claim(2, "numa-0", 1, 0), claim(3, "numa-0", 1, 0)
 	bad.ResultErr = errors.New("cpu.placement")
 	beside.Pods = bad.Pods
+	alone.Pods = append(alone.Pods, bad.Pods...)
 	for name, in := range map[string]decision.Input{
 		"of the call":     {Claims: []decision.Claim{bad, beside, alone}},
 		"prepared before": {Claims: []decision.Claim{beside, alone}, OtherClaims: []decision.Claim{bad}},
@@ -73,7 +74,7 @@ func TestBesideARefusedClaim(t *testing.T) {
 			out := decision.Decide(in)
 			require.NoError(t, out[len(out)-1].Err)
 			out = out[:len(out)-1]
-			require.ErrorContains(t, out[len(out)-1].Err, "claim "+bad.Name+" of the same pod is refused: cpu.placement")
+			require.ErrorContains(t, out[len(out)-1].Err, "claim "+bad.Name+", which the pod has as well, cannot be read: cpu.placement")
 			require.Equal(t, decision.ReasonClaim, decision.ReasonOf(out[len(out)-1].Err))
 		})
 	}

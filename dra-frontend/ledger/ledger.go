@@ -38,7 +38,7 @@ type Ledger struct {
 	bootID string
 	files  map[string]cached
 	node   writtenNode
-	// generation is the last generation written, in case the node file is lost.
+	// generation is the highest generation written or read, in case the node file is lost.
 	generation uint64
 }
 

@@ -184,7 +184,7 @@ func (o origin) check(node contract.NodeState, c Container) error {
 	switch backed, ok := o.file[key]; {
 	// This case is the first, so that no pod can guess another claim's values.
 	case !isListed(node, c.PodUID, key.ClaimUID):
-		// Without the generation: a text that is the same again is not logged again.
+		// The text has no generation, so that the same refusal is logged once and not at each node state.
 		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s does not list it)",
 			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile)
 	case !ok:

@@ -89,10 +89,6 @@ func (c *Container) Decision() contract.Decision { return contract.Merge(c.lastV
 // guard may be waiting for the decision in its cgroup.
 func (c *Container) waits() bool { return c.NamesClaim() && !c.Life.Started && !c.Life.PodUnlisted }
 
-// hasPodInstead reports whether the pod's cgroup can have the values of the container, if the kernel does not let the actuator
-// into the container's own.
-func (c *Container) hasPodInstead() bool { return c != nil && !c.NamesClaim() && c.Cgroups.Pod != "" }
-
 // resume takes over what is known about the container.
 func (c *Container) resume(before *Container) {
 	if before == nil {

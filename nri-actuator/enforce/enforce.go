@@ -209,7 +209,7 @@ func (e *Enforcer) writeStep(ctx context.Context, step tree.Step, c *Container, 
 	if c != nil {
 		c.Life.seen = c.Life.seen || err == nil
 	}
-	if errors.Is(err, fs.ErrPermission) && c.hasPodInstead() {
+	if errors.Is(err, fs.ErrPermission) && c != nil && !c.NamesClaim() && c.Cgroups.Pod != "" {
 		// Even root may not write to the root of its own cgroup namespace if
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
 		// Delegation"). This is the actuator's own container. The cpuset of its

@@ -87,10 +87,6 @@ func (e *Enforcer) observe(
 			files = append(files, file)
 		}
 		state, err := e.observeOne(dir, files, want, containers[dir])
-		if c := containers[dir]; errors.Is(err, fs.ErrPermission) && c.hasPodInstead() {
-			// Its program may have changed the mode of its cgroup, which containerd's cgroup_writable allows.
-			state, err = tree.State{Files: make(contract.Files)}, nil
-		}
 		r.add(dir, err)
 		if state.Files == nil {
 			continue
@@ -155,8 +151,20 @@ func hasAll(contents, wanted contract.Files) bool {
 
 // podLevels returns the directories of kubepods and of the QoS levels by level,
 // nil without a known pod. Any pod of kubelet leads to them. Another client of the runtime may
-// have pods below a kubepods cgroup of its own: the one right below the mount is kubelet's.
+// have pods below a kubepods cgroup of its own. A pod with claims is kubelet's. Without one, the kubepods cgroup
+// right below the mount is taken, else any.
 func (e *Enforcer) podLevels() (levels map[string]string) {
+	var pods map[string]contract.PodState
+	if node := e.last.Load(); node != nil {
+		pods = node.Pods
+	}
+	for _, c := range e.containers {
+		if _, listed := pods[c.References.PodUID]; listed {
+			if levels, err := cgroups.Levels(c.Cgroups.Pod); err == nil {
+				return levels
+			}
+		}
+	}
 	for _, c := range e.containers {
 		found, err := cgroups.Levels(c.Cgroups.Pod)
 		switch {

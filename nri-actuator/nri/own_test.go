@@ -244,23 +244,6 @@ func TestSystemdGetsAgainWhatHolds(t *testing.T) {
 	}
 }
 
-// A pod that makes its cgroup unreadable for the actuator keeps no claim from the node, and leaves the claim's CPUs: the
-// pod's cgroup has the pool.
-func TestCgroupThatThePodHasLocked(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	pool := r.run("pool", podB)
-	r.node.Fail(pool.dir, "cpuset.cpus", syscall.EACCES)
-	r.node.Fail(pool.dir, "cpuset.mems", syscall.EACCES)
-	claimed := r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
-	require.Equal(t, "4-7", r.cpus(claimed))
-	require.Equal(t, "0-3,8-15", r.node.File(r.podDir(podB), "cpuset.cpus"))
-	require.NoError(t, r.plugin.Apply(t.Context()))
-
-	r.node.Unprepare(podA, claimA, "4-7")
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, "0-15", r.node.File(r.podDir(podB), "cpuset.cpus"))
-}
-
 // A container that waits for a claim is forgotten with its pod, also if its cgroup had its decision: nothing reports the
 // end of a container whose start failed.
 func TestWaitingContainerIsForgottenWithItsPod(t *testing.T) {

@@ -182,18 +182,40 @@ func TestUsableCPUsOfAnotherKubepods(t *testing.T) {
 	}
 }
 
-// The levels of kubelet's pods are known beside a pod of another client of the runtime, which comes first.
+// The levels of kubelet's pods are known beside a pod of another client of the runtime, which comes first, also if kubelet's
+// kubepods is not right below the mount and the other one is.
 func TestLevelsBesideAnotherKubepods(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
-	r.run("c", podA)
-	x := r.foreign("a-first", podB)
-	x.dir = "other/kubepods/pod" + podB + "/x"
-	x.pod.Linux.CgroupParent, x.api.Linux.CgroupsPath = "/other/kubepods/pod"+podB, "/"+x.dir
-	r.node.AddCgroup(x.dir)
-	require.NoError(t, r.synchronize())
-	r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
-	require.NoError(t, r.plugin.Apply(t.Context()))
-	require.Equal(t, "4096", r.node.File("kubepods", "memory.min"))
+	for name, c := range map[string]struct {
+		ours, theirs string
+		claim        bool
+	}{
+		"below the mount":      {ours: "kubepods", theirs: "other/kubepods"},
+		"a pod with claims":    {ours: "kubelet/kubepods", theirs: "kubepods", claim: true},
+		"a pod below the root": {ours: "kubepods", theirs: "other/kubepods", claim: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			if c.claim {
+				r.node.Prepare(podA, claimA, contract.Decision{CPUs: contracttest.CPUs("4-5")})
+			}
+			for id, kubepods := range map[string]string{"a": c.theirs, "b": c.ours} {
+				uid := podB
+				if id == "b" {
+					uid = podA
+				}
+				x := r.foreign(id, uid)
+				pod := kubepods + "/burstable/pod" + uid
+				x.dir = pod + "/" + id
+				x.pod.Linux.CgroupParent, x.api.Linux.CgroupsPath = "/"+pod, "/"+x.dir
+				r.node.AddCgroup(x.dir)
+			}
+			r.node.Change(func(s *contract.NodeState) { s.Ancestors = map[string]contract.Files{"": {"memory.min": "4096"}} })
+			require.NoError(t, r.synchronize())
+			require.NoError(t, r.plugin.Apply(t.Context()))
+			require.Equal(t, "4096", r.node.File(c.ours, "memory.min"))
+			require.NotEqual(t, "4096", r.node.File(c.theirs, "memory.min"))
+		})
+	}
 }
 
 // A container whose own cgroup another program made a partition keeps its claim's CPUs.

@@ -46,8 +46,9 @@ func dropProgram() error {
 // mapping is the addresses from start to end-1.
 type mapping struct{ start, end uintptr }
 
-// unwritten returns the mappings of the file that the process cannot write and has not written: a page that was written, for
-// example by the dynamic linker, would get the file's content. smaps is the text of /proc/self/smaps (proc_pid_smaps(5)).
+// unwritten returns the mappings of the file that the process cannot write and has not written. A page that was written, for
+// example by the dynamic linker, would get the file's content; it is anonymous or swapped. smaps is the text of /proc/self/smaps
+// (proc_pid_smaps(5)), in which VmFlags is the last line of a mapping.
 func unwritten(smaps, file string) (all []mapping) {
 	var m mapping
 	var candidate bool
@@ -59,8 +60,13 @@ func unwritten(smaps, file string) (all []mapping) {
 		if n >= 3 {
 			m, candidate = next, path == file && !strings.Contains(access, "w")
 		}
-		if candidate && strings.Join(strings.Fields(line), " ") == "Anonymous: 0 kB" {
-			all = append(all, m)
+		switch name, value, _ := strings.Cut(line, ":"); name {
+		case "Anonymous", "Swap":
+			candidate = candidate && strings.TrimSpace(value) == "0 kB"
+		case "VmFlags":
+			if candidate {
+				all = append(all, m)
+			}
 		}
 	}
 	return all

@@ -4,10 +4,11 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
-	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 )
@@ -38,29 +39,52 @@ func TestUnwritten(t *testing.T) {
 Size:              16640 kB
 Rss:               12208 kB
 Anonymous:             0 kB
+Swap:                  0 kB
 VmFlags: rd ex mr mw me
 01440000-024e0000 r--p 01040000 fe:01 42                         /bin/daemon
 Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me
 024e0000-024e4000 r--p 020e0000 fe:01 42                         /bin/daemon
 Anonymous:             4 kB
-024e4000-02579000 rw-p 020e4000 fe:01 42                         /bin/daemon
+Swap:                  0 kB
+VmFlags: rd mr mw me
+024e4000-024e8000 r--p 020e4000 fe:01 42                         /bin/daemon
 Anonymous:             0 kB
+Swap:                  4 kB
+VmFlags: rd mr mw me
+024e8000-02579000 rw-p 020e8000 fe:01 42                         /bin/daemon
+Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd wr mr mw me
 02579000-07610000 rw-p 00000000 00:00 0
 Anonymous:          5604 kB
+Swap:                  0 kB
+VmFlags: rd wr mr mw me
 7f0000000000-7f0000001000 r--p 00000000 fe:01 43                 /bin/other
 Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me
 7fff00000000-7fff00001000 r-xp 00000000 00:00 0                  [vdso]
 Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd ex mr mw me
 `
 	require.Equal(t, []mapping{{0x400000, 0x1440000}, {0x1440000, 0x24e0000}}, unwritten(smaps, "/bin/daemon"))
 }
 
-// ofFiles returns how many bytes of files are in the memory of this process.
-func ofFiles(t *testing.T) uint64 {
+// ofFiles returns how many KiB of files are in the memory of this process. Go's test program may be in a tmpfs.
+func ofFiles(t *testing.T) (sum int) {
 	t.Helper()
-	self, err := procfs.Self()
+	status, err := os.ReadFile("/proc/self/status")
 	require.NoError(t, err)
-	status, err := self.NewStatus()
-	require.NoError(t, err)
-	return status.RssFile
+	for line := range strings.Lines(string(status)) {
+		var n int
+		if name, value, _ := strings.Cut(line, ":"); name == "RssFile" || name == "RssShmem" {
+			_, err := fmt.Sscan(value, &n)
+			require.NoError(t, err)
+			sum += n
+		}
+	}
+	return sum
 }

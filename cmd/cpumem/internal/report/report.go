@@ -84,11 +84,18 @@ func anys[T any](objects []T, keep func(T) any) (out []any) {
 	return out
 }
 
-// meta returns the names of an object. Annotations and managed fields stay behind:
-// annotations may repeat the whole object.
+// meta returns the names of an object. Managed fields stay behind, and so do annotations, which may repeat the whole object, but for
+// those of a claim that Kubernetes made for a pod.
 func meta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	annotations := make(map[string]string)
+	for _, name := range []string{resourceapi.PodResourceClaimAnnotation, resourceapi.ExtendedResourceClaimAnnotation} {
+		if value, has := m.Annotations[name]; has {
+			annotations[name] = value
+		}
+	}
 	return metav1.ObjectMeta{
-		Name: m.Name, Namespace: m.Namespace, UID: m.UID, Labels: m.Labels, CreationTimestamp: m.CreationTimestamp,
+		Annotations: annotations,
+		Name:        m.Name, Namespace: m.Namespace, UID: m.UID, Labels: m.Labels, CreationTimestamp: m.CreationTimestamp,
 		DeletionTimestamp: m.DeletionTimestamp, OwnerReferences: m.OwnerReferences,
 	}
 }

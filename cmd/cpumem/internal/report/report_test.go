@@ -39,7 +39,7 @@ func input() report.Input {
 	env := []corev1.EnvVar{{Name: "TOKEN", Value: secret}}
 	annotated := metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"x": secret}}
 	claim := clustertest.Allocated("one", "a", "numa-0", `{"cpus":"1"}`, "cpu", "1")
-	claim.Annotations = annotated.Annotations
+	claim.Annotations = map[string]string{"x": secret, resourceapi.PodResourceClaimAnnotation: "cpus"}
 	claim.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{
 		{DeviceConfiguration: opaque("dra.cpumem")}, {DeviceConfiguration: opaque("gpu.example.com")},
 	}
@@ -96,6 +96,7 @@ func TestFiles(t *testing.T) {
 		require.Contains(t, string(files[name]), want, name)
 	}
 	require.Len(t, files, 10)
+	require.Contains(t, string(files["resourceclaims.yaml"]), resourceapi.PodResourceClaimAnnotation+": cpus")
 	for name, data := range files {
 		require.NotContains(t, string(data), secret, name)
 	}

@@ -119,6 +119,7 @@ func (b *builder) addPod(pod *corev1.Pod) error {
 		claim := &resourceapi.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: pod.Namespace, Name: pod.Name + "-" + entry.Name,
+				Annotations: map[string]string{resourceapi.PodResourceClaimAnnotation: entry.Name},
 				OwnerReferences: []metav1.OwnerReference{{
 					APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true),
 				}},
