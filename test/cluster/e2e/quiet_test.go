@@ -137,7 +137,7 @@ func TestQuiet_Interrupts(t *testing.T) {
 		// Prepare refuses what the machine does not have.
 		for suffix, c := range map[string]struct{ parameters, says string }{
 			"device":   {`"cpu":{"interrupts":{"device":"nosuch*"}}`, "no interrupt of this machine has a name that matches device"},
-			"twice":    {`"cpu":{"interrupts":{"device":"virtio*-input.0"}}`, "which another claim on this node, or another request of this claim, has"},
+			"twice":    {`"cpu":{"interrupts":{"device":"virtio*-input.0"}}`, "or another request of this claim, has"},
 			"governor": {`"cpu":{"governor":"performance"}`, "frequency"},
 			"latency":  {`"cpu":{"wakeupLatency":"2s"}`, "want 0 to 1s as 0, 20us or 1ms"},
 		} {
