@@ -28,7 +28,7 @@ func (e *Enforcer) ApplyAll(ctx context.Context) (generation uint64, err error) 
 	}
 	e.applyMachine(ctx, node)
 	for _, c := range e.containers {
-		if c.Life.marked == nil || c.waits() { // the reads of apply show whether each of the others is gone
+		if c.Life.marked == nil || c.waits() { // apply reads a marked container that does not wait, and sees whether it is gone
 			e.forgetIfGone(ctx, c)
 		}
 	}
