@@ -119,7 +119,12 @@ func Open(dir string, me Identity) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return i, errors.Join(i.joinOrder(), release())
+	return i, errors.Join(i.removeStale(), i.joinOrder(), release())
+}
+
+// removeStale removes what an instance left that was killed while it wrote the order of instances.
+func (i *Instance) removeStale() error {
+	return atomicfile.RemoveStale(i.dir, func(name string) bool { return name == fileOrder })
 }
 
 func (i *Instance) joinOrder() error {

@@ -271,3 +271,14 @@ func FuzzForeignContent(f *testing.F) {
 		require.NoError(t, i.StepDown())
 	})
 }
+
+// An instance that was killed while it wrote the order has left a temporary file. Files of other names stay.
+func TestUnfinishedOrderIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".instances.tmp-1", ".next.lock.tmp-1"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	open(t, dir, first, "ns/r")
+	require.NoFileExists(t, filepath.Join(dir, ".instances.tmp-1"))
+	require.FileExists(t, filepath.Join(dir, ".next.lock.tmp-1"), "an instance that asks may be writing it")
+}
