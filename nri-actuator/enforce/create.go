@@ -76,7 +76,7 @@ func (e *Enforcer) makeRoom(ctx context.Context, c *Container, node contract.Nod
 }
 
 // checkMoved returns an error if a container may still be on claimed CPUs. r is the result of the apply to the scope s. An error
-// about a removed container is only logged. A container whose cgroup is gone is forgotten if it is gone for good.
+// about a removed container is only logged. A container whose cgroup is gone for good is forgotten.
 func (e *Enforcer) checkMoved(ctx context.Context, node contract.NodeState, s scope, r result) error {
 	for _, c := range e.containers {
 		var err error
@@ -233,12 +233,12 @@ func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 	if err != nil || d.V == "" {
 		return err
 	}
-	// If the CPUs cannot be read, has is empty and differs from the decision, which always has CPUs.
-	has, _ := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
-	if has == d.CPUs && c.Life.Answered && e.hasFiles(c, d) {
+	if c.Life.Answered && e.hasFiles(c, d) {
 		// The runtime writes the answer itself, unless the answer came too late.
 		return nil
 	}
+	// If the CPUs cannot be read, has is empty and differs from the decision, which always has CPUs.
+	has, _ := e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
 	if err := e.prepareMachine(ctx, node, d); err != nil {
 		return err
 	}
