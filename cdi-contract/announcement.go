@@ -64,7 +64,7 @@ type Announcement struct {
 	Started time.Time `json:"started"`
 }
 
-// maxAnnounced bounds the versions, features and names of an announcement together, in bytes. They are quoted in errors.
+// maxAnnounced bounds the versions, features and names of an announcement together, in bytes. Errors quote these texts.
 const maxAnnounced = 4 << 10
 
 // Validate checks the announcement.

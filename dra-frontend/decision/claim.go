@@ -23,7 +23,7 @@ import (
 type Claim struct {
 	Namespace, Name, UID string
 	// OwnedByPod reports whether Kubernetes made the claim for one pod, from a
-	// template.
+	// template or for an extended resource.
 	OwnedByPod bool
 	// Results are this driver's allocation results that can be read, in order.
 	Results []Result
@@ -117,9 +117,9 @@ func Read(claim *resourceapi.ResourceClaim, results []resourceapi.DeviceRequestA
 // ownedByPod reports whether Kubernetes made the claim for one pod, from a template or for an extended resource. A claim
 // that a user made may have a pod as its owner as well, and more pods may name it.
 func ownedByPod(claim *resourceapi.ResourceClaim) bool {
-	owner, made := metav1.GetControllerOf(claim), claim.Annotations
+	owner, annotations := metav1.GetControllerOf(claim), claim.Annotations
 	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1" &&
-		(made[resourceapi.PodResourceClaimAnnotation] != "" || made[resourceapi.ExtendedResourceClaimAnnotation] != "")
+		(annotations[resourceapi.PodResourceClaimAnnotation] != "" || annotations[resourceapi.ExtendedResourceClaimAnnotation] != "")
 }
 
 // isOf reports whether the pod has the claim.

@@ -24,7 +24,7 @@ func giveUpHugePages() error {
 const startTime = time.Minute
 
 // dropProgram takes the pages of the program's file out of this process. The start of a daemon uses most of these pages
-// once, among others for the types of all APIs of Kubernetes. Later a daemon uses a tenth of them. The kernel gives a page
+// once, for example to register the types of all APIs of Kubernetes. Later a daemon uses a tenth of them. The kernel gives a page
 // back when it is used, and reads it from the disk only if it has dropped the page itself since (madvise(2), MADV_DONTNEED).
 func dropProgram() error {
 	program, err := os.Readlink("/proc/self/exe")
@@ -46,9 +46,9 @@ func dropProgram() error {
 // mapping is the addresses from start to end-1.
 type mapping struct{ start, end uintptr }
 
-// unwritten returns the mappings of the file that the process cannot write and has not written. A page that was written, for
-// example by the dynamic linker, would get the file's content; it is anonymous or swapped. smaps is the text of /proc/self/smaps
-// (proc_pid_smaps(5)), in which VmFlags is the last line of a mapping.
+// unwritten returns the mappings of the file that the process cannot write and has not written. A written page, for example
+// one of the dynamic linker, would get the file's content again. The kernel counts written pages as anonymous or swapped.
+// smaps is the text of /proc/self/smaps (proc_pid_smaps(5)), in which VmFlags is the last line of a mapping.
 func unwritten(smaps, file string) (all []mapping) {
 	var m mapping
 	var candidate bool

@@ -84,8 +84,8 @@ func anys[T any](objects []T, keep func(T) any) (out []any) {
 	return out
 }
 
-// meta returns the names of an object. Managed fields stay behind, and so do annotations, which may repeat the whole object, but for
-// those of a claim that Kubernetes made for a pod.
+// meta returns the names of an object. Managed fields stay behind, and so do annotations, which may repeat the whole object. Two
+// annotations are kept: they show that Kubernetes made the claim for a pod.
 func meta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	annotations := make(map[string]string)
 	for _, name := range []string{resourceapi.PodResourceClaimAnnotation, resourceapi.ExtendedResourceClaimAnnotation} {
