@@ -115,7 +115,7 @@ func TestAfterAnnouncement(t *testing.T) {
 	}
 	before := announced{}.after(last, nil)
 	require.Equal(t, announced{
-		kubepods: "kubepods.slice", invalidPartitions: last.InvalidPartitions, overwritten: last.Overwritten,
+		kubepods: "kubepods.slice", invalidPartitions: last.InvalidPartitions, partitionsKnown: true, overwritten: last.Overwritten,
 		fixedInterrupts: last.FixedInterrupts, machineFaults: last.MachineFaults,
 		progress: progress{applied: 7},
 	}, before)

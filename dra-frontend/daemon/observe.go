@@ -64,6 +64,8 @@ type announced struct {
 	// also while no actuator is running: an absent actuator repairs nothing.
 	kubepods          string
 	invalidPartitions map[string]string
+	// partitionsKnown reports whether an actuator has announced invalidPartitions.
+	partitionsKnown bool
 	// fixedInterrupts and machineFaults are likewise about values of the machine.
 	fixedInterrupts, machineFaults map[string]string
 	// overwritten has the values that another program wrote, from a running
@@ -82,7 +84,7 @@ func (s announced) after(a contract.Announcement, err error) announced {
 		s.kubepods = a.Kubepods
 	}
 	if err == nil {
-		s.invalidPartitions = a.InvalidPartitions
+		s.invalidPartitions, s.partitionsKnown = a.InvalidPartitions, true
 		s.fixedInterrupts, s.machineFaults = a.FixedInterrupts, a.MachineFaults
 	}
 	s.overwritten = a.Overwritten
@@ -230,7 +232,7 @@ func (d *Daemon) observeReceipts(o observation) observation {
 	o.irqbalance = quiet.Irqbalance(cgroups)
 	look := receipt.Node{
 		BootID: d.bootID, Now: time.Now(), Claims: o.claims,
-		Applied: o.actuatorFault == nil && o.announced.progress.behind.IsZero(), InvalidPartitions: o.announced.invalidPartitions,
+		Applied: o.actuatorFault == nil && o.announced.progress.behind.IsZero(), InvalidPartitions: o.announced.invalidPartitions, PartitionsKnown: o.announced.partitionsKnown,
 	}
 	throttled, err := receipt.ReadThrottling(cgroups, o.claims, func(p contract.PodRecord) string {
 		return health.PodDir(o.announced.kubepods, p.QOS, p.UID)

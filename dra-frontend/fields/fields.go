@@ -26,9 +26,12 @@ import (
 // maxQuote bounds the part of the document that an error quotes, in bytes.
 const maxQuote = 40
 
+// maxErrors bounds the work for a document with nothing but wrong fields. A person needs fewer.
+const maxErrors = 50
+
 // Decode reads a JSON object into the struct that into points to. It returns an error
 // for each field that is unknown (also by its case), that is there twice, or whose
-// value has a wrong type. All other fields are set, and fields that the object does
+// value has a wrong type. After maxErrors errors it reads no more fields. All other fields are set, and fields that the object does
 // not have keep their values, so that a caller can check the rest as well. A null
 // removes a pointer, a list or a map, and changes nothing else.
 func Decode(data []byte, into any) []error {
@@ -134,6 +137,9 @@ func (d *decoder) object(path string, raw []byte, v reflect.Value) {
 	known := names(v.Type())
 	for _, m := range members {
 		i := slices.Index(known, m.name)
+		if len(d.errs) >= maxErrors {
+			return
+		}
 		if i < 0 {
 			d.errs = append(d.errs, d.unknown(path, m.name, v.Type()))
 			continue

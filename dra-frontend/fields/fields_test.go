@@ -5,6 +5,7 @@ package fields_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -58,6 +59,16 @@ func TestDecode(t *testing.T) {
 	require.Equal(t, want, d)
 	require.Empty(t, fields.Decode([]byte(`null`), &d))
 	require.Equal(t, want, d)
+}
+
+// A document of nothing but wrong fields takes a bounded time.
+func TestManyWrongFields(t *testing.T) {
+	var members []string
+	for i := range 1000 {
+		members = append(members, fmt.Sprintf(`"wrong%d": {"a": 1, "a": 2}`, i))
+	}
+	text := "{" + strings.Join(members, ",") + "}"
+	require.Len(t, fields.Decode([]byte(text), new(document)), 50)
 }
 
 // A wrong field is reported, and all other fields are set.

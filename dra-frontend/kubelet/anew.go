@@ -103,8 +103,8 @@ func formerCPUsOf(record contract.ClaimRecord, results []resourceapi.DeviceReque
 }
 
 // sameDevices returns an error if the results have other requests than the
-// record. While the claim is prepared, kubelet keeps the CDI devices that it
-// got for each request.
+// record. Kubelet has not released the claim, and keeps the CDI devices that it
+// got for each request, also over its restart.
 func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceRequestAllocationResult) error {
 	request := func(name string) string {
 		base, _, _ := strings.Cut(name, "/")

@@ -86,6 +86,7 @@ func nodeIn(t require.TestingT, work string) *node {
 		dir:       filepath.Join(work, "cdi"),
 		lock:      filepath.Join(work, "lock"),
 		pods:      podMap{},
+		claims:    claimMap{},
 		boot:      bootID,
 		inventory: t2(),
 		config:    config.Default(),
@@ -739,7 +740,7 @@ func TestNodeFileIsFull(t *testing.T) {
 
 	// A pod that joins is refused too.
 	n.reserve(first, 400)
-	require.ErrorContains(t, n.driver.Join(context.Background(), first), fmt.Sprintf("for %d claims in %d pods", last-1, (last-1)*601+400))
+	require.ErrorContains(t, n.join(first), fmt.Sprintf("for %d claims in %d pods", last-1, (last-1)*601+400))
 
 	require.NoError(t, n.unprepare(1))
 	_, err = n.prepare(n.claim(last, "numa-0", capacity{"cpu": "1"}))

@@ -146,7 +146,7 @@ func TestPartitionOfSeveralPods(t *testing.T) {
 			require.NoError(t, err)
 			n.requirePartition(contract.PartitionRoot, 1)
 			n.late(c, "third", 6)
-			require.NoError(t, n.driver.Join(t.Context(), c))
+			require.NoError(t, n.join(c))
 			require.NotContains(t, n.state().Pods, uid(6))
 			n.requirePartition(contract.PartitionRoot, 1)
 		})

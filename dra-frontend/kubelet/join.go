@@ -4,10 +4,12 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"go.uber.org/zap"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
@@ -18,15 +20,11 @@ import (
 // once while pods on the node use it, and does not call for a pod that comes
 // later; the claim's status names that pod. Pods are added to a claim that they
 // can share. A claim that pods cannot share is decided anew when its former
-// pods have ended.
+// pods have ended. The claim may lack what is not in [podclaims.Watcher]'s states.
 func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) error {
 	results, err := ownResults(claim)
-	if err != nil || len(results) == 0 {
+	if err != nil || d.isElsewhere(results) {
 		return err
-	}
-	if slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Pool != d.o.SlicePool }) {
-		// The claim was allocated to another node meanwhile.
-		return nil
 	}
 	record, prepared, err := d.record(string(claim.UID))
 	if err != nil || !prepared {
@@ -43,7 +41,14 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if anyConsumer(claim, record.Pods) {
 		return nil
 	}
-	return d.decideAnew(ctx, claim, record, results)
+	return d.decideAnew(ctx, claim, record)
+}
+
+// isElsewhere reports whether the claim was allocated to another node, or without this driver, meanwhile.
+func (d *Driver) isElsewhere(results []resourceapi.DeviceRequestAllocationResult) bool {
+	return len(results) == 0 || slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Pool != d.o.SlicePool
+	})
 }
 
 // record returns the record of a claim. The bool reports whether the claim is prepared and its file is readable. record
@@ -56,13 +61,19 @@ func (d *Driver) record(uid string) (contract.ClaimRecord, bool, error) {
 }
 
 // decideAnew decides a prepared claim anew for its present consumers.
-func (d *Driver) decideAnew(ctx context.Context, claim *resourceapi.ResourceClaim, record contract.ClaimRecord,
-	results []resourceapi.DeviceRequestAllocationResult) error {
-	if err := sameDevices(record, results); err != nil {
-		return err
+func (d *Driver) decideAnew(ctx context.Context, shown *resourceapi.ResourceClaim, record contract.ClaimRecord) error {
+	claim, err := d.o.Claims.Claim(ctx, shown.Namespace, shown.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read claim %s/%s: %w", shown.Namespace, shown.Name, err)
 	}
 	a, err := d.allocation(claim)
-	if err != nil {
+	if err != nil || d.isElsewhere(a.results) {
+		return err
+	}
+	if err := sameDevices(record, a.results); err != nil {
 		return err
 	}
 	b := d.read(ctx, []allocated{a}, true)

@@ -3,6 +3,7 @@
 package kubelet_test
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +21,16 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 )
+
+// join calls Join with what the watcher keeps of the claim. The API server has the whole claim.
+func (n *node) join(c *resourceapi.ResourceClaim) error {
+	n.claims[c.Name] = c
+	shown := c.DeepCopy()
+	shown.ObjectMeta = metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID}
+	shown.Spec = resourceapi.ResourceClaimSpec{}
+	shown.Status.Allocation.Devices.Config = nil
+	return n.driver.Join(context.Background(), shown)
+}
 
 // late reserves the claim for one more pod.
 func (n *node) late(c *resourceapi.ResourceClaim, name string, i int) {
@@ -42,11 +53,11 @@ func TestJoin(t *testing.T) {
 	require.True(t, n.record(1).Joinable)
 	before := n.record(1)
 
-	require.NoError(t, n.driver.Join(t.Context(), c), "nobody new")
+	require.NoError(t, n.join(c), "nobody new")
 	require.Equal(t, before, n.record(1))
 
 	n.late(c, "late", 5)
-	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.NoError(t, n.join(c))
 	require.Equal(t, []string{uid(1)}, n.state().Pods[uid(5)].Claims)
 	require.Equal(t, []string{uid(1)}, n.state().Pods[uid(1001)].Claims)
 	require.Equal(t, before.Results, n.record(1).Results)
@@ -78,7 +89,7 @@ func TestJoinAfterAnotherConfiguration(t *testing.T) {
 	p := n.pods["late"]
 	p.CPULimit = &contract.CPULimit{Milli: 500}
 	n.pods["late"] = p
-	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.NoError(t, n.join(c))
 	require.Equal(t, contract.NoQuota, n.state().Pods[uid(5)].Quota)
 }
 
@@ -106,11 +117,11 @@ func TestJoinWithoutNewPods(t *testing.T) {
 	count = 0
 	release, err := cdidir.NewLock(n.lock).Acquire()
 	require.NoError(t, err)
-	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.NoError(t, n.join(c))
 	require.NoError(t, release())
 	require.Zero(t, count)
 	n.late(c, "late", 5)
-	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.NoError(t, n.join(c))
 	require.Positive(t, count, "a new pod changes the node state, which follows from all claims")
 	require.Contains(t, n.state().Pods, uid(5))
 }
@@ -126,7 +137,7 @@ func TestJoinAfterJoin(t *testing.T) {
 	require.NoError(t, err)
 	for i := range 3 {
 		n.late(c, "late", 5+i)
-		require.NoError(t, n.driver.Join(t.Context(), c))
+		require.NoError(t, n.join(c))
 		require.Len(t, n.record(1).Pods, 2)
 		require.Contains(t, n.state().Pods, uid(5+i))
 		c.Status.ReservedFor = c.Status.ReservedFor[:1]
@@ -142,7 +153,7 @@ func TestJoinReadsTheLatePodsOnly(t *testing.T) {
 	require.NoError(t, err)
 	delete(n.pods, "pod-1")
 	n.late(c, "late", 5)
-	require.NoError(t, n.driver.Join(t.Context(), c))
+	require.NoError(t, n.join(c))
 	require.Contains(t, n.state().Pods, uid(5))
 	require.Contains(t, n.state().Pods, uid(1001), "still reserved")
 }
@@ -165,7 +176,7 @@ func TestNobodyJoins(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, n.record(1).Joinable)
 			n.late(c, "late", 5)
-			require.NoError(t, n.driver.Join(t.Context(), c))
+			require.NoError(t, n.join(c))
 			require.NotContains(t, n.state().Pods, uid(5))
 		})
 	}
@@ -176,12 +187,12 @@ func TestNobodyJoins(t *testing.T) {
 		require.NoError(t, err)
 		c.Status.Allocation.Devices.Results[0].Device = "numa-1"
 		n.late(c, "late", 5)
-		require.NoError(t, n.driver.Join(t.Context(), c))
+		require.NoError(t, n.join(c))
 		require.NotContains(t, n.state().Pods, uid(5))
 	})
 	t.Run("not prepared", func(t *testing.T) {
 		n := newNode(t)
-		require.NoError(t, n.driver.Join(t.Context(), n.claim(1, "numa-0", capacity{"cpu": "2"})))
+		require.NoError(t, n.join(n.claim(1, "numa-0", capacity{"cpu": "2"})))
 		require.Empty(t, n.claimFiles())
 	})
 }
@@ -194,6 +205,6 @@ func TestJoinOnABlockedNode(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(n.dir, contract.ClaimFile(uid(9))), []byte("{"), 0o600))
 	n.late(c, "late", 5)
-	require.ErrorContains(t, n.driver.Join(t.Context(), c), contract.ClaimFile(uid(9)))
+	require.ErrorContains(t, n.join(c), contract.ClaimFile(uid(9)))
 	require.False(t, slices.ContainsFunc(n.record(1).Pods, func(p contract.PodRecord) bool { return p.UID == uid(5) }))
 }

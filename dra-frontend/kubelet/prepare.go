@@ -33,6 +33,10 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context,
 	for _, claim := range slices.SortedFunc(slices.Values(claims), func(a, b *resourceapi.ResourceClaim) int {
 		return strings.Compare(string(a.UID), string(b.UID))
 	}) {
+		if err := givenUp(ctx); err != nil {
+			results[claim.UID] = kubeletplugin.PrepareResult{Err: err}
+			continue
+		}
 		a, err := d.allocation(claim)
 		if err != nil || len(a.results) == 0 {
 			results[claim.UID] = kubeletplugin.PrepareResult{Err: decision.Because(decision.ReasonClaim, err)}
@@ -47,6 +51,14 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context,
 		d.o.Recorder.Prepared(result.Err, time.Since(start))
 	}
 	return results, nil
+}
+
+// givenUp returns an error if kubelet waits for the answer no longer.
+func givenUp(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx))
 }
 
 // prepare answers each claim of a batch. With anew, only claims that are
@@ -69,8 +81,8 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	defer leave()
 	// Kubelet may have given this call up and released the claims meanwhile. A
 	// claim file that is written after that is never released (I3).
-	if ctx.Err() != nil {
-		return fail(fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx)))
+	if err := givenUp(ctx); err != nil {
+		return fail(err)
 	}
 	claims, err := d.o.Ledger.Load()
 	if err != nil {
@@ -94,6 +106,9 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		case standing:
 			answers[i].Devices = answer(former)
 			d.logOf(a.Namespace, a.Name, a.UID).Debug("claim is already prepared")
+		case known && sameDevices(former, a.results) != nil:
+			answers[i].Err = decision.Because(decision.ReasonClaim, sameDevices(former, a.results))
+			d.logOf(a.Namespace, a.Name, a.UID).Info("claim not prepared", zap.Error(answers[i].Err))
 		case known || !anew:
 			a.FormerCPUs = formerCPUsOf(former, a.results)
 			in.Claims = append(in.Claims, a.Claim)

@@ -61,7 +61,7 @@ func (n *node) recorded(i int) []string {
 // watched. The values are the new pod's, and the CPUs stay.
 func TestReplacement(t *testing.T) {
 	ask := func(n *node, c *resourceapi.ResourceClaim) error { _, err := n.prepare(c); return err }
-	follow := func(n *node, c *resourceapi.ResourceClaim) error { return n.driver.Join(context.Background(), c) }
+	follow := func(n *node, c *resourceapi.ResourceClaim) error { return n.join(c) }
 	for name, learn := range map[string]func(*node, *resourceapi.ResourceClaim) error{"kubelet asks": ask, "the claim is followed": follow} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -133,7 +133,7 @@ func TestReplacementWaits(t *testing.T) {
 				record, state := n.record(1), n.state()
 				next := n.next(change(claim), 5)
 				c.obstacle(n)
-				require.ErrorContains(t, n.driver.Join(t.Context(), next), c.err)
+				require.ErrorContains(t, n.join(next), c.err)
 				_, err = n.prepare(next)
 				require.ErrorContains(t, err, c.err)
 				require.Equal(t, c.reason, decision.ReasonOf(err))
@@ -157,7 +157,7 @@ func TestReplacementAllocatedAnew(t *testing.T) {
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	next := n.next(allocatedAnew(c, "numa-1"), 5)
-	require.NoError(t, n.driver.Join(t.Context(), next))
+	require.NoError(t, n.join(next))
 	require.Equal(t, "2-3", n.record(1).CPUs().String())
 	require.Equal(t, uid(3000), n.record(1).Results[0].ShareID)
 	require.Equal(t, "0-1,4-7", n.state().Shared.CPUs.String())
@@ -167,7 +167,28 @@ func TestReplacementAllocatedAnew(t *testing.T) {
 	other := n.next(allocatedAnew(c, "numa-0"), 6)
 	results := &other.Status.Allocation.Devices.Results
 	*results = append(*results, (*results)[0])
-	require.ErrorContains(t, n.driver.Join(t.Context(), other), "other requests")
+	require.ErrorContains(t, n.join(other), "other requests")
+	require.Equal(t, []string{uid(5)}, n.recorded(1))
+	_, err = n.prepare(other)
+	require.ErrorContains(t, err, "other requests", "kubelet asks after a restart, and keeps the devices of its checkpoint")
+	require.Equal(t, []string{uid(5)}, n.recorded(1))
+
+	// What the watch has shown may be out of date.
+	for name, change := range map[string]func(*resourceapi.ResourceClaim){
+		"another claim":   func(c *resourceapi.ResourceClaim) { c.UID = types.UID(uid(9)) },
+		"another node":    func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node1" },
+		"another driver":  func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Driver = "gpu" },
+		"the former pods": func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = next.Status.ReservedFor },
+	} {
+		present := n.next(allocatedAnew(c, "numa-0"), 7)
+		shown := present.DeepCopy()
+		change(present)
+		n.claims[c.Name] = present
+		require.NoError(t, n.driver.Join(t.Context(), shown), name)
+		require.Equal(t, []string{uid(5)}, n.recorded(1), name)
+	}
+	delete(n.claims, c.Name)
+	require.NoError(t, n.driver.Join(t.Context(), n.next(allocatedAnew(c, "numa-0"), 7)), "deleted")
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 }
 
@@ -184,7 +205,7 @@ func TestReplacementOfAClaimThatIsReleased(t *testing.T) {
 		})
 	}
 	n.restart()
-	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
+	require.NoError(t, n.join(n.next(c, 5)))
 	require.Empty(t, n.claimFiles())
 	require.Empty(t, n.state().Pods)
 }
@@ -222,7 +243,7 @@ func TestReplacementBesideAnotherClaim(t *testing.T) {
 			alone := n.record(1)
 			n.together(4*gi, named, own)
 			steps := []func(){
-				func() { require.NoError(t, n.driver.Join(t.Context(), named)) },
+				func() { require.NoError(t, n.join(named)) },
 				func() { _, err := n.prepare(own); require.NoError(t, err) },
 			}
 			if first == "the other" {
@@ -256,7 +277,7 @@ func TestReplacementBesideAnotherClaim(t *testing.T) {
 		before := n.record(1)
 		n.wrapClaims = noClaims{}
 		n.restart()
-		require.ErrorIs(t, n.driver.Join(t.Context(), named), errNoClaims)
+		require.ErrorIs(t, n.join(named), errNoClaims)
 		_, err = n.prepare(own)
 		require.ErrorIs(t, err, errNoClaims)
 		require.Equal(t, before, n.record(1))
@@ -309,7 +330,7 @@ func TestReplacementCrash(t *testing.T) {
 				class("next", c.class[1])
 
 				left = writes
-				require.ErrorIs(t, n.driver.Join(t.Context(), next), errCrashed)
+				require.ErrorIs(t, n.join(next), errCrashed)
 				left = -1
 				n.restart()
 				requireReconciled(t, n.driver)
@@ -317,7 +338,7 @@ func TestReplacementCrash(t *testing.T) {
 				require.Len(t, n.state().Pods, 1, "those of the file that is there")
 				require.Contains(t, n.state().Pods, n.recorded(1)[0])
 
-				require.NoError(t, n.driver.Join(t.Context(), next))
+				require.NoError(t, n.join(next))
 				require.Equal(t, []string{uid(5)}, n.recorded(1))
 				require.Contains(t, n.state().Pods, uid(5))
 				require.Equal(t, c.class[1] == "", n.record(1).Results[0].Decision.Partition != "")
@@ -365,7 +386,7 @@ func TestReplacementOnAFullDirectory(t *testing.T) {
 	record, state := n.record(1), n.state()
 	n.wrap = func(d ledger.Directory) ledger.Directory { return full{d} }
 	n.restart()
-	require.ErrorContains(t, n.driver.Join(t.Context(), n.next(c, 5)), "no space left on device")
+	require.ErrorContains(t, n.join(n.next(c, 5)), "no space left on device")
 	require.Equal(t, record, n.record(1))
 	after := n.state()
 	after.Generation = state.Generation
@@ -380,10 +401,10 @@ func TestJoinKeepsWhatRuns(t *testing.T) {
 	_, err := n.prepare(c)
 	require.NoError(t, err)
 	n.running = map[string]bool{uid(1001): true}
-	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
+	require.NoError(t, n.join(n.next(c, 5)))
 	require.ElementsMatch(t, []string{uid(1001), uid(5)}, n.recorded(1))
 	n.running = nil
-	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 6)))
+	require.NoError(t, n.join(n.next(c, 6)))
 	require.Equal(t, []string{uid(6)}, n.recorded(1))
 }
 
@@ -453,7 +474,7 @@ func TestReplacementTakesTurnsWithThePool(t *testing.T) {
 	// The zone has lost CPU 0, so the claim cannot keep it.
 	n.inventory.Zones["numa-0"] = decision.Zone{CPUs: contract.CPUs(1, 4, 5), Mems: contracttest.NUMANodes("0")}
 	n.restart()
-	require.NoError(t, n.driver.Join(t.Context(), n.next(allocatedAnew(c, "numa-0"), 5)))
+	require.NoError(t, n.join(n.next(allocatedAnew(c, "numa-0"), 5)))
 	require.Equal(t, "5", n.record(1).CPUs().String())
 	require.Equal(t, "0", n.state().Shared.CPUs.String())
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
@@ -468,7 +489,7 @@ func TestReplacementKeepsNoCPUsBeyondTheZone(t *testing.T) {
 	require.Equal(t, "0-1", n.record(1).CPUs().String())
 	n.inventory.Zones["numa-0"] = decision.Zone{CPUs: contract.CPUs(0, 4, 5), Mems: contracttest.NUMANodes("0")}
 	n.restart()
-	require.NoError(t, n.driver.Join(t.Context(), n.next(c, 5)))
+	require.NoError(t, n.join(n.next(c, 5)))
 	require.Equal(t, "0,4", n.record(1).CPUs().String())
 }
 
@@ -482,7 +503,7 @@ func TestJoinOfAClaimOnAnotherNode(t *testing.T) {
 	record, state := n.record(1), n.state()
 	next := n.next(allocatedAnew(c, "numa-0"), 5)
 	result(next).Pool = "node1"
-	require.NoError(t, n.driver.Join(t.Context(), next))
+	require.NoError(t, n.join(next))
 	require.Equal(t, record, n.record(1))
 	require.Equal(t, state, n.state())
 }
@@ -507,7 +528,7 @@ func TestReplacementWithoutRoom(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(n.dir, contract.ClaimFile(crowd.UID)), data, 0o600))
 	}
-	require.ErrorContains(t, n.driver.Join(t.Context(), n.next(c, 5)), "the node file would have")
+	require.ErrorContains(t, n.join(n.next(c, 5)), "the node file would have")
 	require.Equal(t, record, n.record(1))
 	require.Equal(t, state, n.state())
 }
@@ -524,7 +545,7 @@ func TestReplacementForAPodWithAnAbsurdLimit(t *testing.T) {
 	p := n.pods["next"]
 	p.CPULimit = &contract.CPULimit{Milli: 1e14, Open: true} // 100G CPUs
 	n.pods["next"] = p
-	require.NoError(t, n.driver.Join(t.Context(), next))
+	require.NoError(t, n.join(next))
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 	_, err = n.prepare(n.claim(2, "numa-0", capacity{"cpu": "1"}))
 	require.NoError(t, err)
@@ -549,10 +570,10 @@ func TestReplacementWritesMetadata(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, written, "the helper writes it with the answer")
 	next := n.next(allocatedAnew(c, "numa-1"), 5)
-	require.ErrorIs(t, n.driver.Join(t.Context(), next), away)
+	require.ErrorIs(t, n.join(next), away)
 	require.Equal(t, []string{uid(1001)}, n.recorded(1))
 	away = nil
-	require.NoError(t, n.driver.Join(t.Context(), next))
+	require.NoError(t, n.join(next))
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 	require.Equal(t, []string{"2-3", "2-3"}, written)
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // Join gets the latest state of a claim, again and again until it returns no
-// error.
+// error. A state has the claim's name and UID, its consumers, and what was allocated: no parameters.
 type Join func(ctx context.Context, claim *resourceapi.ResourceClaim) error
 
 // Watcher watches the prepared claims that may get more consumers. Kubelet does
@@ -94,45 +94,91 @@ func (w *Watcher) Wait() { w.done.Wait() }
 
 // watch delivers the states of one claim until ctx ends.
 func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord, known *watched) {
-	show := func(object any) {
-		claim, is := object.(*resourceapi.ResourceClaim)
-		// A claim with the same name and another UID is another claim.
-		if !is || string(claim.UID) != c.UID || claim.Status.Allocation == nil {
-			known.latest.Store(nil)
-			return
-		}
-		known.latest.Store(claim)
-		known.ask()
-	}
-	// The informer is made with package cache: client-go's package informers would link the
-	// informers of all kinds of objects into the daemon.
 	api := w.client.ResourceV1().ResourceClaims(c.Namespace)
 	name := fields.OneTermEqualSelector(metav1.ObjectNameField, c.Name).String()
-	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				o.FieldSelector = name
-				return api.List(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				o.FieldSelector = name
-				return api.Watch(ctx, o)
-			},
-		}, w.client),
-		ObjectType: &resourceapi.ResourceClaim{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: show, UpdateFunc: func(_, object any) { show(object) }, DeleteFunc: func(any) { show(nil) },
+	// A reflector without an informer: a node may have hundreds of such claims, and an informer takes twice the memory.
+	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = name
+			return api.List(ctx, o)
 		},
-	})
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = name
+			return api.Watch(ctx, o)
+		},
+	}, w.client), &resourceapi.ResourceClaim{}, &store{uid: c.UID, watched: known}, cache.ReflectorOptions{})
 	var running sync.WaitGroup
-	running.Go(func() { informer.RunWithContext(ctx) })
+	running.Go(func() { reflector.RunWithContext(ctx) })
 	w.deliver(ctx, c, known)
 	running.Wait()
 }
 
+// store takes what the reflector of one claim gets from the API server. It implements cache.ReflectorStore.
+type store struct {
+	uid string
+	*watched
+}
+
+// Add keeps the claim as the latest state.
+func (s *store) Add(object any) error {
+	claim, is := object.(*resourceapi.ResourceClaim)
+	// A claim with the same name and another UID is another claim.
+	if !is || string(claim.UID) != s.uid || claim.Status.Allocation == nil {
+		s.latest.Store(nil)
+		return nil
+	}
+	s.latest.Store(state(claim))
+	s.ask()
+	return nil
+}
+
+// state returns what is kept of a claim. Its labels, annotations and parameters can have more than a MiB, and a node may have
+// hundreds of such claims.
+func state(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	var results []resourceapi.DeviceRequestAllocationResult
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		results = append(results, resourceapi.DeviceRequestAllocationResult{
+			Request: r.Request, Driver: r.Driver, Pool: r.Pool, Device: r.Device,
+			AdminAccess: r.AdminAccess, ShareID: r.ShareID, ConsumedCapacity: r.ConsumedCapacity,
+		})
+	}
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+		Status: resourceapi.ResourceClaimStatus{
+			Allocation:  &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}},
+			ReservedFor: claim.Status.ReservedFor,
+		},
+	}
+}
+
+// Update does the same as Add.
+func (s *store) Update(object any) error { return s.Add(object) }
+
+// Delete forgets the claim.
+func (s *store) Delete(any) error {
+	s.latest.Store(nil)
+	return nil
+}
+
+// Replace takes a list, which has the claim or is empty.
+func (s *store) Replace(objects []any, _ string) error {
+	if len(objects) == 0 {
+		return s.Delete(nil)
+	}
+	return s.Add(objects[0])
+}
+
+// Resync does nothing: Follow asks again.
+func (s *store) Resync() error { return nil }
+
 // firstPause is the time between a failure of join and the next try. It doubles up
-// to lastPause.
-const firstPause, lastPause = time.Second, 10 * time.Second
+// to lastPause, and up to lastPauseOfClaim if the claim itself is why: only a change of the claim helps then, and a try
+// reads the claim's pods and the other claims of these pods.
+const (
+	firstPause       = time.Second
+	lastPause        = 10 * time.Second
+	lastPauseOfClaim = 5 * time.Minute
+)
 
 // deliver calls join with the latest state when it is asked to, and again until
 // join succeeds. A later state does not wait for the next try.
@@ -166,7 +212,11 @@ func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, known *wa
 			continue
 		}
 		again = time.After(pause)
-		pause = min(2*pause, lastPause)
+		last := lastPause
+		if decision.ReasonOf(err) == decision.ReasonClaim {
+			last = lastPauseOfClaim
+		}
+		pause = min(2*pause, last)
 		// In most cases a former pod has not ended.
 		if ctx.Err() == nil && err.Error() != complaint {
 			complaint = err.Error()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,12 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 )
 
@@ -178,6 +181,50 @@ func TestLongestPause(t *testing.T) {
 		require.Equal(t, []time.Duration{0, second, 3 * second, 7 * second, 15 * second, 25 * second, 35 * second, 45 * second, 55 * second},
 			joined())
 	})
+}
+
+// A claim that itself is why join fails is tried again less and less: each try reads the claim's pods.
+func TestLongestPauseOfClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := decision.Because(decision.ReasonClaim, errors.New("memory cannot be shared"))
+		w, joined := watching(t, fake.NewClientset(claim("a", "a1", "one")), slices.Repeat([]error{shared}, 100)...)
+		w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		const second = time.Second
+		require.Equal(t, []time.Duration{0, second, 3 * second, 7 * second, 15 * second, 31 * second, 63 * second, 127 * second,
+			255 * second, 511 * second, 811 * second, 1111 * second}, joined())
+	})
+}
+
+// A claim can have a MiB of what its author writes. The watcher keeps what Join needs.
+func TestKeptState(t *testing.T) {
+	c := claim("a", "a1", "one")
+	long := strings.Repeat("x", 1000)
+	c.Annotations, c.Labels = map[string]string{"a": long}, map[string]string{"l": long}
+	c.Finalizers = []string{long}
+	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: long}}
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{Requests: []string{long}}}
+	share, admin := types.UID("s"), false
+	result := resourceapi.DeviceRequestAllocationResult{
+		Request: "r", Driver: "d", Pool: "p", Device: "v", ShareID: &share, AdminAccess: &admin,
+		ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{"cpu": resource.MustParse("2")},
+	}
+	whole := result
+	whole.Tolerations, whole.BindingConditions = []resourceapi.DeviceToleration{{Key: long}}, []string{long}
+	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{whole}
+	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Device: long}}
+
+	shown := make(chan *resourceapi.ResourceClaim, 1)
+	w := podclaims.NewWatcher(fake.NewClientset(c), zap.NewNop(), func(_ context.Context, c *resourceapi.ResourceClaim) error {
+		shown <- c
+		return nil
+	})
+	t.Cleanup(w.Wait)
+	w.Follow(t.Context(), []contract.ClaimRecord{joinable("a", "a1")})
+	want := claim("a", "a1", "one")
+	want.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{result}
+	require.Equal(t, want, <-shown)
 }
 
 // A claim that was deallocated, deleted or replaced is not delivered any more.

@@ -54,8 +54,10 @@ type Node struct {
 	// Applied reports whether the actuator has applied the node state. A measurement begins
 	// after that: interrupts come to a claim's CPUs until they are moved.
 	Applied bool
-	// InvalidPartitions has the claims whose partition is lost, by UID.
+	// InvalidPartitions has the claims whose partition is lost, by UID. PartitionsKnown reports whether an actuator has
+	// announced that since the frontend's start.
 	InvalidPartitions map[string]string
+	PartitionsKnown   bool
 	Machine           Machine
 }
 
@@ -76,7 +78,7 @@ func (b Book) Next(n Node) Book {
 			case !known:
 				entry = Entry{CPUs: r.Decision.CPUs, Since: n.Now.UTC().Truncate(time.Second), Start: n.Machine.of(r.Decision.CPUs)}
 			}
-			if _, lost := n.InvalidPartitions[c.UID]; lost != entry.Lost && r.Decision.Partition != "" {
+			if _, lost := n.InvalidPartitions[c.UID]; n.PartitionsKnown && lost != entry.Lost && r.Decision.Partition != "" {
 				entry.Lost = lost
 				if lost {
 					entry.Losses++

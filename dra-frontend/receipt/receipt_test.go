@@ -47,7 +47,7 @@ func TestReceipts(t *testing.T) {
 	book := receipt.Book{}.Next(look)
 	require.Empty(t, book.Entries, "interrupts may not have been moved yet")
 
-	look.Applied = true
+	look.Applied, look.PartitionsKnown = true, true
 	book = book.Next(look)
 	require.Equal(t, receipt.Receipt{Since: start}, book.Receipts(claims, look.Machine, nil)[key])
 
@@ -166,10 +166,24 @@ func TestLossOfOneRequest(t *testing.T) {
 	})
 	look := receipt.Node{BootID: "boot", Now: start, Claims: []contract.ClaimRecord{c}, Machine: machine(0, 0, 0, 0, 0), Applied: true}
 	book := receipt.Book{}.Next(look)
-	look.InvalidPartitions = map[string]string{"c": "invalid"}
+	look.InvalidPartitions, look.PartitionsKnown = map[string]string{"c": "invalid"}, true
 	got := book.Next(look).Receipts(look.Claims, look.Machine, nil)
 	require.Equal(t, 1, got[key].PartitionLosses)
 	require.Zero(t, got[contract.Key{ClaimUID: "c", Index: 1}].PartitionLosses)
+}
+
+// A frontend that starts while no actuator is there does not know whether a partition is still lost. The loss counts once.
+func TestLossOverARestart(t *testing.T) {
+	claims := []contract.ClaimRecord{quietClaim()}
+	look := receipt.Node{BootID: "boot", Now: start, Claims: claims, Machine: machine(0, 0, 0, 0, 0), Applied: true}
+	book := receipt.Book{}.Next(look)
+	lost := look
+	lost.InvalidPartitions, lost.PartitionsKnown = map[string]string{"c": "invalid"}, true
+	book = book.Next(lost).Next(look).Next(lost)
+	require.Equal(t, 1, book.Receipts(claims, look.Machine, nil)[key].PartitionLosses)
+	look.PartitionsKnown = true
+	book = book.Next(look).Next(lost)
+	require.Equal(t, 2, book.Receipts(claims, look.Machine, nil)[key].PartitionLosses, "it was back in between")
 }
 
 // Each number of a receipt is in its magnitudes.

@@ -17,6 +17,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
 
@@ -125,6 +126,46 @@ func TestFormerContents(t *testing.T) {
 	require.ErrorIs(t, err, cgroups.ErrGone)
 	require.ErrorIs(t, l.mount.RemoveMarks("gone", contract.Files{"memory.min": "0"}), cgroups.ErrGone)
 	require.ErrorIs(t, l.mount.WriteStep(tree.Step{Dir: "gone", File: "memory.min"}), cgroups.ErrGone)
+}
+
+// limited is a hierarchy in which so many attributes can be removed.
+type limited struct {
+	cgroups.Hierarchy
+	removals *int
+}
+
+func (l limited) Open(dir string) (cgroups.Cgroup, error) {
+	c, err := l.Hierarchy.Open(dir)
+	return limitedCgroup{c, l.removals}, err
+}
+
+type limitedCgroup struct {
+	cgroups.Cgroup
+	removals *int
+}
+
+func (c limitedCgroup) RemoveAttribute(name string) error {
+	if *c.removals--; *c.removals < 0 {
+		return syscall.EIO
+	}
+	return c.Cgroup.RemoveAttribute(name)
+}
+
+// I4: what another program wrote last stays, wherever an actuator ends that removes the marks.
+func TestMarksThatAreRemovedInPart(t *testing.T) {
+	n := testnode.New(t, t.TempDir())
+	n.AddCgroup("level")
+	n.SetFile("level", "memory.min", "4096")
+	removals := 1 << 10
+	l := &level{t: t, mount: cgroups.NewMount(limited{n.Hierarchy(), &removals})}
+	l.bring(contract.Files{"memory.min": "8192"})
+	require.Equal(t, "8192", n.File("level", "memory.min"))
+	n.SetFile("level", "memory.min", "12288")
+	removals = 1
+	require.ErrorIs(t, l.mount.RemoveMarks("level", contract.Files{"memory.min": "12288"}), syscall.EIO)
+	removals = 1 << 10
+	l.steps(nil, 1<<10)
+	require.Equal(t, "12288", n.File("level", "memory.min"))
 }
 
 // A former value that this driver may not write is not given back.

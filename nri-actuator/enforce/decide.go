@@ -27,6 +27,9 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 		return contract.Decision{}, nil
 	case !c.NamesClaim() && e.onUnmanagedCPUs(c, node.Shared):
 		return contract.Decision{}, nil
+	case c.Life.adopted:
+		// Whether the container has a claim is not known without the runtime: its other values stay.
+		return contract.Decision{V: contract.Version, CPUs: pool.CPUs}, nil
 	case !c.NamesClaim():
 		return pool, nil
 	}

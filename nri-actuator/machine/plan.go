@@ -130,11 +130,11 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 }
 
 // recall returns what is kept about a file, from its content and what was kept before. A
-// content that this driver did not write becomes the former value, and so does the content
-// of an interrupt with other names: another program or the kernel wrote this content.
+// content that this driver did not write becomes the former value. An interrupt with other names and this
+// driver's content keeps its former value: its device was renamed or is down, and its affinity stays.
 func recall(v Saved, known bool, content string, names []string) Saved {
-	ours := known && slices.Equal(v.Names, names) && (v.Written == content || v.Pending == content)
-	if ours {
+	if known && (v.Written == content || v.Pending == content) {
+		v.Names = names
 		return v
 	}
 	return Saved{Former: content, Names: names}

@@ -100,8 +100,14 @@ func TestPlan(t *testing.T) {
 		"an interrupt that cannot be read is not forgotten": {
 			saved: map[string]machine.Saved{disk: diskSaved}, keep: map[string]machine.Saved{disk: diskSaved},
 		},
-		"the number of another interrupt": {
+		"an interrupt whose device was renamed gets its former value": {
 			files: map[string]string{net: "0-1"},
+			saved: map[string]machine.Saved{net: {Former: "0-3", Written: "0-1", Names: []string{"eth7-rx-0"}}},
+			steps: []string{net + " = 0-3 (given back)"},
+			keep:  map[string]machine.Saved{net: {Former: "0-3", Written: "0-1", Pending: "0-3", Names: []string{"eth0-rx-0"}}},
+		},
+		"another interrupt with the number keeps what another program wrote": {
+			files: map[string]string{net: "1"},
 			saved: map[string]machine.Saved{net: {Former: "0-3", Written: "0-1", Names: []string{"usb"}}},
 		},
 		"an interrupt that came with the reduced default gets the former default": {

@@ -157,7 +157,7 @@ func (s *Session) start(ctx context.Context, reported *enforce.Container, ctr *a
 	c, known := s.enforcer.FindOrAdd(reported)
 	before := c.Life.Started
 	c.Life.Started = true
-	acted, err = s.enforcer.ApplyTo(ctx, c, known)
+	acted, err = s.enforcer.ApplyTo(ctx, c, c.Life.Answered || known && guarded(ctr))
 	if err == nil {
 		err = checkCreation(c, ctr)
 	}
@@ -276,6 +276,10 @@ func (s *Session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, ct
 		}
 		return acted, err
 	}, nil)
+	if err != nil {
+		// The runtime may have written CPUs that a claim has by now (I1), and no event comes after this one.
+		s.due.after(afterUpdate, func() { s.due.apply = true })
+	}
 	s.Metrics.Call("PostUpdateContainer", outcome(err, acted), start)
 	return nil
 }

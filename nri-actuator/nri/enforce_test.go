@@ -120,7 +120,8 @@ func TestUnlistedContainerRuns(t *testing.T) {
 }
 
 // I1: a container that is found without a runtime, in a pod with a claim, stays where it
-// is only if its cpuset is within the pod's CPUs. An empty cpuset means all CPUs.
+// is only if its cpuset is within the pod's CPUs. An empty cpuset means all CPUs. Its other values stay (I5): it may have a
+// claim without CPUs.
 func TestAdoptedInAPodWithAClaim(t *testing.T) {
 	for found, want := range map[string]string{"4-5": "4-5", "0-4": "0-4", "": "0-3,9-15", "4-8": "0-3,9-15"} {
 		r := newRuntime(t, t.TempDir())
@@ -129,8 +130,10 @@ func TestAdoptedInAPodWithAClaim(t *testing.T) {
 		r.plugin.Disconnected(t.Context(), "gone")
 		c := r.foreign("c", podA)
 		r.node.SetFile(c.dir, "cpuset.cpus", found)
+		r.node.SetFile(c.dir, "cpuset.mems", "1")
 		require.NoError(t, r.plugin.Refresh(t.Context()))
 		require.Equal(t, want, r.cpus(c), "found on %q", found)
+		require.Equal(t, "1", r.node.File(c.dir, "cpuset.mems"))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	gort "runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -410,4 +411,67 @@ func TestCreatedPartitionWithoutAReadableClaim(t *testing.T) {
 	r.node.WriteFile(contract.ClaimFile(claimA), []byte("{"))
 	r.connect()
 	require.Equal(t, contract.PartitionRoot, r.node.File(c.dir, contract.FilePartition))
+}
+
+// TestPostUpdateThatCameTooLate checks I1: the runtime has written CPUs that a claim got meanwhile, and no event comes after
+// this one.
+func TestPostUpdateThatCameTooLate(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pool, other := r.run("pool", podB), r.run("other", podC)
+	r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
+	<-r.plugin.Due() // the look after the creation
+	require.NoError(t, r.plugin.CatchUp(t.Context()))
+	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = s.Shared.CPUs.Difference(contracttest.CPUs("15")) })
+	blocked := r.node.Block(other.dir, "cpuset.cpus")
+	applied := make(chan error)
+	go func() { applied <- r.plugin.Apply(t.Context()) }()
+	for r.plugin.Alive() == nil {
+		r.later(time.Minute)
+		gort.Gosched()
+	}
+	require.NoError(t, r.session.PostUpdateContainer(soon(t), pool.pod, pool.api))
+	blocked()
+	require.NoError(t, <-applied)
+	r.writeSpec(pool)
+	require.Equal(t, "0-15", r.cpus(pool), "the runtime's write is the last")
+	<-r.plugin.Due()
+	require.NoError(t, r.plugin.CatchUp(t.Context()))
+	require.Equal(t, "0-3,8-14", r.cpus(pool))
+}
+
+// TestStartThatNoCgroupShows checks I5: a container whose cgroup is not where the runtime says, as in a virtual machine, has its
+// values from its creation. Nothing shows that if this actuator did not answer the creation and no guard looked.
+func TestStartThatNoCgroupShows(t *testing.T) {
+	guard := &api.Hooks{CreateRuntime: []*api.Hook{{Path: "/opt/nri-actuator", Args: []string{"nri-actuator", "guard"}}}}
+	for name, c := range map[string]struct {
+		answered bool
+		hooks    *api.Hooks
+		err      string
+	}{
+		"answered": {answered: true},
+		"guarded":  {hooks: guard},
+		"neither":  {err: "cgroup"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntime(t, t.TempDir())
+			env := r.node.Prepare(podA, claimA, quad())
+			var started *container
+			if c.answered {
+				var err error
+				started, err = r.create("c", podA, env...)
+				require.NoError(t, err)
+			} else {
+				started = r.waiting("c", podA, env...)
+				r.node.RemoveCgroup(started.dir)
+				r.connect()
+			}
+			started.api.Hooks = c.hooks
+			err := r.session.StartContainer(t.Context(), started.pod, started.api)
+			if c.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.err)
+			}
+		})
+	}
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a start may take.
-const patience = 10 * time.Minute
+const patience = time.Hour
 
 // fleet are the nodes of a control plane.
 type fleet struct {
