@@ -15,12 +15,27 @@ import (
 // Starts is how long pods took from their creation until they were ready. Pods without a claim are the control: the
 // more containers a node has, the longer the runtime and kubelet take for every pod.
 type Starts struct {
-	Kinds   []string               // what is compared, the control first
-	Levels  []int                  // numbers of containers without a claim beside the pod, the first is 0
-	Seconds map[string][][]float64 // by kind, level's index and repetition
+	Kinds   []string               `json:"kinds"`   // what is compared, the control first
+	Levels  []int                  `json:"levels"`  // numbers of containers without a claim beside the pod, the first is 0
+	Seconds map[string][][]float64 `json:"seconds"` // by kind, level's index and repetition
 	// Driver is how many of these seconds this driver's daemons took for their calls, in the same order. It is 0 in a
 	// cluster without this driver.
-	Driver map[string][][]float64
+	Driver map[string][][]float64 `json:"driver"`
+}
+
+// Summary returns the starts with three numbers in place of the repetitions: the least, the median and the most. All methods
+// answer as before.
+func (s Starts) Summary() Starts {
+	summary := func(all map[string][][]float64) map[string][][]float64 {
+		short := make(map[string][][]float64, len(all))
+		for kind, levels := range all {
+			for _, times := range levels[:len(s.Levels)] {
+				short[kind] = append(short[kind], []float64{slices.Min(times), median(times), slices.Max(times)})
+			}
+		}
+		return short
+	}
+	return Starts{Kinds: s.Kinds, Levels: s.Levels, Seconds: summary(s.Seconds), Driver: summary(s.Driver)}
 }
 
 const (
@@ -70,9 +85,10 @@ func (s Starts) Cost(kind string, level int) float64 {
 	return s.Median(kind, level) / s.Median(None, level)
 }
 
-// Starts measures the kinds, the control first, in turn at each level. The levels must rise and be multiples of PerPod.
+// Starts measures the kinds, the control first, in turn at each level. The levels must rise and be multiples of PerPod. After an
+// error Starts returns the levels that were measured as a whole.
 func (b *Bench) Starts(ctx context.Context, kinds []string, levels []int, repetitions int) (s Starts, err error) {
-	s = Starts{Kinds: kinds, Levels: levels, Seconds: map[string][][]float64{}, Driver: map[string][][]float64{}}
+	s = Starts{Kinds: kinds, Seconds: map[string][][]float64{}, Driver: map[string][][]float64{}}
 	if _, b.free, err = b.cpus(ctx); err != nil {
 		return s, err
 	}
@@ -114,6 +130,7 @@ func (b *Bench) Starts(ctx context.Context, kinds []string, levels []int, repeti
 				s.Driver[kind][i] = append(s.Driver[kind][i], driver)
 			}
 		}
+		s.Levels = append(s.Levels, level)
 	}
 	return s, nil
 }

@@ -3,10 +3,11 @@
 // Command peers compares what CPUs of its own cost a pod when it starts beside more and more containers without: a claim of
 // this driver, the static policy of kubelet's CPU manager, and another driver if the user gives one. Each has a cluster of
 // one node of its own, and pods without a claim in it as the control, so that the ratios compare. The results go into docs
-// as tables and a picture. The exit code is 1 if the start of a pod with a claim grows more than it should.
+// as tables and a picture, and as numbers, so that a contender can be measured again without the others. The exit code is 1 if the
+// start of a pod with a claim grows more than it should.
 //
-// The flow: main.go makes the clusters one after the other with package bench, package isolation measures, start.go writes
-// and draws.
+// The flow: main.go makes the clusters one after the other with package bench, package isolation measures, results.go keeps
+// the numbers, start.go writes and draws.
 package main
 
 import (
@@ -17,11 +18,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
@@ -32,10 +33,12 @@ const (
 	target  = "make bench-peers"
 	page    = "isolation-report.md"
 	picture = "isolation-start.svg"
+	numbers = "isolation-start.json"
 )
 
 type options struct {
 	peer        string
+	only        string
 	levels      []int
 	repetitions int
 }
@@ -46,11 +49,12 @@ func main() {
 	o := options{levels: []int{0, 20, 40, 80, 200}}
 	const usage = "numbers of containers beside the pod: 0, then rising multiples of 10 (default 0,20,40,80,200)"
 	flag.Func("levels", usage, func(list string) (err error) {
-		o.levels, err = numbers(list)
+		o.levels, err = levels(list)
 		return err
 	})
 	flag.StringVar(&o.peer, "peer", "", "directory of another driver: image archives *.tar, install.yaml, and pod.yaml with NAME "+
 		"for the name of a pod with a claim of 2 CPUs; empty: none")
+	flag.StringVar(&o.only, "only", "", "measure one contender, and keep the numbers of the others: driver, static or peer; empty: all")
 	flag.IntVar(&o.repetitions, "repetitions", 6, "starts of each kind beside each number of containers; "+
 		"a multiple of 6 gives each kind each place in the order equally often")
 	flag.Parse()
@@ -63,8 +67,8 @@ func main() {
 	}
 }
 
-// numbers returns the numbers of a list such as 0,20,40.
-func numbers(list string) ([]int, error) {
+// levels returns the numbers of a list such as 0,20,40.
+func levels(list string) ([]int, error) {
 	var all []int
 	for word := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(word)
@@ -83,6 +87,7 @@ func numbers(list string) ([]int, error) {
 
 // contender is what one cluster measures.
 type contender struct {
+	id      string
 	name    string
 	kinds   []string
 	options cluster.Options
@@ -101,14 +106,14 @@ func contenders(b *bench.Bench, peer string) ([]contender, error) {
 	static.Kubelet = map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 	all := []contender{
 		{
-			name: "This driver", options: options(),
+			id: "driver", name: "This driver", options: options(),
 			install: func(ctx context.Context) error {
 				return b.Install(ctx, "metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0")
 			},
 			kinds: []string{isolation.None, isolation.Pool, isolation.Partition},
 		},
 		{
-			name: "Kubelet's static policy", options: static, install: func(context.Context) error { return nil },
+			id: "static", name: "Kubelet's static policy", options: static, install: func(context.Context) error { return nil },
 			kinds: []string{isolation.None, isolation.Static},
 		},
 	}
@@ -124,7 +129,7 @@ func contenders(b *bench.Bench, peer string) ([]contender, error) {
 		return nil, err
 	}
 	return append(all, contender{
-		name: "The peer", options: other, kinds: []string{isolation.None, isolation.Peer}, pod: pod,
+		id: "peer", name: "The peer, " + filepath.Base(peer), options: other, kinds: []string{isolation.None, isolation.Peer}, pod: pod,
 		install: func(ctx context.Context) error {
 			if _, err := b.Cluster.Kubectl(ctx, "apply", "-f", filepath.Join(peer, "install.yaml")); err != nil {
 				return err
@@ -135,25 +140,30 @@ func contenders(b *bench.Bench, peer string) ([]contender, error) {
 	}), nil
 }
 
-// compare measures the contenders and writes the page.
+// compare measures the contenders, and writes numbers, page and picture after each of them.
 func compare(ctx context.Context, b *bench.Bench, o options) error {
 	all, err := contenders(b, o.peer)
 	if err != nil {
 		return err
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "![Chart: how many times as long as a pod without a claim the start of a pod with CPUs of its own takes, "+
-		"over the number of containers](%s)\n\n"+
-		"The times are seconds from a pod's creation until the pod is ready: the median of %d starts (least to most). *To no claim* is "+
-		"this median divided by the median of the pods without a claim on the same row. *Growth* is *to no claim* divided by "+
-		"*to no claim* on the first row; for this driver it must not be above %.1f. *Part* is the time that kubelet and the runtime wait "+
-		"for this driver's daemons, divided by the median of the pods without a claim on the same row; it must not be above %.1f.\n",
-		picture, o.repetitions, isolation.Goal, isolation.PartGoal)
-	var results []isolation.Starts
+	known, err := readResults(filepath.Join(b.Docs, numbers))
+	if err != nil {
+		return err
+	}
+	if o.only != "" && !slices.ContainsFunc(all, func(c contender) bool { return c.id == o.only }) {
+		return fmt.Errorf("-only %s: no such contender, or its directory is not given (-peer)", o.only)
+	}
 	var broken []error
 	for _, c := range all {
+		if o.only != "" && o.only != c.id {
+			continue
+		}
 		err := b.Run(ctx, c.options, func(ctx context.Context) error {
 			if err := c.install(ctx); err != nil {
+				return err
+			}
+			release, err := b.Cluster.NodeExec(ctx, b.Node, "uname -r")
+			if err != nil {
 				return err
 			}
 			at := &isolation.Bench{
@@ -161,25 +171,18 @@ func compare(ctx context.Context, b *bench.Bench, o options) error {
 				PeerPod: c.pod,
 			}
 			s, err := at.Starts(ctx, c.kinds, o.levels, o.repetitions)
-			if err != nil {
-				return err
+			if len(s.Levels) > 0 {
+				broken = append(broken, s.Check())
+				known = known.with(result{
+					ID: c.id, Name: c.name, Kernel: strings.TrimSpace(release), Repetitions: o.repetitions, Starts: s.Summary(),
+				})
+				err = errors.Join(err, known.write(b.Docs))
 			}
-			release, err := b.Cluster.NodeExec(ctx, b.Node, "uname -r")
-			if err != nil {
-				return err
-			}
-			part := fmt.Sprintf("\n%s, on Linux %s:\n\n%s", c.name, strings.TrimSpace(release), startTable(s)+partTable(s))
-			fmt.Println(part) // what a later error does not take away
-			results, broken = append(results, s), append(broken, s.Check())
-			text.WriteString(part)
-			return nil
+			return err
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(b.Docs, picture), []byte(drawCosts(results)), 0o644); err != nil {
-		return err
-	}
-	return errors.Join(append(broken, document.Insert(filepath.Join(b.Docs, page), target, text.String()))...)
+	return errors.Join(broken...)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
 )
@@ -63,23 +62,61 @@ func TestPicture(t *testing.T) {
 	require.NotContains(t, picture, "Inf")
 }
 
-func TestNumbers(t *testing.T) {
-	all, err := numbers("0,20,40")
+func TestLevels(t *testing.T) {
+	all, err := levels("0,20,40")
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 20, 40}, all)
 	for _, bad := range []string{"", "20,40", "0,40,20", "0,20,20", "0,25", "0,x"} {
-		_, err := numbers(bad)
+		_, err := levels(bad)
 		require.Error(t, err, bad)
 	}
 }
 
-// The page has the marks between which the command writes.
-func TestPageHasMarks(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("../../../../docs/explanation", page))
+// A contender that is measured again replaces its numbers only, in the order of the page.
+func TestResults(t *testing.T) {
+	dir := t.TempDir()
+	before, err := readResults(filepath.Join(dir, numbers))
 	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), page)
-	require.NoError(t, os.WriteFile(file, data, 0o644))
-	require.NoError(t, document.Insert(file, target, "new\n"))
+	require.Empty(t, before)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, page), []byte("<!-- written by "+target+" -->\n<!-- end of what "+target+" writes -->\n"), 0o600))
+	static := isolation.Starts{
+		Kinds: []string{isolation.None, isolation.Static}, Levels: []int{0},
+		Seconds: map[string][][]float64{isolation.None: {{2}}, isolation.Static: {{3, 5, 4, 9}, {7}}}, Driver: map[string][][]float64{},
+	}
+	require.Equal(t, [][]float64{{3, 4.5, 9}}, static.Summary().Seconds[isolation.Static], "a level that is not complete is left out")
+	first := before.with(result{ID: "static", Name: "Static", Kernel: "6.1", Repetitions: 4, Starts: static.Summary()}).
+		with(result{ID: "driver", Name: "Driver", Kernel: "6.1", Repetitions: 3, Starts: starts().Summary()})
+	require.NoError(t, first.write(dir))
+	known, err := readResults(filepath.Join(dir, numbers))
+	require.NoError(t, err)
+	require.Equal(t, first, known)
+	again := known.with(result{ID: "driver", Name: "Driver", Kernel: "6.12", Repetitions: 3, Starts: starts().Summary()})
+	require.NoError(t, again.write(dir))
+	text, err := os.ReadFile(filepath.Join(dir, page))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "Driver, on Linux 6.12, 3 starts each:\n\n"+startTable(starts())+partTable(starts())+
+		"\nStatic, on Linux 6.1, 4 starts each:\n\n"+startTable(static))
+	require.FileExists(t, filepath.Join(dir, picture))
+}
+
+// The page and the picture are made from the numbers that are kept.
+func TestPageHasTheNumbers(t *testing.T) {
+	const docs = "../../../../docs/explanation"
+	known, err := readResults(filepath.Join(docs, numbers))
+	require.NoError(t, err)
+	require.NotEmpty(t, known)
+	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join(docs, page))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, page), text, 0o600))
+	require.NoError(t, known.write(dir))
+	for _, name := range []string{page, picture, numbers} {
+		was, err := os.ReadFile(filepath.Join(docs, name))
+		require.NoError(t, err)
+		is, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Equal(t, string(was), string(is), "%s", name)
+	}
 }
 
 // The peer is measured if the user gives one, with its images.
