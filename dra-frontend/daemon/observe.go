@@ -232,7 +232,8 @@ func (d *Daemon) observeReceipts(o observation) observation {
 	o.irqbalance = quiet.Irqbalance(cgroups)
 	look := receipt.Node{
 		BootID: d.bootID, Now: time.Now(), Claims: o.claims,
-		Applied: o.actuatorFault == nil && o.announced.progress.behind.IsZero(), InvalidPartitions: o.announced.invalidPartitions, PartitionsKnown: o.announced.partitionsKnown,
+		Applied:           o.actuatorFault == nil && o.announced.progress.behind.IsZero(),
+		InvalidPartitions: o.announced.invalidPartitions, PartitionsKnown: o.announced.partitionsKnown,
 	}
 	throttled, err := receipt.ReadThrottling(cgroups, o.claims, func(p contract.PodRecord) string {
 		return health.PodDir(o.announced.kubepods, p.QOS, p.UID)

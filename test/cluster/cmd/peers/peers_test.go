@@ -78,7 +78,8 @@ func TestResults(t *testing.T) {
 	before, err := readResults(filepath.Join(dir, numbers))
 	require.NoError(t, err)
 	require.Empty(t, before)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, page), []byte("<!-- written by "+target+" -->\n<!-- end of what "+target+" writes -->\n"), 0o600))
+	marks := "<!-- written by " + target + " -->\n<!-- end of what " + target + " writes -->\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, page), []byte(marks), 0o600))
 	static := isolation.Starts{
 		Kinds: []string{isolation.None, isolation.Static}, Levels: []int{0},
 		Seconds: map[string][][]float64{isolation.None: {{2}}, isolation.Static: {{3, 5, 4, 9}, {7}}}, Driver: map[string][][]float64{},
