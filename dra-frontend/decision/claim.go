@@ -219,7 +219,7 @@ func (c Claim) refuseSharing(request string) error {
 }
 
 // MaxFollowed bounds the prepared claims of a node that were not made from a template. The frontend watches each such claim,
-// and a watch takes 120 KiB of the frontend's memory.
+// and a watch takes 80 KiB of the frontend's memory.
 const MaxFollowed = 500
 
 // checkFollowed refuses a claim that the frontend would have to watch beside MaxFollowed watched claims. prepared does not

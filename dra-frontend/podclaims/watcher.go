@@ -96,7 +96,7 @@ func (w *Watcher) Wait() { w.done.Wait() }
 func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord, known *watched) {
 	api := w.client.ResourceV1().ResourceClaims(c.Namespace)
 	name := fields.OneTermEqualSelector(metav1.ObjectNameField, c.Name).String()
-	// A reflector without an informer: a node may have hundreds of such claims, and an informer takes twice the memory.
+	// A reflector without an informer: a node may have hundreds of such claims, and an informer has more goroutines for each.
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = name
