@@ -26,14 +26,15 @@ import (
 // maxQuote bounds the part of the document that an error quotes, in bytes.
 const maxQuote = 40
 
-// maxErrors bounds the work for a document with nothing but wrong fields. A person needs fewer.
+// maxErrors is the number of errors after which Decode stops: more of them help no person, and each takes time.
 const maxErrors = 50
 
 // Decode reads a JSON object into the struct that into points to. It returns an error
 // for each field that is unknown (also by its case), that is there twice, or whose
-// value has a wrong type. After maxErrors errors it reads no more fields. All other fields are set, and fields that the object does
+// value has a wrong type. All other fields are set, and fields that the object does
 // not have keep their values, so that a caller can check the rest as well. A null
-// removes a pointer, a list or a map, and changes nothing else.
+// removes a pointer, a list or a map, and changes nothing else. After maxErrors errors
+// Decode stops, and the rest of the fields is not set.
 func Decode(data []byte, into any) []error {
 	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
 		return []error{err}
@@ -58,6 +59,9 @@ func (d *decoder) wrong(path string, raw []byte, want string) {
 }
 
 func (d *decoder) value(path string, raw []byte, v reflect.Value) {
+	if len(d.errs) >= maxErrors {
+		return
+	}
 	raw = bytes.TrimSpace(raw)
 	if string(raw) == "null" {
 		switch v.Kind() {
@@ -136,10 +140,10 @@ func (d *decoder) object(path string, raw []byte, v reflect.Value) {
 	}
 	known := names(v.Type())
 	for _, m := range members {
-		i := slices.Index(known, m.name)
 		if len(d.errs) >= maxErrors {
 			return
 		}
+		i := slices.Index(known, m.name)
 		if i < 0 {
 			d.errs = append(d.errs, d.unknown(path, m.name, v.Type()))
 			continue
@@ -192,7 +196,7 @@ func (d *decoder) members(path string, raw []byte) (members []member, ok bool) {
 		d.wrong(path, raw, "fields with values")
 		return nil, false
 	}
-	for r.More() {
+	for r.More() && len(d.errs) < maxErrors {
 		var m member
 		// The text is JSON: Decode has checked it.
 		name, _ := r.Token()

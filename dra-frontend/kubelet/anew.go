@@ -113,8 +113,8 @@ func sameDevices(record contract.ClaimRecord, results []resourceapi.DeviceReques
 	if !slices.EqualFunc(record.Results, results, func(was contract.ResultRecord, is resourceapi.DeviceRequestAllocationResult) bool {
 		return request(was.Request) == request(is.Request)
 	}) {
-		return errors.New("the new allocation has other requests than the prepared allocation, and kubelet keeps the CDI devices of " +
-			"the prepared requests: delete the pods that use the claim")
+		return decision.Because(decision.ReasonClaim, errors.New("the new allocation has other requests than the prepared allocation, "+
+			"and kubelet keeps the CDI devices of the prepared requests: delete the pods that use the claim"))
 	}
 	return nil
 }

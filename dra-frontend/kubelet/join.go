@@ -41,6 +41,9 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if anyConsumer(claim, record.Pods) {
 		return nil
 	}
+	if err := sameDevices(record, results); err != nil {
+		return err
+	}
 	return d.decideAnew(ctx, claim, record)
 }
 
@@ -71,7 +74,7 @@ func (d *Driver) decideAnew(ctx context.Context, shown *resourceapi.ResourceClai
 	}
 	a, err := d.allocation(claim)
 	if err != nil || d.isElsewhere(a.results) {
-		return err
+		return decision.Because(decision.ReasonClaim, err)
 	}
 	if err := sameDevices(record, a.results); err != nil {
 		return err

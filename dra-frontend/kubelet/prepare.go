@@ -107,7 +107,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 			answers[i].Devices = answer(former)
 			d.logOf(a.Namespace, a.Name, a.UID).Debug("claim is already prepared")
 		case known && sameDevices(former, a.results) != nil:
-			answers[i].Err = decision.Because(decision.ReasonClaim, sameDevices(former, a.results))
+			answers[i].Err = sameDevices(former, a.results)
 			d.logOf(a.Namespace, a.Name, a.UID).Info("claim not prepared", zap.Error(answers[i].Err))
 		case known || !anew:
 			a.FormerCPUs = formerCPUsOf(former, a.results)

@@ -167,7 +167,9 @@ func TestReplacementAllocatedAnew(t *testing.T) {
 	other := n.next(allocatedAnew(c, "numa-0"), 6)
 	results := &other.Status.Allocation.Devices.Results
 	*results = append(*results, (*results)[0])
-	require.ErrorContains(t, n.join(other), "other requests")
+	err = n.join(other)
+	require.ErrorContains(t, err, "other requests")
+	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(err))
 	require.Equal(t, []string{uid(5)}, n.recorded(1))
 	_, err = n.prepare(other)
 	require.ErrorContains(t, err, "other requests", "kubelet asks after a restart, and keeps the devices of its checkpoint")

@@ -172,12 +172,12 @@ func (s *store) Replace(objects []any, _ string) error {
 func (s *store) Resync() error { return nil }
 
 // firstPause is the time between a failure of join and the next try. It doubles up
-// to lastPause, and up to lastPauseOfClaim if the claim itself is why: only a change of the claim helps then, and a try
-// reads the claim's pods and the other claims of these pods.
+// to lastPause, and up to lastPauseOfClaim if the claim itself is why. Then mostly only a change of the claim helps, and each
+// try reads the claim's pods and the other claims of these pods.
 const (
 	firstPause       = time.Second
 	lastPause        = 10 * time.Second
-	lastPauseOfClaim = 5 * time.Minute
+	lastPauseOfClaim = time.Minute
 )
 
 // deliver calls join with the latest state when it is asked to, and again until
@@ -211,12 +211,13 @@ func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, known *wa
 			pause, complaint = firstPause, ""
 			continue
 		}
-		again = time.After(pause)
 		last := lastPause
 		if decision.ReasonOf(err) == decision.ReasonClaim {
 			last = lastPauseOfClaim
 		}
-		pause = min(2*pause, last)
+		pause = min(pause, last)
+		again = time.After(pause)
+		pause *= 2
 		// In most cases a former pod has not ended.
 		if ctx.Err() == nil && err.Error() != complaint {
 			complaint = err.Error()

@@ -164,11 +164,12 @@ func (m *Mount) RemoveMarks(dir string, files contract.Files) error {
 	defer d.Close()
 	var errs []error
 	for _, file := range slices.Sorted(maps.Keys(files)) {
-		// The former value goes first: if the process ends in between, a former value without the written content would be given back
+		// The mark with the former value goes first. A former value without the mark of the written content would be given back
 		// over what the other program has written (I4).
 		for _, name := range []string{markFormer + file, markWritten + file} {
 			if err := d.RemoveAttribute(name); err != nil && !errors.Is(err, unix.ENODATA) {
 				errs = append(errs, m.explain(dir, file, fmt.Errorf("remove its mark: %w", err)))
+				break
 			}
 		}
 	}

@@ -27,8 +27,8 @@ func (e *Enforcer) lookUp(ctx context.Context, c *Container, node contract.NodeS
 		return contract.Decision{}, nil
 	case !c.NamesClaim() && e.onUnmanagedCPUs(c, node.Shared):
 		return contract.Decision{}, nil
-	case c.Life.adopted:
-		// Whether the container has a claim is not known without the runtime: its other values stay.
+	case c.Life.adopted && len(node.Pods[c.References.PodUID].Claims) > 0:
+		// Without the runtime it is not known whether the container has one of its pod's claims: its other values stay.
 		return contract.Decision{V: contract.Version, CPUs: pool.CPUs}, nil
 	case !c.NamesClaim():
 		return pool, nil

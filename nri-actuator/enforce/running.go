@@ -56,10 +56,10 @@ func (e *Enforcer) PresentCPUs(c *Container) (contract.CPUSet, error) {
 	return e.Mount.ReadCPUs(c.Cgroups.Dir, tree.FileCPUs)
 }
 
-// ApplyTo gives an existing container its present values. decided reports whether
-// the container was created with its decision. acted reports whether there was a node state
-// to apply.
-func (e *Enforcer) ApplyTo(ctx context.Context, c *Container, decided bool) (acted bool, err error) {
+// ApplyTo gives an existing container its present values. created reports whether
+// the container is known to have its values from its creation: then a missing cgroup is no error. acted reports whether there
+// was a node state to apply.
+func (e *Enforcer) ApplyTo(ctx context.Context, c *Container, created bool) (acted bool, err error) {
 	node, err := e.node(ctx)
 	switch {
 	case err != nil && !c.NamesClaim():
@@ -77,7 +77,7 @@ func (e *Enforcer) ApplyTo(ctx context.Context, c *Container, decided bool) (act
 		s.above = c
 	}
 	r := e.apply(ctx, node, s)
-	return true, errors.Join(refused, e.aboveResult(ctx, c, node, r, s.above != nil), e.ownResult(ctx, c, r, decided))
+	return true, errors.Join(refused, e.aboveResult(ctx, c, node, r, s.above != nil), e.ownResult(ctx, c, r, created))
 }
 
 // ownResult returns what went wrong in the container's own cgroup. A cgroup that
@@ -85,7 +85,7 @@ func (e *Enforcer) ApplyTo(ctx context.Context, c *Container, decided bool) (act
 // a container that was created with its decision, and for a container without a
 // claim. It is an error for a partition: the kernel would keep no container off
 // its CPUs.
-func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, decided bool) error {
+func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, created bool) error {
 	err := r[c.Cgroups.Dir]
 	if c.Cgroups.Dir == "" {
 		err = c.Cgroups.DirErr
@@ -97,7 +97,7 @@ func (e *Enforcer) ownResult(ctx context.Context, c *Container, r result, decide
 			err = lost
 		}
 	}
-	if errors.Is(err, cgroups.ErrGone) && (decided || !c.NamesClaim()) && c.Decision().Partition == "" {
+	if errors.Is(err, cgroups.ErrGone) && (created || !c.NamesClaim()) && c.Decision().Partition == "" {
 		logs.From(ctx).Warn("no cgroup", zap.String("container", c.Name), zap.Error(err))
 		return nil
 	}

@@ -131,7 +131,8 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 
 // recall returns what is kept about a file, from its content and what was kept before. A
 // content that this driver did not write becomes the former value. An interrupt with other names and this
-// driver's content keeps its former value: its device was renamed or is down, and its affinity stays.
+// driver's content keeps its former value: its device was renamed or is down, and its affinity stays. If this is
+// the content of the reduced default too, it may be another interrupt with the number: Plan gives it the former default.
 func recall(v Saved, known bool, content string, names []string) Saved {
 	if known && (v.Written == content || v.Pending == content) {
 		v.Names = names

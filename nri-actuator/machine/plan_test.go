@@ -106,6 +106,18 @@ func TestPlan(t *testing.T) {
 			steps: []string{net + " = 0-3 (given back)"},
 			keep:  map[string]machine.Saved{net: {Former: "0-3", Written: "0-1", Pending: "0-3", Names: []string{"eth0-rx-0"}}},
 		},
+		"a claim's interrupt whose device was renamed gets its former value beside a reduced default": {
+			files: map[string]string{defaultFile: "0-1", disk: "0-3", net: "3"},
+			saved: map[string]machine.Saved{
+				defaultFile: {Former: "0-3", Written: "0-1"}, net: {Former: "2", Written: "3", Names: []string{"eth7-rx-0"}},
+			},
+			steps: []string{net + " = 2 (given back)", defaultFile + " = 0-3 (given back)"},
+			keep: map[string]machine.Saved{
+				disk:        {Former: "0-3", Written: "0-3", Names: []string{"disk"}},
+				net:         {Former: "2", Written: "3", Pending: "2", Names: []string{"eth0-rx-0"}},
+				defaultFile: {Former: "0-3", Written: "0-1", Pending: "0-3"},
+			},
+		},
 		"another interrupt with the number keeps what another program wrote": {
 			files: map[string]string{net: "1"},
 			saved: map[string]machine.Saved{net: {Former: "0-3", Written: "0-1", Names: []string{"usb"}}},

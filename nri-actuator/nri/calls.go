@@ -154,10 +154,10 @@ func (s *Session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 // start reports whether it applied a node state. The error says why the container must
 // not start.
 func (s *Session) start(ctx context.Context, reported *enforce.Container, ctr *api.Container) (acted bool, err error) {
-	c, known := s.enforcer.FindOrAdd(reported)
+	c, _ := s.enforcer.FindOrAdd(reported)
 	before := c.Life.Started
 	c.Life.Started = true
-	acted, err = s.enforcer.ApplyTo(ctx, c, c.Life.Answered || known && guarded(ctr))
+	acted, err = s.enforcer.ApplyTo(ctx, c, c.Life.Answered || guarded(ctr))
 	if err == nil {
 		err = checkCreation(c, ctr)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// afterUpdate is the time from an answered update to the next Apply. If the
+	// afterUpdate is the time from an answered update, or from work after an update that failed, to the next Apply. If the
 	// update fails, the OCI runtime restores the values that it wrote last.
 	// These may be CPUs of a claim by then, and no event reports it.
 	afterUpdate = time.Second

@@ -134,6 +134,10 @@ func TestAdoptedInAPodWithAClaim(t *testing.T) {
 		require.NoError(t, r.plugin.Refresh(t.Context()))
 		require.Equal(t, want, r.cpus(c), "found on %q", found)
 		require.Equal(t, "1", r.node.File(c.dir, "cpuset.mems"))
+		plain := r.foreign("plain", podC)
+		r.node.SetFile(plain.dir, "cpuset.mems", "1")
+		require.NoError(t, r.plugin.Refresh(t.Context()))
+		require.Equal(t, "0-1", r.node.File(plain.dir, "cpuset.mems"), "no claim in its pod")
 	}
 }
 

@@ -54,7 +54,8 @@ func main() {
 	})
 	flag.StringVar(&o.peer, "peer", "", "directory of another driver: image archives *.tar, install.yaml, and pod.yaml with NAME "+
 		"for the name of a pod with a claim of 2 CPUs; empty: none")
-	flag.StringVar(&o.only, "only", "", "measure one contender, and keep the numbers of the others: driver, static or peer; empty: all")
+	flag.StringVar(&o.only, "only", "", "measure one contender: driver, static or peer; empty: all. "+
+		"What is not measured keeps its numbers")
 	flag.IntVar(&o.repetitions, "repetitions", 6, "starts of each kind beside each number of containers; "+
 		"a multiple of 6 gives each kind each place in the order equally often")
 	flag.Parse()
@@ -171,17 +172,17 @@ func compare(ctx context.Context, b *bench.Bench, o options) error {
 				PeerPod: c.pod,
 			}
 			s, err := at.Starts(ctx, c.kinds, o.levels, o.repetitions)
-			if len(s.Levels) > 0 {
-				broken = append(broken, s.Check())
-				known = known.with(result{
-					ID: c.id, Name: c.name, Kernel: strings.TrimSpace(release), Repetitions: o.repetitions, Starts: s.Summary(),
-				})
-				err = errors.Join(err, known.write(b.Docs))
+			broken = append(broken, s.Check())
+			if err != nil && len(s.Levels) <= known.levels(c.id) {
+				return err // the earlier result has as many levels
 			}
-			return err
+			known = known.with(result{
+				ID: c.id, Name: c.name, Kernel: strings.TrimSpace(release), Repetitions: o.repetitions, Starts: s.Summary(),
+			})
+			return errors.Join(err, known.write(b.Docs))
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return errors.Join(append(broken, fmt.Errorf("%s: %w", c.name, err))...)
 		}
 	}
 	return errors.Join(broken...)

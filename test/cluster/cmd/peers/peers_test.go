@@ -91,6 +91,7 @@ func TestResults(t *testing.T) {
 	known, err := readResults(filepath.Join(dir, numbers))
 	require.NoError(t, err)
 	require.Equal(t, first, known)
+	require.Equal(t, []int{3, 1, 0}, []int{known.levels("driver"), known.levels("static"), known.levels("peer")})
 	again := known.with(result{ID: "driver", Name: "Driver", Kernel: "6.12", Repetitions: 3, Starts: starts().Summary()})
 	require.NoError(t, again.write(dir))
 	text, err := os.ReadFile(filepath.Join(dir, page))

@@ -45,6 +45,16 @@ func readResults(file string) (results, error) {
 	return all, nil
 }
 
+// levels returns how many levels the result of the contender has, 0 without a result.
+func (all results) levels(id string) int {
+	for _, r := range all {
+		if r.ID == id {
+			return len(r.Starts.Levels)
+		}
+	}
+	return 0
+}
+
 // with returns the results and r, which replaces the earlier result of the same contender.
 func (all results) with(r result) results {
 	order := []string{"driver", "static", "peer"}
