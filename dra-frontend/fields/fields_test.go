@@ -70,7 +70,8 @@ func TestManyWrongFields(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"unknown": "{" + strings.Join(unknown, ",") + "}", "twice": "{" + many(`"name": "x"`, ",") + "}",
-		"in a list": `{"list": [` + many("1", ",") + "]}", "in a map": `{"sizes": {` + strings.ReplaceAll(strings.Join(unknown, ","), ": 1", ": []") + "}}",
+		"in a list":         `{"list": [` + many("1", ",") + "]}",
+		"in a map":          `{"sizes": {` + strings.ReplaceAll(strings.Join(unknown, ","), ": 1", ": []") + "}}",
 		"unknown in a list": `{"many": [` + many(`{"x": 1}`, ",") + "]}",
 	} {
 		require.Len(t, fields.Decode([]byte(text), new(document)), 50, name)
