@@ -20,7 +20,7 @@ import (
 // once while pods on the node use it, and does not call for a pod that comes
 // later; the claim's status names that pod. Pods are added to a claim that they
 // can share. A claim that pods cannot share is decided anew when its former
-// pods have ended. The claim may lack what is not in [podclaims.Watcher]'s states.
+// pods have ended. claim needs no parameters: Join reads the whole claim if it decides the claim anew.
 func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) error {
 	results, err := ownResults(claim)
 	if err != nil || d.isElsewhere(results) {
@@ -47,7 +47,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	return d.decideAnew(ctx, claim, record)
 }
 
-// isElsewhere reports whether the claim was allocated to another node, or without this driver, meanwhile.
+// isElsewhere reports whether the results are of another node, or there are none: the claim was allocated again meanwhile.
 func (d *Driver) isElsewhere(results []resourceapi.DeviceRequestAllocationResult) bool {
 	return len(results) == 0 || slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool {
 		return r.Pool != d.o.SlicePool
@@ -63,7 +63,7 @@ func (d *Driver) record(uid string) (contract.ClaimRecord, bool, error) {
 	return d.o.Ledger.Record(uid)
 }
 
-// decideAnew decides a prepared claim anew for its present consumers.
+// decideAnew decides a prepared claim anew for its present consumers. shown has the claim's name.
 func (d *Driver) decideAnew(ctx context.Context, shown *resourceapi.ResourceClaim, record contract.ClaimRecord) error {
 	claim, err := d.o.Claims.Claim(ctx, shown.Namespace, shown.Name)
 	if apierrors.IsNotFound(err) {
