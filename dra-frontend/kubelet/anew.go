@@ -25,7 +25,7 @@ import (
 // allocate the claim anew after its pods were deleted by force.
 
 // stands reports whether the record is the answer for the claim. The error says
-// why a new decision has to wait.
+// why a new decision has to wait, or cannot be made.
 func (d *Driver) stands(record contract.ClaimRecord, a allocated) (bool, error) {
 	// I8: the first answer stands, whatever else has changed. Join adds pods to a
 	// joinable claim.
@@ -41,7 +41,7 @@ func (d *Driver) stands(record contract.ClaimRecord, a allocated) (bool, error) 
 			return false, fmt.Errorf("the claim waits until an earlier pod has ended: %w", err)
 		}
 	}
-	return false, nil
+	return false, sameDevices(record, a.results)
 }
 
 // checkEnded returns an error unless the pod has ended, which its missing cgroup

@@ -44,7 +44,7 @@ func (d *Driver) Join(ctx context.Context, claim *resourceapi.ResourceClaim) err
 	if err := sameDevices(record, results); err != nil {
 		return err
 	}
-	return d.decideAnew(ctx, claim, record)
+	return d.decideAnew(ctx, claim)
 }
 
 // isElsewhere reports whether the results are of another node, or there are none: the claim was allocated again meanwhile.
@@ -64,7 +64,7 @@ func (d *Driver) record(uid string) (contract.ClaimRecord, bool, error) {
 }
 
 // decideAnew decides a prepared claim anew for its present consumers. shown has the claim's name.
-func (d *Driver) decideAnew(ctx context.Context, shown *resourceapi.ResourceClaim, record contract.ClaimRecord) error {
+func (d *Driver) decideAnew(ctx context.Context, shown *resourceapi.ResourceClaim) error {
 	claim, err := d.o.Claims.Claim(ctx, shown.Namespace, shown.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -75,9 +75,6 @@ func (d *Driver) decideAnew(ctx context.Context, shown *resourceapi.ResourceClai
 	a, err := d.allocation(claim)
 	if err != nil || d.isElsewhere(a.results) {
 		return decision.Because(decision.ReasonClaim, err)
-	}
-	if err := sameDevices(record, a.results); err != nil {
-		return err
 	}
 	b := d.read(ctx, []allocated{a}, true)
 	if a = b.claims[0]; a.PodsErr != nil || len(a.Pods) == 0 {

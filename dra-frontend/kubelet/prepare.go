@@ -106,9 +106,6 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 		case standing:
 			answers[i].Devices = answer(former)
 			d.logOf(a.Namespace, a.Name, a.UID).Debug("claim is already prepared")
-		case known && sameDevices(former, a.results) != nil:
-			answers[i].Err = sameDevices(former, a.results)
-			d.logOf(a.Namespace, a.Name, a.UID).Info("claim not prepared", zap.Error(answers[i].Err))
 		case known || !anew:
 			a.FormerCPUs = formerCPUsOf(former, a.results)
 			in.Claims = append(in.Claims, a.Claim)

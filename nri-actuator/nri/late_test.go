@@ -6,7 +6,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	gort "runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -421,17 +420,9 @@ func TestPostUpdateThatCameTooLate(t *testing.T) {
 	r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
 	<-r.plugin.Due() // the look after the creation
 	require.NoError(t, r.plugin.CatchUp(t.Context()))
-	r.node.Change(func(s *contract.NodeState) { s.Shared.CPUs = s.Shared.CPUs.Difference(contracttest.CPUs("15")) })
-	blocked := r.node.Block(other.dir, "cpuset.cpus")
-	applied := make(chan error)
-	go func() { applied <- r.plugin.Apply(t.Context()) }()
-	for r.plugin.Alive() == nil {
-		r.later(time.Minute)
-		gort.Gosched()
-	}
+	free := r.hang(t, other)
 	require.NoError(t, r.session.PostUpdateContainer(soon(t), pool.pod, pool.api))
-	blocked()
-	require.NoError(t, <-applied)
+	free()
 	r.writeSpec(pool)
 	require.Equal(t, "0-15", r.cpus(pool), "the runtime's write is the last")
 	<-r.plugin.Due()

@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a start may take.
-const patience = time.Hour
+const patience = 10 * time.Minute
 
 // fleet are the nodes of a control plane.
 type fleet struct {

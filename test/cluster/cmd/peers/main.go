@@ -3,7 +3,7 @@
 // Command peers compares what CPUs of its own cost a pod when it starts beside more and more containers without: a claim of
 // this driver, the static policy of kubelet's CPU manager, and another driver if the user gives one. Each has a cluster of
 // one node of its own, and pods without a claim in it as the control, so that the ratios compare. The results go into docs
-// as tables and a picture, and as numbers, so that a contender can be measured again without the others. The exit code is 1 if the
+// as tables and a picture, and as numbers, so that one contender can be measured again alone. The exit code is 1 if the
 // start of a pod with a claim grows more than it should.
 //
 // The flow: main.go makes the clusters one after the other with package bench, package isolation measures, results.go keeps
