@@ -5,10 +5,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 )
 
 // demo is the running cluster and the report about it.
@@ -62,8 +65,16 @@ func amounts[K ~string](capacity map[K]resource.Quantity) map[string]string {
 }
 
 func (d *demo) offer(ctx context.Context, _ *tale) error {
-	list, err := d.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
-		FieldSelector: "spec.driver=dra.cpumem,spec.nodeName=" + node,
+	var list *resourceapi.ResourceSliceList
+	// The frontend is ready before the API server has its slices.
+	err := objects.Eventually(ctx, "slices of "+node, time.Second, func(ctx context.Context) (err error) {
+		list, err = d.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+			FieldSelector: "spec.driver=dra.cpumem,spec.nodeName=" + node,
+		})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("none")
+		}
+		return err
 	})
 	if err != nil {
 		return err
