@@ -211,9 +211,10 @@ bench-isolation: ## Show what exclusive CPUs are worth on a cluster (root, Debia
 
 # PEER=directory compares with another driver: its image archives *.tar, install.yaml, and pod.yaml with a pod and its claim of
 # 2 CPUs, in which NAME stands for the pod's name. LEVELS are the numbers of containers beside the pod. ONLY is the contender to
-# measure (driver, static or peer), empty for all.
+# measure (driver, static or peer), empty for all. REPETITIONS are the starts of each kind beside each number of containers.
 PEER ?=
 ONLY ?=
+REPETITIONS ?= 6
 LEVELS ?= 0,20,40,80,200
 
 .PHONY: bench-footprint
@@ -229,7 +230,7 @@ bench-churn: ## Start and remove pods with claims on a cluster, and show that no
 bench-peers: ## Compare starts of pods with those of kubelet's static policy and of the driver in PEER (root, Debian; three hours); writes docs/explanation/isolation-report.md
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
 	cd test/cluster && GOWORK=off go run ./cmd/peers -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs \
-		-levels $(LEVELS) -peer "$(if $(PEER),$(abspath $(PEER)))" -only "$(ONLY)"
+		-levels $(LEVELS) -repetitions $(REPETITIONS) -peer "$(if $(PEER),$(abspath $(PEER)))" -only "$(ONLY)"
 
 .PHONY: verify
 verify: verify-format verify-lint verify-modules verify-placement verify-pages verify-protocol verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, protocol, generated files, headers

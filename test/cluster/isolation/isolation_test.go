@@ -120,27 +120,66 @@ func TestCheckLatencies(t *testing.T) {
 }
 
 func TestStarts(t *testing.T) {
-	s := Starts{Kinds: []string{None, Pool, Partition, Static}, Levels: []int{0, 20}, Seconds: map[string][][]float64{
-		None: {{2}, {3, 2, 4}}, Pool: {{4, 9, 3, 4}, {7, 6, 8}}, Partition: {{4}, {6.8, 7.6}}, Static: {{1}, {9}},
-	}, Driver: map[string][][]float64{
-		None: {{.01}, {.01, .03}}, Pool: {{.1}, {.2, .4, .1}}, Partition: {{.1}, {.1, .2}}, Static: {{0}, {0}},
+	type kinds = map[string][]float64
+	s := Starts{Kinds: []string{None, Pool, Partition, Static}, Levels: []Level{
+		{0, 1, kinds{None: {2}, Pool: {4, 9, 3, 4}, Partition: {4}, Static: {1}}, kinds{None: {.01}, Pool: {.1}, Partition: {.1}, Static: {0}}},
+		{
+			20, 2, kinds{None: {3, 2, 4}, Pool: {7, 6, 8}, Partition: {6.8, 7.6}, Static: {9}},
+			kinds{None: {.01, .03}, Pool: {.2, .4, .1}, Partition: {.1, .2}, Static: {0}},
+		},
 	}}
-	require.InDelta(t, 4, s.Median(Pool, 0), 1e-9)
-	require.InDelta(t, 7.2, s.Median(Partition, 1), 1e-9)
+	first, second := s.Levels[0], s.Levels[1]
+	require.InDelta(t, 4, first.Median(Pool), 1e-9)
+	require.InDelta(t, 7.2, second.Median(Partition), 1e-9)
 	require.InDelta(t, 1.5, s.Growth(None, 1), 1e-9)
 	require.InDelta(t, 1.75, s.Growth(Pool, 1), 1e-9)
 	require.InDelta(t, 1.75/1.5, s.Ratio(Pool, 1), 1e-9)
-	require.InDelta(t, 7.0/3, s.Cost(Pool, 1), 1e-9)
+	require.InDelta(t, 7.0/3, second.Cost(Pool), 1e-9)
 	require.InDelta(t, 1.2, s.Ratio(Partition, 1), 1e-9)
-	require.InDelta(t, .02/3, s.Part(None, 1), 1e-9)
-	require.InDelta(t, .2/3, s.Part(Pool, 1), 1e-9)
-	require.Equal(t, []float64{4, 9, 3, 4}, s.Seconds[Pool][0], "times stay in order")
+	require.InDelta(t, .02/3, second.Part(None), 1e-9)
+	require.InDelta(t, .2/3, second.Part(Pool), 1e-9)
+	require.Equal(t, []float64{4, 9, 3, 4}, first.Seconds[Pool], "times stay in order")
 	require.NoError(t, s.Check())
-	s.Seconds[Partition][1] = []float64{7.5}
+	second.Seconds[Partition] = []float64{7.5}
 	require.ErrorContains(t, s.Check(), "partition: beside 20 containers a start takes 1.88 times as long as beside none, 1.25 times")
-	s.Seconds[Partition][1], s.Driver[Partition][1] = []float64{7}, []float64{.33}
+	second.Seconds[Partition], second.Driver[Partition] = []float64{7}, []float64{.33}
 	require.ErrorContains(t, s.Check(),
 		"partition: beside 20 containers the driver's daemons take 0.11 of a start without a claim, want at most 0.1")
+}
+
+// A level has the rounds that were measured, and three numbers of them are enough for the page.
+func TestStarts_Add(t *testing.T) {
+	type kinds = map[string][]float64
+	round := func(containers int, none, pool float64) Level {
+		return Level{containers, 1, kinds{None: {none}, Pool: {pool}}, kinds{None: {none / 10}, Pool: {pool / 10}}}
+	}
+	var s Starts
+	for _, l := range []Level{round(0, 1, 2), round(0, 3, 9), round(0, 2, 7), round(0, 5, 4), round(20, 6, 7)} {
+		s.add(l)
+	}
+	require.Equal(t, []Level{
+		{0, 4, kinds{None: {1, 3, 2, 5}, Pool: {2, 9, 7, 4}}, kinds{None: {.1, .3, .2, .5}, Pool: {.2, .9, .7, .4}}},
+		{20, 1, kinds{None: {6}, Pool: {7}}, kinds{None: {.6}, Pool: {.7}}},
+	}, s.Levels)
+	short := s.Summary()
+	require.Equal(t, kinds{None: {1, 2.5, 5}, Pool: {2, 5.5, 9}}, short.Levels[0].Seconds)
+	require.Equal(t, 4, short.Levels[0].Repetitions)
+	require.Equal(t, short, short.Summary())
+}
+
+func TestStarts_With(t *testing.T) {
+	levels := func(repetitions int, second float64, containers ...int) (s Starts) {
+		for _, n := range containers {
+			s.Levels = append(s.Levels, Level{Containers: n, Repetitions: repetitions, Seconds: map[string][]float64{None: {second}}})
+		}
+		return s
+	}
+	earlier := levels(4, 1, 0, 80)
+	require.Equal(t, earlier, Starts{}.With(earlier))
+	require.Equal(t, earlier, earlier.With(Starts{}))
+	require.Equal(t, slices.Concat(levels(4, 1, 0).Levels, levels(2, 2, 40).Levels, levels(4, 1, 80).Levels, levels(2, 2, 200).Levels),
+		earlier.With(levels(2, 2, 40, 80, 200)).Levels, "80 was measured more often before")
+	require.Equal(t, levels(4, 2, 0, 80), earlier.With(levels(4, 2, 0, 80)), "the newer of as many")
 }
 
 func TestCallSeconds(t *testing.T) {

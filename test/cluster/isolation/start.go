@@ -15,27 +15,52 @@ import (
 // Starts is how long pods took from their creation until they were ready. Pods without a claim are the control: the
 // more containers a node has, the longer the runtime and kubelet take for every pod.
 type Starts struct {
-	Kinds   []string               `json:"kinds"`   // what is compared, the control first
-	Levels  []int                  `json:"levels"`  // numbers of containers without a claim beside the pod, the first is 0
-	Seconds map[string][][]float64 `json:"seconds"` // by kind, level's index and repetition
+	Kinds  []string `json:"kinds"`  // what is compared, the control first
+	Levels []Level  `json:"levels"` // in rising order of their containers
+}
+
+// Level is the starts beside one number of containers without a claim.
+type Level struct {
+	Containers  int                  `json:"containers"`
+	Repetitions int                  `json:"repetitions"` // starts of each kind
+	Seconds     map[string][]float64 `json:"seconds"`     // by kind and repetition
 	// Driver is how many of these seconds this driver's daemons took for their calls, in the same order. It is 0 in a
 	// cluster without this driver.
-	Driver map[string][][]float64 `json:"driver"`
+	Driver map[string][]float64 `json:"driver"`
 }
 
 // Summary returns the starts with three numbers in place of the repetitions: the least, the median and the most. All methods
 // answer as before.
 func (s Starts) Summary() Starts {
-	summary := func(all map[string][][]float64) map[string][][]float64 {
-		short := make(map[string][][]float64, len(all))
-		for kind, levels := range all {
-			for _, times := range levels[:len(s.Levels)] {
-				short[kind] = append(short[kind], []float64{slices.Min(times), median(times), slices.Max(times)})
-			}
+	summary := func(all map[string][]float64) map[string][]float64 {
+		short := make(map[string][]float64, len(all))
+		for kind, times := range all {
+			short[kind] = []float64{slices.Min(times), median(times), slices.Max(times)}
 		}
 		return short
 	}
-	return Starts{Kinds: s.Kinds, Levels: s.Levels, Seconds: summary(s.Seconds), Driver: summary(s.Driver)}
+	out := Starts{Kinds: s.Kinds}
+	for _, l := range s.Levels {
+		out.Levels = append(out.Levels, Level{l.Containers, l.Repetitions, summary(l.Seconds), summary(l.Driver)})
+	}
+	return out
+}
+
+// With returns the levels of both. Of a level that both have it takes the one with more repetitions, and newer's if they have
+// as many.
+func (s Starts) With(newer Starts) Starts {
+	out := Starts{Kinds: newer.Kinds, Levels: slices.Clone(newer.Levels)}
+	for _, l := range s.Levels {
+		i := slices.IndexFunc(out.Levels, func(n Level) bool { return n.Containers == l.Containers })
+		switch {
+		case i < 0:
+			out.Levels = append(out.Levels, l)
+		case l.Repetitions > out.Levels[i].Repetitions:
+			out.Levels[i] = l
+		}
+	}
+	slices.SortFunc(out.Levels, func(a, b Level) int { return a.Containers - b.Containers })
+	return out
 }
 
 const (
@@ -45,16 +70,15 @@ const (
 	PartGoal = 0.1
 )
 
-// Median returns the median of a level's repetitions, in seconds; level is an index of Levels.
-func (s Starts) Median(kind string, level int) float64 {
-	return median(s.Seconds[kind][level])
-}
+// Median returns the median of a kind's repetitions, in seconds.
+func (l Level) Median(kind string) float64 { return median(l.Seconds[kind]) }
 
-// Part is the median of the seconds that the driver's daemons took, divided by the median of the starts without a claim at the
-// same level. Unlike Cost it has nothing of what kubelet, the runtime and the scheduler take, which differs from start to start.
-func (s Starts) Part(kind string, level int) float64 {
-	return median(s.Driver[kind][level]) / s.Median(None, level)
-}
+// Cost is a kind's median divided by the control's.
+func (l Level) Cost(kind string) float64 { return l.Median(kind) / l.Median(None) }
+
+// Part is the median of the seconds that the driver's daemons took, divided by the median of the starts without a claim.
+// Unlike Cost it has nothing of what kubelet, the runtime and the scheduler take, which differs from start to start.
+func (l Level) Part(kind string) float64 { return median(l.Driver[kind]) / l.Median(None) }
 
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
@@ -64,9 +88,9 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// Growth is a level's median divided by the first level's median.
+// Growth is a level's median divided by the first level's median; level is an index of Levels.
 func (s Starts) Growth(kind string, level int) float64 {
-	return s.Median(kind, level) / s.Median(kind, 0)
+	return s.Levels[level].Median(kind) / s.Levels[0].Median(kind)
 }
 
 // Ratio is a kind's growth divided by the control's growth: what the containers beside it cost a claim. 1 is no cost.
@@ -80,59 +104,78 @@ const PerPod = 10
 // look is the interval at which a start is checked, and so the resolution of the times.
 const look = 50 * time.Millisecond
 
-// Cost is a kind's median divided by the control's median at the same level.
-func (s Starts) Cost(kind string, level int) float64 {
-	return s.Median(kind, level) / s.Median(None, level)
-}
-
 // Starts measures the kinds, the control first, in turn at each level. The levels must rise and be multiples of PerPod. After an
-// error Starts returns the levels that were measured as a whole.
+// error Starts returns what was measured of each kind equally often.
 func (b *Bench) Starts(ctx context.Context, kinds []string, levels []int, repetitions int) (s Starts, err error) {
-	s = Starts{Kinds: kinds, Seconds: map[string][][]float64{}, Driver: map[string][][]float64{}}
+	s = Starts{Kinds: kinds}
 	if _, b.free, err = b.cpus(ctx); err != nil {
 		return s, err
 	}
 	var crowd []string
 	defer func() { err = errors.Join(err, b.objects().Remove(context.WithoutCancel(ctx), crowd...)) }()
-	for i, level := range levels {
-		for len(crowd)*PerPod < level {
+	for i, containers := range levels {
+		for len(crowd)*PerPod < containers {
 			name := fmt.Sprintf("isolation-crowd-%d", len(crowd))
 			crowd = append(crowd, name)
-			var containers []objects.Container
-			for n := range PerPod {
-				containers = append(containers, objects.Container{Name: fmt.Sprintf("c%d", n), Args: []string{"sleep"}})
-			}
-			if err := b.objects().Create(ctx, name, containers...); err != nil {
-				return s, err
-			}
-			// One pod at a time: an emulated node that starts many at once has none of them ready for a long time.
-			if err := b.objects().Ready(ctx, name, time.Second); err != nil {
+			if err := b.crowd(ctx, name); err != nil {
 				return s, err
 			}
 		}
-		for r := range repetitions + 1 {
-			if r == 0 && i > 0 {
-				continue // one warm-up, at the first level
-			}
-			for _, kind := range inTurn(kinds, r) {
-				took, driver, err := b.start(ctx, kind, fmt.Sprintf("isolation-start-%d-%d-%s", level, r, kind))
-				if err != nil {
-					return s, fmt.Errorf("start, %s beside %d containers: %w", kind, level, err)
-				}
-				b.Log("start beside %d containers, %s: %.2f s, of these the driver's daemons %.3f s", level, kind, took, driver)
-				if r == 0 {
-					continue
-				}
-				for len(s.Seconds[kind]) <= i {
-					s.Seconds[kind], s.Driver[kind] = append(s.Seconds[kind], nil), append(s.Driver[kind], nil)
-				}
-				s.Seconds[kind][i] = append(s.Seconds[kind][i], took)
-				s.Driver[kind][i] = append(s.Driver[kind][i], driver)
+		if i == 0 {
+			if _, err := b.round(ctx, kinds, containers, 0); err != nil {
+				return s, err
 			}
 		}
-		s.Levels = append(s.Levels, level)
+		for r := range repetitions {
+			round, err := b.round(ctx, kinds, containers, r+1)
+			if err != nil {
+				return s, err
+			}
+			s.add(round)
+		}
 	}
 	return s, nil
+}
+
+// crowd makes a pod of containers without a claim. One pod at a time: an emulated node that starts many at once has none of
+// them ready for a long time.
+func (b *Bench) crowd(ctx context.Context, name string) error {
+	var containers []objects.Container
+	for n := range PerPod {
+		containers = append(containers, objects.Container{Name: fmt.Sprintf("c%d", n), Args: []string{"sleep"}})
+	}
+	if err := b.objects().Create(ctx, name, containers...); err != nil {
+		return err
+	}
+	return b.objects().Ready(ctx, name, time.Second)
+}
+
+// round measures one start of each kind. Round 0 is a warm-up, whose result is not used.
+func (b *Bench) round(ctx context.Context, kinds []string, containers, number int) (Level, error) {
+	l := Level{Containers: containers, Repetitions: 1, Seconds: map[string][]float64{}, Driver: map[string][]float64{}}
+	for _, kind := range inTurn(kinds, number) {
+		took, driver, err := b.start(ctx, kind, fmt.Sprintf("isolation-start-%d-%d-%s", containers, number, kind))
+		if err != nil {
+			return Level{}, fmt.Errorf("start, %s beside %d containers: %w", kind, containers, err)
+		}
+		b.Log("start beside %d containers, %s: %.2f s, of these the driver's daemons %.3f s", containers, kind, took, driver)
+		l.Seconds[kind], l.Driver[kind] = []float64{took}, []float64{driver}
+	}
+	return l, nil
+}
+
+// add adds a round to the last level, or as a new level.
+func (s *Starts) add(round Level) {
+	if len(s.Levels) == 0 || s.Levels[len(s.Levels)-1].Containers != round.Containers {
+		s.Levels = append(s.Levels, round)
+		return
+	}
+	l := &s.Levels[len(s.Levels)-1]
+	l.Repetitions++
+	for kind := range round.Seconds {
+		l.Seconds[kind] = append(l.Seconds[kind], round.Seconds[kind]...)
+		l.Driver[kind] = append(l.Driver[kind], round.Driver[kind]...)
+	}
 }
 
 // inTurn returns the kinds, in another order for each repetition. Once a minute kubelet spends a while on removing what
@@ -182,15 +225,15 @@ func (s Starts) Check() error {
 		if kind != Pool && kind != Partition {
 			continue
 		}
-		for i, level := range s.Levels {
+		for i, l := range s.Levels {
 			if ratio := s.Ratio(kind, i); ratio > Goal {
 				errs = append(errs, fmt.Errorf("%s: beside %d containers a start takes %.2f times as long as beside none, "+
 					"%.2f times as much as without a claim, want at most %.1f",
-					kind, level, s.Growth(kind, i), ratio, Goal))
+					kind, l.Containers, s.Growth(kind, i), ratio, Goal))
 			}
-			if part := s.Part(kind, i); part > PartGoal {
+			if part := l.Part(kind); part > PartGoal {
 				errs = append(errs, fmt.Errorf("%s: beside %d containers the driver's daemons take %.2f of a start without a claim, want at most %.1f",
-					kind, level, part, PartGoal))
+					kind, l.Containers, part, PartGoal))
 			}
 		}
 	}

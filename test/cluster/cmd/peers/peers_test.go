@@ -13,25 +13,39 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
 )
 
+func level(containers, repetitions int, seconds, driver map[string][]float64) isolation.Level {
+	return isolation.Level{Containers: containers, Repetitions: repetitions, Seconds: seconds, Driver: driver}
+}
+
 func starts() isolation.Starts {
-	return isolation.Starts{
-		Kinds:  []string{isolation.None, isolation.Pool, isolation.Partition},
-		Levels: []int{0, 20, 40}, Seconds: map[string][][]float64{
-			isolation.None: {{3, 3.1, 2.9}, {3, 3, 3}, {3.3, 3.2, 3.4}},
-			isolation.Pool: {{4, 3.8, 4.4}, {5, 5.1, 4.9}, {6, 6.1, 8.9}}, isolation.Partition: {{4, 3.9, 4.1}, {4.1, 4.2, 4}, {4.4, 4.3, 4.5}},
-		}, Driver: map[string][][]float64{
-			isolation.None: {{.001, .002, .003}, {.003}, {.003}}, isolation.Pool: {{.03}, {.04}, {.066}},
-			isolation.Partition: {{.03}, {.04}, {.033}},
-		},
+	const none, pool, partition = isolation.None, isolation.Pool, isolation.Partition
+	type kinds = map[string][]float64
+	return isolation.Starts{Kinds: []string{none, pool, partition}, Levels: []isolation.Level{
+		level(0, 3, kinds{none: {3, 3.1, 2.9}, pool: {4, 3.8, 4.4}, partition: {4, 3.9, 4.1}},
+			kinds{none: {.001, .002, .003}, pool: {.03}, partition: {.03}}),
+		level(20, 3, kinds{none: {3, 3, 3}, pool: {5, 5.1, 4.9}, partition: {4.1, 4.2, 4}}, kinds{none: {.003}, pool: {.04}, partition: {.04}}),
+		level(40, 2, kinds{none: {3.2, 3.4}, pool: {6, 6.1, 8.9}, partition: {4.4, 4.3, 4.5}},
+			kinds{none: {.003}, pool: {.066}, partition: {.033}}),
+	}}
+}
+
+// static has a level for each number, with as many repetitions.
+func static(repetitions int, containers ...int) isolation.Starts {
+	s := isolation.Starts{Kinds: []string{isolation.None, isolation.Static}}
+	for _, n := range containers {
+		s.Levels = append(s.Levels, level(n, repetitions,
+			map[string][]float64{isolation.None: {2, 2}, isolation.Static: {3, 5, 4, 9}},
+			map[string][]float64{isolation.None: {0}, isolation.Static: {0}}))
 	}
+	return s
 }
 
 func TestTable(t *testing.T) {
 	text := startTable(starts())
 	for _, want := range []string{
-		"| containers | no claim | claim, pool | to no claim | growth | claim, partition | to no claim | growth |",
-		"| 0 | 3.0 (2.9 to 3.1) | 4.0 (3.8 to 4.4) | **1.33** | 1.00 | 4.0 (3.9 to 4.1) | **1.33** | 1.00 |",
-		"| 40 | 3.3 (3.2 to 3.4) | 6.1 (6.0 to 8.9) | **1.85** | 1.39 | 4.4 (4.3 to 4.5) | **1.33** | 1.00 |",
+		"| containers | starts | no claim | claim, pool | to no claim | growth | claim, partition | to no claim | growth |",
+		"| 0 | 3 | 3.0 (2.9 to 3.1) | 4.0 (3.8 to 4.4) | **1.33** | 1.00 | 4.0 (3.9 to 4.1) | **1.33** | 1.00 |",
+		"| 40 | 2 | 3.3 (3.2 to 3.4) | 6.1 (6.0 to 8.9) | **1.85** | 1.39 | 4.4 (4.3 to 4.5) | **1.33** | 1.00 |",
 	} {
 		require.Contains(t, text, want)
 	}
@@ -50,11 +64,7 @@ func TestPartTable(t *testing.T) {
 }
 
 func TestPicture(t *testing.T) {
-	static := isolation.Starts{
-		Kinds: []string{isolation.None, isolation.Static}, Levels: []int{0, 20, 40},
-		Seconds: map[string][][]float64{isolation.None: {{2}, {3}, {4}}, isolation.Static: {{3}, {4}, {5}}},
-	}
-	picture := drawCosts([]isolation.Starts{starts(), static})
+	picture := drawCosts([]isolation.Starts{starts(), static(1, 0, 20, 40)})
 	for _, want := range []string{"claim, pool", "claim, partition", "static policy", "containers without a claim", "<circle"} {
 		require.Contains(t, picture, want)
 	}
@@ -66,13 +76,16 @@ func TestLevels(t *testing.T) {
 	all, err := levels("0,20,40")
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 20, 40}, all)
-	for _, bad := range []string{"", "20,40", "0,40,20", "0,20,20", "0,25", "0,x"} {
+	all, err = levels("200")
+	require.NoError(t, err)
+	require.Equal(t, []int{200}, all)
+	for _, bad := range []string{"", "-10", "0,40,20", "0,20,20", "0,25", "0,x"} {
 		_, err := levels(bad)
 		require.Error(t, err, bad)
 	}
 }
 
-// A contender that is measured again replaces its numbers only, in the order of the page.
+// A contender that is measured again replaces its own numbers only, level by level, in the order of the page.
 func TestResults(t *testing.T) {
 	dir := t.TempDir()
 	before, err := readResults(filepath.Join(dir, numbers))
@@ -80,25 +93,31 @@ func TestResults(t *testing.T) {
 	require.Empty(t, before)
 	marks := "<!-- written by " + target + " -->\n<!-- end of what " + target + " writes -->\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, page), []byte(marks), 0o600))
-	static := isolation.Starts{
-		Kinds: []string{isolation.None, isolation.Static}, Levels: []int{0},
-		Seconds: map[string][][]float64{isolation.None: {{2}}, isolation.Static: {{3, 5, 4, 9}, {7}}}, Driver: map[string][][]float64{},
-	}
-	require.Equal(t, [][]float64{{3, 4.5, 9}}, static.Summary().Seconds[isolation.Static], "a level that is not complete is left out")
-	first := before.with(result{ID: "static", Name: "Static", Kernel: "6.1", Repetitions: 4, Starts: static.Summary()}).
-		with(result{ID: "driver", Name: "Driver", Kernel: "6.1", Repetitions: 3, Starts: starts().Summary()})
+	first := before.with(result{ID: "static", Name: "Static", Kernel: "6.1", Starts: static(4, 0, 80).Summary()}).
+		with(result{ID: "driver", Name: "Driver", Kernel: "6.1", Starts: starts().Summary()})
 	require.NoError(t, first.write(dir))
 	known, err := readResults(filepath.Join(dir, numbers))
 	require.NoError(t, err)
 	require.Equal(t, first, known)
-	require.Equal(t, []int{3, 1, 0}, []int{known.levels("driver"), known.levels("static"), known.levels("peer")})
-	again := known.with(result{ID: "driver", Name: "Driver", Kernel: "6.12", Repetitions: 3, Starts: starts().Summary()})
-	require.NoError(t, again.write(dir))
+	require.Equal(t, starts().Summary(), known.of("driver"))
+	require.Empty(t, known.of("peer"))
+
+	more := known.with(result{ID: "static", Name: "Static", Kernel: "6.1", Starts: static(5, 40, 80, 200).Summary()})
+	require.NoError(t, more.write(dir))
 	text, err := os.ReadFile(filepath.Join(dir, page))
 	require.NoError(t, err)
-	require.Contains(t, string(text), "Driver, on Linux 6.12, 3 starts each:\n\n"+startTable(starts())+partTable(starts())+
-		"\nStatic, on Linux 6.1, 4 starts each:\n\n"+startTable(static))
+	all := static(5, 0, 40, 80, 200)
+	all.Levels[0].Repetitions = 4
+	require.Contains(t, string(text), "Driver, on Linux 6.1:\n\n"+startTable(starts())+partTable(starts())+
+		"\nStatic, on Linux 6.1:\n\n"+startTable(all))
 	require.FileExists(t, filepath.Join(dir, picture))
+
+	for name, r := range map[string]result{
+		"another kernel":  {ID: "static", Name: "Static", Kernel: "6.12", Starts: static(4, 0).Summary()},
+		"another version": {ID: "static", Name: "Static 2", Kernel: "6.1", Starts: static(4, 0).Summary()},
+	} {
+		require.Equal(t, r.Starts, more.with(r).of("static"), name)
+	}
 }
 
 // The page and the picture are made from the numbers that are kept.

@@ -18,10 +18,9 @@ import (
 
 // result is what the cluster of one contender measured.
 type result struct {
-	ID          string `json:"id"`
-	Name        string `json:"name"`
-	Kernel      string `json:"kernel"`
-	Repetitions int    `json:"repetitions"`
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Kernel string `json:"kernel"`
 	// Starts has three numbers for each kind and level: see [isolation.Starts.Summary].
 	Starts isolation.Starts `json:"starts"`
 }
@@ -45,23 +44,28 @@ func readResults(file string) (results, error) {
 	return all, nil
 }
 
-// levels returns how many levels the result of the contender has, 0 without a result.
-func (all results) levels(id string) int {
-	for _, r := range all {
-		if r.ID == id {
-			return len(r.Starts.Levels)
-		}
-	}
-	return 0
-}
-
-// with returns the results and r, which replaces the earlier result of the same contender.
+// with returns the results and r, with the earlier levels of the same contender that were measured on the same kernel.
 func (all results) with(r result) results {
 	order := []string{"driver", "static", "peer"}
 	out := slices.DeleteFunc(slices.Clone(all), func(o result) bool { return o.ID == r.ID })
+	for _, earlier := range all {
+		if earlier.ID == r.ID && earlier.Name == r.Name && earlier.Kernel == r.Kernel {
+			r.Starts = earlier.Starts.With(r.Starts)
+		}
+	}
 	out = append(out, r)
 	slices.SortFunc(out, func(a, b result) int { return slices.Index(order, a.ID) - slices.Index(order, b.ID) })
 	return out
+}
+
+// of returns the starts of a contender, none without a result.
+func (all results) of(id string) isolation.Starts {
+	for _, r := range all {
+		if r.ID == id {
+			return r.Starts
+		}
+	}
+	return isolation.Starts{}
 }
 
 // write writes the numbers, the picture and the tables of the page into the directory.
@@ -90,13 +94,13 @@ func (all results) text() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "![Chart: how many times as long as a pod without a claim the start of a pod with CPUs of its own takes, "+
 		"over the number of containers](%s)\n\n"+
-		"The times are seconds from a pod's creation until the pod is ready: the median (least to most). *To no claim* is "+
+		"The times are seconds from a pod's creation until the pod is ready: the median (least to most) of so many *starts*. *To no claim* is "+
 		"this median divided by the median of the pods without a claim on the same row. *Growth* is *to no claim* divided by "+
 		"*to no claim* on the first row; for this driver it must not be above %.1f. *Part* is the time that kubelet and the runtime wait "+
 		"for this driver's daemons, divided by the median of the pods without a claim on the same row; it must not be above %.1f.\n",
 		picture, isolation.Goal, isolation.PartGoal)
 	for _, r := range all {
-		fmt.Fprintf(&text, "\n%s, on Linux %s, %d starts each:\n\n%s", r.Name, r.Kernel, r.Repetitions, startTable(r.Starts)+partTable(r.Starts))
+		fmt.Fprintf(&text, "\n%s, on Linux %s:\n\n%s", r.Name, r.Kernel, startTable(r.Starts)+partTable(r.Starts))
 	}
 	return text.String()
 }

@@ -28,20 +28,20 @@ func label(kind string) string {
 // startTable returns the results of one cluster as Markdown.
 func startTable(s isolation.Starts) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| containers | %s |", label(isolation.None))
-	rule := "|--:|--:|"
+	fmt.Fprintf(&b, "| containers | starts | %s |", label(isolation.None))
+	rule := "|--:|--:|--:|"
 	for _, kind := range s.Kinds[1:] {
 		fmt.Fprintf(&b, " %s | to no claim | growth |", label(kind))
 		rule += "--:|--:|--:|"
 	}
 	b.WriteString("\n" + rule + "\n")
-	for i, level := range s.Levels {
-		fmt.Fprintf(&b, "| %d |", level)
+	for i, l := range s.Levels {
+		fmt.Fprintf(&b, "| %d | %d |", l.Containers, l.Repetitions)
 		for _, kind := range s.Kinds {
-			times := s.Seconds[kind][i]
-			fmt.Fprintf(&b, " %.1f (%.1f to %.1f) |", s.Median(kind, i), slices.Min(times), slices.Max(times))
+			times := l.Seconds[kind]
+			fmt.Fprintf(&b, " %.1f (%.1f to %.1f) |", l.Median(kind), slices.Min(times), slices.Max(times))
 			if kind != isolation.None {
-				fmt.Fprintf(&b, " **%.2f** | %.2f |", s.Cost(kind, i), s.Ratio(kind, i))
+				fmt.Fprintf(&b, " **%.2f** | %.2f |", l.Cost(kind), s.Ratio(kind, i))
 			}
 		}
 		b.WriteString("\n")
@@ -62,13 +62,12 @@ func partTable(s isolation.Starts) string {
 		rule += "--:|--:|"
 	}
 	b.WriteString("\n" + rule + "\n")
-	for i, level := range s.Levels {
-		fmt.Fprintf(&b, "| %d |", level)
+	for _, l := range s.Levels {
+		fmt.Fprintf(&b, "| %d |", l.Containers)
 		for _, kind := range s.Kinds {
-			times := s.Driver[kind][i]
-			part := s.Part(kind, i)
+			times, part := l.Driver[kind], l.Part(kind)
 			fmt.Fprintf(&b, " %.0f ms (%.0f to %.0f) | **%.3f** |",
-				1000*part*s.Median(isolation.None, i), 1000*slices.Min(times), 1000*slices.Max(times), part)
+				1000*part*l.Median(isolation.None), 1000*slices.Min(times), 1000*slices.Max(times), part)
 		}
 		b.WriteString("\n")
 	}
@@ -80,10 +79,10 @@ func drawCosts(all []isolation.Starts) string {
 	p := svg.Begin(width, height, "What CPUs of its own cost a pod when it starts beside many containers")
 	most, furthest := 1.2, 1.0
 	for _, s := range all {
-		for i, level := range s.Levels {
-			furthest = max(furthest, float64(level))
+		for _, l := range s.Levels {
+			furthest = max(furthest, float64(l.Containers))
 			for _, kind := range s.Kinds[1:] {
-				most = max(most, s.Cost(kind, i))
+				most = max(most, l.Cost(kind))
 			}
 		}
 	}
@@ -97,9 +96,9 @@ func drawCosts(all []isolation.Starts) string {
 		p.Rule(left, y(v), width-right, y(v), svg.Light, "")
 		p.Text(left-6, y(v)+4, "end", svg.Grey, "", fmt.Sprintf("%g", v))
 	}
-	for _, level := range all[0].Levels {
-		p.Rule(x(float64(level)), height-bottom, x(float64(level)), height-bottom+4, svg.Grey, "")
-		p.Text(x(float64(level)), height-bottom+17, "middle", svg.Grey, "", fmt.Sprint(level))
+	for _, l := range all[0].Levels {
+		p.Rule(x(float64(l.Containers)), height-bottom, x(float64(l.Containers)), height-bottom+4, svg.Grey, "")
+		p.Text(x(float64(l.Containers)), height-bottom+17, "middle", svg.Grey, "", fmt.Sprint(l.Containers))
 	}
 	p.Text((left+width-right)/2, height-10, "middle", svg.Grey, "", "containers without a claim on the node (emulated machine)")
 	p.Upwards(16, (top+height-bottom)/2, svg.Grey, "times a pod without a claim")
@@ -109,9 +108,9 @@ func drawCosts(all []isolation.Starts) string {
 		for _, kind := range s.Kinds[1:] {
 			p.Key(left, 40+16*float64(drawn), colours[drawn], "", label(kind))
 			var line [][2]float64
-			for i, level := range s.Levels {
-				line = append(line, [2]float64{x(float64(level)), y(s.Cost(kind, i))})
-				p.Dot(x(float64(level)), y(s.Cost(kind, i)), 3, colours[drawn])
+			for _, l := range s.Levels {
+				line = append(line, [2]float64{x(float64(l.Containers)), y(l.Cost(kind))})
+				p.Dot(x(float64(l.Containers)), y(l.Cost(kind)), 3, colours[drawn])
 			}
 			p.Line(line, colours[drawn], "")
 			drawn++
