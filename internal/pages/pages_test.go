@@ -147,6 +147,7 @@ var unchecked = map[string]string{
 	"export":     "of the shell",
 	"find":       "a program of every machine",
 	"grep":       "a program of every machine",
+	"curl":       "a program of every machine",
 	"kubeadm":    "its configuration is checked in test/kubernetes",
 	"pidof":      "a program of every machine",
 	"sed":        "a program of every machine",

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -107,7 +108,10 @@ func TestRuntimeThatRequiresTheActuator(t *testing.T) {
 				require.NotContains(t, annotations, key+"/container.actuator")
 			}
 		}
-		require.Empty(t, daemonSet(t, render(t, "layout: "+layout), daemonSets.actuator).
-			Spec.Template.Annotations[key+"/container.actuator"])
+		// The Job runs when the actuators are gone.
+		require.Equal(t, map[string]string{key + "/container.cleanup": "true"}, of[*batchv1.Job](all)[0].Spec.Template.Annotations)
+		without := render(t, "layout: "+layout)
+		require.Empty(t, daemonSet(t, without, daemonSets.actuator).Spec.Template.Annotations[key+"/container.actuator"])
+		require.Empty(t, of[*batchv1.Job](without)[0].Spec.Template.Annotations)
 	}
 }

@@ -192,6 +192,13 @@ func TestPodsOfHelmHaveNoRights(t *testing.T) {
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}, pod.Containers[0].SecurityContext)
 	}
+	all = render(t, "openshift: {createSCC: true}")
+	for _, pod := range []corev1.PodSpec{of[*batchv1.Job](all)[0].Spec.Template.Spec, of[*corev1.Pod](all)[0].Spec} {
+		c := pod.Containers[0].SecurityContext
+		require.True(t, *c.RunAsNonRoot)
+		require.Nil(t, c.RunAsUser, "OpenShift admits users of the namespace's range only")
+		require.Nil(t, c.RunAsGroup)
+	}
 }
 
 // OpenShift's constraints admit exactly what each daemon asks for.
@@ -333,10 +340,17 @@ func TestUpdateStrategies(t *testing.T) {
 		"surge and gap":           {"actuator: {maxSurge: 3, maxUnavailable: 10%}", "actuator", "0", "10%"},
 		"gap of the sidecar":      {"{layout: sidecar, frontend: {maxUnavailable: 10%}}", "node", "0", "10%"},
 		"actuator's in a sidecar": {"{layout: sidecar, actuator: {maxUnavailable: 10%}}", "node", "1", "0"},
+		"node by node":            {"frontend: {updateStrategy: OnDelete, maxUnavailable: 2}", "frontend", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := daemonSet(t, render(t, c.values), c.daemonSet).Spec.UpdateStrategy.RollingUpdate
+			strategy := daemonSet(t, render(t, c.values), c.daemonSet).Spec.UpdateStrategy
+			if c.surge == "" {
+				require.Equal(t, appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}, strategy)
+				return
+			}
+			require.Equal(t, appsv1.RollingUpdateDaemonSetStrategyType, strategy.Type)
+			r := strategy.RollingUpdate
 			require.Equal(t, []string{c.surge, c.unavailable}, []string{r.MaxSurge.String(), r.MaxUnavailable.String()})
 		})
 	}
@@ -517,7 +531,13 @@ func TestPrometheusRule(t *testing.T) {
 	fewer := alerts("prometheusRule: {enabled: true, disabled: [CPUMemClaimRefused]}")
 	require.NotContains(t, fewer, "CPUMemClaimRefused")
 	require.Len(t, fewer, len(all)-1)
-	_, err := helm(t, monitored+"prometheusRule: {enabled: true, disabled: [Refused]}", "template", "r", chartDir)
+	rules, _, err := unstructured.NestedSlice(named(t, render(t, monitored+
+		"prometheusRule: {enabled: true, alertLabels: {team: x, severity: page}}"), "PrometheusRule").Object, "spec", "groups")
+	require.NoError(t, err)
+	for _, rule := range rules[0].(map[string]any)["rules"].([]any) {
+		require.Equal(t, map[string]any{"team": "x", "severity": "page"}, rule.(map[string]any)["labels"])
+	}
+	_, err = helm(t, monitored+"prometheusRule: {enabled: true, disabled: [Refused]}", "template", "r", chartDir)
 	require.ErrorContains(t, err, "there is no alert Refused")
 }
 

@@ -94,6 +94,20 @@ func TestNotes(t *testing.T) {
 	require.NotContains(t, notes(t, "config: {kubeletConfigFile: /var/lib/kubelet/config.yaml}"), "MemoryQoS")
 	require.Contains(t, notes(t, "cleanup: {enabled: false}"), "kubectl delete resourceslices")
 	require.NotContains(t, notes(t, "test: {enabled: false}"), "helm test")
+	require.NotContains(t, all, "required_plugins")
+	require.Contains(t, notes(t, "actuator: {missingPluginAnnotation: tolerate.example.org}"), "take cpumem out of required_plugins")
+	for name, c := range map[string]struct {
+		values string
+		warn   bool
+	}{
+		"one daemon elsewhere":   {"frontend: {nodeSelector: {pool: a}}", true},
+		"other tolerations":      {"actuator: {tolerations: []}", true},
+		"both elsewhere":         {"frontend: {nodeSelector: {pool: a}}\nactuator: {nodeSelector: {pool: a}}", false},
+		"the frontend's pod":     {"layout: sidecar\nfrontend: {nodeSelector: {pool: a}}", false},
+		"nothing but the labels": {"frontend: {podLabels: {a: b}}", false},
+	} {
+		require.Equal(t, c.warn, strings.Contains(notes(t, c.values), "WARNING: nodeSelector, affinity or tolerations"), name)
+	}
 }
 
 // The pod of `helm test` has the actuator's image and the claim.
@@ -107,4 +121,8 @@ func TestPodOfHelmTest(t *testing.T) {
 	require.Equal(t, actuator.Image, pods[0].Spec.Containers[0].Image)
 	require.Equal(t, corev1.PullAlways, pods[0].Spec.Containers[0].ImagePullPolicy)
 	require.Equal(t, []string{"selftest"}, pods[0].Spec.Containers[0].Args)
+	require.Equal(t, map[string]string{"kubernetes.io/os": "linux"}, pods[0].Spec.NodeSelector)
+	elsewhere := of[*corev1.Pod](render(t, "frontend: {nodeSelector: {pool: a}, affinity: "+affinity+"}"))[0].Spec
+	require.Equal(t, "a", elsewhere.NodeSelector["pool"], "the release's own nodes are tested")
+	require.NotNil(t, elsewhere.Affinity.NodeAffinity)
 }

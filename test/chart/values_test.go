@@ -53,6 +53,7 @@ var flipped = map[string]string{
 
 	"frontend.image.repository": `registry.example:5000/a/b`, "frontend.image.tag": `v9`, "frontend.image.pullPolicy": `Always`,
 	"frontend.logLevel": `debug`, "frontend.metricsPort": `1234`, "frontend.checkKubeletPolicies": `false`,
+	"frontend.updateStrategy": `OnDelete`, "actuator.updateStrategy": `OnDelete`,
 	"frontend.maxSurge": `10%`, "frontend.maxUnavailable": `2`,
 	"frontend.resources.requests": `{cpu: 20m}`, "frontend.resources.limits": `{cpu: 1}`,
 	"frontend.nodeSelector": `{pool: a}`, "frontend.affinity": affinity, "frontend.tolerations": `[]`,
@@ -85,9 +86,12 @@ var flipped = map[string]string{
 	"serviceMonitor.enabled": `true`, "serviceMonitor.interval": `15s`, "serviceMonitor.labels": `{release: prometheus}`,
 	"prometheusRule.enabled": `true`, "prometheusRule.disabled": `[CPUMemDisplacedClaims]`,
 	"prometheusRule.runbookURL": `https://runbooks.example`, "prometheusRule.labels": `{release: prometheus}`,
-	"dashboard.enabled": `true`, "dashboard.labels": `{board: "yes"}`, "dashboard.annotations": `{folder: dra}`,
+	"prometheusRule.alertLabels": `{team: x}`,
+	"dashboard.enabled":          `true`, "dashboard.labels": `{board: "yes"}`, "dashboard.annotations": `{folder: dra}`,
 	"cleanup.enabled": `false`, "cleanup.tolerations": `[]`,
-	"test.enabled": `false`, "test.tolerations": `[{operator: Exists}]`,
+	"cleanup.resources.requests": `{cpu: 20m}`, "cleanup.resources.limits": `{memory: 64Mi}`,
+	"test.resources.requests": `{cpu: 2}`,
+	"test.enabled":            `false`, "test.tolerations": `[{operator: Exists}]`,
 }
 
 // monitoring are sections of values that need metrics.enabled.
@@ -133,6 +137,8 @@ func TestEveryValueCounts(t *testing.T) {
 				values["metrics"] = map[string]any{"enabled": true, "from": []any{everybody}}
 			case path == "config.sharedPool.mode":
 				values["config"] = map[string]any{"managedCPUs": "1-3"}
+			case strings.HasSuffix(path, ".serviceAccount.create"):
+				values[section] = map[string]any{"serviceAccount": map[string]any{"name": "own"}}
 			case path == "config.offerIsolcpus":
 				values["config"] = map[string]any{"exclusivity": "pool"}
 			}
@@ -164,7 +170,7 @@ func TestEveryValueCounts(t *testing.T) {
 // in the sidecar layout.
 var sidecarIgnores = map[string]bool{
 	"actuator.nodeSelector": true, "actuator.affinity": true, "actuator.tolerations": true,
-	"actuator.podLabels": true, "actuator.podAnnotations": true, "actuator.maxSurge": true, "actuator.maxUnavailable": true,
+	"actuator.podLabels": true, "actuator.podAnnotations": true, "actuator.updateStrategy": true, "actuator.maxSurge": true, "actuator.maxUnavailable": true,
 	"actuator.serviceAccount.create": true, "actuator.serviceAccount.name": true, "actuator.serviceAccount.annotations": true,
 }
 
@@ -276,6 +282,10 @@ func TestSchemaRefuses(t *testing.T) {
 		"actuator.maxSurge":                 {`0`, `0%`, `101%`, `some`, `null`},
 		"actuator.maxUnavailable":           {`0%`, `101%`, `some`, `-1`},
 		"frontend.maxSurge":                 {`0`, `"1"`},
+		"frontend.updateStrategy":           {`Recreate`, `null`},
+		"frontend.serviceAccount":           {`{create: false}`, `{create: false, name: ""}`},
+		"cleanup.resources":                 {`{request: {cpu: 1}}`},
+		"prometheusRule.alertLabels":        {`{my-team: x}`, `{team: 1}`, `null`},
 		"frontend.maxUnavailable":           {`"0"`, `1.5`},
 		"actuator.seLinuxOptions":           {`{kind: spc_t}`},
 		"metrics.enabled":                   {`"on"`},

@@ -107,8 +107,25 @@ readinessProbe:
 
 {{/* Of surge and unavailability the API takes one. */}}
 {{- define "cpumem.updateStrategy" -}}
-type: RollingUpdate
+type: {{ .updateStrategy }}
+{{- if eq .updateStrategy "RollingUpdate" }}
 rollingUpdate: {maxSurge: {{ ternary .maxSurge 0 (empty .maxUnavailable) }}, maxUnavailable: {{ .maxUnavailable }}}
+{{- end }}
+{{- end -}}
+
+{{/* The context of the containers of helm's hooks. OpenShift gives each namespace its own users. */}}
+{{- define "cpumem.hookSecurityContext" -}}
+{{- if not .Values.openshift.createSCC -}}
+runAsUser: 65534
+runAsGroup: 65534
+{{ end -}}
+runAsNonRoot: true
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
 {{- end -}}
 
 {{/* Pod settings that both daemons have. */}}
