@@ -25,8 +25,8 @@ type Announcement struct {
 	V string `json:"v"`
 	// Versions are the contract versions the actuator reads.
 	Versions []string `json:"versions"`
-	// Features are the features that the actuator and its [Platform] have. Empty
-	// until a runtime was connected.
+	// Features are the features that the actuator and its [Platform] have. Before a runtime was connected, features that need
+	// one are left out.
 	Features       []string `json:"features"`
 	Runtime        string   `json:"runtime,omitempty"`
 	RuntimeVersion string   `json:"runtimeVersion,omitempty"`

@@ -240,7 +240,7 @@ func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
 }
 
 // WithPods returns the content of a claim file with other pods. All other
-// members stay as they are, also unknown members of a newer frontend:
+// members of the record and the variables of the devices stay as they are, also unknown members of a newer frontend:
 // containers run with them.
 func WithPods(name string, data []byte, pods []PodRecord) ([]byte, error) {
 	if _, err := DecodeClaim(name, data); err != nil {

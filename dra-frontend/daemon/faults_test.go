@@ -87,6 +87,7 @@ func TestPendingEnds(t *testing.T) {
 	p = p.withApplied(3)
 	require.False(t, at(3))
 	require.True(t, at(4))
+	require.True(t, at(1), "the node file was lost and begins again: the actuator has not applied it")
 }
 
 // A node file that cannot be read has no generation to wait for.

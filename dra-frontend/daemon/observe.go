@@ -111,9 +111,10 @@ func (p progress) withApplied(generation uint64) progress {
 	return p
 }
 
-// withWritten returns the progress after the node file was seen with a generation.
+// withWritten returns the progress after the node file was seen with a generation, 0 for a file that cannot be read. A file that
+// was lost begins with a lower generation again.
 func (p progress) withWritten(generation uint64, now time.Time) progress {
-	if generation <= p.applied {
+	if generation == 0 || generation == p.applied {
 		p.behind = time.Time{}
 	} else if p.behind.IsZero() {
 		p.behind = now

@@ -208,9 +208,18 @@ func (c Claim) noPods() error {
 	return fmt.Errorf("claim %s/%s is not reserved for any pod that exists", c.Namespace, c.Name)
 }
 
-// refuseSharing refuses memory or hugepages that several containers would use at
-// the same time: each container would get the whole amount.
+// refuseSharing refuses memory or hugepages that several pods have, or that several containers would use at
+// the same time: each would get the whole amount. A pod without a container that uses them counts as well, because the
+// cgroup of each pod of the claim gets the claim's protection.
 func (c Claim) refuseSharing(request string) error {
+	if len(c.Pods) > 1 {
+		var names []string
+		for _, p := range c.Pods {
+			names = append(names, p.Name)
+		}
+		return fmt.Errorf("memory and hugepages cannot be shared, and the claim is reserved for %d pods (%s): "+
+			"give each pod a claim of its own", len(names), contract.Few(names, maxNamed))
+	}
 	if _, running := containers(c.Pods, c.Name, request); len(running) > 1 {
 		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): "+
 			"give each container a claim or a request of its own", len(running), contract.Few(running, maxNamed))

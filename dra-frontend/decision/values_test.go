@@ -227,8 +227,10 @@ func TestContainersAtTheSameTime(t *testing.T) {
 		"one after the other": {pods: []containers{{setup, more, main}}},
 		"init containers of two pods": {
 			pods: []containers{{setup}, {setup}},
-			err:  "2 containers that run at the same time use it (pod-1/setup, pod-2/setup)",
+			err:  "memory and hugepages cannot be shared, and the claim is reserved for 2 pods (pod-1, pod-2)",
 		},
+		// The cgroup of such a pod would get the protection of the memory as well.
+		"a pod that only lists the claim": {pods: []containers{{main}, {}}, err: "the claim is reserved for 2 pods (pod-1, pod-2)"},
 		"after a sidecar": {
 			pods: []containers{{side, setup, more}},
 			err:  "3 containers that run at the same time use it (pod-1/side, pod-1/setup, pod-1/more)",

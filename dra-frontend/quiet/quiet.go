@@ -105,17 +105,45 @@ func checkDevice(pattern string, others []contract.ClaimRecord, f Facts) error {
 	}
 	for _, other := range others {
 		for _, r := range other.Results {
+			if r.Quiet.Device == "" {
+				continue
+			}
 			taken := contract.DeviceInterrupts{Pattern: r.Quiet.Device}
 			for _, names := range matched {
-				if r.Quiet.Device != "" && taken.Match(names) {
+				if taken.Match(names) {
 					return fmt.Errorf("cpu.interrupts: device %q matches interrupt %s, "+
 						"which another claim on this node, or another request of this claim, has (device %q): "+
 						"choose another pattern, or delete the pod of the other claim", pattern, strings.Join(names, " "), r.Quiet.Device)
 				}
 			}
+			// A device has no interrupts while it is down.
+			if overlap(pattern, r.Quiet.Device) {
+				return fmt.Errorf("cpu.interrupts: device %q could match an interrupt to come that device %q matches too, "+
+					"which another claim on this node, or another request of this claim, has: "+
+					"choose a pattern that begins or ends with the device's own name", pattern, r.Quiet.Device)
+			}
 		}
 	}
 	return nil
+}
+
+// overlap reports whether there is a text that both patterns match.
+func overlap(a, b string) bool {
+	// both[i][j] reports whether there is a text that a[:i] and b[:j] match.
+	both := make([][]bool, len(a)+1)
+	for i := range both {
+		both[i] = make([]bool, len(b)+1)
+	}
+	both[0][0] = true
+	for i := range both {
+		for j := range both[i] {
+			anyA, anyB := i > 0 && a[i-1] == '*', j > 0 && b[j-1] == '*'
+			// A * takes no text, or what the other pattern takes.
+			both[i][j] = both[i][j] || anyA && (both[i-1][j] || j > 0 && both[i][j-1]) || anyB && (both[i][j-1] || i > 0 && both[i-1][j]) ||
+				i > 0 && j > 0 && both[i-1][j-1] && (a[i-1] == b[j-1] || a[i-1] == '?' || b[j-1] == '?')
+		}
+	}
+	return both[len(a)][len(b)]
 }
 
 // few returns some of the names, each once, for people.

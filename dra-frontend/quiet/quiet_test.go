@@ -5,6 +5,7 @@ package quiet_test
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -75,6 +76,42 @@ func TestRead(t *testing.T) {
 	require.ErrorContains(t, quiet.Read(fstest.MapFS{}).Err, "CPUs: ")
 }
 
+// Of all short patterns, a device is refused that can match a name which another claim's device matches.
+func TestDevicesThatCanMatchTheSame(t *testing.T) {
+	words := func(alphabet string, most int) (all []string) {
+		for last := []string{""}; most > 0; most-- {
+			var next []string
+			for _, word := range last {
+				for _, letter := range alphabet {
+					next = append(next, word+string(letter))
+				}
+			}
+			all, last = append(all, next...), next
+		}
+		return all
+	}
+	matches := func(pattern, name string) bool {
+		return contract.DeviceInterrupts{Pattern: pattern}.Match([]string{name})
+	}
+	patterns, names := words("ab*?", 3), words("ab", 6)
+	compared := map[bool]int{}
+	for _, one := range patterns {
+		for _, other := range patterns {
+			own := slices.IndexFunc(names, func(n string) bool { return matches(one, n) && !matches(other, n) })
+			if own < 0 {
+				continue // the machine has no interrupt of this device alone
+			}
+			both := slices.ContainsFunc(names, func(n string) bool { return matches(one, n) && matches(other, n) })
+			err := quiet.Check(contract.Quiet{Device: one}, contracttest.CPUs("1"), holder("2", contract.Quiet{Device: other}), nil,
+				quiet.Facts{Interrupts: [][]string{{names[own]}}})
+			require.Equal(t, both, err != nil, "%s %s: %v", one, other, err)
+			compared[both]++
+		}
+	}
+	require.Greater(t, compared[true], 1000)
+	require.Greater(t, compared[false], 1000)
+}
+
 func wish(files map[string]string) contract.Quiet { return contract.Quiet{Files: files} }
 
 func holder(cpus string, q contract.Quiet) []contract.ClaimRecord {
@@ -108,6 +145,13 @@ func TestCheck(t *testing.T) {
 			wish: contract.Quiet{Device: "eth0-*-1"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth0-rx-*"}),
 			err: `device "eth0-*-1" matches interrupt eth0-rx-1, ` +
 				`which another claim on this node, or another request of this claim, has (device "eth0-rx-*")`,
+		},
+		"a device that is down, of another claim": {
+			wish: contract.Quiet{Device: "*"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth1-*"}),
+			err: `device "*" could match an interrupt to come that device "eth1-*" matches too`,
+		},
+		"another device, and patterns with no name in common": {
+			wish: contract.Quiet{Device: "eth0-*"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth1-*"}),
 		},
 		"frequency": {
 			wish: wish(map[string]string{

@@ -253,6 +253,11 @@ func TestUnreadableIsNoRefusal(t *testing.T) {
 			require.Error(t, err)
 			require.False(t, errors.As(err, new(*claims.Refusal)))
 			require.ErrorContains(t, err, contract.ClaimFile(claim))
+
+			_, err = d.ForContainer(node, claims.Container{PodUID: testnode.UID(2), Env: env})
+			var refusal *claims.Refusal
+			require.ErrorAs(t, err, &refusal, "a pod must not read what another pod's claim file has")
+			require.Equal(t, claims.ReasonNotListed, refusal.Reason)
 		})
 	}
 }

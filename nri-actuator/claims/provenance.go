@@ -178,15 +178,16 @@ func (o origin) check(node contract.NodeState, c Container) error {
 				"if the pod has this claim, wait until it is prepared again",
 			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID))
 	}
+	// This comes before all that the file says, so that no pod learns of another claim's values.
+	if !isListed(node, c.PodUID, key.ClaimUID) {
+		// The text has no generation, so that the same refusal is logged once and not at each node state.
+		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s does not list it)",
+			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile)
+	}
 	if o.err != nil {
 		return fmt.Errorf("pod %s: variable %s: claim file: %w", c.PodUID, key.EnvName(), o.err)
 	}
 	switch backed, ok := o.file[key]; {
-	// This case is the first, so that no pod can guess another claim's values.
-	case !isListed(node, c.PodUID, key.ClaimUID):
-		// The text has no generation, so that the same refusal is logged once and not at each node state.
-		return refuse(ReasonNotListed, "pod %s: variable %s: claim %s is not prepared for this pod (%s does not list it)",
-			c.PodUID, key.EnvName(), key.ClaimUID, contract.NodeFile)
 	case !ok:
 		return refuse(ReasonUnbacked, "pod %s: variable %s: %s has no device %s",
 			c.PodUID, key.EnvName(), contract.ClaimFile(key.ClaimUID), key.DeviceName())

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
@@ -172,6 +173,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		_ = closeMount() // the first deferred call returns its error
 		err = errors.Join(err, held.Close())
 	}()
+	// Only the actuator with the announcement writes this file.
+	if err := atomicfile.RemoveStale(d.config.CDIDir, func(name string) bool { return name == machine.SavedFile }); err != nil {
+		return err
+	}
 	bus := systemd.New(func(ctx context.Context) (systemd.Bus, error) { return systemd.Dial(ctx, d.config.SystemBus) }, d.metrics.UnitFailed)
 	host := machine.New(machine.Dirs{IRQ: d.config.IRQDir, CPU: d.config.CPUDir, WorkQueue: d.config.WorkQueueDir},
 		cdidir.At(d.config.CDIDir), d.bootID)

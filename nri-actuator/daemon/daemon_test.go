@@ -22,6 +22,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/daemon"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
 )
 
 var (
@@ -35,8 +36,11 @@ func TestThroughTheRuntime(t *testing.T) {
 	h := newHost(t)
 	h.startRuntime()
 	defer h.stopRuntime()
+	unfinished := filepath.Join(h.node.CDI, "."+machine.SavedFile+".tmp-1")
+	require.NoError(t, os.WriteFile(unfinished, nil, 0o600))
 	d, _ := h.startActuator()
 	h.plugged()
+	require.NoFileExists(t, unfinished, "of an actuator that was killed")
 	a, err := contract.ReadAnnouncement(h.node.CDI)
 	require.NoError(t, err)
 	require.Equal(t, "containerd", a.Runtime)

@@ -20,37 +20,42 @@ func (e *Enforcer) FillAnnouncement(a *contract.Announcement, since time.Time) {
 		keys[dir] = level
 	}
 	a.Kubepods = levels[contract.LevelKubepods]
-	a.InvalidPartitions = e.Invalid()
-	a.FixedInterrupts, a.MachineFaults = few(e.machine.Fixed), nil
+	a.InvalidPartitions = first(maxInvalid, e.Invalid())
+	a.FixedInterrupts, a.MachineFaults = first(maxFixed, e.machine.Fixed), nil
 	for _, fault := range e.machine.Faults {
 		if a.MachineFaults == nil {
 			a.MachineFaults = make(map[string]string)
 		}
 		a.MachineFaults[fault.Feature] = contract.Excerpt(fault.Err.Error(), maxFault)
 	}
-	a.Overwritten = e.drift.since(since, func(dir string) string {
+	a.Overwritten = first(maxOverwritten, e.drift.since(since, func(dir string) string {
 		if level, is := keys[dir]; is {
 			return level
 		}
 		return cgroups.PodUID(dir)
-	})
+	}))
 }
 
+// Bounds of what the announcement names. A file that is too large cannot be written, and the former announcement would stay.
 const (
-	// maxFixed is how many interrupts the announcement names: a machine may have thousands.
+	// maxFixed is how many interrupts it names: a machine may have thousands.
 	maxFixed = 32
-	// maxFault bounds the text of a fault, in bytes.
+	// maxInvalid is how many claims with a lost partition it names.
+	maxInvalid = 300
+	// maxOverwritten is how many cgroups it names that another program wrote over.
+	maxOverwritten = 100
+	// maxFault bounds the text about a fault of the machine or about a lost partition, in bytes.
 	maxFault = 400
 )
 
-// few returns the first entries of a map.
-func few(all map[string]string) map[string]string {
+// first returns the first entries of a map, at most so many.
+func first[V any](most int, all map[string]V) map[string]V {
 	if len(all) == 0 {
 		return nil
 	}
-	some := make(map[string]string)
+	some := make(map[string]V)
 	keys := slices.Sorted(maps.Keys(all))
-	for _, key := range keys[:min(len(keys), maxFixed)] {
+	for _, key := range keys[:min(len(keys), most)] {
 		some[key] = all[key]
 	}
 	return some

@@ -35,6 +35,10 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	if err != nil {
 		return contract.Decision{}, err
 	}
+	// A decision may have such a partition without requiring the feature: the runtime would make the partition.
+	if lack := e.lacksIsolated(d); lack != "" {
+		return contract.Decision{}, fmt.Errorf("its claim has an isolated partition, which this node cannot make: %s", lack)
+	}
 	if err := e.prepareMachine(ctx, node, d); err != nil {
 		return contract.Decision{}, err
 	}

@@ -209,7 +209,7 @@ func (e *Enforcer) Invalid() map[string]string {
 				if reasons == nil {
 					reasons = make(map[string]string)
 				}
-				reasons[key.ClaimUID] = c.trouble.invalid
+				reasons[key.ClaimUID] = contract.Excerpt(c.trouble.invalid, maxFault)
 			}
 		}
 	}

@@ -229,7 +229,7 @@ func TestInstall(t *testing.T) {
 	require.Equal(t, first, again)
 	same, err := os.Stat(first)
 	require.NoError(t, err)
-	require.True(t, os.SameFile(info, same), "an installed guard is not touched")
+	require.True(t, os.SameFile(info, same), "an installed guard is not written again")
 
 	for name, damage := range map[string]func() error{
 		"torn":         func() error { return os.WriteFile(first, []byte("torn"), 0o755) },
@@ -279,6 +279,29 @@ func TestInstallFails(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "."+filepath.Base(path)+".tmp-1", "entry"), 0o755))
 	_, err = guard.Install(dir, self)
 	require.ErrorContains(t, err, "directory not empty")
+}
+
+// An actuator that was rolled back announces a guard that was installed long ago. The next actuator keeps this guard: claims
+// are prepared with it until the old actuator ends.
+func TestPruneKeepsTheGuardOfARollback(t *testing.T) {
+	dir, self, cdi := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "self"), t.TempDir()
+	install := func(version string, seconds int64) string {
+		require.NoError(t, os.WriteFile(self, []byte(version), 0o755))
+		path, err := guard.Install(dir, self)
+		require.NoError(t, err)
+		if seconds > 0 {
+			at := time.Unix(seconds, 0)
+			require.NoError(t, os.Chtimes(path, at, at))
+		}
+		return path
+	}
+	for i, version := range []string{"v1", "v2", "v3"} {
+		install(version, int64(1000+i))
+	}
+	rolledBack := install("v1", 0)
+	require.NoError(t, guard.Prune(dir, rolledBack, cdi))
+	require.NoError(t, guard.Prune(dir, install("v4", 0), cdi))
+	require.FileExists(t, rolledBack)
 }
 
 // TestPrune: a guard that a claim file names stays, whatever its age.

@@ -49,6 +49,11 @@ func Install(dir, program string) (string, error) {
 	}
 	path := filepath.Join(dir, prefix+hex.EncodeToString(sum[:6]))
 	if installed(path, sum) {
+		// Prune keeps the most recent guards: an actuator that was rolled back announces an old one.
+		now := time.Now()
+		if err := os.Chtimes(path, now, now); err != nil {
+			return "", fmt.Errorf("guard: %w", err)
+		}
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -316,6 +316,17 @@ func TestIsolatedPartitionOnAnOlderKernel(t *testing.T) {
 	require.Contains(t, r.announces().InvalidPartitions[claimA], "the kernel is Linux 6.12.0")
 }
 
+// A claim may have an isolated partition and not require the feature: the runtime would make the partition.
+func TestIsolatedPartitionIsNotCreatedOnAnOlderKernel(t *testing.T) {
+	r := newRuntimeOn(t, t.TempDir(), kerneltest.Linux7)
+	env := r.node.Prepare(podA, claimA, partitioned("4-7", contract.PartitionIsolated))
+	r.kernel = "6.12.0"
+	r.connect()
+	_, err := r.create("c", podA, env...)
+	require.ErrorContains(t, err, "isolated partition, which this node cannot make: ")
+	require.ErrorContains(t, err, "the kernel is Linux 6.12.0")
+}
+
 // The answer to an update does not make an isolated partition on an older kernel: neither of a container whose
 // partition was lost, nor of one that was created without an answer.
 func TestUpdateOnAnOlderKernel(t *testing.T) {

@@ -4,6 +4,7 @@ package nri_test
 
 import (
 	"context"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/internal/testnode"
 )
 
 // TestPodsAndAncestors checks that the pod, its QoS level and kubepods have
@@ -151,4 +153,27 @@ func TestDevices(t *testing.T) {
 	c.Env = env
 	_, _, err = r.session.CreateContainer(t.Context(), sandbox(podA), c)
 	require.NoError(t, err)
+}
+
+// What the announcement names has an end: too large an announcement could not be written, and the frontend would go by the
+// former one.
+func TestOverwrittenIsBounded(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	const pods = 120
+	r.node.Change(func(s *contract.NodeState) {
+		s.Pods = make(map[string]contract.PodState)
+		for i := range pods {
+			s.Pods[testnode.UID(1000+i)] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{"memory.min": "8192"}}
+		}
+	})
+	for i := range pods {
+		r.run(strconv.Itoa(i), testnode.UID(1000+i))
+	}
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	for i := range pods {
+		r.node.SetFile(r.podDir(testnode.UID(1000+i)), "memory.min", "0")
+	}
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Len(t, r.announced.Overwritten, 100)
+	require.Contains(t, r.announced.Overwritten, testnode.UID(1000))
 }
