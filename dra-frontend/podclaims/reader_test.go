@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -98,11 +99,14 @@ func TestCPULimit(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		pod        string
+		memory     bool // the pod has a limit of memory
 		init       []string
 		containers []string
 		want       *contract.CPULimit
 	}{
 		"no limits":                       {containers: []string{"", ""}},
+		"a limit of the pod's memory":     {memory: true, containers: []string{"1", ""}},
+		"memory of the pod, all CPUs":     {memory: true, containers: []string{"1", "1"}, want: &contract.CPULimit{Milli: 2000}},
 		"one container is unlimited":      {containers: []string{"1", ""}},
 		"an init container is unlimited":  {init: []string{""}, containers: []string{"1"}},
 		"an init container has the most":  {init: []string{"2"}, containers: []string{"1"}, want: &contract.CPULimit{Milli: 2000}},
@@ -117,6 +121,9 @@ func TestCPULimit(t *testing.T) {
 				whole := limits(c.pod)
 				pod.Spec.Resources = &whole
 			}
+			if c.memory {
+				pod.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
+			}
 			for _, cpu := range c.init {
 				pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Resources: limits(cpu)})
 			}
@@ -128,6 +135,51 @@ func TestCPULimit(t *testing.T) {
 			require.Equal(t, c.want, got.CPULimit)
 		})
 	}
+}
+
+// What is left to its default is not what a pod asks for.
+func TestConvert(t *testing.T) {
+	onFailure := corev1.ContainerRestartPolicyOnFailure
+	for name, c := range map[string]struct {
+		qos  corev1.PodQOSClass
+		spec corev1.PodSpec
+		want func(*decision.Pod)
+	}{
+		"guaranteed":  {qos: corev1.PodQOSGuaranteed, want: func(p *decision.Pod) { p.QOS = contract.LevelKubepods }},
+		"best effort": {qos: corev1.PodQOSBestEffort, want: func(p *decision.Pod) { p.QOS = contract.LevelBestEffort }},
+		"users of the host": {
+			qos: corev1.PodQOSBurstable, spec: corev1.PodSpec{HostUsers: new(true)}, want: func(*decision.Pod) {},
+		},
+		"an init container with a restart policy is no sidecar": {
+			qos: corev1.PodQOSBurstable, spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "init", RestartPolicy: &onFailure}}},
+			want: func(p *decision.Pod) { p.Containers = []decision.Container{{Name: "init", Init: true}} },
+		},
+		"no hugepages": {
+			qos: corev1.PodQOSBurstable, spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+				Limits: corev1.ResourceList{"hugepages-2Mi": resource.MustParse("0")},
+			}}}},
+			want: func(p *decision.Pod) { p.Containers = []decision.Container{{Name: "main", BesideMain: true}} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := decision.Pod{PodRecord: contract.PodRecord{QOS: contract.LevelBurstable}}
+			c.want(&want)
+			got, err := podclaims.Convert(&corev1.Pod{Spec: c.spec, Status: corev1.PodStatus{QOSClass: c.qos}})
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	_, err := podclaims.NewReader(fake.NewClientset()).Pod(t.Context(), "default", "p")
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	template := "zone"
+	_, err = podclaims.Convert(&corev1.Pod{
+		Spec:   corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimTemplateName: &template}}},
+		Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable},
+	})
+	require.Error(t, err, "the claim of the template is not made yet")
 }
 
 func TestPodWithoutQOSClass(t *testing.T) {

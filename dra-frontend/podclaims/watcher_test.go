@@ -15,12 +15,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
+	clienttesting "k8s.io/client-go/testing"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
@@ -268,4 +270,55 @@ func TestNoLongerAllocated(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The API server sends the claim that is followed, and none of the namespace's other claims.
+func TestOnlyTheClaimIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(claim("a", "a1", "one"))
+		w, joined := watching(t, client)
+		w.Follow(t.Context(), []contract.ClaimRecord{record("a", "a1")})
+		synctest.Wait()
+		require.NotEmpty(t, joined())
+		asked := 0
+		for _, action := range client.Actions() {
+			switch a := action.(type) {
+			case clienttesting.ListAction:
+				asked++
+				require.Equal(t, "metadata.name=a", a.GetListRestrictions().Fields.String())
+			case clienttesting.WatchAction:
+				asked++
+				require.Equal(t, "metadata.name=a", a.GetWatchRestrictions().Fields.String())
+			}
+		}
+		require.Positive(t, asked)
+	})
+}
+
+// A reason is logged when it is new, and again after join has succeeded.
+func TestReasonsAreLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(claim("a", "a1", "one"))
+		core, logs := observer.New(zap.WarnLevel)
+		errs := []error{errors.New("x"), errors.New("x"), errors.New("y"), errors.New("y"), nil, errors.New("y")}
+		w := podclaims.NewWatcher(client, zap.New(core), func(context.Context, *resourceapi.ResourceClaim) error {
+			if len(errs) == 0 {
+				return nil
+			}
+			err := errs[0]
+			errs = errs[1:]
+			return err
+		})
+		t.Cleanup(w.Wait)
+		w.Follow(t.Context(), []contract.ClaimRecord{record("a", "a1")})
+		time.Sleep(time.Minute)
+		_, err := client.ResourceV1().ResourceClaims("of-a").UpdateStatus(t.Context(), claim("a", "a1", "one", "two"), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		var reasons []string
+		for _, l := range logs.All() {
+			reasons = append(reasons, l.ContextMap()["error"].(string))
+		}
+		require.Equal(t, []string{"x", "y", "y"}, reasons)
+	})
 }
