@@ -232,7 +232,7 @@ func (d *Daemon) observeReceipts(o observation) observation {
 	sys, proc, cgroups := os.DirFS(d.o.Config.SysfsRoot), os.DirFS(d.o.Config.ProcRoot), os.DirFS(cgroupRoot(d.o.Config))
 	o.irqbalance = quiet.Irqbalance(cgroups)
 	look := receipt.Node{
-		BootID: d.bootID, Now: time.Now(), Claims: o.claims,
+		BootID: d.bootID, Now: time.Now(), Claims: o.claims, ClaimsMissing: o.blocked != nil,
 		Applied:           o.actuatorFault == nil && o.announced.progress.behind.IsZero(),
 		InvalidPartitions: o.announced.invalidPartitions, PartitionsKnown: o.announced.partitionsKnown,
 	}

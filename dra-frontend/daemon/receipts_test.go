@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -65,6 +66,10 @@ func TestObserveReceipts(t *testing.T) {
 		require.True(t, got.irqbalance)
 	}
 	require.Empty(t, logs.All())
+
+	unreadable := last
+	unreadable.claims, unreadable.blocked = nil, errors.New("a claim file cannot be read")
+	require.Equal(t, last.book, d.observeReceipts(unreadable).book)
 
 	// What cannot be read keeps the last receipts.
 	write("proc/schedstat", "")

@@ -54,6 +54,8 @@ type Node struct {
 	// Applied reports whether the actuator has applied the node state. A measurement begins
 	// after that: interrupts come to a claim's CPUs until they are moved.
 	Applied bool
+	// ClaimsMissing reports whether Claims may lack a claim, because its file cannot be read.
+	ClaimsMissing bool
 	// InvalidPartitions has the claims whose partition is lost, by UID. PartitionsKnown reports whether an actuator has
 	// announced that since the frontend's start.
 	InvalidPartitions map[string]string
@@ -62,9 +64,12 @@ type Node struct {
 }
 
 // Next returns the book after a look at the node. Entries of results that are gone, or of
-// another boot, are left out.
+// another boot, are left out, but not while claims may be missing.
 func (b Book) Next(n Node) Book {
 	next := Book{BootID: n.BootID, Entries: make(map[string]Entry)}
+	if n.ClaimsMissing && b.BootID == n.BootID {
+		maps.Copy(next.Entries, b.Entries)
+	}
 	for _, c := range n.Claims {
 		for i, r := range c.Results {
 			if !Measured(r) {

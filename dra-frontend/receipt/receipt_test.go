@@ -91,6 +91,19 @@ func TestReceipts(t *testing.T) {
 }
 
 // A claim that is decided anew may get other CPUs: their counters are not those of the CPUs before.
+// A claim file that cannot be read for a while does not begin the measurement of its claim again.
+func TestClaimsThatAreMissing(t *testing.T) {
+	look := receipt.Node{BootID: "boot", Now: start, Claims: []contract.ClaimRecord{quietClaim()}, Machine: machine(1, 5, 1, 100, 10), Applied: true}
+	book := receipt.Book{}.Next(look)
+	missing := look
+	missing.Claims, missing.ClaimsMissing, missing.Now = nil, true, start.Add(time.Minute)
+	require.Equal(t, book, book.Next(missing))
+	missing.BootID = "next"
+	require.Empty(t, book.Next(missing).Entries)
+	missing.BootID, missing.ClaimsMissing = "boot", false
+	require.Empty(t, book.Next(missing).Entries, "the claim was released")
+}
+
 func TestReceiptsOfOtherCPUs(t *testing.T) {
 	look := receipt.Node{BootID: "boot", Now: start, Claims: []contract.ClaimRecord{quietClaim()}, Applied: true}
 	look.Machine, look.InvalidPartitions = machine(0, 0, 0, 0, 0), map[string]string{"c": "invalid"}

@@ -94,6 +94,10 @@ func decisionOf(spec *specs.Spec, features []string) (contract.Decision, error) 
 	seen := make(map[contract.Key]string)
 	for _, entry := range spec.Process.Env {
 		key, decision, ours, err := contract.ParseEnv(entry, features)
+		if errors.Is(err, contract.ErrUnknownFeature) {
+			return contract.Decision{}, fmt.Errorf("%w; if nri-actuator knows the feature, delete the pod: "+
+				"another of its claims was prepared with this older guard", err)
+		}
 		if err != nil {
 			return contract.Decision{}, err
 		}

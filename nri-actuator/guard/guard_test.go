@@ -99,7 +99,7 @@ func TestCheck(t *testing.T) {
 		}, err: "occurs with different values"},
 		"unknown feature": {change: func(s *specs.Spec) {
 			s.Process.Env = append(s.Process.Env, entry(t, 2, contract.Decision{Requires: []string{"teleport"}}))
-		}, err: "teleport"},
+		}, err: "older guard"},
 		"not of the contract": {
 			change: func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, "DRA_CPUMEM_X=1") },
 			err:    "DRA_CPUMEM_X",
