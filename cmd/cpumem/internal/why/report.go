@@ -34,8 +34,10 @@ type Report struct {
 	Allocated []cluster.AllocatedRequest `json:"allocated,omitempty"`
 	// Notes are what other pods may take of the claims' amounts.
 	Notes []string `json:"notes,omitempty"`
-	// Warnings are the last different warnings among a pending pod's events, newest
-	// first.
+	// Terminations are the last terminations of the pod's containers that do not run.
+	Terminations []string `json:"terminations,omitempty"`
+	// Warnings are the last different warnings among the events of a pod that does not
+	// run, newest first.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -43,7 +45,8 @@ type Report struct {
 func Pod(ctx context.Context, o cluster.Objects, pod *corev1.Pod, events []corev1.Event) (Report, error) {
 	claims, problems := claimsOf(o, pod)
 	r := Report{Subject: fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name), State: stateOf(pod)}
-	if pod.Status.Phase == corev1.PodPending {
+	r.Terminations = terminations(pod)
+	if !runs(pod) {
 		r.Warnings = warnings(events)
 	}
 	for _, p := range problems {
@@ -114,6 +117,46 @@ func stateOf(pod *corev1.Pod) string {
 	return fmt.Sprintf("it is on node %s, phase %s", pod.Spec.NodeName, pod.Status.Phase)
 }
 
+// runs reports whether the pod runs with all of its containers, or has succeeded. The phase
+// alone does not show it: it is Running while a container waits for its next start.
+func runs(pod *corev1.Pod) bool {
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		return true
+	case corev1.PodRunning:
+		return !slices.ContainsFunc(containersOf(pod), stopped)
+	}
+	return false
+}
+
+func containersOf(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+// stopped reports whether the container waits or has failed.
+func stopped(c corev1.ContainerStatus) bool {
+	return c.State.Running == nil && (c.State.Terminated == nil || c.State.Terminated.ExitCode != 0)
+}
+
+// maxTermination bounds the message of a termination, in bytes. The runtime's own words
+// come before those of the guard that refuses a container.
+const maxTermination = 1000
+
+func terminations(pod *corev1.Pod) (out []string) {
+	for _, c := range containersOf(pod) {
+		last := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
+		if last == nil || !stopped(c) {
+			continue
+		}
+		text := fmt.Sprintf("container %s: %s, exit code %d", c.Name, contract.Excerpt(last.Reason, maxQuote), last.ExitCode)
+		if last.Message != "" {
+			text += ": " + contract.Excerpt(last.Message, maxTermination)
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
 // maxWarnings is how many different warnings are shown.
 const maxWarnings = 3
 
@@ -169,6 +212,12 @@ func (r Report) Text(w io.Writer) error {
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", note)
+	}
+	if len(r.Terminations) > 0 {
+		fmt.Fprintln(w, "\nlast terminations of containers that do not run:")
+	}
+	for _, termination := range r.Terminations {
+		fmt.Fprintf(w, "  %s\n", termination)
 	}
 	if len(r.Warnings) > 0 {
 		fmt.Fprintln(w, "\nwarnings in the pod's events, newest first:")

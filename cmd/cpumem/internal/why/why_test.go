@@ -270,7 +270,7 @@ func TestPendingPod(t *testing.T) {
 	}
 }
 
-// A pod that has a node shows what its claims gave it; one that does not start shows the
+// A pod that has a node shows what its claims gave it. A pod that does not run shows the
 // warnings of its events.
 func TestAllocatedPod(t *testing.T) {
 	o := objects()
@@ -320,6 +320,85 @@ warnings in the pod's events, newest first:
 	report, err = why.Pod(t.Context(), o, pod, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Notes)
+}
+
+// The guard refuses the start of a container. Kubelet's phase of the pod is Running then if
+// the container starts again, and Failed if not.
+func TestPodThatDoesNotRun(t *testing.T) {
+	const guard = "OCI runtime create failed: runc create failed: error running createContainer hook #0: exit status 1, " +
+		"stderr: nri-actuator: guard: CPUs 2-3 are not in the partition"
+	refused := &corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: guard + "\x1b[31m"}
+	const shown = "container main: StartError, exit code 128: " + guard + "?[31m"
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	done := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
+	for name, tc := range map[string]struct {
+		phase        corev1.PodPhase
+		init, status []corev1.ContainerStatus
+		terminations []string
+		warned       bool
+	}{
+		"it starts again": {
+			phase: corev1.PodRunning,
+			status: []corev1.ContainerStatus{
+				{Name: "side", State: running},
+				{Name: "main", State: waiting, LastTerminationState: corev1.ContainerState{Terminated: refused}},
+			},
+			terminations: []string{shown}, warned: true,
+		},
+		"it never starts again": {
+			phase:        corev1.PodFailed,
+			status:       []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Terminated: refused}}},
+			terminations: []string{shown}, warned: true,
+		},
+		"an init container": {
+			phase:        corev1.PodPending,
+			init:         []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Terminated: refused}}},
+			status:       []corev1.ContainerStatus{{Name: "later", State: waiting}},
+			terminations: []string{shown}, warned: true,
+		},
+		"a program without a message": {
+			phase: corev1.PodFailed,
+			status: []corev1.ContainerStatus{{
+				Name: "main", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 3}},
+			}},
+			terminations: []string{"container main: Error, exit code 3"}, warned: true,
+		},
+		"a long message": {
+			phase: corev1.PodFailed,
+			status: []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1, Message: strings.Repeat("x", 1001)},
+			}}},
+			terminations: []string{"container main: Error, exit code 1: " + strings.Repeat("x", 1000) + "... (1 bytes more)"}, warned: true,
+		},
+		"evicted before it started": {phase: corev1.PodFailed, warned: true},
+		"containers are being made": {phase: corev1.PodPending, status: []corev1.ContainerStatus{{Name: "main", State: waiting}}, warned: true},
+		"it runs after a termination": {
+			phase: corev1.PodRunning,
+			init:  []corev1.ContainerStatus{{Name: "init", State: done}},
+			status: []corev1.ContainerStatus{
+				{Name: "main", State: running, LastTerminationState: corev1.ContainerState{Terminated: refused}},
+				{Name: "once", State: done},
+			},
+		},
+		"it has succeeded": {phase: corev1.PodSucceeded, status: []corev1.ContainerStatus{{Name: "main", State: done}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := podWith()
+			pod.Spec.NodeName = "a"
+			pod.Status = corev1.PodStatus{Phase: tc.phase, InitContainerStatuses: tc.init, ContainerStatuses: tc.status}
+			report, err := why.Pod(t.Context(), objects(), pod, []corev1.Event{{Reason: "Failed", Message: "m"}})
+			require.NoError(t, err)
+			require.Equal(t, tc.terminations, report.Terminations)
+			require.Equal(t, tc.warned, len(report.Warnings) == 1)
+			var out strings.Builder
+			require.NoError(t, report.Text(&out))
+			for _, termination := range tc.terminations {
+				require.Contains(t, out.String(), "\nlast terminations of containers that do not run:\n  "+termination+"\n")
+			}
+			require.Equal(t, tc.warned, strings.Contains(out.String(), "\n  Failed: m\n"))
+		})
+	}
 }
 
 func TestPodWithoutClaims(t *testing.T) {
