@@ -155,23 +155,34 @@ func lacks(z cluster.Zone, name resourceapi.QualifiedName, wanted resource.Quant
 	if !has {
 		return fmt.Sprintf("it has no capacity %s", name)
 	}
-	rounded := wanted.Value()
-	if p := z.Device.Capacity[name].RequestPolicy; p != nil && p.ValidRange != nil && p.ValidRange.Step != nil {
-		if step := p.ValidRange.Step.Value(); step > 0 && rounded <= math.MaxInt64-step {
-			rounded = (rounded + step - 1) / step * step
-		}
+	rounded := roundUp(wanted, z.Device.Capacity[name].RequestPolicy)
+	want := wanted.String()
+	if rounded.CmpInt64(math.MaxInt64) < 0 {
+		want = exact(name, rounded.Value())
 	}
-	want := exact(name, rounded)
-	if resource.NewQuantity(rounded, wanted.Format).Cmp(wanted) != 0 {
+	if rounded.Cmp(wanted) != 0 {
 		want += fmt.Sprintf(" (rounded up from %s)", wanted.String())
 	}
 	switch {
-	case rounded > c.Total:
+	case rounded.CmpInt64(c.Total) > 0:
 		return fmt.Sprintf("%s: %s wanted, the whole zone has %s", name, want, exact(name, c.Total))
-	case rounded > c.Free():
+	case rounded.CmpInt64(c.Free()) > 0:
 		return fmt.Sprintf("%s: %s wanted, %s of %s free", name, want, exact(name, max(0, c.Free())), exact(name, c.Total))
 	}
 	return ""
+}
+
+// roundUp returns the amount that the scheduler grants. An amount near the largest int64 or
+// above is returned as it is: no zone has it, and its Value would be wrong.
+func roundUp(wanted resource.Quantity, policy *resourceapi.CapacityRequestPolicy) resource.Quantity {
+	step := int64(1)
+	if policy != nil && policy.ValidRange != nil && policy.ValidRange.Step != nil {
+		step = max(step, policy.ValidRange.Step.Value())
+	}
+	if wanted.CmpInt64(math.MaxInt64-step) > 0 {
+		return wanted
+	}
+	return *resource.NewQuantity((wanted.Value()+step-1)/step*step, wanted.Format)
 }
 
 // exact writes all digits of an amount: rounded amounts could look alike.

@@ -83,6 +83,10 @@ func TestPendingPod(t *testing.T) {
 			wanted: []string{"memory", "9223372036854775807"},
 			want:   []string{"numa-1   memory: 9223372036854775807 wanted, the whole zone has 8Gi"},
 		},
+		"more than an int64": {
+			wanted: []string{"memory", "10E"},
+			want:   []string{"numa-1   memory: 10E wanted, the whole zone has 8Gi"},
+		},
 		"misspelt capacity": {
 			wanted: []string{"hugepages-2Mi", "2Mi"},
 			want: []string{
