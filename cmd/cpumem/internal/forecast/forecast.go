@@ -90,7 +90,11 @@ func ask(ctx context.Context, o cluster.Objects, pod *corev1.Pod, todo, allocate
 		return why.Join(ctx, o, pod, allocated), nil
 	}
 	if problem := wrongParameters(todo); problem != "" {
-		return why.Answer{Claims: []string{}, Problem: problem, Nodes: []why.Node{}}, nil
+		refused := why.Answer{Problem: problem, Nodes: []why.Node{}}
+		for _, c := range todo {
+			refused.Claims = append(refused.Claims, c.Namespace+"/"+c.Name)
+		}
+		return refused, nil
 	}
 	return why.Explain(ctx, o, pod, todo, allocated)
 }

@@ -166,8 +166,10 @@ func TestSharedClaim(t *testing.T) {
 	require.Equal(t, []string{"first"}, result.Claims[0].Pods)
 	require.Len(t, result.Pending, 1)
 	require.Equal(t, "default/second", result.Pending[0].Pod)
+	require.Empty(t, result.Pending[0].Answer.Claims, "the claim has an allocation")
 	var out strings.Builder
 	require.NoError(t, result.Text(&out))
+	require.Contains(t, out.String(), "\npod default/second: no node\nNODE")
 	require.Contains(t, out.String(), "the pod's claim default/there is allocated on another node")
 }
 
@@ -184,6 +186,7 @@ func TestWrongParameters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, result.Pending, 2)
 	require.Contains(t, result.Pending[0].Answer.Problem, `claim default/there: unknown field "nonsense"`)
+	require.Equal(t, []string{"default/there"}, result.Pending[0].Answer.Claims)
 }
 
 // Pods with claims for other drivers alone are not this driver's to judge.

@@ -75,8 +75,9 @@ func notRepeated(pod *corev1.Pod, claims []cluster.AllocatedRequest) (notes []st
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if has := requests[name]; has.CmpInt64(sums[name]) < 0 {
-			notes = append(notes, fmt.Sprintf("the pod requests %s of %s and claims %s: pods without claims may be scheduled onto the rest",
-				has.String(), name, exact(resourceapi.QualifiedName(name), sums[name])))
+			notes = append(notes, fmt.Sprintf("the pod's claims have %s %s, its spec requests %s: the scheduler may give the difference "+
+				"to pods without claims; repeat the claimed amounts in resources.requests",
+				exact(resourceapi.QualifiedName(name), sums[name]), name, has.String()))
 		}
 	}
 	return notes
@@ -230,7 +231,9 @@ func (r Report) Text(w io.Writer) error {
 
 // Text writes the answer for people.
 func (a Answer) Text(w io.Writer) error {
-	fmt.Fprintf(w, "\nnot allocated: %s\n", strings.Join(a.Claims, ", "))
+	if len(a.Claims) > 0 {
+		fmt.Fprintf(w, "\nnot allocated: %s\n", strings.Join(a.Claims, ", "))
+	}
 	if a.Problem != "" {
 		fmt.Fprintf(w, "problem: %s\n", a.Problem)
 	}
@@ -242,7 +245,7 @@ func (a Answer) Text(w io.Writer) error {
 	for _, n := range a.Nodes {
 		switch {
 		case n.Fits:
-			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, "-", "fits at this moment: the scheduler takes the node, or its message names another reason")
+			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, "-", "the claims fit here now; if the pod stays pending, the scheduler's message has the reason")
 		case len(n.Zones) == 0:
 			fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, "-", n.Reason)
 		}

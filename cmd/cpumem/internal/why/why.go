@@ -29,7 +29,8 @@ import (
 
 // Answer is what keeps claims from being allocated.
 type Answer struct {
-	// Claims are the claims without an allocation, as namespace/name.
+	// Claims are the claims without an allocation, as namespace/name. They are empty for a
+	// pod whose claims all have an allocation.
 	Claims []string `json:"claims"`
 	// Problem concerns all nodes: a claim asks for something that is nowhere.
 	Problem string `json:"problem,omitempty"`
@@ -108,9 +109,6 @@ func Explain(
 // Join returns which nodes take a pod whose claims all have an allocation.
 func Join(ctx context.Context, o cluster.Objects, pod *corev1.Pod, allocated []*resourceapi.ResourceClaim) Answer {
 	a := Answer{Claims: []string{}, Nodes: []Node{}}
-	for _, c := range allocated {
-		a.Claims = append(a.Claims, c.Namespace+"/"+c.Name)
-	}
 	for _, n := range o.Nodes {
 		reason := cmp.Or(against(ctx, pod, n), elsewhere(allocated, n))
 		a.Nodes = append(a.Nodes, Node{Name: n.Name, Fits: reason == "", Reason: reason})

@@ -162,7 +162,7 @@ func TestPendingPod(t *testing.T) {
 			change: func(o *cluster.Objects, _ *corev1.Pod, _ *resourceapi.ResourceClaim) {
 				o.Nodes = append(o.Nodes, node("b"))
 			},
-			want: []string{"a      -      fits at this moment", "b      -      it publishes no zones: no frontend of this driver runs there"},
+			want: []string{"a      -      the claims fit here now", "b      -      it publishes no zones: no frontend of this driver runs there"},
 		},
 		"no driver": {
 			wanted: []string{"cpu", "1"},
@@ -211,7 +211,7 @@ func TestPendingPod(t *testing.T) {
 					{Name: "zone", FirstAvailable: []resourceapi.DeviceSubRequest{sub("large", "64"), sub("small", "2")}},
 				}
 			},
-			want: []string{"a      -      fits at this moment"},
+			want: []string{"a      -      the claims fit here now"},
 		},
 		"a claim elsewhere": {
 			wanted: []string{"cpu", "1"},
@@ -297,9 +297,9 @@ claim default/taken, request zone: zone numa-0 of node a
   cpu         3
   memory      1Gi
   pods        pod-of-taken
-  no status   no frontend has written the claim's status: the events of a pod that does not run, or the frontend's log, have the reason
+  no status   not prepared: see the pod's events, or the frontend's log on that node; before Kubernetes 1.36 a prepared claim has no status either
 
-note: the pod requests 2 of cpu and claims 3: pods without claims may be scheduled onto the rest
+note: the pod's claims have 3 cpu, its spec requests 2: the scheduler may give the difference to pods without claims; repeat the claimed amounts in resources.requests
 
 warnings in the pod's events, newest first:
   Newest: n
