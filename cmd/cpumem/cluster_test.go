@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -27,9 +28,10 @@ func serve(t *testing.T, namespace string, objects map[string]any) (kubeconfig s
 		object, found := objects[r.URL.Path]
 		w.Header().Set("Content-Type", "application/json")
 		if !found {
-			w.WriteHeader(http.StatusNotFound)
-			object = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-				Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
+			object = failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+		}
+		if status, failed := object.(metav1.Status); failed {
+			w.WriteHeader(int(status.Code))
 		}
 		_ = json.NewEncoder(w).Encode(object)
 	}))
@@ -41,6 +43,13 @@ func serve(t *testing.T, namespace string, objects map[string]any) (kubeconfig s
 	kubeconfig = filepath.Join(t.TempDir(), "config")
 	require.NoError(t, clientcmd.WriteToFile(*config, kubeconfig))
 	return kubeconfig
+}
+
+// failure is the answer of an API server that refuses a request.
+func failure(code int32, reason metav1.StatusReason) metav1.Status {
+	return metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: reason, Code: code,
+	}
 }
 
 // The commands about a cluster read the API server that kubectl's flags and files name, and
@@ -87,6 +96,38 @@ func TestClusterCommands(t *testing.T) {
 	refused("there is no claim mine in namespace elsewhere: name the namespace with -n", "why", "claim/mine")
 	refused("there is no pod none in namespace elsewhere", "why", "none")
 	refused(`"node/a": want pod/NAME or claim/NAME`, "why", "node/a")
+}
+
+// An API server that is too old, or does not serve the API, is one fault and no failed list.
+func TestDoctorOfClusterWithoutAPI(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	for name, c := range map[string]struct {
+		version, want string
+		lists         any
+	}{
+		"too old":             {"v1.33.4", "mend: Kubernetes 1.34 or later", failure(http.StatusForbidden, metav1.StatusReasonForbidden)},
+		"without resource/v1": {"v1.36.0", "v1.36.0, without resource.k8s.io/v1", failure(http.StatusNotFound, metav1.StatusReasonNotFound)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const resources = "/apis/resource.k8s.io/v1/"
+			kubeconfig := serve(t, "", map[string]any{
+				"/version": apimachineryversion.Info{GitVersion: c.version}, "/api/v1/nodes": corev1.NodeList{},
+				resources + "resourceslices": c.lists, resources + "resourceclaims": c.lists, resources + "deviceclasses": c.lists,
+			})
+			out, err := execute("doctor", "cluster", "--kubeconfig", kubeconfig)
+			require.ErrorIs(t, err, errFaults)
+			require.ErrorContains(t, err, "faults: 1")
+			require.Contains(t, out, c.want)
+		})
+	}
+}
+
+// The exit status 0 means that the checks found no fault.
+func TestDoctorOfNothing(t *testing.T) {
+	for _, args := range [][]string{{"doctor"}, {"doctor", "nodes"}} {
+		_, err := execute(args...)
+		require.ErrorContains(t, err, "want cluster or node")
+	}
 }
 
 // A command without a cluster says which file to name.

@@ -3,13 +3,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/doctor"
@@ -20,8 +24,13 @@ import (
 
 func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check what the driver needs of a cluster and of a node, and what mends it",
-		Long: "Checks before and after the installation. The exit status is 1 if there is a fault.",
+		Use: "doctor cluster | node", Short: "Check a cluster or a node for what the driver needs, and say how to repair what is wrong",
+		Long:                  "Checks before and after the installation. The exit status is 1 if there is a fault.",
+		DisableFlagsInUseLine: true,
+		// Without a function of its own, cobra shows the help with the exit status 0.
+		RunE: func(_ *cobra.Command, args []string) error {
+			return fmt.Errorf("doctor %q: want cluster or node", strings.Join(args, " "))
+		},
 	}
 	cmd.AddCommand(doctorCluster(), doctorNode())
 	return cmd
@@ -39,17 +48,32 @@ func doctorCluster() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		version, err := client.Discovery().ServerVersion()
-		if err != nil {
-			return fmt.Errorf("API server: %w", err)
-		}
-		objects, err := cluster.ReadAll(cmd.Context(), client)
+		server, err := serverOf(cmd.Context(), client)
 		if err != nil {
 			return err
 		}
-		return diagnose(cmd.OutOrStdout(), form, doctor.Cluster(doctor.Server{Version: version.GitVersion, Objects: objects}))
+		return diagnose(cmd.OutOrStdout(), form, doctor.Cluster(server))
 	}
 	return cmd
+}
+
+// serverOf reads the API server's version, and its objects unless it is too old to have
+// them.
+func serverOf(ctx context.Context, client kubernetes.Interface) (doctor.Server, error) {
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return doctor.Server{}, fmt.Errorf("API server: %w", err)
+	}
+	s := doctor.Server{Version: version.GitVersion}
+	if s.TooOld() {
+		return s, nil
+	}
+	s.Objects, err = cluster.ReadAll(ctx, client)
+	// The list of a resource that is served is always found.
+	if s.WithoutAPI = apierrors.IsNotFound(err); s.WithoutAPI {
+		return s, nil
+	}
+	return s, err
 }
 
 func doctorNode() *cobra.Command {

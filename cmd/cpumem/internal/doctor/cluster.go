@@ -19,12 +19,18 @@ import (
 type Server struct {
 	// Version is the API server's, such as v1.36.1.
 	Version string
-	Objects cluster.Objects
+	// WithoutAPI reports whether the API server does not serve resource.k8s.io/v1.
+	WithoutAPI bool
+	Objects    cluster.Objects
 }
 
 // Cluster checks a cluster.
 func Cluster(s Server) []Check {
-	checks := []Check{s.version(), s.class()}
+	kubernetes := s.version()
+	if kubernetes.State == Fault {
+		return []Check{kubernetes} // the API server has no objects to check
+	}
+	checks := []Check{kubernetes, s.class()}
 	usage := cluster.Usage(s.Objects)
 	if len(usage) == 0 {
 		c := Check{Name: "zones", State: Unknown, Found: "no node publishes zones: the driver is not installed"}
@@ -39,7 +45,7 @@ func Cluster(s Server) []Check {
 }
 
 // consumableCapacity is the first release with DRAConsumableCapacity, and byDefault the
-// first with the gate on by default.
+// first with the gate on by default, and with a status of claims that drivers may write.
 var (
 	consumableCapacity = version.MustParseGeneric("1.34")
 	byDefault          = version.MustParseGeneric("1.36")
@@ -49,19 +55,31 @@ const gate = "DRAConsumableCapacity"
 
 func (s Server) version() Check {
 	c := Check{Name: "Kubernetes", Found: s.Version}
-	v, err := version.ParseGeneric(s.Version)
+	_, err := version.ParseGeneric(s.Version)
 	switch {
+	case s.TooOld():
+		c.State, c.Mend = Fault, "Kubernetes 1.34 or later"
+	case s.WithoutAPI:
+		c.State, c.Found = Fault, c.Found+", without resource.k8s.io/v1"
+		c.Mend = "switch resource.k8s.io/v1 on with the API server's --runtime-config"
 	case err != nil:
 		c.State = Unknown
-	case v.LessThan(consumableCapacity):
-		c.State, c.Mend = Fault, "Kubernetes 1.34 or later"
-	case v.LessThan(byDefault):
+	case s.before(byDefault):
 		c.State, c.Mend = Warning, "the feature gate "+gate+" is off by default here: switch it on for API server, scheduler, "+
 			"controller manager and kubelet"
 	default:
 		c.State = OK
 	}
 	return c
+}
+
+// TooOld reports whether the API server is older than the API that the driver needs. A
+// version in an unknown form is not too old.
+func (s Server) TooOld() bool { return s.before(consumableCapacity) }
+
+func (s Server) before(release *version.Version) bool {
+	v, err := version.ParseGeneric(s.Version)
+	return err == nil && v.LessThan(release)
 }
 
 func (s Server) class() Check {
@@ -138,7 +156,11 @@ func taints(usage []cluster.Node) (checks []Check) {
 	var order []string
 	for _, n := range usage {
 		for _, z := range n.Zones {
-			for _, taint := range z.Taints {
+			for _, t := range z.Device.Taints {
+				if t.Effect == resourceapi.DeviceTaintEffectNone {
+					continue // only informs
+				}
+				taint := cluster.Taint(t)
 				if nodes[taint] == nil {
 					order = append(order, taint)
 				}
@@ -161,8 +183,10 @@ func taints(usage []cluster.Node) (checks []Check) {
 // claims lists the allocated claims that have less than they promise.
 func (s Server) claims() (checks []Check) {
 	claims := make(map[string]bool)
+	seen := false
 	for _, c := range cluster.AllocatedRequests(s.Objects, s.Objects.Claims) {
 		claims[c.Namespace+"/"+c.Name] = true
+		seen = seen || c.Prepared
 		for _, reason := range c.Weakened {
 			checks = append(checks, Check{
 				Name: "claim " + c.Namespace + "/" + c.Name, State: Warning, Found: reason,
@@ -170,8 +194,12 @@ func (s Server) claims() (checks []Check) {
 			})
 		}
 	}
-	if len(checks) == 0 {
-		checks = append(checks, Check{Name: "claims", State: OK, Found: fmt.Sprintf("%d allocated", len(claims))})
+	if len(checks) > 0 {
+		return checks
 	}
-	return checks
+	c := Check{Name: "claims", State: OK, Found: fmt.Sprintf("%d allocated", len(claims))}
+	if len(claims) > 0 && !seen && s.before(byDefault) {
+		c.State, c.Found = Unknown, c.Found+": the status of claims is written from Kubernetes 1.36 on"
+	}
+	return []Check{c}
 }

@@ -230,6 +230,40 @@ func TestClaimsAreCounted(t *testing.T) {
 	require.Fail(t, "no check of claims")
 }
 
+// Before Kubernetes 1.36 the frontend may not write the status of claims.
+func TestClaimsWithoutStatus(t *testing.T) {
+	const version = "v1.35.2"
+	for name, tc := range map[string]struct {
+		change func(*doctor.Server)
+		want   doctor.Check
+	}{
+		"no status": {
+			change: func(s *doctor.Server) { s.Version, s.Objects.Claims[0].Status.Devices = version, nil },
+			want: doctor.Check{
+				Name: "claims", State: doctor.Unknown, Found: "1 allocated: the status of claims is written from Kubernetes 1.36 on",
+			},
+		},
+		"a right of your own": {
+			change: func(s *doctor.Server) { s.Version = version },
+			want:   doctor.Check{Name: "claims", State: doctor.OK, Found: "1 allocated"},
+		},
+		"no claim": {
+			change: func(s *doctor.Server) { s.Version, s.Objects.Claims = version, nil },
+			want:   doctor.Check{Name: "claims", State: doctor.OK, Found: "0 allocated"},
+		},
+		"its pod has not started": {
+			change: func(s *doctor.Server) { s.Objects.Claims[0].Status.Devices = nil },
+			want:   doctor.Check{Name: "claims", State: doctor.OK, Found: "1 allocated"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := server()
+			tc.change(&s)
+			require.Contains(t, doctor.Cluster(s), tc.want)
+		})
+	}
+}
+
 func TestUnwellCluster(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*doctor.Server)
@@ -237,6 +271,7 @@ func TestUnwellCluster(t *testing.T) {
 		want   string
 	}{
 		"too old":  {func(s *doctor.Server) { s.Version = "v1.33.4" }, doctor.Fault, "Kubernetes 1.34 or later"},
+		"no API":   {func(s *doctor.Server) { s.WithoutAPI = true }, doctor.Fault, "v1.36.2, without resource.k8s.io/v1"},
 		"gate":     {func(s *doctor.Server) { s.Version = "v1.35.0" }, doctor.Warning, "DRAConsumableCapacity is off by default here"},
 		"strange":  {func(s *doctor.Server) { s.Version = "main" }, doctor.Unknown, "main"},
 		"no class": {func(s *doctor.Server) { s.Objects.Classes = nil }, doctor.Warning, "deviceClass.create: true"},
@@ -261,6 +296,9 @@ func TestUnwellCluster(t *testing.T) {
 				s.Objects.Slices[0].Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: "dra.cpumem/x", Value: "y", Effect: "NoSchedule"}}
 			}
 		}, doctor.Fault, "dra.cpumem/x=y:NoSchedule on a"},
+		"a taint that only informs": {func(s *doctor.Server) {
+			s.Objects.Slices[0].Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "dra.cpumem/x", Effect: "None"}}
+		}, doctor.OK, ""},
 		"claim": {func(s *doctor.Server) {
 			s.Objects.Claims[0].Status.Devices[0].Conditions[0].Status = metav1.ConditionFalse
 		}, doctor.Warning, "cpumem why claim/one -n default"},
@@ -278,6 +316,9 @@ func TestUnwellCluster(t *testing.T) {
 				}
 			}
 			require.Equal(t, tc.state != doctor.OK, found == 1)
+			if name == "too old" || name == "no API" {
+				require.Len(t, checks, 1, "the API server has no objects to check")
+			}
 		})
 	}
 	s := server()
