@@ -35,20 +35,22 @@ func captureCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// A failure must not damage an existing file: build all of the
-			// archive before the file is opened.
+			write := func(w io.Writer) error {
+				return capture.Write(w, roots(c, cmd.ErrOrStderr()), int64(os.Getpagesize()), text)
+			}
+			if file != "" {
+				return writeNew(file, write)
+			}
+			// A failure must not write a part of an archive.
 			var archive bytes.Buffer
-			if err := capture.Write(&archive, roots(c, cmd.ErrOrStderr()), int64(os.Getpagesize()), text); err != nil {
+			if err := write(&archive); err != nil {
 				return err
 			}
-			if file == "" {
-				_, err := archive.WriteTo(cmd.OutOrStdout())
-				return err
-			}
-			return os.WriteFile(file, archive.Bytes(), 0o666)
+			_, err = archive.WriteTo(cmd.OutOrStdout())
+			return err
 		},
 	}
-	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; empty for standard output")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; it must not exist; empty for standard output")
 	cmd.Flags().StringVar(&configuration, "config", "", "configuration file of dra-frontend, to be in the archive; empty for none")
 	return cmd
 }

@@ -36,7 +36,16 @@ func TestCapture(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, data[:2], []byte(out)[:2])
 
+	// An archive is its owner's, and no archive replaces a file.
+	found, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), found.Mode())
 	require.NoError(t, os.WriteFile(file, data[:len(data)/2], 0o600))
+	_, err = execute("capture", "-o", file)
+	require.ErrorIs(t, err, os.ErrExist)
+	kept, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Len(t, kept, len(data)/2)
 	_, err = execute("inspect", "--from", file)
 	// The cut may be inside of an entry, which is named then.
 	require.ErrorContains(t, err, file+": capture: ")
@@ -81,8 +90,10 @@ func TestCaptureWithConfiguration(t *testing.T) {
 	require.Contains(t, out, "warning: sysfsRoot "+dir+"/sys: no such file or directory; /sys is read instead\n")
 	require.Contains(t, out, "\nnuma-0 ")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "sys"), 0o700))
-	_, err = execute("capture", "--config", other)
+	failed := filepath.Join(dir, "failed.tar.gz")
+	_, err = execute("capture", "--config", other, "-o", failed)
 	require.ErrorContains(t, err, dir+"/sys/devices/system/cpu/online")
+	require.NoFileExists(t, failed)
 	_, err = execute("inspect", "--config", other)
 	require.ErrorContains(t, err, "open "+dir+"/sys/devices/system/cpu/online: no such file or directory")
 }

@@ -20,11 +20,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster/clustertest"
 )
 
-// serve answers requests for objects, by path, and returns a kubeconfig file for the server
-// with a namespace of its own. Other paths are not found.
-func serve(t *testing.T, namespace string, objects map[string]any) (kubeconfig string) {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// answering answers requests for objects, by path. Other paths are not found.
+func answering(objects map[string]any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		object, found := objects[r.URL.Path]
 		w.Header().Set("Content-Type", "application/json")
 		if !found {
@@ -34,7 +32,14 @@ func serve(t *testing.T, namespace string, objects map[string]any) (kubeconfig s
 			w.WriteHeader(int(status.Code))
 		}
 		_ = json.NewEncoder(w).Encode(object)
-	}))
+	})
+}
+
+// serve answers requests for objects, by path, and returns a kubeconfig file for the server
+// with a namespace of its own.
+func serve(t *testing.T, namespace string, objects map[string]any) (kubeconfig string) {
+	t.Helper()
+	server := httptest.NewServer(answering(objects))
 	t.Cleanup(server.Close)
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server.URL}

@@ -3,43 +3,45 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/doctor"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/report"
 )
 
-// Bounds of a report: lines of one log, bytes of one log, and pods with logs.
+// Bounds of one log in a report: lines, bytes, and the time to read it.
 const (
 	maxLogLines = 5000
 	maxLogBytes = 4 << 20
-	maxLogPods  = 50
+	maxLogTime  = 30 * time.Second
 )
 
 func reportCommand() *cobra.Command {
 	var file, selector string
+	var nodes []string
 	cmd := &cobra.Command{
 		Use: "report", Short: "Write an archive for a bug report, and list what is in it", Args: cobra.NoArgs,
 		Long: "Writes the zones, claims, classes, nodes and daemons of the cluster, the daemons' configuration and their last logs\n" +
-			"into a .tar.gz archive. It holds no Secret, no environment variable, no annotation, no address of a node, and no\n" +
-			"parameter of another driver. Namespaces, names and labels are in it: look at the archive before you send it.",
+			"into a .tar.gz archive. It holds no Secret, no environment variable, no address, machine id or boot id of a node, and no\n" +
+			"parameter of another driver. Its only annotations are the two that mark a claim that Kubernetes made for a pod.\n" +
+			"Namespaces, names and labels are in it: look at the archive before you send it.\n" +
+			fmt.Sprintf("The logs are those of %d pods, nodes with a daemon that is not ready first, or of the nodes of --node.\n", report.MaxLogPods) +
+			"What cannot be read is named in the archive and in the output.",
 	}
 	c := newConnection(cmd).inNamespace(cmd, "namespace of the driver; empty: "+driverNamespace)
 	cmd.Flags().StringVarP(&file, "output", "o", "cpumem-report.tar.gz", "file to write; it must not exist")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "app.kubernetes.io/name=dra-driver-cpumem", "labels of the daemons' pods")
+	cmd.Flags().StringSliceVar(&nodes, "node", nil, "nodes whose daemons' logs are read; empty: of all nodes")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		client, namespace, err := c.client()
 		if err != nil {
@@ -48,24 +50,28 @@ func reportCommand() *cobra.Command {
 		if c.overrides.Context.Namespace == "" {
 			namespace = driverNamespace
 		}
-		in, err := gather(cmd.Context(), client, namespace, selector)
+		var files map[string][]byte
+		var missing []string
+		err = writeNew(file, func(w io.Writer) error {
+			in, err := gather(cmd.Context(), client, namespace, selector, nodes)
+			if err != nil {
+				return err
+			}
+			missing = in.Missing
+			if files, err = report.Files(in); err != nil {
+				return err
+			}
+			return report.Write(w, files)
+		})
 		if err != nil {
-			return err
-		}
-		files, err := report.Files(in)
-		if err != nil {
-			return err
-		}
-		var archive bytes.Buffer
-		if err := report.Write(&archive, files); err != nil {
-			return err
-		}
-		if err := writeNew(file, archive.Bytes()); err != nil {
 			return err
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s has\n", file)
 		for _, name := range slices.Sorted(maps.Keys(files)) {
 			fmt.Fprintf(cmd.OutOrStdout(), "  %s, %d bytes\n", name, len(files[name]))
+		}
+		for _, reason := range missing {
+			fmt.Fprintf(cmd.OutOrStdout(), "missing: %s\n", reason)
 		}
 		return nil
 	}
@@ -75,63 +81,75 @@ func reportCommand() *cobra.Command {
 // driverNamespace is the namespace of the installation in the documents.
 const driverNamespace = "cpumem-system"
 
-// writeNew writes a file that does not exist.
-func writeNew(name string, data []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
-}
-
-// gather reads what a report is made of. A log that cannot be read is replaced by the
-// reason.
-func gather(ctx context.Context, client kubernetes.Interface, namespace, selector string) (report.Input, error) {
+// gather reads what a report is made of. What cannot be read is replaced by the reason.
+func gather(ctx context.Context, client kubernetes.Interface, namespace, selector string, nodes []string) (report.Input, error) {
 	in := report.Input{Logs: make(map[string][]byte)}
-	version, err := client.Discovery().ServerVersion()
-	if err != nil {
-		return in, fmt.Errorf("API server: %w", err)
-	}
-	objects, err := cluster.ReadAll(ctx, client)
-	if err != nil {
+	var err error
+	if in.Server, err = serverOf(ctx, client); in.Server.Version == "" {
 		return in, err
 	}
-	in.Server = doctor.Server{Version: version.GitVersion, Objects: objects}
-	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return in, fmt.Errorf("list the daemons' pods: %w", err)
+		in.Incomplete = true
+		in.Missing = append(strings.Split(err.Error(), "\n"), "doctor.txt, nodes.txt and claims.txt: they need all lists")
 	}
-	if len(pods.Items) == 0 {
-		return in, fmt.Errorf("no pod in namespace %s has the labels %s: name the driver's namespace with -n", namespace, selector)
-	}
-	in.Pods = pods.Items
-	for _, p := range pods.Items[:min(len(pods.Items), maxLogPods)] {
-		for _, container := range p.Spec.Containers {
-			in.Logs[p.Name+"/"+container.Name] = logOf(ctx, client, p, container.Name)
+	daemons := metav1.ListOptions{LabelSelector: selector}
+	pods, err := client.CoreV1().Pods(namespace).List(ctx, daemons)
+	switch {
+	case err != nil:
+		in.Missing = append(in.Missing, fmt.Sprintf("list the daemons' pods: %v", err))
+	case len(pods.Items) == 0:
+		return in, fmt.Errorf("no pod in namespace %s has the labels %s: name the driver's namespace with -n, or its labels with -l",
+			namespace, selector)
+	default:
+		in.Pods = pods.Items
+		if err := readLogs(ctx, client, &in, nodes); err != nil {
+			return in, err
 		}
 	}
-	configs, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	configs, err := client.CoreV1().ConfigMaps(namespace).List(ctx, daemons)
 	if err != nil {
-		return in, fmt.Errorf("list the frontend's configuration: %w", err)
+		in.Missing = append(in.Missing, fmt.Sprintf("list the frontend's configuration: %v", err))
+		return in, ctx.Err()
 	}
 	for _, m := range configs.Items {
 		in.Config += m.Data["config.yaml"]
 	}
-	return in, nil
+	return in, ctx.Err()
 }
 
+// readLogs adds the logs of the daemons, on the nodes if there are any.
+func readLogs(ctx context.Context, client kubernetes.Interface, in *report.Input, nodes []string) error {
+	for _, node := range nodes {
+		if !slices.ContainsFunc(in.Pods, func(p corev1.Pod) bool { return p.Spec.NodeName == node }) {
+			return fmt.Errorf("no daemon is on node %q: name nodes of the driver with --node", node)
+		}
+	}
+	chosen, leftOut := report.PodsWithLogs(in.Pods, nodes)
+	if leftOut > 0 {
+		in.Missing = append(in.Missing, fmt.Sprintf("logs of %d of %d pods: name the nodes with --node", leftOut, len(chosen)+leftOut))
+	}
+	for _, p := range chosen {
+		for _, container := range p.Spec.Containers {
+			in.Logs[p.Name+"/"+container.Name] = logOf(ctx, client, p, container.Name)
+		}
+	}
+	return nil
+}
+
+// logOf returns the log, or the reason in the place of what was not read.
 func logOf(ctx context.Context, client kubernetes.Interface, p corev1.Pod, container string) []byte {
+	ctx, cancel := context.WithTimeout(ctx, maxLogTime)
+	defer cancel()
 	stream, err := client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
 		Container: container, TailLines: new(int64(maxLogLines)), LimitBytes: new(int64(maxLogBytes)),
 	}).Stream(ctx)
 	if err != nil {
-		return []byte(err.Error())
+		return fmt.Appendf(nil, "log not read: %v\n", err)
 	}
 	defer func() { _ = stream.Close() }()
 	data, err := io.ReadAll(io.LimitReader(stream, maxLogBytes))
 	if err != nil {
-		return append(data, []byte(err.Error())...)
+		return fmt.Appendf(data, "\nlog not read to its end: %v\n", err)
 	}
 	return data
 }

@@ -7,6 +7,7 @@ package report
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -32,26 +33,60 @@ type Input struct {
 	Logs map[string][]byte
 	// Config is the frontend's configuration file, empty if it was not found.
 	Config string
+	// Missing are the reasons why something is not in the report.
+	Missing []string
+	// Incomplete reports whether objects of Server could not be listed. The tables, which
+	// count over all objects, are left out then.
+	Incomplete bool
+}
+
+// MaxLogPods is how many pods' logs are in a report.
+const MaxLogPods = 50
+
+// PodsWithLogs returns the pods whose logs are read, and how many more there are. A node's
+// daemons come together, and nodes with a daemon that is not ready come first. With names of
+// nodes, only pods on these nodes count.
+func PodsWithLogs(pods []corev1.Pod, nodes []string) (chosen []corev1.Pod, leftOut int) {
+	unready := make(map[string]int)
+	for _, p := range pods {
+		node := p.Spec.NodeName
+		if node == "" || len(nodes) > 0 && !slices.Contains(nodes, node) {
+			continue // without a node there is no log
+		}
+		chosen = append(chosen, p)
+		if !ready(p) {
+			unready[node] = 1
+		}
+	}
+	slices.SortStableFunc(chosen, func(a, b corev1.Pod) int {
+		return cmp.Or(
+			unready[b.Spec.NodeName]-unready[a.Spec.NodeName],
+			cluster.CompareNames(a.Spec.NodeName, b.Spec.NodeName), cmp.Compare(a.Name, b.Name),
+		)
+	})
+	kept := min(len(chosen), MaxLogPods)
+	return chosen[:kept], len(chosen) - kept
+}
+
+// ready reports whether the pod is ready, or has done its work.
+func ready(p corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Files returns the files of the report by name.
 func Files(in Input) (map[string][]byte, error) {
 	files := make(map[string][]byte)
-	var doctors, nodes, claims bytes.Buffer
-	err := doctor.Table(&doctors, doctor.Cluster(in.Server))
-	if err == nil {
-		err = cluster.Table(&nodes, cluster.Usage(in.Server.Objects))
+	if !in.Incomplete {
+		if err := tables(in.Server, files); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = cluster.RequestTable(&claims, cluster.AllocatedRequests(in.Server.Objects, in.Server.Objects.Claims))
-	}
-	if err != nil {
-		return nil, err
-	}
-	files["doctor.txt"], files["nodes.txt"], files["claims.txt"] = doctors.Bytes(), nodes.Bytes(), claims.Bytes()
 	o := in.Server.Objects
+	claims := slices.DeleteFunc(slices.Clone(o.Claims), func(c *resourceapi.ResourceClaim) bool { return !concerns(c, o.Classes) })
 	for name, objects := range map[string][]any{
-		"resourceslices.yaml": anys(o.Slices, slice), "resourceclaims.yaml": anys(o.Claims, claim),
+		"resourceslices.yaml": anys(o.Slices, slice), "resourceclaims.yaml": anys(claims, claim),
 		"deviceclasses.yaml": anys(o.Classes, class), "nodes.yaml": anys(o.Nodes, node), "pods.yaml": anys(in.Pods, pod),
 	} {
 		var out bytes.Buffer
@@ -70,7 +105,28 @@ func Files(in Input) (map[string][]byte, error) {
 	if in.Config != "" {
 		files["config.yaml"] = []byte(in.Config)
 	}
+	if len(in.Missing) > 0 {
+		files["missing.txt"] = []byte(strings.Join(in.Missing, "\n") + "\n")
+	}
 	return files, nil
+}
+
+// tables adds what the commands doctor cluster, nodes and claims show.
+func tables(s doctor.Server, files map[string][]byte) error {
+	for name, write := range map[string]func(io.Writer) error{
+		"doctor.txt": func(w io.Writer) error { return doctor.Table(w, doctor.Cluster(s)) },
+		"nodes.txt":  func(w io.Writer) error { return cluster.Table(w, cluster.Usage(s.Objects)) },
+		"claims.txt": func(w io.Writer) error {
+			return cluster.RequestTable(w, cluster.AllocatedRequests(s.Objects, s.Objects.Claims))
+		},
+	} {
+		var out bytes.Buffer
+		if err := write(&out); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		files[name] = out.Bytes()
+	}
+	return nil
 }
 
 // anys returns what keep returns for each object, without the objects that it leaves
@@ -84,7 +140,7 @@ func anys[T any](objects []T, keep func(T) any) (out []any) {
 	return out
 }
 
-// meta returns the names of an object. Managed fields stay behind, and so do annotations, which may repeat the whole object. Two
+// meta returns the names of an object. Managed fields are left out, and so are annotations, which may repeat the whole object. Two
 // annotations are kept: they show that Kubernetes made the claim for a pod.
 func meta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	annotations := make(map[string]string)
@@ -107,23 +163,33 @@ func slice(s *resourceapi.ResourceSlice) any {
 	return resourceapi.ResourceSlice{ObjectMeta: meta(s.ObjectMeta), Spec: s.Spec}
 }
 
-// claim returns a claim that has zones, or wants the driver's class, without the
-// parameters and the status of other drivers.
+// concerns reports whether the claim has zones, or may get them.
+func concerns(c *resourceapi.ResourceClaim, classes []*resourceapi.DeviceClass) bool {
+	ours := func(class string, selectors []resourceapi.DeviceSelector) bool {
+		// A claim may name a class of the chart that does not exist.
+		return strings.HasPrefix(class, kubelet.DriverName) || nameDriver(selectors) ||
+			slices.ContainsFunc(classes, func(c *resourceapi.DeviceClass) bool { return c.Name == class && nameDriver(c.Spec.Selectors) })
+	}
+	return hasZone(c) || slices.ContainsFunc(c.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
+		return r.Exactly != nil && ours(r.Exactly.DeviceClassName, r.Exactly.Selectors) ||
+			slices.ContainsFunc(r.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return ours(s.DeviceClassName, s.Selectors) })
+	})
+}
+
+func hasZone(c *resourceapi.ResourceClaim) bool {
+	a := c.Status.Allocation
+	return a != nil && slices.ContainsFunc(a.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Driver == kubelet.DriverName
+	})
+}
+
+// claim returns a claim without the parameters and the status of other drivers.
 func claim(c *resourceapi.ResourceClaim) any {
 	out := resourceapi.ResourceClaim{ObjectMeta: meta(c.ObjectMeta), Spec: *c.Spec.DeepCopy(), Status: *c.Status.DeepCopy()}
-	concerns := slices.ContainsFunc(c.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
-		return r.Exactly != nil && strings.HasPrefix(r.Exactly.DeviceClassName, kubelet.DriverName)
-	})
 	if a := out.Status.Allocation; a != nil {
-		concerns = concerns || slices.ContainsFunc(a.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-			return r.Driver == kubelet.DriverName
-		})
 		a.Devices.Config = slices.DeleteFunc(a.Devices.Config, func(c resourceapi.DeviceAllocationConfiguration) bool {
 			return c.Opaque != nil && c.Opaque.Driver != kubelet.DriverName
 		})
-	}
-	if !concerns {
-		return nil
 	}
 	out.Spec.Devices.Config = slices.DeleteFunc(out.Spec.Devices.Config, func(c resourceapi.DeviceClaimConfiguration) bool {
 		return c.Opaque != nil && c.Opaque.Driver != kubelet.DriverName
@@ -135,10 +201,7 @@ func claim(c *resourceapi.ResourceClaim) any {
 }
 
 func class(c *resourceapi.DeviceClass) any {
-	ours := slices.ContainsFunc(c.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
-		return s.CEL != nil && strings.Contains(s.CEL.Expression, kubelet.DriverName)
-	})
-	if !ours {
+	if !nameDriver(c.Spec.Selectors) {
 		return nil
 	}
 	out := resourceapi.DeviceClass{ObjectMeta: meta(c.ObjectMeta), Spec: *c.Spec.DeepCopy()}
@@ -148,13 +211,23 @@ func class(c *resourceapi.DeviceClass) any {
 	return out
 }
 
-// node returns what a node's scheduling depends on, without its addresses.
+// nameDriver reports whether a selector names this driver.
+func nameDriver(selectors []resourceapi.DeviceSelector) bool {
+	return slices.ContainsFunc(selectors, func(s resourceapi.DeviceSelector) bool {
+		return s.CEL != nil && strings.Contains(s.CEL.Expression, kubelet.DriverName)
+	})
+}
+
+// node returns what a node's scheduling depends on, without its addresses and the ids of
+// the machine.
 func node(n *corev1.Node) any {
+	info := n.Status.NodeInfo
+	info.MachineID, info.SystemUUID, info.BootID = "", "", ""
 	return corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels},
 		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable},
 		Status: corev1.NodeStatus{
-			Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions, NodeInfo: n.Status.NodeInfo,
+			Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions, NodeInfo: info,
 		},
 	}
 }
