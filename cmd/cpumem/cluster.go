@@ -48,8 +48,11 @@ func (c *connection) inNamespace(cmd *cobra.Command, usage string) *connection {
 func (c *connection) client() (client kubernetes.Interface, namespace string, err error) {
 	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
 	rest, err := config.ClientConfig()
-	if err != nil {
+	switch {
+	case clientcmd.IsEmptyConfig(err):
 		return nil, "", fmt.Errorf("%w: name a kubeconfig file with --kubeconfig or KUBECONFIG", err)
+	case err != nil:
+		return nil, "", err
 	}
 	rest.UserAgent = "cpumem/" + process.Version(version)
 	if namespace, _, err = config.Namespace(); err != nil {
@@ -145,7 +148,8 @@ func whyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "why POD | pod/NAME | claim/NAME", Short: "Show why a pod is pending, or what its claims gave it", Args: cobra.ExactArgs(1),
 		Long: "Shows for a claim without an allocation each node and each zone with the first reason why it cannot serve the claim,\n" +
-			"and for an allocated claim its zone, CPUs and cgroup values, and what weakens them.",
+			"and for an allocated claim its zone, CPUs and cgroup values, and what weakens them. For a pod that does not run it also\n" +
+			"shows the last termination of each container and the pod's last warnings.",
 	}
 	c := newConnection(cmd).inNamespace(cmd, "namespace of the pod or claim; empty: the namespace of the context")
 	form := output.Flag(cmd, text)

@@ -141,4 +141,7 @@ func TestNoCluster(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := execute("claims")
 	require.ErrorContains(t, err, "name a kubeconfig file with --kubeconfig or KUBECONFIG")
+	_, err = execute("claims", "--kubeconfig", serve(t, "", nil), "--context", "mistyped")
+	require.ErrorContains(t, err, `context "mistyped" does not exist`)
+	require.NotContains(t, err.Error(), "name a kubeconfig file", "the file is there")
 }

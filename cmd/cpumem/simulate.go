@@ -18,6 +18,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/forecast"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/output"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/simulation"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 )
@@ -49,10 +50,7 @@ func simulateCommand() *cobra.Command {
 				}
 				return err
 			}
-			source, c, err := openMachine(from, file, cmd.ErrOrStderr())
-			if err == nil && machine != "" {
-				source, err = openDescription(machine)
-			}
+			source, c, err := openSimulated(from, machine, file, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -115,6 +113,20 @@ func openOtherDrivers(name string) (simulation.OtherDrivers, error) {
 		return others, fmt.Errorf("%s: %w", name, err)
 	}
 	return others, nil
+}
+
+// openSimulated returns the described machine, the machine in the archive, or this machine,
+// which is not read if another is named.
+func openSimulated(archive, machine, file string, warnings io.Writer) (capture.Machine, config.Config, error) {
+	if machine == "" {
+		return openMachine(archive, file, warnings)
+	}
+	c, err := config.Read(file)
+	if err != nil {
+		return capture.Machine{}, config.Config{}, err
+	}
+	m, err := openDescription(machine)
+	return m, c, err
 }
 
 // openDescription returns a described machine. text is the description, or the

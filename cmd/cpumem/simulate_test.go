@@ -61,6 +61,15 @@ func TestSimulateDescribedMachine(t *testing.T) {
 	require.NoError(t, err)
 	golden(t, "inline-hybrid.txt", out)
 
+	chart := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(chart, []byte("sysfsRoot: /host/sys\ngroupBy: socket\n"), 0o600))
+	out, err = execute("simulate", "--machine", "{sockets: 2}", "--config", chart, examples+"node.yaml")
+	require.NoError(t, err)
+	require.NotContains(t, out, "warning: sysfsRoot", "nothing is read from this machine")
+	require.Contains(t, out, "socket-1", "the configuration counts")
+	_, err = execute("simulate", "--machine", "{}", "--config", chart+"x", examples+"node.yaml")
+	require.ErrorIs(t, err, os.ErrNotExist)
+
 	_, err = execute("simulate", "--machine", "{cores: 4}", examples+"node.yaml")
 	require.ErrorContains(t, err, `--machine: unknown field "cores"`)
 	_, err = execute("simulate", "--machine", examples+"node.yaml", examples+"node.yaml")
