@@ -35,7 +35,8 @@ func reportCommand() *cobra.Command {
 			"into a .tar.gz archive. It holds no Secret, no environment variable, no address, machine id or boot id of a node, and no\n" +
 			"parameter of another driver. Its only annotations are the two that mark a claim that Kubernetes made for a pod.\n" +
 			"Namespaces, names and labels are in it: look at the archive before you send it.\n" +
-			fmt.Sprintf("The logs are those of %d pods, nodes with a daemon that is not ready first, or of the nodes of --node.\n", report.MaxLogPods) +
+			fmt.Sprintf("The logs are those of %d pods: nodes with a daemon that is not ready come first. --node names other nodes.\n",
+				report.MaxLogPods) +
 			"What cannot be read is named in the archive and in the output.",
 	}
 	c := newConnection(cmd).inNamespace(cmd, "namespace of the driver; empty: "+driverNamespace)

@@ -34,10 +34,11 @@ const driverPods = "/api/v1/namespaces/cpumem-system/pods"
 // installed are the objects of a cluster with a frontend on each of the nodes.
 func installed(nodes ...string) map[string]any {
 	const resources = "/apis/resource.k8s.io/v1/"
+	claims := resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{*clustertest.Claim("one")}}
 	objects := map[string]any{
 		"/version":                                    apimachineryversion.Info{GitVersion: "v1.36.0"},
 		resources + "resourceslices":                  resourceapi.ResourceSliceList{},
-		resources + "resourceclaims":                  resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{*clustertest.Claim("one")}},
+		resources + "resourceclaims":                  claims,
 		resources + "deviceclasses":                   resourceapi.DeviceClassList{},
 		"/api/v1/nodes":                               corev1.NodeList{},
 		"/api/v1/namespaces/cpumem-system/configmaps": corev1.ConfigMapList{},

@@ -184,7 +184,7 @@ func (c AllocatedRequest) Details(w io.Writer) error {
 	fmt.Fprintf(t, "  pods\t%s\n", orNone(strings.Join(c.Pods, ", ")))
 	if !c.Prepared {
 		fmt.Fprintf(t, "  no status\tnot prepared: see the pod's events, or the frontend's log on that node; "+
-			"before Kubernetes 1.36 a prepared claim has no status either\n")
+			"before Kubernetes 1.36 no claim has a status\n")
 	}
 	for _, reason := range c.Weakened {
 		fmt.Fprintf(t, "  weakened\t%s\n", reason)

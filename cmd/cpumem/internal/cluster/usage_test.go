@@ -186,5 +186,5 @@ default/broken zone: CPUsOffline: CPU 4 is offline
 
 	out.Reset()
 	require.NoError(t, claims[1].Details(&out))
-	require.Contains(t, out.String(), "no status   not prepared: see the pod's events, or the frontend's log on that node; before Kubernetes 1.36")
+	require.Contains(t, out.String(), "no status   not prepared: see the pod's events, or the frontend's log on that node; before")
 }

@@ -202,7 +202,7 @@ func TestPodsWithLogs(t *testing.T) {
 			daemons(60, "frontend-57", "actuator-3"), nil,
 			[]string{"actuator-3", "frontend-3", "actuator-57", "frontend-57", "actuator-0"}, 50, 70,
 		},
-		"named nodes":                  {daemons(60), []string{"node41", "node7"}, []string{"actuator-7", "frontend-7", "actuator-41", "frontend-41"}, 4, 0},
+		"named nodes":                  {daemons(60), []string{"node41", "node7"}, []string{"actuator-7", "frontend-7", "actuator-41"}, 4, 0},
 		"a pod without a node":         {append(daemons(1), unscheduled), nil, []string{"actuator-0", "frontend-0"}, 2, 0},
 		"a pod that has done its work": {append(daemons(3), done), nil, []string{"actuator-0"}, 7, 0},
 	} {

@@ -297,9 +297,10 @@ claim default/taken, request zone: zone numa-0 of node a
   cpu         3
   memory      1Gi
   pods        pod-of-taken
-  no status   not prepared: see the pod's events, or the frontend's log on that node; before Kubernetes 1.36 a prepared claim has no status either
+  no status   not prepared: see the pod's events, or the frontend's log on that node; before Kubernetes 1.36 no claim has a status
 
-note: the pod's claims have 3 cpu, its spec requests 2: the scheduler may give the difference to pods without claims; repeat the claimed amounts in resources.requests
+note: the pod's claims have 3 cpu, its spec requests 2: the scheduler may give the difference to pods without claims; `+
+		`repeat the claimed amounts in resources.requests
 
 warnings in the pod's events, newest first:
   Newest: n
