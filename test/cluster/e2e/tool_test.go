@@ -76,7 +76,7 @@ func TestTool(t *testing.T) {
 	out, err := cpumem.run(t.Context(), "why", "tool-all")
 	require.NoError(t, err)
 	require.Contains(t, out, "claim default/tool-all, request zone: zone numa-1 of node "+s.node)
-	require.Contains(t, out, fmt.Sprintf("note: the pod requests 0 of cpu and claims %d", all))
+	require.Contains(t, out, fmt.Sprintf("note: the pod's claims have %d cpu, its spec requests 0: ", all))
 
 	s.claim(t, "tool-more", "numa-1", capacity{"cpu": "1"})
 	s.create(t, pod("tool-more", []string{"sleep"}, "tool-more"))
