@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
@@ -32,9 +33,33 @@ type Directory struct {
 	Measurements Measurements
 }
 
-// Read reads the directory at path. Only a directory that cannot be listed is
-// an error; every other fault is a problem in the result.
+// The daemons write one file after the other, so that two files contradict each other for a
+// moment. Read waits for about a second until they agree.
+const (
+	maxReadings = 5
+	readAgain   = 250 * time.Millisecond
+)
+
+// Read reads the directory at path, again while it has problems, and keeps the problems that
+// stay. Only a directory that cannot be listed is an error; every other fault is a problem
+// in the result.
 func Read(path string) (Directory, error) {
+	var former []string
+	for reading := 1; ; reading++ {
+		d, err := readOnce(path)
+		if err != nil || len(d.Problems) == 0 {
+			return d, err
+		}
+		if reading == maxReadings {
+			d.Problems = slices.DeleteFunc(d.Problems, func(p error) bool { return !slices.Contains(former, p.Error()) })
+			return d, nil
+		}
+		former = texts(d.Problems)
+		time.Sleep(readAgain)
+	}
+}
+
+func readOnce(path string) (Directory, error) {
 	dir := cdidir.At(path)
 	infos, err := dir.List()
 	if err != nil {
@@ -146,7 +171,7 @@ type Selected struct {
 // Selected returns the content with the claims that claim selects, as in
 // [Directory.Explain].
 func (d Directory) Selected(claim string) Selected {
-	out := Selected{Claims: []contract.ClaimRecord{}, NodeState: d.Node, Actuator: d.Actuator, Problems: []string{},
+	out := Selected{Claims: []contract.ClaimRecord{}, NodeState: d.Node, Actuator: d.Actuator, Problems: texts(d.Problems),
 		Receipts: make(map[string]receipt.Receipt)}
 	for _, c := range d.Claims {
 		if selects(claim, c) {
@@ -159,10 +184,16 @@ func (d Directory) Selected(claim string) Selected {
 			}
 		}
 	}
-	for _, p := range d.Problems {
-		out.Problems = append(out.Problems, p.Error())
-	}
 	return out
+}
+
+// texts returns the texts of errors, an empty list for none.
+func texts(errs []error) []string {
+	all := make([]string, len(errs))
+	for i, err := range errs {
+		all[i] = err.Error()
+	}
+	return all
 }
 
 // selects reports whether claim is empty, the claim's namespace/name, or its UID.

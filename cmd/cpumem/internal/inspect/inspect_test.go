@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -44,12 +47,16 @@ func claim(uid, cpus string) contract.ClaimRecord {
 // given twice.
 func directory(t *testing.T, cpusA, cpusB, shared string) string {
 	dir := t.TempDir()
-	writeFiles(t, dir, contract.NodeState{
+	writeFiles(t, dir, nodeState(shared, claimA, claimB), nil, claim(claimA, cpusA), claim(claimB, cpusB))
+	return dir
+}
+
+func nodeState(shared string, claims ...string) contract.NodeState {
+	return contract.NodeState{
 		V: contract.Version, Generation: 7, BootID: "boot", Shared: contract.Shared{CPUs: contracttest.CPUs(shared),
 			Mems: contracttest.NUMANodes("0")},
-		Pods: map[string]contract.PodState{podUID: {Claims: []string{claimA, claimB}}},
-	}, nil, claim(claimA, cpusA), claim(claimB, cpusB))
-	return dir
+		Pods: map[string]contract.PodState{podUID: {Claims: claims}},
+	}
 }
 
 func writeFiles(t *testing.T, dir string, node contract.NodeState, invalid map[string]string, claims ...contract.ClaimRecord) {
@@ -125,11 +132,94 @@ func TestProblems(t *testing.T) {
 		"an empty directory": {func(t *testing.T) string { return t.TempDir() }, contract.NodeFile},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := inspect.Read(tc.dir(t))
-			require.NoError(t, err)
-			require.ErrorContains(t, d.Valid(), tc.want)
+			dir := tc.dir(t)
+			synctest.Test(t, func(t *testing.T) {
+				d, err := inspect.Read(dir)
+				require.NoError(t, err)
+				require.ErrorContains(t, d.Valid(), tc.want)
+			})
 		})
 	}
 	_, err := inspect.Read(filepath.Join(t.TempDir(), "absent"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// The daemons write one file after the other. What is between two writes is no problem.
+func TestReadWhileFilesAreWritten(t *testing.T) {
+	encoded := func(n contract.NodeState) []byte {
+		data, err := contract.EncodeNode(n)
+		require.NoError(t, err)
+		return data
+	}
+	fileB, err := contract.EncodeClaim(claim(claimB, "3"))
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		first map[string][]byte // of the directory while it is read first; nil for no file
+		then  []byte            // of the file that is written later
+		file  string
+		want  string
+	}{
+		"a claim is added: its file comes after the node state": {
+			first: map[string][]byte{contract.ClaimFile(claimB): nil},
+			file:  contract.ClaimFile(claimB),
+			then:  fileB,
+		},
+		"a claim is removed: the node state comes after its file": {
+			first: map[string][]byte{contract.ClaimFile(claimB): nil},
+			file:  contract.NodeFile,
+			then:  encoded(nodeState("0-1,3", claimA)),
+		},
+		"a node state of before is replaced": {
+			first: map[string][]byte{contract.NodeFile: encoded(nodeState("0-1,3", claimA))},
+			file:  contract.NodeFile,
+			then:  encoded(nodeState("0-1", claimA, claimB)),
+		},
+		"the problem that stays is kept": {
+			first: map[string][]byte{contract.NodeFile: encoded(nodeState("0-3", claimA, claimB))},
+			file:  contract.NodeFile,
+			then:  encoded(nodeState("0-2", claimA, claimB)),
+			want:  "CPU 2 is held by claim " + claimA + " and in the shared pool",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := directory(t, "2", "3", "0-1")
+			for file, content := range tc.first {
+				require.NoError(t, os.Remove(filepath.Join(dir, file)))
+				if content != nil {
+					write(t, dir, file, content, nil)
+				}
+			}
+			synctest.Test(t, func(t *testing.T) {
+				time.AfterFunc(300*time.Millisecond, func() {
+					assert.NoError(t, os.WriteFile(filepath.Join(dir, tc.file), tc.then, 0o600))
+				})
+				d, err := inspect.Read(dir)
+				require.NoError(t, err)
+				if tc.want == "" {
+					require.NoError(t, d.Valid())
+				} else {
+					require.EqualError(t, d.Valid(), tc.want)
+				}
+			})
+		})
+	}
+}
+
+// A problem of the last reading alone is between two writes as well.
+func TestReadWhileFilesAreWrittenAgainAndAgain(t *testing.T) {
+	dir := directory(t, "2", "3", "0-1")
+	synctest.Test(t, func(t *testing.T) {
+		for i := range 6 {
+			cpus := []string{"0-2", "0-1,3"}[i%2]
+			data, err := contract.EncodeNode(nodeState(cpus, claimA, claimB))
+			require.NoError(t, err)
+			time.AfterFunc(time.Duration(i)*250*time.Millisecond-100*time.Millisecond, func() {
+				assert.NoError(t, os.WriteFile(filepath.Join(dir, contract.NodeFile), data, 0o600))
+			})
+		}
+		synctest.Wait()
+		d, err := inspect.Read(dir)
+		require.NoError(t, err)
+		require.NoError(t, d.Valid())
+	})
 }

@@ -5,6 +5,7 @@ package inspect_test
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -70,7 +71,7 @@ func TestPartitions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bad := good
 			tc.change(&bad)
-			require.ErrorContains(t, read(bad, nil).Valid(), tc.want)
+			synctest.Test(t, func(t *testing.T) { require.ErrorContains(t, read(bad, nil).Valid(), tc.want) })
 		})
 	}
 
