@@ -76,6 +76,8 @@ func (p *planner) read() (err error) {
 			for _, dir := range p.below(pod) {
 				h, err := p.holding(dir, pod, uid)
 				switch refused := (*claims.Refusal)(nil); {
+				case errors.Is(err, errHiddenProcess):
+					return err
 				case errors.As(err, &refused):
 					p.plan.Refused[dir] = err.Error()
 				case err != nil:
@@ -172,6 +174,9 @@ func (p *planner) runsOnNone(dir, pod string, cpus contract.CPUSet) bool {
 	return true
 }
 
+// errHiddenProcess means that no container can be judged.
+var errHiddenProcess = errors.New("run --plan on the node: this PID namespace does not show the containers' processes")
+
 // maxEnviron bounds a process's environment, in bytes. The kernel's limit for one
 // variable is smaller (execve(2)).
 const maxEnviron = 4 << 20
@@ -189,8 +194,11 @@ func (p *planner) environment(dir string) ([]string, error) {
 		return nil, err
 	}
 	pid, _, _ := strings.Cut(pids, "\n")
-	if pid == "" {
+	switch pid {
+	case "":
 		return nil, errors.New("no process")
+	case "0": // so the kernel shows a process of another PID namespace
+		return nil, errHiddenProcess
 	}
 	f, err := p.proc.Open(path.Join(pid, "environ"))
 	if err != nil {

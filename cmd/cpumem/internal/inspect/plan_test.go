@@ -104,6 +104,11 @@ func TestPlan(t *testing.T) {
 	require.NotContains(t, text(), "becomes")
 	require.Contains(t, text(), "  "+pod+"/claimed: pod "+podUID+": variable")
 
+	// In the frontend's pod no container can be judged: that is no plan.
+	container("claimed", "0\n0", nil)
+	_, err = inspect.ReadPlan(cdi, root, proc)
+	require.EqualError(t, err, "run --plan on the node: this PID namespace does not show the containers' processes")
+
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "kubepods")))
 	_, err = inspect.ReadPlan(cdi, root, proc)
 	require.ErrorContains(t, err, "no cgroup kubepods")

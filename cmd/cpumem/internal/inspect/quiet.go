@@ -45,8 +45,14 @@ func (d Directory) Measure(h Host) Directory {
 	}
 	machine, err := receipt.ReadMachine(h.Sys, h.Proc)
 	var throttled map[contract.Key]receipt.Throttling
+	var kubepods string
 	if err == nil {
-		throttled, err = receipt.ReadThrottling(h.Cgroups, d.Claims, d.podDir)
+		kubepods, err = d.kubepods(h.Cgroups)
+	}
+	if err == nil {
+		throttled, err = receipt.ReadThrottling(h.Cgroups, d.Claims, func(p contract.PodRecord) string {
+			return health.PodDir(kubepods, p.QOS, p.UID)
+		})
 	}
 	if err != nil {
 		d.Measurements.Err = err
@@ -59,12 +65,19 @@ func (d Directory) Measure(h Host) Directory {
 	return d
 }
 
-func (d Directory) podDir(p contract.PodRecord) string {
-	kubepods := "kubepods"
+// kubepods returns the cgroup of all pods: the announced one, and without an announcement one
+// of kubelet's names. Below a cgroup that is absent, no pod would look throttled.
+func (d Directory) kubepods(cgroups fs.FS) (string, error) {
+	names := []string{"kubepods", "kubepods.slice"}
 	if d.Actuator != nil && d.Actuator.Kubepods != "" {
-		kubepods = d.Actuator.Kubepods
+		names = []string{d.Actuator.Kubepods}
 	}
-	return health.PodDir(kubepods, p.QOS, p.UID)
+	for _, name := range names {
+		if _, err := fs.Stat(cgroups, name); err == nil {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("the cgroup mount has no %s: --cgroup-root must be the node's mount", strings.Join(names, " and no "))
 }
 
 // explainQuiet writes a line for each result whose CPUs are to be quiet, and what is

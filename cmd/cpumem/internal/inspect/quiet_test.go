@@ -97,3 +97,45 @@ func TestExplainQuiet(t *testing.T) {
 	lines := quietLines(t, d, claimA)
 	require.Contains(t, lines[len(lines)-1], "quiet: not measured: "+filepath.Join(plugin, receipt.FileName))
 }
+
+// The throttling is read where the pods are. Where they are not seen, nothing is measured.
+func TestMeasureThrottling(t *testing.T) {
+	const systemd = "kubepods.slice/kubepods-podcccccccc_0000_0000_0000_000000000003.slice/cpu.stat"
+	result := contract.Key{ClaimUID: claimA}.DeviceName()
+	plugin := t.TempDir()
+	require.NoError(t, receipt.File{Dir: plugin}.Write(receipt.Book{
+		BootID: "boot", Entries: map[string]receipt.Entry{result: {CPUs: contract.CPUs(2)}},
+	}))
+	directory := quietDirectory(t)
+	for name, tc := range map[string]struct {
+		actuator *contract.Announcement
+		cpuStat  string
+		err      string
+	}{
+		"cgroupfs":                         {&contract.Announcement{Kubepods: "kubepods"}, "kubepods/pod" + podUID + "/cpu.stat", ""},
+		"cgroupfs, the actuator is away":   {nil, "kubepods/pod" + podUID + "/cpu.stat", ""},
+		"systemd":                          {&contract.Announcement{Kubepods: "kubepods.slice"}, systemd, ""},
+		"systemd, the actuator is away":    {nil, systemd, ""},
+		"systemd, the actuator saw no pod": {&contract.Announcement{}, systemd, ""},
+		"another mount":                    {&contract.Announcement{Kubepods: "kubepods"}, "cpu.stat", "the cgroup mount has no kubepods: --cgroup-root"},
+		"another mount, the actuator is away": {
+			nil, "cpu.stat", "the cgroup mount has no kubepods and no kubepods.slice: --cgroup-root",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := directory
+			d.Actuator = tc.actuator
+			d = d.Measure(inspect.Host{
+				PluginDir: plugin, Sys: fstest.MapFS{}, Proc: fstest.MapFS{"schedstat": {Data: []byte("cpu2 0 0 0 0 0 0 0 3000 4\n")}},
+				Cgroups: fstest.MapFS{tc.cpuStat: {Data: []byte("nr_throttled 3\n")}},
+			})
+			if tc.err != "" {
+				require.ErrorContains(t, d.Measurements.Err, tc.err)
+				require.Empty(t, d.Measurements.Receipts)
+				return
+			}
+			require.NoError(t, d.Measurements.Err)
+			require.EqualValues(t, 3, d.Measurements.Receipts[result].Throttling.Times)
+		})
+	}
+}
