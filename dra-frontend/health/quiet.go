@@ -59,8 +59,12 @@ type QuietFacts struct {
 	Receipts map[contract.Key]receipt.Receipt
 }
 
-// maxInterrupts bounds the names in a message.
-const maxInterrupts = 8
+const (
+	// maxInterrupts bounds the names in a message.
+	maxInterrupts = 8
+	// maxName and maxFault bound the name of an interrupt and the words about a fault, in bytes.
+	maxName, maxFault = 60, 300
+)
 
 // CheckQuiet returns what is known about the results that have a promise or a limit.
 func CheckQuiet(claims []contract.ClaimRecord, facts QuietFacts) map[contract.Key]Quiet {
@@ -118,7 +122,7 @@ func judge(r contract.ResultRecord, measured receipt.Receipt, faults map[string]
 	for _, feature := range r.Quiet.Features() {
 		// The condition of interrupts has their fault.
 		if fault := faults[feature]; fault != "" && feature != contract.FeatureInterrupts {
-			against(ReasonFault, fmt.Sprintf("nri-actuator could not write a value of %s: %.300s", feature, fault))
+			against(ReasonFault, fmt.Sprintf("nri-actuator could not write a value of %s: %s", feature, contract.Excerpt(fault, maxFault)))
 		}
 	}
 	if reason == "" {
@@ -132,7 +136,8 @@ func (f QuietFacts) interrupts(cpus contract.CPUSet) Condition {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(fixed)) {
 		if on, err := contract.ParseCPUs(fixed[name]); err == nil && on.Overlaps(cpus) {
-			names = append(names, fmt.Sprintf("%.60s (CPUs %s)", name, on.Intersection(cpus)))
+			// A pod may have named a network device, and so its interrupt.
+			names = append(names, fmt.Sprintf("%s (CPUs %s)", contract.Excerpt(name, maxName), on.Intersection(cpus)))
 		}
 	}
 	switch {
@@ -140,7 +145,7 @@ func (f QuietFacts) interrupts(cpus contract.CPUSet) Condition {
 		return Condition{metav1.ConditionFalse, ReasonFixed,
 			"the kernel keeps these interrupts on the claim's CPUs: " + contract.Few(names, maxInterrupts)}
 	case fault != "":
-		return Condition{metav1.ConditionFalse, ReasonFault, fmt.Sprintf("nri-actuator could not write the CPUs of interrupts: %.300s", fault)}
+		return Condition{metav1.ConditionFalse, ReasonFault, "nri-actuator could not write the CPUs of interrupts: " + contract.Excerpt(fault, maxFault)}
 	}
 	if f.Irqbalance {
 		return Condition{metav1.ConditionTrue, ReasonIrqbalance, "irqbalance is running on this node: it may bring interrupts back " +

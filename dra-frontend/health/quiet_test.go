@@ -39,6 +39,10 @@ func TestCheckQuiet(t *testing.T) {
 			quiet: contract.Quiet{NoInterrupts: true}, fixed: map[string]string{"24 disk": "3-4", "25 usb": "1"},
 			interrupts: "False InterruptsFixed the kernel keeps these interrupts on the claim's CPUs: 24 disk (CPUs 4)",
 		},
+		"bytes for a terminal in a name": {
+			quiet: contract.Quiet{NoInterrupts: true}, fixed: map[string]string{"24 eth\x1b[2J": "4"},
+			interrupts: "False InterruptsFixed the kernel keeps these interrupts on the claim's CPUs: 24 eth?[2J (CPUs 4)",
+		},
 		"many of them": {
 			quiet: contract.Quiet{NoInterrupts: true}, fixed: many,
 			interrupts: "False InterruptsFixed the kernel keeps these interrupts on the claim's CPUs: 100 nvme0q0 (CPUs 5), 101 nvme0q1 (CPUs 5), " +
@@ -53,6 +57,10 @@ func TestCheckQuiet(t *testing.T) {
 		"a fault": {
 			quiet: contract.Quiet{NoInterrupts: true}, faults: map[string]string{contract.FeatureInterrupts: "permission denied"},
 			interrupts: "False NotWritten nri-actuator could not write the CPUs of interrupts: permission denied",
+		},
+		"bytes for a terminal in a fault": {
+			quiet: contract.Quiet{NoInterrupts: true}, faults: map[string]string{contract.FeatureInterrupts: "eth\x1b[2J"},
+			interrupts: "False NotWritten nri-actuator could not write the CPUs of interrupts: eth?[2J",
 		},
 		"a limit": {
 			quiet: contract.Quiet{LimitMilli: 1500},
@@ -99,6 +107,10 @@ func TestCheckQuiet_Measured(t *testing.T) {
 		"a value that could not be written": {
 			quiet: contract.Quiet{NoWorkQueues: true}, faults: map[string]string{contract.FeatureHousekeeping: "permission denied"},
 			want: "False NotWritten nri-actuator could not write a value of housekeeping: permission denied; since",
+		},
+		"bytes for a terminal": {
+			quiet: contract.Quiet{NoWorkQueues: true}, faults: map[string]string{contract.FeatureHousekeeping: "eth\x1b[2J"},
+			want: "False NotWritten nri-actuator could not write a value of housekeeping: eth?[2J; since",
 		},
 		"a value that the claim does not ask for": {
 			quiet: contract.Quiet{NoWorkQueues: true}, faults: map[string]string{contract.FeatureInterrupts: "permission denied"},

@@ -153,6 +153,11 @@ func TestCheck(t *testing.T) {
 		"another device, and patterns with no name in common": {
 			wish: contract.Quiet{Device: "eth0-*"}, cpus: "1", facts: facts, others: holder("2", contract.Quiet{Device: "eth1-*"}),
 		},
+		"a device of another claim, with bytes for a terminal": {
+			wish: contract.Quiet{Device: "e"}, cpus: "1", others: holder("2", contract.Quiet{Device: "e"}),
+			facts: quiet.Facts{Interrupts: [][]string{{"e", "\x1b[2J"}}},
+			err:   `device "e" matches interrupt e ?[2J, which another claim`,
+		},
 		"frequency": {
 			wish: wish(map[string]string{
 				contract.FileGovernor: "performance", contract.FileMinFrequency: "800000", contract.FileMaxFrequency: "3500000",

@@ -129,8 +129,12 @@ func (b Book) Receipts(claims []contract.ClaimRecord, m Machine, throttled map[c
 	return all
 }
 
-// maxDisturbers bounds the devices in a receipt.
-const maxDisturbers = 4
+const (
+	// maxDisturbers bounds the devices in a receipt.
+	maxDisturbers = 4
+	// maxName bounds the names of a device's interrupt, in bytes.
+	maxName = 60
+)
 
 func (e Entry) receipt(r contract.ResultRecord, m Machine, t Throttling) Receipt {
 	m.Interrupts = m.without(r.Quiet.Device)
@@ -149,8 +153,9 @@ func (e Entry) receipt(r contract.ResultRecord, m Machine, t Throttling) Receipt
 		return cmp.Or(cmp.Compare(often[b], often[a]), strings.Compare(a, b))
 	})
 	for _, number := range numbers[:min(len(numbers), maxDisturbers)] {
-		names := strings.Join(m.Interrupts[number].Handlers, " ")
-		receipt.Disturbers = append(receipt.Disturbers, fmt.Sprintf("%.60s (%d)", names, often[number]))
+		// A pod may have named a network device, and so its interrupt.
+		names := contract.Excerpt(strings.Join(m.Interrupts[number].Handlers, " "), maxName)
+		receipt.Disturbers = append(receipt.Disturbers, fmt.Sprintf("%s (%d)", names, often[number]))
 	}
 	if more := len(numbers) - maxDisturbers; more > 0 {
 		receipt.Disturbers = append(receipt.Disturbers, fmt.Sprintf("%d more", more))

@@ -5,6 +5,7 @@ package receipt_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,6 +146,21 @@ func TestDisturbersAreBounded(t *testing.T) {
 	look := receipt.Node{BootID: "boot", Now: start, Claims: claims, Applied: true}
 	got := receipt.Book{}.Next(look).Receipts(claims, m, nil)[key]
 	require.Equal(t, []string{"disk9 (9)", "disk8 (8)", "disk7 (7)", "disk6 (6)", "4 more"}, got.Disturbers)
+}
+
+// A pod may choose the name of a network device, and so of its interrupt.
+func TestDisturbersAreShownAsText(t *testing.T) {
+	for name, c := range map[string]struct{ handler, want string }{
+		"bytes for a terminal": {"eth\x1b[2J-rx", "eth?[2J-rx (2)"},
+		"a long name":          {strings.Repeat("x", 70), strings.Repeat("x", 60) + "... (10 bytes more) (2)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := receipt.Machine{Interrupts: map[string]receipt.Interrupt{"24": {Handlers: []string{c.handler}, Counts: []uint32{0, 0, 2}}}}
+			claims := []contract.ClaimRecord{quietClaim()}
+			look := receipt.Node{BootID: "boot", Now: start, Claims: claims, Applied: true}
+			require.Equal(t, []string{c.want}, receipt.Book{}.Next(look).Receipts(claims, m, nil)[key].Disturbers)
+		})
+	}
 }
 
 // What was measured grows with the kernel's counters, and never below zero.
