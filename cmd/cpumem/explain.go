@@ -69,7 +69,7 @@ func (e explanation) show(w io.Writer, form *output.Forms) error {
 	d = d.Measure(inspect.Host{Sys: os.DirFS("/sys"), Proc: os.DirFS("/proc"), Cgroups: os.DirFS(e.cgroups), PluginDir: e.plugin})
 	selected := d.Selected(e.claim)
 	if e.claim != "" && len(selected.Claims) == 0 {
-		return fmt.Errorf("no prepared claim %q on this node", e.claim)
+		return fmt.Errorf("no prepared claim %q on this node: want NAMESPACE/CLAIM or the claim's UID; cpumem explain lists them", e.claim)
 	}
 	if err := form.Write(w, selected, map[string]func(io.Writer) error{
 		text: func(w io.Writer) error { return e.text(w, d) },

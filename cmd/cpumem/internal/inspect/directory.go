@@ -100,7 +100,7 @@ func readOnce(path string) (Directory, error) {
 	case err != nil:
 		d.problem("actuator: %w", err)
 	case !a.Connected:
-		d.problem("actuator: not connected to the container runtime")
+		d.problem("%w", ErrNotConnected)
 		fallthrough
 	default:
 		d.Actuator = &a
@@ -108,6 +108,12 @@ func readOnce(path string) (Directory, error) {
 	d.check()
 	return d, nil
 }
+
+// Problems that have a check of their own in package doctor.
+var (
+	ErrNotConnected = errors.New("actuator: not connected to the container runtime")
+	ErrOtherBoot    = errors.New("claim of another boot")
+)
 
 func (d *Directory) problem(format string, args ...any) {
 	d.Problems = append(d.Problems, fmt.Errorf(format, args...))
@@ -120,9 +126,9 @@ func (d *Directory) check() {
 	for _, c := range d.Claims {
 		for _, cpu := range c.CPUs().List() {
 			if other, held := holder[cpu]; held {
-				d.problem("CPU %d is held by two claims, %s and %s", cpu, other, c.UID)
+				d.problem("CPU %d is held by two claims, %s and %s", cpu, other, nameOf(c))
 			}
-			holder[cpu] = c.UID
+			holder[cpu] = nameOf(c)
 		}
 		for _, r := range c.Results {
 			for _, cpu := range r.Decision.CPUs.List() {
@@ -135,8 +141,8 @@ func (d *Directory) check() {
 	}
 	for _, c := range d.Claims {
 		if c.BootID != d.Node.BootID {
-			d.problem("claim %s/%s was prepared during boot %s, the node state is of boot %s",
-				c.Namespace, c.Name, c.BootID, d.Node.BootID)
+			d.problem("%w: %s was prepared during boot %s, the node state is of boot %s",
+				ErrOtherBoot, nameOf(c), c.BootID, d.Node.BootID)
 		}
 	}
 	for _, cpu := range d.Node.Shared.CPUs.List() {
@@ -149,11 +155,14 @@ func (d *Directory) check() {
 	for _, pod := range slices.Sorted(maps.Keys(d.Node.Pods)) {
 		for _, claim := range d.Node.Pods[pod].Claims {
 			if !slices.ContainsFunc(d.Claims, func(r contract.ClaimRecord) bool { return r.UID == claim }) {
-				d.problem("the node state lists claim %s of pod %s, which has no readable file", claim, pod)
+				d.problem("the node state lists the claim with UID %s for the pod with UID %s: the claim has no readable file", claim, pod)
 			}
 		}
 	}
 }
+
+// nameOf returns how problems name a claim: as the table does, and as its file is named.
+func nameOf(c contract.ClaimRecord) string { return fmt.Sprintf("%s/%s (%s)", c.Namespace, c.Name, c.UID) }
 
 // Valid returns the problems as one error.
 func (d Directory) Valid() error { return errors.Join(d.Problems...) }
@@ -205,13 +214,11 @@ func selects(claim string, c contract.ClaimRecord) bool {
 // claim selects a claim by namespace/name or UID, empty all.
 func (d Directory) Explain(w io.Writer, claim string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "CLAIM\tREQUEST\tZONE\tCPUS\tMEMS\tMEMORY min/low/high/max\tHUGEPAGES\tPODS")
-	found := claim == ""
+	fmt.Fprintln(t, "CLAIM\tREQUEST\tZONE\tCPUS\tMEMS\tMEMORY min/low/high/max\tHUGEPAGES\tPOD UIDS")
 	for _, c := range d.Claims {
 		if !selects(claim, c) {
 			continue
 		}
-		found = true
 		for _, r := range c.Results {
 			fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Namespace, c.Name, r.Request, r.Device,
 				cpusOf(r.Decision), or(r.Decision.Mems.String(), "all"),
@@ -220,9 +227,6 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
-	}
-	if !found {
-		return fmt.Errorf("no prepared claim %q on this node", claim)
 	}
 	if d.Node != nil {
 		fmt.Fprintf(w, "\nshared pool: cpus %s, mems %s (generation %d)\n", d.Node.PoolCPUs(), d.Node.Shared.Mems, d.Node.Generation)

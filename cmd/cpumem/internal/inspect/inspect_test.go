@@ -85,6 +85,7 @@ func TestExplain(t *testing.T) {
 	require.NoError(t, d.Valid())
 	var out bytes.Buffer
 	require.NoError(t, d.Explain(&out, ""))
+	require.Contains(t, out.String(), "HUGEPAGES  POD UIDS\n")
 	require.Contains(t, out.String(), "default/claim-a  zone     numa-0  2     0     4Ki/0/max/4Ki            2Mi=2Mi    "+podUID)
 	require.Contains(t, out.String(), "shared pool: cpus 0-1, mems 0 (generation 7)")
 	require.Contains(t, out.String(), "actuator: containerd")
@@ -92,7 +93,6 @@ func TestExplain(t *testing.T) {
 	out.Reset()
 	require.NoError(t, d.Explain(&out, "default/claim-b"))
 	require.NotContains(t, out.String(), "claim-a")
-	require.ErrorContains(t, d.Explain(&out, "default/none"), `no prepared claim "default/none"`)
 }
 
 // The text is the same as in the claims' status.
@@ -119,16 +119,34 @@ func TestProblems(t *testing.T) {
 		dir  func(t *testing.T) string
 		want string
 	}{
-		"a CPU in two claims": {func(t *testing.T) string { return directory(t, "2", "2-3", "0-1") }, "CPU 2 is held by two claims"},
+		"a CPU in two claims": {func(t *testing.T) string { return directory(t, "2", "2-3", "0-1") }, "CPU 2 is held by two claims, default/claim-a (" + claimA + ") and default/claim-b (" + claimB + ")"},
 		"a CPU in the pool too": {
 			dir:  func(t *testing.T) string { return directory(t, "2", "3", "0-2") },
-			want: "CPU 2 is held by claim " + claimA + " and in the shared pool",
+			want: "CPU 2 is held by claim default/claim-a (" + claimA + ") and in the shared pool",
 		},
 		"a truncated file": {func(t *testing.T) string {
 			dir := directory(t, "2", "3", "0-1")
 			require.NoError(t, os.Truncate(filepath.Join(dir, contract.ClaimFile(claimA)), 10))
 			return dir
 		}, contract.ClaimFile(claimA)},
+		"a claim of another boot": {
+			dir: func(t *testing.T) string {
+				dir, old := directory(t, "2", "3", "0-1"), claim(claimA, "2")
+				old.BootID = "before"
+				data, err := contract.EncodeClaim(old)
+				write(t, dir, contract.ClaimFile(claimA), data, err)
+				return dir
+			},
+			want: "claim of another boot: default/claim-a (" + claimA + ") was prepared during boot before, the node state is of boot boot",
+		},
+		"a claim without its file": {
+			dir: func(t *testing.T) string {
+				dir := directory(t, "2", "3", "0-1")
+				require.NoError(t, os.Remove(filepath.Join(dir, contract.ClaimFile(claimA))))
+				return dir
+			},
+			want: "the node state lists the claim with UID " + claimA + " for the pod with UID " + podUID + ": the claim has no readable file",
+		},
 		"an empty directory": {func(t *testing.T) string { return t.TempDir() }, contract.NodeFile},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +196,7 @@ func TestReadWhileFilesAreWritten(t *testing.T) {
 			first: map[string][]byte{contract.NodeFile: encoded(nodeState("0-3", claimA, claimB))},
 			file:  contract.NodeFile,
 			then:  encoded(nodeState("0-2", claimA, claimB)),
-			want:  "CPU 2 is held by claim " + claimA + " and in the shared pool",
+			want:  "CPU 2 is held by claim default/claim-a (" + claimA + ") and in the shared pool",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

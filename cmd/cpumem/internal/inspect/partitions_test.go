@@ -65,7 +65,7 @@ func TestPartitions(t *testing.T) {
 		}, "gives pod " + podUID + ` partition CPUs "2-4"`},
 		"the pool's claim": {
 			change: func(s *contract.NodeState) { s.Shared.CPUs = contracttest.CPUs("0-4") },
-			want:   "CPU 3 is held by claim " + claimB + " and in the shared pool",
+			want:   "CPU 3 is held by claim default/claim-b (" + claimB + ") and in the shared pool",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
