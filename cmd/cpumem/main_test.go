@@ -73,5 +73,6 @@ func TestCommands(t *testing.T) {
 	require.ErrorContains(t, err, "problems in the CDI directory: 2")
 	require.Contains(t, out, `"problems": [`)
 	_, err = execute("explain", "--cdi-dir", t.TempDir(), "default/none")
-	require.ErrorContains(t, err, `no prepared claim "default/none" on this node: want NAMESPACE/CLAIM or the claim's UID; cpumem explain lists them`)
+	require.EqualError(t, err, `no prepared claim "default/none" on this node: want NAMESPACE/CLAIM or the claim's UID; `+
+		"cpumem explain lists them")
 }

@@ -2,7 +2,8 @@
 
 // Package doctor checks what the driver needs of a node and of a cluster, before and
 // after the installation. Each check gives what it found, and for a fault what mends
-// it. The package reads no files and calls no server: the command gives it both.
+// it. The package calls no server: the command gives it the objects of a cluster, and the
+// file system of a node.
 package doctor
 
 import (

@@ -3,8 +3,11 @@
 package doctor_test
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -65,6 +68,34 @@ func TestHealthyNode(t *testing.T) {
 	require.Contains(t, out.String(), "/run/cdi on tmpfs\n")
 }
 
+// forRoot is a file system with a file that only root may read.
+type forRoot struct {
+	fs.FS
+	name string
+}
+
+func (f forRoot) Open(name string) (fs.File, error) {
+	if name == f.name {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return f.FS.Open(name)
+}
+
+// A file of kubelet may be named from the working directory.
+func TestKubeletConfigOfTheWorkingDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("config.yaml", []byte("kind: KubeletConfiguration\nfeatureGates: {DRAConsumableCapacity: true}\n"), 0o600))
+	for _, name := range []string{"config.yaml", "./config.yaml"} {
+		t.Run(name, func(t *testing.T) {
+			m := node()
+			m.Root, m.KubeletConfig = os.DirFS("/"), name
+			checks := doctor.Node(m)
+			i := slices.IndexFunc(checks, func(c doctor.Check) bool { return strings.HasPrefix(c.Name, "feature gate") })
+			require.Equal(t, doctor.OK, checks[i].State, checks[i].Found)
+		})
+	}
+}
+
 // Each thing that is wrong is found, with what mends it, and nothing else is.
 func TestUnwellNode(t *testing.T) {
 	with := func(name, text string) func(*doctor.Machine) {
@@ -80,6 +111,9 @@ func TestUnwellNode(t *testing.T) {
 			delete(files, name)
 			m.Root = files
 		}
+	}
+	denied := func(name string) func(*doctor.Machine) {
+		return func(m *doctor.Machine) { m.Root = forRoot{m.Root, name} }
 	}
 	for name, tc := range map[string]struct {
 		change func(*doctor.Machine)
@@ -108,11 +142,30 @@ func TestUnwellNode(t *testing.T) {
 			state:  doctor.Fault,
 			want:   "restart kubelet",
 		},
-		"no file of kubelet":  {without("k/config.yaml"), doctor.Unknown, "config.yaml"},
-		"no such kind":        {with("k/config.yaml", "kind: Pod\n"), doctor.Unknown, "not a KubeletConfiguration"},
+		"no file of kubelet": {
+			change: without("k/config.yaml"), state: doctor.Fault, want: "name kubelet's configuration file with --kubelet-config",
+		},
+		"no such kind": {
+			change: with("k/config.yaml", "kind: Pod\n"), state: doctor.Fault,
+			want: `/k/config.yaml: it is of kind "Pod", not a KubeletConfiguration`,
+		},
+		"kubelet's configuration for root only": {denied("k/config.yaml"), doctor.Unknown, "permission deniedrun as root"},
+		"kubelet's state for root only":         {denied("k/cpu_manager_state"), doctor.Unknown, "permission deniedrun as root"},
+		"NRI for root only":                     {denied("run/nri/nri.sock"), doctor.Unknown, "permission deniedrun as root"},
+		"CDI directory for root only": {
+			change: func(m *doctor.Machine) { m.Err = fs.ErrPermission }, state: doctor.Unknown, want: "permission deniedrun as root",
+		},
 		"gate not looked for": {func(m *doctor.Machine) { m.KubeletConfig = "" }, doctor.Unknown, "--kubelet-config"},
 		"no NRI":              {without("run/nri/nri.sock"), doctor.Fault, "switch NRI on in the runtime"},
-		"a file for NRI":      {with("run/nri/nri.sock", ""), doctor.Fault, "is no socket"},
+		"no NRI in the frontend's container": {
+			change: func(m *doctor.Machine) {
+				without("run/nri/nri.sock")(m)
+				with("sys/fs/cgroup/cgroup.type", "domain\n")(m)
+			},
+			state: doctor.Unknown,
+			want:  "run it on the node",
+		},
+		"a file for NRI": {with("run/nri/nri.sock", ""), doctor.Fault, "is no socket"},
 		"irqbalance": {
 			change: with("sys/fs/cgroup/system.slice/irqbalance.service/cgroup.events", "populated 1\nfrozen 0\n"),
 			state:  doctor.Warning,
@@ -126,6 +179,7 @@ func TestUnwellNode(t *testing.T) {
 		"not connected": {
 			func(m *doctor.Machine) {
 				m.Directory.Actuator.Connected, m.Directory.Actuator.Disconnected = false, "no\x1b"
+				m.Directory.Problems = []error{inspect.ErrNotConnected}
 			},
 			doctor.Fault, "not connected to the runtime: no?",
 		},
@@ -145,7 +199,51 @@ func TestUnwellNode(t *testing.T) {
 			state:  doctor.Warning,
 			want:   "generation 7 is written, 6 is applied",
 		},
-		"stale claims": {with("proc/sys/kernel/random/boot_id", "later"), doctor.Fault, "1 of 1 claims were prepared before the last boot"},
+		"stale claims": {
+			change: func(m *doctor.Machine) {
+				with("proc/sys/kernel/random/boot_id", "later")(m)
+				m.Directory.Problems = []error{fmt.Errorf("%w: claim u", inspect.ErrOtherBoot)}
+			},
+			state: doctor.Fault,
+			want:  "1 of 1 claims were prepared before the last boot",
+		},
+		"a node state of another boot": {
+			change: func(m *doctor.Machine) {
+				m.Directory.Problems = []error{fmt.Errorf("%w: claim u", inspect.ErrOtherBoot)}
+			},
+			state: doctor.Fault,
+			want:  "claim urun cpumem explain; docs/how-to/troubleshooting.md has the messages",
+		},
+		"an actuator that has ended": {
+			change: func(m *doctor.Machine) {
+				with("run/cdi/"+contract.ActuatorFile, "{}")(m)
+				m.Directory.Actuator, m.Directory.Problems = nil, []error{contract.ErrActuatorDead}
+			},
+			state: doctor.Fault,
+			want:  "it has ended",
+		},
+		"an actuator that does not start": {
+			change: func(m *doctor.Machine) {
+				m.Directory.Actuator, m.Directory.Problems = nil, []error{contract.ErrActuatorDead}
+			},
+			state: doctor.Fault,
+			want:  "it is not running",
+		},
+		"nothing but the file of an actuator that has ended": {
+			change: func(m *doctor.Machine) {
+				with("run/cdi/"+contract.ActuatorFile, "{}")(m)
+				m.Directory = inspect.Directory{Problems: []error{contract.ErrActuatorDead}}
+			},
+			state: doctor.Fault,
+			want:  "it has ended",
+		},
+		"nothing is written": {
+			change: func(m *doctor.Machine) {
+				m.Directory = inspect.Directory{Problems: []error{fs.ErrNotExist, contract.ErrActuatorDead}}
+			},
+			state: doctor.Unknown,
+			want:  "the driver is not installed, or its daemons do not start",
+		},
 		"gate by default": {
 			change: with("k/config.yaml", "kind: KubeletConfiguration\n"), state: doctor.Unknown,
 			want: "on by default from Kubernetes 1.36",
@@ -154,8 +252,13 @@ func TestUnwellNode(t *testing.T) {
 			change: func(m *doctor.Machine) { m.Directory = inspect.Directory{Problems: []error{fs.ErrInvalid}} },
 			state:  doctor.Fault, want: "invalid argument",
 		},
-		"problem": {
-			func(m *doctor.Machine) { m.Directory.Problems = []error{fs.ErrPermission} }, doctor.Fault, "permission denied",
+		"problem": {func(m *doctor.Machine) { m.Directory.Problems = []error{fs.ErrInvalid} }, doctor.Fault, "invalid argument"},
+		"files for root only": {
+			change: func(m *doctor.Machine) {
+				m.Directory = inspect.Directory{Problems: []error{fs.ErrPermission, fmt.Errorf("node: %w", fs.ErrPermission)}}
+			},
+			state: doctor.Unknown,
+			want:  "2 files of the CDI directory cannot be read: permission deniedrun as root",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,8 +27,8 @@ type Machine struct {
 	// Root is the node's file system.
 	Root fs.FS
 	// Kubelet is kubelet's root directory, NRISocket the runtime's NRI socket and
-	// KubeletConfig kubelet's configuration file: paths below Root. KubeletConfig may be
-	// empty.
+	// KubeletConfig kubelet's configuration file: paths below Root. KubeletConfig is empty if
+	// the user named none.
 	Kubelet, NRISocket, KubeletConfig string
 	// CDIDir is the CDI directory as a path without symbolic links, below Root.
 	CDIDir string
@@ -38,6 +39,12 @@ type Machine struct {
 
 // Node checks a node.
 func Node(m Machine) []Check {
+	// The user may name a file from the working directory.
+	for _, name := range []*string{&m.Kubelet, &m.NRISocket, &m.KubeletConfig, &m.CDIDir} {
+		if abs, err := filepath.Abs(*name); err == nil && *name != "" {
+			*name = abs
+		}
+	}
 	checks := []Check{m.kernel(), m.cgroup(), m.controllers()}
 	checks = append(checks, m.policies()...)
 	checks = append(checks, m.gate(), m.nri(), m.cdi())
@@ -53,12 +60,20 @@ func (m Machine) below(name string) fs.FS {
 	return sub
 }
 
-// The first releases with remote cpuset partitions, and with a memory.high that is
-// safe to write.
-var (
-	partitions = version.MustParseGeneric("6.7")
-	memoryHigh = version.MustParseGeneric("5.9")
-)
+// asRoot mends a check that lacks the right to read.
+const asRoot = "run as root"
+
+// unread returns the check of a file that could not be read.
+func unread(name string, err error) Check {
+	c := Check{Name: name, State: Unknown, Found: err.Error()}
+	if errors.Is(err, fs.ErrPermission) {
+		c.Mend = asRoot
+	}
+	return c
+}
+
+// partitions is the first release with remote cpuset partitions.
+var partitions = version.MustParseGeneric("6.7")
 
 func (m Machine) kernel() Check {
 	c := Check{Name: "kernel"}
@@ -72,7 +87,7 @@ func (m Machine) kernel() Check {
 	switch {
 	case err != nil:
 		c.State = Unknown
-	case v.LessThan(memoryHigh):
+	case preflight.MemoryHigh(m.below("proc")) != nil:
 		c.State, c.Mend = Warning, "Linux 5.9 or later if memory.high is used, 6.7 or later for cpuset partitions"
 	case v.LessThan(partitions):
 		c.State, c.Mend = Warning, "Linux 6.7 or later makes cpuset partitions, which keep host processes off claimed CPUs"
@@ -118,10 +133,18 @@ func (m Machine) policies() (checks []Check) {
 	for _, w := range warnings {
 		checks = append(checks, Check{Name: "kubelet's managers", State: Unknown, Found: w})
 	}
-	switch {
-	case err != nil:
-		checks = append(checks, Check{Name: "kubelet's managers", State: Fault, Found: err.Error()})
-	case len(warnings) == 0:
+	var faults []error
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		faults = joined.Unwrap()
+	}
+	for _, err := range faults {
+		c := unread("kubelet's managers", err)
+		if c.Mend != asRoot {
+			c.State = Fault // the error says what to do
+		}
+		checks = append(checks, c)
+	}
+	if len(checks) == 0 {
 		checks = append(checks, Check{Name: "kubelet's managers", State: OK, Found: "cpuManagerPolicy is none and memoryManagerPolicy None"})
 	}
 	return checks
@@ -135,16 +158,17 @@ func (m Machine) gate() Check {
 		c.State, c.Found = Unknown, "no configuration file of kubelet was named (--kubelet-config)"
 		return c
 	}
+	var kubelet kubeletconfig.Kubelet
 	data, err := fs.ReadFile(m.Root, strings.Trim(m.KubeletConfig, "/"))
-	if err != nil {
-		c.State, c.Found = Unknown, err.Error()
-		return c
+	if err == nil {
+		kubelet, err = kubeletconfig.Parse(data)
 	}
-	kubelet, err := kubeletconfig.Parse(data)
 	on, set := kubelet.FeatureGates[name]
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return unread(c.Name, err)
 	case err != nil:
-		c.State, c.Found = Unknown, err.Error()
+		c.State, c.Found, c.Mend = Fault, m.KubeletConfig+": "+err.Error(), "name kubelet's configuration file with --kubelet-config"
 	case !set:
 		c.State, c.Found = Unknown, "not set: on by default from Kubernetes 1.36, off before"
 	case on:
@@ -159,11 +183,14 @@ func (m Machine) nri() Check {
 	c := Check{Name: "NRI socket"}
 	info, err := fs.Stat(m.Root, strings.Trim(m.NRISocket, "/"))
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && m.inContainer():
+		c.State, c.Found = Unknown, m.NRISocket+" is missing in this container, which need not have the node's sockets"
+		c.Mend = "run it on the node; where the node is a container, as with kind, switch NRI on in its runtime"
 	case errors.Is(err, fs.ErrNotExist):
 		c.State, c.Found = Fault, m.NRISocket+" is missing"
 		c.Mend = "switch NRI on in the runtime (containerd: plugins.'io.containerd.nri.v1.nri'.disable = false) and restart it"
 	case err != nil:
-		c.State, c.Found = Unknown, err.Error()
+		return unread(c.Name, err)
 	case info.Mode()&fs.ModeSocket == 0:
 		c.State, c.Found, c.Mend = Fault, m.NRISocket+" is no socket", "remove it and restart the runtime"
 	default:
@@ -172,19 +199,29 @@ func (m Machine) nri() Check {
 	return c
 }
 
+// inContainer reports whether the command runs in a container: only a cgroup below the root of all
+// cgroups has a type. An absent directory of the socket is no sign of a container, because containerd
+// makes the directory with the socket.
+func (m Machine) inContainer() bool {
+	_, err := fs.Stat(m.below("sys/fs/cgroup"), "cgroup.type")
+	return err == nil
+}
+
 func (m Machine) cdi() Check {
 	c := Check{Name: "CDI directory"}
 	kind, err := m.fileSystem()
 	switch {
 	case errors.Is(m.Err, fs.ErrNotExist):
 		c.State, c.Found = Unknown, m.CDIDir+" is missing: the chart makes it"
+	case errors.Is(m.Err, fs.ErrPermission):
+		return unread(c.Name, m.Err)
 	case m.Err != nil:
 		c.State, c.Found, c.Mend = Fault, m.Err.Error(), "make it a readable directory: the runtime and both daemons need it"
 	case err != nil:
 		c.State, c.Found = Unknown, err.Error()
 	case kind != "tmpfs":
 		c.State, c.Found = Warning, fmt.Sprintf("%s is on %s, which a reboot does not empty", m.CDIDir, kind)
-		c.Mend = "mount a tmpfs there: after a reboot the node takes no claims before the old claim files are gone"
+		c.Mend = "mount a tmpfs there; otherwise old claim files stay after a reboot, and the node takes no new claims until they are removed"
 	default:
 		c.State, c.Found = OK, m.CDIDir+" on tmpfs"
 	}
@@ -224,46 +261,77 @@ func (m Machine) fileSystem() (string, error) {
 
 // daemons checks what the daemons wrote into the CDI directory.
 func (m Machine) daemons() (checks []Check) {
-	d := m.Directory
 	if m.Err != nil {
 		return nil // the check of the CDI directory says so
 	}
-	absent := func(err error) bool {
-		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, contract.ErrActuatorDead)
-	}
-	broken := slices.ContainsFunc(d.Problems, func(err error) bool { return !absent(err) })
-	if d.Node == nil && d.Actuator == nil && len(d.Claims) == 0 && !broken {
+	if m.nothingWritten() {
 		return []Check{{
 			Name: "daemons", State: Unknown,
-			Found: "neither daemon has written into the CDI directory: the driver is not installed here",
+			Found: "nothing is written into the CDI directory: the driver is not installed, or its daemons do not start",
 		}}
 	}
-	checks = append(checks, m.actuator()...)
+	claims := m.claimFiles()
+	checks = append(m.actuator(), claims)
+	for _, p := range m.Directory.Problems {
+		switch {
+		case errors.Is(p, inspect.ErrNotConnected), errors.Is(p, contract.ErrActuatorDead):
+			// The check of the actuator has it.
+		case errors.Is(p, fs.ErrPermission), errors.Is(p, inspect.ErrOtherBoot) && claims.State == Fault:
+			// The check of the claim files has it.
+		default:
+			checks = append(checks, Check{
+				Name: "CDI files", State: Fault, Found: p.Error(), Mend: "run cpumem explain; docs/how-to/troubleshooting.md has the messages",
+			})
+		}
+	}
+	return checks
+}
+
+// nothingWritten reports whether the directory has no file of the daemons.
+func (m Machine) nothingWritten() bool {
+	d := m.Directory
+	written := slices.ContainsFunc(d.Problems, func(err error) bool {
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, contract.ErrActuatorDead)
+	})
+	return d.Node == nil && d.Actuator == nil && len(d.Claims) == 0 && !written && !m.actuatorWrote()
+}
+
+// actuatorWrote reports whether the actuator's file exists. An actuator that is asked to end removes
+// its file.
+func (m Machine) actuatorWrote() bool {
+	_, err := fs.Stat(m.below(m.CDIDir), contract.ActuatorFile)
+	return err == nil
+}
+
+func (m Machine) claimFiles() Check {
+	d := m.Directory
+	stale, hidden := 0, 0
 	boot, err := preflight.BootID(m.below("proc"))
-	stale := 0
 	for _, c := range d.Claims {
 		if err == nil && c.BootID != boot {
 			stale++
 		}
 	}
-	files := Check{Name: "claim files", State: OK, Found: fmt.Sprintf("%d claims", len(d.Claims))}
-	if stale > 0 {
-		files.State, files.Found = Fault, fmt.Sprintf("%d of %d claims were prepared before the last boot", stale, len(d.Claims))
-		files.Mend = "delete their pods: the frontend removes the files and then takes claims again"
-	}
-	checks = append(checks, files)
 	for _, p := range d.Problems {
-		checks = append(checks, Check{
-			Name: "CDI files", State: Fault, Found: p.Error(), Mend: "docs/how-to/troubleshooting.md; cpumem explain shows all files",
-		})
+		if errors.Is(p, fs.ErrPermission) {
+			hidden++
+		}
 	}
-	return checks
+	c := Check{Name: "claim files", State: OK, Found: fmt.Sprintf("%d claims", len(d.Claims))}
+	switch {
+	case stale > 0:
+		c.State, c.Found = Fault, fmt.Sprintf("%d of %d claims were prepared before the last boot", stale, len(d.Claims))
+		c.Mend = "delete their pods: the frontend removes the files and then takes claims again"
+	case hidden > 0:
+		c.State, c.Found, c.Mend = Unknown, fmt.Sprintf("%d files of the CDI directory cannot be read: permission denied", hidden), asRoot
+	}
+	return c
 }
 
 func (m Machine) actuator() []Check {
 	a := m.Directory.Actuator
 	if a == nil {
-		return nil // a problem of the directory says so
+		return m.noActuator()
 	}
 	runtime := Check{Name: "actuator", State: OK, Found: fmt.Sprintf("connected to %s %s", a.Runtime, a.RuntimeVersion)}
 	if !a.Connected {
@@ -291,6 +359,22 @@ func (m Machine) actuator() []Check {
 		applied.Mend = "look again in a few seconds; if the numbers stay, look at the actuator's log"
 	}
 	return []Check{runtime, version, guard, partition, applied}
+}
+
+// noActuator returns the check of an actuator that is away, none if its file cannot be read: then a
+// check of the files says so.
+func (m Machine) noActuator() []Check {
+	if !slices.ContainsFunc(m.Directory.Problems, func(err error) bool { return errors.Is(err, contract.ErrActuatorDead) }) {
+		return nil
+	}
+	c := Check{
+		Name: "actuator", State: Fault, Found: "it is not running, and has no file in the CDI directory",
+		Mend: "look at the actuator's pod on this node, and at its log",
+	}
+	if m.actuatorWrote() {
+		c.Found = "it has ended: its file is in the CDI directory, and no process holds the file's lock"
+	}
+	return []Check{c}
 }
 
 // maxFound bounds a text of another program, in bytes.

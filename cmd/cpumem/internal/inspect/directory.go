@@ -162,7 +162,9 @@ func (d *Directory) check() {
 }
 
 // nameOf returns how problems name a claim: as the table does, and as its file is named.
-func nameOf(c contract.ClaimRecord) string { return fmt.Sprintf("%s/%s (%s)", c.Namespace, c.Name, c.UID) }
+func nameOf(c contract.ClaimRecord) string {
+	return fmt.Sprintf("%s/%s (%s)", c.Namespace, c.Name, c.UID)
+}
 
 // Valid returns the problems as one error.
 func (d Directory) Valid() error { return errors.Join(d.Problems...) }

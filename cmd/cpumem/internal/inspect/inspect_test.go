@@ -117,18 +117,25 @@ func TestExplainProtection(t *testing.T) {
 func TestProblems(t *testing.T) {
 	for name, tc := range map[string]struct {
 		dir  func(t *testing.T) string
+		is   error // nil if no program looks for it
 		want string
 	}{
-		"a CPU in two claims": {func(t *testing.T) string { return directory(t, "2", "2-3", "0-1") }, "CPU 2 is held by two claims, default/claim-a (" + claimA + ") and default/claim-b (" + claimB + ")"},
+		"a CPU in two claims": {
+			dir:  func(t *testing.T) string { return directory(t, "2", "2-3", "0-1") },
+			want: "CPU 2 is held by two claims, default/claim-a (" + claimA + ") and default/claim-b (" + claimB + ")",
+		},
 		"a CPU in the pool too": {
 			dir:  func(t *testing.T) string { return directory(t, "2", "3", "0-2") },
 			want: "CPU 2 is held by claim default/claim-a (" + claimA + ") and in the shared pool",
 		},
-		"a truncated file": {func(t *testing.T) string {
-			dir := directory(t, "2", "3", "0-1")
-			require.NoError(t, os.Truncate(filepath.Join(dir, contract.ClaimFile(claimA)), 10))
-			return dir
-		}, contract.ClaimFile(claimA)},
+		"a truncated file": {
+			dir: func(t *testing.T) string {
+				dir := directory(t, "2", "3", "0-1")
+				require.NoError(t, os.Truncate(filepath.Join(dir, contract.ClaimFile(claimA)), 10))
+				return dir
+			},
+			want: contract.ClaimFile(claimA),
+		},
 		"a claim of another boot": {
 			dir: func(t *testing.T) string {
 				dir, old := directory(t, "2", "3", "0-1"), claim(claimA, "2")
@@ -137,6 +144,7 @@ func TestProblems(t *testing.T) {
 				write(t, dir, contract.ClaimFile(claimA), data, err)
 				return dir
 			},
+			is:   inspect.ErrOtherBoot,
 			want: "claim of another boot: default/claim-a (" + claimA + ") was prepared during boot before, the node state is of boot boot",
 		},
 		"a claim without its file": {
@@ -147,7 +155,24 @@ func TestProblems(t *testing.T) {
 			},
 			want: "the node state lists the claim with UID " + claimA + " for the pod with UID " + podUID + ": the claim has no readable file",
 		},
-		"an empty directory": {func(t *testing.T) string { return t.TempDir() }, contract.NodeFile},
+		"an empty directory": {dir: func(t *testing.T) string { return t.TempDir() }, is: os.ErrNotExist, want: contract.NodeFile},
+		"no actuator":        {dir: func(t *testing.T) string { return t.TempDir() }, is: contract.ErrActuatorDead, want: "no "},
+		"an actuator that is not connected": {
+			dir: func(t *testing.T) string {
+				dir := directory(t, "2", "3", "0-1")
+				data, err := contract.EncodeAnnouncement(contract.Announcement{V: contract.Version})
+				require.NoError(t, err)
+				// The lock is of the file.
+				f, err := os.OpenFile(filepath.Join(dir, contract.ActuatorFile), os.O_WRONLY|os.O_TRUNC, 0)
+				require.NoError(t, err)
+				defer f.Close()
+				_, err = f.Write(data)
+				require.NoError(t, err)
+				return dir
+			},
+			is:   inspect.ErrNotConnected,
+			want: "actuator: not connected to the container runtime",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := tc.dir(t)
@@ -155,6 +180,9 @@ func TestProblems(t *testing.T) {
 				d, err := inspect.Read(dir)
 				require.NoError(t, err)
 				require.ErrorContains(t, d.Valid(), tc.want)
+				if tc.is != nil {
+					require.ErrorIs(t, d.Valid(), tc.is)
+				}
 			})
 		})
 	}

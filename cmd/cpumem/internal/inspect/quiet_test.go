@@ -117,7 +117,9 @@ func TestMeasureThrottling(t *testing.T) {
 		"systemd":                          {&contract.Announcement{Kubepods: "kubepods.slice"}, systemd, ""},
 		"systemd, the actuator is away":    {nil, systemd, ""},
 		"systemd, the actuator saw no pod": {&contract.Announcement{}, systemd, ""},
-		"another mount":                    {&contract.Announcement{Kubepods: "kubepods"}, "cpu.stat", "the cgroup mount has no kubepods: --cgroup-root"},
+		"another mount": {
+			&contract.Announcement{Kubepods: "kubepods"}, "cpu.stat", "the cgroup mount has no kubepods: --cgroup-root",
+		},
 		"another mount, the actuator is away": {
 			nil, "cpu.stat", "the cgroup mount has no kubepods and no kubepods.slice: --cgroup-root",
 		},
