@@ -32,7 +32,7 @@ var version = ""
 
 func main() {
 	if err := command().ExecuteContext(process.Context()); err != nil {
-		fmt.Fprintln(os.Stderr, "dra-frontend:", err)
+		process.LogEnd(err)
 		os.Exit(1)
 	}
 }
@@ -128,9 +128,11 @@ func run(ctx context.Context, f flags) error {
 	if f.metrics {
 		server.Metrics = registry
 	}
-	err = process.Run(ctx, log, server, d.Run)
-	log.Info("stopped", zap.Error(err))
-	return err
+	if err := process.Run(ctx, log, server, d.Run); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
 }
 
 func newClient(kubeconfig string) (kubernetes.Interface, error) {

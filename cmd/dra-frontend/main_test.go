@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -51,6 +53,34 @@ func TestCommandLine(t *testing.T) {
 	out, err = execute("--version")
 	require.NoError(t, err)
 	require.Contains(t, out, "dra-frontend version")
+}
+
+// The reason for which the program ends is a line of its log.
+func TestEndIsLogged(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "dra-frontend")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("groupBy: rack\nreservedCPUs: x\n"), 0o600))
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a wrong flag":          {[]string{"--nodename=x"}, "unknown flag: --nodename"},
+		"a wrong configuration": {[]string{"--node-name=x", "--log-level=error", "--config=" + config}, `groupBy: "rack"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var errs bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), program, tc.args...)
+			cmd.Stderr = &errs
+			require.Error(t, cmd.Run())
+			require.Equal(t, 1, cmd.ProcessState.ExitCode())
+			var line struct{ Level, Msg, Error string }
+			require.NoError(t, json.Unmarshal(errs.Bytes(), &line), errs.String())
+			require.Equal(t, "error ended", line.Level+" "+line.Msg)
+			require.Contains(t, line.Error, tc.want)
+		})
+	}
 }
 
 // The slices of other drivers stay.

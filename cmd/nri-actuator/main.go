@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -34,7 +33,7 @@ const (
 
 func main() {
 	if err := command().ExecuteContext(process.Context()); err != nil {
-		fmt.Fprintln(os.Stderr, "nri-actuator:", err)
+		process.LogEnd(err)
 		os.Exit(1)
 	}
 }
@@ -111,9 +110,11 @@ func run(ctx context.Context, config daemon.Config, o options) error {
 	}
 	m.Build(process.Version(version))
 	log.Info("starting", zap.String("version", process.Version(version)))
-	err = process.Run(logs.With(ctx, log), log, server, d.Run)
-	log.Info("stopped", zap.Error(err))
-	return err
+	if err := process.Run(logs.With(ctx, log), log, server, d.Run); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
 }
 
 func selftestCommand() *cobra.Command {

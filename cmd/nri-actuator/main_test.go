@@ -49,10 +49,14 @@ func TestProgram(t *testing.T) {
 	code, out, _ = run("--help")
 	require.Zero(t, code)
 	require.Contains(t, out, "--guard-dir")
-	for _, args := range [][]string{{"--nonsense"}, {"argument"}, {"--log-level=loud"}, {"--plugin-index=9"}, {"--refresh-interval=0s"}} {
+	for _, args := range [][]string{{"--nonsense"}, {"argument"}, {"--log-level=loud"}, {"--log-level=error", "--plugin-index=9"}, {"--refresh-interval=0s"}} {
 		code, _, errs := run(args...)
 		require.Equal(t, 1, code, args)
 		require.Equal(t, 1, strings.Count(errs, "\n"), "one line: %q", errs)
+		var line struct{ Level, Msg, Error string }
+		require.NoError(t, json.Unmarshal([]byte(errs), &line), errs)
+		require.Equal(t, "error ended", line.Level+" "+line.Msg)
+		require.NotEmpty(t, line.Error)
 	}
 
 	dir := t.TempDir()

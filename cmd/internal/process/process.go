@@ -8,6 +8,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -49,6 +50,17 @@ func NewLogger(level zapcore.Level) (*zap.Logger, error) {
 	// The text of an error has its context; a stack trace adds nothing.
 	c.DisableStacktrace = true
 	return c.Build()
+}
+
+// LogEnd logs the error that ends the program. It needs no logger of the program: an error of the
+// flags or of the configuration is a line of the log as well.
+func LogEnd(err error) {
+	log, unusable := NewLogger(zapcore.ErrorLevel)
+	if unusable != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	log.Error("ended", zap.Error(err))
 }
 
 // Level is a log level as a flag.
