@@ -2,7 +2,7 @@
 
 // Command cpumem is the operator's tool. On a cluster it shows what is free where and
 // why a pod is pending (package why), on a node what the daemons see and wrote
-// (package inspect), and without both where claims would land (package simulation).
+// (package inspect), and for any machine where claims would land (package simulation).
 // As kubectl-cpumem in the PATH it is the plugin "kubectl cpumem".
 package main
 
@@ -40,7 +40,7 @@ func command() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: onCluster, Title: "About a cluster, with a kubeconfig (doctor: also about this node):"},
 		&cobra.Group{ID: onNode, Title: "About this node, as root:"},
-		&cobra.Group{ID: anywhere, Title: "About a machine, this or another, without a cluster:"},
+		&cobra.Group{ID: anywhere, Title: "About any machine and its configuration:"},
 	)
 	for id, commands := range map[string][]*cobra.Command{
 		onCluster: {nodesCommand(), claimsCommand(), whyCommand(), doctorCommand(), reportCommand()},

@@ -49,7 +49,9 @@ func TestProgram(t *testing.T) {
 	code, out, _ = run("--help")
 	require.Zero(t, code)
 	require.Contains(t, out, "--guard-dir")
-	for _, args := range [][]string{{"--nonsense"}, {"argument"}, {"--log-level=loud"}, {"--log-level=error", "--plugin-index=9"}, {"--refresh-interval=0s"}} {
+	for _, args := range [][]string{
+		{"--nonsense"}, {"argument"}, {"--log-level=loud"}, {"--log-level=error", "--plugin-index=9"}, {"--refresh-interval=0s"},
+	} {
 		code, _, errs := run(args...)
 		require.Equal(t, 1, code, args)
 		require.Equal(t, 1, strings.Count(errs, "\n"), "one line: %q", errs)

@@ -145,7 +145,8 @@ func (f QuietFacts) interrupts(cpus contract.CPUSet) Condition {
 		return Condition{metav1.ConditionFalse, ReasonFixed,
 			"the kernel keeps these interrupts on the claim's CPUs: " + contract.Few(names, maxInterrupts)}
 	case fault != "":
-		return Condition{metav1.ConditionFalse, ReasonFault, "nri-actuator could not write the CPUs of interrupts: " + contract.Excerpt(fault, maxFault)}
+		return Condition{metav1.ConditionFalse, ReasonFault,
+			"nri-actuator could not write the CPUs of interrupts: " + contract.Excerpt(fault, maxFault)}
 	}
 	if f.Irqbalance {
 		return Condition{metav1.ConditionTrue, ReasonIrqbalance, "irqbalance is running on this node: it may bring interrupts back " +

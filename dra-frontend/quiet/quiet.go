@@ -113,7 +113,8 @@ func checkDevice(pattern string, others []contract.ClaimRecord, f Facts) error {
 				if taken.Match(names) {
 					return fmt.Errorf("cpu.interrupts: device %q matches interrupt %s, "+
 						"which another claim on this node, or another request of this claim, has (device %q): "+
-						"choose another pattern, or delete the pod of the other claim", pattern, contract.Excerpt(strings.Join(names, " "), 60), r.Quiet.Device)
+						"choose another pattern, or delete the pod of the other claim",
+						pattern, contract.Excerpt(strings.Join(names, " "), 60), r.Quiet.Device)
 				}
 			}
 			// A device has no interrupts while it is down.
