@@ -239,6 +239,10 @@ func (d *Daemon) observeReceipts(o observation) observation {
 	throttled, err := receipt.ReadThrottling(cgroups, o.claims, func(p contract.PodRecord) string {
 		return health.PodDir(o.announced.kubepods, p.QOS, p.UID)
 	})
+	if err == nil && len(throttled) > 0 && o.announced.kubepods == "" {
+		// Below a cgroup that is absent, no pod would look throttled.
+		err = errors.New("no actuator has announced the cgroup of all pods since the frontend's start")
+	}
 	if err == nil && len(throttled) > 0 {
 		look.Machine, err = receipt.ReadMachine(sys, proc)
 	}

@@ -67,6 +67,11 @@ func TestObserveReceipts(t *testing.T) {
 	}
 	require.Empty(t, logs.All())
 
+	unknown := applied
+	unknown.announced.kubepods = ""
+	require.Empty(t, d.observeReceipts(unknown).receipts, "no throttling is known")
+	require.Len(t, logs.TakeAll(), 1)
+
 	unreadable := last
 	unreadable.claims, unreadable.blocked = nil, errors.New("a claim file cannot be read")
 	require.Equal(t, last.book, d.observeReceipts(unreadable).book)
