@@ -93,10 +93,15 @@ func TestCrashAtAnyWrite(t *testing.T) {
 		start := n.state()
 
 		live := map[int]bool{}
+		// kept are the claims that kubelet was told are prepared, with their CPUs.
+		kept := map[int]contract.CPUSet{}
 		for step := range rapid.IntRange(1, 12).Draw(rt, "steps") {
 			left = rapid.IntRange(-1, 4).Draw(rt, "writes until death")
 			if len(live) > 0 && rapid.Bool().Draw(rt, "release") {
 				victims := rapid.SliceOfNDistinct(rapid.SampledFrom(keys(live)), 1, -1, rapid.ID[int]).Draw(rt, "victims")
+				for _, victim := range victims {
+					delete(kept, victim)
+				}
 				results := n.unprepareAll(victims...)
 				for _, victim := range victims {
 					if results[types.UID(uid(victim))] == nil {
@@ -108,7 +113,11 @@ func TestCrashAtAnyWrite(t *testing.T) {
 				cpus := rapid.SampledFrom([]string{"0", "1", "2"}).Draw(rt, "cpus")
 				c := n.claim(step+1, zone, capacity{"cpu": cpus, "memory": "4Mi"})
 				live[step+1] = true
-				if _, err := n.prepare(c); err != nil && !errors.Is(err, errCrashed) {
+				_, err := n.prepare(c)
+				if err == nil {
+					kept[step+1] = n.record(step + 1).CPUs()
+				}
+				if err != nil && !errors.Is(err, errCrashed) {
 					// The zone has no room. The refused claim must leave
 					// nothing behind.
 					delete(live, step+1)
@@ -123,6 +132,9 @@ func TestCrashAtAnyWrite(t *testing.T) {
 			s := n.state()
 			shared := s.Shared.CPUs
 			require.Equal(rt, "0-7", shared.Union(n.held()).String(), "I3: no CPU is lost")
+			for i, cpus := range kept {
+				require.Equal(rt, cpus, n.record(i).CPUs(), "I4, I8: claim %d", i)
+			}
 		}
 		for i := range live {
 			require.NoError(rt, n.unprepare(i))

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -310,8 +311,10 @@ func TestUnlistedSandbox(t *testing.T) {
 
 // TestFailedUpdate covers A68: if an update fails, runc restores its own old
 // cpuset, and no event follows.
-func TestFailedUpdate(t *testing.T) {
-	r := newRuntime(t, t.TempDir())
+func TestFailedUpdate(t *testing.T) { synctest.Test(t, testFailedUpdate) }
+
+func testFailedUpdate(t *testing.T) {
+	r, began := newRuntime(t, t.TempDir()), time.Now()
 	pool := r.run("pool", podB)
 	r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
 	_, err := r.session.UpdateContainer(t.Context(), pool.pod, pool.api, &api.LinuxResources{})
@@ -322,6 +325,7 @@ func TestFailedUpdate(t *testing.T) {
 		<-r.plugin.Due()
 		require.NoError(t, r.plugin.CatchUp(t.Context()))
 	}
+	require.LessOrEqual(t, time.Since(began), 2*time.Second)
 }
 
 // TestCreatedWhileAway covers A80: a container that was created without the

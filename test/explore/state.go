@@ -46,7 +46,11 @@ func (w *world) state() state {
 	if !w.actuator.over {
 		memory := reflect.ValueOf(w.plugin).Elem().FieldByName("enforcer").Elem()
 		for _, field := range []string{"containers", "stale", "looked", "canPartition"} {
-			write(h, w.now, memory.FieldByName(field))
+			value := memory.FieldByName(field)
+			if !value.IsValid() {
+				panic("the actuator has no field " + field + ": states that differ in it would count as one")
+			}
+			write(h, w.now, value)
 		}
 		last := (*contract.NodeState)(memory.FieldByName("last").FieldByName("v").UnsafePointer())
 		if last != nil {

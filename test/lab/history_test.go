@@ -353,12 +353,14 @@ func (h *history) restartKubelet() {
 		for _, claim := range p.Claims() {
 			before[claim] = p.CDIDevices(claim)
 		}
+		decided := h.n.Records()
 		p.prepared = false
 		h.prepare(p)
 		require.True(h.t, p.prepared, "I8: what was prepared needs no actuator")
 		for claim, devices := range before {
 			require.Equal(h.t, devices, p.CDIDevices(claim), "I8")
 		}
+		require.Equal(h.t, decided, h.n.Records(), "I8: the decisions stand")
 	}
 }
 

@@ -67,8 +67,8 @@ func TestParametersRefused(t *testing.T) {
 		cpu, parameters, want string
 	}{
 		"three of whole cores": {"3", `"cpu":{"wholeCores":true}`, "3 CPUs do not make up whole free cores of the zone: claim 2 or 4"},
-		"half an L3":           {"2", `"cpu":{"wholeL3":true}`, "4"},
-		"no such cores":        {"2", `"cpu":{"cores":"efficiency"}`, "efficiency"},
+		"half an L3":           {"2", `"cpu":{"wholeL3":true}`, "claim 4"},
+		"no such cores":        {"2", `"cpu":{"cores":"efficiency"}`, "this machine has no such cores"},
 		"A78 hugepages without limit": {
 			cpu:        "2",
 			parameters: `"hugepages":{"limits":"unlimited"}`,

@@ -19,6 +19,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -92,6 +93,10 @@ func (r run) run(ctx context.Context) (score int, err error) {
 		if _, equivalent := known[m.name()]; !equivalent {
 			numbers = append(numbers, i+1)
 		}
+		delete(known, m.name())
+	}
+	if err := r.unused(known); err != nil {
+		return 0, err
 	}
 	same, all := len(changes)-len(numbers), len(numbers)
 	if all == 0 {
@@ -114,6 +119,22 @@ func (r run) run(ctx context.Context) (score int, err error) {
 	}
 	fmt.Fprintln(r.out)
 	return score, nil
+}
+
+// unused returns an error for lines about the package that are no change of it: one of them could excuse another change later.
+func (r run) unused(known map[string]string) error {
+	var lines []string
+	for line := range known {
+		file, _, _ := strings.Cut(line, " ")
+		if path.Dir(file) == r.place("") && (r.file == "" || path.Base(file) == r.file) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	slices.Sort(lines)
+	return fmt.Errorf("%s has lines that are no change of the source, remove them:\n%s", r.equivalent, strings.Join(lines, "\n"))
 }
 
 // draw returns the sample of the numbers, in their order.

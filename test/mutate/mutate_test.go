@@ -225,6 +225,12 @@ func TestRun(t *testing.T) {
 	_, err = r.run(t.Context())
 	require.ErrorContains(t, err, "line 1 has no reason above it")
 
+	stale := "# It was equal once.\nexample/p/p.go Larger: a > c  =>  a >= c\nexample/q/q.go Larger: a > c  =>  a >= c\n"
+	require.NoError(t, os.WriteFile(equivalent, []byte(stale), 0o600))
+	_, err = r.run(t.Context())
+	require.ErrorContains(t, err, "no change of the source, remove them:\nexample/p/p.go Larger: a > c  =>  a >= c")
+	require.NotContains(t, err.Error(), "example/q", "of a package that is not run")
+
 	require.NoError(t, os.WriteFile(equivalent, nil, 0o600))
 	source := filepath.Join(dir, "p", "p.go")
 	data, err := os.ReadFile(source)

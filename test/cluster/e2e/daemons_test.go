@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,7 +51,11 @@ func (s suite) selectNodes(t *testing.T, os string) {
 // tainted returns an error unless all devices of all nodes are tainted, or none if
 // want is false.
 func (s suite) tainted(t *testing.T, want bool) error {
-	for _, slice := range s.slices(t) {
+	all := s.slices(t)
+	if nodes := len(s.NodeNames()); len(all) < nodes {
+		return fmt.Errorf("%d slices of %d nodes", len(all), nodes)
+	}
+	for _, slice := range all {
 		for _, d := range slice.Spec.Devices {
 			if (len(d.Taints) > 0) != want {
 				return fmt.Errorf("device %s has taints %+v", d.Name, d.Taints)
@@ -135,7 +140,7 @@ func TestA37_GuardRefusesAnUnpinnedContainer(t *testing.T) {
 			}
 		}
 		events := s.events(ctx, uid)
-		if !strings.Contains(events, "guard") {
+		if !strings.Contains(events, "guard") || !strings.Contains(events, "the claim's decision is") {
 			return errors.New("events: " + events)
 		}
 		return nil
@@ -194,11 +199,23 @@ func TestA36_Restarts(t *testing.T) {
 	start()
 	eventually(t, "repaired", unchanged)
 
-	for _, kill := range []string{"nri-actuator", "dra-frontend"} {
-		_, err := s.NodeExec(t.Context(), node, "kill -9 $(pidof "+kill+")")
+	daemons := []string{"nri-actuator", "dra-frontend"}
+	killed := make(map[string]string)
+	for _, daemon := range daemons {
+		pid, err := s.NodeExec(t.Context(), node, "pidof "+daemon)
+		require.NoError(t, err)
+		killed[daemon] = pid
+		_, err = s.NodeExec(t.Context(), node, "kill -9 "+pid)
 		require.NoError(t, err)
 	}
-	eventually(t, "daemons back", func(ctx context.Context) error { return s.ready(ctx) })
+	eventually(t, "daemons back", func(ctx context.Context) error {
+		for _, daemon := range daemons {
+			if pid, err := s.NodeExec(ctx, node, "pidof "+daemon); err != nil || pid == killed[daemon] {
+				return fmt.Errorf("%s: process %s, killed %s: %w", daemon, pid, killed[daemon], err)
+			}
+		}
+		return s.ready(ctx)
+	})
 	require.NoError(t, unchanged(t.Context()))
 
 	_, err = s.NodeExec(t.Context(), node, "service kill containerd; service start containerd")
@@ -215,21 +232,24 @@ func (s suite) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(pods.Items) < len(s.NodeNames()) {
+		return fmt.Errorf("%d pods of the driver on %d nodes", len(pods.Items), len(s.NodeNames()))
+	}
 	for _, p := range pods.Items {
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
-				return fmt.Errorf("pod %s is not ready: %s", p.Name, c.Message)
-			}
+		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}) {
+			return fmt.Errorf("pod %s is not ready: %+v", p.Name, p.Status.Conditions)
 		}
 	}
-	slices, err := s.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
+	published, err := s.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=dra.cpumem"})
 	if err != nil {
 		return err
 	}
-	if found, want := len(slices.Items), len(s.NodeNames()); found < want {
+	if found, want := len(published.Items), len(s.NodeNames()); found < want {
 		return fmt.Errorf("%d slices of %d nodes", found, want)
 	}
-	for _, slice := range slices.Items {
+	for _, slice := range published.Items {
 		for _, d := range slice.Spec.Devices {
 			if len(d.Taints) > 0 {
 				return fmt.Errorf("%s of %s has taints %+v", d.Name, slice.Name, d.Taints)

@@ -59,9 +59,10 @@ func TestA76_BothPageSizes(t *testing.T) {
 	s := theSuite
 	out, err := s.NodeExec(t.Context(), s.node, "cat /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages || echo 0")
 	require.NoError(t, err)
-	if strings.TrimSpace(out) == "0" {
+	if !s.booted(t, "hugepagesz=1G") {
 		t.Skip("the node was booted without a page of 1 GiB")
 	}
+	require.NotEqual(t, "0", strings.TrimSpace(out), "the kernel has set no page of 1 GiB aside")
 	s.claim(t, "a76-both", "", capacity{"hugepages_2Mi": "4Mi", "hugepages_1Gi": "1Gi"})
 	p := pod("a76-both", []string{"hugefile", "/dev/hugepages-2Mi", "3", "sleep"}, "a76-both")
 	large := p.Spec.Containers[0]

@@ -311,7 +311,11 @@ func TestA71_Isolcpus(t *testing.T) {
 	longOnly(t)
 	for _, name := range theSuite.NodeNames() {
 		s := theSuite.on(name)
+		if !s.booted(t, "isolcpus=") {
+			t.Skip("the nodes were booted without isolcpus: KERNEL_ARGS='isolcpus=1' LONG=1 make e2e RUN=A71")
+		}
 		left, isolated := map[string]int64{}, cpus(t, s.file(t, "/sys/devices/system/cpu/isolated"))
+		require.False(t, isolated.IsEmpty(), "the kernel has isolated no CPU")
 		for _, cpu := range isolated.List() {
 			zone := s.file(t, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/node*/cpulist", cpu))
 			for _, d := range s.slice(t).Spec.Devices {

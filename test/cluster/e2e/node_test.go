@@ -109,6 +109,12 @@ func (s suite) slices(t *testing.T) []resourceapi.ResourceSlice {
 	return list.Items
 }
 
+// booted reports whether the node's kernel was booted with an argument that begins so.
+func (s suite) booted(t *testing.T, argument string) bool {
+	t.Helper()
+	return slices.ContainsFunc(strings.Fields(s.file(t, "/proc/cmdline")), func(word string) bool { return strings.HasPrefix(word, argument) })
+}
+
 // slice returns the one slice of the suite's node.
 func (s suite) slice(t *testing.T) resourceapi.ResourceSlice {
 	t.Helper()

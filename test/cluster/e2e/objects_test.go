@@ -210,7 +210,7 @@ func (s suite) running(t *testing.T, name string) *corev1.Pod {
 	return got
 }
 
-// unschedulable waits until the scheduler reports that the pod fits nowhere.
+// unschedulable waits until the scheduler reports that no node has what the pod's claims ask for.
 func (s suite) unschedulable(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, "pod "+name+" unschedulable", func(ctx context.Context) error {
@@ -219,7 +219,8 @@ func (s suite) unschedulable(t *testing.T, name string) {
 			return err
 		}
 		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable &&
+				strings.Contains(c.Message, "cannot allocate all claims") {
 				return nil
 			}
 		}

@@ -7,6 +7,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -94,8 +95,7 @@ func (s suite) generation(t *testing.T, name string, known map[types.UID]bool) *
 	return s.running(t, next.Name)
 }
 
-// A64: a Deployment with one named claim is rolled five times, in the short form
-// once. Kubelet does not prepare the claim again, because the former pod is ending
+// A64: a Deployment with one named claim is rolled five times. Kubelet does not prepare the claim again, because the former pod is ending
 // when the next pod comes.
 func TestA64_Replacement(t *testing.T) {
 	longOnly(t)
@@ -147,10 +147,13 @@ func TestA64_ForcedDeletion(t *testing.T) {
 	longOnly(t)
 	s := theSuite
 	s.claim(t, "a64-force", "numa-1", capacity{"cpu": "1", "memory": "32Mi"})
-	s.run(t, lasting(pod("a64-forced", []string{"mask", "sleep"}, "a64-force")))
+	former := s.cgroupDir(t, s.run(t, lasting(pod("a64-forced", []string{"mask", "sleep"}, "a64-force"))), "main")
 	require.NoError(t, s.client.CoreV1().Pods("default").
 		Delete(t.Context(), "a64-forced", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 	next := s.run(t, pod("a64-next", []string{"mask", "sleep"}, "a64-force"))
+	processes, err := s.NodeExec(t.Context(), s.node, "cat "+former+"/cgroup.procs 2>/dev/null || true")
+	require.NoError(t, err)
+	require.Empty(t, strings.TrimSpace(processes), "I1: the former program runs beside the next pod")
 	own := s.lines(t, next.Name, "mask")["mask"].CPUs
 	require.Equal(t, 1, cpus(t, own).Size())
 	require.Equal(t, own, s.cgroup(t, next, "main", "cpuset.cpus.effective"))

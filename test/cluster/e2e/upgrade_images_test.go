@@ -40,8 +40,8 @@ func TestA53_Versions(t *testing.T) {
 			stop := r.begin(t)
 			actuator, frontend := "actuator.image.tag="+*previous, "frontend.image.tag="+*previous
 			for _, images := range [][]string{{actuator}, {actuator, frontend}, {frontend}, {}} {
-				before := r.count()
 				s.configure(t, append(images, layout...)...)
+				before := r.count()
 				eventually(t, "pods started", func(context.Context) error {
 					if now := r.count(); now < before+4 && r.failed() == nil {
 						return fmt.Errorf("%d since the change of the images", now-before)

@@ -77,8 +77,8 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("kernel %s: %w", release, err)
 		}
 		fmt.Printf("| %s | %d | %s |\n", release, r.cycles, r.text)
-		if r.hung && slices.Contains(strings.Split(o.sound, ","), kernel) {
-			wrong = append(wrong, fmt.Errorf("kernel %s hung in cycle %d of %d; -v prints its traces", release, r.cycles+1, o.cycles))
+		if slices.Contains(strings.Split(o.sound, ","), kernel) {
+			wrong = append(wrong, r.unsound(release, o.cycles))
 		}
 	}
 	return errors.Join(wrong...)

@@ -23,6 +23,17 @@ var (
 	blocked = regexp.MustCompile(`INFO: (task \S+ (?:is )?blocked[^\r\n.]*)`)
 )
 
+// unsound returns why the result does not show that the kernel makes and ends so many partitions, nil if it does.
+func (r result) unsound(release string, cycles int) error {
+	switch {
+	case r.hung:
+		return fmt.Errorf("kernel %s hung in cycle %d of %d; -v prints its traces", release, r.cycles+1, cycles)
+	case r.cycles != cycles:
+		return fmt.Errorf("kernel %s made and ended %d of %d partitions: %s; -v prints its console", release, r.cycles, cycles, r.text)
+	}
+	return nil
+}
+
 // read returns what the console says.
 func read(console string) (result, error) {
 	if match := done.FindStringSubmatch(console); match != nil {

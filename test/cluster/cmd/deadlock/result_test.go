@@ -8,6 +8,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestUnsound(t *testing.T) {
+	for name, c := range map[string]struct {
+		result result
+		err    string
+	}{
+		"all cycles":     {result: result{cycles: 100}},
+		"fewer cycles":   {result: result{cycles: 3}, err: "made and ended 3 of 100 partitions"},
+		"no partitions":  {result: result{text: "makes no partitions of this kind"}, err: "0 of 100 partitions: makes no partitions of this kind"},
+		"a hang":         {result: result{cycles: 2, hung: true}, err: "hung in cycle 3 of 100"},
+		"a hang at last": {result: result{cycles: 100, hung: true}, err: "hung in cycle 101"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.result.unsound("7.0", 100)
+			if c.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.err)
+		})
+	}
+}
+
 func TestRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		console string
