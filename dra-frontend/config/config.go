@@ -33,7 +33,8 @@ type Config struct {
 	// other CPUs are unmanaged and stay untouched, or are the shared pool
 	// (sharedPool.mode).
 	ManagedCPUs string `json:"managedCPUs"`
-	// ReservedMemory is withheld from the capacity, by NUMA node: {"0": 512Mi}.
+	// ReservedMemory is withheld from the capacity, by NUMA node: {"0": 512Mi}. Empty: claims can take all memory of the
+	// node, also what the system needs.
 	ReservedMemory map[string]resource.Quantity `json:"reservedMemory"`
 	// ReservedHugepages are withheld from the capacity, in pages by NUMA node and
 	// size: {"0": {"2Mi": 8}}.
@@ -112,7 +113,7 @@ type SharedPool struct {
 	// (the pool is always the online CPUs outside managedCPUs, without the left-out
 	// CPUs; reservedCPUs inside managedCPUs are refused).
 	Mode string `json:"mode"`
-	// MinCPUs stay in the pool whatever the scheduler allocates, 1 or more.
+	// MinCPUs is the number of CPUs that always stay in the pool, 1 or more.
 	MinCPUs int `json:"minCPUs"`
 }
 

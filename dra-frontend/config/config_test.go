@@ -116,15 +116,45 @@ cpu.placement: "near", want one of ["packed" "spread"]
 sharedPool.minCPUs: 0, want 1 or more`)
 }
 
-// Reserved CPUs may be in a fixed pool, and stay in a dynamic pool.
+// Reserved CPUs may be in a fixed pool, and stay in a dynamic pool, which has managed CPUs only.
 func TestReservedCPUsOfPools(t *testing.T) {
 	for _, text := range []string{
 		"sharedPool: {mode: fixed}\nmanagedCPUs: 2-7\nreservedCPUs: 0-1",
-		"managedCPUs: 2-7\nreservedCPUs: 0,2-3",
+		"managedCPUs: 2-7\nreservedCPUs: 2-3",
+		`reservedCPUs: "0"`,
 	} {
 		_, err := config.Parse([]byte(text))
 		require.NoError(t, err, text)
 	}
+	_, err := config.Parse([]byte("managedCPUs: 2-7\nreservedCPUs: 0,2-3"))
+	require.ErrorContains(t, err, "reservedCPUs: CPUs 0 are not in managedCPUs 2-7")
+}
+
+func TestReservedMemory(t *testing.T) {
+	for text, want := range map[string]int64{"512Mi": 512 << 20, "1.5Gi": 3 << 29, "1500M": 1500e6, "1e3": 1000, "0": 0, "1000m": 1} {
+		c, err := config.Parse([]byte(`reservedMemory: {"0": ` + text + `}`))
+		require.NoError(t, err, text)
+		bytes, err := c.ReservedMemoryBytes()
+		require.NoError(t, err, text)
+		require.Equal(t, map[int]int64{0: want}, bytes, text)
+	}
+	for _, text := range []string{"512m", "1.5", "10E", "100E", "1e20", `"18446744073709551615"`} {
+		_, err := config.Parse([]byte(`reservedMemory: {"0": ` + text + `}`))
+		require.ErrorContains(t, err, "reservedMemory.0: ", text)
+		require.ErrorContains(t, err, "whole bytes", text)
+	}
+}
+
+// What a driver that protects no memory would write is nothing.
+func TestOwnerNone(t *testing.T) {
+	for _, text := range []string{"throttlingFactor: 0.9", "protection: min", "protection: low"} {
+		_, err := config.Parse([]byte("memoryQoS: {owner: none, " + text + "}"))
+		require.ErrorContains(t, err, "memoryQoS.owner none", text)
+		_, err = config.Parse([]byte("memoryQoS: {" + text + "}"))
+		require.NoError(t, err, text)
+	}
+	_, err := config.Parse([]byte("memoryQoS: {owner: none, protection: none}"))
+	require.NoError(t, err)
 }
 
 // A45: all owners.

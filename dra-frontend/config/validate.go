@@ -92,9 +92,7 @@ func (c Config) validate() error {
 	if err := c.lostCPUs(); err != nil {
 		errs = append(errs, err)
 	}
-	if f := c.MemoryQoS.ThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
-		errs = append(errs, fmt.Errorf("memoryQoS.throttlingFactor: %v, want 0 < f <= 1", *f))
-	}
+	errs = append(errs, c.MemoryQoS.validate())
 	if c.RefreshInterval.Duration < time.Second {
 		errs = append(errs, fmt.Errorf("refreshInterval: %s, want 1s or more", c.RefreshInterval.Duration))
 	}
@@ -124,15 +122,35 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// lostCPUs refuses CPUs that no container could have: a fixed pool is the CPUs
-// outside managedCPUs, and reserved CPUs are in no claim.
+// validate checks the numbers, and that nothing is asked for that the owner does not write.
+func (m MemoryQoS) validate() error {
+	if f := m.ThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
+		return fmt.Errorf("memoryQoS.throttlingFactor: %v, want 0 < f <= 1", *f)
+	}
+	protects := slices.Contains([]string{string(memoryqos.Min), string(memoryqos.Low)}, m.Protection)
+	if m.Owner == OwnerNone && (m.ThrottlingFactor != nil || protects) {
+		return errors.New("memoryQoS.owner none: the driver writes no memory.high and no protection, " +
+			"leave throttlingFactor and protection out")
+	}
+	return nil
+}
+
+// lostCPUs refuses reserved CPUs that would not be in the shared pool. They are in no claim. A fixed pool is the CPUs outside
+// managedCPUs, and a dynamic pool has only managed CPUs.
 func (c Config) lostCPUs() error {
 	reserved, err := contract.ParseCPUs(c.ReservedCPUs)
-	if err != nil || c.SharedPool.Mode != string(zones.PoolFixed) {
+	if err != nil {
 		return nil // validate refuses a list that cannot be read
 	}
 	managed, err := contract.ParseCPUs(c.ManagedCPUs)
 	if err != nil {
+		return nil
+	}
+	if c.SharedPool.Mode != string(zones.PoolFixed) {
+		if lost := reserved.Difference(managed); !managed.IsEmpty() && !lost.IsEmpty() {
+			return fmt.Errorf("reservedCPUs: CPUs %s are not in managedCPUs %s, and with sharedPool.mode dynamic they would not be in "+
+				"the shared pool: add them to managedCPUs, or take them out of reservedCPUs if no container shall have them", lost, managed)
+		}
 		return nil
 	}
 	if lost := reserved.Intersection(managed); !lost.IsEmpty() {

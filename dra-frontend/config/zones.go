@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/zones"
@@ -40,7 +42,12 @@ func (c Config) ReservedMemoryBytes() (map[int]int64, error) {
 		if q.Sign() < 0 {
 			return nil, fmt.Errorf("reservedMemory.%s: %s is negative", key, q.String())
 		}
-		out[node] = q.Value()
+		// Value rounds fractions up, and is 0 for some amounts that an int64 cannot have.
+		bytes := q.Value()
+		if resource.NewQuantity(bytes, q.Format).Cmp(q) != 0 {
+			return nil, fmt.Errorf("reservedMemory.%s: %s, want whole bytes, such as 512Mi", key, q.String())
+		}
+		out[node] = bytes
 	}
 	return out, nil
 }

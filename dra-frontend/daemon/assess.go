@@ -76,8 +76,8 @@ func refusalReasons() []string {
 // not take.
 const reasonSlices = "SlicesNotWritten"
 
-var errEmpty = errors.New("no zone of this node has anything to offer: " +
-	"look at reservedCPUs, reservedMemory and managedCPUs of the configuration")
+var errEmpty = errors.New("no zone of this node has anything to offer: look at reservedCPUs, managedCPUs, reservedMemory, " +
+	"memoryTypes and sharedPool.minCPUs of the configuration, and in the log at what is left out")
 
 func faults(o observation) map[string]error {
 	found := map[string]error{

@@ -100,7 +100,9 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.bootID = bootID
-	machine, err := d.discover()
+	d.actuator = actuator{contract.NewAnnouncementReader(o.Config.CDIDir)}
+	running, _ := d.actuator.Announcement() // the loop reports an error
+	machine, err := d.discover(running.Kubepods)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +126,6 @@ func New(o Options) (*Daemon, error) {
 	if d.instance, err = instances.Open(o.Kubelet.dataDir(), instances.Identity{PodUID: o.Kubelet.PodUID, Release: o.Release}); err != nil {
 		return nil, err
 	}
-	d.actuator = actuator{contract.NewAnnouncementReader(o.Config.CDIDir)}
 	reader := podclaims.NewReader(o.Client)
 	d.driver = kubelet.New(kubelet.Options{
 		Log: o.Log, Lock: d.instance, Ledger: ledger.New(d.dir, bootID), SlicePool: o.Kubelet.NodeName, BootID: bootID,

@@ -32,10 +32,15 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	o.Log, o.Config.SysfsRoot = zap.New(core), dir
 	d := &Daemon{o: o}
-	found, err := d.discover()
+	found, err := d.discover("")
 	require.NoError(t, err)
 	machine, err := o.Config.Divide(found)
 	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "fs/cgroup/own/kubepods"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "fs/cgroup/own/kubepods/cpuset.cpus"), []byte("2-7\n"), 0o600))
+	elsewhere := d.observeMachine(observation{divided: machine, announced: announced{kubepods: "own/kubepods"}})
+	require.Equal(t, "0-1", elsewhere.divided.Machine.Restricted.String(), "kubelet has a --cgroup-root")
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "fs/cgroup")))
 	last, reports := observation{divided: machine}, newReporter(o, new(sent).send)
 	// look returns the warnings that another look at the machine logs.
 	look := func() []observer.LoggedEntry {
@@ -76,7 +81,7 @@ func TestMachineThatDoesNotFitAnyMore(t *testing.T) {
 	o := options(t)
 	o.Config.SysfsRoot, o.Config.ManagedCPUs, o.Config.SharedPool.Mode, o.Config.SharedPool.MinCPUs = write(), "2-7", "fixed", 2
 	d := &Daemon{o: o}
-	found, err := d.discover()
+	found, err := d.discover("")
 	require.NoError(t, err)
 	divided, err := o.Config.Divide(found)
 	require.NoError(t, err)

@@ -155,7 +155,7 @@ func (o observation) unfit() error {
 // claims depend on it. On a machine that the configuration does not fit the last
 // zones stay for the claims that are prepared.
 func (d *Daemon) observeMachine(o observation) observation {
-	machine, err := d.discover()
+	machine, err := d.discover(o.announced.kubepods)
 	if err != nil {
 		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
 		return o
@@ -175,8 +175,11 @@ func (d *Daemon) observeMachine(o observation) observation {
 	return o
 }
 
-func (d *Daemon) discover() (topology.Machine, error) {
-	m, err := topology.Discover(topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot), d.o.PageSize)
+// discover reads the machine. kubepods is the cgroup of all pods that an actuator has announced, empty if none has.
+func (d *Daemon) discover(kubepods string) (topology.Machine, error) {
+	roots := topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot)
+	roots.Kubepods = kubepods
+	m, err := topology.Discover(roots, d.o.PageSize)
 	if err != nil {
 		return m, fmt.Errorf("read the machine: %w", err)
 	}

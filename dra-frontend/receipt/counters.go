@@ -198,11 +198,17 @@ type Throttling struct {
 }
 
 // ReadThrottling reads how often CPU limits have stopped the measured results: in the cgroups
-// of their pods, and of the containers there with exactly the result's CPUs. dir returns the
+// of their pods, and of the containers there that have the result's CPUs, alone or with other claimed CPUs of the pod. dir returns the
 // directory of a pod below the cgroup mount. A pod without a cgroup was not throttled.
 func ReadThrottling(
 	cgroups fs.FS, claims []contract.ClaimRecord, dir func(contract.PodRecord) string,
 ) (map[contract.Key]Throttling, error) {
+	claimed := make(map[string]contract.CPUSet) // by pod
+	for _, c := range claims {
+		for _, pod := range c.Pods {
+			claimed[pod.UID] = claimed[pod.UID].Union(c.CPUs())
+		}
+	}
 	all := make(map[contract.Key]Throttling)
 	for _, c := range claims {
 		for i, r := range c.Results {
@@ -211,7 +217,7 @@ func ReadThrottling(
 			}
 			var sum Throttling
 			for _, pod := range c.Pods {
-				t, err := podThrottling(cgroups, dir(pod), r.Decision.CPUs)
+				t, err := podThrottling(cgroups, dir(pod), r.Decision.CPUs, claimed[pod.UID])
 				if err != nil {
 					return nil, fmt.Errorf("throttling of claim %s/%s: %w", c.Namespace, c.Name, err)
 				}
@@ -227,7 +233,8 @@ func (t Throttling) plus(o Throttling) Throttling {
 	return Throttling{Times: t.Times + o.Times, Microseconds: t.Microseconds + o.Microseconds}
 }
 
-func podThrottling(cgroups fs.FS, dir string, cpus contract.CPUSet) (Throttling, error) {
+// podThrottling adds up the pod and its containers that have cpus. A container without a claim has CPUs that are not claimed.
+func podThrottling(cgroups fs.FS, dir string, cpus, claimed contract.CPUSet) (Throttling, error) {
 	sum, err := readThrottling(cgroups, dir)
 	if err != nil {
 		return sum, err
@@ -238,7 +245,7 @@ func podThrottling(cgroups fs.FS, dir string, cpus contract.CPUSet) (Throttling,
 	}
 	for _, e := range entries {
 		container := path.Join(dir, e.Name())
-		if own, err := containerCPUs(cgroups, container, e); err != nil || own != cpus {
+		if own, err := containerCPUs(cgroups, container, e); err != nil || !cpus.IsSubsetOf(own) || !own.IsSubsetOf(claimed) {
 			if err := unlessGone(err); err != nil {
 				return sum, err
 			}

@@ -90,6 +90,9 @@ func TestReadThrottling(t *testing.T) {
 		pod + "/claimed/cpu.stat": stat("2", "200"), pod + "/claimed/cpuset.cpus": "2-3\n",
 		pod + "/beside/cpu.stat": stat("1000", "1"), pod + "/beside/cpuset.cpus": "0-1\n",
 		pod + "/sandbox/cpu.stat": stat("1000", "1"), pod + "/sandbox/cpuset.cpus": "\n",
+		// A container with CPUs of two results of the pod, and one that has other CPUs of the node as well.
+		pod + "/both/cpu.stat": stat("8", "800"), pod + "/both/cpuset.cpus": "2-3,5\n",
+		pod + "/pool/cpu.stat": stat("1000", "1"), pod + "/pool/cpuset.cpus": "0-3\n",
 		other + "/cpu.stat": stat("4", "400"),
 		"cpu.stat":          "usage_usec 1\n",
 	})
@@ -103,7 +106,7 @@ func TestReadThrottling(t *testing.T) {
 	dir := func(p contract.PodRecord) string { return "kubepods/pod" + p.UID }
 	got, err := receipt.ReadThrottling(cgroups, claims, dir)
 	require.NoError(t, err)
-	require.Equal(t, map[contract.Key]receipt.Throttling{{ClaimUID: "c"}: {Times: 7, Microseconds: 700}}, got)
+	require.Equal(t, map[contract.Key]receipt.Throttling{{ClaimUID: "c"}: {Times: 15, Microseconds: 1500}}, got)
 
 	cgroups[pod+"/claimed/cpu.stat"].Data = []byte("nr_throttled many\n")
 	claims[0].Namespace, claims[0].Name = "ns", "name"

@@ -94,7 +94,9 @@ func TestReceipts(t *testing.T) {
 // A claim that is decided anew may get other CPUs: their counters are not those of the CPUs before.
 // A claim file that cannot be read for a while does not begin the measurement of its claim again.
 func TestClaimsThatAreMissing(t *testing.T) {
-	look := receipt.Node{BootID: "boot", Now: start, Claims: []contract.ClaimRecord{quietClaim()}, Machine: machine(1, 5, 1, 100, 10), Applied: true}
+	look := receipt.Node{
+		BootID: "boot", Now: start, Claims: []contract.ClaimRecord{quietClaim()}, Machine: machine(1, 5, 1, 100, 10), Applied: true,
+	}
 	book := receipt.Book{}.Next(look)
 	missing := look
 	missing.Claims, missing.ClaimsMissing, missing.Now = nil, true, start.Add(time.Minute)

@@ -239,7 +239,7 @@ func attributes(z zones.Zone, o Options) map[resourceapi.QualifiedName]resourcea
 // values counts the values of all attributes.
 func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) (n int) {
 	for _, a := range attributes {
-		n += max(1, len(a.IntValues))
+		n += max(1, len(a.IntValues)+len(a.StringValues))
 	}
 	return n
 }

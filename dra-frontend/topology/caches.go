@@ -61,13 +61,13 @@ func (m Machine) readCaches(sys source) (warnings []string) {
 // readLastLevelCaches returns for each CPU the CPUs that share its last-level
 // cache, and the first fault of each place with a fault.
 func (m Machine) readLastLevelCaches(sys source) (lists map[int]contract.CPUSet, faults map[place]error) {
-	online, threads := m.Online(), make(map[int]int, len(m.CPUs))
+	online, threads := m.Online(), make(map[int][]int, len(m.CPUs))
 	for _, c := range m.CPUs {
-		threads[c.Core]++
+		threads[c.Core] = append(threads[c.Core], c.ID)
 	}
 	lists, faults = make(map[int]contract.CPUSet, len(m.CPUs)), make(map[place]error)
 	for _, c := range m.CPUs {
-		list, err := readLastLevelCache(sys, c.ID, threads[c.Core], online)
+		list, err := readLastLevelCache(sys, c.ID, contract.CPUs(threads[c.Core]...), online)
 		if err != nil && faults[c.place()] == nil {
 			faults[c.place()] = err
 		}
@@ -79,9 +79,9 @@ func (m Machine) readLastLevelCaches(sys source) (lists map[int]contract.CPUSet,
 }
 
 // readLastLevelCache returns the online CPUs that share the CPU's unified cache
-// of level 3, else of the highest level; none if the kernel shows no cache, or none
-// that more than one core shares.
-func readLastLevelCache(sys source, id, threads int, online contract.CPUSet) (contract.CPUSet, error) {
+// of level 3, else of the highest level; none if the kernel shows no cache, or none of
+// level 3 and none that more than one core shares.
+func readLastLevelCache(sys source, id int, core, online contract.CPUSet) (contract.CPUSet, error) {
 	var none contract.CPUSet
 	dir, level, err := lastLevelCache(sys, id)
 	if err != nil || level == 0 {
@@ -100,7 +100,11 @@ func readLastLevelCache(sys source, id, threads int, online contract.CPUSet) (co
 	if list.IsEmpty() {
 		return none, fmt.Errorf("%s: no online CPU shares the cache", sys.at(file))
 	}
-	if level < 3 && list.Size() <= threads {
+	// Some virtual machines show each CPU a cache of its own, also where CPUs are threads of one core.
+	if list.Contains(id) && !core.IsSubsetOf(list) {
+		return none, fmt.Errorf("%s: %s, without all CPUs %s of the core", sys.at(file), list, core)
+	}
+	if level < 3 && list == core {
 		return none, nil
 	}
 	return list, nil

@@ -22,6 +22,11 @@ func (m Machine) readTypes(sys source) error {
 	if err != nil {
 		return err
 	}
+	lowPower, err := readEventCPUs(sys, "devices/cpu_lowpower/cpus")
+	if err != nil {
+		return err
+	}
+	efficiency = efficiency.Union(lowPower)
 	if both := performance.Intersection(efficiency); !both.IsEmpty() {
 		return fmt.Errorf("%s and %s both name CPUs %s", sys.at("devices/cpu_core/cpus"), sys.at("devices/cpu_atom/cpus"), both)
 	}

@@ -69,6 +69,23 @@ func TestKindsOfCores(t *testing.T) {
 	}
 }
 
+// Some processors have cores for idle times beside those of the other two kinds.
+func TestLowPowerCores(t *testing.T) {
+	sys := topologytest.T2().Sys()
+	sys["devices/cpu_core/cpus"] = &fstest.MapFile{Data: []byte("0-3\n")}
+	sys["devices/cpu_atom/cpus"] = &fstest.MapFile{Data: []byte("4-5\n")}
+	sys["devices/cpu_lowpower/cpus"] = &fstest.MapFile{Data: []byte("6-7\n")}
+	m, err := discover(sys)
+	require.NoError(t, err)
+	for _, c := range m.CPUs {
+		want := topology.CPUPerformance
+		if c.ID >= 4 {
+			want = topology.CPUEfficiency
+		}
+		require.Equal(t, want, c.Type, "CPU %d", c.ID)
+	}
+}
+
 // The kernel shows an empty file for a register that it has not read.
 func TestUnreadRegister(t *testing.T) {
 	s := topologytest.T7()

@@ -88,6 +88,7 @@ func TestFaultyCaches(t *testing.T) {
 		want       string
 	}{
 		{"sharers disagree", "shared_cpu_list", text("0-1,5"), `cpu1/cache/index*/shared_cpu_list: "0-1,5", but CPU 0 in it says "0,4"`},
+		{"without a thread of the core", "shared_cpu_list", text("1"), "shared_cpu_list: 1, without all CPUs 1,5 of the core"},
 		{"without oneself", "shared_cpu_list", text("5"), `"5" lacks CPU 1 itself`},
 		{"offline CPUs only", "shared_cpu_list", text("64"), dir + "shared_cpu_list: no online CPU shares the cache"},
 		{"rubbish", "shared_cpu_list", text("x y z"), dir + "shared_cpu_list"},

@@ -13,9 +13,13 @@ import (
 const cgroupDir = "fs/cgroup"
 
 // kubepodsDirs returns the paths of kubelet's cgroup of all pods: for both
-// cgroup drivers, below the root and below the cgroup that kind uses.
-func kubepodsDirs() []string {
-	return []string{"kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"}
+// cgroup drivers, below the root and below the cgroup that kind uses, and known, which is empty or another one.
+func kubepodsDirs(known string) []string {
+	dirs := []string{"kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"}
+	if known == "" || slices.Contains(dirs, known) {
+		return dirs
+	}
+	return append(dirs, known)
 }
 
 // readIsolated returns the CPUs of the kernel's parameter isolcpus. The file is
@@ -43,9 +47,11 @@ func readIsolated(sys source) (contract.CPUSet, error) {
 // both count, because the files do not say which cgroup has the pods.
 //
 // The returned partitions say which cgroups have such CPUs.
-func readRestricted(sys source, online contract.CPUSet) (restricted contract.CPUSet, partitions []ForeignPartition, err error) {
+func readRestricted(
+	sys source, known string, online contract.CPUSet,
+) (restricted contract.CPUSet, partitions []ForeignPartition, err error) {
 	var found []string
-	for _, dir := range kubepodsDirs() {
+	for _, dir := range kubepodsDirs(known) {
 		kubepods := path.Join(cgroupDir, dir)
 		if _, err := sys.text(kubepods + "/cpuset.cpus"); missing(err) {
 			continue

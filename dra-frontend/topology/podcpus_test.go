@@ -104,6 +104,24 @@ func TestRestrictedCPUs(t *testing.T) {
 	}
 }
 
+// A72: kubelet has a --cgroup-root of its own.
+func TestRestrictedCPUsBelowAnotherCgroup(t *testing.T) {
+	roots := topologytest.T2().Roots()
+	sys := topologytest.T2().Sys()
+	for file, content := range map[string]string{
+		"cpuset.cpus.effective": "0-7\n", "own.slice/cpuset.cpus": "2-7\n", "own.slice/own-kubepods.slice/cpuset.cpus": "\n",
+	} {
+		sys["fs/cgroup/"+file] = &fstest.MapFile{Data: []byte(content)}
+	}
+	roots.Sys = sys
+	for kubepods, want := range map[string]string{"": "", "kubepods": "", "own.slice/own-kubepods.slice": "0-1", "absent": ""} {
+		roots.Kubepods = kubepods
+		m, err := topology.Discover(roots, 4096)
+		require.NoError(t, err, kubepods)
+		require.Equal(t, want, m.Restricted.String(), kubepods)
+	}
+}
+
 // A72: the partitions that have the CPUs are found, those of pods are not among them.
 func TestPartitionsElsewhere(t *testing.T) {
 	const root, deep = "fs/cgroup/", "fs/cgroup/rt.slice/1/2/3/4/5/6/7/8/9"

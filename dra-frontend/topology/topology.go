@@ -51,6 +51,8 @@ type Roots struct {
 	// SysPath and ProcPath are the mount points of Sys and Proc, for messages;
 	// empty for a file system without a mount point.
 	SysPath, ProcPath string
+	// Kubepods is kubelet's cgroup of all pods below the cgroup mount, if it is known. Kubelet's usual cgroups count as well.
+	Kubepods string
 }
 
 // At returns the file systems /sys and /proc that are mounted at two
@@ -132,7 +134,7 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 		return Machine{}, err
 	}
 	for range attempts {
-		m, err := read(sys, proc, online)
+		m, err := read(sys, proc, roots.Kubepods, online)
 		m.PageSize = pageSize
 		// A CPU that goes offline loses its files: err may be about such a CPU.
 		now, errNow := sys.cpus(cpuDir + "/online")
@@ -148,7 +150,7 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 }
 
 // read reads the machine with these online CPUs.
-func read(sys, proc source, online contract.CPUSet) (Machine, error) {
+func read(sys, proc source, kubepods string, online contract.CPUSet) (Machine, error) {
 	if online.IsEmpty() {
 		return Machine{}, fmt.Errorf("%s names no CPU", sys.at(cpuDir+"/online"))
 	}
@@ -172,7 +174,7 @@ func read(sys, proc source, online contract.CPUSet) (Machine, error) {
 		return Machine{}, err
 	}
 	m.Isolated = isolated.Intersection(online)
-	if m.Restricted, m.ForeignPartitions, err = readRestricted(sys, online); err != nil {
+	if m.Restricted, m.ForeignPartitions, err = readRestricted(sys, kubepods, online); err != nil {
 		return Machine{}, err
 	}
 	if err := m.assignNodes(); err != nil {

@@ -50,6 +50,10 @@ func (i Division) LeftOut() []LeftOut {
 		out = append(out, LeftOut{"CPUs " + cpus.String(), "the kernel's parameter isolcpus has them; offerIsolcpus offers them"})
 	}
 	out = append(out, restricted(m)...)
+	if cpus := i.inNoPool(); !cpus.IsEmpty() {
+		out = append(out, LeftOut{"CPUs " + cpus.String(), "they are no whole cores of managedCPUs, and sharedPool.mode fixed " +
+			"leaves them out of the pool: with managedCPUs of whole cores, claims or the pool have them"})
+	}
 	for _, n := range m.NUMANodes {
 		if n.MemTotal > 0 && !c.offers(n) {
 			out = append(out, LeftOut{fmt.Sprintf("memory of NUMA node %d", n.ID),
@@ -57,6 +61,18 @@ func (i Division) LeftOut() []LeftOut {
 		}
 	}
 	return out
+}
+
+// inNoPool returns the managed CPUs that neither a claim nor a fixed pool can have.
+func (i Division) inNoPool() contract.CPUSet {
+	if i.config.SharedMode != PoolFixed {
+		return contract.CPUSet{}
+	}
+	cpus := i.Machine.Online().Difference(i.Pool.CPUs).Difference(i.config.leftOut(i.Machine))
+	for _, z := range i.Zones {
+		cpus = cpus.Difference(z.CPUs)
+	}
+	return cpus
 }
 
 // maxPartitions bounds the partitions that are named.

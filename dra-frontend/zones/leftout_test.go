@@ -3,6 +3,7 @@
 package zones_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,6 +57,34 @@ func TestLeftOut(t *testing.T) {
 				require.Equal(t, c.capacities[i], z.CPUCapacity)
 				require.Equal(t, c.left[i], [2]int{z.Isolated, z.Restricted})
 			}
+		})
+	}
+}
+
+// Managed CPUs that are no whole cores are in no claim, and a fixed pool does not have them either.
+func TestCPUsOfNoPoolAreSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode       zones.PoolMode
+		managed    contract.CPUSet
+		wholeCores bool
+		want       string
+	}{
+		"half of a core":          {zones.PoolFixed, contract.CPUs(1, 5, 2, 3, 7), true, "CPUs 2"},
+		"whole cores only":        {zones.PoolFixed, contract.CPUs(1, 5, 3, 7), true, ""},
+		"single CPUs are offered": {zones.PoolFixed, contract.CPUs(1, 5, 2, 3, 7), false, ""},
+		"the dynamic pool has it": {zones.PoolDynamic, contract.CPUs(1, 5, 2, 3, 7), true, ""},
+		"all CPUs of the machine": {zones.PoolDynamic, contract.CPUs(), true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config()
+			cfg.SharedMode, cfg.ManagedCPUs, cfg.WholeCores = c.mode, c.managed, c.wholeCores
+			divided, err := zones.Divide(topologytest.T2().Machine(), cfg)
+			require.NoError(t, err)
+			var what []string
+			for _, l := range divided.LeftOut() {
+				what = append(what, l.What)
+			}
+			require.Equal(t, c.want, strings.Join(what, " "))
 		})
 	}
 }

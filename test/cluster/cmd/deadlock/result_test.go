@@ -15,7 +15,7 @@ func TestUnsound(t *testing.T) {
 	}{
 		"all cycles":     {result: result{cycles: 100}},
 		"fewer cycles":   {result: result{cycles: 3}, err: "made and ended 3 of 100 partitions"},
-		"no partitions":  {result: result{text: "makes no partitions of this kind"}, err: "0 of 100 partitions: makes no partitions of this kind"},
+		"no partitions":  {result: result{text: "makes no partitions of this kind"}, err: "0 of 100 partitions: makes no"},
 		"a hang":         {result: result{cycles: 2, hung: true}, err: "hung in cycle 3 of 100"},
 		"a hang at last": {result: result{cycles: 100, hung: true}, err: "hung in cycle 101"},
 	} {
