@@ -52,9 +52,9 @@ func readEventCPUs(sys source, path string) (contract.CPUSet, error) {
 	return cpus, err
 }
 
-// noKinds is the largest factor between neighbouring capacities of one kind
+// withinKind is the largest factor between neighbouring capacities of one kind
 // where part numbers are unknown: frequencies differ from core to core.
-const noKinds = 1.1
+const withinKind = 1.1
 
 // readCapacities sets types from capacities. CPUs of one part are of one kind:
 // the frequencies, and so the capacities, of its cores differ. The largest gap
@@ -76,7 +76,7 @@ func (m Machine) readCapacities(sys source) error {
 	if err != nil {
 		return err
 	}
-	largest := noKinds
+	largest := withinKind
 	if parts != nil {
 		largest = 1
 		of := make(map[part]float64)

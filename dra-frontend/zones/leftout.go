@@ -20,10 +20,10 @@ type LeftOut struct {
 // leftOut returns the CPUs that are neither claimed nor shared: pods cannot
 // have them, or isolcpus has them.
 func (c Config) leftOut(m topology.Machine) contract.CPUSet {
-	return m.Restricted.Union(c.isolated(m))
+	return m.Restricted.Union(c.leftOutIsolated(m))
 }
 
-func (c Config) isolated(m topology.Machine) contract.CPUSet {
+func (c Config) leftOutIsolated(m topology.Machine) contract.CPUSet {
 	if c.OfferIsolated {
 		return contract.CPUSet{}
 	}
@@ -36,7 +36,7 @@ func (c Config) without(m topology.Machine) string {
 	if out.IsEmpty() {
 		return ""
 	}
-	return fmt.Sprintf(" without %s (isolcpus: %q, no pod can have: %q)", out, c.isolated(m), m.Restricted)
+	return fmt.Sprintf(" without %s (isolcpus: %q, no pod can have: %q)", out, c.leftOutIsolated(m), m.Restricted)
 }
 
 func (c Config) manages(cpu int) bool { return c.ManagedCPUs.IsEmpty() || c.ManagedCPUs.Contains(cpu) }
@@ -46,7 +46,7 @@ func (c Config) manages(cpu int) bool { return c.ManagedCPUs.IsEmpty() || c.Mana
 func (i Division) LeftOut() []LeftOut {
 	c, m := i.config, i.Machine
 	var out []LeftOut
-	if cpus := c.isolated(m); !cpus.IsEmpty() {
+	if cpus := c.leftOutIsolated(m); !cpus.IsEmpty() {
 		out = append(out, LeftOut{"CPUs " + cpus.String(), "the kernel's parameter isolcpus has them; offerIsolcpus offers them"})
 	}
 	out = append(out, restricted(m)...)
@@ -100,7 +100,7 @@ func restricted(m topology.Machine) []LeftOut {
 
 // countLeftOut counts the zone's managed CPUs that are left out.
 func (z *Zone) countLeftOut(m topology.Machine, c Config, cpus []topology.CPU) {
-	isolated := c.isolated(m)
+	isolated := c.leftOutIsolated(m)
 	for _, cpu := range cpus {
 		switch {
 		case !c.manages(cpu.ID):
