@@ -122,7 +122,7 @@ func TestErrorsNameTheArchive(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	s := topologytest.T2()
 	sys := s.Sys()
-	sys["devices/system/cpu/cpu1/cache/index2/shared_cpu_list"].Data = []byte("1\n")
+	sys["devices/system/cpu/cpu1/cache/index2/shared_cpu_list"].Data = []byte("1,5\n")
 	file := filepath.Join(t.TempDir(), "machine.tar.gz")
 	f, err := os.Create(file)
 	require.NoError(t, err)

@@ -19,11 +19,12 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/report"
 )
 
-// Bounds of one log in a report: lines, bytes, and the time to read it.
+// Bounds of one log in a report, in lines, bytes and the time to read it, and of the time to read all logs.
 const (
 	maxLogLines = 5000
 	maxLogBytes = 4 << 20
 	maxLogTime  = 30 * time.Second
+	maxLogsTime = 3 * time.Minute
 )
 
 func reportCommand() *cobra.Command {
@@ -129,6 +130,8 @@ func readLogs(ctx context.Context, client kubernetes.Interface, in *report.Input
 	if leftOut > 0 {
 		in.Missing = append(in.Missing, fmt.Sprintf("logs of %d of %d pods: name the nodes with --node", leftOut, len(chosen)+leftOut))
 	}
+	ctx, cancel := context.WithTimeout(ctx, maxLogsTime)
+	defer cancel()
 	for _, p := range chosen {
 		for _, container := range p.Spec.Containers {
 			in.Logs[p.Name+"/"+container.Name] = logOf(ctx, client, p, container.Name)

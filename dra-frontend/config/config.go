@@ -27,7 +27,8 @@ type Config struct {
 	// GroupBy is the part of the machine that a device stands for: numanode,
 	// socket or machine.
 	GroupBy string `json:"groupBy"`
-	// ReservedCPUs are never claimed, e.g. "0,64"; they stay in the shared pool.
+	// ReservedCPUs are never claimed, e.g. "0,64"; they stay in the shared pool. A dynamic pool has only CPUs of managedCPUs:
+	// other reservedCPUs are refused then.
 	ReservedCPUs string `json:"reservedCPUs"`
 	// ManagedCPUs are the only CPUs that claims may hold; empty: all CPUs. All
 	// other CPUs are unmanaged and stay untouched, or are the shared pool
@@ -128,7 +129,8 @@ const (
 type MemoryQoS struct {
 	// Owner is driver (the driver writes the values of the container, the pod
 	// and its ancestors), kubelet (the driver writes only the container's
-	// values) or none (the driver writes only cpuset, mems and limits).
+	// values) or none (the driver writes only cpuset, mems and limits; a throttlingFactor and the protection min or low are
+	// refused).
 	Owner string `json:"owner" see:"../concepts/memory-qos.md#one-owner"`
 	// ThrottlingFactor is KEP-2570's factor, 0 < f <= 1, by which the driver writes
 	// memory.high; it needs Linux 5.9. Without a factor there is no memory.high.

@@ -15,6 +15,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
@@ -31,7 +32,7 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	o := options(t)
 	core, logs := observer.New(zapcore.WarnLevel)
 	o.Log, o.Config.SysfsRoot = zap.New(core), dir
-	d := &Daemon{o: o}
+	d := &Daemon{o: o, driver: kubelet.New(kubelet.Options{})}
 	found, err := d.discover("")
 	require.NoError(t, err)
 	machine, err := o.Config.Divide(found)

@@ -218,7 +218,7 @@ func (c Claim) refuseSharing(request string) error {
 			names = append(names, p.Name)
 		}
 		return fmt.Errorf("memory and hugepages cannot be shared, and the claim is reserved for %d pods (%s): "+
-			"give each pod a claim of its own", len(names), contract.Few(names, maxNamed))
+			"give each pod a claim of its own, or wait until the other pods have ended", len(names), contract.Few(names, maxNamed))
 	}
 	if _, running := containers(c.Pods, c.Name, request); len(running) > 1 {
 		return fmt.Errorf("memory and hugepages cannot be shared, and %d containers that run at the same time use it (%s): "+

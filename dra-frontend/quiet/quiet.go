@@ -118,33 +118,21 @@ func checkDevice(pattern string, others []contract.ClaimRecord, f Facts) error {
 				}
 			}
 			// A device has no interrupts while it is down.
-			if overlap(pattern, r.Quiet.Device) {
-				return fmt.Errorf("cpu.interrupts: device %q could match an interrupt to come that device %q matches too, "+
-					"which another claim on this node, or another request of this claim, has: "+
-					"choose a pattern that begins or ends with the device's own name", pattern, r.Quiet.Device)
+			if covers(pattern, r.Quiet.Device) {
+				return fmt.Errorf("cpu.interrupts: device %q matches all names of device %q, which another claim on this node, "+
+					"or another request of this claim, has: choose another pattern, or delete the pod of the other claim", pattern, r.Quiet.Device)
 			}
 		}
 	}
 	return nil
 }
 
-// overlap reports whether there is a text that both patterns match.
-func overlap(a, b string) bool {
-	// both[i][j] reports whether there is a text that a[:i] and b[:j] match.
-	both := make([][]bool, len(a)+1)
-	for i := range both {
-		both[i] = make([]bool, len(b)+1)
-	}
-	both[0][0] = true
-	for i := range both {
-		for j := range both[i] {
-			anyA, anyB := i > 0 && a[i-1] == '*', j > 0 && b[j-1] == '*'
-			// A * takes no text, or what the other pattern takes.
-			both[i][j] = both[i][j] || anyA && (both[i-1][j] || j > 0 && both[i][j-1]) || anyB && (both[i][j-1] || i > 0 && both[i-1][j]) ||
-				i > 0 && j > 0 && both[i-1][j-1] && (a[i-1] == b[j-1] || a[i-1] == '?' || b[j-1] == '?')
-		}
-	}
-	return both[len(a)][len(b)]
+// covers reports whether a pattern matches what another one stands for: the other one's letters, with any letters in
+// place of its * and ?.
+func covers(pattern, other string) bool {
+	const any = "\x00"
+	name := strings.NewReplacer("*", any+any+any, "?", any).Replace(other)
+	return contract.DeviceInterrupts{Pattern: pattern}.Match([]string{name})
 }
 
 // few returns some of the names, each once, for people.

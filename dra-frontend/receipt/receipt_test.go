@@ -91,7 +91,6 @@ func TestReceipts(t *testing.T) {
 	require.Equal(t, receipt.Receipt{Since: look.Now}, book.Next(look).Receipts(look.Claims, look.Machine, nil)[key])
 }
 
-// A claim that is decided anew may get other CPUs: their counters are not those of the CPUs before.
 // A claim file that cannot be read for a while does not begin the measurement of its claim again.
 func TestClaimsThatAreMissing(t *testing.T) {
 	look := receipt.Node{
@@ -107,6 +106,7 @@ func TestClaimsThatAreMissing(t *testing.T) {
 	require.Empty(t, book.Next(missing).Entries, "the claim was released")
 }
 
+// A claim that is decided anew may get other CPUs: their counters are not those of the CPUs before.
 func TestReceiptsOfOtherCPUs(t *testing.T) {
 	look := receipt.Node{BootID: "boot", Now: start, Claims: []contract.ClaimRecord{quietClaim()}, Applied: true}
 	look.Machine, look.InvalidPartitions = machine(0, 0, 0, 0, 0), map[string]string{"c": "invalid"}

@@ -28,7 +28,7 @@ func (m Machine) readTypes(sys source) error {
 	}
 	efficiency = efficiency.Union(lowPower)
 	if both := performance.Intersection(efficiency); !both.IsEmpty() {
-		return fmt.Errorf("%s and %s both name CPUs %s", sys.at("devices/cpu_core/cpus"), sys.at("devices/cpu_atom/cpus"), both)
+		return fmt.Errorf("%s and %s or cpu_lowpower both name CPUs %s", sys.at("devices/cpu_core/cpus"), sys.at("devices/cpu_atom/cpus"), both)
 	}
 	if performance.IsEmpty() && efficiency.IsEmpty() {
 		return m.readCapacities(sys)

@@ -12,9 +12,9 @@ import (
 // cgroupDir is the mount point of cgroup v2, below /sys.
 const cgroupDir = "fs/cgroup"
 
-// kubepodsDirs returns the paths of kubelet's cgroup of all pods: for both
+// KubepodsDirs returns the paths of kubelet's cgroup of all pods: for both
 // cgroup drivers, below the root and below the cgroup that kind uses, and known, which is empty or another one.
-func kubepodsDirs(known string) []string {
+func KubepodsDirs(known string) []string {
 	dirs := []string{"kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"}
 	if known == "" || slices.Contains(dirs, known) {
 		return dirs
@@ -51,7 +51,7 @@ func readRestricted(
 	sys source, known string, online contract.CPUSet,
 ) (restricted contract.CPUSet, partitions []ForeignPartition, err error) {
 	var found []string
-	for _, dir := range kubepodsDirs(known) {
+	for _, dir := range KubepodsDirs(known) {
 		kubepods := path.Join(cgroupDir, dir)
 		if _, err := sys.text(kubepods + "/cpuset.cpus"); missing(err) {
 			continue

@@ -4,6 +4,8 @@ package zones
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
@@ -55,6 +57,12 @@ func (i Division) LeftOut() []LeftOut {
 			"leaves them out of the pool: with managedCPUs of whole cores, claims or the pool have them"})
 	}
 	for _, n := range m.NUMANodes {
+		for _, size := range slices.Sorted(maps.Keys(c.ReservedHugepages[n.ID])) {
+			if _, has := n.Hugepages[size]; !has {
+				out = append(out, LeftOut{fmt.Sprintf("reservedHugepages of %s on NUMA node %d", contract.FormatPageSize(size), n.ID),
+					"the kernel has no pages of this size"})
+			}
+		}
 		if n.MemTotal > 0 && !c.offers(n) {
 			out = append(out, LeftOut{fmt.Sprintf("memory of NUMA node %d", n.ID),
 				fmt.Sprintf("its kind is %s, memoryTypes are %v", n.Memory, c.MemoryTypes)})

@@ -89,6 +89,17 @@ func TestCPUsOfNoPoolAreSaid(t *testing.T) {
 	}
 }
 
+// One configuration serves nodes whose kernels have other page sizes.
+func TestPageSizesThatTheKernelLacksAreSaid(t *testing.T) {
+	m, cfg := topologytest.T1().Machine(), config()
+	cfg.ReservedHugepages = map[int]map[int64]int64{0: {2 * mi: 1, 512 * mi: 1}}
+	divided, err := zones.Divide(m, cfg)
+	require.NoError(t, err)
+	require.Equal(t, []zones.LeftOut{
+		{What: "reservedHugepages of 512Mi on NUMA node 0", Why: "the kernel has no pages of this size"},
+	}, divided.LeftOut())
+}
+
 func TestLeftOutIsSaid(t *testing.T) {
 	m := expander().Machine()
 	m.Isolated, m.Restricted = contract.CPUs(2, 3), contract.CPUs(7)

@@ -3,6 +3,7 @@
 package enforce
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -48,13 +49,13 @@ const (
 	maxFault = 400
 )
 
-// first returns the first entries of a map, at most so many.
+// first returns the first entries of a map, at most so many: short keys first, so that QoS levels come before pods.
 func first[V any](most int, all map[string]V) map[string]V {
 	if len(all) == 0 {
 		return nil
 	}
 	some := make(map[string]V)
-	keys := slices.Sorted(maps.Keys(all))
+	keys := slices.SortedFunc(maps.Keys(all), func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	for _, key := range keys[:min(len(keys), most)] {
 		some[key] = all[key]
 	}

@@ -37,7 +37,7 @@ func (e *Enforcer) Create(ctx context.Context, c *Container, check func(contract
 	}
 	// A decision may have such a partition without requiring the feature: the runtime would make the partition.
 	if lack := e.lacksIsolated(d); lack != "" {
-		return contract.Decision{}, fmt.Errorf("its claim has an isolated partition, which this node cannot make: %s", lack)
+		return contract.Decision{}, fmt.Errorf("its claim has an isolated partition, which this node cannot make: %s: delete the pod", lack)
 	}
 	if err := e.prepareMachine(ctx, node, d); err != nil {
 		return contract.Decision{}, err

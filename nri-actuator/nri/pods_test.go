@@ -161,6 +161,7 @@ func TestOverwrittenIsBounded(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	const pods = 120
 	r.node.Change(func(s *contract.NodeState) {
+		s.Ancestors = map[string]contract.Files{"burstable": {"memory.min": "8192"}}
 		s.Pods = make(map[string]contract.PodState)
 		for i := range pods {
 			s.Pods[testnode.UID(1000+i)] = contract.PodState{Claims: []string{claimA}, Cgroup: contract.Files{"memory.min": "8192"}}
@@ -170,10 +171,12 @@ func TestOverwrittenIsBounded(t *testing.T) {
 		r.run(strconv.Itoa(i), testnode.UID(1000+i))
 	}
 	require.NoError(t, r.plugin.Apply(t.Context()))
+	r.node.SetFile("kubepods/burstable", "memory.min", "0")
 	for i := range pods {
 		r.node.SetFile(r.podDir(testnode.UID(1000+i)), "memory.min", "0")
 	}
 	require.NoError(t, r.plugin.Apply(t.Context()))
 	require.Len(t, r.announced.Overwritten, 100)
 	require.Contains(t, r.announced.Overwritten, testnode.UID(1000))
+	require.Contains(t, r.announced.Overwritten, "burstable", "levels come first")
 }

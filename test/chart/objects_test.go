@@ -199,6 +199,7 @@ func TestPodsOfHelmHaveNoRights(t *testing.T) {
 		require.Nil(t, c.RunAsUser, "OpenShift admits users of the namespace's range only")
 		require.Nil(t, c.RunAsGroup)
 	}
+	require.Equal(t, "restricted-v2", of[*corev1.Pod](all)[0].Annotations["openshift.io/required-scc"])
 }
 
 // OpenShift's constraints admit exactly what each daemon asks for.

@@ -95,7 +95,8 @@ func TestNotes(t *testing.T) {
 	require.Contains(t, notes(t, "cleanup: {enabled: false}"), "kubectl delete resourceslices")
 	require.NotContains(t, notes(t, "test: {enabled: false}"), "helm test")
 	require.NotContains(t, all, "required_plugins")
-	require.Contains(t, notes(t, "actuator: {missingPluginAnnotation: tolerate.example.org}"), "take cpumem out of required_plugins")
+	require.Contains(t, notes(t, "actuator: {missingPluginAnnotation: tolerate.example.org}"),
+		"take cpumem out of\nrequired_plugins on every node")
 	for name, c := range map[string]struct {
 		values string
 		warn   bool

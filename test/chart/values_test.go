@@ -170,7 +170,8 @@ func TestEveryValueCounts(t *testing.T) {
 // in the sidecar layout.
 var sidecarIgnores = map[string]bool{
 	"actuator.nodeSelector": true, "actuator.affinity": true, "actuator.tolerations": true,
-	"actuator.podLabels": true, "actuator.podAnnotations": true, "actuator.updateStrategy": true, "actuator.maxSurge": true, "actuator.maxUnavailable": true,
+	"actuator.podLabels": true, "actuator.podAnnotations": true, "actuator.updateStrategy": true,
+	"actuator.maxSurge": true, "actuator.maxUnavailable": true,
 	"actuator.serviceAccount.create": true, "actuator.serviceAccount.name": true, "actuator.serviceAccount.annotations": true,
 }
 

@@ -134,6 +134,9 @@ func (m Machine) policies() (checks []Check) {
 		checks = append(checks, Check{Name: "kubelet's managers", State: Unknown, Found: w})
 	}
 	var faults []error
+	if err != nil {
+		faults = []error{err}
+	}
 	if joined, is := err.(interface{ Unwrap() []error }); is {
 		faults = joined.Unwrap()
 	}

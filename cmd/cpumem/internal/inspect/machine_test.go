@@ -62,14 +62,14 @@ func TestResourceSlices(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	s := topologytest.T2()
 	sys := s.Sys()
-	sys["devices/system/cpu/cpu1/cache/index2/shared_cpu_list"].Data = []byte("1\n")
+	sys["devices/system/cpu/cpu1/cache/index2/shared_cpu_list"].Data = []byte("1,5\n")
 	m, err := inspect.ReadMachine(topology.Roots{Sys: sys, Proc: s.Proc()}, s.PageSize, config.Default())
 	require.NoError(t, err)
 	require.Len(t, m.Warnings, 1)
 	var out bytes.Buffer
 	require.NoError(t, m.Table(&out))
 	require.Contains(t, out.String(), "\nwarning: sysfs devices/system/cpu/cpu0/cache/index*/shared_cpu_list: "+
-		"\"0-1,4-5\", but CPU 1 in it says \"1\" in devices/system/cpu/cpu1/cache/index*/shared_cpu_list; "+
+		"\"0-1,4-5\", but CPU 1 in it says \"1,5\" in devices/system/cpu/cpu1/cache/index*/shared_cpu_list; "+
 		"the CPUs of NUMA node 0 on socket 0 are taken for one L3\n")
 	out.Reset()
 	require.NoError(t, json.NewEncoder(&out).Encode(m))

@@ -16,6 +16,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/health"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/receipt"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
 
 // Measurements are what was measured on the CPUs of claims that ask for quiet ones.
@@ -68,7 +69,7 @@ func (d Directory) Measure(h Host) Directory {
 // kubepods returns the cgroup of all pods: the announced one, and without an announcement one
 // of kubelet's names. Below a cgroup that is absent, no pod would look throttled.
 func (d Directory) kubepods(cgroups fs.FS) (string, error) {
-	names := []string{"kubepods", "kubepods.slice"}
+	names := topology.KubepodsDirs("")
 	if d.Actuator != nil && d.Actuator.Kubepods != "" {
 		names = []string{d.Actuator.Kubepods}
 	}
@@ -77,7 +78,8 @@ func (d Directory) kubepods(cgroups fs.FS) (string, error) {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("the cgroup mount has no %s: --cgroup-root must be the node's mount", strings.Join(names, " and no "))
+	return "", fmt.Errorf("the cgroup mount has no %s: --cgroup-root must be the node's mount, and nri-actuator must run if kubelet has "+
+		"a --cgroup-root", strings.Join(names, " and no "))
 }
 
 // explainQuiet writes a line for each result whose CPUs are to be quiet, and what is

@@ -121,7 +121,7 @@ func TestMeasureThrottling(t *testing.T) {
 			&contract.Announcement{Kubepods: "kubepods"}, "cpu.stat", "the cgroup mount has no kubepods: --cgroup-root",
 		},
 		"another mount, the actuator is away": {
-			nil, "cpu.stat", "the cgroup mount has no kubepods and no kubepods.slice: --cgroup-root",
+			nil, "cpu.stat", "and no kubelet.slice/kubelet-kubepods.slice: --cgroup-root",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
