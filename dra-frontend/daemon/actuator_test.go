@@ -12,18 +12,24 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
+// announce writes the announcement of an actuator that lives until the test ends.
+func announce(t *testing.T, dir string, a contract.Announcement) {
+	t.Helper()
+	data, err := contract.EncodeAnnouncement(a)
+	require.NoError(t, err)
+	f, err := atomicfile.WriteHeld(dir, contract.ActuatorFile, data, 0o644, contract.LockAnnouncement)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+}
+
 // The text of an announcement reaches the log, events and /readyz: it is one
 // printable line, whatever the actuator announces.
 func TestActuatorsReasonIsBounded(t *testing.T) {
-	data, err := contract.EncodeAnnouncement(contract.Announcement{
+	dir := t.TempDir()
+	announce(t, dir, contract.Announcement{
 		V: contract.Version, Versions: []string{contract.Version}, Disconnected: "because\n" + strings.Repeat("é\x1b", 10<<10),
 	})
-	require.NoError(t, err)
-	dir := t.TempDir()
-	f, err := atomicfile.WriteHeld(dir, contract.ActuatorFile, data, 0o644, contract.LockAnnouncement)
-	require.NoError(t, err)
-	defer f.Close()
-	_, err = actuator{contract.NewAnnouncementReader(dir)}.Announcement()
+	_, err := actuator{contract.NewAnnouncementReader(dir)}.Announcement()
 	require.ErrorContains(t, err, "not connected to the container runtime: because?")
 	require.Less(t, len(err.Error()), 700)
 	require.NotRegexp(t, `[^ -~]`, err.Error())

@@ -205,7 +205,7 @@ func (d *Daemon) turn(ctx context.Context) error {
 	})
 	// The machine may have changed while this instance waited.
 	now, _ := d.status.get()
-	d.conclude(d.observeAll(ctx, d.readReceipts(d.observeMachine(d.observeActuator(now.observation)))))
+	d.conclude(d.observeAll(ctx, d.readReceipts(d.observeMachine(now.observation))))
 	d.showClaims()
 	var writers sync.WaitGroup
 	defer writers.Wait()
@@ -260,9 +260,6 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 				return errHandedOver
 			}
 			o = d.observeActuator(o)
-			if o.announced.kubepods != now.announced.kubepods {
-				o = d.observeMachine(o)
-			}
 			if !now.allProtected || !reflect.DeepEqual(o.announced, now.announced) {
 				o = d.observeReceipts(d.observeCgroups(o))
 			}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -20,6 +21,34 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
+// A72: kubelet has a --cgroup-root. Its CPUs count from the moment at which the actuator names the cgroup of all pods.
+func TestCgroupOfAllPodsThatTheActuatorNames(t *testing.T) {
+	sys, o := topologytest.T2().Sys(), options(t)
+	sys["fs/cgroup/own/kubepods/cpuset.cpus"] = &fstest.MapFile{Data: []byte("2-7\n")}
+	for _, f := range sys {
+		f.Mode = 0o600
+	}
+	o.Log, o.Config.SysfsRoot = zap.NewNop(), t.TempDir()
+	require.NoError(t, os.CopyFS(o.Config.SysfsRoot, sys))
+	d := &Daemon{
+		o: o, driver: kubelet.New(kubelet.Options{}), actuator: actuator{contract.NewAnnouncementReader(o.Config.CDIDir)},
+	}
+	machine, err := d.discover("")
+	require.NoError(t, err)
+	divided, err := o.Config.Divide(machine)
+	require.NoError(t, err)
+	last := d.observeActuator(observation{divided: divided})
+	require.Empty(t, last.divided.Machine.Restricted.String(), "no actuator has named it")
+
+	announce(t, o.Config.CDIDir, contract.Announcement{
+		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Kubepods: "own/kubepods",
+	})
+	last = d.observeActuator(last)
+	require.NoError(t, last.actuatorFault)
+	require.Equal(t, "0-1", last.divided.Machine.Restricted.String())
+	require.Equal(t, "0-1", d.observeMachine(last).divided.Machine.Restricted.String(), "at each later look")
+}
+
 // A07: an impossible statement of the kernel is logged when it is seen first,
 // not at every look.
 func TestWarningsAboutTheMachine(t *testing.T) {
@@ -32,16 +61,11 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	o := options(t)
 	core, logs := observer.New(zapcore.WarnLevel)
 	o.Log, o.Config.SysfsRoot = zap.New(core), dir
-	d := &Daemon{o: o, driver: kubelet.New(kubelet.Options{})}
+	d := &Daemon{o: o}
 	found, err := d.discover("")
 	require.NoError(t, err)
 	machine, err := o.Config.Divide(found)
 	require.NoError(t, err)
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "fs/cgroup/own/kubepods"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "fs/cgroup/own/kubepods/cpuset.cpus"), []byte("2-7\n"), 0o600))
-	elsewhere := d.observeMachine(observation{divided: machine, announced: announced{kubepods: "own/kubepods"}})
-	require.Equal(t, "0-1", elsewhere.divided.Machine.Restricted.String(), "kubelet has a --cgroup-root")
-	require.NoError(t, os.RemoveAll(filepath.Join(dir, "fs/cgroup")))
 	last, reports := observation{divided: machine}, newReporter(o, new(sent).send)
 	// look returns the warnings that another look at the machine logs.
 	look := func() []observer.LoggedEntry {

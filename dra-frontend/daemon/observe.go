@@ -199,14 +199,19 @@ func (d *Daemon) reconcile(ctx context.Context, o observation) observation {
 	return o
 }
 
-// observeActuator reads the announcement.
+// observeActuator reads the announcement, and the machine again if the announced cgroup of all pods is another one.
 func (d *Daemon) observeActuator(o observation) observation {
 	a, err := d.actuator.Announcement()
 	if err == nil && o.actuatorFault != nil {
 		d.o.Log.Info("actuator is ready",
 			zap.String("runtime", a.Runtime), zap.String("runtimeVersion", a.RuntimeVersion), zap.String("guard", a.Guard))
 	}
+	before := o.announced.kubepods
 	o.actuatorFault, o.announced = err, o.announced.after(a, err)
+	if o.announced.kubepods != before {
+		// CPUs that this cgroup lacks must not be offered until the next look at the machine.
+		o = d.observeMachine(o)
+	}
 	return o
 }
 

@@ -69,7 +69,7 @@ func TestKindsOfCores(t *testing.T) {
 	}
 }
 
-// Some processors have cores for idle times beside those of the other two kinds.
+// Some processors have low-power cores beside the performance and the efficiency cores.
 func TestLowPowerCores(t *testing.T) {
 	sys := topologytest.T2().Sys()
 	sys["devices/cpu_core/cpus"] = &fstest.MapFile{Data: []byte("0-3\n")}

@@ -162,7 +162,7 @@ func TestIncomplete(t *testing.T) {
 	require.Contains(t, files, "resourceclaims.yaml")
 }
 
-// The daemons of a node come together, those of nodes with a fault first.
+// The daemons of a node come together, and nodes with a fault come first.
 func TestPodsWithLogs(t *testing.T) {
 	daemon := func(kind string, node int, status corev1.ConditionStatus) corev1.Pod {
 		return corev1.Pod{

@@ -140,7 +140,7 @@ func stopped(c corev1.ContainerStatus) bool {
 }
 
 // maxTermination bounds the message of a termination, in bytes. The runtime's own words
-// come before those of the guard that refuses a container.
+// come before the words of the guard that refuses a container.
 const maxTermination = 1000
 
 func terminations(pod *corev1.Pod) (out []string) {
