@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -12,14 +13,15 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 )
 
-// announce writes the announcement of an actuator that lives until the test ends.
-func announce(t *testing.T, dir string, a contract.Announcement) {
+// announce writes the announcement of an actuator, which lives until the file is closed or the test ends.
+func announce(t *testing.T, dir string, a contract.Announcement) *os.File {
 	t.Helper()
 	data, err := contract.EncodeAnnouncement(a)
 	require.NoError(t, err)
 	f, err := atomicfile.WriteHeld(dir, contract.ActuatorFile, data, 0o644, contract.LockAnnouncement)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	t.Cleanup(func() { _ = f.Close() }) // the test may have closed it
+	return f
 }
 
 // The text of an announcement reaches the log, events and /readyz: it is one

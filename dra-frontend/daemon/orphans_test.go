@@ -87,15 +87,9 @@ func (n *orphanage) mkdir(dir string) {
 
 // announce starts an actuator that announces the cgroup of all pods.
 func (n *orphanage) announce(kubepods string) {
-	data, err := contract.EncodeAnnouncement(contract.Announcement{
+	n.actuator = announce(n.t, n.o.Config.CDIDir, contract.Announcement{
 		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Kubepods: kubepods,
 	})
-	require.NoError(n.t, err)
-	require.NoError(n.t, atomicfile.Write(n.o.Config.CDIDir, contract.ActuatorFile, data, 0o600))
-	n.actuator, err = os.OpenFile(filepath.Join(n.o.Config.CDIDir, contract.ActuatorFile), os.O_RDWR, 0)
-	require.NoError(n.t, err)
-	require.NoError(n.t, contract.LockAnnouncement(n.actuator))
-	n.t.Cleanup(func() { _ = n.actuator.Close() })
 }
 
 // object makes a claim ns/left with this UID.

@@ -5,7 +5,6 @@ package daemon
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -64,19 +63,11 @@ func testInvalidPartition(t *testing.T) {
 	go func() { defer close(done); d.statuses.Run(ctx) }()
 	defer func() { cancel(); <-done }()
 
-	// announce starts an actuator and returns its announcement's file. Closing
-	// the file ends the actuator.
-	announce := func(connected bool, invalid map[string]string) *os.File {
-		data, err := contract.EncodeAnnouncement(contract.Announcement{
+	// begin starts an actuator. Closing the file of its announcement ends the actuator.
+	begin := func(connected bool, invalid map[string]string) *os.File {
+		return announce(t, o.Config.CDIDir, contract.Announcement{
 			V: contract.Version, Versions: []string{contract.Version}, Connected: connected, InvalidPartitions: invalid,
 		})
-		require.NoError(t, err)
-		path := filepath.Join(o.Config.CDIDir, contract.ActuatorFile)
-		require.NoError(t, os.WriteFile(path, data, 0o600))
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		require.NoError(t, err)
-		require.NoError(t, contract.LockAnnouncement(f))
-		return f
 	}
 	lostEvents := func() int {
 		return len(slices.DeleteFunc(n.all(), func(reason string) bool { return reason != health.ReasonPartition }))
@@ -114,24 +105,24 @@ func testInvalidPartition(t *testing.T) {
 		require.Equal(t, map[bool]float64{true: 1, false: 0}[lost], metric)
 	}
 	lost := map[string]string{claimUID: "Cpu list in cpuset.cpus not exclusive", "another": "x"}
-	f := announce(true, nil)
+	f := begin(true, nil)
 	requireLost(false, 0)
 	require.NoError(t, f.Close())
-	f = announce(true, lost)
+	f = begin(true, lost)
 	requireLost(true, 1)
 	requireLost(true, 1)
 	require.NoError(t, f.Close())
 	requireLost(true, 1) // an actuator that is away has repaired nothing
-	f = announce(false, nil)
+	f = begin(false, nil)
 	requireLost(true, 1)
 	require.NoError(t, f.Close())
-	f = announce(true, lost)
+	f = begin(true, lost)
 	requireLost(true, 1)
 	require.NoError(t, f.Close())
-	f = announce(true, nil)
+	f = begin(true, nil)
 	requireLost(false, 1)
 	require.NoError(t, f.Close())
-	f = announce(true, lost)
+	f = begin(true, lost)
 	requireLost(true, 2)
 
 	// A claim's findings go when the claim goes.
