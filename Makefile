@@ -229,8 +229,8 @@ bench-churn: ## Start and remove pods with claims on a cluster, and show that no
 .PHONY: bench-peers
 bench-peers: ## Compare starts of pods with those of kubelet's static policy and of the driver in PEER (root, Debian; three hours); writes docs/explanation/isolation-report.md
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
-	cd test/cluster && GOWORK=off go run ./cmd/peers -images "$$IMAGES" -tag bench -logs $(CURDIR)/_output/bench-logs \
-		-levels $(LEVELS) -repetitions $(REPETITIONS) -peer "$(if $(PEER),$(abspath $(PEER)))" -only "$(ONLY)"
+	peer=$(if $(PEER),$$(realpath -s "$(PEER)")) && cd test/cluster && GOWORK=off go run ./cmd/peers -images "$$IMAGES" -tag bench \
+		-logs $(CURDIR)/_output/bench-logs -levels $(LEVELS) -repetitions $(REPETITIONS) -peer "$$peer" -only "$(ONLY)"
 
 .PHONY: verify
 verify: verify-format verify-lint verify-modules verify-placement verify-pages verify-protocol verify-generated verify-headers verify-vulnerabilities ## Format, lint, modules, protocol, generated files, headers

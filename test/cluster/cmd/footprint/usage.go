@@ -119,7 +119,7 @@ func (r row) String() string {
 
 // table returns the rows as Markdown.
 func table(rows []row) string {
-	text := "| claims from templates | other claims | `dra-frontend` | of it not the program's file | CPU " +
+	text := "| claims from templates | named claims | `dra-frontend` | of it not the program's file | CPU " +
 		"| `nri-actuator` | of it not the program's file | CPU |\n" +
 		"|--:|--:|--:|--:|--:|--:|--:|--:|\n"
 	for _, r := range rows {
