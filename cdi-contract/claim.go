@@ -208,6 +208,11 @@ func IsGuard(path string, args []string) bool {
 // DecodeClaim decodes the record of a claim file. The record must be of the
 // claim in the file's name.
 func DecodeClaim(name string, data []byte) (ClaimRecord, error) {
+	r, err := decodeClaim(name, data)
+	return r, bounded(err)
+}
+
+func decodeClaim(name string, data []byte) (ClaimRecord, error) {
 	var r ClaimRecord
 	spec, err := decodeRecord(ClaimKind, data, &r)
 	if err != nil {

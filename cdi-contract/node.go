@@ -14,7 +14,7 @@ import (
 // NodeState is the frontend's record about the whole node.
 type NodeState struct {
 	V string `json:"v"`
-	// Generation grows with each state that differs.
+	// Generation grows with each state that differs. It begins at 1 again after the node file was lost.
 	Generation uint64 `json:"generation"`
 	BootID     string `json:"bootID"`
 	Shared     Shared `json:"shared"`
@@ -234,10 +234,10 @@ func NodeRoom(s NodeState) (used, limit int, err error) {
 func DecodeNode(data []byte) (NodeState, error) {
 	var s NodeState
 	if _, err := decodeRecord(NodeKind, data, &s); err != nil {
-		return NodeState{}, err
+		return NodeState{}, bounded(err)
 	}
 	if err := s.Validate(); err != nil {
-		return NodeState{}, err
+		return NodeState{}, bounded(err)
 	}
 	return s, nil
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces and removes files of the CDI directory. A reader
-// sees the old content or the new content, also after a crash. Both daemons
-// write through this package.
+// Package atomicfile replaces and removes files of the CDI directory and of the
+// frontend's data directory. A reader sees the old content or the new content, also
+// after a crash. Both daemons write through this package.
 package atomicfile
 
 import (

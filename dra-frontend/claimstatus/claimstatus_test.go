@@ -247,24 +247,30 @@ func TestNotThisClaim(t *testing.T) {
 	}
 }
 
-// A failed write is tried again, at growing intervals. Its error is logged once.
+// A failed write is tried again, at growing intervals, and each hour if the server has refused it. Its error is logged once.
 func TestRefused(t *testing.T) {
-	for name, err := range map[string]error{
-		"forbidden":   apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "c", errors.New("no")),
-		"unreachable": errors.New("connection refused"),
+	for name, c := range map[string]struct {
+		err     error
+		tries   int // within two hours
+		success time.Duration
+	}{
+		"forbidden":   {apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "c", errors.New("no")), 2, time.Hour},
+		"invalid":     {apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), "c", nil), 2, time.Hour},
+		"conflict":    {apierrors.NewConflict(resourceapi.Resource("resourceclaims"), "c", errors.New("changed")), 32, 5 * time.Minute},
+		"unreachable": {errors.New("connection refused"), 32, 5 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(nil)
-				s.refuse(err)
+				s.refuse(c.err)
 				w, logged := writer(t, s)
 				w.Set([]contract.ClaimRecord{record()}, claimstatus.Report{})
-				pass(time.Hour)
-				require.Len(t, s.written(), 20)
+				pass(2 * time.Hour)
+				require.Len(t, s.written(), c.tries)
 				require.Equal(t, 1, logged.FilterMessageSnippet("tries again").Len())
 				s.refuse(nil)
-				pass(5 * time.Minute)
-				require.Len(t, s.written(), 21)
+				pass(c.success)
+				require.Len(t, s.written(), c.tries+1)
 				require.Equal(t, "numa-1", s.own(t).Device)
 			})
 		})

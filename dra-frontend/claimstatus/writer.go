@@ -25,6 +25,8 @@ import (
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
+	// refusedRetry is the pause after a refusal that mostly only a change of rights or of the claim ends.
+	refusedRetry = time.Hour
 	// callTimeout limits one request.
 	callTimeout = 10 * time.Second
 	// claimsPerSecond, after a burst, leaves the client's rate to Prepare.
@@ -116,10 +118,16 @@ func (w *Writer) handle(ctx context.Context, uid string) {
 		w.queue.Forget(uid)
 		return
 	}
-	if err := w.write(ctx, types.UID(uid), want); err != nil && ctx.Err() == nil {
+	err := w.write(ctx, types.UID(uid), want)
+	refused := apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+	if err != nil && ctx.Err() == nil {
 		w.complain(want, err)
-		w.queue.AddRateLimited(uid)
-		return
+		if !refused {
+			w.queue.AddRateLimited(uid)
+			return
+		}
+		// Without the right to write a status, every claim of every node would be tried again and again.
+		w.queue.AddAfter(uid, refusedRetry)
 	}
 	w.queue.Forget(uid)
 }

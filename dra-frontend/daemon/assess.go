@@ -46,7 +46,7 @@ type assessment struct {
 
 // assess is pure.
 func assess(o observation, c config.Config) assessment {
-	report := health.Check(o.divided.Machine, o.claims, o.announced.invalidPartitions)
+	report := health.Check(o.machine, o.claims, o.announced.invalidPartitions)
 	offered := o.divided.Offer(o.claims)
 	devices := resourceslices.Devices(offered, resourceslices.OptionsOf(c, o.divided.Machine.PageSize, taints(o)))
 	return assessment{

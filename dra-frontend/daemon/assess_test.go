@@ -92,7 +92,7 @@ func TestAssess(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := observation{divided: machine}
+			o := observation{machine: machine.Machine, divided: machine}
 			tc.observe(&o)
 			got := assess(o, config.Default())
 			require.Equal(t, tc.problems, got.problems)
@@ -115,12 +115,13 @@ func TestAssessQuiet(t *testing.T) {
 	machine, err := config.Default().Divide(topologytest.T2().Machine())
 	require.NoError(t, err)
 	key := contract.Key{ClaimUID: claimUID}
-	o := observation{divided: machine, claims: []contract.ClaimRecord{{UID: claimUID, Results: []contract.ResultRecord{{
+	o := observation{machine: machine.Machine, divided: machine}
+	o.claims = []contract.ClaimRecord{{UID: claimUID, Results: []contract.ResultRecord{{
 		Device: "numa-0", Quiet: contract.Quiet{NoInterrupts: true, NoWorkQueues: true},
 		Decision: contract.Decision{
 			CPUs: contracttest.CPUs("1"), Requires: []string{contract.FeatureHousekeeping, contract.FeatureInterrupts},
 		},
-	}}}}}
+	}}}}
 	o.receipts = map[contract.Key]receipt.Receipt{key: {}}
 	got := assess(o, config.Default()).quiet[key]
 	require.Equal(t, metav1.ConditionTrue, got.Interrupts.Status)

@@ -102,11 +102,10 @@ func New(o Options) (*Daemon, error) {
 	d.bootID = bootID
 	d.actuator = actuator{contract.NewAnnouncementReader(o.Config.CDIDir)}
 	now.announced = now.announced.after(d.actuator.Announcement()) // the loop reports an error
-	machine, err := d.discover(now.announced.kubepods)
-	if err != nil {
+	if now.machine, err = d.discover(now.announced.kubepods); err != nil {
 		return nil, err
 	}
-	if now.divided, err = o.Config.Divide(machine); err != nil {
+	if now.divided, err = o.Config.Divide(now.machine); err != nil {
 		return nil, err
 	}
 	d.reports.logNode(checked, now)
@@ -259,9 +258,12 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 			if d.asked() {
 				return errHandedOver
 			}
-			o = d.observeActuator(o)
-			if !now.allProtected || !reflect.DeepEqual(o.announced, now.announced) {
+			o = d.observeActuator(ctx, o)
+			switch announced := !reflect.DeepEqual(o.announced, now.announced); {
+			case announced:
 				o = d.observeReceipts(d.observeCgroups(o))
+			case !now.allProtected:
+				o = d.observeCgroups(o)
 			}
 		case <-refresh.C:
 			if err := atomicfile.CheckDir(d.o.Config.CDIDir); errors.Is(err, atomicfile.ErrReplaced) {
@@ -286,7 +288,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 // observeAll observes all but the machine and the node's fitness. It brings the node
 // file and the watches of claims in line with the claim files.
 func (d *Daemon) observeAll(ctx context.Context, o observation) observation {
-	return d.observeReceipts(d.observeCgroups(d.observeActuator(d.reconcile(ctx, o))))
+	return d.observeReceipts(d.observeCgroups(d.observeActuator(ctx, d.reconcile(ctx, o))))
 }
 
 // conclude assesses an observation, reports what is new, and stores both for

@@ -15,9 +15,14 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
 
@@ -30,22 +35,33 @@ func TestCgroupOfAllPodsThatTheActuatorNames(t *testing.T) {
 	}
 	o.Log, o.Config.SysfsRoot = zap.NewNop(), t.TempDir()
 	require.NoError(t, os.CopyFS(o.Config.SysfsRoot, sys))
-	d := &Daemon{
-		o: o, driver: kubelet.New(kubelet.Options{}), actuator: actuator{contract.NewAnnouncementReader(o.Config.CDIDir)},
-	}
+	dir, err := cdidir.Open(o.Config.CDIDir)
+	require.NoError(t, err)
+	d := &Daemon{o: o, bootID: "boot", actuator: actuator{contract.NewAnnouncementReader(o.Config.CDIDir)}}
 	machine, err := d.discover("")
 	require.NoError(t, err)
 	divided, err := o.Config.Divide(machine)
 	require.NoError(t, err)
-	last := d.observeActuator(observation{divided: divided})
+	d.driver = kubelet.New(kubelet.Options{
+		Log: o.Log, Lock: cdidir.NewLock(filepath.Join(t.TempDir(), "lock")), Ledger: ledger.New(dir, "boot"), BootID: "boot",
+		Inventory: decision.InventoryOf(o.Config, divided, "boot"), Recorder: o.Metrics,
+	})
+	d.joins = podclaims.NewWatcher(nil, o.Log, d.driver.Join)
+	last := d.observeActuator(t.Context(), observation{divided: divided})
 	require.Empty(t, last.divided.Machine.Restricted.String(), "no actuator has named it")
 
 	announce(t, o.Config.CDIDir, contract.Announcement{
 		V: contract.Version, Versions: []string{contract.Version}, Connected: true, Kubepods: "own/kubepods",
 	})
-	last = d.observeActuator(last)
+	last = d.observeActuator(t.Context(), last)
 	require.NoError(t, last.actuatorFault)
+	require.NoError(t, last.blocked)
 	require.Equal(t, "0-1", last.divided.Machine.Restricted.String())
+	data, err := os.ReadFile(filepath.Join(o.Config.CDIDir, contract.NodeFile))
+	require.NoError(t, err)
+	node, err := contract.DecodeNode(data)
+	require.NoError(t, err)
+	require.Equal(t, "2-7", node.Shared.CPUs.String(), "the node state is of this machine")
 	require.Equal(t, "0-1", d.observeMachine(last).divided.Machine.Restricted.String(), "at each later look")
 }
 
@@ -66,7 +82,7 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	require.NoError(t, err)
 	machine, err := o.Config.Divide(found)
 	require.NoError(t, err)
-	last, reports := observation{divided: machine}, newReporter(o, new(sent).send)
+	last, reports := observation{machine: found, divided: machine}, newReporter(o, new(sent).send)
 	// look returns the warnings that another look at the machine logs.
 	look := func() []observer.LoggedEntry {
 		before := last
@@ -110,7 +126,7 @@ func TestMachineThatDoesNotFitAnyMore(t *testing.T) {
 	require.NoError(t, err)
 	divided, err := o.Config.Divide(found)
 	require.NoError(t, err)
-	last := observation{divided: divided, claims: []contract.ClaimRecord{{Results: []contract.ResultRecord{{
+	last := observation{machine: found, divided: divided, claims: []contract.ClaimRecord{{Results: []contract.ResultRecord{{
 		Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("4")},
 	}}}}}
 
@@ -132,6 +148,15 @@ func TestMachineThatDoesNotFitAnyMore(t *testing.T) {
 	got = assess(d.observeMachine(last), d.o.Config)
 	require.NotContains(t, got.faults, reasonNodeUnfit)
 	require.Empty(t, got.problems["numa-0"])
+
+	// The zones of the last machine that fits stay, whatever is added to a machine that does not.
+	spec.CPUs[1].Offline = true
+	spec.Nodes = append(spec.Nodes, description.Node{ID: 2, Memory: 1 << 30})
+	d.o.Config.SysfsRoot = write()
+	last.claims[0].Results[0].Device = "socket-0"
+	got = assess(d.observeMachine(last), d.o.Config)
+	require.Contains(t, got.faults, reasonNodeUnfit)
+	require.Len(t, got.devices, 2)
 }
 
 // A file of kubelet that was replaced is not seen through its mount: the frontend ends, and its new container sees the file.

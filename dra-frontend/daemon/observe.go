@@ -27,7 +27,9 @@ import (
 // from it. Each method of Daemon that observes takes the last observation and
 // returns the next one.
 type observation struct {
-	// divided is the machine as the configuration divides it.
+	// machine is the machine as it was read last. divided is the last machine that the configuration fits, as the
+	// configuration divides it.
+	machine topology.Machine
 	divided zones.Division
 	// preflightFault is why preflight found the node unfit. warnings are the
 	// checks that preflight could not do.
@@ -160,17 +162,16 @@ func (d *Daemon) observeMachine(o observation) observation {
 		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
 		return o
 	}
+	// Health needs more of the machine than the zones depend on.
+	o.machine = machine
 	divided, err := d.o.Config.Divide(machine)
 	if err != nil {
-		o.divided.Machine = machine
 		o.configFault = fmt.Errorf("the machine has changed: %w", err)
 		return o
 	}
 	if !divided.Equal(o.divided) {
 		d.driver.SetInventory(decision.InventoryOf(d.o.Config, divided, d.bootID))
 	}
-	// The machine replaces the last one in any case: health needs more of it than
-	// Equal compares.
 	o.divided, o.configFault = divided, nil
 	return o
 }
@@ -199,8 +200,9 @@ func (d *Daemon) reconcile(ctx context.Context, o observation) observation {
 	return o
 }
 
-// observeActuator reads the announcement, and the machine again if the announced cgroup of all pods is another one.
-func (d *Daemon) observeActuator(o observation) observation {
+// observeActuator reads the announcement. It reads the machine again, and brings the node state in line with the machine, if
+// the announced cgroup of all pods is another one.
+func (d *Daemon) observeActuator(ctx context.Context, o observation) observation {
 	a, err := d.actuator.Announcement()
 	if err == nil && o.actuatorFault != nil {
 		d.o.Log.Info("actuator is ready",
@@ -210,7 +212,7 @@ func (d *Daemon) observeActuator(o observation) observation {
 	o.actuatorFault, o.announced = err, o.announced.after(a, err)
 	if o.announced.kubepods != before {
 		// CPUs that this cgroup lacks must not be offered until the next look at the machine.
-		o = d.observeMachine(o)
+		o = d.reconcile(ctx, d.observeMachine(o))
 	}
 	return o
 }

@@ -5,9 +5,11 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +18,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/events"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
 )
 
@@ -26,7 +29,7 @@ type holder interface {
 	ReleaseOrphan(contract.ClaimRecord) error
 }
 
-// orphans finds prepared claims without objects, and releases them. Kubelet
+// orphans finds prepared claims whose objects are gone or not allocated to this node any more, and releases them. Kubelet
 // never releases these claims if its checkpoint was lost. orphans runs
 // beside the daemon's loop because it asks the API server. It does not ask
 // about a claim with running pods.
@@ -36,9 +39,10 @@ type orphans struct {
 	client   kubernetes.Interface
 	send     func(events.Notice)
 	driver   holder
+	pool     string // the node's slice pool
 	metadata metadata
 	interval time.Duration
-	// since has the time when a claim's object was found gone first, by UID.
+	// since has the time when a claim was found gone first, by UID.
 	since map[string]time.Time
 	// asked is when the API server was last asked about claims of which it is unknown whether their pods run.
 	asked time.Time
@@ -56,7 +60,7 @@ const (
 
 func newOrphans(o Options, driver holder, send func(events.Notice)) *orphans {
 	return &orphans{
-		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, metadata: o.metadata(),
+		log: o.Log, metrics: o.Metrics, client: o.Client, send: send, driver: driver, pool: o.Kubelet.NodeName, metadata: o.metadata(),
 		interval: o.Config.RefreshInterval.Duration,
 	}
 }
@@ -129,8 +133,8 @@ func describeOrphan(c contract.ClaimRecord, unknown error) string {
 	return text
 }
 
-// gone reports whether the claim's object is gone. An object of the same name
-// with another UID is another claim.
+// gone reports whether the claim's object is gone, or has no allocation of this node any more: its pods have ended, and it may
+// serve other nodes. An object of the same name with another UID is another claim.
 func (w *orphans) gone(ctx context.Context, c contract.ClaimRecord) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -141,7 +145,14 @@ func (w *orphans) gone(ctx context.Context, c contract.ClaimRecord) (bool, error
 	if err != nil {
 		return false, fmt.Errorf("read claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	return string(object.UID) != c.UID, nil
+	return string(object.UID) != c.UID || !w.allocatedHere(object), nil
+}
+
+func (w *orphans) allocatedHere(claim *resourceapi.ResourceClaim) bool {
+	return claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+		func(r resourceapi.DeviceRequestAllocationResult) bool {
+			return r.Driver == kubelet.DriverName && r.Pool == w.pool
+		})
 }
 
 func (w *orphans) release(c contract.ClaimRecord) bool {
@@ -156,7 +167,8 @@ func (w *orphans) release(c contract.ClaimRecord) bool {
 		log.Error("orphaned claim not released; the frontend tries again", zap.Error(err))
 		return false
 	}
-	log.Warn("orphaned claim released: its object is gone, and none of its pods runs", zap.Duration("after", orphanGrace))
+	log.Warn("orphaned claim released: its object is gone or not allocated to this node, and none of its pods runs",
+		zap.Duration("after", orphanGrace))
 	return true
 }
 
@@ -166,10 +178,10 @@ func (w *orphans) report(found map[string]string) {
 	if len(fresh) == 0 {
 		return
 	}
-	w.log.Warn("the objects of prepared claims are gone", zap.Strings("claims", fresh))
+	w.log.Warn("prepared claims are deleted or not allocated to this node any more", zap.Strings("claims", fresh))
 	w.send(events.Notice{Reason: reasonOrphaned, Note: fmt.Sprintf(
-		"the objects of these prepared claims are gone; the frontend releases a claim %s after it found the object gone, "+
-			"unless a pod of the claim runs: %s",
+		"these prepared claims are deleted, or not allocated to this node any more; the frontend releases a claim %s after it "+
+			"found that, unless a pod of the claim runs: %s",
 		orphanGrace, events.Few(fresh))})
 }
 

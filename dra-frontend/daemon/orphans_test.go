@@ -53,7 +53,7 @@ func newOrphanage(t *testing.T) *orphanage {
 	var err error
 	n.o.Metrics, err = metrics.New(n.registry)
 	require.NoError(t, err)
-	n.o.Config.SysfsRoot = t.TempDir()
+	n.o.Config.SysfsRoot, n.o.Kubelet.NodeName = t.TempDir(), "node"
 	n.client = fake.NewClientset()
 	n.o.Client = n.client
 	n.mkdir("kubepods")
@@ -92,11 +92,15 @@ func (n *orphanage) announce(kubepods string) {
 	})
 }
 
-// object makes a claim ns/left with this UID.
-func (n *orphanage) object(uid types.UID) {
-	require.NoError(n.t, n.client.Tracker().Add(&resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "left", UID: uid},
-	}))
+// object makes a claim ns/left with this UID, which is allocated to the nodes with these slice pools.
+func (n *orphanage) object(uid types.UID, pools ...string) {
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "left", UID: uid}}
+	for _, pool := range pools {
+		claim.Status.Allocation = &resourceapi.AllocationResult{}
+		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results,
+			resourceapi.DeviceRequestAllocationResult{Request: "zone", Driver: kubelet.DriverName, Pool: pool, Device: "numa-0"})
+	}
+	require.NoError(n.t, n.client.Tracker().Add(claim))
 }
 
 // require looks, then checks metric, claim file and number of events.
@@ -126,8 +130,10 @@ func TestOrphans(t *testing.T) {
 		orphaned, released bool
 	}{
 		"gone":                  {func(*orphanage) {}, true, true},
-		"another of its name":   {func(n *orphanage) { n.object("another") }, true, true},
-		"there":                 {func(n *orphanage) { n.object(claimUID) }, false, false},
+		"another of its name":   {func(n *orphanage) { n.object("another", "node") }, true, true},
+		"there":                 {func(n *orphanage) { n.object(claimUID, "node") }, false, false},
+		"not allocated":         {func(n *orphanage) { n.object(claimUID) }, true, true},
+		"allocated elsewhere":   {func(n *orphanage) { n.object(claimUID, "another") }, true, true},
 		"I1: its pod runs":      {func(n *orphanage) { n.mkdir(orphanDir) }, false, false},
 		"I1: no actuator":       {func(n *orphanage) { _ = n.actuator.Close() }, true, false},
 		"I1: no pod seen yet":   {func(n *orphanage) { n.announce("") }, true, false},
@@ -208,7 +214,7 @@ func TestOrphanThatRunsAgain(t *testing.T) {
 func TestOrphansAskSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newOrphanage(t)
-		n.object(claimUID)
+		n.object(claimUID, "node")
 		_ = n.actuator.Close()
 		for range 20 {
 			n.require(false, true, 0)
@@ -216,6 +222,22 @@ func TestOrphansAskSeldom(t *testing.T) {
 		}
 		require.Len(t, n.client.Actions(), 2)
 	})
+}
+
+// A claim that was prepared for another pod since it was found to be an orphan is not released.
+func TestOrphanThatIsPreparedAgain(t *testing.T) {
+	n := newOrphanage(t)
+	claims, err := n.orphans.driver.Prepared()
+	require.NoError(t, err)
+	again := claims[0]
+	again.Pods = []contract.PodRecord{{UID: "6f1c2a7e-0b3d-4c5e-8f60-718293a4b5c6", QOS: contract.LevelBurstable}}
+	data, err := contract.EncodeClaim(again)
+	require.NoError(t, err)
+	require.NoError(t, atomicfile.Write(n.o.Config.CDIDir, contract.ClaimFile(claimUID), data, 0o600))
+	require.ErrorContains(t, n.orphans.driver.ReleaseOrphan(claims[0]), "has changed")
+	require.FileExists(t, filepath.Join(n.o.Config.CDIDir, contract.ClaimFile(claimUID)))
+	require.NoError(t, n.orphans.driver.ReleaseOrphan(again))
+	require.NoFileExists(t, filepath.Join(n.o.Config.CDIDir, contract.ClaimFile(claimUID)))
 }
 
 // I1: both the search for orphans and the release itself ask whether the claim's pods run: a pod may start in between.

@@ -48,7 +48,7 @@ func testInvalidPartition(t *testing.T) {
 	var n sent
 	machine, err := o.Config.Divide(topologytest.T2().Machine())
 	require.NoError(t, err)
-	first := observation{divided: machine, actuatorFault: errNotChecked}
+	first := observation{machine: machine.Machine, divided: machine, actuatorFault: errNotChecked}
 	first.claims = []contract.ClaimRecord{{Namespace: "ns", Name: "pinned", UID: claimUID, Results: []contract.ResultRecord{
 		{Request: "zone", Pool: "node", Device: "numa-0", Decision: contract.Decision{CPUs: contracttest.CPUs("0"),
 			Partition: contract.PartitionRoot}},
@@ -75,7 +75,7 @@ func testInvalidPartition(t *testing.T) {
 	requireLost := func(lost bool, events int) {
 		t.Helper()
 		now, _ := d.status.get()
-		d.conclude(d.observeActuator(now.observation))
+		d.conclude(d.observeActuator(t.Context(), now.observation))
 		time.Sleep(time.Minute) // the longest delay of a status write
 		synctest.Wait()
 		c, err := client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "pinned", metav1.GetOptions{})

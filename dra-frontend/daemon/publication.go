@@ -149,7 +149,15 @@ func (p *sliceMonitor) run(ctx context.Context) {
 			return
 		case <-p.again:
 		}
-		for wait := p.pause(); wait > 0 && !p.readBack(ctx); wait = p.pause() {
+		for wait := p.pause(); wait > 0; wait = p.pause() {
+			done, err := p.readBack(ctx)
+			if done {
+				break
+			}
+			if err != nil {
+				p.log.Debug("slices not read back; the frontend tries again", zap.Error(err))
+				wait = p.interval // an API server in trouble is not asked each second
+			}
 			select {
 			case <-ctx.Done():
 				return
@@ -174,15 +182,14 @@ func (p *sliceMonitor) pause() time.Duration {
 
 // readBack reads the slices and reports whether no further reading is needed.
 // An absent mapping stays pending: the server may not have the slices yet.
-func (p *sliceMonitor) readBack(ctx context.Context) bool {
+func (p *sliceMonitor) readBack(ctx context.Context) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list, err := p.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorDriver: kubelet.DriverName, resourceapi.ResourceSliceSelectorNodeName: p.node,
 	}.String()})
 	if err != nil {
-		p.log.Debug("slices not read back; the frontend tries again", zap.Error(err))
-		return false
+		return false, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +199,7 @@ func (p *sliceMonitor) readBack(ctx context.Context) bool {
 	if p.state == metrics.MappingPending && resourceslices.KeepsNodeAllocatable(p.sent, list.Items) {
 		p.setFinalMapping(metrics.MappingActive)
 	}
-	return p.failed == nil && p.state != metrics.MappingPending
+	return p.failed == nil && p.state != metrics.MappingPending, nil
 }
 
 // callTimeout limits a read that blocks no other work.

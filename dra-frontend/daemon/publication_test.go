@@ -5,12 +5,18 @@ package daemon
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/config"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/metrics"
@@ -44,4 +50,26 @@ func TestRefusedSlicesNameTheFeatureGate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While the API server is away, the slices are not read back each second.
+func TestReadBackDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counters, err := metrics.New(prometheus.NewRegistry())
+		require.NoError(t, err)
+		client := fake.NewClientset()
+		o := Options{Log: zap.NewNop(), Config: config.Default(), Metrics: counters, Client: client}
+		o.Config.NodeAllocatable = true
+		away := true
+		client.PrependReactor("list", "*", func(ktesting.Action) (bool, kruntime.Object, error) { return away, nil, errors.New("away") })
+		p := newSliceMonitor(o)
+		go p.run(t.Context())
+		p.setSent([]resourceapi.Device{{Name: "numa-0"}})
+		time.Sleep(5*time.Minute - time.Second)
+		require.Len(t, client.Actions(), 10)
+		away = false
+		time.Sleep(time.Minute)
+		require.Len(t, client.Actions(), 11, "an answer is enough")
+		require.Zero(t, p.pause())
+	})
 }

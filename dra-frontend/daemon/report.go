@@ -59,7 +59,7 @@ func (r *reporter) logNode(before, now observation) {
 	for _, w := range newWarnings(before.warnings, now.warnings) {
 		r.log.Warn("preflight could not check a part of the node", zap.String("finding", w))
 	}
-	for _, w := range newWarnings(before.divided.Machine.Warnings, now.divided.Machine.Warnings) {
+	for _, w := range newWarnings(before.machine.Warnings, now.machine.Warnings) {
 		r.log.Warn("the machine is read with a fallback", zap.String("warning", w))
 	}
 	// New also calls logNode before it reads the machine.

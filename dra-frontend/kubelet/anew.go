@@ -3,9 +3,9 @@
 package kubelet
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -70,7 +70,7 @@ func (d *Driver) MayRun(record contract.ClaimRecord) (bool, error) {
 }
 
 // ReleaseOrphan releases an orphan if its pods have ended (I1): kubelet has forgotten
-// the claim and does not release it.
+// the claim and does not release it. A claim that was prepared for other pods meanwhile stays.
 func (d *Driver) ReleaseOrphan(record contract.ClaimRecord) error {
 	for _, p := range record.Pods {
 		if err := d.checkEnded(p); err != nil {
@@ -80,7 +80,19 @@ func (d *Driver) ReleaseOrphan(record contract.ClaimRecord) error {
 	object := kubeletplugin.NamespacedObject{
 		NamespacedName: types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, UID: types.UID(record.UID),
 	}
-	err := d.release(context.Background(), []kubeletplugin.NamespacedObject{object})[object.UID]
+	leave, err := d.lockDirectory()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	present, prepared, err := d.o.Ledger.Record(record.UID)
+	if err != nil {
+		return err
+	}
+	if !prepared || !reflect.DeepEqual(present, record) {
+		return errors.New("the claim has changed since it was found to be an orphan")
+	}
+	err = d.forgetAll([]kubeletplugin.NamespacedObject{object})[object.UID]
 	d.o.Recorder.Unprepared(err)
 	return err
 }

@@ -76,7 +76,7 @@ func (d *Driver) prepare(ctx context.Context, b batch, anew bool) []kubeletplugi
 	}
 	leave, err := d.lockDirectory()
 	if err != nil {
-		return fail(decision.Because(decision.ReasonFiles, err))
+		return fail(err)
 	}
 	defer leave()
 	// Kubelet may have given this call up and released the claims meanwhile. A

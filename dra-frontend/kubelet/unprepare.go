@@ -29,26 +29,25 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 // every container for each node state. The result has every claim: nil if the claim is released. A
 // claim whose file is gone has an error too if the node state could not be written.
 func (d *Driver) release(ctx context.Context, objects []kubeletplugin.NamespacedObject) map[types.UID]error {
-	results := make(map[types.UID]error, len(objects))
-	fail := func(objects []kubeletplugin.NamespacedObject, err error) map[types.UID]error {
-		for _, object := range objects {
-			results[object.UID] = err
-		}
-		return results
-	}
 	leave, err := d.lockDirectory()
 	if err != nil {
-		return fail(objects, err)
+		return failAll(objects, err)
 	}
 	defer leave()
 	// I1: kubelet may have given this call up, asked again, and prepared the
 	// claims for the next pod.
-	if ctx.Err() != nil {
-		return fail(objects, fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx)))
+	if err := givenUp(ctx); err != nil {
+		return failAll(objects, err)
 	}
+	return d.forgetAll(objects)
+}
+
+// forgetAll does the work of release, in a section that reads and writes the directory.
+func (d *Driver) forgetAll(objects []kubeletplugin.NamespacedObject) map[types.UID]error {
+	results := make(map[types.UID]error, len(objects))
 	before, err := d.o.Ledger.Load()
 	if err != nil {
-		return fail(objects, err)
+		return failAll(objects, err)
 	}
 	var removed []kubeletplugin.NamespacedObject
 	for _, object := range objects {
@@ -61,12 +60,23 @@ func (d *Driver) release(ctx context.Context, objects []kubeletplugin.Namespaced
 		return results
 	}
 	if err := d.writeStateWithout(removed); err != nil {
-		return fail(removed, err)
+		for _, object := range removed {
+			results[object.UID] = err
+		}
+		return results
 	}
 	for _, object := range removed {
 		if record, known := before.Find(string(object.UID)); known {
 			d.logOf(object.Namespace, object.Name, string(object.UID)).Info("claim released", zap.Stringer("cpus", record.CPUs()))
 		}
+	}
+	return results
+}
+
+func failAll(objects []kubeletplugin.NamespacedObject, err error) map[types.UID]error {
+	results := make(map[types.UID]error, len(objects))
+	for _, object := range objects {
+		results[object.UID] = err
 	}
 	return results
 }

@@ -94,13 +94,20 @@ func (c Claims) Blocked() error {
 		return nil
 	}
 	var errs []error
-	for _, path := range slices.Sorted(maps.Keys(c.Unreadable)) {
+	for i, path := range slices.Sorted(maps.Keys(c.Unreadable)) {
+		if i == maxNamed {
+			errs = append(errs, fmt.Errorf("and %d more", len(c.Unreadable)-maxNamed))
+			break
+		}
 		errs = append(errs, fmt.Errorf("%s: %w", path, c.Unreadable[path]))
 	}
 	return fmt.Errorf("no new claim is prepared on this node while %d claim file(s) cannot be read, "+
 		"because the CPUs they hold are unknown; drain the pods of these claims and remove the files: %w",
-		len(errs), errors.Join(errs...))
+		len(c.Unreadable), errors.Join(errs...))
 }
+
+// maxNamed bounds the files in an error, which each refused claim repeats in kubelet's answer and in the log.
+const maxNamed = 8
 
 // Load reads all claim files.
 func (l *Ledger) Load() (Claims, error) {

@@ -362,6 +362,22 @@ func TestUnreadableClaimFiles(t *testing.T) {
 	}
 }
 
+// Each refused claim repeats the error: it does not grow with the number of files or with their content.
+func TestBlockedIsBounded(t *testing.T) {
+	d := newDirectory(t)
+	long := fmt.Appendf(nil, `{"cdiVersion":"%s"}`, strings.Repeat("9", 1<<12))
+	for i := range 100 {
+		require.NoError(t, d.Directory.Write(contract.ClaimFile(uid(i+1)), long))
+	}
+	claims, err := ledger.New(d, boot).Load()
+	require.NoError(t, err)
+	text := claims.Blocked().Error()
+	require.Contains(t, text, "while 100 claim file(s) cannot be read")
+	require.Contains(t, text, d.Path(contract.ClaimFile(uid(8))))
+	require.Contains(t, text, "and 92 more")
+	require.Less(t, len(text), 8<<10)
+}
+
 // A file that could not be read is read again, although the file is the same.
 func TestReadErrorPasses(t *testing.T) {
 	d := newDirectory(t)

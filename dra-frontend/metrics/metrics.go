@@ -107,7 +107,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Help: "Claims with an invalid cpuset partition: other containers may run on their CPUs.",
 		}),
 		orphaned: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "cpumem_frontend_orphaned_claims", Help: "Claims that are prepared although their objects are gone.",
+			Name: "cpumem_frontend_orphaned_claims", Help: "Claims that are prepared although they are deleted or not allocated to the node.",
 		}),
 		kubelet: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "cpumem_frontend_kubelet_findings",
@@ -166,7 +166,7 @@ func (m *Metrics) Prepared(err error, took time.Duration) {
 	}
 }
 
-// Unprepared counts a released claim.
+// Unprepared counts an attempt to release a claim.
 func (m *Metrics) Unprepared(err error) { m.unprepare.WithLabelValues(result(err)).Inc() }
 
 // Claims sets the number of prepared claims, claimed CPUs and shared CPUs.
@@ -255,7 +255,7 @@ func (m *Metrics) Overwritten(n int) { m.overwritten.Set(float64(n)) }
 // InvalidPartitions sets the number of claims with a lost partition.
 func (m *Metrics) InvalidPartitions(n int) { m.partitions.Set(float64(n)) }
 
-// Orphaned sets the number of prepared claims without an object.
+// Orphaned sets the number of orphans.
 func (m *Metrics) Orphaned(n int) { m.orphaned.Set(float64(n)) }
 
 // KubeletFinding sets the reason of the present finding, "" for none; all has all

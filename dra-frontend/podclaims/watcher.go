@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/decision"
@@ -33,6 +34,8 @@ type Watcher struct {
 	client kubernetes.Interface
 	log    *zap.Logger
 	join   Join
+	// pace leaves the client's rate to Prepare when the watches of many claims begin at once.
+	pace flowcontrol.RateLimiter
 
 	watched map[string]*watched
 	done    sync.WaitGroup
@@ -54,9 +57,19 @@ func (w *watched) ask() {
 	}
 }
 
+const (
+	// watchesPerSecond, after a burst, is how many watches begin. A watch begins with one call or two.
+	watchesPerSecond, burst = 10, 20
+	// joinTimeout limits one call of join.
+	joinTimeout = time.Minute
+)
+
 // NewWatcher returns a watcher of no claims.
 func NewWatcher(client kubernetes.Interface, log *zap.Logger, join Join) *Watcher {
-	return &Watcher{client: client, log: log, join: join, watched: make(map[string]*watched)}
+	return &Watcher{
+		client: client, log: log, join: join, pace: flowcontrol.NewTokenBucketRateLimiter(watchesPerSecond, burst),
+		watched: make(map[string]*watched),
+	}
 }
 
 // Follow watches the claims that are not from a template, and no other claims,
@@ -108,7 +121,11 @@ func (w *Watcher) watch(ctx context.Context, c contract.ClaimRecord, known *watc
 		},
 	}, w.client), &resourceapi.ResourceClaim{}, &store{uid: c.UID, watched: known}, cache.ReflectorOptions{})
 	var running sync.WaitGroup
-	running.Go(func() { reflector.RunWithContext(ctx) })
+	running.Go(func() {
+		if w.pace.Wait(ctx) == nil {
+			reflector.RunWithContext(ctx)
+		}
+	})
 	w.deliver(ctx, c, known)
 	running.Wait()
 }
@@ -171,6 +188,13 @@ func (s *store) Replace(objects []any, _ string) error {
 // Resync does nothing: Follow asks again.
 func (s *store) Resync() error { return nil }
 
+// joinWithin calls join with a time limit: an API server that does not answer must not hold up later states of the claim.
+func (w *Watcher) joinWithin(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	return w.join(ctx, claim)
+}
+
 // firstPause is the time between a failure of join and the next try. It doubles up
 // to lastPause, and up to lastPauseOfClaim if the claim itself is why. Then mostly only a change of the claim helps, and each
 // try reads the claim's pods and the other claims of these pods.
@@ -206,7 +230,7 @@ func (w *Watcher) deliver(ctx context.Context, c contract.ClaimRecord, known *wa
 		case again != nil:
 			continue // the next try is soon enough
 		}
-		err := w.join(ctx, claim)
+		err := w.joinWithin(ctx, claim)
 		if err == nil {
 			pause, complaint = firstPause, ""
 			continue

@@ -5,6 +5,7 @@ package podclaims_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -320,5 +321,46 @@ func TestReasonsAreLoggedOnce(t *testing.T) {
 			reasons = append(reasons, l.ContextMap()["error"].(string))
 		}
 		require.Equal(t, []string{"x", "y", "y"}, reasons)
+	})
+}
+
+// The watches of many claims begin one after the other: Prepare shares the client's rate.
+func TestWatchesBeginAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var claims []contract.ClaimRecord
+		client := fake.NewClientset()
+		for i := range 100 {
+			name := fmt.Sprintf("c%d", i)
+			require.NoError(t, client.Tracker().Add(claim(name, name, "one")))
+			claims = append(claims, record(name, name))
+		}
+		w, joined := watching(t, client)
+		w.Follow(t.Context(), claims)
+		synctest.Wait()
+		require.Len(t, joined(), 20)
+		time.Sleep(4*time.Second + 50*time.Millisecond)
+		synctest.Wait()
+		require.Len(t, joined(), 60)
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		require.Len(t, joined(), 100)
+	})
+}
+
+// An API server that takes a call and never answers it holds a claim up for a while only.
+func TestJoinEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		joined := 0
+		w := podclaims.NewWatcher(fake.NewClientset(claim("a", "a1", "one")), zap.NewNop(),
+			func(ctx context.Context, _ *resourceapi.ResourceClaim) error {
+				if joined++; joined == 1 {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			})
+		t.Cleanup(w.Wait)
+		w.Follow(t.Context(), []contract.ClaimRecord{record("a", "a1")})
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, 2, joined)
 	})
 }
