@@ -48,7 +48,9 @@ func (m *Mount) ProbePartitions(dir string) error {
 	if cpus.IsEmpty() {
 		return fmt.Errorf("cgroup %s: cpuset.cpus.effective has no CPU", child)
 	}
-	if err := m.put(child, contract.FileExclusive, contract.CPUs(cpus.List()[0]).String()); err != nil {
+	if err := m.put(child, contract.FileExclusive, contract.CPUs(cpus.List()[0]).String()); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: the kernel has no %s: %w", errors.ErrUnsupported, contract.FileExclusive, err)
+	} else if err != nil {
 		return err
 	}
 	if err := m.put(child, contract.FilePartition, contract.PartitionRoot); err != nil {

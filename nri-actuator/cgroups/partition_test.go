@@ -3,6 +3,7 @@
 package cgroups_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,18 +20,24 @@ func TestPartitions(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, mount string)
 		err    string
+		final  bool // the kernel has no partitions
 	}{
-		"it can": {func(*testing.T, string) {}, ""},
+		"it can": {func(*testing.T, string) {}, "", false},
 		"no such file": {func(t *testing.T, mount string) {
 			require.NoError(t, os.Remove(filepath.Join(mount, probe, "partition/cpuset.cpus.exclusive")))
-		}, "no file cpuset.cpus.exclusive"},
+		}, "no file cpuset.cpus.exclusive", true},
+		"kubepods does not have cpusets yet": {func(t *testing.T, mount string) {
+			require.NoError(t, os.Remove(filepath.Join(mount, probe, "cgroup.subtree_control")))
+		}, "cgroup.subtree_control", false},
 		"not the root": {func(t *testing.T, mount string) {
 			require.NoError(t, os.WriteFile(filepath.Join(mount, "cgroup.events"), nil, 0o644))
-		}, "not the root of the hierarchy"},
-		"no kubepods": {func(t *testing.T, mount string) { require.NoError(t, os.RemoveAll(filepath.Join(mount, "kubepods"))) }, "dry run"},
+		}, "not the root of the hierarchy", true},
+		"no kubepods": {func(t *testing.T, mount string) {
+			require.NoError(t, os.RemoveAll(filepath.Join(mount, "kubepods")))
+		}, "dry run", false},
 		"no CPUs": {func(t *testing.T, mount string) {
 			require.NoError(t, os.WriteFile(filepath.Join(mount, probe, "partition/cpuset.cpus.effective"), []byte("x\n"), 0o644))
-		}, "cpuset.cpus.effective"},
+		}, "cpuset.cpus.effective", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mount := t.TempDir()
@@ -50,6 +57,7 @@ func TestPartitions(t *testing.T) {
 			err = tree.ProbePartitions("kubepods")
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
+				require.Equal(t, c.final, errors.Is(err, errors.ErrUnsupported), "it is not tried again")
 				return
 			}
 			require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -16,6 +17,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/nri"
 )
+
+// maxError bounds the error about all cgroups in a line of the log, in bytes.
+const maxError = 2000
 
 // watch applies the node state when the frontend changes it, and repairs drift
 // at each refresh.
@@ -38,7 +42,8 @@ func (d *Daemon) watch(ctx context.Context, plugin *nri.Plugin, changed <-chan s
 			do, what = plugin.Refresh, "refresh"
 		}
 		if err := do(ctx); err != nil && ctx.Err() == nil {
-			logs.From(ctx).Error(what, zap.Error(err))
+			// Each part has a line of its own.
+			logs.From(ctx).Error(what, zap.String("error", contract.Excerpt(strings.ReplaceAll(err.Error(), "\n", "; "), maxError)))
 		}
 	}
 }

@@ -24,6 +24,9 @@ func (e *Enforcer) FillAnnouncement(a *contract.Announcement, since time.Time) {
 	a.InvalidPartitions = first(maxInvalid, e.Invalid())
 	a.FixedInterrupts, a.MachineFaults = first(maxFixed, e.machine.Fixed), nil
 	for _, fault := range e.machine.Faults {
+		if fault.Former {
+			continue // no claim lacks it
+		}
 		if a.MachineFaults == nil {
 			a.MachineFaults = make(map[string]string)
 		}

@@ -70,6 +70,8 @@ type trouble struct {
 	// refused is the text of the last refusal. kept is the reason why the container keeps the
 	// last known decision. Both are empty for none.
 	refused, kept string
+	// waits is why the created container does not have its values yet, empty if it has them.
+	waits string
 	// invalid is the kernel's reason why the cgroup is no partition. tried is
 	// the time of the last try to make it one.
 	invalid string

@@ -219,11 +219,22 @@ func (e *Enforcer) ApplyWaiting(ctx context.Context) (waiting bool) {
 			c.trouble.invalid = ""
 			continue
 		}
-		if err := e.applyWaiting(ctx, c); err != nil && !errors.Is(err, cgroups.ErrGone) {
-			logs.From(ctx).Debug("created container waits", zap.String("container", c.Name), zap.Error(err))
-		}
+		e.noteWait(ctx, c, e.applyWaiting(ctx, c))
 	}
 	return waiting
+}
+
+// noteWait logs why a container waits, once while the reason stays the same: the guard refuses the container after a while, and its
+// message names this log.
+func (e *Enforcer) noteWait(ctx context.Context, c *Container, err error) {
+	if err == nil || errors.Is(err, cgroups.ErrGone) {
+		c.trouble.waits = ""
+		return
+	}
+	if c.trouble.waits != err.Error() {
+		c.trouble.waits = err.Error()
+		logs.From(ctx).Warn("created container waits", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
+	}
 }
 
 // applyWaiting writes in the order of a creation: the pool gives the CPUs up

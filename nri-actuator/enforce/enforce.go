@@ -13,10 +13,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -209,11 +209,12 @@ func (e *Enforcer) writeStep(ctx context.Context, step tree.Step, c *Container, 
 	if c != nil {
 		c.Life.seen = c.Life.seen || err == nil
 	}
-	if errors.Is(err, fs.ErrPermission) && c != nil && !c.NamesClaim() && c.Cgroups.Pod != "" {
+	if errors.Is(err, syscall.EPERM) && c != nil && !c.NamesClaim() && c.Cgroups.Pod != "" {
 		// Even root may not write to the root of its own cgroup namespace if
 		// cgroup2 is mounted with nsdelegate (cgroup-v2.rst, "Model of
 		// Delegation"). This is the actuator's own container. The cpuset of its
-		// pod bounds its effective cpuset just as well.
+		// pod bounds its effective cpuset just as well. A pod that has taken the
+		// actuator's rights to its own cgroup away (chmod) is refused with EACCES.
 		return e.throughPod(ctx, c, step, desired)
 	}
 	switch {

@@ -28,6 +28,16 @@ func (e *Enforcer) applyMachine(ctx context.Context, node contract.NodeState) []
 	return e.machine.Faults
 }
 
+// PrepareMachine gives the machine the values that the container's decision requires. The container exists, and its creation was
+// not answered.
+func (e *Enforcer) PrepareMachine(ctx context.Context, c *Container) error {
+	node, err := e.node(ctx)
+	if err != nil {
+		return err
+	}
+	return e.prepareMachine(ctx, node, c.Decision())
+}
+
 // prepareMachine gives the machine the values that a container's decision requires, before
 // the container's program runs (I5).
 func (e *Enforcer) prepareMachine(ctx context.Context, node contract.NodeState, d contract.Decision) error {

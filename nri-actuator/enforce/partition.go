@@ -36,7 +36,7 @@ func (e *Enforcer) ProbePartitions(ctx context.Context) {
 		err = e.Mount.ProbePartitions(dir)
 	}
 	able := err == nil
-	if able || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist) {
+	if able || errors.Is(err, errors.ErrUnsupported) {
 		e.canPartition = &able
 	}
 	if !able {

@@ -78,12 +78,14 @@ type Fault struct {
 	Feature string
 	// CPUs are the CPUs that the value is about, empty for all CPUs.
 	CPUs contract.CPUSet
-	Err  error
+	// Former reports whether the value is a former one: no container lacks it.
+	Former bool
+	Err    error
 }
 
 // Concerns reports whether a container with the decision lacks the value.
 func (f Fault) Concerns(d contract.Decision) bool {
-	return slices.Contains(d.Requires, f.Feature) && (f.CPUs.IsEmpty() || f.CPUs.Overlaps(d.CPUs))
+	return !f.Former && slices.Contains(d.Requires, f.Feature) && (f.CPUs.IsEmpty() || f.CPUs.Overlaps(d.CPUs))
 }
 
 // Result is what the kernel has made of the values.
@@ -154,14 +156,19 @@ func (h *Host) take(steps []Step, keep map[string]Saved, r *Result) (after map[s
 			v.Written, v.Pending = got, ""
 			after[step.File] = v
 		}
+		fault := Fault{Feature: step.Feature, CPUs: step.CPUs, Former: !step.Wanted}
 		switch {
+		case err == nil && got != step.Content && step.Refusable:
 		case err == nil && got != step.Content:
-			r.Faults = append(r.Faults, Fault{step.Feature, step.CPUs, fmt.Errorf("%s: the kernel makes %q of %q", step.File, got, step.Content)})
+			fault.Err = fmt.Errorf("%s: the kernel makes %q of %q", step.File, got, step.Content)
 		case err == nil && step.GiveBack:
 			delete(after, step.File)
 		case err == nil, errors.Is(err, fs.ErrNotExist), step.Refusable:
 		default:
-			r.Faults = append(r.Faults, Fault{step.Feature, step.CPUs, fmt.Errorf("write %q to %s: %w", step.Content, step.File, err)})
+			fault.Err = fmt.Errorf("write %q to %s: %w", step.Content, step.File, err)
+		}
+		if fault.Err != nil {
+			r.Faults = append(r.Faults, fault)
 		}
 	}
 	return after, written
@@ -255,12 +262,20 @@ func (h *Host) read(want contract.Machine, saved map[string]Saved, r *Result) St
 			seen.Files[file] = content
 			continue
 		}
-		// An interrupt may be gone.
-		if w, wanted := wished[file]; wanted && !strings.HasSuffix(file, affinityFile) {
-			r.Faults = append(r.Faults, Fault{w.Feature, w.CPUs, fmt.Errorf("read %s: %w", file, err)})
+		// An interrupt may be gone. A CPU that is offline gets its values when it is back, and meanwhile its claim's containers run
+		// on the claim's other CPUs.
+		if w, wanted := wished[file]; wanted && !strings.HasSuffix(file, affinityFile) && !h.isOffline(file) {
+			r.Faults = append(r.Faults, Fault{Feature: w.Feature, CPUs: w.CPUs, Err: fmt.Errorf("read %s: %w", file, err)})
 		}
 	}
 	return seen
+}
+
+// isOffline reports whether the file is of a CPU that is offline.
+func (h *Host) isOffline(file string) bool {
+	cpu, _, _ := strings.Cut(strings.TrimPrefix(file, cpuDir), "/")
+	online, err := h.files.Read(cpuDir + cpu + "/online")
+	return err == nil && online == "0"
 }
 
 // effective returns the CPUs to which the kernel sends each interrupt, by the interrupt's

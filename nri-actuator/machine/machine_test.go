@@ -249,6 +249,7 @@ func TestFaults(t *testing.T) {
 			want: quietCPU2(), refuses: latency, clamp: "30", feature: contract.FeatureWakeupLatency,
 			fault: latency + `: the kernel makes "30" of "20"`,
 		},
+		"an interrupt that the kernel changes": {want: quietCPU2(), refuses: disk, clamp: "0-2", fixed: "2"},
 		"work queues": {
 			want: quietCPU2(), refuses: workQueues, feature: contract.FeatureHousekeeping,
 			fault: `write "0-1,3" to workqueue/cpumask: input/output error`,
@@ -406,4 +407,66 @@ func FuzzSaved(f *testing.F) {
 			require.True(t, json.Valid(data))
 		}
 	})
+}
+
+// capped is a machine whose kernel limits the frequency of CPU 2: whatever is written, the file shows no more than the limit.
+type capped struct {
+	machine.Dirs
+	limit *string
+}
+
+func (c capped) Read(file string) (string, error) {
+	content, err := c.Dirs.Read(file)
+	if file == maxFrequency && *c.limit != "" && content > *c.limit {
+		content = *c.limit
+	}
+	return content, err
+}
+
+const maxFrequency = "cpu/cpu2/" + contract.FileMaxFrequency
+
+// I4: a limit of the kernel is no other program's value. The former value comes back, whether the claim ends before or after the limit.
+func TestFrequencyThatTheKernelLimits(t *testing.T) {
+	for name, endsLimited := range map[string]bool{"the limit ends first": false, "the claim ends first": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.write(maxFrequency, "3500000")
+			limit := ""
+			actuator := machine.New(capped{h.dirs, &limit}, cdidir.At(h.cdi), "boot")
+			want := contract.Machine{CPUs: []contract.CPUFiles{{
+				CPUs: contracttest.CPUs("2"), Files: map[string]string{contract.FileMaxFrequency: "3000000"},
+			}}}
+			require.Empty(t, actuator.Apply(want).Faults)
+			limit = "2500000"
+			require.Len(t, actuator.Apply(want).Faults, 1)
+			if endsLimited {
+				faults := actuator.Apply(contract.Machine{}).Faults
+				require.Len(t, faults, 1)
+				require.False(t, faults[0].Concerns(contract.Decision{
+					CPUs: contracttest.CPUs("2"), Requires: []string{contract.FeatureFrequency},
+				}), "no claim lacks a former value")
+				limit = ""
+			} else {
+				limit = ""
+				require.Empty(t, actuator.Apply(want).Faults)
+			}
+			require.Empty(t, actuator.Apply(contract.Machine{}).Faults)
+			require.Equal(t, "3500000", h.read(maxFrequency))
+			require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
+		})
+	}
+}
+
+// The files of an offline CPU cannot be read. The claim's other CPUs are enough, and the value comes with the CPU.
+func TestOfflineCPU(t *testing.T) {
+	h := newHost(t)
+	require.NoError(t, os.Remove(h.path(latency)))
+	require.Len(t, h.start("boot").Apply(quietCPU2()).Faults, 1)
+	h.write("cpu/cpu2/online", "0")
+	require.Empty(t, h.start("boot").Apply(quietCPU2()).Faults)
+	h.write("cpu/cpu2/online", "1")
+	require.Len(t, h.start("boot").Apply(quietCPU2()).Faults, 1)
+	h.write(latency, "0")
+	require.Empty(t, h.start("boot").Apply(quietCPU2()).Faults)
+	require.Equal(t, "20", h.read(latency))
 }

@@ -55,6 +55,8 @@ type Step struct {
 	// for all CPUs.
 	Feature string
 	CPUs    contract.CPUSet
+	// Wanted reports whether the node state wants the content.
+	Wanted bool
 	// GiveBack reports whether the content is the former value.
 	GiveBack bool
 	// Refusable reports whether a refusal by the kernel is no fault: the kernel moves some
@@ -99,7 +101,7 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 			}
 			continue
 		}
-		v = recall(v, known, content, owners[file])
+		v = recall(file, v, known, content, owners[file])
 		if isNew := !known || !slices.Equal(saved[file].Names, owners[file]); isNew && isInterrupt && reduced && standard.Written == content {
 			v.Former = standard.Former // the interrupt has come with the reduced default
 		}
@@ -129,12 +131,18 @@ func Plan(want contract.Machine, saved map[string]Saved, seen State) (steps []St
 	return steps, keep
 }
 
+// isFrequency reports whether the file is the least or the greatest frequency of a CPU. While the kernel limits a CPU, for
+// heat or power, it shows the limit there without any write: such a content is no other program's.
+func isFrequency(file string) bool {
+	return strings.HasSuffix(file, "/"+contract.FileMinFrequency) || strings.HasSuffix(file, "/"+contract.FileMaxFrequency)
+}
+
 // recall returns what is kept about a file, from its content and what was kept before. A
 // content that this driver did not write becomes the former value. An interrupt with other names and this
 // driver's content keeps its former value: its device was renamed or is down, and its affinity stays. If this is
 // the content of the reduced default too, it may be another interrupt with the number: Plan gives it the former default.
-func recall(v Saved, known bool, content string, names []string) Saved {
-	if known && (v.Written == content || v.Pending == content) {
+func recall(file string, v Saved, known bool, content string, names []string) Saved {
+	if known && (v.Written == content || v.Pending == content || isFrequency(file)) {
 		v.Names = names
 		return v
 	}
@@ -144,7 +152,10 @@ func recall(v Saved, known bool, content string, names []string) Saved {
 // wishes returns what each file shall have.
 func wishes(want contract.Machine, seen State) map[string]wish {
 	all := make(map[string]wish)
-	add := func(s Step, content func(string) string) { all[s.File] = wish{s, content} }
+	add := func(s Step, content func(string) string) {
+		s.Wanted = true
+		all[s.File] = wish{s, content}
+	}
 	if !want.InterruptCPUs.IsEmpty() {
 		add(Step{File: defaultFile, Feature: contract.FeatureInterrupts}, within(want.InterruptCPUs))
 		for _, i := range seen.Interrupts {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zapcore"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
@@ -19,7 +20,7 @@ import (
 )
 
 // I5: a container that was created without the actuator, and whose cpuset is the
-// decision's already, gets the decision's memory. An error is in the debug logs.
+// decision's already, gets the decision's memory. The log has once why it waits: the guard's message names the log.
 func TestCreatedWhileAwayOnItsCPUs(t *testing.T) {
 	r := newRuntime(t, t.TempDir())
 	c := r.foreign("c", podA, r.node.Prepare(podA, claimA, quad())...)
@@ -27,10 +28,15 @@ func TestCreatedWhileAwayOnItsCPUs(t *testing.T) {
 	r.node.SetFile(c.dir, "cpuset.cpus", "4-7")
 	back := r.node.Fail(c.dir, "memory.min", syscall.EIO)
 	r.connect()
+	back()
+	back = r.node.Fail(c.dir, "memory.min", syscall.EBUSY)
 	ctx, kept := observed(t)
-	require.NoError(t, r.plugin.Apply(ctx))
+	for range 2 {
+		require.NoError(t, r.plugin.Apply(ctx))
+	}
 	said := kept.FilterMessage("created container waits").All()
 	require.Len(t, said, 1)
+	require.Equal(t, zapcore.WarnLevel, said[0].Level)
 	require.Contains(t, said[0].ContextMap()["error"], "memory.min")
 
 	back()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -144,6 +145,54 @@ func TestMachineOfAWaitingContainer(t *testing.T) {
 	require.NoError(t, r.plugin.CatchUp(t.Context()))
 	require.Equal(t, "4", r.cpus(c))
 	require.Equal(t, "20", files.get("cpu/cpu4/power/pm_qos_resume_latency_us"))
+}
+
+// Without a guard, the start of a container that was created without the actuator is refused while the machine lacks a value that
+// its claim requires (I5).
+func TestMachineAtTheStartWithoutAGuard(t *testing.T) {
+	files := newMachineFiles(t)
+	r := newQuietRuntime(t, files)
+	quietNode(&r.node.State)
+	latency := filepath.Join(files.dir, "cpu/cpu4/power/pm_qos_resume_latency_us")
+	require.NoError(t, os.Remove(latency))
+	c := r.waiting("c", podA, r.node.Prepare(podA, claimA, quietDecision())...)
+	r.connect()
+	require.ErrorContains(t, r.start(c), `its claim requires "wakeupLatency"`)
+	files.set("cpu/cpu4/power/pm_qos_resume_latency_us", "0")
+	require.NoError(t, r.start(c))
+	require.Equal(t, "20", files.get("cpu/cpu4/power/pm_qos_resume_latency_us"))
+}
+
+// refusing is a machine whose kernel refuses to write a file.
+type refusing struct {
+	machine.Dirs
+	file *string
+}
+
+func (r refusing) Write(file, content string) error {
+	if file == *r.file {
+		return syscall.EIO
+	}
+	return r.Dirs.Write(file, content)
+}
+
+// A former value that cannot be given back is not announced: no claim lacks it, and the next claim is created.
+func TestFormerValueThatIsRefused(t *testing.T) {
+	files := newMachineFiles(t)
+	files.set("cpu/cpu6/power/pm_qos_resume_latency_us", "0")
+	r, refused := newRuntime(t, t.TempDir()), ""
+	r.machine = refusing{files.dirs(), &refused}
+	r.connect()
+	r.node.Change(func(s *contract.NodeState) {
+		quietNode(s)
+		s.Machine.CPUs[0].CPUs = contract.CPUs(4, 6)
+	})
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	refused = "cpu/cpu6/power/pm_qos_resume_latency_us"
+	r.node.Change(quietNode)
+	r.run("c", podA, r.node.Prepare(podA, claimA, quietDecision())...)
+	require.Empty(t, r.announces().MachineFaults)
+	require.FileExists(t, filepath.Join(r.node.CDI, machine.SavedFile))
 }
 
 // The announcement names interrupts that stay, few of them.

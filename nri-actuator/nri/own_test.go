@@ -86,6 +86,13 @@ func TestOwnContainer(t *testing.T) {
 		require.Equal(t, []map[string]string{files, files}, units.calls, "once for each file")
 	}
 
+	// A pod that has taken the actuator's rights away is no such container: its other containers keep their CPUs.
+	denied := r.node.Fail(dir, "cpuset.cpus", syscall.EACCES)
+	r.node.SetFile(pod, "cpuset.cpus", "0-15")
+	require.ErrorIs(t, apply(func(*enforce.Container) {}), syscall.EACCES)
+	require.Equal(t, "0-15", r.node.File(pod, "cpuset.cpus"))
+	denied()
+
 	require.ErrorIs(t, apply(func(c *enforce.Container) { c.Cgroups.Pod, c.Cgroups.PodErr = "", errors.New("unknown") }), syscall.EPERM)
 	env := r.node.Prepare(podB, claimA, quad())
 	require.ErrorIs(t, apply(func(c *enforce.Container) { c.References = c.References.WithEnv(env) }), syscall.EPERM)

@@ -49,9 +49,8 @@ type runtime struct {
 	now atomic.Int64
 	// features are the features that the actuator implements.
 	features []string
-	// machine are the directories of the machine's files, which have none unless set
-	// before connect.
-	machine machine.Dirs
+	// machine are the machine's files: none unless set before connect.
+	machine machine.Files
 	// mount has the cgroups of the actuator, the node's unless set before connect.
 	mount *cgroups.Mount
 }
@@ -85,6 +84,7 @@ func newRuntimeOn(t require.TestingT, dir string, release kerneltest.Release) *r
 		version:    "v2.2.7",
 		containers: make(map[string]*container),
 		features:   contract.Features(),
+		machine:    machine.Dirs{},
 	}
 	if release.Name == kerneltest.Linux7.Name {
 		r.kernel = "7.0.0"
