@@ -95,6 +95,14 @@ func (s *Session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 		// on.
 		return s.createLate(ctx, s.read(pod, ctr)), nil, nil
 	}
+	if errors.Is(err, errLate) {
+		// The runtime may be late itself, and go on without this answer. Then the guard waits for the container's values.
+		late := s.read(pod, ctr)
+		s.later(func(context.Context) {
+			s.enforcer.FindOrAdd(late)
+			s.due.look()
+		})
+	}
 	logs.From(ctx).Error("creation refused", zap.String("container", c.Name), zap.String("id", c.ID), zap.Error(err))
 	return nil, nil, runtimeError(c, err)
 }

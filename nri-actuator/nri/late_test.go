@@ -89,6 +89,20 @@ func TestWriteThatNeverReturns(t *testing.T) {
 	require.Equal(t, "0-1", r.node.File("kubepods/burstable/pod"+podC+"/plain", "cpuset.cpus"))
 }
 
+// TestCreationAfterALateAnswer covers A80: the runtime was late itself, did not read the refusal, and created the container.
+func TestCreationAfterALateAnswer(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	pool := r.run("pool", podB)
+	c := r.waiting("c", podA, r.node.Prepare(podA, claimA, quad())...)
+	free := r.node.Block(pool.dir, "cpuset.cpus")
+	_, _, err := r.session.CreateContainer(soon(t), c.pod, c.api)
+	require.ErrorContains(t, err, "busy with another container")
+	free()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.Equal(t, "4-7", r.cpus(c))
+	require.Equal(t, "0-3,8-15", r.cpus(pool))
+}
+
 // TestStartWhileBusy covers A67 and A80: while the actuator is busy, a container starts if
 // the guard has checked it, because a pod that is never restarted would fail for good.
 func TestStartWhileBusy(t *testing.T) {
