@@ -53,12 +53,12 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context,
 	return results, nil
 }
 
-// givenUp returns an error if kubelet waits for the answer no longer.
+// givenUp returns an error if kubelet, or the watch of a claim, waits for the answer no longer.
 func givenUp(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return fmt.Errorf("kubelet has given the call up: %w", context.Cause(ctx))
+	return fmt.Errorf("the call was given up, and nothing was written: %w", context.Cause(ctx))
 }
 
 // prepare answers each claim of a batch. With anew, only claims that are

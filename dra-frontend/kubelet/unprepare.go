@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,9 +61,7 @@ func (d *Driver) forgetAll(objects []kubeletplugin.NamespacedObject) map[types.U
 		return results
 	}
 	if err := d.writeStateWithout(removed); err != nil {
-		for _, object := range removed {
-			results[object.UID] = err
-		}
+		maps.Copy(results, failAll(removed, err))
 		return results
 	}
 	for _, object := range removed {

@@ -27,9 +27,12 @@ func TestCounter(t *testing.T) {
 	}))
 	defer server.Close()
 	c := newCounter()
+	clients := map[int]*http.Client{}
+	for node := range 3 {
+		clients[node] = &http.Client{Transport: c.through(node, time.Now().Add(-time.Hour))(http.DefaultTransport)}
+	}
 	call := func(node int, path string) error {
-		client := &http.Client{Transport: c.through(node)(http.DefaultTransport)}
-		resp, err := client.Post(server.URL+path, "text/plain", strings.NewReader("abc"))
+		resp, err := clients[node].Post(server.URL+path, "text/plain", strings.NewReader("abc"))
 		if err != nil {
 			return err
 		}
@@ -37,8 +40,8 @@ func TestCounter(t *testing.T) {
 		return errors.Join(err, resp.Body.Close())
 	}
 	served := func() int {
-		_, n := c.get()
-		return n
+		_, waits := c.get()
+		return len(waits)
 	}
 	require.NoError(t, call(1, "/slices?watch=true"))
 	require.NoError(t, call(1, "/busy?watch=true"))
@@ -49,20 +52,46 @@ func TestCounter(t *testing.T) {
 	require.Equal(t, 1, served())
 	require.NoError(t, call(2, "/slices?watch=true"))
 	require.Equal(t, 2, served())
+	_, before := c.get()
+	require.NoError(t, call(1, "/slices?watch=true"), "only the first watch is of the start")
+	_, waits := c.get()
+	require.Equal(t, before, waits)
+	require.NoError(t, call(1, "/slices"))
+	_, waits = c.get()
+	require.Greater(t, waits[1], before[1], "the creation of the slice is of the start")
 	server.Close()
 	require.Error(t, call(1, "/slices"))
 	got, _ := c.get()
-	require.WithinDuration(t, time.Now(), got.last, time.Minute)
-	got.last = time.Time{}
-	require.Equal(t, traffic{calls: 7, failed: 3, sent: 21, received: 30}, got)
+	require.Equal(t, traffic{calls: 9, failed: 3, sent: 27, received: 40}, got)
 }
 
 func TestTable(t *testing.T) {
-	text := table([]result{{
-		event: "restart", nodes: 10, took: 2 * time.Second, cpu: time.Second, memory: 64 << 20,
-		traffic: traffic{calls: 25, failed: 5, sent: 10 << 10, received: 20 << 10},
-	}})
-	require.Contains(t, text, "| 10 | restart | 2.0 s | 2.5 | 1.0 KiB | 2.0 KiB | 5 | 1.0 s | 64 MiB |\n")
+	r := result{
+		event: "restart", nodes: 10, waits: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, cpu: time.Second,
+		memory: 64 << 20, traffic: traffic{calls: 25, failed: 5, sent: 10 << 10, received: 20 << 10},
+	}
+	spread := r
+	spread.within = 90 * time.Second
+	text := table([]result{r, spread})
+	for _, start := range []string{"at once", "within 1.5 min"} {
+		require.Contains(t, text, "| 10 | "+start+" | restart | 2.0 s | 4.0 s | 2.5 | 1.0 KiB | 2.0 KiB | 5 | 1.0 s | 64 MiB |\n")
+	}
+}
+
+func TestParseFleet(t *testing.T) {
+	for word, want := range map[string]struct {
+		nodes  int
+		within time.Duration
+	}{"100": {100, 0}, "15000/10m": {15000, 10 * time.Minute}} {
+		nodes, within, err := parseFleet(word)
+		require.NoError(t, err)
+		require.Equal(t, want.nodes, nodes)
+		require.Equal(t, want.within, within)
+	}
+	for _, word := range []string{"", "many", "1/", "1/m"} {
+		_, _, err := parseFleet(word)
+		require.Error(t, err, word)
+	}
 }
 
 func TestSliceSizes(t *testing.T) {

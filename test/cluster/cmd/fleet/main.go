@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fleet measures what the frontends of many nodes ask of the API server when all of them start at once: without
-// slices, as after an installation, and with slices, as after an upgrade. etcd and the API server are real and have their
-// default limits. The nodes are objects only, and each has a publisher of its own: the library's, which the frontend uses.
+// Command fleet measures what the frontends of many nodes ask of the API server when all of them start at once, or within a
+// time: without slices, as after an installation, and with slices, as after an upgrade. etcd and the API server are real and
+// have their default limits. The nodes are objects only, and each has a publisher of its own: the library's, which the
+// frontend uses.
 //
 // The flow: main.go has the fleets, start.go starts one, traffic.go counts what goes over the connections.
 package main
@@ -17,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/internal/document"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
@@ -27,7 +29,7 @@ const author = "make bench-fleet"
 
 func main() {
 	page := flag.String("page", "../../docs/explanation/scale.md", "page to write into; empty: none")
-	nodes := flag.String("nodes", "100,1000,5000", "nodes of each fleet")
+	nodes := flag.String("nodes", "100,1000,5000,15000/10m", "nodes of each fleet; 15000/10m: they start evenly within ten minutes")
 	zones := flag.Int("zones", 2, "zones of each node")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -49,11 +51,11 @@ func measure(ctx context.Context, fleets string, zones int, page string) error {
 	}
 	var results []result
 	for word := range strings.SplitSeq(fleets, ",") {
-		nodes, err := strconv.Atoi(word)
+		nodes, within, err := parseFleet(word)
 		if err != nil {
 			return fmt.Errorf("-nodes: %w", err)
 		}
-		of, err := run(ctx, dir, nodes, zones)
+		of, err := run(ctx, dir, nodes, within, zones)
 		if err != nil {
 			return fmt.Errorf("%d nodes: %w", nodes, err)
 		}
@@ -66,14 +68,24 @@ func measure(ctx context.Context, fleets string, zones int, page string) error {
 	return document.Insert(page, author, table(results)+"\n"+sizes)
 }
 
+// parseFleet returns the number of nodes, and the time within which they start: 0 if all start at once.
+func parseFleet(word string) (nodes int, within time.Duration, err error) {
+	count, duration, spread := strings.Cut(word, "/")
+	if nodes, err = strconv.Atoi(count); err != nil || !spread {
+		return nodes, 0, err
+	}
+	within, err = time.ParseDuration(duration)
+	return nodes, within, err
+}
+
 // run measures a fleet: the first start and a restart.
-func run(ctx context.Context, dir string, nodes, zones int) (all []result, err error) {
+func run(ctx context.Context, dir string, nodes int, within time.Duration, zones int) (all []result, err error) {
 	p, err := hollow.Start(ctx, dir, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Down(context.WithoutCancel(ctx))) }()
-	f := fleet{plane: p, nodes: nodes}
+	f := fleet{plane: p, nodes: nodes, within: within}
 	if f.devices, err = hollow.Devices(zones); err != nil {
 		return nil, err
 	}
@@ -118,11 +130,15 @@ func sliceSizes(counts ...int) (string, error) {
 // table returns the results as Markdown.
 func table(results []result) string {
 	var b strings.Builder
-	b.WriteString("| nodes | event | until the last call | calls of a node | sent by a node | received by a node | failed calls | " +
-		"API server's CPU | API server's memory |\n|--:|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| nodes | start | event | a node waits: median | longest | calls of a node | sent by a node | received by a node | " +
+		"failed calls | API server's CPU | API server's memory |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, r := range results {
-		n := float64(r.nodes)
-		fmt.Fprintf(&b, "| %d | %s | %.1f s | %.1f | %.1f KiB | %.1f KiB | %d | %.1f s | %d MiB |\n", r.nodes, r.event, r.took.Seconds(),
+		n, start := float64(r.nodes), "at once"
+		if r.within > 0 {
+			start = fmt.Sprintf("within %g min", r.within.Minutes())
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %.1f s | %.1f s | %.1f | %.1f KiB | %.1f KiB | %d | %.1f s | %d MiB |\n",
+			r.nodes, start, r.event, r.waits[len(r.waits)/2].Seconds(), r.waits[len(r.waits)-1].Seconds(),
 			float64(r.traffic.calls)/n, float64(r.traffic.sent)/n/1024, float64(r.traffic.received)/n/1024, r.traffic.failed,
 			r.cpu.Seconds(), r.memory>>20)
 	}

@@ -23,14 +23,19 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
 )
 
-// patience is how long a start may take.
-const patience = 10 * time.Minute
+const (
+	// patience is how long the nodes may take after the last of them has started.
+	patience = 10 * time.Minute
+	// quiet is how long calls are counted after all nodes are served.
+	quiet = 3 * time.Second
+)
 
 // fleet are the nodes of a control plane.
 type fleet struct {
 	plane   hollow.ControlPlane
 	pid     int // of the API server
 	nodes   int
+	within  time.Duration        // of the starts of all nodes
 	devices []resourceapi.Device // of each node
 	slices  int                  // that are there when all nodes have published
 }
@@ -39,7 +44,8 @@ type fleet struct {
 type result struct {
 	event   string
 	nodes   int
-	took    time.Duration // until the last call
+	within  time.Duration
+	waits   []time.Duration // of each node until it was served, sorted
 	traffic traffic
 	cpu     time.Duration // of the API server
 	memory  int64         // of the API server at the end, in bytes
@@ -57,14 +63,13 @@ func (f *fleet) prepare(ctx context.Context) error {
 
 // start starts the publishers of all nodes, waits until all are served, and ends the publishers and their connections.
 func (f *fleet) start(ctx context.Context, event string) (r result, err error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
+	ctx, stop := context.WithTimeout(ctx, f.within+patience)
 	defer stop()
 	before, err := hollow.CPUTime(f.pid)
 	if err != nil {
 		return result{}, err
 	}
 	count, dialer := newCounter(), connrotation.NewDialer((&net.Dialer{}).DialContext)
-	began := time.Now()
 	failed := make(chan error, f.nodes)
 	var publishers sync.WaitGroup
 	defer func() {
@@ -74,6 +79,11 @@ func (f *fleet) start(ctx context.Context, event string) (r result, err error) {
 	}()
 	for i := range f.nodes {
 		publishers.Go(func() {
+			select {
+			case <-time.After(f.within * time.Duration(i) / time.Duration(f.nodes)):
+			case <-ctx.Done():
+				return
+			}
 			if err := f.publish(ctx, i, count, dialer); err != nil && ctx.Err() == nil {
 				failed <- err
 			}
@@ -82,8 +92,8 @@ func (f *fleet) start(ctx context.Context, event string) (r result, err error) {
 	if err := f.served(ctx, count, failed); err != nil {
 		return result{}, err
 	}
-	traffic, _ := count.get()
-	r = result{event: event, nodes: f.nodes, took: traffic.last.Sub(began), traffic: traffic}
+	traffic, waits := count.get()
+	r = result{event: event, nodes: f.nodes, within: f.within, waits: waits, traffic: traffic}
 	after, err := hollow.CPUTime(f.pid)
 	if err != nil {
 		return result{}, err
@@ -104,7 +114,7 @@ func (f *fleet) publish(ctx context.Context, i int, count *counter, dialer *conn
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return dialer.DialContext(ctx, network, address)
 	}
-	config.Wrap(count.through(i))
+	config.Wrap(count.through(i, time.Now()))
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -124,33 +134,35 @@ func (f *fleet) publish(ctx context.Context, i int, count *counter, dialer *conn
 }
 
 // served waits until all publishers have done the calls of their start and the API server has the slices of all nodes, and
-// then until no call came for the time quiet. The first publisher that fails to start ends the wait.
+// then for the time quiet, in which no node should write. The first publisher that fails to start ends the wait.
 func (f *fleet) served(ctx context.Context, count *counter, failed <-chan error) error {
-	const quiet = 3 * time.Second
 	client, err := kubernetes.NewForConfig(f.plane.Config)
 	if err != nil {
 		return err
 	}
+	var all <-chan time.Time // when all nodes have been served for the time quiet
 	for {
-		traffic, done := count.get()
+		_, waits := count.get()
 		found := int64(0)
 		var problem error
-		if done == f.nodes && time.Since(traffic.last) > quiet {
+		if len(waits) == f.nodes && all == nil {
 			// The rest is only counted: a list of all slices would be a part of the load.
 			list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{Limit: 1})
 			if problem = err; err == nil {
 				found = int64(len(list.Items)) + ptr.Deref(list.RemainingItemCount, 0)
 			}
 			if found >= int64(f.slices) {
-				return nil
+				all = time.After(quiet)
 			}
 		}
 		select {
+		case <-all:
+			return nil
 		case err := <-failed:
 			return err
 		case <-ctx.Done():
 			return fmt.Errorf("after %s %d of %d nodes are served, and %d of %d slices are there (last error: %v): %w",
-				patience, done, f.nodes, found, f.slices, problem, ctx.Err())
+				f.within+patience, len(waits), f.nodes, found, f.slices, problem, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,35 +14,40 @@ import (
 type traffic struct {
 	calls, failed  int // failed: without an answer, or with an error, which the client tries again
 	sent, received int64
-	last           time.Time // of the last call
 }
 
 // counter counts the traffic of all publishers.
 type counter struct {
 	mu      sync.Mutex
 	traffic traffic
-	// watching and known are the nodes with a watch, and the nodes whose Node was read.
-	watching, known map[int]bool
+	starts  map[int]*start // by node
 }
 
-func newCounter() *counter { return &counter{watching: map[int]bool{}, known: map[int]bool{}} }
+// start is the start of a node's publisher. The times of the answers are of the first answer each, and zero before.
+type start struct{ began, watch, node, slice time.Time }
 
-// get returns the traffic, and the number of nodes that have done all calls of a start: a publisher reads its Node when it
-// has the slices, and watches them.
-func (c *counter) get() (traffic, int) {
+func newCounter() *counter { return &counter{starts: map[int]*start{}} }
+
+// get returns the traffic, and how long each node waited that has done all calls of a start, sorted: a publisher reads its
+// Node when it has the slices, and watches the slices. A node without a slice then creates its slice.
+func (c *counter) get() (traffic, []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	done := 0
-	for node := range c.known {
-		if c.watching[node] {
-			done++
+	var waits []time.Duration
+	for _, s := range c.starts {
+		if !s.watch.IsZero() && !s.node.IsZero() {
+			waits = append(waits, slices.MaxFunc([]time.Time{s.watch, s.node, s.slice}, time.Time.Compare).Sub(s.began))
 		}
 	}
-	return c.traffic, done
+	slices.Sort(waits)
+	return c.traffic, waits
 }
 
-// through returns the round tripper that counts what a node's next does.
-func (c *counter) through(node int) func(next http.RoundTripper) http.RoundTripper {
+// through returns the round tripper that counts what a node's next does. The node's start began at the given time.
+func (c *counter) through(node int, began time.Time) func(next http.RoundTripper) http.RoundTripper {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.starts[node] = &start{began: began}
 	return func(next http.RoundTripper) http.RoundTripper { return counted{c, node, next} }
 }
 
@@ -63,17 +69,25 @@ func (c counted) RoundTrip(req *http.Request) (*http.Response, error) {
 func (c counted) count(req *http.Request, resp *http.Response, err error) {
 	c.counter.mu.Lock()
 	defer c.counter.mu.Unlock()
-	t := &c.counter.traffic
+	t, s := &c.counter.traffic, c.counter.starts[c.node]
 	t.calls++
 	t.sent += max(0, req.ContentLength)
-	t.last = time.Now()
 	switch {
 	case err != nil || resp.StatusCode >= http.StatusBadRequest:
 		t.failed++
 	case req.URL.Query().Get("watch") != "":
-		c.counter.watching[c.node] = true
+		first(&s.watch)
 	case req.URL.Path == nodePath(c.node):
-		c.counter.known[c.node] = true
+		first(&s.node)
+	case req.Method == http.MethodPost:
+		first(&s.slice)
+	}
+}
+
+// first sets a time that is not set.
+func first(t *time.Time) {
+	if t.IsZero() {
+		*t = time.Now()
 	}
 }
 
