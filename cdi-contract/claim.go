@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -256,7 +257,7 @@ func WithPods(name string, data []byte, pods []PodRecord) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if record["pods"], err = json.Marshal(pods); err != nil {
+	if record["pods"], err = withPods(record["pods"], pods); err != nil {
 		return nil, err
 	}
 	if data, err = encodeSpec(ClaimKind, record, spec.Devices); err != nil {
@@ -264,6 +265,37 @@ func WithPods(name string, data []byte, pods []PodRecord) ([]byte, error) {
 	}
 	_, err = DecodeClaim(name, data)
 	return data, err
+}
+
+// withPods returns pods in JSON. A pod that was there before and has not changed stays as it is, with its unknown members.
+func withPods(before json.RawMessage, pods []PodRecord) (json.RawMessage, error) {
+	var raws []json.RawMessage
+	if len(before) > 0 {
+		if err := json.Unmarshal(before, &raws); err != nil {
+			return nil, err
+		}
+	}
+	all := make([]json.RawMessage, len(pods))
+	for i, pod := range pods {
+		for _, raw := range raws {
+			var was PodRecord
+			if err := json.Unmarshal(raw, &was); err != nil {
+				return nil, err
+			}
+			if reflect.DeepEqual(was, pod) {
+				all[i] = raw
+			}
+		}
+		if all[i] != nil {
+			continue
+		}
+		raw, err := json.Marshal(pod)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = raw
+	}
+	return json.Marshal(all)
 }
 
 // sameDecision returns an error unless the variable env carries the decision d.

@@ -108,6 +108,10 @@ var (
 // that each content has the kernel's form.
 func (f Files) Validate() error { return f.check("cgroup", writtenFilePattern) }
 
+// IsWritten reports whether the contract lets the actuator write the cgroup file of a pod or a level. A later version may have more
+// files.
+func IsWritten(file string) bool { return writtenFilePattern.MatchString(file) }
+
 func (f Files) check(what string, allowed *regexp.Regexp) error {
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		if !allowed.MatchString(name) {

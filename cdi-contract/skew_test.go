@@ -166,6 +166,7 @@ func TestWithPodsKeepsWhatItDoesNotKnow(t *testing.T) {
 	require.Equal(t, before, after)
 	require.Contains(t, string(is), "DRA_LATER=1")
 	require.Contains(t, string(is), "queue", "a member of the record that is not known")
+	require.Contains(t, string(is), "shift", "a member of a pod that is not known")
 	changed, err := contract.DecodeClaim(file, is)
 	require.NoError(t, err)
 	record.Pods = pods

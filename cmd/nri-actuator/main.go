@@ -104,7 +104,7 @@ func run(ctx context.Context, config daemon.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	server := process.Server{Address: o.address, Alive: d.Alive, Ready: d.Alive, ServesClaims: d.ServesClaims}
+	server := process.Server{Address: o.address, Alive: d.Alive, Ready: d.Ready, ServesClaims: d.ServesClaims}
 	if o.metrics {
 		server.Metrics = registry
 	}

@@ -102,6 +102,9 @@ func (m *Mount) readMarks(d Cgroup, dir string, files []string, state *tree.Stat
 		if file == name {
 			continue // another program's attribute
 		}
+		if name != markWritten+file && !contract.IsWritten(file) {
+			continue // a file that a later version writes
+		}
 		content, err := d.Attribute(name)
 		if err != nil {
 			state.Unreadable[file] = true

@@ -106,7 +106,7 @@ func TestProvenance(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := claims.New(cdidir.At(n.CDI), []string{"known"})
+			d := claims.New(cdidir.At(n.CDI), []string{"known"}, "boot")
 			node, err := d.Node()
 			require.NoError(t, err)
 			if c.pod == "" {
@@ -164,7 +164,7 @@ func TestUnknownFeature(t *testing.T) {
 		"known": {container: claims.Container{PodUID: other, Env: plain}, features: []string{"known", "fly"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := claims.New(cdidir.At(n.CDI), append(c.features, "known"))
+			d := claims.New(cdidir.At(n.CDI), append(c.features, "known"), "boot")
 			node, err := d.Node()
 			require.NoError(t, err)
 			_, err = d.ForContainer(node, c.container)
@@ -191,7 +191,7 @@ func TestEffective(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
 	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5")}, contract.Decision{CPUs: contracttest.CPUs("8")})
-	d := claims.New(cdidir.At(n.CDI), nil)
+	d := claims.New(cdidir.At(n.CDI), nil, "boot")
 	node, err := d.Node()
 	require.NoError(t, err)
 	got, err := d.ForContainer(node, claims.Container{PodUID: pod, Env: env})
@@ -206,7 +206,7 @@ func TestEffective(t *testing.T) {
 func TestNeverStale(t *testing.T) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(t, t.TempDir())
-	d := claims.New(cdidir.At(n.CDI), nil)
+	d := claims.New(cdidir.At(n.CDI), nil, "boot")
 	for range 20 {
 		n.Change(func(*contract.NodeState) {})
 		node, err := d.Node()
@@ -245,7 +245,7 @@ func TestUnreadableIsNoRefusal(t *testing.T) {
 	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4")})
 	for name, data := range map[string][]byte{"empty": nil, "broken": []byte("{"), "too large": make([]byte, contract.MaxFileSize+1)} {
 		t.Run(name, func(t *testing.T) {
-			d := claims.New(cdidir.At(n.CDI), nil)
+			d := claims.New(cdidir.At(n.CDI), nil, "boot")
 			n.WriteFile(contract.ClaimFile(claim), data)
 			node, err := d.Node()
 			require.NoError(t, err)
@@ -269,7 +269,7 @@ func TestFIFODoesNotBlock(t *testing.T) {
 	n := testnode.New(t, t.TempDir())
 	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4")})
 	for _, name := range []string{contract.ClaimFile(claim), contract.NodeFile} {
-		d := claims.New(cdidir.At(n.CDI), nil)
+		d := claims.New(cdidir.At(n.CDI), nil, "boot")
 		node, err := d.Node()
 		require.NoError(t, err)
 		path := filepath.Join(n.CDI, name)
@@ -295,7 +295,7 @@ func FuzzForContainer(f *testing.F) {
 	pod, claim := testnode.UID(1), testnode.UID(11)
 	n := testnode.New(f, f.TempDir())
 	env := n.Prepare(pod, claim, contract.Decision{CPUs: contracttest.CPUs("4-5")}, contract.Decision{Mems: contracttest.NUMANodes("1")})
-	d := claims.New(cdidir.At(n.CDI), nil)
+	d := claims.New(cdidir.At(n.CDI), nil, "boot")
 	node, err := d.Node()
 	require.NoError(f, err)
 	f.Add(env[0], env[1])
@@ -314,4 +314,19 @@ func FuzzForContainer(f *testing.F) {
 			require.Contains(t, env, ask.Env[slices.IndexFunc(ask.Env, func(e string) bool { return e == env[key.Index] })])
 		}
 	})
+}
+
+// A node state of another boot counts as missing: the machine may have other CPUs since.
+func TestNodeStateOfAnotherBoot(t *testing.T) {
+	n := testnode.New(t, t.TempDir())
+	n.Change(func(*contract.NodeState) {})
+	d := claims.New(cdidir.At(n.CDI), nil, "the next boot")
+	for range 2 {
+		_, err := d.Node()
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.ErrorContains(t, err, "was written during boot boot, this is boot the next boot")
+	}
+	n.Change(func(s *contract.NodeState) { s.BootID = "the next boot" })
+	_, err := d.Node()
+	require.NoError(t, err)
 }

@@ -73,7 +73,7 @@ func TestReferences(t *testing.T) {
 
 func TestOversizeIsRefused(t *testing.T) {
 	n := testnode.New(t, t.TempDir())
-	d := claims.New(cdidir.At(n.CDI), nil)
+	d := claims.New(cdidir.At(n.CDI), nil, "boot")
 	_, err := d.ForContainer(n.State, claims.Container{PodUID: testnode.UID(1), Oversize: contract.MaxEnv + 1})
 	var refusal *claims.Refusal
 	require.ErrorAs(t, err, &refusal)
@@ -110,7 +110,7 @@ func TestCPUsOf(t *testing.T) {
 			if c.file != nil {
 				n.WriteFile(contract.ClaimFile(second), c.file)
 			}
-			d := claims.New(cdidir.At(n.CDI), nil)
+			d := claims.New(cdidir.At(n.CDI), nil, "boot")
 			got, err := d.CPUsOf(n.State, c.pod)
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)

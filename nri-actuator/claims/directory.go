@@ -7,6 +7,7 @@ package claims
 
 import (
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 
@@ -20,6 +21,7 @@ import (
 type Directory struct {
 	dir      cdidir.Dir
 	features []string
+	bootID   string
 
 	mu     sync.Mutex
 	node   contract.NodeState
@@ -49,12 +51,13 @@ func (d *Directory) parse(entry string) variable {
 }
 
 // New returns the directory dir. features are the features that this program
-// implements.
-func New(dir cdidir.Dir, features []string) *Directory {
-	return &Directory{dir: dir, features: features, claims: make(map[string]claim)}
+// implements. bootID is the id of the machine's boot.
+func New(dir cdidir.Dir, features []string, bootID string) *Directory {
+	return &Directory{dir: dir, features: features, bootID: bootID, claims: make(map[string]claim)}
 }
 
-// Node returns the node state. An absent file is [fs.ErrNotExist].
+// Node returns the node state. An absent file is [fs.ErrNotExist], and so is a file of
+// another boot: the machine may have other CPUs since.
 func (d *Directory) Node() (contract.NodeState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,6 +71,10 @@ func (d *Directory) Node() (contract.NodeState, error) {
 	node, err := contract.DecodeNode(data)
 	if err != nil {
 		return contract.NodeState{}, fmt.Errorf("node state: %s: %w", d.dir.Path(contract.NodeFile), err)
+	}
+	if node.BootID != d.bootID {
+		return contract.NodeState{}, fmt.Errorf("node state: %s was written during boot %s, this is boot %s: %w",
+			d.dir.Path(contract.NodeFile), node.BootID, d.bootID, fs.ErrNotExist)
 	}
 	d.node, d.nodeID = node, id
 	d.forgetReleased()

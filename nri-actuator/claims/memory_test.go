@@ -31,7 +31,7 @@ func TestSameFileIsNotDecodedAgain(t *testing.T) {
 			s.Pods[testnode.UID(1000+i)] = contract.PodState{Claims: []string{testnode.UID(2000 + i)}}
 		}
 	})
-	d := claims.New(cdidir.At(n.CDI), nil)
+	d := claims.New(cdidir.At(n.CDI), nil, "boot")
 	node, err := d.Node()
 	require.NoError(t, err)
 	ask := claims.Container{PodUID: pod, Env: env[:1]}
@@ -50,7 +50,7 @@ func TestSameFileIsNotDecodedAgain(t *testing.T) {
 func TestReleasedClaimsAreForgotten(t *testing.T) {
 	const released = 15
 	n := testnode.New(t, t.TempDir())
-	d := claims.New(cdidir.At(n.CDI), nil)
+	d := claims.New(cdidir.At(n.CDI), nil, "boot")
 	inUse := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats

@@ -146,9 +146,10 @@ func New(config Config, open func(root string) (*cgroups.Mount, error), m *metri
 	case err != nil:
 		return nil, errors.Join(err, mount.Close())
 	}
+	boot := strings.TrimSpace(string(bootID))
 	return &Daemon{
 		config: config, metrics: m, mount: mount,
-		dir: claims.New(dir, contract.Features()), kernel: strings.TrimSpace(string(kernel)), bootID: strings.TrimSpace(string(bootID)),
+		dir: claims.New(dir, contract.Features(), boot), kernel: strings.TrimSpace(string(kernel)), bootID: boot,
 	}, nil
 }
 
@@ -213,6 +214,18 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 func (d *Daemon) Alive() error {
 	if plugin := d.plugin.Load(); plugin != nil {
 		return plugin.Alive()
+	}
+	return nil
+}
+
+// Ready returns why an update must not go on to the next node. Alone a runtime that does not take the actuator is no reason:
+// one node must not stop the update of all other nodes.
+func (d *Daemon) Ready() error {
+	if err := d.Alive(); err != nil {
+		return err
+	}
+	if plugin := d.plugin.Load(); plugin != nil {
+		return plugin.Misplaced()
 	}
 	return nil
 }

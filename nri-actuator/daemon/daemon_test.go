@@ -196,7 +196,7 @@ func TestSecondActuatorWaits(t *testing.T) {
 	require.NoError(t, err)
 	d, _ := h.startActuator()
 	require.Eventually(t, func() bool { return h.logs.FilterMessage("waiting for the other nri-actuator to end").Len() > 0 }, patience, pause)
-	require.NoError(t, d.Alive(), "or a rollout would wait for itself")
+	require.NoError(t, d.Ready(), "or a rollout would wait for itself")
 	require.ErrorContains(t, d.ServesClaims(), "another nri-actuator")
 	require.NoError(t, held.Close())
 	h.connected(true)

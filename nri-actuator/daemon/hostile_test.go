@@ -89,7 +89,7 @@ func TestRuntimeThatCannotList(t *testing.T) {
 		a, err = contract.ReadAnnouncement(h.node.CDI)
 		return err == nil && !a.Connected && strings.Contains(a.Disconnected, "4 MiB of environment")
 	}, patience, pause)
-	require.NoError(t, d.Alive(), "one node must not stop the update of the others")
+	require.NoError(t, d.Ready(), "one node must not stop the update of all other nodes")
 	require.ErrorContains(t, d.ServesClaims(), "not connected")
 
 	// Containers that are created without an NRI call: of a new pod, and of a pod

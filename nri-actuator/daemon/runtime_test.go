@@ -61,8 +61,13 @@ func newHost(t *testing.T) *host {
 	h := &host{t: t, node: testnode.New(t, dir), runtime: "containerd", version: "v2.2.7"}
 	h.config = daemon.Config{
 		CDIDir: h.node.CDI, NRISocket: filepath.Join(dir, "nri.sock"), PluginName: "cpumem", PluginIndex: "90",
-		CgroupRoot: "/cgroup", SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), ProcRoot: "/proc",
+		CgroupRoot: "/cgroup", SystemBus: filepath.Join(dir, "bus"), UnitDir: filepath.Join(dir, "units"), ProcRoot: filepath.Join(dir, "proc"),
 		GuardDir: filepath.Join(dir, "guard"), RefreshInterval: time.Hour,
+	}
+	for file, content := range map[string]string{"osrelease": "6.12.0", "random/boot_id": h.node.State.BootID} {
+		file = filepath.Join(h.config.ProcRoot, "sys/kernel", file)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(content+"\n"), 0o644))
 	}
 	h.config.GuardProgram, _ = os.Executable()
 	return h

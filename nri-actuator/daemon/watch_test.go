@@ -36,7 +36,7 @@ func TestNothingIsMissedBeforeTheWatch(t *testing.T) {
 	bus := systemd.New(func(context.Context) (systemd.Bus, error) { return nil, context.Canceled }, func(string) {})
 	plugin := nri.New(nri.Options{Announcer: held, Options: enforce.Options{Kernel: "6.12.0",
 		Host:      machine.New(machine.Dirs{}, cdidir.At(node.CDI), "boot"),
-		Directory: claims.New(cdidir.At(node.CDI), contract.Features()), Mount: node.Mount(),
+		Directory: claims.New(cdidir.At(node.CDI), contract.Features(), "boot"), Mount: node.Mount(),
 		Units:   systemd.Systemd{Slices: bus, Dropins: systemd.NewDropins(dir)},
 		Metrics: m, RefreshInterval: time.Hour, Clock: time.Now,
 	}})

@@ -220,6 +220,11 @@ func (e *Enforcer) node(ctx context.Context) (contract.NodeState, error) {
 	return contract.NodeState{}, err
 }
 
+// LacksNode reports whether containers refer to claims and the last read of the node state found no file.
+func (e *Enforcer) LacksNode() bool {
+	return errors.Is(e.stale, fs.ErrNotExist) && slices.ContainsFunc(e.containers, (*Container).NamesClaim)
+}
+
 // claimsInUse reports whether a container has claimed CPUs, or may have: its claim
 // file may be unreadable.
 func (e *Enforcer) claimsInUse() bool {

@@ -95,8 +95,8 @@ func decisionOf(spec *specs.Spec, features []string) (contract.Decision, error) 
 	for _, entry := range spec.Process.Env {
 		key, decision, ours, err := contract.ParseEnv(entry, features)
 		if errors.Is(err, contract.ErrUnknownFeature) {
-			return contract.Decision{}, fmt.Errorf("%w; if nri-actuator knows the feature, delete the pod: "+
-				"another of its claims was prepared with this older guard", err)
+			return contract.Decision{}, fmt.Errorf("%w; if nri-actuator knows the feature, another claim of the pod was prepared with "+
+				"this older guard, and keeps the guard while any pod has the claim: delete all pods of that claim", err)
 		}
 		if err != nil {
 			return contract.Decision{}, err

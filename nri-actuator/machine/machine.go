@@ -98,8 +98,15 @@ type Result struct {
 
 // record is the content of the file of former values.
 type record struct {
-	BootID string           `json:"bootID"`
-	Files  map[string]Saved `json:"files"`
+	BootID string                     `json:"bootID"`
+	Files  map[string]json.RawMessage `json:"files"`
+}
+
+// kept is what is saved in this boot. foreign are the files of another version of the actuator, which stay saved as they are: that
+// version may come back.
+type kept struct {
+	own     map[string]Saved
+	foreign map[string]json.RawMessage
 }
 
 // maxRounds bounds the rounds of Apply. A write can change other files: CPUs may share a
@@ -109,7 +116,8 @@ const maxRounds = 3
 // Apply gives the machine the values. Without values it gives former values back, and does
 // nothing if there are none.
 func (h *Host) Apply(want contract.Machine) (r Result) {
-	saved, err := h.load()
+	before, err := h.load()
+	saved := before.own
 	if err != nil {
 		// Without the former values that are saved, a content of this driver would look like
 		// another program's (I4).
@@ -123,13 +131,13 @@ func (h *Host) Apply(want contract.Machine) (r Result) {
 		r = Result{}
 		seen := h.read(want, saved, &r)
 		steps, keep := Plan(want, saved, seen)
-		if err := h.save(saved, keep); err != nil {
+		if err := h.save(saved, keep, before.foreign); err != nil {
 			// Without its former value a file must not be written.
 			r.add("", err)
 			return r
 		}
 		after, written := h.take(steps, keep, &r)
-		if err := h.save(keep, after); err != nil {
+		if err := h.save(keep, after, before.foreign); err != nil {
 			r.add("", err)
 		}
 		saved = after
@@ -184,49 +192,70 @@ func (r *Result) add(feature string, err error) {
 }
 
 // load returns what is saved in this boot.
-func (h *Host) load() (map[string]Saved, error) {
+func (h *Host) load() (kept, error) {
 	data, err := h.store.Read(SavedFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return kept{}, nil
 	}
 	if err != nil {
-		return nil, err
+		return kept{}, err
 	}
-	saved, err := decode(data)
+	bootID, saved, err := decode(data)
 	if err != nil {
 		err = fmt.Errorf("%s is removed, its former values are not given back: %w", SavedFile, err)
-		return nil, errors.Join(err, h.store.Remove(SavedFile))
+		return kept{}, errors.Join(err, h.store.Remove(SavedFile))
 	}
-	if saved.BootID != h.bootID {
+	if bootID != h.bootID {
 		// The boot has given all former values back.
-		return nil, h.store.Remove(SavedFile)
+		return kept{}, h.store.Remove(SavedFile)
 	}
-	return saved.Files, nil
+	return saved, nil
 }
 
 // decode reads the file of former values.
-func decode(data []byte) (record, error) {
+func decode(data []byte) (bootID string, saved kept, err error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return record{}, err
+		return "", kept{}, err
 	}
-	for name, v := range r.Files {
-		if featureOf(name) == "" || strings.ContainsAny(v.Former+v.Written+v.Pending, "\n\x00") {
-			return record{}, fmt.Errorf("file %q with %q is none of this driver's", contract.Excerpt(name, 100), contract.Excerpt(v.Former, 100))
+	saved = kept{own: make(map[string]Saved), foreign: make(map[string]json.RawMessage)}
+	for name, raw := range r.Files {
+		if featureOf(name) == "" {
+			saved.foreign[name] = raw
+			continue
 		}
+		var v Saved
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return "", kept{}, fmt.Errorf("%s: %w", name, err)
+		}
+		if strings.ContainsAny(v.Former+v.Written+v.Pending, "\n\x00") {
+			return "", kept{}, fmt.Errorf("%s with %q is none of this driver's contents", name, contract.Excerpt(v.Former, 100))
+		}
+		saved.own[name] = v
 	}
-	return r, nil
+	return r.BootID, saved, nil
 }
 
 // save replaces what is saved, if it differs.
-func (h *Host) save(before, after map[string]Saved) error {
+func (h *Host) save(before, after map[string]Saved, foreign map[string]json.RawMessage) error {
 	switch {
 	case len(after) == 0 && len(before) == 0, reflect.DeepEqual(before, after):
 		return nil
-	case len(after) == 0:
+	case len(after) == 0 && len(foreign) == 0:
 		return h.store.Remove(SavedFile)
 	}
-	data, err := json.Marshal(record{BootID: h.bootID, Files: after})
+	files := maps.Clone(foreign)
+	if files == nil {
+		files = make(map[string]json.RawMessage)
+	}
+	for name, v := range after {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		files[name] = raw
+	}
+	data, err := json.Marshal(record{BootID: h.bootID, Files: files})
 	if err != nil {
 		return err
 	}

@@ -317,13 +317,6 @@ func TestSavedFile(t *testing.T) {
 	}{
 		"of another boot": {content: `{"bootID":"earlier","files":{"irq/24/smp_affinity_list":{"former":"0-3","written":"0"}}}`},
 		"no JSON":         {content: "{", fault: "is removed, its former values are not given back"},
-		"another file": {
-			content: `{"bootID":"boot","files":{"cpu/cpu2/online":{"former":"0","written":"1"}}}`,
-			fault:   `file "cpu/cpu2/online" with "0" is none of this driver's`,
-		},
-		"out of the directory": {
-			content: `{"bootID":"boot","files":{"irq/../24/smp_affinity_list":{"former":"0","written":"1"}}}`, fault: "is none of this driver's",
-		},
 		"several lines": {
 			content: `{"bootID":"boot","files":{"workqueue/cpumask":{"former":"0\n1","written":"1"}}}`, fault: "is none of this driver's",
 		},
@@ -341,6 +334,36 @@ func TestSavedFile(t *testing.T) {
 			}
 			require.NoFileExists(t, h.path("cdi/"+machine.SavedFile))
 		})
+	}
+}
+
+// A file of another version of the actuator stays saved as it is, and is neither read nor written. What this version knows is given back.
+func TestSavedByAnotherVersion(t *testing.T) {
+	foreign := map[string]string{
+		"cpu/cpu2/online": `{"former":"1","written":"0","later":[1]}`, "irq/../24/smp_affinity_list": `{"former":"0","written":"1"}`,
+	}
+	h := newHost(t)
+	h.write("cpu/cpu2/online", "0")
+	require.Empty(t, h.start("boot").Apply(quietCPU2()).Faults)
+	var content struct {
+		BootID string                     `json:"bootID"`
+		Files  map[string]json.RawMessage `json:"files"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(h.read("cdi/"+machine.SavedFile)), &content))
+	for name, saved := range foreign {
+		content.Files[name] = json.RawMessage(saved)
+	}
+	data, err := json.Marshal(content)
+	require.NoError(t, err)
+	h.write("cdi/"+machine.SavedFile, string(data))
+	require.Empty(t, h.start("boot").Apply(contract.Machine{}).Faults)
+	require.Equal(t, "0-3", h.read("irq/24/smp_affinity_list"))
+	require.Equal(t, "0", h.read("cpu/cpu2/online"))
+	content.Files = nil
+	require.NoError(t, json.Unmarshal([]byte(h.read("cdi/"+machine.SavedFile)), &content))
+	require.Len(t, content.Files, len(foreign))
+	for name, saved := range foreign {
+		require.JSONEq(t, saved, string(content.Files[name]))
 	}
 }
 

@@ -280,3 +280,29 @@ func TestNodeFileLostBesideAPartition(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0-15", plain.spec["cpuset.cpus"])
 }
+
+// After a change of cdiDir beside running claims, the new directory has no node file: the actuator is not ready there, so that an
+// update stops. Without such claims it is ready before there is a frontend.
+func TestMisplaced(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("plain", podB)
+	node := filepath.Join(r.node.CDI, contract.NodeFile)
+	away := func() (back func()) {
+		data, err := os.ReadFile(node)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(node))
+		return func() { r.node.WriteFile(contract.NodeFile, data) }
+	}
+	back := away()
+	r.connect()
+	require.NoError(t, r.plugin.Misplaced())
+	back()
+	r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
+	require.NoError(t, r.plugin.Misplaced())
+	back = away()
+	r.connect() // another actuator
+	require.ErrorContains(t, r.plugin.Misplaced(), "no node file")
+	back()
+	require.NoError(t, r.plugin.Apply(t.Context()))
+	require.NoError(t, r.plugin.Misplaced())
+}

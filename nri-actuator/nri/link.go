@@ -151,6 +151,16 @@ func (p *Plugin) Ready() error {
 	return nil
 }
 
+// Misplaced returns an error if containers on this node have claims and the CDI directory has no node file: the frontend that
+// prepared these claims has another directory.
+func (p *Plugin) Misplaced() error {
+	if p.lacksNode.Load() {
+		return errors.New("containers on this node have claims, and the CDI directory has no node file: " +
+			"is dra-frontend running on this node, and was cdiDir changed while claims were prepared?")
+	}
+	return nil
+}
+
 // Alive returns an error if this process will not recover by itself.
 func (p *Plugin) Alive() error {
 	if held := p.lock.held(); held > stuckAfter {

@@ -38,6 +38,8 @@ type Plugin struct {
 	link     link
 	inbox    inbox
 	due      due
+	// lacksNode is what the enforcer reported last.
+	lacksNode atomic.Bool
 }
 
 // Options are the parts of a Plugin. All are required.
@@ -198,6 +200,7 @@ const remembered = 10 * time.Minute
 // fillAnnouncement puts into the announcement what the frontend cannot see.
 func (p *Plugin) fillAnnouncement(a *contract.Announcement) {
 	p.enforcer.FillAnnouncement(a, p.Clock().Add(-max(remembered, 3*p.RefreshInterval)))
+	p.lacksNode.Store(p.enforcer.LacksNode())
 }
 
 // Apply brings everything that runs to the present node state, and repairs

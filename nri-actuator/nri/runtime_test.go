@@ -108,7 +108,7 @@ func (r *runtime) connect() {
 	}
 	r.plugin = nri.New(nri.Options{Announcer: r, Options: enforce.Options{Kernel: r.kernel,
 		Host:      machine.New(r.machine, cdidir.At(r.node.CDI), "boot"),
-		Directory: claims.New(cdidir.At(r.node.CDI), r.features), Mount: mount, Metrics: m,
+		Directory: claims.New(cdidir.At(r.node.CDI), r.features, "boot"), Mount: mount, Metrics: m,
 		// The cgroups are no units.
 		Units: systemd.Systemd{Slices: systemd.New(nil, nil), Dropins: systemd.NewDropins("/absent")},
 		Clock: func() time.Time { return time.Unix(0, r.now.Load()) }, RefreshInterval: time.Minute,

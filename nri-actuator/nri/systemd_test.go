@@ -90,7 +90,7 @@ func (s *fakeSystemd) start() {
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 	s.plugin = nri.New(nri.Options{Announcer: s, Options: enforce.Options{Kernel: "6.12.0",
 		Host:      machine.New(machine.Dirs{}, cdidir.At(s.node.CDI), "boot"),
-		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features()), Mount: s.node.Mount(), Metrics: m,
+		Directory: claims.New(cdidir.At(s.node.CDI), contract.Features(), "boot"), Mount: s.node.Mount(), Metrics: m,
 		Units: s.wrap(systemd.Systemd{Slices: s.slices, Dropins: systemd.NewDropins(s.unitDir)}), Clock: time.Now,
 	}})
 	s.session = s.plugin.NewSession(func() string { return "v0.12.0" })

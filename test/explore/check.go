@@ -105,6 +105,9 @@ func (w *world) node() (contract.NodeState, error) {
 // cgroup has the values of the files (I5), and the actuator has announced them.
 func (w *world) rest() error {
 	node, err := w.node()
+	if err == nil && node.BootID != w.bootID() {
+		err = fmt.Errorf("the node file is of boot %s", node.BootID)
+	}
 	if err != nil && w.blocked() {
 		return nil // the frontend does not know the pool
 	}

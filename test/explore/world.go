@@ -185,7 +185,7 @@ func (w *world) startActuator(m mishap) error {
 	}}})
 	w.plugin = nri.New(nri.Options{Announcer: w, Options: enforce.Options{Kernel: "6.12.0",
 		Host:      machine.New(machine.Dirs{}, cdidir.At(w.cdi()), "boot"),
-		Directory: claims.New(cdidir.At(w.cdi()), contract.Features()), Mount: mount, Metrics: registry,
+		Directory: claims.New(cdidir.At(w.cdi()), contract.Features(), w.bootID()), Mount: mount, Metrics: registry,
 		Units:           systemd.Systemd{Slices: systemd.New(nil, nil), Dropins: systemd.NewDropins(filepath.Join(w.dir, "absent"))},
 		RefreshInterval: time.Minute, Clock: func() time.Time { return w.now },
 	}})

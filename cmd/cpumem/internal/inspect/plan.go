@@ -14,6 +14,7 @@ import (
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/cdidir"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
@@ -35,11 +36,15 @@ type Plan struct {
 // a moment: while containers are created, it may name values that the actuator is
 // about to write.
 func ReadPlan(cdiDir, cgroupRoot string, proc fs.FS) (Plan, error) {
+	bootID, err := preflight.BootID(proc)
+	if err != nil {
+		return Plan{}, err
+	}
 	mount, err := cgroups.Open(cgroupRoot)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := planner{mount: mount, proc: proc, dir: claims.New(cdidir.At(cdiDir), contract.Features())}
+	p := planner{mount: mount, proc: proc, dir: claims.New(cdidir.At(cdiDir), contract.Features(), bootID)}
 	p.plan.Refused, p.plan.LeftOut = make(map[string]string), make(map[string]string)
 	err = p.read()
 	return p.plan, errors.Join(err, mount.Close())

@@ -56,8 +56,9 @@ func TestPlan(t *testing.T) {
 	container("sandbox", "14", map[string]string{"cpuset.cpus": ""})
 	container("ended", "", nil)
 	proc := fstest.MapFS{
-		"12/environ": {Data: []byte("A=1\x00" + entry + "\x00")},
-		"14/environ": {Data: []byte("A=1\x00")},
+		"sys/kernel/random/boot_id": {Data: []byte("boot\n")},
+		"12/environ":                {Data: []byte("A=1\x00" + entry + "\x00")},
+		"14/environ":                {Data: []byte("A=1\x00")},
 	}
 	text := func() string {
 		plan, err := inspect.ReadPlan(cdi, root, proc)
