@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # Every module is checked on its own: that they build without the workspace is
 # part of what is promised.
 MODULES := . cdi-contract dra-frontend nri-actuator test test/cluster tools/release
-# All of them are, whatever fails; then it is said which did.
+# A failure in one module does not end the run. The failed modules are listed at the end.
 each = failed=; for m in $(MODULES); do echo "== $(1): $$m"; (cd $$m && export GOWORK=off && $(2)) || failed="$$failed $$m"; done; \
 	[ -z "$$failed" ] || { echo "== $(1) failed in:$$failed" >&2; exit 1; }
 BIN := bin
@@ -87,6 +87,7 @@ RACED := contract|disk|explore|kernel|lab
 test-race: export CGO_ENABLED = 1
 test-race: MODULES := . cdi-contract dra-frontend nri-actuator test
 test-race:
+	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@$(call each,test with the race detector,packages=$$(go list ./... | if [ $$m = test ]; then grep -E '/test/($(RACED))(/|$$)'; else cat; fi) && \
 		go test -race -count=1 $(TEST_FLAGS) $$packages)
 
@@ -183,7 +184,7 @@ bench-scheduler: ## Measure the real scheduler on up to 2000 nodes that are obje
 	cd test/cluster && GOWORK=off go run ./cmd/scheduling -run '$(MEASURE)' -profiles '$(abspath $(PROFILES))'
 
 .PHONY: bench-fleet
-bench-fleet: ## Measure the start of the publishers of up to 5000 nodes at once (root, Debian); writes docs/explanation/scale.md
+bench-fleet: ## Measure the start of the publishers of up to 15,000 nodes (root, Debian; half an hour); writes docs/explanation/scale.md
 	cd test/cluster && GOWORK=off go run ./cmd/fleet
 
 .PHONY: bench-memory
@@ -301,4 +302,5 @@ cluster-down: ## Stop it and clean up
 
 .PHONY: clean
 clean: ## Remove what was built
+	@[ ! -e _output/cluster/run/up ] || { echo "a cluster is up in _output/cluster: end it with make cluster-down" >&2; exit 1; }
 	rm -rf $(BIN) _output

@@ -175,6 +175,10 @@ func (c *Cluster) buildProgram(ctx context.Context, source string, p program, pa
 		return err
 	}
 	c.logf("%s: building %s (the first time: minutes)", part, p.name)
+	// A build that does not end must not leave the stamp of another program.
+	if err := os.Remove(stamp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	begin := time.Now()
 	cgo := "CGO_ENABLED=0"
 	if p.cgo {

@@ -32,9 +32,23 @@ type Cluster struct {
 	started time.Time // for progress lines
 }
 
+// ErrInUse is the error of Up about a directory in which another command works, or has a cluster. Its cluster must not be ended.
+var ErrInUse = errors.New("the cluster's directory is in use")
+
 // New describes the cluster in dir; nothing happens before Build or Up.
 func New(dir string, opts Options) *Cluster {
-	return &Cluster{dir: dir, opts: opts, started: time.Now()}
+	return &Cluster{dir: resolved(dir), opts: opts, started: time.Now()}
+}
+
+// resolved returns the directory without symbolic links: names on the host depend on the directory's path.
+func resolved(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	if parent := filepath.Dir(dir); parent != dir {
+		return filepath.Join(resolved(parent), filepath.Base(dir))
+	}
+	return dir
 }
 
 // Open attaches to the cluster that Up started in dir. The options of that Up replace opts, except Source and Log. It
@@ -95,7 +109,8 @@ func (c *Cluster) Up(ctx context.Context) error {
 	}
 	defer unlock()
 	if _, err := os.Stat(c.path("run", "up")); err == nil && len(c.processes()) > 0 {
-		return fmt.Errorf("a cluster is already up in %s: run `cluster down` first, or use it", c.dir)
+		return fmt.Errorf("%w: a cluster is up in %s: end it with `make cluster-down`, or choose another directory with "+
+			"CPUMEM_CLUSTER_DIR and another network with CPUMEM_CLUSTER_SUBNET", ErrInUse, c.dir)
 	}
 	if err := c.clean(); err != nil {
 		return err
@@ -176,7 +191,7 @@ func (c *Cluster) prepareRun() error {
 	return c.writeCredentials()
 }
 
-// lock lets one command at a time build, start or stop in the directory; a second command gets EWOULDBLOCK.
+// lock lets one command at a time build, start or stop in the directory; a second command gets ErrInUse.
 func (c *Cluster) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return nil, err
@@ -187,7 +202,7 @@ func (c *Cluster) lock() (unlock func(), err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("another cluster command is at work in %s (%w): wait for it or stop it", c.dir, err)
+		return nil, fmt.Errorf("%w: another cluster command is at work in %s (%w): wait for it or stop it", ErrInUse, c.dir, err)
 	}
 	return func() { f.Close() }, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,9 +25,10 @@ var packages = []string{
 	"buildah", // for the images under test
 }
 
-// host is what a machine has of what the cluster needs.
+// host describes the machine, as far as the cluster depends on it.
 type host struct {
 	uid       int
+	arch      string // as Go calls it
 	goProgram error  // nil: go is in PATH
 	tun       error  // nil: /dev/net/tun is there
 	release   string // content of /etc/os-release
@@ -57,6 +59,7 @@ func (h host) lacking() []error {
 	lacks(h.uid != 0, "user id %d: the cluster makes network namespaces and mounts, run it as root", h.uid)
 	lacks(!slices.Contains(strings.Split(h.release, "\n"), "ID=debian"), "this is no Debian (/etc/os-release): "+
 		"the nodes' kernel and tools come as Debian packages, run it on Debian 12 or 13, or in a privileged container of one")
+	lacks(h.arch != "amd64", "this machine is %s: the nodes' kernel and qemu are for amd64, run it there", h.arch)
 	lacks(h.goProgram != nil, "no `go` in PATH (%w): install the Go version that go.mod names", h.goProgram)
 	lacks(h.tun != nil, "nodes need tap interfaces (%w): load the module tun, or give the container /dev/net/tun", h.tun)
 	lacks(h.memoryMiB < neededMemory, "%d MiB of memory are available, %d are needed: end other programs, or take a larger machine",
@@ -69,7 +72,7 @@ func (h host) lacking() []error {
 // CheckHost returns an error that has all that this machine lacks for a cluster in dir. Missing packages are no error:
 // Up installs them.
 func CheckHost(dir string) error {
-	h := host{uid: os.Geteuid()}
+	h := host{uid: os.Geteuid(), arch: runtime.GOARCH}
 	_, h.goProgram = exec.LookPath("go")
 	_, h.tun = os.Stat("/dev/net/tun")
 	release, err := os.ReadFile("/etc/os-release")

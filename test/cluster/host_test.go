@@ -11,7 +11,7 @@ import (
 )
 
 func TestLacking(t *testing.T) {
-	whole := host{release: "NAME=Debian\nID=debian\n", memoryMiB: neededMemory, diskMiB: neededDisk}
+	whole := host{arch: "amd64", release: "NAME=Debian\nID=debian\n", memoryMiB: neededMemory, diskMiB: neededDisk}
 	require.Empty(t, whole.lacking())
 	for name, c := range map[string]struct {
 		change func(*host)
@@ -26,9 +26,9 @@ func TestLacking(t *testing.T) {
 		"built, less disk": {func(h *host) { h.diskMiB, h.built = builtDisk, true }, nil},
 		"all at once": {
 			func(h *host) {
-				*h = host{uid: 1, goProgram: fs.ErrNotExist, tun: fs.ErrNotExist}
+				*h = host{uid: 1, arch: "arm64", goProgram: fs.ErrNotExist, tun: fs.ErrNotExist}
 			},
-			[]string{"user id 1", "no Debian", "no `go`", "/dev/net/tun", "0 MiB of memory", "0 MiB are free"},
+			[]string{"user id 1", "no Debian", "this machine is arm64", "no `go`", "/dev/net/tun", "0 MiB of memory", "0 MiB are free"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,11 +9,9 @@ compile() { GOFLAGS=-gcflags=all=-dwarf=false GOGC=400 "$@"; }
 
 build_images() {
   local root=$1 tag=$2 out=${IMAGES_DIR:-$1/_output/images} name
+  [ "$(id -u)" = 0 ] || { echo "the cluster makes network namespaces and mounts: run this as root" >&2; return 1; }
   if ! command -v buildah >/dev/null; then
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || {
-      echo "buildah is not installed; install it, or run this as root on Debian" >&2
-      return 1
-    }
+    command -v apt-get >/dev/null || { echo "buildah is not installed; install it, or run this on Debian" >&2; return 1; }
     echo "installing buildah"
     # Debian 13's buildah ends without netavark, and does not depend on it.
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends buildah netavark >/dev/null
@@ -23,10 +21,12 @@ build_images() {
   IMAGES=
   for name in frontend:dra-frontend actuator:nri-actuator; do
     local file=Dockerfile.${name%%:*} image=${name##*:}
-    # chroot and vfs need neither namespaces nor overlay mounts.
-    (cd "$root" && buildah --storage-driver vfs bud --isolation chroot -q -f "$file" -t "dra-cpumem/$image:$tag" . >/dev/null)
+    # chroot and vfs need neither namespaces nor overlay mounts. The image has no name in buildah's storage, which other checkouts
+    # use as well, and does not stay there.
+    (cd "$root" && buildah --storage-driver vfs bud --isolation chroot -q -f "$file" --iidfile "$out/$image.id" . >/dev/null)
     rm -f "$out/$image.tar"
-    buildah --storage-driver vfs push -q "dra-cpumem/$image:$tag" "docker-archive:$out/$image.tar:docker.io/dra-cpumem/$image:$tag"
+    buildah --storage-driver vfs push -q "$(cat "$out/$image.id")" "docker-archive:$out/$image.tar:docker.io/dra-cpumem/$image:$tag"
+    buildah --storage-driver vfs rmi "$(cat "$out/$image.id")" >/dev/null
     IMAGES=${IMAGES:+$IMAGES,}$out/$image.tar
   done
 }

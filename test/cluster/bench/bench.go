@@ -93,8 +93,8 @@ func (b *Bench) Run(ctx context.Context, s cluster.Options, measure func(context
 	case !b.Reuse:
 		c = cluster.New(dir, s)
 		err := c.Up(ctx)
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return err // another command holds the directory's lock: its cluster must not be ended here
+		if errors.Is(err, cluster.ErrInUse) {
+			return err // the cluster of another command must not be ended here
 		}
 		if !b.keep {
 			defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()

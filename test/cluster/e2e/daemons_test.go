@@ -172,7 +172,7 @@ func TestA37_GuardRefusesOtherCPUs(t *testing.T) {
 			}
 			return errors.New("events: " + events)
 		})
-		s.sysfs(t, "1", cpu)
+		s.sysfsAgain(t, "1", cpu)
 		s.beganOn(t, name, held.String())
 	})
 }

@@ -35,9 +35,15 @@ func (s suite) sysfs(t *testing.T, value string, files ...string) {
 				t.Errorf("put %s back: %v", f, err)
 			}
 		})
-		_, err := s.NodeExec(t.Context(), s.node, write(value))
-		require.NoError(t, err)
+		s.sysfsAgain(t, value, f)
 	}
+}
+
+// sysfsAgain writes another value to a file to which sysfs has written in the same test.
+func (s suite) sysfsAgain(t *testing.T, value, file string) {
+	t.Helper()
+	_, err := s.NodeExec(t.Context(), s.node, "echo "+value+" >/sys/devices/system/"+strings.TrimPrefix(file, "/sys/devices/system/"))
+	require.NoError(t, err)
 }
 
 func online(cpu int) string { return fmt.Sprintf("cpu/cpu%d/online", cpu) }
@@ -179,10 +185,10 @@ func TestA06_MachineChanges(t *testing.T) {
 
 	s.healthy(t, "a06", health.ReasonCPUs, fmt.Sprintf("CPUs %d of a claim's CPUs %s are offline", lost, held))
 
-	s.sysfs(t, "1", online(lost))
+	s.sysfsAgain(t, "1", online(lost))
 	after, diff = s.republished(t, after)
 	require.Equal(t, changes{"numa-3": {"cpu": 1}}, diff)
-	s.sysfs(t, "1", online(gone))
+	s.sysfsAgain(t, "1", online(gone))
 	after, diff = s.republished(t, after)
 	require.Equal(t, changes{"numa-3": {"cpu": 1}}, diff)
 	require.Equal(t, first.Spec.Devices, after.Spec.Devices)
@@ -198,7 +204,7 @@ func TestA06_MachineChanges(t *testing.T) {
 	s.sysfs(t, "58", pages)
 	_, diff = s.republished(t, after)
 	require.Equal(t, changes{"numa-1": {"hugepages_2Mi": -6 * 2 << 20, "memory": 6 * 2 << 20}}, diff)
-	s.sysfs(t, "64", pages)
+	s.sysfsAgain(t, "64", pages)
 	eventually(t, "pages back", func(context.Context) error {
 		if got := amounts(s.slice(t))["numa-1"]["hugepages_2Mi"]; got != 64*2<<20 {
 			return fmt.Errorf("hugepages_2Mi is %d", got)
@@ -228,7 +234,7 @@ func TestA06_NoCPULeft(t *testing.T) {
 	effective := cpus(t, s.file(t, dir+"/cpuset.cpus.effective"))
 	require.True(t, effective.Intersection(beside).IsEmpty(), "%s has CPUs of another claim, %s", effective, beside)
 
-	s.sysfs(t, "1", online(cpu))
+	s.sysfsAgain(t, "1", online(cpu))
 	s.becomes(t, held, dir, "cpuset.cpus")
 	s.becomes(t, held, dir, "cpuset.cpus.effective")
 	s.healthy(t, "a06-none", "", "")

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,7 +33,7 @@ var (
 	reuse  = flag.Bool("reuse", false, "run on the cluster and the driver that -keep has left")
 	images = flag.String("images", "", "comma separated archives of the driver's images")
 	tag    = flag.String("tag", "e2e", "tag of the driver's images")
-	units  = flag.String("systemd", wide, "comma separated nodes with systemd; the others have cgroupfs as cgroup driver")
+	units  = flag.String("systemd", wide, "comma separated nodes with systemd; all other nodes have the cgroup driver cgroupfs")
 	kernel = flag.String("kernel", "", "kernel of all nodes: stable, backports or newest (default: stable, and backports on the wide node)")
 	words  = flag.String("kernel-args", "", "more words for the kernel of all nodes")
 	long   = flag.Bool("long", false, "also the cases, and the parts of cases, that take long")
@@ -105,13 +106,29 @@ var theSuite suite
 func TestMain(m *testing.M) {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, cancel := limited(ctx)
 	code, err := run(ctx, m)
+	cancel()
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// limited takes over the limit of package testing, which would end the process and leave the cluster's machines running.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := flag.Lookup("test.timeout")
+	d, err := time.ParseDuration(limit.Value.String())
+	if err != nil || d <= 0 {
+		return context.WithCancel(ctx)
+	}
+	if err := limit.Value.Set("0"); err != nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("the cases have not ended after %s", d))
 }
 
 func run(ctx context.Context, m *testing.M) (code int, err error) {
@@ -137,22 +154,26 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	options.Flags = map[string]map[string]string{"kube-apiserver": audit}
 	c := cluster.New(dir, options)
-	if !*keep {
-		defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
-	}
 	if *reuse {
 		if c, err = cluster.Open(dir, options); err != nil {
 			return 1, err
 		}
-	} else if err := errors.Join(c.Down(ctx), c.Up(ctx)); err != nil {
+	} else if err = c.Up(ctx); errors.Is(err, cluster.ErrInUse) {
+		return 1, err // the cluster of another command must not be ended here
+	}
+	defer func() { err = errors.Join(err, finish(context.WithoutCancel(ctx), c, code != 0 || err != nil)) }()
+	if err != nil {
 		return 1, err
 	}
-	defer func() {
-		if (code != 0 || err != nil) && *logs != "" {
-			fmt.Fprintln(os.Stderr, "e2e: logs are in", *logs)
-			err = errors.Join(err, c.CollectLogs(context.WithoutCancel(ctx), *logs))
+	// The cases do not look at ctx.
+	defer context.AfterFunc(ctx, func() {
+		fmt.Fprintln(os.Stderr, "e2e: ended early:", context.Cause(ctx))
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		if err := finish(context.WithoutCancel(ctx), c, true); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e:", err)
 		}
-	}()
+		os.Exit(1)
+	})()
 	if theSuite, err = newSuite(c); err != nil {
 		return 1, err
 	}
@@ -164,6 +185,19 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	fmt.Fprintf(os.Stderr, "e2e: chart installed and ready after %.0f s\n", time.Since(started).Seconds())
 	return m.Run(), nil
+}
+
+// finish collects the logs of a failed run, and ends the cluster unless it shall stay.
+func finish(ctx context.Context, c *cluster.Cluster, failed bool) error {
+	var errs []error
+	if failed && *logs != "" {
+		fmt.Fprintln(os.Stderr, "e2e: logs are in", *logs)
+		errs = append(errs, c.CollectLogs(ctx, *logs))
+	}
+	if !*keep {
+		errs = append(errs, c.Down(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // newSuite connects to the cluster.

@@ -32,7 +32,7 @@ func (s suite) elsewhere(t *testing.T, list string) (stays func()) {
 		}
 		return nil
 	}
-	eventually(t, "process of somebody else", running)
+	eventually(t, "process on unmanaged CPUs", running)
 	return func() {
 		t.Helper()
 		for _, file := range []string{"cpuset.cpus", "cpuset.cpus.effective"} {
@@ -71,7 +71,7 @@ func TestA58_FixedPool(t *testing.T) {
 
 // A58: the same split, but the other side's CPUs are unmanaged: another driver
 // assigns them. Claims and the shared pool divide the managed CPUs.
-func TestA58_SomeoneElsesCPUs(t *testing.T) {
+func TestA58_UnmanagedCPUs(t *testing.T) {
 	longOnly(t)
 	s := theSuite
 	s.configure(t, "config.managedCPUs=2-7")

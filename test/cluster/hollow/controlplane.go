@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"syscall"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -47,8 +46,8 @@ func Start(ctx context.Context, dir string, flags map[string]map[string]string) 
 	}
 	p := ControlPlane{Cluster: cluster.New(dir, o)}
 	err := p.Up(ctx)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return ControlPlane{}, err // another command holds the directory's lock: its cluster must not be ended here
+	if errors.Is(err, cluster.ErrInUse) {
+		return ControlPlane{}, err // the cluster of another command must not be ended here
 	}
 	for _, program := range []string{Scheduler, ControllerManager} {
 		if err == nil {

@@ -97,8 +97,8 @@ func live(ctx context.Context, c *cluster.Cluster, o options, r *report) (err er
 			return err
 		}
 		err = r.step("booting the cluster: one node with 2 NUMA nodes, in an emulated machine", func() error { return c.Up(ctx) })
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return err // another command holds the directory's lock: its cluster must not be ended here
+		if errors.Is(err, cluster.ErrInUse) {
+			return err // the cluster of another command must not be ended here
 		}
 	}
 	defer func() {

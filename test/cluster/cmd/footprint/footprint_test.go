@@ -42,7 +42,7 @@ func TestMachine(t *testing.T) {
 	require.Equal(t, n.config, read)
 	for _, l := range levels() {
 		require.Less(t, l.claims(), len(m.CPUs))
-		require.Zero(t, l.ofTemplates%perPod+l.others%perPod, "each pod has %d claims", perPod)
+		require.Zero(t, l.ofTemplates%perPod+l.named%perPod, "each pod has %d claims", perPod)
 	}
 }
 

@@ -41,13 +41,13 @@ const (
 	patience = 5 * time.Minute
 )
 
-// level is what one row is of: so many claims from templates, and then so many others. The frontend watches the others, because
-// more pods may come to them.
-type level struct{ ofTemplates, others int }
+// level is a row's number of claims: ofTemplates are made from templates, named are not. The frontend watches named claims, because
+// more pods may use them.
+type level struct{ ofTemplates, named int }
 
 func levels() []level { return []level{{0, 0}, {100, 0}, {500, 0}, {500, 100}} }
 
-func (l level) claims() int { return l.ofTemplates + l.others }
+func (l level) claims() int { return l.ofTemplates + l.named }
 
 func main() {
 	page := flag.String("page", "../../docs/explanation/performance.md", "page to write into; empty: none")

@@ -19,7 +19,7 @@ const settled = 30 * time.Second
 
 // usage is what a process has taken.
 type usage struct {
-	resident, own int // MiB; own is what is no page of a file
+	resident, own int // MiB; own is anonymous memory (RssAnon)
 	cpu           time.Duration
 }
 
@@ -109,7 +109,7 @@ func usageOf(pid int) (u usage, err error) {
 
 // String returns the row as a line of Markdown.
 func (r row) String() string {
-	line := fmt.Sprintf("| %d | %d |", r.ofTemplates, r.others)
+	line := fmt.Sprintf("| %d | %d |", r.ofTemplates, r.named)
 	for _, program := range []string{frontend, actuator} {
 		u := r.of[program]
 		line += fmt.Sprintf(" %d MiB | %d MiB | %.1f %% |", u.resident, u.own, 100*float64(u.cpu)/float64(r.rest))

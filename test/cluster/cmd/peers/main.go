@@ -55,7 +55,7 @@ func main() {
 	flag.StringVar(&o.peer, "peer", "", "directory of another driver: image archives *.tar, install.yaml, and pod.yaml with NAME "+
 		"for the name of a pod with a claim of 2 CPUs; empty: none")
 	flag.StringVar(&o.only, "only", "", "measure one contender: driver, static or peer; empty: all. "+
-		"What is not measured keeps its numbers")
+		"All other contenders keep the numbers of the earlier run")
 	flag.IntVar(&o.repetitions, "repetitions", 6, "starts of each kind beside each number of containers; "+
 		"a multiple of 6 gives each kind each place in the order equally often. "+
 		"Beside a number of containers with more starts in the numbers of an earlier run, the earlier result stays")
