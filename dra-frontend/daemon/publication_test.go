@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,14 +61,15 @@ func TestReadBackDuringAnOutage(t *testing.T) {
 		client := fake.NewClientset()
 		o := Options{Log: zap.NewNop(), Config: config.Default(), Metrics: counters, Client: client}
 		o.Config.NodeAllocatable = true
-		away := true
-		client.PrependReactor("list", "*", func(ktesting.Action) (bool, kruntime.Object, error) { return away, nil, errors.New("away") })
+		var away atomic.Bool
+		away.Store(true)
+		client.PrependReactor("list", "*", func(ktesting.Action) (bool, kruntime.Object, error) { return away.Load(), nil, errors.New("away") })
 		p := newSliceMonitor(o)
 		go p.run(t.Context())
 		p.setSent([]resourceapi.Device{{Name: "numa-0"}})
 		time.Sleep(5*time.Minute - time.Second)
 		require.Len(t, client.Actions(), 10)
-		away = false
+		away.Store(false)
 		time.Sleep(time.Minute)
 		require.Len(t, client.Actions(), 11, "an answer is enough")
 		require.Zero(t, p.pause())

@@ -350,10 +350,10 @@ func TestWatchesBeginAtAPace(t *testing.T) {
 // An API server that takes a call and never answers it holds a claim up for a while only.
 func TestJoinEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		joined := 0
+		var joined atomic.Int32
 		w := podclaims.NewWatcher(fake.NewClientset(claim("a", "a1", "one")), zap.NewNop(),
 			func(ctx context.Context, _ *resourceapi.ResourceClaim) error {
-				if joined++; joined == 1 {
+				if joined.Add(1) == 1 {
 					<-ctx.Done()
 				}
 				return ctx.Err()
@@ -361,6 +361,6 @@ func TestJoinEnds(t *testing.T) {
 		t.Cleanup(w.Wait)
 		w.Follow(t.Context(), []contract.ClaimRecord{record("a", "a1")})
 		time.Sleep(2 * time.Minute)
-		require.Equal(t, 2, joined)
+		require.EqualValues(t, 2, joined.Load())
 	})
 }

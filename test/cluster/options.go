@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
@@ -146,6 +147,31 @@ func (o Options) cgroupDriver(node string) string {
 		return CgroupDriverSystemd
 	}
 	return CgroupDriverFS
+}
+
+// FromEnvironment sets what a second cluster on this machine needs from the variables that command cluster reads: the network
+// (CPUMEM_CLUSTER_SUBNET) and qemu's accelerator (CPUMEM_CLUSTER_ACCEL).
+func (o *Options) FromEnvironment() error {
+	if accel, ok := os.LookupEnv("CPUMEM_CLUSTER_ACCEL"); ok {
+		o.Accel = accel
+	}
+	if subnet, ok := os.LookupEnv("CPUMEM_CLUSTER_SUBNET"); ok {
+		n, err := strconv.Atoi(subnet)
+		if err != nil {
+			return fmt.Errorf("CPUMEM_CLUSTER_SUBNET: %w", err)
+		}
+		o.Subnet = n
+	}
+	return nil
+}
+
+// ImageValues returns the chart's values for images under test: images.sh builds them, and the nodes have them already.
+func ImageValues(tag string) []string {
+	return []string{
+		"frontend.image.repository=dra-cpumem/dra-frontend", "actuator.image.repository=dra-cpumem/nri-actuator",
+		"frontend.image.tag=" + tag, "actuator.image.tag=" + tag,
+		"frontend.image.pullPolicy=Never", "actuator.image.pullPolicy=Never",
+	}
 }
 
 // DefaultDir is the default directory of a cluster: $CPUMEM_CLUSTER_DIR, or _output/cluster of the repository.

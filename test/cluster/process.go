@@ -33,7 +33,20 @@ func (c *Cluster) start(dir, name string, command ...string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() { _ = cmd.Wait() }() // no zombie while this process lives
+	ended := make(chan struct{})
+	go func() { // no zombie while this process lives
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	// A process that is not in the namespace yet would be taken for one that has ended.
+	for !slices.Contains(c.processes(), cmd.Process.Pid) {
+		select {
+		case <-ended:
+			text, _ := os.ReadFile(log.Name())
+			return fmt.Errorf("%s ended at once, the end of its log:\n%s", name, tail(string(text)))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 	return os.WriteFile(filepath.Join(dir, name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 

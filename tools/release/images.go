@@ -65,10 +65,17 @@ func (a artifact) push(to name.Tag, options ...remote.Option) error {
 // root owns all files of images and chart; their time is always the same.
 const root, epoch = 0, 0
 
-// imageOf returns the index of a daemon's images. Each has the daemon's programs and
-// nothing else, as the Dockerfiles say.
+// imageOf returns the index of a daemon's images. Each has the daemon's programs, as the
+// Dockerfiles say, and their licences.
 func imageOf(o options, daemon string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	licenses := make(map[string][]byte)
+	for name, file := range map[string]string{"LICENSE": filepath.Join(o.root, "LICENSE"), licensesFile: filepath.Join(o.out, licensesFile)} {
+		var err error
+		if licenses["licenses/"+name], err = os.ReadFile(file); err != nil {
+			return nil, err
+		}
+	}
 	for _, arch := range architectures {
 		programs := make(map[string][]byte)
 		for _, program := range programsOf(daemon) {
@@ -77,17 +84,16 @@ func imageOf(o options, daemon string) (v1.ImageIndex, error) {
 				return nil, err
 			}
 		}
-		files, err := pack(programs, 0o755)
+		layer, err := layerOf(programs, 0o755)
 		if err != nil {
 			return nil, err
 		}
-		open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil }
-		layer, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
+		texts, err := layerOf(licenses, 0o644)
 		if err != nil {
 			return nil, err
 		}
 		image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-		if image, err = mutate.AppendLayers(image, layer); err != nil {
+		if image, err = mutate.AppendLayers(image, layer, texts); err != nil {
 			return nil, err
 		}
 		config, err := image.ConfigFile()
@@ -110,6 +116,15 @@ func imageOf(o options, daemon string) (v1.ImageIndex, error) {
 		})
 	}
 	return index, nil
+}
+
+func layerOf(files map[string][]byte, mode int64) (v1.Layer, error) {
+	packed, err := pack(files, mode)
+	if err != nil {
+		return nil, err
+	}
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil }
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
 }
 
 const chartName = "dra-driver-cpumem"

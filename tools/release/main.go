@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command release builds a release: both images for each architecture, the chart as
-// an OCI artifact, the tool, a bill of materials for each program, the notes and the
-// checksums. The same commit gives the same bytes. It writes them into a directory,
+// an OCI artifact, the tool, a bill of materials for each program, the licences, the notes
+// and the checksums. The same commit gives the same bytes. It writes them into a directory,
 // and pushes images and chart to a registry only with -push.
 package main
 
@@ -109,6 +109,10 @@ func run(ctx context.Context, log io.Writer, o options) error {
 		if err := billOfMaterials(ctx, o, program); err != nil {
 			return err
 		}
+	}
+	say("collecting the licences")
+	if err := writeLicenses(ctx, o); err != nil {
+		return err
 	}
 	artifacts := []artifact{}
 	for _, daemon := range daemons {

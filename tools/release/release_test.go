@@ -28,6 +28,7 @@ func released(t *testing.T) options {
 			require.NoError(t, os.WriteFile(filepath.Join(o.out, programPath(program, arch)), []byte(program+" for "+arch), 0o600))
 		}
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(o.out, licensesFile), []byte("of others"), 0o600))
 	return o
 }
 
@@ -71,7 +72,7 @@ func TestPush(t *testing.T) {
 			require.Equal(t, []string{arch, "0:0", "/" + daemon}, []string{config.Architecture, config.Config.User, config.Config.Entrypoint[0]})
 			layers, err := image.Layers()
 			require.NoError(t, err)
-			require.Len(t, layers, 1)
+			require.Len(t, layers, 2)
 			unpacked, err := layers[0].Uncompressed()
 			require.NoError(t, err)
 			want := map[string]string{}
@@ -79,6 +80,11 @@ func TestPush(t *testing.T) {
 				want[program] = program + " for " + arch
 			}
 			require.Equal(t, want, contents(t, unpacked))
+			unpacked, err = layers[1].Uncompressed()
+			require.NoError(t, err)
+			texts := contents(t, unpacked)
+			require.Contains(t, texts["licenses/LICENSE"], "Apache License")
+			require.Equal(t, "of others", texts["licenses/licenses.txt"])
 		}
 	}
 	chart, err := chartOf(o)
@@ -103,6 +109,44 @@ func TestPush(t *testing.T) {
 	require.Contains(t, files["dra-driver-cpumem/Chart.yaml"], "version: 1.2.3\n")
 	require.Contains(t, files, "dra-driver-cpumem/values.yaml")
 	require.Contains(t, files, "dra-driver-cpumem/templates/_frontend.tpl")
+}
+
+// Each text is there once, below all modules that have it. A module without a licence is not released.
+func TestLicenses(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"a/LICENSE": "text 1\n", "b/LICENCE.md": "text 1", "b/NOTICE": "text 2", "c/COPYING": "text 3", "c/licenser.go": "no licence", "d/x": "",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+	}
+	var modules []module
+	for _, name := range []string{"a", "b", "c"} {
+		modules = append(modules, module{name, filepath.Join(dir, name)})
+	}
+	text, err := licenses(modules)
+	require.NoError(t, err)
+	line := "\n\n" + strings.Repeat("=", 80) + "\n\n"
+	require.Equal(t, "a\nb\n\ntext 1"+line+"b\n\ntext 2"+line+"c\n\ntext 3"+line, string(text))
+	_, err = licenses([]module{{"d", filepath.Join(dir, "d")}})
+	require.ErrorContains(t, err, "module d has no licence")
+}
+
+// All modules that the programs are linked from have licences, and so has the standard library.
+func TestLicensesOfThePrograms(t *testing.T) {
+	modules, err := modulesOf(t.Context(), options{root: "../.."})
+	require.NoError(t, err)
+	var names []string
+	for _, m := range modules {
+		name, _, _ := strings.Cut(m.name, " ")
+		names = append(names, name)
+		require.NotContains(t, name, "dra-driver-cpumem")
+	}
+	require.Subset(t, names, []string{"the", "k8s.io/client-go", "github.com/containerd/nri"})
+	text, err := licenses(modules)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "the standard library of Go\n")
+	require.Contains(t, string(text), "Apache License")
 }
 
 // The same programs and the same chart give the same bytes.

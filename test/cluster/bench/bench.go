@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -80,7 +79,7 @@ func (b *Bench) Run(ctx context.Context, s cluster.Options, measure func(context
 		return err
 	}
 	s.Images = append(s.Images, strings.Split(b.images, ",")...)
-	if err := fromEnvironment(&s); err != nil {
+	if err := s.FromEnvironment(); err != nil {
 		return err
 	}
 	c, err := cluster.Open(dir, s)
@@ -120,21 +119,6 @@ func (b *Bench) Run(ctx context.Context, s cluster.Options, measure func(context
 	return measure(ctx)
 }
 
-// fromEnvironment reads the settings that a second cluster on this machine needs, from the variables that command cluster reads.
-func fromEnvironment(s *cluster.Options) error {
-	if accel, ok := os.LookupEnv("CPUMEM_CLUSTER_ACCEL"); ok {
-		s.Accel = accel
-	}
-	if subnet, ok := os.LookupEnv("CPUMEM_CLUSTER_SUBNET"); ok {
-		n, err := strconv.Atoi(subnet)
-		if err != nil {
-			return fmt.Errorf("CPUMEM_CLUSTER_SUBNET: %w", err)
-		}
-		s.Subnet = n
-	}
-	return nil
-}
-
 // Install installs the chart with the images under test and the given values, such as metrics.enabled=true, and waits until
 // the driver is ready. All other values are the defaults.
 func (b *Bench) Install(ctx context.Context, values ...string) error {
@@ -143,12 +127,8 @@ func (b *Bench) Install(ctx context.Context, values ...string) error {
 		return err
 	}
 	b.Log("installing the chart")
-	args := []string{"install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
-		"--set", "frontend.image.repository=dra-cpumem/dra-frontend", "--set", "actuator.image.repository=dra-cpumem/nri-actuator",
-		"--set", "frontend.image.tag=" + b.tag, "--set", "actuator.image.tag=" + b.tag,
-		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
-		"--wait", "--timeout", "5m"}
-	for _, value := range values {
+	args := []string{"install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace", "--wait", "--timeout", "5m"}
+	for _, value := range append(cluster.ImageValues(b.tag), values...) {
 		args = append(args, "--set", value)
 	}
 	_, err = b.Cluster.Helm(ctx, args...)

@@ -147,6 +147,9 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 		options.Kernel, options.Kernels = *kernel, nil
 	}
 	options.Subnet, options.KernelArgs = *subnet, *words
+	if err := options.FromEnvironment(); err != nil {
+		return 1, err
+	}
 	options.Systemd = strings.FieldsFunc(*units, func(r rune) bool { return r == ',' })
 	audit, err := auditFlags(dir)
 	if err != nil {
@@ -252,17 +255,14 @@ func (s suite) helmRelease(ctx context.Context, verb, name, file string, values 
 	if file != "" {
 		args = append(args, "--values", file)
 	}
-	for _, v := range append([]string{
-		"frontend.image.repository=dra-cpumem/dra-frontend", "actuator.image.repository=dra-cpumem/nri-actuator",
-		"frontend.image.tag=" + *tag, "actuator.image.tag=" + *tag,
-		"frontend.image.pullPolicy=Never", "actuator.image.pullPolicy=Never",
+	for _, v := range append(append(cluster.ImageValues(*tag),
 		"metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0",
 		// The wide node has a NUMA node without CPUs.
 		"config.memoryTypes={dram,unknown}", "deviceClass.memoryTypes={unknown}",
 		// Cases show what the daemons refuse.
 		"claimPolicy.enabled=false",
-		"config.refreshInterval=5s", "config.kubeletConfigFile=" + kubeletConfig,
-	}, values...) {
+		"config.refreshInterval=5s", "config.kubeletConfigFile="+kubeletConfig,
+	), values...) {
 		args = append(args, "--set", v)
 	}
 	_, err = s.Helm(ctx, args...)

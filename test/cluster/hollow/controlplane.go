@@ -34,6 +34,9 @@ type ControlPlane struct {
 func Start(ctx context.Context, dir string, flags map[string]map[string]string) (ControlPlane, error) {
 	o := cluster.Defaults()
 	o.Nodes, o.Log = 0, nil
+	if err := o.FromEnvironment(); err != nil {
+		return ControlPlane{}, err
+	}
 	// A new node would get a taint that the controller manager takes away.
 	api := map[string]string{"disable-admission-plugins": "TaintNodesByCondition"}
 	maps.Copy(api, flags[APIServer])

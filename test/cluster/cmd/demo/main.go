@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -70,8 +69,9 @@ func run(ctx context.Context, o options) error {
 	if o.images == "" {
 		return errors.New("-images is required: start it with `make demo`, which builds them")
 	}
-	settings, err := clusterOptions(o.images)
-	if err != nil {
+	settings := cluster.Defaults()
+	settings.Images = strings.Split(o.images, ",")
+	if err := settings.FromEnvironment(); err != nil {
 		return err
 	}
 	report := &report{out: os.Stdout, progress: os.Stderr, began: time.Now()}
@@ -163,11 +163,13 @@ func install(ctx context.Context, c *cluster.Cluster, tag string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Helm(ctx, "upgrade", "--install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace",
-		"--set", "frontend.image.repository=dra-cpumem/dra-frontend", "--set", "actuator.image.repository=dra-cpumem/nri-actuator",
-		"--set", "frontend.image.tag="+tag, "--set", "actuator.image.tag="+tag,
-		"--set", "frontend.image.pullPolicy=Never", "--set", "actuator.image.pullPolicy=Never",
-		"--wait", "--timeout", "5m")
+	args := []string{
+		"upgrade", "--install", "cpumem", chart, "--namespace", "cpumem-system", "--create-namespace", "--wait", "--timeout", "5m",
+	}
+	for _, value := range cluster.ImageValues(tag) {
+		args = append(args, "--set", value)
+	}
+	_, err = c.Helm(ctx, args...)
 	return err
 }
 
@@ -184,22 +186,4 @@ func checkFree(ctx context.Context, dir string) error {
 		}
 	}
 	return nil
-}
-
-// clusterOptions reads the settings that a second cluster on this machine needs,
-// from the variables that command cluster reads.
-func clusterOptions(images string) (cluster.Options, error) {
-	settings := cluster.Defaults()
-	settings.Images = strings.Split(images, ",")
-	if accel, ok := os.LookupEnv("CPUMEM_CLUSTER_ACCEL"); ok {
-		settings.Accel = accel
-	}
-	if subnet, ok := os.LookupEnv("CPUMEM_CLUSTER_SUBNET"); ok {
-		n, err := strconv.Atoi(subnet)
-		if err != nil {
-			return settings, fmt.Errorf("CPUMEM_CLUSTER_SUBNET: %w", err)
-		}
-		settings.Subnet = n
-	}
-	return settings, nil
 }
