@@ -25,7 +25,7 @@ import (
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
-	// refusedRetry is the pause after a refusal that mostly only a change of rights or of the claim ends.
+	// refusedRetry is the pause after the server has refused a status. Mostly only a change of rights or of the claim helps.
 	refusedRetry = time.Hour
 	// callTimeout limits one request.
 	callTimeout = 10 * time.Second

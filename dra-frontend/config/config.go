@@ -80,7 +80,8 @@ type Config struct {
 	RefreshInterval metav1.Duration `json:"refreshInterval"`
 	// CDIDir is the CDI directory, which both daemons and the runtime use. Delete
 	// the pods with claims before you change it: a frontend does not start while
-	// the claims of its node are in another directory.
+	// the claims of its node are in another directory, and an actuator is not ready
+	// while containers have claims and the directory has no node file.
 	CDIDir string `json:"cdiDir"`
 	// KubeletRootDir is kubelet's --root-dir, in the chart at most 42 characters.
 	KubeletRootDir string `json:"kubeletRootDir"`

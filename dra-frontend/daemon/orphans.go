@@ -26,7 +26,7 @@ import (
 type holder interface {
 	Prepared() ([]contract.ClaimRecord, error)
 	MayRun(contract.ClaimRecord) (bool, error)
-	ReleaseOrphan(contract.ClaimRecord) error
+	ReleaseOrphan(record contract.ClaimRecord, alsoRemove func() error) error
 }
 
 // orphans finds prepared claims whose objects are gone or not allocated to this node any more, and releases them. Kubelet
@@ -133,8 +133,8 @@ func describeOrphan(c contract.ClaimRecord, unknown error) string {
 	return text
 }
 
-// gone reports whether the claim's object is gone, or has no allocation of this node any more: its pods have ended, and it may
-// serve other nodes. An object of the same name with another UID is another claim.
+// gone reports whether the claim's object is gone, or is not allocated to this node any more. An object of the same name with
+// another UID is another claim.
 func (w *orphans) gone(ctx context.Context, c contract.ClaimRecord) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -157,12 +157,11 @@ func (w *orphans) allocatedHere(claim *resourceapi.ResourceClaim) bool {
 
 func (w *orphans) release(c contract.ClaimRecord) bool {
 	log := w.log.With(zap.String("claim", c.Namespace+"/"+c.Name), zap.String("uid", c.UID), zap.Stringer("cpus", c.CPUs()))
-	err := w.metadata.remove(kubeletplugin.NamespacedObject{
-		NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, UID: types.UID(c.UID),
+	err := w.driver.ReleaseOrphan(c, func() error {
+		return w.metadata.remove(kubeletplugin.NamespacedObject{
+			NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, UID: types.UID(c.UID),
+		})
 	})
-	if err == nil {
-		err = w.driver.ReleaseOrphan(c)
-	}
 	if err != nil {
 		log.Error("orphaned claim not released; the frontend tries again", zap.Error(err))
 		return false

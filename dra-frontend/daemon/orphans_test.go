@@ -234,10 +234,14 @@ func TestOrphanThatIsPreparedAgain(t *testing.T) {
 	data, err := contract.EncodeClaim(again)
 	require.NoError(t, err)
 	require.NoError(t, atomicfile.Write(n.o.Config.CDIDir, contract.ClaimFile(claimUID), data, 0o600))
-	require.ErrorContains(t, n.orphans.driver.ReleaseOrphan(claims[0]), "has changed")
+	metadata := filepath.Join(n.o.Config.CDIDir, "dra.cpumem_metadata_"+claimUID+"_zone.json")
+	require.NoError(t, os.WriteFile(metadata, []byte("{}"), 0o600))
+	require.False(t, n.orphans.release(claims[0]))
 	require.FileExists(t, filepath.Join(n.o.Config.CDIDir, contract.ClaimFile(claimUID)))
-	require.NoError(t, n.orphans.driver.ReleaseOrphan(again))
+	require.FileExists(t, metadata, "the new pod may read it")
+	require.True(t, n.orphans.release(again))
 	require.NoFileExists(t, filepath.Join(n.o.Config.CDIDir, contract.ClaimFile(claimUID)))
+	require.NoFileExists(t, metadata)
 }
 
 // I1: both the search for orphans and the release itself ask whether the claim's pods run: a pod may start in between.
@@ -254,7 +258,7 @@ func TestReleaseOfAnOrphanAsksAgain(t *testing.T) {
 				claims, err := n.orphans.driver.Prepared()
 				require.NoError(t, err)
 				change(n)
-				require.Error(t, n.orphans.driver.ReleaseOrphan(claims[0]))
+				require.False(t, n.orphans.release(claims[0]))
 				for range 3 {
 					n.orphans.check(t.Context())
 					time.Sleep(orphanGrace)

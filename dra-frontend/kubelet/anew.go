@@ -71,7 +71,9 @@ func (d *Driver) MayRun(record contract.ClaimRecord) (bool, error) {
 
 // ReleaseOrphan releases an orphan if its pods have ended (I1): kubelet has forgotten
 // the claim and does not release it. A claim that was prepared for other pods meanwhile stays.
-func (d *Driver) ReleaseOrphan(record contract.ClaimRecord) error {
+// alsoRemove removes what else belongs to the claim, before its file: after an error the claim
+// is still found.
+func (d *Driver) ReleaseOrphan(record contract.ClaimRecord, alsoRemove func() error) error {
 	for _, p := range record.Pods {
 		if err := d.checkEnded(p); err != nil {
 			return err
@@ -91,6 +93,9 @@ func (d *Driver) ReleaseOrphan(record contract.ClaimRecord) error {
 	}
 	if !prepared || !reflect.DeepEqual(present, record) {
 		return errors.New("the claim has changed since it was found to be an orphan")
+	}
+	if err := alsoRemove(); err != nil {
+		return err
 	}
 	err = d.forgetAll([]kubeletplugin.NamespacedObject{object})[object.UID]
 	d.o.Recorder.Unprepared(err)

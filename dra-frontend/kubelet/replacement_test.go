@@ -444,14 +444,14 @@ func TestRelease(t *testing.T) {
 		runs, err := n.driver.MayRun(record)
 		require.True(t, runs)
 		require.Equal(t, c.unseen, err)
-		require.Error(t, n.driver.ReleaseOrphan(record))
+		require.Error(t, n.driver.ReleaseOrphan(record, func() error { return nil }))
 		require.Equal(t, record, n.record(1))
 	}
 	n.running, n.unseen = nil, nil
 	runs, err := n.driver.MayRun(record)
 	require.NoError(t, err)
 	require.False(t, runs)
-	require.NoError(t, n.driver.ReleaseOrphan(record))
+	require.NoError(t, n.driver.ReleaseOrphan(record, func() error { return nil }))
 	require.Empty(t, n.claimFiles())
 	require.Equal(t, "0-7", n.state().Shared.CPUs.String())
 }

@@ -218,7 +218,7 @@ func (d *Daemon) Alive() error {
 	return nil
 }
 
-// Ready returns why an update must not go on to the next node. Alone a runtime that does not take the actuator is no reason:
+// Ready returns why an update must not go on to the next node. A runtime that does not take the actuator is no such reason:
 // one node must not stop the update of all other nodes.
 func (d *Daemon) Ready() error {
 	if err := d.Alive(); err != nil {

@@ -244,10 +244,8 @@ func (h *Host) save(before, after map[string]Saved, foreign map[string]json.RawM
 	case len(after) == 0 && len(foreign) == 0:
 		return h.store.Remove(SavedFile)
 	}
-	files := maps.Clone(foreign)
-	if files == nil {
-		files = make(map[string]json.RawMessage)
-	}
+	files := make(map[string]json.RawMessage, len(after)+len(foreign))
+	maps.Copy(files, foreign)
 	for name, v := range after {
 		raw, err := json.Marshal(v)
 		if err != nil {

@@ -169,7 +169,7 @@ func (s *Session) start(ctx context.Context, reported *enforce.Container, ctr *a
 	if err == nil {
 		err = checkCreation(c, ctr)
 	}
-	if err == nil && !c.Life.Answered && !guarded(ctr) {
+	if err == nil && c.NamesClaim() && !c.Life.Answered && !guarded(ctr) {
 		err = s.enforcer.PrepareMachine(ctx, c)
 	}
 	if err == nil {

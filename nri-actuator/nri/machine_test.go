@@ -243,3 +243,16 @@ func TestQuota(t *testing.T) {
 	require.NoError(t, r.plugin.Refresh(t.Context()))
 	require.Equal(t, "150000 100000", r.node.File(r.podDir(podA), contract.FileQuota), "I3")
 }
+
+// I7: without a node file a container without a claim starts, also beside a container with claimed CPUs.
+func TestStartWithoutANodeFile(t *testing.T) {
+	r := newRuntime(t, t.TempDir())
+	r.run("claimed", podA, r.node.Prepare(podA, claimA, quad())...)
+	plain := r.waiting("plain", podB)
+	r.node.SetFile(plain.dir, "cpuset.cpus", "0-15")
+	require.NoError(t, os.Remove(filepath.Join(r.node.CDI, contract.NodeFile)))
+	r.connect() // an actuator that never had a node state
+	ctx, kept := observed(t)
+	require.NoError(t, r.session.StartContainer(ctx, plain.pod, plain.api))
+	require.Zero(t, kept.FilterMessage("values not written at the start").Len())
+}
