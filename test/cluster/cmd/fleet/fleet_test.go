@@ -62,19 +62,21 @@ func TestCounter(t *testing.T) {
 	server.Close()
 	require.Error(t, call(1, "/slices"))
 	got, _ := c.get()
-	require.Equal(t, traffic{calls: 9, failed: 3, sent: 27, received: 40}, got)
+	failures := map[string]int{"429 Too Many Requests": 2, "connection refused": 1}
+	require.Equal(t, traffic{calls: 9, failures: failures, sent: 27, received: 40}, got)
 }
 
 func TestTable(t *testing.T) {
 	r := result{
 		event: "restart", nodes: 10, waits: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, cpu: time.Second,
-		memory: 64 << 20, traffic: traffic{calls: 25, failed: 5, sent: 10 << 10, received: 20 << 10},
+		memory: 64 << 20, traffic: traffic{calls: 25, sent: 10 << 10, received: 20 << 10},
 	}
 	spread := r
-	spread.within = 90 * time.Second
+	spread.within, spread.traffic.failures = 90*time.Second, map[string]int{"a": 2, "b": 2, "c": 7}
 	text := table([]result{r, spread})
-	for _, start := range []string{"at once", "within 1.5 min"} {
-		require.Contains(t, text, "| 10 | "+start+" | restart | 2.0 s | 4.0 s | 2.5 | 1.0 KiB | 2.0 KiB | 5 | 1.0 s | 64 MiB |\n")
+	for start, failed := range map[string]string{"at once": "0", "within 1.5 min": "7: c<br>2: a<br>2: b"} {
+		require.Contains(t, text,
+			"| 10 | "+start+" | restart | 2.0 s | 4.0 s | 2.5 | 1.0 KiB | 2.0 KiB | "+failed+" | 1.0 s | 64 MiB |\n")
 	}
 }
 

@@ -9,12 +9,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -137,10 +140,24 @@ func table(results []result) string {
 		if r.within > 0 {
 			start = fmt.Sprintf("within %g min", r.within.Minutes())
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %.1f s | %.1f s | %.1f | %.1f KiB | %.1f KiB | %d | %.1f s | %d MiB |\n",
+		fmt.Fprintf(&b, "| %d | %s | %s | %.1f s | %.1f s | %.1f | %.1f KiB | %.1f KiB | %s | %.1f s | %d MiB |\n",
 			r.nodes, start, r.event, r.waits[len(r.waits)/2].Seconds(), r.waits[len(r.waits)-1].Seconds(),
-			float64(r.traffic.calls)/n, float64(r.traffic.sent)/n/1024, float64(r.traffic.received)/n/1024, r.traffic.failed,
-			r.cpu.Seconds(), r.memory>>20)
+			float64(r.traffic.calls)/n, float64(r.traffic.sent)/n/1024, float64(r.traffic.received)/n/1024,
+			failures(r.traffic.failures), r.cpu.Seconds(), r.memory>>20)
 	}
 	return b.String()
+}
+
+// failures returns the numbers of failed calls by cause, the most frequent first.
+func failures(of map[string]int) string {
+	if len(of) == 0 {
+		return "0"
+	}
+	var all []string
+	for _, cause := range slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b))
+	}) {
+		all = append(all, fmt.Sprintf("%d: %s", of[cause], cause))
+	}
+	return strings.Join(all, "<br>")
 }

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -12,7 +14,8 @@ import (
 
 // traffic is what goes between publishers and the API server, without TLS and headers.
 type traffic struct {
-	calls, failed  int // failed: without an answer, or with an error, which the client tries again
+	calls          int
+	failures       map[string]int // by cause: calls without an answer, or with an error, which the client makes again
 	sent, received int64
 }
 
@@ -26,7 +29,9 @@ type counter struct {
 // start is the start of a node's publisher. The times of the answers are of the first answer each, and zero before.
 type start struct{ began, watch, node, slice time.Time }
 
-func newCounter() *counter { return &counter{starts: map[int]*start{}} }
+func newCounter() *counter {
+	return &counter{traffic: traffic{failures: map[string]int{}}, starts: map[int]*start{}}
+}
 
 // get returns the traffic, and how long each node waited that has done all calls of a start, sorted: a publisher reads its
 // Node when it has the slices, and watches the slices. A node without a slice then creates its slice.
@@ -40,7 +45,9 @@ func (c *counter) get() (traffic, []time.Duration) {
 		}
 	}
 	slices.Sort(waits)
-	return c.traffic, waits
+	t := c.traffic
+	t.failures = maps.Clone(t.failures)
+	return t, waits
 }
 
 // through returns the round tripper that counts what a node's next does. The node's start began at the given time.
@@ -73,14 +80,27 @@ func (c counted) count(req *http.Request, resp *http.Response, err error) {
 	t.calls++
 	t.sent += max(0, req.ContentLength)
 	switch {
-	case err != nil || resp.StatusCode >= http.StatusBadRequest:
-		t.failed++
+	case err != nil:
+		t.failures[cause(err)]++
+	case resp.StatusCode >= http.StatusBadRequest:
+		t.failures[resp.Status]++
 	case req.URL.Query().Get("watch") != "":
 		first(&s.watch)
 	case req.URL.Path == nodePath(c.node):
 		first(&s.node)
 	case req.Method == http.MethodPost:
 		first(&s.slice)
+	}
+}
+
+// cause returns the innermost error of a call, which has no addresses.
+func cause(err error) string {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
 	}
 }
 
