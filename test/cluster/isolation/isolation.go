@@ -44,6 +44,9 @@ const (
 	Static = "static"
 	// Peer is another driver's claim.
 	Peer = "peer"
+	// Device is a claim of the second driver, of a PCI device: the container gets a variable of its environment, and the
+	// shared pool's CPUs. It costs what Kubernetes takes for any claim.
+	Device = "device"
 )
 
 // Kinds returns the kinds that a kernel has, in the order in which they are shown.
@@ -81,6 +84,9 @@ func (b *Bench) container(kind string, args ...string) objects.Container {
 		c.Limits = corev1.ResourceList{
 			corev1.ResourceCPU: *resource.NewQuantity(int64(b.CPUs), resource.DecimalSI), corev1.ResourceMemory: resource.MustParse("64Mi"),
 		}
+	}
+	if kind == Device {
+		c.Claim = &objects.Claim{NUMA: b.NUMA, Class: "nic.example.com"}
 	}
 	if p := parameters(kind, b.Kernel); p != "" {
 		c.Claim = &objects.Claim{

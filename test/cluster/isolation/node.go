@@ -44,7 +44,7 @@ func (b *Bench) settled(ctx context.Context) error {
 func (b *Bench) cpus(ctx context.Context) (cgroups int, sets string, err error) {
 	out, err := b.Cluster.NodeExec(ctx, b.Node,
 		"find /sys/fs/cgroup/kubepods* -maxdepth 2 -type d -name '*pod[0-9a-f]*' | wc -l; "+
-			"ls -d /var/run/cdi/dra.cpumem-claim_* 2>/dev/null; "+
+			"ls -d /var/run/cdi/dra.cpumem-claim_* /var/run/cdi/pci.example.com-* 2>/dev/null; "+
 			"cat $(find /sys/fs/cgroup/kubepods* -name cpuset.cpus.effective) | sort -u")
 	if err != nil {
 		return 0, "", err

@@ -47,7 +47,7 @@ func (s Starts) Summary() Starts {
 }
 
 // With returns the levels of both. Of a level that both have it takes the one with more repetitions, and newer's if they have
-// as many.
+// as many. An earlier level may lack kinds.
 func (s Starts) With(newer Starts) Starts {
 	out := Starts{Kinds: newer.Kinds, Levels: slices.Clone(newer.Levels)}
 	for _, l := range s.Levels {
@@ -73,8 +73,11 @@ const (
 // Median returns the median of a kind's repetitions, in seconds.
 func (l Level) Median(kind string) float64 { return median(l.Seconds[kind]) }
 
-// Cost is a kind's median divided by the control's.
-func (l Level) Cost(kind string) float64 { return l.Median(kind) / l.Median(None) }
+// Has reports whether the kind was measured at the level.
+func (l Level) Has(kind string) bool { return len(l.Seconds[kind]) > 0 }
+
+// Cost is a kind's median divided by another's.
+func (l Level) Cost(kind, to string) float64 { return l.Median(kind) / l.Median(to) }
 
 // Part is the median of the seconds that the driver's daemons took, divided by the median of the starts without a claim.
 // Unlike Cost it has nothing of what kubelet, the runtime and the scheduler take, which differs from start to start.

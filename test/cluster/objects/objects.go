@@ -139,9 +139,11 @@ func (c *Claim) object(name string) *resourceapi.ResourceClaim {
 				Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
 					Expression: `device.attributes["resource.kubernetes.io"].numaNode == ` + strconv.Itoa(c.NUMA),
 				}}},
-				Capacity: &resourceapi.CapacityRequirements{Requests: c.Amounts},
 			},
 		}}}},
+	}
+	if len(c.Amounts) > 0 {
+		claim.Spec.Devices.Requests[0].Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: c.Amounts}
 	}
 	if c.Parameters != "" {
 		text := `{"apiVersion":"dra.cpumem/v1alpha1","kind":"ClaimParameters",` + c.Parameters + `}`

@@ -22,10 +22,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/bench"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/isolation"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/qemu"
 )
 
@@ -34,6 +36,8 @@ const (
 	page    = "isolation-report.md"
 	picture = "isolation-start.svg"
 	numbers = "isolation-start.json"
+	// secondDriver is the driver of the kind [isolation.Device].
+	secondDriver = "pcidriver/driver.yaml"
 )
 
 type options struct {
@@ -57,7 +61,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "measure one contender: driver, static or peer; empty: all. "+
 		"All other contenders keep the numbers of the earlier run")
 	flag.IntVar(&o.repetitions, "repetitions", 6, "starts of each kind beside each number of containers; "+
-		"a multiple of 6 gives each kind each place in the order equally often. "+
+		"a multiple of 12 gives each kind each place in the order equally often. "+
 		"Beside a number of containers with more starts in the numbers of an earlier run, the earlier result stays")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -110,9 +114,10 @@ func contenders(b *bench.Bench, peer string) ([]contender, error) {
 		{
 			id: "driver", name: "This driver", options: options(),
 			install: func(ctx context.Context) error {
-				return b.Install(ctx, "metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0")
+				err := b.Install(ctx, "metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0")
+				return errors.Join(err, apply(ctx, b.Cluster, secondDriver))
 			},
-			kinds: []string{isolation.None, isolation.Pool, isolation.Partition},
+			kinds: []string{isolation.None, isolation.Device, isolation.Pool, isolation.Partition},
 		},
 		{
 			id: "static", name: "Kubelet's static policy", options: static, install: func(context.Context) error { return nil },
@@ -132,14 +137,19 @@ func contenders(b *bench.Bench, peer string) ([]contender, error) {
 	}
 	return append(all, contender{
 		id: "peer", name: "The peer, " + filepath.Base(peer), options: other, kinds: []string{isolation.None, isolation.Peer}, pod: pod,
-		install: func(ctx context.Context) error {
-			if _, err := b.Cluster.Kubectl(ctx, "apply", "-f", filepath.Join(peer, "install.yaml")); err != nil {
-				return err
-			}
-			_, err := b.Cluster.Kubectl(ctx, "wait", "--all-namespaces", "--all", "--for=condition=Ready", "--timeout=5m", "pods")
-			return err
-		},
+		install: func(ctx context.Context) error { return apply(ctx, b.Cluster, filepath.Join(peer, "install.yaml")) },
 	}), nil
+}
+
+// apply makes the objects of a file, and waits until all pods are ready.
+func apply(ctx context.Context, c *cluster.Cluster, file string) error {
+	if _, err := c.Kubectl(ctx, "apply", "-f", file); err != nil {
+		return err
+	}
+	return objects.Eventually(ctx, "all pods ready", time.Second, func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, "wait", "--all-namespaces", "--all", "--for=condition=Ready", "--timeout=1m", "pods")
+		return err
+	})
 }
 
 // compare measures the contenders, and writes numbers, page and picture after each of them.

@@ -51,6 +51,24 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// A level of an earlier run may lack a kind.
+func TestTable_Device(t *testing.T) {
+	s := starts()
+	s.Kinds = []string{isolation.None, isolation.Device, isolation.Pool}
+	s.Levels[0].Seconds[isolation.Device], s.Levels[0].Driver[isolation.Device] = []float64{3.2, 3.1, 3.3}, []float64{0}
+	text := startTable(s)
+	for _, want := range []string{
+		"| containers | starts | no claim | claim of a PCI device | to no claim | claim, pool | to no claim | to a device | growth |\n" +
+			"|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+		"| 0 | 3 | 3.0 (2.9 to 3.1) | 3.2 (3.1 to 3.3) | **1.07** | 4.0 (3.8 to 4.4) | **1.33** | **1.25** | 1.00 |",
+		"| 40 | 2 | 3.3 (3.2 to 3.4) | - | - | 6.1 (6.0 to 8.9) | **1.85** | - | 1.39 |",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.Contains(t, partTable(s), "| containers | no claim | part | claim, pool | part |")
+	require.NotContains(t, drawCosts([]isolation.Starts{s}), "PCI")
+}
+
 func TestPartTable(t *testing.T) {
 	text := partTable(starts())
 	for _, want := range []string{

@@ -96,7 +96,9 @@ func (all results) text() string {
 		"over the number of containers](%s)\n\n"+
 		"The times are seconds from a pod's creation until the pod is ready: the median (least to most) of so many *starts*. *To no claim* is "+
 		"this median divided by the median of the pods without a claim on the same row. *Growth* is *to no claim* divided by "+
-		"*to no claim* on the first row; for this driver it must not be above %.1f. *Part* is the time that kubelet and the runtime wait "+
+		"*to no claim* on the first row; for this driver it must not be above %.1f. *To a device* is the median divided by the median of "+
+		"the pods with a claim of a PCI device, whose driver only sets a variable of the container's environment: what Kubernetes "+
+		"takes for any claim is in both. *Part* is the time that kubelet and the runtime wait "+
 		"for this driver's daemons, divided by the median of the pods without a claim on the same row; it must not be above %.1f.\n",
 		picture, isolation.Goal, isolation.PartGoal)
 	for _, r := range all {

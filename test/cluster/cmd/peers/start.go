@@ -21,32 +21,65 @@ const (
 func label(kind string) string {
 	return map[string]string{
 		isolation.None: "no claim", isolation.Pool: "claim, pool", isolation.Partition: "claim, partition",
-		isolation.Static: "kubelet's static policy", isolation.Peer: "the peer's claim",
+		isolation.Static: "kubelet's static policy", isolation.Peer: "the peer's claim", isolation.Device: "claim of a PCI device",
 	}[kind]
 }
+
+// owned reports whether a container of the kind has CPUs of its own.
+func owned(kind string) bool { return kind != isolation.None && kind != isolation.Device }
 
 // startTable returns the results of one cluster as Markdown.
 func startTable(s isolation.Starts) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| containers | starts | %s |", label(isolation.None))
-	rule := "|--:|--:|--:|"
+	rule, device := "|--:|--:|--:|", slices.Contains(s.Kinds, isolation.Device)
 	for _, kind := range s.Kinds[1:] {
-		fmt.Fprintf(&b, " %s | to no claim | growth |", label(kind))
-		rule += "--:|--:|--:|"
+		fmt.Fprintf(&b, " %s | to no claim |", label(kind))
+		rule += "--:|--:|"
+		if device && owned(kind) {
+			b.WriteString(" to a device |")
+			rule += "--:|"
+		}
+		if owned(kind) {
+			b.WriteString(" growth |")
+			rule += "--:|"
+		}
 	}
 	b.WriteString("\n" + rule + "\n")
 	for i, l := range s.Levels {
 		fmt.Fprintf(&b, "| %d | %d |", l.Containers, l.Repetitions)
 		for _, kind := range s.Kinds {
-			times := l.Seconds[kind]
-			fmt.Fprintf(&b, " %.1f (%.1f to %.1f) |", l.Median(kind), slices.Min(times), slices.Max(times))
+			b.WriteString(seconds(l, kind))
 			if kind != isolation.None {
-				fmt.Fprintf(&b, " **%.2f** | %.2f |", l.Cost(kind), s.Ratio(kind, i))
+				b.WriteString(ratio(l, kind, isolation.None))
+			}
+			if device && owned(kind) {
+				b.WriteString(ratio(l, kind, isolation.Device))
+			}
+			if owned(kind) {
+				fmt.Fprintf(&b, " %.2f |", s.Ratio(kind, i))
 			}
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// notMeasured is the cell of a kind that a level lacks.
+const notMeasured = " - |"
+
+func seconds(l isolation.Level, kind string) string {
+	if !l.Has(kind) {
+		return notMeasured
+	}
+	return fmt.Sprintf(" %.1f (%.1f to %.1f) |", l.Median(kind), slices.Min(l.Seconds[kind]), slices.Max(l.Seconds[kind]))
+}
+
+func ratio(l isolation.Level, kind, to string) string {
+	if !l.Has(kind) || !l.Has(to) {
+		return notMeasured
+	}
+	return fmt.Sprintf(" **%.2f** |", l.Cost(kind, to))
 }
 
 // partTable returns the part of this driver's daemons in the starts of one cluster as Markdown, "" for a cluster without them.
@@ -57,14 +90,15 @@ func partTable(s isolation.Starts) string {
 	var b strings.Builder
 	b.WriteString("| containers |")
 	rule := "|--:|"
-	for _, kind := range s.Kinds {
+	kinds := append([]string{isolation.None}, ownedOf(s)...)
+	for _, kind := range kinds {
 		fmt.Fprintf(&b, " %s | part |", label(kind))
 		rule += "--:|--:|"
 	}
 	b.WriteString("\n" + rule + "\n")
 	for _, l := range s.Levels {
 		fmt.Fprintf(&b, "| %d |", l.Containers)
-		for _, kind := range s.Kinds {
+		for _, kind := range kinds {
 			times, part := l.Driver[kind], l.Part(kind)
 			fmt.Fprintf(&b, " %.0f ms (%.0f to %.0f) | **%.3f** |",
 				1000*part*l.Median(isolation.None), 1000*slices.Min(times), 1000*slices.Max(times), part)
@@ -74,6 +108,11 @@ func partTable(s isolation.Starts) string {
 	return "\nOf these times, the calls to this driver's two daemons:\n\n" + b.String()
 }
 
+// ownedOf returns the kinds with CPUs of their own.
+func ownedOf(s isolation.Starts) []string {
+	return slices.DeleteFunc(slices.Clone(s.Kinds), func(kind string) bool { return !owned(kind) })
+}
+
 // drawCosts draws a line for each kind of each cluster: how many times a start takes that of a pod without a claim.
 func drawCosts(all []isolation.Starts) string {
 	p := svg.Begin(width, height, "What CPUs of its own cost a pod when it starts beside many containers")
@@ -81,8 +120,8 @@ func drawCosts(all []isolation.Starts) string {
 	for _, s := range all {
 		for _, l := range s.Levels {
 			furthest = max(furthest, float64(l.Containers))
-			for _, kind := range s.Kinds[1:] {
-				most = max(most, l.Cost(kind))
+			for _, kind := range ownedOf(s) {
+				most = max(most, l.Cost(kind, isolation.None))
 			}
 		}
 	}
@@ -105,12 +144,12 @@ func drawCosts(all []isolation.Starts) string {
 	colours := []string{svg.Orange, svg.Blue, svg.Green, svg.Purple}
 	drawn := 0
 	for _, s := range all {
-		for _, kind := range s.Kinds[1:] {
+		for _, kind := range ownedOf(s) {
 			p.Key(left, 40+16*float64(drawn), colours[drawn], "", label(kind))
 			var line [][2]float64
 			for _, l := range s.Levels {
-				line = append(line, [2]float64{x(float64(l.Containers)), y(l.Cost(kind))})
-				p.Dot(x(float64(l.Containers)), y(l.Cost(kind)), 3, colours[drawn])
+				line = append(line, [2]float64{x(float64(l.Containers)), y(l.Cost(kind, isolation.None))})
+				p.Dot(x(float64(l.Containers)), y(l.Cost(kind, isolation.None)), 3, colours[drawn])
 			}
 			p.Line(line, colours[drawn], "")
 			drawn++
