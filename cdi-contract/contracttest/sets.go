@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package contracttest makes values of the contract for the tests of all
-// modules.
+// Package contracttest has what the tests of all modules share: values of the contract, system calls that fail, and the
+// times of a benchmark's operations.
 package contracttest
 
 import contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
@@ -43,10 +44,14 @@ func BenchmarkPick(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("%d CPUs/%s", len(m.CPUs), c.name), func(b *testing.B) {
 				b.ReportAllocs()
+				times := contracttest.NewTimes()
 				for b.Loop() {
-					_, err := l.Pick(c.free, c.n, c.options)
-					require.NoError(b, err)
+					times.Measure(func() {
+						_, err := l.Pick(c.free, c.n, c.options)
+						require.NoError(b, err)
+					})
 				}
+				times.Report(b)
 			})
 		}
 	}
@@ -67,10 +72,14 @@ func BenchmarkPick_Full(b *testing.B) {
 			free := contract.CPUs(ids...)
 			b.Run(fmt.Sprintf("%d CPUs/%d %% taken", len(m.CPUs), percent), func(b *testing.B) {
 				b.ReportAllocs()
+				times := contracttest.NewTimes()
 				for b.Loop() {
-					_, err := l.Pick(free, 4, placement.Options{})
-					require.NoError(b, err)
+					times.Measure(func() {
+						_, err := l.Pick(free, 4, placement.Options{})
+						require.NoError(b, err)
+					})
 				}
+				times.Report(b)
 			})
 		}
 	}

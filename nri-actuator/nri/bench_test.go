@@ -79,10 +79,14 @@ func BenchmarkCreateContainer(b *testing.B) {
 				require.NoError(b, err)
 				r.onPlainFiles(b)
 				b.ReportAllocs()
+				times := contracttest.NewTimes()
 				for b.Loop() {
-					_, _, err := r.session.CreateContainer(b.Context(), pod, c.api)
-					require.NoError(b, err)
+					times.Measure(func() {
+						_, _, err := r.session.CreateContainer(b.Context(), pod, c.api)
+						require.NoError(b, err)
+					})
 				}
+				times.Report(b)
 			})
 		}
 	}

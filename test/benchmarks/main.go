@@ -36,8 +36,10 @@ func run(in io.Reader, page string) error {
 
 // result is one line of a benchmark.
 type result struct {
-	name  string
-	time  time.Duration
+	name string
+	time time.Duration
+	// p99 is the time within which 99 of 100 operations are done, 0 if it was not measured.
+	p99   time.Duration
 	bytes int64
 	// allocations is per operation.
 	allocations int64
@@ -61,6 +63,8 @@ func parse(in io.Reader) ([]result, error) {
 			switch words[i+1] {
 			case "ns/op":
 				r.time = time.Duration(value)
+			case "p99-ns/op":
+				r.p99 = time.Duration(value)
 			case "B/op":
 				r.bytes = int64(value)
 			case "allocs/op":
@@ -92,9 +96,14 @@ func nameOf(word string) string {
 // table returns the results as Markdown.
 func table(results []result) string {
 	var b strings.Builder
-	b.WriteString("| operation | time | memory | allocations |\n|---|--:|--:|--:|\n")
+	b.WriteString("| operation | time | 99 of 100 within | memory | allocations |\n|---|--:|--:|--:|--:|\n")
 	for _, r := range results {
-		fmt.Fprintf(&b, "| %s | %s | %d B | %d |\n", strings.ReplaceAll(r.name, "_", " "), round(r.time), r.bytes, r.allocations)
+		within := ""
+		if r.p99 > 0 {
+			within = round(r.p99).String()
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %d B | %d |\n",
+			strings.ReplaceAll(r.name, "_", " "), round(r.time), within, r.bytes, r.allocations)
 	}
 	return b.String()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
@@ -17,26 +18,31 @@ import (
 // written to a disk: for one pod, and for as many pods as a node takes, all at once.
 func BenchmarkPrepare(b *testing.B) {
 	for _, count := range []int{1, 110} {
-		b.Run(fmt.Sprintf("pods=%d", count), func(b *testing.B) {
+		name := fmt.Sprintf("%d pods", count)
+		if count == 1 {
+			name = "one pod"
+		}
+		b.Run(name, func(b *testing.B) {
 			n := lab.NewNode(b, topologytest.T4(), lab.Options{Programs: programs})
 			b.ReportAllocs()
+			times := contracttest.NewTimes()
 			for i := 0; b.Loop(); i++ {
 				b.StopTimer()
 				var pods []*lab.Pod
 				for k := range count {
-					name := fmt.Sprintf("p%d-%d", i, k)
-					p := podWith(n, name, lab.Request{Zone: fmt.Sprintf("numa-%d", k%4), Capacity: cpu("1")})
+					p := podWith(n, fmt.Sprintf("p%d-%d", i, k), lab.Request{Zone: fmt.Sprintf("numa-%d", k%4), Capacity: cpu("1")})
 					pods = append(pods, p)
 					require.True(b, n.Allocate(p))
 				}
 				b.StartTimer()
-				require.NoError(b, n.PrepareAll(pods))
+				times.Measure(func() { require.NoError(b, n.PrepareAll(pods)) })
 				b.StopTimer()
 				for _, p := range pods {
 					require.NoError(b, n.Remove(p))
 				}
 				b.StartTimer()
 			}
+			times.Report(b)
 		})
 	}
 }
