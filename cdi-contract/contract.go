@@ -14,7 +14,6 @@ package contract
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,12 +53,23 @@ const (
 	MaxFileSize = 4 << 20
 )
 
-var uidPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
-
 // ValidUID reports whether uid has the form of a Kubernetes object UID (RFC
 // 4122 text form, lower case). A UID is checked before it becomes part of a
 // file name.
-func ValidUID(uid string) bool { return uidPattern.MatchString(uid) }
+func ValidUID(uid string) bool {
+	const form = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+	if len(uid) != len(form) {
+		return false
+	}
+	for i := range len(uid) {
+		c := uid[i]
+		digit := c >= '0' && c <= '9' || c >= 'a' && c <= 'f'
+		if form[i] == '-' && c != '-' || form[i] == 'x' && !digit {
+			return false
+		}
+	}
+	return true
+}
 
 // ClaimFile returns the name of a claim's file.
 func ClaimFile(claimUID string) string { return claimFilePrefix + claimUID + fileSuffix }

@@ -3,9 +3,12 @@
 package contract_test
 
 import (
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
@@ -92,4 +95,25 @@ func TestKeysOf(t *testing.T) {
 		contract.KeysOf(map[contract.Key]bool{
 			{ClaimUID: otherUID, Index: 0}: true, {ClaimUID: claimUID, Index: 10}: true, {ClaimUID: claimUID, Index: 2}: true,
 		}))
+}
+
+// The pattern is the form of RFC 4122.
+func TestValidUID(t *testing.T) {
+	pattern := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+	require.True(t, contract.ValidUID(claimUID))
+	rapid.Check(t, func(t *rapid.T) {
+		text := []byte(claimUID)
+		for range rapid.IntRange(0, 2).Draw(t, "changes") {
+			at := rapid.IntRange(0, len(text)-1).Draw(t, "at")
+			switch b := rapid.SampledFrom([]byte("09afgAF/:`-\n\x00\xff")).Draw(t, "byte"); rapid.IntRange(0, 2).Draw(t, "kind") {
+			case 0:
+				text[at] = b
+			case 1:
+				text = slices.Insert(text, at, b)
+			default:
+				text = slices.Delete(text, at, at+1)
+			}
+		}
+		require.Equal(t, pattern.Match(text), contract.ValidUID(string(text)), "%q", text)
+	})
 }

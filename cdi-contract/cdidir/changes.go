@@ -102,9 +102,11 @@ func (c *Changes) Run(ctx context.Context) {
 				c.signal()
 			}
 		case <-renew.C:
+			was := c.watching
 			c.Start()
-			// The old watch may have missed changes.
-			c.signal()
+			if !was {
+				c.signal() // changes before the watch are unknown
+			}
 		}
 	}
 }

@@ -79,6 +79,10 @@ type Daemon struct {
 // lock query of one small file.
 const pollInterval = time.Second
 
+// soonProtected is how long after a change of the CDI directory each poll looks for the memory protection of a claim whose
+// pod is starting. Later the refresh looks.
+const soonProtected = time.Minute
+
 // New does the steps that may fail for good: it reads the machine and opens the
 // CDI directory. An unfit node is no error: its claims must be released, and a
 // rolling update must go on to other nodes.
@@ -246,6 +250,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 	defer poll.Stop()
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
 	defer refresh.Stop()
+	prepared := time.Now() // when claims may last have been prepared
 	for {
 		now, _ := d.status.get()
 		o, changed := now.observation, false
@@ -253,7 +258,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 		case <-ctx.Done():
 			return ended(ctx, nil)
 		case <-changes:
-			o = d.observeAll(ctx, o)
+			o, prepared = d.observeAll(ctx, o), time.Now()
 		case <-poll.C:
 			if d.asked() {
 				return errHandedOver
@@ -262,7 +267,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 			switch announced := !reflect.DeepEqual(o.announced, now.announced); {
 			case announced:
 				o = d.observeReceipts(d.observeCgroups(o))
-			case !now.allProtected:
+			case !now.allProtected && time.Since(prepared) < soonProtected:
 				o = d.observeCgroups(o)
 			}
 		case <-refresh.C:

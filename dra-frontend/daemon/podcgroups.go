@@ -35,15 +35,15 @@ func (c podCgroups) Has(pod contract.PodRecord) (bool, error) {
 	if a.Kubepods == "" {
 		return false, errors.New("nri-actuator has seen no pod yet and does not know the cgroup of all pods")
 	}
+	_, err = fs.Stat(c.root, health.PodDir(a.Kubepods, pod.QOS, pod.UID))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err == nil, err
+	}
 	// Only the host's tree can show that a pod has no cgroup.
 	if _, err := fs.Stat(c.root, a.Kubepods); err != nil {
 		return false, fmt.Errorf("the cgroup of all pods cannot be read, sysfsRoot must show the host's sysfs: %w", err)
 	}
-	_, err = fs.Stat(c.root, health.PodDir(a.Kubepods, pod.QOS, pod.UID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	return false, nil
 }
 
 // cgroupRoot returns the cgroup mount of the host.

@@ -168,14 +168,23 @@ func (c Claim) formerCPUs(index int) contract.CPUSet {
 
 // podRecords returns the records of the pods of a claim that is decided now.
 func (c Claim) podRecords() []contract.PodRecord {
-	return c.PodRecords(slices.ContainsFunc(c.Results, func(r Result) bool { return r.liftsQuota() }))
+	var lifting []string
+	for _, r := range c.Results {
+		if r.liftsQuota() {
+			lifting = append(lifting, r.Request)
+		}
+	}
+	return c.PodRecords(lifting)
 }
 
-// PodRecords returns the records of the pods. lifts reports whether the decision leaves a
-// container without a quota: only then the CPU limit counts.
-func (c Claim) PodRecords(lifts bool) []contract.PodRecord {
+// PodRecords returns the records of the pods. The containers with the lifting requests have no quota: the CPU limit of a pod
+// counts if it has such a container.
+func (c Claim) PodRecords(lifting []string) []contract.PodRecord {
 	records := make([]contract.PodRecord, len(c.Pods))
 	for i, p := range c.Pods {
+		lifts := slices.ContainsFunc(p.Containers, func(container Container) bool {
+			return slices.ContainsFunc(lifting, func(request string) bool { return container.uses(c.Name, request) })
+		})
 		if records[i] = p.PodRecord; !lifts {
 			records[i].CPULimit = nil
 		}
@@ -230,6 +239,22 @@ func (c Claim) refuseSharing(request string) error {
 // MaxFollowed bounds the prepared claims of a node that were not made from a template. The frontend watches each such claim,
 // and a watch takes 80 KiB of the frontend's memory.
 const MaxFollowed = 500
+
+// MaxResults bounds the results of the prepared claims of a node: each takes memory of both daemons.
+const MaxResults = 4096
+
+// checkResults refuses a claim whose results are too many beside those of prepared. prepared does not have the claim itself.
+func (c Claim) checkResults(prepared []contract.ClaimRecord) error {
+	have := 0
+	for _, p := range prepared {
+		have += len(p.Results)
+	}
+	if have+len(c.Results) <= MaxResults {
+		return nil
+	}
+	return fmt.Errorf("the claims of this node have %d requests, this claim has %d, and a node may have %d: "+
+		"ask for more in one request instead of many small ones, or delete pods with claims on this node", have, len(c.Results), MaxResults)
+}
 
 // checkFollowed refuses a claim that the frontend would have to watch beside MaxFollowed watched claims. prepared does not
 // have the claim itself.

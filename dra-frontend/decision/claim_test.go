@@ -5,6 +5,7 @@ package decision_test
 import (
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -171,6 +172,43 @@ func TestFollowedClaimsAreBounded(t *testing.T) {
 }
 
 // A message about a pod with many claims stays short.
+// The results of all claims of a node are bounded, with those of the claim.
+func TestResultsAreBounded(t *testing.T) {
+	node, full := testNode(t), contract.ClaimRecord{UID: "full", OwnedByPod: true, Results: make([]contract.ResultRecord, decision.MaxResults-1)}
+	decideBeside := func(prepared ...contract.ClaimRecord) error {
+		return decision.Decide(decision.Input{Node: node, Prepared: prepared, Claims: []decision.Claim{claim(1, "numa-0", 1, 0)}})[0].Err
+	}
+	require.NoError(t, decideBeside(full))
+	err := decideBeside(full, contract.ClaimRecord{UID: "one", OwnedByPod: true, Results: make([]contract.ResultRecord, 1)})
+	require.ErrorContains(t, err, "the claims of this node have 4096 requests, this claim has 1, and a node may have 4096")
+	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(err))
+}
+
+// A decision takes memory and time in proportion to results and containers, not to their product times the results.
+func TestManyContainers(t *testing.T) {
+	node := testNode(t)
+	node.MemoryCapacity, node.Actuator.Features = 16*gi, []string{contract.FeatureOOMScore}
+	var claims []decision.Claim
+	var pod decision.Pod
+	for i := range 200 {
+		c := claim(i+1, "numa-0", 0, 1<<20)
+		pod.Containers = append(pod.Containers, decision.Container{Name: fmt.Sprint("c", i), BesideMain: true})
+		pod.Containers[0].Claims = append(pod.Containers[0].Claims, decision.ClaimReference{Claim: c.Name})
+		claims = append(claims, c)
+	}
+	pod.Name, pod.UID = "pod", claims[0].Pods[0].UID
+	for i := range claims {
+		claims[i].Pods = []decision.Pod{pod}
+	}
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	for _, out := range decision.Decide(decision.Input{Node: node, Claims: claims}) {
+		require.NoError(t, out.Err)
+	}
+	goruntime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30))
+}
+
 func TestManyMemoryClaims(t *testing.T) {
 	var claims []decision.Claim
 	for i := range 300 {

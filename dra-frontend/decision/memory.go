@@ -53,9 +53,16 @@ func (u claimResult) is(claim Claim, r Result) bool {
 
 // resultsUsedBy returns the results that a container of the claim's pods uses.
 func (c call) resultsUsedBy(claim Claim, container Container) []claimResult {
-	return slices.DeleteFunc(slices.Clone(c.results), func(u claimResult) bool {
-		return u.claim.Namespace != claim.Namespace || !container.uses(u.claim.Name, u.Request)
-	})
+	var used []claimResult
+	if len(container.Claims) == 0 {
+		return nil
+	}
+	for i := range c.results { // a result is large
+		if u := &c.results[i]; u.claim.Namespace == claim.Namespace && container.uses(u.claim.Name, u.Request) {
+			used = append(used, *u)
+		}
+	}
+	return used
 }
 
 // memoryContainer is a container that uses a result with memory.

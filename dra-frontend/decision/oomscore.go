@@ -18,8 +18,9 @@ func (c call) scoreOOM(record *contract.ClaimRecord, claim Claim) {
 	if c.Node.MemoryCapacity == 0 || !slices.Contains(c.Node.Actuator.Features, contract.FeatureOOMScore) {
 		return
 	}
+	pods := c.oomPods(claim)
 	for i := range record.Results {
-		score := c.oomScore(claim, record.Results[i].Request)
+		score := c.oomScore(pods, claim, record.Results[i].Request)
 		if record.Joinable {
 			// Of later pods only the CPUs are known.
 			score = max(score, oomscore.CPUsOnly)
@@ -31,21 +32,29 @@ func (c call) scoreOOM(record *contract.ClaimRecord, claim Claim) {
 	}
 }
 
-// oomScore returns the oom_score_adj for a result: the highest value of the
-// containers that use it. A container takes the lowest value of its results,
-// and each value counts all results of the container.
-func (c call) oomScore(claim Claim, request string) int {
-	highest := oomscore.Guaranteed
-	for _, p := range claim.Pods {
-		of := oomscore.Pod{Resources: p.Resources}
+// oomPods returns the claim's pods with the claimed amounts.
+func (c call) oomPods(claim Claim) []oomscore.Pod {
+	pods := make([]oomscore.Pod, len(claim.Pods))
+	for i, p := range claim.Pods {
+		pods[i].Resources = p.Resources
 		for _, container := range p.Containers {
-			of.Containers = append(of.Containers, oomscore.Container{
+			pods[i].Containers = append(pods[i].Containers, oomscore.Container{
 				Resources: c.resources(claim, container), Init: container.Init, BesideMain: container.BesideMain,
 			})
 		}
-		for i, container := range p.Containers {
+	}
+	return pods
+}
+
+// oomScore returns the oom_score_adj for a result: the highest value of the
+// containers that use it. A container takes the lowest value of its results,
+// and each value counts all results of the container. pods are those of oomPods.
+func (c call) oomScore(pods []oomscore.Pod, claim Claim, request string) int {
+	highest := oomscore.Guaranteed
+	for i, p := range claim.Pods {
+		for n, container := range p.Containers {
 			if container.uses(claim.Name, request) {
-				highest = max(highest, of.Score(i, c.Node.MemoryCapacity))
+				highest = max(highest, pods[i].Score(n, c.Node.MemoryCapacity))
 			}
 		}
 	}

@@ -33,6 +33,8 @@ func TestQuiet(t *testing.T) {
 	limited := claim(1, "numa-0", 2, 0)
 	limited.Pods[0].Containers[0].Resources.CPU = oomscore.Amount{Request: 2000, Limit: 2000}
 	limited.Pods[0].CPULimit = &contract.CPULimit{Milli: 2000}
+	unused := wants(claim(1, "numa-0", 2, 0), noQuota)
+	unused.Pods[0].CPULimit, unused.Pods[0].Containers[0].Claims = &contract.CPULimit{Milli: 2000}, nil
 	for name, c := range map[string]struct {
 		claim    decision.Claim
 		quiet    contract.Quiet
@@ -47,6 +49,9 @@ func TestQuiet(t *testing.T) {
 		"a CPU limit that is lifted": {
 			claim: wants(limited, noQuota), quota: contract.QuotaNone,
 			requires: []string{contract.FeatureQuota}, limit: &contract.CPULimit{Milli: 2000},
+		},
+		"a CPU limit of a pod that does not use the claim": {
+			claim: unused, quota: contract.QuotaNone, requires: []string{contract.FeatureQuota},
 		},
 		"no CPUs, no wish": {
 			claim: wants(claim(1, "numa-0", 0, gi), func(q *parameters.Quiet) { q.Quota, q.Interrupts.Mode = config.None, config.None }),

@@ -103,6 +103,8 @@ type Instance struct {
 	dir      string
 	me       Identity
 	sections cdidir.Lock
+	// own is held in each section, and before it while this instance waits for sections.
+	own sync.Mutex
 
 	mu sync.Mutex
 	// While this instance is the active one, active is the locked fileActive
@@ -338,9 +340,16 @@ func (i *Instance) Acquire() (release func() error, err error) {
 	case <-time.After(activationTimeout):
 		return nil, errWaiting
 	}
-	release, err = i.sections.Acquire()
+	// A thread waits for the lock's file: all but one of many calls wait here, without a thread each.
+	i.own.Lock()
+	unlock, err := i.sections.Acquire()
 	if err != nil {
+		i.own.Unlock()
 		return nil, err
+	}
+	release = func() error {
+		defer i.own.Unlock()
+		return unlock()
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -63,7 +63,7 @@ func TestHugepages(t *testing.T) {
 			claims:    []capacity{{"hugepages_2Mi": "4Mi"}},
 			own:       own{"2Mi": 8 * mi},
 			container: limits{"2Mi": 8 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "16777216", "hugetlb.2MB.rsvd.max": "16777216"},
+			pod:       contract.Files{"hugetlb.2MB.max": "12582912", "hugetlb.2MB.rsvd.max": "12582912"},
 		},
 		"a limit of its own of another size": {
 			claims:    []capacity{{"hugepages_2Mi": "4Mi"}},
@@ -89,7 +89,7 @@ func TestHugepages(t *testing.T) {
 			claims:    []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}},
 			own:       own{"2Mi": 16 * mi},
 			container: limits{"2Mi": 16 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "33554432", "hugetlb.2MB.rsvd.max": "33554432"},
+			pod:       contract.Files{"hugetlb.2MB.max": "27262976", "hugetlb.2MB.rsvd.max": "27262976"},
 		},
 		"unlimited beside a limit": {
 			claims:    []capacity{{"hugepages_2Mi": "4Mi"}, {"hugepages_2Mi": "6Mi"}},
@@ -102,7 +102,7 @@ func TestHugepages(t *testing.T) {
 			params:    []string{unchanged},
 			own:       own{"2Mi": 16 * mi},
 			container: limits{"2Mi": 16 * mi},
-			pod:       contract.Files{"hugetlb.2MB.max": "33554432", "hugetlb.2MB.rsvd.max": "33554432"},
+			pod:       contract.Files{"hugetlb.2MB.max": "23068672", "hugetlb.2MB.rsvd.max": "23068672"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -109,9 +109,13 @@ func (d *Driver) join(ctx context.Context, claim, late *resourceapi.ResourceClai
 		return nil
 	}
 	// The record counts, not today's configuration: prepared claims keep their values.
-	added := joined.PodRecords(slices.ContainsFunc(record.Results, func(r contract.ResultRecord) bool {
-		return r.Decision.Quota == contract.QuotaNone
-	}))
+	var lifting []string
+	for _, r := range record.Results {
+		if r.Decision.Quota == contract.QuotaNone {
+			lifting = append(lifting, r.Request)
+		}
+	}
+	added := joined.PodRecords(lifting)
 	// Pods that have ended and are not consumers are removed: a claim that is
 	// always in use would collect pods without end.
 	record.Pods = slices.DeleteFunc(slices.Clone(record.Pods), func(p contract.PodRecord) bool {

@@ -202,15 +202,15 @@ func (d *Driver) write(former, record contract.ClaimRecord, others []contract.Cl
 	if former.UID != "" {
 		return d.replace(former, record, others)
 	}
-	before, err := nodestate.Compute(d.o.Inventory.Base, others)
-	if err != nil {
-		return err
-	}
 	state, err := nodestate.Compute(d.o.Inventory.Base, append(slices.Clone(others), record))
 	if err != nil {
 		return err
 	}
-	return d.o.Ledger.Add(record, state, before)
+	if err := d.o.Ledger.Add(record, state); err != nil {
+		_, reconcileErr := d.reconcile()
+		return errors.Join(err, reconcileErr)
+	}
+	return nil
 }
 
 // answer returns the devices for kubelet. They depend on the record alone (I8).

@@ -183,9 +183,9 @@ func (l *Ledger) read(uid string, info fs.FileInfo) cached {
 
 // Add writes the node state and then the claim file, so that the shared pool
 // never has a CPU that a claim file takes out of it (I1). state must already contain the
-// claim. before is the state without the claim: Add writes it back if the claim
-// file cannot be written, so that an error leaves nothing behind (I3).
-func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) error {
+// claim. After an error the caller brings the node state in line with the claim files, so that the error leaves nothing
+// behind (I3).
+func (l *Ledger) Add(r contract.ClaimRecord, state contract.NodeState) error {
 	data, err := contract.EncodeClaim(r)
 	if err != nil {
 		return err
@@ -193,18 +193,14 @@ func (l *Ledger) Add(r contract.ClaimRecord, state, before contract.NodeState) e
 	if err := l.room(state); err != nil {
 		return err
 	}
-	if err := l.WriteNode(state); err != nil {
-		return errors.Join(err, l.WriteNode(before))
+	state.Generation, _ = l.written()
+	if err := l.writeNext(state); err != nil {
+		return err
 	}
 	name := contract.ClaimFile(r.UID)
 	if err := l.dir.Write(name, data); err != nil {
-		err = fmt.Errorf("write claim file: %w", err)
-		// The rename may have happened before the error. While the claim file
-		// exists, its CPUs stay out of the pool.
-		if removeErr := l.dir.Remove(name); removeErr != nil {
-			return errors.Join(err, removeErr)
-		}
-		return errors.Join(err, l.WriteNode(before))
+		// The rename may have happened before the error.
+		return errors.Join(fmt.Errorf("write claim file: %w", err), l.dir.Remove(name))
 	}
 	return nil
 }
@@ -316,14 +312,27 @@ func (l *Ledger) Generation() uint64 {
 // WriteNode writes the state with the next generation if it differs from the
 // written state.
 func (l *Ledger) WriteNode(state contract.NodeState) error {
-	state.Generation = l.generation
-	if l.readNode() {
-		state.Generation = l.node.generation
+	last, written := l.written()
+	state.Generation = last
+	if written {
 		unchanged, err := contract.EncodeNode(state)
 		if err != nil || bytes.Equal(unchanged, l.node.encoded) {
 			return err
 		}
 	}
+	return l.writeNext(state)
+}
+
+// written returns the generation of the last node state. is reports whether the node file has it.
+func (l *Ledger) written() (generation uint64, is bool) {
+	if l.readNode() {
+		return l.node.generation, true
+	}
+	return l.generation, false
+}
+
+// writeNext writes the state with the generation after its own.
+func (l *Ledger) writeNext(state contract.NodeState) error {
 	state.Generation++
 	data, err := contract.EncodeNode(state)
 	if err != nil {

@@ -10,9 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/quiet"
@@ -205,7 +208,7 @@ func podSums(claims []contract.ClaimRecord) map[string]*podSum {
 			}
 			sum.claims = append(sum.claims, c.UID)
 			for _, r := range c.Results {
-				sum.add(r.Decision, p)
+				sum.add(r, p)
 				sum.machine = append(sum.machine, r.Quiet.Features()...)
 			}
 		}
@@ -213,14 +216,15 @@ func podSums(claims []contract.ClaimRecord) map[string]*podSum {
 	return pods
 }
 
-func (p *podSum) add(d contract.Decision, pod contract.PodRecord) {
+func (p *podSum) add(r contract.ResultRecord, pod contract.PodRecord) {
+	d := r.Decision
 	if d.Memory != nil {
 		p.sums.add(sums{min: int64(d.Memory.Min), low: int64(d.Memory.Low)})
 	}
 	if d.Partition != "" {
 		p.sums.add(sums{partitionCPUs: d.CPUs})
 	}
-	if d.Quota == contract.QuotaNone {
+	if d.Quota == contract.QuotaNone && pod.CPULimit != nil {
 		p.lifted += d.CPUs.Size()
 		p.limit = pod.CPULimit
 	}
@@ -230,10 +234,20 @@ func (p *podSum) add(d contract.Decision, pod contract.PodRecord) {
 		if limit == contract.Max {
 			h.unlimited = true
 		} else {
-			h.claimed += int64(limit)
+			// The limit of the container can have the limit of its spec in it, which the pod's own limit has as well.
+			h.claimed += min(int64(limit), granted(r, size))
 		}
 		p.hugepages[size] = h
 	}
+}
+
+// granted returns the hugepages of a size that the scheduler gave the result, in bytes.
+func granted(r contract.ResultRecord, size string) int64 {
+	q, err := resource.ParseQuantity(r.Consumed["hugepages_"+size])
+	if err != nil {
+		return math.MaxInt64 // a record of an earlier version
+	}
+	return q.Value()
 }
 
 // hugetlb adds the pod's hugepage limits. Kubelet writes 0 for page sizes that

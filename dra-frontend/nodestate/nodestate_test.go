@@ -150,6 +150,19 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// The CPUs of a claim that a pod does not use do not lift the pod's limit. The frontend gives such a pod no limit in the
+// record of the claim.
+func TestQuotaOfUsedClaims(t *testing.T) {
+	lifted := contract.Decision{CPUs: contracttest.CPUs("1"), Quota: contract.QuotaNone}
+	unused := contract.Decision{CPUs: contracttest.CPUs("2-3"), Quota: contract.QuotaNone}
+	limit := &contract.CPULimit{Milli: 500, Open: true}
+	s, err := nodestate.Compute(base, []contract.ClaimRecord{
+		claim(1, contract.PodRecord{UID: uid(101), CPULimit: limit}, lifted), claim(2, contract.PodRecord{UID: uid(101)}, unused),
+	})
+	require.NoError(t, err)
+	require.Equal(t, "150000 100000", s.Pods[uid(101)].Quota)
+}
+
 // I8: the order in which the caller has the claims does not matter.
 func TestOrderOfClaims(t *testing.T) {
 	first := claim(1, contract.PodRecord{UID: uid(101)}, contract.Decision{CPUs: contracttest.CPUs("1")})

@@ -61,14 +61,15 @@ type Outcome struct {
 // are. The verdicts do not depend on the order of the results (I8).
 func Decide(open, prepared []Result) map[Key]Outcome {
 	results := slices.Concat(open, prepared)
-	obstacles := spreadObstacles(results, len(open))
-	unread := spreadUnknown(results, len(open), obstacles)
+	shared := sharing(results)
+	obstacles := spreadObstacles(results, len(open), shared)
+	unread := spreadUnknown(results, len(open), obstacles, shared)
 	outcomes := make(map[Key]Outcome, len(open))
 	for i, u := range open {
 		if unread[i] != nil {
 			outcomes[u.Key] = Outcome{Unknown, unread[i]}
 		} else {
-			outcomes[u.Key] = outcome(u, obstacles[i], results, obstacles)
+			outcomes[u.Key] = outcome(i, results, obstacles, shared)
 		}
 	}
 	return outcomes
@@ -76,19 +77,22 @@ func Decide(open, prepared []Result) map[Key]Outcome {
 
 // spreadObstacles returns the obstacle of each result. The first open results are the
 // undecided results: without an obstacle of its own, an undecided result has the
-// obstacle of a result with which it shares a container.
-func spreadObstacles(results []Result, open int) []error {
-	obstacles := make([]error, len(results))
+// obstacle of a result with which it shares a container. The text has the first and the last link of a chain of such results.
+func spreadObstacles(results []Result, open int, shared [][]string) []error {
+	obstacles, last := make([]error, len(results)), make([]error, len(results))
 	for i, u := range results {
-		obstacles[i] = u.Obstacle
+		obstacles[i], last[i] = u.Obstacle, u.Obstacle
 	}
 	for changed := true; changed; {
 		changed = false
-		for i, u := range results[:open] {
+		for i := range results[:open] {
 			for j, other := range results {
-				if c := shared(u, other); obstacles[i] == nil && obstacles[j] != nil && c != "" {
+				if c := shared[i][j]; obstacles[i] == nil && obstacles[j] != nil && c != "" {
 					obstacles[i] = fmt.Errorf("container %s also uses claim %s, request %s, which is no partition: %w",
-						c, other.Claim, other.Request, obstacles[j])
+						c, other.Claim, other.Request, last[j])
+					if last[i] = last[j]; other.Obstacle != nil {
+						last[i] = obstacles[i]
+					}
 					changed = true
 				}
 			}
@@ -101,18 +105,21 @@ func spreadObstacles(results []Result, open int) []error {
 // known. Two results are neighbours if a container uses both. An outcome is unknown if
 // the containers of the result, or of a neighbour, are not all known. Unknown
 // containers of more distant results matter only to a result without an obstacle.
-func spreadUnknown(results []Result, open int, obstacles []error) []error {
-	unread := make([]error, len(results))
+func spreadUnknown(results []Result, open int, obstacles []error, shared [][]string) []error {
+	unread, last := make([]error, len(results)), make([]error, len(results))
 	for i, u := range results {
-		unread[i] = u.PodsErr
+		unread[i], last[i] = u.PodsErr, u.PodsErr
 	}
 	for changed := true; changed; {
 		changed = false
-		for i, u := range results[:open] {
+		for i := range results[:open] {
 			for j, other := range results {
 				depends := other.PodsErr != nil || obstacles[i] == nil
-				if c := shared(u, other); unread[i] == nil && unread[j] != nil && depends && c != "" {
-					unread[i] = fmt.Errorf("container %s also uses claim %s: %w", c, other.Claim, unread[j])
+				if c := shared[i][j]; unread[i] == nil && unread[j] != nil && depends && c != "" {
+					unread[i] = fmt.Errorf("container %s also uses claim %s: %w", c, other.Claim, last[j])
+					if last[i] = last[j]; other.PodsErr != nil {
+						last[i] = unread[i]
+					}
 					changed = true
 				}
 			}
@@ -121,17 +128,18 @@ func spreadUnknown(results []Result, open int, obstacles []error) []error {
 	return unread
 }
 
-// outcome returns the outcome of a result if the containers of its neighbours
+// outcome returns the outcome of the result i if the containers of its neighbours
 // are known.
-func outcome(u Result, obstacle error, results []Result, obstacles []error) Outcome {
+func outcome(i int, results []Result, obstacles []error, shared [][]string) Outcome {
+	u, obstacle := results[i], obstacles[i]
 	switch {
 	case obstacle == nil:
 		return Outcome{Verdict: Granted}
 	case u.Demand != "":
 		return Outcome{Refused, fmt.Errorf("%s, but it cannot be a cpuset partition: %w", u.Demand, obstacle)}
 	}
-	for i, other := range results {
-		if c := shared(u, other); c != "" && obstacles[i] == nil {
+	for j, other := range results {
+		if c := shared[i][j]; c != "" && obstacles[j] == nil {
 			return Outcome{Refused, fmt.Errorf("container %s also uses claim %s, which is a cpuset partition, "+
 				"and this request cannot be a partition: %w", c, other.Claim, obstacle)}
 		}
@@ -139,12 +147,24 @@ func outcome(u Result, obstacle error, results []Result, obstacles []error) Outc
 	return Outcome{NoPartition, obstacle}
 }
 
-// shared returns a container that uses both results, or "".
-func shared(a, b Result) string {
-	for _, c := range a.Containers {
-		if slices.Contains(b.Containers, c) {
-			return c
+// sharing returns for each two results a container that uses both, or "".
+func sharing(results []Result) [][]string {
+	users := make(map[string][]int)
+	for i, r := range results {
+		for _, c := range r.Containers {
+			users[c] = append(users[c], i)
 		}
 	}
-	return ""
+	shared := make([][]string, len(results))
+	for i, r := range results {
+		shared[i] = make([]string, len(results))
+		for _, c := range r.Containers {
+			for _, j := range users[c] {
+				if shared[i][j] == "" {
+					shared[i][j] = c
+				}
+			}
+		}
+	}
+	return shared
 }

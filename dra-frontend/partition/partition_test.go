@@ -134,6 +134,23 @@ func TestDecide(t *testing.T) {
 // Laws of every input: the order of results changes no verdict (I8), a container
 // is a partition with all its decided results or with none, and a demand is
 // granted or refused.
+// A chain of results that share containers: each reason names its first and its last link, and stays short.
+func TestReasonsAreBounded(t *testing.T) {
+	for name, first := range map[string]partition.Result{"obstacle": cannot(use("c0", "x0")), "unread": unread(use("c0", "x0"))} {
+		t.Run(name, func(t *testing.T) {
+			open := []partition.Result{first}
+			for i := range 50 {
+				open = append(open, demands(use(fmt.Sprint("c", i+1), fmt.Sprint("x", i), fmt.Sprint("x", i+1))))
+			}
+			outcomes := partition.Decide(open, nil)
+			reason := outcomes[open[50].Key].Reason
+			require.ErrorIs(t, reason, errors.Join(first.Obstacle, first.PodsErr).(interface{ Unwrap() []error }).Unwrap()[0])
+			require.Less(t, len(reason.Error()), 250)
+			require.ErrorContains(t, reason, "also uses claim c49")
+		})
+	}
+}
+
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		containers := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"u", "v", "w", "x", "y", "z"}), 0, 3, rapid.ID)

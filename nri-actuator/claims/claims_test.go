@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -85,7 +86,10 @@ func TestProvenance(t *testing.T) {
 		"right key, other value":      {env: []string{changed}, reason: claims.ReasonDiffers, text: "another value than device"},
 		"result that does not exist":  {env: []string{beyond}, reason: claims.ReasonUnbacked, text: "has no device"},
 		"twice with different values": {env: []string{env[0], changed}, reason: claims.ReasonAmbiguous, text: "different values"},
-		"prefix only":                 {env: []string{"DRA_CPUMEM_X=1"}, reason: claims.ReasonMalformed, text: "DRA_CPUMEM_X"},
+		// A value that no file has is not decoded: it may be large.
+		"malformed, made up":   {env: []string{strings.Split(made, "=")[0] + `={"v":"v1",`}, reason: claims.ReasonUnbacked},
+		"malformed, right key": {env: []string{strings.Split(env[0], "=")[0] + `={"v":"v1",`}, reason: claims.ReasonDiffers},
+		"prefix only":          {env: []string{"DRA_CPUMEM_X=1"}, reason: claims.ReasonMalformed, text: "DRA_CPUMEM_X"},
 		// Not ErrUnknownFeature, with which a running container would stay as it is.
 		"requires what nobody knows, another value": {env: []string{required}, reason: claims.ReasonDiffers},
 		"requires what nobody knows, made up":       {env: []string{forged}, reason: claims.ReasonUnbacked},

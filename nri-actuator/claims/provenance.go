@@ -164,7 +164,8 @@ func (d *Directory) originOf(entry string) origin {
 	var o origin
 	o.file, o.err = d.variables(key.ClaimUID)
 	if o.variable = o.file[key]; o.variable.entry != entry {
-		o.variable = d.parse(entry)
+		// check refuses it: a value that no file has is not decoded, because it may be large.
+		o.variable = variable{entry: entry, key: key}
 	}
 	return o
 }

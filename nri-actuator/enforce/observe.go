@@ -71,8 +71,8 @@ func limit(desired map[string]tree.Cgroup, containers map[string]*Container, lev
 }
 
 // observe reads the cgroups. The partition files of containers are read only if
-// containers may be partitions. Those of pods and levels are always read, because another
-// program can write CPUs there that a sibling needs.
+// containers may be partitions. The exclusive CPUs of pods and levels are always read,
+// because another program can write CPUs there that a sibling needs.
 func (e *Enforcer) observe(
 	desired map[string]tree.Cgroup, containers map[string]*Container, mayPartition bool, r result,
 ) map[string]tree.State {
@@ -80,7 +80,10 @@ func (e *Enforcer) observe(
 	for _, dir := range slices.Sorted(maps.Keys(desired)) {
 		want := desired[dir]
 		var files []string
-		if mayPartition || want.Kind <= tree.Pod {
+		switch {
+		case want.Kind <= tree.Pod:
+			files = []string{contract.FileExclusive}
+		case mayPartition:
 			files = []string{contract.FileExclusive, contract.FilePartition}
 		}
 		for file := range want.Files {

@@ -26,8 +26,11 @@ import (
 // ProbePartitions finds out whether the kernel makes partitions. It tries again
 // only if the last try showed nothing about the node.
 func (e *Enforcer) ProbePartitions(ctx context.Context) {
+	if e.canPartition != nil {
+		return
+	}
 	dir := e.podLevels()[contract.LevelKubepods]
-	if e.canPartition != nil || dir == "" {
+	if dir == "" {
 		return
 	}
 	err := fmt.Errorf("%w: cgroup %s is not right below the root (kubelet's cgroupRoot), "+
@@ -54,7 +57,7 @@ func (e *Enforcer) partitionsBelow(levels map[string]string) bool {
 	if dir == "" {
 		return false
 	}
-	named, err := e.Mount.Read(dir, contract.FileExclusive)
+	named, err := e.Mount.ReadKept(dir, contract.FileExclusive)
 	return named != "" || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, cgroups.ErrGone)
 }
 

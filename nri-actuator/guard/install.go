@@ -112,17 +112,14 @@ func installed(path string, sum []byte) bool {
 // current and the most recent guards. If a claim file cannot be read, it removes
 // nothing: a container without its hook's program does not start.
 func Prune(dir, current, cdiDir string) error {
-	claims, err := claimFiles(cdidir.At(cdiDir))
-	if err != nil {
-		return fmt.Errorf("guard: claim files: %w", err)
-	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("guard: %w", err)
 	}
 	type guard struct {
-		path string
-		at   time.Time
+		path  string
+		at    time.Time
+		named bool
 	}
 	var guards []guard
 	for _, e := range entries {
@@ -134,10 +131,17 @@ func Prune(dir, current, cdiDir string) error {
 	slices.SortFunc(guards, func(a, b guard) int {
 		return cmp.Or(b.at.Compare(a.at), strings.Compare(a.path, b.path))
 	})
+	err = eachClaimFile(cdidir.At(cdiDir), func(data []byte) {
+		for i := range guards {
+			guards[i].named = guards[i].named || bytes.Contains(data, []byte(guards[i].path))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("guard: claim files: %w", err)
+	}
 	var errs []error
 	for i, g := range guards {
-		named := slices.ContainsFunc(claims, func(data []byte) bool { return bytes.Contains(data, []byte(g.path)) })
-		if i < keepRecent || g.path == current || named {
+		if i < keepRecent || g.path == current || g.named {
 			continue
 		}
 		errs = append(errs, os.Remove(g.path))
@@ -145,15 +149,15 @@ func Prune(dir, current, cdiDir string) error {
 	return errors.Join(errs...)
 }
 
-func claimFiles(dir cdidir.Dir) ([][]byte, error) {
+// eachClaimFile calls visit with the content of each claim file. There can be many, so one is in memory at a time.
+func eachClaimFile(dir cdidir.Dir, visit func(data []byte)) error {
 	infos, err := dir.List()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var files [][]byte
 	for _, info := range infos {
 		if _, ours := contract.ClaimUIDOfFile(info.Name()); !ours {
 			continue
@@ -163,9 +167,9 @@ func claimFiles(dir cdidir.Dir) ([][]byte, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		files = append(files, data)
+		visit(data)
 	}
-	return files, nil
+	return nil
 }
