@@ -52,13 +52,13 @@ func TestForged(t *testing.T) {
 		}, "names a claim without a file"},
 		"made up, not even JSON": {func(victim, string, string) lab.ContainerSpec {
 			return lab.ContainerSpec{Env: []string{madeUp + "=all of them"}}
-		}, "decision: "},
+		}, "names a claim without a file"},
 		"made up name": {func(v victim, _, _ string) lab.ContainerSpec {
 			return lab.ContainerSpec{Env: []string{contract.EnvPrefix + "X=" + value(v)}}
 		}, contract.EnvPrefix + "X"},
 		"no value": {func(victim, string, string) lab.ContainerSpec {
 			return lab.ContainerSpec{Env: []string{madeUp}}
-		}, "decision: "},
+		}, "names a claim without a file"},
 		"copied from another pod": {func(v victim, _, _ string) lab.ContainerSpec {
 			return lab.ContainerSpec{Env: []string{v.entry}}
 		}, "is not prepared for this pod"},

@@ -199,7 +199,7 @@ func TestA42_Hugepages(t *testing.T) {
 			own:       amounts{"2Mi": "6Mi"},
 			spec:      amounts{"2MB": "6291456"},
 			container: amounts{"2MB": "6291456", "1GB": "0"},
-			pod:       amounts{"2MB": "12582912", "1GB": "0"},
+			pod:       amounts{"2MB": "10485760", "1GB": "0"},
 		},
 		"a limit of its own of another size": {
 			claims:    []amounts{{"hugepages_2Mi": "4Mi"}},
