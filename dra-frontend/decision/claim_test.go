@@ -174,7 +174,8 @@ func TestFollowedClaimsAreBounded(t *testing.T) {
 // A message about a pod with many claims stays short.
 // The results of all claims of a node are bounded, with those of the claim.
 func TestResultsAreBounded(t *testing.T) {
-	node, full := testNode(t), contract.ClaimRecord{UID: "full", OwnedByPod: true, Results: make([]contract.ResultRecord, decision.MaxResults-1)}
+	node := testNode(t)
+	full := contract.ClaimRecord{UID: "full", OwnedByPod: true, Results: make([]contract.ResultRecord, decision.MaxResults-1)}
 	decideBeside := func(prepared ...contract.ClaimRecord) error {
 		return decision.Decide(decision.Input{Node: node, Prepared: prepared, Claims: []decision.Claim{claim(1, "numa-0", 1, 0)}})[0].Err
 	}
