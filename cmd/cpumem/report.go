@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,12 +20,14 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/report"
 )
 
-// Bounds of one log in a report, in lines, bytes and the time to read it, and of the time to read all logs.
+// Bounds of one log in a report, in lines, bytes and the time to read it, and of the time to read all logs. Several logs are
+// read at once, so that nodes that do not answer leave time for the others.
 const (
 	maxLogLines = 5000
 	maxLogBytes = 4 << 20
 	maxLogTime  = 30 * time.Second
 	maxLogsTime = 3 * time.Minute
+	logsAtOnce  = 8
 )
 
 func reportCommand() *cobra.Command {
@@ -132,28 +135,49 @@ func readLogs(ctx context.Context, client kubernetes.Interface, in *report.Input
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxLogsTime)
 	defer cancel()
+	var lock sync.Mutex
+	unread := make(map[string]string)
+	var reading sync.WaitGroup
+	places := make(chan struct{}, logsAtOnce)
 	for _, p := range chosen {
 		for _, container := range p.Spec.Containers {
-			in.Logs[p.Name+"/"+container.Name] = logOf(ctx, client, p, container.Name)
+			places <- struct{}{}
+			reading.Go(func() {
+				defer func() { <-places }()
+				log, reason := logOf(ctx, client, p, container.Name)
+				lock.Lock()
+				defer lock.Unlock()
+				name := p.Name + "/" + container.Name
+				in.Logs[name] = log
+				if reason != "" {
+					unread[name] = reason
+				}
+			})
 		}
+	}
+	reading.Wait()
+	for _, name := range slices.Sorted(maps.Keys(unread)) {
+		in.Missing = append(in.Missing, fmt.Sprintf("log of %s: %s", name, unread[name]))
 	}
 	return nil
 }
 
-// logOf returns the log, or the reason in the place of what was not read.
-func logOf(ctx context.Context, client kubernetes.Interface, p corev1.Pod, container string) []byte {
+// logOf returns the log. What was not read is replaced by the reason, which logOf returns as well.
+func logOf(ctx context.Context, client kubernetes.Interface, p corev1.Pod, container string) (log []byte, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, maxLogTime)
 	defer cancel()
 	stream, err := client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
 		Container: container, TailLines: new(int64(maxLogLines)), LimitBytes: new(int64(maxLogBytes)),
 	}).Stream(ctx)
 	if err != nil {
-		return fmt.Appendf(nil, "log not read: %v\n", err)
+		reason = fmt.Sprintf("not read: %v", err)
+		return fmt.Appendf(nil, "log %s\n", reason), reason
 	}
 	defer func() { _ = stream.Close() }()
 	data, err := io.ReadAll(io.LimitReader(stream, maxLogBytes))
 	if err != nil {
-		return fmt.Appendf(data, "\nlog not read to its end: %v\n", err)
+		reason = fmt.Sprintf("not read to its end: %v", err)
+		return fmt.Appendf(data, "\nlog %s\n", reason), reason
 	}
-	return data
+	return data, ""
 }

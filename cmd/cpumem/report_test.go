@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -119,7 +121,9 @@ func TestReport(t *testing.T) {
 			change: map[string]any{driverPods + "/frontend-a/log": forbidden},
 			want: map[string]string{
 				"logs/frontend-a_frontend.log": "log not read: ", "logs/frontend-b_frontend.log": "log of frontend-b",
+				"missing.txt": "log of frontend-a/frontend: not read: ",
 			},
+			output: "missing: log of frontend-a/frontend: not read: ",
 		},
 		"an API server that is too old": {
 			change: map[string]any{"/version": apimachineryversion.Info{GitVersion: "v1.33.1"}},
@@ -210,41 +214,87 @@ func (h hanging) Read(p []byte) (int, error) {
 
 func (hanging) Close() error { return nil }
 
+// clusterWith returns a client of the objects, without a network. Logs are read by logs.
+func clusterWith(t *testing.T, objects map[string]any, logs answers) kubernetes.Interface {
+	t.Helper()
+	handler := answering(objects)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://server.test", Transport: answers(
+		func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/log") {
+				return logs(r)
+			}
+			recorder := httptest.NewRecorder()
+			handler.ServeHTTP(recorder, r)
+			return recorder.Result(), nil
+		})})
+	require.NoError(t, err)
+	return client
+}
+
+// noAnswer is the log of a node whose kubelet hangs.
+func noAnswer(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
 // A kubelet that does not answer delays a report by the time for its logs.
 func TestReportOfHungKubelet(t *testing.T) {
 	for name, c := range map[string]struct {
 		hang answers
+		log  string
 		want string
 	}{
-		"no answer": {
-			func(r *http.Request) (*http.Response, error) {
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}, "log not read: ",
-		},
+		"no answer": {noAnswer, "log not read: ", "log of frontend-a/frontend: not read: "},
 		"no end": {
 			func(r *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusOK, Body: hanging{r.Context(), strings.NewReader("start")}}, nil
-			}, "start\nlog not read to its end: context deadline exceeded\n",
+			},
+			"start\nlog not read to its end: context deadline exceeded\n",
+			"log of frontend-a/frontend: not read to its end: context deadline exceeded",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				handler := answering(installed("a"))
-				client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://server.test", Transport: answers(
-					func(r *http.Request) (*http.Response, error) {
-						if strings.HasSuffix(r.URL.Path, "/log") {
-							return c.hang(r)
-						}
-						recorder := httptest.NewRecorder()
-						handler.ServeHTTP(recorder, r)
-						return recorder.Result(), nil
-					})})
+				in, err := gather(t.Context(), clusterWith(t, installed("a"), c.hang), driverNamespace, "", nil)
 				require.NoError(t, err)
-				in, err := gather(t.Context(), client, driverNamespace, "", nil)
-				require.NoError(t, err)
-				require.Contains(t, string(in.Logs["frontend-a/frontend"]), c.want)
+				require.Contains(t, string(in.Logs["frontend-a/frontend"]), c.log)
+				require.Len(t, in.Missing, 1)
+				require.Contains(t, in.Missing[0], c.want)
 			})
 		})
 	}
+}
+
+// Nodes that do not answer leave time for the logs of the nodes after them.
+func TestReportOfDeadNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []string
+		for i := range 20 {
+			nodes = append(nodes, fmt.Sprintf("dead%d", i))
+		}
+		objects := installed(append(nodes, "living")...)
+		living := answering(objects)
+		var lock sync.Mutex
+		reading, most := 0, 0
+		count := func(n int) {
+			lock.Lock()
+			defer lock.Unlock()
+			reading += n
+			most = max(most, reading)
+		}
+		in, err := gather(t.Context(), clusterWith(t, objects, func(r *http.Request) (*http.Response, error) {
+			count(1)
+			defer count(-1)
+			if !strings.Contains(r.URL.Path, "living") {
+				return noAnswer(r)
+			}
+			recorder := httptest.NewRecorder()
+			living.ServeHTTP(recorder, r)
+			return recorder.Result(), nil
+		}), driverNamespace, "", nil)
+		require.NoError(t, err)
+		require.Contains(t, string(in.Logs["frontend-living/frontend"]), "log of frontend-living")
+		require.Len(t, in.Missing, 20)
+		require.Equal(t, logsAtOnce, most)
+	})
 }
