@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,9 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/report"
 )
 
@@ -38,7 +41,7 @@ func reportCommand() *cobra.Command {
 		Long: "Writes the zones, claims, classes, nodes and daemons of the cluster, the daemons' configuration and their last logs\n" +
 			"into a .tar.gz archive. It holds no Secret, no environment variable, no address, machine id or boot id of a node, and no\n" +
 			"parameter of another driver. Its only annotations are the two that mark a claim that Kubernetes made for a pod.\n" +
-			"Namespaces, names and labels are in it: look at the archive before you send it.\n" +
+			"Namespaces, names and labels are in it, and the daemons' logs as they are: look at the archive before you send it.\n" +
 			fmt.Sprintf("The logs are those of %d pods: nodes with a daemon that is not ready come first. --node names other nodes.\n",
 				report.MaxLogPods) +
 			"What cannot be read is named in the archive and in the output.",
@@ -170,14 +173,31 @@ func logOf(ctx context.Context, client kubernetes.Interface, p corev1.Pod, conta
 		Container: container, TailLines: new(int64(maxLogLines)), LimitBytes: new(int64(maxLogBytes)),
 	}).Stream(ctx)
 	if err != nil {
-		reason = fmt.Sprintf("not read: %v", err)
+		reason = "not read: " + cause(err)
 		return fmt.Appendf(nil, "log %s\n", reason), reason
 	}
 	defer func() { _ = stream.Close() }()
 	data, err := io.ReadAll(io.LimitReader(stream, maxLogBytes))
 	if err != nil {
-		reason = fmt.Sprintf("not read to its end: %v", err)
+		reason = "not read to its end: " + cause(err)
 		return fmt.Appendf(data, "\nlog %s\n", reason), reason
 	}
 	return data, ""
 }
+
+// cause returns why a log was not read. The error itself names the addresses of the node and of the API server.
+func cause(err error) string {
+	var answer apierrors.APIStatus
+	switch {
+	case errors.As(err, &answer):
+		status := answer.Status()
+		return fmt.Sprintf("the API server answered %s (%d): kubectl logs shows why",
+			contract.Excerpt(string(status.Reason), maxReason), status.Code)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "its time was over"
+	}
+	return "the connection to the API server failed"
+}
+
+// maxReason bounds the reason of an answer, in bytes.
+const maxReason = 100

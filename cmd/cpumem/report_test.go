@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
@@ -244,13 +246,13 @@ func TestReportOfHungKubelet(t *testing.T) {
 		log  string
 		want string
 	}{
-		"no answer": {noAnswer, "log not read: ", "log of frontend-a/frontend: not read: "},
+		"no answer": {noAnswer, "log not read: its time was over\n", "log of frontend-a/frontend: not read: its time was over"},
 		"no end": {
 			func(r *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusOK, Body: hanging{r.Context(), strings.NewReader("start")}}, nil
 			},
-			"start\nlog not read to its end: context deadline exceeded\n",
-			"log of frontend-a/frontend: not read to its end: context deadline exceeded",
+			"start\nlog not read to its end: its time was over\n",
+			"log of frontend-a/frontend: not read to its end: its time was over",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,4 +299,48 @@ func TestReportOfDeadNodes(t *testing.T) {
 		require.Len(t, in.Missing, 20)
 		require.Equal(t, logsAtOnce, most)
 	})
+}
+
+// The archive has no address of a node, which the errors of logs have.
+func TestReportWithoutAddresses(t *testing.T) {
+	const address = "10.0.3.17:10250"
+	kubelet := failure(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+	kubelet.Message = "Get \"https://" + address + "/containerLogs/x\": dial tcp " + address + ": connect: connection refused"
+	nameless := failure(http.StatusBadGateway, metav1.StatusReason("\x1b[31m"+strings.Repeat("x", 1000)))
+	lost := &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 3, 17), Port: 10250}, Err: io.ErrUnexpectedEOF}
+	answered := func(status metav1.Status) answers {
+		return func(r *http.Request) (*http.Response, error) {
+			recorder := httptest.NewRecorder()
+			answering(map[string]any{r.URL.Path: status}).ServeHTTP(recorder, r)
+			return recorder.Result(), nil
+		}
+	}
+	for name, c := range map[string]struct {
+		logs answers
+		want string
+	}{
+		"kubelet is away": {answered(kubelet), "not read: the API server answered InternalError (500): kubectl logs shows why"},
+		"a reason of any text": {
+			answered(nameless),
+			"not read: the API server answered ?[31m" + strings.Repeat("x", 95) + "... (905 bytes more) (502): kubectl logs shows why",
+		},
+		"no connection": {
+			func(*http.Request) (*http.Response, error) { return nil, lost }, "not read: the connection to the API server failed",
+		},
+		"the connection is lost": {
+			func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(iotest.ErrReader(lost))}, nil
+			},
+			"not read to its end: the connection to the API server failed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, err := gather(t.Context(), clusterWith(t, installed("a"), c.logs), driverNamespace, "", nil)
+				require.NoError(t, err)
+				require.Equal(t, "log "+c.want+"\n", strings.TrimPrefix(string(in.Logs["frontend-a/frontend"]), "\n"))
+				require.Equal(t, []string{"log of frontend-a/frontend: " + c.want}, in.Missing)
+			})
+		})
+	}
 }
