@@ -91,7 +91,7 @@ const driverNamespace = "cpumem-system"
 
 // gather reads what a report is made of. What cannot be read is replaced by the reason.
 func gather(ctx context.Context, client kubernetes.Interface, namespace, selector string, nodes []string) (report.Input, error) {
-	in := report.Input{Logs: make(map[string][]byte)}
+	in := report.Input{Logs: make(map[string][]byte), Configs: make(map[string]string)}
 	var err error
 	if in.Server, err = serverOf(ctx, client); in.Server.Version == "" {
 		return in, err
@@ -120,7 +120,9 @@ func gather(ctx context.Context, client kubernetes.Interface, namespace, selecto
 		return in, ctx.Err()
 	}
 	for _, m := range configs.Items {
-		in.Config += m.Data["config.yaml"]
+		if text, has := m.Data["config.yaml"]; has {
+			in.Configs[m.Name] = text
+		}
 	}
 	return in, ctx.Err()
 }

@@ -60,6 +60,10 @@ func installed(nodes ...string) map[string]any {
 	return objects
 }
 
+func configMap(name, key, text string) corev1.ConfigMap {
+	return corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{key: text}}
+}
+
 // filesOf returns the files of a report.
 func filesOf(t *testing.T, name string) map[string]string {
 	t.Helper()
@@ -118,6 +122,15 @@ func TestReport(t *testing.T) {
 			change: map[string]any{"/api/v1/namespaces/cpumem-system/configmaps": forbidden},
 			want:   map[string]string{"missing.txt": "list the frontend's configuration: ", "doctor.txt": "v1.36.0"},
 			output: "missing: list the frontend's configuration: ",
+		},
+		"configurations of two releases": {
+			change: map[string]any{"/api/v1/namespaces/cpumem-system/configmaps": corev1.ConfigMapList{Items: []corev1.ConfigMap{
+				configMap("first", "config.yaml", "groupBy: socket"), configMap("second", "config.yaml", "groupBy: machine"),
+				configMap("dashboard", "dashboard.json", "{}"),
+			}}},
+			want: map[string]string{
+				"config/first.yaml": "groupBy: socket", "config/second.yaml": "groupBy: machine", "config/dashboard.yaml": "", "missing.txt": "",
+			},
 		},
 		"a log that is forbidden": {
 			change: map[string]any{driverPods + "/frontend-a/log": forbidden},
