@@ -65,8 +65,9 @@ func notRepeated(pod *corev1.Pod, claims []cluster.AllocatedRequest) (notes []st
 	requests := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
 	sums := make(map[corev1.ResourceName]int64)
 	for _, c := range claims {
-		// The amounts of a claim that several pods share are repeated by one of them.
-		if c.CountedByScheduler || len(c.Pods) > 1 {
+		// The amounts of a claim that pods share are repeated by one of them, which has the claim before this pod has a node.
+		shared := slices.ContainsFunc(c.Pods, func(name string) bool { return name != pod.Name })
+		if c.CountedByScheduler || shared {
 			continue
 		}
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
