@@ -428,6 +428,56 @@ func TestPodThatDoesNotRun(t *testing.T) {
 	}
 }
 
+// A pod that has ended waits for nothing: its claims may be gone, or be other pods' claims.
+func TestEndedPod(t *testing.T) {
+	for name, tc := range map[string]struct {
+		phase  corev1.PodPhase
+		node   string
+		change func(*cluster.Objects)
+		want   string
+	}{
+		"its claim is deleted": {
+			phase: corev1.PodSucceeded, node: "a",
+			change: func(o *cluster.Objects) { o.Claims = nil },
+			want:   "pod default/pod: it has ended on node a, phase Succeeded; claims that were made for it are deleted\n",
+		},
+		"its claim has no allocation": {
+			phase: corev1.PodFailed, node: "a",
+			change: func(o *cluster.Objects) { o.Claims[0].Status = resourceapi.ResourceClaimStatus{} },
+			want:   "pod default/pod: it has ended on node a, phase Failed; claims that were made for it are deleted\n",
+		},
+		"it never had a node": {
+			phase:  corev1.PodFailed,
+			change: func(o *cluster.Objects) { o.Claims = nil },
+			want:   "pod default/pod: it has ended, phase Failed; claims that were made for it are deleted\n",
+		},
+		"another pod has its claim": {
+			phase: corev1.PodSucceeded, node: "a",
+			change: func(*cluster.Objects) {},
+			want: `pod default/pod: it has ended on node a, phase Succeeded; claims that were made for it are deleted
+
+claim default/taken, request zone: zone numa-0 of node a
+  cpu         3
+  memory      1Gi
+  pods        pod-of-taken
+  no status   not prepared: see the pod's events, or the frontend's log on that node; before Kubernetes 1.36 no claim has a status
+`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := objects()
+			pod := podWith(o.Claims[0])
+			pod.Spec.NodeName, pod.Status.Phase = tc.node, tc.phase
+			tc.change(&o)
+			report, err := why.Pod(t.Context(), o, pod, nil)
+			require.NoError(t, err)
+			var out strings.Builder
+			require.NoError(t, report.Text(&out))
+			require.Equal(t, tc.want, out.String())
+		})
+	}
+}
+
 func TestPodWithoutClaims(t *testing.T) {
 	pod := podWith()
 	pod.Status.Conditions = []corev1.PodCondition{
