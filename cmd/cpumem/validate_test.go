@@ -34,7 +34,8 @@ func TestValidateValues(t *testing.T) {
 		"a key without a value":   {"config: {groupBy: }", []string{"groupBy" + null}},
 		"a section without one":   {"config: {memoryQoS: null}", []string{"memoryQoS" + null}},
 		"all at once": {
-			"config: {sharedPool: {mode: null}, cpu: {placement: near}}", []string{"sharedPool.mode" + null, `cpu.placement: "near"`},
+			"config: {sharedPool: {mode: null}, exclusivity: null, cpu: {placement: near}}",
+			[]string{"sharedPool.mode" + null, "exclusivity" + null, `cpu.placement: "near"`},
 		},
 		"a list": {"config: []", []string{"the document: [], want fields with values"}},
 	} {
