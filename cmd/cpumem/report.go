@@ -4,27 +4,33 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/report"
 )
 
-// Bounds of one log in a report, in lines, bytes and the time to read it, and of the time to read all logs.
+// Bounds of one log in a report, in lines, bytes and the time to read it, and of the time to read all logs. Several logs are
+// read at once, so that nodes that do not answer leave time for the others.
 const (
 	maxLogLines = 5000
 	maxLogBytes = 4 << 20
 	maxLogTime  = 30 * time.Second
 	maxLogsTime = 3 * time.Minute
+	logsAtOnce  = 8
 )
 
 func reportCommand() *cobra.Command {
@@ -35,7 +41,7 @@ func reportCommand() *cobra.Command {
 		Long: "Writes the zones, claims, classes, nodes and daemons of the cluster, the daemons' configuration and their last logs\n" +
 			"into a .tar.gz archive. It holds no Secret, no environment variable, no address, machine id or boot id of a node, and no\n" +
 			"parameter of another driver. Its only annotations are the two that mark a claim that Kubernetes made for a pod.\n" +
-			"Namespaces, names and labels are in it: look at the archive before you send it.\n" +
+			"Namespaces, names and labels are in it, and the daemons' logs as they are: look at the archive before you send it.\n" +
 			fmt.Sprintf("The logs are those of %d pods: nodes with a daemon that is not ready come first. --node names other nodes.\n",
 				report.MaxLogPods) +
 			"What cannot be read is named in the archive and in the output.",
@@ -85,7 +91,7 @@ const driverNamespace = "cpumem-system"
 
 // gather reads what a report is made of. What cannot be read is replaced by the reason.
 func gather(ctx context.Context, client kubernetes.Interface, namespace, selector string, nodes []string) (report.Input, error) {
-	in := report.Input{Logs: make(map[string][]byte)}
+	in := report.Input{Logs: make(map[string][]byte), Configs: make(map[string]string)}
 	var err error
 	if in.Server, err = serverOf(ctx, client); in.Server.Version == "" {
 		return in, err
@@ -114,7 +120,9 @@ func gather(ctx context.Context, client kubernetes.Interface, namespace, selecto
 		return in, ctx.Err()
 	}
 	for _, m := range configs.Items {
-		in.Config += m.Data["config.yaml"]
+		if text, has := m.Data["config.yaml"]; has {
+			in.Configs[m.Name] = text
+		}
 	}
 	return in, ctx.Err()
 }
@@ -132,28 +140,66 @@ func readLogs(ctx context.Context, client kubernetes.Interface, in *report.Input
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxLogsTime)
 	defer cancel()
+	var lock sync.Mutex
+	unread := make(map[string]string)
+	var reading sync.WaitGroup
+	places := make(chan struct{}, logsAtOnce)
 	for _, p := range chosen {
 		for _, container := range p.Spec.Containers {
-			in.Logs[p.Name+"/"+container.Name] = logOf(ctx, client, p, container.Name)
+			places <- struct{}{}
+			reading.Go(func() {
+				defer func() { <-places }()
+				log, reason := logOf(ctx, client, p, container.Name)
+				lock.Lock()
+				defer lock.Unlock()
+				name := p.Name + "/" + container.Name
+				in.Logs[name] = log
+				if reason != "" {
+					unread[name] = reason
+				}
+			})
 		}
+	}
+	reading.Wait()
+	for _, name := range slices.Sorted(maps.Keys(unread)) {
+		in.Missing = append(in.Missing, fmt.Sprintf("log of %s: %s", name, unread[name]))
 	}
 	return nil
 }
 
-// logOf returns the log, or the reason in the place of what was not read.
-func logOf(ctx context.Context, client kubernetes.Interface, p corev1.Pod, container string) []byte {
+// logOf returns the log. What was not read is replaced by the reason, which logOf returns as well.
+func logOf(ctx context.Context, client kubernetes.Interface, p corev1.Pod, container string) (log []byte, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, maxLogTime)
 	defer cancel()
 	stream, err := client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
 		Container: container, TailLines: new(int64(maxLogLines)), LimitBytes: new(int64(maxLogBytes)),
 	}).Stream(ctx)
 	if err != nil {
-		return fmt.Appendf(nil, "log not read: %v\n", err)
+		reason = "not read: " + cause(err)
+		return fmt.Appendf(nil, "log %s\n", reason), reason
 	}
 	defer func() { _ = stream.Close() }()
 	data, err := io.ReadAll(io.LimitReader(stream, maxLogBytes))
 	if err != nil {
-		return fmt.Appendf(data, "\nlog not read to its end: %v\n", err)
+		reason = "not read to its end: " + cause(err)
+		return fmt.Appendf(data, "\nlog %s\n", reason), reason
 	}
-	return data
+	return data, ""
 }
+
+// cause returns why a log was not read. The error itself names the addresses of the node and of the API server.
+func cause(err error) string {
+	var answer apierrors.APIStatus
+	switch {
+	case errors.As(err, &answer):
+		status := answer.Status()
+		return fmt.Sprintf("the API server answered %s (%d): kubectl logs shows why",
+			contract.Excerpt(string(status.Reason), maxReason), status.Code)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "its time was over"
+	}
+	return "the connection to the API server failed"
+}
+
+// maxReason bounds the reason of an answer, in bytes.
+const maxReason = 100

@@ -7,15 +7,19 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
@@ -54,6 +58,10 @@ func installed(nodes ...string) map[string]any {
 	}
 	objects[driverPods] = pods
 	return objects
+}
+
+func configMap(name, key, text string) corev1.ConfigMap {
+	return corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{key: text}}
 }
 
 // filesOf returns the files of a report.
@@ -115,11 +123,22 @@ func TestReport(t *testing.T) {
 			want:   map[string]string{"missing.txt": "list the frontend's configuration: ", "doctor.txt": "v1.36.0"},
 			output: "missing: list the frontend's configuration: ",
 		},
+		"configurations of two releases": {
+			change: map[string]any{"/api/v1/namespaces/cpumem-system/configmaps": corev1.ConfigMapList{Items: []corev1.ConfigMap{
+				configMap("first", "config.yaml", "groupBy: socket"), configMap("second", "config.yaml", "groupBy: machine"),
+				configMap("dashboard", "dashboard.json", "{}"),
+			}}},
+			want: map[string]string{
+				"config/first.yaml": "groupBy: socket", "config/second.yaml": "groupBy: machine", "config/dashboard.yaml": "", "missing.txt": "",
+			},
+		},
 		"a log that is forbidden": {
 			change: map[string]any{driverPods + "/frontend-a/log": forbidden},
 			want: map[string]string{
 				"logs/frontend-a_frontend.log": "log not read: ", "logs/frontend-b_frontend.log": "log of frontend-b",
+				"missing.txt": "log of frontend-a/frontend: not read: ",
 			},
+			output: "missing: log of frontend-a/frontend: not read: ",
 		},
 		"an API server that is too old": {
 			change: map[string]any{"/version": apimachineryversion.Info{GitVersion: "v1.33.1"}},
@@ -136,7 +155,8 @@ func TestReport(t *testing.T) {
 			files := filesOf(t, file)
 			for name, want := range c.want {
 				require.Contains(t, files[name], want)
-				require.Equal(t, want != "", files[name] != "", name)
+				_, has := files[name]
+				require.Equal(t, want != "", has, name)
 			}
 			found, err := os.Stat(file)
 			require.NoError(t, err)
@@ -210,40 +230,130 @@ func (h hanging) Read(p []byte) (int, error) {
 
 func (hanging) Close() error { return nil }
 
+// clusterWith returns a client of the objects, without a network. Logs are read by logs.
+func clusterWith(t *testing.T, objects map[string]any, logs answers) kubernetes.Interface {
+	t.Helper()
+	handler := answering(objects)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://server.test", Transport: answers(
+		func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/log") {
+				return logs(r)
+			}
+			recorder := httptest.NewRecorder()
+			handler.ServeHTTP(recorder, r)
+			return recorder.Result(), nil
+		})})
+	require.NoError(t, err)
+	return client
+}
+
+// noAnswer is the log of a node whose kubelet hangs.
+func noAnswer(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
 // A kubelet that does not answer delays a report by the time for its logs.
 func TestReportOfHungKubelet(t *testing.T) {
 	for name, c := range map[string]struct {
 		hang answers
+		log  string
 		want string
 	}{
-		"no answer": {
-			func(r *http.Request) (*http.Response, error) {
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}, "log not read: ",
-		},
+		"no answer": {noAnswer, "log not read: its time was over\n", "log of frontend-a/frontend: not read: its time was over"},
 		"no end": {
 			func(r *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusOK, Body: hanging{r.Context(), strings.NewReader("start")}}, nil
-			}, "start\nlog not read to its end: context deadline exceeded\n",
+			},
+			"start\nlog not read to its end: its time was over\n",
+			"log of frontend-a/frontend: not read to its end: its time was over",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				handler := answering(installed("a"))
-				client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://server.test", Transport: answers(
-					func(r *http.Request) (*http.Response, error) {
-						if strings.HasSuffix(r.URL.Path, "/log") {
-							return c.hang(r)
-						}
-						recorder := httptest.NewRecorder()
-						handler.ServeHTTP(recorder, r)
-						return recorder.Result(), nil
-					})})
+				in, err := gather(t.Context(), clusterWith(t, installed("a"), c.hang), driverNamespace, "", nil)
 				require.NoError(t, err)
-				in, err := gather(t.Context(), client, driverNamespace, "", nil)
+				require.Contains(t, string(in.Logs["frontend-a/frontend"]), c.log)
+				require.Len(t, in.Missing, 1)
+				require.Contains(t, in.Missing[0], c.want)
+			})
+		})
+	}
+}
+
+// Nodes that do not answer leave time for the logs of the nodes after them.
+func TestReportOfDeadNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []string
+		for i := range 20 {
+			nodes = append(nodes, fmt.Sprintf("dead%d", i))
+		}
+		objects := installed(append(nodes, "living")...)
+		living := answering(objects)
+		var lock sync.Mutex
+		reading, most := 0, 0
+		count := func(n int) {
+			lock.Lock()
+			defer lock.Unlock()
+			reading += n
+			most = max(most, reading)
+		}
+		in, err := gather(t.Context(), clusterWith(t, objects, func(r *http.Request) (*http.Response, error) {
+			count(1)
+			defer count(-1)
+			if !strings.Contains(r.URL.Path, "living") {
+				return noAnswer(r)
+			}
+			recorder := httptest.NewRecorder()
+			living.ServeHTTP(recorder, r)
+			return recorder.Result(), nil
+		}), driverNamespace, "", nil)
+		require.NoError(t, err)
+		require.Contains(t, string(in.Logs["frontend-living/frontend"]), "log of frontend-living")
+		require.Len(t, in.Missing, 20)
+		require.Equal(t, logsAtOnce, most)
+	})
+}
+
+// The archive has no address of a node, which the errors of logs have.
+func TestReportWithoutAddresses(t *testing.T) {
+	const address = "10.0.3.17:10250"
+	kubelet := failure(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+	kubelet.Message = "Get \"https://" + address + "/containerLogs/x\": dial tcp " + address + ": connect: connection refused"
+	nameless := failure(http.StatusBadGateway, metav1.StatusReason("\x1b[31m"+strings.Repeat("x", 1000)))
+	lost := &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 3, 17), Port: 10250}, Err: io.ErrUnexpectedEOF}
+	answered := func(status metav1.Status) answers {
+		return func(r *http.Request) (*http.Response, error) {
+			recorder := httptest.NewRecorder()
+			answering(map[string]any{r.URL.Path: status}).ServeHTTP(recorder, r)
+			return recorder.Result(), nil
+		}
+	}
+	for name, c := range map[string]struct {
+		logs answers
+		want string
+	}{
+		"kubelet is away": {answered(kubelet), "not read: the API server answered InternalError (500): kubectl logs shows why"},
+		"a reason of any text": {
+			answered(nameless),
+			"not read: the API server answered ?[31m" + strings.Repeat("x", 95) + "... (905 bytes more) (502): kubectl logs shows why",
+		},
+		"no connection": {
+			func(*http.Request) (*http.Response, error) { return nil, lost }, "not read: the connection to the API server failed",
+		},
+		"the connection is lost": {
+			func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(iotest.ErrReader(lost))}, nil
+			},
+			"not read to its end: the connection to the API server failed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, err := gather(t.Context(), clusterWith(t, installed("a"), c.logs), driverNamespace, "", nil)
 				require.NoError(t, err)
-				require.Contains(t, string(in.Logs["frontend-a/frontend"]), c.want)
+				require.Equal(t, "log "+c.want+"\n", strings.TrimPrefix(string(in.Logs["frontend-a/frontend"]), "\n"))
+				require.Equal(t, []string{"log of frontend-a/frontend: " + c.want}, in.Missing)
 			})
 		})
 	}

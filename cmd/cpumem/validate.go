@@ -3,10 +3,17 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -86,17 +93,60 @@ func readValues(file string) (config.Config, error) {
 	if err != nil {
 		return config.Config{}, fmt.Errorf("%s: %w", file, err)
 	}
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(data, &values); err != nil {
+	var values map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if err := decoder.Decode(&values); err != nil {
 		return config.Config{}, fmt.Errorf("%s: %w", file, err)
 	}
-	text, has := values["config"]
+	value, has := values["config"]
 	if !has {
 		return config.Config{}, fmt.Errorf("%s: it has no key config: the frontend's configuration is below this key", file)
 	}
-	c, err := config.Parse(text)
+	text, err := asFile(value)
 	if err != nil {
+		return config.Config{}, fmt.Errorf("%s: %w", file, err)
+	}
+	c, err := config.Parse(text)
+	if err = errors.Join(nulls("", value), err); err != nil {
 		return config.Config{}, fmt.Errorf("config of %s: %w", file, err)
 	}
 	return c, nil
+}
+
+// throttlingFactor is the text that the chart's schema takes for memoryQoS.throttlingFactor.
+var throttlingFactor = regexp.MustCompile(`^(1|0?\.[0-9]*[1-9][0-9]*)$`)
+
+// asFile returns the values as the chart writes them into the frontend's configuration file. Helm's --set makes a number of "4",
+// and text of 0.9: the chart takes both.
+func asFile(values any) ([]byte, error) {
+	keys, _ := values.(map[string]any)
+	for _, key := range []string{"reservedCPUs", "managedCPUs"} {
+		if n, is := keys[key].(json.Number); is {
+			keys[key] = n.String()
+		}
+	}
+	qos, _ := keys["memoryQoS"].(map[string]any)
+	if text, is := qos["throttlingFactor"].(string); is && throttlingFactor.MatchString(text) {
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, err
+		}
+		qos["throttlingFactor"] = f
+	}
+	return json.Marshal(values)
+}
+
+// nulls refuses keys without a value. Helm removes the chart's default of such a key, and the chart's schema wants a value; only
+// the throttling factor may be missing.
+func nulls(path string, value any) error {
+	if value == nil && path != "memoryQoS.throttlingFactor" {
+		return fmt.Errorf("%s: null: helm removes the chart's default then; give it a value, or leave the key out", cmp.Or(path, "config"))
+	}
+	keys, _ := value.(map[string]any)
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		errs = append(errs, nulls(strings.TrimPrefix(path+"."+key, "."), keys[key]))
+	}
+	return errors.Join(errs...)
 }

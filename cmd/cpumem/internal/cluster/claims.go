@@ -176,7 +176,7 @@ func (c AllocatedRequest) Details(w io.Writer) error {
 			size.Limit(m.Min), size.Limit(m.Low), size.Limit(m.High), size.Limit(m.Max))
 	}
 	for _, page := range slices.Sorted(maps.Keys(d.Hugepages)) {
-		fmt.Fprintf(t, "  hugetlb.%s.max\t%s\n", contract.Excerpt(page, maxName), size.Limit(d.Hugepages[page]))
+		fmt.Fprintf(t, "  hugetlb.%s.max\t%s\n", cgroupPageSize(page), size.Limit(d.Hugepages[page]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Parameters)) {
 		fmt.Fprintf(t, "  %s\t%s\n", contract.Excerpt(name, maxName), contract.Excerpt(d.Parameters[name], maxName))
@@ -190,4 +190,13 @@ func (c AllocatedRequest) Details(w io.Writer) error {
 		fmt.Fprintf(t, "  weakened\t%s\n", reason)
 	}
 	return t.Flush()
+}
+
+// cgroupPageSize returns the page size as in the name of the cgroup file. Text that is no page size stays: other clients may
+// write a claim's status.
+func cgroupPageSize(page string) string {
+	if _, err := contract.ParsePageSize(page); err != nil {
+		return contract.Excerpt(page, maxName)
+	}
+	return contract.CgroupPageSize(page)
 }

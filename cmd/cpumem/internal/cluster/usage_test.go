@@ -146,7 +146,8 @@ func TestClaims(t *testing.T) {
 	}
 	claims := cluster.AllocatedRequests(cluster.Objects{}, []*resourceapi.ResourceClaim{
 		clustertest.Allocated("one", "a", "numa-0",
-			`{"cpus":"0-1","partition":"root","mems":"0","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824}}`,
+			`{"cpus":"0-1","partition":"root","mems":"0","memory":{"min":1073741824,"low":0,"high":"max","max":1073741824},`+
+				`"hugepages":{"2Mi":4194304,"64Ki":"max"}}`,
 			"cpu", "2", "memory", "1Gi", "hugepages_2Mi", "4Mi"),
 		broken, clustertest.Claim("pending", "cpu", "5"), clustertest.Allocated("early", "b", "numa-1", "", "cpu", "1"),
 	})
@@ -163,17 +164,19 @@ default/broken zone: CPUsOffline: CPU 4 is offline
 	out.Reset()
 	require.NoError(t, claims[2].Details(&out))
 	require.Equal(t, `claim default/one, request zone: zone numa-0 of node a
-  cpu             2
-  memory          1Gi
-  hugepages_2Mi   4Mi
-  cpuset.cpus     0-1
-  isolation       partition
-  cpuset.mems     0
-  memory.min      1Gi
-  memory.low      0
-  memory.high     max
-  memory.max      1Gi
-  pods            pod-of-one
+  cpu                2
+  memory             1Gi
+  hugepages_2Mi      4Mi
+  cpuset.cpus        0-1
+  isolation          partition
+  cpuset.mems        0
+  memory.min         1Gi
+  memory.low         0
+  memory.high        max
+  memory.max         1Gi
+  hugetlb.2MB.max    4Mi
+  hugetlb.64KB.max   max
+  pods               pod-of-one
 `, out.String())
 
 	out.Reset()

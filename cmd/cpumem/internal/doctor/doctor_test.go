@@ -56,6 +56,30 @@ func node() doctor.Machine {
 	}
 }
 
+// The actuator's texts come bounded and printable to the terminal.
+func TestTextsOfTheActuator(t *testing.T) {
+	const hostile, shown = "/\x1b[31m", "/?[31m"
+	long := strings.Repeat("x", 400)
+	for name, tc := range map[string]struct {
+		change func(*contract.Announcement)
+		want   string
+	}{
+		"runtime": {
+			func(a *contract.Announcement) { a.Runtime = hostile + long },
+			"connected to " + shown + long[:294] + "... (106 bytes more) v2.3",
+		},
+		"version": {func(a *contract.Announcement) { a.RuntimeVersion = hostile }, "connected to containerd " + shown},
+		"guard":   {func(a *contract.Announcement) { a.Guard = hostile }, shown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := node()
+			tc.change(n.Directory.Actuator)
+			found := func(c doctor.Check) bool { return c.Found == tc.want }
+			require.True(t, slices.ContainsFunc(doctor.Node(n), found))
+		})
+	}
+}
+
 func TestHealthyNode(t *testing.T) {
 	checks := doctor.Node(node())
 	var out strings.Builder

@@ -336,7 +336,8 @@ func (m Machine) actuator() []Check {
 	if a == nil {
 		return m.noActuator()
 	}
-	runtime := Check{Name: "actuator", State: OK, Found: fmt.Sprintf("connected to %s %s", a.Runtime, a.RuntimeVersion)}
+	runtime := Check{Name: "actuator", State: OK, Found: fmt.Sprintf("connected to %s %s",
+		contract.Excerpt(a.Runtime, maxFound), contract.Excerpt(a.RuntimeVersion, maxFound))}
 	if !a.Connected {
 		runtime.State, runtime.Found = Fault, "not connected to the runtime: "+contract.Excerpt(a.Disconnected, maxFound)
 		runtime.Mend = "look at the actuator's log, and check that NRI is on in the runtime"
@@ -345,7 +346,7 @@ func (m Machine) actuator() []Check {
 	if _, err := a.CommonVersion(); err != nil {
 		version.State, version.Found, version.Mend = Fault, err.Error(), "upgrade the older daemon"
 	}
-	guard := Check{Name: "guard", State: OK, Found: a.Guard}
+	guard := Check{Name: "guard", State: OK, Found: contract.Excerpt(a.Guard, maxFound)}
 	if a.Guard == "" {
 		guard.State, guard.Found = Warning, "off: a container that the actuator has not seen starts with the runtime's CPUs"
 		guard.Mend = "actuator.guard.enabled: true in the chart's values"

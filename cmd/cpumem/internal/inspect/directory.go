@@ -237,13 +237,17 @@ func (d Directory) Explain(w io.Writer, claim string) error {
 	d.explainQuiet(w, claim)
 	if a := d.Actuator; a != nil {
 		fmt.Fprintf(w, "actuator: %s %s, connected %t, generation %d applied, guard %s\n",
-			a.Runtime, a.RuntimeVersion, a.Connected, a.Generation, or(a.Guard, "off"))
+			contract.Excerpt(a.Runtime, maxText), contract.Excerpt(a.RuntimeVersion, maxText), a.Connected, a.Generation,
+			contract.Excerpt(or(a.Guard, "off"), maxText))
 	}
 	for _, p := range d.Problems {
 		fmt.Fprintf(w, "problem: %v\n", p)
 	}
 	return nil
 }
+
+// maxText bounds a text of the actuator, in bytes. The runtime chooses its own name and version.
+const maxText = 300
 
 func or(s, otherwise string) string {
 	if s == "" {

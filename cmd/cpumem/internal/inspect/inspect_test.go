@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -93,6 +94,28 @@ func TestExplain(t *testing.T) {
 	out.Reset()
 	require.NoError(t, d.Explain(&out, "default/claim-b"))
 	require.NotContains(t, out.String(), "claim-a")
+}
+
+// The actuator's texts come bounded and printable to the terminal.
+func TestExplainTextsOfTheActuator(t *testing.T) {
+	const hostile, shown = "\x1b[31m", "?[31m"
+	long := strings.Repeat("x", 400)
+	for name, tc := range map[string]struct {
+		actuator contract.Announcement
+		want     string
+	}{
+		"as usual": {contract.Announcement{Runtime: "containerd", RuntimeVersion: "v2.3", Guard: "/g"}, "actuator: containerd v2.3, "},
+		"no guard": {contract.Announcement{}, "guard off\n"},
+		"runtime":  {contract.Announcement{Runtime: hostile + long}, "actuator: " + shown + long[:295] + "... (105 bytes more) , "},
+		"version":  {contract.Announcement{RuntimeVersion: hostile + long}, " " + shown + long[:295] + "... (105 bytes more), "},
+		"guard":    {contract.Announcement{Guard: "/" + hostile}, "guard /" + shown + "\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			require.NoError(t, inspect.Directory{Actuator: &tc.actuator}.Explain(&out, ""))
+			require.Contains(t, out.String(), tc.want)
+		})
+	}
 }
 
 // The text is the same as in the claims' status.

@@ -31,8 +31,8 @@ type Input struct {
 	// Pods are the daemons' pods, Logs their logs by "pod/container".
 	Pods []corev1.Pod
 	Logs map[string][]byte
-	// Config is the frontend's configuration file, empty if it was not found.
-	Config string
+	// Configs are the frontends' configuration files, by the names of their ConfigMaps. Each release has its own.
+	Configs map[string]string
 	// Missing are the reasons why something is not in the report.
 	Missing []string
 	// Incomplete reports whether objects of Server could not be listed. The tables, which
@@ -102,8 +102,8 @@ func Files(in Input) (map[string][]byte, error) {
 	for name, log := range in.Logs {
 		files["logs/"+strings.ReplaceAll(name, "/", "_")+".log"] = log
 	}
-	if in.Config != "" {
-		files["config.yaml"] = []byte(in.Config)
+	for name, text := range in.Configs {
+		files["config/"+name+".yaml"] = []byte(text)
 	}
 	if len(in.Missing) > 0 {
 		files["missing.txt"] = []byte(strings.Join(in.Missing, "\n") + "\n")

@@ -89,8 +89,8 @@ func input() report.Input {
 				HostIP: secret, HostIPs: []corev1.HostIP{{IP: secret}}, PodIP: secret, PodIPs: []corev1.PodIP{{IP: secret}},
 			},
 		}},
-		Logs:   map[string][]byte{"pod/frontend": []byte("log\n")},
-		Config: "groupBy: numanode\n",
+		Logs:    map[string][]byte{"pod/frontend": []byte("log\n")},
+		Configs: map[string]string{"first": "groupBy: numanode\n", "second": "groupBy: socket\n"},
 	}
 }
 
@@ -101,11 +101,12 @@ func TestFiles(t *testing.T) {
 	for name, want := range map[string]string{
 		"nodes.txt": "numa-0   3/4", "claims.txt": "default/one", "doctor.txt": "v1.36.0", "resourceslices.yaml": "name: numa-0",
 		"resourceclaims.yaml": "token: ours", "deviceclasses.yaml": `device.driver == "dra.cpumem"`, "nodes.yaml": "kernelVersion: 6.12.9",
-		"pods.yaml": "name: frontend", "logs/pod_frontend.log": "log\n", "config.yaml": "groupBy: numanode\n",
+		"pods.yaml": "name: frontend", "logs/pod_frontend.log": "log\n", "config/first.yaml": "groupBy: numanode\n",
+		"config/second.yaml": "groupBy: socket\n",
 	} {
 		require.Contains(t, string(files[name]), want, name)
 	}
-	require.Len(t, files, 10)
+	require.Len(t, files, 11)
 	require.Contains(t, string(files["resourceclaims.yaml"]), resourceapi.PodResourceClaimAnnotation+": cpus")
 	for name, data := range files {
 		require.NotContains(t, string(data), secret, name)

@@ -66,11 +66,12 @@ type L3 struct {
 	Cores []contract.CPUSet `json:"cores"`
 }
 
-// Lacking returns how many claims are not allocated.
+// Lacking returns how many claims are not allocated, or cannot be used by each of their pods.
 func (r Result) Lacking() int {
 	n := 0
 	for _, c := range r.Claims {
-		if c.Result != Allocated {
+		// The reason of an allocated claim is that of a pod that cannot share it.
+		if c.Result != Allocated || c.Reason != "" {
 			n++
 		}
 	}

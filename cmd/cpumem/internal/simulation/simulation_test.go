@@ -102,6 +102,28 @@ func TestPodsInOrder(t *testing.T) {
 	require.Len(t, result.NodeState.Pods, 3, "the fourth is not let in")
 }
 
+// A claim lacks something if it has no zone, cannot be prepared, or cannot be used by each of its pods.
+func TestLacking(t *testing.T) {
+	for name, c := range map[string]struct {
+		documents []string
+		state     simulation.State
+		lacking   int
+	}{
+		"allocated":         {[]string{claim("c", "cpu: 1", "")}, simulation.Allocated, 0},
+		"shared":            {[]string{claim("c", "cpu: 1", ""), pod("a", "c", ""), pod("b", "c", "")}, simulation.Allocated, 0},
+		"unschedulable":     {[]string{claim("c", "cpu: 99", "")}, simulation.Unschedulable, 1},
+		"refused":           {[]string{claim("c", "", "")}, simulation.Refused, 1},
+		"cannot be shared":  {[]string{claim("c", "cpu: 1, memory: 1Gi", ""), pod("a", "c", ""), pod("b", "c", "")}, simulation.Allocated, 1},
+		"two of three lack": {[]string{claim("c", "cpu: 1", ""), claim("d", "cpu: 99", ""), claim("e", "", "")}, simulation.Allocated, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := run(t, topologytest.T2().Machine(), config.Default(), c.documents...)
+			require.Equal(t, c.state, result.Claims[0].Result)
+			require.Equal(t, c.lacking, result.Lacking())
+		})
+	}
+}
+
 func TestPodsOfOneClaimEach(t *testing.T) {
 	result := run(t, topologytest.T2().Machine(), config.Default(), `
 apiVersion: resource.k8s.io/v1

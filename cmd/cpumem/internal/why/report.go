@@ -26,6 +26,8 @@ type Report struct {
 	Subject string `json:"subject"`
 	// State is a sentence about it.
 	State string `json:"state"`
+	// Ended reports whether the pod has ended: its claims may be gone, or have other pods.
+	Ended bool `json:"ended,omitempty"`
 	// Problems are claims that the pod names and that do not exist.
 	Problems []string `json:"problems,omitempty"`
 	// Pending explains the claims that have no allocation.
@@ -44,10 +46,14 @@ type Report struct {
 // Pod reports about a pod. events are the pod's warnings.
 func Pod(ctx context.Context, o cluster.Objects, pod *corev1.Pod, events []corev1.Event) (Report, error) {
 	claims, problems := claimsOf(o, pod)
-	r := Report{Subject: fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name), State: stateOf(pod)}
+	r := Report{Subject: fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name), State: stateOf(pod), Ended: ended(pod)}
 	r.Terminations = terminations(pod)
 	if !runs(pod) {
 		r.Warnings = warnings(events)
+	}
+	if r.Ended {
+		r.Allocated = cluster.AllocatedRequests(o, claims)
+		return r, nil
 	}
 	for _, p := range problems {
 		r.Problems = append(r.Problems, p.Error())
@@ -65,8 +71,9 @@ func notRepeated(pod *corev1.Pod, claims []cluster.AllocatedRequest) (notes []st
 	requests := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
 	sums := make(map[corev1.ResourceName]int64)
 	for _, c := range claims {
-		// The amounts of a claim that several pods share are repeated by one of them.
-		if c.CountedByScheduler || len(c.Pods) > 1 {
+		// The amounts of a claim that pods share are repeated by one of them, which has the claim before this pod has a node.
+		shared := slices.ContainsFunc(c.Pods, func(name string) bool { return name != pod.Name })
+		if c.CountedByScheduler || shared {
 			continue
 		}
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -105,8 +112,20 @@ func (r *Report) add(ctx context.Context, o cluster.Objects, pod *corev1.Pod, cl
 	return err
 }
 
+// ended reports whether no container of the pod starts again.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
 // stateOf returns a sentence about the pod.
 func stateOf(pod *corev1.Pod) string {
+	if ended(pod) {
+		on := ""
+		if pod.Spec.NodeName != "" {
+			on = " on node " + pod.Spec.NodeName
+		}
+		return fmt.Sprintf("it has ended%s, phase %s; claims that were made for it are deleted", on, pod.Status.Phase)
+	}
 	if pod.Spec.NodeName == "" {
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
@@ -194,7 +213,7 @@ func (r Report) Text(w io.Writer) error {
 	for _, p := range r.Problems {
 		fmt.Fprintf(w, "problem: %s\n", p)
 	}
-	if r.Pending == nil && len(r.Allocated) == 0 && len(r.Problems) == 0 {
+	if r.Pending == nil && len(r.Allocated) == 0 && len(r.Problems) == 0 && !r.Ended {
 		fmt.Fprintln(w, "it has no claim for zones of this driver")
 	}
 	if r.Pending != nil {

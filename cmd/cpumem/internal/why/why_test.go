@@ -279,7 +279,7 @@ func TestPendingPod(t *testing.T) {
 func TestAllocatedPod(t *testing.T) {
 	o := objects()
 	pod := podWith(o.Claims[0])
-	pod.Spec.NodeName = "a"
+	pod.Name, pod.Spec.NodeName = "pod-of-taken", "a"
 	pod.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"),
 	}}}}
@@ -291,7 +291,7 @@ func TestAllocatedPod(t *testing.T) {
 	require.NoError(t, err)
 	var out strings.Builder
 	require.NoError(t, report.Text(&out))
-	require.Equal(t, `pod default/pod: it is on node a, phase Pending
+	require.Equal(t, `pod default/pod-of-taken: it is on node a, phase Pending
 
 claim default/taken, request zone: zone numa-0 of node a
   cpu         3
@@ -312,19 +312,41 @@ warnings in the pod's events, newest first:
 	report, err = why.Pod(t.Context(), o, pod, []corev1.Event{at(1, "Old", "m")})
 	require.NoError(t, err)
 	require.Empty(t, report.Warnings)
-	require.Len(t, report.Notes, 1)
+}
 
-	// A59: the scheduler counts the claim itself, or another pod repeats it.
-	o.Slices[0].Spec.Devices[0].NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{"cpu": {}}
-	report, err = why.Pod(t.Context(), o, pod, nil)
-	require.NoError(t, err)
-	require.Empty(t, report.Notes)
-	o = objects()
-	o.Claims[0].Status.ReservedFor = append(o.Claims[0].Status.ReservedFor,
-		resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "second"})
-	report, err = why.Pod(t.Context(), o, pod, nil)
-	require.NoError(t, err)
-	require.Empty(t, report.Notes)
+// A59: a pod repeats the amounts of its claims, unless the scheduler counts them itself or another pod repeats them.
+func TestAmountsToRepeat(t *testing.T) {
+	for name, tc := range map[string]struct {
+		consumers []string
+		counted   bool
+		notes     int
+	}{
+		"a claim of its own":           {consumers: []string{"pod"}, notes: 1},
+		"a claim before the pod":       {notes: 1},
+		"the scheduler counts it":      {consumers: []string{"pod"}, counted: true},
+		"it is the second pod":         {consumers: []string{"first", "pod"}},
+		"another pod has it":           {consumers: []string{"first"}},
+		"pods have it before this pod": {consumers: []string{"first", "second"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := objects()
+			o.Claims[0].Status.ReservedFor = nil
+			for _, consumer := range tc.consumers {
+				o.Claims[0].Status.ReservedFor = append(o.Claims[0].Status.ReservedFor,
+					resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: consumer})
+			}
+			if tc.counted {
+				o.Slices[0].Spec.Devices[0].NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{"cpu": {}}
+			}
+			pod := podWith(o.Claims[0])
+			pod.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				"memory": resource.MustParse("1Gi"),
+			}}}}
+			report, err := why.Pod(t.Context(), o, pod, nil)
+			require.NoError(t, err)
+			require.Len(t, report.Notes, tc.notes)
+		})
+	}
 }
 
 // The guard refuses the start of a container. Kubelet's phase of the pod is Running then if
@@ -402,6 +424,56 @@ func TestPodThatDoesNotRun(t *testing.T) {
 				require.Contains(t, out.String(), "\nlast terminations of containers that do not run:\n  "+termination+"\n")
 			}
 			require.Equal(t, tc.warned, strings.Contains(out.String(), "\n  Failed: m\n"))
+		})
+	}
+}
+
+// A pod that has ended waits for nothing: its claims may be gone, or be other pods' claims.
+func TestEndedPod(t *testing.T) {
+	for name, tc := range map[string]struct {
+		phase  corev1.PodPhase
+		node   string
+		change func(*cluster.Objects)
+		want   string
+	}{
+		"its claim is deleted": {
+			phase: corev1.PodSucceeded, node: "a",
+			change: func(o *cluster.Objects) { o.Claims = nil },
+			want:   "pod default/pod: it has ended on node a, phase Succeeded; claims that were made for it are deleted\n",
+		},
+		"its claim has no allocation": {
+			phase: corev1.PodFailed, node: "a",
+			change: func(o *cluster.Objects) { o.Claims[0].Status = resourceapi.ResourceClaimStatus{} },
+			want:   "pod default/pod: it has ended on node a, phase Failed; claims that were made for it are deleted\n",
+		},
+		"it never had a node": {
+			phase:  corev1.PodFailed,
+			change: func(o *cluster.Objects) { o.Claims = nil },
+			want:   "pod default/pod: it has ended, phase Failed; claims that were made for it are deleted\n",
+		},
+		"another pod has its claim": {
+			phase: corev1.PodSucceeded, node: "a",
+			change: func(*cluster.Objects) {},
+			want: `pod default/pod: it has ended on node a, phase Succeeded; claims that were made for it are deleted
+
+claim default/taken, request zone: zone numa-0 of node a
+  cpu         3
+  memory      1Gi
+  pods        pod-of-taken
+  no status   not prepared: see the pod's events, or the frontend's log on that node; before Kubernetes 1.36 no claim has a status
+`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := objects()
+			pod := podWith(o.Claims[0])
+			pod.Spec.NodeName, pod.Status.Phase = tc.node, tc.phase
+			tc.change(&o)
+			report, err := why.Pod(t.Context(), o, pod, nil)
+			require.NoError(t, err)
+			var out strings.Builder
+			require.NoError(t, report.Text(&out))
+			require.Equal(t, tc.want, out.String())
 		})
 	}
 }
