@@ -55,7 +55,7 @@ func explainCommand() *cobra.Command {
 		if !watch {
 			return e.show(cmd.OutOrStdout(), form)
 		}
-		return e.watch(cmd.Context(), cmd.OutOrStdout(), form)
+		return e.watch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), form)
 	}
 	return cmd
 }
@@ -69,7 +69,7 @@ func (e explanation) show(w io.Writer, form *output.Forms) error {
 	d = d.Measure(inspect.Host{Sys: os.DirFS("/sys"), Proc: os.DirFS("/proc"), Cgroups: os.DirFS(e.cgroups), PluginDir: e.plugin})
 	selected := d.Selected(e.claim)
 	if e.claim != "" && len(selected.Claims) == 0 {
-		return fmt.Errorf("no prepared claim %q on this node: want NAMESPACE/CLAIM or the claim's UID; cpumem explain lists them", e.claim)
+		return fmt.Errorf("%w %q on this node: want NAMESPACE/CLAIM or the claim's UID; cpumem explain lists them", errNotPrepared, e.claim)
 	}
 	if err := form.Write(w, selected, map[string]func(io.Writer) error{
 		text: func(w io.Writer) error { return e.text(w, d) },
@@ -82,7 +82,11 @@ func (e explanation) show(w io.Writer, form *output.Forms) error {
 	return nil
 }
 
-var errProblems = errors.New("problems in the CDI directory")
+// Errors of show that do not end watch with an error.
+var (
+	errProblems    = errors.New("problems in the CDI directory")
+	errNotPrepared = errors.New("no prepared claim")
+)
 
 func (e explanation) text(w io.Writer, d inspect.Directory) error {
 	if err := d.Explain(w, e.claim); err != nil {
@@ -99,12 +103,12 @@ func (e explanation) text(w io.Writer, d inspect.Directory) error {
 	return nil
 }
 
-// watch writes the explanation after each change until ctx ends.
-func (e explanation) watch(ctx context.Context, w io.Writer, form *output.Forms) error {
+// watch writes the explanation after each change until ctx ends, or the claim that it shows is released.
+func (e explanation) watch(ctx context.Context, w, warnings io.Writer, form *output.Forms) error {
 	changes := cdidir.At(e.dir).Changes(cdidir.Watch{
 		Renew:    time.Minute,
 		Concerns: func(fsnotify.Event) bool { return true },
-		Warn:     func(text string, err error) { fmt.Fprintf(os.Stderr, "cpumem: %s: %v\n", text, err) },
+		Warn:     func(text string, err error) { fmt.Fprintf(warnings, "cpumem: %s: %v\n", text, err) },
 	})
 	changes.Start()
 	go changes.Run(ctx)
@@ -113,12 +117,17 @@ func (e explanation) watch(ctx context.Context, w io.Writer, form *output.Forms)
 	shown := ""
 	for {
 		var now bytes.Buffer
-		if err := e.show(&now, form); err != nil && !errors.Is(err, errProblems) {
+		err := e.show(&now, form)
+		switch {
+		case errors.Is(err, errNotPrepared) && shown != "":
+			fmt.Fprintf(warnings, "cpumem: claim %s is released\n", e.claim)
+			return nil
+		case err != nil && !errors.Is(err, errProblems):
 			return err
 		}
 		if text := now.String(); text != shown {
 			if shown != "" {
-				text = "\n" + text
+				text = form.Separator() + text
 			}
 			if _, err := io.WriteString(w, text); err != nil {
 				return err

@@ -63,3 +63,11 @@ func (f *Forms) Write(w io.Writer, result any, people map[string]func(io.Writer)
 	}
 	return people[f.chosen](w)
 }
+
+// Separator returns what stands between two results of a command that writes several.
+func (f *Forms) Separator() string {
+	if f.chosen == YAML {
+		return "---\n"
+	}
+	return "\n"
+}
