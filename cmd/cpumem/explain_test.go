@@ -44,15 +44,17 @@ func watch(t *testing.T, args ...string) *watching {
 	return started
 }
 
-// until reads to the line that has the text.
-func (w *watching) until(want string) {
+// until reads to the line that has the text, and returns the lines before it.
+func (w *watching) until(want string) (before []string) {
 	w.t.Helper()
 	for w.lines.Scan() {
 		if strings.Contains(w.lines.Text(), want) {
-			return
+			return before
 		}
+		before = append(before, w.lines.Text())
 	}
 	w.t.Fatalf("no line with %q", want)
+	return nil
 }
 
 // rest reads to the end of the output.
@@ -75,8 +77,7 @@ func TestExplainWatch(t *testing.T) {
 			w := watch(t, "--cdi-dir", dir, "-o", c.form)
 			w.until("dra.cpumem-node.json: open")
 			require.NoError(t, cdidir.At(dir).Write("dra.cpumem-node.json", []byte("{")))
-			w.until(c.separator)
-			w.until("dra.cpumem-node.json: not a CDI spec")
+			require.Contains(t, w.until("dra.cpumem-node.json: not a CDI spec"), c.separator)
 			w.stop()
 			require.NoError(t, w.rest())
 		})

@@ -46,7 +46,7 @@ func hasLists(slice *resourceapi.ResourceSlice) bool {
 // celCacheSize is the number of compiled selectors that are kept.
 const celCacheSize = 64
 
-// Allocator allocates claims on one node after the other.
+// Allocator makes allocations of claims for devices of the classes.
 type Allocator struct {
 	classes Classes
 	cache   *cel.Cache
@@ -57,18 +57,26 @@ func New(classes Classes) Allocator {
 	return Allocator{classes: classes, cache: cel.NewCache(celCacheSize, Selectors())}
 }
 
-// Allocate returns an allocation for each of the claims on the node, or nothing if the
-// node cannot serve all of them. taken are the results of all allocated claims. The
-// error is about the claims, in the words that the scheduler uses in the pod's events.
-func (a Allocator) Allocate(
-	ctx context.Context, node *corev1.Node, published []*resourceapi.ResourceSlice,
-	taken []resourceapi.DeviceRequestAllocationResult, claims []*resourceapi.ResourceClaim,
-) ([]resourceapi.AllocationResult, error) {
+// Free returns what is free of the published devices. taken are the results of all allocated claims. It serves all nodes: making
+// it takes a time that grows with the cluster.
+func (a Allocator) Free(
+	ctx context.Context, published []*resourceapi.ResourceSlice, taken []resourceapi.DeviceRequestAllocationResult,
+) (Free, error) {
 	allocator, err := structured.NewAllocator(ctx, features(published), state(taken), a.classes, published, a.cache)
-	if err != nil {
-		return nil, err
-	}
-	allocations, err := allocator.Allocate(ctx, node, claims)
+	return Free{allocator}, err
+}
+
+// Free are devices and amounts that no claim has.
+type Free struct {
+	allocator structured.Allocator
+}
+
+// Allocate returns an allocation for each of the claims on the node, or nothing if the
+// node cannot serve all of them. The error is about the claims, in the words that the scheduler uses in the pod's events.
+func (f Free) Allocate(
+	ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim,
+) ([]resourceapi.AllocationResult, error) {
+	allocations, err := f.allocator.Allocate(ctx, node, claims)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -84,7 +84,7 @@ func Run(ctx context.Context, o cluster.Objects, planned simulation.Objects) (Re
 	return result, ctx.Err()
 }
 
-// ask returns which nodes take the pod. todo are its claims without an allocation.
+// ask returns the first node that takes the pod, after those that do not. todo are the pod's claims without an allocation.
 func ask(ctx context.Context, o cluster.Objects, pod *corev1.Pod, todo, allocated []*resourceapi.ResourceClaim) (why.Answer, error) {
 	if len(todo) == 0 {
 		return why.Join(ctx, o, pod, allocated), nil
@@ -96,7 +96,7 @@ func ask(ctx context.Context, o cluster.Objects, pod *corev1.Pod, todo, allocate
 		}
 		return refused, nil
 	}
-	return why.Explain(ctx, o, pod, todo, allocated)
+	return why.Place(ctx, o, pod, todo, allocated)
 }
 
 // wrongParameters returns why the frontend would refuse the claims, empty if it would

@@ -66,7 +66,7 @@ func (f *Forms) Write(w io.Writer, result any, people map[string]func(io.Writer)
 
 // Separator returns what stands between two results of a command that writes several.
 func (f *Forms) Separator() string {
-	if false {
+	if f.chosen == YAML {
 		return "---\n"
 	}
 	return "\n"

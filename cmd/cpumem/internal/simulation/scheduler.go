@@ -62,7 +62,11 @@ func (s *scheduler) schedule(ctx context.Context, claims []*resourceapi.Resource
 	if len(todo) == 0 {
 		return "", nil
 	}
-	allocations, err := s.allocator.Allocate(ctx, s.node, s.slices, s.results, todo)
+	free, err := s.allocator.Free(ctx, s.slices, s.results)
+	if err != nil {
+		return "", err
+	}
+	allocations, err := free.Allocate(ctx, s.node, todo)
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)

@@ -13,19 +13,13 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
 )
 
-// scheduler is the part of kube-scheduler that allocates claims.
-type scheduler struct {
-	allocator allocation.Allocator
-	slices    []*resourceapi.ResourceSlice
-	taken     []resourceapi.DeviceRequestAllocationResult
-}
-
-func newScheduler(o cluster.Objects) scheduler {
+// free returns what is free in the cluster.
+func free(ctx context.Context, o cluster.Objects) (allocation.Free, error) {
 	classes := make(allocation.Classes, len(o.Classes))
 	for _, c := range o.Classes {
 		classes[c.Name] = c
 	}
-	s := scheduler{allocator: allocation.New(classes), slices: o.Slices}
+	var taken []resourceapi.DeviceRequestAllocationResult
 	for _, c := range o.Claims {
 		if c.Status.Allocation == nil {
 			continue
@@ -33,17 +27,20 @@ func newScheduler(o cluster.Objects) scheduler {
 		for _, r := range c.Status.Allocation.Devices.Results {
 			// Access of an administrator takes nothing.
 			if r.AdminAccess == nil || !*r.AdminAccess {
-				s.taken = append(s.taken, r)
+				taken = append(taken, r)
 			}
 		}
 	}
-	return s
+	return allocation.New(classes).Free(ctx, o.Slices, taken)
 }
 
 // Allocate allocates the claims on the node, all of them or none.
 func Allocate(ctx context.Context, o cluster.Objects, node *corev1.Node, claims []*resourceapi.ResourceClaim) error {
-	s := newScheduler(o)
-	allocations, err := s.allocator.Allocate(ctx, node, s.slices, s.taken, claims)
+	free, err := free(ctx, o)
+	if err != nil {
+		return err
+	}
+	allocations, err := free.Allocate(ctx, node, claims)
 	if err == nil && len(allocations) == 0 {
 		err = errors.New("the claims do not fit")
 	}
@@ -54,10 +51,4 @@ func Allocate(ctx context.Context, o cluster.Objects, node *corev1.Node, claims 
 		c.Status.Allocation = &allocations[i]
 	}
 	return nil
-}
-
-// fits reports whether the node can serve all of the claims at this moment.
-func (s scheduler) fits(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (bool, error) {
-	allocations, err := s.allocator.Allocate(ctx, node, s.slices, s.taken, claims)
-	return len(allocations) > 0, err
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/allocation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cmd/cpumem/internal/cluster"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/kubelet"
 )
@@ -65,6 +66,20 @@ type Zone struct {
 func Explain(
 	ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims, allocated []*resourceapi.ResourceClaim,
 ) (Answer, error) {
+	return explain(ctx, o, pod, claims, allocated, func(Node) bool { return false })
+}
+
+// Place is Explain up to the first node on which the claims fit.
+func Place(
+	ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims, allocated []*resourceapi.ResourceClaim,
+) (Answer, error) {
+	return explain(ctx, o, pod, claims, allocated, func(n Node) bool { return n.Fits })
+}
+
+// explain explains up to the first node that is enough.
+func explain(
+	ctx context.Context, o cluster.Objects, pod *corev1.Pod, claims, allocated []*resourceapi.ResourceClaim, enough func(Node) bool,
+) (Answer, error) {
 	a := Answer{Nodes: []Node{}}
 	for _, c := range claims {
 		a.Claims = append(a.Claims, c.Namespace+"/"+c.Name)
@@ -85,7 +100,10 @@ func Explain(
 		return a, nil
 	}
 	a.Problem = unknownCapacities(usage, wanted)
-	allocator := newScheduler(o)
+	free, err := free(ctx, o)
+	if err != nil {
+		return Answer{}, err
+	}
 	for _, n := range o.Nodes {
 		answer := Node{Name: n.Name}
 		i := slices.IndexFunc(usage, func(u cluster.Node) bool { return u.Name == n.Name })
@@ -96,12 +114,15 @@ func Explain(
 			answer.Reason = usage[i].Problem
 		default:
 			if answer.Reason = cmp.Or(against(ctx, pod, n), elsewhere(allocated, n)); answer.Reason == "" {
-				if answer, err = judge(ctx, allocator, n, usage[i], wanted, claims); err != nil {
+				if answer, err = judge(ctx, free, n, usage[i], wanted, claims); err != nil {
 					return Answer{}, err
 				}
 			}
 		}
 		a.Nodes = append(a.Nodes, answer)
+		if enough(answer) {
+			break
+		}
 	}
 	return a, nil
 }
@@ -118,7 +139,7 @@ func Join(ctx context.Context, o cluster.Objects, pod *corev1.Pod, allocated []*
 
 // judge returns the answer for a node that the pod may run on.
 func judge(
-	ctx context.Context, s scheduler, n *corev1.Node, usage cluster.Node, wanted []request, claims []*resourceapi.ResourceClaim,
+	ctx context.Context, free allocation.Free, n *corev1.Node, usage cluster.Node, wanted []request, claims []*resourceapi.ResourceClaim,
 ) (Node, error) {
 	answer := Node{Name: n.Name}
 	requests := make(map[string]bool)
@@ -152,11 +173,11 @@ func judge(
 		}
 		return answer, nil
 	}
-	fits, err := s.fits(ctx, n, claims)
+	allocations, err := free.Allocate(ctx, n, claims)
 	switch {
 	case err != nil:
 		answer.Reason = contract.Excerpt(err.Error(), maxQuote)
-	case fits:
+	case len(allocations) > 0:
 		answer.Fits = true
 	default:
 		answer.Reason = together(wanted)

@@ -491,6 +491,31 @@ func TestPodWithoutClaims(t *testing.T) {
 		"it has no claim for zones of this driver\n", out.String())
 }
 
+// Explain has each node, Place the nodes up to the first that fits.
+func TestPlace(t *testing.T) {
+	o := objects()
+	o.Nodes = []*corev1.Node{node("without-zones"), node("a"), node("b")}
+	o.Slices = append(o.Slices, clustertest.Slice("b", clustertest.Zone("numa-0", "cpu", "64")))
+	for name, tc := range map[string]struct {
+		cpus               string
+		explained, visited int
+	}{
+		"the second node fits": {"8", 3, 2},
+		"the last node fits":   {"9", 3, 3},
+		"no node fits":         {"65", 3, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claims := []*resourceapi.ResourceClaim{clustertest.Claim("claim", "cpu", tc.cpus)}
+			all, err := why.Explain(t.Context(), o, podWith(claims...), claims, nil)
+			require.NoError(t, err)
+			require.Len(t, all.Nodes, tc.explained)
+			first, err := why.Place(t.Context(), o, podWith(claims...), claims, nil)
+			require.NoError(t, err)
+			require.Equal(t, all.Nodes[:tc.visited], first.Nodes)
+		})
+	}
+}
+
 func TestClaim(t *testing.T) {
 	claim := clustertest.Claim("claim", "cpu", "9")
 	report, err := why.Claim(t.Context(), objects(), claim)
