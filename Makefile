@@ -216,7 +216,7 @@ bench-isolation: ## Show what exclusive CPUs are worth on a cluster (root, Debia
 # measure (driver, static or peer), empty for all. REPETITIONS are the starts of each kind beside each number of containers.
 PEER ?=
 ONLY ?=
-REPETITIONS ?= 6
+REPETITIONS ?= 8
 LEVELS ?= 0,20,40,80,200
 
 .PHONY: bench-footprint

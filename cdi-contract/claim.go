@@ -52,7 +52,8 @@ type PodRecord struct {
 	QOS string `json:"qos"`
 	// Hugepages are the amounts in the pod's own spec, by page size ("2Mi").
 	Hugepages map[string]Limit `json:"hugepages,omitempty"`
-	// CPULimit is the limit of the pod's spec, nil for none.
+	// CPULimit is the limit of the pod's spec, nil for none. It is also nil if the claim leaves no container of the pod without
+	// a quota.
 	CPULimit *CPULimit `json:"cpuLimit,omitempty"`
 }
 

@@ -3,6 +3,7 @@
 package contracttest
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -32,5 +33,5 @@ func (t *Times) Report(b *testing.B) {
 // within returns the time within which the part of the operations was done.
 func (t *Times) within(part float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(t.all))
-	return sorted[min(len(sorted)-1, int(part*float64(len(sorted))))]
+	return sorted[max(0, int(math.Ceil(part*float64(len(sorted))))-1)]
 }

@@ -243,6 +243,22 @@ const MaxFollowed = 500
 // MaxResults bounds the results of the prepared claims of a node: each takes memory of both daemons.
 const MaxResults = 4096
 
+// maxPairs bounds the work of a decision, during which no other claim of the node is prepared or released: each container of
+// the claim's pods is compared with each result of the call.
+const maxPairs = 1 << 14
+
+func (c call) checkPairs(claim Claim) error {
+	containers := 0
+	for _, p := range claim.Pods {
+		containers += len(p.Containers)
+	}
+	if containers*len(c.results) <= maxPairs {
+		return nil
+	}
+	return fmt.Errorf("its pods have %d containers, and their claims %d devices: the product may be %d, use fewer of one of them",
+		containers, len(c.results), maxPairs)
+}
+
 // checkResults refuses a claim whose results are too many beside those of prepared. prepared does not have the claim itself.
 func (c Claim) checkResults(prepared []contract.ClaimRecord) error {
 	have := 0
@@ -252,7 +268,7 @@ func (c Claim) checkResults(prepared []contract.ClaimRecord) error {
 	if have+len(c.Results) <= MaxResults {
 		return nil
 	}
-	return fmt.Errorf("the claims of this node have %d requests, this claim has %d, and a node may have %d: "+
+	return fmt.Errorf("the claims of this node have %d devices, this claim has %d, and a node may have %d: "+
 		"ask for more in one request instead of many small ones, or delete pods with claims on this node", have, len(c.Results), MaxResults)
 }
 

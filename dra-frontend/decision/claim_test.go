@@ -5,7 +5,6 @@ package decision_test
 import (
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -171,7 +170,6 @@ func TestFollowedClaimsAreBounded(t *testing.T) {
 	require.NoError(t, refused(prepared), "a claim that is prepared already does not count for itself")
 }
 
-// A message about a pod with many claims stays short.
 // The results of all claims of a node are bounded, with those of the claim.
 func TestResultsAreBounded(t *testing.T) {
 	node := testNode(t)
@@ -181,35 +179,36 @@ func TestResultsAreBounded(t *testing.T) {
 	}
 	require.NoError(t, decideBeside(full))
 	err := decideBeside(full, contract.ClaimRecord{UID: "one", OwnedByPod: true, Results: make([]contract.ResultRecord, 1)})
-	require.ErrorContains(t, err, "the claims of this node have 4096 requests, this claim has 1, and a node may have 4096")
+	require.ErrorContains(t, err, "the claims of this node have 4096 devices, this claim has 1, and a node may have 4096")
 	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(err))
 }
 
-// A decision takes memory and time in proportion to results and containers, not to their product times the results.
+// Nothing else is prepared during a decision: containers and results are bounded together.
 func TestManyContainers(t *testing.T) {
-	node := testNode(t)
-	node.MemoryCapacity, node.Actuator.Features = 16*gi, []string{contract.FeatureOOMScore}
-	var claims []decision.Claim
-	var pod decision.Pod
-	for i := range 200 {
-		c := claim(i+1, "numa-0", 0, 1<<20)
-		pod.Containers = append(pod.Containers, decision.Container{Name: fmt.Sprint("c", i), BesideMain: true})
-		pod.Containers[0].Claims = append(pod.Containers[0].Claims, decision.ClaimReference{Claim: c.Name})
-		claims = append(claims, c)
+	decideFor := func(claims, containers int) error {
+		var pod decision.Pod
+		for i := range containers {
+			pod.Containers = append(pod.Containers, decision.Container{Name: fmt.Sprint("c", i), BesideMain: true})
+		}
+		var all []decision.Claim
+		for i := range claims {
+			c := claim(i+1, "numa-0", 0, 1<<20)
+			pod.Containers[0].Claims = append(pod.Containers[0].Claims, decision.ClaimReference{Claim: c.Name})
+			all = append(all, c)
+		}
+		pod.Name, pod.UID = "pod", all[0].Pods[0].UID
+		for i := range all {
+			all[i].Pods = []decision.Pod{pod}
+		}
+		return decision.Decide(decision.Input{Node: testNode(t), Claims: all})[0].Err
 	}
-	pod.Name, pod.UID = "pod", claims[0].Pods[0].UID
-	for i := range claims {
-		claims[i].Pods = []decision.Pod{pod}
-	}
-	var before, after goruntime.MemStats
-	goruntime.ReadMemStats(&before)
-	for _, out := range decision.Decide(decision.Input{Node: node, Claims: claims}) {
-		require.NoError(t, out.Err)
-	}
-	goruntime.ReadMemStats(&after)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30))
+	require.NoError(t, decideFor(128, 128))
+	err := decideFor(128, 129)
+	require.ErrorContains(t, err, "its pods have 129 containers, and their claims 128 devices: the product may be 16384")
+	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(err))
 }
 
+// A message about a pod with many claims stays short.
 func TestManyMemoryClaims(t *testing.T) {
 	var claims []decision.Claim
 	for i := range 300 {

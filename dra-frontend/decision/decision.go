@@ -137,7 +137,7 @@ func (c call) decide(claim Claim, others []contract.ClaimRecord) (contract.Claim
 	if err := c.besideFaulty(claim); err != nil {
 		return record, Because(ReasonClaim, err)
 	}
-	if err := errors.Join(claim.checkFollowed(others), claim.checkResults(others)); err != nil {
+	if err := errors.Join(claim.checkFollowed(others), claim.checkResults(others), c.checkPairs(claim)); err != nil {
 		return record, Because(ReasonClaim, err)
 	}
 	for _, r := range claim.Results {

@@ -55,8 +55,8 @@ func (d *Driver) isElsewhere(results []resourceapi.DeviceRequestAllocationResult
 }
 
 // record returns the record of a claim. The bool reports whether the claim is prepared and its file is readable. record
-// does not take the lock of the directory: Join is called for many claims at once, and each call would keep a thread
-// waiting. join and prepare read the claim again under the lock.
+// does not take the lock of the directory: Join is called for many claims at once, and each call would wait for all
+// writes before it. join and prepare read the claim again under the lock.
 func (d *Driver) record(uid string) (contract.ClaimRecord, bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -149,8 +149,8 @@ type podSum struct {
 	qos       string
 	claims    []string
 	hugepages map[string]hugepageSum
-	// limit is the pod's own CPU limit, nil for none. lifted are the CPUs of containers
-	// that have no quota.
+	// limit is the pod's own CPU limit, nil for none. lifted are the claimed CPUs for which containers have no quota. A claim
+	// counts with all such CPUs if the pod uses some of them.
 	limit  *contract.CPULimit
 	lifted int
 	// machine are the machine features that the pod's claims need.

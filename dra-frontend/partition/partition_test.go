@@ -131,9 +131,6 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Laws of every input: the order of results changes no verdict (I8), a container
-// is a partition with all its decided results or with none, and a demand is
-// granted or refused.
 // A chain of results that share containers: each reason names its first and its last link, and stays short.
 func TestReasonsAreBounded(t *testing.T) {
 	for name, first := range map[string]partition.Result{"obstacle": cannot(use("c0", "x0")), "unread": unread(use("c0", "x0"))} {
@@ -151,6 +148,9 @@ func TestReasonsAreBounded(t *testing.T) {
 	}
 }
 
+// Laws of every input: the order of results changes no verdict (I8), a container
+// is a partition with all its decided results or with none, and a demand is
+// granted or refused.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		containers := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"u", "v", "w", "x", "y", "z"}), 0, 3, rapid.ID)

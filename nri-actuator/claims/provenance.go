@@ -62,7 +62,7 @@ func isOurs(device string) bool { return strings.HasPrefix(device, contract.Clai
 
 // Reasons of a refusal, a closed list.
 const (
-	ReasonMalformed = "malformed" // not in the contract's form, or of another version
+	ReasonMalformed = "malformed" // the name is not in the contract's form, or the claim file's value is invalid or of another version
 	ReasonUnbacked  = "unbacked"  // no claim file has the variable
 	ReasonDiffers   = "differs"   // the claim file has another value
 	ReasonNotListed = "notlisted" // the claim is not prepared for this pod

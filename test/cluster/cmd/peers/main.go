@@ -60,8 +60,8 @@ func main() {
 		"for the name of a pod with a claim of 2 CPUs; empty: none")
 	flag.StringVar(&o.only, "only", "", "measure one contender: driver, static or peer; empty: all. "+
 		"All other contenders keep the numbers of the earlier run")
-	flag.IntVar(&o.repetitions, "repetitions", 6, "starts of each kind beside each number of containers; "+
-		"a multiple of 12 gives each kind each place in the order equally often. "+
+	flag.IntVar(&o.repetitions, "repetitions", 8, "starts of each kind beside each number of containers; "+
+		"a multiple of 4 gives each kind each place in the order equally often. "+
 		"Beside a number of containers with more starts in the numbers of an earlier run, the earlier result stays")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -114,8 +114,10 @@ func contenders(b *bench.Bench, peer string) ([]contender, error) {
 		{
 			id: "driver", name: "This driver", options: options(),
 			install: func(ctx context.Context) error {
-				err := b.Install(ctx, "metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0")
-				return errors.Join(err, apply(ctx, b.Cluster, secondDriver))
+				if err := b.Install(ctx, "metrics.enabled=true", "metrics.from[0].ipBlock.cidr=0.0.0.0/0"); err != nil {
+					return err
+				}
+				return apply(ctx, b.Cluster, secondDriver)
 			},
 			kinds: []string{isolation.None, isolation.Device, isolation.Pool, isolation.Partition},
 		},
