@@ -57,7 +57,7 @@ func (e *Enforcer) partitionsBelow(levels map[string]string) bool {
 	if dir == "" {
 		return false
 	}
-	named, err := e.Mount.ReadKept(dir, contract.FileExclusive)
+	named, err := e.Mount.Read(dir, contract.FileExclusive)
 	return named != "" || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, cgroups.ErrGone)
 }
 
