@@ -217,10 +217,7 @@ func ReadThrottling(
 			}
 			var sum Throttling
 			for _, pod := range c.Pods {
-				// With a quota that is lifted, only a pod that uses the claim has its limit in the record. The quota of another
-				// pod throttles no container of the claim.
-				ownLimit := r.Decision.Quota != contract.QuotaNone || pod.CPULimit != nil
-				t, err := podThrottling(cgroups, dir(pod), ownLimit, r.Decision.CPUs, claimed[pod.UID])
+				t, err := podThrottling(cgroups, dir(pod), r.Decision.CPUs, claimed[pod.UID])
 				if err != nil {
 					return nil, fmt.Errorf("throttling of claim %s/%s: %w", c.Namespace, c.Name, err)
 				}
@@ -236,13 +233,11 @@ func (t Throttling) plus(o Throttling) Throttling {
 	return Throttling{Times: t.Times + o.Times, Microseconds: t.Microseconds + o.Microseconds}
 }
 
-// podThrottling adds up the containers of a pod that have cpus, and the pod itself if its own limit counts. A container without
-// a claim has CPUs that are not claimed.
-func podThrottling(cgroups fs.FS, dir string, ownLimit bool, cpus, claimed contract.CPUSet) (sum Throttling, err error) {
-	if ownLimit {
-		if sum, err = readThrottling(cgroups, dir); err != nil {
-			return sum, err
-		}
+// podThrottling adds up the pod and its containers that have cpus. A container without a claim has CPUs that are not claimed.
+func podThrottling(cgroups fs.FS, dir string, cpus, claimed contract.CPUSet) (Throttling, error) {
+	sum, err := readThrottling(cgroups, dir)
+	if err != nil {
+		return sum, err
 	}
 	entries, err := fs.ReadDir(cgroups, dir)
 	if err != nil {

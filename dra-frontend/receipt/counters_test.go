@@ -82,7 +82,6 @@ func TestReadMachine_Faults(t *testing.T) {
 
 func TestReadThrottling(t *testing.T) {
 	const pod, other = "kubepods/poda", "kubepods/podb"
-	limit := &contract.CPULimit{Milli: 1000}
 	stat := func(times, microseconds string) string {
 		return "usage_usec 7\nnr_periods 3\nnr_throttled " + times + "\nthrottled_usec " + microseconds + "\n"
 	}
@@ -95,12 +94,10 @@ func TestReadThrottling(t *testing.T) {
 		pod + "/both/cpu.stat": stat("8", "800"), pod + "/both/cpuset.cpus": "2-3,5\n",
 		pod + "/pool/cpu.stat": stat("1000", "1"), pod + "/pool/cpuset.cpus": "0-3\n",
 		other + "/cpu.stat": stat("4", "400"),
-		// A pod that does not use the claim has a limit of its own.
-		"kubepods/podunused/cpu.stat": stat("1000", "1"),
-		"cpu.stat":                    "usage_usec 1\n",
+		"cpu.stat":          "usage_usec 1\n",
 	})
 	claims := []contract.ClaimRecord{{
-		UID: "c", Pods: []contract.PodRecord{{UID: "a", CPULimit: limit}, {UID: "b", CPULimit: limit}, {UID: "unused"}, {UID: "absent"}},
+		UID: "c", Pods: []contract.PodRecord{{UID: "a"}, {UID: "b"}, {UID: "absent"}},
 		Results: []contract.ResultRecord{
 			{Decision: contract.Decision{CPUs: contracttest.CPUs("2-3"), Quota: contract.QuotaNone}},
 			{Decision: contract.Decision{CPUs: contracttest.CPUs("5")}},
@@ -136,8 +133,7 @@ func TestReadThrottlingOfAContainerThatEnds(t *testing.T) {
 		"pod/cpu.stat": "nr_throttled 1\n", "pod/a/cpu.stat": "nr_throttled 2\n", "pod/a/cpuset.cpus": "2\n",
 		"pod/b/cpu.stat": "nr_throttled 4\n", "pod/b/cpuset.cpus": "2\n",
 	})
-	pods := []contract.PodRecord{{CPULimit: &contract.CPULimit{Milli: 1000}}}
-	claims := []contract.ClaimRecord{{UID: "c", Pods: pods, Results: []contract.ResultRecord{
+	claims := []contract.ClaimRecord{{UID: "c", Pods: []contract.PodRecord{{}}, Results: []contract.ResultRecord{
 		{Decision: contract.Decision{CPUs: contracttest.CPUs("2"), Quota: contract.QuotaNone}},
 	}}}
 	for name, times := range map[string]uint64{"pod/cpu.stat": 6, "pod/a/cpu.stat": 5, "pod/a/cpuset.cpus": 5, "pod": 1} {
