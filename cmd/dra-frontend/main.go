@@ -96,7 +96,7 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	if os.Getenv("GOGC") == "" {
-		// The frontend is idle most of the time: it rather collects garbage twice as often than keeps twice the memory.
+		// The frontend is idle most of the time: it collects garbage more often than Go's default, and takes less memory.
 		debug.SetGCPercent(50)
 	}
 	klog.SetLoggerWithOptions(zapr.NewLogger(log), klog.ContextualLogger(true))

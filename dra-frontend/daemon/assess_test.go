@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,4 +133,21 @@ func TestAssessQuiet(t *testing.T) {
 	require.Equal(t, metav1.ConditionFalse, got.Interrupts.Status)
 	require.Contains(t, got.Interrupts.Message, "24 disk")
 	require.Equal(t, "NotWritten", got.Measured.Reason)
+}
+
+// A claim whose pod does not start, because of its image for example, has no protection for long.
+func TestLooksSoon(t *testing.T) {
+	for name, c := range map[string]struct {
+		allProtected bool
+		after        time.Duration
+		want         bool
+	}{
+		"a pod is starting":         {after: time.Second, want: true},
+		"all have their protection": {allProtected: true, after: time.Second},
+		"a pod does not start":      {after: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, looksSoon(c.allProtected, c.after))
+		})
+	}
 }

@@ -83,6 +83,11 @@ const pollInterval = time.Second
 // pod is starting. Later the refresh looks.
 const soonProtected = time.Minute
 
+// looksSoon reports whether a poll looks for memory protection, so long after the last change of the CDI directory.
+func looksSoon(allProtected bool, after time.Duration) bool {
+	return !allProtected && after < soonProtected
+}
+
 // New does the steps that may fail for good: it reads the machine and opens the
 // CDI directory. An unfit node is no error: its claims must be released, and a
 // rolling update must go on to other nodes.
@@ -250,7 +255,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 	defer poll.Stop()
 	refresh := time.NewTicker(d.o.Config.RefreshInterval.Duration)
 	defer refresh.Stop()
-	prepared := time.Now() // when claims may last have been prepared
+	lastChange := time.Now() // when the CDI directory changed last, or may have
 	for {
 		now, _ := d.status.get()
 		o, changed := now.observation, false
@@ -258,7 +263,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 		case <-ctx.Done():
 			return ended(ctx, nil)
 		case <-changes:
-			o, prepared = d.observeAll(ctx, o), time.Now()
+			o, lastChange = d.observeAll(ctx, o), time.Now()
 		case <-poll.C:
 			if d.asked() {
 				return errHandedOver
@@ -267,7 +272,7 @@ func (d *Daemon) loop(ctx context.Context, helper *kubeletplugin.Helper, changes
 			switch announced := !reflect.DeepEqual(o.announced, now.announced); {
 			case announced:
 				o = d.observeReceipts(d.observeCgroups(o))
-			case !now.allProtected && time.Since(prepared) < soonProtected:
+			case looksSoon(now.allProtected, time.Since(lastChange)):
 				o = d.observeCgroups(o)
 			}
 		case <-refresh.C:

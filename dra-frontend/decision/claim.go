@@ -247,6 +247,7 @@ const MaxResults = 4096
 // the claim's pods is compared with each result of the call.
 const maxPairs = 1 << 14
 
+// checkPairs refuses a claim if its pods have too many containers for the results of the call.
 func (c call) checkPairs(claim Claim) error {
 	containers := 0
 	for _, p := range claim.Pods {
@@ -255,7 +256,7 @@ func (c call) checkPairs(claim Claim) error {
 	if containers*len(c.results) <= maxPairs {
 		return nil
 	}
-	return fmt.Errorf("its pods have %d containers, and their claims %d devices: the product may be %d, use fewer of one of them",
+	return fmt.Errorf("its pods have %d containers, and their claims %d devices: the product may be at most %d, use fewer containers or fewer devices",
 		containers, len(c.results), maxPairs)
 }
 

@@ -204,7 +204,7 @@ func TestManyContainers(t *testing.T) {
 	}
 	require.NoError(t, decideFor(128, 128))
 	err := decideFor(128, 129)
-	require.ErrorContains(t, err, "its pods have 129 containers, and their claims 128 devices: the product may be 16384")
+	require.ErrorContains(t, err, "its pods have 129 containers, and their claims 128 devices: the product may be at most 16384")
 	require.Equal(t, decision.ReasonClaim, decision.ReasonOf(err))
 }
 

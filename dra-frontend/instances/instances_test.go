@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -214,6 +216,49 @@ func TestReleaseWaitsForTheSection(t *testing.T) {
 		require.NoError(t, <-released)
 		require.NoError(t, b.Activate())
 	}
+}
+
+// Kubelet can make many calls at once. One thread of the process waits for the file of the lock, and no thread for each call.
+func TestOneThreadWaits(t *testing.T) {
+	const calls = 30
+	i := open(t, t.TempDir(), first, "ns/r")
+	require.NoError(t, i.Activate())
+	release, err := i.Acquire()
+	require.NoError(t, err)
+	var waiting sync.WaitGroup
+	for range calls {
+		waiting.Go(func() {
+			release, err := i.Acquire()
+			if err == nil {
+				err = release()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	// blocked returns how many calls wait for the mutex, and how many in the system call.
+	blocked := func() (mutex, file int) {
+		stacks := make([]byte, 1<<20)
+		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			switch {
+			case !strings.Contains(stack, "(*Instance).Acquire"):
+			case strings.Contains(stack, "sync.(*Mutex).Lock"):
+				mutex++
+			case strings.Contains(stack, "syscall.Flock"):
+				file++
+			}
+		}
+		return mutex, file
+	}
+	require.Eventually(t, func() bool {
+		mutex, file := blocked()
+		return mutex+file == calls
+	}, time.Minute, time.Millisecond)
+	_, file := blocked()
+	require.LessOrEqual(t, file, 1)
+	require.NoError(t, release())
+	waiting.Wait()
 }
 
 // The files may have content that this program did not write.

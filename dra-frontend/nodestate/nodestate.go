@@ -241,11 +241,12 @@ func (p *podSum) add(r contract.ResultRecord, pod contract.PodRecord) {
 	}
 }
 
-// granted returns the hugepages of a size that the scheduler gave the result, in bytes.
+// granted returns the hugepages of a size that the scheduler gave the result, in bytes, and the largest number if the record
+// does not have them.
 func granted(r contract.ResultRecord, size string) int64 {
 	q, err := resource.ParseQuantity(r.Consumed["hugepages_"+size])
 	if err != nil {
-		return math.MaxInt64 // a record of an earlier version
+		return math.MaxInt64 // the limit of the container counts then
 	}
 	return q.Value()
 }
