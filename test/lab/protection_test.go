@@ -16,6 +16,22 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
+// A claim has its condition soon after its container has started: the condition does not wait for the refresh.
+func TestProtectionBeforeTheRefresh(t *testing.T) {
+	t.Parallel()
+	n := lab.NewNode(t, topologytest.T2(), lab.Options{
+		Programs: programs, Configure: func(c *config.Config) { c.RefreshInterval.Duration = time.Hour },
+	})
+	p := podWith(n, "p", lab.Request{Zone: "numa-1", Capacity: map[string]string{"memory": "1Gi"}})
+	require.True(t, n.Allocate(p))
+	require.NoError(t, n.Prepare(p))
+	n.WaitProtection("p", "Unknown", "NotStarted")
+	c, err := n.CreateContainer(p, "main")
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	n.WaitProtection("p", "True", "Protected")
+}
+
 // A44: a claim's status has whether all ancestors protect its memory. A second
 // writer is reported once, by status, metric and event, and its values are repaired.
 func TestProtection(t *testing.T) {
