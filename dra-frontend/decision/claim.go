@@ -256,8 +256,8 @@ func (c call) checkPairs(claim Claim) error {
 	if containers*len(c.results) <= maxPairs {
 		return nil
 	}
-	return fmt.Errorf("its pods have %d containers, and their claims %d devices: the product may be at most %d, use fewer containers or fewer devices",
-		containers, len(c.results), maxPairs)
+	return fmt.Errorf("its pods have %d containers, and their claims %d devices: the product may be at most %d, "+
+		"use fewer containers or fewer devices", containers, len(c.results), maxPairs)
 }
 
 // checkResults refuses a claim whose results are too many beside those of prepared. prepared does not have the claim itself.

@@ -4,6 +4,8 @@ package nri_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -48,11 +50,20 @@ func busyNode(b *testing.B, containers int, claimed bool) *runtime {
 	return r
 }
 
-// onPlainFiles starts the actuator again over a copy of the cgroups in plain files.
+// onPlainFiles starts the actuator again over a copy of the cgroups in plain files. The dry run for partitions finds its files
+// and succeeds, as on a node: without an answer each creation with a claim would try again.
 func (r *runtime) onPlainFiles(b *testing.B) {
 	b.Helper()
 	dir := b.TempDir()
 	r.node.CopyTo(dir)
+	probe := filepath.Join(dir, "kubepods", "dra.cpumem.probe")
+	for file, content := range map[string]string{
+		"cgroup.subtree_control": "", "partition/cpuset.cpus.effective": "0-15\n",
+		"partition/" + contract.FileExclusive: "", "partition/" + contract.FilePartition: "",
+	} {
+		require.NoError(b, os.MkdirAll(filepath.Dir(filepath.Join(probe, file)), 0o700))
+		require.NoError(b, os.WriteFile(filepath.Join(probe, file), []byte(content), 0o600))
+	}
 	mount, err := cgroups.Open(dir)
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, mount.Close()) })
