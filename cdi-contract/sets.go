@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -52,14 +53,19 @@ func (s Set[Of]) String() string { return s.list }
 func (s Set[Of]) IsEmpty() bool { return s.list == "" }
 
 // List returns the ids, sorted.
-func (s Set[Of]) List() []int {
-	ids := make([]int, 0, s.Size())
-	for r := range s.each {
-		for id := r.first; id <= r.last; id++ {
-			ids = append(ids, id)
+func (s Set[Of]) List() []int { return slices.AppendSeq(make([]int, 0, s.Size()), s.All()) }
+
+// All yields the ids, sorted.
+func (s Set[Of]) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for r := range s.each {
+			for id := r.first; id <= r.last; id++ {
+				if !yield(id) {
+					return
+				}
+			}
 		}
 	}
-	return ids
 }
 
 // Size returns how many ids the set has.

@@ -3,6 +3,7 @@
 package contracttest
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -34,4 +35,26 @@ func (t *Times) Report(b *testing.B) {
 func (t *Times) within(part float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(t.all))
 	return sorted[max(0, int(math.Ceil(part*float64(len(sorted))))-1)]
+}
+
+// Controls measures arithmetic, which needs no memory and no system call. What 99 of 100 rounds take beyond the mean is the host's
+// part, which the other benchmarks have as well.
+func Controls(b *testing.B) {
+	b.Helper()
+	for _, rounds := range []int{10_000, 50_000, 100_000} {
+		b.Run(fmt.Sprintf("%d multiplications", rounds), func(b *testing.B) {
+			times, product := NewTimes(), uint64(1)
+			for b.Loop() {
+				times.Measure(func() {
+					for range rounds {
+						product *= 6364136223846793005
+					}
+				})
+			}
+			if product == 0 {
+				b.Fatal("an odd product is not 0")
+			}
+			times.Report(b)
+		})
+	}
 }

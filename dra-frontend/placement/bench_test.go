@@ -14,6 +14,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/placement"
 )
 
+func BenchmarkControl(b *testing.B) { contracttest.Controls(b) }
+
 // Machines of 8 to 4096 CPUs as one zone, with a third of the CPUs taken at
 // random.
 func BenchmarkPick(b *testing.B) {

@@ -5,6 +5,7 @@ package placement
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -33,7 +34,7 @@ type place struct {
 	socket, node int
 }
 
-// Layout is the machine in an order that keeps near CPUs together. It never
+// Layout is the machine in an order that keeps near CPUs together. The order never
 // changes.
 type Layout struct {
 	cpus   []int
@@ -51,6 +52,8 @@ type Layout struct {
 	// number of CPUs of each core of the kind, 0 if cores differ.
 	kinds    []topology.CPUType
 	coreSize []int
+	// picks has the memory of earlier picks.
+	picks sync.Pool
 }
 
 // anyKind is the index that stands for all kinds.

@@ -18,7 +18,6 @@ type search struct {
 	// classes of L3 i are from first[i] to first[i+1].
 	classes []class
 	first   []int
-	tables  tables
 	// ofPlace are the tables of places, made when needed.
 	ofPlace []*table
 }
@@ -26,8 +25,8 @@ type search struct {
 func (p *pick) search(n int, kind int, o Options) *search {
 	s := &search{
 		pick: p, n: n, kind: kind, wholeCores: o.WholeCores, wholeL3: o.WholeL3,
-		l3s: make([]int, len(p.l3s)), places: make([]int, len(p.places)),
-		first: make([]int, len(p.l3s)+1), classes: make([]class, 0, 3*len(p.l3s)),
+		l3s: p.counts.zeros(len(p.l3s)), places: p.counts.zeros(len(p.places)),
+		first: p.counts.zeros(len(p.l3s) + 1), classes: p.memory.classes.take(3 * len(p.l3s))[:0],
 	}
 	for i, l3 := range p.Layout.l3s {
 		s.addL3(i, l3)
@@ -78,7 +77,6 @@ func (s *search) best() offer {
 	if best.table != nil && best.cost.partialCores() <= s.leastPartial() {
 		return best // every other offer takes more L3s
 	}
-	s.tables = newTables(s.n)
 	for _, radius := range s.radii {
 		for _, places := range s.within(radius) {
 			best = s.choose(best, offer{table: s.nodesTable(places), radius: radius})
@@ -96,16 +94,17 @@ func (s *search) oneL3() offer {
 	if len(s.l3s) == 0 || slices.Max(s.l3s) < s.n {
 		return best
 	}
-	kept, spare := newTables(s.n), newTables(s.n)
 	for i, free := range s.l3s {
 		if free < s.n {
 			continue
 		}
-		s.tables = spare
+		before := s.tables.position()
 		t, place := s.l3Table(i, s.n), s.Layout.l3s[i].place
 		t.charge(s.n, func(n int) cost { return s.nodeCost(place, n).plus(cost{spans: oneSocket}) })
 		if o := s.choose(best, offer{table: t}); o.table == t {
-			best, kept, spare = o, spare, kept // the next table must not overwrite the best
+			best = o
+		} else {
+			s.tables.back(before)
 		}
 	}
 	return best

@@ -66,7 +66,8 @@ func (l *Layout) Pick(free contract.CPUSet, n int, o Options) (contract.CPUSet, 
 	if err != nil {
 		return contract.CPUSet{}, err
 	}
-	p := newPick(l, free)
+	p := l.newPick(free)
+	defer l.picks.Put(p)
 	switch have := p.kindFree[kind]; {
 	case n < 0:
 		return contract.CPUSet{}, fmt.Errorf("cannot pick %d CPUs", n)
@@ -156,6 +157,7 @@ func (p *pick) alike(core int) alike {
 // pick is the state of one call of Pick.
 type pick struct {
 	*Layout
+	memory
 	// free is true for each free CPU; the counts are of free CPUs of each part.
 	// Only free changes when CPUs are taken.
 	free                                  []bool
@@ -163,13 +165,15 @@ type pick struct {
 	taken                                 []int
 }
 
-func newPick(l *Layout, free contract.CPUSet) *pick {
-	counts := make([]int, len(l.cores)+len(l.l3s)+len(l.places)+len(l.kinds))
-	p := &pick{
-		Layout: l, free: make([]bool, len(l.cpus)), coreFree: cut(&counts, len(l.cores), 0), l3Free: cut(&counts, len(l.l3s), 0),
-		placeFree: cut(&counts, len(l.places), 0), kindFree: counts,
+func (l *Layout) newPick(free contract.CPUSet) *pick {
+	p, used := l.picks.Get().(*pick)
+	if !used {
+		p = &pick{Layout: l}
 	}
-	for _, id := range free.List() {
+	p.memory.reset()
+	p.free, p.coreFree, p.l3Free = p.memory.free.zeros(len(l.cpus)), p.counts.zeros(len(l.cores)), p.counts.zeros(len(l.l3s))
+	p.placeFree, p.kindFree, p.taken = p.counts.zeros(len(l.places)), p.counts.zeros(len(l.kinds)), p.taken[:0]
+	for id := range free.All() {
 		if id < len(l.at) && l.at[id] >= 0 {
 			p.free[l.at[id]] = true
 			p.coreFree[l.coreOf[l.at[id]]]++

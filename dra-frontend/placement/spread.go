@@ -42,31 +42,25 @@ func (p *pick) spread(n, wanted int, o Options) error {
 	return nil
 }
 
-// turn is the place of a free CPU in the order of taking. The fields decide in
-// their order, the lower value first.
-type turn struct {
-	// later is 0 for the first CPU of its L3, 1 for every other CPU.
-	later int
-	// busy is twice the number of the core's threads that are in use before
-	// this turn, plus one if the claim has one of these threads.
-	busy int
-	// round numbers the CPUs of the L3 with the same busy; l3 is the L3's
-	// position in the order of L3s.
-	round, l3 int
-	core      int
-}
+// turn is the place of a free CPU in the order of taking, the lower value first. It consists of numbers, and the first
+// difference decides. The numbers share a word, with room for machines of up to 65535 CPUs: turns are sorted, and a large
+// machine has many.
+type turn uint64
 
-func (t turn) compare(o turn) int {
-	switch { // cmp.Or would compare all fields each time
-	case t.later != o.later:
-		return cmp.Compare(t.later, o.later)
-	case t.busy != o.busy:
-		return cmp.Compare(t.busy, o.busy)
-	case t.round != o.round:
-		return cmp.Compare(t.round, o.round)
-	}
-	return cmp.Compare(t.l3, o.l3)
-}
+const (
+	// laterTurn is added for every CPU of an L3 but the first.
+	laterTurn turn = 1 << 63
+	// ownThread is added if the claim has a thread of the core before this turn, and busyThread for each thread of the core that
+	// is in use before.
+	ownThread  turn = 1 << 48
+	busyThread      = 2 * ownThread
+	// oneRound counts the CPUs of the L3 with the same threads in use, and oneTurnL3 the L3's position in the order of L3s.
+	oneRound  turn = 1 << 32
+	oneTurnL3 turn = 1 << 16
+)
+
+// core returns the core of the CPU.
+func (t turn) core() int { return int(t % oneTurnL3) }
 
 // spreadThreads takes one CPU of each L3, then CPUs of the cores with the
 // fewest threads in use: cores that the claim does not have first, and from the
@@ -74,58 +68,50 @@ func (t turn) compare(o turn) int {
 func (p *pick) spreadThreads(n, kind int) spreading {
 	s := p.search(n, kind, Options{})
 	l3s, cores := s.freest(), 0
-	turns := make([]turn, 0, s.all)
+	turns, rounds := p.memory.turns.take(s.all)[:0], []turn(nil)
 	for at, l3 := range l3s {
 		first := len(turns)
-		turns = s.turns(turns, l3, at)
+		turns, rounds = s.turns(turns, rounds[:0], l3, at)
 		cores += s.cores(l3)
-		soonest := first
-		for i := range turns[first:] {
-			if turns[first+i].compare(turns[soonest]) < 0 {
-				soonest = first + i
-			}
-		}
-		turns[soonest].later = 0
+		soonest := slices.Index(turns[first:], slices.Min(turns[first:]))
+		turns[first+soonest] -= laterTurn
 	}
 	if len(turns) < n {
 		return spreading{}
 	}
-	slices.SortFunc(turns, turn.compare) // no two are equal
+	slices.Sort(turns) // no two are equal
 	return spreading{min(n, len(l3s)), cores, func() {
 		for _, t := range turns[:n] {
-			p.take(t.core, 1)
+			p.take(t.core(), 1)
 		}
 	}}
 }
 
 // turns appends the turns of the CPUs of an L3. at is the L3's position in the
-// order of L3s.
-func (s *search) turns(turns []turn, l3, at int) []turn {
-	first := len(turns)
+// order of L3s. rounds counts the rounds of this L3 by the threads in use, in memory that is used again.
+func (s *search) turns(turns, rounds []turn, l3, at int) ([]turn, []turn) {
 	for c := s.Layout.l3s[l3].cores.lo; c < s.Layout.l3s[l3].cores.hi; c++ {
 		like := s.alike(c)
 		if s.kind != anyKind && like.kind != s.kind {
 			continue
 		}
 		for own := range like.free {
-			turns = append(turns, turn{later: 1, busy: 2*(like.size-like.free+own) + min(own, 1), l3: at, core: c})
+			busy := turn(like.size-like.free+own)*busyThread + turn(min(own, 1))*ownThread
+			for len(rounds) <= int(busy/ownThread) {
+				rounds = append(rounds, 0)
+			}
+			round := &rounds[busy/ownThread]
+			turns = append(turns, laterTurn+busy+*round+turn(at)*oneTurnL3+turn(c))
+			*round += oneRound
 		}
 	}
-	var rounds []int
-	for i := first; i < len(turns); i++ {
-		busy := turns[i].busy
-		rounds = append(rounds, make([]int, max(0, busy+1-len(rounds)))...)
-		turns[i].round = rounds[busy]
-		rounds[busy]++
-	}
-	return turns
+	return turns, rounds
 }
 
 // spreadCores takes whole cores with n CPUs from as many L3s as possible, in
 // numbers as equal as possible.
 func (p *pick) spreadCores(n, kind int) spreading {
 	s := p.search(n, kind, Options{WholeCores: true})
-	s.tables = newTables(n)
 	l3s, cores := s.freest(), 0
 	var all *table
 	for _, l3 := range l3s {
@@ -159,7 +145,7 @@ func (s *search) cores(l3 int) int {
 
 // freest returns the L3s with CPUs to take, sorted by most CPUs first.
 func (s *search) freest() []int {
-	order := make([]int, 0, len(s.l3s))
+	order := s.counts.take(len(s.l3s))[:0]
 	for i, free := range s.l3s {
 		if free > 0 {
 			order = append(order, i)

@@ -75,35 +75,31 @@ func (t *table) each(n int, visit func(t *table, n int)) {
 	}
 }
 
-// tables makes tables. It allocates costs in chunks.
+// tables makes tables.
 type tables struct {
-	chunk int
-	costs []cost
-	tooks []int32
-	store []table
+	costs arena[cost]
+	tooks arena[int32]
+	store arena[table]
 }
 
-// newTables has room for the tables of an L3 with a few classes of cores.
-func newTables(n int) tables {
-	chunk := min(6*(n+1), 400)
-	return tables{chunk, make([]cost, chunk), make([]int32, chunk), make([]table, storeChunk)}
+// tablesPosition is how much of the tables' memory was taken.
+type tablesPosition struct{ costs, tooks, store position }
+
+func (ts *tables) position() tablesPosition {
+	return tablesPosition{ts.costs.position(), ts.tooks.position(), ts.store.position()}
 }
 
-const storeChunk = 16
-
-func cut[T any](from *[]T, n, atLeast int) []T {
-	if len(*from) < n {
-		*from = make([]T, max(n, atLeast))
-	}
-	out := (*from)[:n:n]
-	*from = (*from)[n:]
-	return out
+// back takes back the memory of the tables that were made since the position.
+func (ts *tables) back(to tablesPosition) {
+	ts.costs.back(to.costs)
+	ts.tooks.back(to.tooks)
+	ts.store.back(to.store)
 }
 
 // class makes the table of a class. whole allows whole cores only.
 func (ts *tables) class(c class, l3, limit int, whole bool) *table {
-	t := &cut(&ts.store, 1, storeChunk)[0]
-	*t = table{class: c, l3: l3, cost: cut(&ts.costs, min(limit, c.cores*c.free)+1, ts.chunk)}
+	t := &ts.store.take(1)[0]
+	*t = table{class: c, l3: l3, cost: ts.costs.take(min(limit, c.cores*c.free) + 1)}
 	for n := range t.cost {
 		t.cost[n] = c.cost(n, whole)
 	}
@@ -117,8 +113,8 @@ func (ts *tables) merge(left, right *table, from, limit int) *table {
 		return right
 	}
 	size := min(limit, left.most()+right.most()) + 1
-	t := &cut(&ts.store, 1, storeChunk)[0]
-	*t = table{left: left, right: right, cost: cut(&ts.costs, size, ts.chunk), took: cut(&ts.tooks, size, ts.chunk)}
+	t := &ts.store.take(1)[0]
+	*t = table{left: left, right: right, cost: ts.costs.take(size), took: ts.tooks.take(size)}
 	for n := range t.cost {
 		t.cost[n] = impossible
 	}
@@ -143,9 +139,9 @@ func (ts *tables) merge(left, right *table, from, limit int) *table {
 
 // copy copies a table, so that a charge does not change the original.
 func (ts *tables) copy(from *table) *table {
-	t := &cut(&ts.store, 1, storeChunk)[0]
+	t := &ts.store.take(1)[0]
 	*t = *from
-	t.cost = cut(&ts.costs, len(from.cost), ts.chunk)
+	t.cost = ts.costs.take(len(from.cost))
 	copy(t.cost, from.cost)
 	return t
 }

@@ -44,9 +44,9 @@ type Cgroup interface {
 
 // File is an open file of a cgroup.
 type File interface {
-	// Read returns at most the first 64 KiB of what the file has now. If the cgroup was removed, the error
-	// is ENODEV, even if there is a new cgroup of the same name.
-	Read() ([]byte, error)
+	// Read returns at most the first 64 KiB of what the file has now, in the buffer if it is long enough. If the cgroup was
+	// removed, the error is ENODEV, even if there is a new cgroup of the same name.
+	Read(buffer []byte) ([]byte, error)
 	Close() error
 }
 
@@ -145,37 +145,41 @@ func (d directory) OpenFile(file string) (File, error) {
 }
 
 func (d directory) Read(file string) ([]byte, error) {
-	f, err := d.OpenFile(file)
+	fd, err := d.open(file, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return f.Read()
+	defer unix.Close(fd)
+	var buffer [shortFile]byte
+	content, err := descriptor(fd).Read(buffer[:])
+	return bytes.Clone(content), err
 }
 
 // descriptor is the descriptor of a file of a cgroup.
 type descriptor int
 
 // Read reads from the beginning, where the kernel makes the content anew (seq_file.rst).
-func (d descriptor) Read() ([]byte, error) {
-	// The kernel gives a cgroup file whole: a read that leaves room was the last.
-	var short [1 << 10]byte
-	var content []byte
-	for buffer := short[:]; ; buffer = make([]byte, maxFile-len(content)) {
-		n, err := again(func() (int, error) { return unix.Pread(int(d), buffer, int64(len(content))) })
+func (d descriptor) Read(buffer []byte) ([]byte, error) {
+	for length := 0; ; {
+		n, err := again(func() (int, error) { return unix.Pread(int(d), buffer[length:], int64(length)) })
 		if err != nil {
 			return nil, err
 		}
-		content = append(content, buffer[:n]...)
-		if n < len(buffer) || len(content) == maxFile {
-			return content, nil
+		// The kernel gives a cgroup file whole: a read that leaves room was the last.
+		if length += n; length < len(buffer) || length == maxFile {
+			return buffer[:length], nil
 		}
+		buffer = append(make([]byte, 0, maxFile), buffer...)[:maxFile]
 	}
 }
 
 func (d descriptor) Close() error { return unix.Close(int(d)) }
 
-const maxFile = 64 << 10
+const (
+	maxFile = 64 << 10
+	// shortFile is enough for most files.
+	shortFile = 1 << 10
+)
 
 // Write truncates the file, which cgroupfs ignores: a plain file in a test has exactly
 // the content.

@@ -3,6 +3,7 @@
 package cgroups
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"sync"
@@ -24,16 +25,23 @@ type kept struct {
 	closed atomic.Bool
 	// mu is held during a read, so that no descriptor is closed meanwhile.
 	mu    sync.Mutex
-	files map[string]map[string]File
+	files map[string]map[string]*keptFile
 	n     int
 	// most bounds n.
-	most int
+	most   int
+	buffer [shortFile]byte
+}
+
+// keptFile is an open file with its content at the last read. Most reads give the same, and need no memory for it.
+type keptFile struct {
+	File
+	last string
 }
 
 // newKept bounds the open files by half of the descriptors that the process may have: the other half is for other files and for
 // connections.
 func newKept() *kept {
-	k := &kept{files: make(map[string]map[string]File)}
+	k := &kept{files: make(map[string]map[string]*keptFile)}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		k.most = int(min(maxKept, limit.Cur/2))
@@ -108,12 +116,15 @@ func (k *kept) read(dir, file string) (content string, read bool) {
 	if f == nil || k.closed.Load() {
 		return "", false
 	}
-	data, err := f.Read()
+	data, err := f.Read(k.buffer[:])
 	if err != nil {
 		k.forget(dir)
 		return "", false
 	}
-	return trim(data), true
+	if data = bytes.TrimSpace(data); string(data) != f.last {
+		f.last = string(data)
+	}
+	return f.last, true
 }
 
 // open opens a file of the open cgroup d, and returns its content.
@@ -124,16 +135,17 @@ func (k *kept) open(d Cgroup, dir, file string) (content string, err error) {
 	if err != nil {
 		return "", err
 	}
-	data, err := f.Read()
+	data, err := f.Read(k.buffer[:])
+	content = trim(data)
 	if err != nil || k.n >= k.most || k.files[dir][file] != nil {
-		return trim(data), errors.Join(err, f.Close())
+		return content, errors.Join(err, f.Close())
 	}
 	if k.files[dir] == nil {
-		k.files[dir] = make(map[string]File)
+		k.files[dir] = make(map[string]*keptFile)
 	}
-	k.files[dir][file] = f
+	k.files[dir][file] = &keptFile{f, content}
 	k.n++
-	return trim(data), nil
+	return content, nil
 }
 
 // forget closes the files of a cgroup. They were only read, so nothing is lost if one cannot be closed.

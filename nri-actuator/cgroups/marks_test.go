@@ -347,5 +347,5 @@ type plainFile struct {
 	name  string
 }
 
-func (f plainFile) Read() ([]byte, error) { return f.files.Read(f.name) }
-func (plainFile) Close() error            { return nil }
+func (f plainFile) Read([]byte) ([]byte, error) { return f.files.Read(f.name) }
+func (plainFile) Close() error                  { return nil }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/atomicfile"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract/contracttest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
@@ -45,6 +46,22 @@ func BenchmarkPrepare(b *testing.B) {
 			times.Report(b)
 		})
 	}
+}
+
+// BenchmarkControl measures what the disk takes for two small files, one after the other: so many does the Prepare of a claim write.
+func BenchmarkControl(b *testing.B) {
+	b.Run("two durable files", func(b *testing.B) {
+		dir, data := b.TempDir(), make([]byte, 4<<10)
+		times := contracttest.NewTimes()
+		for b.Loop() {
+			times.Measure(func() {
+				for _, name := range []string{"claim", "node"} {
+					require.NoError(b, atomicfile.Write(dir, name, data, 0o600))
+				}
+			})
+		}
+		times.Report(b)
+	})
 }
 
 // BenchmarkRecovery measures a start of the frontend beside prepared claims of templates, until

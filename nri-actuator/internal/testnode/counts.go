@@ -79,9 +79,9 @@ type countedFile struct {
 	counts *Counts
 }
 
-func (f countedFile) Read() ([]byte, error) {
+func (f countedFile) Read(buffer []byte) ([]byte, error) {
 	f.counts.Operations.Add(1)
-	return f.File.Read()
+	return f.File.Read(buffer)
 }
 
 func (f countedFile) Close() error {

@@ -136,7 +136,7 @@ type file struct {
 	id   uint64
 }
 
-func (f file) Read() ([]byte, error) {
+func (f file) Read([]byte) ([]byte, error) {
 	content := ""
 	err := f.open.Process.Read(f.open.dir, f.name, func() error {
 		now, err := f.open.Kernel.ID(f.open.dir)

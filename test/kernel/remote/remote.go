@@ -207,7 +207,7 @@ type file struct {
 	dir, name string
 }
 
-func (f file) Read() ([]byte, error) {
+func (f file) Read([]byte) ([]byte, error) {
 	r, err := f.hierarchy.call(Call{Kind: read, Dir: f.dir, Name: f.name})
 	return r.Content, err
 }
