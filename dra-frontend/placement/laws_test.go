@@ -3,9 +3,12 @@
 package placement_test
 
 import (
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -88,6 +91,59 @@ func TestPickLaws(t *testing.T) {
 			requireWhole(t, l3s(m), got)
 		}
 	})
+}
+
+// A pick uses the memory of earlier picks of the layout, and its answer does not depend on them (I8).
+func TestPickAfterOthers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := topologytest.Random(t).Machine()
+		used := placement.NewLayout(m)
+		for range rapid.IntRange(2, 6).Draw(t, "picks") {
+			free := drawFree(t, m)
+			n, o := rapid.IntRange(0, free.Size()+1).Draw(t, "n"), drawOptions(t)
+			want, wantErr := placement.NewLayout(m).Pick(free, n, o)
+			got, err := used.Pick(free, n, o)
+			require.Equal(t, wantErr, err)
+			require.Equal(t, want.String(), got.String())
+		}
+	})
+}
+
+// Picks at the same time have memory of their own.
+func TestPicksAtTheSameTime(t *testing.T) {
+	m := topologytest.T4().Machine()
+	l := placement.NewLayout(m)
+	var picks sync.WaitGroup
+	for n := 1; n <= m.Online().Size(); n += 37 {
+		want, err := placement.NewLayout(m).Pick(m.Online(), n, placement.Options{})
+		require.NoError(t, err)
+		picks.Go(func() {
+			for range 20 {
+				got, err := l.Pick(m.Online(), n, placement.Options{})
+				assert.NoError(t, err)
+				assert.Equal(t, want.String(), got.String())
+			}
+		})
+	}
+	picks.Wait()
+}
+
+// A pick of half of a large machine works with 142 KB. The next picks allocate little beside the answer.
+func TestPickUsesMemoryAgain(t *testing.T) {
+	m := topologytest.T4().Machine()
+	l := placement.NewLayout(m)
+	allocated := func() uint64 {
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.TotalAlloc
+	}
+	before := allocated()
+	const picks = 100
+	for range picks {
+		_, err := l.Pick(m.Online(), len(m.CPUs)/2, placement.Options{})
+		require.NoError(t, err)
+	}
+	require.Less(t, (allocated()-before)/picks, uint64(64<<10), "bytes")
 }
 
 func requireWhole(t require.TestingT, groups []contract.CPUSet, got contract.CPUSet) {

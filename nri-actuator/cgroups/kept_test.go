@@ -21,6 +21,27 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
 
+// Each creation of a container with a claim reads a kept file of every pool container: the read needs memory only for a new content.
+func TestReadKeptNeedsNoMemory(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "c", tree.FileCPUs)
+	require.NoError(t, os.Mkdir(filepath.Dir(file), 0o700))
+	mount, err := cgroups.Open(root)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mount.Close()) })
+	for _, content := range []string{"0-3", "4-7", "", "0-3,8"} {
+		require.NoError(t, os.WriteFile(file, []byte(content+"\n"), 0o600))
+		_, err := mount.ReadKept("c", tree.FileCPUs)
+		require.NoError(t, err)
+		require.Zero(t, testing.AllocsPerRun(10, func() {
+			got, err := mount.ReadKept("c", tree.FileCPUs)
+			if err != nil || got != content {
+				t.Errorf("read %q (%v), want %q", got, err, content)
+			}
+		}))
+	}
+}
+
 // KeptContents has what the kernel has at the moment of the call (I1), and opens nothing that is open.
 func TestKeptContents(t *testing.T) {
 	const dir, cpus, mems = "kubepods/c", tree.FileCPUs, tree.FileMems

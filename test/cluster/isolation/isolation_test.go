@@ -122,10 +122,13 @@ func TestCheckLatencies(t *testing.T) {
 func TestStarts(t *testing.T) {
 	type kinds = map[string][]float64
 	s := Starts{Kinds: []string{None, Pool, Partition, Static}, Levels: []Level{
-		{0, 1, kinds{None: {2}, Pool: {4, 9, 3, 4}, Partition: {4}, Static: {1}}, kinds{None: {.01}, Pool: {.1}, Partition: {.1}, Static: {0}}},
 		{
-			20, 2, kinds{None: {3, 2, 4}, Pool: {7, 6, 8}, Partition: {6.8, 7.6}, Static: {9}},
-			kinds{None: {.01, .03}, Pool: {.2, .4, .1}, Partition: {.1, .2}, Static: {0}},
+			Containers: 0, Repetitions: 1, Seconds: kinds{None: {2}, Pool: {4, 9, 3, 4}, Partition: {4}, Static: {1}},
+			Driver: kinds{None: {.01}, Pool: {.1}, Partition: {.1}, Static: {0}},
+		},
+		{
+			Containers: 20, Repetitions: 2, Seconds: kinds{None: {3, 2, 4}, Pool: {7, 6, 8}, Partition: {6.8, 7.6}, Static: {9}},
+			Driver: kinds{None: {.01, .03}, Pool: {.2, .4, .1}, Partition: {.1, .2}, Static: {0}},
 		},
 	}}
 	first, second := s.Levels[0], s.Levels[1]
@@ -154,18 +157,28 @@ func TestStarts(t *testing.T) {
 func TestStarts_Add(t *testing.T) {
 	type kinds = map[string][]float64
 	round := func(containers int, none, pool float64) Level {
-		return Level{containers, 1, kinds{None: {none}, Pool: {pool}}, kinds{None: {none / 10}, Pool: {pool / 10}}}
+		return Level{
+			Containers: containers, Repetitions: 1, Seconds: kinds{None: {none}, Pool: {pool}},
+			Driver: kinds{None: {none / 10}, Pool: {pool / 10}}, CPU: kinds{None: {2 * none}, Pool: {2 * pool}},
+		}
 	}
 	var s Starts
 	for _, l := range []Level{round(0, 1, 2), round(0, 3, 9), round(0, 2, 7), round(0, 5, 4), round(20, 6, 7)} {
 		s.add(l)
 	}
 	require.Equal(t, []Level{
-		{0, 4, kinds{None: {1, 3, 2, 5}, Pool: {2, 9, 7, 4}}, kinds{None: {.1, .3, .2, .5}, Pool: {.2, .9, .7, .4}}},
-		{20, 1, kinds{None: {6}, Pool: {7}}, kinds{None: {.6}, Pool: {.7}}},
+		{
+			Containers: 0, Repetitions: 4, Seconds: kinds{None: {1, 3, 2, 5}, Pool: {2, 9, 7, 4}},
+			Driver: kinds{None: {.1, .3, .2, .5}, Pool: {.2, .9, .7, .4}}, CPU: kinds{None: {2, 6, 4, 10}, Pool: {4, 18, 14, 8}},
+		},
+		{
+			Containers: 20, Repetitions: 1, Seconds: kinds{None: {6}, Pool: {7}},
+			Driver: kinds{None: {.6}, Pool: {.7}}, CPU: kinds{None: {12}, Pool: {14}},
+		},
 	}, s.Levels)
 	short := s.Summary()
 	require.Equal(t, kinds{None: {1, 2.5, 5}, Pool: {2, 5.5, 9}}, short.Levels[0].Seconds)
+	require.Equal(t, kinds{None: {2, 5, 10}, Pool: {4, 11, 18}}, short.Levels[0].CPU)
 	require.Equal(t, 4, short.Levels[0].Repetitions)
 	require.Equal(t, short, short.Summary())
 }
@@ -185,18 +198,22 @@ func TestStarts_With(t *testing.T) {
 	require.Equal(t, levels(4, 2, 0, 80), earlier.With(levels(4, 2, 0, 80)), "the newer of as many")
 }
 
-func TestCallSeconds(t *testing.T) {
-	sum, err := callSeconds(`# TYPE cpumem_actuator_call_seconds histogram
+func TestSpentOf(t *testing.T) {
+	s, err := spentOf(`# TYPE cpumem_actuator_call_seconds histogram
 cpumem_actuator_call_seconds_bucket{call="CreateContainer",outcome="applied",le="2"} 7
 cpumem_actuator_call_seconds_sum{call="CreateContainer",outcome="applied"} 0.5
 cpumem_actuator_call_seconds_sum{call="StopContainer",outcome="no claim"} 0.25
 cpumem_actuator_call_seconds_count{call="StopContainer",outcome="no claim"} 3
 cpumem_frontend_prepare_seconds_sum{result="success"} 1
 cpumem_frontend_prepare_seconds_count{result="success"} 4
+process_cpu_seconds_total 2.5
+process_start_time_seconds 7
 `)
 	require.NoError(t, err)
-	require.InDelta(t, 1.75, sum, 1e-9)
-	_, err = callSeconds("cpumem_actuator_call_seconds_sum x\n")
+	require.InDelta(t, 1.75, s.calls, 1e-9)
+	require.InDelta(t, 2.5, s.cpu, 1e-9)
+	require.Equal(t, spent{1, 2}, spent{3, 7}.minus(spent{2, 5}))
+	_, err = spentOf("cpumem_actuator_call_seconds_sum x\n")
 	require.ErrorContains(t, err, "cpumem_actuator_call_seconds_sum x")
 }
 

@@ -54,48 +54,63 @@ func (b *Bench) cpus(ctx context.Context) (cgroups int, sets string, err error) 
 	return cgroups, strings.TrimSpace(sets), err
 }
 
-// driverSeconds returns how long both daemons on the node worked for kubelet and the runtime since they started: the sums of the
-// times of their calls. It is 0 without the driver.
-func (b *Bench) driverSeconds(ctx context.Context) (float64, error) {
+// spent is what both daemons on a node took since they started, in seconds.
+type spent struct {
+	// calls is how long kubelet and the runtime waited: the sum of the times of the daemons' calls.
+	calls float64
+	// cpu is the CPU time of the daemons, for the calls and for all other work.
+	cpu float64
+}
+
+// minus returns what was spent after the other moment.
+func (s spent) minus(o spent) spent { return spent{s.calls - o.calls, s.cpu - o.cpu} }
+
+// spent returns what the driver's daemons have spent. It is 0 without the driver.
+func (b *Bench) spent(ctx context.Context) (all spent, err error) {
 	pods, err := b.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: "spec.nodeName=" + b.Node, LabelSelector: "app.kubernetes.io/component in (frontend, actuator)",
 	})
 	if err != nil {
-		return 0, err
+		return all, err
 	}
-	sum := 0.0
 	for _, p := range pods.Items {
 		port := strconv.Itoa(int(p.Spec.Containers[0].Ports[0].ContainerPort))
 		data, err := b.Client.CoreV1().Pods(p.Namespace).ProxyGet("http", p.Name, port, "metrics", nil).DoRaw(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("metrics of pod %s/%s: %w", p.Namespace, p.Name, err)
+			return all, fmt.Errorf("metrics of pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
-		seconds, err := callSeconds(string(data))
+		one, err := spentOf(string(data))
 		if err != nil {
-			return 0, fmt.Errorf("metrics of pod %s/%s: %w", p.Namespace, p.Name, err)
+			return all, fmt.Errorf("metrics of pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
-		sum += seconds
+		all.calls += one.calls
+		all.cpu += one.cpu
 	}
-	return sum, nil
+	return all, nil
 }
 
-// callSeconds adds up the times of a daemon's calls in its metrics.
-func callSeconds(metrics string) (sum float64, err error) {
+// spentOf reads what a daemon has spent from the daemon's metrics.
+func spentOf(metrics string) (s spent, err error) {
 	for line := range strings.Lines(metrics) {
 		line = strings.TrimSpace(line)
 		name, _, _ := strings.Cut(line, " ")
 		name, _, _ = strings.Cut(name, "{")
-		if name != "cpumem_frontend_prepare_seconds_sum" && name != "cpumem_actuator_call_seconds_sum" {
+		sum := &s.calls
+		switch name {
+		case "cpumem_frontend_prepare_seconds_sum", "cpumem_actuator_call_seconds_sum":
+		case "process_cpu_seconds_total":
+			sum = &s.cpu
+		default:
 			continue
 		}
 		// A label's value may have spaces.
 		seconds, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
 		if err != nil {
-			return 0, fmt.Errorf("line %q: %w", line, err)
+			return s, fmt.Errorf("line %q: %w", line, err)
 		}
-		sum += seconds
+		*sum += seconds
 	}
-	return sum, nil
+	return s, nil
 }
 
 // balance is what the kernel reports about load balancing.

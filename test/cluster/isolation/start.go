@@ -27,12 +27,17 @@ type Level struct {
 	// Driver is how many of these seconds this driver's daemons took for their calls, in the same order. It is 0 in a
 	// cluster without this driver.
 	Driver map[string][]float64 `json:"driver"`
+	// CPU is the CPU time of this driver's daemons during these seconds, in the same order. Levels of former versions lack it.
+	CPU map[string][]float64 `json:"cpu,omitempty"`
 }
 
 // Summary returns the starts with three numbers in place of the repetitions: the least, the median and the most. All methods
 // answer as before.
 func (s Starts) Summary() Starts {
 	summary := func(all map[string][]float64) map[string][]float64 {
+		if all == nil {
+			return nil
+		}
 		short := make(map[string][]float64, len(all))
 		for kind, times := range all {
 			short[kind] = []float64{slices.Min(times), median(times), slices.Max(times)}
@@ -41,7 +46,7 @@ func (s Starts) Summary() Starts {
 	}
 	out := Starts{Kinds: s.Kinds}
 	for _, l := range s.Levels {
-		out.Levels = append(out.Levels, Level{l.Containers, l.Repetitions, summary(l.Seconds), summary(l.Driver)})
+		out.Levels = append(out.Levels, Level{l.Containers, l.Repetitions, summary(l.Seconds), summary(l.Driver), summary(l.CPU)})
 	}
 	return out
 }
@@ -75,6 +80,9 @@ func (l Level) Median(kind string) float64 { return median(l.Seconds[kind]) }
 
 // Has reports whether the kind was measured at the level.
 func (l Level) Has(kind string) bool { return len(l.Seconds[kind]) > 0 }
+
+// MedianCPU returns the median of the CPU times during the starts of a kind, in seconds. The level must have CPU times of it.
+func (l Level) MedianCPU(kind string) float64 { return median(l.CPU[kind]) }
 
 // Cost is a kind's median divided by another's.
 func (l Level) Cost(kind, to string) float64 { return l.Median(kind) / l.Median(to) }
@@ -155,14 +163,15 @@ func (b *Bench) crowd(ctx context.Context, name string) error {
 
 // round measures one start of each kind. Round 0 is a warm-up, whose result is not used.
 func (b *Bench) round(ctx context.Context, kinds []string, containers, number int) (Level, error) {
-	l := Level{Containers: containers, Repetitions: 1, Seconds: map[string][]float64{}, Driver: map[string][]float64{}}
+	l := Level{Containers: containers, Repetitions: 1, Seconds: map[string][]float64{}, Driver: map[string][]float64{}, CPU: map[string][]float64{}}
 	for _, kind := range inTurn(kinds, number) {
 		took, driver, err := b.start(ctx, kind, fmt.Sprintf("isolation-start-%d-%d-%s", containers, number, kind))
 		if err != nil {
 			return Level{}, fmt.Errorf("start, %s beside %d containers: %w", kind, containers, err)
 		}
-		b.Log("start beside %d containers, %s: %.2f s, of these the driver's daemons %.3f s", containers, kind, took, driver)
-		l.Seconds[kind], l.Driver[kind] = []float64{took}, []float64{driver}
+		b.Log("start beside %d containers, %s: %.2f s, of these the driver's daemons %.3f s; their CPU time %.2f s",
+			containers, kind, took, driver.calls, driver.cpu)
+		l.Seconds[kind], l.Driver[kind], l.CPU[kind] = []float64{took}, []float64{driver.calls}, []float64{driver.cpu}
 	}
 	return l, nil
 }
@@ -178,6 +187,7 @@ func (s *Starts) add(round Level) {
 	for kind := range round.Seconds {
 		l.Seconds[kind] = append(l.Seconds[kind], round.Seconds[kind]...)
 		l.Driver[kind] = append(l.Driver[kind], round.Driver[kind]...)
+		l.CPU[kind] = append(l.CPU[kind], round.CPU[kind]...)
 	}
 }
 
@@ -188,29 +198,29 @@ func inTurn(kinds []string, repetition int) []string {
 	return slices.Concat(kinds[first:], kinds[:first])
 }
 
-// start measures one pod's start and the part of the driver's daemons in it, in seconds, and returns when all that the pod leaves
+// start measures one pod's start in seconds and what the driver's daemons spent meanwhile, and returns when all that the pod leaves
 // behind is gone.
-func (b *Bench) start(ctx context.Context, kind, pod string) (seconds, driver float64, err error) {
+func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, driver spent, err error) {
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
 		if err = errors.Join(err, b.objects().Remove(ctx, pod)); err == nil {
 			err = b.settled(ctx)
 		}
 	}()
-	before, err := b.driverSeconds(ctx)
+	before, err := b.spent(ctx)
 	if err != nil {
-		return 0, 0, err
+		return 0, spent{}, err
 	}
 	began := time.Now()
 	if err := b.create(ctx, kind, pod); err != nil {
-		return 0, 0, err
+		return 0, spent{}, err
 	}
 	if err := b.objects().Ready(ctx, pod, look); err != nil {
-		return 0, 0, err
+		return 0, spent{}, err
 	}
 	seconds = time.Since(began).Seconds()
-	after, err := b.driverSeconds(ctx)
-	return seconds, after - before, err
+	after, err := b.spent(ctx)
+	return seconds, after.minus(before), err
 }
 
 // create makes a pod of the kind. The peer's pod and claims are those of the user's file.

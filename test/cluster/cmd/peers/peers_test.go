@@ -81,6 +81,17 @@ func TestPartTable(t *testing.T) {
 	require.Empty(t, partTable(isolation.Starts{Kinds: []string{isolation.None, isolation.Static}}), "this driver is not in this cluster")
 }
 
+// A level of a former version has no CPU times.
+func TestCPUTable(t *testing.T) {
+	s := starts()
+	require.Empty(t, cpuTable(s))
+	s.Levels[1].CPU = map[string][]float64{isolation.None: {.5, 1.5}, isolation.Pool: {2, 3, 4}}
+	require.Contains(t, cpuTable(s), "| containers | no claim | claim, pool | claim, partition |\n|--:|--:|--:|--:|\n"+
+		"| 20 | 1.0 s (0.5 to 1.5) | 3.0 s (2.0 to 4.0) | - |\n")
+	s.Kinds = []string{isolation.None, isolation.Static}
+	require.Empty(t, cpuTable(s), "this driver is not in this cluster")
+}
+
 func TestPicture(t *testing.T) {
 	picture := drawCosts([]isolation.Starts{starts(), static(1, 0, 20, 40)})
 	for _, want := range []string{"claim, pool", "claim, partition", "static policy", "containers without a claim", "<circle"} {

@@ -102,7 +102,7 @@ func (all results) text() string {
 		"for this driver's daemons, divided by the median of the pods without a claim on the same row; it must not be above %.1f.\n",
 		picture, isolation.Goal, isolation.PartGoal)
 	for _, r := range all {
-		fmt.Fprintf(&text, "\n%s, on Linux %s:\n\n%s", r.Name, r.Kernel, startTable(r.Starts)+partTable(r.Starts))
+		fmt.Fprintf(&text, "\n%s, on Linux %s:\n\n%s", r.Name, r.Kernel, startTable(r.Starts)+partTable(r.Starts)+cpuTable(r.Starts))
 	}
 	return text.String()
 }

@@ -108,6 +108,35 @@ func partTable(s isolation.Starts) string {
 	return "\nOf these times, the calls to this driver's two daemons:\n\n" + b.String()
 }
 
+// cpuTable returns the CPU time of this driver's daemons during the starts of one cluster as Markdown, "" without such times.
+func cpuTable(s isolation.Starts) string {
+	levels := slices.DeleteFunc(slices.Clone(s.Levels), func(l isolation.Level) bool { return len(l.CPU[isolation.None]) == 0 })
+	if !slices.Contains(s.Kinds, isolation.Pool) || len(levels) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("| containers |")
+	rule := "|--:|"
+	for _, kind := range s.Kinds {
+		fmt.Fprintf(&b, " %s |", label(kind))
+		rule += "--:|"
+	}
+	b.WriteString("\n" + rule + "\n")
+	for _, l := range levels {
+		fmt.Fprintf(&b, "| %d |", l.Containers)
+		for _, kind := range s.Kinds {
+			times := l.CPU[kind]
+			if len(times) == 0 {
+				b.WriteString(notMeasured)
+				continue
+			}
+			fmt.Fprintf(&b, " %.1f s (%.1f to %.1f) |", l.MedianCPU(kind), slices.Min(times), slices.Max(times))
+		}
+		b.WriteString("\n")
+	}
+	return "\nThe CPU time of this driver's two daemons during these starts, for the calls and for all other work:\n\n" + b.String()
+}
+
 // ownedOf returns the kinds with CPUs of their own.
 func ownedOf(s isolation.Starts) []string {
 	return slices.DeleteFunc(slices.Clone(s.Kinds), func(kind string) bool { return !owned(kind) })
