@@ -162,7 +162,8 @@ prove-isolated: ## Make CYCLES isolated partitions beside moved processes on rea
 # fake API server keeps each watch for good, and each claim has one.
 BENCHMARKS ?= cdi-contract:.:. dra-frontend:./placement:.:1000x nri-actuator:./tree:. \
 	nri-actuator:./nri:CreateContainer:1000x nri-actuator:./nri:Control:1000x nri-actuator:./nri:Apply nri-actuator:./nri:Synchronize \
-	test:./lab:Prepare/one:200x test:./lab:Control:200x test:./lab:Prepare/110:20x test:./lab:Recovery:20x test:./lab:RuntimeRefresh:20x .:./cmd/cpumem-guard:Guard
+	test:./lab:Prepare/one:200x test:./lab:Control:200x test:./lab:Prepare/110:20x test:./lab:Recovery:20x \
+	test:./lab:RuntimeRefresh:20x .:./cmd/cpumem-guard:Guard
 BENCHTIME ?= 100x
 
 .PHONY: bench

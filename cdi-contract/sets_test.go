@@ -127,5 +127,12 @@ func TestSetLaws(t *testing.T) {
 		require.Equal(t, len(union), a.Union(b).Size())
 		require.Equal(t, len(x) == 0, a.IsEmpty())
 		require.True(t, a == contracttest.CPUs(a.String()))
+		var some []int
+		for id := range a.All() {
+			if some = append(some, id); len(some) == 2 {
+				break
+			}
+		}
+		require.Equal(t, a.List()[:min(2, a.Size())], append([]int{}, some...))
 	})
 }

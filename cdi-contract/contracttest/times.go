@@ -37,8 +37,8 @@ func (t *Times) within(part float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(part*float64(len(sorted))))-1)]
 }
 
-// Controls measures arithmetic, which needs no memory and no system call. What 99 of 100 rounds take beyond the mean is the host's
-// part, which the other benchmarks have as well.
+// Controls measures arithmetic, which needs no memory and no system call. The difference between the mean and the time of 99 of 100
+// operations is the host's part, which other benchmarks have as well.
 func Controls(b *testing.B) {
 	b.Helper()
 	for _, rounds := range []int{10_000, 50_000, 100_000} {
@@ -52,7 +52,7 @@ func Controls(b *testing.B) {
 				})
 			}
 			if product == 0 {
-				b.Fatal("an odd product is not 0")
+				b.Fatal("the product of odd numbers is 0")
 			}
 			times.Report(b)
 		})

@@ -3,6 +3,7 @@
 package placement_test
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -128,22 +129,47 @@ func TestPicksAtTheSameTime(t *testing.T) {
 	picks.Wait()
 }
 
-// A pick of half of a large machine works with 142 KB. The next picks allocate little beside the answer.
+// The first pick of half of a large machine allocates hundreds of KiB. After a few picks, no pick allocates much more than its answer.
 func TestPickUsesMemoryAgain(t *testing.T) {
 	m := topologytest.T4().Machine()
-	l := placement.NewLayout(m)
-	allocated := func() uint64 {
-		var stats runtime.MemStats
-		runtime.ReadMemStats(&stats)
-		return stats.TotalAlloc
+	free := m.Online()
+	for name, o := range map[string]placement.Options{
+		"packed": {}, "spread": {Placement: placement.Spread}, "whole cores": {WholeCores: true}, "whole L3s": {WholeL3: true},
+		"spread, whole cores": {Placement: placement.Spread, WholeCores: true},
+	} {
+		for _, n := range []int{16, len(m.CPUs) / 2} {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				l, most := placement.NewLayout(m), uint64(0)
+				for i := range 200 {
+					before := allocated()
+					_, err := l.Pick(free, n, o)
+					require.NoError(t, err)
+					if i >= 20 {
+						most = max(most, allocated()-before)
+					}
+				}
+				require.Less(t, most, uint64(32<<10), "bytes")
+			})
+		}
 	}
+}
+
+// The tables of an L3 that does not win make room for the tables of the next L3.
+func TestPickOfOneL3(t *testing.T) {
+	m := tree(8, 8, 4, 8, 2)
+	l, free := placement.NewLayout(m), m.Online()
 	before := allocated()
-	const picks = 100
-	for range picks {
-		_, err := l.Pick(m.Online(), len(m.CPUs)/2, placement.Options{})
-		require.NoError(t, err)
-	}
-	require.Less(t, (allocated()-before)/picks, uint64(64<<10), "bytes")
+	_, err := l.Pick(free, 16, placement.Options{})
+	require.NoError(t, err)
+	t.Log(allocated() - before)
+	require.Less(t, allocated()-before, uint64(256<<10), "bytes")
+}
+
+// allocated returns how many bytes the process has allocated since its start.
+func allocated() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.TotalAlloc
 }
 
 func requireWhole(t require.TestingT, groups []contract.CPUSet, got contract.CPUSet) {

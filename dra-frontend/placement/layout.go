@@ -5,7 +5,7 @@ package placement
 import (
 	"cmp"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -52,8 +52,8 @@ type Layout struct {
 	// number of CPUs of each core of the kind, 0 if cores differ.
 	kinds    []topology.CPUType
 	coreSize []int
-	// picks has the memory of earlier picks.
-	picks sync.Pool
+	// spare is the state of an earlier pick, whose memory the next pick uses.
+	spare atomic.Pointer[pick]
 }
 
 // anyKind is the index that stands for all kinds.

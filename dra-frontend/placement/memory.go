@@ -2,8 +2,8 @@
 
 package placement
 
-// memory is what a pick works with. The next pick of the layout uses it again, because a pick of half of a large machine would
-// otherwise allocate hundreds of KiB, and collecting them takes longer than the pick.
+// memory is the memory of one pick. The next pick of the layout reuses this memory: a large pick needs hundreds of KiB, and their
+// garbage collection would take longer than the pick.
 type memory struct {
 	free    arena[bool]
 	counts  arena[int]
@@ -15,18 +15,20 @@ type memory struct {
 // reset takes back all that was taken.
 func (m *memory) reset() {
 	m.free.used, m.counts.used, m.classes.used, m.turns.used = 0, 0, 0, 0
-	m.tables.costs.used, m.tables.tooks.used, m.tables.store.used = 0, 0, 0
+	m.costs.used, m.tooks.used, m.store.used = 0, 0, 0
+	clear(m.store.block) // tables keep earlier blocks from being collected
 }
 
-// arena hands out parts of a block, and takes them all back at once.
+// arena hands out parts of a block. reset takes all parts back, and back the latest parts.
 type arena[T any] struct {
 	block []T
 	used  int
-	// blocks counts the blocks that were made. Each is twice as long as the one before, so that soon one is enough.
+	// blocks counts the blocks that were made. Each block is at least twice as long as the block before, so one block is soon
+	// enough for a pick.
 	blocks int
 }
 
-// take returns n values, whose content is what the last user left.
+// take returns n values with the content of an earlier pick. The caller writes a value before it reads the value.
 func (a *arena[T]) take(n int) []T {
 	const least = 64
 	if len(a.block)-a.used < n {
@@ -49,7 +51,7 @@ type position struct{ blocks, used int }
 
 func (a *arena[T]) position() position { return position{a.blocks, a.used} }
 
-// back takes back what was taken since the position, except what a block before the present one has.
+// back takes back the values that were taken since the position. It takes back nothing if the arena has made a block since then.
 func (a *arena[T]) back(to position) {
 	if to.blocks == a.blocks {
 		a.used = to.used

@@ -67,7 +67,7 @@ func (l *Layout) Pick(free contract.CPUSet, n int, o Options) (contract.CPUSet, 
 		return contract.CPUSet{}, err
 	}
 	p := l.newPick(free)
-	defer l.picks.Put(p)
+	defer l.spare.Store(p)
 	switch have := p.kindFree[kind]; {
 	case n < 0:
 		return contract.CPUSet{}, fmt.Errorf("cannot pick %d CPUs", n)
@@ -166,8 +166,8 @@ type pick struct {
 }
 
 func (l *Layout) newPick(free contract.CPUSet) *pick {
-	p, used := l.picks.Get().(*pick)
-	if !used {
+	p := l.spare.Swap(nil)
+	if p == nil { // the first pick, or another pick at the same time
 		p = &pick{Layout: l}
 	}
 	p.memory.reset()

@@ -42,19 +42,19 @@ func (p *pick) spread(n, wanted int, o Options) error {
 	return nil
 }
 
-// turn is the place of a free CPU in the order of taking, the lower value first. It consists of numbers, and the first
-// difference decides. The numbers share a word, with room for machines of up to 65535 CPUs: turns are sorted, and a large
-// machine has many.
+// turn orders the free CPUs: the lowest turn is taken first. A turn is several numbers in one word, of which the first difference
+// decides: words sort fast. There is room for machines of up to 65535 CPUs and for cores of up to 16383 threads. The lowest 16 bits
+// are the core.
 type turn uint64
 
 const (
 	// laterTurn is added for every CPU of an L3 but the first.
 	laterTurn turn = 1 << 63
 	// ownThread is added if the claim has a thread of the core before this turn, and busyThread for each thread of the core that
-	// is in use before.
+	// is in use before this turn.
 	ownThread  turn = 1 << 48
 	busyThread      = 2 * ownThread
-	// oneRound counts the CPUs of the L3 with the same threads in use, and oneTurnL3 the L3's position in the order of L3s.
+	// oneRound counts the CPUs of the L3 with the same number of threads in use, and oneTurnL3 the L3's position in the order of L3s.
 	oneRound  turn = 1 << 32
 	oneTurnL3 turn = 1 << 16
 )
@@ -88,7 +88,8 @@ func (p *pick) spreadThreads(n, kind int) spreading {
 }
 
 // turns appends the turns of the CPUs of an L3. at is the L3's position in the
-// order of L3s. rounds counts the rounds of this L3 by the threads in use, in memory that is used again.
+// order of L3s. rounds has the next round for each number of threads in use. turns returns rounds so that the next L3 reuses its
+// memory.
 func (s *search) turns(turns, rounds []turn, l3, at int) ([]turn, []turn) {
 	for c := s.Layout.l3s[l3].cores.lo; c < s.Layout.l3s[l3].cores.hi; c++ {
 		like := s.alike(c)

@@ -44,8 +44,8 @@ type Cgroup interface {
 
 // File is an open file of a cgroup.
 type File interface {
-	// Read returns at most the first 64 KiB of what the file has now, in the buffer if it is long enough. If the cgroup was
-	// removed, the error is ENODEV, even if there is a new cgroup of the same name.
+	// Read returns at most the first 64 KiB of what the file has now. It may return a part of the buffer, so the content is valid
+	// until the buffer's next use. If the cgroup was removed, the error is ENODEV, even if there is a new cgroup of the same name.
 	Read(buffer []byte) ([]byte, error)
 	Close() error
 }
@@ -160,6 +160,7 @@ type descriptor int
 
 // Read reads from the beginning, where the kernel makes the content anew (seq_file.rst).
 func (d descriptor) Read(buffer []byte) ([]byte, error) {
+	buffer = buffer[:min(len(buffer), maxFile)]
 	for length := 0; ; {
 		n, err := again(func() (int, error) { return unix.Pread(int(d), buffer[length:], int64(length)) })
 		if err != nil {
@@ -177,7 +178,7 @@ func (d descriptor) Close() error { return unix.Close(int(d)) }
 
 const (
 	maxFile = 64 << 10
-	// shortFile is enough for most files.
+	// shortFile is the length of a buffer that most files fit in.
 	shortFile = 1 << 10
 )
 

@@ -4,9 +4,11 @@ package cgroups
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,7 +29,17 @@ func TestOpen(t *testing.T) {
 	}
 	write("kubepods/pod/cpuset.cpus", "0-3\n")
 	write("kubepods/pod/long", strings.Repeat("x", maxFile+7))
-	write("kubepods/pod/even", strings.Repeat("y", 1<<10))
+	numbers := func(length int) string { // content that differs from place to place
+		var text strings.Builder
+		for i := 0; text.Len() < length; i++ {
+			fmt.Fprintln(&text, i)
+		}
+		return text.String()[:length]
+	}
+	lengths := []int{shortFile - 1, shortFile, shortFile + 1, maxFile}
+	for _, n := range lengths {
+		write(fmt.Sprintf("kubepods/pod/%d", n), numbers(n))
+	}
 	write("kubepods/pod/b/cgroup.procs", "")
 	write("kubepods/pod/a/cgroup.procs", "")
 	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("s"), 0o600))
@@ -48,7 +60,9 @@ func TestOpen(t *testing.T) {
 			}
 			require.Equal(t, "0-3\n", read("cpuset.cpus"))
 			require.Len(t, read("long"), maxFile, "the first 64 KiB")
-			require.Len(t, read("even"), 1<<10)
+			for _, n := range lengths {
+				require.Equal(t, numbers(n), read(strconv.Itoa(n)))
+			}
 			children, err := c.Children()
 			require.NoError(t, err)
 			require.Equal(t, []string{"a", "b"}, children)

@@ -32,7 +32,8 @@ type kept struct {
 	buffer [shortFile]byte
 }
 
-// keptFile is an open file with its content at the last read. Most reads give the same, and need no memory for it.
+// keptFile is an open file. last is the content of the last read. A read that finds the same content returns last and allocates
+// nothing; last is never an answer without a read.
 type keptFile struct {
 	File
 	last string

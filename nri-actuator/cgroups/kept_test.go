@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,7 +22,8 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/tree"
 )
 
-// Each creation of a container with a claim reads a kept file of every pool container: the read needs memory only for a new content.
+// Each creation of a container with a claim reads a kept file of every pool container. A read allocates only if the content has
+// changed.
 func TestReadKeptNeedsNoMemory(t *testing.T) {
 	root := t.TempDir()
 	file := filepath.Join(root, "c", tree.FileCPUs)
@@ -29,7 +31,7 @@ func TestReadKeptNeedsNoMemory(t *testing.T) {
 	mount, err := cgroups.Open(root)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, mount.Close()) })
-	for _, content := range []string{"0-3", "4-7", "", "0-3,8"} {
+	for _, content := range []string{"0-3", "4-7", "", "0-3,8", strings.Repeat("0-3,8-11,", 100) + "16"} {
 		require.NoError(t, os.WriteFile(file, []byte(content+"\n"), 0o600))
 		_, err := mount.ReadKept("c", tree.FileCPUs)
 		require.NoError(t, err)

@@ -105,8 +105,8 @@ func BenchmarkCreateContainer(b *testing.B) {
 	}
 }
 
-// BenchmarkControl measures what the host takes for one read of each of 500 open files: so many does the creation of a container
-// with a claim make beside 500 containers.
+// BenchmarkControl measures what the host takes for one read of each of 500 open files. The creation of a container with a claim
+// makes as many reads beside 500 containers.
 func BenchmarkControl(b *testing.B) {
 	b.Run("500 reads", func(b *testing.B) {
 		dir, buffer := b.TempDir(), make([]byte, 1<<10)

@@ -48,7 +48,7 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// BenchmarkControl measures what the disk takes for two small files, one after the other: so many does the Prepare of a claim write.
+// BenchmarkControl measures what the disk takes for two small files, one after the other. The Prepare of a claim writes as many files.
 func BenchmarkControl(b *testing.B) {
 	b.Run("two durable files", func(b *testing.B) {
 		dir, data := b.TempDir(), make([]byte, 4<<10)
