@@ -5,7 +5,6 @@ package placement
 import (
 	"cmp"
 	"slices"
-	"sync/atomic"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 )
@@ -52,8 +51,8 @@ type Layout struct {
 	// number of CPUs of each core of the kind, 0 if cores differ.
 	kinds    []topology.CPUType
 	coreSize []int
-	// spare is the state of an earlier pick, whose memory the next pick uses.
-	spare atomic.Pointer[pick]
+	// spare has at most one earlier pick, whose memory the next pick uses. No answer depends on it.
+	spare chan *pick
 }
 
 // anyKind is the index that stands for all kinds.
@@ -65,7 +64,7 @@ func NewLayout(m topology.Machine) *Layout {
 		return cmp.Or(cmp.Compare(a.Socket, b.Socket), cmp.Compare(a.Node, b.Node), cmp.Compare(a.L3, b.L3),
 			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
 	})
-	l := &Layout{kinds: []topology.CPUType{"any"}, coreSize: []int{0}}
+	l := &Layout{kinds: []topology.CPUType{"any"}, coreSize: []int{0}, spare: make(chan *pick, 1)}
 	for i, c := range cpus {
 		var prev topology.CPU
 		if i > 0 {

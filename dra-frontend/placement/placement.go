@@ -67,7 +67,7 @@ func (l *Layout) Pick(free contract.CPUSet, n int, o Options) (contract.CPUSet, 
 		return contract.CPUSet{}, err
 	}
 	p := l.newPick(free)
-	defer l.spare.Store(p)
+	defer l.giveBack(p)
 	switch have := p.kindFree[kind]; {
 	case n < 0:
 		return contract.CPUSet{}, fmt.Errorf("cannot pick %d CPUs", n)
@@ -166,8 +166,10 @@ type pick struct {
 }
 
 func (l *Layout) newPick(free contract.CPUSet) *pick {
-	p := l.spare.Swap(nil)
-	if p == nil { // the first pick, or another pick at the same time
+	var p *pick
+	select {
+	case p = <-l.spare:
+	default: // the first pick, or another pick at the same time
 		p = &pick{Layout: l}
 	}
 	p.memory.reset()
@@ -188,6 +190,14 @@ func (l *Layout) newPick(free contract.CPUSet) *pick {
 		p.placeFree[c.place] += p.l3Free[i]
 	}
 	return p
+}
+
+// giveBack keeps the memory of a pick for the next one. The memory of a second pick at the same time is dropped.
+func (l *Layout) giveBack(p *pick) {
+	select {
+	case l.spare <- p:
+	default:
+	}
 }
 
 // take takes the first n free CPUs of the core.

@@ -163,7 +163,8 @@ func (b *Bench) crowd(ctx context.Context, name string) error {
 
 // round measures one start of each kind. Round 0 is a warm-up, whose result is not used.
 func (b *Bench) round(ctx context.Context, kinds []string, containers, number int) (Level, error) {
-	l := Level{Containers: containers, Repetitions: 1, Seconds: map[string][]float64{}, Driver: map[string][]float64{}, CPU: map[string][]float64{}}
+	type byKind = map[string][]float64
+	l := Level{Containers: containers, Repetitions: 1, Seconds: byKind{}, Driver: byKind{}, CPU: byKind{}}
 	for _, kind := range inTurn(kinds, number) {
 		took, driver, err := b.start(ctx, kind, fmt.Sprintf("isolation-start-%d-%d-%s", containers, number, kind))
 		if err != nil {
