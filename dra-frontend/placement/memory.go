@@ -5,7 +5,7 @@ package placement
 // memory is the memory of one pick. The next pick of the layout reuses this memory: a large pick needs hundreds of KiB, and their
 // garbage collection would take longer than the pick.
 type memory struct {
-	free    arena[bool]
+	flags   arena[bool]
 	counts  arena[int]
 	classes arena[class]
 	turns   arena[turn]
@@ -14,18 +14,16 @@ type memory struct {
 
 // reset takes back all that was taken.
 func (m *memory) reset() {
-	m.free.used, m.counts.used, m.classes.used, m.turns.used = 0, 0, 0, 0
+	m.flags.used, m.counts.used, m.classes.used, m.turns.used = 0, 0, 0, 0
 	m.costs.used, m.tooks.used, m.store.used = 0, 0, 0
 	clear(m.store.block) // tables keep earlier blocks from being collected
 }
 
 // arena hands out parts of a block. reset takes all parts back, and back the latest parts.
+// Each block is at least twice as long as the block before, so one block is soon enough for a pick.
 type arena[T any] struct {
 	block []T
 	used  int
-	// blocks counts the blocks that were made. Each block is at least twice as long as the block before, so one block is soon
-	// enough for a pick.
-	blocks int
 }
 
 // take returns n values with the content of an earlier pick. The caller writes a value before it reads the value.
@@ -33,7 +31,6 @@ func (a *arena[T]) take(n int) []T {
 	const least = 64
 	if len(a.block)-a.used < n {
 		a.block, a.used = make([]T, max(n, 2*len(a.block), least)), 0
-		a.blocks++
 	}
 	a.used += n
 	return a.block[a.used-n : a.used : a.used]
@@ -46,14 +43,5 @@ func (a *arena[T]) zeros(n int) []T {
 	return values
 }
 
-// position is how much of an arena was taken.
-type position struct{ blocks, used int }
-
-func (a *arena[T]) position() position { return position{a.blocks, a.used} }
-
-// back takes back the values that were taken since the position. It takes back nothing if the arena has made a block since then.
-func (a *arena[T]) back(to position) {
-	if to.blocks == a.blocks {
-		a.used = to.used
-	}
-}
+// back takes back the values that were taken since used was to. A block that was made since then has only such values.
+func (a *arena[T]) back(to int) { a.used = min(a.used, to) }

@@ -26,7 +26,7 @@ func (p *pick) search(n int, kind int, o Options) *search {
 	s := &search{
 		pick: p, n: n, kind: kind, wholeCores: o.WholeCores, wholeL3: o.WholeL3,
 		l3s: p.counts.zeros(len(p.l3s)), places: p.counts.zeros(len(p.places)),
-		first: p.counts.zeros(len(p.l3s) + 1), classes: p.memory.classes.take(3 * len(p.l3s))[:0],
+		first: p.counts.zeros(len(p.l3s) + 1), classes: p.classes.take(3 * len(p.l3s))[:0],
 	}
 	for i, l3 := range p.Layout.l3s {
 		s.addL3(i, l3)

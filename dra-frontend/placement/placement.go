@@ -172,8 +172,8 @@ func (l *Layout) newPick(free contract.CPUSet) *pick {
 	default: // the first pick, or another pick at the same time
 		p = &pick{Layout: l}
 	}
-	p.memory.reset()
-	p.free, p.coreFree, p.l3Free = p.memory.free.zeros(len(l.cpus)), p.counts.zeros(len(l.cores)), p.counts.zeros(len(l.l3s))
+	p.reset()
+	p.free, p.coreFree, p.l3Free = p.flags.zeros(len(l.cpus)), p.counts.zeros(len(l.cores)), p.counts.zeros(len(l.l3s))
 	p.placeFree, p.kindFree, p.taken = p.counts.zeros(len(l.places)), p.counts.zeros(len(l.kinds)), p.taken[:0]
 	for id := range free.All() {
 		if id < len(l.at) && l.at[id] >= 0 {

@@ -68,7 +68,7 @@ func (t turn) core() int { return int(t % oneTurnL3) }
 func (p *pick) spreadThreads(n, kind int) spreading {
 	s := p.search(n, kind, Options{})
 	l3s, cores := s.freest(), 0
-	turns, rounds := p.memory.turns.take(s.all)[:0], []turn(nil)
+	turns, rounds := p.turns.take(s.all)[:0], []turn(nil)
 	for at, l3 := range l3s {
 		first := len(turns)
 		turns, rounds = s.turns(turns, rounds[:0], l3, at)

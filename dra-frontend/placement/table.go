@@ -82,15 +82,13 @@ type tables struct {
 	store arena[table]
 }
 
-// tablesPosition is how much of the tables' memory was taken.
-type tablesPosition struct{ costs, tooks, store position }
+// position is how much of the memory of tables was taken.
+type position struct{ costs, tooks, store int }
 
-func (ts *tables) position() tablesPosition {
-	return tablesPosition{ts.costs.position(), ts.tooks.position(), ts.store.position()}
-}
+func (ts *tables) position() position { return position{ts.costs.used, ts.tooks.used, ts.store.used} }
 
 // back takes back the memory of the tables that were made since the position.
-func (ts *tables) back(to tablesPosition) {
+func (ts *tables) back(to position) {
 	ts.costs.back(to.costs)
 	ts.tooks.back(to.tooks)
 	ts.store.back(to.store)
