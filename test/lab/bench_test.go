@@ -15,16 +15,23 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/lab"
 )
 
-// BenchmarkPrepare measures kubelet's calls over the frontend's socket, with all files
-// written to a disk: for one pod, and for as many pods as a node takes, all at once.
+// BenchmarkPrepare measures kubelet's calls over the frontend's socket: for one pod, and for as many pods as a node takes, all at
+// once. The files are in memory, as below /var/run on most nodes, or on a disk.
 func BenchmarkPrepare(b *testing.B) {
-	for _, count := range []int{1, 110} {
-		name := fmt.Sprintf("%d pods", count)
-		if count == 1 {
-			name = "one pod"
-		}
-		b.Run(name, func(b *testing.B) {
-			n := lab.NewNode(b, topologytest.T4(), lab.Options{Programs: programs})
+	for _, row := range []struct {
+		name   string
+		pods   int
+		onDisk bool
+	}{
+		{"one pod/memory", 1, false},
+		{"one pod/disk", 1, true},
+		{"110 pods/memory", 110, false},
+		{"110 pods/disk", 110, true},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			count := row.pods
+			n := lab.NewNode(b, topologytest.T4(), lab.Options{Programs: programs, OnDisk: row.onDisk})
+			require.Equal(b, row.onDisk, !n.InMemory(), "memory is a tmpfs at /dev/shm, and a disk is where TMPDIR is")
 			b.ReportAllocs()
 			times := contracttest.NewTimes()
 			for i := 0; b.Loop(); i++ {
@@ -48,7 +55,8 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// BenchmarkControl measures what the disk takes for two small files, one after the other. The Prepare of a claim writes as many files.
+// BenchmarkControl measures what the disk takes for two small files, one after the other. The Prepare of a claim writes as many files
+// into the CDI directory.
 func BenchmarkControl(b *testing.B) {
 	b.Run("two durable files", func(b *testing.B) {
 		dir, data := b.TempDir(), make([]byte, 4<<10)

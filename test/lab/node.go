@@ -18,11 +18,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/kubernetes"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
@@ -76,6 +76,9 @@ type Options struct {
 	Embedded bool
 	// API changes the API server before the node boots.
 	API func(*API)
+	// OnDisk keeps the node's files below the directory for temporary files. Otherwise they are in memory if possible, as
+	// /var/run is on most nodes: each step of a claim syncs files.
+	OnDisk bool
 	// Log is the frontend's logger; nil for none.
 	Log *zap.Logger
 	// Client, if set, returns a client between the served frontend and the API
@@ -141,7 +144,11 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 	if o.RuntimeVersion == "" {
 		o.RuntimeVersion = "v2.3.7"
 	}
-	dir, err := os.MkdirTemp(base(), "lab")
+	base := os.TempDir()
+	if !o.OnDisk && hasMemory() {
+		base = memory
+	}
+	dir, err := os.MkdirTemp(base, "lab")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &Node{
@@ -250,16 +257,21 @@ func (n *Node) stop() {
 	n.cgroups.close()
 }
 
-// base returns the directory of the nodes' directories. It is a file system in
-// memory if possible, because each step of a claim syncs files. The file system
-// must allow programs (the guard). The path is short, for Unix sockets.
-func base() string {
-	const memory, noexec = "/dev/shm", 0x8 // statfs(2), ST_NOEXEC
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memory, &fs); err != nil || fs.Flags&noexec != 0 {
-		return os.TempDir()
-	}
-	return memory
+// memory is a directory of a file system in memory. Its path is short, for Unix sockets.
+const memory = "/dev/shm"
+
+// hasMemory reports whether memory can have the nodes' directories: it must allow programs (the guard).
+func hasMemory() bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(memory, &fs) == nil && fs.Type == unix.TMPFS_MAGIC && fs.Flags&unix.ST_NOEXEC == 0
+}
+
+// InMemory reports whether the node's files are in memory (tmpfs).
+func (n *Node) InMemory() bool {
+	n.t.Helper()
+	var fs unix.Statfs_t
+	require.NoError(n.t, unix.Statfs(n.dir, &fs))
+	return fs.Type == unix.TMPFS_MAGIC
 }
 
 func (n *Node) path(rel string) string { return filepath.Join(n.dir, rel) }
