@@ -32,6 +32,10 @@ func BenchmarkPrepare(b *testing.B) {
 			count := row.pods
 			n := lab.NewNode(b, topologytest.T4(), lab.Options{Programs: programs, OnDisk: row.onDisk})
 			require.Equal(b, row.onDisk, !n.InMemory(), "memory is a tmpfs at /dev/shm, and a disk is where TMPDIR is")
+			// The first claim of a node takes one more write, of the file that names the CDI directory.
+			first := podWith(n, "first", lab.Request{Zone: "numa-0", Capacity: cpu("1")})
+			require.True(b, n.Allocate(first))
+			require.NoError(b, n.Prepare(first))
 			b.ReportAllocs()
 			times := contracttest.NewTimes()
 			for i := 0; b.Loop(); i++ {
@@ -48,6 +52,7 @@ func BenchmarkPrepare(b *testing.B) {
 				for _, p := range pods {
 					require.NoError(b, n.Remove(p))
 				}
+				n.Applied() // the next call comes when the actuator has done its part
 				b.StartTimer()
 			}
 			times.Report(b)
