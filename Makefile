@@ -118,7 +118,7 @@ e2e: ## The cluster cases on a cluster in virtual machines (root, Debian); RUN=r
 
 # Module, package, the packages whose tests must notice a change of it, and a flag.
 MUTATED ?= cdi-contract:.:. cdi-contract:cdidir:cdidir cdi-contract:atomicfile:atomicfile \
-	nri-actuator:claims:claims nri-actuator:tree:tree nri-actuator:guard:guard \
+	nri-actuator:claims:claims nri-actuator:tree:tree nri-actuator:guard:guard nri-actuator:guard/installation:guard/installation \
 	dra-frontend:ledger:ledger dra-frontend:decision:decision,kubelet dra-frontend:partition:partition,decision \
 	dra-frontend:nodestate:nodestate dra-frontend:memoryqos:memoryqos dra-frontend:placement:placement \
 	nri-actuator:enforce:nri,../test/explore:-sample=120

@@ -5,7 +5,6 @@ package contract
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,12 +172,12 @@ type version [2]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
 
-var majorMinor = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})\b`)
+var majorMinor = formOf(`^v?([0-9]{1,4})\.([0-9]{1,4})\b`)
 
 // atLeast reports whether the version in text is least or newer. A text without
 // a version is older.
 func atLeast(text string, least version) bool {
-	m := majorMinor.FindStringSubmatch(text)
+	m := majorMinor().FindStringSubmatch(text)
 	if m == nil {
 		return false
 	}

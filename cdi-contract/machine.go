@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 )
 
@@ -63,15 +62,15 @@ const (
 )
 
 var (
-	patternForm = regexp.MustCompile(PatternForm)
+	patternForm = formOf(PatternForm)
 	cpuFiles    = map[string]struct {
 		feature string
-		content *regexp.Regexp
+		content form
 	}{
-		FileWakeupLatency: {FeatureWakeupLatency, regexp.MustCompile(`^(n/a|[1-9][0-9]{0,8})$`)},
-		FileGovernor:      {FeatureFrequency, regexp.MustCompile(`^[a-z_]{1,15}$`)},
-		FileMinFrequency:  {FeatureFrequency, regexp.MustCompile(`^[1-9][0-9]{0,9}$`)},
-		FileMaxFrequency:  {FeatureFrequency, regexp.MustCompile(`^[1-9][0-9]{0,9}$`)},
+		FileWakeupLatency: {FeatureWakeupLatency, formOf(`^(n/a|[1-9][0-9]{0,8})$`)},
+		FileGovernor:      {FeatureFrequency, formOf(`^[a-z_]{1,15}$`)},
+		FileMinFrequency:  {FeatureFrequency, formOf(`^[1-9][0-9]{0,9}$`)},
+		FileMaxFrequency:  {FeatureFrequency, formOf(`^[1-9][0-9]{0,9}$`)},
 	}
 )
 
@@ -81,7 +80,7 @@ func CPUFileFeature(file string) string { return cpuFiles[file].feature }
 
 // CheckPattern returns why a pattern of device interrupts is not valid, nil if it is.
 func CheckPattern(pattern string) error {
-	if len(pattern) > MaxPattern || !patternForm.MatchString(pattern) {
+	if len(pattern) > MaxPattern || !patternForm.matches(pattern) {
 		return fmt.Errorf("pattern %q: want 1 to %d printable characters without space and / [ \\ ], "+
 			"in which * stands for any text and ? for any character", Excerpt(pattern, MaxPattern), MaxPattern)
 	}
@@ -127,8 +126,8 @@ func checkCPUFiles(files map[string]string) error {
 		switch file, known := cpuFiles[name]; {
 		case !known:
 			return fmt.Errorf("file %q is not on the contract's list", name)
-		case !file.content.MatchString(files[name]):
-			return fmt.Errorf("%s: %q does not have the form %s", name, files[name], file.content)
+		case !file.content.matches(files[name]):
+			return fmt.Errorf("%s: %q does not have the form %s", name, files[name], file.content())
 		}
 	}
 	return nil

@@ -98,23 +98,24 @@ func (p PodState) CheckRequired(known []string) error {
 type Files map[string]string
 
 var (
-	podFilePattern      = regexp.MustCompile(`^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`)
-	ancestorFilePattern = regexp.MustCompile(`^memory\.(min|low)$`)
-	writtenFilePattern  = regexp.MustCompile(podFilePattern.String() +
-		`|^(` + regexp.QuoteMeta(FileExclusive) + `|` + regexp.QuoteMeta(FileQuota) + `)$`)
+	podFile      = formOf(podFiles)
+	ancestorFile = formOf(`^memory\.(min|low)$`)
+	writtenFile  = formOf(podFiles + `|^(` + regexp.QuoteMeta(FileExclusive) + `|` + regexp.QuoteMeta(FileQuota) + `)$`)
 )
+
+const podFiles = `^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`
 
 // Validate checks that the actuator may write such files to pods or levels, and
 // that each content has the kernel's form.
-func (f Files) Validate() error { return f.check("cgroup", writtenFilePattern) }
+func (f Files) Validate() error { return f.check("cgroup", writtenFile) }
 
 // IsWritten reports whether the contract lets the actuator write the cgroup file of a pod or a level. A later version may have more
 // files.
-func IsWritten(file string) bool { return writtenFilePattern.MatchString(file) }
+func IsWritten(file string) bool { return writtenFile.matches(file) }
 
-func (f Files) check(what string, allowed *regexp.Regexp) error {
+func (f Files) check(what string, allowed form) error {
 	for _, name := range slices.Sorted(maps.Keys(f)) {
-		if !allowed.MatchString(name) {
+		if !allowed.matches(name) {
 			return fmt.Errorf("%s: cgroup file %q is not on the contract's list", what, name)
 		}
 		v := f[name]
@@ -128,7 +129,7 @@ func (f Files) check(what string, allowed *regexp.Regexp) error {
 			continue
 		}
 		if name == FileQuota {
-			if !quotaPattern.MatchString(v) {
+			if !quotaForm.matches(v) {
 				return fmt.Errorf("%s: %s: %q is not a quota and a period", what, name, v)
 			}
 			continue
@@ -158,7 +159,7 @@ func (p PodState) check(uid string) error {
 	if slices.Contains(p.Requires, "") {
 		return fmt.Errorf("node state: pod %s: %w", uid, errEmptyFeature)
 	}
-	if err := p.Cgroup.check("node state: pod "+uid, podFilePattern); err != nil {
+	if err := p.Cgroup.check("node state: pod "+uid, podFile); err != nil {
 		return err
 	}
 	return p.checkQuota(uid)
@@ -200,7 +201,7 @@ func (s NodeState) Validate() error {
 		if !validLevel(level) {
 			return fmt.Errorf("node state: ancestor %q is no QoS level", level)
 		}
-		if err := s.Ancestors[level].check("node state: ancestor "+strconv.Quote(level), ancestorFilePattern); err != nil {
+		if err := s.Ancestors[level].check("node state: ancestor "+strconv.Quote(level), ancestorFile); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ package contract
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 )
 
@@ -24,7 +23,7 @@ var (
 	// NoQuota is the content of [FileQuota] without a quota.
 	NoQuota = fmt.Sprintf("max %d", QuotaPeriod)
 
-	quotaPattern = regexp.MustCompile(`^(max|[1-9][0-9]{0,18}) [1-9][0-9]{0,6}$`)
+	quotaForm = formOf(`^(max|[1-9][0-9]{0,18}) [1-9][0-9]{0,6}$`)
 )
 
 // checkQuota checks the quota. Without CPUs of its own the container would run
@@ -48,7 +47,7 @@ func (p PodState) checkQuota(uid string) error {
 	switch {
 	case p.Quota == "":
 		return nil
-	case !quotaPattern.MatchString(p.Quota):
+	case !quotaForm.matches(p.Quota):
 		return fmt.Errorf("node state: pod %s: quota %q is not of the form \"max 100000\"", uid, p.Quota)
 	case !slices.Contains(p.Requires, FeatureQuota):
 		return fmt.Errorf("node state: pod %s: quota %q needs feature %q in requires", uid, p.Quota, FeatureQuota)

@@ -6,6 +6,7 @@
 package atomicfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -97,14 +98,20 @@ func Read(dir, name string, max int64) ([]byte, error) {
 
 // ReadAll returns the content of an open file. More than max bytes are an error.
 func ReadAll(f *os.File, max int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(f, max+1))
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(data)) > max {
+	var content bytes.Buffer
+	// With room for the whole file, one read has it, and the next read finds its end.
+	content.Grow(int(min(info.Size(), max)) + bytes.MinRead)
+	if _, err := content.ReadFrom(io.LimitReader(f, max+1)); err != nil {
+		return nil, err
+	}
+	if int64(content.Len()) > max {
 		return nil, fmt.Errorf("%s is larger than %d bytes", f.Name(), max)
 	}
-	return data, nil
+	return content.Bytes(), nil
 }
 
 // Remove removes the file dir/name. An absent file is no error.

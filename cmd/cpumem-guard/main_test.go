@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/stretchr/testify/require"
 
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
@@ -49,21 +52,72 @@ func configure(t testing.TB, bundle, entry, cpus string) {
 	require.NoError(t, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600))
 }
 
-// BenchmarkGuard measures what the start of a container with a claim waits for: the whole run of the program. The program
-// true shows what the start of any program takes.
+// BenchmarkGuard measures what the start of a container with a claim waits for: the whole run of the program, for a container whose
+// config.json has the decision and is as long as one of containerd's. The container's process is in another cgroup, as that of a virtual
+// machine. The program true shows what the start of any program takes.
 func BenchmarkGuard(b *testing.B) {
 	path := program(b)
-	bundle, state, entry := container(b)
-	configure(b, bundle, entry, "4")
-	for _, command := range [][]string{{path, "guard"}, {"true"}} {
+	other, err := exec.LookPath("true")
+	require.NoError(b, err)
+	bundle, _, entry := container(b)
+	state, err := json.Marshal(specs.State{ID: "c", Bundle: bundle, Pid: os.Getpid()})
+	require.NoError(b, err)
+	config, err := json.Marshal(long(entry))
+	require.NoError(b, err)
+	require.NoError(b, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600))
+	for _, command := range [][]string{{path, "guard"}, {other}} {
 		b.Run(filepath.Base(command[0]), func(b *testing.B) {
+			times := contracttest.NewTimes()
 			for b.Loop() {
 				cmd := exec.CommandContext(b.Context(), command[0], command[1:]...)
-				cmd.Stdin = strings.NewReader(state)
-				require.NoError(b, cmd.Run())
+				cmd.Stdin = bytes.NewReader(state)
+				times.Measure(func() { require.NoError(b, cmd.Run()) })
 			}
+			times.Report(b)
 		})
 	}
+}
+
+// long returns a configuration as containerd writes it, with CPU 4.
+func long(entry string) *specs.Spec {
+	spec := &specs.Spec{
+		Process: &specs.Process{Args: []string{"/app"}, Env: []string{entry}, Cwd: "/", Capabilities: &specs.LinuxCapabilities{}},
+		Root:    &specs.Root{Path: "rootfs"},
+		Linux: &specs.Linux{
+			CgroupsPath: "/kubepods/podx/c",
+			Resources:   &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4"}},
+			Seccomp:     &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, Syscalls: []specs.LinuxSyscall{{Action: specs.ActAllow}}},
+		},
+	}
+	for i := range 30 {
+		spec.Process.Env = append(spec.Process.Env, fmt.Sprintf("KUBERNETES_SERVICE_%d=10.96.0.1", i))
+		spec.Process.Capabilities.Bounding = append(spec.Process.Capabilities.Bounding, fmt.Sprintf("CAP_%d", i))
+		spec.Mounts = append(spec.Mounts, specs.Mount{
+			Destination: fmt.Sprintf("/mount/%d", i), Source: "/var/lib/kubelet/pods", Type: "bind", Options: []string{"rbind", "rprivate", "rw"},
+		})
+		spec.Linux.MaskedPaths = append(spec.Linux.MaskedPaths, fmt.Sprintf("/proc/%d", i))
+	}
+	for i := range 400 {
+		spec.Linux.Seccomp.Syscalls[0].Names = append(spec.Linux.Seccomp.Syscalls[0].Names, fmt.Sprintf("syscall%d", i))
+	}
+	return spec
+}
+
+// TestStartOfTheProgram counts what the program does before its first own step: each start of a container with a claim waits for it.
+func TestStartOfTheProgram(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), program(t), "guard")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	var trace bytes.Buffer
+	cmd.Stderr = &trace
+	require.Error(t, cmd.Run(), "it has no container")
+	packages, allocations := 0, 0
+	for _, m := range regexp.MustCompile(`(?m)^init .* ([0-9]+) allocs$`).FindAllStringSubmatch(trace.String(), -1) {
+		n, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		packages, allocations = packages+1, allocations+n
+	}
+	require.Positive(t, packages, trace.String())
+	require.Less(t, allocations, 300, trace.String())
 }
 
 // TestProgram covers A37: wrong arguments, and the exit codes for a container with its decision and for one without.

@@ -27,7 +27,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/claims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/enforce"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard/installation"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/logs"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/machine"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/metrics"
@@ -295,11 +295,11 @@ func (d *Daemon) announce(ctx context.Context) (*announcement.Announcement, erro
 }
 
 func installGuard(ctx context.Context, config Config) (string, error) {
-	path, err := guard.Install(config.GuardDir, config.GuardProgram)
+	path, err := installation.Install(config.GuardDir, config.GuardProgram)
 	if err != nil {
 		return "", err
 	}
-	if err := guard.Prune(config.GuardDir, path, config.CDIDir); err != nil {
+	if err := installation.Prune(config.GuardDir, path, config.CDIDir); err != nil {
 		logs.From(ctx).Warn("old guards stay", zap.Error(err))
 	}
 	logs.From(ctx).Info("guard installed", zap.String("path", path))

@@ -64,7 +64,7 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("container %s: configuration: %w", s.ID, err)
 	}
-	var spec specs.Spec
+	var spec configuration
 	if err := json.Unmarshal(config, &spec); err != nil {
 		return fmt.Errorf("container %s: configuration: %w", s.ID, err)
 	}
@@ -86,7 +86,7 @@ func (h Hook) Check(ctx context.Context, state io.Reader) error {
 
 // decisionOf returns the merged decision of the container's variables. An invalid
 // variable is an error at once: waiting does not repair it.
-func decisionOf(spec *specs.Spec, features []string) (contract.Decision, error) {
+func decisionOf(spec *configuration, features []string) (contract.Decision, error) {
 	if spec.Process == nil {
 		return contract.Decision{}, errors.New("configuration has no process")
 	}

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
-
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
@@ -20,7 +18,7 @@ import (
 // wait can help, because no cgroup file has the score. So the guard lowers the
 // score of the process before the container's program runs. OCI runtimes set the
 // score before this hook.
-func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) error {
+func (h Hook) checkOOMScore(spec *configuration, d contract.Decision, pid int) error {
 	own := spec.Process.OOMScoreAdj
 	if !d.LowersOOMScore(own) {
 		return nil
@@ -46,7 +44,7 @@ func (h Hook) checkOOMScore(spec *specs.Spec, d contract.Decision, pid int) erro
 // the actuator has not seen can have variables that its pod's author wrote, and its score
 // is the only value that the guard writes. Each device of the frontend brings one
 // variable and one guard.
-func checkBacked(spec *specs.Spec) error {
+func checkBacked(spec *configuration) error {
 	names := make(map[string]bool)
 	for _, entry := range spec.Process.Env {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, contract.EnvPrefix) {

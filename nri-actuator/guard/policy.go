@@ -23,7 +23,7 @@ import (
 // policy. A container gets its policy at its creation or never, because the policy cannot
 // be written later through a file of a cgroup or of /proc. The policy of the process cannot be checked: it is
 // set after this hook.
-func checkPolicy(spec *specs.Spec, want contract.MemoryPolicy, modes func() ([]string, error)) error {
+func checkPolicy(spec *configuration, want contract.MemoryPolicy, modes func() ([]string, error)) error {
 	wanted := text(want.OCIMode(), want.Nodes.String(), string(specs.MpolFStaticNodes))
 	got := ""
 	if spec.Linux != nil && spec.Linux.MemoryPolicy != nil {

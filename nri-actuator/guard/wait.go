@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
-
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/cgroups"
 )
@@ -37,7 +35,7 @@ const (
 // claim's CPUs and gives the pod and the levels their values. It does so for a
 // container that it adjusts at the creation, and for a container that was
 // created while no actuator ran.
-func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d contract.Decision, pid int) error {
+func (h Hook) await(ctx context.Context, start time.Time, spec *configuration, d contract.Decision, pid int) error {
 	want := filesToCheck(spec, d)
 	path := ""
 	if spec.Linux != nil {
@@ -89,12 +87,12 @@ func (h Hook) await(ctx context.Context, start time.Time, spec *specs.Spec, d co
 // empty. If config.json has all contents, the OCI runtime has written the files, or the
 // creation has failed. Then only a partition is checked, because the kernel reports a
 // refused partition in the file's content, and not as an error of the write.
-func filesToCheck(spec *specs.Spec, d contract.Decision) map[string]string {
-	var resources specs.LinuxResources
+func filesToCheck(spec *configuration, d contract.Decision) map[string]string {
+	var resources resources
 	if spec.Linux != nil && spec.Linux.Resources != nil {
 		resources = *spec.Linux.Resources
 	}
-	var cpu specs.LinuxCPU
+	var cpu cpu
 	if resources.CPU != nil {
 		cpu = *resources.CPU
 	}
@@ -153,7 +151,7 @@ func missingValues(dir string, found []string, want map[string]string) error {
 // waitLimit returns how long the guard may wait: the timeout of its hook, less
 // the margin. A container with several claims has several guards: the shortest
 // timeout counts. A hook without a timeout is not the frontend's.
-func waitLimit(spec *specs.Spec) time.Duration {
+func waitLimit(spec *configuration) time.Duration {
 	guards := guardsOf(spec)
 	if len(guards) == 0 {
 		return 0
@@ -162,7 +160,7 @@ func waitLimit(spec *specs.Spec) time.Duration {
 }
 
 // guardsOf returns the timeouts of the guards among the container's hooks.
-func guardsOf(spec *specs.Spec) []time.Duration {
+func guardsOf(spec *configuration) []time.Duration {
 	if spec.Hooks == nil {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/instances"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/announcement"
-	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/nri-actuator/guard/installation"
 )
 
 const (
@@ -121,7 +121,7 @@ func announce(root string) error {
 }
 
 func install(root string) error {
-	path, err := guard.Install(filepath.Join(root, "d"), program)
+	path, err := installation.Install(filepath.Join(root, "d"), program)
 	if err != nil {
 		return err
 	}

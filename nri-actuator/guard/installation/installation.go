@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package guard
+// Package installation keeps copies of the guard's program on the node: the runtime runs them long after the image that brought
+// them is gone. The actuator installs its copy at its start, before it announces the copy's path to the frontend. The package is
+// apart from package guard, so that the guard's program does not have it.
+package installation
 
 import (
 	"bytes"
