@@ -43,7 +43,8 @@ type answer struct {
 	err     error
 }
 
-func (n *Node) startFrontend() {
+// StartFrontend starts a frontend after [Node.StopFrontend].
+func (n *Node) StartFrontend() {
 	n.t.Helper()
 	if n.o.Embedded {
 		n.frontend = newEmbedded(n)
@@ -55,9 +56,14 @@ func (n *Node) startFrontend() {
 // RestartFrontend ends the frontend and starts it again.
 func (n *Node) RestartFrontend() {
 	n.t.Helper()
+	n.StopFrontend()
+	n.StartFrontend()
+}
+
+// StopFrontend ends the frontend.
+func (n *Node) StopFrontend() {
 	n.frontend.stop()
 	n.happened(protocol.FrontendDied)
-	n.startFrontend()
 }
 
 // Ready waits until the frontend takes new claims and its slices have no taints.

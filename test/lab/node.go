@@ -191,7 +191,7 @@ func (n *Node) boot() {
 	if !n.o.NoActuator {
 		n.StartActuator()
 	}
-	n.startFrontend()
+	n.StartFrontend()
 	if !n.o.NoActuator {
 		n.Ready()
 		n.Feature(contract.FeaturePartition, n.partitions())

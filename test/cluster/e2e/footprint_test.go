@@ -33,7 +33,8 @@ func TestFootprint(t *testing.T) {
 	text := "| on the node | `dra-frontend` | of it not the program's file | CPU | `nri-actuator` | of it not the program's file | CPU |\n" +
 		"|---|--:|--:|--:|--:|--:|--:|\n"
 	row := func(state string) {
-		const observed, settled = time.Minute, 30 * time.Second // 12 and 6 times refreshInterval
+		// 12 and 15 times refreshInterval. A minute after its start a daemon gives back pages of its program.
+		const observed, settled = time.Minute, 75 * time.Second
 		<-time.After(settled)
 		before, began := s.usages(t), time.Now()
 		<-time.After(observed)

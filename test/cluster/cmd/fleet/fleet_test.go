@@ -63,20 +63,22 @@ func TestCounter(t *testing.T) {
 	require.Error(t, call(1, "/slices"))
 	got, _ := c.get()
 	failures := map[string]int{"429 Too Many Requests": 2, "connection refused": 1}
-	require.Equal(t, traffic{calls: 9, failures: failures, sent: 27, received: 40}, got)
+	require.Equal(t, traffic{
+		calls: map[string]int{http.MethodPost: 4, "watch": 5}, failures: failures, sent: 27, received: 40,
+	}, got)
 }
 
 func TestTable(t *testing.T) {
 	r := result{
 		event: "restart", nodes: 10, waits: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, cpu: time.Second,
-		memory: 64 << 20, traffic: traffic{calls: 25, sent: 10 << 10, received: 20 << 10},
+		memory: 64 << 20, traffic: traffic{calls: map[string]int{"watch": 11, "GET": 10}, sent: 10 << 10, received: 20 << 10},
 	}
 	spread := r
 	spread.within, spread.traffic.failures = 90*time.Second, map[string]int{"a": 2, "b": 2, "c": 7}
 	text := table([]result{r, spread})
 	for start, failed := range map[string]string{"at once": "0", "within 1.5 min": "7: c<br>2: a<br>2: b"} {
 		require.Contains(t, text,
-			"| 10 | "+start+" | restart | 2.0 s | 4.0 s | 2.5 | 1.0 KiB | 2.0 KiB | "+failed+" | 1.0 s | 64 MiB |\n")
+			"| 10 | "+start+" | restart | 2.0 s | 4.0 s | GET 1.00, watch 1.10 | 1.0 KiB | 2.0 KiB | "+failed+" | 1.0 s | 64 MiB |\n")
 	}
 }
 

@@ -3,7 +3,7 @@
 // Command fleet measures what the frontends of many nodes ask of the API server when all of them start at once, or within a
 // time: without slices, as after an installation, and with slices, as after an upgrade. etcd and the API server are real and
 // have their default limits. The nodes are objects only, and each has a publisher of its own: the library's, which the
-// frontend uses.
+// frontend uses, with the rights and the limits of a service account.
 //
 // The flow: main.go has the fleets, start.go starts one, traffic.go counts what goes over the connections.
 package main
@@ -83,7 +83,8 @@ func parseFleet(word string) (nodes int, within time.Duration, err error) {
 
 // run measures a fleet: the first start and a restart.
 func run(ctx context.Context, dir string, nodes int, within time.Duration, zones int) (all []result, err error) {
-	p, err := hollow.Start(ctx, dir, nil)
+	// etcd waits for the disk, as in a cluster whose data matter.
+	p, err := hollow.Start(ctx, dir, map[string]map[string]string{"etcd": {"unsafe-no-fsync": "false"}})
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +141,21 @@ func table(results []result) string {
 		if r.within > 0 {
 			start = fmt.Sprintf("within %g min", r.within.Minutes())
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %.1f s | %.1f s | %.1f | %.1f KiB | %.1f KiB | %s | %.1f s | %d MiB |\n",
+		fmt.Fprintf(&b, "| %d | %s | %s | %.1f s | %.1f s | %s | %.1f KiB | %.1f KiB | %s | %.1f s | %d MiB |\n",
 			r.nodes, start, r.event, r.waits[len(r.waits)/2].Seconds(), r.waits[len(r.waits)-1].Seconds(),
-			float64(r.traffic.calls)/n, float64(r.traffic.sent)/n/1024, float64(r.traffic.received)/n/1024,
+			perNode(r.traffic.calls, n), float64(r.traffic.sent)/n/1024, float64(r.traffic.received)/n/1024,
 			failures(r.traffic.failures), r.cpu.Seconds(), r.memory>>20)
 	}
 	return b.String()
+}
+
+// perNode returns the calls of a node by kind.
+func perNode(calls map[string]int, nodes float64) string {
+	var all []string
+	for _, kind := range slices.Sorted(maps.Keys(calls)) {
+		all = append(all, fmt.Sprintf("%s %.2f", kind, float64(calls[kind])/nodes))
+	}
+	return strings.Join(all, ", ")
 }
 
 // failures returns the numbers of failed calls by cause, the most frequent first.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -58,7 +59,30 @@ func (f *fleet) prepare(ctx context.Context) error {
 		return err
 	}
 	f.slices = f.nodes * len(hollow.Slices(hollow.Name(0), hollow.Driver, f.devices))
+	rights := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(ctx, rights, metav1.CreateOptions{}); err != nil {
+		return err
+	}
 	return hollow.Publish(ctx, client, f.nodes, nil)
+}
+
+// The service account of all frontends.
+const namespace, account = "cpumem-system", "frontend"
+
+// asFrontend returns the configuration of a frontend's client. The API server's limits for service accounts hold for it, which hold for
+// no administrator, and the limits of calls that dra-frontend has.
+func asFrontend(administrator *rest.Config) *rest.Config {
+	config := rest.CopyConfig(administrator)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + namespace + ":" + account,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+	}
+	config.QPS, config.Burst = 50, 100
+	return config
 }
 
 // start starts the publishers of all nodes, waits until all are served, and ends the publishers and their connections.
@@ -105,11 +129,9 @@ func (f *fleet) start(ctx context.Context, event string) (r result, err error) {
 
 func nodePath(i int) string { return "/api/v1/nodes/" + hollow.Name(i) }
 
-// publish runs the publisher of a node until ctx ends, with a connection of its own and the client's default limit of
-// calls.
+// publish runs the publisher of a node until ctx ends, with a connection of its own.
 func (f *fleet) publish(ctx context.Context, i int, count *counter, dialer *connrotation.Dialer) error {
-	config := rest.CopyConfig(f.plane.Config)
-	config.QPS = 0
+	config := asFrontend(f.plane.Config)
 	// Clients share a connection unless each has a dial function of its own.
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return dialer.DialContext(ctx, network, address)

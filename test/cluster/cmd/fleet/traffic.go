@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -14,8 +15,8 @@ import (
 
 // traffic is what goes between publishers and the API server, without TLS and headers.
 type traffic struct {
-	calls          int
-	failures       map[string]int // by cause: calls without an answer, or with an error, which the client makes again
+	calls          map[string]int // by kind: an HTTP method, or "watch"
+	failures       map[string]int // by cause: calls without an answer, or with an error, which the client makes again, and broken answers
 	sent, received int64
 }
 
@@ -30,7 +31,7 @@ type counter struct {
 type start struct{ began, watch, node, slice time.Time }
 
 func newCounter() *counter {
-	return &counter{traffic: traffic{failures: map[string]int{}}, starts: map[int]*start{}}
+	return &counter{traffic: traffic{calls: map[string]int{}, failures: map[string]int{}}, starts: map[int]*start{}}
 }
 
 // get returns the traffic, and how long each node waited that has done all calls of a start, sorted: a publisher reads its
@@ -46,7 +47,7 @@ func (c *counter) get() (traffic, []time.Duration) {
 	}
 	slices.Sort(waits)
 	t := c.traffic
-	t.failures = maps.Clone(t.failures)
+	t.calls, t.failures = maps.Clone(t.calls), maps.Clone(t.failures)
 	return t, waits
 }
 
@@ -77,14 +78,18 @@ func (c counted) count(req *http.Request, resp *http.Response, err error) {
 	c.counter.mu.Lock()
 	defer c.counter.mu.Unlock()
 	t, s := &c.counter.traffic, c.counter.starts[c.node]
-	t.calls++
+	kind, isWatch := req.Method, req.URL.Query().Get("watch") != ""
+	if isWatch {
+		kind = "watch"
+	}
+	t.calls[kind]++
 	t.sent += max(0, req.ContentLength)
 	switch {
 	case err != nil:
 		t.failures[cause(err)]++
 	case resp.StatusCode >= http.StatusBadRequest:
 		t.failures[resp.Status]++
-	case req.URL.Query().Get("watch") != "":
+	case isWatch:
 		first(&s.watch)
 	case req.URL.Path == nodePath(c.node):
 		first(&s.node)
@@ -121,5 +126,8 @@ func (b body) Read(p []byte) (int, error) {
 	b.counter.mu.Lock()
 	defer b.counter.mu.Unlock()
 	b.counter.traffic.received += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) { // cancelled by the client itself
+		b.counter.traffic.failures[cause(err)]++
+	}
 	return n, err
 }

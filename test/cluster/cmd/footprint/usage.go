@@ -14,8 +14,9 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
 )
 
-// settled is how long the daemons rest before a row is measured: Go gives memory back to the kernel slowly.
-const settled = 30 * time.Second
+// settled is how long the daemons rest before a row is measured: a minute after its start a daemon gives back pages of its program, and
+// Go gives memory back to the kernel slowly.
+const settled = 75 * time.Second
 
 // usage is what a process has taken.
 type usage struct {
