@@ -27,8 +27,8 @@ type zone struct {
 	cpus contract.CPUSet
 }
 
-// claim is a request for CPUs of a zone. A request for whole L3s takes other CPUs if
-// no L3 is free, so that both placers hold the same claims at all times.
+// claim is a request for CPUs of a zone. A request for a whole L3 takes other CPUs if
+// no L3 is free as a whole, so that both placers hold the same claims at all times.
 type claim struct {
 	id, cpus int
 	zone     zone
@@ -50,7 +50,9 @@ type event struct {
 }
 
 // history draws claims that a scheduler would admit. It looks at amounts only, so
-// that both placers have the same history. The machine stays 60 to 95 % full.
+// that both placers have the same history. The machine is empty at first. More
+// claims come than go until more than 95 % is used, then more go than come until less
+// than 60 % is used, again and again. No claim comes that would bring the use above 97 %.
 func history(s scenario, v variant, seed uint64, events int) []event {
 	random := rand.New(rand.NewPCG(seed, 1))
 	free := make([]int, len(s.zones))

@@ -17,8 +17,9 @@ type figures struct {
 	claims, wholeL3s int
 	// wider counts claims with more NUMA nodes than the free CPUs of the zone
 	// required, or with the fewest nodes and more L3s. split counts cores with only
-	// some threads in a claim, beyond the fewest possible. refused counts requests
-	// for whole L3s in zones with enough free CPUs and no free L3.
+	// some threads in a claim, beyond the fewest possible. refused counts claims for a
+	// whole L3 that got only some CPUs of an L3. Kubelet gets no request for a whole
+	// L3: such a claim may count for kubelet although an L3 is free.
 	wider, split, refused int
 	time                  time.Duration
 	allocations           uint64

@@ -8,6 +8,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
@@ -125,7 +126,7 @@ func report(of size) error {
 			if err != nil {
 				return err
 			}
-			row(s.name, v.name, o, t, oa, ta)
+			fmt.Println(row(s, v, o, t, oa, ta))
 			ours.add(o)
 			theirs.add(t)
 		}
@@ -134,9 +135,19 @@ func report(of size) error {
 	return nil
 }
 
-func row(machine, of string, o, t, oa, ta figures) {
+// row returns a line of the table. The figures oa and ta are of the run that counts allocations.
+func row(s scenario, v variant, o, t, oa, ta figures) string {
 	us := func(f figures) float64 { return float64(f.time.Nanoseconds()) / float64(f.claims) / 1000 }
-	fmt.Printf("| %s | %s | %d | %d / %d | %d / %d | %d / %d of %d | %d / %d | %.0f / %.0f = 1:%.0f | %d / %d |\n", machine, of, o.claims,
-		o.wider, t.wider, o.split, t.split, o.refused, t.refused, o.wholeL3s, o.fragmentation(), t.fragmentation(),
+	return fmt.Sprintf("| %s | %s | %d | %d / %d | %d / %d | %s | %d / %d | %.0f / %.0f = 1:%.0f | %d / %d |", s.name, v.name, o.claims,
+		o.wider, t.wider, o.split, t.split, refusedCell(s, o, t), o.fragmentation(), t.fragmentation(),
 		us(o), us(t), us(t)/us(o), int(oa.allocations)/oa.claims, int(ta.allocations)/ta.claims)
+}
+
+// refusedCell returns "-" if a claim for a whole L3 cannot be refused: no such claim came, or it takes its whole zone.
+func refusedCell(s scenario, o, t figures) string {
+	larger := slices.ContainsFunc(s.zones, func(z zone) bool { return z.cpus.Size() > s.l3 })
+	if o.wholeL3s == 0 || !larger {
+		return "-"
+	}
+	return fmt.Sprintf("%d / %d of %d", o.refused, t.refused, o.wholeL3s)
 }

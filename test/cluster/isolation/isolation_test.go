@@ -217,14 +217,53 @@ process_start_time_seconds 7
 	require.ErrorContains(t, err, "cpumem_actuator_call_seconds_sum x")
 }
 
+// Over all rounds each kind has each place equally often, and each ordered pair of kinds is in direct succession equally often.
 func TestInTurn(t *testing.T) {
-	kinds, first := []string{None, Pool, Partition}, map[string]int{}
-	for r := range 6 {
-		turn := inTurn(kinds, r)
-		require.ElementsMatch(t, kinds, turn)
-		first[turn[0]]++
+	all := []string{None, Device, Pool, Partition, Isolated, Quiet}
+	for name, c := range map[string]struct {
+		kinds, rounds int
+		first         []string
+	}{
+		"two":   {2, 2, []string{None, Device}},
+		"three": {3, 6, []string{None, Device, Pool}},
+		"four":  {4, 4, []string{None, Device, Partition, Pool}},
+		"five":  {5, 10, []string{None, Device, Isolated, Pool, Partition}},
+		"six":   {6, 6, []string{None, Device, Quiet, Pool, Isolated, Partition}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kinds := all[:c.kinds]
+			require.Equal(t, c.first, inTurn(kinds, 0))
+			// Round 0 is a warm-up.
+			for _, from := range []int{0, 1} {
+				type succession struct{ before, after string }
+				type position struct {
+					kind  string
+					place int
+				}
+				places, successions := map[position]int{}, map[succession]int{}
+				for r := range c.rounds {
+					turn := inTurn(kinds, from+r)
+					require.ElementsMatch(t, kinds, turn)
+					for i, kind := range turn {
+						places[position{kind, i}]++
+						if i > 0 {
+							successions[succession{turn[i-1], kind}]++
+						}
+					}
+				}
+				require.Len(t, places, c.kinds*c.kinds)
+				for at, times := range places {
+					require.Equal(t, c.rounds/c.kinds, times, "%+v", at)
+				}
+				require.Len(t, successions, c.kinds*(c.kinds-1))
+				for of, times := range successions {
+					require.Equal(t, c.rounds/c.kinds, times, "%+v", of)
+				}
+			}
+		})
 	}
-	require.Equal(t, map[string]int{None: 2, Pool: 2, Partition: 2}, first)
+	require.Equal(t, []string{None}, inTurn(all[:1], 0))
+	require.Equal(t, []string{None}, inTurn(all[:1], 1))
 }
 
 func TestContainer(t *testing.T) {

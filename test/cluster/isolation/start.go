@@ -192,11 +192,26 @@ func (s *Starts) add(round Level) {
 	}
 }
 
-// inTurn returns the kinds, in another order for each repetition. Once a minute kubelet spends a while on removing what
-// is left of former pods; with one order this could meet the same kind again and again.
-func inTurn(kinds []string, repetition int) []string {
-	first := repetition % len(kinds)
-	return slices.Concat(kinds[first:], kinds[:first])
+// inTurn returns the kinds in the order of a round. Over as many rounds as there are kinds, or twice as many if their number is
+// odd, each kind has each place equally often, and directly follows each other kind equally often. Once a minute kubelet spends a
+// while on removing what is left of former pods; with one order this could meet the same kind again and again. Late work of a
+// removed pod may slow down the next start; if kinds always had the same kind before them, this would be the same kind's start.
+func inTurn(kinds []string, round int) []string {
+	n := len(kinds)
+	turn := make([]string, n)
+	for place := range n {
+		// The first row of a balanced Latin square is 0, 1, n-1, 2, n-2 and so on. Each other row is one more, modulo n.
+		at := (place + 1) / 2
+		if place%2 == 0 {
+			at = n - at
+		}
+		turn[place] = kinds[(at+round)%n]
+	}
+	// The rows of an odd number are balanced together with their reverses.
+	if n%2 == 1 && round/n%2 == 1 {
+		slices.Reverse(turn)
+	}
+	return turn
 }
 
 // start measures one pod's start in seconds and what the driver's daemons spent meanwhile, and returns when all that the pod leaves

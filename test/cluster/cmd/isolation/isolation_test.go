@@ -23,8 +23,8 @@ func latencies() []isolation.Latency {
 			Kind: kind, CPUs: "2-3", Domains: max(0, 3-i),
 			Pod: isolation.Reach{Samples: 600, Allowed: max(0, 300-300*i)}, Host: isolation.Reach{Samples: 600},
 			Cycle: isolation.Cycle{
-				Scheduler: "normal", Interval: 2e6, Samples: 1000, Waited: 1e6, Preempted: 7,
-				P50: int64(100 * scale), P99: int64(1000 * scale), P999: int64(2000 * scale),
+				Scheduler: "normal", Interval: 2e6, Samples: 1000, Missed: 500, Waited: 1e6, Preempted: 7,
+				P50: int64(100 * scale), P99: int64(1000 * scale), P999: int64(2000 * scale), P9999: int64(5000 * scale), Max: int64(5000 * scale),
 				Histogram: [][3]uint64{{100 * scale, 110 * scale, 900}, {150 * scale, 160 * scale, 95}, {5000 * scale, 5100 * scale, 5}},
 			},
 		})
@@ -36,15 +36,24 @@ func latencies() []isolation.Latency {
 func TestTables(t *testing.T) {
 	text := latencyTable(latencies())
 	for _, want := range []string{
-		"A wake-up every 2.0 ms, scheduler normal, memory not locked",
-		"| no claim | 2-3 | 1000 | 100 | **1000** | 2000 |",
-		"| **0.25** | 1.0 | 7 | 0 |",
+		"A wake-up every 2.0 ms for 3 s, scheduler normal, memory not locked",
+		"| no claim | 2-3 | 1000 | 100 | **1000** | 2000 | - | 5000 |",
+		"| **0.25** | 1.0 | 7 | 500 |",
 		"| no claim | in 300 of 600 samples | **never** (600 samples) | empty | 3 |",
 		"| claim, isolated partition | **never** (600 samples) | **never** (600 samples) | 2-3 | 0 |",
 	} {
 		require.Contains(t, text, want)
 	}
 	require.Empty(t, latencyTable(nil))
+}
+
+// p99.99 of fewer than 10,000 samples is the greatest sample.
+func TestTables_P9999(t *testing.T) {
+	all := latencies()
+	all[0].Cycle.Samples, all[1].Cycle.Samples = 9999, 10000
+	text := latencyTable(all)
+	require.Contains(t, text, "| no claim | 2-3 | 9999 | 100 | **1000** | 2000 | - | 5000 |")
+	require.Contains(t, text, "| claim, pool | 2-3 | 10000 | 25 | **250** | 500 | 1250 | 1250 |")
 }
 
 func TestPictures(t *testing.T) {

@@ -31,6 +31,9 @@ func colour(kind string) string {
 	}[kind]
 }
 
+// enoughForP9999 is the number of samples from which on p99.99 is not the greatest sample.
+const enoughForP9999 = 10000
+
 // latencyTable returns the results as Markdown, times in microseconds; empty without results.
 func latencyTable(all []isolation.Latency) string {
 	var b strings.Builder
@@ -42,14 +45,20 @@ func latencyTable(all []isolation.Latency) string {
 	if c.Locked {
 		memory = "memory locked"
 	}
-	fmt.Fprintf(&b, "A wake-up every %.1f ms, scheduler %s, %s. Microseconds.\n\n", float64(c.Interval)/1e6, c.Scheduler, memory)
+	// Each multiple of the interval is a sample or missed.
+	duration := float64(int64(c.Samples)+c.Missed) * float64(c.Interval) / 1e9
+	fmt.Fprintf(&b, "A wake-up every %.1f ms for %.0f s, scheduler %s, %s. Microseconds.\n\n",
+		float64(c.Interval)/1e6, duration, c.Scheduler, memory)
 	b.WriteString("| | CPUs | samples | p50 | p99 | p99.9 | p99.99 | max | p99 to that of no claim | waited for a CPU, each " +
 		"| preempted | missed |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	us := func(ns int64) string { return fmt.Sprintf("%.0f", float64(ns)/1e3) }
 	for _, l := range all {
-		c := l.Cycle
+		c, p9999 := l.Cycle, "-"
+		if c.Samples >= enoughForP9999 {
+			p9999 = us(c.P9999)
+		}
 		fmt.Fprintf(&b, "| %s | %s | %d | %s | **%s** | %s | %s | %s | **%.2f** | %.1f | %d | %d |\n", label(l.Kind), l.CPUs, c.Samples,
-			us(c.P50), us(c.P99), us(c.P999), us(c.P9999), us(c.Max), float64(c.P99)/float64(max(all[0].Cycle.P99, 1)),
+			us(c.P50), us(c.P99), us(c.P999), p9999, us(c.Max), float64(c.P99)/float64(max(all[0].Cycle.P99, 1)),
 			float64(l.WaitedEach().Nanoseconds())/1e3, c.Preempted, c.Missed)
 	}
 	b.WriteString("\n| | the other pod could use these CPUs | the host process could | `cpuset.cpus.isolated` of the root " +

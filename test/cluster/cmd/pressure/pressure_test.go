@@ -28,7 +28,7 @@ func results() (pressure.Reclaim, pressure.Limits) {
 	r := pressure.Reclaim{
 		CacheBefore: values(100), CacheAfter: values(25), AnonBefore: values(80), AnonAfter: values(40),
 		Reads: pressure.Mark{Name: "reads", Seconds: 20}, Maps: pressure.Mark{Name: "maps", Seconds: 30},
-		End: pressure.Mark{Seconds: 40}, NUMAMiB: 2048,
+		End: pressure.Mark{Seconds: 40}, NUMAMiB: 2048, HogReads: 2560,
 	}
 	r.CacheAfter[pressure.Protected], r.AnonAfter[pressure.Protected] = 100, 80
 	for _, name := range pressure.Names() {
@@ -78,7 +78,9 @@ func TestTables(t *testing.T) {
 	r, l := results()
 	text := tables(pressure.Sizes{Claim: 384 << 20}, r, l)
 	for _, want := range []string{
-		"Claims of 384 MiB on a NUMA node of 2048 MiB",
+		"Claims of 384 MiB on a NUMA node of 2048 MiB. The neighbour reads a sparse file of 2560 MiB; then it maps memory until the " +
+			"claim without protection has lost most of its own.",
+		"| protection of the claim | page cache before | after the read | kept | anonymous memory before | after the mapping | kept |",
 		"| the driver's, at every level | 100 MiB | 100 MiB | **100 %** | 80 MiB | 80 MiB | **100 %** |",
 		"| none | 100 MiB | 25 MiB | **25 %** | 80 MiB | 40 MiB | **50 %** |",
 		"| goes over its claim | none | 64 MiB | 128 MiB | 50 MiB | 50 MiB | 0 | OOMKilled |",
