@@ -14,8 +14,8 @@ func tables(size pressure.Sizes, r pressure.Reclaim, l pressure.Limits) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Claims of %d MiB on a NUMA node of %d MiB. The neighbour reads a sparse file of %d MiB; then it maps memory until "+
 		"the claim without protection has lost most of its own.\n\n", size.Claim>>20, r.NUMAMiB, r.HogReads)
-	b.WriteString("| protection of the claim | page cache before | after the read | kept | anonymous memory before | after the mapping | kept |\n" +
-		"|---|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| protection of the claim | page cache before | after the read | kept " +
+		"| anonymous memory before | after the mapping | kept |\n|---|--:|--:|--:|--:|--:|--:|\n")
 	for _, name := range pressure.Names() {
 		label := map[string]string{
 			pressure.Protected:   "the driver's, at every level",
