@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// form is the form of a text, as a regular expression that is compiled when it is first used. The start of each container with a claim
-// waits for the start of the guard's program, which needs few of the contract's forms.
+// form says which texts are valid. It is a regular expression that is compiled when it is first used: the start of each container
+// with a claim waits for the start of the guard's program, which needs few of the contract's forms.
 type form func() *regexp.Regexp
 
 func formOf(expression string) form {

@@ -98,12 +98,12 @@ func (p PodState) CheckRequired(known []string) error {
 type Files map[string]string
 
 var (
-	podFile      = formOf(podFiles)
+	podFile      = formOf(podFileExpression)
 	ancestorFile = formOf(`^memory\.(min|low)$`)
-	writtenFile  = formOf(podFiles + `|^(` + regexp.QuoteMeta(FileExclusive) + `|` + regexp.QuoteMeta(FileQuota) + `)$`)
+	writtenFile  = formOf(podFileExpression + `|^(` + regexp.QuoteMeta(FileExclusive) + `|` + regexp.QuoteMeta(FileQuota) + `)$`)
 )
 
-const podFiles = `^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`
+const podFileExpression = `^(memory\.(min|low)|hugetlb\.[1-9][0-9]{0,8}[KMG]B\.(rsvd\.)?max)$`
 
 // Validate checks that the actuator may write such files to pods or levels, and
 // that each content has the kernel's form.

@@ -83,6 +83,9 @@ func long(entry string) *specs.Spec {
 	spec := &specs.Spec{
 		Process: &specs.Process{Args: []string{"/app"}, Env: []string{entry}, Cwd: "/", Capabilities: &specs.LinuxCapabilities{}},
 		Root:    &specs.Root{Path: "rootfs"},
+		Hooks: &specs.Hooks{CreateRuntime: []specs.Hook{{
+			Path: "/opt/nri-actuator-1", Args: []string{"nri-actuator-1", "guard"}, Timeout: new(60),
+		}}},
 		Linux: &specs.Linux{
 			CgroupsPath: "/kubepods/podx/c",
 			Resources:   &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4"}},
@@ -103,7 +106,8 @@ func long(entry string) *specs.Spec {
 	return spec
 }
 
-// TestStartOfTheProgram counts what the program does before its first own step: each start of a container with a claim waits for it.
+// TestStartOfTheProgram counts the allocations of the program's packages before main: each start of a container with a claim waits for
+// these packages.
 func TestStartOfTheProgram(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), program(t), "guard")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")

@@ -5,7 +5,8 @@ package guard
 import specs "github.com/opencontainers/runtime-spec/specs-go"
 
 // configuration is the part of a container's config.json that the guard compares ([specs.Spec]). The rest of the
-// file is long, and to decode it takes longer than all that the guard does with this part.
+// file is long, and to decode it takes longer than all that the guard does with this part. The OCI runtime has decoded the
+// whole file before it runs the guard.
 type configuration struct {
 	Process *process `json:"process"`
 	Linux   *linux   `json:"linux"`

@@ -148,6 +148,12 @@ func TestCheckUnreadable(t *testing.T) {
 	require.ErrorContains(t, err, "container state: broken pipe")
 	require.ErrorContains(t, check("{}", "", nil), "no bundle")
 	require.ErrorContains(t, check(state, "{", nil), "configuration")
+	require.ErrorContains(t, check(state, `{"linux":{"resources":{"cpu":{"cpus":4}}}}`, nil), "configuration")
+	// The last of two members counts, also if it is in capitals, as for the OCI runtimes in Go.
+	for _, twice := range []string{`"process"`, `"PROCESS"`} {
+		config := `{"process":{"env":["` + contract.EnvPrefix + `"]},` + twice + `:{"env":[]}}`
+		require.ErrorContains(t, check(state, config, nil), "without a variable")
+	}
 	require.ErrorContains(t, check(state, "", errors.New("gone")), "gone")
 }
 
@@ -174,7 +180,7 @@ func FuzzCheck(f *testing.F) {
 		if err := h.Check(ctx, bytes.NewReader(state)); err != nil {
 			return
 		}
-		var spec specs.Spec
+		var spec struct{ Process struct{ Env []string } }
 		require.NoError(t, json.Unmarshal(config, &spec))
 		require.Contains(t, strings.Join(spec.Process.Env, "\n"), contract.EnvPrefix)
 	})

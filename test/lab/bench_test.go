@@ -31,7 +31,7 @@ func BenchmarkPrepare(b *testing.B) {
 		b.Run(row.name, func(b *testing.B) {
 			count := row.pods
 			n := lab.NewNode(b, topologytest.T4(), lab.Options{Programs: programs, OnDisk: row.onDisk})
-			require.Equal(b, row.onDisk, !n.InMemory(), "memory is a tmpfs at /dev/shm, and a disk is where TMPDIR is")
+			require.Equal(b, row.onDisk, !lab.InMemory(b, n.CDI), "memory is a tmpfs at /dev/shm, and a disk is where TMPDIR is")
 			// The first claim of a node takes one more write, of the file that names the CDI directory.
 			first := podWith(n, "first", lab.Request{Zone: "numa-0", Capacity: cpu("1")})
 			require.True(b, n.Allocate(first))
@@ -65,6 +65,7 @@ func BenchmarkPrepare(b *testing.B) {
 func BenchmarkControl(b *testing.B) {
 	b.Run("two durable files", func(b *testing.B) {
 		dir, data := b.TempDir(), make([]byte, 4<<10)
+		require.False(b, lab.InMemory(b, dir), "a disk is where TMPDIR is")
 		times := contracttest.NewTimes()
 		for b.Loop() {
 			times.Measure(func() {

@@ -260,17 +260,17 @@ func (n *Node) stop() {
 // memory is a directory of a file system in memory. Its path is short, for Unix sockets.
 const memory = "/dev/shm"
 
-// hasMemory reports whether memory can have the nodes' directories: it must allow programs (the guard).
+// hasMemory reports whether the directory memory is in memory, and allows programs (the guard).
 func hasMemory() bool {
 	var fs unix.Statfs_t
 	return unix.Statfs(memory, &fs) == nil && fs.Type == unix.TMPFS_MAGIC && fs.Flags&unix.ST_NOEXEC == 0
 }
 
-// InMemory reports whether the node's files are in memory (tmpfs).
-func (n *Node) InMemory() bool {
-	n.t.Helper()
+// InMemory reports whether the directory is in memory (tmpfs).
+func InMemory(t T, dir string) bool {
+	t.Helper()
 	var fs unix.Statfs_t
-	require.NoError(n.t, unix.Statfs(n.dir, &fs))
+	require.NoError(t, unix.Statfs(dir, &fs))
 	return fs.Type == unix.TMPFS_MAGIC
 }
 

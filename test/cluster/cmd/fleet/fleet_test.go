@@ -23,6 +23,9 @@ func TestCounter(t *testing.T) {
 		if r.URL.Path == "/busy" {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
+		if r.URL.Path == "/broken" {
+			w.Header().Set("Content-Length", "9")
+		}
 		_, _ = io.WriteString(w, "12345")
 	}))
 	defer server.Close()
@@ -59,12 +62,18 @@ func TestCounter(t *testing.T) {
 	require.NoError(t, call(1, "/slices"))
 	_, waits = c.get()
 	require.Greater(t, waits[1], before[1], "the creation of the slice is of the start")
+	require.ErrorIs(t, call(1, "/broken"), io.ErrUnexpectedEOF)
+	closed, err := clients[1].Get(server.URL + "/closed")
+	require.NoError(t, err)
+	require.NoError(t, closed.Body.Close())
+	_, err = closed.Body.Read(make([]byte, 1))
+	require.Error(t, err, "the client has closed it: no failure")
 	server.Close()
 	require.Error(t, call(1, "/slices"))
 	got, _ := c.get()
-	failures := map[string]int{"429 Too Many Requests": 2, "connection refused": 1}
+	failures := map[string]int{"429 Too Many Requests": 2, "connection refused": 1, "unexpected EOF": 1}
 	require.Equal(t, traffic{
-		calls: map[string]int{http.MethodPost: 4, "watch": 5}, failures: failures, sent: 27, received: 40,
+		calls: map[string]int{http.MethodGet: 1, http.MethodPost: 5, "watch": 5}, failures: failures, sent: 30, received: 45,
 	}, got)
 }
 

@@ -3,7 +3,7 @@
 // Command fleet measures what the frontends of many nodes ask of the API server when all of them start at once, or within a
 // time: without slices, as after an installation, and with slices, as after an upgrade. etcd and the API server are real and
 // have their default limits. The nodes are objects only, and each has a publisher of its own: the library's, which the
-// frontend uses, with the rights and the limits of a service account.
+// frontend uses. For the API server they are one service account, so that its limits hold.
 //
 // The flow: main.go has the fleets, start.go starts one, traffic.go counts what goes over the connections.
 package main

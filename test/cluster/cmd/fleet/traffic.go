@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -69,7 +70,7 @@ func (c counted) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := c.next.RoundTrip(req)
 	c.count(req, resp, err)
 	if err == nil {
-		resp.Body = body{resp.Body, c.counter}
+		resp.Body = &body{ReadCloser: resp.Body, counter: c.counter}
 	}
 	return resp, err
 }
@@ -119,14 +120,21 @@ func first(t *time.Time) {
 type body struct {
 	io.ReadCloser
 	counter *counter
+	// ended is set at the first error, and when the client closes the body: what is read after that is no failure.
+	ended atomic.Bool
 }
 
-func (b body) Read(p []byte) (int, error) {
+func (b *body) Close() error {
+	b.ended.Store(true)
+	return b.ReadCloser.Close()
+}
+
+func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.counter.mu.Lock()
 	defer b.counter.mu.Unlock()
 	b.counter.traffic.received += int64(n)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) { // cancelled by the client itself
+	if err != nil && !b.ended.Swap(true) && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
 		b.counter.traffic.failures[cause(err)]++
 	}
 	return n, err

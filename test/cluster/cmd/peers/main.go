@@ -61,7 +61,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "measure one contender: driver, static or peer; empty: all. "+
 		"All other contenders keep the numbers of the earlier run")
 	flag.IntVar(&o.repetitions, "repetitions", 8, "starts of each kind beside each number of containers; "+
-		"a multiple of 4 gives each kind each place in the order, and each other kind directly before it, equally often. "+
+		"a multiple of 4 gives each kind each place in the order, and each other kind directly before it in a round, equally often. "+
 		"Beside a number of containers with more starts in the numbers of an earlier run, the earlier result stays")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
