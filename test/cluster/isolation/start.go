@@ -193,9 +193,10 @@ func (s *Starts) add(round Level) {
 }
 
 // inTurn returns the kinds in the order of a round. Over as many rounds as there are kinds, or twice as many if their number is
-// odd, each kind has each place equally often, and directly follows each other kind within a round equally often. Once a minute kubelet spends a
-// while on removing what is left of former pods; with one order this could meet the same kind again and again. Late work of a
-// removed pod may slow down the next start; if kinds always had the same kind before them, this would be the same kind's start.
+// odd, each kind has each place equally often, and within a round directly follows each other kind equally often. Once a minute
+// kubelet spends a while on removing what is left of former pods; with one order this could meet the same kind again and again.
+// Late work of a removed pod may slow down the next start; if kinds always had the same kind before them, this would be the same
+// kind's start.
 func inTurn(kinds []string, round int) []string {
 	n := len(kinds)
 	turn := make([]string, n)
