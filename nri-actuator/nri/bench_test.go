@@ -124,8 +124,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 }
 
 // BenchmarkControl measures what the host takes for one read of each of 500 open files. The creation of a container with a claim
-// makes as many reads beside 500 containers. As in [BenchmarkCreateContainer], a file is written before the reads: other work leaves
-// little of the files in the CPU's caches.
+// makes as many reads beside 500 containers. As in [BenchmarkCreateContainer], a file is written before the reads.
 func BenchmarkControl(b *testing.B) {
 	b.Run("500 reads", func(b *testing.B) {
 		dir, buffer := b.TempDir(), make([]byte, 1<<10)

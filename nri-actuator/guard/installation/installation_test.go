@@ -70,6 +70,8 @@ func TestInstallFails(t *testing.T) {
 	require.NoError(t, os.WriteFile(self, []byte("v1"), 0o755))
 	_, err := installation.Install(filepath.Join(self, "below"), self)
 	require.ErrorContains(t, err, "not a directory")
+	_, err = installation.Install(dir, work)
+	require.ErrorContains(t, err, "guard: read "+work)
 
 	path, err := installation.Install(dir, self)
 	require.NoError(t, err)
@@ -124,6 +126,7 @@ func TestPrune(t *testing.T) {
 	require.NoError(t, os.Chtimes(directory, time.Unix(1, 0), time.Unix(1, 0)))
 	claim := filepath.Join(cdi, contract.ClaimFile(testnode.UID(1)))
 	require.NoError(t, os.WriteFile(claim, []byte(`{"path":"`+guards[0]+`"}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(cdi, contract.ClaimFile(testnode.UID(2))), nil, 0o600), "it names no guard")
 
 	require.NoError(t, installation.Prune(dir, guards[1], cdi))
 	for i, want := range []bool{true, true, false, true, true, true} {
