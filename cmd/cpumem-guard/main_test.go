@@ -121,7 +121,7 @@ func TestStartOfTheProgram(t *testing.T) {
 		packages, allocations = packages+1, allocations+n
 	}
 	require.Positive(t, packages, trace.String())
-	require.Less(t, allocations, 300, trace.String())
+	require.Less(t, allocations, 150, trace.String())
 }
 
 // TestProgram covers A37: wrong arguments, and the exit codes for a container with its decision and for one without.

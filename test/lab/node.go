@@ -145,7 +145,7 @@ func NewNode(t T, spec topologytest.Spec, o Options) *Node {
 		o.RuntimeVersion = "v2.3.7"
 	}
 	base := os.TempDir()
-	if !o.OnDisk && hasMemory() {
+	if !o.OnDisk && allowsPrograms(memory) {
 		base = memory
 	}
 	dir, err := os.MkdirTemp(base, "lab")
@@ -260,10 +260,10 @@ func (n *Node) stop() {
 // memory is a directory of a file system in memory. Its path is short, for Unix sockets.
 const memory = "/dev/shm"
 
-// hasMemory reports whether the directory memory is in memory, and allows programs (the guard).
-func hasMemory() bool {
+// allowsPrograms reports whether programs, for example the guard, can run from the directory. An absent directory allows none.
+func allowsPrograms(dir string) bool {
 	var fs unix.Statfs_t
-	return unix.Statfs(memory, &fs) == nil && fs.Type == unix.TMPFS_MAGIC && fs.Flags&unix.ST_NOEXEC == 0
+	return unix.Statfs(dir, &fs) == nil && fs.Flags&unix.ST_NOEXEC == 0
 }
 
 // InMemory reports whether the directory is in memory (tmpfs).

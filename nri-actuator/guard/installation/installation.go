@@ -2,7 +2,7 @@
 
 // Package installation keeps copies of the guard's program on the node: the runtime runs them long after the image that brought
 // them is gone. The actuator installs its copy at its start, before it announces the copy's path to the frontend. The package is
-// apart from package guard, so that the guard's program does not have it.
+// apart from package guard, so that the guard's program does not contain it.
 package installation
 
 import (
